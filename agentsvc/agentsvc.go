@@ -1,31 +1,42 @@
-// Package agentsvc holds the words of the house: the message, the task and its states, the event, the tool call,
-// the session, the card. Every room above speaks them, none of them speaks a wire format: the words carry no
-// JSON tags, each dialect and the store convert to and from shapes of their own.
+// Package agentsvc defines the domain types of agent hosting: messages, tasks and their states, events, tool calls,
+// approvals, sessions, agent cards and the errors that every protocol reports. It has no transport and no storage.
+// The types carry no JSON tags: each protocol and the store convert to and from shapes of their own, so that no wire
+// format can change another one.
 //
-// One call reads like this: a [Message] opens a [Task]; every fact about it is an [Event] on the task's log;
-// whoever wants to know reads the log.
+// One call reads like this: a [Message] opens a [Task] or continues one; every fact about the task is an [Event] on
+// the task's log, with a sequence number without gaps; every answer, blocking or streamed, is read from that log. A
+// task's current form is the fold of its events ([Task.ApplyEvent]).
+//
+// Four values travel in a context, for code deep inside a run: the session ([WithSession]), the usage recorder
+// ([WithUsageRecorder]), the finding recorder ([WithFindingRecorder]) and the lease check ([WithLeaseRenewal]).
+//
+// The packages below build on these types: store persists them, task accepts and follows turns, queue leases runs to
+// workers, runner executes them with an agent, and surface encodes them for each protocol.
 package agentsvc
 
 import "github.com/google/uuid"
 
-// TaskID names a task within its tenant.
+// TaskID identifies a task within its tenant: a UUID version 7 that the server chooses.
 type TaskID string
 
-// ContextID names a session within its tenant and owner.
+// ContextID identifies a session within its tenant and owner. Clients may choose it.
 type ContextID string
 
-// MessageID names a message. Clients choose it for what they send.
+// MessageID identifies a message. Clients choose it for what they send; a repeated id makes a repeated send
+// recognisable.
 type MessageID string
 
-// CallID names one tool call within its task.
+// CallID identifies a tool call within its task.
 type CallID string
 
-// NewID returns a new identifier that sorts by the time of its making (UUID version 7, RFC 9562).
+// NewID returns a new UUID version 7 (RFC 9562) in text form. Such ids sort by their time of creation, in
+// milliseconds.
 func NewID() string {
 	return uuid.Must(uuid.NewV7()).String()
 }
 
-// Owner is who a task or session belongs to: a subject as its issuer names it.
+// Owner is the user to whom a task or session belongs, as authentication established it: the token's issuer and its
+// subject. The subject alone is not unique.
 type Owner struct {
 	Issuer  string
 	Subject string

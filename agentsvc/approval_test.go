@@ -28,7 +28,7 @@ func TestHashArguments(t *testing.T) {
 	}
 }
 
-// TestApplyToCall: an approval lets run what was approved and nothing else.
+// TestApplyToCall: an approval lets a call run with the approved arguments and no others.
 func TestApplyToCall(t *testing.T) {
 	t.Parallel()
 	requested, edited := json.RawMessage(`{"n":1}`), json.RawMessage(`{"n":2}`)

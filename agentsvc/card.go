@@ -1,39 +1,40 @@
 package agentsvc
 
-// Visibility says who may find an agent.
+// Visibility is for whom an agent exists: for the others, requests to it are answered as if there were no such agent.
 type Visibility string
 
-// The visibilities of an agent: listed for everyone, for callers with a credential, for nobody.
+// The visibilities: visible to every caller, to authenticated callers, and to no caller; other agents of the tenant
+// can always use it.
 const (
 	Public   Visibility = "public"
 	Internal Visibility = "internal"
 	Private  Visibility = "private"
 )
 
-// Card describes an agent to those who may call it.
+// Card describes an agent to its callers, as the A2A agent card does.
 type Card struct {
-	Agent             string // the name it is addressed by
-	Name              string // the name it is shown by
+	Agent             string // the name in addresses
+	Name              string // the name for display
 	Description       string
 	Version           string
 	Visibility        Visibility
-	InputModes        []string // media types
+	InputModes        []string // media types that it accepts
 	OutputModes       []string
 	Streaming         bool
-	StandaloneReplies bool // it may answer with a message that stands alone
+	StandaloneReplies bool // it may answer with a message that needs no task (see [Message].Standalone)
 	Skills            []Skill
-	Schemes           []Scheme // credentials that callers may show, by name
-	RequiredSchemes   []string // names of those that they must, all of them
+	Schemes           []Scheme // credentials that callers may present
+	RequiredSchemes   []string // names of the schemes that every caller must present
 }
 
-// Scheme is a kind of credential.
+// Scheme is a kind of credential that a surface accepts.
 type Scheme struct {
 	Name   string
-	Header string // the header that holds an API key; "" = a bearer token stands in Authorization
-	Format string // of a bearer token, for people
+	Header string // the header with an API key; "" = a bearer token in Authorization
+	Format string // of a bearer token, for documentation only
 }
 
-// Skill is one thing an agent can do.
+// Skill is one capability that an agent advertises.
 type Skill struct {
 	ID          string
 	Name        string

@@ -1,9 +1,10 @@
 package agentsvc
 
-// Credential names what a caller entrusts to a tool: the value of a header that the tool's requests to Server, an origin
-// such as https://api.example.com, carry. The value itself is in no word of this room.
+// Credential identifies a credential that a user supplies for a tool: the value of Header in the tool's requests to
+// Server. The value itself is in no domain type; only store.Vault seals and opens it.
 type Credential struct {
-	Tool   string // by which the configuration names it
+	Tool   string // the tool's name in the configuration
 	Header string
+	// Server is an origin, such as https://api.example.com.
 	Server string
 }

@@ -8,42 +8,46 @@ import (
 	"time"
 )
 
-// What can go wrong with a task whatever the dialect. Each is also the answer a caller may read.
+// Errors of tasks that every protocol reports. Their texts may be shown to callers; surface maps each to a protocol's
+// code.
 var (
-	// ErrNotFound is the one answer for what does not exist and for what belongs to somebody else.
+	// ErrNotFound is the answer for what does not exist and for what belongs to another tenant or user: callers must
+	// not be able to distinguish the two.
 	ErrNotFound = errors.New("not found")
-	// ErrTaskEnded says that the task has ended.
+	// ErrTaskEnded reports that the task is in a terminal state.
 	ErrTaskEnded = errors.New("the task has ended")
-	// ErrTaskBusy says that the task is at work on an earlier message.
+	// ErrTaskBusy reports that a run still executes an earlier message of the task.
 	ErrTaskBusy = errors.New("the task is still working on an earlier message")
-	// ErrSessionBusy says that the session is at work on an earlier message, of this task or another.
+	// ErrSessionBusy reports that another run of the session, of this task or another, is unfinished.
 	ErrSessionBusy = errors.New("the conversation is still at work on an earlier message: wait for its end, or cancel its task")
-	// ErrAwaitingDecision says that the task waits for a decision and not for a message.
+	// ErrAwaitingDecision reports that the task waits for a decision, not for a message.
 	ErrAwaitingDecision = errors.New("the task waits for a decision on a tool call, not for a message")
-	// ErrAwaitingCredential says that the task waits for a credential and not for a message.
+	// ErrAwaitingCredential reports that the task waits for a credential, not for a message.
 	ErrAwaitingCredential = errors.New(`the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
-	// ErrAwaitingBudget says that the task waits for its budget and not for a message.
+	// ErrAwaitingBudget reports that the task waits for its budget, not for a message.
 	ErrAwaitingBudget = errors.New("the task waits until its budget has room again, and goes on by itself")
-	// ErrNoOpenDecision says that there is nothing to decide, or no longer.
+	// ErrNoOpenDecision reports that no such approval is open, or that it was decided before.
 	ErrNoOpenDecision = errors.New("no such decision is open: it was made before, or nothing waits for one")
-	// ErrLeaseLost says that somebody else holds the task now: stop.
+	// ErrLeaseLost reports that the caller's view of the task is outdated: another writer has changed it, or another
+	// worker has the lease. A worker that receives it must stop and write nothing more.
 	ErrLeaseLost = errors.New("the lease on the task is lost")
-	// ErrOverloaded says that the process takes no more work at present.
+	// ErrOverloaded reports that the process or its database accepts no more work at present.
 	ErrOverloaded = errors.New("the server is at its limit, try again shortly")
 )
 
-// InvalidError says what was wrong with an input, and where. Both may be shown to the caller.
+// InvalidError reports an invalid input. Field is its path, such as message.parts[0], and may be empty. Both may be
+// shown to callers.
 type InvalidError struct {
 	Field  string
-	Reason string
+	Reason string // "" = none was given
 }
 
-// NewInvalidError returns an [InvalidError] about field with a formatted reason.
+// NewInvalidError returns an [*InvalidError] about field with a formatted reason.
 func NewInvalidError(field, format string, args ...any) error {
 	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Error returns "field: reason".
+// Error returns "field: reason", or the reason alone.
 func (e *InvalidError) Error() string {
 	if e.Field == "" {
 		return e.Reason
@@ -51,17 +55,17 @@ func (e *InvalidError) Error() string {
 	return e.Field + ": " + e.Reason
 }
 
-// BudgetExhaustedError says that a budget has no room for a call.
+// BudgetExhaustedError reports that a budget does not cover a model call. The call was not made.
 type BudgetExhaustedError struct {
-	Budget     string
+	Budget     string    // name
 	ID         string    // of the budget
-	Scope      string    // what it is for, in words
-	Needed     int64     // what the call would need of it
-	ResetsAt   time.Time // when there is room again, zero = nobody knows
-	PausesTask bool      // the task is to wait until there is
+	Scope      string    // what the budget covers, as text
+	Needed     int64     // what the call would have reserved, in the budget's unit
+	ResetsAt   time.Time // end of the budget's window; zero = unknown
+	PausesTask bool      // the budget's policy is to pause the task instead of failing it
 }
 
-// Error says so to whoever called.
+// Error returns a text that may be shown to callers.
 func (e *BudgetExhaustedError) Error() string {
 	when := ""
 	if !e.ResetsAt.IsZero() {
@@ -70,19 +74,20 @@ func (e *BudgetExhaustedError) Error() string {
 	return fmt.Sprintf("the budget %s (%s) is used up%s", e.Budget, e.Scope, when)
 }
 
-// StorageLimitError says that an app stores as much as it may.
+// StorageLimitError reports that a tenant's storage quota refused a write.
 type StorageLimitError struct {
-	StoredBytes, MaxBytes int64         // what it stores, and what it may
-	Advice                string        // what helps
-	RetryAfter            time.Duration // when it is looked at again
+	// StoredBytes is the estimate of what the tenant stores, MaxBytes its limit.
+	StoredBytes, MaxBytes int64
+	Advice                string        // what the tenant can do
+	RetryAfter            time.Duration // until the stored bytes are measured again
 }
 
-// Error says so to whoever called.
+// Error returns a text that may be shown to callers.
 func (e *StorageLimitError) Error() string {
 	return fmt.Sprintf("the app stores %s of %s that it may store at present, which leaves no room for this: %s", FormatBytes(e.StoredBytes), FormatBytes(e.MaxBytes), e.Advice)
 }
 
-// FormatBytes writes a number of bytes for a reader, such as 1.5 GiB.
+// FormatBytes returns a number of bytes for humans, in binary units with one decimal, such as 1.5 GiB.
 func FormatBytes(n int64) string {
 	size, unit := float64(n), "bytes"
 	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
@@ -94,12 +99,12 @@ func FormatBytes(n int64) string {
 	return strconv.FormatFloat(math.Round(size*10)/10, 'f', -1, 64) + " " + unit
 }
 
-// CallCancelledError is the cause by which a tool call ends that a user has cancelled.
+// CallCancelledError is the cause of a tool call's context that a user has cancelled.
 type CallCancelledError struct {
 	Reason string // "" = none was given
 }
 
-// Error returns what the model is told.
+// Error returns the text that the model gets as the call's result.
 func (e *CallCancelledError) Error() string {
 	if e.Reason == "" {
 		return "cancelled by user"

@@ -5,35 +5,38 @@ import (
 	"time"
 )
 
-// Event is one fact on a task's log, or a live chunk of text that no log keeps. A fact has a Seq, 1 for the first
-// of its task and without gaps; a chunk has Seq 0. Frame is the path of the sub-agent that the
-// event comes from, "" for the task's own agent. Exactly one of the pointers is set.
+// Event is one fact on a task's log, or a chunk of live text that no log keeps. Exactly one of the pointers is set.
 type Event struct {
-	Task     TaskID
-	Seq      int64
-	At       time.Time
+	// Seq is 1 for the first fact of a task and grows without gaps; 0 for a chunk.
+	Task TaskID
+	Seq  int64
+	At   time.Time
+	// Frame is the path of the sub-agent that the event comes from; "" = the task's own agent.
 	Frame    string
 	Status   *Status
 	Message  *Message
 	Artifact *ArtifactUpdate
-	Call     *ToolCall // is about to be made, where no message has announced it as it is
+	// Call is a tool call that starts after a decision or a supplied credential, with the arguments it runs with. It
+	// consumes the decision: after a crash the next attempt knows that the call's effect is unknown. Other calls are
+	// announced by their message.
+	Call     *ToolCall
 	Result   *ToolResult
 	Approval *Approval
 	Decision *Decision
 	Usage    *Usage
 	Finding  *Finding
-	// Checkpoint says how far the agent is. On the log it is a point that the task can be restored to.
+	// Checkpoint is a place that the agent has reached. On the log it is a point from which the task can be restored.
 	Checkpoint *Checkpoint
 	Chunk      *Chunk
 }
 
-// Checkpoint is a place between the steps of a turn. Step counts the model calls of its agent before it.
+// Checkpoint is a place between the steps of a turn. Step is the number of model calls of its agent before it.
 type Checkpoint struct {
 	Reason CheckpointReason
 	Step   int
 }
 
-// CheckpointReason says what makes a place a checkpoint.
+// CheckpointReason is why a place became a checkpoint (docs/checkpoints.md).
 type CheckpointReason string
 
 // The reasons.
@@ -41,12 +44,11 @@ const (
 	AtStart    CheckpointReason = "start"       // a run begins
 	BeforeLLM  CheckpointReason = "before_llm"  // the model is about to be called
 	AfterTools CheckpointReason = "after_tools" // all tools that the model called have answered
-	AtInterval CheckpointReason = "interval"    // so many iterations have passed
+	AtInterval CheckpointReason = "interval"    // the configured number of model calls has passed
 )
 
-// Chunk is a piece of an agent's message while it is being written: the text that stands at byte Offset of it.
-// Chunks may be late, lost or repeated; the fact that follows them holds the whole text. After is the sequence of the
-// last fact before the chunk.
+// Chunk is a piece of an unfinished message: Text begins at byte Offset of it. Chunks may be late, lost or repeated;
+// the fact that follows them contains the whole text. After is the sequence of the last fact before the chunk.
 type Chunk struct {
 	Message MessageID
 	Offset  int
@@ -54,14 +56,15 @@ type Chunk struct {
 	After   int64
 }
 
-// ArtifactUpdate is a new artifact, or with Append further parts of one that is already there. Last marks the
-// artifact's end.
+// ArtifactUpdate is a new artifact, a replacement of the one with its id, or, with Append, further parts of that one.
+// Last marks the end of the artifact.
 type ArtifactUpdate struct {
 	Artifact Artifact
 	Append   bool
 	Last     bool
 }
 
+// applyTo returns the artifacts after u. It copies what it changes: earlier snapshots share the slices.
 func (u ArtifactUpdate) applyTo(to []Artifact) []Artifact {
 	i := slices.IndexFunc(to, func(a Artifact) bool { return a.ID == u.Artifact.ID })
 	if i < 0 {
@@ -76,11 +79,11 @@ func (u ArtifactUpdate) applyTo(to []Artifact) []Artifact {
 	return to
 }
 
-// Usage is what one model call, or a sum of them, consumed. InputTokens includes those read from and written to the
-// cache, OutputTokens those spent on reasoning.
+// Usage is what one model call, or a sum of calls, consumed. All counts are tokens. InputTokens include those read
+// from and written to the provider's cache, OutputTokens those spent on reasoning.
 type Usage struct {
-	// Call names the model call: who tells of it again tells of the same. Began is when it was made, zero where nobody
-	// knows. Estimated says that the vendor did not report how much it was.
+	// Call identifies the model call, so that a repeated report is recognised. StartedAt is its time, zero if
+	// unknown. Estimated reports that the provider did not report the counts.
 	Call             string
 	StartedAt        time.Time
 	Estimated        bool
@@ -93,7 +96,7 @@ type Usage struct {
 	ReasoningTokens  int64
 }
 
-// Add returns the sum of u and v, under v's model.
+// Add returns the sum of u and v. Provider, model, call and time are those of v.
 func (u Usage) Add(v Usage) Usage {
 	v.InputTokens += u.InputTokens
 	v.OutputTokens += u.OutputTokens

@@ -2,17 +2,19 @@ package agentsvc
 
 import "context"
 
+// leaseRenewalKey is the context key of WithLeaseRenewal.
 type leaseRenewalKey struct{}
 
-// WithLeaseRenewal returns a context for work under a lease. Renew is called before each of its effects, and ends the work's
-// context where the lease is gone, or where that cannot be known.
+// WithLeaseRenewal returns a context for work under a lease. [CheckLease] calls renew, which must cancel the work's
+// context if the lease is lost or cannot be confirmed.
 func WithLeaseRenewal(ctx context.Context, renew func(ctx context.Context)) context.Context {
 	return context.WithValue(ctx, leaseRenewalKey{}, renew)
 }
 
-// CheckLease returns nil if what ctx is about to do is still to be done here: ctx has not ended, and where it is under a lease
-// nobody else has that. Else it says why not, as [context.Cause] does: [ErrLeaseLost] where somebody has. It is asked before
-// each call whose effect cannot be taken back, since a process that was stopped for a while notices nothing by itself.
+// CheckLease returns nil if the work of ctx may have an external effect now: ctx has not ended and its lease, if it
+// has one, is confirmed. Otherwise it returns the cause of ctx's end, [ErrLeaseLost] where another worker has the
+// lease. Callers use it before each call that cannot be undone: a process that was suspended does not notice by
+// itself that its lease expired meanwhile.
 func CheckLease(ctx context.Context) error {
 	if renew, ok := ctx.Value(leaseRenewalKey{}).(func(context.Context)); ok && ctx.Err() == nil {
 		renew(ctx)

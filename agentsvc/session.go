@@ -5,23 +5,24 @@ import (
 	"slices"
 )
 
-// Session is a conversation of one owner: what was said in a context, in order.
+// Session is the conversation of one owner in one context, oldest entry first.
 type Session struct {
 	Context ContextID
 	Entries []Entry
 }
 
-// Entry is one line of a conversation: a message, or the result of a tool call that the agent's message before it
-// asked for. Exactly one is set. Turn counts the turns of the session from 1; it is 0 for a turn that is under way. Quoted
-// says that a caller vouches for the message, whoever is said to have spoken, and nobody else.
+// Entry is one entry of a conversation: a message, or the result of a tool call that the agent's message before it
+// made. Exactly one is set.
 type Entry struct {
 	Message *Message
 	Result  *ToolResult
-	Turn    int64
-	Quoted  bool
+	// Turn is the position of the entry's turn in the session, from 1; 0 for the current turn.
+	Turn int64
+	// Quoted marks a message that only the caller vouches for (see [Message].PriorMessages), whatever its role.
+	Quoted bool
 }
 
-// ExpandPriorMessages returns a conversation in which what messages say was said earlier stands before them.
+// ExpandPriorMessages returns the conversation with each message's prior messages as entries before it.
 func ExpandPriorMessages(entries []Entry) []Entry {
 	hasPriorMessages := func(e Entry) bool { return e.Message != nil && len(e.Message.PriorMessages) > 0 }
 	if !slices.ContainsFunc(entries, hasPriorMessages) {
@@ -39,20 +40,22 @@ func ExpandPriorMessages(entries []Entry) []Entry {
 	return out
 }
 
-// SessionKey names a session within its tenant.
+// SessionKey identifies a session within its tenant.
 type SessionKey struct {
 	Owner   Owner
 	Context ContextID
 }
 
+// sessionContextKey is the context key of WithSession.
 type sessionContextKey struct{}
 
-// WithSession returns a context that knows whose turn is under way, and in which session.
+// WithSession returns a context that carries the session of the current turn, for example for tools that send its
+// owner's credentials.
 func WithSession(ctx context.Context, key SessionKey) context.Context {
 	return context.WithValue(ctx, sessionContextKey{}, key)
 }
 
-// SessionFromContext returns what [WithSession] put into ctx, and whether it did.
+// SessionFromContext returns the session that [WithSession] put into ctx; ok is false if there is none.
 func SessionFromContext(ctx context.Context) (SessionKey, bool) {
 	key, ok := ctx.Value(sessionContextKey{}).(SessionKey)
 	return key, ok

@@ -1,9 +1,10 @@
 package agentsvc
 
-// valueOverhead is about what a JSON value takes in memory beside its text.
+// valueOverhead is the assumed size of a decoded JSON value without its text, in bytes.
 const valueOverhead = 32
 
-// ByteSize returns about how many bytes of text, files and data an event has, whatever it is.
+// ByteSize returns the approximate number of bytes of texts, files and data in an event. It bounds queues and memory
+// reservations.
 func (ev Event) ByteSize() (n int64) {
 	if ev.Status != nil && ev.Status.Message != nil {
 		n += ev.Status.Message.ByteSize()
@@ -32,7 +33,7 @@ func (ev Event) ByteSize() (n int64) {
 	return n
 }
 
-// ByteSize returns about how many bytes of text, files, data and arguments of calls a message has.
+// ByteSize returns the approximate number of bytes of a message's texts, files, data and tool arguments.
 func (m Message) ByteSize() int64 {
 	n := sizeOfParts(m.Parts)
 	for _, c := range m.ToolCalls {
@@ -41,7 +42,7 @@ func (m Message) ByteSize() int64 {
 	return n
 }
 
-// ByteSize returns about how many bytes of text, files and data a task has, as far as it was read.
+// ByteSize returns the approximate number of bytes of the parts of a task that were read.
 func (t Task) ByteSize() (n int64) {
 	if t.Status.Message != nil {
 		n += t.Status.Message.ByteSize()
@@ -58,6 +59,7 @@ func (t Task) ByteSize() (n int64) {
 	return n
 }
 
+// sizeOfParts returns the approximate number of bytes of parts.
 func sizeOfParts(parts []Part) (n int64) {
 	for _, p := range parts {
 		n += int64(len(p.Text))
@@ -71,6 +73,7 @@ func sizeOfParts(parts []Part) (n int64) {
 	return n
 }
 
+// sizeOfValue returns the approximate memory of a decoded JSON value.
 func sizeOfValue(v any) int64 {
 	n := int64(valueOverhead)
 	switch v := v.(type) {

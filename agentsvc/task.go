@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// State is where a task stands.
+// State is the state of a task. The states are those of the A2A specification.
 //
 //	submitted ──► working ──► completed | failed | cancelled | rejected
 //	    │          │  ▲
-//	    │          ▼  │ (an answer, a decision, a credential)
+//	    │          ▼  │ (a message, a decision, a credential)
 //	    │    input_required | auth_required ──► cancelled | failed | rejected (input_required only)
 //	    └──► rejected | auth_required | cancelled | failed
 type State string
@@ -26,7 +26,7 @@ const (
 	AuthRequired  State = "auth_required"
 )
 
-// nextStates is the state table: what may follow what.
+// nextStates is the state table: which states may follow each one. States without an entry are terminal.
 var nextStates = map[State][]State{
 	Submitted:     {Working, Rejected, AuthRequired, Cancelled, Failed},
 	Working:       {Completed, Failed, Cancelled, InputRequired, Rejected, AuthRequired},
@@ -34,16 +34,17 @@ var nextStates = map[State][]State{
 	AuthRequired:  {Working, Cancelled, Failed},
 }
 
-// CanBecome reports whether a task in state s may go to state to.
+// CanBecome reports whether a task in state s may change to state to.
 func (s State) CanBecome(to State) bool { return slices.Contains(nextStates[s], to) }
 
-// IsTerminal reports whether s is an end: nothing follows it.
+// IsTerminal reports whether no state follows s.
 func (s State) IsTerminal() bool { return s.IsValid() && len(nextStates[s]) == 0 }
 
-// IsInterrupted reports whether a task in s waits for somebody outside: a human's input or a credential.
+// IsInterrupted reports whether a task in s waits for a user: for input, a decision or a credential. No run executes
+// then.
 func (s State) IsInterrupted() bool { return s == InputRequired || s == AuthRequired }
 
-// IsValid reports whether s is a state at all.
+// IsValid reports whether s is one of the states.
 func (s State) IsValid() bool {
 	switch s {
 	case Submitted, Working, Completed, Failed, Cancelled, InputRequired, Rejected, AuthRequired:
@@ -52,14 +53,14 @@ func (s State) IsValid() bool {
 	return false
 }
 
-// Status is a state with the message that came with it, if one did.
+// Status is a state with the message that came with it; nil = none.
 type Status struct {
 	State   State
 	Message *Message
 	At      time.Time
 }
 
-// StandaloneReply returns the message that is the whole answer to whoever asked, nil where its task is to be told of.
+// StandaloneReply returns the completed task's message if it is the whole answer, nil if callers must see the task.
 func (s Status) StandaloneReply() *Message {
 	if s.State == Completed && s.Message != nil && s.Message.Standalone {
 		return s.Message
@@ -67,7 +68,7 @@ func (s Status) StandaloneReply() *Message {
 	return nil
 }
 
-// Task is a snapshot of one unit of work of an agent.
+// Task is a snapshot of a task at one sequence of its log.
 type Task struct {
 	ID        TaskID
 	Context   ContextID
@@ -75,14 +76,14 @@ type Task struct {
 	Owner     Owner
 	Status    Status
 	Created   time.Time
-	Seq       int64 // of the last event the snapshot includes
+	Seq       int64 // of the last event in the snapshot
 	History   []Message
 	Artifacts []Artifact
-	Approvals []Approval // that are open
+	Approvals []Approval // the open ones
 }
 
-// ApplyEvent brings t up to ev, the next event of its log. A chunk or an event t already includes changes nothing. What
-// sub-agents say among themselves is not part of the history.
+// ApplyEvent advances t by ev, the next event of its log. A chunk, or an event that t includes already, changes
+// nothing. Messages of sub-agents (Frame not empty) are not part of the history.
 func (t *Task) ApplyEvent(ev Event) {
 	if ev.Seq <= t.Seq {
 		return

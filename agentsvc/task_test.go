@@ -16,7 +16,7 @@ var allStates = []agentsvc.State{
 	agentsvc.Completed, agentsvc.Failed, agentsvc.Cancelled, agentsvc.Rejected,
 }
 
-// TestStateTable holds every cell: from, to.
+// TestStateTable: every cell of the state table.
 func TestStateTable(t *testing.T) {
 	t.Parallel()
 	table := []string{
@@ -76,7 +76,7 @@ func newArtifactUpdate(id, s string, more bool) *agentsvc.ArtifactUpdate {
 	return &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: id, Name: s, Parts: []agentsvc.Part{agentsvc.TextPart(s)}}, Append: more}
 }
 
-// TestApplyEvent folds a log into a task, whole and again from every place in between.
+// TestApplyEvent: a log is folded into a task, as a whole and again from every prefix.
 func TestApplyEvent(t *testing.T) {
 	t.Parallel()
 	at := func(n int64) time.Time { return time.UnixMicro(n).UTC() }
@@ -115,7 +115,8 @@ func TestApplyEvent(t *testing.T) {
 	}
 }
 
-// TestApplyEventCopiesArtifacts: snapshots taken earlier do not change when the task goes on, nor do two that go on apart.
+// TestApplyEventCopiesArtifacts: earlier snapshots do not change when the task continues, nor do two copies that
+// continue separately.
 func TestApplyEventCopiesArtifacts(t *testing.T) {
 	t.Parallel()
 	task := agentsvc.Task{Artifacts: make([]agentsvc.Artifact, 0, 8)}
@@ -158,7 +159,7 @@ func TestUsageAdd(t *testing.T) {
 	}
 }
 
-// TestNewID: identifiers sort by the time of their making.
+// TestNewID: identifiers sort by their time of creation.
 func TestNewID(t *testing.T) {
 	t.Parallel()
 	ids := make([]string, 1000)

@@ -7,25 +7,26 @@ import (
 	"strings"
 )
 
+// minAdminSecretBytes is the least length of an admin secret; openssl rand -base64 48 gives 64.
 const minAdminSecretBytes = 32
 
-// Attempts counts wrong credentials by client address.
+// Attempts counts failed attempts by client address. [ratelimit.Throttle] implements it.
 type Attempts interface {
-	// AllowAttempt returns an error while address must not try.
+	// AllowAttempt returns an error while address has failed too often.
 	AllowAttempt(address string) error
-	// CountFailure counts one wrong try.
+	// CountFailure counts one failed attempt.
 	CountFailure(address string) error
 }
 
-// AdminSecret is the secret of the platform's operator, two of them while it is being changed. It keeps their hashes
-// alone.
+// AdminSecret verifies the secret of the platform's operator; during a change two secrets are valid. Only their SHA-256
+// hashes are kept. It is immutable.
 type AdminSecret struct {
 	hashes   [][sha256.Size]byte
 	attempts Attempts
 }
 
-// NewAdminSecret reads one secret, or two with a comma between them. Each has at least 32 bytes and not the form of a
-// token.
+// NewAdminSecret parses one secret, or two separated by a comma. Each must have at least 32 bytes, and not the form of
+// a token or of an API key, which would be verified as such.
 func NewAdminSecret(value string, attempts Attempts) (*AdminSecret, error) {
 	a := &AdminSecret{attempts: attempts}
 	for i, secret := range strings.Split(value, ",") {
@@ -45,9 +46,10 @@ func NewAdminSecret(value string, attempts Attempts) (*AdminSecret, error) {
 	return a, nil
 }
 
-// VerifySecret returns the operator's principal where credential is a live secret. It returns an [ErrUnauthenticated] where it
-// is not, or what [Attempts] says where address has been wrong too often. A right secret is always taken: many callers
-// may share an address, and a secret of this length is not found by guessing.
+// VerifySecret returns the operator's principal if credential is a valid secret. Otherwise it returns an
+// [ErrUnauthenticated], or the error of [Attempts] while address has failed too often. A correct secret is accepted
+// even then: several clients may share an address, and a secret of this length cannot be guessed. The comparison takes
+// the same time for all secrets.
 func (a *AdminSecret) VerifySecret(address, credential string) (Principal, error) {
 	if credential == "" {
 		return Principal{}, unauthenticated("no credential")

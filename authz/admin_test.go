@@ -105,7 +105,7 @@ func TestAdminSecretThrottlesAnAddress(t *testing.T) {
 		if _, err := secret.VerifySecret(operator, oldSecret); err != nil {
 			t.Errorf("right secret from elsewhere: %v", err)
 		}
-		for range 50 { // what is right or missing counts as no failure
+		for range 50 { // a correct or missing secret is not counted as a failure
 			if _, err := secret.VerifySecret(operator, oldSecret); err != nil {
 				t.Fatal(err)
 			}

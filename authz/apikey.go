@@ -23,59 +23,77 @@ import (
 )
 
 const (
-	keyCacheTTL        = time.Minute // how long a key is believed without another look, changes of its app aside
-	keyLookupTimeout   = 5 * time.Second
-	lastUseInterval    = 2 * time.Second // between two writes of when keys were used
+	// keyCacheTTL is how long a verified key is accepted without reading it again, as long as its app does not change.
+	keyCacheTTL = time.Minute
+	// keyLookupTimeout bounds one read of a key, which several requests may wait for.
+	keyLookupTimeout = 5 * time.Second
+	// lastUseInterval is the time between two writes of the times of last use.
+	lastUseInterval = 2 * time.Second
+	// maxRotationOverlap bounds how long the former key remains valid after a rotation.
 	maxRotationOverlap = 30 * 24 * time.Hour
-	maxKeyName         = 100
+	// maxKeyName bounds the name of a key, in characters.
+	maxKeyName = 100
 
-	// APIKeySubjectPrefix begins the subject of every key's principal. No token has such a subject.
+	// APIKeySubjectPrefix begins the subject of every key's principal. No token may have such a subject.
 	APIKeySubjectPrefix = "key:"
 )
 
-// A key is stoa_APP_ followed by its id, by which it is found, and 128 bits that nobody can guess.
+// A key is stoa_APP_ followed by its id, by which it is looked up, and a secret of 26 characters of 5 bits each (130
+// bits).
 const (
 	keyIDLength     = 12
 	keySecretLength = 26
 )
 
+// apiKeyPattern matches the form of a key; its group is the id.
 var apiKeyPattern = regexp.MustCompile(`^stoa_[a-z0-9-]{1,63}_([a-z2-7]{12})[a-z2-7]{26}$`)
 
-// IsAPIKey reports whether credential has the form of an API key, good or bad. Neither a token nor an admin secret has.
+// IsAPIKey reports whether credential has the form of an API key, valid or not. Tokens and admin secrets do not.
 func IsAPIKey(credential string) bool { return apiKeyPattern.MatchString(credential) }
 
-// APIKeySpec says what an API key is to be good for.
+// APIKeySpec describes an API key to create.
 type APIKeySpec struct {
-	Name    string    // for people, 1 to 100 characters
-	Roles   []string  // of [Roles] or the app's own; none: caller
-	Scope   string    // scopes with spaces between them, which narrow the roles; "": nothing does
-	Expires time.Time // zero: never
+	// Name is for people; 1 to 100 characters.
+	Name string
+	// Roles are built-in roles or roles of the app; none means [RoleCaller].
+	Roles []string
+	// Scope is a list of scopes, separated by spaces, that narrow the roles; "" does not narrow them.
+	Scope string
+	// Expires is the end of validity; zero means that the key does not expire.
+	Expires time.Time
 }
 
-// APIKeys makes API keys and knows them again. What it found good it remembers, but looks again once the key's app has
-// changed, in whichever process. It is safe for concurrent use.
+// APIKeys creates and verifies API keys. A verified key is cached, and read again when its app has changed in any
+// process. It is safe for concurrent use.
 type APIKeys struct {
-	apps             *tenancy.Service
-	loadFromDatabase func(ctx context.Context, id string) (tenancy.APIKey, tenancy.APIKeyOwner, error) // that of apps
+	apps *tenancy.Service
+	// loadFromDatabase is [tenancy.Service.FindAPIKey]; tests replace it.
+	loadFromDatabase func(ctx context.Context, id string) (tenancy.APIKey, tenancy.APIKeyOwner, error)
 	issuer           string
 	log              *slog.Logger
-	cache            *otter.Cache[[sha256.Size]byte, *cachedKey]
-	lookups          singleflight.Group
+	// cache is keyed by the SHA-256 of the key, so that no usable key is kept in memory.
+	cache *otter.Cache[[sha256.Size]byte, *cachedKey]
+	// lookups merges concurrent reads of the same key at the same generation.
+	lookups singleflight.Group
 
+	// mu guards lastUses, the times of last use that Run has not written yet, by key id.
 	mu       sync.Mutex
-	lastUses map[string]time.Time // keys whose last use is to be noted
+	lastUses map[string]time.Time
 }
 
-// cachedKey is a key that was found good.
+// cachedKey is a verified key.
 type cachedKey struct {
-	id            string
-	principal     Principal
-	generation    int64 // of the app, when the key was read
-	validUntil    time.Time
-	lastUseSecond atomic.Int64 // second of the last use that was or is to be noted
+	id        string
+	principal Principal
+	// generation is that of the app when the key was read. The cache entry is not used for a request that knows a later
+	// one.
+	generation int64
+	validUntil time.Time
+	// lastUseSecond is the Unix time of the last recorded use.
+	lastUseSecond atomic.Int64
 }
 
-// NewAPIKeys returns the keys of apps. Their principals are vouched for by the built-in issuer.
+// NewAPIKeys returns the API keys of all apps. The issuer of their principals is the built-in issuer.
 func NewAPIKeys(apps *tenancy.Service, i *Issuer) *APIKeys {
 	return &APIKeys{
 		apps: apps, loadFromDatabase: apps.FindAPIKey, issuer: i.name, log: i.log, lastUses: map[string]time.Time{},
@@ -83,8 +101,8 @@ func NewAPIKeys(apps *tenancy.Service, i *Issuer) *APIKeys {
 	}
 }
 
-// CreateKey makes a key of app and returns its text, which is known to nobody afterwards. A spec that asks for
-// something that does not exist is an [agentsvc.InvalidError].
+// CreateKey creates a key of app and returns its text, which is not stored and cannot be read again, with the stored
+// key and the app's new record. A spec with an unknown role, scope or agent is an [agentsvc.InvalidError].
 func (k *APIKeys) CreateKey(ctx context.Context, actor string, app *tenancy.App, spec APIKeySpec) (text string, stored tenancy.APIKey, of tenancy.App, err error) {
 	if len(spec.Roles) == 0 {
 		spec.Roles = []string{RoleCaller}
@@ -113,6 +131,7 @@ func (k *APIKeys) CreateKey(ctx context.Context, actor string, app *tenancy.App,
 	return text, stored, of, err
 }
 
+// validate checks the name and the expiry.
 func (s APIKeySpec) validate() error {
 	switch n := utf8.RuneCountInString(s.Name); {
 	case n == 0 || n > maxKeyName || !isValidSubject(s.Name):
@@ -123,7 +142,8 @@ func (s APIKeySpec) validate() error {
 	return nil
 }
 
-// RotateKey gives the key of that id another text and returns it. The one before is good for overlap more.
+// RotateKey replaces the secret part of the key with that id and returns the new text. The former text remains valid
+// for overlap, at most maxRotationOverlap.
 func (k *APIKeys) RotateKey(ctx context.Context, actor, app, id string, overlap time.Duration) (text string, stored tenancy.APIKey, of tenancy.App, err error) {
 	if overlap < 0 || overlap > maxRotationOverlap {
 		return "", stored, of, agentsvc.NewInvalidError("overlap", "must be between 0s and %dh (30 days)", int(maxRotationOverlap.Hours()))
@@ -133,22 +153,24 @@ func (k *APIKeys) RotateKey(ctx context.Context, actor, app, id string, overlap 
 	return text, stored, of, err
 }
 
-// KeyPrefix returns how the key of that id begins, by which people know it.
+// KeyPrefix returns the part of a key before its secret, by which people recognise it.
 func KeyPrefix(app, id string) string { return "stoa_" + app + "_" + id }
 
 func newKeyText(app, id string) string { return KeyPrefix(app, id) + randomText(keySecretLength) }
 
-// randomText returns n letters and digits, five bits each.
+// randomText returns n random characters of the base32 alphabet in lower case, 5 bits each.
 func randomText(n int) string { return strings.ToLower(rand.Text()[:n]) }
 
+// hashKey returns the SHA-256 of a key. A plain hash is enough: the secret cannot be guessed, unlike a password.
 func hashKey(text string) []byte {
 	sum := sha256.Sum256([]byte(text))
 	return sum[:]
 }
 
-// VerifyKey returns whom the key speaks for. Whatever is wrong with it is an [ErrUnauthenticated]; any other error says that
-// it could not be found out. generation is that of the key's app as the caller knows it, 0 for not at all: what was
-// read of the key before that is read again.
+// VerifyKey returns the principal of a key. A key that is not valid is an [ErrUnauthenticated]; any other error means
+// that it could not be read. generation is the generation of the key's app that the caller knows, 0 if it does not know
+// any: a cache entry from an earlier generation is read again. A request calls VerifyKey twice, first with 0 to find
+// the app; only the second call records the use.
 func (k *APIKeys) VerifyKey(ctx context.Context, text string, generation int64) (Principal, error) {
 	m := apiKeyPattern.FindStringSubmatch(text)
 	if m == nil {
@@ -169,9 +191,9 @@ func (k *APIKeys) VerifyKey(ctx context.Context, text string, generation int64) 
 	return known.principal, nil
 }
 
-// loadKey reads the key of that id, once however many wait for it who know the same generation of its app: a look that began
-// before the app was known to have changed may have read what was there before. before is what was known of the key, nil if
-// nothing was.
+// loadKey reads and verifies a key. Concurrent calls with the same generation share one read; calls with different
+// generations do not, since a read that began before the app changed may return the former state. before is the cache
+// entry that is replaced, nil if there was none; the time of last use is taken over from it.
 func (k *APIKeys) loadKey(ctx context.Context, id string, hash [sha256.Size]byte, generation int64, before *cachedKey) (*cachedKey, error) {
 	lookup := k.lookups.DoChan(fmt.Sprintf("%s %d", hash, generation), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keyLookupTimeout)
@@ -187,6 +209,7 @@ func (k *APIKeys) loadKey(ctx context.Context, id string, hash [sha256.Size]byte
 				return known, nil
 			}
 		}
+		// The key is not valid or could not be read: an earlier entry must not be used for later requests either.
 		k.cache.Invalidate(hash)
 		if errors.Is(err, tenancy.ErrNotFound) {
 			err = unauthenticated("an API key that is not there")
@@ -201,7 +224,8 @@ func (k *APIKeys) loadKey(ctx context.Context, id string, hash [sha256.Size]byte
 	}
 }
 
-// validateKey returns what is remembered of a key whose hash is hash, if kept is that key and it is still good.
+// validateKey returns the cache entry for a key with this hash, if stored is that key and it is valid now. A former key
+// is valid until the end of its overlap. Hashes are compared in constant time.
 func (k *APIKeys) validateKey(stored tenancy.APIKey, of tenancy.APIKeyOwner, hash [sha256.Size]byte) (*cachedKey, error) {
 	now := time.Now()
 	expires := stored.ExpiresAt
@@ -231,7 +255,7 @@ func (k *APIKeys) validateKey(stored tenancy.APIKey, of tenancy.APIKeyOwner, has
 	}}, nil
 }
 
-// recordUse has the use of a key noted, once a minute at most.
+// recordUse schedules the time of use to be written, at most once a minute for each key in this process.
 func (k *APIKeys) recordUse(known *cachedKey, now time.Time) {
 	last := known.lastUseSecond.Load()
 	if now.Unix()-last < 60 || !known.lastUseSecond.CompareAndSwap(last, now.Unix()) {
@@ -242,7 +266,7 @@ func (k *APIKeys) recordUse(known *cachedKey, now time.Time) {
 	k.lastUses[known.id] = now
 }
 
-// Run notes when keys were used until ctx ends, and a last time then.
+// Run writes the times of last use until ctx ends, and once more then. It returns the error of ctx.
 func (k *APIKeys) Run(ctx context.Context) error {
 	tick := time.NewTicker(lastUseInterval)
 	defer tick.Stop()
@@ -257,7 +281,7 @@ func (k *APIKeys) Run(ctx context.Context) error {
 	}
 }
 
-// writeLastUses writes down which keys were used. What cannot be written is lost: the next use comes.
+// writeLastUses writes the recorded times. If that fails they are lost; later uses replace them.
 func (k *APIKeys) writeLastUses(ctx context.Context) {
 	k.mu.Lock()
 	used := k.lastUses

@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// newKeyService returns the keys of a house with a default app.
+// newKeyService returns the API keys of a service with a default app.
 func newKeyService(t *testing.T, d *db.DB) (*APIKeys, *tenancy.Service) {
 	t.Helper()
 	apps := tenancy.New(d, newKeyring(t, "m"), signal.New(nil, nil), tenancy.Options{})
@@ -34,7 +34,7 @@ func createKey(t *testing.T, k *APIKeys, spec APIKeySpec) (text, id string) {
 	return text, stored.ID
 }
 
-// TestKeyCacheExpiry removes a key where nobody is told: it is believed for a minute at most, and not at all once its app
+// TestKeyCacheExpiry deletes a key without a signal: it is accepted for a minute at most, and not at all once its app
 // is known to have changed.
 func TestKeyCacheExpiry(t *testing.T) {
 	t.Parallel()
@@ -153,7 +153,7 @@ func TestKeyUse(t *testing.T) {
 	})
 }
 
-// TestAdminSecretIsNoKey refuses an admin secret that would be taken for a key.
+// TestAdminSecretIsNoKey refuses an admin secret with the form of an API key.
 func TestAdminSecretIsNoKey(t *testing.T) {
 	t.Parallel()
 	if _, err := NewAdminSecret(newKeyText("default", randomText(keyIDLength)), nil); err == nil || !strings.Contains(err.Error(), "API key") {
@@ -161,8 +161,8 @@ func TestAdminSecretIsNoKey(t *testing.T) {
 	}
 }
 
-// TestKeyDeletedWhileRead deletes a key after a look at it has read it and before that ends. Who knows that the key's app has
-// changed is not told what was read before, neither by that look nor by what it leaves behind.
+// TestKeyDeletedWhileRead deletes a key after a read has loaded it and before that read returns. A caller that knows
+// that the app has changed gets the former state neither from that read nor from the cache.
 func TestKeyDeletedWhileRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

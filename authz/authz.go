@@ -1,9 +1,13 @@
-// Package authz answers two questions about a call. Who is it? A [Verifier] turns a bearer token into a [Principal],
-// the built-in [Issuer] mints such tokens with keys that live in the database, and an [AdminSecret] knows the platform's
-// own operator. May they? A [Policy], one for each app, holds the table of roles and scopes.
+// Package authz authenticates callers and authorizes what they do. Authentication: a [Verifier] turns a bearer token
+// into a [Principal], [APIKeys] does the same for an API key, and an [AdminSecret] recognises the platform's operator.
+// The built-in [Issuer] issues tokens with keys that are stored in the database; tokens of OpenID providers are
+// verified with their published keys ([RemoteKeySet]). Authorization: a [Policy], one for each app, decides by roles
+// and scopes.
 //
-// In between stands the app's door ([tenancy.AccessRequest]), which holds a principal against the app as it is at that moment. So
-// a revocation, a suspension or a deletion takes effect at the next call although verified tokens are remembered.
+// The app of a principal is decided where its credential is verified: by [issuerEntry.newPrincipal] for a token and by
+// [APIKeys.VerifyKey] for a key. Between authentication and authorization [tenancy.AccessRequest] compares the
+// principal with the app's record of that moment. Therefore a revocation, a suspension or a deletion takes effect at
+// the next request, although verified tokens and keys are cached. See docs/identity.md and docs/security.md.
 package authz
 
 import (
@@ -11,14 +15,15 @@ import (
 	"fmt"
 )
 
-// ErrUnauthenticated is the one answer for a credential that is missing, forged, expired or revoked: who presents it
-// learns nothing else. [Reason] tells the log more.
+// ErrUnauthenticated is the only error for a credential that is missing, forged, expired or revoked, so that the caller
+// learns nothing else. [RefusalReason] returns the reason for the log.
 var ErrUnauthenticated = errors.New("missing or invalid credential")
 
-// ErrDenied is in every refusal of a caller who is known. Its message says what is missing and may be shown.
+// ErrDenied is wrapped by every refusal of an authenticated caller. The text of the wrapping error names the missing
+// scope and may be shown.
 var ErrDenied = errors.New("permission denied")
 
-// unauthenticatedError is an [ErrUnauthenticated] that remembers why.
+// unauthenticatedError is an [ErrUnauthenticated] with the reason and, optionally, the error that caused it.
 type unauthenticatedError struct {
 	reason string
 	cause  error
@@ -30,14 +35,15 @@ func unauthenticatedBecause(reason string, cause error) error {
 	return &unauthenticatedError{reason: reason, cause: cause}
 }
 
-// Error says no more than [ErrUnauthenticated].
+// Error returns the text of [ErrUnauthenticated] and not the reason, so that the reason cannot reach the caller by
+// mistake.
 func (*unauthenticatedError) Error() string { return ErrUnauthenticated.Error() }
 
-// Is makes errors.Is(err, ErrUnauthenticated) hold.
+// Is makes errors.Is(err, ErrUnauthenticated) true.
 func (*unauthenticatedError) Is(target error) bool { return target == ErrUnauthenticated }
 
-// RefusalReason tells why err refused a credential. It is for logs, never for the caller, and holds no part of the credential
-// that could be used. It is "" where err is no such refusal.
+// RefusalReason returns why err refused a credential, for logs and never for the caller. It contains no usable part of
+// the credential. It is "" if err is not such a refusal.
 func RefusalReason(err error) string {
 	var r *unauthenticatedError
 	switch {
@@ -50,6 +56,7 @@ func RefusalReason(err error) string {
 	}
 }
 
+// permissionDenied returns an [ErrDenied] with a text for the caller.
 func permissionDenied(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDenied, fmt.Sprintf(format, args...))
 }

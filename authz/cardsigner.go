@@ -12,15 +12,17 @@ import (
 	"stoa/tenancy"
 )
 
-// CardSigner signs what agents' cards say (RFC 7515). Its Ed25519 keys follow from the master keys, so that all processes have the
-// same and none need be kept; they sign nothing else, since what a card says is its app's to choose. A card that did not change
-// has the signature it had.
+// CardSigner signs agent cards (A2A specification, "Agent Card Signing", with JSON Web Signatures of RFC 7515). Its
+// Ed25519 keys are derived from the master keys, so that all processes have the same keys and none is stored. They sign
+// nothing else: an app determines the content of its cards, so with a shared key it could obtain a signed token.
+// Ed25519 is deterministic, so an unchanged card keeps its signature.
 type CardSigner struct {
 	signer jose.Signer
 	jwks   []byte
 }
 
-// NewCardSigner returns a signer with k's keys: the newest signs, all are among the public ones, which signatures say lie at url.
+// NewCardSigner returns a signer with keys derived from k: that of the first master key signs, all are published. url
+// is the address of the published keys, which signatures name in jku.
 func NewCardSigner(k *tenancy.Keyring, url string) (*CardSigner, error) {
 	seeds, err := k.DeriveKeys("agent cards")
 	if err != nil {
@@ -51,7 +53,7 @@ func NewCardSigner(k *tenancy.Keyring, url string) (*CardSigner, error) {
 // JWKS returns the public keys as a JSON Web Key Set (RFC 7517).
 func (s *CardSigner) JWKS() []byte { return s.jwks }
 
-// Sign returns the protected header and the signature of payload, both in base64url.
+// Sign returns the protected header and the signature of payload, both as base64url.
 func (s *CardSigner) Sign(payload []byte) (protected, signature string, err error) {
 	signed, err := s.signer.Sign(payload)
 	if err != nil {

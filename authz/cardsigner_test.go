@@ -12,8 +12,8 @@ import (
 	"stoa/tenancy"
 )
 
-// TestCardSigner: what one process signs every other can tell to be so, also while master keys are being changed, and nobody else's
-// words pass.
+// TestCardSigner checks that every process can verify the signatures of the others, also during a rotation of master
+// keys, and that other payloads and keys are refused.
 func TestCardSigner(t *testing.T) {
 	t.Parallel()
 	const url = "https://stoa.test/keys"

@@ -8,10 +8,12 @@ import (
 	"stoa/tenancy/db"
 )
 
-// maxClockSkew is how far the clocks of issuer and verifier may be apart for the start of a token's life. Its end is exact.
+// maxClockSkew is how far the issuer's clock may be ahead when iat and nbf are checked. exp is checked without
+// tolerance.
 const maxClockSkew = time.Minute
 
-// tokenClaims are those of a token that mean something here.
+// tokenClaims are the claims of a token that Stoa uses: those registered in RFC 7519, scope (RFC 8693, section 4.2) and
+// Stoa's own. Tokens of the built-in issuer carry both AppName and App, others AppName at most.
 type tokenClaims struct {
 	jwt.Claims
 	AppName string   `json:"tenant_id,omitempty"`
@@ -20,7 +22,7 @@ type tokenClaims struct {
 	Scope   string   `json:"scope,omitempty"`
 }
 
-// checkTimes checks the times of c at now.
+// checkTimes checks exp, which is required, iat and nbf at now. The error is an [ErrUnauthenticated].
 func (c tokenClaims) checkTimes(now time.Time) error {
 	switch {
 	case c.Expiry == nil:

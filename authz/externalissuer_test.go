@@ -21,7 +21,7 @@ func sortStrings(s []string) []string {
 	return s
 }
 
-// newExternalIssuer returns the entry of an issuer elsewhere that publishes all the keys of the corpus, bad ones included.
+// newExternalIssuer returns an OpenID provider that publishes all keys of the test tokens, bad ones included.
 func newExternalIssuer(t *testing.T, app db.ID, name string) TrustedIssuer {
 	t.Helper()
 	set := newTestIssuer()
@@ -34,8 +34,7 @@ func newExternalIssuer(t *testing.T, app db.ID, name string) TrustedIssuer {
 	return TrustedIssuer{Issuer: set.Issuer, Audience: set.Audience, Keys: keys, App: app, AppName: name}
 }
 
-// TestForgeriesExternalIssuer presents the same tokens where an issuer elsewhere is accepted: for whichever app its tokens
-// name, and as an app's own.
+// TestForgeriesExternalIssuer presents the forged tokens to an external issuer: one of the server, and one of an app.
 func TestForgeriesExternalIssuer(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -75,7 +74,7 @@ func TestForgeriesExternalIssuer(t *testing.T) {
 	}
 }
 
-// TestExternalIssuer reads whom tokens from elsewhere speak for.
+// TestExternalIssuer checks the principals of tokens of external issuers.
 func TestExternalIssuer(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
@@ -139,7 +138,7 @@ func TestExternalIssuer(t *testing.T) {
 	}
 }
 
-// TestIssuerOfToken has several issuers accepted that tokens could be of.
+// TestIssuerOfToken accepts several issuers and checks to which one a token is attributed.
 func TestIssuerOfToken(t *testing.T) {
 	t.Parallel()
 	good := newValidToken(time.Now())
@@ -177,7 +176,7 @@ func TestIssuerOfToken(t *testing.T) {
 	}
 }
 
-// TestWithoutKeyID takes tokens that name no key where the issuer has but one.
+// TestWithoutKeyID accepts tokens without a key id if the issuer has only one key.
 func TestWithoutKeyID(t *testing.T) {
 	t.Parallel()
 	bare := newValidToken(time.Now()).withHeader(jsonObject{"kid": nil}).encodeToken()
@@ -198,8 +197,8 @@ func TestWithoutKeyID(t *testing.T) {
 	}
 }
 
-// TestCachedTokens has a token that was verified believed no longer than its issuer's keys stay as they are and the
-// issuer stays accepted.
+// TestCachedTokens checks that a verified token is accepted only while its issuer's keys are unchanged and the issuer
+// is accepted.
 func TestCachedTokens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -217,7 +216,7 @@ func TestCachedTokens(t *testing.T) {
 		}
 		s.setResponse(http.StatusOK, encodeJWKS(newEd25519Key("b")))
 		time.Sleep(16 * time.Minute)
-		_ = verify() // due for a refresh
+		_ = verify() // starts the refresh that is due
 		synctest.Wait()
 		if _, err := v.VerifyToken(t.Context(), token); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("a token of a key that is gone: %v", err)

@@ -12,14 +12,14 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// forgedToken is a token that differs from a good one in one thing.
+// forgedToken is a token that differs from a valid one in one respect.
 type forgedToken struct {
 	name, token, reason string
 
-	builtIn bool // only the built-in issuer's tokens are held to this
+	builtIn bool // required of the built-in issuer's tokens only
 }
 
-// listForgeries returns what no verifier may accept.
+// listForgeries returns tokens that no verifier may accept.
 func listForgeries(t *testing.T, now time.Time) []forgedToken {
 	t.Helper()
 	k := testKeys()

@@ -16,42 +16,56 @@ import (
 )
 
 const (
+	// builtInAudience is the claim aud of the built-in issuer's tokens.
 	builtInAudience = "stoa"
 
-	keyCheckInterval = time.Minute     // how often an issuer looks at its keys on its own
-	keyCheckMinGap   = 5 * time.Second // how soon after a look an unknown key may cause another
-	keyCheckTimeout  = 5 * time.Second // how long a look may take
+	// keyCheckInterval is the time between two looks at the keys in the database.
+	keyCheckInterval = time.Minute
+	// keyCheckMinGap is the least time between two looks, so that tokens with invented key ids do not load the
+	// database.
+	keyCheckMinGap = 5 * time.Second
+	// keyCheckTimeout bounds one look.
+	keyCheckTimeout = 5 * time.Second
 )
 
-// IssuerOptions tune an [Issuer]. The zero value works.
+// IssuerOptions configure an [Issuer]. The zero value works.
 type IssuerOptions struct {
-	Name string // what its tokens say in iss, if the database does not know yet: the public URL; "" = "stoa"
+	// Name is the claim iss of the issuer's tokens, usually the public URL; "" means "stoa". The first name used with a
+	// database is stored there and used from then on, since existing tokens carry it.
+	Name string
 	Log  *slog.Logger
 }
 
-// Issuer is the built-in token issuer. Its Ed25519 keys live in the database, sealed, and are replaced every 90 days;
-// all processes on one database are the same issuer. It is the [KeySet] of its own tokens and safe for concurrent use.
+// Issuer is the built-in issuer of tokens. Its Ed25519 keys are stored in the database, encrypted, and replaced every
+// 90 days; all processes on one database are the same issuer. It is the [KeySet] of its own tokens and safe for
+// concurrent use.
 type Issuer struct {
 	name     string
 	keyStore keyStore
 	log      *slog.Logger
+	// snapshot is replaced as a whole by setKeys, under mu after OpenIssuer.
 	snapshot atomic.Pointer[keySnapshot]
 
-	mu           sync.Mutex // one look at a time
-	lastCheck    time.Time
-	lastCheckErr error // of the last look
+	// mu serialises the looks at the keys and guards the fields below.
+	mu        sync.Mutex
+	lastCheck time.Time
+	// lastCheckErr is the result of the last look, returned again within keyCheckMinGap.
+	lastCheckErr error
 }
 
-// keySnapshot is the set of keys as it was last seen.
+// keySnapshot is an immutable set of keys as last read.
 type keySnapshot struct {
+	// generation grows with each change; it is local to this process.
 	generation uint64
-	keys       []signingKey
+	// keys are ordered by generation and never empty after OpenIssuer.
+	keys []signingKey
+	// publicKeys maps a key id (kid) to the public key; jwks is the same set as JSON.
 	publicKeys map[string]jose.JSONWebKey
 	jwks       []byte
 }
 
-// OpenIssuer makes the issuer's name and first key, or reads those that are there. It returns an error if a key that is
-// there cannot be opened.
+// OpenIssuer reads the issuer's name and keys from the database, or creates them. It returns an error if an existing
+// key cannot be decrypted with k. Run [Issuer.Run] to follow changes.
 func OpenIssuer(ctx context.Context, d *db.DB, k *tenancy.Keyring, o IssuerOptions) (*Issuer, error) {
 	if o.Name == "" {
 		o.Name = "stoa"
@@ -72,11 +86,13 @@ func OpenIssuer(ctx context.Context, d *db.DB, k *tenancy.Keyring, o IssuerOptio
 	return i, nil
 }
 
-// Run follows the keys until ctx ends: it publishes the next in time, drops the old, and sees what other processes did.
+// Run keeps the keys current until ctx ends: it creates the next key in time, deletes old ones, and reads those that
+// other processes created. After an error the known keys stay in use.
 func (i *Issuer) Run(ctx context.Context) error {
 	return i.runEvery(ctx, keyCheckInterval, keyCheckMinGap)
 }
 
+// runEvery is Run with other intervals, for tests.
 func (i *Issuer) runEvery(ctx context.Context, every, gap time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -92,24 +108,24 @@ func (i *Issuer) runEvery(ctx context.Context, every, gap time.Duration) error {
 	}
 }
 
-// TrustedIssuer is the entry that makes a [Verifier] accept the issuer's tokens.
+// TrustedIssuer returns the entry with which a [Verifier] accepts the issuer's tokens.
 func (i *Issuer) TrustedIssuer() TrustedIssuer {
 	return TrustedIssuer{Issuer: i.name, Audience: builtInAudience, Keys: i, BuiltIn: true}
 }
 
-// JWKS returns the public keys as a JSON Web Key Set (RFC 7517), those that will sign soon included.
+// JWKS returns the public keys as a JSON Web Key Set (RFC 7517), with the key that will sign next.
 func (i *Issuer) JWKS() []byte { return slices.Clone(i.snapshot.Load().jwks) }
 
-// Generation changes whenever a key comes or goes.
+// Generation implements [KeySet].
 func (i *Issuer) Generation() uint64 { return i.snapshot.Load().generation }
 
-// FindKey returns the public key that kid names. An unknown one makes the issuer look whether another process has made it,
-// though not more often than every few seconds.
+// FindKey implements [KeySet]. For an unknown kid it reads the keys again, since another process may have created the
+// key, but at most once in keyCheckMinGap.
 func (i *Issuer) FindKey(ctx context.Context, kid string) (jose.JSONWebKey, error) {
 	if key, ok := i.snapshot.Load().publicKeys[kid]; ok {
 		return key, nil
 	}
-	// The look serves everybody who waits: it does not end with the call that caused it.
+	// Other callers wait for the same look, so it must not end with this request.
 	if err := i.checkKeysIfDue(context.WithoutCancel(ctx), keyCheckMinGap); err != nil {
 		return jose.JSONWebKey{}, err
 	}
@@ -119,7 +135,7 @@ func (i *Issuer) FindKey(ctx context.Context, kid string) (jose.JSONWebKey, erro
 	return jose.JSONWebKey{}, ErrUnknownKey
 }
 
-// checkKeysIfDue brings the held keys up to date unless that was tried less than gap ago, which answers the same again.
+// checkKeysIfDue reads the keys unless that was done less than gap ago; then it returns the result of that look again.
 func (i *Issuer) checkKeysIfDue(ctx context.Context, gap time.Duration) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -133,12 +149,16 @@ func (i *Issuer) checkKeysIfDue(ctx context.Context, gap time.Duration) error {
 	return i.lastCheckErr
 }
 
+// refreshKeys reads the keys, creates the next generation if it is due, and deletes generations whose tokens have all
+// expired. Concurrent processes may do the same: the generation is the primary key, so only one of their keys is
+// stored.
 func (i *Issuer) refreshKeys(ctx context.Context) error {
 	old := i.snapshot.Load()
 	keys, now, err := i.keyStore.loadKeys(ctx, old.keys)
 	if err != nil {
 		return err
 	}
+	// Read again after adding: another process may have stored this generation first, with another key.
 	if generation, from, due := nextKeyDue(keys, now); due {
 		if err := i.keyStore.addKey(ctx, generation, from); err != nil {
 			return err
@@ -147,6 +167,7 @@ func (i *Issuer) refreshKeys(ctx context.Context) error {
 			return err
 		}
 	}
+	// countRetired never counts the last key, so keys[n] exists.
 	if n := countRetired(keys, now); n > 0 {
 		if err := i.keyStore.removeKeysBefore(ctx, keys[n].generation); err != nil {
 			return err
@@ -156,7 +177,7 @@ func (i *Issuer) refreshKeys(ctx context.Context) error {
 	return i.setKeys(keys)
 }
 
-// setKeys makes keys the ones that sign and verify.
+// setKeys makes keys the snapshot, unless they are the present ones.
 func (i *Issuer) setKeys(keys []signingKey) error {
 	old := i.snapshot.Load()
 	same := func(a, b signingKey) bool { return a.id == b.id && a.from.Equal(b.from) }

@@ -60,7 +60,7 @@ func verifyToken(t testing.TB, v *Verifier, token string) error {
 	return err
 }
 
-// checkKeysNow makes i look at the database now.
+// checkKeysNow makes i read its keys.
 func checkKeysNow(t testing.TB, i *Issuer) {
 	t.Helper()
 	if err := i.checkKeysIfDue(t.Context(), 0); err != nil {
@@ -68,7 +68,7 @@ func checkKeysNow(t testing.TB, i *Issuer) {
 	}
 }
 
-// ageSigningKeys makes every signing key d older.
+// ageSigningKeys makes every signing key older by d.
 func ageSigningKeys(t testing.TB, d *db.DB, by time.Duration) {
 	t.Helper()
 	var b db.Batch
@@ -87,7 +87,7 @@ func keyGenerations(i *Issuer) (all []int64) {
 
 const day = 24 * time.Hour
 
-// TestKeySchedule follows the generations of keys through their lives.
+// TestKeySchedule follows the generations of keys from creation to deletion.
 func TestKeySchedule(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -98,7 +98,7 @@ func TestKeySchedule(t *testing.T) {
 		name     string
 		keys     []signingKey
 		now      time.Time
-		signs    int64 // 0: there is none to ask
+		signs    int64 // 0: there are no keys
 		nextFrom time.Time
 		retired  int
 	}{
@@ -160,7 +160,8 @@ func TestIssuerNameIsFixedAtFirstStart(t *testing.T) {
 	}
 }
 
-// TestReplicasStartAtOnce opens five issuers on one empty database. They have one key, and each takes the others' tokens.
+// TestReplicasStartAtOnce opens five issuers on one empty database: they have one key, and each accepts the others'
+// tokens.
 func TestReplicasStartAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -193,7 +194,7 @@ func TestReplicasStartAtOnce(t *testing.T) {
 	})
 }
 
-// TestGenerationIsMadeOnce lets two replicas find that the same key is due.
+// TestGenerationIsMadeOnce lets two replicas find the same generation due: only one key is stored.
 func TestGenerationIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -217,7 +218,7 @@ func TestGenerationIsMadeOnce(t *testing.T) {
 	})
 }
 
-// TestRotation lives through the ages of two replicas on one database.
+// TestRotation runs two replicas on one database through several generations of keys.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -258,7 +259,7 @@ func TestRotation(t *testing.T) {
 		good("old key's token", va, first)
 		good("new key's token", va, second)
 
-		b.lastCheck = time.Time{} // b looked long ago and knows but the first key
+		b.lastCheck = time.Time{} // b read its keys long ago and knows only the first
 		good("new key's token, where nobody knew the key", vb, second)
 
 		ageSigningKeys(t, d, 31*day)
@@ -292,7 +293,7 @@ func TestUnknownKeysCauseFewChecks(t *testing.T) {
 	ageSigningKeys(t, d, 7*day)
 	checkKeysNow(t, other)
 	token := issueToken(t, other, "ana")
-	i.lastCheck = time.Now().Add(time.Minute) // however long what follows takes, it is right after
+	i.lastCheck = time.Now().Add(time.Minute) // in the future, so that no check becomes due during the test
 	lastCheck := i.lastCheck
 	for range 100 {
 		if err := verifyToken(t, v, token); RefusalReason(err) != "signed by an unknown key" {
@@ -320,7 +321,7 @@ func TestFailedKeyCheckRefusesNobody(t *testing.T) {
 	}
 	i.lastCheck = time.Time{}
 	v := NewVerifier(i.TrustedIssuer())
-	for range 2 { // the second answer comes without a look
+	for range 2 { // the second result comes without reading again
 		if err := verifyToken(t, v, unknown); err == nil || errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("a key that could not be looked for: got %v, want another error than a refusal", err)
 		}

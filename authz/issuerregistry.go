@@ -11,38 +11,47 @@ import (
 )
 
 const (
-	registryInterval = time.Second // how often a registry looks for changes that no signal told of
-	registryTimeout  = 5 * time.Second
+	// registryInterval is the time between two comparisons with the database; it bounds the delay of a change whose
+	// signal was lost.
+	registryInterval = time.Second
+	// registryTimeout bounds one comparison.
+	registryTimeout = 5 * time.Second
 )
 
-// IssuerRegistryOptions complete a [IssuerRegistry]. HTTP is required.
+// IssuerRegistryOptions configure an [IssuerRegistry]. HTTP is required.
 type IssuerRegistryOptions struct {
-	// HTTP returns the way to an issuer that an app brings, which may lie in a private network or not.
-	HTTP      func(private bool) *http.Client
-	JWKSCache *JWKSCache // see [RemoteKeySetOptions]
+	// HTTP returns the client for fetching the keys of an app's issuer; private says whether it may reach private
+	// networks.
+	HTTP func(private bool) *http.Client
+	// JWKSCache is that of [RemoteKeySetOptions].
+	JWKSCache *JWKSCache
 	Log       *slog.Logger
 }
 
-// IssuerRegistry keeps the apps' own issuers on a [Verifier]'s roll as the database has them, in each process alike.
+// IssuerRegistry keeps the apps' own issuers of a [Verifier] equal to those in the database, in every process.
 type IssuerRegistry struct {
 	apps     *tenancy.Service
 	verifier *Verifier
 	options  IssuerRegistryOptions
-	wake     chan struct{}
-	stop     func()
+	// wake (capacity 1) makes Run compare at once.
+	wake chan struct{}
+	stop func()
 
-	lastMark        string // of what is on the roll
+	// lastMark is the version ([tenancy.Service.IssuersVersion]) of the issuers that are set. It and registeredByApp
+	// are used by OpenIssuerRegistry, then by Run's goroutine, then by Close.
+	lastMark        string
 	registeredByApp map[db.ID]*registeredIssuer
 }
 
-// registeredIssuer is an app's issuer on the roll.
+// registeredIssuer is an app's issuer that the verifier accepts, with its keys.
 type registeredIssuer struct {
 	config tenancy.AppIssuer
 	entry  *issuerEntry
 	keys   *RemoteKeySet
 }
 
-// OpenIssuerRegistry puts the apps' issuers on v's roll. Close the registry when done.
+// OpenIssuerRegistry sets the apps' issuers of v and returns a registry that keeps them current while Run runs. Call
+// Close when done.
 func OpenIssuerRegistry(ctx context.Context, apps *tenancy.Service, v *Verifier, o IssuerRegistryOptions) (*IssuerRegistry, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -60,7 +69,8 @@ func OpenIssuerRegistry(ctx context.Context, apps *tenancy.Service, v *Verifier,
 	return r, nil
 }
 
-// Run follows the apps until ctx ends.
+// Run keeps the issuers current until ctx ends, whose error it returns. While the database does not answer, the last
+// known issuers stay accepted; this is logged once per outage.
 func (r *IssuerRegistry) Run(ctx context.Context) error {
 	tick := time.NewTicker(registryInterval)
 	defer tick.Stop()
@@ -81,7 +91,8 @@ func (r *IssuerRegistry) Run(ctx context.Context) error {
 	}
 }
 
-// Close takes nothing off the roll and lets go of what fetches keys. Call it after Run has returned.
+// Close ends the subscription to signals and the fetching of keys; the verifier keeps its issuers. Call it after Run
+// has returned.
 func (r *IssuerRegistry) Close() {
 	r.stop()
 	for _, x := range r.registeredByApp {
@@ -89,11 +100,11 @@ func (r *IssuerRegistry) Close() {
 	}
 }
 
-// refreshIfChanged brings the roll up to date if anything has changed.
+// refreshIfChanged sets the issuers if their version has changed.
 func (r *IssuerRegistry) refreshIfChanged(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
-	mark, err := r.apps.IssuersVersion(ctx) // before the list: what changes in between is seen at the next look
+	mark, err := r.apps.IssuersVersion(ctx) // read before the list: a change in between is found at the next comparison
 	if err != nil || mark == r.lastMark {
 		return err
 	}
@@ -106,7 +117,8 @@ func (r *IssuerRegistry) refreshIfChanged(ctx context.Context) error {
 	return nil
 }
 
-// setIssuers makes issuers those on the roll. One that is there already stays with the keys it has.
+// setIssuers makes issuers the accepted ones. An unchanged issuer keeps its entry with the fetched keys; a changed or
+// removed one is marked as removed, which invalidates the verified tokens in the cache.
 func (r *IssuerRegistry) setIssuers(issuers []tenancy.AppIssuer) {
 	before := r.registeredByApp
 	r.registeredByApp = make(map[db.ID]*registeredIssuer, len(issuers))
@@ -132,6 +144,7 @@ func (r *IssuerRegistry) setIssuers(issuers []tenancy.AppIssuer) {
 	}
 }
 
+// registerIssuer returns the entry of an app's issuer. Its tokens speak for this app only.
 func (r *IssuerRegistry) registerIssuer(i tenancy.AppIssuer) *registeredIssuer {
 	keys := NewRemoteKeySet(i.Auth.JWKSURL, RemoteKeySetOptions{HTTP: r.options.HTTP(i.Private), Refresh: i.Auth.KeyRefreshInterval(), JWKSCache: r.options.JWKSCache, Log: r.options.Log.With("app", i.Name)})
 	return &registeredIssuer{config: i, keys: keys, entry: &issuerEntry{TrustedIssuer: TrustedIssuer{

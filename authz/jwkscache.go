@@ -76,7 +76,7 @@ func (k *JWKSCache) loadJWKS(ctx context.Context, url string) (set []byte, age t
 	return []byte(body), time.Duration(now-fetched) * time.Microsecond, nil
 }
 
-// Delete forgets the set that was fetched from url. An app that is deleted leaves nothing of its issuer behind.
+// Delete deletes the keys of url, for an app that is deleted.
 func (k *JWKSCache) Delete(ctx context.Context, url string) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM setting WHERE name = $1`, jwksSettingName(url))

@@ -11,8 +11,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestJWKSCache: a process that starts while an issuer does not answer has the keys that others have fetched, for as long as
-// those would believe them, and of that issuer alone.
+// TestJWKSCache checks that a process which starts while an issuer does not answer uses the keys that others fetched,
+// for as long as those would, and only for that issuer.
 func TestJWKSCache(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -12,24 +12,27 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// ErrUnknownKey says that a key set has no key of the asked name.
+// ErrUnknownKey reports that a key set has no key with the requested id.
 var ErrUnknownKey = errors.New("unknown key")
 
-// KeySet holds the public keys of one issuer.
+// KeySet is the set of public keys of one issuer.
 type KeySet interface {
-	// FindKey returns the key that kid names, [ErrUnknownKey] where there is none. Any other error says that it could not
-	// be found out. kid comes from the token: it is a name to look up and nothing else.
+	// FindKey returns the key with the id kid, or [ErrUnknownKey]. Any other error means that it could not be
+	// determined. kid comes from the token and is not trusted: it may only be compared.
 	FindKey(ctx context.Context, kid string) (jose.JSONWebKey, error)
-	// Generation changes whenever the set does. What was verified under another version is verified again.
+	// Generation changes whenever the set changes. A token that was verified at another generation is verified again.
 	Generation() uint64
 }
 
-// tokenAlgorithms are those that a token may be signed with: signatures by a key of which the verifier has the public half.
+// tokenAlgorithms are the accepted signature algorithms (RFC 7518, RFC 8037). All are asymmetric: with a MAC, a
+// verifier could also sign.
 var tokenAlgorithms = []jose.SignatureAlgorithm{jose.EdDSA, jose.RS256, jose.ES256}
 
+// minRSABits is the least size of an RSA key (RFC 7518, section 3.3).
 const minRSABits = 2048
 
-// keyAlgorithm returns the one algorithm that key is for. The token has no say in it.
+// keyAlgorithm returns the one algorithm that key may be used with, or an error if tokens may not be signed by it. The
+// header of a token has no influence (RFC 8725, section 3.1).
 func keyAlgorithm(key jose.JSONWebKey) (jose.SignatureAlgorithm, error) {
 	var alg jose.SignatureAlgorithm
 	switch k := key.Key.(type) {

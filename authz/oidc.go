@@ -9,8 +9,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// verifyOIDC has token, which was parsed to signed, verified as OpenID Connect does it (Core 1.0, 3.1.3.7): a signature by a
-// key of a, a's issuer and a's audience. Its times are for [claims.checkTimes], which knows no leeway at their end.
+// verifyOIDC verifies token, which was parsed to signed, as OpenID Connect Core 1.0, section 3.1.3.7, demands:
+// signature, issuer and audience. The times are left to [tokenClaims.checkTimes].
 func (a TrustedIssuer) verifyOIDC(ctx context.Context, token string, signed *jwt.JSONWebToken) error {
 	s := &tokenKeySet{keys: a.Keys, signed: signed}
 	_, err := oidc.NewVerifier(a.Issuer, s, &oidc.Config{
@@ -18,21 +18,22 @@ func (a TrustedIssuer) verifyOIDC(ctx context.Context, token string, signed *jwt
 	}).Verify(ctx, token)
 	switch {
 	case s.err != nil:
-		return s.err // what the library makes of it has lost its type
+		return s.err // the library's error no longer wraps it
 	case err != nil:
 		return unauthenticatedBecause("not what its issuer's tokens are", err)
 	}
 	return nil
 }
 
-// tokenKeySet is the [oidc.KeySet] of one token.
+// tokenKeySet is the [oidc.KeySet] for verifying one token. It keeps the error of the signature, which distinguishes a
+// bad token from keys that could not be fetched.
 type tokenKeySet struct {
 	keys   KeySet
 	signed *jwt.JSONWebToken
 	err    error
 }
 
-// VerifySignature returns the payload of token if its signature is good.
+// VerifySignature returns the payload of token if its signature is valid.
 func (s *tokenKeySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	if s.err = checkSignature(ctx, s.keys, s.signed); s.err != nil {
 		return nil, s.err

@@ -16,10 +16,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// policyModel is the shape of a policy. A line of it lets a role of an app do something: act is a scope, obj the agent that
-// may be called with agents:call, and * with every other scope and where all agents may be called. Nothing else is
-// allowed, and no line forbids. The domain, which is the app, comes first in the matcher: no line of another app ever
-// counts.
+// policyModel is the form of a policy for casbin. A rule allows a role (role) of an app (dom) a scope (act) on an
+// object (obj): with agents:call the name of an agent or *, with every other scope *. There are no rules that deny, and
+// whatever no rule allows is denied. The matcher compares the app first, so that a rule of another app can never match.
 var policyModel = func() model.Model {
 	m, err := model.NewModelFromString(`
 [request_definition]
@@ -37,31 +36,39 @@ m = r.dom == p.dom && r.role == p.role && r.act == p.act && (p.obj == "*" || r.o
 	return m
 }()
 
-// The objects beside the names of agents, which neither can be one.
+// The objects that are not names of agents; agentNamePattern matches neither.
 const (
-	anyObject    = "*" // all agents, or whatever a scope covers
-	unnamedAgent = "?" // an agent that no line names
+	// anyObject stands for all agents, or for everything that a scope covers.
+	anyObject = "*"
+	// unnamedAgent stands for every agent that no rule names. It bounds the number of different queries to cache.
+	unnamedAgent = "?"
 )
 
-// Policy decides what principals may do in one app. It is safe for concurrent use and never changes: an app whose roles
-// change gets another, see [PolicyCache]. Its decisions are remembered for each role, object and action, of which there are as
-// many as the policy names, so a principal who was never seen before costs nothing.
+// Policy decides what principals may do in one app. It is immutable, except for its cache of decisions, and safe for
+// concurrent use; when the app's roles change a [PolicyCache] replaces it. Decisions are cached by role, object and
+// scope, which the policy bounds; principals are not part of the key.
 type Policy struct {
-	app           db.ID
-	rolesVersion  int64
-	enforcer      *casbin.Enforcer
-	agentsByRole  map[string][]string // role to the agents that it names; of every role there is
-	namedAgents   map[string]bool     // agents that a role names
+	app db.ID
+	// rolesVersion is the [tenancy.App.RolesVersion] that the policy was made of.
+	rolesVersion int64
+	enforcer     *casbin.Enforcer
+	// agentsByRole maps every existing role to the agents that its scopes name.
+	agentsByRole map[string][]string
+	// namedAgents are the agents that any role names.
+	namedAgents map[string]bool
+	// cachedResults maps queries to decisions. isAllowed replaces the map as a whole, so that readers need no lock.
 	cachedResults atomic.Pointer[map[authorizationQuery]bool]
 }
 
+// authorizationQuery asks whether a role has a scope on an object.
 type authorizationQuery struct {
 	role   string
 	object string
 	action Scope
 }
 
-// NewPolicy returns the policy of app: the built-in roles and its own. One of its own that cannot be is left out.
+// NewPolicy returns the policy of app with the built-in roles and its own. An own role that is not valid, or has the
+// name of a built-in one, is ignored: it must not make the app unusable.
 func NewPolicy(app db.ID, appOwned ...tenancy.Role) (*Policy, error) {
 	e, err := casbin.NewEnforcer(policyModel.Copy())
 	if err != nil {
@@ -77,6 +84,7 @@ func NewPolicy(app db.ID, appOwned ...tenancy.Role) (*Policy, error) {
 		}
 	}
 	for _, role := range appOwned {
+		// A role of an older version may not be valid any more, or have a name that has become built in.
 		if role, err = CheckRole(role); err != nil || IsBuiltInRole(role.Name) {
 			continue
 		}
@@ -96,8 +104,9 @@ func NewPolicy(app db.ID, appOwned ...tenancy.Role) (*Policy, error) {
 	return p, nil
 }
 
-// Authorize returns nil where p has scope, else an [ErrDenied] that says what is missing. With [AgentsCall] agent names the
-// agent to be called and is compared exactly; empty, it stands for every agent. With other scopes it means nothing.
+// Authorize returns nil if p has scope, else an [ErrDenied] whose text names what is missing. A scope must be allowed
+// by one of the roles and not be excluded by the scopes of the token. With [AgentsCall], agent is the agent to be
+// called, "" for every agent; with other scopes it is ignored.
 func (po *Policy) Authorize(p Principal, scope Scope, agent string) error {
 	if err := po.checkMembership(p); err != nil {
 		return err
@@ -114,15 +123,17 @@ func (po *Policy) Authorize(p Principal, scope Scope, agent string) error {
 	return nil
 }
 
-// Visibility is how far a permission goes over the tasks of an app.
+// Visibility is the set of an app's tasks that a permission covers.
 type Visibility struct {
-	All    bool     // every task of the app; else those that the principal owns
-	Agents []string // where not All: only tasks of these agents; nil: of any agent
+	// All covers every task of the app. Otherwise only tasks that the principal owns are covered.
+	All bool
+	// Agents restricts the principal's own tasks to these agents; nil means any agent.
+	Agents []string
 }
 
-// AuthorizeTasks returns whose tasks p may act on: all of the app's with wide, which is [TasksRead] or [TasksCancel], else its
-// own with [AgentsCall]. The empty agent stands for whichever agents p may call. Without either scope it returns an
-// [ErrDenied].
+// AuthorizeTasks returns the tasks that p may act on: all of the app's with the scope wide, which is [TasksRead] or
+// [TasksCancel], else its own with [AgentsCall]. agent is the task's agent, "" for any agent that p may call. Without
+// either scope it returns an [ErrDenied].
 func (po *Policy) AuthorizeTasks(p Principal, wide Scope, agent string) (Visibility, error) {
 	if po.Authorize(p, wide, "") == nil {
 		return Visibility{All: true}, nil
@@ -140,7 +151,7 @@ func (po *Policy) AuthorizeTasks(p Principal, wide Scope, agent string) (Visibil
 	return Visibility{}, permissionDenied("the scope %q is needed, or %q for your own tasks", wide, AgentsCall.forAgent(agent))
 }
 
-// callableAgents returns the agents that p may call, nil where it may call every one.
+// callableAgents returns the agents that p may call, sorted if they come from roles; nil means every agent.
 func (po *Policy) callableAgents(p Principal) ([]string, error) {
 	has, err := po.hasScope(p, AgentsCall, "")
 	if err != nil || has {
@@ -158,7 +169,8 @@ func (po *Policy) callableAgents(p Principal) ([]string, error) {
 	return names, nil
 }
 
-// checkMembership reports whether p belongs into the app at all.
+// checkMembership returns an [ErrDenied] if p does not belong to this app. It is a second line of defence: the app's
+// policy is chosen by the principal's app.
 func (po *Policy) checkMembership(p Principal) error {
 	switch {
 	case p.Platform:
@@ -169,8 +181,10 @@ func (po *Policy) checkMembership(p Principal) error {
 	return nil
 }
 
-// hasScope reports whether a role of p has scope, for an agent where it is about one.
+// hasScope reports whether one of p's roles has scope, for agent if that is not "". Roles that do not exist are
+// skipped.
 func (po *Policy) hasScope(p Principal, scope Scope, agent string) (bool, error) {
+	// An unknown scope is never allowed; it also must not become a key of the cache.
 	if rolesByScope[scope] == nil {
 		return false, nil
 	}
@@ -185,7 +199,7 @@ func (po *Policy) hasScope(p Principal, scope Scope, agent string) (bool, error)
 	return false, nil
 }
 
-// objectFor is what a question is about. All agents that the policy does not name are one to it.
+// objectFor returns the object of a query.
 func (po *Policy) objectFor(scope Scope, agent string) string {
 	switch {
 	case scope != AgentsCall || agent == "":
@@ -197,6 +211,7 @@ func (po *Policy) objectFor(scope Scope, agent string) string {
 	}
 }
 
+// isAllowed returns the cached decision on a query, or decides and caches it.
 func (po *Policy) isAllowed(a authorizationQuery) (bool, error) {
 	before := po.cachedResults.Load()
 	if ok, seen := (*before)[a]; seen {
@@ -208,11 +223,11 @@ func (po *Policy) isAllowed(a authorizationQuery) (bool, error) {
 	}
 	after := maps.Clone(*before)
 	after[a] = ok
-	po.cachedResults.CompareAndSwap(before, &after) // whoever loses the race decides once more
+	po.cachedResults.CompareAndSwap(before, &after) // if another goroutine replaced the map first, the decision is made again next time
 	return ok, nil
 }
 
-// enforceQuery has casbin decide, and returns the line that allows.
+// enforceQuery lets casbin decide and returns the rule that allows the query.
 func (po *Policy) enforceQuery(a authorizationQuery) (ok bool, line []string, err error) {
 	ok, line, err = po.enforcer.EnforceEx(string(po.app), a.role, a.object, string(a.action))
 	if err != nil {
@@ -221,8 +236,8 @@ func (po *Policy) enforceQuery(a authorizationQuery) (ok bool, line []string, er
 	return ok, line, nil
 }
 
-// describeRoles lists roles, and says of the first of those that do not exist here that they do not: one may have been deleted, or
-// never have been made. What cannot be the name of a role is left out.
+// describeRoles lists the roles that exist, and up to maxMissingRoles that do not: a role of a token may have been
+// deleted. Names that cannot be roles are left out, since the text is shown to the caller.
 func (po *Policy) describeRoles(roles []string) string {
 	var here, gone []string
 	for _, r := range roles {
@@ -239,25 +254,29 @@ func (po *Policy) describeRoles(roles []string) string {
 	return cmp.Or(text, "none")
 }
 
-// maxMissingRoles bounds how many roles a refusal says of that they do not exist.
+// maxMissingRoles bounds the missing roles in the text of a refusal.
 const maxMissingRoles = 3
 
-// Rule is a line of a policy: a role may do something.
+// Rule is one rule of a policy: a role has a scope on an object.
 type Rule struct {
-	Role   string
-	Scope  Scope
-	Object string // the agent that may be called, * for every one and with other scopes
+	Role  string
+	Scope Scope
+	// Object is the agent that may be called; "*" for every agent, and with other scopes.
+	Object string
 }
 
-// Explanation says why a policy decides as it does.
+// Explanation is the result of [Policy.ExplainAuthorization].
 type Explanation struct {
-	Allowed       bool
-	Rule          *Rule  // that gives the scope, also where a narrowed token does not pass it on; nil = none does
-	Reason        string // in words
-	GrantingRules []Rule // the lines of the policy that would give it
+	Allowed bool
+	// Rule is the rule that gives the scope, nil if none does. It is also set if the token's scopes exclude it.
+	Rule *Rule
+	// Reason explains the decision in words.
+	Reason string
+	// GrantingRules are all rules of the policy that would give the scope.
+	GrantingRules []Rule
 }
 
-// ExplainAuthorization decides as [Policy.Authorize] does, and says why.
+// ExplainAuthorization makes the decision of [Policy.Authorize] and explains it. It does not use the cache.
 func (po *Policy) ExplainAuthorization(p Principal, scope Scope, agent string) (x Explanation, err error) {
 	object := po.objectFor(scope, agent)
 	for _, role := range p.Roles {
@@ -284,7 +303,7 @@ func (po *Policy) ExplainAuthorization(p Principal, scope Scope, agent string) (
 	return x, nil
 }
 
-// listGrantingRules returns the lines that give a scope on an object.
+// listGrantingRules returns the rules that give scope on object.
 func (po *Policy) listGrantingRules(scope Scope, object string) ([]Rule, error) {
 	lines, err := po.enforcer.GetFilteredPolicy(3, string(scope))
 	if err != nil {
@@ -299,7 +318,7 @@ func (po *Policy) listGrantingRules(scope Scope, object string) ([]Rule, error) 
 	return found, nil
 }
 
-// objectName is the agent that an object names, "" where it stands for all.
+// objectName returns the agent that an object names, "" for all agents.
 func objectName(object string) string {
 	if object == anyObject {
 		return ""

@@ -23,7 +23,7 @@ func newPolicy(t testing.TB, app db.ID) *Policy {
 	return p
 }
 
-// TestRoles is the table of roles and scopes, cell by cell.
+// TestRoles checks every cell of the table of roles and scopes.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	table := []struct {
@@ -52,7 +52,7 @@ func TestRoles(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s %s", role, row.scope), func(t *testing.T) {
 				t.Parallel()
-				for range 2 { // decided, then remembered
+				for range 2 { // decided, then from the cache
 					err := policy.Authorize(Principal{App: "a", Roles: []string{role}}, row.scope, "")
 					if got := err == nil; got != want {
 						t.Fatalf("allowed = %v (%v), want %v", got, err, want)
@@ -90,7 +90,7 @@ func TestScopesNarrow(t *testing.T) {
 		{"openid agents:call", "caller", AgentsCall, "helper", true},
 		{"agents:call", "admin", TasksRead, "", false},
 		{"agents:call", "admin", AgentsRead, "", false},
-		{"tasks:read", "caller", TasksRead, "", false}, // a scope gives nothing that the role has not
+		{"tasks:read", "caller", TasksRead, "", false}, // a scope gives nothing that the role does not have
 		{"tasks:read", "admin", AgentsCall, "helper", false},
 		{"agents:call:helper", "caller", AgentsCall, "helper", true},
 		{"agents:call:helper", "caller", AgentsCall, "Helper", false},
@@ -105,8 +105,8 @@ func TestScopesNarrow(t *testing.T) {
 		{"agents:call:", "caller", AgentsCall, "helper", false},
 		{"agents:call:", "caller", AgentsCall, "", false},
 		{"agents:call:helper", "admin", TasksRead, "helper", false},
-		{"tasks:read:helper", "viewer", TasksRead, "helper", true}, // not a scope: narrows nothing
-		{"AGENTS:CALL", "viewer", TasksRead, "", true},             // nor is this
+		{"tasks:read:helper", "viewer", TasksRead, "helper", true}, // not a scope, so it does not narrow
+		{"AGENTS:CALL", "viewer", TasksRead, "", true},             // not a scope either
 	} {
 		t.Run(fmt.Sprintf("%q %s %s %s", tt.claim, tt.role, tt.scope, tt.agent), func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +202,7 @@ func authorizeCall(scope Scope, agent string) func(*Policy, Principal) error {
 	return func(po *Policy, p Principal) error { return po.Authorize(p, scope, agent) }
 }
 
-// TestIsolation asks the policy of one app about principals of another.
+// TestIsolation asks the policy of one app about principals of another; all are refused.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
 	alice, bob := newPolicy(t, "alice"), newPolicy(t, "bob")

@@ -12,33 +12,44 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Principal is who makes a call. It is shared between calls: its slices are not to be changed.
+// Principal is the authenticated caller of a request. Values are shared between requests through caches: the slices
+// must not be modified.
 type Principal struct {
-	App     db.ID  // the app it acts in; empty for the platform's operator
-	AppName string // the name of that app when the credential was made
+	// App is the app that the principal belongs to, "" for the platform's operator and, until the app's record is
+	// loaded, for tokens that name their app by name only.
+	App db.ID
+	// AppName is the name of that app when the credential was issued.
+	AppName string
 
-	Issuer  string // who vouches for Subject
+	// Issuer is the authority that identified Subject. Both together identify the owner of tasks and sessions.
+	Issuer  string
 	Subject string
 
-	Roles  []string
-	Scopes []Scope // what narrows the roles; nil: nothing does
+	// Roles are the names of roles; the app's policy defines what they allow. Unknown names allow nothing.
+	Roles []string
+	// Scopes narrow the roles to these scopes; nil does not narrow them.
+	Scopes []Scope
 
-	Issued        time.Time
-	MaxClockAhead time.Duration // how far the clock of the issuer may be ahead
+	// Issued and Expires are the credential's iat and exp; Expires is zero for a key that does not expire.
+	Issued time.Time
+	// MaxClockAhead is how far the issuer's clock may be ahead; see [tenancy.App.IsTokenRevoked].
+	MaxClockAhead time.Duration
 	Expires       time.Time
 
-	Anonymous bool // no credential was presented, and the app is open to such callers
-	Platform  bool // the platform's operator: welcome at the admin API and nowhere else
+	// Anonymous means that the request had no credential and the app accepts such requests.
+	Anonymous bool
+	// Platform means that the principal is the platform's operator, who may use the admin API and nothing else.
+	Platform bool
 }
 
-// AnonymousPrincipal returns the principal of a call to an open app that came without a credential.
+// AnonymousPrincipal returns the principal of a request without a credential to an app that accepts such requests.
 func AnonymousPrincipal(app db.ID, name string, roles ...string) Principal {
 	return Principal{App: app, AppName: name, Subject: "anonymous", Roles: roles, Anonymous: true}
 }
 
-// HypotheticalPrincipal returns the principal that a token of app with this subject, these roles and this scope would speak for,
-// whether or not there is one. Without roles it is a caller; unknown roles are kept, they give nothing. A scope that does
-// not exist is an [agentsvc.InvalidError].
+// HypotheticalPrincipal returns the principal that a token of app with this subject, roles and scope would have, for
+// explaining authorization. Without roles it is a caller; unknown roles are kept and allow nothing. A bad subject or an
+// unknown scope is an [agentsvc.InvalidError].
 func HypotheticalPrincipal(app *tenancy.App, subject string, roles []string, scope string) (Principal, error) {
 	if !isValidSubject(subject) {
 		return Principal{}, agentsvc.NewInvalidError("subject", "must be 1 to %d printable characters", maxSubjectLength)
@@ -52,12 +63,12 @@ func HypotheticalPrincipal(app *tenancy.App, subject string, roles []string, sco
 	return Principal{App: app.ID, AppName: app.Name, Subject: subject, Roles: roles, Scopes: parseNarrowingScopes(scope)}, nil
 }
 
-// Owner is the principal as the owner of tasks and sessions.
+// Owner returns the principal as the owner of tasks and sessions.
 func (p Principal) Owner() agentsvc.Owner {
 	return agentsvc.Owner{Issuer: p.Issuer, Subject: p.Subject}
 }
 
-// ActorName tells p from everybody else who acts as an operator: two issuers may know the same subject.
+// ActorName returns the name of p as an actor, unique across issuers: two issuers may have the same subject.
 func (p Principal) ActorName() string {
 	if p.Issuer == "" {
 		return p.Subject
@@ -65,8 +76,8 @@ func (p Principal) ActorName() string {
 	return p.Issuer + "#" + p.Subject
 }
 
-// coversScope reports whether p's scopes leave s in place. For [AgentsCall] agent says which agent is to be called; the
-// empty name stands for every agent.
+// coversScope reports whether the scopes of p do not exclude s. For [AgentsCall], agent is the agent to be called, or
+// "" for every agent.
 func (p Principal) coversScope(s Scope, agent string) bool {
 	switch {
 	case p.Scopes == nil || slices.Contains(p.Scopes, s):
@@ -78,7 +89,8 @@ func (p Principal) coversScope(s Scope, agent string) bool {
 	}
 }
 
-// narrowedAgents returns the agents that p's scopes narrow its calls to, nil where they may be any.
+// narrowedAgents returns the agents to which the scopes of p restrict its calls; nil means any agent, an empty slice
+// none.
 func (p Principal) narrowedAgents() []string {
 	if p.coversScope(AgentsCall, "") {
 		return nil
@@ -92,9 +104,10 @@ func (p Principal) narrowedAgents() []string {
 	return names
 }
 
+// maxSubjectLength bounds a subject, in characters; OpenID Connect Core 1.0 (section 2) limits sub to 255.
 const maxSubjectLength = 255
 
-// isValidSubject reports whether sub can name a subject: 1 to 255 printable characters.
+// isValidSubject reports whether sub has 1 to 255 printable characters.
 func isValidSubject(sub string) bool {
 	if sub == "" || len(sub) > maxSubjectLength*utf8.UTFMax || !utf8.ValidString(sub) || utf8.RuneCountInString(sub) > maxSubjectLength {
 		return false

@@ -205,7 +205,7 @@ func (r *RemoteKeySet) downloadJWKS(ctx context.Context) ([]byte, error) {
 	resp, err := r.options.HTTP.Do(req)
 	if err != nil {
 		var failed *url.Error
-		if errors.As(err, &failed) { // which repeats the whole address
+		if errors.As(err, &failed) { // its text repeats the whole URL
 			err = failed.Err
 		}
 		return nil, err
@@ -221,7 +221,7 @@ func (r *RemoteKeySet) downloadJWKS(ctx context.Context) ([]byte, error) {
 	return body, err
 }
 
-// saveJWKS stores the document in the JWKSCache. A failure is only logged.
+// saveJWKS stores the snapshot's keys in the JWKSCache. A failure is only logged.
 func (r *RemoteKeySet) saveJWKS() {
 	ctx, cancel := context.WithTimeout(r.fetchCtx, jwksCacheTimeout)
 	defer cancel()
@@ -234,11 +234,12 @@ func (r *RemoteKeySet) saveJWKS() {
 	}
 }
 
-// encodeKeys returns the keys as a set that parseJWKS reads.
+// encodeKeys returns the public parts of keys as a JSON Web Key Set. Other members of the issuer's document, which may
+// contain anything, are not stored.
 func encodeKeys(keys map[string]jose.JSONWebKey) ([]byte, error) {
 	set := jose.JSONWebKeySet{}
 	for id, key := range keys {
-		if id == key.KeyID { // the only key of a set stands under "" as well
+		if id == key.KeyID { // skips the second entry, under "", of a set with one key
 			set.Keys = append(set.Keys, jose.JSONWebKey{Key: key.Key, KeyID: key.KeyID, Algorithm: key.Algorithm, Use: key.Use})
 		}
 	}

@@ -18,16 +18,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// jwksServer is an issuer's JWKS address, without a network in between.
+// jwksServer is an issuer's JWKS address as an http.RoundTripper.
 type jwksServer struct {
 	mu      sync.Mutex
 	status  int // 0 = the connection fails
 	body    string
 	fetches []time.Time
-	block   chan struct{} // answers wait for it; may be nil
+	block   chan struct{} // responses wait for it; may be nil
 }
 
-// RoundTrip answers a fetch.
+// RoundTrip implements [http.RoundTripper].
 func (s *jwksServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	s.fetches = append(s.fetches, time.Now())
@@ -88,7 +88,7 @@ func wantKey(t *testing.T, r *RemoteKeySet, kid string, want error) {
 	}
 }
 
-// TestUnknownKeyFlood asks for keys that do not exist for ten minutes: one fetch in 30 seconds, whoever asks.
+// TestUnknownKeyFlood asks for keys that do not exist for ten minutes: there is one fetch in 30 seconds.
 func TestUnknownKeyFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestUnknownKeyFlood(t *testing.T) {
 	})
 }
 
-// TestOneFetch has many callers wait for one fetch, and one of them leave.
+// TestOneFetch lets many callers wait for one fetch, and one of them give up.
 func TestOneFetch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestOneFetch(t *testing.T) {
 	})
 }
 
-// TestKeyRotation has an issuer take another key: a token that names it is the occasion to look, and the old one goes
-// with the next refresh.
+// TestKeyRotation changes the issuer's key: a token with the new key causes a fetch, and the old key is dropped at the
+// next refresh.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -155,9 +155,9 @@ func TestKeyRotation(t *testing.T) {
 		}
 		second := r.Generation()
 		s.setResponse(http.StatusOK, encodeJWKS(newEd25519Key("b")))
-		wantKey(t, r, "a", nil) // not looked at again yet
+		wantKey(t, r, "a", nil) // the set is not fetched again yet
 		time.Sleep(16 * time.Minute)
-		wantKey(t, r, "b", nil) // causes the refresh, and does not wait for it
+		wantKey(t, r, "b", nil) // starts the refresh in the background
 		synctest.Wait()
 		wantKey(t, r, "a", ErrUnknownKey)
 		if r.Generation() == second {
@@ -173,7 +173,7 @@ func TestKeyRotation(t *testing.T) {
 	})
 }
 
-// TestOutage has the issuer fail for an hour and more, in every way.
+// TestOutage makes the issuer fail for an hour and more, in every way.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(s *jwksServer){
@@ -190,12 +190,12 @@ func TestOutage(t *testing.T) {
 				wantKey(t, r, "a", nil)
 				generation := r.Generation()
 				fail(s)
-				for range 74 { // a quarter of an hour until a refresh is due, and nearly an hour of outage
+				for range 74 { // 15 minutes until a refresh is due, and nearly an hour of outage
 					time.Sleep(time.Minute)
 					wantKey(t, r, "a", nil)
 				}
 				synctest.Wait()
-				wantKey(t, r, "b", ErrKeysUnavailable) // it may exist by now
+				wantKey(t, r, "b", ErrKeysUnavailable) // the issuer may have it by now
 				time.Sleep(2 * time.Minute)
 				wantKey(t, r, "a", ErrKeysUnavailable)
 				for i := 1; i < len(s.fetches); i++ {
@@ -217,7 +217,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestNeverReached begins with an issuer that does not answer.
+// TestNeverReached starts with an issuer that does not answer.
 func TestNeverReached(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestNeverReached(t *testing.T) {
 	})
 }
 
-// TestReadKeys reads what issuers publish.
+// TestReadKeys parses key sets as issuers publish them.
 func TestReadKeys(t *testing.T) {
 	t.Parallel()
 	k := testKeys()
@@ -248,7 +248,7 @@ func TestReadKeys(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, body string
-		want       []string // kids
+		want       []string // key ids
 		wrong      string
 	}{
 		{"one", encodeJWKS(newEd25519Key("a")), []string{"", "a"}, ""},

@@ -12,14 +12,14 @@ import (
 	"stoa/tenancy/db"
 )
 
-// BuiltInRole is a role that every app has.
+// BuiltInRole is a role that every app has and no app can change.
 type BuiltInRole struct {
 	Name        string
 	Scopes      []Scope
 	Description string
 }
 
-// roleDescriptions say what the built-in roles are for.
+// roleDescriptions are the descriptions of the built-in roles, for people.
 var roleDescriptions = map[string]string{
 	RoleAdmin:     "everything inside the app",
 	RoleOperator:  "runs the app: calls, tasks, decisions, configuration, usage",
@@ -29,7 +29,7 @@ var roleDescriptions = map[string]string{
 	RoleViewer:    "looks on",
 }
 
-// BuiltInRoles lists the roles that every app has.
+// BuiltInRoles returns the roles that every app has, with their scopes.
 func BuiltInRoles() []BuiltInRole {
 	var all []BuiltInRole
 	for _, name := range BuiltInRoleNames() {
@@ -44,19 +44,20 @@ func BuiltInRoles() []BuiltInRole {
 	return all
 }
 
-// IsBuiltInRole reports whether name is that of a role which no app can change, or have of its own.
+// IsBuiltInRole reports whether an app may not define a role of that name.
 func IsBuiltInRole(name string) bool {
 	return slices.Contains(BuiltInRoleNames(), name) || name == RolePlatformOperator
 }
 
 const (
-	maxScopesPerRole    = 50  // of one role
-	maxDescriptionBytes = 500 // bytes
+	maxScopesPerRole    = 50
+	maxDescriptionBytes = 500
 )
 
+// roleNamePattern matches the names of roles.
 var roleNamePattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
-// CheckRole returns r without repeated scopes. What is wrong with it is an [agentsvc.InvalidError].
+// CheckRole returns r without repeated scopes, or an [agentsvc.InvalidError] if it is not valid.
 func CheckRole(r tenancy.Role) (tenancy.Role, error) {
 	switch {
 	case !roleNamePattern.MatchString(r.Name):
@@ -82,18 +83,19 @@ func CheckRole(r tenancy.Role) (tenancy.Role, error) {
 	return r, nil
 }
 
-// PolicyCache holds the [Policy] of one app and replaces it when the app's roles have changed, while the app goes on. It is
-// safe for concurrent use; the zero value is not, see [NewPolicyCache].
+// PolicyCache holds the [Policy] of one app and replaces it when the app's roles have changed; the app's runtime is not
+// rebuilt for that. It is safe for concurrent use. Use [NewPolicyCache]; the zero value has no app.
 type PolicyCache struct {
 	app     db.ID
 	current atomic.Pointer[Policy]
-	mu      sync.Mutex // one policy is made at a time
+	// mu serialises making a policy; current is written under it.
+	mu sync.Mutex
 }
 
-// NewPolicyCache returns the gate of an app.
+// NewPolicyCache returns an empty cache for an app.
 func NewPolicyCache(app db.ID) *PolicyCache { return &PolicyCache{app: app} }
 
-// PolicyFor returns the policy of the app as the record has it, which is the newest that the caller knows.
+// PolicyFor returns the policy for the roles in record, the newest record that the caller knows.
 func (g *PolicyCache) PolicyFor(record *tenancy.App) (*Policy, error) {
 	if p := g.current.Load(); p != nil && p.rolesVersion == record.RolesVersion {
 		return p, nil

@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy"
 )
 
-// desk may call one agent and look at every task, and drafts may call two.
+// customRoles are two roles: desk may call one agent and read every task, drafts may call two agents.
 var customRoles = []tenancy.Role{
 	{Name: "desk", Scopes: []string{"agents:call:helper", "tasks:read"}},
 	{Name: "drafts", Scopes: []string{"agents:call:writer", "agents:call:helper", "agents:read"}},
@@ -52,13 +52,13 @@ func TestCustomRoles(t *testing.T) {
 		{"desk", "agents:call:writer", AgentsCall, "writer", false},
 		{"drafts", "agents:call:writer", AgentsCall, "helper", false},
 		{"caller", "", AgentsCall, "helper", true},
-		{"viewer", "", AgentsCall, "helper", false}, // that a role of the app names an agent gives nobody else anything
+		{"viewer", "", AgentsCall, "helper", false}, // a role that names an agent gives other roles nothing
 		{"approver", "", AgentsCall, "helper", false},
 	} {
 		t.Run(fmt.Sprintf("%s %q %s %s", tt.roles, tt.claim, tt.scope, tt.agent), func(t *testing.T) {
 			t.Parallel()
 			p := Principal{App: "a", Roles: strings.Fields(tt.roles), Scopes: parseNarrowingScopes(tt.claim)}
-			for range 2 { // decided, then remembered
+			for range 2 { // decided, then from the cache
 				if err := po.Authorize(p, tt.scope, tt.agent); (err == nil) != tt.want {
 					t.Fatalf("got %v, want allowed = %v", err, tt.want)
 				}
@@ -108,7 +108,7 @@ func TestCustomRolesVisibility(t *testing.T) {
 	}
 }
 
-// TestPolicyOfInvalidRoles: what stands in the database of an app and cannot be a role is none.
+// TestPolicyOfInvalidRoles checks that a stored role which is not valid is ignored.
 func TestPolicyOfInvalidRoles(t *testing.T) {
 	t.Parallel()
 	po, err := NewPolicy("a",
@@ -130,7 +130,7 @@ func TestPolicyOfInvalidRoles(t *testing.T) {
 	}
 }
 
-// TestDecisionsOfManyAgentsStayFew: names that a caller makes up are one to the policy.
+// TestDecisionsOfManyAgentsStayFew checks that names of agents which no rule contains share one cached decision.
 func TestDecisionsOfManyAgentsStayFew(t *testing.T) {
 	t.Parallel()
 	po, err := NewPolicy("a", customRoles...)

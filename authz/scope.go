@@ -8,25 +8,25 @@ import (
 	"stoa/agentsvc"
 )
 
-// Scope is one thing that a principal may do in an app.
+// Scope names one thing that a principal may do in an app.
 type Scope string
 
-// The scopes. Those of tasks reach over every task of the app; [AgentsCall] reaches over one's own.
+// The scopes. Those of tasks cover every task of the app; [AgentsCall] covers the principal's own tasks.
 const (
-	AgentsRead   Scope = "agents:read"   // the list of agents, cards of internal ones
-	AgentsCall   Scope = "agents:call"   // send and stream; get, list, subscribe and cancel of one's own tasks
-	TasksRead    Scope = "tasks:read"    // get, list, subscribe of the app's tasks
-	TasksCancel  Scope = "tasks:cancel"  // cancel of the app's tasks and tool calls
-	TasksApprove Scope = "tasks:approve" // approve and reject, whatever way the decision comes
-	ConfigRead   Scope = "config:read"   // configuration, its schema, studio
-	ConfigWrite  Scope = "config:write"  // change of the configuration
-	UsageRead    Scope = "usage:read"    // usage, budget, invoices
+	AgentsRead   Scope = "agents:read"   // list agents; read the cards of internal ones
+	AgentsCall   Scope = "agents:call"   // send and stream messages; get, list, subscribe to and cancel own tasks
+	TasksRead    Scope = "tasks:read"    // get, list and subscribe to any task of the app
+	TasksCancel  Scope = "tasks:cancel"  // cancel any task or tool call of the app
+	TasksApprove Scope = "tasks:approve" // approve and reject tool calls, through any protocol
+	ConfigRead   Scope = "config:read"   // read the configuration and its schema; open the studio
+	ConfigWrite  Scope = "config:write"  // change the configuration
+	UsageRead    Scope = "usage:read"    // read usage, budgets and invoices
 )
 
-// callPrefix begins a scope that lets its bearer call one agent: agents:call:NAME.
+// callPrefix begins a scope that allows calling one agent: agents:call:NAME.
 const callPrefix = "agents:call:"
 
-// The roles inside an app, and the one of the platform's operator, which exists in no app.
+// The built-in roles of every app, and the role of the platform's operator, which exists in no app.
 const (
 	RoleAdmin     = "admin"
 	RoleOperator  = "operator"
@@ -38,7 +38,8 @@ const (
 	RolePlatformOperator = "platform_operator"
 )
 
-// rolesByScope says which roles have a scope.
+// rolesByScope maps each scope to the built-in roles that have it. It is the table of docs/security.md, "Roles and
+// scopes".
 var rolesByScope = map[Scope][]string{
 	AgentsRead:   {RoleAdmin, RoleOperator, RoleDeveloper, RoleApprover, RoleCaller, RoleViewer},
 	AgentsCall:   {RoleAdmin, RoleOperator, RoleDeveloper, RoleCaller},
@@ -50,15 +51,15 @@ var rolesByScope = map[Scope][]string{
 	UsageRead:    {RoleAdmin, RoleOperator, RoleViewer},
 }
 
-// BuiltInRoleNames returns the built-in roles, which exist inside every app.
+// BuiltInRoleNames returns the built-in roles. Each of them has [AgentsRead], so its list is complete.
 func BuiltInRoleNames() []string {
 	return slices.Clone(rolesByScope[AgentsRead])
 }
 
-// listScopes returns the scopes that exist, in order, but for those of single agents.
+// listScopes returns the scopes, sorted, without those of single agents.
 func listScopes() []Scope { return slices.Sorted(maps.Keys(rolesByScope)) }
 
-// listScopeNames returns the scopes that exist, in order.
+// listScopeNames returns the scopes, sorted, for error messages.
 func listScopeNames() []string {
 	var words []string
 	for _, s := range listScopes() {
@@ -70,14 +71,14 @@ func listScopeNames() []string {
 	return words
 }
 
-// isKnown reports whether s narrows a token. Whatever begins like the scope of one agent does, even if no agent can have
-// that name: ignoring it would widen the token.
+// isKnown reports whether s narrows a token. Every scope that begins with callPrefix does, even with a name that no
+// agent can have: ignoring it would give the token more rights than its issuer intended.
 func (s Scope) isKnown() bool {
 	_, ok := rolesByScope[s]
 	return ok || strings.HasPrefix(string(s), callPrefix)
 }
 
-// forAgent returns the scope that lets its bearer do s with one agent; the empty name stands for every one.
+// forAgent returns the scope for calling one agent if s is [AgentsCall] and agent is not "", else s.
 func (s Scope) forAgent(agent string) Scope {
 	if s != AgentsCall || agent == "" {
 		return s
@@ -85,7 +86,7 @@ func (s Scope) forAgent(agent string) Scope {
 	return callPrefix + Scope(agent)
 }
 
-// splitAgent takes the scope of one agent apart.
+// splitAgent returns the object and the scope of the policy that s stands for.
 func (s Scope) splitAgent() (object string, action Scope) {
 	if agent, ok := strings.CutPrefix(string(s), callPrefix); ok {
 		return agent, AgentsCall
@@ -93,8 +94,8 @@ func (s Scope) splitAgent() (object string, action Scope) {
 	return anyObject, s
 }
 
-// ParseScope reads a scope, and the agent it is for where it is that of one. What does not exist is an
-// [agentsvc.InvalidError] of the field.
+// ParseScope parses a scope, with the agent if it is for a single one. An unknown scope is an [agentsvc.InvalidError]
+// for field.
 func ParseScope(field, word string) (scope Scope, agent string, err error) {
 	if err := checkScopeName(field, word); err != nil {
 		return "", "", err
@@ -103,7 +104,7 @@ func ParseScope(field, word string) (scope Scope, agent string, err error) {
 	return scope, objectName(object), nil
 }
 
-// checkScopeName returns what is wrong with a scope, as an [agentsvc.InvalidError] of the field.
+// checkScopeName returns an [agentsvc.InvalidError] for field if word is not a scope.
 func checkScopeName(field, word string) error {
 	agent, ofAgent := strings.CutPrefix(word, callPrefix)
 	switch {
@@ -115,7 +116,8 @@ func checkScopeName(field, word string) error {
 	return nil
 }
 
-// parseNarrowingScopes returns the words of a scope claim that narrow, nil where none does.
+// parseNarrowingScopes returns the scopes in a claim, nil if it contains none. Unknown words, such as openid, are
+// ignored.
 func parseNarrowingScopes(claim string) []Scope {
 	var scopes []Scope
 	for word := range strings.FieldsSeq(claim) {

@@ -13,15 +13,20 @@ import (
 )
 
 const (
-	signingPeriod = 90 * 24 * time.Hour // how long a key signs
-	publishAhead  = 7 * 24 * time.Hour  // how long it is published before
-	retireMargin  = time.Hour           // how much longer than the last token it signed it is kept
+	// signingPeriod is how long a key signs.
+	signingPeriod = 90 * 24 * time.Hour
+	// publishAhead is how long a key is published before it signs, so that verifiers with cached key sets know it in
+	// time.
+	publishAhead = 7 * 24 * time.Hour
+	// retireMargin is how much longer than the last token it signed a key is kept.
+	retireMargin = time.Hour
 
-	sealScope = "signing_key" // of the master keys' ciphertexts
+	// sealScope is the scope of the encrypted keys; see [tenancy.Keyring].
+	sealScope = "signing_key"
 )
 
-// signingKey is one generation of the built-in issuer's keys. It signs from a moment on until the next one does, is
-// published before that and stays until no token of it is alive.
+// signingKey is one generation of the built-in issuer's keys. It signs from its time from until the next generation
+// does, is published before, and is kept until every token it signed has expired.
 type signingKey struct {
 	generation int64
 	id         string
@@ -29,7 +34,7 @@ type signingKey struct {
 	private    ed25519.PrivateKey
 }
 
-// currentSigningKey returns the key that signs at now. keys are in order and not empty.
+// currentSigningKey returns the key that signs at now. keys are ordered by generation and not empty.
 func currentSigningKey(keys []signingKey, now time.Time) signingKey {
 	for i := len(keys) - 1; i > 0; i-- {
 		if !keys[i].from.After(now) {
@@ -39,7 +44,8 @@ func currentSigningKey(keys []signingKey, now time.Time) signingKey {
 	return keys[0]
 }
 
-// nextKeyDue returns the generation that is to be made at now and when it begins to sign, or false if none is due.
+// nextKeyDue returns the number of the next generation and the time from which it signs, if it has to be created at
+// now. If the processes were stopped for long, the new key still is published for publishAhead before it signs.
 func nextKeyDue(keys []signingKey, now time.Time) (generation int64, from time.Time, due bool) {
 	if len(keys) == 0 {
 		return 1, now, true
@@ -55,7 +61,7 @@ func nextKeyDue(keys []signingKey, now time.Time) (generation int64, from time.T
 	return last.generation + 1, from, true
 }
 
-// countRetired returns how many of keys, from the oldest on, have signed no token that can still be alive at now.
+// countRetired returns how many of keys, the oldest first, have no unexpired token at now. The last key is always kept.
 func countRetired(keys []signingKey, now time.Time) int {
 	for i := range keys {
 		if i == len(keys)-1 || now.Before(keys[i+1].from.Add(maxTokenTTL+retireMargin)) {
@@ -65,13 +71,14 @@ func countRetired(keys []signingKey, now time.Time) int {
 	return 0
 }
 
-// keyStore holds the signing keys of the platform.
+// keyStore reads and writes the signing keys in the database, encrypted with masterKeys.
 type keyStore struct {
 	db         *db.Handle
 	masterKeys *tenancy.Keyring
 }
 
-// loadKeys returns every key, in order, and the database's time. Keys that are among known are not opened again.
+// loadKeys returns all keys, ordered by generation, and the database's time. Private keys in known are not decrypted
+// again. Keys under a former master key are encrypted with the current one.
 func (s keyStore) loadKeys(ctx context.Context, known []signingKey) ([]signingKey, time.Time, error) {
 	type row struct {
 		key    signingKey
@@ -119,7 +126,7 @@ func (s keyStore) loadKeys(ctx context.Context, known []signingKey) ([]signingKe
 	return keys, time.UnixMicro(now), nil
 }
 
-// addKey makes the key of a generation. If another process was faster, its key is the one.
+// addKey creates the key of a generation, unless another process has created it already.
 func (s keyStore) addKey(ctx context.Context, generation int64, from time.Time) error {
 	id := agentsvc.NewID()
 	seed := make([]byte, ed25519.SeedSize)
@@ -137,7 +144,7 @@ func (s keyStore) addKey(ctx context.Context, generation int64, from time.Time) 
 	return nil
 }
 
-// resealKey keeps k under the current master key, so that an older one can go.
+// resealKey encrypts k with the current master key, so that former ones can be removed.
 func (s keyStore) resealKey(ctx context.Context, k signingKey) error {
 	sealed, err := s.masterKeys.SealValue(sealScope, k.id, k.private.Seed())
 	if err != nil {
@@ -151,7 +158,7 @@ func (s keyStore) resealKey(ctx context.Context, k signingKey) error {
 	return nil
 }
 
-// removeKeysBefore forgets the generations before first.
+// removeKeysBefore deletes the generations before first.
 func (s keyStore) removeKeysBefore(ctx context.Context, first int64) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM signing_key WHERE generation < $1`, first)
@@ -161,7 +168,8 @@ func (s keyStore) removeKeysBefore(ctx context.Context, first int64) error {
 	return nil
 }
 
-// initSetting fixes a setting of the platform: the first value it is ever given is returned from then on.
+// initSetting stores value under name unless there is a value, and returns the stored one. Concurrent calls all return
+// the same value.
 func (s keyStore) initSetting(ctx context.Context, name, value string) (initial string, err error) {
 	var b db.Batch
 	b.Exec(nil, `INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`, name, value)

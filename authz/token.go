@@ -16,29 +16,36 @@ import (
 )
 
 const (
+	// defaultTokenTTL and maxTokenTTL are the lifetimes of tokens of the built-in issuer. A signing key is kept for
+	// maxTokenTTL after its last use, see countRetired.
 	defaultTokenTTL = time.Hour
 	maxTokenTTL     = 30 * 24 * time.Hour
 )
 
+// agentNamePattern matches the names of agents that a scope may contain.
 var agentNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// TokenSpec says what a token is to be good for.
+// TokenSpec describes a token to issue.
 type TokenSpec struct {
-	Subject string        // 1 to 255 printable characters
-	Roles   []string      // of [Roles] or the app's own; none: caller
-	Scope   string        // scopes with spaces between them, which narrow the roles; "": nothing does
-	TTL     time.Duration // whole seconds up to 30 days; 0: one hour
+	// Subject has 1 to 255 printable characters.
+	Subject string
+	// Roles are built-in roles or roles of the app; none means [RoleCaller].
+	Roles []string
+	// Scope is a list of scopes, separated by spaces, that narrow the roles; "" does not narrow them.
+	Scope string
+	// TTL is the lifetime in whole seconds, up to 30 days; 0 means one hour.
+	TTL time.Duration
 }
 
-// Token is a bearer token, fresh from the issuer.
+// Token is an issued bearer token with its lifetime. It is not stored.
 type Token struct {
 	Text string
 	TTL  time.Duration
 }
 
-// IssueToken signs a token for app. A spec that asks for something that does not exist is an [agentsvc.InvalidError] that
-// says what does. The token is issued later than everything app has revoked: right after a revocation Mint waits until
-// the second is over.
+// IssueToken issues a token for app, whose record must be current. A spec with an unknown role or scope, or with a bad
+// subject or lifetime, is an [agentsvc.InvalidError]. The token is dated after every revocation of the app; within the
+// second of a revocation IssueToken waits until that second is over.
 func (i *Issuer) IssueToken(ctx context.Context, app *tenancy.App, spec TokenSpec) (Token, error) {
 	if app.ID == "" || app.Name == "" {
 		return Token{}, fmt.Errorf("mint a token: the app is unknown")
@@ -56,7 +63,8 @@ func (i *Issuer) IssueToken(ctx context.Context, app *tenancy.App, spec TokenSpe
 	return i.signToken(ctx, app, spec, tokenClaims{AppName: app.Name, App: app.ID, Roles: spec.Roles, Scope: scope})
 }
 
-// signToken completes c, of a token for app, and signs it with the current key.
+// signToken completes the claims c and signs them with the current key. Times are those of the database, so that they
+// compare with revocations whatever the clock of this process shows.
 func (i *Issuer) signToken(ctx context.Context, app *tenancy.App, spec TokenSpec, c tokenClaims) (Token, error) {
 	if err := checkSubject(spec.Subject); err != nil {
 		return Token{}, err
@@ -94,8 +102,8 @@ func (i *Issuer) signToken(ctx context.Context, app *tenancy.App, spec TokenSpec
 	return Token{Text: text, TTL: ttl}, nil
 }
 
-// waitForNextSecond lets the second of a revocation pass. A token dated ahead instead would outlive the next revocation of that
-// second. It waits no longer than that, whatever the database's clock did meanwhile.
+// waitForNextSecond waits for d, but at most a second, so that a token is not issued before its time. A token dated
+// ahead would survive another revocation in the same second. The bound holds if the database's clock jumps.
 func waitForNextSecond(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -110,6 +118,7 @@ func waitForNextSecond(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// checkSubject refuses subjects that are not valid or that belong to API keys.
 func checkSubject(sub string) error {
 	switch {
 	case !isValidSubject(sub):
@@ -120,6 +129,7 @@ func checkSubject(sub string) error {
 	return nil
 }
 
+// checkTTL returns the lifetime with the default applied.
 func checkTTL(ttl time.Duration) (time.Duration, error) {
 	switch {
 	case ttl == 0:
@@ -130,7 +140,7 @@ func checkTTL(ttl time.Duration) (time.Duration, error) {
 	return ttl, nil
 }
 
-// checkRoles refuses roles that app does not have.
+// checkRoles returns an [agentsvc.InvalidError] if app does not have one of roles.
 func checkRoles(app *tenancy.App, roles []string) error {
 	exist := BuiltInRoleNames()
 	for _, r := range app.Roles {
@@ -147,7 +157,7 @@ func checkRoles(app *tenancy.App, roles []string) error {
 	return nil
 }
 
-// normalizeScope returns claim without repetitions, or what is wrong with it.
+// normalizeScope returns the scopes of claim without repetitions, or an [agentsvc.InvalidError] for an unknown one.
 func normalizeScope(claim string) (string, error) {
 	for word := range strings.FieldsSeq(claim) {
 		if err := checkScopeName("scope", word); err != nil {

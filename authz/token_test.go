@@ -163,7 +163,7 @@ func manyAgents(n int) string {
 	return b.String()
 }
 
-// TestRevocation revokes between two tokens of the same second: the first is void, the second is good at once.
+// TestRevocation revokes between two tokens of the same second: the first is refused, the second accepted at once.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

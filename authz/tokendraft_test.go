@@ -21,7 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// The keys that tests sign with, made once: RSA keys take long.
+// testKeys are the keys that tests sign with, generated once because RSA keys take long.
 var testKeys = sync.OnceValue(func() (k struct {
 	ed, otherEd   ed25519.PrivateKey
 	rsa, shortRSA *rsa.PrivateKey
@@ -48,7 +48,7 @@ var testKeys = sync.OnceValue(func() (k struct {
 	return k
 })
 
-// fixedKeys is the key set of an issuer that never changes its keys, as one file of keys would be.
+// fixedKeys is a key set that never changes.
 type fixedKeys map[string]jose.JSONWebKey
 
 func (f fixedKeys) FindKey(_ context.Context, kid string) (jose.JSONWebKey, error) {
@@ -74,14 +74,14 @@ func newTestIssuer() TrustedIssuer {
 	}}
 }
 
-// tokenDraft is a token in the making: header and claims as they are to be written, and who signs.
+// tokenDraft is a token before signing: its header, its claims, and the key.
 type tokenDraft struct {
 	header map[string]any
 	claims map[string]any
 	sign   func(input []byte) []byte
 }
 
-// newValidToken returns the makings of a good token. A nil value in a change removes the field.
+// newValidToken returns the draft of a valid token with changes. A nil value in a change removes the field.
 func newValidToken(now time.Time) tokenDraft {
 	return tokenDraft{
 		header: map[string]any{"alg": "EdDSA", "kid": "ed", "typ": "JWT"},
@@ -201,7 +201,7 @@ func signZeros(n int) func([]byte) []byte {
 	return func([]byte) []byte { return make([]byte, n) }
 }
 
-// setUnusedBit returns token with a bit set in its last character that no byte of the signature needs.
+// setUnusedBit returns token with a bit set in its last character that encodes no byte of the signature.
 func setUnusedBit(t *testing.T, token string) string {
 	t.Helper()
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

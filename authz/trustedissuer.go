@@ -9,38 +9,40 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TrustedIssuer is one issuer whose tokens are accepted: those that say exactly Issuer, and Audience among their audiences,
-// and are signed by one of Keys.
+// TrustedIssuer is an issuer whose tokens are accepted: tokens whose iss is exactly Issuer, whose aud contains
+// Audience, and which are signed by a key of Keys.
 type TrustedIssuer struct {
 	Issuer   string
 	Audience string
 	Keys     KeySet
 
-	// BuiltIn is the issuer of this house: its tokens name apps by name and immutable id.
+	// BuiltIn marks the built-in issuer, whose tokens name their app by name and immutable id.
 	BuiltIn bool
-	// App and AppName are the one app that the tokens speak for. Without them each token names its app.
+	// App and AppName are the app that the tokens speak for. If they are empty each token names its app.
 	App     db.ID
 	AppName string
-	// RequireAppName demands that tokens name AppName, where other apps have the same issuer and audience.
+	// RequireAppName accepts only tokens whose tenant_id is AppName; it is set if other apps have the same issuer and
+	// audience.
 	RequireAppName bool
 }
 
-// issuerEntry is an issuer on a verifier's roll.
+// issuerEntry is an accepted issuer in a verifier's table.
 type issuerEntry struct {
 	TrustedIssuer
-	removed atomic.Bool // it is accepted no longer
+	// removed is set when the issuer is no longer accepted; cached tokens of it are then refused.
+	removed atomic.Bool
 }
 
-// isCurrent reports whether a token that was verified at that version of e's keys still is.
+// isCurrent reports whether a token that was verified with the keys of that generation may still be accepted.
 func (e *issuerEntry) isCurrent(generation uint64) bool {
 	return !e.removed.Load() && e.Keys.Generation() == generation
 }
 
-// issuerTable holds the accepted issuers by name.
+// issuerTable maps the value of iss to the accepted issuers with that name. It is immutable.
 type issuerTable map[string][]*issuerEntry
 
-// findIssuer returns the entry that said claims to come from. A token that more than one would have to answer for is refused:
-// which app it speaks for must not be a matter of order.
+// findIssuer returns the entry for the unverified claims iss, aud and tenant_id. A token that fits several entries is
+// refused: its app must not depend on their order.
 func (r issuerTable) findIssuer(unverified tokenClaims) (*issuerEntry, error) {
 	var found *issuerEntry
 	reason := "from an issuer that is not accepted"
@@ -64,14 +66,22 @@ func (r issuerTable) findIssuer(unverified tokenClaims) (*issuerEntry, error) {
 	return found, nil
 }
 
+// reasonOtherApp is the reason if issuer and audience match but tenant_id names another app.
 const reasonOtherApp = "meant for another app than its issuer speaks for"
 
-// allowsAppName reports whether e's tokens may say name in tenant_id.
+// allowsAppName reports whether tokens of e may have name as their tenant_id.
 func (e *issuerEntry) allowsAppName(name string) bool {
 	return e.App == "" || name == e.AppName || name == "" && !e.RequireAppName
 }
 
-// newPrincipal reads who c, a token of e's, is about.
+// newPrincipal returns the principal of verified claims c. This is where a token's app is decided:
+//
+//   - A token of the built-in issuer names its app by id and name; both are required.
+//   - A token of an app's own issuer belongs to that app.
+//   - A token of the server's OpenID provider belongs to the app that tenant_id names; without tenant_id to the
+//     platform's operator if its roles contain platform_operator, else to the default app.
+//
+// Subjects of API keys are refused, so that no token can own the tasks of a key.
 func (e *issuerEntry) newPrincipal(c tokenClaims) (Principal, error) {
 	if !isValidSubject(c.Subject) {
 		return Principal{}, unauthenticated("no usable sub")
@@ -104,7 +114,7 @@ func (e *issuerEntry) newPrincipal(c tokenClaims) (Principal, error) {
 	return p, nil
 }
 
-// setAppFromClaims takes over what a token of the built-in issuer says of its app, which it names by name and immutable id.
+// setAppFromClaims sets the app of a token of the built-in issuer, which must have iat, app_id and tenant_id.
 func (p *Principal) setAppFromClaims(c tokenClaims) error {
 	p.App, p.AppName = c.App, c.AppName
 	switch {

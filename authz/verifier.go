@@ -16,29 +16,36 @@ import (
 )
 
 const (
-	maxTokenBytes   = 8 << 10     // bytes
-	tokenCacheTTL   = time.Minute // how long a verified token is believed without another look
-	maxCacheEntries = 16 << 10    // tokens
+	// maxTokenBytes bounds a token, in bytes, before any of it is parsed.
+	maxTokenBytes = 8 << 10
+	// tokenCacheTTL is how long a verified token is accepted without verifying its signature again.
+	tokenCacheTTL = time.Minute
+	// maxCacheEntries bounds a cache of verified credentials.
+	maxCacheEntries = 16 << 10
 )
 
-// Verifier turns bearer tokens into principals. It remembers the tokens it found good for a minute at most, and never
-// beyond their expiry, a change of their issuer's keys or the end of its acceptance. It is safe for concurrent use.
+// Verifier turns bearer tokens into principals. A verified token is cached for tokenCacheTTL at most, and never beyond
+// its expiry, a change of its issuer's keys, or the removal of its issuer. It is safe for concurrent use.
 type Verifier struct {
+	// fixedIssuers are the built-in issuer and the server's OpenID provider; read-only after NewVerifier.
 	fixedIssuers []*issuerEntry
-	issuers      atomic.Pointer[issuerTable]
-	cache        *otter.Cache[[sha256.Size]byte, verifiedToken]
+	// issuers are all accepted issuers; setAppIssuers replaces the table as a whole.
+	issuers atomic.Pointer[issuerTable]
+	// cache is keyed by the SHA-256 of the token, so that no usable token is kept in memory.
+	cache *otter.Cache[[sha256.Size]byte, verifiedToken]
 }
 
-// verifiedToken is a token that was found good.
+// verifiedToken is a cache entry: the principal of a verified token and the conditions under which it remains valid.
 type verifiedToken struct {
-	principal     Principal
-	validUntil    time.Time
-	issuer        *issuerEntry
-	keyGeneration uint64 // of its keys
+	principal  Principal
+	validUntil time.Time
+	issuer     *issuerEntry
+	// keyGeneration is the generation of the issuer's keys with which the token was verified.
+	keyGeneration uint64
 }
 
-// NewVerifier returns a verifier that accepts the tokens of fixed, always, and of the apps' own issuers while a
-// [IssuerRegistry] lists them.
+// NewVerifier returns a verifier that always accepts the tokens of fixed, and those of the apps' own issuers as an
+// [IssuerRegistry] sets them.
 func NewVerifier(fixed ...TrustedIssuer) *Verifier {
 	v := &Verifier{cache: otter.Must(&otter.Options[[sha256.Size]byte, verifiedToken]{MaximumSize: maxCacheEntries})}
 	for _, a := range fixed {
@@ -48,15 +55,15 @@ func NewVerifier(fixed ...TrustedIssuer) *Verifier {
 	return v
 }
 
-// IsReserved reports whether v itself accepts tokens of issuer for audience, so that they can be no app's. Everything of
-// the built-in issuer is reserved.
+// IsReserved reports whether v itself accepts tokens of issuer for audience, so that no app may register the pair. The
+// built-in issuer is reserved for every audience.
 func (v *Verifier) IsReserved(issuer, audience string) bool {
 	return slices.ContainsFunc(v.fixedIssuers, func(e *issuerEntry) bool {
 		return e.Issuer == issuer && (e.Audience == audience || e.BuiltIn)
 	})
 }
 
-// setAppIssuers makes apps the issuers of apps that are accepted.
+// setAppIssuers replaces the issuers of apps.
 func (v *Verifier) setAppIssuers(apps []*issuerEntry) {
 	next := issuerTable{}
 	for _, e := range slices.Concat(v.fixedIssuers, apps) {
@@ -65,12 +72,13 @@ func (v *Verifier) setAppIssuers(apps []*issuerEntry) {
 	v.issuers.Store(&next)
 }
 
-// IsToken reports whether credential has the form of a token, good or bad. An admin secret has another.
+// IsToken reports whether credential has the form of a signed token (three parts), valid or not. Admin secrets and API
+// keys contain no two dots.
 func IsToken(credential string) bool { return strings.Count(credential, ".") == 2 }
 
-// VerifyToken returns whom token speaks for. Whatever is wrong with it is an [ErrUnauthenticated]; any other error says that
-// an issuer's keys could not be had. Whether the app is there, takes calls and has not revoked the token is for its door
-// to say, at each call.
+// VerifyToken returns the principal of a token. A token that is not valid is an [ErrUnauthenticated]; any other error
+// means that the issuer's keys could not be fetched, and says nothing about the token. It does not check whether the
+// app exists, is active and has not revoked the token: [tenancy.AccessRequest] does, at each request.
 func (v *Verifier) VerifyToken(ctx context.Context, token string) (Principal, error) {
 	if token == "" {
 		return Principal{}, unauthenticated("no credential")
@@ -91,6 +99,8 @@ func (v *Verifier) VerifyToken(ctx context.Context, token string) (Principal, er
 	return found.principal, nil
 }
 
+// verifyUncached verifies a token completely: form, header, issuer, signature and audience, times, then the principal.
+// The issuer is looked up by unverified claims; nothing else is done with them before the signature is verified.
 func (v *Verifier) verifyUncached(ctx context.Context, token string, now time.Time) (verifiedToken, error) {
 	if !isCanonical(token) {
 		return verifiedToken{}, unauthenticated("not three parts of base64url")
@@ -103,6 +113,7 @@ func (v *Verifier) verifyUncached(ctx context.Context, token string, now time.Ti
 		return verifiedToken{}, err
 	}
 	var unverified tokenClaims
+	// The claims select the issuer whose keys are tried. They are trusted only after verifyOIDC below has succeeded.
 	if err := signed.UnsafeClaimsWithoutVerification(&unverified); err != nil {
 		return verifiedToken{}, unauthenticatedBecause("unreadable claims", err)
 	}
@@ -110,7 +121,7 @@ func (v *Verifier) verifyUncached(ctx context.Context, token string, now time.Ti
 	if err != nil {
 		return verifiedToken{}, err
 	}
-	generation := from.Keys.Generation() // before the key is looked up: a change in between makes the entry stale
+	generation := from.Keys.Generation() // read before the key is looked up: if the keys change in between, the cache entry is outdated
 	if err := from.verifyOIDC(ctx, token, signed); err != nil {
 		return verifiedToken{}, err
 	}
@@ -121,6 +132,7 @@ func (v *Verifier) verifyUncached(ctx context.Context, token string, now time.Ti
 	if err != nil {
 		return verifiedToken{}, err
 	}
+	// A revocation needs no entry to expire early: it is checked on the app's record at each request.
 	until := now.Add(tokenCacheTTL)
 	if p.Expires.Before(until) {
 		until = p.Expires
@@ -128,8 +140,9 @@ func (v *Verifier) verifyUncached(ctx context.Context, token string, now time.Ti
 	return verifiedToken{principal: p, validUntil: until, issuer: from, keyGeneration: generation}, nil
 }
 
-// checkHeader refuses what a token's header may not ask for. Keys and addresses of keys that it brings along (jwk, jku,
-// x5u, x5c) are never looked at.
+// checkHeader refuses headers with an effect on verification: a second signature, critical extensions (RFC 7515,
+// section 4.1.11), and types of tokens other than access tokens and plain JWTs. Keys and addresses of keys in the
+// header (jwk, jku, x5u, x5c) are never used.
 func checkHeader(signed *jwt.JSONWebToken) error {
 	if len(signed.Headers) != 1 {
 		return unauthenticated("more than one signature")
@@ -148,6 +161,8 @@ func checkHeader(signed *jwt.JSONWebToken) error {
 	return nil
 }
 
+// checkSignature verifies the signature with the key that the header names. The algorithm follows from the key, not
+// from the header (RFC 8725, section 3.1).
 func checkSignature(ctx context.Context, keys KeySet, signed *jwt.JSONWebToken) error {
 	h := signed.Headers[0]
 	key, err := keys.FindKey(ctx, h.KeyID)
@@ -173,8 +188,8 @@ func checkSignature(ctx context.Context, keys KeySet, signed *jwt.JSONWebToken) 
 	return nil
 }
 
-// isCanonical reports whether token is three parts of base64url as an encoder would write them, so that no second
-// spelling of a token passes: no line breaks, no padding, no stray bits at the end.
+// isCanonical reports whether token consists of three parts of strict base64url without line breaks, padding or
+// trailing bits, so that no token has a second spelling.
 func isCanonical(token string) bool {
 	if !IsToken(token) || strings.ContainsAny(token, "\r\n") {
 		return false

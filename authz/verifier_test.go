@@ -19,15 +19,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type jsonObject = map[string]any
 
-// TestForgeries presents tokens that differ from a good one in one thing each. Every one is refused, and for its own
-// reason.
+// TestForgeries presents tokens that differ from a valid one in one respect each. Each is refused for its own reason.
 func TestForgeries(t *testing.T) {
 	t.Parallel()
 	for _, tt := range listForgeries(t, time.Now()) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			v := NewVerifier(newTestIssuer())
-			for range 2 { // a refusal is not remembered as anything better
+			for range 2 { // a refusal is not cached as a success
 				p, err := v.VerifyToken(t.Context(), tt.token)
 				if !errors.Is(err, ErrUnauthenticated) {
 					t.Fatalf("got %+v and %v, want ErrUnauthenticated", p, err)
@@ -103,7 +102,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifiedTokensEnd lets time pass over a token that is remembered.
+// TestVerifiedTokensEnd checks that a cached token is refused after its expiry.
 func TestVerifiedTokensEnd(t *testing.T) {
 	t.Parallel()
 	testKeys()
@@ -123,7 +122,7 @@ func TestVerifiedTokensEnd(t *testing.T) {
 	})
 }
 
-// changingKeys is a key set whose keys may change.
+// changingKeys is a key set whose keys can be replaced.
 type changingKeys struct {
 	fixedKeys
 	generation *uint64
@@ -177,7 +176,7 @@ func TestVerifyWithoutKeysIsNoRefusal(t *testing.T) {
 	}
 }
 
-// brokenKeys is a key set that cannot be reached.
+// brokenKeys is a key set that cannot be fetched.
 type brokenKeys struct{ err error }
 
 func (b brokenKeys) FindKey(context.Context, string) (jose.JSONWebKey, error) {

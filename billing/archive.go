@@ -8,8 +8,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// archiveUsage notes what an app that is to be deleted has used of the platform's budgets, and ends its reservations: both
-// would go with its rows. It may be called again.
+// archiveUsage records what an app that is about to be deleted has used of the platform's budgets (table budget_gone)
+// and ends its reservations. The app's usage rows are deleted with it, and the platform's balances must still count
+// them. It may be repeated.
 func (s *Service) archiveUsage(ctx context.Context, app db.ID) error {
 	if err := s.readBudgets(ctx, ""); err != nil {
 		return err
@@ -23,12 +24,14 @@ func (s *Service) archiveUsage(ctx context.Context, app db.ID) error {
 				return err
 			}
 		}
-		for _, b := range slices.SortedFunc(slices.Values(s.budgets.budgetsOf("")), func(x, y Budget) int { return cmp.Compare(x.ID, y.ID) }) { // as all lock them
+		// By id, the order in which all transactions lock balances.
+		for _, b := range slices.SortedFunc(slices.Values(s.budgets.budgetsOf("")), func(x, y Budget) int { return cmp.Compare(x.ID, y.ID) }) {
 			since, _ := b.Window.Bounds(s.databaseNow(), b.location)
 			used, err := sumBudgetUsage(ctx, tx, b, app, since)
 			if err != nil {
 				return err
 			}
+			// A repetition may find fewer rows, since their deletion has begun: the larger amount stays.
 			_, err = tx.Exec(ctx, `INSERT INTO budget_gone (budget, since, app, amount) VALUES ($1, $2, $3, $4)
 				ON CONFLICT (budget, since, app) DO UPDATE SET amount = excluded.amount WHERE excluded.amount > budget_gone.amount`,
 				b.ID, since.UnixMicro(), string(app), used)

@@ -9,8 +9,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestArchiveUsage: what an app has used of a budget of the platform is used although the app is deleted, and what it had reserved is
-// free again, whether or not its calls still end.
+// TestArchiveUsage checks that usage of a deleted app still counts in the platform's budgets, and that its reservations
+// are released, whether or not its calls still end.
 func TestArchiveUsage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -33,7 +33,7 @@ func TestArchiveUsage(t *testing.T) {
 			}
 		}
 		late, _ := reserve()
-		reserve() // of a process that dies
+		reserve() // as in a process that dies
 		wantBalance(t, s, "", "calls", 2, 2)
 		for range 2 {
 			if err := s.CloseApp(t.Context(), actor, acme); err != nil {

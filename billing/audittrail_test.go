@@ -11,7 +11,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestAuditTrail: whoever changes a plan or a budget leaves what it was and what it is on the audit trail.
+// TestAuditTrail checks that a change of a plan or a budget records its state before and after in the audit trail.
 func TestAuditTrail(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

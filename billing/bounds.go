@@ -6,19 +6,23 @@ import (
 	"time"
 )
 
-// The most that is written down in a usage row. What a model or a tool reports beyond that is wrong, and would make the sums that
-// it is part of say nothing: a sum of 64 bits has room for eight million calls of the largest size.
+// The largest values that a usage row may have. A model or tool that reports more is wrong, and the sums would lose
+// their meaning. With MaxTokens, a sum of 64 bits holds eight million calls of the largest size.
 const (
-	MaxTokens      = 1 << 40                 // of each kind; also of calls, runs and texts
-	MaxStoredBytes = 1 << 53                 // bytes
-	MaxRunTime     = 365 * 24 * time.Hour    // of one attempt
-	MaxUsagePrice  = 100_000_000_000_000_000 // nano-units: a hundred million of a currency
+	// MaxTokens bounds each kind of tokens, and the counts of calls, runs and texts.
+	MaxTokens = 1 << 40
+	// MaxStoredBytes bounds [Quantities.StoredBytes].
+	MaxStoredBytes = 1 << 53
+	// MaxRunTime bounds the run time of one attempt.
+	MaxRunTime = 365 * 24 * time.Hour
+	// MaxUsagePrice bounds cost and charge of a row, in nano-units: a hundred million of a currency.
+	MaxUsagePrice = 100_000_000_000_000_000
 )
 
-// maxSum is what any sum comes to at most. Rows whose sum is larger are shown, charged and counted as this.
+// maxSum is the largest value of any sum. A larger sum is reported, charged and counted as maxSum.
 const maxSum = math.MaxInt64
 
-// clampToLimits returns q within what a row may hold.
+// clampToLimits returns q with each quantity between 0 and its bound.
 func (q Quantities) clampToLimits() Quantities {
 	for _, n := range []*int64{
 		&q.InputTokens, &q.OutputTokens, &q.CacheReadTokens, &q.CacheWriteTokens, &q.ReasoningTokens, &q.ModelCalls, &q.ToolCalls, &q.Runs, &q.Embeddings,
@@ -30,13 +34,14 @@ func (q Quantities) clampToLimits() Quantities {
 	return q
 }
 
-// clampToLimits returns w within what a row may hold.
+// clampToLimits returns w with cost and charge at most MaxUsagePrice.
 func (w UsagePrice) clampToLimits() UsagePrice {
 	w.Cost, w.Charge = min(w.Cost, MaxUsagePrice), min(w.Charge, MaxUsagePrice)
 	return w
 }
 
-// addCapped returns a + b, at most maxSum and at least -maxSum.
+// addCapped returns a + b, limited to the range from -maxSum to maxSum. It relies on the wrap-around of Go's signed
+// integers.
 func addCapped(a, b int64) int64 {
 	switch sum := a + b; {
 	case a > 0 && b > 0 && sum <= 0:
@@ -48,15 +53,16 @@ func addCapped(a, b int64) int64 {
 	}
 }
 
-// subtractCapped returns a - b, as more does.
+// subtractCapped returns a - b, limited as by addCapped. The smallest int64 has no negative, hence the max.
 func subtractCapped(a, b int64) int64 { return addCapped(a, -max(b, -maxSum)) }
 
-// durationFromMicros is the time of a column that holds microseconds.
+// durationFromMicros converts a column of microseconds; a sum that does not fit a [time.Duration] becomes the largest
+// that does.
 func durationFromMicros(micros int64) time.Duration {
 	return time.Duration(min(micros, maxSum/int64(time.Microsecond))) * time.Microsecond
 }
 
-// sumsSQL is SQL that adds up columns of whole numbers, see [sumSQL].
+// sumsSQL returns a select list with the sum of each column, see sumSQL.
 func sumsSQL(columns ...string) string {
 	list := make([]string, len(columns))
 	for i, c := range columns {
@@ -65,9 +71,9 @@ func sumsSQL(columns ...string) string {
 	return strings.Join(list, ", ")
 }
 
-// sumSQL is SQL that adds up x, which yields whole numbers of 64 bits. The sum is exact, and maxSum or -maxSum where it does not fit:
-// the statement does not fail on either engine, whatever the rows hold, for up to 2^31 rows. It adds up the upper and the lower
-// 32 bits apart.
+// sumSQL returns an SQL expression for the sum of x, which yields 64-bit integers. The result is exact, or maxSum or
+// -maxSum if it does not fit. A plain SUM would fail on SQLite and have type NUMERIC on PostgreSQL. It sums the upper
+// and the lower 32 bits separately, which cannot overflow for up to 2^31 rows. Without rows it is NULL.
 func sumSQL(x string) string {
 	wide := "CAST(" + x + " AS BIGINT)"
 	upper, lower := "CAST(SUM("+wide+" >> 32) AS BIGINT)", "CAST(SUM("+wide+" & 4294967295) AS BIGINT)"
@@ -76,10 +82,10 @@ func sumSQL(x string) string {
 		carried + " << 32) + (" + lower + " & 4294967295) END"
 }
 
-// sumOrZeroSQL is [sumSQL], 0 where there are no rows.
+// sumOrZeroSQL is sumSQL with 0 instead of NULL where there are no rows.
 func sumOrZeroSQL(x string) string { return "COALESCE(" + sumSQL(x) + ", 0)" }
 
-// addCappedSQL is SQL that adds what is not negative to a column that is not, at most to maxSum.
+// addCappedSQL returns an SQL expression for column + n, at most maxSum. Neither may be negative.
 func addCappedSQL(column, n string) string {
 	return "CASE WHEN " + column + " > 9223372036854775807 - " + n + " THEN 9223372036854775807 ELSE " + column + " + " + n + " END"
 }

@@ -14,50 +14,61 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Budget bounds what model calls may use in a window: those of an app or, where App is "", of all apps together.
+// Budget bounds what model calls may use within a window: the calls of an app or, where App is "", of all apps
+// together. Its row in table budget is the definition; the usage of each window is a row of budget_balance ([Balance]).
 type Budget struct {
-	App    db.ID
-	ID     string
-	Name   string
-	Scope  Scope
-	Unit   Unit
-	Amount int64 // for [InMoney] nano-units
-	// Currency is that of the amount where it is money. What is charged in another currency does not count, and is
-	// refused where the budget is hard and none of its scope is in that currency.
-	Currency    string
-	Window      Window
-	Zone        string // as the time zone database names it; "" = UTC
-	Hard        bool   // calls beyond it are not made
+	App   db.ID
+	ID    string
+	Name  string
+	Scope Scope
+	Unit  Unit
+	// Amount is in tokens, calls or nano-units, by Unit.
+	Amount int64
+	// Currency is that of Amount if Unit is [InMoney]. A call charged in another currency does not count; if the budget
+	// is hard such a call is refused unless a hard budget of the same scope has its currency.
+	Currency string
+	Window   Window
+	// Zone is a name of the IANA time zone database; "" means UTC. The window's days and months begin by it.
+	Zone string
+	// Hard budgets refuse calls beyond Amount; soft ones only record threshold events.
+	Hard bool
+	// OnExhausted is [Reject] or [Pause].
 	OnExhausted string
-	Thresholds  []int // per cent of the amount, at which there is an event
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
-	UpdatedBy   string // who changed it last; "" = nobody since it was made
+	// Thresholds are percentages of Amount, ascending; the first time a window reaches one, an event is recorded.
+	Thresholds []int
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	// UpdatedBy is the actor of the last change, "" if there was none since the budget was created.
+	UpdatedBy string
 
+	// location is Zone parsed. scanRow and setDefaultsAndValidate set it.
 	location *time.Location
 }
 
-// Scope is which calls a budget is for. What is "" does not matter; Model is a pattern of provider/model, or of a model's
-// name alone.
+// Scope selects the calls that a budget counts. An empty field matches every call. Model is a pattern of
+// provider/model, or of the model's name alone.
 type Scope struct {
 	Agent string
-	Key   string // id of an API key
-	User  string // subject, whoever vouches for it
+	// Key is the id of an API key.
+	Key string
+	// User is the subject of the task's owner, from any issuer.
+	User  string
 	Model string
 }
 
-// coversCall reports whether a call is one of the scope. Without a model all are.
+// coversCall reports whether a call is within the scope. An empty model means that the model is not known yet: it
+// matches.
 func (s Scope) coversCall(agent string, owner agentsvc.Owner, provider, model string) bool {
 	return (s.Agent == "" || s.Agent == agent) && (s.Key == "" || s.Key == apiKeyID(owner)) && (s.User == "" || s.User == owner.Subject) &&
 		(model == "" || s.coversModel(provider, model))
 }
 
-// coversModel reports whether a model is one of the scope.
+// coversModel reports whether a model is within the scope.
 func (s Scope) coversModel(provider, model string) bool {
 	return MatchesModel(s.Model, provider, model)
 }
 
-// String names what the scope narrows a budget to.
+// String returns the non-empty parts of the scope in words, such as "agent support, model openai/*".
 func (s Scope) String() string {
 	var parts []string
 	for _, p := range [][2]string{{"agent", s.Agent}, {"key", s.Key}, {"user", s.User}, {"model", s.Model}} {
@@ -73,34 +84,46 @@ type Unit string
 
 // The units.
 const (
-	InTokens Unit = "tokens" // input and output
-	InCalls  Unit = "calls"  // model calls
-	InMoney  Unit = "money"  // charges of model calls
+	// InTokens counts input and output tokens, as [Quantities.Tokens] does.
+	InTokens Unit = "tokens"
+	// InCalls counts model calls.
+	InCalls Unit = "calls"
+	// InMoney counts the charges of model calls, in nano-units of the budget's currency. The platform's own cost does
+	// not count.
+	InMoney Unit = "money"
 )
 
-// What becomes of a call that a hard budget has no room for.
+// The values of [Budget.OnExhausted]: what happens to a call that a hard budget cannot cover.
 const (
-	Reject = "reject" // it fails
-	Pause  = "pause"  // its task waits until there is room again
+	// Reject: the call fails with an [*agentsvc.BudgetExhaustedError].
+	Reject = "reject"
+	// Pause: the task waits until the budget covers its next call; see [BudgetGate.CheckAvailability].
+	Pause = "pause"
 )
 
+// defaultThresholds apply to a budget whose request names none.
 var defaultThresholds = []int{80, 95, 100}
 
-// Balance is a budget with how far it is used up in the window under way.
+// Balance is a budget with its usage in the current window.
 type Balance struct {
 	Budget
-	Committed        int64
-	Reserved         int64            // by calls under way
-	ResetsAt         time.Time        // zero = never
-	PassedThresholds []ThresholdEvent // the thresholds, in this window; of those alone that are listed
+	// Committed is what was used and settled, in the budget's unit. It can exceed Amount.
+	Committed int64
+	// Reserved is what calls in progress have reserved.
+	Reserved int64
+	// ResetsAt is the end of the window; zero for [Total].
+	ResetsAt time.Time
+	// PassedThresholds are the threshold events of this window. Only lists and single reads fill it.
+	PassedThresholds []ThresholdEvent
 }
 
-// Remaining is what is left for further calls, 0 where more was used than there was.
+// Remaining returns what further calls may reserve; 0 if the budget is exceeded.
 func (b Balance) Remaining() int64 {
 	return max(0, subtractCapped(subtractCapped(b.Amount, b.Committed), b.Reserved))
 }
 
-// setDefaultsAndValidate checks a budget and fills in what it leaves out.
+// setDefaultsAndValidate fills in omitted fields and returns an [*InvalidError] for the first invalid one. currency is
+// used for a money budget without one.
 func (b *Budget) setDefaultsAndValidate(currency string) error {
 	b.Zone = cmp.Or(b.Zone, "UTC")
 	b.OnExhausted = cmp.Or(b.OnExhausted, Reject)
@@ -146,11 +169,11 @@ func (b *Budget) setDefaultsAndValidate(currency string) error {
 	return nil
 }
 
-// maxBudgets bounds the budgets of an app: each call of a model looks at all that apply.
+// maxBudgets bounds the budgets of an app and of the platform: each model call compares itself with all of them.
 const maxBudgets = 100
 
-// AddBudget makes a budget. What was used in the window under way counts. One of this name that is there already is
-// [ErrExists].
+// AddBudget creates a budget of an app, or of the platform where app.ID is "". Usage of the current window that was
+// recorded before counts from the start. If the name is taken it returns [ErrExists].
 func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
 	b.App, b.ID = app.ID, agentsvc.NewID()
 	if err := b.setDefaultsAndValidate(s.currencyForPlan(app.Plan)); err != nil {
@@ -181,6 +204,7 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 		if err != nil {
 			return err
 		}
+		// The balance must exist before a call can reserve from the new budget, and it must include earlier usage.
 		if _, err := rebuildBalanceTx(ctx, tx, b, since); err != nil {
 			return err
 		}
@@ -195,9 +219,9 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 	return s.publishBudgetChange(ctx, b, err)
 }
 
-// UpdateBudget has edit say what a budget becomes, given what it is, while nobody else can change it. How much it is and
-// what becomes of calls beyond it can change; its name, scope, unit and window stay what they are. One that is not there is
-// [ErrNotFound].
+// UpdateBudget replaces a budget by what edit returns for its current state. The row is locked meanwhile, so edit may
+// be a partial change. Amount, Hard, OnExhausted and Thresholds can change; name, scope, unit, currency and window
+// cannot, since the balances were counted by them. If there is no such budget it returns [ErrNotFound].
 func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
 	var b Budget
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
@@ -235,7 +259,8 @@ func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.Ap
 	return s.publishBudgetChange(ctx, b, err)
 }
 
-// lockBudget reads a budget and holds it until tx ends: whoever else is to change it waits.
+// lockBudget reads a budget and locks its row until tx ends. The UPDATE changes nothing: it is the form of a row lock
+// that both SQLite and PostgreSQL accept. If there is no such budget it returns errNoBudget.
 func lockBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budget, err error) {
 	err = tx.Query(ctx, b.scanRow,
 		`UPDATE budget SET name = name WHERE tenant = $1 AND name = $2 RETURNING `+budgetColumns, string(app), name)
@@ -245,7 +270,8 @@ func lockBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budge
 	return b, err
 }
 
-// validateReplacement completes b, which is to take the place of was, or says what it must not change.
+// validateReplacement completes b from was, which it is to replace. It returns an [*InvalidError] if a fixed field
+// differs.
 func (b *Budget) validateReplacement(was Budget) error {
 	b.App, b.ID, b.CreatedAt = was.App, was.ID, was.CreatedAt
 	if err := b.setDefaultsAndValidate(was.Currency); err != nil {
@@ -265,7 +291,8 @@ func (b *Budget) validateReplacement(was Budget) error {
 	return nil
 }
 
-// DeleteBudget removes a budget. One that is not there is [ErrNotFound].
+// DeleteBudget deletes a budget with its balances and threshold events. If there is no such budget it returns
+// [ErrNotFound].
 func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.App, name string) error {
 	var b Budget
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
@@ -295,7 +322,8 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 
 var errNoBudget = errorWithMessage(ErrNotFound, "there is no such budget")
 
-// publishBudgetChange has every process know of a change of b that ended in err, and returns how b stands, as far as that can be read.
+// publishBudgetChange ends a change of b. If err is nil it reads the app's budgets again, signals the other processes,
+// and returns the balance as far as it can be read; it fails only with err, because the change itself is committed.
 func (s *Service) publishBudgetChange(ctx context.Context, b Budget, err error) (Balance, error) {
 	if err != nil {
 		return Balance{}, fmt.Errorf("change budget %s: %w", b.Name, err)
@@ -308,7 +336,7 @@ func (s *Service) publishBudgetChange(ctx context.Context, b Budget, err error) 
 		}
 		of := s.budgets.budgetsOf(b.App)
 		i := slices.IndexFunc(of, func(x Budget) bool { return x.ID == b.ID })
-		if i < 0 { // it is deleted
+		if i < 0 { // the budget was deleted
 			return nil
 		}
 		list, err := s.readBalances(ctx, of[i:i+1])
@@ -325,7 +353,8 @@ func (s *Service) publishBudgetChange(ctx context.Context, b Budget, err error) 
 	return balance, nil
 }
 
-// ListBudgets returns the budgets of an app, or of the platform where it is "", by name.
+// ListBudgets reads the budgets of an app, or of the platform where app is "", with their balances and threshold
+// events, by name.
 func (s *Service) ListBudgets(ctx context.Context, app db.ID) ([]Balance, error) {
 	if err := s.readBudgets(ctx, app); err != nil {
 		return nil, err
@@ -337,7 +366,7 @@ func (s *Service) ListBudgets(ctx context.Context, app db.ID) ([]Balance, error)
 	return list, s.readThresholdEvents(ctx, app, list)
 }
 
-// FindBudget returns the budget of an app, or of the platform where it is "", by name. One that is not there is [ErrNotFound].
+// FindBudget is [Service.ListBudgets] for one name. If there is no such budget it returns [ErrNotFound].
 func (s *Service) FindBudget(ctx context.Context, app db.ID, name string) (Balance, error) {
 	list, err := s.ListBudgets(ctx, app)
 	if err != nil {
@@ -350,7 +379,8 @@ func (s *Service) FindBudget(ctx context.Context, app db.ID, name string) (Balan
 	return list[i], nil
 }
 
-// readBalances reads how far budgets are used up, and how much they are by now.
+// readBalances reads the balances of the current windows. Amount and Hard come from the database as well, since the
+// cached budgets may be older. A window without usage has no row yet: LEFT JOIN and COALESCE make it 0.
 func (s *Service) readBalances(ctx context.Context, budgets []Budget) ([]Balance, error) {
 	list := make([]Balance, len(budgets))
 	var b db.Batch
@@ -376,14 +406,15 @@ func (s *Service) readBalances(ctx context.Context, budgets []Budget) ([]Balance
 	return list, nil
 }
 
-// currencyForPlan is that of the money of an app on a plan: the plan's, else that of the version of the price book made first, so
-// that none made later changes it. It is "" where there is neither.
+// currencyForPlan returns the currency in which an app on the plan is charged: the plan's, else that of the price
+// version created first. A later version never changes it. It is "" if there is neither.
 func (s *Service) currencyForPlan(plan string) string {
 	p, _ := s.CachedPlan(plan)
 	return cmp.Or(p.Currency, s.priceBook.Load().defaultCurrency)
 }
 
-// checkBudgetCurrency says what is wrong with the currency of a budget of money.
+// checkBudgetCurrency returns an [*InvalidError] if a money budget would count nothing because no charge is in its
+// currency.
 func (s *Service) checkBudgetCurrency(app tenancy.App, b Budget) error {
 	native := s.currencyForPlan(app.Plan)
 	inBook := func(v PriceVersion) bool { return v.Currency == b.Currency }
@@ -398,7 +429,8 @@ func (s *Service) checkBudgetCurrency(app tenancy.App, b Budget) error {
 	return nil
 }
 
-// auditDetail is what the audit trail tells of a change of b; nil = it was, or is, not there.
+// auditDetail returns a change of b as the audit trail records it. before is nil for a new budget, after for a deleted
+// one.
 func (b Budget) auditDetail(before, after *Budget) map[string]any {
 	d := map[string]any{"budget": b.Name}
 	for word, x := range map[string]*Budget{"before": before, "after": after} {

@@ -25,17 +25,17 @@ var acme = tenancy.App{ID: "acme-id", Name: "acme"}
 
 var ana = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 
-// callBudget is a hard budget of calls.
+// callBudget returns a hard budget of n calls.
 func callBudget(n int64) billing.Budget {
 	return billing.Budget{Name: "calls", Unit: billing.InCalls, Amount: n, Window: billing.Month, Hard: true}
 }
 
-// tokenBudget is a hard budget of tokens.
+// tokenBudget returns a hard budget of n tokens.
 func tokenBudget(n int64) billing.Budget {
 	return billing.Budget{Name: "tokens", Unit: billing.InTokens, Amount: n, Window: billing.Total, Hard: true}
 }
 
-// addBudget makes a budget, for the platform where app is the zero one.
+// addBudget creates a budget of app, or of the platform for the zero App.
 func addBudget(t *testing.T, s *billing.Service, app tenancy.App, b billing.Budget) {
 	t.Helper()
 	if _, err := s.AddBudget(t.Context(), actor, app, b); err != nil {
@@ -43,24 +43,24 @@ func addBudget(t *testing.T, s *billing.Service, app tenancy.App, b billing.Budg
 	}
 }
 
-// replaceWith makes a budget b, whatever it was.
+// replaceWith returns an edit that replaces a budget by b.
 func replaceWith(b billing.Budget) func(billing.Budget) (billing.Budget, error) {
 	return func(billing.Budget) (billing.Budget, error) { return b, nil }
 }
 
-// newUsageRequest is a call of ana's of up to 110 tokens.
+// newUsageRequest returns the request of a call by ana of up to 110 tokens.
 func newUsageRequest() billing.UsageRequest {
 	return billing.UsageRequest{
 		Call: agentsvc.NewID(), Task: "t1", Epoch: 1, Agent: "assistant", Owner: ana, Provider: "scripted", Model: "m", Input: 10, Output: 100, MinOutput: 20,
 	}
 }
 
-// usageOf is what the call of a reservation has used.
+// usageOf returns the usage of a reservation's call.
 func usageOf(r *billing.Reservation, a billing.UsageRequest, in, out int64) agentsvc.Usage {
 	return agentsvc.Usage{Call: a.Call, StartedAt: r.Began, Provider: a.Provider, Model: a.Model, InputTokens: in, OutputTokens: out}
 }
 
-// balanceOf is how far a budget is used up.
+// balanceOf returns what is committed and reserved of a budget.
 func balanceOf(t *testing.T, s *billing.Service, app db.ID, name string) [2]int64 {
 	t.Helper()
 	b, err := s.FindBudget(t.Context(), app, name)
@@ -77,7 +77,7 @@ func wantBalance(t *testing.T, s *billing.Service, app db.ID, name string, commi
 	}
 }
 
-// wantConsistent fails the test if a balance is not what the rows add up to.
+// wantConsistent fails the test if a balance differs from the sum of the rows.
 func wantConsistent(t testing.TB, s *billing.Service) {
 	t.Helper()
 	wrong, err := s.RebuildBalances(t.Context())
@@ -163,7 +163,7 @@ func TestBudgetMistakes(t *testing.T) {
 	wantInvalid(t, err, "on_exhausted")
 }
 
-// TestReserve walks a call through reservation and settlement: all budgets that apply take part, or none.
+// TestReserve checks reservation and settlement: all budgets that apply take part, or none.
 func TestReserve(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -186,7 +186,7 @@ func TestReserve(t *testing.T) {
 		wantBalance(t, s, acme.ID, "tokens", 0, 110)
 		wantBalance(t, s, "", "calls", 0, 1)
 		wantBalance(t, s, acme.ID, "others", 0, 0)
-		for range 2 { // again changes nothing
+		for range 2 { // a repetition changes nothing
 			if err := r.SettleUsage(t.Context(), m, usageOf(r, first, 9, 30)); err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +207,7 @@ func TestReserve(t *testing.T) {
 		if r, err = a.ReserveUsage(t.Context(), last); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.SettleUsage(t.Context(), m, usageOf(r, last, 10, 5000)); err != nil { // more than it could be
+		if err := r.SettleUsage(t.Context(), m, usageOf(r, last, 10, 5000)); err != nil { // more than was reserved
 			t.Fatal(err)
 		}
 		wantBalance(t, s, acme.ID, "tokens", 5049, 0)
@@ -227,7 +227,8 @@ func wantExhausted(t testing.TB, err error, budgets ...string) {
 	}
 }
 
-// TestScarceBudget bounds an answer to what is left, as long as that is of use, and waits for calls under way.
+// TestScarceBudget checks that a response is shortened to what is left, down to its useful minimum, and that a call
+// waits for calls in progress.
 func TestScarceBudget(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -267,7 +268,7 @@ func TestScarceBudget(t *testing.T) {
 	})
 }
 
-// TestManyCallers has 200 callers of three processes share small budgets. None passes, by not one unit.
+// TestManyCallers checks that 200 callers in three processes do not exceed small budgets by a single unit.
 func TestManyCallers(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -321,7 +322,7 @@ func TestManyCallers(t *testing.T) {
 	})
 }
 
-// TestExpiredReservations ends the reservation of a process that is gone, with what its call has used and without.
+// TestExpiredReservations checks the expiry of a dead process's reservations, with a usage row and without.
 func TestExpiredReservations(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -340,7 +341,7 @@ func TestExpiredReservations(t *testing.T) {
 			}
 			reserved = append(reserved, r)
 		}
-		// The second has got as far as its usage row.
+		// The second call has written its usage row.
 		row := billing.RunFacts{Task: "t1", Agent: "assistant", Owner: ana, Events: []agentsvc.Event{{Usage: new(usageOf(reserved[1], requests[1], 10, 20))}}}
 		if err := m.WriteUsage(t.Context(), row); err != nil {
 			t.Fatal(err)
@@ -356,7 +357,7 @@ func TestExpiredReservations(t *testing.T) {
 			}
 			wantBalance(t, s, acme.ID, "tokens", 30, 0)
 		}
-		// It was only asleep: what it used counts, once.
+		// The process was only suspended: what it used counts, once.
 		for i, r := range reserved {
 			if err := r.SettleUsage(t.Context(), m, usageOf(r, requests[i], 10, 20)); err != nil {
 				t.Fatal(err)
@@ -367,7 +368,7 @@ func TestExpiredReservations(t *testing.T) {
 	})
 }
 
-// expireReservations lets the time of all reservations be over.
+// expireReservations makes all reservations expire.
 func expireReservations(t testing.TB, d *db.DB) {
 	t.Helper()
 	var b db.Batch
@@ -377,7 +378,7 @@ func expireReservations(t testing.TB, d *db.DB) {
 	}
 }
 
-// TestThresholds notes each threshold once in a window.
+// TestThresholds checks that each threshold is recorded once in a window.
 func TestThresholds(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -407,7 +408,7 @@ func TestThresholds(t *testing.T) {
 	})
 }
 
-// TestMoney holds calls to a budget of money, and refuses what has no price.
+// TestMoney checks a budget of money, and that a model without a price is refused.
 func TestMoney(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -423,7 +424,7 @@ func TestMoney(t *testing.T) {
 		a, m := s.NewBudgetGate(acme.ID, ""), s.NewMeter(acme.ID, "")
 		x := newUsageRequest()
 		r, err := a.ReserveUsage(t.Context(), x)
-		if err != nil || r.Output != 55 { // 1 for the input, 4 against rounding, 9 for each token
+		if err != nil || r.Output != 55 { // 1 for the input, 4 for rounding, 9 for each output token
 			t.Fatalf("%+v, %v, want 55 tokens", r, err)
 		}
 		u := usageOf(r, x, 10, 55)
@@ -443,7 +444,7 @@ func TestMoney(t *testing.T) {
 	})
 }
 
-// TestNewBudget counts what was used before the budget was made.
+// TestNewBudget checks that usage from before a budget was created counts.
 func TestNewBudget(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -471,8 +472,8 @@ func TestNewBudget(t *testing.T) {
 	})
 }
 
-// TestReservationsAddUp plays reservations, settlements, releases and lapses in any order: what is committed is what was
-// used, what is reserved is what is under way, and a hard cap is passed only by what a vendor reports beyond its bound.
+// TestReservationsAddUp runs reservations, settlements, releases and expiries in random order. Committed must be what
+// was used, reserved what is in progress, and a hard budget is exceeded only by what a vendor reports beyond its bound.
 func TestReservationsAddUp(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)

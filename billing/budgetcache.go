@@ -11,13 +11,14 @@ import (
 	"stoa/tenancy/db"
 )
 
-// budgetCache is what a process knows of all budgets, by app; those of the platform under "". To ask it costs nothing, so that
-// an app without budgets pays nothing.
+// budgetCache is a process's copy of the budgets of all apps; those of the platform have the key "". Each model call
+// reads it, so a read takes no lock and no query.
 type budgetCache struct {
+	// byApp points to an immutable map: replaceBudgets stores a new one.
 	byApp atomic.Pointer[map[db.ID][]Budget]
 }
 
-// budgetsOf returns the budgets of an app. The slice is shared: it is not to be changed.
+// budgetsOf returns the budgets of an app. The slice is shared: callers must not change it.
 func (l *budgetCache) budgetsOf(app db.ID) []Budget {
 	if all := l.byApp.Load(); all != nil {
 		return (*all)[app]
@@ -25,7 +26,7 @@ func (l *budgetCache) budgetsOf(app db.ID) []Budget {
 	return nil
 }
 
-// allBudgets returns the budgets of every app. The map is shared: it is not to be changed.
+// allBudgets returns the budgets of every app. The map is shared: callers must not change it.
 func (l *budgetCache) allBudgets() map[db.ID][]Budget {
 	if all := l.byApp.Load(); all != nil {
 		return *all
@@ -33,8 +34,10 @@ func (l *budgetCache) allBudgets() map[db.ID][]Budget {
 	return nil
 }
 
-// replaceBudgets makes found all that is known: of every app, or of those named.
+// replaceBudgets replaces the budgets of the named apps by those in found, or all of them if none is named. An app that
+// found does not have loses its budgets: they were deleted.
 func (l *budgetCache) replaceBudgets(found map[db.ID][]Budget, apps ...db.ID) {
+	// Compare-and-swap, since the partial replacement copies a map that another goroutine may replace meanwhile.
 	for {
 		before := l.byApp.Load()
 		next := found
@@ -54,6 +57,7 @@ func (l *budgetCache) replaceBudgets(found map[db.ID][]Budget, apps ...db.ID) {
 
 const budgetColumns = `tenant, id, name, agent, key_id, owner_sub, model, unit, amount, currency, span, timezone, hard, on_exhausted, thresholds, created_at, updated_at, updated_by`
 
+// scanRow reads a row of budgetColumns into b.
 func (b *Budget) scanRow(row db.Row) error {
 	var thresholds string
 	var created, updated int64
@@ -69,7 +73,8 @@ func (b *Budget) scanRow(row db.Row) error {
 	return json.Unmarshal([]byte(thresholds), &b.Thresholds)
 }
 
-// readBudgets reads the budgets of some apps, or of all where none is named, and the database's time.
+// readBudgets reads the budgets of the named apps, or of all apps if none is named, into the cache. The same round trip
+// reads the database's clock.
 func (s *Service) readBudgets(ctx context.Context, apps ...db.ID) error {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()

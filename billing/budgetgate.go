@@ -11,34 +11,37 @@ import (
 	"stoa/tenancy/db"
 )
 
-// BudgetGate is what an app may use: the models of its plan, and its budgets together with those of the platform.
+// BudgetGate decides what an app may use: the models of its plan, its own budgets and those of the platform. The
+// runtime of an app has one. It has no state of its own, so a changed plan or budget takes effect at the next call.
 type BudgetGate struct {
 	service *Service
 	tenant  db.ID
 	plan    string
 }
 
-// NewBudgetGate returns that of an app that is on a plan, "" = on none.
+// NewBudgetGate returns the gate of an app. plan is the name of its plan, "" for none.
 func (s *Service) NewBudgetGate(tenant db.ID, plan string) *BudgetGate {
 	return &BudgetGate{s, tenant, plan}
 }
 
-// chargeCurrency is that in which the app is charged by now.
+// chargeCurrency returns the currency in which the app is charged now. A reservation keeps the one it began with.
 func (a *BudgetGate) chargeCurrency() string { return a.service.currencyForPlan(a.plan) }
 
-// AllowsModel reports whether the app's plan lets it use a model.
+// AllowsModel reports whether the app's plan allows a model.
 func (a *BudgetGate) AllowsModel(provider, model string) bool {
 	p, _ := a.service.CachedPlan(a.plan)
 	return p.AllowsModel(provider, model)
 }
 
-// HasBudgets reports whether any budget applies to the app. It costs nothing to ask.
+// HasBudgets reports whether the app or the platform has any budget. It reads two map entries, so that an app without
+// budgets pays nothing.
 func (a *BudgetGate) HasBudgets() bool {
 	return len(a.service.budgets.budgetsOf("")) > 0 || len(a.service.budgets.budgetsOf(a.tenant)) > 0
 }
 
-// applicableBudgets returns the budgets that apply to a call, those of the platform first, in the order in which all lock them, and
-// apart those that cover it and count nothing of it: of money in another currency than the call is charged in.
+// applicableBudgets returns the budgets that apply to a call, and apart from them the foreign ones: those whose scope
+// covers the call but that count nothing of it, because they are in money of another currency. The list is sorted by
+// app ("" is the platform) and id: all transactions lock balances in this order, which rules out deadlocks.
 func (a *BudgetGate) applicableBudgets(currency, agent string, owner agentsvc.Owner, provider, model string) (list, foreign []Budget) {
 	for _, app := range []db.ID{"", a.tenant} {
 		for _, b := range a.service.budgets.budgetsOf(app) {
@@ -55,8 +58,9 @@ func (a *BudgetGate) applicableBudgets(currency, agent string, owner agentsvc.Ow
 	return list, foreign
 }
 
-// checkForeignBudgets refuses a call that a hard budget of money would not hold, because it is charged in another currency: unless a
-// hard one of the same scope, of those that apply, is in that.
+// checkForeignBudgets refuses a call that a hard money budget cannot bound because the call is charged in another
+// currency. The call is allowed if list has a hard money budget of the same app and scope in the right currency.
+// Otherwise a change of the plan's currency would silently disable the budget.
 func (a *BudgetGate) checkForeignBudgets(currency string, list, foreign []Budget) error {
 	for _, f := range foreign {
 		isInCurrency := func(b Budget) bool { return b.Hard && b.Unit == InMoney && b.App == f.App && b.Scope == f.Scope }
@@ -68,14 +72,17 @@ func (a *BudgetGate) checkForeignBudgets(currency string, list, foreign []Budget
 	return nil
 }
 
-// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a budget that covers whatever a caller asks of an agent is used up, and
-// calls beyond it fail. It spares a call that could do nothing; what holds is [Allowance.ReserveUsage].
+// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a hard budget that rejects covers every call that this
+// request can make and is used up. It only avoids the work of a turn that could do nothing; [BudgetGate.ReserveUsage]
+// is what enforces budgets. agent is "" if the request does not name one.
 func (a *BudgetGate) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
 	if !a.HasBudgets() {
 		return nil
 	}
 	currency := a.chargeCurrency()
 	list, foreign := a.applicableBudgets(currency, agent, owner, "", "")
+	// late selects the budgets that cannot be judged before the model is known, or that do not reject: soft ones, those
+	// that pause the task instead, and those of a model or, while the agent is unknown, of an agent.
 	late := func(b Budget) bool {
 		return !b.Hard || b.OnExhausted != Reject || b.Scope.Model != "" || agent == "" && b.Scope.Agent != ""
 	}
@@ -95,15 +102,17 @@ func (a *BudgetGate) CheckBudget(ctx context.Context, agent string, owner agents
 	return nil
 }
 
-// BudgetChange is why there is room in a budget that had none: what was used up has changed by itself, or somebody has changed the
-// budget. Of one that is gone it is zero.
+// BudgetChange says since when and by whose change a budget covers calls again. It is zero if the budget was deleted;
+// ChangedAt is older than the caller's wait if only the usage has changed, such as by a new window.
 type BudgetChange struct {
-	ChangedAt time.Time // when the budget was
+	// ChangedAt is when the budget was last changed.
+	ChangedAt time.Time
 	ChangedBy string
 }
 
-// CheckAvailability returns a relief if the budget of that id, of the app or the platform, has room for so much, or is in nobody's way
-// any more, else nil.
+// CheckAvailability returns nil while the hard budget of that id, of the app or the platform, has less left than needs.
+// Otherwise, also if the budget is soft or deleted, it returns a BudgetChange. A task that a budget has paused polls
+// it.
 func (a *BudgetGate) CheckAvailability(ctx context.Context, id string, needs int64) (*BudgetChange, error) {
 	for _, app := range []db.ID{"", a.tenant} {
 		for _, b := range a.service.budgets.budgetsOf(app) {
@@ -120,7 +129,7 @@ func (a *BudgetGate) CheckAvailability(ctx context.Context, id string, needs int
 	return &BudgetChange{}, nil
 }
 
-// exhaustedError is the error of a call that b has no room for.
+// exhaustedError returns the error for a call that b cannot cover. Needed is left to the caller.
 func (b Balance) exhaustedError() *agentsvc.BudgetExhaustedError {
 	scope := b.Scope.String()
 	switch {
@@ -132,17 +141,21 @@ func (b Balance) exhaustedError() *agentsvc.BudgetExhaustedError {
 	return &agentsvc.BudgetExhaustedError{Budget: b.Name, ID: b.ID, Scope: scope, ResetsAt: b.ResetsAt, PausesTask: b.OnExhausted == Pause}
 }
 
-// costBound is the most that a model call can cost, by budget.
+// costBound is the upper bound of what a model call adds to one budget.
 type costBound struct {
-	budget    Budget
-	since     time.Time
-	until     time.Time
+	budget Budget
+	// since and until bound the window in which the call counts; until is zero for [Total].
+	since time.Time
+	until time.Time
+	// amountFor returns the bound for a response of output tokens, in the budget's unit. It never decreases with
+	// output.
 	amountFor func(output int64) int64
 }
 
-// reservationLine is what a reservation takes from one budget.
+// reservationLine is what a reservation takes from one budget, as stored in table reservation_line.
 type reservationLine struct {
 	budget Budget
+	// until is the end of the window, only for the error's ResetsAt. amount is in the budget's unit.
 	since  time.Time
 	until  time.Time
 	amount int64

@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// cancelAfterTx ends a context with the first transaction in it.
+// cancelAfterTx is a span processor that calls cancel when the span of a transaction ends.
 type cancelAfterTx struct {
 	trace.SpanProcessor
 	cancel context.CancelFunc
@@ -28,7 +28,8 @@ func (h cancelAfterTx) OnEnd(s trace.ReadOnlySpan) {
 	}
 }
 
-// contextCanceledAfterTx is the context of a caller who is gone as soon as what is asked for is done.
+// contextCanceledAfterTx returns a context that is cancelled as soon as its first transaction has ended, as if the
+// caller had disconnected.
 func contextCanceledAfterTx(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -37,8 +38,8 @@ func contextCanceledAfterTx(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestGrantCreditCallerGone: a credit that is granted is told of as it stands, although its caller is gone: an error would have the
-// same call made again.
+// TestGrantCreditCallerGone checks that a credit that was granted is returned although the caller's context has ended:
+// after an error the caller would repeat the request.
 func TestGrantCreditCallerGone(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -58,7 +59,7 @@ func TestGrantCreditCallerGone(t *testing.T) {
 	})
 }
 
-// TestChangesCallerGone: what is changed is told of as it stands, although its caller is gone.
+// TestChangesCallerGone checks that a committed change is returned although the caller's context has ended.
 func TestChangesCallerGone(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -70,7 +71,7 @@ func TestChangesCallerGone(t *testing.T) {
 		for _, tt := range []struct {
 			what   string
 			change func(ctx context.Context) (any, error)
-			now    func(ctx context.Context) (any, error) // nil = it is gone
+			now    func(ctx context.Context) (any, error) // nil if the object is deleted
 		}{
 			{
 				"AddPrice",

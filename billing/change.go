@@ -10,21 +10,28 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// Signals may be lost, and without Redis none come. So each change of a price, a plan or a budget is also recorded in the
-// database (billing_change), which every process reads twice a second: one look at an index.
+// How this process learns of changes that no signal reported: signals may be lost, and without Redis there are none
+// between processes. So each change of prices, plans and budgets is also recorded in table billing_change, which every
+// process reads each changesInterval by the index on generation. changesTimeout bounds one such read.
 const (
 	changesInterval = 500 * time.Millisecond
 	changesTimeout  = 5 * time.Second
 )
 
-// changeCursor is how far this process has read the recorded changes.
+// changeCursor is the position up to which this process has read billing_change.
 type changeCursor struct {
-	mu             sync.Mutex // held by whoever reads them
-	lastGeneration int64      // the highest generation whose change was read, under mu
+	// mu is held while changes are read and the caches with them, so that the cursor never passes a change that is not
+	// read yet.
+	mu sync.Mutex
+	// lastGeneration is the highest generation that was read. Guarded by mu.
+	lastGeneration int64
 }
 
-// recordChange records in tx that what a topic names by key has changed. It must be the last statement of tx that locks rows: it
-// makes other changes wait until tx ends.
+// recordChange records in tx that the object of topic and key has changed. It must be the last statement of tx that
+// locks rows.
+//
+// The row with the empty topic is the counter of generations. Its update locks it until tx ends, so generations commit
+// in their order: a reader that has seen one has seen all lower ones.
 func recordChange(ctx context.Context, tx *db.Tx, topic, key string) error {
 	var generation int64
 	err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&generation) }, `INSERT INTO billing_change (topic, key, generation) VALUES ('', '', 1)
@@ -40,8 +47,7 @@ func recordChange(ctx context.Context, tx *db.Tx, topic, key string) error {
 	return nil
 }
 
-// skipChanges takes all changes that are recorded by now as read. It is for a process that has read nothing yet and is about to
-// read everything.
+// skipChanges sets the cursor to the last recorded change. Open calls it before it fills the caches.
 func (s *Service) skipChanges(ctx context.Context) error {
 	s.changeCursor.mu.Lock()
 	defer s.changeCursor.mu.Unlock()
@@ -52,7 +58,8 @@ func (s *Service) skipChanges(ctx context.Context) error {
 	return nil
 }
 
-// readChanges reads again what was changed, by whichever process, since it was called last.
+// readChanges reads again everything that any process has changed since the last call. After an error the cursor stays,
+// and the next call reads the same changes again.
 func (s *Service) readChanges(ctx context.Context) error {
 	s.changeCursor.mu.Lock()
 	defer s.changeCursor.mu.Unlock()
@@ -64,6 +71,7 @@ func (s *Service) readChanges(ctx context.Context) error {
 		var at signal.Signal
 		var generation int64
 		err := r.Scan(&at.Topic, &at.Key, &generation)
+		// The counter's row, whose topic is empty, only advances the cursor.
 		if last = max(last, generation); at.Topic != "" {
 			changed = append(changed, at)
 		}
@@ -74,14 +82,15 @@ func (s *Service) readChanges(ctx context.Context) error {
 	}
 	for _, at := range changed {
 		if err := s.reloadTopic(ctx, at); err != nil {
-			return err // it is read again
+			return err // the cursor stays: the next call reads it again
 		}
 	}
 	s.changeCursor.lastGeneration = last
 	return nil
 }
 
-// pollChanges reads changes until ctx ends. That it cannot is logged once.
+// pollChanges calls readChanges every changesInterval until ctx ends. It logs the first failure of an outage, and its
+// end.
 func (s *Service) pollChanges(ctx context.Context) {
 	tick := time.NewTicker(changesInterval)
 	defer tick.Stop()

@@ -12,7 +12,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestReadChanges: a process that hears no signal learns of each change from the database, and reads nothing again for nothing.
+// TestReadChanges checks that a process without signals reads each change from the database, and reads nothing again
+// without a change.
 func TestReadChanges(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -64,7 +65,8 @@ func TestReadChanges(t *testing.T) {
 	})
 }
 
-// TestRecordedInOrder: changes that are made at once become visible in the order of their generations, so that none is passed over.
+// TestRecordedInOrder checks that concurrent changes become visible in the order of their generations, so that a reader
+// misses none.
 func TestRecordedInOrder(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

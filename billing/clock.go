@@ -7,10 +7,12 @@ import (
 	"stoa/tenancy/db"
 )
 
-// databaseClock tells the database's time, which windows go by: this process's, and by how much the database's is ahead.
+// databaseClock is the offset of the database's clock from this process's, in nanoseconds. Windows go by the database's
+// clock, so that all processes agree on when a window begins.
 type databaseClock struct{ offset atomic.Int64 }
 
-// readTime takes in the database's time, which was asked for when sent.
+// readTime sets the offset from a row with stoa_now(). sent is when the query was sent: half of the round trip is added
+// to it.
 func (c *databaseClock) readTime(row db.Row, sent time.Time) error {
 	var now int64
 	if err := row.Scan(&now); err != nil {
@@ -20,7 +22,8 @@ func (c *databaseClock) readTime(row db.Row, sent time.Time) error {
 	return nil
 }
 
-// databaseNow is the database's time, to the microsecond.
+// databaseNow returns the database's time as computed from the offset, to the microsecond, the resolution of all stored
+// times. It makes no query.
 func (s *Service) databaseNow() time.Time {
 	return time.Now().UTC().Add(time.Duration(s.clock.offset.Load())).Truncate(time.Microsecond)
 }

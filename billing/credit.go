@@ -15,45 +15,55 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Credit is what an app was granted to pay with. It pays for what was used before it expires, also where the invoice is
-// made later. Of several the one that expires first pays first, then the older one.
+// Credit is an amount that an app was granted and that pays its invoices. It pays for usage from before it expires,
+// even if that is invoiced later. Among several, the one that expires first pays first, then the older one.
 type Credit struct {
-	ID        string
-	Amount    Money
-	Currency  string
-	Expires   time.Time // zero = never
+	ID       string
+	Amount   Money
+	Currency string
+	// Expires is zero for a credit that never expires.
+	Expires   time.Time
 	Note      string
 	CreatedAt time.Time
 	CreatedBy string
-	Key       string // under which its maker asked for it, so that it is granted once; only [Service.AddCredit] reads it
+	// Key is the idempotency key of the grant; see [Service.AddCredit]. Reads do not return it.
+	Key string
 
-	// Remaining is what the books say is left, Pending how much of that the usage that is not invoiced yet will take.
+	// Remaining is what is left by the ledger. Pending is the part of it that the current drafts would use.
 	Remaining, Pending Money
 	Status             CreditStatus
 }
 
-// CreditStatus says whether a credit still pays.
+// CreditStatus is whether a credit can still pay.
 type CreditStatus string
 
 // The states of a credit.
 const (
-	CreditOpen    CreditStatus = "open"
-	CreditUsed    CreditStatus = "used"    // nothing is left
-	CreditExpired CreditStatus = "expired" // it pays only for what was used before
+	CreditOpen CreditStatus = "open"
+	// CreditUsed has nothing left.
+	CreditUsed CreditStatus = "used"
+	// CreditExpired pays only for usage from before its end.
+	CreditExpired CreditStatus = "expired"
+	// CreditRevoked was revoked by the operator.
 	CreditRevoked CreditStatus = "revoked"
 )
 
-// maxAmount bounds a grant, so that sums of amounts fit: a thousand million of a currency.
+// maxAmount bounds a grant to a thousand million of a currency, in nano-units, so that nine of them fit 64 bits.
 const maxAmount = 1_000_000_000_000_000_000
 
 const (
-	maxNoteBytes   = 500
-	maxOpenCredits = 100 // open ones of an app
-	maxGrantTries  = 3   // tries where the connection to the database broke
+	// maxNoteBytes bounds [Credit.Note].
+	maxNoteBytes = 500
+	// maxOpenCredits bounds the credits of an app that are not used up: each splits the sums of every draft (see
+	// draftInvoice).
+	maxOpenCredits = 100
+	// maxGrantTries is how often a grant is tried when the connection to the database breaks.
+	maxGrantTries = 3
 )
 
-// AddCredit grants an app a credit. Without a currency it is in that of the app's plan. Under a key an actor is granted one credit,
-// however often that is asked for: the others are answered with it, or [tenancy.ErrKeyReused] where they ask for another one.
+// AddCredit grants a credit to an app. Without a currency it has the one in which the app is charged. With c.Key, one
+// actor's grant takes effect once: a repetition returns the same credit, and [tenancy.ErrKeyReused] if it asks for a
+// different one. A request without a key gets one, so that the retries after a broken connection are safe as well.
 func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, c Credit) (Credit, error) {
 	c.ID, c.CreatedBy = agentsvc.NewID(), actor
 	c.Key = cmp.Or(c.Key, c.ID)
@@ -70,7 +80,8 @@ func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, 
 	}
 	made, err := s.grantCredit(ctx, app, c)
 	for try := 1; db.IsUnavailable(err) && try < maxGrantTries && ctx.Err() == nil; try++ {
-		made, err = s.grantCredit(ctx, app, c) // the key says whether it was granted
+		// The first attempt may have committed: the key finds the credit.
+		made, err = s.grantCredit(ctx, app, c)
 	}
 	if err != nil {
 		return Credit{}, fmt.Errorf("grant a credit: %w", err)
@@ -78,8 +89,8 @@ func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, 
 	return made, nil
 }
 
-// grantCredit writes a credit down and returns how it stands, read in the same transaction: whoever is told of an error was granted
-// nothing.
+// grantCredit stores a credit and returns it as read in the same transaction, so an error always means that nothing was
+// granted.
 func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (made Credit, err error) {
 	var expires int64
 	if !c.Expires.IsZero() {
@@ -127,7 +138,8 @@ func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (m
 	return made, err
 }
 
-// findGranted returns the id of the credit that was granted under the key of c, "" if none was.
+// findGranted returns the id of the credit that the actor was granted under the key of c, "" if there is none. If that
+// credit has other terms it returns [tenancy.ErrKeyReused].
 func (l *ledger) findGranted(ctx context.Context, c Credit, expires int64) (id string, err error) {
 	same := false
 	err = l.tx.Query(ctx, func(r db.Row) error {
@@ -143,8 +155,8 @@ func (l *ledger) findGranted(ctx context.Context, c Credit, expires int64) (id s
 	return id, err
 }
 
-// RevokeCredit takes back what is left of a credit; what it has paid stays paid. To do so again changes nothing. One that is
-// not there is [ErrNotFound].
+// RevokeCredit closes a credit with what is left of it; what it has paid stays paid. A repetition has no effect. If
+// there is no such credit it returns [ErrNotFound].
 func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.App, id string) error {
 	err := s.updateLedger(ctx, app, func(l *ledger) error {
 		all, err := readCredits(ctx, l.tx.Query, app.ID)
@@ -174,18 +186,19 @@ func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.Ap
 
 var errNoCredit = errorWithMessage(ErrNotFound, "there is no such credit")
 
-// closeCredit posts that what is left of c is gone.
+// closeCredit posts that the rest of c is no longer available.
 func (l *ledger) closeCredit(ctx context.Context, why EntryKind, c Credit) error {
 	e := newTransferEntry(why, c.Currency, c.Remaining, Unspent, Promotion)
 	e.Credit = c.ID
 	return l.postEntry(ctx, e)
 }
 
-// ListCredits returns the credits of an app in the order in which they pay.
+// ListCredits returns the credits of an app in the order in which they pay, with their status and pending amounts.
 func (s *Service) ListCredits(ctx context.Context, app tenancy.App) ([]Credit, error) {
 	return s.readAllCredits(ctx, s.queryPlatform, app)
 }
 
+// readAllCredits is ListCredits by a given query, so that it can run inside a transaction.
 func (s *Service) readAllCredits(ctx context.Context, request queryFunc, app tenancy.App) ([]Credit, error) {
 	a, err := s.computeAccount(ctx, request, app)
 	if err != nil {
@@ -207,11 +220,13 @@ func (s *Service) readAllCredits(ctx context.Context, request queryFunc, app ten
 	return a.credits, nil
 }
 
-// FindCredit returns a credit of an app. One that is not there is [ErrNotFound].
+// FindCredit returns a credit of an app. If there is none it returns [ErrNotFound].
 func (s *Service) FindCredit(ctx context.Context, app tenancy.App, id string) (Credit, error) {
 	return s.readCredit(ctx, s.queryPlatform, app, id)
 }
 
+// readCredit is FindCredit by a given query. It computes all credits: what is pending depends on the order in which
+// they pay.
 func (s *Service) readCredit(ctx context.Context, request queryFunc, app tenancy.App, id string) (Credit, error) {
 	all, err := s.readAllCredits(ctx, request, app)
 	if err != nil {
@@ -223,17 +238,18 @@ func (s *Service) readCredit(ctx context.Context, request queryFunc, app tenancy
 	return Credit{}, errNoCredit
 }
 
-// queryFunc asks the database, within a transaction or outside of any.
+// queryFunc is a query either within a transaction ([db.Tx.Query]) or outside of any (queryPlatform, queryAsTenant).
 type queryFunc func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error
 
-// queryPlatform is a query outside of any transaction.
+// queryPlatform is a queryFunc outside of any transaction, with access to the rows of all apps.
 func (s *Service) queryPlatform(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
 	var b db.Batch
 	b.Query(read, sql, args...)
 	return s.db.Platform().Do(ctx, &b)
 }
 
-// readCredits reads the credits of an app as the books have them, in the order in which they pay.
+// readCredits reads the credits of an app from the ledger, in the order in which they pay. The remainder is the negated
+// balance of a credit's postings to account credits, where a grant is negative.
 func readCredits(ctx context.Context, request queryFunc, app db.ID) ([]Credit, error) {
 	list := []Credit{}
 	err := request(ctx, func(r db.Row) error {

@@ -10,11 +10,12 @@ import (
 	"stoa/tenancy/db"
 )
 
-// expireInterval is how often credits that are over are looked for.
+// expireInterval is the interval between searches for expired credits.
 const expireInterval = 10 * time.Minute
 
-// RunBookkeeping posts the expiry of credits and makes invoices final that are due, now and then until ctx ends. Any number of
-// processes may do so.
+// RunBookkeeping calls ExpireCredits every expireInterval and FinalizeDueInvoices every finalizeInterval, until ctx
+// ends. Any number of processes may run it: the ledger's lock makes each posting happen once. Errors are logged and the
+// next interval tries again.
 func (s *Service) RunBookkeeping(ctx context.Context) error {
 	tick := time.NewTicker(expireInterval)
 	defer tick.Stop()
@@ -37,10 +38,11 @@ func (s *Service) RunBookkeeping(ctx context.Context) error {
 	}
 }
 
-// ExpireCredits posts the expiry of every credit that is over and that no usage can need any more which is not invoiced yet.
-// Other ones expire when that usage is invoiced.
+// ExpireCredits closes every credit that has expired, unless usage from before its end is not invoiced yet: that usage
+// may need it. Such a credit expires when the usage is invoiced (finalizeFirstDraft).
 func (s *Service) ExpireCredits(ctx context.Context) error {
 	var apps []tenancy.App
+	// The subquery finds apps that have an expired credit whose postings do not sum to zero, so that something is left.
 	err := s.queryPlatform(ctx, func(r db.Row) error {
 		var app tenancy.App
 		err := r.Scan((*string)(&app.ID), &app.Name)
@@ -62,6 +64,8 @@ func (s *Service) ExpireCredits(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// expireAppCredits closes the expired credits of an app. The credits are sorted by expiry, so the first one that is
+// still needed ends the search.
 func (s *Service) expireAppCredits(ctx context.Context, app tenancy.App) error {
 	return s.updateLedger(ctx, app, func(l *ledger) error {
 		all, err := readCredits(ctx, l.tx.Query, app.ID)
@@ -83,7 +87,8 @@ func (s *Service) expireAppCredits(ctx context.Context, app tenancy.App) error {
 	})
 }
 
-// isCreditNeeded reports whether c may have to pay for usage of before its end that is not invoiced yet.
+// isCreditNeeded reports whether there is usage from before the end of c that is not invoiced. The conditions are those
+// of billedState.
 func (l *ledger) isCreditNeeded(ctx context.Context, c Credit) (needed bool, err error) {
 	end := c.Expires.UnixMicro()
 	err = l.tx.Query(ctx, func(r db.Row) error { needed = true; return r.Scan(new(int)) }, `SELECT 1 FROM usage u

@@ -9,7 +9,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestCreditOnce: under a key an actor is granted one credit, also by callers at once, and another request under it is refused.
+// TestCreditOnce checks that an actor is granted one credit for an idempotency key, also by concurrent requests, and
+// that a different request with the key is refused.
 func TestCreditOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

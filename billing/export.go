@@ -13,54 +13,69 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Sink is where usage is exported to.
+// Sink is a receiver of usage rows: a folder ([FileSink]), a webhook ([WebhookSink]) or Stripe ([StripeSink]).
 type Sink interface {
-	// Send takes a batch, wholly or not at all as far as that can be. It may be given the same again, and then nothing comes
-	// of it twice: the batch has the number and the rows that it had. refused are the rows that it will never take.
+	// Send delivers a batch. After an error the same batch is sent again, with the same number and rows, also by
+	// another process; Send must then not count anything twice. refused is the number of rows that the receiver will
+	// never accept; they are not sent again.
 	Send(ctx context.Context, b ExportBatch) (refused int, err error)
 }
 
-// ExportBatch is some usage on its way out.
+// ExportBatch is a numbered batch of usage rows.
 type ExportBatch struct {
 	Export string
-	Number int64 // 1, 2, 3 ... of the export
+	// Number counts the batches of the export: 1, 2, 3 and so on.
+	Number int64
 	Rows   []ExportRow
 }
 
-// ExportRow is a usage row with whose it is.
+// ExportRow is a usage row with its app.
 type ExportRow struct {
-	App    string
-	AppID  db.ID
-	Labels map[string]string // of the app
+	App   string
+	AppID db.ID
+	// Labels are those of the app.
+	Labels map[string]string
 	Usage
 }
 
-// Exporter sends usage out: each row once to each sink, the oldest of an app first. Any number of processes may run one;
-// for each sink one is at work at a time.
+// Exporter delivers each usage row to each sink at least once, in numbered batches, oldest first within an app. Any
+// number of processes may run one. For each sink, one process at a time has the claim (table export, columns holder and
+// until).
+//
+// A batch is stored before it is sent (composeBatch) and acknowledged after (acknowledgeBatch). A process that takes
+// over sends the stored batch again unchanged, so that a sink can recognise it.
 type Exporter struct {
+	// The fields are set by NewExporter, then read-only. sinks are by the name of the export.
 	service   *Service
 	sinks     map[string]Sink
 	processID string
 	log       *slog.Logger
 }
 
-// NewExporter returns an exporter to sinks, by the names under which it is kept how far each is.
+// NewExporter returns an exporter for sinks. Their names identify the exports in the database: a sink with a new name
+// begins at that moment.
 func (s *Service) NewExporter(sinks map[string]Sink) *Exporter {
 	return &Exporter{service: s, sinks: sinks, processID: agentsvc.NewID(), log: s.log}
 }
 
 const (
+	// exportInterval is the pause after all usage was delivered.
 	exportInterval = 15 * time.Second
-	exportTimeout  = time.Minute // that a batch may take
+	// exportTimeout bounds the delivery of one batch. A claim lasts twice as long, so it outlasts the delivery of one
+	// batch.
+	exportTimeout  = time.Minute
 	exportClaimTTL = 2 * exportTimeout
-	maxBackoff     = 10 * time.Minute
-	batchSize      = 500  // rows
-	appsPerRead    = 20   // apps
-	maxErrorBytes  = 1000 // bytes that are kept of one
+	// maxBackoff bounds the pause after failures, which doubles each time.
+	maxBackoff = 10 * time.Minute
+	// batchSize is the number of rows in a batch, appsPerRead the number of apps whose rows one round trip looks for.
+	batchSize   = 500
+	appsPerRead = 20
+	// maxErrorBytes bounds the stored text of an error.
+	maxErrorBytes = 1000
 )
 
-// Run exports until ctx ends. A sink that does not take a batch is asked again after a while, and then less and less often;
-// the others do not wait for it.
+// Run delivers until ctx ends. After a failure a sink is tried again after a pause that doubles up to maxBackoff. Each
+// sink has its own goroutine, so that none waits for another.
 func (e *Exporter) Run(ctx context.Context) error {
 	var sinks sync.WaitGroup
 	for name := range e.sinks {
@@ -71,6 +86,8 @@ func (e *Exporter) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// runSink delivers to one sink until ctx ends, and then releases its claim so that another process can continue at
+// once.
 func (e *Exporter) runSink(ctx context.Context, name string) {
 	for wait := exportInterval; ; {
 		err := e.deliverBatches(ctx, name)
@@ -78,7 +95,8 @@ func (e *Exporter) runSink(ctx context.Context, name string) {
 		case ctx.Err() != nil:
 			left, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			_ = e.releaseExport(left, name) // else its time runs out
+			// On failure the claim expires after exportClaimTTL.
+			_ = e.releaseExport(left, name)
 			return
 		case err != nil:
 			e.log.WarnContext(ctx, "usage could not be exported and will be sent again", "export", name, "error", err, "in", wait)
@@ -93,7 +111,7 @@ func (e *Exporter) runSink(ctx context.Context, name string) {
 	}
 }
 
-// DeliverAll exports all that there is to every sink of which no other process is in charge.
+// DeliverAll delivers all usage to every sink whose export no other process has claimed, and returns.
 func (e *Exporter) DeliverAll(ctx context.Context) error {
 	var errs []error
 	for name := range e.sinks {
@@ -102,8 +120,8 @@ func (e *Exporter) DeliverAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deliverBatches sends batch after batch to a sink. What is written down before a batch goes out and after it has been taken is
-// what lets another process go on where this one ends.
+// deliverBatches sends batches to a sink until there is no more usage. It renews the claim before each batch. It
+// returns nil if another process has the claim.
 func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
 	apps, last := map[db.ID]*exportApp{}, db.ID("")
 	for ctx.Err() == nil {
@@ -114,6 +132,7 @@ func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
 		if err := e.notifyThresholds(ctx, x); err != nil {
 			return errors.Join(err, e.recordError(context.WithoutCancel(ctx), name, err))
 		}
+		// A pending batch was stored, here or by another process, but not acknowledged: it comes first, unchanged.
 		if !x.pending {
 			if last, err = e.composeBatch(ctx, x, apps, last); err != nil || !x.pending {
 				return err
@@ -126,7 +145,7 @@ func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-// sendBatch has the sink take the batch that is under way, and writes down that it has.
+// sendBatch sends the stored batch and acknowledges it.
 func (e *Exporter) sendBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) error {
 	if err := e.readApps(ctx, x, apps); err != nil {
 		return err
@@ -137,6 +156,7 @@ func (e *Exporter) sendBatch(ctx context.Context, x *exportState, apps map[db.ID
 		return err
 	}
 	refused := 0
+	// The apps of all rows may have been deleted. The empty batch is acknowledged without a delivery.
 	if len(b.Rows) > 0 {
 		sending, cancel := context.WithTimeout(ctx, exportTimeout)
 		defer cancel()
@@ -150,18 +170,21 @@ func (e *Exporter) sendBatch(ctx context.Context, x *exportState, apps map[db.ID
 	return e.acknowledgeBatch(ctx, x, apps, b.Rows, refused)
 }
 
-// ExportStatus says how far an export is.
+// ExportStatus is the progress of an export.
 type ExportStatus struct {
-	Name    string
-	Batch   int64 // the last one
-	Pending bool  // it is under way
-	Rows    int64 // that were taken
-	Refused int64 // that never will be
+	Name string
+	// Batch is the number of the last batch, Pending whether it is not acknowledged yet.
+	Batch   int64
+	Pending bool
+	// Rows and Refused count the rows that were accepted and refused.
+	Rows    int64
+	Refused int64
+	// Error is the text of the last failure, "" if the last delivery succeeded.
 	Error   string
 	Updated time.Time
 }
 
-// ListExports returns how far each export is, those included that no process carries out any more.
+// ListExports returns all exports by name, including those that no process is configured for any more.
 func (s *Service) ListExports(ctx context.Context) ([]ExportStatus, error) {
 	list := []ExportStatus{}
 	err := s.queryPlatform(ctx, func(r db.Row) error {
@@ -178,16 +201,19 @@ func (s *Service) ListExports(ctx context.Context) ([]ExportStatus, error) {
 	return list, nil
 }
 
-// exportApp is an app whose usage is exported.
+// exportApp is the progress of an export within one app.
 type exportApp struct {
-	id       db.ID
-	name     string
-	labels   map[string]string
-	sealed   int64
-	hasMarks bool // rows after sealed may be in batches already
+	id     db.ID
+	name   string
+	labels map[string]string
+	// sealed is a time in Unix microseconds: all rows recorded before it are exported, or are none. It only increases.
+	sealed int64
+	// hasMarks is set if table usage_exported may have marks for rows recorded at sealed or later.
+	hasMarks bool
 }
 
-// readApps reads the apps and how far each is, unless that is known.
+// readApps fills apps with all apps and their cursors, unless it is filled already. The default app has no row in table
+// app.
 func (e *Exporter) readApps(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) error {
 	if len(apps) > 0 {
 		return nil

@@ -32,10 +32,10 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// flakySink is a sink that may fail before or after it has taken a batch.
+// flakySink is a sink that can fail before or after it has accepted a batch.
 type flakySink struct {
 	mu       sync.Mutex
-	failures []string // what goes wrong with the next tries: before, after
+	failures []string // the failures of the next calls: before, after
 	batches  map[int64]string
 	ids      map[string]int
 }
@@ -83,7 +83,7 @@ func (r *flakySink) wantRows(t *testing.T, rows int) {
 	}
 }
 
-// insertApp makes a row of an app, without all that belongs to a real one.
+// insertApp inserts the row of an app, without its other data.
 func insertApp(t *testing.T, d *db.DB, labels string) tenancy.App {
 	t.Helper()
 	app := newApp()
@@ -94,7 +94,7 @@ func insertApp(t *testing.T, d *db.DB, labels string) tenancy.App {
 	return app
 }
 
-// TestExport sends usage to a sink that fails now and then, from two processes: each row arrives once, in one batch.
+// TestExport exports from two processes to a sink that fails sometimes: each row must arrive once, in one batch.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -102,7 +102,7 @@ func TestExport(t *testing.T) {
 		r := &flakySink{batches: map[int64]string{}, ids: map[string]int{}, failures: []string{"before", "", "after", "after", ""}}
 		one, two := s.NewExporter(map[string]billing.Sink{"x": r}), s.NewExporter(map[string]billing.Sink{"x": r})
 		apps := []tenancy.App{insertApp(t, d, "{}"), insertApp(t, d, "{}")}
-		requireNoErrors(t, recordCalls(ctx, s, apps[0], dateIn2026(1, 1), 3), one.DeliverAll(ctx)) // from before there was an export
+		requireNoErrors(t, recordCalls(ctx, s, apps[0], dateIn2026(1, 1), 3), one.DeliverAll(ctx)) // recorded before the export began
 		r.wantRows(t, 0)
 		requireNoErrors(t, recordCalls(ctx, s, apps[0], dateIn2026(1, 2), 400), recordCalls(ctx, s, apps[1], dateIn2026(1, 3), 300), recordCalls(ctx, s, tenancy.App{ID: tenancy.DefaultID}, dateIn2026(1, 4), 5))
 		for range 4 {
@@ -111,7 +111,7 @@ func TestExport(t *testing.T) {
 			} else if list, lerr := s.ListExports(ctx); lerr != nil || len(list) != 1 || list[0].Error == "" || !list[0].Pending {
 				t.Errorf("after %v: %+v, %v", err, list, lerr)
 			}
-			requireNoErrors(t, two.DeliverAll(ctx)) // the other one is in charge
+			requireNoErrors(t, two.DeliverAll(ctx)) // the other process has the claim
 		}
 		r.wantRows(t, 705)
 		requireNoErrors(t, one.DeliverAll(ctx), recordCalls(ctx, s, apps[1], dateIn2026(1, 3), 2), one.DeliverAll(ctx))
@@ -120,7 +120,7 @@ func TestExport(t *testing.T) {
 		if requireNoErrors(t, err); list[0].Rows != 707 || list[0].Pending || list[0].Error != "" || list[0].Batch != 3 {
 			t.Errorf("%+v", list)
 		}
-		// One ends in the middle of a batch, whose outcome nobody knows; the other one goes on with that batch.
+		// One process ends within a batch whose outcome is unknown; the other one continues with that batch.
 		r.failures = []string{"after"}
 		requireNoErrors(t, recordCalls(ctx, s, apps[0], dateIn2026(2, 2), 4))
 		if err := one.DeliverAll(ctx); err == nil {
@@ -161,7 +161,7 @@ func TestExportUnderWay(t *testing.T) {
 	})
 }
 
-// TestExportRun starts and stops an exporter whose sink never answers well.
+// TestExportRun starts and stops an exporter whose sink always fails.
 func TestExportRun(t *testing.T) {
 	t.Parallel()
 	s := openPriced(t, dbtest.NewSQLite(t))
@@ -226,7 +226,7 @@ func TestExportFile(t *testing.T) {
 	}
 }
 
-// TestExportWebhook verifies what is posted as a receiver would.
+// TestExportWebhook verifies the requests as a receiver would.
 func TestExportWebhook(t *testing.T) {
 	t.Parallel()
 	secret, err := billing.ParseWebhookSecret("whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567")))
@@ -275,7 +275,7 @@ func TestExportWebhook(t *testing.T) {
 	}
 }
 
-// sinkFunc is a sink that takes everything.
+// sinkFunc is a sink that accepts everything.
 type sinkFunc func(billing.ExportBatch)
 
 // Send implements [billing.Sink].
@@ -284,7 +284,8 @@ func (f sinkFunc) Send(_ context.Context, b billing.ExportBatch) (int, error) {
 	return 0, nil
 }
 
-// TestExportFairness: who has used little waits for one batch of who has used much, and not for all of them.
+// TestExportFairness checks that the rows of an app with little usage wait for one batch of an app with much usage, not
+// for all of its batches.
 func TestExportFairness(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -310,7 +311,7 @@ func TestExportFairness(t *testing.T) {
 	}
 }
 
-// startStripeMock starts Stripe's own mock server and returns its address.
+// startStripeMock starts Stripe's mock server and returns its address.
 func startStripeMock(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -334,13 +335,13 @@ func startStripeMock(t *testing.T) string {
 	return ""
 }
 
-// TestExportStripe sends meter events to Stripe's mock, which checks them against Stripe's own description of its API.
+// TestExportStripe sends meter events to Stripe's mock server, which validates them by Stripe's OpenAPI description.
 func TestExportStripe(t *testing.T) {
 	t.Parallel()
 	socket := startStripeMock(t)
 	var mu sync.Mutex
 	var sent []string
-	responses := map[string]string{} // by what the body of the request holds
+	responses := map[string]string{} // by a substring of the request's body
 	toMock := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "mock"}) },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -349,7 +350,7 @@ func TestExportStripe(t *testing.T) {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil { // of several at once the others hang up when one is refused
+		if err != nil { // of concurrent requests, the others are cancelled when one is refused
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))

@@ -10,19 +10,20 @@ import (
 	"path/filepath"
 )
 
-// FileFormat is how usage is written into files.
+// FileFormat is the format of the files of a [FileSink].
 type FileFormat string
 
-// The formats: a JSON object on each line, or a table with a head.
+// The formats: one JSON object per line, or CSV with a header.
 const (
 	NDJSON FileFormat = "ndjson"
 	CSV    FileFormat = "csv"
 )
 
-// FileSink writes each batch into a file of its own in a folder, named after its number. A file is there as a whole or not at
-// all, and one that is written again is the same.
+// FileSink writes each batch to a file of its own, named by the export and the batch's number. A file appears complete
+// or not at all. A repeated batch replaces its file by one with the same content.
 type FileSink struct {
-	Folder string // it must exist
+	// Folder must exist.
+	Folder string
 	Format FileFormat
 }
 
@@ -45,6 +46,7 @@ func (f FileSink) Send(_ context.Context, b ExportBatch) (refused int, err error
 	return 0, writeFileAtomic(f.Folder, fmt.Sprintf("%s-%012d.%s", b.Export, b.Number, f.Format), content.Bytes())
 }
 
+// writeCSV writes rows as CSV with a header of the field names.
 func writeCSV(to *bytes.Buffer, rows []ExportRow) error {
 	head := make([]string, len(exportFields))
 	for i, f := range exportFields {
@@ -57,7 +59,8 @@ func writeCSV(to *bytes.Buffer, rows []ExportRow) error {
 	return csv.NewWriter(to).WriteAll(table)
 }
 
-// writeFileAtomic puts a file into a folder, where it appears when it is whole and on disk.
+// writeFileAtomic writes a file by a temporary one that is synced and renamed. The folder is synced as well: otherwise
+// the name could be lost in a power failure after the batch was acknowledged.
 func writeFileAtomic(folder, name string, content []byte) (err error) {
 	f, err := os.CreateTemp(folder, ".export-*")
 	if err != nil {

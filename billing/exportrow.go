@@ -9,9 +9,10 @@ import (
 	"stoa/tenancy/db"
 )
 
-// scanRow reads the columns of a usage row, and after them recorded_at and those of more.
+// scanRow reads usageColumns, then recorded_at, then the columns of more.
 func (r *ExportRow) scanRow(row db.Row, more ...any) error {
 	var at, run, recorded int64
+	// key_id is not kept: it follows from the owner ([Usage.KeyID]).
 	var key string
 	err := row.Scan(append([]any{
 		(*string)(&r.Task), &r.Key, (*string)(&r.Kind), &at, &r.Agent, &r.Owner.Issuer, &r.Owner.Subject, &key, &r.Provider, &r.Model,
@@ -22,16 +23,19 @@ func (r *ExportRow) scanRow(row db.Row, more ...any) error {
 	return err
 }
 
-// ID names the row among those of all apps. It is the same whenever the row is sent: who keeps the ids counts nothing twice.
+// ID returns an id of the row that is unique among all apps and the same at each delivery. A receiver that stores it
+// counts nothing twice. It is the first half of a SHA-256, in hex.
 func (r ExportRow) ID() string {
 	h := sha256.Sum256([]byte(string(r.AppID) + "\x00" + string(r.Task) + "\x00" + r.Key))
 	return hex.EncodeToString(h[:16])
 }
 
-// exportFields are what is told of a row, in the order of the columns of a table.
+// exportFields are the fields of an exported row, in the order of the CSV columns. Names and order are part of the
+// interface: append only.
 var exportFields = []struct {
 	name string
-	of   func(ExportRow) any // string, int64, bool
+	// of returns a string, an int64 or a bool.
+	of func(ExportRow) any
 }{
 	{"id", func(r ExportRow) any { return r.ID() }},
 	{"app", func(r ExportRow) any { return r.App }},
@@ -65,7 +69,7 @@ var exportFields = []struct {
 	{"estimated", func(r ExportRow) any { return r.Estimated }},
 }
 
-// encodeFields is what is told of a row, by name.
+// encodeFields returns the fields by name, for JSON.
 func (r ExportRow) encodeFields() map[string]any {
 	o := make(map[string]any, len(exportFields))
 	for _, f := range exportFields {
@@ -74,7 +78,7 @@ func (r ExportRow) encodeFields() map[string]any {
 	return o
 }
 
-// encodeCells is the same as a row of a table.
+// encodeCells returns the fields as a CSV record.
 func (r ExportRow) encodeCells() []string {
 	cells := make([]string, len(exportFields))
 	for i, f := range exportFields {

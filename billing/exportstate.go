@@ -10,18 +10,23 @@ import (
 	"stoa/tenancy/db"
 )
 
-// exportState is how far an export is, of which this process is in charge.
+// exportState is the row of an export that this process has claimed.
 type exportState struct {
-	name    string
-	since   int64
+	name string
+	// since and now are Unix microseconds: when the export began, and the database's time of the claim.
+	since int64
+	// batch is the number of the last batch; pending means that it is stored and not acknowledged.
 	batch   int64
 	pending bool
 	now     int64
 }
 
+// errExportNotClaimed reports that the claim has expired and another process has taken the export. The transaction is
+// undone.
 var errExportNotClaimed = errors.New("another process is in charge of the export")
 
-// claimExport takes charge of an export for a while. It returns nil if another process has it.
+// claimExport claims an export for exportClaimTTL, or renews this process's claim. It returns nil if another process
+// has it. The first claim of a name creates the row: usage recorded before it is not exported.
 func (e *Exporter) claimExport(ctx context.Context, name string) (*exportState, error) {
 	var n int64
 	x := exportState{name: name}
@@ -41,14 +46,14 @@ func (e *Exporter) claimExport(ctx context.Context, name string) (*exportState, 
 	return &x, nil
 }
 
-// releaseExport gives it up.
+// releaseExport ends this process's claim.
 func (e *Exporter) releaseExport(ctx context.Context, name string) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE export SET until = 0 WHERE name = $1 AND holder = $2`, name, e.processID)
 	return e.service.db.Platform().Do(ctx, &b)
 }
 
-// recordError keeps what went wrong last.
+// recordError stores the text of the last failure for [Service.ListExports].
 func (e *Exporter) recordError(ctx context.Context, name string, what error) error {
 	text := what.Error()
 	var b db.Batch
@@ -56,13 +61,15 @@ func (e *Exporter) recordError(ctx context.Context, name string, what error) err
 	return e.service.db.Platform().Do(ctx, &b)
 }
 
-// composeBatch makes the next batch of usage that is in none yet, if there is any. It begins behind the last app of the batch
-// before, so that all have their turn however much one uses, and returns the last app of this one.
+// composeBatch stores the next batch if there is usage that is in none, and sets x.batch and x.pending. It begins with
+// the app after last and returns the last app of the batch, so that each app has its turn even if one app alone could
+// fill all batches.
 func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, last db.ID) (db.ID, error) {
 	if err := e.readApps(ctx, x, apps); err != nil {
 		return last, fmt.Errorf("read the apps: %w", err)
 	}
 	ids := slices.Sorted(maps.Keys(apps))
+	// The smallest string after last.
 	next, _ := slices.BinarySearch(ids, last+"\x00")
 	var rows []ExportRow
 	for some := range slices.Chunk(slices.Concat(ids[next:], ids[:next]), appsPerRead) {
@@ -80,6 +87,8 @@ func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db
 	}
 	x.batch, x.pending = x.batch+1, true
 	err := e.service.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		// The conditions on holder, batch and pending are the fence: a process whose claim was taken over updates no
+		// row and stores nothing.
 		n, err := tx.Exec(ctx, `UPDATE export SET batch = $3, pending = TRUE, updated_at = stoa_now() WHERE name = $1 AND holder = $2 AND batch = $3 - 1 AND NOT pending`,
 			x.name, e.processID, x.batch)
 		if err != nil {
@@ -103,14 +112,15 @@ func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db
 	return rows[len(rows)-1].AppID, nil
 }
 
-// findUnexported returns at most n usage rows of some apps that are in no batch, the oldest of each app first. Of an app that has none
-// what need not be known any more is forgotten.
+// findUnexported returns at most n rows of some apps that are in no batch, the oldest of each app first. For an app
+// without any it advances the cursor to maxRecordDelay ago and deletes the marks before it.
 func (e *Exporter) findUnexported(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, some []db.ID, n int) ([]ExportRow, error) {
 	var rows []ExportRow
 	has := map[db.ID]bool{}
 	var b db.Batch
 	for _, id := range some {
 		a := apps[id]
+		// The cursor bounds the search by index usage_recorded; the marks exclude rows that younger batches have.
 		b.Query(func(r db.Row) error {
 			row := ExportRow{App: a.name, AppID: a.id, Labels: a.labels}
 			err := row.scanRow(r)
@@ -137,14 +147,15 @@ func (e *Exporter) findUnexported(ctx context.Context, x *exportState, apps map[
 	return rows, e.service.db.Platform().Do(ctx, &forget)
 }
 
-// sealApp adds to b that all of an app that was recorded before its cursor is exported.
+// sealApp adds to b that the app's cursor advances to a.sealed, and that the marks before it are deleted. The cursor
+// never moves back.
 func sealApp(b *db.Batch, export string, a *exportApp) {
 	b.Exec(nil, `INSERT INTO export_cursor (tenant, export, sealed) VALUES ($1, $2, $3)
 		ON CONFLICT (tenant, export) DO UPDATE SET sealed = excluded.sealed WHERE export_cursor.sealed < excluded.sealed`, string(a.id), export, a.sealed)
 	b.Exec(nil, `DELETE FROM usage_exported WHERE tenant = $1 AND export = $2 AND recorded_at < $3`, string(a.id), export, a.sealed)
 }
 
-// loadBatch returns the rows of the batch under way. Those of an app that is deleted meanwhile are gone.
+// loadBatch returns the rows of the stored batch. If an app was deleted meanwhile, its rows are missing.
 func (e *Exporter) loadBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) ([]ExportRow, error) {
 	rows := []ExportRow{}
 	err := e.service.queryPlatform(ctx, func(r db.Row) error {
@@ -166,7 +177,8 @@ func (e *Exporter) loadBatch(ctx context.Context, x *exportState, apps map[db.ID
 	return rows, nil
 }
 
-// acknowledgeBatch writes down that the batch under way has been taken, and then how far that brings its apps.
+// acknowledgeBatch marks the batch as delivered, if this process still has the claim, and then advances the cursors of
+// its apps. A crash in between is harmless: the marks still exclude the rows.
 func (e *Exporter) acknowledgeBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, rows []ExportRow, refused int) error {
 	var n int64
 	var b db.Batch
@@ -185,6 +197,7 @@ func (e *Exporter) acknowledgeBatch(ctx context.Context, x *exportState, apps ma
 	var seals db.Batch
 	for id, recorded := range last {
 		if a := apps[id]; a != nil {
+			// Not beyond maxRecordDelay ago: a row with an earlier recorded_at may still become visible.
 			a.sealed, a.hasMarks = max(a.sealed, min(recorded, x.now-maxRecordDelay.Microseconds())), true
 			sealApp(&seals, x.name, a)
 		}

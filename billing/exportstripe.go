@@ -16,26 +16,27 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// StripeCustomerLabel is the label of an app that names its customer at Stripe. Usage of an app without it is not for Stripe.
+// StripeCustomerLabel is the label of an app that has its Stripe customer id. Usage of an app without it is skipped.
 const StripeCustomerLabel = "stripe_customer"
 
-// stripeMaxEventAge is how old an event may be that Stripe takes.
+// stripeMaxEventAge is the age up to which Stripe accepts a meter event.
 const stripeMaxEventAge = 35 * 24 * time.Hour
 
-// stripeConcurrency bounds the calls to Stripe under way.
+// stripeConcurrency bounds the concurrent requests to Stripe.
 const stripeConcurrency = 8
 
-// StripeSink sends each row as meter events, one for each meter that the row has something of.
+// StripeSink sends each row as meter events of Stripe, one for each configured meter that is not 0 in the row.
 type StripeSink struct {
 	client *stripe.Client
+	// events has the Stripe event name by meter.
 	events map[string]string
 }
 
-// StripeMeters are what can be sent: the meters of prices, and charge in nano-units.
+// StripeMeters are the meters that can be sent: [Meters], and charge in nano-units.
 var StripeMeters = append(slices.Clone(Meters), "charge")
 
-// NewStripeSink returns a sink that speaks by client with a secret key. events says which meters are sent under which name of an
-// event. url is where Stripe is, "" for the usual address.
+// NewStripeSink returns a sink that uses client and the secret key. events has the name of the Stripe event by meter.
+// url is the API's address, "" for the usual one. An invalid argument is an [*InvalidError].
 func NewStripeSink(client *http.Client, key, url string, events map[string]string) (*StripeSink, error) {
 	if key == "" {
 		return nil, invalidField("key", "is missing: a secret key of Stripe")
@@ -48,6 +49,7 @@ func NewStripeSink(client *http.Client, key, url string, events map[string]strin
 			return nil, invalidField("events", "%.40q is no meter with the name of an event; there are %s", meter, strings.Join(StripeMeters, ", "))
 		}
 	}
+	// No retries in the library: the exporter sends the whole batch again, after a pause.
 	cfg := &stripe.BackendConfig{
 		HTTPClient: client, EnableTelemetry: stripe.Bool(false), MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
 	}
@@ -57,8 +59,8 @@ func NewStripeSink(client *http.Client, key, url string, events map[string]strin
 	return &StripeSink{stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(cfg))), events}, nil
 }
 
-// Send implements [Sink]. What Stripe says it will never take is refused: what is too old, and what is for a customer that is
-// not there. All else that goes wrong, a mistake in the settings as well, is tried again.
+// Send implements [Sink]. A row is refused if it is older than stripeMaxEventAge or its customer does not exist at
+// Stripe. Every other failure, also one caused by a wrong setting, is an error, so that the batch is sent again.
 func (s *StripeSink) Send(ctx context.Context, b ExportBatch) (refused int, err error) {
 	var lost atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -79,7 +81,8 @@ func (s *StripeSink) Send(ctx context.Context, b ExportBatch) (refused int, err 
 	return int(lost.Load()), err
 }
 
-// sendRow sends what a row has of each meter.
+// sendRow sends one event for each meter of a row. delivered is false if Stripe will never accept the row. The event's
+// identifier is derived from the row's id: Stripe rejects a repeated one, which is how a repeated batch counts once.
 func (s *StripeSink) sendRow(ctx context.Context, r ExportRow) (delivered bool, err error) {
 	if time.Since(r.At) > stripeMaxEventAge {
 		return false, nil
@@ -102,10 +105,12 @@ func (s *StripeSink) sendRow(ctx context.Context, r ExportRow) (delivered bool, 
 		var stripeErr *stripe.Error
 		switch {
 		case err == nil:
-		case errors.As(err, &stripeErr) && stripeErr.Code == stripe.ErrorCodeResourceAlreadyExists: // the same event, sent before
+		// The event was accepted in an earlier attempt.
+		case errors.As(err, &stripeErr) && stripeErr.Code == stripe.ErrorCodeResourceAlreadyExists:
 		case errors.As(err, &stripeErr) && stripeErr.Code == stripe.ErrorCodeResourceMissing:
 			return false, nil
 		case errors.As(err, &stripeErr):
+			// The error has no message of Stripe's: it could contain values of the request.
 			return true, fmt.Errorf("stripe answered %d %s %s", stripeErr.HTTPStatusCode, stripeErr.Type, stripeErr.Code)
 		default:
 			return true, err
@@ -114,7 +119,7 @@ func (s *StripeSink) sendRow(ctx context.Context, r ExportRow) (delivered bool, 
 	return true, nil
 }
 
-// meterQuantity returns how much a row has of a meter, in whole ones.
+// meterQuantity returns the quantity of a meter class, in whole units, rounded up.
 func (u Usage) meterQuantity(meter string) (n int64) {
 	for _, c := range meterClasses {
 		if c.meter == meter {

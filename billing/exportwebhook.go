@@ -14,15 +14,17 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// WebhookSink posts each batch, and each notice of a threshold, to an address, signed as Standard Webhooks says. What is sent again bears the same
-// webhook-id, and each row of a batch the same id. Whatever is answered but 2xx means: again later.
+// WebhookSink posts each batch and each threshold notice to a URL, signed by the Standard Webhooks specification. A
+// repeated message has the same webhook-id, and each row the same id. A response other than 2xx is an error, so the
+// message is sent again.
 type WebhookSink struct {
 	URL    string
 	Secret []byte
 	Client *http.Client
 }
 
-// ParseWebhookSecret reads a signing secret: whsec_ and 24 to 64 bytes in base64.
+// ParseWebhookSecret decodes a signing secret: whsec_ and 24 to 64 bytes in base64. An invalid one is an
+// [*InvalidError].
 func ParseWebhookSecret(text string) ([]byte, error) {
 	secret, err := egress.ParseSecret(text)
 	if err != nil {
@@ -49,7 +51,7 @@ func (s WebhookSink) NotifyThreshold(ctx context.Context, n ThresholdNotice) err
 	})
 }
 
-// postMessage sends one message.
+// postMessage sends one signed message. id is the webhook-id, kind the message's type.
 func (s WebhookSink) postMessage(ctx context.Context, id, kind string, data map[string]any) error {
 	now := time.Now()
 	body, err := json.Marshal(map[string]any{"type": kind, "timestamp": now.UTC().Format(time.RFC3339), "data": data})
@@ -66,12 +68,14 @@ func (s WebhookSink) postMessage(ctx context.Context, id, kind string, data map[
 	if err != nil {
 		var of *url.Error
 		if errors.As(err, &of) {
-			err = of.Err // without the address, which may hold a secret
+			// Without the URL, which may contain a secret: the error is stored and logged.
+			err = of.Err
 		}
 		return fmt.Errorf("post to the webhook: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	// A body that was read to its end lets the connection be used again.
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return fmt.Errorf("the webhook answered %s", resp.Status)
 	}

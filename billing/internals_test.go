@@ -7,19 +7,19 @@ import (
 	"stoa/tenancy/db"
 )
 
-// GrantCredit is how tests make credits that are over already.
+// GrantCredit exports grantCredit: tests create credits that have expired, which AddCredit refuses.
 func GrantCredit(s *Service, ctx context.Context, app tenancy.App, c Credit) error { //nolint:revive // it stands for a method
 	_, err := s.grantCredit(ctx, app, c)
 	return err
 }
 
-// RecountNewBudgets is how tests need not wait until new budgets are worked out anew.
+// RecountNewBudgets exports recountNewBudgets, so that tests need not wait for its interval.
 var RecountNewBudgets = (*Service).recountNewBudgets
 
-// RunFactsOf is what a call leaves to be counted.
+// RunFactsOf exports UsageRequest.runFacts.
 var RunFactsOf = UsageRequest.runFacts
 
-// InsertUsage is how tests write rows of their own making, and UsageColumns and ScanUsage how they read them.
+// InsertUsage, UsageColumns and ScanUsage let tests write and read rows of any content.
 var InsertUsage = insertUsage
 
 const UsageColumns = usageColumns
@@ -30,5 +30,5 @@ func ScanUsage(row db.Row) (Usage, error) {
 	return r.Usage, err
 }
 
-// ReadChanges is how tests need not wait until a process looks for changes.
+// ReadChanges exports readChanges, so that tests need not wait for its interval.
 var ReadChanges = (*Service).readChanges

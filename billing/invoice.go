@@ -13,14 +13,16 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Invoice is what an app is charged for a month, or a credit note that takes such an invoice back. A draft is worked out
-// whenever it is asked for; a final one is kept as the JSON that it is here and never changes, but that Status and
-// ReversedBy tell whether it was taken back.
+// Invoice is what an app is charged for a month, or a credit note that reverses an invoice. A draft is computed at each
+// request. A final invoice is stored as the JSON of this struct and never changes; only Status and ReversedBy are
+// computed when it is read.
 type Invoice struct {
-	ID          string         `json:"id"` // its month, such as 2026-11; that of a credit note ends in -reversal
-	Kind        InvoiceKind    `json:"kind"`
-	Status      InvoiceStatus  `json:"status"`
-	Number      int64          `json:"number,omitempty"` // of the platform: 1, 2, 3 ... without gaps; 0 = draft
+	// ID is the month, such as 2026-11; a credit note's ID is that of its invoice with the suffix -reversal.
+	ID     string        `json:"id"`
+	Kind   InvoiceKind   `json:"kind"`
+	Status InvoiceStatus `json:"status"`
+	// Number counts the final documents of the platform: 1, 2, 3 and so on, without gaps. 0 for a draft.
+	Number      int64          `json:"number,omitempty"`
 	App         string         `json:"app"`
 	AppID       db.ID          `json:"app_id"`
 	Plan        string         `json:"plan,omitempty"`
@@ -33,7 +35,7 @@ type Invoice struct {
 	ReversedBy  string         `json:"reversed_by,omitempty"`
 }
 
-// InvoiceKind tells invoices from what takes them back.
+// InvoiceKind distinguishes invoices from credit notes.
 type InvoiceKind string
 
 // The kinds.
@@ -42,32 +44,32 @@ const (
 	CreditNote InvoiceKind = "credit_note"
 )
 
-// InvoiceStatus is how far an invoice is.
+// InvoiceStatus is the state of an invoice.
 type InvoiceStatus string
 
-// An invoice is a draft until it is made final, and may be reversed once.
+// The states. A draft becomes final once; a final invoice may be reversed once. There is no way back.
 const (
 	Draft    InvoiceStatus = "draft"
 	Final    InvoiceStatus = "final"
 	Reversed InvoiceStatus = "reversed"
 )
 
-// Period is the time that an invoice is for. What was used before it and recorded after that invoice had been made is on it
-// as well, on lines that are late.
+// Period is the time that an invoice covers. Usage from before it that was recorded after the previous invoice is on it
+// too, in lines that are marked late.
 type Period struct {
 	From     Timestamp `json:"from"`
 	To       Timestamp `json:"to"`
 	Timezone string    `json:"timezone"`
 }
 
-// CreditUse is what a credit pays of an invoice.
+// CreditUse is the amount of an invoice that a credit pays.
 type CreditUse struct {
 	Credit   string `json:"credit"`
 	Currency string `json:"currency"`
 	Amount   Money  `json:"amount"`
 }
 
-// InvoiceTotal is what an invoice comes to in a currency.
+// InvoiceTotal is the total of an invoice in a currency. Due is Charge less Credits.
 type InvoiceTotal struct {
 	Currency string `json:"currency"`
 	Charge   Money  `json:"charge"`
@@ -75,8 +77,8 @@ type InvoiceTotal struct {
 	Due      Money  `json:"due"`
 }
 
-// ListInvoices returns the invoices and credit notes of an app without their lines, the newest first: drafts before what is
-// final.
+// ListInvoices returns the invoices and credit notes of an app without their lines, newest first, drafts before final
+// ones.
 func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
 	a, err := s.computeAccount(ctx, s.queryPlatform, app)
 	if err != nil {
@@ -91,7 +93,7 @@ func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice,
 	return append(list, final...), err
 }
 
-// ListFinalInvoices returns those of an app that are final, without their lines, the newest first.
+// ListFinalInvoices returns the final invoices and credit notes of an app without their lines, newest first.
 func (s *Service) ListFinalInvoices(ctx context.Context, app db.ID) ([]Invoice, error) {
 	list, err := readInvoices(ctx, s.queryAsTenant(app), app, "")
 	for i := range list {
@@ -100,7 +102,7 @@ func (s *Service) ListFinalInvoices(ctx context.Context, app db.ID) ([]Invoice, 
 	return list, err
 }
 
-// FindInvoice returns an invoice of an app, draft or final. One that is not there is [ErrNotFound].
+// FindInvoice returns an invoice of an app, draft or final. If there is none it returns [ErrNotFound].
 func (s *Service) FindInvoice(ctx context.Context, app tenancy.App, id string) (Invoice, error) {
 	inv, err := s.FindFinalInvoice(ctx, app.ID, id)
 	if !errors.Is(err, ErrNotFound) {
@@ -116,12 +118,12 @@ func (s *Service) FindInvoice(ctx context.Context, app tenancy.App, id string) (
 	return Invoice{}, errNoInvoice
 }
 
-// FindFinalInvoice is [Service.Invoice] without the drafts.
+// FindFinalInvoice is [Service.FindInvoice] without the drafts. It works for an app that is deleted as well.
 func (s *Service) FindFinalInvoice(ctx context.Context, app db.ID, id string) (Invoice, error) {
 	return readInvoice(ctx, s.queryAsTenant(app), app, id)
 }
 
-// queryAsTenant asks the database as an app.
+// queryAsTenant returns a queryFunc with access to the rows of app only (row-level security).
 func (s *Service) queryAsTenant(app db.ID) queryFunc {
 	return func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
 		var b db.Batch
@@ -130,7 +132,7 @@ func (s *Service) queryAsTenant(app db.ID) queryFunc {
 	}
 }
 
-// readInvoice reads one that is final.
+// readInvoice reads one final invoice. If there is none it returns errNoInvoice.
 func readInvoice(ctx context.Context, request queryFunc, app db.ID, id string) (Invoice, error) {
 	if id == "" {
 		return Invoice{}, errNoInvoice
@@ -144,10 +146,10 @@ func readInvoice(ctx context.Context, request queryFunc, app db.ID, id string) (
 
 var errNoInvoice = errorWithMessage(ErrNotFound, "there is no such invoice")
 
-// maxInvoices bounds how many invoices of an app are shown: those of forty years, each reversed.
+// maxInvoices bounds a list: forty years of invoices, each of them reversed, are fewer.
 const maxInvoices = 1000
 
-// readInvoices reads those that are final, or only the one of that id.
+// readInvoices reads the final invoices, newest first, or only the one with that id if id is not "".
 func readInvoices(ctx context.Context, request queryFunc, app db.ID, id string) ([]Invoice, error) {
 	list := []Invoice{}
 	err := request(ctx, func(r db.Row) error {
@@ -170,7 +172,8 @@ func readInvoices(ctx context.Context, request queryFunc, app db.ID, id string) 
 	return list, nil
 }
 
-// storeInvoice gives an invoice the next number and puts it where it never changes.
+// storeInvoice assigns the next number and stores the invoice. The update locks the counter until the transaction ends:
+// a number is never skipped or used twice.
 func (l *ledger) storeInvoice(ctx context.Context, inv *Invoice) error {
 	err := l.tx.Query(ctx, func(r db.Row) error { return r.Scan(&inv.Number) }, `UPDATE invoice_number SET last = last + 1 WHERE id = 1 RETURNING last`)
 	if err != nil {
@@ -186,7 +189,8 @@ func (l *ledger) storeInvoice(ctx context.Context, inv *Invoice) error {
 	return err
 }
 
-// totalFor returns what inv comes to in a currency.
+// totalFor returns the total of inv in a currency, and appends one if there is none. The pointer is valid until the
+// next append.
 func (inv *Invoice) totalFor(currency string) *InvoiceTotal {
 	i := slices.IndexFunc(inv.Totals, func(t InvoiceTotal) bool { return t.Currency == currency })
 	if i < 0 {

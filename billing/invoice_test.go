@@ -35,7 +35,7 @@ func dateIn2026(month, day int) time.Time {
 
 func monthName(t time.Time) string { return t.UTC().Format("2006-01") }
 
-// invoiceTotals lists charge and credits of the invoices of an app, the newest first.
+// invoiceTotals returns charge and credits of an app's invoices, by their id and status.
 func invoiceTotals(t *testing.T, s *billing.Service, app tenancy.App) map[string][2]billing.Money {
 	t.Helper()
 	all, err := s.ListInvoices(t.Context(), app)
@@ -57,7 +57,8 @@ func wantTotals(t *testing.T, s *billing.Service, app tenancy.App, want map[stri
 	}
 }
 
-// TestLateUsage writes usage of a month that is final: it is on the next invoice, once, and the order is kept.
+// TestLateUsage checks that usage of a month that is final is on the next invoice, once, and that months keep their
+// order.
 func TestLateUsage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -95,8 +96,8 @@ func TestLateUsage(t *testing.T) {
 	})
 }
 
-// TestMonthToCome closes the month under way early: what is used after that waits for the next one, which cannot be closed
-// before it begins.
+// TestMonthToCome closes the current month early: later usage is on the next invoice, which cannot be closed before its
+// month begins.
 func TestMonthToCome(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -115,7 +116,7 @@ func TestMonthToCome(t *testing.T) {
 	})
 }
 
-// TestPlanInOtherCurrency: what was charged in another currency before the app was on its plan is no matter of that.
+// TestPlanInOtherCurrency checks that a plan does not charge what was charged in another currency before.
 func TestPlanInOtherCurrency(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -135,7 +136,7 @@ func TestPlanInOtherCurrency(t *testing.T) {
 	})
 }
 
-// TestNothingPriced: what was used before there was a price is on the invoice, without a sum in any currency.
+// TestNothingPriced checks that usage from before the first price is on the invoice, without a total in any currency.
 func TestNothingPriced(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -166,8 +167,7 @@ func TestNothingPriced(t *testing.T) {
 	})
 }
 
-// TestCreditOrder has credits of several ends pay: the one that ends first, then the older one, and none for what was used
-// after its end.
+// TestCreditOrder checks the order in which credits pay: by expiry, then by age, and none for usage after its expiry.
 func TestCreditOrder(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -198,12 +198,12 @@ func TestCreditOrder(t *testing.T) {
 			}
 			return m
 		}
-		// What was used on 21 February is after the end of later and younger.
+		// The usage of 21 February is after the end of later and younger.
 		if diff := cmp.Diff(map[string]billing.Money{"soon expired": 0, "later expired": 5, "younger expired": 5, "ever open": 990, "euros open": 1000}, left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
 		requireNoErrors(t, s.ExpireCredits(ctx))
-		// Nothing that is not invoiced is older than 20 February, so both are over.
+		// All usage from before 20 February is invoiced, so both have expired.
 		if diff := cmp.Diff(map[string]billing.Money{"soon expired": 0, "later expired": 0, "younger expired": 0, "ever open": 990, "euros open": 1000}, left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
@@ -262,7 +262,7 @@ func TestCreditMistakes(t *testing.T) {
 	wantErr(t, err, billing.ErrPrecondition)
 }
 
-// TestMonths ends months where the plan's time zone has them end, on days of 23 and 25 hours as well.
+// TestMonths checks the ends of months in the plan's time zone, also on days of 23 and 25 hours.
 func TestMonths(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -274,7 +274,7 @@ func TestMonths(t *testing.T) {
 		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "moon", Timezone: "Moon/Tranquility"})
 		wantInvalid(t, err, "timezone")
 		tests := []struct {
-			plan, last, next string // the last moment of a month, and the first of the next one
+			plan, last, next string // the last instant of a month, and the first of the next one
 		}{
 			{"utc", "2026-03-31T23:59:59.999999Z", "2026-04-01T00:00:00Z"},
 			{"berlin", "2026-03-31T21:59:59.999999Z", "2026-03-31T22:00:00Z"},     // summer time since the 29th
@@ -301,13 +301,13 @@ func TestMonths(t *testing.T) {
 	})
 }
 
-// TestTimezoneChanges moves the end of months: no usage is invoiced twice, none is left out, and no month comes twice.
+// TestTimezoneChanges moves the ends of months: no usage is invoiced twice or left out, and no month comes twice.
 func TestTimezoneChanges(t *testing.T) {
 	t.Parallel()
 	s, app, ctx := openPriced(t, dbtest.NewSQLite(t)), newApp(), t.Context()
 	app.Plan = "p"
 	_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "p", Timezone: "Asia/Tokyo"})
-	end := time.Date(2026, 1, 31, 15, 0, 0, 0, time.UTC) // of January there
+	end := time.Date(2026, 1, 31, 15, 0, 0, 0, time.UTC) // the end of January there
 	requireNoErrors(t, err, recordCalls(ctx, s, app, end.Add(-1*time.Hour), 1), recordCalls(ctx, s, app, end.Add(time.Hour), 2), recordCalls(ctx, s, app, end.Add(24*time.Hour), 4))
 	_, err = s.FinalizeInvoice(ctx, actor, app, "2026-01")
 	requireNoErrors(t, err)
@@ -316,7 +316,7 @@ func TestTimezoneChanges(t *testing.T) {
 	wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {10, 0}, "2026-02 draft": {60, 0}})
 }
 
-// TestPlanCharges charges by what a plan includes and by what goes beyond.
+// TestPlanCharges checks charges within and beyond what a plan includes.
 func TestPlanCharges(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -373,8 +373,8 @@ func TestPlanCharges(t *testing.T) {
 	})
 }
 
-// TestFinalizeAtOnce makes one invoice final through two handles while usage is being written: it has one number, and every
-// row is on this invoice or the next.
+// TestFinalizeAtOnce finalizes one invoice through two handles while usage is written: it has one number, and every row
+// is on this invoice or the next.
 func TestFinalizeAtOnce(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgresURL(t)
@@ -426,7 +426,7 @@ func TestFinalizeAtOnce(t *testing.T) {
 	}
 }
 
-// TestClose deletes an app: what it used is invoiced, and the invoices are there when it is gone.
+// TestClose deletes an app: its usage is invoiced, and the invoices remain readable.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -459,7 +459,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestInvoiceForms writes an invoice as JSON, CSV and HTML. Names that tenants choose do no harm.
+// TestInvoiceForms writes an invoice as JSON, CSV and HTML. Names that tenants choose are escaped.
 func TestInvoiceForms(t *testing.T) {
 	t.Parallel()
 	s, app, ctx := openPriced(t, dbtest.NewSQLite(t)), newApp(), t.Context()

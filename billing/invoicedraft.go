@@ -11,25 +11,31 @@ import (
 	"stoa/tenancy/db"
 )
 
-// accountState is what the books of an app and its usage come to together.
+// accountState is an app's credits and drafts, as the ledger and the usage that is not invoiced yet determine them.
 type accountState struct {
-	now          time.Time
-	credits      []Credit // as the books have them
-	creditsAfter []Credit // once the drafts are final
-	drafts       []draft  // the oldest first
+	now time.Time
+	// credits are as the ledger has them.
+	credits []Credit
+	// creditsAfter are the same credits as they would be if all drafts were final.
+	creditsAfter []Credit
+	// drafts are in the order of their months.
+	drafts []draft
 }
 
-// draft is an invoice as it would be, with what its usage costs the platform.
+// draft is an invoice before it is final, with what its usage costs the platform.
 type draft struct {
 	Invoice
-	costs map[string]Money // by currency
+	// costs are by currency.
+	costs map[string]Money
 }
 
-// computeAccount works out the drafts of an app, and what credits would pay of them. It writes nothing.
+// computeAccount computes the drafts of an app and what credits would pay of them. It writes nothing. request may read
+// inside a transaction.
 func (s *Service) computeAccount(ctx context.Context, request queryFunc, app tenancy.App) (accountState, error) {
 	var st billedState
 	var now int64
 	err := request(ctx, func(r db.Row) error { return r.Scan(&st.month, &st.until, &st.recorded, &now) },
+		// An app without a ledger still has one row, with zeros.
 		`SELECT COALESCE(l.billed_month, ''), COALESCE(l.billed_until, 0), COALESCE(l.billed_recorded, 0), stoa_now()
 		FROM (SELECT 1) one LEFT JOIN ledger l ON l.app = $1`, string(app.ID))
 	if err != nil {
@@ -51,18 +57,21 @@ func (s *Service) computeAccount(ctx context.Context, request queryFunc, app ten
 			return a, err
 		}
 		a.drafts = append(a.drafts, d)
-		st = billedState{span.month, span.end, math.MaxInt64} // what is late is on the first
+		// Late usage, recorded after its month was invoiced, is on the first draft. MaxInt64 keeps it off the later
+		// ones.
+		st = billedState{span.month, span.end, math.MaxInt64}
 	}
 }
 
-// invoiceSpan is the time of an invoice, in microseconds: usage from begin on, and where late is set what was used before.
+// invoiceSpan is the time that an invoice covers, in Unix microseconds: usage from begin to end and, if late is set,
+// unbilled usage from before begin.
 type invoiceSpan struct {
 	month      string
 	begin, end int64
 	late       bool
 }
 
-// usageCounter adds up usage that is not invoiced.
+// usageCounter sums usage that is not invoiced yet.
 type usageCounter struct {
 	query  queryFunc
 	app    tenancy.App
@@ -70,16 +79,19 @@ type usageCounter struct {
 	tariff tariff
 	now    time.Time
 
-	// Of what was recorded from sealed on, only what is marked for invoice counts. A draft marks nothing and counts all.
+	// sealed and invoice restrict what counts: a row recorded at sealed or later counts only if usage_billed assigns it
+	// to invoice. For a draft sealed is MaxInt64, so all rows count. markUsage sets both.
 	sealed  int64
 	invoice string
 }
 
+// newUsageCounter returns a counter for drafts.
 func (s *Service) newUsageCounter(request queryFunc, app tenancy.App, state billedState, now time.Time) usageCounter {
 	return usageCounter{query: request, app: app, state: state, tariff: s.tariffFor(app), now: now, sealed: math.MaxInt64}
 }
 
-// nextSpan returns the span of the first invoice that is not made yet, and whether there is anything to be invoiced.
+// nextSpan returns the span of the first month that is not invoiced and has usage, and whether there is any. Months
+// without usage have no invoice.
 func (c usageCounter) nextSpan(ctx context.Context) (invoiceSpan, bool, error) {
 	oldest, late := int64(-1), false
 	err := c.query(ctx, func(r db.Row) error { return r.Scan(&oldest) },
@@ -100,22 +112,24 @@ func (c usageCounter) nextSpan(ctx context.Context) (invoiceSpan, bool, error) {
 		oldest = c.state.until
 	}
 	begin, end := Month.Bounds(timeFromMicros(oldest), c.tariff.zone)
-	if monthName(begin, c.tariff.zone) <= c.state.month { // the time zone has changed
+	// The plan's time zone has changed, and the month that was just invoiced would come again: take the next one.
+	if monthName(begin, c.tariff.zone) <= c.state.month {
 		begin, end = Month.Bounds(end, c.tariff.zone)
 	}
 	return invoiceSpan{monthName(begin, c.tariff.zone), c.state.until, end.UnixMicro(), late}, true, nil
 }
 
-// monthName names the month that begins at t.
+// monthName returns the id of the invoice of the month that begins at t.
 func monthName(t time.Time, zone *time.Location) string { return t.In(zone).Format("2006-01") }
 
-// spanBegin is when the month of a span begins, or what the last invoice left of it.
+// spanBegin returns the begin of the span's month, or the end of the last invoice if that is later.
 func (c usageCounter) spanBegin(sp invoiceSpan) time.Time {
 	begin, _ := Month.Bounds(timeFromMicros(sp.end-1), c.tariff.zone)
 	return timeFromMicros(max(begin.UnixMicro(), sp.begin))
 }
 
-// draftInvoice works out the invoice of a span. What credits pay of it they no longer have left.
+// draftInvoice computes the invoice of a span, and subtracts what credits pay of it from left. The expiry of each open
+// credit splits the span (edges), since a credit pays only for usage from before its end.
 func (c usageCounter) draftInvoice(ctx context.Context, sp invoiceSpan, left []Credit) (draft, error) {
 	edges := []int64{}
 	for _, credit := range left {
@@ -149,8 +163,11 @@ func (c usageCounter) draftInvoice(ctx context.Context, sp invoiceSpan, left []C
 	return d, nil
 }
 
-// applyCredits has credits pay: what is charged for the time up to each edge, those credits that had not expired before it.
+// applyCredits lets credits pay. For each edge in turn, what is charged for the time up to it is paid by the credits
+// that had not expired before it. The charge up to an edge is computed from all usage up to it, not per slice: plan
+// prices are not additive over slices.
 func (d *draft) applyCredits(t tariff, sums []invoiceSum, edges []int64, left []Credit) {
+	// before is what earlier slices have covered, paid or not, by currency.
 	before := map[string]Money{}
 	for slice := range len(edges) + 1 {
 		charged := map[string]Money{}
@@ -185,7 +202,7 @@ func (d *draft) applyCredits(t tariff, sums []invoiceSum, edges []int64, left []
 	}
 }
 
-// recordCreditUse notes that a credit pays an amount.
+// recordCreditUse adds an amount to what a credit pays of the draft.
 func (d *draft) recordCreditUse(c *Credit, amount Money) {
 	d.totalFor(c.Currency).Credits += amount
 	for i := range d.Credits {

@@ -10,11 +10,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// finalizeInterval is how often months are looked for whose invoices are due.
+// finalizeInterval is the interval between searches for invoices that are due.
 const finalizeInterval = time.Hour
 
-// FinalizeDueInvoices makes the drafts final of all months that ended so long ago as the options say. Any number of processes may
-// do so at once: each draft becomes final once.
+// FinalizeDueInvoices makes the drafts final of all months that ended at least [Options.FinalizeGrace] ago. Any number
+// of processes may do so at once: each draft becomes final once.
 func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 	if s.finalizeGrace <= 0 {
 		return nil
@@ -25,6 +25,7 @@ func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 	}
 	var all []books
 	var now int64
+	// The default app has no row in table app.
 	err := s.queryPlatform(ctx, func(r db.Row) error {
 		var b books
 		err := r.Scan((*string)(&b.app.ID), &b.app.Name, &b.app.Plan, &b.state.month, &b.state.until, &b.state.recorded, &now)
@@ -46,7 +47,7 @@ func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// finalizeDraftsUntil makes the drafts of an app final whose months ended before a time.
+// finalizeDraftsUntil makes the drafts of an app final whose months ended at before (Unix microseconds) or earlier.
 func (s *Service) finalizeDraftsUntil(ctx context.Context, app tenancy.App, state billedState, before int64) error {
 	for {
 		due, found, err := s.newUsageCounter(s.queryPlatform, app, state, time.Time{}).nextSpan(ctx)
@@ -54,7 +55,9 @@ func (s *Service) finalizeDraftsUntil(ctx context.Context, app tenancy.App, stat
 			return err
 		}
 		err = s.updateLedger(ctx, app, func(l *ledger) error {
-			if l.state == state { // else somebody was faster
+			// If the state differs, another process has made a draft final since it was read: continue from the new
+			// state.
+			if l.state == state {
 				_, err := s.finalizeFirstDraft(ctx, l, tenancy.System, app, due.month)
 				if err != nil {
 					return err

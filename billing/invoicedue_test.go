@@ -11,8 +11,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestFinalizeDue: a month becomes final by itself a while after its end, once however many processes see to it; what is
-// late waits for the next one.
+// TestFinalizeDue checks that a month becomes final after the grace period, once with any number of processes, and that
+// late usage is on the next invoice.
 func TestFinalizeDue(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -11,13 +11,15 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ErrPrecondition says that something else must be done first.
+// ErrPrecondition reports that the request is not possible in the present state. The text says what must be done first.
 var ErrPrecondition = errors.New("not possible as things are")
 
-// FinalizeInvoice makes the draft of a month final: it gets its number, its charges and what credits pay of them are posted, and
-// usage of the month that is recorded later lands on the next invoice. A month that is not over is closed early, one that
-// has not begun is not ([ErrPrecondition]). To do so again changes nothing. Earlier drafts come first ([ErrPrecondition]); an
-// invoice that is not there is [ErrNotFound].
+// FinalizeInvoice makes the draft of a month final: it assigns the number and posts the charges, the costs and the
+// credits used. Usage of the month that is recorded later is on the next invoice. A month that has not ended is closed
+// early. A repetition returns the final invoice.
+//
+// It returns [ErrPrecondition] if the month has not begun or an earlier draft must be finalized first, and
+// [ErrNotFound] if there is no such draft.
 func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var out Invoice
 	err := s.updateLedger(ctx, app, func(l *ledger) error {
@@ -33,7 +35,8 @@ func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy
 	return out, nil
 }
 
-// finalizeFirstDraft makes the first draft final, which must be the one of that id, "" = whichever it is.
+// finalizeFirstDraft makes the first draft final. Its id must be id, unless that is "". The caller has locked the
+// ledger; all statements are in its transaction.
 func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger, actor string, app tenancy.App, id string) (Invoice, error) {
 	c := s.newUsageCounter(l.tx.Query, app, l.state, l.now)
 	span, found, err := c.nextSpan(ctx)
@@ -50,6 +53,8 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger, actor strin
 	case id != "" && l.now.Before(c.spanBegin(span)):
 		return Invoice{}, errorWithMessage(ErrPrecondition, "the month %s has not begun", span.month)
 	}
+	// The rows are fixed before they are summed: rows that become visible between the sums and the commit belong to the
+	// next invoice.
 	if err := l.markUsage(ctx, &c, span); err != nil {
 		return Invoice{}, err
 	}
@@ -65,6 +70,7 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger, actor strin
 	if err := l.postDraft(ctx, d); err != nil {
 		return Invoice{}, err
 	}
+	// Credits that expired within the span are not needed any more.
 	end := min(span.end, l.now.UnixMicro())
 	for _, credit := range left {
 		if credit.Remaining > 0 && !credit.Expires.IsZero() && credit.Expires.UnixMicro() <= end {
@@ -85,7 +91,7 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger, actor strin
 	}})
 }
 
-// postDraft posts what a draft says.
+// postDraft posts the charges, the costs and the credit uses of a draft.
 func (l *ledger) postDraft(ctx context.Context, d draft) error {
 	var entries []LedgerEntry
 	for _, t := range d.Totals {
@@ -108,9 +114,10 @@ func (l *ledger) postDraft(ctx context.Context, d draft) error {
 	return nil
 }
 
-// ReverseInvoice takes a final invoice back as a whole with a credit note, which it returns: what it charges is no longer owed, and
-// credits that paid for it are there again, unless they are over. The usage on it is not invoiced anew. To do so again
-// changes nothing. A draft is [ErrPrecondition], an invoice that is not there [ErrNotFound].
+// ReverseInvoice reverses a final invoice as a whole with a credit note, which it returns: its charges are no longer
+// owed, and credits that paid for it are available again unless they have expired. Its usage is not invoiced again. A
+// repetition returns the same credit note. For a draft or a credit note it returns [ErrPrecondition], for an invoice
+// that does not exist [ErrNotFound].
 func (s *Service) ReverseInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var note Invoice
 	err := s.updateLedger(ctx, app, func(l *ledger) error {
@@ -146,7 +153,7 @@ func (s *Service) ReverseInvoice(ctx context.Context, actor string, app tenancy.
 	return note, nil
 }
 
-// newCreditNote is the credit note that takes inv back.
+// newCreditNote returns the credit note of inv: the same lines with negated amounts.
 func (inv Invoice) newCreditNote() Invoice {
 	n := inv
 	n.ID, n.Kind, n.Reverses = inv.ID+"-reversal", CreditNote, inv.ID
@@ -163,8 +170,8 @@ func (inv Invoice) newCreditNote() Invoice {
 	return n
 }
 
-// postReversal posts the opposite of what was posted when inv was made. What a credit has paid comes back to it, and goes the way
-// of what was left of it if that was its end.
+// postReversal posts the opposite of the charges and credit uses of inv; the costs stay, since the platform had them. A
+// credit gets back what it had paid. If the credit was revoked or has expired, that amount is closed at once.
 func (l *ledger) postReversal(ctx context.Context, inv Invoice) error {
 	for _, t := range inv.Totals {
 		e := newTransferEntry(EntryReversal, t.Currency, t.Charge, Revenue, Receivable)
@@ -202,9 +209,10 @@ func (l *ledger) postReversal(ctx context.Context, inv Invoice) error {
 	return nil
 }
 
-// CloseApp makes the drafts of an app final that is to be deleted, takes back what is left of its credits, and notes what it has
-// used of the platform's budgets. It may be called again.
+// CloseApp settles an app that is to be deleted: it makes all drafts final, closes its credits, and records what it has
+// used of the platform's budgets. It may be repeated.
 func (s *Service) CloseApp(ctx context.Context, actor string, app tenancy.App) error {
+	// A negative delay includes the samples of the current day: the app's rows are deleted next.
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return s.NewMeter(app.ID, app.Plan).writeStorageDays(ctx, tx, -24*time.Hour) })
 	if err != nil {
 		return fmt.Errorf("close the books of app %s: %w", app.Name, err)

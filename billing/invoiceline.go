@@ -7,40 +7,49 @@ import (
 	"stoa/tenancy"
 )
 
-// InvoiceLine is what an invoice charges for one thing: usage of a kind and model by the price book, or a meter by the plan.
+// InvoiceLine is one position of an invoice: usage of a kind and model by the price book, or a meter by the plan
+// ([PlanLine]).
 type InvoiceLine struct {
-	Kind         Kind             `json:"kind"` // that of the usage, or plan
-	Provider     string           `json:"provider,omitempty"`
-	Model        string           `json:"model,omitempty"`
-	PriceVersion string           `json:"price_version,omitempty"`
-	Usage        map[string]int64 `json:"usage,omitempty"` // by meter
-	Late         bool             `json:"late,omitempty"`
-	Unpriced     bool             `json:"unpriced,omitempty"`  // the price book names no price for it
-	Estimated    bool             `json:"estimated,omitempty"` // the vendor did not say how much it was
+	// Kind is that of the usage, or [PlanLine].
+	Kind         Kind   `json:"kind"`
+	Provider     string `json:"provider,omitempty"`
+	Model        string `json:"model,omitempty"`
+	PriceVersion string `json:"price_version,omitempty"`
+	// Usage has the quantities by meter.
+	Usage map[string]int64 `json:"usage,omitempty"`
+	Late  bool             `json:"late,omitempty"`
+	// Unpriced is set if the price book has no price for the usage.
+	Unpriced bool `json:"unpriced,omitempty"`
+	// Estimated is set if the vendor did not report the quantities.
+	Estimated bool `json:"estimated,omitempty"`
 
-	// Of a meter by the plan. Amount is what Per of it cost beyond what is included; without, the prices of the book hold.
+	// The fields of a line with Kind PlanLine. Amount is the price of Per units beyond Included; without an overage
+	// price both are 0 and the prices of the book apply.
 	Meter    string `json:"meter,omitempty"`
 	Quantity int64  `json:"quantity,omitempty"`
 	Included int64  `json:"included,omitempty"`
 	Per      int64  `json:"per,omitempty"`
 	Amount   Money  `json:"amount,omitempty"`
 
-	Currency string `json:"currency"` // "" = no price was in force, and nothing is charged
+	// Currency is "" if no price was in force; then nothing is charged.
+	Currency string `json:"currency"`
 	Charge   Money  `json:"charge"`
 }
 
 // PlanLine is the kind of a line that charges a meter by the plan.
 const PlanLine Kind = "plan"
 
-// tariff is what an app is charged by.
+// tariff is the prices of an app at one moment: its plan and the price book.
 type tariff struct {
-	plan     Plan
-	currency string // of the plan's money, "" = there is none yet
-	zone     *time.Location
-	book     *PriceBook
+	plan Plan
+	// currency is that in which the app is charged, "" if there is none yet.
+	currency string
+	// zone is the plan's; months begin by it.
+	zone *time.Location
+	book *PriceBook
 }
 
-// tariffFor returns that of an app, by its plan and the price book as they are now.
+// tariffFor returns the tariff of an app from the cached plan and price book.
 func (s *Service) tariffFor(app tenancy.App) tariff {
 	t := tariff{zone: time.UTC, book: s.priceBook.Load()}
 	t.plan, _ = s.CachedPlan(app.Plan)
@@ -51,12 +60,16 @@ func (s *Service) tariffFor(app tenancy.App) tariff {
 	return t
 }
 
-// meterClass is a meter as it is charged: what one class counts no other does.
+// meterClass is a class of usage that is charged by itself. The classes do not overlap: input_tokens here excludes the
+// cache tokens that [Quantities.InputTokens] includes.
 type meterClass struct {
-	meter, fallbackMeter string // fallbackMeter: the meter that it counts as where it has no price of its own
+	// fallbackMeter is the meter by whose price the class is charged if it has none of its own; "" for none.
+	meter, fallbackMeter string
 	kind                 Kind
-	unit                 int64 // how many of what of returns make one of the meter
-	quantity             func(Quantities) int64
+	// unit is how many of what quantity returns are one unit of the meter: microseconds to a second for run_seconds,
+	// else 1.
+	unit     int64
+	quantity func(Quantities) int64
 }
 
 var meterClasses = []meterClass{
@@ -75,7 +88,8 @@ var meterClasses = []meterClass{
 	{"stored_bytes", "", Storage, 1, func(q Quantities) int64 { return q.StoredBytes }},
 }
 
-// chargeFor is what n of c cost by r, for a model.
+// chargeFor returns the charge for the quantity of c in u by the rates r, for the model of u. It is 0 if there is no
+// price.
 func (c meterClass) chargeFor(r *rateTable, u Usage) Money {
 	if r == nil {
 		return 0
@@ -88,7 +102,7 @@ func (c meterClass) chargeFor(r *rateTable, u Usage) Money {
 	return 0
 }
 
-// planMeter returns the meter by which the plan charges c, "" where it leaves that to the price book.
+// planMeter returns the meter by which the plan charges c, or "" if the price book does.
 func (t tariff) planMeter(c meterClass) string {
 	for _, meter := range []string{c.meter, c.fallbackMeter} {
 		_, included := t.plan.Included[meter]
@@ -100,13 +114,17 @@ func (t tariff) planMeter(c meterClass) string {
 	return ""
 }
 
-// invoiceLines charges usage: by the plan what it names, all else by the price book. Where the plan names a part of what rows are
-// charged for, the rest of them is priced as a whole. What was charged in another currency than the plan's stays as it is. With more usage no line gets cheaper.
+// invoiceLines returns the lines for usage. What the plan names is charged by the plan, the rest by the price book. If
+// the plan charges a part of a row's classes, the line gets the price of the other classes, computed from their sums.
+// Usage charged in another currency than the app's keeps its charge. More usage never makes a line cheaper, which
+// applyCredits relies on.
 func (t tariff) invoiceLines(sums []invoiceSum) []InvoiceLine {
 	list := []InvoiceLine{}
 	var used Quantities
-	booked := map[string]Money{} // what the price book asks for a meter of the plan
+	// booked is what the price book charges for the quantities of each plan meter.
+	booked := map[string]Money{}
 	for _, u := range mergeSums(sums) {
+		// The plan's prices are in the app's currency, and cannot apply to a charge in another one.
 		native := u.Currency == "" || u.Currency == t.currency
 		if native {
 			used = used.addQuantities(u.Quantities)
@@ -140,7 +158,8 @@ func (t tariff) invoiceLines(sums []invoiceSum) []InvoiceLine {
 	return append(list, t.planLines(used, booked)...)
 }
 
-// planLines charges the meters that the plan names.
+// planLines returns a line for each meter that the plan charges. used are the quantities, booked their charge by the
+// price book.
 func (t tariff) planLines(used Quantities, booked map[string]Money) []InvoiceLine {
 	var list []InvoiceLine
 	for _, m := range meterClasses {
@@ -166,6 +185,7 @@ func (t tariff) planLines(used Quantities, booked map[string]Money) []InvoiceLin
 			line.Per, line.Amount = over.Per, over.Amount
 			line.Charge = chargeAmount(beyond, over.Amount, multiplyCapped(over.Per, m.unit))
 		default:
+			// Without an overage price, the part beyond the included quantity costs its share of the book's charge.
 			line.Charge = chargeAmount(beyond, booked[m.meter], n)
 		}
 		list = append(list, line)
@@ -173,9 +193,10 @@ func (t tariff) planLines(used Quantities, booked map[string]Money) []InvoiceLin
 	return list
 }
 
+// ceilDiv returns n ÷ unit, rounded up. n must not be negative.
 func ceilDiv(n, unit int64) int64 { return n/unit + min(1, n%unit) }
 
-// multiplyCapped multiplies what is not negative, at most to what fits.
+// multiplyCapped returns a × b, at most the largest value that fits. Neither may be negative.
 func multiplyCapped(a, b int64) int64 {
 	if b != 0 && a > math.MaxInt64/b {
 		return math.MaxInt64

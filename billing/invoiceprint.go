@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// Decimal writes an amount in units of its currency, with as many of its nine decimals as say something and at least two.
+// Decimal returns the amount in whole units of its currency, with two to nine decimals as needed, such as 12.50.
 func (m Money) Decimal() string {
 	sign, n := "", uint64(m)
+	// The conversion to uint64 is right for the smallest int64 as well, whose negative does not fit.
 	if m < 0 {
 		sign, n = "-", uint64(-m)
 	}
@@ -24,7 +25,7 @@ func (m Money) Decimal() string {
 	return fmt.Sprintf("%s%d.%s%s", sign, n/unit, decimals[:2], strings.TrimRight(decimals[2:], "0"))
 }
 
-// WriteCSV writes the invoice as a table: a row for each line, for each use of a credit and for each total. Amounts are decimal.
+// WriteCSV writes the invoice as CSV: one record for each line, credit use and total. Amounts are decimal.
 func (inv Invoice) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := []string{"invoice", "number", "status", "app", "from", "to", "timezone"}
@@ -50,6 +51,7 @@ func (inv Invoice) WriteCSV(w io.Writer) error {
 			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.formatCharge())...))
 	}
 	for _, c := range inv.Credits {
+		// Credits reduce the amount, so the column shows them as negative; the sum of a currency's rows is what is due.
 		err = cmp.Or(err, row(append(slices.Clone(about), "credit", c.Credit, "", "", "", "", "", "", "", c.Currency, (-c.Amount).Decimal())...))
 	}
 	for _, t := range inv.Totals {
@@ -59,7 +61,8 @@ func (inv Invoice) WriteCSV(w io.Writer) error {
 	return cmp.Or(err, out.Error())
 }
 
-// escapeFormula keeps a text, which may hold a name that a tenant chose, from being a formula to a spreadsheet. Numbers stay.
+// escapeFormula prefixes a text that a spreadsheet would evaluate as a formula with an apostrophe. Names that tenants
+// choose are in these files. Numbers such as -1.50 stay as they are.
 func escapeFormula(s string) string {
 	if s == "" || !strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		return s
@@ -70,7 +73,7 @@ func escapeFormula(s string) string {
 	return "'" + s
 }
 
-// Description says in words what a line charges.
+// Description returns what the line charges, in words.
 func (l InvoiceLine) Description() string {
 	var parts []string
 	switch l.Kind {
@@ -92,7 +95,7 @@ func (l InvoiceLine) Description() string {
 	return strings.Join(parts, ", ")
 }
 
-// formatCharge is what a line charges, "" where no price was in force.
+// formatCharge returns the charge, "" if no price was in force.
 func (l InvoiceLine) formatCharge() string {
 	if l.Currency == "" {
 		return ""
@@ -100,7 +103,7 @@ func (l InvoiceLine) formatCharge() string {
 	return l.Charge.Decimal()
 }
 
-// formatUsage lists what was used by meter.
+// formatUsage returns the quantities by meter, in words.
 func (l InvoiceLine) formatUsage() string {
 	var parts []string
 	for _, meter := range slices.Sorted(maps.Keys(l.Usage)) {
@@ -109,6 +112,7 @@ func (l InvoiceLine) formatUsage() string {
 	return strings.Join(parts, ", ")
 }
 
+// formatNumber returns the invoice's number, "" for a draft.
 func (inv Invoice) formatNumber() string {
 	if inv.Number == 0 {
 		return ""
@@ -116,9 +120,11 @@ func (inv Invoice) formatNumber() string {
 	return strconv.FormatInt(inv.Number, 10)
 }
 
-// WriteHTML writes the invoice as a page that prints well and loads nothing.
+// WriteHTML writes the invoice as an HTML page for print. It refers to no other resource; html/template escapes all
+// values.
 func (inv Invoice) WriteHTML(w io.Writer) error { return invoiceTemplate.Execute(w, inv) }
 
+// invoiceTemplate is executed with an [Invoice]. "last" is the last day of the period, whose end is exclusive.
 var invoiceTemplate = template.Must(template.New("invoice").Funcs(template.FuncMap{
 	"usage": InvoiceLine.formatUsage,
 	"money": InvoiceLine.formatCharge,
@@ -162,7 +168,7 @@ tr { break-inside: avoid }
 </html>
 `))
 
-// inZone is t in a zone, or in UTC where that is unknown here.
+// inZone returns t in the zone of that name, or in UTC if this machine does not know the zone.
 func inZone(t time.Time, zone string) time.Time {
 	if z, err := time.LoadLocation(zone); err == nil {
 		return t.In(z)

@@ -9,19 +9,22 @@ import (
 	"stoa/tenancy/db"
 )
 
-// invoiceSum is what usage rows of one kind, model and price come to.
+// invoiceSum is the sum of usage rows of one kind, model, price and slice of time.
 type invoiceSum struct {
 	Usage
-	late       bool // used before the span, recorded after that was invoiced
-	sliceIndex int  // how many of the edges come before
+	// late is set for usage from before the span that was recorded after the previous invoice.
+	late bool
+	// sliceIndex is how many of the edges are at or before the usage.
+	sliceIndex int
 }
 
-// maxRecordDelay is how long before an invoice a row may say it was recorded and still not be there to be seen: longer than any
-// transaction lasts.
+// maxRecordDelay bounds the time between a row's recorded_at and its commit. It must be longer than any transaction: a
+// row with an older recorded_at that is not visible now never will be. Invoices and exports keep marks for younger
+// rows.
 const maxRecordDelay = 10 * time.Minute
 
-// markUsage notes which of the usage recorded of late goes on the invoice of sp, so that c counts that and whatever appears
-// meanwhile goes on the next.
+// markUsage assigns the rows recorded within maxRecordDelay to the invoice of sp (table usage_billed), and restricts c
+// to them and to older rows. A row that commits later has no mark and is on the next invoice.
 func (l *ledger) markUsage(ctx context.Context, c *usageCounter, sp invoiceSpan) error {
 	c.invoice, c.sealed = sp.month, max(l.state.recorded, l.now.Add(-maxRecordDelay).UnixMicro())
 	_, err := l.tx.Exec(ctx, `INSERT INTO usage_billed (tenant, task, key, invoice, recorded_at)
@@ -31,7 +34,7 @@ func (l *ledger) markUsage(ctx context.Context, c *usageCounter, sp invoiceSpan)
 	return err
 }
 
-// unmarkUsage removes the marks that no later invoice will ask for.
+// unmarkUsage deletes the marks of rows that billedState.recorded covers from now on.
 func (l *ledger) unmarkUsage(ctx context.Context, c usageCounter) error {
 	_, err := l.tx.Exec(ctx, `DELETE FROM usage_billed WHERE tenant = $1 AND recorded_at < $2`, string(l.app), c.sealed)
 	return err
@@ -39,13 +42,16 @@ func (l *ledger) unmarkUsage(ctx context.Context, c usageCounter) error {
 
 const sumColumns = `u.kind, u.provider, u.model, u.currency, u.price_version, u.unpriced, u.estimated`
 
-// sumSpan adds up the usage of a span, apart for the times before, between and after edges.
+// sumSpan sums the usage of a span, split at edges (Unix microseconds, ascending), and after that its late usage.
 func (c usageCounter) sumSpan(ctx context.Context, sp invoiceSpan, edges []int64) ([]invoiceSum, error) {
 	var slice strings.Builder
+	// The slice of a row is how many edges are not after it. The edges are integers of this program, so they can stand
+	// in the SQL text.
 	slice.WriteString("0")
 	for _, edge := range edges {
 		fmt.Fprintf(&slice, " + CASE WHEN u.at >= %d THEN 1 ELSE 0 END", edge)
 	}
+	// A row counts if no other invoice has it, and if it was recorded before sealed or is marked for this invoice.
 	sql := `SELECT ` + sumColumns + `, CAST(` + slice.String() + ` AS BIGINT),
 			` + sumsSQL("u.input_tokens", "u.output_tokens", "u.cache_read_tokens", "u.cache_write_tokens", "u.reasoning_tokens", "u.model_calls",
 		"u.tool_calls", "u.runs", "u.run_micros", "u.embeddings", "u.stored_bytes", "u.cost", "u.charge") + `
@@ -72,7 +78,8 @@ func (c usageCounter) sumSpan(ctx context.Context, sp invoiceSpan, edges []int64
 	return list, err
 }
 
-// mergeSums adds up sums of one kind, model and price over all slices, in their order.
+// mergeSums merges the slices: it sums rows of the same kind, model and price, and keeps the order of their first
+// occurrence.
 func mergeSums(sums []invoiceSum) []invoiceSum {
 	type key struct {
 		kind                               Kind
@@ -96,7 +103,7 @@ func mergeSums(sums []invoiceSum) []invoiceSum {
 	return list
 }
 
-// addQuantities adds quantities up.
+// addQuantities returns the sums of two sets of quantities, each limited as by addCapped.
 func (q Quantities) addQuantities(p Quantities) Quantities {
 	return Quantities{
 		InputTokens: addCapped(q.InputTokens, p.InputTokens), OutputTokens: addCapped(q.OutputTokens, p.OutputTokens),

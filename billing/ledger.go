@@ -10,74 +10,101 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Account is one of those that the books of each app have, in each currency. What is debited to one is positive.
+// Account is an account of an app's ledger. Each app has all of them in each currency. Debits are positive, credits
+// negative.
 type Account string
 
 // The accounts.
 const (
-	Receivable Account = "receivable" // what the app owes: invoiced, less the credits used for it
-	Revenue    Account = "revenue"    // what was invoiced
-	Unspent    Account = "credits"    // what was granted and is left
-	Promotion  Account = "promotion"  // what credits cost the platform
-	Expense    Account = "cost"       // what the invoiced usage costs the platform
-	Payable    Account = "payable"    // to those whom it pays for that
+	// Receivable is what the app owes: the invoiced charges less the credits used for them.
+	Receivable Account = "receivable"
+	// Revenue is what was invoiced.
+	Revenue Account = "revenue"
+	// Unspent is what is left of the credits that were granted.
+	Unspent Account = "credits"
+	// Promotion is what granted credits cost the platform.
+	Promotion Account = "promotion"
+	// Expense is what the invoiced usage costs the platform.
+	Expense Account = "cost"
+	// Payable is what the platform owes its vendors for that usage.
+	Payable Account = "payable"
 )
 
-// EntryKind says what an entry of the books is about.
+// EntryKind is the reason for an entry of the ledger.
 type EntryKind string
 
-// The kinds of entries.
+// The kinds of entries, with the accounts that they debit and credit.
 const (
-	EntryCharge     EntryKind = "charge"     // an invoice: receivable to revenue
-	EntryCost       EntryKind = "cost"       // what the usage on it costs: cost to payable
-	EntryGrant      EntryKind = "grant"      // a credit: promotion to credits
-	EntryUse        EntryKind = "use"        // a credit pays an invoice: credits to receivable
-	EntryExpiry     EntryKind = "expiry"     // what is left of a credit at its end: credits to promotion
-	EntryRevocation EntryKind = "revocation" // the same where the operator took it back
-	EntryReturn     EntryKind = "return"     // a use taken back, with the invoice
-	EntryReversal   EntryKind = "reversal"   // an invoice taken back: revenue to receivable
+	// EntryCharge is an invoice: debits Receivable, credits Revenue.
+	EntryCharge EntryKind = "charge"
+	// EntryCost is the cost of the usage on an invoice: debits Expense, credits Payable.
+	EntryCost EntryKind = "cost"
+	// EntryGrant is a new credit: debits Promotion, credits Unspent.
+	EntryGrant EntryKind = "grant"
+	// EntryUse is a credit that pays for an invoice: debits Unspent, credits Receivable.
+	EntryUse EntryKind = "use"
+	// EntryExpiry closes a credit that has expired: debits Unspent, credits Promotion.
+	EntryExpiry EntryKind = "expiry"
+	// EntryRevocation closes a credit that the operator revoked: the same accounts as EntryExpiry.
+	EntryRevocation EntryKind = "revocation"
+	// EntryReturn undoes an EntryUse of a reversed invoice: debits Receivable, credits Unspent.
+	EntryReturn EntryKind = "return"
+	// EntryReversal undoes the EntryCharge of a reversed invoice: debits Revenue, credits Receivable.
+	EntryReversal EntryKind = "reversal"
 )
 
-// LedgerEntry is one of the books of an app. Its postings sum to zero; it never changes.
+// LedgerEntry is an entry of an app's ledger. Its postings sum to zero. It never changes: the database refuses to
+// update or delete it, on PostgreSQL by the role's rights and on SQLite by triggers.
 type LedgerEntry struct {
-	ID       int64
-	Kind     EntryKind
-	Invoice  string // that it belongs to, "" = none
-	Credit   string // that it is about, "" = none
+	// ID counts the entries of the app: 1, 2, 3 and so on, without gaps.
+	ID   int64
+	Kind EntryKind
+	// Invoice is the id of the invoice that the entry belongs to, "" for none.
+	Invoice string
+	// Credit is the id of the credit that the entry is about, "" for none.
+	Credit   string
 	Currency string
 	At       time.Time
 	Postings []Posting
 }
 
-// Posting is what an entry does to an account: it debits it, or credits it where Amount is negative.
+// Posting is one side of an entry. A positive Amount debits the account, a negative one credits it.
 type Posting struct {
 	Account Account
 	Amount  Money
 }
 
-// newTransferEntry is an entry by which an amount goes from one account to another.
+// newTransferEntry returns an entry that debits amount to one account (to) and credits it to another (from).
 func newTransferEntry(kind EntryKind, currency string, amount Money, to, from Account) LedgerEntry {
 	return LedgerEntry{Kind: kind, Currency: currency, Postings: []Posting{{to, amount}, {from, -amount}}}
 }
 
-// ledger is the books of an app, held for writing within a transaction.
+// ledger is the ledger of an app within a transaction that has locked it. updateLedger makes it; entries and state
+// change with what is posted and are stored at the end.
 type ledger struct {
-	tx      *db.Tx
-	app     db.ID
-	entries int64 // there are
-	state   billedState
-	now     time.Time // of the transaction
+	tx  *db.Tx
+	app db.ID
+	// entries is the number of entries, which is the id of the last one.
+	entries int64
+	// state is how far usage is invoiced.
+	state billedState
+	// now is the database's time at the beginning of the transaction.
+	now time.Time
 }
 
-// billedState is how far usage is invoiced. Rows of before until that were recorded before recorded are, and of those that were
-// recorded later the ones that usage_billed has.
+// billedState says which usage is invoiced: the rows used before until and recorded before recorded, and of those used
+// before until but recorded later the ones in table usage_billed. Both times are Unix microseconds. The second time is
+// needed because a row becomes visible some time after the recorded_at it carries.
 type billedState struct {
-	month    string // the last one, such as 2026-11; "" = none
+	// month is the last invoiced month, such as 2026-11; "" for none.
+	month    string
 	until    int64
 	recorded int64
 }
 
-// updateLedger runs f in a transaction that has the books of app to itself, in whichever process others want them.
+// updateLedger calls f in a transaction that has locked the ledger of app, which it creates if there is none, and then
+// stores the ledger's state. The insert updates the name of an existing row, which is what locks it: two processes
+// cannot post at once.
 func (s *Service) updateLedger(ctx context.Context, app tenancy.App, f func(l *ledger) error) error {
 	return s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO ledger (app, name, opened_at, entries, billed_month, billed_until, billed_recorded)
@@ -103,7 +130,8 @@ func (s *Service) updateLedger(ctx context.Context, app tenancy.App, f func(l *l
 	})
 }
 
-// postEntry adds an entry. One that moves nothing is none.
+// postEntry appends an entry with the next id. If its postings do not sum to zero it returns an error; if all of them
+// are zero it does nothing.
 func (l *ledger) postEntry(ctx context.Context, e LedgerEntry) error {
 	var sum Money
 	var moves bool
@@ -133,7 +161,7 @@ func (l *ledger) postEntry(ctx context.Context, e LedgerEntry) error {
 	return nil
 }
 
-// ListAccountBalances returns what the accounts of an app stand at, by currency. Those of each currency sum to zero.
+// ListAccountBalances returns the balances of an app's accounts, by currency. Those of one currency sum to zero.
 func (s *Service) ListAccountBalances(ctx context.Context, app db.ID) (map[string]map[Account]Money, error) {
 	all := map[string]map[Account]Money{}
 	var b db.Batch
@@ -156,18 +184,21 @@ func (s *Service) ListAccountBalances(ctx context.Context, app db.ID) (map[strin
 	return all, nil
 }
 
-// ListLedgerEntries returns at most n entries of the books of an app, the newest first, of those before one (0 = of all).
+// ListLedgerEntries returns at most n entries of an app's ledger with an id below before, newest first; before 0 means
+// no bound.
 func (s *Service) ListLedgerEntries(ctx context.Context, app db.ID, before int64, n int) ([]LedgerEntry, error) {
 	if before <= 0 {
 		before = math.MaxInt64
 	}
 	list := []LedgerEntry{}
 	var b db.Batch
+	// The subquery limits entries, not postings.
 	b.Query(func(r db.Row) error {
 		var e LedgerEntry
 		var p Posting
 		var at int64
 		err := r.Scan(&e.ID, (*string)(&e.Kind), &e.Invoice, &e.Credit, &e.Currency, &at, (*string)(&p.Account), (*int64)(&p.Amount))
+		// The rows of one entry follow each other: append the further postings to it.
 		if last := len(list) - 1; last >= 0 && list[last].ID == e.ID {
 			list[last].Postings = append(list[last].Postings, p)
 			return err
@@ -184,7 +215,8 @@ func (s *Service) ListLedgerEntries(ctx context.Context, app db.ID, before int64
 	return list, nil
 }
 
-// FindFormerApp returns the app of that id, or else the last one of that name, of which there are books although it may be gone.
+// FindFormerApp returns the app with that id or, failing that, the latest one with that name that has a ledger. The app
+// itself may be deleted: a ledger outlives its app. If there is none it returns [ErrNotFound].
 func (s *Service) FindFormerApp(ctx context.Context, name string) (tenancy.App, error) {
 	var app tenancy.App
 	var b db.Batch

@@ -18,7 +18,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// recordCalls has an app make model calls at a time, each of which is charged 10 nano-units.
+// recordCalls writes model calls of an app at a time, each charged 10 nano-units.
 func recordCalls(ctx context.Context, s *billing.Service, app tenancy.App, at time.Time, calls int) error {
 	f := billing.RunFacts{Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Epoch: 1, Agent: "a"}
 	for range calls {
@@ -27,7 +27,7 @@ func recordCalls(ctx context.Context, s *billing.Service, app tenancy.App, at ti
 	return s.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f)
 }
 
-// openPriced returns the billing of d, where a model call is charged 10 and costs 4.
+// openPriced returns the billing of d with a price book in which a model call is charged 10 and costs 4.
 func openPriced(t *testing.T, d *db.DB) *billing.Service {
 	t.Helper()
 	s := openBilling(t, d)
@@ -45,8 +45,8 @@ func newApp() tenancy.App {
 	return tenancy.App{ID: db.ID(id), Name: "app-" + id}
 }
 
-// TestLedger has an app use, be granted, expire, finalise, reverse and use late in any order: every entry sums to zero, what
-// it owes is what it used less what credits paid, and no row is on two invoices or none.
+// TestLedger runs usage, grants, expiry, finalization, reversal and late usage in random order. Every entry sums to
+// zero, the receivable is the usage less the credits used, and every row is on exactly one invoice.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -84,7 +84,7 @@ func requireNoError(t *rapid.T, err error) {
 	}
 }
 
-// ledgerModel are an app's, with what is known of it from outside.
+// ledgerModel is the expected state of an app's ledger.
 type ledgerModel struct {
 	s       *billing.Service
 	app     tenancy.App
@@ -92,7 +92,7 @@ type ledgerModel struct {
 	granted billing.Money
 }
 
-// months are those in which things happen; some are before the last that was invoiced.
+// drawTime draws the time of an event; some are before the last invoiced month.
 func drawTime(t *rapid.T) time.Time {
 	return january.Add(time.Duration(rapid.IntRange(0, 24*150).Draw(t, "hours")) * time.Hour)
 }
@@ -128,7 +128,7 @@ func (b *ledgerModel) finalizeInvoice(t *rapid.T) {
 	requireNoError(t, err)
 	got, err := b.s.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
 	if errors.Is(err, billing.ErrPrecondition) && want.Period.From.After(time.Now()) {
-		return // late usage waits for that month
+		return // late usage is on the invoice of that month
 	}
 	requireNoError(t, err)
 	if fmt.Sprint(want.Lines, want.Credits, want.Totals, want.Period) != fmt.Sprint(got.Lines, got.Credits, got.Totals, got.Period) {
@@ -166,7 +166,7 @@ func (b *ledgerModel) accountBalances(t *rapid.T) map[billing.Account]billing.Mo
 	return all["USD"]
 }
 
-// checkInvariants holds the books against what was done.
+// checkInvariants compares the ledger with the model.
 func (b *ledgerModel) checkInvariants(t *rapid.T) {
 	entries, err := b.s.ListLedgerEntries(context.Background(), b.app.ID, 0, 10_000)
 	requireNoError(t, err)
@@ -216,7 +216,7 @@ func (b *ledgerModel) checkInvariants(t *rapid.T) {
 	}
 }
 
-// wantGapless fails unless the numbers of all invoices are 1, 2, 3 ...
+// wantGapless fails unless the numbers of all invoices are 1, 2, 3 and so on.
 func wantGapless(t *testing.T, d *db.DB) {
 	t.Helper()
 	var numbers []int64
@@ -240,7 +240,7 @@ func wantGapless(t *testing.T, d *db.DB) {
 	}
 }
 
-// TestLedgerIsFrozen tries to change what never changes.
+// TestLedgerIsFrozen checks that entries and postings cannot be changed.
 func TestLedgerIsFrozen(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -10,39 +10,42 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Meter makes usage rows of what an app's runs do.
+// Meter makes the usage rows of an app. The runtime of an app has one. It has no state of its own.
 type Meter struct {
 	service *Service
 	tenant  db.ID
 	plan    string
 }
 
-// NewMeter returns the meter of an app that is on a plan, "" = on none.
+// NewMeter returns the meter of an app. plan is the name of its plan, "" for none.
 func (s *Service) NewMeter(tenant db.ID, plan string) *Meter { return &Meter{s, tenant, plan} }
 
-// chargeCurrency is that of the plan as this process knows it by now, which an [Allowance] goes by as well.
+// chargeCurrency returns the currency in which the app is charged now, the same as [BudgetGate] uses.
 func (m *Meter) chargeCurrency() string { return m.service.currencyForPlan(m.plan) }
 
-// RunFacts are what a run has put on the log of its task, or could not put there any more.
+// RunFacts are what a run has appended to its task's log, or could not append because it lost its lease.
 type RunFacts struct {
+	// Turn and Epoch number the turn of the task and the lease under which it ran. Both are part of the rows' keys.
 	Task   agentsvc.TaskID
 	Turn   int64
 	Epoch  int64
 	Agent  string
 	Owner  agentsvc.Owner
 	Events []agentsvc.Event
-	// RunTime is how long the run was at work, where it is over; Ended says that its turn is.
+	// RunTime is set once, when the run has ended: how long it worked. TurnEnded is set if its turn has ended too;
+	// otherwise the turn is retried or waits.
 	RunTime   time.Duration
 	TurnEnded bool
 }
 
-// CountUsage adds to b that what f tells of was used. It may do so again.
+// CountUsage adds the usage rows of f to b, the transaction that appends the events. A retry has no effect.
 func (m *Meter) CountUsage(b *db.Batch, f RunFacts) {
 	insertUsage(b, m.tenant, m.usageRows(m.chargeCurrency(), f))
 }
 
-// WriteUsage writes what f tells of by itself: where no transaction of the log could take it along. While the database does not answer
-// that waits, see [Service.WritePending].
+// WriteUsage writes the usage rows of f in a transaction of their own: for facts that no transaction of the log can
+// include, such as those of a run that lost its lease. Usage that was spent counts in any case. While the database does
+// not respond the rows are queued, see [Service.WritePending].
 func (m *Meter) WriteUsage(ctx context.Context, f RunFacts) error {
 	rows := m.usageRows(m.chargeCurrency(), f)
 	if len(rows) == 0 {
@@ -54,7 +57,7 @@ func (m *Meter) WriteUsage(ctx context.Context, f RunFacts) error {
 	return nil
 }
 
-// usageRows are the usage rows of f, charged in a currency.
+// usageRows returns the usage rows of f, charged in currency.
 func (m *Meter) usageRows(currency string, f RunFacts) []Usage {
 	var rows []Usage
 	add := func(key string, kind Kind, at time.Time, q Quantities) *Usage {
@@ -62,6 +65,8 @@ func (m *Meter) usageRows(currency string, f RunFacts) []Usage {
 		return &rows[len(rows)-1]
 	}
 	for i, ev := range f.Events {
+		// The key of a fact that has no id of its own is its position on the log. An event that is not on the log has
+		// Seq 0 and gets a negative one.
 		position := fmt.Sprintf("%d.%d", f.Epoch, cmp.Or(ev.Seq, -int64(i)-1))
 		switch {
 		case ev.Usage != nil:
@@ -70,6 +75,8 @@ func (m *Meter) usageRows(currency string, f RunFacts) []Usage {
 			if at.IsZero() {
 				at = ev.At
 			}
+			// The call's own id is the key. So the log's transaction, SettleUsage and RecordUnreserved may all write
+			// the row.
 			row := add(cmp.Or(u.Call, position), ModelCall, at, callQuantities(*u))
 			row.Provider, row.Model, row.Estimated = u.Provider, u.Model, u.Estimated
 		case ev.Result != nil:
@@ -87,7 +94,7 @@ func (m *Meter) usageRows(currency string, f RunFacts) []Usage {
 	return rows
 }
 
-// callQuantities are the quantities of a model call.
+// callQuantities returns the quantities of a model call.
 func callQuantities(u agentsvc.Usage) Quantities {
 	return Quantities{
 		InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, CacheReadTokens: u.CacheReadTokens, CacheWriteTokens: u.CacheWriteTokens,
@@ -95,7 +102,8 @@ func callQuantities(u agentsvc.Usage) Quantities {
 	}
 }
 
-// priceRows bounds rows to what one may hold and fills in what they cost.
+// priceRows limits the quantities of rows to what a row may hold (clampToLimits), logs those that were beyond, and sets
+// the prices.
 func (m *Meter) priceRows(currency string, rows []Usage) {
 	for i := range rows {
 		u := &rows[i]
@@ -108,12 +116,13 @@ func (m *Meter) priceRows(currency string, rows []Usage) {
 	}
 }
 
-// PriceCall returns what a model call is worth at the prices in force.
+// PriceCall returns the cost and the charge of a model call at the prices in force when it began. It writes nothing.
 func (m *Meter) PriceCall(u agentsvc.Usage) UsagePrice {
 	return m.service.PriceUsage(m.chargeCurrency(), Usage{Kind: ModelCall, At: u.StartedAt, Provider: u.Provider, Model: u.Model, Quantities: callQuantities(u).clampToLimits()}).clampToLimits()
 }
 
-// RecordEmbeddings writes that texts were made vectors, in a turn or outside of any.
+// RecordEmbeddings writes a usage row for texts that were embedded, within a turn or outside of any. Each call is a new
+// row.
 func (m *Meter) RecordEmbeddings(ctx context.Context, agent string, owner agentsvc.Owner, provider, model string, texts int) error {
 	row := Usage{
 		Key: "embedding." + agentsvc.NewID(), Kind: Embedding, At: time.Now(), Agent: agent, Owner: owner, Provider: provider, Model: model,
@@ -122,6 +131,7 @@ func (m *Meter) RecordEmbeddings(ctx context.Context, agent string, owner agents
 	return m.writeRow(ctx, row)
 }
 
+// writeRow prices and writes one row that belongs to no transaction of the log.
 func (m *Meter) writeRow(ctx context.Context, row Usage) error {
 	rows := []Usage{row}
 	m.priceRows(m.chargeCurrency(), rows)

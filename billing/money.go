@@ -6,14 +6,15 @@ import (
 	"regexp"
 )
 
-// Money is whole nano-units, thousand millionths, of a currency.
+// Money is an amount in nano-units, 10⁻⁹ of a currency. The currency is a separate field of the struct that has the
+// amount.
 type Money int64
 
-// Add returns the sum, at most what fits.
+// Add returns m + n, at most the largest value that fits.
 func (m Money) Add(n Money) Money { return Money(addCapped(int64(m), int64(n))) }
 
-// chargeAmount returns n × amount ÷ per, rounded up to a whole nano-unit so that what has a price never costs nothing. None is
-// negative and per is not 0. What does not fit is the most that does.
+// chargeAmount returns n × amount ÷ per in nano-units, rounded up, so that a quantity that has a price never costs 0.
+// It requires per > 0. The product has 128 bits; a result that does not fit 64 bits becomes the largest value.
 func chargeAmount(n int64, amount Money, per int64) Money {
 	if n <= 0 || amount <= 0 {
 		return 0
@@ -28,5 +29,5 @@ func chargeAmount(n int64, amount Money, per int64) Money {
 	return Money(min(q, math.MaxInt64))
 }
 
-// currencyPattern are named by three letters (ISO 4217).
+// currencyPattern matches the alphabetic codes of ISO 4217, such as USD. It does not check that the currency exists.
 var currencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)

@@ -18,14 +18,14 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestHugeRows puts rows into the database whose sums do not fit into 64 bits, as a version before this one would have written them.
-// Everything that adds usage up goes on: the app's own sums are the most that fits, and those of others are exact.
+// TestHugeRows inserts rows whose sums do not fit 64 bits, as an earlier version could have written them. Everything
+// that sums usage goes on: the sums of that app are the largest value, and those of other apps are exact.
 func TestHugeRows(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		ctx, s := t.Context(), openPriced(t, d)
 		huge, other := insertApp(t, d, `{"stripe_customer": "cus_1"}`), insertApp(t, d, `{"stripe_customer": "cus_2"}`)
-		const odd = 1<<53 + 1 // a sum of floats would lose it
+		const odd = 1<<53 + 1 // a floating-point sum would lose the last digit
 		at := time.Now().UTC().Add(-time.Minute).Truncate(time.Microsecond)
 		since := at.Add(-48 * time.Hour)
 		var webhook atomic.Int64
@@ -57,7 +57,7 @@ func TestHugeRows(t *testing.T) {
 			"ndjson": billing.FileSink{Folder: t.TempDir(), Format: billing.NDJSON}, "csv": billing.FileSink{Folder: t.TempDir(), Format: billing.CSV},
 			"webhook": billing.WebhookSink{URL: server.URL, Secret: secret, Client: server.Client()}, "stripe": sink,
 		})
-		requireNoErrors(t, export.DeliverAll(ctx)) // exports begin with what is recorded from now on
+		requireNoErrors(t, export.DeliverAll(ctx)) // an export has what is recorded after its beginning
 
 		for _, b := range []billing.Budget{
 			{Name: "tokens", Unit: billing.InTokens, Amount: 1 << 62, Window: billing.Total, Hard: true},
@@ -184,7 +184,7 @@ func TestHugeRows(t *testing.T) {
 	})
 }
 
-// TestBoundedRow: what a model reports is bounded when it is written down, and what it costs as well.
+// TestBoundedRow checks that reported quantities are limited when a row is written, and its price as well.
 func TestBoundedRow(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

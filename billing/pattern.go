@@ -2,8 +2,9 @@ package billing
 
 import "strings"
 
-// matchesPattern reports whether a name fits a pattern, in which * stands for any characters, also none, and ? for one. The empty
-// pattern fits every name.
+// matchesPattern reports whether name matches pattern, in which * stands for any characters, also none, and ? for one
+// byte. The empty pattern matches every name. It takes time in proportion to the product of the lengths: it backtracks
+// to the last * only.
 func matchesPattern(pattern, name string) bool {
 	if pattern == "" {
 		return true
@@ -18,7 +19,8 @@ func matchesPattern(pattern, name string) bool {
 		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == name[n]):
 			p++
 			n++
-		case star >= 0: // let the last star take one more
+		// Let the last * match one more byte, and try the rest of the pattern again.
+		case star >= 0:
 			mark++
 			p, n = star+1, mark
 		default:
@@ -28,15 +30,15 @@ func matchesPattern(pattern, name string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// MatchesModel reports whether a pattern is one of a model, with its provider and a slash before the name or without.
+// MatchesModel reports whether a pattern matches a model as provider/model or as the model's name alone.
 func MatchesModel(pattern, provider, model string) bool {
 	return matchesPattern(pattern, provider+"/"+model) || matchesPattern(pattern, model)
 }
 
-// isPattern reports whether s stands for more than the name it is.
+// isPattern reports whether s can match more than one name.
 func isPattern(s string) bool { return s == "" || strings.ContainsAny(s, "*?") }
 
-// patternSpecificity says how specific a pattern is: a name most of all, then by how many characters it names.
+// patternSpecificity ranks patterns: the number of literal characters, and every exact name above every pattern.
 func patternSpecificity(p string) int {
 	n := 0
 	for _, c := range p {
@@ -50,5 +52,5 @@ func patternSpecificity(p string) int {
 	return n
 }
 
-// maxPatternBytes bounds a pattern, in bytes.
+// maxPatternBytes bounds the length of a pattern.
 const maxPatternBytes = 256

@@ -11,28 +11,40 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Usage that the database cannot take at present waits in memory and is written when it can. A row has a key of its own, so that it
-// counts once, whatever became of an earlier attempt. What waits when the process dies is lost.
+// Usage rows that the database cannot accept at present wait in memory and are written later. A row has a key of its
+// own, so it counts once even if an earlier attempt took effect. Rows that wait when the process ends are lost;
+// [Service.PendingUsage] and the metric stoa_usage_lost_total report losses.
 const (
-	pendingPerApp    = 5_000  // rows of one app that may wait
-	pendingTotal     = 50_000 // rows of all apps: 30 MB
+	// pendingPerApp bounds the waiting rows of one app, so that one app cannot use up pendingTotal.
+	pendingPerApp = 5_000
+	// pendingTotal bounds the waiting rows of all apps, which are some 30 MB.
+	pendingTotal = 50_000
+	// pendingInterval is the pause between attempts, pendingTimeout bounds one write, pendingBatchSize is the number of
+	// rows in it.
 	pendingInterval  = time.Second
-	pendingTimeout   = 5 * time.Second // of one write
-	pendingBatchSize = 100             // rows in one write
+	pendingTimeout   = 5 * time.Second
+	pendingBatchSize = 100
 )
 
-// pendingUsage is the rows of this process that wait for the database.
+// pendingUsage is the queue of this process's rows that wait for the database, in order per app.
 type pendingUsage struct {
-	writeMu sync.Mutex // held by whoever writes them
+	// writeMu is held while rows are written, across round trips. It is taken before mu. Only its holder removes rows.
+	writeMu sync.Mutex
 
-	mu      sync.Mutex
-	rows    map[db.ID][]Usage
-	waiting int64 // rows that wait
-	lost    int64 // rows that found no room, or that the database refused, since the process began
-	full    bool  // some found no room since the queue was empty
+	// mu guards the fields below. It is never held during a query.
+	mu   sync.Mutex
+	rows map[db.ID][]Usage
+	// waiting is the number of rows in the map.
+	waiting int64
+	// lost counts rows, since the process began, that exceeded the bounds or that the database rejected.
+	lost int64
+	// full is set when a row is lost because a bound was reached and reset when the queue is empty, so that the loss is
+	// logged once.
+	full bool
 }
 
-// writeUsage writes rows of an app. Where the database does not answer they wait for it, which is no error.
+// writeUsage writes rows of an app. If the database does not respond they are queued, which is no error; a row that it
+// rejects is one.
 func (s *Service) writeUsage(ctx context.Context, app db.ID, rows []Usage) error {
 	var b db.Batch
 	insertUsage(&b, app, rows)
@@ -44,7 +56,7 @@ func (s *Service) writeUsage(ctx context.Context, app db.ID, rows []Usage) error
 	return nil
 }
 
-// queueUsage has rows wait for the database, as far as there is room.
+// queueUsage appends rows to the queue of an app, as far as the bounds allow. The others are lost and counted.
 func (s *Service) queueUsage(app db.ID, rows []Usage) {
 	p := &s.pending
 	p.mu.Lock()
@@ -66,16 +78,16 @@ func (s *Service) queueUsage(app db.ID, rows []Usage) {
 	}
 }
 
-// PendingUsage returns how many rows wait for the database, and how many were lost since the process began: there was no room for
-// them, or the database refused them.
+// PendingUsage returns how many rows wait for the database, and how many were lost since the process began.
 func (s *Service) PendingUsage() (waiting, lost int64) {
 	s.pending.mu.Lock()
 	defer s.pending.mu.Unlock()
 	return s.pending.waiting, s.pending.lost
 }
 
-// WritePending writes the usage that waits for the database, and works out anew the balances that it counts in. It ends with the
-// first write that the database does not answer; the rest waits on.
+// WritePending writes the queued rows and computes the balances that count them. It stops at the first write that the
+// database does not answer; the remaining rows stay queued. A row that the database rejects is logged, dropped and
+// counted as lost.
 func (s *Service) WritePending(ctx context.Context) error {
 	p := &s.pending
 	p.writeMu.Lock()
@@ -86,7 +98,8 @@ func (s *Service) WritePending(ctx context.Context) error {
 		for rows := p.oldestRows(app, pendingBatchSize); len(rows) > 0; rows = p.oldestRows(app, pendingBatchSize) {
 			err := s.writePendingRows(ctx, app, rows)
 			if db.IsRejected(err) && len(rows) > 1 {
-				rows = rows[:1] // one of them is wrong: the others are written one by one
+				// One row of the batch is invalid. Writing the oldest alone finds it in the end and loses no other row.
+				rows = rows[:1]
 				err = s.writePendingRows(ctx, app, rows)
 			}
 			switch {
@@ -105,7 +118,7 @@ func (s *Service) WritePending(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// writePendingRows writes rows that have waited.
+// writePendingRows writes rows of the queue, with a timeout of their own.
 func (s *Service) writePendingRows(ctx context.Context, app db.ID, rows []Usage) error {
 	ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
@@ -114,7 +127,8 @@ func (s *Service) writePendingRows(ctx context.Context, app db.ID, rows []Usage)
 	return s.db.Tenant(app).Write(ctx, &b)
 }
 
-// recountBalances works out anew the balances that rows of an app count in: their reservations may have lapsed before they were written.
+// recountBalances computes the balances that count rows of an app: their reservations may have expired before the rows
+// were written.
 func (s *Service) recountBalances(ctx context.Context, app db.ID, rows []Usage) error {
 	if len(rows) == 0 {
 		return nil
@@ -139,7 +153,8 @@ func (s *Service) recountBalances(ctx context.Context, app db.ID, rows []Usage) 
 	return errors.Join(errs...)
 }
 
-// flushPending writes what waits now and then until ctx ends.
+// flushPending calls WritePending every pendingInterval while rows wait, until ctx ends. It logs the beginning and the
+// end of an outage once.
 func (s *Service) flushPending(ctx context.Context) {
 	tick := time.NewTicker(pendingInterval)
 	defer tick.Stop()
@@ -166,7 +181,7 @@ func (s *Service) flushPending(ctx context.Context) {
 	}
 }
 
-// pendingApps returns those of which rows wait.
+// pendingApps returns the apps that have rows in the queue, sorted.
 func (p *pendingUsage) pendingApps() []db.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,14 +193,16 @@ func (p *pendingUsage) pendingApps() []db.ID {
 	return list
 }
 
-// oldestRows returns the oldest rows of an app, at most n. They stay where they are.
+// oldestRows returns a copy of at most n of the oldest rows of an app. They stay queued until dropRows: a write that
+// fails loses none.
 func (p *pendingUsage) oldestRows(app db.ID, n int) []Usage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.rows[app][:min(n, len(p.rows[app]))])
 }
 
-// dropRows takes the n oldest rows of an app away: they are written, or lost.
+// dropRows removes the n oldest rows of an app. The caller holds writeMu, so they are the ones that oldestRows
+// returned.
 func (p *pendingUsage) dropRows(app db.ID, n int, lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestPendingUsage: usage that cannot be written waits, at most so many rows of an app, and is written once: with the balances that
-// it counts in, and without a row that the database refuses.
+// TestPendingUsage checks that usage that cannot be written is queued up to a bound for each app, and is written once:
+// with the balances that count it, and without a row that the database rejects.
 func TestPendingUsage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -45,7 +45,7 @@ func TestPendingUsage(t *testing.T) {
 			return n
 		}
 		other := newApp()
-		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(t.Context(), facts("t", "a", 3))) // what is written already
+		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(t.Context(), facts("t", "a", 3))) // these are written already
 		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("t", "a", 10)), s.NewMeter(other.ID, "").WriteUsage(canceled, facts("t", "a", 4)))
 		waiting(14, 0)
 		if err := s.WritePending(canceled); err == nil {
@@ -84,7 +84,7 @@ func TestPendingUsage(t *testing.T) {
 			t.Errorf("there are %d and %d rows, want 12 and 5004", count(acme.ID), count(other.ID))
 		}
 		if d.Engine() != db.Postgres {
-			return // SQLite refuses no text
+			return // SQLite rejects no text
 		}
 		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("v", "a", 2)), s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("w", "\x00", 1)),
 			s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("x", "a", 2)))

@@ -13,43 +13,49 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Plan is what an app can be put on. Weight, MaxConcurrentTasks, QueueDepth and Retention hold where the app itself says
-// nothing; a zero field says nothing either.
+// Plan is a named set of terms that an app can be put on. Weight, MaxConcurrentTasks, QueueDepth and Retention are
+// defaults: the app's own setting has priority, and a zero field sets nothing.
 type Plan struct {
-	Name     string
-	Currency string // of its money; "" = that of the price book made first
-	Timezone string // of its months, as the time zone database names it; "" = UTC
-	// Included are the quantities of meters that a month's price covers, Overage what so many beyond them cost in place of
-	// the charge of the price book. Invoices go by them.
+	Name string
+	// Currency is that of all money of the plan and of the charges of its apps; "" means that of the price version
+	// created first.
+	Currency string
+	// Timezone is the zone by which its invoices' months begin, a name of the IANA time zone database; "" means UTC.
+	Timezone string
+	// Included are the quantities by meter that the plan's monthly price covers. Overage is the price of what exceeds
+	// them; it replaces the charge of the price book for that meter. Only invoices use both; the charge in a usage row
+	// does not.
 	Included map[string]int64
 	Overage  map[string]Overage
 
 	Weight             int64
 	MaxConcurrentTasks int64
 	QueueDepth         int64
-	AllowedModels      []string // patterns of provider/model; none = every model
-	Retention          Retention
+	// AllowedModels are patterns of provider/model; an empty list allows every model.
+	AllowedModels []string
+	Retention     Retention
 
 	CreatedAt, UpdatedAt time.Time
 }
 
-// Overage is what so many (Per) of a meter cost.
+// Overage is a price: Amount, in nano-units, for Per units of the meter.
 type Overage struct {
 	Per    int64 `json:"per"`
 	Amount Money `json:"amount"`
 }
 
-// Retention is how long what is finished is kept. What is zero is kept.
+// Retention is how long finished tasks, their events and idle sessions are kept. Zero means forever.
 type Retention struct {
 	Tasks, Events, Sessions time.Duration
 }
 
-// AllowsModel reports whether the plan lets its apps use a model.
+// AllowsModel reports whether apps on the plan may use a model. The zero Plan, of an app that is on none, allows all.
 func (p Plan) AllowsModel(provider, model string) bool {
 	return len(p.AllowedModels) == 0 || slices.ContainsFunc(p.AllowedModels, func(pat string) bool { return matchesPattern(pat, provider+"/"+model) })
 }
 
-// storedPlan is a plan as it is stored. Fields are added, never renamed.
+// storedPlan is the JSON in column plan.terms. Fields may be added; a renamed field would lose its value in rows that
+// exist.
 type storedPlan struct {
 	Currency      string             `json:"currency,omitempty"`
 	Included      map[string]int64   `json:"included,omitempty"`
@@ -61,7 +67,7 @@ type storedPlan struct {
 	Timezone      string             `json:"timezone,omitempty"`
 }
 
-// storedBody is p as it is stored, but for what has columns of its own.
+// storedBody returns the part of p that is stored in column terms; the rest has columns of its own.
 func (p Plan) storedBody() storedPlan {
 	r := p.Retention
 	return storedPlan{p.Currency, p.Included, p.Overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone}
@@ -69,6 +75,7 @@ func (p Plan) storedBody() storedPlan {
 
 const planColumns = `name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at`
 
+// scanRow reads a row of planColumns into p.
 func (p *Plan) scanRow(row db.Row) error {
 	var terms string
 	var body storedPlan
@@ -85,7 +92,7 @@ func (p *Plan) scanRow(row db.Row) error {
 	return nil
 }
 
-// auditDetail is what the audit trail tells of p.
+// auditDetail returns p as the audit trail records it.
 func (p Plan) auditDetail() any {
 	return struct {
 		storedPlan
@@ -95,10 +102,10 @@ func (p Plan) auditDetail() any {
 	}{p.storedBody(), p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
 }
 
-// maxPatterns bounds how many models a plan names.
+// maxPatterns bounds the entries of [Plan.AllowedModels].
 const maxPatterns = 1000
 
-// validate says what is wrong with a plan.
+// validate returns an [*InvalidError] for the first invalid field, or the error of [tenancy.Limits.CheckBounds].
 func (p Plan) validate() error {
 	if !isValidName(p.Name) {
 		return invalidField("name", "must be 1 to %d letters, digits, and . _ - between them", maxName)
@@ -146,18 +153,22 @@ func (p Plan) validate() error {
 	return nil
 }
 
-// AddPlan makes a plan. One of this name that is there already is [ErrExists].
+// AddPlan creates a plan. If the name is taken it returns [ErrExists].
 func (s *Service) AddPlan(ctx context.Context, actor string, p Plan) (Plan, error) {
 	return s.savePlan(ctx, actor, "plan.create", p, `INSERT INTO plan (name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, stoa_now(), stoa_now())`)
 }
 
-// UpdatePlan changes a plan as a whole, for every app that is on it. One that is not there is [ErrNotFound].
+// UpdatePlan replaces all terms of a plan, for every app that is on it. If there is no such plan it returns
+// [ErrNotFound].
 func (s *Service) UpdatePlan(ctx context.Context, actor string, p Plan) (Plan, error) {
 	return s.savePlan(ctx, actor, "plan.update", p, `UPDATE plan SET terms = $2, weight = $3, max_concurrent_tasks = $4, queue_depth = $5,
 		updated_at = stoa_now() WHERE name = $1`)
 }
 
+// savePlan validates p, runs sql, which inserts or updates the row, and records the change in the audit trail and in
+// billing_change, in one transaction. Every app on the plan gets a new runtime, since limits and models of a runtime
+// come from the plan.
 func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sql string) (Plan, error) {
 	if err := p.validate(); err != nil {
 		return Plan{}, err
@@ -166,6 +177,8 @@ func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sq
 	if err != nil {
 		return Plan{}, err
 	}
+	// on is set in the transaction and used after the commit: a signal before it could make a process read the old
+	// plan.
 	var on []db.ID
 	detail := map[string]any{"plan": p.Name, "after": p.auditDetail()}
 	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
@@ -214,13 +227,14 @@ func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sq
 	return made, nil
 }
 
-// CachedPlan returns the plan of that name as this process knows it, and whether there is one.
+// CachedPlan returns the plan of that name from this process's cache, and whether it exists. It does not query the
+// database.
 func (s *Service) CachedPlan(name string) (Plan, bool) {
 	p, ok := (*s.plans.Load())[name]
 	return p, ok
 }
 
-// FindPlan returns the plan of that name as it stands in the database. One that is not there is [ErrNotFound].
+// FindPlan reads the plan of that name from the database. If there is none it returns [ErrNotFound].
 func (s *Service) FindPlan(ctx context.Context, name string) (Plan, error) {
 	if err := s.readPlans(ctx); err != nil {
 		return Plan{}, err
@@ -232,7 +246,7 @@ func (s *Service) FindPlan(ctx context.Context, name string) (Plan, error) {
 	return p, nil
 }
 
-// ListPlans returns all plans by name.
+// ListPlans reads all plans from the database and returns them by name.
 func (s *Service) ListPlans(ctx context.Context) ([]Plan, error) {
 	if err := s.readPlans(ctx); err != nil {
 		return nil, err
@@ -245,6 +259,7 @@ func (s *Service) ListPlans(ctx context.Context) ([]Plan, error) {
 	return list, nil
 }
 
+// readPlans reads all plans into the cache.
 func (s *Service) readPlans(ctx context.Context) error {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()

@@ -6,28 +6,40 @@ import (
 	"time"
 )
 
-// PriceBook is every version of the price book. It never changes; a nil book names no price.
+// PriceBook is all versions of the price book. It is immutable; [Service] replaces it as a whole. A nil book has no
+// prices.
 type PriceBook struct {
-	versions        []PriceVersion // the one that comes into force last first
-	defaultCurrency string         // that of the version made first: of whoever names none
-	ratesByVersion  map[string]*rateTable
+	// versions are sorted by Effective, latest first.
+	versions []PriceVersion
+	// defaultCurrency is that of the version created first, in which apps are charged whose plan names none.
+	defaultCurrency string
+	// ratesByVersion has an entry for each version, by its name.
+	ratesByVersion map[string]*rateTable
 }
 
-// UsagePrice is what usage costs, by the version of the price book that was in force when it was used.
+// UsagePrice is the price of usage by the version that was in force when it was used.
 type UsagePrice struct {
-	Cost     Money // to the platform
-	Charge   Money // to the app
+	// Cost is what the platform pays, Charge what the app pays, both in nano-units of Currency.
+	Cost     Money
+	Charge   Money
 	Currency string
-	Version  string // "" = none was in force
-	Unpriced bool   // the price book names no price for it
+	// Version is "" if none was in force; then Cost and Charge are 0.
+	Version string
+	// Unpriced is set if the version in force has no price for it. The operator sees such usage in reports and on
+	// invoices.
+	Unpriced bool
 }
 
-// rateTable are the prices of a version, looked up by what they are for.
+// rateTable is an index of the prices of a version.
 type rateTable struct {
-	itemsByMeter map[[3]string][]PriceItem // by kind, meter and the model's name, "" for patterns; the most specific first
-	hasKind      map[string]bool           // that the version has prices of
+	// itemsByMeter has the key kind, meter and model, where model is "" for patterns. The most specific item comes
+	// first.
+	itemsByMeter map[[3]string][]PriceItem
+	// hasKind has the kinds, [Cost] and [Charge], of which the version has any price.
+	hasKind map[string]bool
 }
 
+// newPriceBook indexes versions, which must be sorted by Effective, latest first.
 func newPriceBook(versions []PriceVersion) *PriceBook {
 	b := &PriceBook{versions: versions, ratesByVersion: map[string]*rateTable{}}
 	if len(versions) > 0 {
@@ -55,7 +67,8 @@ func newPriceBook(versions []PriceVersion) *PriceBook {
 	return b
 }
 
-// VersionAt returns the version in force at a time, of those in currency or, where that is "", in that of the version made first.
+// VersionAt returns the version in force at a time, among those in currency, and whether there is one. An empty
+// currency means the default one.
 func (b *PriceBook) VersionAt(at time.Time, currency string) (PriceVersion, bool) {
 	if b == nil {
 		return PriceVersion{}, false
@@ -69,8 +82,8 @@ func (b *PriceBook) VersionAt(at time.Time, currency string) (PriceVersion, bool
 	return PriceVersion{}, false
 }
 
-// findRate returns the price of a meter for a model, and whether there is one: of the patterns that fit the one that says most of
-// the model, then the one that says most of the provider.
+// findRate returns the most specific price of a meter for a model, and whether there is one. The model's specificity
+// counts before the provider's. An exact model name precedes every pattern, so its items are looked up first.
 func (r *rateTable) findRate(kind, meter, provider, model string) (PriceItem, bool) {
 	for _, name := range []string{model, ""} {
 		for _, it := range r.itemsByMeter[[3]string{kind, meter, name}] {
@@ -82,9 +95,10 @@ func (r *rateTable) findRate(kind, meter, provider, model string) (PriceItem, bo
 	return PriceItem{}, false
 }
 
-// PriceUsage prices a row. Tokens of the cache for which there is no price cost what other input does, those of reasoning what
-// other output does.
+// PriceUsage prices a row. Cache tokens without a price of their own cost as much as other input tokens, reasoning
+// tokens as much as other output.
 func (b *PriceBook) PriceUsage(currency string, u Usage) UsagePrice {
+	// Only model calls and embeddings must have a price; an operator need not price tool calls, runs or storage.
 	metered := u.Kind == ModelCall || u.Kind == Embedding
 	v, ok := b.VersionAt(u.At, currency)
 	if !ok {
@@ -95,14 +109,17 @@ func (b *PriceBook) PriceUsage(currency string, u Usage) UsagePrice {
 	var cost, charge bool
 	w.Cost, cost = r.sumPrice(Cost, u)
 	w.Charge, charge = r.sumPrice(Charge, u)
+	// A version that has no cost prices at all does not report costs, and is not incomplete; the same for charges.
 	w.Unpriced = metered && (r.hasKind[Cost] && !cost || r.hasKind[Charge] && !charge)
 	return w
 }
 
-// sumPrice adds up what a row costs, and reports whether all of its tokens, or texts, have a price: by themselves or by the call.
+// sumPrice returns the price of a row, and whether all of its tokens or texts have one, either each or by a flat price
+// for the call.
 func (r *rateTable) sumPrice(kind string, u Usage) (total Money, priced bool) {
 	rate := func(meter string) (PriceItem, bool) { return r.findRate(kind, meter, u.Provider, u.Model) }
 	var some, missing bool
+	// add adds n at the price of the first of the meters that has one.
 	add := func(n int64, meters ...string) {
 		for _, m := range meters {
 			if it, ok := rate(m); ok {
@@ -120,23 +137,26 @@ func (r *rateTable) sumPrice(kind string, u Usage) (total Money, priced bool) {
 	add(u.ReasoningTokens, "reasoning_tokens", "output_tokens")
 	add(u.Embeddings, "embeddings")
 	tokens := some && !missing
-	if it, ok := rate("model_calls"); ok && u.ModelCalls > 0 { // a flat price: the tokens are included
+	// A flat price for a call includes its tokens, so it counts as complete.
+	if it, ok := rate("model_calls"); ok && u.ModelCalls > 0 {
 		total, tokens = total.Add(chargeAmount(u.ModelCalls, it.Amount, it.Per)), true
 	}
 	add(u.ToolCalls, "tool_calls")
 	add(u.Runs, "runs")
 	if it, ok := rate("run_seconds"); ok {
+		// The quantity is in microseconds, the price for Per seconds. Per is at most maxPer, so the product fits.
 		total = total.Add(chargeAmount(u.RunTime.Microseconds(), it.Amount, it.Per*int64(time.Second/time.Microsecond)))
 	}
 	add(u.StoredBytes, "stored_bytes")
 	return total, tokens
 }
 
-// roundingMargin is by how many nano-units rounding can make the classes of a call's tokens dearer than their sum.
+// roundingMargin is the largest difference, in nano-units, between the sum of the rounded-up prices of a call's token
+// classes and the price of its tokens in one class: each class can add one.
 const roundingMargin = 4
 
-// maxCharge returns what a call of so many tokens can be charged at most, whichever of the classes they turn out to be, and
-// whether all of them have a price.
+// maxCharge returns an upper bound of the charge for a call, whatever the classes of its tokens turn out to be, and
+// whether all classes have a price. Reservations use it: the classes are known only after the call.
 func (b *PriceBook) maxCharge(currency, provider, model string, input, output int64, at time.Time) (Money, bool) {
 	v, ok := b.VersionAt(at, currency)
 	if !ok {
@@ -166,8 +186,7 @@ func (b *PriceBook) maxCharge(currency, provider, model string, input, output in
 	return total, priced
 }
 
-// PriceUsage prices a row by the price book as this process knows it, in a currency or, where that is "", in that of the
-// version made first.
+// PriceUsage prices a row by the cached price book, in currency or, if that is "", in the default one.
 func (s *Service) PriceUsage(currency string, u Usage) UsagePrice {
 	return s.priceBook.Load().PriceUsage(currency, u)
 }

@@ -12,16 +12,18 @@ import (
 	"stoa/tenancy/db"
 )
 
-// PriceVersion is a version of the price book. Once made it never changes; until it holds it can be withdrawn.
+// PriceVersion is a version of the price book. It never changes; it can be withdrawn until it is in force.
 type PriceVersion struct {
-	Version   string
-	Currency  string
-	Effective time.Time // from when it holds
+	Version  string
+	Currency string
+	// Effective is when the version comes into force. It ends when another version of the same currency does.
+	Effective time.Time
 	Items     []PriceItem
 	CreatedAt time.Time
 }
 
-// PriceItem says what so many (Per) of a meter cost. Provider and Model are patterns, "" fits all.
+// PriceItem is a price: Amount, in nano-units, for Per units of a meter. Provider and Model are patterns; "" matches
+// all.
 type PriceItem struct {
 	Kind     string `json:"kind"`
 	Meter    string `json:"meter"`
@@ -37,19 +39,21 @@ const (
 	Charge = "charge"
 )
 
-// Meters are what can have a price.
+// Meters are the quantities that can have a price, by their names in the API.
 var Meters = []string{
 	"input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "model_calls", "tool_calls", "runs",
 	"run_seconds", "embeddings", "stored_bytes",
 }
 
+// maxName bounds names, in bytes. maxItems bounds the prices of a version. maxPer bounds [PriceItem.Per]: its product
+// with a million, for microseconds, must fit 64 bits.
 const (
 	maxName  = 63
 	maxItems = 10_000
 	maxPer   = 1_000_000_000_000
 )
 
-// validate says what is wrong with a version.
+// validate returns an [*InvalidError] for the first invalid field.
 func (p PriceVersion) validate() error {
 	switch {
 	case !isValidName(p.Version):
@@ -67,6 +71,7 @@ func (p PriceVersion) validate() error {
 		if err := it.validate(at); err != nil {
 			return err
 		}
+		// Two prices of the same meter for the same pattern: which one holds would depend on their order.
 		it.Per, it.Amount = 0, 0
 		if seen[it] {
 			return invalidField(strings.TrimSuffix(at, "."), "is there twice: the same kind, meter, provider and model")
@@ -76,6 +81,7 @@ func (p PriceVersion) validate() error {
 	return nil
 }
 
+// validate returns an [*InvalidError] for the first invalid field. at is the path of the item, with a dot at its end.
 func (it PriceItem) validate(at string) error {
 	switch {
 	case it.Kind != Cost && it.Kind != Charge:
@@ -92,7 +98,8 @@ func (it PriceItem) validate(at string) error {
 	return nil
 }
 
-// isValidName reports whether a name can be one of a version, a plan or a budget.
+// isValidName reports whether a name may be that of a version, a plan or a budget: letters, digits, and . _ - except at
+// the ends.
 func isValidName(name string) bool {
 	if name == "" || len(name) > maxName {
 		return false
@@ -106,7 +113,8 @@ func isValidName(name string) bool {
 	return true
 }
 
-// AddPriceVersion makes a version of the price book. One of this name that is there already is [ErrExists], whatever it says.
+// AddPriceVersion creates a version of the price book. If the name is taken it returns [ErrExists], even if the content
+// is the same.
 func (s *Service) AddPriceVersion(ctx context.Context, actor string, p PriceVersion) (PriceVersion, error) {
 	if err := p.validate(); err != nil {
 		return PriceVersion{}, err
@@ -145,7 +153,7 @@ func (s *Service) AddPriceVersion(ctx context.Context, actor string, p PriceVers
 	return p, nil
 }
 
-// FindPriceVersion returns a version of the price book. One that is not there is [ErrNotFound].
+// FindPriceVersion returns a version of the price book. If there is none it returns [ErrNotFound].
 func (s *Service) FindPriceVersion(ctx context.Context, version string) (PriceVersion, error) {
 	all, i, err := s.findVersionIndex(ctx, version)
 	if err != nil {
@@ -154,7 +162,8 @@ func (s *Service) FindPriceVersion(ctx context.Context, version string) (PriceVe
 	return all[i], nil
 }
 
-// findVersionIndex returns all versions, and which of them is the one.
+// findVersionIndex returns all versions and the index of the one with that name. If there is none it returns
+// [ErrNotFound].
 func (s *Service) findVersionIndex(ctx context.Context, version string) (all []PriceVersion, i int, err error) {
 	if all, err = s.ListPriceVersions(ctx); err != nil {
 		return nil, 0, err
@@ -165,11 +174,13 @@ func (s *Service) findVersionIndex(ctx context.Context, version string) (all []P
 	return all, i, nil
 }
 
-// withdrawalNotice is how long before a version holds it can be withdrawn at the latest: every process has heard of it by then.
+// withdrawalNotice is how long before it comes into force a version can be withdrawn at the latest. Within it every
+// process reads the price book again, so no process prices usage by a version that is withdrawn.
 const withdrawalNotice = 2 * reloadInterval
 
-// RemovePriceVersion withdraws a version that does not hold yet. One that does, or will in a moment, or that says which currency
-// apps are charged in that name none, is [ErrPrecondition]; one that is not there is [ErrNotFound].
+// RemovePriceVersion withdraws a version that is not in force. It returns [ErrPrecondition] if the version is in force
+// or will be within withdrawalNotice, or if its withdrawal would change the default currency; [ErrNotFound] if there is
+// none.
 func (s *Service) RemovePriceVersion(ctx context.Context, actor, version string) error {
 	all, i, err := s.findVersionIndex(ctx, version)
 	if err != nil {
@@ -180,6 +191,7 @@ func (s *Service) RemovePriceVersion(ctx context.Context, actor, version string)
 		return errorWithMessage(ErrPrecondition, "without price book %s, the first one, apps would be charged in %s", version, remaining.defaultCurrency)
 	}
 	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		// The database's clock decides: the clocks of processes differ.
 		n, err := tx.Exec(ctx, `DELETE FROM price WHERE version = $1 AND effective_from > stoa_now() + CAST($2 AS BIGINT)`, version, withdrawalNotice.Microseconds())
 		if err != nil {
 			return err
@@ -203,7 +215,7 @@ func (s *Service) RemovePriceVersion(ctx context.Context, actor, version string)
 	return nil
 }
 
-// ListPriceVersions returns all versions, the one that comes into force last first.
+// ListPriceVersions reads all versions, sorted by Effective, latest first.
 func (s *Service) ListPriceVersions(ctx context.Context) ([]PriceVersion, error) {
 	if err := s.readPriceBook(ctx); err != nil {
 		return nil, err
@@ -211,6 +223,7 @@ func (s *Service) ListPriceVersions(ctx context.Context) ([]PriceVersion, error)
 	return slices.Clone(s.priceBook.Load().versions), nil
 }
 
+// readPriceBook reads all versions into the cache.
 func (s *Service) readPriceBook(ctx context.Context) error {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()

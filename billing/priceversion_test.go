@@ -52,7 +52,7 @@ func chargeItem(meter, provider, model string, per int64, amount billing.Money) 
 	return billing.PriceItem{Kind: billing.Charge, Meter: meter, Provider: provider, Model: model, Per: per, Amount: amount}
 }
 
-// TestPrices makes versions of the price book and prices usage by them.
+// TestPrices creates versions of the price book and prices usage by them.
 func TestPrices(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -164,7 +164,7 @@ func TestPriceMistakes(t *testing.T) {
 	}
 }
 
-// TestTotals: usage in several currencies has a total in each.
+// TestTotals checks that usage in several currencies has a total in each.
 func TestTotals(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -191,7 +191,7 @@ func TestTotals(t *testing.T) {
 	})
 }
 
-// TestUsageStays: the database refuses to change what was counted, and to delete it while its app is there.
+// TestUsageStays checks that the database refuses to change a usage row, and to delete it while its app exists.
 func TestUsageStays(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -215,7 +215,7 @@ func TestUsageStays(t *testing.T) {
 	})
 }
 
-// TestRemovePrice: a version can be withdrawn before it holds.
+// TestRemovePrice checks that a version can be withdrawn before it is in force.
 func TestRemovePrice(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestReadWhileMade: whoever looks at budgets while one is being made does not have the process forget it.
+// TestReadWhileMade checks that a read of the budgets during a creation does not remove the new one from the cache.
 func TestReadWhileMade(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -43,7 +43,7 @@ func TestReadWhileMade(t *testing.T) {
 	})
 }
 
-// TestConcurrentBudgetChanges has many raise a budget by one at the same time: each raises what it finds, and none is lost.
+// TestConcurrentBudgetChanges raises a budget by one concurrently: no change is lost.
 func TestConcurrentBudgetChanges(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -9,19 +9,23 @@ import (
 	"stoa/tenancy/db"
 )
 
-// BalanceDifference is a balance that was not what usage rows and open reservations add up to.
+// BalanceDifference is a balance that differed from the sum of its usage rows and open reservations.
 type BalanceDifference struct {
-	App           db.ID     `json:"app"` // its id, "" = the platform
-	Budget        string    `json:"budget"`
-	Since         time.Time `json:"since"`
-	Committed     int64     `json:"committed"` // as it was
-	Reserved      int64     `json:"reserved"`
-	WantCommitted int64     `json:"want_committed"` // as the rows have it
-	WantReserved  int64     `json:"want_reserved"`
+	// App is the app's id, "" for the platform.
+	App    db.ID     `json:"app"`
+	Budget string    `json:"budget"`
+	Since  time.Time `json:"since"`
+	// Committed and Reserved are what the balance was, in the budget's unit.
+	Committed int64 `json:"committed"`
+	Reserved  int64 `json:"reserved"`
+	// WantCommitted and WantReserved are what the rows sum to, which the balance is now.
+	WantCommitted int64 `json:"want_committed"`
+	WantReserved  int64 `json:"want_reserved"`
 }
 
-// RebuildBalance works out the balance of a budget in a window from the usage rows and the open reservations. It returns what it had
-// to change, nil for nothing.
+// RebuildBalance computes the balance of a budget in the window that begins at since from the usage rows and the open
+// reservations. It returns the difference it corrected, nil for none, and records thresholds that the corrected balance
+// has reached.
 func (s *Service) RebuildBalance(ctx context.Context, b Budget, since time.Time) (*BalanceDifference, error) {
 	var d *BalanceDifference
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
@@ -37,7 +41,7 @@ func (s *Service) RebuildBalance(ctx context.Context, b Budget, since time.Time)
 	return d, nil
 }
 
-// RebuildBalances works out the balances of all budgets in the windows under way, and returns those that were wrong.
+// RebuildBalances computes the balances of all budgets in their current windows, and returns those that were wrong.
 func (s *Service) RebuildBalances(ctx context.Context) ([]BalanceDifference, error) {
 	if err := s.readBudgets(ctx); err != nil {
 		return nil, err
@@ -45,6 +49,8 @@ func (s *Service) RebuildBalances(ctx context.Context) ([]BalanceDifference, err
 	return s.rebuildMatching(ctx, func(Budget) bool { return true })
 }
 
+// rebuildMatching calls RebuildBalance for the current window of each cached budget for which the function returns
+// true. An error does not stop it.
 func (s *Service) rebuildMatching(ctx context.Context, which func(Budget) bool) ([]BalanceDifference, error) {
 	var wrong []BalanceDifference
 	var errs []error
@@ -64,8 +70,9 @@ func (s *Service) rebuildMatching(ctx context.Context, which func(Budget) bool) 
 	return wrong, errors.Join(errs...)
 }
 
-// rebuildBalanceTx does so in tx. The balance is locked first: whoever settles a call writes its usage row and the balance
-// together, so both are seen or neither is.
+// rebuildBalanceTx is RebuildBalance within tx. The insert creates the balance if it is missing and otherwise locks its
+// row by an update that changes nothing. A settlement, which writes its usage row and the balance in one transaction,
+// is therefore seen as a whole or not at all.
 func rebuildBalanceTx(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (*BalanceDifference, error) {
 	key := []any{string(b.App), b.ID, since.UnixMicro()}
 	_, err := tx.Exec(ctx, `INSERT INTO budget_balance (tenant, budget, since, committed, reserved) VALUES ($1, $2, $3, 0, 0)
@@ -95,7 +102,8 @@ func rebuildBalanceTx(ctx context.Context, tx *db.Tx, b Budget, since time.Time)
 	return &d, err
 }
 
-// sumCommitted adds up what b counts in a window: usage rows, and for the platform what apps that are gone had used.
+// sumCommitted returns what b counts in a window. For a budget of the platform that includes what deleted apps had used
+// (archiveUsage).
 func sumCommitted(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (total int64, err error) {
 	if total, err = sumBudgetUsage(ctx, tx, b, b.App, since); err != nil || b.App != "" {
 		return total, err
@@ -109,10 +117,16 @@ func sumCommitted(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (to
 	return total, err
 }
 
-// sumBudgetUsage adds up the usage rows that b counts in a window: those of an app, or of all that are not gone where it is "". That
-// of a call whose reservation is open is not one yet: its settlement will count it.
+// sumBudgetUsage sums the usage rows that b counts in a window: those of an app or, where app is "", of all apps that
+// are not deleted.
+//
+// A row whose reservation in b is still open does not count: the log's transaction may have written it before its
+// settlement, which will add it to the balance. Model patterns are matched here rather than in SQL, over one row for
+// each model and currency. The expression tenant || ” is that of the index usage_at: no index begins with the plain
+// tenant column, see migration 0004.
 func sumBudgetUsage(ctx context.Context, tx *db.Tx, b Budget, app db.ID, since time.Time) (total int64, err error) {
 	_, until := b.Window.Bounds(since, b.location)
+	// Total has no end: a time beyond all rows.
 	if until.IsZero() {
 		until = time.UnixMicro(1 << 62)
 	}

@@ -12,13 +12,15 @@ import (
 	"stoa/tenancy/db"
 )
 
-// UsageQuery chooses usage of an app and what it is added up by: [UsageGroups].
+// UsageQuery selects usage of an app from From, inclusive, to To, exclusive. By is a list of [UsageGroups] by which it
+// is summed.
 type UsageQuery struct {
 	From, To time.Time
 	By       []string
 }
 
-// columnsByGroup are the columns by which what usage is added up by tells one from another. Days are those of UTC.
+// columnsByGroup has, for each group, the select list of the six grouping columns, with constants where the group does
+// not distinguish. The columns are agent, provider, model, user, key and the number of the UTC day.
 var columnsByGroup = map[string]string{
 	"agent": "agent, '', '', '', '', 0",
 	"model": "'', provider, model, '', '', 0",
@@ -27,27 +29,31 @@ var columnsByGroup = map[string]string{
 	"day":   "'', '', '', '', '', at / 86400000000",
 }
 
-// UsageGroups are what usage can be added up by.
+// UsageGroups are the values of [UsageQuery.By].
 var UsageGroups = []string{"agent", "model", "user", "key", "day"}
 
-// UsageSum is usage added up. Of the fields that tell what it is the sum of, those that were asked for are set.
+// UsageSum is a sum of usage. Of the grouping fields only those that the query asked for are set.
 type UsageSum struct {
 	Agent, Provider, Model, User, Key string
 	Day                               time.Time
 	Quantities
 	Cost, Charge Money
-	Currency     string // "" = none was in force
-	Unpriced     int64  // how many model calls and texts have no price
-	// Charges are, of a total in several currencies, the money in each; then Cost, Charge and Currency are zero.
+	// Currency is "" if no price was in force.
+	Currency string
+	// Unpriced is the number of rows, of model calls and embeddings, that have no price.
+	Unpriced int64
+	// Charges has the money by currency if a total has several; then Cost, Charge and Currency are zero.
 	Charges []ChargedAmount
 }
 
-// ChargedAmount is the money of usage in a currency.
+// ChargedAmount is the cost and the charge of usage in a currency.
 type ChargedAmount struct {
 	Currency     string
 	Cost, Charge Money
 }
 
+// addSum adds x to s. The caller ensures that at most one of them has a currency, or both the same; totalSums separates
+// others.
 func (s *UsageSum) addSum(x UsageSum) {
 	s.Quantities = s.addQuantities(x.Quantities)
 	s.Cost, s.Charge = s.Cost.Add(x.Cost), s.Charge.Add(x.Charge)
@@ -55,16 +61,18 @@ func (s *UsageSum) addSum(x UsageSum) {
 	s.Currency = cmp.Or(s.Currency, x.Currency)
 }
 
-// maxRows bounds what a query adds up to.
+// maxRows bounds the rows of a query's result. A query that exceeds it is an error, not a truncated result.
 const maxRows = 10_000
 
-// SumUsage adds up what an app has used from a time up to another. Money of several currencies stands in sums of its own, in
-// the totals as well. Where there is none they name the currency that the app is charged in now.
+// SumUsage returns the usage of an app, summed by the groups of q, and the totals. Money of different currencies is
+// never summed: each currency has rows of its own. If there is no money, the totals name the currency in which the app
+// is charged now.
 func (s *Service) SumUsage(ctx context.Context, app db.ID, plan string, q UsageQuery) (rows []UsageSum, totals UsageSum, err error) {
 	by, err := q.groupColumns()
 	if err != nil {
 		return nil, UsageSum{}, err
 	}
+	// The condition tenant || '' = $1 is for the index usage_at, tenant = $1 for row-level security.
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var x UsageSum
@@ -92,7 +100,8 @@ func (s *Service) SumUsage(ctx context.Context, app db.ID, plan string, q UsageQ
 	return rows, totalSums(rows, s.currencyForPlan(plan)), nil
 }
 
-// groupColumns are what the rows of a query are told apart by.
+// groupColumns returns the select list for the groups of q, or an [*InvalidError]. The text comes from columnsByGroup
+// alone, never from the caller.
 func (q UsageQuery) groupColumns() (string, error) {
 	if !q.From.Before(q.To) {
 		return "", invalidField("to", "must be after from")
@@ -112,7 +121,8 @@ func (q UsageQuery) groupColumns() (string, error) {
 	return strings.Join(columns, ", "), nil
 }
 
-// mergeUnpriced adds what has no currency, and so no money, to the sum before it where that is of the same.
+// mergeUnpriced adds a row without a currency, which has no money, to the preceding row of the same group. The query
+// sorts "" last within a group.
 func mergeUnpriced(rows []UsageSum) []UsageSum {
 	var out []UsageSum
 	for _, x := range rows {
@@ -125,11 +135,12 @@ func mergeUnpriced(rows []UsageSum) []UsageSum {
 	return out
 }
 
+// hasSameGroup reports whether two rows have the same grouping fields.
 func hasSameGroup(x, y UsageSum) bool {
 	return x.Agent == y.Agent && x.Provider == y.Provider && x.Model == y.Model && x.User == y.User && x.Key == y.Key && x.Day.Equal(y.Day)
 }
 
-// totalSums adds up rows. Where there is no money it is in currency.
+// totalSums sums rows. Without any money the total has the given currency.
 func totalSums(rows []UsageSum, currency string) UsageSum {
 	money := map[string]ChargedAmount{}
 	var t UsageSum

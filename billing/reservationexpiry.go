@@ -14,16 +14,18 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Of reservations: how long one holds that nobody renews, how often its process does, and how often those that have lapsed
-// are looked for. What a dead process had reserved is free within a minute.
+// A reservation expires reservationExpiry after its last renewal. Its process renews it every renewInterval, so it
+// survives three failed renewals; expired ones are looked for at the same interval. So what a dead process had reserved
+// is available again within a minute.
 const (
 	reservationExpiry = 40 * time.Second
 	renewInterval     = 10 * time.Second
 )
 
-// activeReservations is the calls for which this process holds a reservation.
+// activeReservations are the ids of the calls for which this process has a reservation.
 type activeReservations struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// calls is guarded by mu.
 	calls map[string]bool
 }
 
@@ -52,7 +54,8 @@ func (h *activeReservations) listCalls() []string {
 	return list
 }
 
-// renewReservations keeps the reservations of this process.
+// renewReservations extends the reservations of this process, 100 in a statement. The condition on holder keeps it from
+// extending one of another process.
 func (s *Service) renewReservations(ctx context.Context) error {
 	for some := range slices.Chunk(s.reservations.listCalls(), 100) {
 		args := []any{s.processID, reservationExpiry.Microseconds()}
@@ -70,10 +73,11 @@ func (s *Service) renewReservations(ctx context.Context) error {
 	return nil
 }
 
-// expiredReservation is a reservation that nobody renewed.
+// expiredReservation is the key of a reservation that was not renewed in time.
 type expiredReservation struct{ tenant, call string }
 
-// ExpireReservations gives back what calls had reserved whose process is gone. What such a call did use, its row tells.
+// ExpireReservations ends expired reservations of any process and returns what they had reserved. If such a call left a
+// usage row, the balance counts it. Any number of processes may do so at once. It ends at most 1000 at a time.
 func (s *Service) ExpireReservations(ctx context.Context) error {
 	var found []expiredReservation
 	var b db.Batch
@@ -93,22 +97,23 @@ func (s *Service) ExpireReservations(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// expireBatchSize is how many reservations one transaction ends.
+// expireBatchSize is how many reservations one transaction ends: it locks all of their balances.
 const expireBatchSize = 200
 
-// balanceKey is the balance of a budget in a window.
+// balanceKey is the key of a balance: a budget in a window, which begins at since (Unix microseconds).
 type balanceKey struct {
 	app    db.ID
 	budget string
 	since  int64
 }
 
-// expireBatch ends reservations, but for those that somebody else ends. The balances they had a part in are worked out anew, each
-// once: a call may have left a usage row and no more.
+// expireBatch ends reservations in one transaction, except those that were settled, renewed or ended meanwhile. It then
+// computes each balance they were part of, once: a call may have written its usage row without a settlement.
 func (s *Service) expireBatch(ctx context.Context, some []expiredReservation) error {
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		parts := map[balanceKey]bool{}
 		for _, l := range some {
+			// The condition on expires_at decides again: a renewal since the search keeps the reservation.
 			n, err := tx.Exec(ctx, `DELETE FROM reservation WHERE tenant = $1 AND call = $2 AND expires_at < stoa_now()`, l.tenant, l.call)
 			if err != nil {
 				return err
@@ -129,6 +134,7 @@ func (s *Service) expireBatch(ctx context.Context, some []expiredReservation) er
 				return err
 			}
 		}
+		// The order in which all transactions lock balances.
 		inOrder := func(x, y balanceKey) int {
 			return cmp.Or(cmp.Compare(x.app, y.app), cmp.Compare(x.budget, y.budget), cmp.Compare(x.since, y.since))
 		}
@@ -136,7 +142,8 @@ func (s *Service) expireBatch(ctx context.Context, some []expiredReservation) er
 			of := s.budgets.budgetsOf(p.app)
 			i := slices.IndexFunc(of, func(b Budget) bool { return b.ID == p.budget })
 			if i < 0 {
-				continue // it is deleted
+				// The budget is deleted.
+				continue
 			}
 			if _, err := rebuildBalanceTx(ctx, tx, of[i], timeFromMicros(p.since)); err != nil {
 				return err

@@ -9,8 +9,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestManyExpiredReservations: what a process held that died with many calls under way is free after a look at the usage, not after as
-// many looks as it had calls.
+// TestManyExpiredReservations checks that the many reservations of a dead process are released with one computation of
+// each balance, not with one for each reservation.
 func TestManyExpiredReservations(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)

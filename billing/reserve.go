@@ -11,43 +11,56 @@ import (
 	"stoa/tenancy/db"
 )
 
-// UsageRequest is a model call that is about to be made. Input is at least as many tokens as it sends, Output the most that it may
-// be answered with; Least is how many are still of use.
+// UsageRequest describes a model call that is about to be made.
 type UsageRequest struct {
-	Call      string
-	Task      agentsvc.TaskID
-	Epoch     int64
-	Agent     string
-	Owner     agentsvc.Owner
-	Provider  string
-	Model     string
+	// Call is the id of the call. It is the key of the reservation and of the usage row, so both are written at most
+	// once.
+	Call string
+	Task agentsvc.TaskID
+	// Epoch is the epoch of the lease under which the task runs.
+	Epoch    int64
+	Agent    string
+	Owner    agentsvc.Owner
+	Provider string
+	Model    string
+	// Input is an upper bound of the tokens that the call sends. Output is the most that the response may have,
+	// MinOutput the least with which the response is still useful.
 	Input     int64
 	Output    int64
 	MinOutput int64
 }
 
-// Reservation is what a call may use of every budget that applies to it, until it is settled. Output is how many tokens
-// the call may be answered with: less than was asked for where the budgets have no more.
+// Reservation is what a call has reserved in every budget that applies to it. Exactly one of [Reservation.SettleUsage]
+// and [Reservation.ReleaseUsage] must follow.
 type Reservation struct {
+	// Output is how many tokens the response may have: less than requested if the budgets have less left.
 	Output int64
-	Began  time.Time // when the call began for the budgets: its usage must say the same
+	// Began is the database's time at which the call began. It selects the windows, so the usage row must have the
+	// same.
+	Began time.Time
 
-	gate     *BudgetGate
-	request  UsageRequest
-	currency string // that the call is charged in
+	// The fields below are set by ReserveUsage, then read-only.
+	gate    *BudgetGate
+	request UsageRequest
+	// currency is the one in which the call is charged. A plan that changes during the call does not change it.
+	currency string
 	lines    []reservationLine
 }
 
-// Of waiting for calls under way to give back what they do not use.
+// The pauses between attempts while concurrent calls hold what this one needs. Each pause is twice the one before.
 const (
 	minRetryWait = 20 * time.Millisecond
 	maxRetryWait = 500 * time.Millisecond
 )
 
-// ReserveUsage takes what a call can cost at most from every budget that applies to it, or from none. Where hard budgets have
-// less left, the call is bounded to that, as long as it is of use; where only calls under way are in the way it waits for
-// them a while. Then it returns an [*agentsvc.BudgetExhaustedError]. The reservation lapses unless this process, in
-// [Service.Run], keeps it until it is settled. Without a budget that applies it is nil.
+// ReserveUsage reserves the most that a call can cost in every budget that applies to it, or in none. Without such a
+// budget it returns nil and no error.
+//
+// If hard budgets have less left, the response is shortened to what they allow, down to request.MinOutput. If they have
+// less only because of calls in progress, ReserveUsage waits for these up to [Options.MaxWait]: most use less than they
+// reserved. After that it returns an [*agentsvc.BudgetExhaustedError].
+//
+// The reservation expires after reservationExpiry unless [Service.Run] of this process renews it.
 func (a *BudgetGate) ReserveUsage(ctx context.Context, request UsageRequest) (*Reservation, error) {
 	if !a.HasBudgets() {
 		return nil, nil //nolint:nilnil // there is nothing to settle
@@ -64,6 +77,7 @@ func (a *BudgetGate) ReserveUsage(ctx context.Context, request UsageRequest) (*R
 	r := &Reservation{gate: a, request: request, currency: currency, Output: request.Output}
 	began, wait := time.Now(), minRetryWait
 	for {
+		// Each attempt takes a new time: a wait can cross the end of a window.
 		r.Began = a.service.databaseNow()
 		bounds, err := a.costBounds(budgets, request, r.Began)
 		if err != nil {
@@ -73,12 +87,15 @@ func (a *BudgetGate) ReserveUsage(ctx context.Context, request UsageRequest) (*R
 		if err != nil || done {
 			return r, err
 		}
+		// now is what the response can have at present, later what it could have if no other call were in progress.
 		now, later := maxOutputWithin(bounds, left, request, Balance.Remaining), maxOutputWithin(bounds, left, request, Balance.remainingUncommitted)
 		switch {
 		case now >= request.MinOutput:
+			// A shorter response fits. Another call may have taken the rest meanwhile, so this attempt can fail again.
 			r.Output = min(now, r.Output)
 			continue
 		case later < request.MinOutput || time.Since(began) > a.service.maxWait:
+			// Waiting cannot help, or has taken too long.
 			return nil, longestExhausted(bounds, left, request)
 		}
 		select {
@@ -86,15 +103,18 @@ func (a *BudgetGate) ReserveUsage(ctx context.Context, request UsageRequest) (*R
 			return nil, ctx.Err()
 		case <-time.After(wait):
 			wait = min(2*wait, maxRetryWait)
+			// The calls in progress may have released enough for the full length.
 			r.Output = request.Output
 		}
 	}
 }
 
-// remainingUncommitted is what would be left if no call were under way.
+// remainingUncommitted returns what would be left if no call were in progress: reservations do not count, settled usage
+// does.
 func (b Balance) remainingUncommitted() int64 { return max(0, subtractCapped(b.Amount, b.Committed)) }
 
-// costBounds returns what a call can cost at most, for each budget. A hard budget of money refuses what has no price.
+// costBounds returns the upper bound of the call's cost for each budget, in its unit. A model without a price has no
+// bound in money: if a hard money budget applies it is an [*agentsvc.Error] for the caller.
 func (a *BudgetGate) costBounds(budgets []Budget, request UsageRequest, at time.Time) ([]costBound, error) {
 	list := make([]costBound, 0, len(budgets))
 	for _, b := range budgets {
@@ -121,8 +141,9 @@ func (a *BudgetGate) costBounds(budgets []Budget, request UsageRequest, at time.
 	return list, nil
 }
 
-// maxOutputWithin returns the most tokens that a call may be answered with where each hard budget has so much left, -1 where there
-// is not even room for an empty answer.
+// maxOutputWithin returns the largest response, up to request.Output, that fits into what is available in each hard
+// budget; -1 if not even an empty response fits. It searches by bisection: the inverse of the price function, with its
+// rounding, has no simple form.
 func maxOutputWithin(bounds []costBound, left []Balance, request UsageRequest, available func(Balance) int64) int64 {
 	return int64(sort.Search(int(request.Output)+1, func(output int) bool {
 		for i, x := range bounds {
@@ -134,8 +155,9 @@ func maxOutputWithin(bounds []costBound, left []Balance, request UsageRequest, a
 	})) - 1
 }
 
-// longestExhausted is the error about the hard budget that is in the way of the least useful answer; of several the one that lasts
-// longest.
+// longestExhausted returns the error for a call whose shortest useful response does not fit. If several budgets are
+// exhausted it names the one whose window ends last, since the call is not possible before. At least one must be
+// exhausted.
 func longestExhausted(bounds []costBound, left []Balance, request UsageRequest) error {
 	var found *agentsvc.BudgetExhaustedError
 	for i, x := range bounds {
@@ -151,14 +173,22 @@ func longestExhausted(bounds []costBound, left []Balance, request UsageRequest) 
 	return found
 }
 
-// tryReserve writes the reservation, if every hard budget has room for it, and returns the balances before it.
+// tryReserve writes the reservation if every hard budget covers it, and returns the balances before it and whether it
+// was written.
+//
+// It is one batch, so one round trip: create missing balance rows, lock the balances, read them, insert the reservation
+// under the condition that all of it fits, and then the lines and the new balances under the condition that the
+// reservation exists. The budgets' amounts and whether they are hard come from table budget, not from the cache, so a
+// budget that was just lowered takes effect at once.
 func (r *Reservation) tryReserve(ctx context.Context, bounds []costBound) ([]Balance, bool, error) {
 	tenant, call := string(r.gate.tenant), r.request.Call
 	r.lines = make([]reservationLine, len(bounds))
-	left := make([]Balance, len(bounds)) // whoever stops waiting leaves it to the writer
+	// left is new for each attempt; the queries below fill it.
+	left := make([]Balance, len(bounds))
 	b := db.Batch{Key: tenant}
 	var over, rows []string
 	args := []any{tenant, call}
+	// The row of a window's first call does not exist yet. A concurrent insert of it is no conflict.
 	for i, x := range bounds {
 		r.lines[i] = reservationLine{x.budget, x.since, x.until, x.amountFor(r.Output)}
 		b.Exec(nil, `INSERT INTO budget_balance (tenant, budget, since, committed, reserved) VALUES ($1, $2, $3, 0, 0) ON CONFLICT DO NOTHING`,
@@ -168,7 +198,8 @@ func (r *Reservation) tryReserve(ctx context.Context, bounds []costBound) ([]Bal
 		n := len(args)
 		args = append(args, string(l.budget.App), l.budget.ID, l.since.UnixMicro(), l.amount)
 		this := fmt.Sprintf("b.tenant = $%d AND b.budget = $%d AND b.since = $%d", n+1, n+2, n+3)
-		// Of the sums of three none may leave 64 bits: each is compared before it is used.
+		// No sum may leave 64 bits: PostgreSQL would fail, SQLite would continue with a floating-point number. So each
+		// term is compared with what the terms before leave.
 		over = append(over, fmt.Sprintf(`(%s AND CASE WHEN b.committed > x.amount THEN TRUE WHEN b.reserved > x.amount - b.committed THEN TRUE
 			ELSE CAST($%d AS BIGINT) > x.amount - b.committed - b.reserved END)`, this, n+4))
 		rows = append(rows, fmt.Sprintf("(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT), CAST($%d AS BIGINT))", n+1, n+2, n+3, n+4))
@@ -183,6 +214,8 @@ func (r *Reservation) tryReserve(ctx context.Context, bounds []costBound) ([]Bal
 			WHERE b.tenant = $1 AND b.budget = $2 AND b.since = $3`, string(l.budget.App), l.budget.ID, l.since.UnixMicro())
 	}
 	var n int64
+	// The condition is evaluated over all budgets at once: one that does not cover its line refuses the whole
+	// reservation.
 	holder := len(args)
 	b.Exec(&n, `INSERT INTO reservation (tenant, call, task, epoch, holder, expires_at, settling)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), `+fmt.Sprintf(`CAST($%d AS TEXT), CAST($%d AS BIGINT), CAST($%d AS TEXT), stoa_now() + CAST($%d AS BIGINT), FALSE`,
@@ -198,6 +231,8 @@ func (r *Reservation) tryReserve(ctx context.Context, bounds []costBound) ([]Bal
 			AND EXISTS (SELECT 1 FROM reservation WHERE tenant = $5 AND call = $6)`,
 			string(l.budget.App), l.budget.ID, l.since.UnixMicro(), l.amount, tenant, call)
 	}
+	// The call is registered before the write, so that a renewal cannot miss a reservation whose commit is known only
+	// later. If the outcome of the write is unknown, it is not renewed and expires.
 	r.gate.service.reservations.addCall(call)
 	err := r.gate.service.db.Platform().Write(ctx, &b)
 	if err != nil || n == 0 {
@@ -209,7 +244,8 @@ func (r *Reservation) tryReserve(ctx context.Context, bounds []costBound) ([]Bal
 	return left, n > 0, nil
 }
 
-// lockBalances adds to b that nobody else changes the balances until it is committed. On SQLite nobody could.
+// lockBalances adds row locks on the balances to b, in the order of the lines, which is the same in all transactions.
+// Without them two calls could both reserve the last tokens. SQLite has one writer at a time and needs none.
 func (r *Reservation) lockBalances(b *db.Batch) {
 	if r.gate.service.db.Engine() != db.Postgres {
 		return

@@ -13,8 +13,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestOtherCurrency: a budget of money is in a currency that calls are charged in. A hard one in another holds none, so
-// it refuses them, until one of its scope is in theirs.
+// TestOtherCurrency checks that a hard money budget in another currency than the calls' refuses them, until there is a
+// budget of its scope in their currency.
 func TestOtherCurrency(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -63,13 +63,13 @@ func TestOtherCurrency(t *testing.T) {
 	})
 }
 
-// TestPlanChangesCurrency: what an app uses is charged in the currency of its plan as that is by now, which its hard budgets go
-// by. A call under way stays with the budget that it has reserved of.
+// TestPlanChangesCurrency checks that usage is charged in the current currency of the plan, and that hard budgets
+// follow it. A call in progress stays with the budgets from which it has reserved.
 func TestPlanChangesCurrency(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
-		a, m := s.NewBudgetGate(acme.ID, "team"), s.NewMeter(acme.ID, "team") // before its plan is read
+		a, m := s.NewBudgetGate(acme.ID, "team"), s.NewMeter(acme.ID, "team") // created before its plan is read
 		team := tenancy.App{ID: acme.ID, Name: acme.Name, Plan: "team"}
 		for _, currency := range []string{"USD", "EUR", "CHF"} {
 			_, err := s.AddPriceVersion(t.Context(), actor, billing.PriceVersion{
@@ -108,7 +108,7 @@ func TestPlanChangesCurrency(t *testing.T) {
 	})
 }
 
-// TestShortAnswer: a call whose answer may be shorter than what is of use otherwise is made as it is.
+// TestShortAnswer checks that a call whose requested response is shorter than the useful minimum is allowed.
 func TestShortAnswer(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -133,8 +133,8 @@ func TestShortAnswer(t *testing.T) {
 	})
 }
 
-// TestRowBeforeSettlement: a balance that is worked out while a call stands on the log and is not settled yet does not count
-// it twice, and a budget that its reservation knows nothing of counts it.
+// TestRowBeforeSettlement checks a balance that is computed between the usage row and the settlement of a call: the
+// call does not count twice, and a budget that its reservation does not include counts it.
 func TestRowBeforeSettlement(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

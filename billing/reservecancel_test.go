@@ -11,8 +11,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestReserveCanceled: who stops waiting for a reservation while somebody else holds the budget leaves it to its writer, which
-// may still make it.
+// TestReserveCanceled checks that a caller can stop waiting for a reservation while another transaction holds the
+// balance's lock. The write may still take effect.
 func TestReserveCanceled(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -59,7 +59,7 @@ func TestReserveCanceled(t *testing.T) {
 	wantConsistent(t, s)
 }
 
-// hasLockWaiter reports whether somebody waits for a lock in a database.
+// hasLockWaiter reports whether a connection of the database waits for a lock.
 func hasLockWaiter(t *testing.T, d *db.DB) bool {
 	n := 0
 	var b db.Batch

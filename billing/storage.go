@@ -8,10 +8,11 @@ import (
 	"stoa/tenancy/db"
 )
 
+// hourMicros is an hour in microseconds: the divisor that turns stoa_now() into the hour of a sample.
 const hourMicros = int64(time.Hour / time.Microsecond)
 
-// SampleStorage notes how many bytes the app keeps at present, once in each hour whoever comes first, and writes the usage
-// of the days that are over.
+// SampleStorage records how many bytes the app stores at present, once for each hour: of several processes the first
+// one's sample counts. It also writes the usage rows of the days that have ended.
 func (m *Meter) SampleStorage(ctx context.Context, bytes int64) error {
 	err := m.service.db.Tenant(m.tenant).RunTx(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO stored_sample (tenant, hour, bytes) VALUES ($1, stoa_now() / CAST($2 AS BIGINT), $3)
@@ -27,11 +28,14 @@ func (m *Meter) SampleStorage(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// writeStorageDays makes a usage row of the samples of each day that has been over for a while, of today's as well where that is
-// less than nothing. What was kept in an hour counts as a twenty-fourth of what is kept for the day; a day on which nothing
-// was kept is none. A row that is there already stays.
+// writeStorageDays writes a usage row for each day that ended at least after ago, and deletes its samples. A negative
+// after includes the current day. Each sample counts as a 24th of its value; a day without bytes has no row. A row that
+// exists already stays.
+//
+// The delay is needed because samples of a day may still be uncommitted when it ends.
 func (m *Meter) writeStorageDays(ctx context.Context, tx *db.Tx, after time.Duration) error {
 	var until int64
+	// The division by 24 and multiplication cut off the hours of the day that has not ended.
 	err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&until) }, `SELECT (stoa_now() - CAST($1 AS BIGINT)) / CAST($2 AS BIGINT) / 24 * 24`,
 		after.Microseconds(), hourMicros)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestSampleStorage: what an app stores is a usage row a day, whoever measures it and however often, and is on its invoice.
+// TestSampleStorage checks that stored bytes become one usage row a day, with any number of samples and processes, and
+// are on the invoice.
 func TestSampleStorage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -23,7 +24,7 @@ func TestSampleStorage(t *testing.T) {
 		app := newApp()
 		sample := func(bytes int64) {
 			t.Helper()
-			for range 2 { // two processes measure
+			for range 2 { // as two processes
 				if err := s.NewMeter(app.ID, "").SampleStorage(t.Context(), bytes); err != nil {
 					t.Fatal(err)
 				}
@@ -38,7 +39,7 @@ func TestSampleStorage(t *testing.T) {
 			}
 			return len(list), sum.StoredBytes, sum.Charge
 		}
-		back := func(hours int) { // as if all had been measured so much earlier
+		back := func(hours int) { // moves all samples into the past
 			t.Helper()
 			var b db.Batch
 			b.Exec(nil, `UPDATE stored_sample SET hour = hour - $2 WHERE tenant = $1`, string(app.ID), hours)

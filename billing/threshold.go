@@ -10,24 +10,31 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TopicThreshold is signalled when a budget has passed a threshold; its key is the app's id, "" for the platform.
+// TopicThreshold is published when a budget has reached a threshold. The key is the app's id, "" for the platform.
 const TopicThreshold = "budget_threshold"
 
-// ThresholdEvent says that a budget has passed a threshold: once in each window.
+// ThresholdEvent records that a budget has reached a threshold. There is at most one for a budget, window and
+// threshold.
 type ThresholdEvent struct {
-	App       db.ID
-	ID        string    // of the budget
-	Budget    string    // its name
-	Since     time.Time // the beginning of the window
-	Threshold int       // per cent
+	App db.ID
+	// ID is the budget's id, Budget its name.
+	ID     string
+	Budget string
+	// Since is the begin of the window.
+	Since time.Time
+	// Threshold is in per cent of the budget's amount.
+	Threshold int
+	// Committed and Amount are the balance at that moment, in the budget's unit.
 	Committed int64
 	Amount    int64
 	At        time.Time
 }
 
-// recordPassedThresholds notes the thresholds that a budget has passed.
+// recordPassedThresholds inserts an event for each threshold that b has reached and that this process has not recorded
+// yet. A new event is logged and published. A failure is logged only: the next settlement tries again.
 func (s *Service) recordPassedThresholds(ctx context.Context, b Balance, since time.Time) {
 	for _, t := range b.Thresholds {
+		// Thresholds are ascending.
 		if !hasReached(b.Committed, b.Amount, t) {
 			break
 		}
@@ -53,7 +60,7 @@ func (s *Service) recordPassedThresholds(ctx context.Context, b Balance, since t
 	}
 }
 
-// hasReached reports whether n is at least so many per cent of amount.
+// hasReached reports whether n is at least percent of amount. The products have 128 bits, so large amounts are exact.
 func hasReached(n, amount int64, percent int) bool {
 	hi, lo := bits.Mul64(uint64(max(0, n)), 100)
 	wantHi, wantLo := bits.Mul64(uint64(max(0, amount)), uint64(percent))
@@ -62,6 +69,7 @@ func hasReached(n, amount int64, percent int) bool {
 
 const thresholdEventColumns = `e.tenant, e.budget, e.name, e.since, e.threshold, e.committed, e.amount, e.at`
 
+// scanRow reads a row of thresholdEventColumns, followed by the columns of more.
 func (p *ThresholdEvent) scanRow(row db.Row, more ...any) error {
 	var since, at int64
 	err := row.Scan(append([]any{(*string)(&p.App), &p.ID, &p.Budget, &since, &p.Threshold, &p.Committed, &p.Amount, &at}, more...)...)
@@ -69,7 +77,7 @@ func (p *ThresholdEvent) scanRow(row db.Row, more ...any) error {
 	return err
 }
 
-// readThresholdEvents fills in which thresholds budgets of an app have passed in the windows under way.
+// readThresholdEvents sets PassedThresholds of the balances, from the events of their current windows.
 func (s *Service) readThresholdEvents(ctx context.Context, app db.ID, list []Balance) error {
 	var b db.Batch
 	for i, x := range list {

@@ -7,29 +7,31 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ThresholdNotice tells of a budget that has passed a threshold.
+// ThresholdNotice is a threshold event with the budget's properties, as it is delivered to a sink.
 type ThresholdNotice struct {
 	ThresholdEvent
-	AppName  string // "" = the platform
+	// AppName is "" for a budget of the platform.
+	AppName  string
 	Scope    Scope
 	Unit     Unit
 	Currency string
 }
 
-// ID is the same whenever the notice is sent.
+// ID returns the id of the notice, which is the same for each delivery, so that a receiver can recognise a repetition.
 func (n ThresholdNotice) ID() string {
 	return fmt.Sprintf("%s_%d_%d", n.ThresholdEvent.ID, n.Since.UnixMicro(), n.Threshold)
 }
 
-// ThresholdNotifier is a [Sink] that is told of passed thresholds as well. It may be told of one again.
+// ThresholdNotifier is implemented by a [Sink] that also receives threshold notices. Delivery is at least once.
 type ThresholdNotifier interface {
 	NotifyThreshold(ctx context.Context, n ThresholdNotice) error
 }
 
-// noticeBatchSize bounds how many notices are sent between two batches.
+// noticeBatchSize bounds the notices that are sent between two batches of usage.
 const noticeBatchSize = 100
 
-// notifyThresholds sends what the sink was not told of yet and has happened since its export began, the oldest first.
+// notifyThresholds delivers the events that were not delivered yet and are younger than the export, oldest first.
+// Column told marks the delivered ones; a crash before the mark delivers an event again.
 func (e *Exporter) notifyThresholds(ctx context.Context, x *exportState) error {
 	to, ok := e.sinks[x.name].(ThresholdNotifier)
 	if !ok {

@@ -17,8 +17,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestNotices: the webhook is told of each threshold until it has heard, under the same id, and then no more, whichever
-// process tells it.
+// TestNotices checks that the webhook gets each notice until it has accepted it, with the same id, and not again after
+// that, from any process.
 func TestNotices(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -47,7 +47,7 @@ func TestNotices(t *testing.T) {
 		sinks := map[string]billing.Sink{"webhook": billing.WebhookSink{URL: server.URL, Secret: secret, Client: server.Client()}}
 		s := openBilling(t, d)
 		one, other := s.NewExporter(sinks), openBilling(t, d).NewExporter(sinks)
-		requireNoErrors(t, one.DeliverAll(t.Context())) // it begins
+		requireNoErrors(t, one.DeliverAll(t.Context())) // the export begins
 		addBudget(t, s, tenancy.App{}, callBudget(10))
 		b := callBudget(10)
 		b.Thresholds = []int{5}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Timestamp is a time that JSON has in UTC and to the millisecond, as all answers do.
+// Timestamp is a time that is encoded in JSON in UTC with milliseconds, the format of all times in responses.
 type Timestamp struct{ time.Time }
 
 // MarshalJSON implements [json.Marshaler].

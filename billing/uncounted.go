@@ -8,9 +8,10 @@ import (
 	"stoa/agentsvc"
 )
 
-// Of new budgets: processes hear of one after it was made, so that calls that begin before, or end before, reserve nothing of
-// it. What ends later is counted as it ends (recountUnreserved); for the rest the balance is worked out anew until all have
-// heard, every few seconds at first.
+// The schedule of counting new budgets. A process learns of a new budget some time after it was created; calls that it
+// begins before then reserve nothing in it. A call that ends later counts itself (recountUnreserved). For the others
+// the balance is computed from the usage rows every recountInterval until the budget is recountOftenAge old, then every
+// recountLaterInterval until recountMaxAge, by when every process has read it (reloadInterval).
 const (
 	recountInterval      = 2 * time.Second
 	recountOftenAge      = 20 * time.Second
@@ -18,7 +19,8 @@ const (
 	recountMaxAge        = 2 * time.Minute
 )
 
-// recountNewBudgets works out the balances of new budgets.
+// recountNewBudgets computes the balances of all budgets that are younger than recountMaxAge, by the schedule above.
+// The remainder of the division is below recountInterval in one of the ticks of each recountLaterInterval.
 func (s *Service) recountNewBudgets(ctx context.Context) error {
 	_, err := s.rebuildMatching(ctx, func(b Budget) bool {
 		age := s.databaseNow().Sub(b.CreatedAt)
@@ -27,8 +29,8 @@ func (s *Service) recountNewBudgets(ctx context.Context) error {
 	return err
 }
 
-// RecordUnreserved counts what a call has used for which nothing was reserved with the budgets that apply to it by now, if any
-// do. It writes the usage row, which whoever records the call may write as well.
+// RecordUnreserved counts the usage of a call that began without a reservation in the budgets that apply to it now. It
+// writes the usage row; the transaction of the task's log may write the same row, by the same key, which counts once.
 func (a *BudgetGate) RecordUnreserved(ctx context.Context, m *Meter, request UsageRequest, used agentsvc.Usage) error {
 	if list, _ := a.applicableBudgets(a.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model); len(list) == 0 {
 		return nil
@@ -39,7 +41,8 @@ func (a *BudgetGate) RecordUnreserved(ctx context.Context, m *Meter, request Usa
 	return a.recountUnreserved(ctx, request, nil, used.StartedAt)
 }
 
-// recountUnreserved works out anew the balances of those budgets that a call counts in and that it has not reserved of.
+// recountUnreserved computes the balances of the budgets that a call counts in but has not reserved from. began selects
+// the window.
 func (a *BudgetGate) recountUnreserved(ctx context.Context, request UsageRequest, reserved []reservationLine, began time.Time) error {
 	var errs []error
 	list, _ := a.applicableBudgets(a.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model)
@@ -57,7 +60,7 @@ next:
 	return errors.Join(errs...)
 }
 
-// runFacts are what the call that a asked for leaves to be counted.
+// runFacts returns the call as the facts of a run with one usage event, which the [Meter] turns into its row.
 func (a UsageRequest) runFacts(used agentsvc.Usage) RunFacts {
 	return RunFacts{Task: a.Task, Epoch: a.Epoch, Agent: a.Agent, Owner: a.Owner, Events: []agentsvc.Event{{Task: a.Task, Usage: &used}}}
 }

@@ -10,8 +10,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestUncountedUsage: calls that began in a process that had not heard of a budget yet, or before it was made, count in it
-// without anybody's help.
+// TestUncountedUsage checks that a budget counts calls that began before it was created, or in a process that did not
+// know it yet.
 func TestUncountedUsage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -40,7 +40,7 @@ func TestUncountedUsage(t *testing.T) {
 		}
 		wantBalance(t, one, acme.ID, "tokens", 7, 0)
 
-		if _, err := other.ListBudgets(t.Context(), acme.ID); err != nil { // now it hears of it
+		if _, err := other.ListBudgets(t.Context(), acme.ID); err != nil { // now the process reads the budget
 			t.Fatal(err)
 		}
 		if err := allowance.RecordUnreserved(t.Context(), meter, free, usageOf(&billing.Reservation{Began: began}, free, 10, 20)); err != nil {

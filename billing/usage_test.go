@@ -12,7 +12,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestUsageRows writes rows of all kinds, again and in another order, and reads them back as they are.
+// TestUsageRows writes rows of all kinds, repeated and in another order, and reads them back.
 func TestUsageRows(t *testing.T) {
 	t.Parallel()
 	row := func(key string, kind billing.Kind, q billing.Quantities, w billing.UsagePrice) billing.Usage {

@@ -2,10 +2,11 @@ package billing
 
 import "time"
 
-// Window is how long a budget lasts until it begins anew, by the calendar of its time zone.
+// Window is the length of a budget's period, by the calendar of the budget's time zone. At its end the count begins
+// again at 0.
 type Window string
 
-// The windows. A week begins on Monday (ISO 8601); Total never ends.
+// The windows. A week begins on Monday (ISO 8601). Total never ends.
 const (
 	Minute Window = "minute"
 	Hour   Window = "hour"
@@ -16,14 +17,15 @@ const (
 	Total  Window = "total"
 )
 
-// Windows are all of them.
+// Windows are all windows, the shortest first. Validation and the API's error texts use it.
 var Windows = []Window{Minute, Hour, Day, Week, Month, Year, Total}
 
-// totalBegin is the time that stands for the beginning of what has none.
+// totalBegin is the stored begin of the [Total] window, which has none.
 var totalBegin = time.UnixMicro(0).UTC()
 
-// Bounds returns when the window that at lies in began, and when the next one begins, which is zero for [Total]. A day on
-// which clocks are put forward or back has 23 or 25 hours; an hour that comes twice is two.
+// Bounds returns the begin of the window that contains at, and the begin of the next one, which is zero for [Total].
+// Days follow the local calendar: one on which the clocks change has 23 or 25 hours. Hours and minutes have their fixed
+// length: an hour that the clocks repeat is two windows.
 func (w Window) Bounds(at time.Time, zone *time.Location) (since, until time.Time) {
 	local := at.In(zone)
 	year, month, day := local.Date()
@@ -35,6 +37,7 @@ func (w Window) Bounds(at time.Time, zone *time.Location) (since, until time.Tim
 	case Day:
 		return dayBegin(year, month, day, zone), dayBegin(year, month, day+1, zone)
 	case Week:
+		// Weekday counts from Sunday; (n+6)%7 counts from Monday.
 		day -= (int(local.Weekday()) + 6) % 7
 		return dayBegin(year, month, day, zone), dayBegin(year, month, day+7, zone)
 	case Month:
@@ -45,7 +48,8 @@ func (w Window) Bounds(at time.Time, zone *time.Location) (since, until time.Tim
 	return totalBegin, time.Time{}
 }
 
-// clockInterval returns the bounds of the stretch of length d, as clocks show it, that local lies in.
+// clockInterval returns the bounds of the interval of length d, aligned to the local clock, that contains local. The
+// shift by the zone's offset matters where it is not a whole number of hours, such as +05:30.
 func clockInterval(local time.Time, d time.Duration) (since, until time.Time) {
 	_, offset := local.Zone()
 	shift := time.Duration(offset) * time.Second
@@ -53,7 +57,8 @@ func clockInterval(local time.Time, d time.Duration) (since, until time.Time) {
 	return since, since.Add(d)
 }
 
-// dayBegin is when a day begins. Where clocks are put forward at midnight that is later.
+// dayBegin returns the first instant of a local day. Where the clocks are put forward at midnight, 00:00 does not exist
+// and time.Date may return an instant of the day before: then the day begins an hour or more later.
 func dayBegin(year int, month time.Month, day int, zone *time.Location) time.Time {
 	noon := time.Date(year, month, day, 12, 0, 0, 0, zone)
 	t := time.Date(year, month, day, 0, 0, 0, 0, zone)

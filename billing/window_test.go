@@ -66,7 +66,8 @@ func loadLocation(t *testing.T, name string) *time.Location {
 	return zone
 }
 
-// TestWindowsTile: whatever the zone and the time, windows follow each other without a gap, and a time lies in its own.
+// TestWindowsTile checks for random zones and times that windows follow each other without a gap, and that a time is
+// within its own window.
 func TestWindowsTile(t *testing.T) {
 	t.Parallel()
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Asia/Kolkata", "Asia/Kathmandu", "Pacific/Auckland", "Africa/Cairo"}

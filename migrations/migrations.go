@@ -1,6 +1,11 @@
-// Package migrations holds the schema of the platform's database, a folder per engine, and brings a database up to
-// it. Files are numbered, go one way only and may be run twice: a process killed inside one leaves it "dirty", and
-// the next start simply runs it again.
+// Package migrations holds the schema of the platform's database, in a folder per engine, and brings a database up to
+// it. Files are numbered and only go forward. A process that is killed within a file leaves the version "dirty", and
+// the next [Up] runs the file again; therefore each statement of a file must be repeatable (IF NOT EXISTS and the
+// like).
+//
+// A running process of the former version may use the database while a new one migrates it, so a change must keep the
+// former version working: add tables and columns with defaults, and remove only what no version reads any more.
+// [SessionMigrations] holds the separate schema of an app's own session database.
 package migrations
 
 import (
@@ -22,21 +27,28 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// migrationFiles are the migrations of both engines, NUMBER_NAME.up.sql in a folder for each. A number may exist for
+// one engine only.
+//
 //go:embed postgres/*.sql sqlite/*.sql
 var migrationFiles embed.FS
 
+// migrationsTable is the table in which golang-migrate stores the version and the dirty mark.
 const migrationsTable = "stoa_migrations"
 
-// Status tells how far a database is.
+// Status is the state of a database's schema.
 type Status struct {
-	Current uint `json:"current"` // 0 = empty
-	Latest  uint `json:"latest"`
-	Dirty   bool `json:"dirty"` // a migration was cut off; the next Up runs it again
+	// Current is the version of the last migration that was started, 0 for an empty database.
+	Current uint `json:"current"`
+	// Latest is the version of the last migration that this program knows.
+	Latest uint `json:"latest"`
+	// Dirty means that migration Current was interrupted; the next Up runs it again.
+	Dirty bool `json:"dirty"`
 }
 
-// Up brings db, of engine "postgres" or "sqlite", to the latest schema. Any number of processes may call it at once on
-// PostgreSQL, where it closes db and the named logins may then act under Stoa's two roles; on SQLite the caller holds
-// the file's lock.
+// Up brings db, of the engine "postgres" or "sqlite", to the latest schema. A database with a newer schema is left as
+// it is. On PostgreSQL any number of processes may call Up at once; it closes db, and allows logins to act under Stoa's
+// two roles. On SQLite the caller holds the lock on the file.
 func Up(ctx context.Context, engine string, db *sql.DB, logins ...string) error {
 	if engine == "postgres" {
 		unlock, err := lockDatabase(ctx, db)
@@ -60,8 +72,8 @@ func Up(ctx context.Context, engine string, db *sql.DB, logins ...string) error 
 	})
 }
 
-// retryOnRace repeats f while it meets another process in the catalogue that all databases of a cluster share, where no
-// lock of one database holds.
+// retryOnRace repeats f, up to 20 times, while it conflicts with another process in PostgreSQL's shared catalogue.
+// Roles belong to the whole cluster, where the advisory lock of one database has no effect.
 func retryOnRace(f func() error) error {
 	for i := 1; ; i++ {
 		err := f()
@@ -72,6 +84,8 @@ func retryOnRace(f func() error) error {
 	}
 }
 
+// applyMigrations runs the migrations that are missing. After an interrupted one it first sets the version back to the
+// one before, so that golang-migrate runs it again.
 func applyMigrations(engine string, m *migrate.Migrate) error {
 	all, err := listVersions(engine)
 	if err != nil {
@@ -79,7 +93,7 @@ func applyMigrations(engine string, m *migrate.Migrate) error {
 	}
 	v, dirty, err := m.Version()
 	if err == nil && v > all[len(all)-1] {
-		return nil // a newer Stoa has been here; its schema serves this one too
+		return nil // a newer version has migrated the database; its schema works with this version too
 	}
 	if err == nil && dirty {
 		before := -1
@@ -92,7 +106,7 @@ func applyMigrations(engine string, m *migrate.Migrate) error {
 	}
 	uerr := m.Up()
 	if dirty && isDuplicateColumn(uerr) {
-		// SQLite takes a file as a whole or not at all: this one is there, and only the mark of its end is missing.
+		// On SQLite a file takes effect as a whole or not at all: it is complete, and only the dirty mark was left.
 		if err := m.Force(int(v)); err != nil {
 			return fmt.Errorf("repair migration %d: %w", v, err)
 		}
@@ -104,12 +118,14 @@ func applyMigrations(engine string, m *migrate.Migrate) error {
 	return nil
 }
 
-// isDuplicateColumn reports whether err says that a column which is to be added to a table of SQLite is there.
+// isDuplicateColumn reports whether err says that a column to be added exists already; SQLite has no ADD COLUMN IF NOT
+// EXISTS.
 func isDuplicateColumn(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "duplicate column name")
 }
 
-// lockDatabase takes a session lock on the database, so that one process at a time looks at the version and changes it.
+// lockDatabase takes a session-level advisory lock, so that only one process at a time reads the version and changes
+// it. The numbers are arbitrary but must stay the same in all versions.
 func lockDatabase(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -125,7 +141,7 @@ func lockDatabase(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 	}, nil
 }
 
-// ReadStatus reads how far db is, without changing it.
+// ReadStatus returns the state of the schema of db. It changes nothing and works on an empty database.
 func ReadStatus(ctx context.Context, engine string, db *sql.DB) (Status, error) {
 	all, err := listVersions(engine)
 	if err != nil {
@@ -139,6 +155,7 @@ func ReadStatus(ctx context.Context, engine string, db *sql.DB) (Status, error) 
 	return s, err
 }
 
+// openMigrator returns golang-migrate over the embedded files of engine.
 func openMigrator(engine string, db *sql.DB) (*migrate.Migrate, error) {
 	src, err := iofs.New(migrationFiles, engine)
 	if err != nil {
@@ -156,7 +173,8 @@ func openMigrator(engine string, db *sql.DB) (*migrate.Migrate, error) {
 	return migrate.NewWithInstance("embedded", src, engine, driver)
 }
 
-// listVersions lists the migrations of engine in order.
+// listVersions returns the versions of the migrations of engine in order. Glob sorts the names, and all numbers have
+// four digits.
 func listVersions(engine string) ([]uint, error) {
 	names, err := fs.Glob(migrationFiles, engine+"/*.up.sql")
 	if err != nil || len(names) == 0 {
@@ -171,7 +189,8 @@ func listVersions(engine string) ([]uint, error) {
 	return all, nil
 }
 
-// grantRoles lets each login act under the two roles. Where the migrating login may not grant, the operator has done it.
+// grantRoles allows each login to act under the two roles. If the migrating login may not grant them (SQLSTATE 42501
+// insufficient_privilege), the operator is expected to have done it.
 func grantRoles(ctx context.Context, db *sql.DB, logins []string) error {
 	for _, login := range logins {
 		_, err := db.ExecContext(ctx, fmt.Sprintf(`GRANT stoa_tenant, stoa_platform TO "%s"`, strings.ReplaceAll(login, `"`, `""`)))
@@ -182,6 +201,7 @@ func grantRoles(ctx context.Context, db *sql.DB, logins []string) error {
 	return nil
 }
 
+// explainError adds what the operator can do if the migrating login lacks the right to create roles.
 func explainError(err error) error {
 	if errorCode(err) == "42501" {
 		return fmt.Errorf("the migrating login may not create the roles stoa_tenant and stoa_platform; create them beforehand "+
@@ -190,12 +210,14 @@ func explainError(err error) error {
 	return fmt.Errorf("migrate: %w", err)
 }
 
-// isRace reports whether two processes met in the catalogue that a cluster's databases share.
+// isRace reports whether err is a conflict of concurrent changes in the shared catalogue: "tuple concurrently updated"
+// (XX000), unique_violation (23505) or duplicate_object (42710).
 func isRace(err error) bool {
 	c := errorCode(err)
 	return c == "XX000" && strings.Contains(err.Error(), "concurrently") || c == "23505" || c == "42710"
 }
 
+// errorCode returns the SQLSTATE of err, also if golang-migrate wrapped it; "" if there is none.
 func errorCode(err error) string {
 	var e *pgconn.PgError
 	var d database.Error
@@ -208,6 +230,7 @@ func errorCode(err error) string {
 	return ""
 }
 
+// isMissingTable reports whether err says that a table does not exist, on either engine.
 func isMissingTable(err error) bool {
 	return err != nil && (errorCode(err) == "42P01" || strings.Contains(err.Error(), "no such table"))
 }

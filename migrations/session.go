@@ -5,11 +5,14 @@ import (
 	"io/fs"
 )
 
+// sessionFiles are the migrations of an app's own session database, which both engines execute.
+//
 //go:embed session/*.sql
 var sessionFiles embed.FS
 
-// SessionMigrations returns what makes the tables of conversations in a database that is an app's own, a text for each version,
-// the first one first. Each is several statements and takes effect as a whole or not at all.
+// SessionMigrations returns the SQL that creates the tables of sessions in an app's own database
+// (storage.sessions.database), one text per version in order. Each text is several statements, which the caller must
+// execute in one transaction.
 func SessionMigrations() ([]string, error) {
 	names, err := fs.Glob(sessionFiles, "session/*.sql")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestClocksDiffer counts by the place's clock, whatever the processes believe.
+// TestClocksDiffer checks that counts follow the backend's clock, whatever the clocks of the processes show.
 func TestClocksDiffer(t *testing.T) {
 	t.Parallel()
 	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
@@ -43,7 +43,7 @@ func TestClocksDiffer(t *testing.T) {
 	})
 }
 
-// TestSQLForgets deletes counters of windows that are over, and no others.
+// TestSQLForgets checks that only counters of ended windows are deleted.
 func TestSQLForgets(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -73,7 +73,7 @@ func TestSQLForgets(t *testing.T) {
 	})
 }
 
-// tcpProxy stands between a client and Redis. Broken, it takes what it is sent and says nothing.
+// tcpProxy forwards between a client and Redis. When it is broken it accepts data and does not answer.
 type tcpProxy struct {
 	net.Listener
 	target string
@@ -149,15 +149,14 @@ func (w *tcpProxy) setBroken(broken bool) {
 	w.broken = broken
 }
 
-// TestRedisGoesSilent has Redis answer no more: calls are counted in the database within a bounded time, and exactly as
-// many are let in there as may be; while it is left alone nobody waits; and when it answers again it goes on with what it
-// had counted.
+// TestRedisGoesSilent stops Redis's answers: calls are counted in the database within a bounded time, exactly as many
+// as allowed; during the pause no call waits; and when Redis answers again its counts continue.
 func TestRedisGoesSilent(t *testing.T) {
 	t.Parallel()
 	o := redisOptions(t)
 	proxy := newTCPProxy(t, o.Addr)
 	o.Addr = proxy.Addr().String()
-	const timeout = 2 * time.Second // on a busy machine Redis has its moments
+	const timeout = 2 * time.Second // generous: on a busy machine Redis may answer late
 	o = ratelimit.BoundRedisOptions(o)
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout
 	client := redis.NewClient(o)

@@ -9,15 +9,19 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Backends are the places in which a process counts.
+// Backends are the backends of a process, by the guarantee that a rule needs.
 type Backends struct {
-	Memory   Backend // for whoever wants it quick: Redis, or without one this process alone
-	Shared   Backend // for what must hold in all processes together: Redis, or without one the platform's database
-	Platform Backend // the platform's database
+	// Memory is the fastest one: Redis, or without Redis this process's memory, which does not count for other
+	// processes.
+	Memory Backend
+	// Shared counts for all processes together: Redis, or without Redis the platform's database.
+	Shared Backend
+	// Platform is the platform's database.
+	Platform Backend
 }
 
-// NewBackends returns the places of a process. Client is of a Redis, see [BoundRedisOptions]; nil = there is none. While Redis fails,
-// the platform's database counts.
+// NewBackends returns the backends of a process. client is nil without Redis; its options must come from
+// [BoundRedisOptions]. While Redis fails, the platform's database counts instead.
 func NewBackends(platform *db.DB, client redis.UniversalClient, log *slog.Logger) *Backends {
 	c := &Backends{Platform: NewSQL(func(context.Context) (*db.DB, error) { return platform, nil })}
 	c.Memory, c.Shared = NewMemory(), c.Platform

@@ -10,36 +10,40 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxInFlight bounds how many runs, or pipelines of runs, are under way: a connection that stalls holds nobody up but those
-// who are on it.
+// maxInFlight is how many scripts or pipelines may be under way at a time, so that a stalled connection delays only the
+// calls on it.
 const maxInFlight = 2
 
-// coalescer runs [addScript] for many callers. Those who come at the same time, or while much is under way, go together, in one
-// pipeline, and those of them who ask for the same in one run. Nobody waits for others to come. Each is counted by itself,
-// and none fails another one.
+// coalescer runs addScript for many callers. Calls that arrive at the same time, or while maxInFlight requests are
+// under way, are sent together in one pipeline; those with the same keys and arguments in one run of the script, which
+// counts as many of them as there is room for. A call never waits for others to arrive. Each gets its own result.
 type coalescer struct {
 	client redis.UniversalClient
 
-	mu       sync.Mutex
+	// mu guards the fields below.
+	mu sync.Mutex
+	// inFlight is the number of goroutines in sendQueued.
 	inFlight int
-	queued   []*scriptCall
+	// queued are the calls that no goroutine has taken yet.
+	queued []*scriptCall
 }
 
-// scriptCall is what one caller wants to be added. Its arguments are those of [addScript] but the last.
+// scriptCall is one call. keys and args are those of addScript, without the last argument.
 type scriptCall struct {
-	keys     []string
-	args     []any
-	done     chan scriptReply
-	deadline time.Time // it is waited for; zero = for as long as it takes
+	keys []string
+	args []any
+	done chan scriptReply
+	// deadline is the end of the caller's wait; zero if it has none.
+	deadline time.Time
 }
 
-// scriptReply is what the script answers to one who goes alone.
+// scriptReply is the answer of the script to a single call, or the error.
 type scriptReply struct {
 	numbers []int64
 	err     error
 }
 
-// runScript adds, and returns what the script answered. Where ctx ends first, it may have run.
+// runScript runs addScript once and returns its answer. If ctx ends first, the script may or may not have run.
 func (g *coalescer) runScript(ctx context.Context, keys []string, args ...any) ([]int64, error) {
 	until, _ := ctx.Deadline()
 	a := &scriptCall{keys, args, make(chan scriptReply, 1), until}
@@ -53,7 +57,7 @@ func (g *coalescer) runScript(ctx context.Context, keys []string, args ...any) (
 	}
 }
 
-// enqueue queues a caller, and has what is queued sent unless much is under way.
+// enqueue queues a call and starts a goroutine to send it if fewer than maxInFlight run.
 func (g *coalescer) enqueue(a *scriptCall) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -64,7 +68,7 @@ func (g *coalescer) enqueue(a *scriptCall) {
 	}
 }
 
-// withdrawCall takes a run back that nobody waits for, unless it is under way.
+// withdrawCall removes a call from the queue, unless it has been taken.
 func (g *coalescer) withdrawCall(a *scriptCall) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,15 +77,16 @@ func (g *coalescer) withdrawCall(a *scriptCall) {
 	}
 }
 
-// sendQueued sends what is queued, group after group.
+// sendQueued sends what is queued, group after group, until nothing is left.
 func (g *coalescer) sendQueued() {
-	runtime.Gosched() // whoever is about to ask may still join
+	runtime.Gosched() // lets goroutines that are about to call join the group
 	for group := g.dequeueAll(); len(group) > 0; group = g.dequeueAll() {
 		g.sendGroup(group)
 	}
 }
 
-// dequeueAll removes what is queued. If that is nothing, nothing is under way any more.
+// dequeueAll removes and returns all queued calls. If there are none the calling goroutine is no longer counted and
+// must end.
 func (g *coalescer) dequeueAll() []*scriptCall {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,7 +98,8 @@ func (g *coalescer) dequeueAll() []*scriptCall {
 	return group
 }
 
-// groupContext returns a context that lasts as long as somebody waits for a group: what is sent later would be counted for nobody.
+// groupContext returns a context that ends with the last deadline of the group: a script sent later would count a call
+// whose caller has gone.
 func groupContext(group []*scriptCall) (context.Context, context.CancelFunc) {
 	var last time.Time
 	for _, a := range group {
@@ -107,8 +113,8 @@ func groupContext(group []*scriptCall) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(context.Background(), last)
 }
 
-// sendGroup runs a group: those who are alike in one run, several runs in one pipeline, and what Redis did not know the script
-// for in a second one.
+// sendGroup sends a group: identical calls in one run, several runs in one pipeline, and those whose script Redis did
+// not know (NOSCRIPT) in a second pipeline with the script's text.
 func (g *coalescer) sendGroup(group []*scriptCall) {
 	ctx, cancel := groupContext(group)
 	defer cancel()
@@ -123,7 +129,7 @@ func (g *coalescer) sendGroup(group []*scriptCall) {
 		for k, identical := range runs {
 			cmds[k] = run(ctx, pipe, identical[0].keys, argsForCount(identical[0], len(identical))...)
 		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
+		_, _ = pipe.Exec(ctx) // the error of each command is checked below
 		var again [][]*scriptCall
 		for k, identical := range runs {
 			if i == 0 && redis.HasErrorPrefix(cmds[k].Err(), "NOSCRIPT") {
@@ -138,10 +144,10 @@ func (g *coalescer) sendGroup(group []*scriptCall) {
 	}
 }
 
-// groupIdentical divides a group into those who ask for the same.
+// groupIdentical divides a group into lists of calls with equal keys and arguments.
 func groupIdentical(group []*scriptCall) [][]*scriptCall {
 	var runs [][]*scriptCall
-	of := map[string][]int{} // by the first key
+	of := map[string][]int{} // indexes in runs by the first key
 	for _, a := range group {
 		first := a.keys[0]
 		i := slices.IndexFunc(of[first], func(i int) bool {
@@ -158,10 +164,11 @@ func groupIdentical(group []*scriptCall) [][]*scriptCall {
 	return runs
 }
 
-// argsForCount returns the arguments of n who ask for the same as a.
+// argsForCount returns the arguments of one run for n calls identical to a. Clip forces append to copy, since args is
+// shared.
 func argsForCount(a *scriptCall, n int) []any { return append(slices.Clip(a.args), n) }
 
-// distributeReplies gives each of those who asked for the same what it would have been answered alone, in their order.
+// distributeReplies sends each of the identical calls the answer that it would have got alone, in their order.
 func distributeReplies(identical []*scriptCall, cmd *redis.Cmd) {
 	numbers, err := cmd.Int64Slice()
 	for i, a := range identical {
@@ -169,7 +176,9 @@ func distributeReplies(identical []*scriptCall, cmd *redis.Cmd) {
 	}
 }
 
-// replyShare is what of an answer to several who asked for the same is that of the one who came after n others.
+// replyShare returns the answer for the call that came after n others, from the answer for all: numbers are the time,
+// how many calls were counted, and the counts before. The first calls were counted, with counts that grow by the
+// amounts, the rest refused.
 func replyShare(numbers []int64, args []any, n int) []int64 {
 	if len(numbers) <= 2 {
 		return numbers

@@ -16,8 +16,8 @@ import (
 	"stoa/ratelimit"
 )
 
-// blockingHook holds single commands back until it is open, and notes how many commands each pipeline has. Before the first one it
-// makes Redis forget its scripts.
+// blockingHook delays single commands until it is opened, and records the size of each pipeline. Before the first
+// pipeline it flushes Redis's scripts.
 type blockingHook struct {
 	blocked  chan struct{}
 	released chan struct{}
@@ -42,7 +42,7 @@ func (g *blockingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (g *blockingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if cmds[0].Name() != "evalsha" && cmds[0].Name() != "eval" {
-			return next(ctx, cmds) // of a new connection
+			return next(ctx, cmds) // commands of a new connection
 		}
 		g.mu.Lock()
 		g.pipelines = append(g.pipelines, len(cmds))
@@ -57,8 +57,8 @@ func (g *blockingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	}
 }
 
-// TestRedisTogether has callers of two apps wait behind others: they go together, those of one app in one run, each is
-// counted by itself, and one who gives up before it is not counted at all.
+// TestRedisTogether queues callers of two apps: they are sent together, those of one app in one run, each is counted
+// separately, and a caller that gave up before is not counted.
 func TestRedisTogether(t *testing.T) {
 	t.Parallel()
 	client := newRedisClient(t)
@@ -69,7 +69,7 @@ func TestRedisTogether(t *testing.T) {
 	l, other := ratelimit.New(newTenantID(), set), ratelimit.New(newTenantID(), set)
 
 	var in, out atomic.Int64
-	var used [11]atomic.Int64 // how many were told that so many were in
+	var used [11]atomic.Int64 // how many callers saw each count
 	var callers sync.WaitGroup
 	call := func() {
 		callers.Go(func() {
@@ -124,7 +124,7 @@ func TestRedisTogether(t *testing.T) {
 		want := int64(0)
 		switch {
 		case i == 7:
-			want = 4 // the seventh, and the three that were refused
+			want = 4 // the seventh call and the three refused ones
 		case i > 0 && i < 7:
 			want = 1
 		}
@@ -141,8 +141,8 @@ func TestRedisTogether(t *testing.T) {
 	}
 }
 
-// TestRedisIdenticalCalls: those who go together are told what they would have been, had they gone one after the other, and leave as
-// much behind.
+// TestRedisIdenticalCalls checks that calls sent in one run get the answers, and leave the counts, of calls sent one
+// after the other.
 func TestRedisIdenticalCalls(t *testing.T) {
 	t.Parallel()
 	p := ratelimit.NewRedis(newRedisClient(t))
@@ -166,7 +166,7 @@ func TestRedisIdenticalCalls(t *testing.T) {
 				}
 			}
 		}
-		// The last one is there to see what is left behind.
+		// The last call reads the resulting counts.
 		n := rapid.IntRange(1, 8).Draw(rt, "callers")
 		var replies [2][][]int64
 		for k, each := range []int{n, 1} {
@@ -179,7 +179,7 @@ func TestRedisIdenticalCalls(t *testing.T) {
 			}
 			replies[k] = replies[k][:n+1]
 			for _, numbers := range replies[k] {
-				numbers[0] = 0 // its time
+				numbers[0] = 0 // the time differs
 			}
 		}
 		if diff := cmp.Diff(replies[1], replies[0]); diff != "" {
@@ -188,8 +188,8 @@ func TestRedisIdenticalCalls(t *testing.T) {
 	})
 }
 
-// silentHook lets no command get to Redis, all fail at the end. It notes until when those wait that do not wait for as long as
-// it takes.
+// silentHook lets no command reach Redis and fails them all at the end. It records the deadlines of commands that have
+// one.
 type silentHook struct {
 	deadlines chan time.Time
 	released  chan struct{}
@@ -214,7 +214,7 @@ func (s silentHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return next
 }
 
-// TestRedisLate: what waits behind others that get no answer is sent for as long as its callers wait, and no longer.
+// TestRedisLate checks that queued calls are sent only as long as their callers wait.
 func TestRedisLate(t *testing.T) {
 	t.Parallel()
 	client := newRedisClient(t)

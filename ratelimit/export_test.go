@@ -7,7 +7,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// CountCounters is how many counters of a tenant are kept.
+// CountCounters returns how many counters of a tenant are kept.
 func (m *Memory) CountCounters(tenant db.ID) int {
 	p := &m.shards[maphash.String(m.seed, string(tenant))%memoryShards]
 	p.mu.Lock()
@@ -18,7 +18,7 @@ func (m *Memory) CountCounters(tenant db.ID) int {
 	return 0
 }
 
-// SetClockOffset has a place believe that its clock is ahead of this process's.
+// SetClockOffset sets the estimated offset of a backend's clock.
 func SetClockOffset(p Backend, d time.Duration) {
 	switch p := p.(type) {
 	case *SQL:
@@ -28,24 +28,24 @@ func SetClockOffset(p Backend, d time.Duration) {
 	}
 }
 
-// SetFallbackCooldown has a place be left alone for d after it failed.
+// SetFallbackCooldown sets how long a failed backend is not used.
 func SetFallbackCooldown(p Backend, d time.Duration) { p.(*fallback).cooldown = d }
 
-// QueuedCount is how many callers wait until what is under way has come back.
+// QueuedCount returns how many calls are queued.
 func (r *Redis) QueuedCount() int {
 	r.coalescer.mu.Lock()
 	defer r.coalescer.mu.Unlock()
 	return len(r.coalescer.queued)
 }
 
-// InFlightCount is how many runs, or pipelines of runs, are under way.
+// InFlightCount returns how many scripts or pipelines are under way.
 func (r *Redis) InFlightCount() int {
 	r.coalescer.mu.Lock()
 	defer r.coalescer.mu.Unlock()
 	return r.coalescer.inFlight
 }
 
-// RunTogether has n who ask for the same go together, and returns what each is told.
+// RunTogether sends n identical calls in one group and returns their answers.
 func (r *Redis) RunTogether(n int, keys []string, args ...any) ([][]int64, error) {
 	group := make([]*scriptCall, n)
 	for i := range group {

@@ -9,25 +9,30 @@ import (
 	"stoa/tenancy/db"
 )
 
-// fallbackCooldown is how long a place that failed is left alone.
+// fallbackCooldown is how long a failed backend is not used.
 const fallbackCooldown = 5 * time.Second
 
-// NewFallback returns a place that counts in first, and in second while first fails or takes longer than patience. Then it
-// leaves first alone for some seconds, after which one call tries it again. Each place knows only what was counted there:
-// what was used of a window before a change of place counts for nothing after it.
+// NewFallback returns a backend that counts in first, and in second while first fails or takes longer than timeout.
+// After a failure first is not used for fallbackCooldown; then a single call tries it again. The backends do not
+// exchange counts: after a change a window begins anew, so that up to twice the limit may pass in it. name is for the
+// log.
 func NewFallback(first, second Backend, timeout time.Duration, name string, log *slog.Logger) Backend {
 	return &fallback{primary: first, secondary: second, timeout: timeout, cooldown: fallbackCooldown, name: name, log: log}
 }
 
+// fallback is the backend of NewFallback. All fields but pausedUntil are read-only.
 type fallback struct {
 	primary, secondary Backend
 	timeout            time.Duration
 	cooldown           time.Duration
 	name               string
 	log                *slog.Logger
-	pausedUntil        atomic.Int64 // first is left alone, in nanoseconds since 1970; 0 = it is in use
+	// pausedUntil is the time until which primary is not used, in nanoseconds since 1970; 0 while it is in use.
+	pausedUntil atomic.Int64
 }
 
+// addCounters implements [Backend]. When the pause has ended, the CompareAndSwap lets exactly one call try primary and
+// extends the pause for the others.
 func (o *fallback) addCounters(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
 	until := o.pausedUntil.Load()
 	now := time.Now()
@@ -37,7 +42,7 @@ func (o *fallback) addCounters(ctx context.Context, tenant db.ID, at func(now ti
 	if err := ctx.Err(); err != nil {
 		return outcome{}, err
 	}
-	// A caller that leaves is no sign that the place is down.
+	// A caller's cancellation must not be taken for a failure of the backend.
 	attemptCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.timeout)
 	defer cancel()
 	out, err := o.primary.addCounters(attemptCtx, tenant, at)

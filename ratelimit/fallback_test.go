@@ -11,7 +11,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// flakyBackend is a place that is down, or hangs, at times.
+// flakyBackend is a backend that fails or hangs when the test wants it.
 type flakyBackend struct {
 	*Memory
 	down, hangs bool
@@ -30,7 +30,8 @@ func (s *flakyBackend) addCounters(ctx context.Context, tenant db.ID, at func(ti
 	return s.Memory.addCounters(ctx, tenant, at)
 }
 
-// TestFallback leaves a place alone that has failed, has one call at a time try it again, and comes back to it.
+// TestFallback checks that a failed backend is not used for the pause, is then tried by one call at a time, and is used
+// again.
 func TestFallback(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,8 +41,8 @@ func TestFallback(t *testing.T) {
 		for i, step := range []struct {
 			wait        time.Duration
 			down, hangs bool
-			asked       int   // of three calls
-			left        int64 // after the last
+			asked       int   // calls of three that reached the first backend
+			left        int64 // remaining after the last call
 			took        time.Duration
 		}{
 			{0, false, false, 3, 997, 0},
@@ -68,7 +69,7 @@ func TestFallback(t *testing.T) {
 	})
 }
 
-// TestFallbackOfCanceledCaller tells nothing of the place.
+// TestFallbackOfCanceledCaller checks that a cancelled caller is not taken for a failed backend.
 func TestFallbackOfCanceledCaller(t *testing.T) {
 	t.Parallel()
 	first := &flakyBackend{Memory: NewMemory()}

@@ -11,21 +11,23 @@ import (
 	"stoa/tenancy/db"
 )
 
-// RuleSet is rules whose counts are kept in one place.
+// RuleSet is a list of rules whose counters are kept in one backend.
 type RuleSet struct {
 	Backend Backend
 	Rules   []Rule
 }
 
-// Limiter holds the rules of one app. It is safe for concurrent use, and a nil one allows everything.
+// Limiter applies the rules of one app. It is immutable and safe for concurrent use. A nil Limiter allows everything.
 type Limiter struct {
-	tenant       db.ID
-	ruleSets     []RuleSet
-	countsTokens bool // some rule is about them
+	tenant db.ID
+	// ruleSets has one element per backend, whose rules are sorted by name.
+	ruleSets []RuleSet
+	// countsTokens is set if a rule limits tokens.
+	countsTokens bool
 }
 
-// New returns a limiter of a tenant, nil where there are no rules. Sets of one place are counted in one step; those of
-// several places in their order.
+// New returns a limiter for a tenant, nil if there are no rules. Sets with the same backend are merged and counted in
+// one step; different backends are counted in the order given.
 func New(tenant db.ID, sets ...RuleSet) *Limiter {
 	l := &Limiter{tenant: tenant}
 	for _, s := range sets {
@@ -43,7 +45,7 @@ func New(tenant db.ID, sets ...RuleSet) *Limiter {
 		return nil
 	}
 	for _, s := range l.ruleSets {
-		slices.SortFunc(s.Rules, func(a, b Rule) int { return cmp.Compare(a.Name(), b.Name()) }) // all lock in one order
+		slices.SortFunc(s.Rules, func(a, b Rule) int { return cmp.Compare(a.Name(), b.Name()) }) // the order in which rows are locked, the same in all processes
 		for _, r := range s.Rules {
 			l.countsTokens = l.countsTokens || r.Unit == Tokens
 		}
@@ -51,15 +53,15 @@ func New(tenant db.ID, sets ...RuleSet) *Limiter {
 	return l
 }
 
-// CountedCall is a call that was counted.
+// CountedCall is the result of [Limiter.ReserveCall]: the state of the rules, and what was reserved.
 type CountedCall struct {
 	States      []State
 	Reservation Reservation
 }
 
-// ReserveCall counts a call, and reserves tokens for what will be made of it, but of no rule more than its limit: so a window in
-// which nothing was used has room for any one call. It returns an [ExhaustedError] if a rule has no room left,
-// and has counted nothing then; the grant tells how the rules stand in any case.
+// ReserveCall counts a call and reserves tokens for it. A rule reserves at most its limit, so that any single call fits
+// into an unused window. If a rule has no room left it returns an [ExhaustedError] and nothing is counted: what other
+// backends have counted before is undone. The states are returned in every case. tokens is the caller's estimate.
 func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) (CountedCall, error) {
 	var g CountedCall
 	if l == nil {
@@ -93,6 +95,7 @@ func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) 
 		}
 		applied = append(applied, appliedIncrement{m, out})
 		g.States = append(g.States, m.ruleStates(out)...)
+		// Of several backends the time of the last one is stored, for all of them.
 		if tokens > 0 {
 			g.Reservation = Reservation{Tokens: tokens, At: out.now, Session: caller.Session}
 		}
@@ -100,13 +103,14 @@ func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) 
 	return g, nil
 }
 
-// appliedIncrement is a move and what came of it.
+// appliedIncrement is an increment with its outcome.
 type appliedIncrement struct {
 	*increment
 	outcome
 }
 
-// undoIncrements gives back what one place took before another refused, and returns how the rules stand there.
+// undoIncrements takes back, after a backend refused, what the backends before it counted, and returns the states of
+// their rules. A failure is ignored: the surplus ends with its window. Only windows that still last are changed.
 func (l *Limiter) undoIncrements(ctx context.Context, applied []appliedIncrement) (states []State) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -119,18 +123,20 @@ func (l *Limiter) undoIncrements(ctx context.Context, applied []appliedIncrement
 			}
 			return 0
 		}
-		_, _ = t.backend.addCounters(ctx, l.tenant, reversal.countersAt) // else it lapses with its window
+		_, _ = t.backend.addCounters(ctx, l.tenant, reversal.countersAt) // on failure the count stays until the window ends
 		t.fits = false
 		states = append(states, t.ruleStates(t.outcome)...)
 	}
 	return states
 }
 
-// undoTimeout bounds how long a refused caller waits until what another place had taken is given back.
+// undoTimeout bounds how long undoIncrements delays the refusal.
 const undoTimeout = time.Second
 
-// SettleTokens counts the tokens that were used and gives back what was reserved for them, as far as the windows last in which
-// it was; what was reserved in others has lapsed with them. It refuses nothing: what was used is used.
+// SettleTokens counts the tokens that a turn used and gives back the reservation r, in one step for each backend. A
+// reservation is given back only in the windows in which it was made; in later ones it does not exist. It never
+// refuses, because the tokens are used already. If tokens were reserved, the session of r is used, also if it is empty:
+// a call may be counted before it gets a session.
 func (l *Limiter) SettleTokens(ctx context.Context, caller Caller, used int64, r Reservation) error {
 	if l == nil || !l.countsTokens || used == 0 && r.Tokens == 0 {
 		return nil
@@ -156,22 +162,26 @@ func (l *Limiter) SettleTokens(ctx context.Context, caller Caller, used int64, r
 	return errors.Join(errs...)
 }
 
+// isInWindow reports whether t is in the window; end is exclusive.
 func isInWindow(t, start, end time.Time) bool { return !t.Before(start) && t.Before(end) }
 
-// countedRule is a rule and the count that a caller belongs to.
+// countedRule is a rule with the name of the counter that a caller belongs to.
 type countedRule struct {
 	Rule
 	counterName string
 }
 
-// increment is what is to be added for a caller in one place.
+// increment is a change to the counters of one caller in one backend.
 type increment struct {
 	backend Backend
 	rules   []countedRule
-	amount  func(r Rule, start, end time.Time) int64
-	bounded bool // by the limits
+	// amount returns what to add to a rule's counter in the window from start to end.
+	amount func(r Rule, start, end time.Time) int64
+	// bounded makes the limits apply; without it everything is added.
+	bounded bool
 }
 
+// newIncrement returns the increment for those rules of s that concern caller.
 func (l *Limiter) newIncrement(s RuleSet, caller Caller, amount func(r Rule, start, end time.Time) int64) *increment {
 	m := &increment{backend: s.Backend, amount: amount, rules: make([]countedRule, 0, len(s.Rules))}
 	for _, r := range s.Rules {
@@ -182,6 +192,8 @@ func (l *Limiter) newIncrement(s RuleSet, caller Caller, amount func(r Rule, sta
 	return m
 }
 
+// countersAt returns the counters of the windows that contain now. The start of the window is part of the key, so that
+// a new window begins with a new counter.
 func (m *increment) countersAt(now time.Time) []counter {
 	cs := make([]counter, len(m.rules))
 	for i, r := range m.rules {
@@ -194,7 +206,7 @@ func (m *increment) countersAt(now time.Time) []counter {
 	return cs
 }
 
-// ruleStates returns how the rules stand after out.
+// ruleStates returns the states of the rules after out.
 func (m *increment) ruleStates(out outcome) []State {
 	states := make([]State, len(m.rules))
 	for i, c := range out.counters {
@@ -206,7 +218,8 @@ func (m *increment) ruleStates(out outcome) []State {
 	return states
 }
 
-// exhaustedError returns the error of the rule that refuses longest, nil where none does.
+// exhaustedError returns the [ExhaustedError] of the refusing rule whose window ends last, nil if the amounts were
+// added.
 func (m *increment) exhaustedError(out outcome) error {
 	if out.fits {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// forEachBackend runs f with what makes a place for another process, all of which count together.
+// forEachBackend runs f with a constructor of backends that count together, as those of several processes do.
 func forEachBackend(t *testing.T, f func(t *testing.T, newBackend func() ratelimit.Backend)) {
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
@@ -68,7 +68,7 @@ func redisOptions(t *testing.T) *redis.Options {
 	return o
 }
 
-// newTenantID returns one that no other test counts for.
+// newTenantID returns an id that no other test uses.
 func newTenantID() db.ID { return db.ID(agentsvc.NewID()) }
 
 func callRule(s ratelimit.Scope, w ratelimit.Window, limit int64) ratelimit.Rule {
@@ -85,7 +85,7 @@ func newCaller(subject, session string) ratelimit.Caller {
 	return ratelimit.Caller{Agent: "helper", Owner: agentsvc.Owner{Issuer: "here", Subject: subject}, Session: agentsvc.ContextID(session)}
 }
 
-// reserveCall returns what is left of each rule, and whether the call was let in.
+// reserveCall returns what is left of each rule, and whether the call was counted.
 func reserveCall(t *testing.T, l *ratelimit.Limiter, caller ratelimit.Caller, n int64) (left map[string]int64, ok bool, r ratelimit.Reservation) {
 	t.Helper()
 	g, err := l.ReserveCall(t.Context(), caller, n)
@@ -116,7 +116,7 @@ func TestReserveCallIsAllOrNothing(t *testing.T) {
 			{"ana", 91, false, map[string]int64{user: 2, app: 4, week: 90}},
 			{"ana", 90, true, map[string]int64{user: 1, app: 3, week: 0}},
 			{"ana", 1, false, map[string]int64{user: 1, app: 3, week: 0}},
-			{"ben", 1000, true, map[string]int64{user: 2, app: 2, week: 0}}, // more than there ever is has room where nothing was used
+			{"ben", 1000, true, map[string]int64{user: 2, app: 2, week: 0}}, // more than the limit fits into an unused window
 			{"cleo", 1, true, map[string]int64{user: 2, app: 1, week: 99}},
 			{"cleo", 1, true, map[string]int64{user: 1, app: 0, week: 98}},
 			{"cleo", 1, false, map[string]int64{user: 1, app: 0, week: 98}},
@@ -151,8 +151,8 @@ func TestRefusalNamesTheRule(t *testing.T) {
 	})
 }
 
-// TestExactUnderLoad has 200 callers on two limiters ask at once: exactly as many are let in as the tightest rule
-// allows, and the others have spent nothing.
+// TestExactUnderLoad sends 200 calls through two limiters at once: exactly as many pass as the tightest rule allows,
+// and refused ones are not counted.
 func TestExactUnderLoad(t *testing.T) {
 	t.Parallel()
 	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
@@ -187,7 +187,7 @@ func TestExactUnderLoad(t *testing.T) {
 	})
 }
 
-// TestSettleTokens settles tokens: what was reserved is given back once, what was used counts.
+// TestSettleTokens checks that a reservation is given back once and the used tokens are counted.
 func TestSettleTokens(t *testing.T) {
 	t.Parallel()
 	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
@@ -216,8 +216,8 @@ func TestSettleTokens(t *testing.T) {
 		}{
 			{250, r, 750},
 			{50, ratelimit.Reservation{}, 700},
-			{0, ratelimit.Reservation{Tokens: 100, At: r.At.AddDate(0, -1, 0)}, 700}, // lapsed with its month
-			{0, ratelimit.Reservation{Tokens: 5000, At: r.At}, 1000},                 // nobody has less than nothing
+			{0, ratelimit.Reservation{Tokens: 100, At: r.At.AddDate(0, -1, 0)}, 700}, // its month has ended
+			{0, ratelimit.Reservation{Tokens: 5000, At: r.At}, 1000},                 // a count is never negative
 			{999, ratelimit.Reservation{}, 1},
 		} {
 			if err := l.SettleTokens(t.Context(), callerAna(""), step.used, step.reserve); err != nil {
@@ -236,8 +236,8 @@ func TestSettleTokens(t *testing.T) {
 	})
 }
 
-// TestRulesReserveByThemselves has a call reserve of each rule what it will use, up to that rule's own limit, whatever others
-// allow, and give back the same. So do calls that noted no more than the smallest limit of all.
+// TestRulesReserveByThemselves checks that a call reserves its estimate of each rule up to that rule's own limit, and
+// gives the same back; also for stored reservations of no more than the smallest limit.
 func TestRulesReserveByThemselves(t *testing.T) {
 	t.Parallel()
 	const app, each, other = "app-token-day", "agent-token-day", "agent-other-token-day"
@@ -256,7 +256,7 @@ func TestRulesReserveByThemselves(t *testing.T) {
 			ok     bool
 			left   map[string]int64
 		}{
-			{callerAna(""), 400, true, map[string]int64{app: 600, each: 0}}, // a window in which nothing was used
+			{callerAna(""), 400, true, map[string]int64{app: 600, each: 0}}, // an unused window
 			{callerAna(""), 1, false, map[string]int64{app: 600, each: 0}},
 			{otherCaller, 200, true, map[string]int64{app: 400, each: 100, other: 0}},
 			{otherCaller, 1, false, map[string]int64{app: 400, each: 100, other: 0}},
@@ -288,7 +288,7 @@ func TestRulesReserveByThemselves(t *testing.T) {
 	})
 }
 
-// TestScopes has callers meet only those they are counted with.
+// TestScopes checks which callers share a counter.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	agent := func(caller ratelimit.Caller, name string) ratelimit.Caller { caller.Agent = name; return caller }
@@ -333,7 +333,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestIsolation has one tenant use up what it may: another with the same rules, users and sessions has all of its own.
+// TestIsolation exhausts the limits of one tenant: another with the same rules, users and sessions is not affected.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
 	forEachBackend(t, func(t *testing.T, newBackend func() ratelimit.Backend) {
@@ -355,7 +355,7 @@ func TestIsolation(t *testing.T) {
 	})
 }
 
-// TestTwoBackends refuses in the second place: what the first had taken is there again.
+// TestTwoBackends lets the second backend refuse: the first one's counts are taken back.
 func TestTwoBackends(t *testing.T) {
 	t.Parallel()
 	individual, shared := ratelimit.NewMemory(), ratelimit.NewMemory()
@@ -383,10 +383,10 @@ func TestNoRules(t *testing.T) {
 	}
 }
 
-// TestWindowsPass has time go by: a window that is over leaves nothing behind, whenever its first call came.
+// TestWindowsPass lets time pass: an ended window has no effect, whenever its first call came.
 func TestWindowsPass(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { // from midnight at the beginning of 2000
+	synctest.Test(t, func(t *testing.T) { // synctest starts at midnight UTC on 2000-01-01
 		time.Sleep(30*24*time.Hour + 23*time.Hour + 59*time.Minute + 50*time.Second) // the last ten seconds of January, a Monday
 		l := ratelimit.New("acme", ratelimit.RuleSet{Backend: ratelimit.NewMemory(), Rules: []ratelimit.Rule{
 			callRule(ratelimit.PerUser, ratelimit.Minute, 2), callRule(ratelimit.PerUser, ratelimit.Week, 4), callRule(ratelimit.PerUser, ratelimit.Month, 3),
@@ -418,7 +418,7 @@ func TestWindowsPass(t *testing.T) {
 				t.Errorf("step %d, %v: let in: %v, want %v; left (-want +got):\n%s", i, time.Now(), ok, step.ok, diff)
 			}
 		}
-		if err := l.SettleTokens(t.Context(), callerAna(""), 4, reserved); err != nil { // reserved in a minute that is long over
+		if err := l.SettleTokens(t.Context(), callerAna(""), 4, reserved); err != nil { // reserved in a minute that has ended
 			t.Fatal(err)
 		}
 		g, _ := l.ReserveCall(t.Context(), callerAna(""), 1)
@@ -428,7 +428,7 @@ func TestWindowsPass(t *testing.T) {
 	})
 }
 
-// TestMemoryIsBounded has a tenant make up sessions without end. It loses counts of its own, another tenant none.
+// TestMemoryIsBounded invents sessions without end: the tenant loses counters of its own, another tenant none.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	m := ratelimit.NewMemory()
@@ -451,7 +451,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryForgets drops what is over, of tenants that no longer call as well.
+// TestMemoryForgets checks that ended counters are dropped, also of tenants that no longer call.
 func TestMemoryForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -462,7 +462,7 @@ func TestMemoryForgets(t *testing.T) {
 			reserveCall(t, gone, callerAna(fmt.Sprint(i)), 0)
 		}
 		time.Sleep(5 * time.Minute)
-		for i := range 1000 { // in every part of the memory
+		for i := range 1000 { // in every shard
 			reserveCall(t, ratelimit.New(db.ID(fmt.Sprint(i)), rules), callerAna("s"), 0)
 		}
 		if n := m.CountCounters("gone"); n != 0 {

@@ -13,28 +13,31 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Bounds of what is counted in memory.
+// Bounds of the memory that counters use.
 const (
-	memoryShards      = 64
-	maxTenantCounters = 10_000 // of one tenant; beyond that those are forgotten whose windows end first
-	forgetInterval    = time.Minute
+	memoryShards = 64
+	// maxTenantCounters bounds the counters of one tenant; beyond it those whose windows end first are dropped.
+	maxTenantCounters = 10_000
+	// forgetInterval is the time between two sweeps of a shard.
+	forgetInterval = time.Minute
 )
 
-// Memory counts in this process, for this process alone, and forgets everything with it. What a tenant can make it hold
-// is bounded.
+// Memory is a [Backend] in the memory of this process. Counts are not shared and end with the process. The memory that
+// a tenant can use is bounded by maxTenantCounters.
 type Memory struct {
 	seed   maphash.Seed
 	shards [memoryShards]memoryShard
 }
 
-// memoryShard holds some tenants, so that counting contends with few others.
+// memoryShard holds some of the tenants, so that calls of different tenants rarely contend. mu guards the other fields
+// and the counters of its tenants.
 type memoryShard struct {
 	mu         sync.Mutex
 	tenants    map[db.ID]*counterSet
 	lastForget time.Time
 }
 
-// NewMemory returns a place in which nothing has been counted.
+// NewMemory returns an empty backend.
 func NewMemory() *Memory {
 	m := &Memory{seed: maphash.MakeSeed()}
 	for i := range m.shards {
@@ -43,6 +46,7 @@ func NewMemory() *Memory {
 	return m
 }
 
+// addCounters implements [Backend] under the lock of the tenant's shard.
 func (m *Memory) addCounters(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
 	p := &m.shards[maphash.String(m.seed, string(tenant))%memoryShards]
 	p.mu.Lock()
@@ -57,7 +61,8 @@ func (m *Memory) addCounters(ctx context.Context, tenant db.ID, at func(now time
 	return l.applyChanges(ctx, now, at(now))
 }
 
-// forgetExpired drops, now and then, counters whose windows are over, and tenants that have none.
+// forgetExpired drops, at most once in forgetInterval, counters whose windows have ended and tenants without counters.
+// The caller holds p.mu.
 func (p *memoryShard) forgetExpired(now time.Time) {
 	if now.Sub(p.lastForget) < forgetInterval {
 		return
@@ -70,8 +75,8 @@ func (p *memoryShard) forgetExpired(now time.Time) {
 	}
 }
 
-// counterSet holds the counters of one tenant. Its store counts and starts anew when a window is over; the ledger knows which
-// counters there are.
+// counterSet holds the counters of one tenant. The store counts and resets a counter when its window ends, but cannot
+// list its counters; tracked and ends record which exist, to bound their number. It is guarded by its shard's mu.
 type counterSet struct {
 	store   limiter.Store
 	tracked map[string]bool
@@ -79,10 +84,11 @@ type counterSet struct {
 }
 
 func newCounterSet() *counterSet {
-	// No cleaner: counters go when their window is over or their tenant has too many.
+	// Without a cleaner: forgetExpired and trackCounter remove counters.
 	return &counterSet{store: memory.NewStoreWithOptions(limiter.StoreOptions{}), tracked: map[string]bool{}}
 }
 
+// applyChanges reads the counts and adds the amounts if all fit.
 func (l *counterSet) applyChanges(ctx context.Context, now time.Time, cs []counter) (outcome, error) {
 	out := outcome{counters: cs, used: make([]int64, len(cs)), now: now}
 	for i, c := range cs {
@@ -108,7 +114,7 @@ func (l *counterSet) applyChanges(ctx context.Context, now time.Time, cs []count
 	return out, nil
 }
 
-// trackCounter notes a counter, and makes room for it where there are too many.
+// trackCounter records a counter, and drops another if the tenant has too many.
 func (l *counterSet) trackCounter(ctx context.Context, now time.Time, c counter) {
 	if l.tracked[c.key] {
 		return
@@ -122,13 +128,14 @@ func (l *counterSet) trackCounter(ctx context.Context, now time.Time, c counter)
 	heap.Push(&l.ends, windowEnd{c.key, c.end})
 }
 
+// forgetExpired drops the counters whose windows have ended.
 func (l *counterSet) forgetExpired(now time.Time) {
 	for len(l.ends) > 0 && !now.Before(l.ends[0].at) {
 		l.forgetFirst(context.Background())
 	}
 }
 
-// forgetFirst forgets the counter whose window ends first.
+// forgetFirst drops the counter whose window ends first.
 func (l *counterSet) forgetFirst(ctx context.Context) {
 	first := heap.Pop(&l.ends).(windowEnd)
 	delete(l.tracked, first.key)
@@ -141,7 +148,7 @@ type windowEnd struct {
 	at  time.Time
 }
 
-// windowEndHeap is a heap, the first end first.
+// windowEndHeap implements [heap.Interface], the earliest end first.
 type windowEndHeap []windowEnd
 
 func (e windowEndHeap) Len() int           { return len(e) }

@@ -10,11 +10,13 @@ import (
 	"stoa/tenancy/db"
 )
 
-// RedisTimeout is how long a call waits for Redis at most. Redis answers in a fraction of a millisecond; a process that
-// is short of time itself must not take that for an outage, since what it counts elsewhere the others do not see.
+// RedisTimeout is how long a call waits for Redis. It is far above the usual fraction of a millisecond: a process that
+// is short of CPU must not take its own delay for an outage, since other processes do not see what it then counts
+// elsewhere.
 const RedisTimeout = 250 * time.Millisecond
 
-// BoundRedisOptions returns o for a client that waits for nothing longer than [RedisTimeout] and tries nothing twice.
+// BoundRedisOptions returns a copy of o for a client whose operations all end within [RedisTimeout] and are never
+// repeated: a repeated script could count a call twice.
 func BoundRedisOptions(o *redis.Options) *redis.Options {
 	p := *o
 	p.DialTimeout, p.ReadTimeout, p.WriteTimeout, p.PoolTimeout = RedisTimeout, RedisTimeout, RedisTimeout, RedisTimeout
@@ -22,23 +24,25 @@ func BoundRedisOptions(o *redis.Options) *redis.Options {
 	return &p
 }
 
-// Redis counts for all processes that share a Redis, by its clock.
+// Redis is a [Backend] for all processes that share a Redis; windows follow its clock.
 type Redis struct {
 	coalescer coalescer
 	clock     clock
 }
 
-// NewRedis returns a place in the Redis of client, see [BoundRedisOptions].
+// NewRedis returns a backend over client, whose options must come from [BoundRedisOptions].
 func NewRedis(client redis.UniversalClient) *Redis {
 	return &Redis{coalescer: coalescer{client: client}}
 }
 
-// expiryGrace is how long after its window a counter stays: processes need not agree to the second.
+// expiryGrace is how much longer than its window a counter is kept, for clocks that differ by less.
 const expiryGrace = time.Minute
 
-// addScript adds to all counters (KEYS) or to none, as often as it is told to and there is room. It is given the time that
-// is in all their windows, for each counter what to add, the limit and when it may go, and how often; it answers with its
-// time, how often it was, and what there was before.
+// addScript adds to all counters (KEYS), or to none, up to a number of times. Redis runs a script atomically. ARGV
+// holds: the common window of the counters, from and till, in milliseconds; for each counter the amount, the limit (""
+// for none) and the time of its expiry in milliseconds; and last the number of identical calls. It returns its time in
+// milliseconds, how many calls were counted, and, unless the time is outside of the window, the counts before. A key
+// expires from its first use on; '%.0f' avoids Lua's exponent notation for large numbers.
 var addScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -68,12 +72,13 @@ if times > 0 then
 end
 return {now, times, unpack(used)}`)
 
+// addCounters implements [Backend].
 func (r *Redis) addCounters(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
 	return r.clock.addByClock(at, func(cs []counter) (outcome, error) {
 		from, till := commonWindow(cs)
 		keys, args := make([]string, len(cs)), []any{from.UnixMilli(), till.UnixMilli()}
 		for i, c := range cs {
-			// The braces keep what one call counts on one node of a cluster.
+			// The braces are a hash tag: all counters of a tenant are on one node of a Redis cluster, as a script requires.
 			keys[i] = "stoa:{" + string(tenant) + "}:rate:" + c.key
 			var limit any = c.limit
 			if c.limit == unlimited {

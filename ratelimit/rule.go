@@ -10,11 +10,11 @@ import (
 	"stoa/agentsvc"
 )
 
-// Scope says whose calls are counted together.
+// Scope says which calls of an app are counted together.
 type Scope string
 
-// The scopes. A session is its owner's, and a call that names none counts under its user. A key is a caller that came
-// with an API key: no other caller is counted. An agent is the one that is called, not those it calls in turn.
+// The scopes. A session belongs to its owner; a call without a session counts for its user. PerKey counts only callers
+// with an API key. PerAgent counts the agent that is called, not agents that it calls in turn.
 const (
 	PerSession Scope = "session"
 	PerUser    Scope = "user"
@@ -23,10 +23,10 @@ const (
 	PerApp     Scope = "app"
 )
 
-// Unit is what is counted.
+// Unit is what a rule counts.
 type Unit string
 
-// The units: calls, and the tokens that models take in and put out for them.
+// The units: calls, and the input and output tokens of models.
 const (
 	Calls  Unit = "count"
 	Tokens Unit = "token"
@@ -34,15 +34,17 @@ const (
 
 // Rule is one limit.
 type Rule struct {
-	Scope  Scope
-	Agent  string // the only one that a rule of the scope agent is about; "" = each agent, on its own
+	Scope Scope
+	// Agent restricts a rule with the scope PerAgent to one agent; "" limits each agent separately.
+	Agent  string
 	Unit   Unit
 	Window Window
-	Limit  int64
+	// Limit is the largest count in a window.
+	Limit int64
 }
 
-// Name tells the rule from the others of its app. It says nothing of how much is allowed, so that a changed limit goes on
-// with the count there is.
+// Name identifies the rule within its app. It does not contain the limit, so that a changed limit applies to the
+// existing count.
 func (r Rule) Name() string {
 	name := string(r.Scope)
 	if r.Agent != "" {
@@ -51,7 +53,7 @@ func (r Rule) Name() string {
 	return name + "-" + string(r.Unit) + "-" + string(r.Window)
 }
 
-// String says what is allowed, in words.
+// String describes the rule in words, for error messages.
 func (r Rule) String() string {
 	what, whose, a := "call", "per "+string(r.Scope), "a"
 	if r.Unit == Tokens {
@@ -69,21 +71,22 @@ func (r Rule) String() string {
 	return fmt.Sprintf("%d %s %s %s %s", r.Limit, what, a, r.Window, whose)
 }
 
-// reservedTokens is what a rule of tokens holds for a call that is thought to use so many.
+// reservedTokens returns what a rule of tokens reserves for a call with this estimate.
 func (r Rule) reservedTokens(tokens int64) int64 { return min(tokens, r.Limit) }
 
-// apiKeyPrefix is what the subject of an API key begins with.
+// apiKeyPrefix begins the subject of a caller with an API key; it is authz.APIKeySubjectPrefix.
 const apiKeyPrefix = "key:"
 
-// Caller is who calls what.
+// Caller identifies whose call of which agent is counted.
 type Caller struct {
-	Agent   string
-	Owner   agentsvc.Owner
-	Session agentsvc.ContextID // "" = none yet
+	Agent string
+	Owner agentsvc.Owner
+	// Session is "" if the call has no session yet.
+	Session agentsvc.ContextID
 }
 
-// counterFor returns the name of the count that a call of c belongs to, and whether the rule is about it at all. What
-// callers choose is hashed: no name is longer than others.
+// counterFor returns the name of the counter for a call of c, and whether the rule concerns the call. Names that
+// callers choose are hashed, so that all counter names are of bounded length.
 func (r Rule) counterFor(c Caller) (counter string, ok bool) {
 	var of string
 	switch r.Scope {
@@ -109,25 +112,28 @@ func (r Rule) counterFor(c Caller) (counter string, ok bool) {
 	return r.Name() + ":" + base64.RawURLEncoding.EncodeToString(sum[:16]), true
 }
 
+// ownerKey identifies an owner; the NUL separates the parts unambiguously.
 func ownerKey(o agentsvc.Owner) string { return o.Issuer + "\x00" + o.Subject }
 
-// State is how a rule stands for somebody.
+// State is the state of a rule for one caller.
 type State struct {
 	Rule
-	Used  int64
-	Start time.Time // of the window
-	Reset time.Time // its end
-	Now   time.Time // by the clock of the place that counts
+	Used int64
+	// Start and Reset are the start and the end of the window.
+	Start time.Time
+	Reset time.Time
+	// Now is the time of the backend's clock.
+	Now time.Time
 }
 
-// Remaining is what is left in the window.
+// Remaining returns what is left of the limit in the window.
 func (s State) Remaining() int64 { return max(0, s.Limit-s.Used) }
 
-// RetryAfter is how long the window still lasts, in whole seconds.
+// RetryAfter returns the time until the window ends, in whole seconds, at least one.
 func (s State) RetryAfter() time.Duration { return wholeSeconds(s.Reset.Sub(s.Now)) }
 
-// TightestState returns the one of states that leaves the smallest part of its limit, and of several the one that lasts
-// longest.
+// TightestState returns the state with the smallest remaining part of its limit; of several the one whose window ends
+// last. states must not be empty.
 func TightestState(states []State) State {
 	least := states[0]
 	for _, s := range states[1:] {

@@ -11,20 +11,23 @@ import (
 	"stoa/tenancy/db"
 )
 
-// SQL counts in a database, for all processes that share it, by its clock.
+// SQL is a [Backend] in a database, for all processes that share it; windows follow its clock.
 type SQL struct {
+	// openDB returns the database when it is needed; an app's own may not have been opened yet.
 	openDB func(context.Context) (*db.DB, error)
 	clock  clock
 
+	// mu guards sweptAt, the time of the last sweep of each tenant.
 	mu      sync.Mutex
 	sweptAt map[db.ID]time.Time
 }
 
-// NewSQL returns a place in a database that open returns when there is something to count. It has the table rate_count.
+// NewSQL returns a backend in the database that open returns, which must have the table rate_count.
 func NewSQL(open func(context.Context) (*db.DB, error)) *SQL {
 	return &SQL{openDB: open, sweptAt: map[db.ID]time.Time{}}
 }
 
+// addCounters implements [Backend].
 func (s *SQL) addCounters(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
 	d, err := s.openDB(ctx)
 	if err != nil {
@@ -39,8 +42,10 @@ func (s *SQL) addCounters(ctx context.Context, tenant db.ID, at func(now time.Ti
 	return out, nil
 }
 
-// addInTransaction adds to the counters in one transaction: it makes those that are missing, reads all, for which it waits until
-// nobody else is about to add to one, and adds if all have room and the time is in their windows.
+// addInTransaction adds to the counters in one transaction of three statements in one round trip: insert the missing
+// rows, lock and read all of them, and add if all amounts fit and the time is in the windows. The rows are locked in
+// the order of their keys, so that concurrent calls do not deadlock; the third statement then sees the counts that were
+// just locked.
 func addInTransaction(ctx context.Context, h *db.Handle, cs []counter) (outcome, error) {
 	out := outcome{used: make([]int64, len(cs))}
 	var changed, now int64
@@ -66,12 +71,12 @@ func addInTransaction(ctx context.Context, h *db.Handle, cs []counter) (outcome,
 	}
 	out.now, out.fits = time.UnixMicro(now).UTC(), changed > 0
 	if _, till := commonWindow(cs); !out.fits && areWithinLimits(cs, out.used) && areInWindows(cs, out.now) {
-		out.now = till // a window has ended between the two statements
+		out.now = till // nothing was added although all fits: a window ended between the statements, so addByClock must try the next one
 	}
 	return out, nil
 }
 
-// writeBatch writes b: on SQLite together with others, on PostgreSQL alone, where it may wait for rows that many want.
+// writeBatch executes b: on SQLite grouped with other writes, on PostgreSQL alone, because it may wait for locked rows.
 func writeBatch(ctx context.Context, h *db.Handle, b *db.Batch) error {
 	if h.Engine() == db.SQLite {
 		return h.Write(ctx, b)
@@ -79,21 +84,24 @@ func writeBatch(ctx context.Context, h *db.Handle, b *db.Batch) error {
 	return h.Do(ctx, b)
 }
 
-// What the engines call the time at which a transaction began, in microseconds, also where it is not the platform's
-// database; and what has readers of a row wait for those who write it, where not all who write wait for each other.
+// The SQL that differs between the engines. nowSQL is the time at which the transaction began, in microseconds; on
+// PostgreSQL it does not use stoa_now(), which an app's own database does not have. lockSQL locks the rows that are
+// read; SQLite has only one writer at a time.
 var (
 	nowSQL  = map[db.Engine]string{db.Postgres: `CAST(extract(epoch FROM now()) * 1000000 AS BIGINT)`, db.SQLite: `stoa_now()`}
 	lockSQL = map[db.Engine]string{db.Postgres: ` FOR UPDATE`}
 )
 
-// sqlParams are the arguments of a statement that is being put together, the tenant first.
+// sqlParams collects the arguments of a statement; the first one is the tenant.
 type sqlParams []any
 
+// bindValue adds an argument and returns its SQL expression with a type.
 func (p *sqlParams) bindValue(v any, kind string) string {
 	*p = append(*p, v)
 	return "CAST($" + strconv.Itoa(len(*p)) + " AS " + kind + ")"
 }
 
+// insertStatement inserts the missing rows with a count of 0.
 func insertStatement(h *db.Handle, cs []counter) (string, []any) {
 	p := sqlParams{string(h.Tenant())}
 	rows := make([]string, len(cs))
@@ -103,6 +111,7 @@ func insertStatement(h *db.Handle, cs []counter) (string, []any) {
 	return `INSERT INTO rate_count (tenant, counter, end_at, used) VALUES ` + strings.Join(rows, ", ") + ` ON CONFLICT DO NOTHING`, p
 }
 
+// selectStatement reads, and on PostgreSQL locks, the rows of the counters in the order of their keys.
 func selectStatement(h *db.Handle, cs []counter) (string, []any) {
 	p := sqlParams{string(h.Tenant())}
 	keys := make([]string, len(cs))
@@ -113,6 +122,9 @@ func selectStatement(h *db.Handle, cs []counter) (string, []any) {
 		ORDER BY counter` + lockSQL[h.Engine()], p
 }
 
+// updateStatement adds the amounts to all rows if no counter would exceed its limit and the transaction's time is in
+// the common window; otherwise it changes no row. A NULL in the column most stands for no limit, because the comparison
+// is not true.
 func updateStatement(h *db.Handle, cs []counter) (string, []any) {
 	p := sqlParams{string(h.Tenant())}
 	rows := make([]string, len(cs))
@@ -132,14 +144,14 @@ func updateStatement(h *db.Handle, cs []counter) (string, []any) {
 			AND ` + now + ` >= ` + p.bindValue(from.UnixMicro(), "BIGINT") + ` AND ` + now + ` < ` + p.bindValue(till.UnixMicro(), "BIGINT"), p
 }
 
-// Of counters whose windows are over: the time between two looks for those of a tenant, and how many tenants' looks are
-// remembered.
+// sweepInterval is the time between two sweeps of a tenant's expired counters; maxSweptTenants bounds the map sweptAt.
 const (
 	sweepInterval   = 5 * time.Minute
 	maxSweptTenants = 10_000
 )
 
-// sweepExpired deletes, now and then, the tenant's counters whose windows are over.
+// sweepExpired deletes the tenant's counters whose windows have ended, at most once in sweepInterval. An error is
+// ignored: the next sweep finds the same rows.
 func (s *SQL) sweepExpired(ctx context.Context, h *db.Handle, now time.Time) {
 	s.mu.Lock()
 	due := now.Sub(s.sweptAt[h.Tenant()]) >= sweepInterval
@@ -155,5 +167,5 @@ func (s *SQL) sweepExpired(ctx context.Context, h *db.Handle, now time.Time) {
 	}
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM rate_count WHERE tenant = $1 AND end_at < $2`, string(h.Tenant()), now.Add(-expiryGrace).UnixMicro())
-	_ = writeBatch(ctx, h, &b) // what is left is found the next time
+	_ = writeBatch(ctx, h, &b) // the next sweep finds what is left
 }

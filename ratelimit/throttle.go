@@ -11,25 +11,27 @@ import (
 	"github.com/ulule/limiter/v3/drivers/store/memory"
 )
 
-// throttleCounters bounds the memory of a throttle, however many addresses an attacker has. Addresses share a counter by
-// chance alone: the seed of the hash is drawn at start.
+// throttleCounters bounds the memory of a throttle. Addresses are mapped to counters by a hash with a random seed, so
+// that an attacker cannot choose addresses that share another client's counter.
 const throttleCounters = 1 << 15
 
-// ThrottleOptions tune a [Throttle]. The zero value allows ten failures a minute.
+// ThrottleOptions configure a [Throttle]. The zero value allows ten failures a minute.
 type ThrottleOptions struct {
-	Failures int           // how many failures an address may have within Window; 0 = 10
-	Window   time.Duration // counted from the address's first failure; 0 = one minute
+	// Failures is how many failures an address may have within Window; 0 means 10.
+	Failures int
+	// Window begins with the address's first failure; 0 means one minute.
+	Window time.Duration
 }
 
-// Throttle turns away client addresses that fail too often. It lives in this process's memory, a few megabytes at
-// most, and is safe for concurrent use. Attempts that are under way at the same moment may each still count as the last
-// one allowed.
+// Throttle refuses client addresses that failed too often. It counts in this process's memory, a few megabytes at most,
+// and is safe for concurrent use. Checking and counting are separate, so attempts at the same moment may together
+// exceed the limit.
 type Throttle struct {
 	limit *limiter.Limiter
 	seed  maphash.Seed
 }
 
-// NewThrottle returns a throttle that has seen no failure.
+// NewThrottle returns a throttle without any failures.
 func NewThrottle(o ThrottleOptions) *Throttle {
 	if o.Failures == 0 {
 		o.Failures = 10
@@ -44,7 +46,7 @@ func NewThrottle(o ThrottleOptions) *Throttle {
 	}
 }
 
-// AllowAttempt returns an [ExhaustedError] while address has failed too often. It counts nothing.
+// AllowAttempt returns an [ExhaustedError] while address has failed too often. It does not count.
 func (t *Throttle) AllowAttempt(address string) error {
 	state, err := t.limit.Peek(context.Background(), t.counterKey(address))
 	if err != nil {
@@ -53,7 +55,7 @@ func (t *Throttle) AllowAttempt(address string) error {
 	if state.Remaining > 0 {
 		return nil
 	}
-	// The store keeps the end of the window cut to the second, so the window is over one second later at most.
+	// The store truncates the end of the window to a second, so the window ends at most one second later.
 	return newExhaustedError(time.Unix(state.Reset+1, 0))
 }
 
@@ -63,8 +65,8 @@ func (t *Throttle) CountFailure(address string) error {
 	return err
 }
 
-// counterKey names the counter of address, an IP address with or without a port. An IPv6 client is its /64 network, since
-// every client has one whole to itself.
+// counterKey returns the key of the counter of address, an IP address with or without a port. An IPv6 address counts as
+// its /64 network, since a client usually controls all of it.
 func (t *Throttle) counterKey(address string) string {
 	if ap, err := netip.ParseAddrPort(address); err == nil {
 		address = addressNetwork(ap.Addr())
@@ -74,6 +76,7 @@ func (t *Throttle) counterKey(address string) string {
 	return strconv.FormatUint(maphash.String(t.seed, address)%throttleCounters, 36)
 }
 
+// addressNetwork returns the network of a as text: an IPv4 address, or an IPv6 network of 64 bits.
 func addressNetwork(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	if a.Is4() {

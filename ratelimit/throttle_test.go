@@ -45,7 +45,7 @@ func TestThrottleRefusesAfterTooManyFailuresUntilTheWindowEnds(t *testing.T) {
 			t.Fatalf("another address: %v", err)
 		}
 
-		recordFailures(t, th, "192.0.2.1", 50) // failures while refused do not make the wait longer
+		recordFailures(t, th, "192.0.2.1", 50) // failures during the refusal do not extend it
 		time.Sleep(e.RetryAfter)
 		if err := th.AllowAttempt("192.0.2.1"); err != nil {
 			t.Fatalf("after the window: %v", err)

@@ -2,8 +2,7 @@ package ratelimit
 
 import "time"
 
-// Window is the time in which a limit holds: one of the calendar's, in UTC. A week begins on Monday, a month is as long
-// as it is.
+// Window is the calendar window of a limit, in UTC. A week begins on Monday; months have their different lengths.
 type Window string
 
 // The windows.
@@ -15,7 +14,8 @@ const (
 	Month  Window = "month"
 )
 
-// BoundsAt returns the beginning of the window that t is in, and that of the next.
+// BoundsAt returns the start of the window that contains t, and the start of the next one. time.Date normalises days
+// and months out of range.
 func (w Window) BoundsAt(t time.Time) (start, end time.Time) {
 	t = t.UTC()
 	year, month, day := t.Date()

@@ -38,7 +38,7 @@ func TestWindows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, clock := range []time.Time{at, at.In(berlin)} { // where the process stands means nothing
+			for _, clock := range []time.Time{at, at.In(berlin)} { // the process's time zone has no effect
 				start, end := tt.window.BoundsAt(clock)
 				if start.Format(form) != tt.start || end.Format(form) != tt.end {
 					t.Errorf("%v to %v, want %s to %s", start, end, tt.start, tt.end)
@@ -48,7 +48,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestWindowsFollowEachOther walks four years: no moment is in two windows or in none.
+// TestWindowsFollowEachOther checks over four years that each moment is in exactly one window.
 func TestWindowsFollowEachOther(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -7,33 +7,53 @@ import (
 	"stoa/tenancy/db"
 )
 
-// CredentialKind is what a request showed for itself, as far as it was verified without knowing any app.
+// CredentialKind is the kind of credential of a request, as verified before the app is known: signature, expiry and
+// hash are checked, revocation is not.
 type CredentialKind int
 
 // The kinds of credentials.
 const (
-	NoCredential       CredentialKind = iota // none at all
-	InvalidCredential                        // one that is not good, for whatever reason
-	TokenCredential                          // a good token
-	KeyCredential                            // a good API key
-	OperatorCredential                       // the admin secret or an operator's token
+	// NoCredential is a request without a credential.
+	NoCredential CredentialKind = iota
+	// InvalidCredential is a credential that could not be verified, for whatever reason.
+	InvalidCredential
+	// TokenCredential is a verified token of a tenant.
+	TokenCredential
+	// KeyCredential is a verified API key.
+	KeyCredential
+	// OperatorCredential is the admin secret or an operator's token. It opens the admin API only.
+	OperatorCredential
 )
 
-// AccessRequest is a request at the door. It is decided in two steps: [Router.FindApp] finds the app, [AccessRequest.CheckApp] lets in once
-// its record is there.
+// AccessRequest is what is known about a request when its app is looked up. It is decided in two steps, because the
+// app's record must be loaded in between: [Router.FindApp] returns the app's id, [AccessRequest.CheckApp] decides on
+// its record.
+//
+// The credential alone decides which app is used. An app named by host or path must be the same one; it can never
+// direct a token to another tenant.
 type AccessRequest struct {
-	Address        Address
-	Credential     CredentialKind
-	AppID          db.ID         // the app that the credential carries by id, "" if it does not
-	AppName        string        // the app that the credential carries by name, "" if it does not
-	Subject        string        // of the token
-	IssuedAt       time.Time     // of the token
-	ClockSkew      time.Duration // how far the clock of the token's issuer may be ahead
-	Discovery      bool          // it asks for a card or a list of agents, which visibility guards
-	AllowAnonymous bool          // the default app takes callers without a credential
+	Address    Address
+	Credential CredentialKind
+	// AppID is the app in the credential, if the credential names it by id (API keys and tokens of Stoa's own issuer or
+	// of an app's issuer); else "".
+	AppID db.ID
+	// AppName is the app in the credential, if the credential names it by name; else "". AppID takes precedence.
+	AppName string
+	// Subject and IssuedAt are the token's claims sub and iat.
+	Subject  string
+	IssuedAt time.Time
+	// ClockSkew is how far the clock of the token's issuer may be ahead.
+	ClockSkew time.Duration
+	// Discovery is set for agent cards and lists of agents. They need no credential here; the visibility of each agent
+	// restricts what is returned.
+	Discovery bool
+	// AllowAnonymous is set if the default app accepts requests without a credential.
+	AllowAnonymous bool
 }
 
-// targetApp tells which app v is for: by id, or else by name.
+// targetApp returns the id or the name of the app that v is for. This is where a token's tenant is decided: a token or
+// key without an app belongs to the default app, whatever the address says. Only a request without a credential is
+// directed by its address, and then only for discovery or to an open default app.
 func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
 	switch v.Credential {
 	case TokenCredential, KeyCredential:
@@ -60,8 +80,8 @@ func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
 	return "", "", ErrUnauthenticated
 }
 
-// missingAppError is the answer about an app that is not there: to a good credential it says that its app is gone, and no
-// more to anyone else than that nothing is here.
+// missingAppError returns the error for an app that does not exist. Where no credential is needed it is [ErrNotFound];
+// else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
 func (v *AccessRequest) missingAppError() error {
 	if v.Credential == NoCredential && (v.Discovery || v.isOpenDefault()) {
 		return errNoApp
@@ -69,18 +89,23 @@ func (v *AccessRequest) missingAppError() error {
 	return ErrUnauthenticated
 }
 
+// isOpenDefault reports whether v addresses the default app and that app accepts requests without a credential.
 func (v *AccessRequest) isOpenDefault() bool {
 	return v.AllowAnonymous && (v.Address.App == "" || v.Address.App == DefaultName)
 }
 
 var errRevoked = errorOfKind(ErrUnauthenticated, "a token from before the tokens of its app or its subject were revoked")
 
-// CheckApp decides on the record of the app that [Router.FindApp] found. err is what reading the record returned: it may be
-// nil, [ErrNotFound] or [ErrSuspended], any other is passed on. What Admit returns is the answer to the caller.
+// CheckApp decides on the record of the app that [Router.FindApp] returned. err is the error of loading the record:
+// nil, [ErrNotFound] and [ErrSuspended] are decided here, any other is returned unchanged. The result is the answer to
+// the caller, the first line that applies:
 //
-//	no longer there, or the token was revoked    ErrUnauthenticated; to a look around ErrNotFound
-//	another app in the address                   ErrNotFound
-//	suspended                                    ErrSuspended; to a look around ErrNotFound
+//	app deleted                    ErrUnauthenticated; where no credential is needed ErrNotFound
+//	token revoked                  ErrUnauthenticated
+//	another app in the address     ErrNotFound
+//	suspended                      ErrSuspended; without a credential ErrNotFound
+//
+// The revocation is checked before the address, so that a revoked token cannot be used to find out which apps exist.
 func (v *AccessRequest) CheckApp(app *App, err error) error {
 	switch {
 	case errors.Is(err, ErrNotFound):

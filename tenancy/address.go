@@ -6,19 +6,27 @@ import (
 	"strings"
 )
 
-// Address is how a request named an app, by its path, its host, both or not at all.
+// Address is the result of [Router.ParseAddress]: the app that a request named by its path or its host, if any.
 type Address struct {
-	App    string // "" = no app was named
-	Prefix string // "/apps/NAME" where the path named it
-	Host   string // as configured, with the name in it, where the host named it
-	Path   string // what follows the prefix: the path of a tenant's route
+	// App is the name of the app, "" if the request named none. It is not validated.
+	App string
+	// Prefix is "/apps/NAME" if the path named the app, else "".
+	Prefix string
+	// Host is the request's host in lower case and without port if the host named the app, else "".
+	Host string
+	// Path is the remaining path, to be matched against a tenant's routes.
+	Path string
 
-	unknown bool // what was named cannot be: path and host differ, or the path is none of a tenant's routes
+	// unknown reports that the address cannot exist: path and host name different apps, the name is empty, or the path
+	// is reserved for the operator. CheckApp answers it as not found.
+	unknown bool
 }
 
-// hostPattern is a configured host such as {app}.agents.example.com.
+// hostPattern is a configured host such as {app}.agents.example.com, split at {app} and in lower case.
 type hostPattern struct{ before, after string }
 
+// parseHosts parses configured host patterns. Each must contain {app} exactly once and a dot after it: a bare {app}
+// would take any host for an app.
 func parseHosts(patterns []string) ([]hostPattern, error) {
 	var hosts []hostPattern
 	for _, p := range patterns {
@@ -31,7 +39,8 @@ func parseHosts(patterns []string) ([]hostPattern, error) {
 	return hosts, nil
 }
 
-// matchHost returns the name that host puts in p's place, which need not be the name of an app or valid.
+// matchHost returns the part of host at the place of {app}. It contains no dot: {app} stands for a single label. The
+// name need not be valid or belong to an app.
 func (p hostPattern) matchHost(host string) (name string, ok bool) {
 	if len(host) <= len(p.before)+len(p.after) || !strings.HasPrefix(host, p.before) || !strings.HasSuffix(host, p.after) {
 		return "", false
@@ -40,7 +49,8 @@ func (p hostPattern) matchHost(host string) (name string, ok bool) {
 	return name, !strings.Contains(name, ".")
 }
 
-// ParseAddress reads a request's host, with or without a port, and path.
+// ParseAddress returns the app that a request names by its host, with or without a port, and by its path. If both name
+// an app they must name the same one.
 func (r *Router) ParseAddress(host, path string) Address {
 	a := Address{Path: path}
 	if remainder, ok := strings.CutPrefix(path, "/apps/"); ok {
@@ -58,7 +68,8 @@ func (r *Router) ParseAddress(host, path string) Address {
 	return a
 }
 
-// appOfHost returns the app that a host names and that host as it is configured, in lower case and without a port.
+// appOfHost returns the app that host names and host in lower case, without port and trailing dot; "" if no pattern
+// matches.
 func (r *Router) appOfHost(host string) (name, canonical string) {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -72,7 +83,8 @@ func (r *Router) appOfHost(host string) (name, canonical string) {
 	return "", ""
 }
 
-// isOperatorPath reports whether path is the operator's and so never below an app.
+// isOperatorPath reports whether path is below /admin or /metrics. These routes exist only without an app in the
+// address, so that no tenant's address can reach them.
 func isOperatorPath(path string) bool {
 	for _, root := range []string{"/admin", "/metrics"} {
 		if path == root || strings.HasPrefix(path, root+"/") {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// CheckAgent refuses the name of an agent that the app's configuration does not have, since what is about it would never
-// act. It takes any name where the configuration is not shown.
+// CheckAgent returns an [InvalidError] for field if the app's configuration has no agent of that name: a setting about
+// such an agent would never have an effect. It accepts any name if a carries no Config.
 func (a *App) CheckAgent(field, agent string) error {
 	names := agentNames(a.Config)
 	if len(names) == 0 || slices.Contains(names, agent) {
@@ -16,13 +16,14 @@ func (a *App) CheckAgent(field, agent string) error {
 	return invalidField(field, "there is no agent %.64q in the app; there are %s", agent, strings.Join(names, ", "))
 }
 
-// agentNames returns the names of a configuration's agents, in order, none where it does not tell them.
+// agentNames returns the names of a decoded configuration's agents, sorted; none if it has no object "agents".
 func agentNames(config map[string]any) []string {
 	agents, _ := config["agents"].(map[string]any)
 	return slices.Sorted(maps.Keys(agents))
 }
 
-// checkRateAgents refuses rates of agents that the app does not have under config, but for those that were there before.
+// checkRateAgents refuses rates for agents that config does not have. Agents that the previous rates before name are
+// accepted, so that an old rate whose agent has gone does not block every other change of the limits.
 func (s *Service) checkRateAgents(rates, before []Rate, config []byte) error {
 	app := s.maskedApp(App{}, config)
 	for i, r := range rates {

@@ -9,29 +9,39 @@ import (
 	"stoa/tenancy/db"
 )
 
-// MaxAPIKeys bounds the keys of an app.
+// MaxAPIKeys bounds the API keys of one app.
 const MaxAPIKeys = 1000
 
-// apiKeySubject is the subject whose mark tells of a change of the default app's keys: it has no row of its own to tell.
+// apiKeySubject is the subject of the row in app_mark that is written with each change of the default app's API keys.
+// It makes the generation of the default app grow ([queryDefaultGeneration]), which has no row of its own. No token has
+// this subject.
 const apiKeySubject = "key:"
 
-// APIKey is a key with which programs call an app. What it looks like nobody knows but who was shown it.
+// APIKey is an API key as it is stored. The key itself is not stored; it is returned only once, by package authz.
 type APIKey struct {
-	ID          string // public, and one in the whole platform
-	Name        string
-	Hash        []byte // of the key
-	Former      []byte // hash of the key before the last rotation
+	// ID is public and unique in the whole installation.
+	ID   string
+	Name string
+	// Hash is the SHA-256 of the key.
+	Hash []byte
+	// Former is the hash of the key before the last rotation; it is accepted until FormerUntil.
+	Former      []byte
 	FormerUntil time.Time
-	Roles       []string
-	Scope       string
-	CreatedAt   time.Time
-	RotatedAt   time.Time // zero = never, as with those below
-	ExpiresAt   time.Time
-	LastUsedAt  time.Time // to the minute
+	// Roles and Scope limit what the key may do, as the claims of a token do.
+	Roles     []string
+	Scope     string
+	CreatedAt time.Time
+	// RotatedAt is zero if the key was never rotated, ExpiresAt if it does not expire, LastUsedAt if it was never used.
+	RotatedAt time.Time
+	ExpiresAt time.Time
+	// LastUsedAt is accurate to about a minute; see [Service.RecordAPIKeyUse].
+	LastUsedAt time.Time
 }
 
+// apiKeyColumns are the columns that [APIKey.scanRow] reads, in its order, of the table api_key under the alias k.
 const apiKeyColumns = `k.id, k.name, k.hash, k.former, k.former_until, k.roles, k.scope, k.created_at, k.rotated_at, k.expires_at, k.last_used_at`
 
+// scanRow reads a row of apiKeyColumns; more are the destinations of further columns.
 func (k *APIKey) scanRow(row db.Row, more ...any) error {
 	var until, created, rotated, expires, used int64
 	var roles string
@@ -46,7 +56,7 @@ func (k *APIKey) scanRow(row db.Row, more ...any) error {
 	return nil
 }
 
-// optionalTime returns the time that a column holds, in which 0 is none.
+// optionalTime converts the microseconds of a column in which 0 means no time.
 func optionalTime(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}
@@ -54,6 +64,7 @@ func optionalTime(n int64) time.Time {
 	return timeFromMicros(n)
 }
 
+// optionalMicros is the inverse of optionalTime.
 func optionalMicros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -61,8 +72,9 @@ func optionalMicros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// CreateAPIKey keeps k, whose ID, Name, Hash, Roles, Scope and ExpiresAt are set, as a key of the named app, and
-// returns it as it is kept.
+// CreateAPIKey stores k as a key of the named app and returns it as stored, with the app. The caller sets ID, Name,
+// Hash, Roles, Scope and ExpiresAt. The number of keys is checked by the inserting statement itself; beyond MaxAPIKeys
+// the error is [ErrPrecondition].
 func (s *Service) CreateAPIKey(ctx context.Context, actor, app string, k APIKey) (APIKey, App, error) {
 	roles, err := json.Marshal(k.Roles)
 	if err != nil {
@@ -73,6 +85,9 @@ func (s *Service) CreateAPIKey(ctx context.Context, actor, app string, k APIKey)
 		detail["expires_at"] = k.ExpiresAt.UTC().Format(time.RFC3339)
 	}
 	return s.changeAPIKey(ctx, actor, "app.keys.create", app, k.ID, detail, func(ctx context.Context, tx *db.Tx, id db.ID) error {
+		// Count and insertion are one statement, and the lock on the app's row, which changeApp takes, serialises it
+		// with other creations. The default app has no row to lock, so concurrent creations may exceed its bound by a
+		// few.
 		n, err := tx.Exec(ctx, `INSERT INTO api_key (tenant, id, name, hash, former, former_until, roles, scope, actor, created_at, rotated_at, expires_at, last_used_at)
 			SELECT CAST($1 AS TEXT), $2, $3, $4, $5, 0, $6, $7, $8, stoa_now(), 0, CAST($9 AS BIGINT), 0
 			WHERE (SELECT COUNT(*) FROM api_key WHERE tenant = $1) < CAST($10 AS BIGINT)`,
@@ -84,8 +99,8 @@ func (s *Service) CreateAPIKey(ctx context.Context, actor, app string, k APIKey)
 	})
 }
 
-// RotateAPIKey makes hash that of the key, which keeps its id and thereby all that it owns. The former one is good for
-// overlap more; one from before it no longer. A key that is not there is [ErrNotFound].
+// RotateAPIKey replaces the key's hash. The key keeps its id, and with it the tasks and sessions that it owns. The
+// former hash is accepted for overlap; a hash from before that no longer. An unknown id is [ErrNotFound].
 func (s *Service) RotateAPIKey(ctx context.Context, actor, app, id string, hash []byte, overlap time.Duration) (APIKey, App, error) {
 	detail := map[string]any{"id": id, "overlap": overlap.String()}
 	return s.changeAPIKey(ctx, actor, "app.keys.rotate", app, id, detail, func(ctx context.Context, tx *db.Tx, tenant db.ID) error {
@@ -94,7 +109,7 @@ func (s *Service) RotateAPIKey(ctx context.Context, actor, app, id string, hash 
 	})
 }
 
-// DeleteAPIKey has the key refused from now on. One that is not there is [ErrNotFound].
+// DeleteAPIKey deletes a key, which is refused from then on. An unknown id is [ErrNotFound].
 func (s *Service) DeleteAPIKey(ctx context.Context, actor, app, id string) error {
 	_, _, err := s.changeAPIKey(ctx, actor, "app.keys.delete", app, "", map[string]any{"id": id}, func(ctx context.Context, tx *db.Tx, tenant db.ID) error {
 		return requireKeyRow(tx.Exec(ctx, `DELETE FROM api_key WHERE tenant = $1 AND id = $2`, string(tenant), id))
@@ -102,6 +117,7 @@ func (s *Service) DeleteAPIKey(ctx context.Context, actor, app, id string) error
 	return err
 }
 
+// requireKeyRow turns the result of a statement that changed no row into [ErrNotFound].
 func requireKeyRow(n int64, err error) error {
 	if err == nil && n == 0 {
 		err = errorOfKind(ErrNotFound, "no such key")
@@ -109,8 +125,9 @@ func requireKeyRow(n int64, err error) error {
 	return err
 }
 
-// changeAPIKey carries out f in a transaction that lets the app's generation grow, which is how other processes hear of
-// it, and returns the key of that id, where one is named, and the app as they are then.
+// changeAPIKey runs f in a transaction that also increments the app's generation and writes an audit entry. By the
+// generation other processes notice the change and read cached keys again. It returns the app, and the key with that id
+// unless id is "".
 func (s *Service) changeAPIKey(ctx context.Context, actor, action, app, id string, detail map[string]any,
 	f func(ctx context.Context, tx *db.Tx, id db.ID) error,
 ) (k APIKey, a App, err error) {
@@ -137,7 +154,7 @@ func (s *Service) changeAPIKey(ctx context.Context, actor, action, app, id strin
 	return k, a, err
 }
 
-// ListAPIKeys lists an app's keys, the newest first.
+// ListAPIKeys returns an app's API keys, the newest first, or [ErrNotFound] if there is no such app.
 func (s *Service) ListAPIKeys(ctx context.Context, app string) ([]APIKey, error) {
 	id, err := s.requireAppID(ctx, app)
 	if err != nil {
@@ -157,15 +174,16 @@ func (s *Service) ListAPIKeys(ctx context.Context, app string) ([]APIKey, error)
 	return keys, nil
 }
 
-// APIKeyOwner is the app that a key belongs to, as it was when the key was read: a key that was read at one generation is
-// to be read again when the app is at a later one.
+// APIKeyOwner is the app of a key, with its generation when the key was read. A cached key must be read again when the
+// app is at a later generation: the key may have been rotated or deleted.
 type APIKeyOwner struct {
 	App        db.ID
 	Name       string
 	Generation int64
 }
 
-// FindAPIKey returns the key of that id and whose it is. It is [ErrNotFound] if there is none.
+// FindAPIKey returns the key with that id and its app, or [ErrNotFound]. It uses the platform's handle, because the app
+// is known only from the key.
 func (s *Service) FindAPIKey(ctx context.Context, id string) (k APIKey, of APIKeyOwner, err error) {
 	var databaseGeneration int64
 	var b db.Batch
@@ -189,7 +207,8 @@ func (s *Service) FindAPIKey(ctx context.Context, id string) (k APIKey, of APIKe
 	return k, of, nil
 }
 
-// RecordAPIKeyUse notes when keys were used last, for each no more often than once a minute.
+// RecordAPIKeyUse stores the times at which keys were last used, by id. A time less than a minute after the stored one
+// is skipped, so that processes that use the same key do not all write.
 func (s *Service) RecordAPIKeyUse(ctx context.Context, at map[string]time.Time) error {
 	var b db.Batch
 	for id, t := range at {

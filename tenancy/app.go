@@ -1,9 +1,29 @@
-// Package tenancy knows the apps that this installation serves. An [App] is a tenant: a name people use, an immutable
-// id that everything of it carries, a configuration with its revisions, secrets, grants and a plan.
+// Package tenancy administers the apps of an installation and finds the app of a request. An [App] is a tenant: a name
+// that can be reused, an immutable id that every row of the app carries, a configuration with its revisions, secrets,
+// grants, a plan, limits, roles and optionally an OpenID Connect issuer of its own.
 //
-// [Service] administers apps in the platform's database. [Router] tells which app a request addresses and who is let
-// in. [RuntimeCache] holds one built value per app, whatever the composition makes of its configuration, and keeps it current
-// in every process.
+// The main types:
+//
+//   - [Service] reads and changes apps in the platform's database. Each change is one transaction with its entry in the
+//     audit trail; concurrent changes of one app are detected by the app's generation and repeated.
+//   - [Router] finds the app that a request addresses, and [AccessRequest] decides whether the request may use it.
+//   - [RuntimeCache] keeps one built value per app (the composition builds the runtime of the app's revision) and
+//     replaces it when the app changes in any process.
+//   - [Keyring] encrypts configurations, secrets, page tokens and the heads of the audit trail.
+//   - [Inspector] and [Verifier] check the hash chains of the audit trail.
+//
+// The steps of a request: package surface verifies the credential and fills an [AccessRequest];
+// [Router.FindApp] returns the app's id, from the token or API key if there is one, else from the address;
+// [RuntimeCache.Acquire] returns the app's runtime and record; [AccessRequest.CheckApp] compares them with the
+// credential and the address. An app that the caller may not use is answered like an app that does not exist.
+//
+// The steps of a change: [Service.changeApp] reads the app, applies the change to the copy and checks
+// it, writes it with the condition that the generation is unchanged, and publishes the app's id on [TopicApp]. Each
+// process then reloads the app. The signal may be lost; [RuntimeCache.Run] therefore also compares generations every
+// second.
+//
+// The app of the process's own configuration file is the default app ([DefaultID]). It has no row in the table app;
+// only its token revocations, roles and API keys are in the database.
 package tenancy
 
 import (
@@ -13,56 +33,74 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// DefaultID is the id of the app of the process's own config file. It has no row in the database.
+// DefaultID is the id of the app of the process's own configuration file. The table app has no row with this id.
 const DefaultID db.ID = "default"
 
-// DefaultName is the name of that app. No other can bear it.
+// DefaultName is the name of the default app. [Service.CreateApp] refuses it for any other app.
 const DefaultName = "default"
 
-// Status is what an app is at present.
+// Status is the state of an app's life cycle.
 type Status string
 
-// An app is made active, goes back and forth between active and suspended, and once deleting is never seen again.
+// The states of an app. [Service.CreateApp] makes it Active; [Service.SuspendApp] and [Service.ResumeApp] switch
+// between Active and Suspended. Deleting is final: the app is answered as not found from then on, and its row
+// disappears when all of its data is erased.
 const (
 	Active    Status = "active"
 	Suspended Status = "suspended"
 	Deleting  Status = "deleting"
 )
 
-// App is a tenant. A value is never changed after it was handed out.
+// App is a tenant. A value is never modified after it was returned; callers share it and copy it before a change.
 type App struct {
 	ID          db.ID
 	Name        string
 	DisplayName string
 	Status      Status
-	Revision    int64 // of the configuration
-	Inputs      int64 // grows with what a build reads beside the configuration: secrets, grants, plan, limits
-	Generation  int64 // grows with every change, token marks included
-	Grants      grant.List
-	Plan        string
-	Limits      Limits
-	Auth        IssuerConfig
-	Labels      map[string]string
-	Roles       []Role    // its own, by name
-	CreatedAt   time.Time // zero for the default app
-	UpdatedAt   time.Time
+	// Revision is the number of the configuration in force, from 1. It grows by one with each new configuration text.
+	Revision int64
+	// Inputs grows with each change of what a build reads besides the configuration: secrets, grants, plan and limits.
+	// Revision and Inputs together identify a build; see [App.hasSameBuild].
+	Inputs int64
+	// Generation grows with every change of the app, revocations, roles and API keys included. A change is written only
+	// if it is still the one that was read (optimistic locking), and processes compare it to notice changes.
+	Generation int64
+	// Grants are the powers over the host that the operator gave the app. Only the operator changes them.
+	Grants grant.List
+	// Plan is the name of the billing plan, "" for none. It supplies the limits that Limits leaves at zero.
+	Plan string
+	// Limits are the app's own limits. Use [App.EffectiveLimits] for those that apply.
+	Limits Limits
+	// Auth is the app's own OpenID Connect issuer; the zero value means that it has none.
+	Auth IssuerConfig
+	// Labels are the operator's annotations. Only [TraceRatioLabel] has an effect.
+	Labels map[string]string
+	// Roles are the app's own roles, ordered by name.
+	Roles []Role
+	// CreatedAt is the time of creation by the database's clock, zero for the default app. Tokens issued before it
+	// belong to an earlier app of the same name and are refused.
+	CreatedAt time.Time
+	UpdatedAt time.Time
 
-	// RolesVersion grows whenever Roles change.
+	// RolesVersion grows with each change of Roles. [storeRoles] writes only over the version that it read.
 	RolesVersion int64
 
-	// Config is the configuration with its secrets masked. Only the answers of [Service] about one app carry it.
+	// Config is the decoded configuration with its secrets masked. It is nil unless the App was returned by a method of
+	// [Service] about a single app, for an administrator.
 	Config map[string]any
 
-	planLimits Limits // of its plan
+	// planLimits are the limits of the app's plan, read with the app; zero fields mean that the plan sets none.
+	planLimits Limits
 
-	revocations map[string]int64 // subject to the second up to which its tokens are refused; "" = the whole app
+	// revocations maps a subject to the Unix second up to which its tokens are refused; "" stands for all subjects.
+	revocations map[string]int64
 }
 
-// IsTokenRevoked reports whether a token of subject sub, issued at iat, was revoked or belongs to an earlier app of this
-// name. Tokens tell their time in whole seconds, so one of the very second of a revocation is refused whether it came
-// before or after; see [App.TokenIssueTime]. So is one that its issuer, whose clock may be ahead by that much, may have dated
-// later than a revocation which came after it. One that does not tell its time (iat is zero) is refused once anything was
-// revoked.
+// IsTokenRevoked reports whether a token of subject sub, issued at iat, was revoked or belongs to an earlier app of
+// this name. Tokens carry whole seconds (RFC 7519, NumericDate), so a token of the same second as a revocation is
+// refused whether it was issued before or after; [App.TokenIssueTime] avoids that second for new tokens. clockSkew is
+// how far the issuer's clock may be ahead: a token dated up to that much after a revocation may have been issued before
+// it and is refused as well. A token without a time of issue (iat is zero) is refused as soon as anything was revoked.
 func (a *App) IsTokenRevoked(sub string, iat time.Time, clockSkew time.Duration) bool {
 	if iat.IsZero() {
 		return a.revokedUntil(sub) > 0
@@ -70,18 +108,21 @@ func (a *App) IsTokenRevoked(sub string, iat time.Time, clockSkew time.Duration)
 	return iat.Add(-clockSkew).Unix() <= a.revokedUntil(sub) || !a.CreatedAt.IsZero() && iat.Unix() < a.CreatedAt.Unix()
 }
 
-// TokenIssueTime returns the time of issue for a new token of sub: the second of now, or the first one
-// after the last revocation.
+// TokenIssueTime returns the time of issue for a new token of sub: the current second, or the first one after the last
+// revocation if that is later. Without it a token issued in the second of a revocation would be refused at once.
 func (a *App) TokenIssueTime(sub string, now time.Time) time.Time {
 	return time.Unix(max(now.Unix(), a.revokedUntil(sub)+1), 0)
 }
 
+// revokedUntil returns the later of the app's and the subject's revocation, in Unix seconds; 0 means none.
 func (a *App) revokedUntil(sub string) int64 { return max(a.revocations[""], a.revocations[sub]) }
 
-// hasSameBuild reports whether what was built for a is what a build for b would be.
+// hasSameBuild reports whether a build for b would read the same inputs as the build for a, so that it can be kept.
 func (a *App) hasSameBuild(b *App) bool { return a.Revision == b.Revision && a.Inputs == b.Inputs }
 
-// withRecordOf returns a, as it was built, with what the newer record b says that no build reads.
+// withRecordOf returns a copy of a, the record of the existing build, with those fields of the newer record b that no
+// build reads. They take effect at once, also while the build for b runs or fails: a suspension or a revocation must
+// not depend on whether the new configuration can be built.
 func (a *App) withRecordOf(b *App) *App {
 	c := *a
 	c.Status, c.Labels, c.revocations, c.Roles, c.RolesVersion = b.Status, b.Labels, b.revocations, b.Roles, b.RolesVersion

@@ -13,32 +13,41 @@ import (
 	"stoa/tenancy/db"
 )
 
-// System is the actor of what the platform does by itself.
+// System is the actor of entries about what the platform does by itself.
 const System = "stoa"
 
-// AuditEntry is one line of the audit trail: who did what to which app, from where. Detail never holds a secret.
+// AuditEntry is one entry of the audit trail: who did what to which app, and from where. Detail must not contain
+// secrets.
 type AuditEntry struct {
-	ID      string
-	At      time.Time
-	Actor   string
-	Issuer  string // who vouches for Actor; "" = nobody: it is the platform's operator, or the platform itself
-	Action  string
-	App     string // its name at the time
-	AppID   db.ID
-	Client  string // address that the request came from, "" = there was none
-	Request string // its id, under which it stands in the log
+	ID    string
+	At    time.Time
+	Actor string
+	// Issuer is the issuer that authenticated Actor; "" for the platform's operator and the platform itself.
+	Issuer string
+	// Action is the operation in dotted form, such as app.update.
+	Action string
+	// App is the app's name at the time of the entry.
+	App   string
+	AppID db.ID
+	// Client is the address of the client, "" if the entry is not about a request.
+	Client string
+	// Request is the request's id, which also appears in the log.
+	Request string
 	Detail  map[string]any
 
-	Seq  int64  // its place in the chain of its app, from 1; 0 = it is not in it yet
-	Prev string // the hash of the entry before it
+	// Seq is the entry's number in the chain of its app, from 1; 0 while it is not chained.
+	Seq int64
+	// Prev is the hash of the entry before it in the chain, Hash its own; see [AuditEntry.ComputeHash].
+	Prev string
 	Hash string
 }
 
-// InsertAuditEntry adds an entry to the trail in the transaction of what it tells of. ID and At are set by it, Client and Request
-// by ctx (see [WithOrigin]), and App, where it is empty, by AppID. The trail is chained a moment later, so that nobody
-// waits for anybody; see [Service.Seal].
+// InsertAuditEntry adds an entry to the audit trail in the transaction of the change that it records. It sets ID and
+// At, takes Client and Request from ctx (see [WithOrigin]), and looks App up by AppID if App is empty. The entry is
+// chained a moment later by [Service.SealChains]: chaining here would make all changes of an app wait for the lock of
+// its head.
 //
-// The platform's handle writes any entry, a tenant's those of its own app.
+// The platform's handle can write any entry, a tenant's handle only entries of its own app.
 func InsertAuditEntry(ctx context.Context, tx *db.Tx, e AuditEntry) error {
 	args, err := e.insertArgs(ctx)
 	if err != nil {
@@ -48,7 +57,8 @@ func InsertAuditEntry(ctx context.Context, tx *db.Tx, e AuditEntry) error {
 	return err
 }
 
-// QueueAuditEntry adds to b what [Audit] does, where an SQL condition of ours holds, whose parameters are numbered from $10.
+// QueueAuditEntry adds the statement of [InsertAuditEntry] to b. It takes effect only if condition holds, an SQL
+// expression of the calling package whose parameters args are numbered from $10.
 func QueueAuditEntry(ctx context.Context, b *db.Batch, e AuditEntry, condition string, args ...any) error {
 	row, err := e.insertArgs(ctx)
 	if err != nil {
@@ -58,12 +68,15 @@ func QueueAuditEntry(ctx context.Context, b *db.Batch, e AuditEntry, condition s
 	return nil
 }
 
+// insertEntrySQL inserts an entry. It is an INSERT ... SELECT, so that a condition can be appended; the casts give
+// PostgreSQL the types that it cannot infer from a SELECT list. If the app has no row its id serves as the name.
 const insertEntrySQL = `INSERT INTO audit (id, at, actor, issuer, action, app, app_id, client, request_id, detail)
 	SELECT CAST($1 AS TEXT), stoa_now(), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
 		COALESCE(NULLIF(CAST($5 AS TEXT), ''), (SELECT name FROM app WHERE tenant = CAST($6 AS TEXT)), CAST($6 AS TEXT)),
 		CAST($6 AS TEXT), CAST($7 AS TEXT), CAST($8 AS TEXT), CAST($9 AS TEXT)`
 
-// insertArgs returns the parameters of insertEntrySQL.
+// insertArgs returns the parameters $1 to $9 of insertEntrySQL. Ids are UUIDs of version 7 (RFC 9562), which grow with
+// time, so that entries of the same microsecond have an order.
 func (e AuditEntry) insertArgs(ctx context.Context) ([]any, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -80,7 +93,7 @@ func (e AuditEntry) insertArgs(ctx context.Context) ([]any, error) {
 	return []any{id.String(), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), o.Client, o.Request, string(detail)}, nil
 }
 
-// RecordAuditEntry adds an entry to the trail about something that is not in the database, such as a token that was issued.
+// RecordAuditEntry adds an entry about something that changes no row, such as issuing a token.
 func (s *Service) RecordAuditEntry(ctx context.Context, e AuditEntry) error {
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return InsertAuditEntry(ctx, tx, e) })
 	if err != nil {
@@ -89,29 +102,37 @@ func (s *Service) RecordAuditEntry(ctx context.Context, e AuditEntry) error {
 	return nil
 }
 
-// AuditFilter selects entries of the trail. Zero fields select all.
+// AuditFilter selects entries of the audit trail. A zero field selects all.
 type AuditFilter struct {
-	App    string    // name or id
-	Actor  string    // exactly
-	Action string    // exactly, or all that begin with it and a dot
-	Since  time.Time // at this time or later
-	Until  time.Time // before this time
+	// App is the name or the id of an app.
+	App   string
+	Actor string // compared exactly
+	// Action selects this action and those that begin with it and a dot.
+	Action string
+	// Since is inclusive, Until exclusive.
+	Since time.Time
+	Until time.Time
 }
 
-// AuditQuery asks for a page of the trail.
+// AuditQuery selects a page of the audit trail.
 type AuditQuery struct {
 	AuditFilter
-	Size  int    // 1 to 100
-	Token string // "" = the newest entries
+	// Size is the number of entries on the page, 1 to MaxPageSize.
+	Size int
+	// Token is the page token from the page before, "" for the newest entries.
+	Token string
 }
 
+// entryColumns are the columns that [scanEntries] reads, in its order.
 const entryColumns = `id, at, actor, issuer, action, app, app_id, client, request_id, detail, seq, prev, hash`
 
-// entryFilterSQL is the condition of an [AuditFilter] whose args begin at $1.
+// entryFilterSQL is the condition of an [AuditFilter]; its parameters $1 to $5 are those of filterArgs. SUBSTR is used
+// instead of LIKE, so that an action from a caller cannot contain a pattern.
 const entryFilterSQL = `(CAST($1 AS TEXT) = '' OR app = $1 OR app_id = $1) AND (CAST($2 AS TEXT) = '' OR actor = $2)
 	AND (CAST($3 AS TEXT) = '' OR action = $3 OR SUBSTR(action, 1, LENGTH($3) + 1) = $3 || '.')
 	AND at >= $4 AND at < $5`
 
+// filterArgs returns the parameters of entryFilterSQL. 1<<62 microseconds stand for no end.
 func (f AuditFilter) filterArgs() []any {
 	since, until := int64(0), int64(1<<62)
 	if !f.Since.IsZero() {
@@ -123,7 +144,9 @@ func (f AuditFilter) filterArgs() []any {
 	return []any{f.App, f.Actor, f.Action, since, until}
 }
 
-// ListAuditEntries returns a page of the trail, the newest entry first, and the token of the next page, "" at the end.
+// ListAuditEntries returns a page of the audit trail, the newest entry first, and the token of the next page, "" on the
+// last one. It chains committed entries first, so that the returned ones have their numbers and hashes. The position is
+// the pair (at, id), which the index audit_at orders.
 func (s *Service) ListAuditEntries(ctx context.Context, q AuditQuery) (entries []AuditEntry, next string, err error) {
 	if err := checkPageSize(q.Size); err != nil {
 		return nil, "", err
@@ -159,6 +182,7 @@ func (s *Service) ListAuditEntries(ctx context.Context, q AuditQuery) (entries [
 	return entries, next, nil
 }
 
+// scanEntries returns a read function that appends each row of entryColumns to to.
 func scanEntries(to *[]AuditEntry) func(db.Row) error {
 	return func(row db.Row) error {
 		var e AuditEntry

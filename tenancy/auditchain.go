@@ -13,29 +13,36 @@ import (
 	"stoa/tenancy/db"
 )
 
-// The trail is a chain for each app, and one for what the platform's operator does beside all apps. An entry is written
-// with what it tells of, by however many at a time; a moment later [Service.Seal] puts what has been committed behind the
-// end of its chain. The end is noted in the chain's head, sealed with the master key.
+// The audit trail consists of one hash chain per app, and one for the operator's actions outside all apps. An entry is
+// inserted, unchained, in the transaction of the change that it records; any number of transactions may do so at a
+// time. A moment later [Service.SealChains] appends the committed entries to their chain. The chain's head holds the
+// number and the hash of the last entry, and a seal: the same data encrypted under a master key. Someone with access to
+// the database alone can therefore not change or remove a chained entry unnoticed. If the database is restored to an
+// earlier state, only hashes that were kept elsewhere show it ([Verifier.RequiredHashes]).
 
 const (
-	// sealInterval is how long an entry stays outside its chain at most, if the database can be reached.
+	// sealInterval is the time between two runs of SealChains, and so the longest time an entry stays outside its chain
+	// while the database is available.
 	sealInterval = time.Second
-	// sealBatchSize is how many entries one transaction chains.
+	// sealBatchSize is how many entries one transaction appends.
 	sealBatchSize = 200
 )
 
-// Names of heads beside the ids of apps.
+// The ids of heads that are not ids of apps.
 const (
+	// platformChain is the id of the chain of the operator's actions outside all apps.
 	platformChain = ""
-	allChains     = "*" // its seq is the number of chains
+	// allChains is the id of a head without entries whose number is the count of chains. It reveals a chain that was
+	// deleted as a whole.
+	allChains = "*"
 )
 
-// errChainBroken says that the head of a chain, or the entry that it names, is not what this platform left there.
+// errChainBroken reports that the head of a chain, or the entry that it names, is not what this platform stored.
 var errChainBroken = errors.New("the end of the chain is not as it was sealed")
 
-// ComputeHash is the hash of e behind the entry whose hash is prev: SHA-256, in hex, of the canonical form, which is one JSON
-// array without spaces: prev, id, time in microseconds since 1970, actor, issuer, action, app, app_id, client, request_id and
-// detail, whose members are sorted by name.
+// ComputeHash returns the hash of e after an entry with the hash prev: the SHA-256, in hex, of the canonical form. That
+// is a JSON array without spaces: prev, id, time in microseconds since 1970, actor, issuer, action, app, app_id,
+// client, request_id and detail, whose members are sorted by name. Verifiers outside Stoa depend on this form.
 func (e AuditEntry) ComputeHash(prev string) (string, error) {
 	var canonical bytes.Buffer
 	enc := json.NewEncoder(&canonical)
@@ -52,7 +59,7 @@ func (e AuditEntry) ComputeHash(prev string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// decodeDetail reads a detail so that each of its numbers is written again as it was.
+// decodeDetail parses a detail and keeps the text of its numbers, since the hash covers the text.
 func decodeDetail(raw []byte) (detail map[string]any, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -60,8 +67,9 @@ func decodeDetail(raw []byte) (detail map[string]any, err error) {
 	return detail, err
 }
 
-// SealChains puts every entry that has been committed into its chain, in the order of their times. A chain whose end is not as
-// it was left stays as it is, for whoever verifies it, and the log says so.
+// SealChains appends every committed entry to its chain, ordered by time. A chain that was tampered with is not
+// continued, so that the evidence stays for a verification, and the log reports it once. Entries with seq 0 are found
+// through the partial index audit_loose; first selects the platform's chain as well, whose id is "".
 func (s *Service) SealChains(ctx context.Context) error {
 	for after, first := "", true; ; first = false {
 		var chains []string
@@ -89,13 +97,14 @@ func (s *Service) SealChains(ctx context.Context) error {
 	}
 }
 
-// logTampering says once for each chain that it goes on no more.
+// logTampering logs, once per chain and process, that the chain is not continued.
 func (s *Service) logTampering(ctx context.Context, chain string) {
 	if _, reported := s.brokenChains.LoadOrStore(chain, true); !reported {
 		s.log.ErrorContext(ctx, "a chain of the audit trail was tampered with and is not continued: run stoa audit verify", "app", chain)
 	}
 }
 
+// sealChain appends the entries of one chain, in transactions of at most sealBatchSize entries.
 func (s *Service) sealChain(ctx context.Context, chain string) error {
 	for n := sealBatchSize; n == sealBatchSize; {
 		err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
@@ -109,7 +118,8 @@ func (s *Service) sealChain(ctx context.Context, chain string) error {
 	return nil
 }
 
-// sealBatch chains the oldest entries that are not, and returns how many they were.
+// sealBatch appends the oldest unchained entries of a chain and returns their number. The lock on the head makes it
+// safe to run in several processes at a time.
 func (s *Service) sealBatch(ctx context.Context, tx *db.Tx, chain string) (int, error) {
 	h, err := s.lockHead(ctx, tx, chain)
 	if err != nil {
@@ -136,7 +146,8 @@ func (s *Service) sealBatch(ctx context.Context, tx *db.Tx, chain string) (int, 
 	return len(entries), s.storeHead(ctx, tx, h)
 }
 
-// checkLastEntry refuses a chain without the entry that it ends with: what came behind would hide that it is gone.
+// checkLastEntry returns errChainBroken if the entry that the head names is missing: appending to such a chain would
+// make the loss harder to see.
 func (s *Service) checkLastEntry(ctx context.Context, tx *db.Tx, h chainHead) error {
 	if h.seq == 0 {
 		return nil
@@ -149,7 +160,7 @@ func (s *Service) checkLastEntry(ctx context.Context, tx *db.Tx, h chainHead) er
 	return err
 }
 
-// chainHead is where a chain ends.
+// chainHead is the end of a chain: the number and the hash of its last entry, with the seal over both.
 type chainHead struct {
 	chain string
 	seq   int64
@@ -157,16 +168,19 @@ type chainHead struct {
 	seal  []byte
 }
 
+// sealedContent is the plaintext of the seal, sealScope the scope that binds it to the chain.
 func (h chainHead) sealedContent() []byte { return fmt.Appendf(nil, "%d %s", h.seq, h.hash) }
 func (h chainHead) sealScope() string     { return "audit " + h.chain }
 
-// isGenuine reports whether a head is as this platform left it.
+// isGenuine reports whether the seal is valid and covers the number and the hash of the head.
 func (s *Service) isGenuine(h chainHead) bool {
 	plain, err := s.keys.OpenValue(h.sealScope(), "head", h.seal)
 	return err == nil && bytes.Equal(plain, h.sealedContent())
 }
 
-// lockHead keeps others from the chain until tx ends and returns its head, a new one for a chain that begins.
+// lockHead returns the head of a chain and locks its row until tx ends, which excludes other processes from the chain.
+// A missing head is created. The UPDATE that changes nothing takes the lock on both engines, where SQLite has no SELECT
+// ... FOR UPDATE. It returns errChainBroken if the seal is not valid.
 func (s *Service) lockHead(ctx context.Context, tx *db.Tx, chain string) (chainHead, error) {
 	h := chainHead{chain: chain}
 	seal, err := s.keys.SealValue(h.sealScope(), "head", h.sealedContent())
@@ -178,6 +192,7 @@ func (s *Service) lockHead(ctx context.Context, tx *db.Tx, chain string) (chainH
 	if err != nil {
 		return h, err
 	}
+	// The row exists now, created here or by another transaction, for whose end the INSERT has waited.
 	err = tx.Query(ctx, func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal) },
 		`UPDATE audit_head SET seq = seq WHERE app_id = $1 RETURNING seq, hash, seal`, chain)
 	switch {
@@ -185,13 +200,15 @@ func (s *Service) lockHead(ctx context.Context, tx *db.Tx, chain string) (chainH
 		return h, err
 	case !s.isGenuine(h):
 		return h, errChainBroken
+	// This transaction created the head, so the number of chains grows.
 	case n == 1 && chain != allChains:
 		return h, s.countNewChain(ctx, tx, chain)
 	}
 	return h, nil
 }
 
-// countNewChain counts a chain that begins. One that has entries has lost its head: then it does not.
+// countNewChain counts a chain whose head was just created. If the chain already has entries, its head was deleted, and
+// the result is errChainBroken.
 func (s *Service) countNewChain(ctx context.Context, tx *db.Tx, chain string) error {
 	headless := false
 	err := tx.Query(ctx, func(db.Row) error { headless = true; return nil }, `SELECT 1 FROM audit WHERE app_id = $1 AND seq > 0 LIMIT 1`, chain)
@@ -209,6 +226,7 @@ func (s *Service) countNewChain(ctx context.Context, tx *db.Tx, chain string) er
 	return s.storeHead(ctx, tx, all)
 }
 
+// storeHead writes the head with a new seal under the current master key. The caller holds the head's lock.
 func (s *Service) storeHead(ctx context.Context, tx *db.Tx, h chainHead) error {
 	seal, err := s.keys.SealValue(h.sealScope(), "head", h.sealedContent())
 	if err != nil {
@@ -219,7 +237,8 @@ func (s *Service) storeHead(ctx context.Context, tx *db.Tx, h chainHead) error {
 	return err
 }
 
-// resealHeads has the current master key seal the heads that former ones do, so that those can go.
+// resealHeads seals with the current master key the heads that were sealed with former ones, so that those can be
+// removed.
 func (s *Service) resealHeads(ctx context.Context) error {
 	var old []string
 	var b db.Batch
@@ -249,7 +268,7 @@ func (s *Service) resealHeads(ctx context.Context) error {
 	return nil
 }
 
-// runSealLoop seals now and then until ctx ends.
+// runSealLoop runs SealChains every sealInterval until ctx ends.
 func (s *Service) runSealLoop(ctx context.Context) {
 	tick := time.NewTicker(sealInterval)
 	defer tick.Stop()

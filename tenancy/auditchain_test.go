@@ -277,7 +277,7 @@ func TestTampering(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		do   string // SQL, or f
+		do   string // SQL; the alternative is more
 		more func(t *testing.T, d *db.DB, s *tenancy.Service)
 		want []string
 		both bool // also run on PostgreSQL
@@ -365,7 +365,7 @@ func TestTampering(t *testing.T) {
 				} else {
 					execSQL(t, d.Platform(), tt.do)
 				}
-				writeEntries(t, s, "", 1) // life goes on
+				writeEntries(t, s, "", 1) // further entries are added
 				got, _ := verifyTrail(t, s, "")
 				if configured, _ := verifyTrail(t, s, "acme"); name == "removed all" && !slices.Equal(configured, got) {
 					t.Errorf("of the app alone it is found that %q", configured)

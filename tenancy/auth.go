@@ -14,18 +14,23 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// IssuerConfig is an issuer of an app's own. Tokens that say Issuer and Audience, and are signed by a key that lies at JWKSURL,
-// speak for that app and for no other. The zero value is no issuer.
+// IssuerConfig is an OpenID Connect issuer of an app's own. Tokens with this Issuer and Audience that are signed by a
+// key from JWKSURL are accepted for this app and for no other (docs/identity.md). The zero value means that there is no
+// issuer.
 type IssuerConfig struct {
-	Issuer          string `json:"issuer"`
-	JWKSURL         string `json:"jwks_url"`
-	Audience        string `json:"audience"`
-	ClientID        string `json:"client_id,omitempty"`         // public, for pages that log in
-	RefreshInterval string `json:"refresh_interval,omitempty"`  // how often its keys are fetched; "" = 15m
-	RequireTenantID bool   `json:"require_tenant_id,omitempty"` // only tokens whose tenant_id is the app's name
+	Issuer   string `json:"issuer"`
+	JWKSURL  string `json:"jwks_url"`
+	Audience string `json:"audience"`
+	// ClientID is the public OAuth client id for pages that log in.
+	ClientID string `json:"client_id,omitempty"`
+	// RefreshInterval is how often the keys are fetched, as a Go duration; "" means defaultRefresh.
+	RefreshInterval string `json:"refresh_interval,omitempty"`
+	// RequireTenantID accepts only tokens whose claim tenant_id is the app's name, so that several apps can share an
+	// issuer and audience.
+	RequireTenantID bool `json:"require_tenant_id,omitempty"`
 }
 
-// The bounds of an issuer's fields.
+// The bounds of an issuer's fields; maxAuthText is in characters.
 const (
 	maxAuthText    = 500
 	defaultRefresh = 15 * time.Minute
@@ -33,7 +38,7 @@ const (
 	maxRefresh     = 24 * time.Hour
 )
 
-// UnmarshalJSON refuses fields that do not exist: a misspelt one would open more than was meant.
+// UnmarshalJSON refuses unknown fields: a misspelt require_tenant_id would accept more tokens than intended.
 func (a *IssuerConfig) UnmarshalJSON(raw []byte) error {
 	type plain IssuerConfig
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -52,7 +57,8 @@ func (a IssuerConfig) KeyRefreshInterval() time.Duration {
 	return defaultRefresh
 }
 
-// checkFields says what is wrong with a. Only an app that may reach private networks may have its keys come unencrypted.
+// checkFields returns an [InvalidError] for the first bad field. Keys may be fetched over plain HTTP, or from a private
+// address, only with the grant private_network: who can change the response on its way could sign tokens.
 func (a IssuerConfig) checkFields(grants grant.List) error {
 	for _, f := range []struct{ name, value string }{
 		{"issuer", a.Issuer}, {"jwks_url", a.JWKSURL}, {"audience", a.Audience}, {"client_id", a.ClientID},
@@ -81,7 +87,8 @@ func (a IssuerConfig) checkFields(grants grant.List) error {
 	return nil
 }
 
-// checkIssuerHost looks up where the keys of an app's issuer lie, unless it is as it was.
+// checkIssuerHost resolves the host of the issuer's keys and refuses it if the app may not reach it. It skips the check
+// if neither the URL nor the grant that allowed it has changed, so that an unrelated change does not depend on DNS.
 func (s *Service) checkIssuerHost(ctx context.Context, app, previous *App) error {
 	private, before := app.Grants.Has(grant.PrivateNetwork), previous.Grants.Has(grant.PrivateNetwork)
 	if s.options.CheckHost == nil || app.Auth == (IssuerConfig{}) || app.Auth.JWKSURL == previous.Auth.JWKSURL && (private || !before) {
@@ -97,7 +104,8 @@ func (s *Service) checkIssuerHost(ctx context.Context, app, previous *App) error
 	return nil
 }
 
-// isPrivateHost reports whether host is written as an address that no other network reaches.
+// isPrivateHost reports whether host is written as an address or a name of a private network. Names that resolve to
+// private addresses are found by Options.CheckHost.
 func isPrivateHost(host string) bool {
 	if host = strings.ToLower(strings.TrimSuffix(host, ".")); host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true
@@ -107,7 +115,9 @@ func isPrivateHost(host string) bool {
 	return err == nil && (!ip.IsGlobalUnicast() || ip.IsPrivate())
 }
 
-// uniqueKey is what no two apps may have in common: it tells whose a token is. It is empty where there is no issuer.
+// uniqueKey returns the value of the column auth_key, which has a unique index: no two apps may have the same one,
+// because it determines the app of a token. It is "" if there is no issuer. It contains the app's name if tokens must
+// name the app.
 func (a IssuerConfig) uniqueKey(app string) string {
 	switch {
 	case a == IssuerConfig{}:
@@ -118,10 +128,11 @@ func (a IssuerConfig) uniqueKey(app string) string {
 	return a.Issuer + "\n" + a.Audience
 }
 
-// sharedKeyPrefix is how the keys of all apps begin that share issuer and audience and tell themselves apart by name.
+// sharedKeyPrefix is the common prefix of the keys of all apps that have this issuer and audience and require
+// tenant_id.
 func (a IssuerConfig) sharedKeyPrefix() string { return a.Issuer + "\n" + a.Audience + "\n" }
 
-// encodeColumn returns a as the database holds it.
+// encodeColumn returns the value of the column auth, "" if there is no issuer.
 func (a IssuerConfig) encodeColumn() (string, error) {
 	if a == (IssuerConfig{}) {
 		return "", nil
@@ -130,16 +141,20 @@ func (a IssuerConfig) encodeColumn() (string, error) {
 	return string(doc), err
 }
 
+// decodeColumn parses a value of the column auth. Unknown fields are ignored, since a newer version may have written
+// them.
 func (a *IssuerConfig) decodeColumn(doc string) error {
-	type plain IssuerConfig // the database may know fields that this process does not
+	type plain IssuerConfig // without the method UnmarshalJSON, which refuses unknown fields
 	if *a = (IssuerConfig{}); doc == "" {
 		return nil
 	}
 	return json.Unmarshal([]byte(doc), (*plain)(a))
 }
 
-// checkIssuerUnique decides whether the app may have its issuer beside all that other apps have, and what the process itself
-// accepts. It returns [ErrExists] where a token could not be told to be this app's.
+// checkIssuerUnique returns [ErrExists] if a token of the app's issuer could not be attributed to this app alone:
+// another app, or the process itself, accepts the same issuer and audience. Apps that all require tenant_id may share
+// them. The unique index on auth_key covers equal keys in concurrent transactions; the prefix comparison covers an app
+// with tenant_id next to one without.
 func (s *Service) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) error {
 	a := app.Auth
 	if a == (IssuerConfig{}) {
@@ -150,7 +165,7 @@ func (s *Service) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) er
 	}
 	other, sharedPrefix := "", a.sharedKeyPrefix()
 	if a.RequireTenantID {
-		sharedPrefix = "" // those that tell themselves apart by name are no offence to each other
+		sharedPrefix = "" // apps that all require tenant_id do not conflict
 	}
 	err := tx.Query(ctx, func(row db.Row) error { return row.Scan(&other) },
 		`SELECT name FROM app WHERE auth_key <> '' AND tenant <> $1
@@ -163,17 +178,19 @@ func (s *Service) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) er
 	return err
 }
 
+// errIssuerTaken is returned if the unique index on auth_key, not checkIssuerUnique, found the conflict.
 var errIssuerTaken = errorOfKind(ErrExists, "tokens of this issuer for this audience are accepted for another app")
 
-// AppIssuer is an app's own issuer, together with whose it is.
+// AppIssuer is an app's own issuer with its app.
 type AppIssuer struct {
-	App     db.ID
-	Name    string
-	Auth    IssuerConfig
-	Private bool // its keys may lie in a private network
+	App  db.ID
+	Name string
+	Auth IssuerConfig
+	// Private reports that its keys may be fetched from a private network.
+	Private bool
 }
 
-// ListIssuers returns the issuers of all apps.
+// ListIssuers returns the issuers of all apps that are not being deleted.
 func (s *Service) ListIssuers(ctx context.Context) ([]AppIssuer, error) {
 	var all []AppIssuer
 	var b db.Batch
@@ -198,7 +215,8 @@ func (s *Service) ListIssuers(ctx context.Context) ([]AppIssuer, error) {
 	return all, nil
 }
 
-// IssuersVersion returns a text that is another one whenever [Service.ListIssuers] returns something else.
+// IssuersVersion returns a text that changes whenever the result of [Service.ListIssuers] may have changed. It is
+// cheaper to read; the index app_auth contains exactly the apps with an issuer.
 func (s *Service) IssuersVersion(ctx context.Context) (version string, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -213,7 +231,7 @@ func (s *Service) IssuersVersion(ctx context.Context) (version string, err error
 	return version, nil
 }
 
-// WatchApps calls look whenever an app may have changed, until stop is called. It must return at once.
+// WatchApps calls probe whenever any app may have changed, until stop is called. probe must return at once.
 func (s *Service) WatchApps(probe func()) (stop func()) {
 	return s.bus.WatchTopic(TopicApp, func(string) { probe() })
 }

@@ -11,51 +11,71 @@ import (
 	"stoa/tenancy/db"
 )
 
-// entryKey is where a value stands: an app at the revision in force (0), or at an older one.
+// entryKey identifies an entry: an app at its current revision (revision 0), or at a certain older one.
 type entryKey struct {
 	id       db.ID
 	revision int64
 }
 
-// cacheEntry is what a live set knows of one place.
+// cacheEntry is the state of one app in a [RuntimeCache]. Its atomic fields let Acquire return a loaded value without
+// taking a lock.
+//
+// The entry is current while handledSignals equals signals. A signal increments signals, so that from then on callers
+// wait for a load that began after the signal instead of taking the old value.
 type cacheEntry[T io.Closer] struct {
-	key            entryKey
-	instance       atomic.Pointer[instance[T]]
-	lastUsed       atomic.Int64 // nanoseconds of the last use
-	signals        atomic.Int64 // signals so far
-	handledSignals atomic.Int64 // signals that the last look took account of
-	seenGeneration atomic.Int64 // generation at the last look
+	key entryKey
+	// instance is the value with its users, nil until the first load succeeds and after eviction. It is stored under
+	// mu.
+	instance atomic.Pointer[instance[T]]
+	// lastUsed is the time of the last use, in nanoseconds since 1970.
+	lastUsed atomic.Int64
+	// signals counts the signals received for the app.
+	signals atomic.Int64
+	// handledSignals is the value of signals when the last completed load began.
+	handledSignals atomic.Int64
+	// seenGeneration is the app's generation at the last load.
+	seenGeneration atomic.Int64
 
-	building atomic.Bool // a build has not returned, its deadline past or not
+	// building is set while a build function has not returned, also when its deadline has passed. A second build is not
+	// started meanwhile, so that hanging builds do not accumulate.
+	building atomic.Bool
 
-	mu       sync.Mutex
-	load     *entryLoad
-	evicted  bool
-	err      error     // of the last look
-	errUntil time.Time // err is the answer to callers
-	retryAt  time.Time // the next look if nobody asks
-	failures int       // in a row
+	// mu guards the fields below and the replacement of instance.
+	mu sync.Mutex
+	// load is the load under way, nil if there is none.
+	load *entryLoad
+	// evicted is set when the entry has left the map; callers must look the key up again.
+	evicted bool
+	// err is the result of the last load. Callers get it until errUntil without a new load.
+	err      error
+	errUntil time.Time
+	// retryAt is when the periodic check repeats a failed load without a caller; failures counts consecutive failures
+	// and determines the pause.
+	retryAt  time.Time
+	failures int
 }
 
-// entryLoad is one look at an app, with its build, that any number of callers wait for. err is set before done closes.
+// entryLoad is one load of an app, which any number of callers wait for. err is written before done is closed and
+// read-only afterwards.
 type entryLoad struct {
 	done chan struct{}
 	err  error
 }
 
-// maxRetryPause bounds the time between two attempts to renew an app whose build fails.
+// maxRetryPause bounds the exponential pause between two automatic attempts to load an app whose build fails.
 const maxRetryPause = 30 * time.Second
 
+// errEvicted reports that the entry was removed from the map while the caller held it; it never leaves this package.
 var errEvicted = errors.New("evicted")
 
-// isCurrent reports whether every signal was taken account of. What is loaded from the slot afterwards is as new.
+// isCurrent reports whether every signal has been handled. A value loaded from instance afterwards is at least as new.
 func (s *cacheEntry[T]) isCurrent() bool {
 	signals := s.signals.Load()
 	return s.handledSignals.Load() == signals
 }
 
-// recordResult remembers err, for callers and, the longer the more often it failed, for looks that nobody asked for. s.mu is
-// held.
+// recordResult stores the result of a load. Callers get err for the time pause; automatic retries wait for pause
+// doubled with each consecutive failure, up to maxRetryPause. The caller holds s.mu.
 func (s *cacheEntry[T]) recordResult(err error, pause time.Duration) {
 	s.err, s.errUntil = err, time.Now().Add(pause)
 	if err == nil {
@@ -66,7 +86,7 @@ func (s *cacheEntry[T]) recordResult(err error, pause time.Duration) {
 	s.failures = min(s.failures+1, 10)
 }
 
-// isRetryDue reports whether the last look failed and it is time for another.
+// isRetryDue reports whether the last load failed and its automatic retry is due.
 func (s *cacheEntry[T]) isRetryDue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,16 +95,22 @@ func (s *cacheEntry[T]) isRetryDue() bool {
 
 func (s *cacheEntry[T]) markUsed() { s.lastUsed.Store(time.Now().UnixNano()) }
 
-// instance is a built value and its users. Its slot counts as one of them.
+// instance is a built value with a count of its users. The entry that holds it counts as one user. When the count
+// reaches 0 the value is closed and can never be acquired again.
 type instance[T io.Closer] struct {
-	cache     *RuntimeCache[T]
-	entry     *cacheEntry[T]
-	value     T
-	suspended bool // a suspended app has no value
-	app       atomic.Pointer[App]
-	users     atomic.Int64
+	cache *RuntimeCache[T]
+	entry *cacheEntry[T]
+	value T
+	// suspended means that the app was suspended when it was loaded; value is then the zero value and is never closed.
+	suspended bool
+	// app is the newest record that the value is valid for. It is replaced when only fields changed that no build
+	// reads.
+	app atomic.Pointer[App]
+	// users counts the users, the entry included.
+	users atomic.Int64
 }
 
+// newInstance returns an instance with one user, the entry.
 func newInstance[T io.Closer](l *RuntimeCache[T], s *cacheEntry[T], app *App) *instance[T] {
 	u := &instance[T]{cache: l, entry: s}
 	u.app.Store(app)
@@ -92,7 +118,7 @@ func newInstance[T io.Closer](l *RuntimeCache[T], s *cacheEntry[T], app *App) *i
 	return u
 }
 
-// addUser adds a user unless the last has gone.
+// addUser adds a user and reports true, or reports false if the value has been closed: the count must not rise from 0.
 func (u *instance[T]) addUser() bool {
 	for {
 		n := u.users.Load()
@@ -105,7 +131,8 @@ func (u *instance[T]) addUser() bool {
 	}
 }
 
-// valueWithRelease hands a retained unit to its user.
+// valueWithRelease returns the value to a caller that has been added as a user. For a suspended app it removes that
+// user again and returns [ErrSuspended] with the record. The release function may be called more than once.
 func (u *instance[T]) valueWithRelease() (value T, app *App, release func(), err error) {
 	u.entry.markUsed()
 	if u.suspended {
@@ -121,13 +148,15 @@ func (u *instance[T]) valueWithRelease() (value T, app *App, release func(), err
 	}, nil
 }
 
-// removeUser takes a user away and closes the value after the last.
+// removeUser removes a user and closes the value after the last one.
 func (u *instance[T]) removeUser() {
 	if u.users.Add(-1) == 0 {
 		u.closeInstance()
 	}
 }
 
+// closeInstance closes the value in a goroutine, since Close may wait for work of the value; after the cache was closed
+// it does so in the caller's.
 func (u *instance[T]) closeInstance() {
 	if u.suspended {
 		return
@@ -138,13 +167,16 @@ func (u *instance[T]) closeInstance() {
 	}
 }
 
-// entryMap holds the slots, in parts so that looking one up contends with few others.
+// entryMap holds the entries, divided into shards by app id so that lookups of different apps rarely contend for a
+// lock.
 type entryMap[T io.Closer] struct {
 	seed   maphash.Seed
 	shards [64]entryShard[T]
-	count  atomic.Int64
+	// count is the number of entries in all shards.
+	count atomic.Int64
 }
 
+// entryShard is a part of the map. mu guards entries.
 type entryShard[T io.Closer] struct {
 	mu      sync.RWMutex
 	entries map[entryKey]*cacheEntry[T]
@@ -157,11 +189,12 @@ func (h *entryMap[T]) initShards() {
 	}
 }
 
+// shardOf returns the shard of p: all entries of an app are in one shard.
 func (h *entryMap[T]) shardOf(p entryKey) *entryShard[T] {
 	return &h.shards[maphash.String(h.seed, string(p.id))%uint64(len(h.shards))]
 }
 
-// findEntry returns the slot of p, nil if there is none.
+// findEntry returns the entry of p, nil if there is none.
 func (h *entryMap[T]) findEntry(p entryKey) *cacheEntry[T] {
 	at := h.shardOf(p)
 	at.mu.RLock()
@@ -169,7 +202,7 @@ func (h *entryMap[T]) findEntry(p entryKey) *cacheEntry[T] {
 	return at.entries[p]
 }
 
-// addEntry returns the slot of p and whether it is new.
+// addEntry returns the entry of p, and whether it was created by this call.
 func (h *entryMap[T]) addEntry(p entryKey) (s *cacheEntry[T], fresh bool) {
 	at := h.shardOf(p)
 	at.mu.Lock()

@@ -10,11 +10,12 @@ import (
 	"stoa/tenancy/db"
 )
 
-// buildGrace is how long a build may take to notice that its deadline has passed.
+// buildGrace is how long a build may take to return after its deadline. It distinguishes a build that observes its
+// context from one that hangs.
 const buildGrace = time.Second
 
-// currentLoad returns the look at an app that is under way, a new one if it is due, or nothing if there is nothing to wait
-// for. The error is that of a look not long ago.
+// currentLoad returns the load that the caller has to wait for: the one under way, or a new one if one is due. It
+// returns nil and no error if the value is current, and the error of the last load while that error is remembered.
 func (l *RuntimeCache[T]) currentLoad(s *cacheEntry[T]) (*entryLoad, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,7 +35,7 @@ func (l *RuntimeCache[T]) currentLoad(s *cacheEntry[T]) (*entryLoad, error) {
 	return l.startLoad(s)
 }
 
-// refreshEntry begins a look without anyone waiting, and reports whether it did: not where one is under way.
+// refreshEntry starts a load that no caller waits for. It reports false if one is under way already or none can start.
 func (l *RuntimeCache[T]) refreshEntry(s *cacheEntry[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +46,8 @@ func (l *RuntimeCache[T]) refreshEntry(s *cacheEntry[T]) bool {
 	return err == nil
 }
 
-// startLoad begins a look. s.mu is held and there is none under way.
+// startLoad starts a load. It reads signals before the load begins, so that a signal during the load makes the entry
+// outdated again. The caller holds s.mu, and no load is under way.
 func (l *RuntimeCache[T]) startLoad(s *cacheEntry[T]) (*entryLoad, error) {
 	f := &entryLoad{done: make(chan struct{})}
 	signals := s.signals.Load()
@@ -56,8 +58,10 @@ func (l *RuntimeCache[T]) startLoad(s *cacheEntry[T]) (*entryLoad, error) {
 	return f, nil
 }
 
-// runLoad takes a look and puts what came of it in place. An old unit stays where building fails. What has changed is told once
-// it is in place and before the next look: who begins after that finds it, and who began before is there to be stopped.
+// runLoad performs a load and stores its result. If the build fails the previous instance stays. OnChange is called
+// after the instance is stored and before load is cleared: a caller that acquires the value later gets the new state,
+// and one that acquired it earlier can be stopped by OnChange. If another signal arrived meanwhile, the next load
+// starts at once.
 func (l *RuntimeCache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.options.BuildTimeout)
 	defer cancel()
@@ -69,7 +73,7 @@ func (l *RuntimeCache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64)
 	s.mu.Lock()
 	old := s.instance.Load()
 	gone := errors.Is(err, ErrNotFound)
-	if s.evicted { // the set was closed
+	if s.evicted { // the cache was closed
 		old, next, gone = next, nil, true
 	} else if next != nil || gone {
 		s.instance.Store(next)
@@ -96,8 +100,10 @@ func (l *RuntimeCache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64)
 	}
 }
 
-// loadInstance reads an app and returns the unit to put in place, nil if the one that is there stays, and the app's record where it
-// is not the one that was loaded.
+// loadInstance reads an app and returns the instance to store, nil if the present one stays. changed is the app's
+// record if its generation differs from the one loaded before, nil if it does not or nothing was loaded. If only fields
+// changed that no build reads, it updates the record of the present instance instead of building; the same fields are
+// updated before a build, so that they take effect even if the build fails.
 func (l *RuntimeCache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *instance[T], changed *App, err error) {
 	old, began := s.instance.Load(), time.Now()
 	snap, err := l.apps.LoadSnapshot(ctx, s.key.id, s.key.revision)
@@ -122,9 +128,11 @@ func (l *RuntimeCache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (n
 		u := newInstance(l, s, app)
 		u.suspended = true
 		return u, changed, nil
+	// The present value fits the new record: no build.
 	case old != nil && !old.suspended && old.app.Load().hasSameBuild(app):
 		old.app.Store(app)
 		return nil, changed, nil
+	// A build follows, which may fail: apply status, revocations and roles to the present value now.
 	case old != nil && !old.suspended:
 		old.app.Store(old.app.Load().withRecordOf(app))
 	}
@@ -138,8 +146,8 @@ func (l *RuntimeCache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (n
 	return u, changed, nil
 }
 
-// buildWithDeadline builds, and returns soon after the deadline even if the build does not. A value that comes too late is
-// closed, and until then there is no other attempt.
+// buildWithDeadline calls build and returns within buildGrace after the deadline even if build does not. A value that
+// arrives later is closed. While such a build is still running, further attempts fail at once.
 func (l *RuntimeCache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap *Snapshot) (value T, err error) {
 	if !s.building.CompareAndSwap(false, true) {
 		return value, errors.New("an earlier build of it still hangs")
@@ -166,7 +174,7 @@ func (l *RuntimeCache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T
 	for {
 		select {
 		case o := <-built:
-			s.building.Store(false) // before the next look, which may follow at once
+			s.building.Store(false) // before the next load, which may start at once
 			return o.value, o.err
 		case <-deadline:
 			t := time.NewTimer(buildGrace)
@@ -179,7 +187,7 @@ func (l *RuntimeCache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T
 	}
 }
 
-// buildSafely builds and makes a panic an error: what a tenant configured must not end the process.
+// buildSafely calls build and turns a panic into an error: a tenant's configuration must not end the process.
 func (l *RuntimeCache[T]) buildSafely(ctx context.Context, snap *Snapshot) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -190,6 +198,7 @@ func (l *RuntimeCache[T]) buildSafely(ctx context.Context, snap *Snapshot) (valu
 	return l.build(ctx, snap)
 }
 
+// closeValue closes a value that is no longer used. An error is only logged, since no caller waits for it.
 func (l *RuntimeCache[T]) closeValue(id db.ID, value T) {
 	if err := value.Close(); err != nil {
 		l.options.Log.Error("close an app's old value", "app", id, "error", err)

@@ -9,10 +9,10 @@ import (
 	"stoa/tenancy/db"
 )
 
-// checkTimeout bounds one look for changed apps.
+// checkTimeout bounds one comparison of generations with the database.
 const checkTimeout = 5 * time.Second
 
-// entryFor returns the slot of p and whether it was made for it.
+// entryFor returns the entry of p, and whether it was created by this call.
 func (l *RuntimeCache[T]) entryFor(p entryKey) (s *cacheEntry[T], fresh bool) {
 	if s = l.entries.findEntry(p); s != nil {
 		return s, false
@@ -20,8 +20,10 @@ func (l *RuntimeCache[T]) entryFor(p entryKey) (s *cacheEntry[T], fresh bool) {
 	return l.entries.addEntry(p)
 }
 
-// Run keeps values current and few: it looks every second, and when told to, which loaded apps have changed in
-// whichever process, and gives up what nobody has used for long. It lives until ctx ends.
+// Run keeps values current and bounds their number until ctx ends, whose error it returns. Every CheckInterval, and
+// when a signal says that any app may have changed, it compares the generations of loaded apps with the database and
+// evicts idle entries. While the database does not answer, apps are served as last known; this is logged once at each
+// transition.
 func (l *RuntimeCache[T]) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.options.CheckInterval)
 	defer tick.Stop()
@@ -49,7 +51,10 @@ func (l *RuntimeCache[T]) Run(ctx context.Context) error {
 	}
 }
 
-// handleSignal is told of an app that changed; "" = any.
+// handleSignal handles a signal on [TopicApp]: it marks the app's entry as outdated and starts a load if it has a
+// value. The id "" means that any app may have changed, for instance after a lost connection. It runs in the
+// publisher's goroutine and does not block. Entries of older revisions get no signals; [RuntimeCache.checkGenerations]
+// refreshes them.
 func (l *RuntimeCache[T]) handleSignal(id string) {
 	if id == "" {
 		select {
@@ -68,7 +73,8 @@ func (l *RuntimeCache[T]) handleSignal(id string) {
 	}
 }
 
-// checkGenerations renews the loaded apps whose generation is not the one last seen, and those whose last build failed.
+// checkGenerations starts a load for each loaded app whose generation in the database differs from the one last seen,
+// and for each whose last load failed and is due for a retry.
 func (l *RuntimeCache[T]) checkGenerations(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -89,7 +95,7 @@ func (l *RuntimeCache[T]) checkGenerations(ctx context.Context) error {
 		return err
 	}
 	for _, s := range loaded {
-		generation := now[s.key.id] // 0: gone
+		generation := now[s.key.id] // 0 = deleted
 		if (generation != s.seenGeneration.Load() || s.isRetryDue()) && l.refreshEntry(s) {
 			s.seenGeneration.Store(generation)
 		}
@@ -97,7 +103,8 @@ func (l *RuntimeCache[T]) checkGenerations(ctx context.Context) error {
 	return nil
 }
 
-// evictIdle gives up what was not used for long.
+// evictIdle removes entries that were not used for IdleTimeout, and entries without a value already after ten times
+// FailureTTL: those remember only an error.
 func (l *RuntimeCache[T]) evictIdle() {
 	since := time.Now().Add(-l.options.IdleTimeout).UnixNano()
 	forgotten := time.Now().Add(-10 * l.options.FailureTTL).UnixNano()
@@ -109,14 +116,14 @@ func (l *RuntimeCache[T]) evictIdle() {
 	}
 }
 
-// evictExcess gives up the longest unused places, those without a value first, when there are too many. It leaves fresh,
-// and what is in use.
+// evictExcess removes the least recently used entries, those without a value first, if there are more than MaxEntries.
+// It keeps fresh, the entry that the caller is about to load, and entries in use.
 func (l *RuntimeCache[T]) evictExcess(fresh *cacheEntry[T]) {
 	if l.entries.count.Load() <= int64(l.options.MaxEntries) {
 		return
 	}
 	all := l.entries.allEntries()
-	excess := len(all) - l.options.MaxEntries + l.options.MaxEntries/16 // some more, so that the next newcomers find room
+	excess := len(all) - l.options.MaxEntries + l.options.MaxEntries/16 // evict 1/16 more, so that not every new entry sorts all of them
 	slices.SortFunc(all, func(a, b *cacheEntry[T]) int { return cmp.Compare(a.evictionRank(), b.evictionRank()) })
 	for _, s := range all {
 		if excess <= 0 {
@@ -128,7 +135,7 @@ func (l *RuntimeCache[T]) evictExcess(fresh *cacheEntry[T]) {
 	}
 }
 
-// evictionRank orders slots for eviction: the time of the last use, nothing for those without a value.
+// evictionRank orders entries for eviction, the lowest first: the time of the last use, 0 for those without a value.
 func (s *cacheEntry[T]) evictionRank() int64 {
 	if s.instance.Load() == nil {
 		return 0
@@ -136,7 +143,8 @@ func (s *cacheEntry[T]) evictionRank() int64 {
 	return s.lastUsed.Load()
 }
 
-// evictEntry takes a slot away unless it is in use, and reports whether it did.
+// evictEntry removes an entry unless it is in use or loading, and reports whether it did. Changing users from 1 to 0
+// takes the entry's own reference away in one step, so that no caller can add itself in between.
 func (l *RuntimeCache[T]) evictEntry(s *cacheEntry[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,26 +10,34 @@ import (
 	"stoa/tenancy/db"
 )
 
-// maxChangeAttempts bounds how often a change starts anew because others changed the app meanwhile.
+// maxChangeAttempts bounds how often a change is repeated because another change of the app was committed first.
 const maxChangeAttempts = 10
 
-// errStale says that the app changed since it was read.
+// errStale reports that the app's generation changed between reading and writing; the change is repeated. It never
+// leaves this package.
 var errStale = errors.New("changed meanwhile")
 
-// appEdit is a change under way: an app as it was read and what is to become of it.
+// appEdit is a change under way. The embedded appState is the modified copy; previous is the app as it was read.
 type appEdit struct {
 	*appState
-	previous        *appState
-	secretsToStore  map[string]string                                    // secrets to store
-	secretsToDelete []string                                             // secrets to delete
-	revokedSubject  *string                                              // the subject whose tokens are refused from now on
-	rebuild         bool                                                 // something a build reads beside the configuration changes
-	rolesChanged    bool                                                 // the roles change
-	additional      func(ctx context.Context, tx *db.Tx, id db.ID) error // what else the change consists of; may be nil
-	detail          map[string]any                                       // for the audit trail
+	previous *appState
+	// secretsToStore are the secrets to insert or replace, by name; secretsToDelete are the names of those to remove.
+	secretsToStore  map[string]string
+	secretsToDelete []string
+	// revokedSubject, if not nil, is the subject whose tokens are refused from now on; "" revokes all of the app's
+	// tokens.
+	revokedSubject *string
+	// rebuild means that something changes which a build reads besides the configuration; it increments inputs.
+	rebuild bool
+	// rolesChanged means that the app's roles are to be written.
+	rolesChanged bool
+	// additional is run in the same transaction, for changes in other tables; it may be nil.
+	additional func(ctx context.Context, tx *db.Tx, id db.ID) error
+	// detail becomes the detail of the audit entry. It must not contain secrets.
+	detail map[string]any
 }
 
-// setConfig makes config the next revision, if it is another text than the one in force.
+// setConfig makes config the next revision, unless it is the same text as the current one.
 func (e *appEdit) setConfig(config []byte) {
 	if string(config) != string(e.previous.config) {
 		e.config = config
@@ -37,8 +45,10 @@ func (e *appEdit) setConfig(config []byte) {
 	}
 }
 
-// changeApp reads the named app, applies f to it and stores the outcome, until nobody interferes. f may run several
-// times. The default app and one whose deletion has begun are refused.
+// changeApp reads the named app, applies f to a copy and writes the result in one transaction with an audit entry. If
+// the app was changed by another process or goroutine meanwhile it starts again, so f may run several times; after
+// maxChangeAttempts it returns [ErrConflict]. With dryRun it returns the result of f without writing. The default app
+// and an app whose deletion has begun are refused with [ErrPrecondition].
 func (s *Service) changeApp(ctx context.Context, actor, action, name string, dryRun bool, f func(e *appEdit) error) (App, error) {
 	if name == DefaultName {
 		return App{}, errDefaultAppChange
@@ -73,13 +83,16 @@ func (s *Service) changeApp(ctx context.Context, actor, action, name string, dry
 
 var errDefaultAppChange = errorOfKind(ErrPrecondition, "the default app is changed by its config file alone")
 
+// newEdit returns an edit of w. The secrets are copied; other maps and slices of the app must be replaced, not
+// modified.
 func (w *appState) newEdit() *appEdit {
 	next := *w
 	next.secrets = maps.Clone(w.secrets)
 	return &appEdit{appState: &next, previous: w, secretsToStore: map[string]string{}, detail: map[string]any{}}
 }
 
-// storeEdit writes e if the app is still as it was read, and returns it as it is then.
+// storeEdit writes e in one transaction and returns the app as the database then has it. It returns errStale if the app
+// is not as it was read. The app's row is written before all others: its lock serialises concurrent changes of the app.
 func (s *Service) storeEdit(ctx context.Context, actor, action string, e *appEdit) (App, error) {
 	s.describeEdit(e)
 	var after appRecord
@@ -133,6 +146,9 @@ func (s *Service) storeEdit(ctx context.Context, actor, action string, e *appEdi
 	return after.app, nil
 }
 
+// updateApp writes the app's row. The condition on generation is the optimistic lock: no row is updated, and errStale
+// is returned, if any change was committed since the app was read. auth_key has a unique index, so two apps cannot
+// register the same issuer concurrently.
 func updateApp(ctx context.Context, tx *db.Tx, e *appEdit) error {
 	grants, labels, rates, err := e.app.encodeColumns()
 	if err != nil {
@@ -158,11 +174,14 @@ func updateApp(ctx context.Context, tx *db.Tx, e *appEdit) error {
 	return err
 }
 
+// readApp reads the app's row within the transaction, with the times that the database set.
 func readApp(ctx context.Context, tx *db.Tx, id db.ID, into *appRecord) error {
 	return tx.Query(ctx, func(row db.Row) error { return into.scanRow(row) },
 		`SELECT `+appColumns+` FROM app a WHERE a.tenant = $1`, string(id))
 }
 
+// insertRevision stores the configuration, encrypted, as the app's current revision and deletes the ones that are more
+// than maxRevisions older.
 func insertRevision(ctx context.Context, tx *db.Tx, actor string, w *appState) error {
 	sealed := w.fieldCipher.Seal(configField(w.app.Revision), w.config)
 	_, err := tx.Exec(ctx, `INSERT INTO app_revision (tenant, revision, config, actor, created_at) VALUES ($1, $2, $3, $4, stoa_now())`,
@@ -174,6 +193,7 @@ func insertRevision(ctx context.Context, tx *db.Tx, actor string, w *appState) e
 	return err
 }
 
+// storeSecrets writes and deletes secrets. Values are encrypted with the app's data key and bound to their name.
 func storeSecrets(ctx context.Context, tx *db.Tx, e *appEdit) error {
 	for name, value := range e.secretsToStore {
 		_, err := tx.Exec(ctx, `INSERT INTO app_secret (tenant, name, value, created_at, updated_at)
@@ -192,7 +212,7 @@ func storeSecrets(ctx context.Context, tx *db.Tx, e *appEdit) error {
 	return nil
 }
 
-// encodeColumns returns the grants, labels and rates as the database holds them.
+// encodeColumns returns the JSON texts of the columns grants, labels and rates.
 func (a *App) encodeColumns() (grants, labels, rates string, err error) {
 	g, err := json.Marshal(a.Grants)
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// maxChangedPaths bounds how many changed paths an entry of the audit trail names.
+// maxChangedPaths bounds how many changed paths an audit entry lists; the rest is counted in "more_changes".
 const maxChangedPaths = 300
 
-// describeEdit adds to e's detail what it changes in the app. An entry outlives the app and cannot be changed once it is chained,
-// so that it holds values of an allow list only (see [allowedValues]): in "before" and "after", as far as they differ. Of everything
-// else it holds in "changes" the path and the keyed hashes of the value before and after. What is made has nothing before.
+// describeEdit adds to e.detail what e changes. An audit entry outlives the app and cannot be modified once it is
+// chained. Therefore it holds values only of the fields in an allow list (see [allowedValues]), under "before" and
+// "after" and only those that differ. For every other value it holds, under "changes", the path and the keyed hashes of
+// the value before and after. A new app has nothing under "before".
 func (s *Service) describeEdit(e *appEdit) {
 	before, after := map[string]any{}, map[string]any{}
 	changes := newChangeSet(e.auditHasher())
@@ -42,7 +43,7 @@ func (s *Service) describeEdit(e *appEdit) {
 	changes.addToDetail(e.detail)
 }
 
-// allowedValues is what of an app the trail holds as it is.
+// allowedValues returns the fields of an app whose values the audit trail stores in clear.
 func allowedValues(a *App) map[string]any {
 	return map[string]any{
 		"status": string(a.Status), "revision": a.Revision, "plan": a.Plan, "grants": append(grant.List{}, a.Grants...),
@@ -53,7 +54,8 @@ func allowedValues(a *App) map[string]any {
 	}
 }
 
-// hashedValues is what else there is of an app beside its configuration, by path.
+// hashedValues returns the other fields of an app except its configuration, by path. The audit trail stores only their
+// hashes, because they may identify persons or internal hosts.
 func hashedValues(a *App) map[string]any {
 	values := map[string]any{}
 	if a.DisplayName != "" {
@@ -69,7 +71,8 @@ func hashedValues(a *App) map[string]any {
 	return values
 }
 
-// compareConfigs adds what differs between two configurations, by the paths of their fields. What is no document has none.
+// compareConfigs adds the differences between two configurations to changes, by the paths of the leaf values. A text
+// that cannot be decoded counts as empty.
 func (s *Service) compareConfigs(changes *changeSet, previous, now []byte) {
 	if s.options.DecodeConfig == nil || s.options.FlattenConfig == nil || string(previous) == string(now) {
 		return
@@ -86,16 +89,20 @@ func (s *Service) compareConfigs(changes *changeSet, previous, now []byte) {
 	changes.compareValues(leaves[0], leaves[1])
 }
 
-// changeSet are the paths at which values differ, with the hashes of the values.
+// changeSet collects the paths at which values differ, with the hashes of the values.
 type changeSet struct {
-	hasher  Hasher
-	paths   map[string]any
-	omitted int // that are not named
+	hasher Hasher
+	// paths maps a path to an object with the members before and after, of which one is missing for an added or removed
+	// value.
+	paths map[string]any
+	// omitted counts the paths beyond maxChangedPaths.
+	omitted int
 }
 
 func newChangeSet(h Hasher) *changeSet { return &changeSet{hasher: h, paths: map[string]any{}} }
 
-// compareValues adds the paths whose values differ.
+// compareValues adds the paths whose values differ, in sorted order, so that the paths listed under the bound are
+// always the same.
 func (c *changeSet) compareValues(previous, now map[string]any) {
 	for _, path := range slices.Sorted(maps.Keys(now)) {
 		v := now[path]
@@ -113,6 +120,7 @@ func (c *changeSet) compareValues(previous, now map[string]any) {
 	}
 }
 
+// addPath adds a path, or counts it if there are maxChangedPaths already.
 func (c *changeSet) addPath(path string, hashes map[string]any) {
 	if len(c.paths) >= maxChangedPaths {
 		c.omitted++
@@ -121,6 +129,7 @@ func (c *changeSet) addPath(path string, hashes map[string]any) {
 	c.paths[path] = hashes
 }
 
+// addToDetail writes the members "changes" and "more_changes" of an audit entry's detail.
 func (c *changeSet) addToDetail(detail map[string]any) {
 	if len(c.paths) > 0 {
 		detail["changes"] = c.paths

@@ -13,21 +13,26 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// Draft is an app to be.
+// Draft is the description of an app to create.
 type Draft struct {
 	Name        string
 	DisplayName string
-	Config      []byte // a JSON object or YAML
-	Secrets     map[string]string
-	Grants      grant.List
-	Plan        string
-	Limits      LimitsChange // of the defaults
-	Auth        IssuerConfig
-	Labels      map[string]string
+	// Config is the configuration, a JSON object or YAML, at most MaxConfigSize bytes.
+	Config []byte
+	// Secrets are the values that ${NAME} in the configuration refers to, by name.
+	Secrets map[string]string
+	Grants  grant.List
+	Plan    string
+	// Limits are applied to the zero Limits; a field that is nil stays at the plan's value or the default.
+	Limits LimitsChange
+	Auth   IssuerConfig
+	Labels map[string]string
 }
 
-// CreateApp makes an app, whole or not at all, and with dryRun only tells what would come of it. The name may have
-// belonged to an app that is gone: the new one has another id and refuses its tokens. A name in use is [ErrExists].
+// CreateApp creates an app with all of its rows in one transaction; with dryRun it only checks the draft and returns
+// the app that would be created. The name may have belonged to a deleted app: the new app has another id and refuses
+// tokens of the former one. It returns [ErrExists] if the name, or the pair of issuer and audience, is in use, and an
+// [InvalidError] for a bad field.
 func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun bool) (App, error) {
 	w, err := s.buildDraft(ctx, d)
 	if err != nil {
@@ -63,6 +68,7 @@ func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun b
 	switch {
 	case errors.Is(err, ErrExists):
 		return App{}, err
+	// A concurrent call took the name or the issuer after the checks; find out which, for the error.
 	case db.IsDuplicate(err):
 		if again := s.checkNameFree(ctx, d.Name); again != nil {
 			return App{}, again
@@ -76,7 +82,7 @@ func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun b
 	return s.maskedApp(after.app, w.config), nil
 }
 
-// buildDraft checks d and makes it a whole app that is nowhere yet.
+// buildDraft checks d completely and returns the state of the new app with a fresh id and data key. It writes nothing.
 func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
 	grants, err := d.checkFields(s.options.Guard)
 	if err != nil {
@@ -119,6 +125,7 @@ func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
 	return w, err
 }
 
+// checkFields checks those fields of d that need no other data, and returns the normalized grants.
 func (d *Draft) checkFields(guard *grant.Guard) (grants grant.List, err error) {
 	if err := checkAppName(d.Name); err != nil {
 		return nil, err
@@ -150,7 +157,8 @@ func (d *Draft) checkFields(guard *grant.Guard) (grants grant.List, err error) {
 	return grants, err
 }
 
-// checkNameFree returns [ErrExists] if the name is in use.
+// checkNameFree returns [ErrExists] if an app has the name. It makes the common error precise; the unique constraint
+// decides for concurrent calls.
 func (s *Service) checkNameFree(ctx context.Context, name string) error {
 	if name == DefaultName {
 		return errorOfKind(ErrExists, "the name default belongs to the app of the config file")
@@ -169,7 +177,7 @@ func newNameTakenError(name string) error {
 	return errorOfKind(ErrExists, "there is already an app named %s", name)
 }
 
-// FindAppID returns the id of the app of that name, "" if there is none.
+// FindAppID returns the id of the app with that name, "" if there is none. It does not look into a cache.
 func (s *Service) FindAppID(ctx context.Context, name string) (db.ID, error) {
 	if name == DefaultName {
 		if s.defaultApp.Load() == nil {
@@ -186,6 +194,8 @@ func (s *Service) FindAppID(ctx context.Context, name string) (db.ID, error) {
 	return db.ID(id), nil
 }
 
+// insertApp inserts the app's row. It violates the unique constraint app_name or app_auth if another app has the name
+// or the issuer ([db.IsDuplicate]).
 func insertApp(ctx context.Context, tx *db.Tx, w *appState, masterKey string) error {
 	grants, labels, rates, err := w.app.encodeColumns()
 	if err != nil {
@@ -204,7 +214,9 @@ func insertApp(ctx context.Context, tx *db.Tx, w *appState, masterKey string) er
 	return err
 }
 
-// revokeFormerTokens marks the tokens of an earlier app of the same name as too old, to the second.
+// revokeFormerTokens revokes all tokens issued before the current second, if an app of the same name existed before.
+// Tokens of the server's OpenID provider name an app by its name only, so those of the former app would be accepted
+// otherwise. The audit trail is the record of former apps, because it outlives them.
 func revokeFormerTokens(ctx context.Context, tx *db.Tx, a *App) error {
 	_, err := tx.Exec(ctx, `INSERT INTO app_mark (tenant, subject, not_before)
 		SELECT CAST($1 AS TEXT), '', stoa_now() WHERE EXISTS (SELECT 1 FROM audit WHERE app = $2 AND app_id <> CAST($1 AS TEXT))`,
@@ -212,6 +224,7 @@ func revokeFormerTokens(ctx context.Context, tx *db.Tx, a *App) error {
 	return err
 }
 
+// sortedNames returns the names of secrets, sorted and never nil, for the audit trail.
 func sortedNames(secrets map[string]string) []string {
 	sorted := slices.AppendSeq([]string{}, maps.Keys(secrets))
 	slices.Sort(sorted)

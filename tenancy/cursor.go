@@ -2,17 +2,18 @@ package tenancy
 
 import "encoding/base64"
 
-// maxPageToken bounds a page token that a caller shows.
+// maxPageToken bounds a page token from a caller, in bytes, before it is decrypted.
 const maxPageToken = 2048
 
-// EncodeCursor turns a position in a list into an opaque page token. The list is named with its tenant and filters: only
-// [Keyring.DecodeCursor] for the same list takes the token back.
+// EncodeCursor returns an opaque page token for a position in a list. list identifies the list with its tenant and
+// filters; the token is encrypted and bound to list, so that [Keyring.DecodeCursor] accepts it for the same list only.
 func (k *Keyring) EncodeCursor(list, position string) string {
 	return base64.RawURLEncoding.EncodeToString(k.masters[0].cursors.Seal(list, []byte(position)))
 }
 
-// DecodeCursor returns what [Keyring.EncodeCursor] was given, and "" for no token: the first page. A token that was forged or
-// belongs to another list is an [InvalidError].
+// DecodeCursor returns the position that was passed to [Keyring.EncodeCursor], and "" for an empty token, which stands
+// for the first page. It tries every master key, so that tokens stay valid during a rotation. A forged token, or one of
+// another list, is an [InvalidError].
 func (k *Keyring) DecodeCursor(list, token string) (string, error) {
 	if token == "" {
 		return "", nil

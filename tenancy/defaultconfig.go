@@ -10,11 +10,13 @@ import (
 	"stoa/tenancy/db"
 )
 
-// actionConfigLoad is what the trail calls it that a process has taken up another configuration of the default app.
+// actionConfigLoad is the action of the audit entry which records that a process loaded another configuration of the
+// default app.
 const actionConfigLoad = "config.load"
 
-// AuditDefaultConfig puts on the audit trail that the default app's configuration is another than the one noted last, by whichever
-// process: at a start, or with what it was before after a change of its file.
+// AuditDefaultConfig writes an audit entry if the default app's configuration differs from the one recorded last, by
+// any process. Call it at the start and after each change of the file. After a change the entry also lists the changed
+// paths; at the start the previous configuration is not known. Processes with different files each record their own.
 func (s *Service) AuditDefaultConfig(ctx context.Context) error {
 	configured := s.defaultApp.Load()
 	if configured == nil {
@@ -58,7 +60,8 @@ func (s *Service) AuditDefaultConfig(ctx context.Context) error {
 	return nil
 }
 
-// configFingerprint tells configurations apart, as far as they are not secret.
+// configFingerprint returns the SHA-256 of the masked configuration, in hex. Two configurations that differ only in
+// secret values have the same fingerprint: a plain hash of a short secret could be found by trying.
 func (s *Service) configFingerprint(config []byte) (string, error) {
 	if s.options.DecodeConfig != nil && s.options.MaskConfig != nil {
 		doc, err := s.options.DecodeConfig(config)

@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	// maintenanceInterval is the time between two looks for what was left undone.
+	// maintenanceInterval is the time between two runs of the maintenance steps of [Service.Run].
 	maintenanceInterval = 30 * time.Second
-	// lateWriteWindow is how long after its end an app's rows are looked for again: what a call that was under way in
-	// another process still wrote.
+	// lateWriteWindow is how long after the deletion of an app rows are deleted that a call under way in another
+	// process still wrote.
 	lateWriteWindow = time.Hour
 )
 
-// DeleteApp removes an app and every row of it. It is refused to callers from the first moment; when Delete returns nil
-// nothing is left but its audit entries. After an error or a crash [Service.Run] completes it.
+// DeleteApp deletes an app and all of its rows. The app's status becomes [Deleting] first, so that callers are refused
+// from then on. When DeleteApp returns nil, nothing is left except the app's audit entries. After an error or a crash
+// [Service.Run] completes the deletion, or DeleteApp may be called again.
 func (s *Service) DeleteApp(ctx context.Context, actor, name string) error {
 	app, err := s.changeApp(ctx, actor, "app.delete", name, false, func(e *appEdit) error {
 		e.app.Status = Deleting
 		return nil
 	})
-	if errors.Is(err, ErrPrecondition) && name != DefaultName { // its deletion has begun already
+	if errors.Is(err, ErrPrecondition) && name != DefaultName { // its deletion began earlier
 		w, again := s.loadByName(ctx, name)
 		if again != nil {
 			return again
@@ -38,7 +39,9 @@ func (s *Service) DeleteApp(ctx context.Context, actor, name string) error {
 	return s.eraseApp(ctx, app)
 }
 
-// eraseApp removes everything of an app that is marked for it, the app's own row last.
+// eraseApp deletes the data of an app whose status is Deleting: outside the database first, then the rows, the app's
+// own row last. The app's row with the status Deleting is what lets another attempt find the app. The name becomes free
+// when the row is gone.
 func (s *Service) eraseApp(ctx context.Context, app App) error {
 	if s.options.EraseApp != nil {
 		if err := s.options.EraseApp(ctx, app); err != nil {
@@ -56,7 +59,7 @@ func (s *Service) eraseApp(ctx context.Context, app App) error {
 			return err
 		}
 		n, err := tx.Exec(ctx, `DELETE FROM app WHERE tenant = $1 AND status = 'deleting'`, string(app.ID))
-		if err != nil || n == 0 { // 0: another process was faster
+		if err != nil || n == 0 { // 0: another process deleted it and wrote the entry
 			return err
 		}
 		return InsertAuditEntry(ctx, tx, AuditEntry{Actor: System, Action: "app.deleted", App: app.Name, AppID: app.ID})
@@ -74,8 +77,8 @@ func (s *Service) eraseApp(ctx context.Context, app App) error {
 	return nil
 }
 
-// eraseDatabaseFiles has what was deleted leave the files of the database, once for all deletions since the last time. Where somebody
-// reads it is tried again the next time.
+// eraseDatabaseFiles removes deleted rows from the database's files, once for all deletions since the last time. If
+// readers prevent it ([db.ErrBusy]) it is tried again in the next run.
 func (s *Service) eraseDatabaseFiles(ctx context.Context) error {
 	if !s.eraseNeeded.Swap(false) {
 		return nil
@@ -94,8 +97,9 @@ func (s *Service) eraseDatabaseFiles(ctx context.Context) error {
 	return fmt.Errorf("erase what was deleted from the files of the database: %w", err)
 }
 
-// Run chains the audit trail, completes deletions that were cut off, forgets idempotency keys that are too old and wraps
-// data keys by the current master key, now and then until ctx ends.
+// Run performs the background work of the service until ctx ends, whose error it returns: it chains the audit trail,
+// completes interrupted deletions, deletes expired idempotency keys, and re-encrypts what former master keys protect.
+// It may run in any number of processes. Its steps are independent: an error of one is logged and the step repeated.
 func (s *Service) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -111,7 +115,7 @@ func (s *Service) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-s.appDeleted:
-			// More deletions may follow: files are rebuilt once for those of a second.
+			// More deletions may follow: wait a second, so that the files are rebuilt once for all of them.
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():
@@ -122,6 +126,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
+// eraseDeletingApps completes the deletion of apps whose status is Deleting, at most 100 in a run.
 func (s *Service) eraseDeletingApps(ctx context.Context) error {
 	var marked []App
 	var b db.Batch
@@ -138,7 +143,8 @@ func (s *Service) eraseDeletingApps(ctx context.Context) error {
 	return err
 }
 
-// deleteLateRows removes what was written for apps after they were gone.
+// deleteLateRows deletes rows that were written for an app after its deletion. The audit entries app.deleted of the
+// last lateWriteWindow name the apps; the partial index audit_deleted serves the query.
 func (s *Service) deleteLateRows(ctx context.Context) error {
 	var gone []db.ID
 	var b db.Batch
@@ -159,7 +165,7 @@ func (s *Service) deleteLateRows(ctx context.Context) error {
 	return err
 }
 
-// rewrapSealedValues is rewrap for what other rooms have sealed.
+// rewrapSealedValues re-encrypts the values that other packages sealed; see Options.RewrapSealed.
 func (s *Service) rewrapSealedValues(ctx context.Context) error {
 	if s.options.RewrapSealed == nil {
 		return nil
@@ -167,7 +173,9 @@ func (s *Service) rewrapSealedValues(ctx context.Context) error {
 	return s.options.RewrapSealed(ctx, s.keys)
 }
 
-// rewrapDataKeys makes the current master key the one that wraps every app's data key, so that older ones can go.
+// rewrapDataKeys encrypts every app's data key with the current master key, so that former master keys can be removed.
+// Only the data key is rewritten, not the values under it. The condition on the former ciphertext makes concurrent runs
+// of several processes harmless.
 func (s *Service) rewrapDataKeys(ctx context.Context) error {
 	old := map[string][]byte{}
 	var b db.Batch

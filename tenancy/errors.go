@@ -5,36 +5,38 @@ import (
 	"fmt"
 )
 
-// What can go wrong with an app, its administration or the way to it. What wraps one of these may be shown to the
-// caller as it is.
+// The errors of this package. An error that wraps one of them may be shown to the caller as it is, with the exception
+// of [ErrUnavailable].
 var (
-	// ErrNotFound says that there is no such app, revision or secret, or none that the caller may know of.
+	// ErrNotFound reports that the app, revision, role, key or secret does not exist, or that the caller may not know
+	// it.
 	ErrNotFound = errors.New("not found")
-	// ErrExists says that the name is taken.
+	// ErrExists reports that the name is in use, or that the issuer and audience belong to another app or to the
+	// server.
 	ErrExists = errors.New("already exists")
-	// ErrPrecondition says that the app is not as the change requires: at another revision, being deleted, or the
-	// default one, which only its file changes.
+	// ErrPrecondition reports that the app's state does not allow the change: it is at another revision or being
+	// deleted, a bound is reached, or it is the default app, which is changed by its file only.
 	ErrPrecondition = errors.New("precondition failed")
-	// ErrConflict says that others kept changing the app at the same time.
+	// ErrConflict reports that concurrent changes of the same app made maxChangeAttempts attempts fail.
 	ErrConflict = errors.New("the app is being changed by others, try again")
-	// ErrSuspended says that the app answers nobody until it is resumed.
+	// ErrSuspended reports that the app refuses every call until it is resumed.
 	ErrSuspended = errors.New("the app is suspended")
-	// ErrUnauthenticated says that a credential is missing or no longer good.
+	// ErrUnauthenticated reports that a credential is missing or not valid, or was revoked.
 	ErrUnauthenticated = errors.New("a valid credential is required")
-	// ErrOperator says that the operator's credential was shown where a tenant's is needed.
+	// ErrOperator reports that the operator's credential was used where a tenant's is required.
 	ErrOperator = errors.New("the operator's credential is for /admin alone")
-	// ErrInProgress says that the first call with this idempotency key has not ended.
+	// ErrInProgress reports that the first request with this idempotency key has not been answered yet.
 	ErrInProgress = errors.New("the first call with this Idempotency-Key is still in progress")
-	// ErrKeyReused says that the idempotency key came with another request before.
+	// ErrKeyReused reports that the idempotency key was used for a different request.
 	ErrKeyReused = errors.New("this Idempotency-Key was used for another request")
-	// ErrUnavailable says that the app cannot be built, or its record not be read, at present. The reason it comes with
-	// is for the log, not for callers.
+	// ErrUnavailable reports that the app cannot be built or its record cannot be read at present. The wrapped cause is
+	// for the log and must not be shown to callers.
 	ErrUnavailable = errors.New("the app is unavailable")
-	// ErrClosed says that the process is shutting down.
+	// ErrClosed reports that the process is shutting down.
 	ErrClosed = errors.New("shutting down")
 )
 
-// InvalidError says what was wrong with an input, and where. Both may be shown to the caller.
+// InvalidError reports an invalid input by the path of its field and the reason. Both may be shown to the caller.
 type InvalidError struct {
 	Field  string
 	Reason string
@@ -43,11 +45,12 @@ type InvalidError struct {
 // Error returns "field: reason".
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Reason }
 
+// invalidField returns an [InvalidError] with a formatted reason.
 func invalidField(field, format string, args ...any) error {
 	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// kindError is one of the sentinels with words for the case at hand.
+// kindError is one of the errors above with a text for the particular case; errors.Is finds the kind.
 type kindError struct {
 	kind error
 	text string
@@ -56,6 +59,7 @@ type kindError struct {
 func (r *kindError) Error() string { return r.text }
 func (r *kindError) Unwrap() error { return r.kind }
 
+// errorOfKind returns an error for which errors.Is(err, kind) is true, with a text of its own.
 func errorOfKind(kind error, format string, args ...any) error {
 	return &kindError{kind, fmt.Sprintf(format, args...)}
 }

@@ -10,31 +10,39 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ExportLine is one line of an exported trail: exactly one of its fields is set. Behind the entries of a chain stands its
-// head, unless the export holds only a part of the entries; the last line of all is the end.
+// ExportLine is one line of an exported audit trail; exactly one field is set. The entries of a chain are followed by
+// the chain's head, unless the export holds only a part of the entries. The last line of the export is the End.
 type ExportLine struct {
 	Entry *AuditEntry
 	Head  *ExportedHead
 	End   *ExportEnd
 }
 
-// ExportedHead tells where a chain ended when it was exported.
+// ExportedHead is the end of a chain at the time of the export.
 type ExportedHead struct {
-	App     string `json:"app"` // its name in the last entry; "" = the platform's own chain
-	AppID   db.ID  `json:"app_id"`
-	Entries int64  `json:"entries"`
-	Hash    string `json:"hash"`
-	Sealed  bool   `json:"sealed"` // the platform knows its own seal on it
+	// App is the app's name in the chain's last entry, "" for the platform's own chain.
+	App   string `json:"app"`
+	AppID db.ID  `json:"app_id"`
+	// Entries is the number of entries, and the sequence number of the last one.
+	Entries int64 `json:"entries"`
+	// Hash is the hash of the last entry.
+	Hash string `json:"hash"`
+	// Sealed reports whether the seal of the head is valid under a master key of this installation.
+	Sealed bool `json:"sealed"`
 }
 
-// ExportEnd closes an export, so that one which was cut off can be told.
+// ExportEnd is the last line of an export. An export without it was cut off.
 type ExportEnd struct {
-	Chains int64 `json:"chains"` // that there are, as the platform counts them; of one app: that were exported
-	Part   bool  `json:"part"`   // entries were left out, and heads with them
-	Sealed bool  `json:"sealed"` // the platform knows its own seal on the count
+	// Chains is the number of chains: for a complete export the number in the sealed head of all chains, else the
+	// number of chains exported.
+	Chains int64 `json:"chains"`
+	// Part reports that a filter left out entries; then heads are left out as well, since they could not be verified.
+	Part bool `json:"part"`
+	// Sealed reports whether the seal of the number of chains is valid; it is true if no seal was needed.
+	Sealed bool `json:"sealed"`
 }
 
-// encodedEntry is an [Entry] as a line.
+// encodedEntry is the JSON form of an [AuditEntry] in an export. Its field names are part of the export format.
 type encodedEntry struct {
 	Seq     int64          `json:"seq"`
 	ID      string         `json:"id"`
@@ -51,7 +59,7 @@ type encodedEntry struct {
 	Hash    string         `json:"hash"`
 }
 
-// MarshalJSON writes the line as one JSON object.
+// MarshalJSON writes the line as one JSON object: an entry by its own fields, a head and the end as the only member.
 func (l ExportLine) MarshalJSON() ([]byte, error) {
 	if e := l.Entry; e != nil {
 		return json.Marshal(encodedEntry{e.Seq, e.ID, e.At, e.Actor, e.Issuer, e.Action, e.App, e.AppID, e.Client, e.Request, e.Detail, e.Prev, e.Hash})
@@ -62,7 +70,8 @@ func (l ExportLine) MarshalJSON() ([]byte, error) {
 	}{l.Head, l.End})
 }
 
-// UnmarshalJSON reads what [Line.MarshalJSON] wrote.
+// UnmarshalJSON reads a line that [ExportLine.MarshalJSON] wrote. The detail keeps its numbers as they are written
+// ([decodeDetail]), because the hash covers their text.
 func (l *ExportLine) UnmarshalJSON(raw []byte) error {
 	var x struct {
 		encodedEntry
@@ -84,11 +93,11 @@ func (l *ExportLine) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// exportBatchSize is how many entries are in memory at a time.
+// exportBatchSize is how many entries are read, and kept in memory, at a time.
 const exportBatchSize = 500
 
-// ExportTrail yields the trail, or what of it f selects, chain after chain, each from its beginning. It ends with an [End], or
-// with the error that cut it off.
+// ExportTrail yields the audit trail, or the entries that f selects, chain after chain and each in order. Committed
+// entries are chained first. The sequence ends with an [ExportEnd], or with an error that cut it off.
 func (s *Service) ExportTrail(ctx context.Context, f AuditFilter) iter.Seq2[ExportLine, error] {
 	return func(yield func(ExportLine, error) bool) {
 		if err := s.exportChains(ctx, f, yield); err != nil {
@@ -97,6 +106,7 @@ func (s *Service) ExportTrail(ctx context.Context, f AuditFilter) iter.Seq2[Expo
 	}
 }
 
+// exportChains yields the lines of all selected chains and the end. It stops without an error when yield returns false.
 func (s *Service) exportChains(ctx context.Context, f AuditFilter, yield func(ExportLine, error) bool) error {
 	if err := s.SealChains(ctx); err != nil {
 		return err
@@ -123,12 +133,14 @@ func (s *Service) exportChains(ctx context.Context, f AuditFilter, yield func(Ex
 	return nil
 }
 
-// exportChain reports whether whoever reads wants more. It looks at the head after the entries: those that are beyond it
-// then were not put there by [Service.Seal].
+// exportChain yields the lines of one chain and reports whether the consumer wants more. It reads the head after the
+// entries and continues until both agree, because the chain may grow meanwhile: an entry beyond the head then was not
+// put there by [Service.SealChains]. If the head names entries that a second query does not find either, they are
+// missing.
 func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, part bool, yield func(ExportLine, error) bool) (more bool, err error) {
-	f.App = "" // the chain is the app's
+	f.App = "" // the chain belongs to the app already
 	reported := ExportedHead{AppID: db.ID(chain)}
-	again := false // whether the last look found nothing behind what the head tells of
+	again := false // the last query found no entry although the head names one
 	for after := int64(0); ; {
 		entries, err := s.readChainEntries(ctx, chain, f, after)
 		if err != nil {
@@ -152,14 +164,14 @@ func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, 
 		}
 		if h.seq > after && (len(entries) > 0 || !again) {
 			again = len(entries) == 0
-			continue // it has grown since
+			continue // the chain has grown since
 		}
 		reported.Entries, reported.Hash, reported.Sealed = h.seq, h.hash, s.isGenuine(h)
 		return yield(ExportLine{Head: &reported}, nil), nil
 	}
 }
 
-// readChainEntries reads the entries of a chain behind one of them, as many as may be in memory.
+// readChainEntries reads up to exportBatchSize entries of a chain with a sequence number above after.
 func (s *Service) readChainEntries(ctx context.Context, chain string, f AuditFilter, after int64) (entries []AuditEntry, err error) {
 	var b db.Batch
 	b.Query(scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE `+entryFilterSQL+` AND app_id = $6 AND seq > $7
@@ -167,7 +179,7 @@ func (s *Service) readChainEntries(ctx context.Context, chain string, f AuditFil
 	return entries, s.db.Platform().Do(ctx, &b)
 }
 
-// readHead returns the head of a chain, without a seal where there is none.
+// readHead returns the head of a chain; its seal is nil if there is none.
 func (s *Service) readHead(ctx context.Context, chain string) (chainHead, error) {
 	h := chainHead{chain: chain}
 	var b db.Batch
@@ -175,8 +187,9 @@ func (s *Service) readHead(ctx context.Context, chain string) (chainHead, error)
 	return h, s.db.Platform().Do(ctx, &b)
 }
 
-// listChains yields the chains there are: all, the platform's own first, or those of apps that bear or bore the name, or have
-// the id. A chain that has lost its head, or its entries, is one.
+// listChains yields the ids of all chains, the platform's own first; with app those of apps that have or had that name
+// or id. It looks into both the entries and the heads, so that a chain whose head or whose entries were deleted is
+// found.
 func (s *Service) listChains(ctx context.Context, app string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if app != "" {
@@ -186,7 +199,7 @@ func (s *Service) listChains(ctx context.Context, app string) iter.Seq2[string, 
 		}
 		last, n := "", s.queryChains(ctx, yield, `SELECT app_id FROM audit_head WHERE app_id = '' UNION SELECT app_id FROM audit WHERE seq = 1 AND app_id = ''`)
 		for n >= 0 {
-			// One look for each chain, however many entries it has.
+			// One query for each chain, which reads one index entry: DISTINCT would read all entries.
 			n = s.queryChains(ctx, func(chain string, err error) bool {
 				last = chain
 				return yield(chain, err)
@@ -199,7 +212,8 @@ func (s *Service) listChains(ctx context.Context, app string) iter.Seq2[string, 
 	}
 }
 
-// queryChains yields the chains that a query returns, and returns how many they are, -1 if that is to be the end.
+// queryChains yields the chain ids that a query returns and returns their number, or -1 if the iteration must end: an
+// error was yielded, or the consumer wants no more.
 func (s *Service) queryChains(ctx context.Context, yield func(string, error) bool, sql string, args ...any) int {
 	var found []string
 	var b db.Batch

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// hashPrefix begins every hash that [Hasher.Sum] returns.
+// hashPrefix begins every hash that [Hasher.Sum] returns and names its algorithm.
 const hashPrefix = "hmac-sha256:"
 
-// Hasher computes the keyed hashes by which the audit trail tells an app's values apart without holding them. The key is
-// derived from the app's data key and destroyed with it: from then on a value, however short, cannot be found by trying.
-// The zero value hashes nothing.
+// Hasher computes the keyed hashes that stand for an app's values in the audit trail: equal values can be recognised,
+// the values themselves are not stored. The key is derived from the app's data key and destroyed with it; from then on
+// even a short value cannot be found by trying. The zero value returns "" for everything.
 type Hasher struct{ key []byte }
 
-// Sum returns the hash of a value: 128 bits of its HMAC-SHA256, in hex. It is "" from the zero [Hasher].
+// Sum returns the first 128 bits of the HMAC-SHA256 of value, in hex, with hashPrefix. It is "" for the zero [Hasher].
 func (h Hasher) Sum(value []byte) string {
 	if h.key == nil {
 		return ""
@@ -28,29 +28,31 @@ func (h Hasher) Sum(value []byte) string {
 	return hashPrefix + hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// hashValue returns the hash of a decoded value. Documents that are equal have the same hash: the names of objects are sorted.
+// hashValue returns the hash of the JSON form of a decoded value. Equal documents have equal hashes, because
+// json.Marshal sorts the keys of maps.
 func (h Hasher) hashValue(v any) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return "" // a decoded document holds nothing that cannot be written again
+		return "" // cannot happen: a decoded document can always be encoded
 	}
 	return h.Sum(raw)
 }
 
-// isHash reports whether v is what a [Hasher] returned.
+// isHash reports whether v has the form of a hash that a [Hasher] returned.
 func isHash(v any) bool {
 	text, ok := v.(string)
 	return ok && len(text) == len(hashPrefix)+32 && strings.HasPrefix(text, hashPrefix)
 }
 
-// newRandomHasher returns one whose key nobody keeps.
+// newRandomHasher returns a hasher with a random key that is not stored: its hashes can never be compared with a value.
 func newRandomHasher() Hasher {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key) // never fails
 	return Hasher{key}
 }
 
-// defaultAppHasher returns the hasher of the default app, which has no data key and is never deleted.
+// defaultAppHasher returns the hasher of the default app. That app has no data key, so the key is derived from the
+// current master key; hashes made before a rotation of the master key differ from those made after it.
 func (s *Service) defaultAppHasher() (Hasher, error) {
 	keys, err := s.keys.DeriveKeys("hashes of the audit trail of " + string(DefaultID))
 	if err != nil {
@@ -59,7 +61,7 @@ func (s *Service) defaultAppHasher() (Hasher, error) {
 	return Hasher{keys[0]}, nil
 }
 
-// auditHasher returns the hasher of an app as it was read. An app whose deletion has begun has none.
+// auditHasher returns the hasher of an app that was read, the zero Hasher if the app is being deleted.
 func (w *appState) auditHasher() Hasher {
 	if w.fieldCipher == nil {
 		return Hasher{}

@@ -15,24 +15,29 @@ import (
 )
 
 const (
-	// idempotencyTTL is how long the answer to an idempotency key is kept.
+	// idempotencyTTL is how long the response to a request with an idempotency key is stored.
 	idempotencyTTL = 24 * time.Hour
-	// claimTimeout is how long a call may take before its key is free for another try: its process has died.
-	claimTimeout      = 5 * time.Minute
+	// claimTimeout is how long a request may take. After it the same request may claim the key again, since the process
+	// that claimed it has probably died.
+	claimTimeout = 5 * time.Minute
+	// maxIdempotencyKey bounds an idempotency key, in bytes.
 	maxIdempotencyKey = 255
-	// maxEndAttempts is how often the end of a call is written where the connection to the database broke.
+	// maxEndAttempts is how often the end of a claim is written while the database is unavailable.
 	maxEndAttempts = 5
 )
 
-// IdempotentRequest is a call that carries an idempotency key.
+// IdempotentRequest is a request of the admin API that carries an idempotency key. The key belongs to its actor; two
+// actors may use the same one.
 type IdempotentRequest struct {
 	Actor  string
 	Key    string
 	Method string
-	Path   string // with its query
-	Body   []byte
+	// Path is the request's path with its query.
+	Path string
+	Body []byte
 }
 
+// requestHash identifies the request: SHA-256 of method, path and body, in hex. Quoting makes the parts unambiguous.
 func (r IdempotentRequest) requestHash() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q ", r.Method, r.Path)
@@ -40,7 +45,7 @@ func (r IdempotentRequest) requestHash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// CheckIdempotencyKey says what is wrong with an idempotency key.
+// CheckIdempotencyKey returns an [InvalidError] for a key that is empty, too long or not text.
 func CheckIdempotencyKey(key string) error {
 	if key == "" || len(key) > maxIdempotencyKey || !utf8.ValidString(key) || strings.ContainsRune(key, 0) {
 		return invalidField("Idempotency-Key", "must have 1 to %d characters", maxIdempotencyKey)
@@ -48,23 +53,26 @@ func CheckIdempotencyKey(key string) error {
 	return nil
 }
 
-// StoredResponse is what a call was answered, without secrets.
+// StoredResponse is the response to a request. The caller removes secrets from it before it is stored.
 type StoredResponse struct {
 	Status int
 	Body   []byte
-	App    db.ID // the app it tells of, with which it is forgotten; may be ""
+	// App is the app that the response is about, "" if none; the response is deleted with it.
+	App db.ID
 }
 
-// IdempotencyClaim is the right to carry out a request. Exactly one of Finish and Abandon ends it.
+// IdempotencyClaim is the right to carry out a request. Exactly one of StoreResponse and ReleaseKey must be called.
 type IdempotencyClaim struct {
 	service    *Service
 	actor, key string
-	id         string
+	// id is random and fences the end of the claim: after claimTimeout another process may have claimed the key, and
+	// then the statements of this claim match no row.
+	id string
 }
 
-// ClaimIdempotencyKey claims the request's key. If the same request was answered before it returns that answer and no claim;
-// [ErrInProgress] says that it is being carried out, [ErrKeyReused] that the key belongs to another request. Keys are
-// each actor's own and live for a day.
+// ClaimIdempotencyKey claims the request's key. If the same request was answered before, it returns that response and
+// no claim. It returns [ErrInProgress] if the request is being carried out, and [ErrKeyReused] if the key was used for
+// a different request. Keys expire after idempotencyTTL.
 func (s *Service) ClaimIdempotencyKey(ctx context.Context, r IdempotentRequest) (*IdempotencyClaim, *StoredResponse, error) {
 	if err := CheckIdempotencyKey(r.Key); err != nil {
 		return nil, nil, err
@@ -84,7 +92,9 @@ func (s *Service) ClaimIdempotencyKey(ctx context.Context, r IdempotentRequest) 
 	return c, nil, nil
 }
 
-// claimKey returns the stored answer, or nil when c holds the key.
+// claimKey returns the stored response, or nil if c now owns the key. The statement inserts the key or takes over a row
+// in one step, so that of two concurrent requests only one succeeds. A row is taken over if it has expired, or if the
+// same request was claimed more than claimTimeout ago and not answered. Status 0 marks a request in progress.
 func (c *IdempotencyClaim) claimKey(ctx context.Context, tx *db.Tx, request string) (*StoredResponse, error) {
 	n, err := tx.Exec(ctx, `INSERT INTO admin_call (actor, key, request, claim, status, body, app_id, created_at)
 		VALUES ($1, $2, $3, $4, 0, '', '', stoa_now())
@@ -112,23 +122,24 @@ func (c *IdempotencyClaim) claimKey(ctx context.Context, tx *db.Tx, request stri
 	return &response, nil
 }
 
-// StoreResponse keeps the answer for whoever sends the request again.
+// StoreResponse stores the response, for repetitions of the request, and ends the claim.
 func (c *IdempotencyClaim) StoreResponse(ctx context.Context, a StoredResponse) error {
 	return c.endClaim(ctx, `UPDATE admin_call SET status = $4, body = $5, app_id = $6 WHERE actor = $1 AND key = $2 AND claim = $3`,
 		a.Status, string(a.Body), string(a.App))
 }
 
-// ReleaseKey frees the key: the call came to nothing and may be tried again.
+// ReleaseKey deletes the key and ends the claim: the request had no effect and may be tried again.
 func (c *IdempotencyClaim) ReleaseKey(ctx context.Context) error {
 	return c.endClaim(ctx, `DELETE FROM admin_call WHERE actor = $1 AND key = $2 AND claim = $3 AND status = 0`)
 }
 
+// endClaim executes a statement that ends the claim; it is repeated while the database is unavailable.
 func (c *IdempotencyClaim) endClaim(ctx context.Context, sql string, args ...any) error {
 	var b db.Batch
 	b.Exec(nil, sql, append([]any{c.actor, c.key, c.id}, args...)...)
 	err := c.service.db.Platform().Do(ctx, &b)
 	for try := 1; db.IsUnavailable(err) && try < maxEndAttempts && ctx.Err() == nil; try++ {
-		err = c.service.db.Platform().Do(ctx, &b) // it may be done twice; not done, the key would be taken for as long as claimTimeout
+		err = c.service.db.Platform().Do(ctx, &b) // idempotent; without it the key would stay claimed for claimTimeout
 	}
 	if err != nil {
 		return fmt.Errorf("keep the answer of an idempotent call: %w", err)
@@ -136,6 +147,7 @@ func (c *IdempotencyClaim) endClaim(ctx context.Context, sql string, args ...any
 	return nil
 }
 
+// deleteExpiredKeys deletes idempotency keys older than idempotencyTTL, through the index admin_call_created.
 func (s *Service) deleteExpiredKeys(ctx context.Context) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM admin_call WHERE created_at < stoa_now() - $1`, idempotencyTTL.Microseconds())

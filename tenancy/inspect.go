@@ -9,40 +9,49 @@ import (
 )
 
 const (
-	inspectionBatchSize = 500     // chains that are looked at together
-	maxInspectedEntries = 100_000 // entries that one inspection reads, and those of one chain
+	// inspectionBatchSize is how many heads are read at a time.
+	inspectionBatchSize = 500
+	// maxInspectedEntries is how many entries one inspection reads before it stops starting further chains; one long
+	// chain may exceed it.
+	maxInspectedEntries = 100_000
 )
 
-// Inspector finds out what was done to the chains of the audit trail. It remembers how far it found each of them good, and
-// reads what came since. It is for one goroutine.
+// Inspector looks for tampering in the chains of the audit trail. It keeps, in memory, the position up to which it
+// verified each chain, and verifies only what was added since. It must be used by one goroutine.
 type Inspector struct {
-	service  *Service
+	service *Service
+	// verified maps a chain to the position of the last inspection.
 	verified map[string]chainPosition
 }
 
-// chainPosition is how a chain was when it was looked at: how many entries it had, by its head and by count, and the hash of the
-// last one and of the one before.
+// chainPosition is the state of a chain at its last inspection: the sequence number in its head, the number of entries
+// counted, and the hashes of the last entry and of the one before it.
 type chainPosition struct {
 	seq, entries int64
 	hash, prev   string
 }
 
-// NewInspector returns one that has seen nothing yet.
+// NewInspector returns an inspector that has verified nothing yet.
 func (s *Service) NewInspector() *Inspector {
 	return &Inspector{service: s, verified: map[string]chainPosition{}}
 }
 
-// FoundFlaw is a flaw of the audit trail that an inspection has found.
+// FoundFlaw is a flaw of the audit trail that an inspection found. The platform stores it until the chain is found
+// intact.
 type FoundFlaw struct {
 	Flaw
-	App   string // name of the app whose chain it is; "" = the platform's own
-	AppID string // "*" = it is about the number of chains
-	At    time.Time
+	// App is the name of the app whose chain it is, "" for the platform's own.
+	App string
+	// AppID is the app's id, "*" if the flaw is about the number of chains.
+	AppID string
+	// At is the time when it was found; it is zero in the results of [Inspector.InspectChains].
+	At time.Time
 }
 
-// InspectChains looks at every chain: at its head, at how many entries it has, and at those that have come since. With afresh it
-// reads them from the first on. It returns the flaws that nobody has found before; a chain that turns out good from its
-// first entry to its last has none any more. Of a trail too long for one inspection the next ones read the rest.
+// InspectChains inspects every chain: its head, the number of its entries and the entries added since the last
+// inspection; with afresh all entries. It returns the flaws that no inspection has stored before. If a chain is read as
+// a whole and is intact, its stored flaws are deleted. What exceeds maxInspectedEntries is left to the next
+// inspections.
 func (i *Inspector) InspectChains(ctx context.Context, afresh bool) (found []FoundFlaw, err error) {
 	if afresh {
 		clear(i.verified)
@@ -78,13 +87,14 @@ func (i *Inspector) InspectChains(ctx context.Context, afresh bool) (found []Fou
 	return append(found, some...), err
 }
 
-// countedHead is a head, and how many entries its chain has.
+// countedHead is a head with the number of chained entries that exist. Both numbers must be equal.
 type countedHead struct {
 	chainHead
 	entries int64
 }
 
-// readHeads reads some of the heads behind one.
+// readHeads reads up to inspectionBatchSize heads with an id above after; with first also the id "", the platform's
+// chain.
 func (i *Inspector) readHeads(ctx context.Context, after string, first bool) (heads []countedHead, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -100,8 +110,9 @@ func (i *Inspector) readHeads(ctx context.Context, after string, first bool) (he
 	return heads, nil
 }
 
-// inspectChain verifies what came since, or all of a chain that has not as many entries as it should or does not go on as it was,
-// such as one that was redacted, and returns how many entries it read.
+// inspectChain verifies the entries added since the last inspection. If that shows a flaw the whole chain is verified
+// again: the chain may have been rewritten legitimately, as [Service.redactEarlierEntries] does. read is the number of
+// entries read in the last attempt.
 func (i *Inspector) inspectChain(ctx context.Context, h countedHead) (out VerifyResult, read int, err error) {
 	from := i.verified[h.chain]
 	out, read, err = i.verifySince(ctx, h, from)
@@ -111,7 +122,8 @@ func (i *Inspector) inspectChain(ctx context.Context, h countedHead) (out Verify
 	return out, read, err
 }
 
-// verifySince verifies a chain from where it stood. The last entry that was good is read again.
+// verifySince verifies a chain from a position on. The last entry before the position is read again, which shows a
+// changed or replaced one. It starts from the beginning if the number of entries does not fit the head.
 func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPosition) (out VerifyResult, read int, err error) {
 	if h.entries-from.entries != h.seq-from.seq || h.entries != h.seq {
 		from = chainPosition{}
@@ -125,7 +137,7 @@ func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPo
 		}
 		more = len(entries) == exportBatchSize
 		for j := range entries {
-			if entries[j].Seq > h.seq { // it has grown since
+			if entries[j].Seq > h.seq { // the chain has grown since
 				more = false
 				break
 			}
@@ -142,7 +154,7 @@ func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPo
 	return out, read, nil
 }
 
-// verifyChainCount verifies how many chains there are.
+// verifyChainCount compares the number of heads with the sealed number, which reveals the deletion of a whole chain.
 func (i *Inspector) verifyChainCount(ctx context.Context) (VerifyResult, error) {
 	v := VerifyResult{AppID: allChains}
 	h := chainHead{chain: allChains}
@@ -164,7 +176,8 @@ func (i *Inspector) verifyChainCount(ctx context.Context) (VerifyResult, error) 
 	return v, nil
 }
 
-// storeFlaws keeps the flaws of a chain and returns those that are new. One that was looked at as a whole has no others.
+// storeFlaws stores the flaws of a chain and returns those that were not stored yet. complete says that the chain was
+// read as a whole, so that an intact one has its former flaws deleted.
 func (s *Service) storeFlaws(ctx context.Context, v VerifyResult, complete bool) (found []FoundFlaw, err error) {
 	var b db.Batch
 	if complete && len(v.Flaws) == 0 {
@@ -189,10 +202,11 @@ func (s *Service) storeFlaws(ctx context.Context, v VerifyResult, complete bool)
 	return found, nil
 }
 
-// maxListedFlaws bounds how many flaws are told at once.
+// maxListedFlaws bounds the flaws that ListFoundFlaws returns.
 const maxListedFlaws = 100
 
-// ListFoundFlaws returns what inspections have found out about the chains of an app, by name or id, or about all, and how much it is.
+// ListFoundFlaws returns the stored flaws of an app's chains, by name or id, or of all with "", the oldest first and at
+// most maxListedFlaws. total is their full number.
 func (s *Service) ListFoundFlaws(ctx context.Context, app string) (found []FoundFlaw, total int64, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error { return row.Scan(&total) }, `SELECT COUNT(*) FROM audit_flaw WHERE (CAST($1 AS TEXT) = '' OR app = $1 OR app_id = $1)`, app)

@@ -62,7 +62,7 @@ func TestInspect(t *testing.T) {
 					t.Fatalf("a good trail: %q", found)
 				}
 				execSQL(t, d.Platform(), tt.do)
-				writeEntries(t, s, "", 1) // life goes on
+				writeEntries(t, s, "", 1) // further entries are added
 				if name != "appended" {
 					writeEntries(t, s, acme.ID, 1)
 				}

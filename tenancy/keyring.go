@@ -12,25 +12,33 @@ import (
 	"slices"
 )
 
-// errCannotOpen says that a ciphertext is damaged, belongs elsewhere, or needs a master key that is not there.
+// errCannotOpen reports that a ciphertext is damaged, belongs to another scope or field, or needs a master key that is
+// not configured. The cases are not distinguished where decryption cannot distinguish them.
 var errCannotOpen = errors.New("the sealed value cannot be opened with the master keys at hand")
 
 const (
-	keySize   = 32
-	keyIDSize = 8 // bytes of the master key's id in front of what it wraps
+	// The sizes of AES-256-GCM keys, nonces and tags, in bytes.
+	keySize = 32
+	// keyIDSize is the size of the master key's id that precedes a wrapped data key.
+	keyIDSize = 8
 	nonceSize = 12
 	tagSize   = 16
-	// wrappedKeySize is the size of a data key wrapped by a master key.
+	// wrappedKeySize is the size of a wrapped data key: id of the master key, nonce, ciphertext, tag.
 	wrappedKeySize = keyIDSize + nonceSize + keySize + tagSize
 )
 
-// Keyring encrypts what is secret at rest. A master key wraps data keys, a data key seals values, all by AES-256-GCM;
-// who owns a key (its scope: an app's id, or a name of the platform's own) and which field a value belongs to are
-// bound to the ciphertext, so that none can be moved to another place.
+// Keyring encrypts values at rest with two levels of keys, all by AES-256-GCM: a master key, which is configured, wraps
+// data keys, which are stored next to the values that they encrypt. Rotating a master key therefore rewrites only data
+// keys. The scope of a data key (an app's id, or a name of the platform's own) and the field of a value are additional
+// authenticated data, so that a ciphertext cannot be moved to another app or field. It is immutable and safe for
+// concurrent use.
 type Keyring struct {
+	// masters are the master keys. The first one encrypts; all of them decrypt.
 	masters []master
 }
 
+// master is a master key. id is derived from the key, so that a ciphertext identifies its key without revealing it;
+// wrap encrypts data keys and cursors page tokens.
 type master struct {
 	id      string
 	raw     []byte
@@ -38,8 +46,8 @@ type master struct {
 	cursors *FieldCipher
 }
 
-// NewKeyring returns a keyring over master keys of 32 bytes. The first seals, all of them open: to rotate, put the
-// new one in front and keep the old one until [Service.Run] has wrapped every data key anew.
+// NewKeyring returns a keyring over master keys of 32 bytes each. The first one encrypts, all of them decrypt: to
+// rotate, put the new key first and keep the former one until [Service.Run] has wrapped every data key anew.
 func NewKeyring(masters ...[]byte) (*Keyring, error) {
 	if len(masters) == 0 {
 		return nil, errors.New("no master key")
@@ -58,6 +66,8 @@ func NewKeyring(masters ...[]byte) (*Keyring, error) {
 	return k, nil
 }
 
+// newMaster derives the id of a master key and the key of page tokens with HKDF (RFC 5869). The info strings are part
+// of the stored format and must not change.
 func newMaster(raw []byte) (master, error) {
 	id, err := hkdf.Key(sha256.New, raw, nil, "stoa master key id", keyIDSize)
 	if err != nil {
@@ -78,6 +88,7 @@ func newMaster(raw []byte) (master, error) {
 	return master{id: string(id), raw: slices.Clone(raw), wrap: wrap, cursors: &FieldCipher{scope: "cursor", aead: cursors}}, nil
 }
 
+// newAEAD returns AES-256-GCM with key, which has keySize bytes.
 func newAEAD(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -86,10 +97,10 @@ func newAEAD(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// CurrentKeyID names the master key that seals.
+// CurrentKeyID returns the id of the master key that encrypts, in hex, as it is stored in columns named master_key.
 func (k *Keyring) CurrentKeyID() string { return hex.EncodeToString([]byte(k.masters[0].id)) }
 
-// FormerKeyIDs names the other master keys, whose values can still be opened.
+// FormerKeyIDs returns the ids of the other master keys, in hex. Values under them can still be decrypted.
 func (k *Keyring) FormerKeyIDs() []string {
 	var ids []string
 	for _, m := range k.masters[1:] {
@@ -98,8 +109,8 @@ func (k *Keyring) FormerKeyIDs() []string {
 	return ids
 }
 
-// DeriveKeys returns a key of 32 bytes for a purpose from each master key, in their order. Whoever has the master keys has it, and
-// nobody learns a master key, or the key of another purpose, from it.
+// DeriveKeys returns a key of 32 bytes for a purpose from each master key, in their order. Every process with the
+// master keys derives the same ones; a derived key reveals neither the master key nor the keys of other purposes.
 func (k *Keyring) DeriveKeys(purpose string) ([][]byte, error) {
 	keys := make([][]byte, len(k.masters))
 	for i, m := range k.masters {
@@ -111,14 +122,15 @@ func (k *Keyring) DeriveKeys(purpose string) ([][]byte, error) {
 	return keys, nil
 }
 
-// NewDataKey makes a data key for scope and returns it wrapped.
+// NewDataKey returns a new random data key for scope, wrapped by the current master key.
 func (k *Keyring) NewDataKey(scope string) []byte {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key) // never fails
 	return k.wrapKey(scope, key)
 }
 
-// RewrapDataKey returns a data key of scope wrapped by the current master key.
+// RewrapDataKey returns a wrapped data key of scope wrapped by the current master key. The data key itself stays the
+// same.
 func (k *Keyring) RewrapDataKey(scope string, wrapped []byte) ([]byte, error) {
 	key, err := k.unwrapKey(scope, wrapped)
 	if err != nil {
@@ -127,11 +139,13 @@ func (k *Keyring) RewrapDataKey(scope string, wrapped []byte) ([]byte, error) {
 	return k.wrapKey(scope, key), nil
 }
 
+// wrapKey encrypts a data key with the current master key, preceded by that key's id.
 func (k *Keyring) wrapKey(scope string, key []byte) []byte {
 	m := k.masters[0]
 	return append([]byte(m.id), sealField(m.wrap, key, "key", scope)...)
 }
 
+// unwrapKey decrypts a wrapped data key with the master key that its first bytes name.
 func (k *Keyring) unwrapKey(scope string, wrapped []byte) ([]byte, error) {
 	if len(wrapped) != wrappedKeySize {
 		return nil, errCannotOpen
@@ -144,7 +158,7 @@ func (k *Keyring) unwrapKey(scope string, wrapped []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: master key %x is missing", errCannotOpen, wrapped[:keyIDSize])
 }
 
-// NewFieldCipher returns what seals and opens values under a wrapped data key of scope.
+// NewFieldCipher returns the cipher for values under a wrapped data key of scope.
 func (k *Keyring) NewFieldCipher(scope string, wrapped []byte) (*FieldCipher, error) {
 	key, err := k.unwrapKey(scope, wrapped)
 	if err != nil {
@@ -161,7 +175,8 @@ func (k *Keyring) NewFieldCipher(scope string, wrapped []byte) (*FieldCipher, er
 	return &FieldCipher{scope, aead, Hasher{hashes}}, nil
 }
 
-// SealValue encrypts one value under a data key of its own, which travels with it: for values that have no common owner.
+// SealValue encrypts one value with a data key of its own, which is prepended to the ciphertext. It is for values
+// without an owner that has a data key.
 func (k *Keyring) SealValue(scope, field string, plain []byte) ([]byte, error) {
 	wrapped := k.NewDataKey(scope)
 	fieldCipher, err := k.NewFieldCipher(scope, wrapped)
@@ -171,7 +186,8 @@ func (k *Keyring) SealValue(scope, field string, plain []byte) ([]byte, error) {
 	return append(wrapped, fieldCipher.Seal(field, plain)...), nil
 }
 
-// RewrapValue returns what [Keyring.Seal] made for scope as the current master key would have made it.
+// RewrapValue returns a value that [Keyring.SealValue] encrypted for scope, with its data key wrapped by the current
+// master key.
 func (k *Keyring) RewrapValue(scope string, sealed []byte) ([]byte, error) {
 	if len(sealed) < wrappedKeySize {
 		return nil, errCannotOpen
@@ -180,7 +196,7 @@ func (k *Keyring) RewrapValue(scope string, sealed []byte) ([]byte, error) {
 	return append(wrapped, sealed[wrappedKeySize:]...), err
 }
 
-// OpenValue decrypts what [Keyring.Seal] made for the same scope and field.
+// OpenValue decrypts a value that [Keyring.SealValue] encrypted for the same scope and field.
 func (k *Keyring) OpenValue(scope, field string, sealed []byte) ([]byte, error) {
 	if len(sealed) < wrappedKeySize {
 		return nil, errCannotOpen
@@ -192,23 +208,26 @@ func (k *Keyring) OpenValue(scope, field string, sealed []byte) ([]byte, error) 
 	return fieldCipher.Open(field, sealed[wrappedKeySize:])
 }
 
-// FieldCipher seals and opens the values of one owner.
+// FieldCipher encrypts and decrypts the values of one scope. It is safe for concurrent use.
 type FieldCipher struct {
-	scope  string
-	aead   cipher.AEAD
+	scope string
+	aead  cipher.AEAD
+	// hasher has a key derived from the data key; see [Hasher].
 	hasher Hasher
 }
 
-// Seal encrypts the value of a field.
+// Seal encrypts the value of a field: a random nonce followed by the ciphertext with its tag.
 func (b *FieldCipher) Seal(field string, plain []byte) []byte {
 	return sealField(b.aead, plain, field, b.scope)
 }
 
-// Open decrypts what [Box.Seal] made for the same field.
+// Open decrypts a value that [FieldCipher.Seal] encrypted for the same field.
 func (b *FieldCipher) Open(field string, sealed []byte) ([]byte, error) {
 	return openField(b.aead, sealed, field, b.scope)
 }
 
+// sealField returns the nonce followed by the ciphertext. Nonces are random: 96 bits are enough for the number of
+// values under one data key (NIST SP 800-38D, section 8.3).
 func sealField(aead cipher.AEAD, plain []byte, field, scope string) []byte {
 	nonce := make([]byte, nonceSize, nonceSize+len(plain)+tagSize)
 	_, _ = rand.Read(nonce) // never fails
@@ -226,5 +245,5 @@ func openField(aead cipher.AEAD, sealed []byte, field, scope string) ([]byte, er
 	return plain, nil
 }
 
-// additionalData is the additional data: where the value belongs.
+// additionalData returns the additional authenticated data, which binds a ciphertext to its scope and field.
 func additionalData(field, scope string) []byte { return []byte("stoa\x00" + scope + "\x00" + field) }

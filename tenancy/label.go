@@ -2,11 +2,12 @@ package tenancy
 
 import "strconv"
 
-// TraceRatioLabel is the label that says which part of an app's calls is traced, from 0 to 1. It means that to nobody but
-// the operator, who alone sets labels; all others mean what their operator wants them to.
+// TraceRatioLabel is the label with the ratio of an app's requests that are traced, from 0 to 1. It is the only label
+// with an effect; labels are set by the operator, never by the tenant.
 const TraceRatioLabel = "trace_ratio"
 
-// TraceRatio returns the part of the app's calls that is traced, if the app has a part of its own.
+// TraceRatio returns the ratio of the app's requests that are traced; configured is false if the label is missing or
+// invalid, and then the process's own ratio applies.
 func (a *App) TraceRatio() (part float64, configured bool) {
 	text, configured := a.Labels[TraceRatioLabel]
 	if !configured {
@@ -16,6 +17,7 @@ func (a *App) TraceRatio() (part float64, configured bool) {
 	return part, err == nil
 }
 
+// parseTraceRatio parses a ratio. The negated comparison also refuses NaN.
 func parseTraceRatio(text string) (float64, error) {
 	part, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(part >= 0 && part <= 1) {

@@ -5,21 +5,25 @@ import (
 	"slices"
 )
 
-// Limits are what an app may take of the house that all share. A zero field stands
-// for what the app's plan says, and where that says nothing for the default named beside it.
+// Limits bound an app's use of the shared installation. A zero field stands for the limit of the app's plan, and if the
+// plan sets none for the default. See docs/limits.md.
 type Limits struct {
-	Weight             int64 // runs in each of its turns at the queue; 1
-	MaxConcurrentTasks int64 // runs at work at a time, in all processes together; none
-	QueueDepth         int64 // runs that wait for a worker; 10,000
-	Rates              []Rate
+	// Weight is how many runs the app gets in each round of the queue's fair share; 1.
+	Weight int64
+	// MaxConcurrentTasks is how many runs may execute at a time in all processes together; unlimited.
+	MaxConcurrentTasks int64
+	// QueueDepth is how many runs may wait for a worker; 10,000.
+	QueueDepth int64
+	// Rates are the operator's rate limits. They apply in addition to those in the app's configuration.
+	Rates []Rate
 }
 
-// equalTo reports whether l and m say the same.
+// equalTo reports whether l and m are equal; the order of the rates counts.
 func (l Limits) equalTo(m Limits) bool {
 	return l.Weight == m.Weight && l.MaxConcurrentTasks == m.MaxConcurrentTasks && l.QueueDepth == m.QueueDepth && slices.Equal(l.Rates, m.Rates)
 }
 
-// The bounds of limits, and what holds where nothing is said.
+// The defaults of limits, and the largest values that may be set.
 const (
 	defaultWeight     = 1
 	defaultQueueDepth = 10_000
@@ -28,13 +32,13 @@ const (
 	maxQueueDepth     = 1_000_000
 )
 
-// WithDefaults returns l with the defaults filled in. Without a limit MaxConcurrentTasks stays 0.
+// WithDefaults returns l with the defaults in place of zero fields. MaxConcurrentTasks stays 0, which means unlimited.
 func (l Limits) WithDefaults() Limits {
 	l.Weight, l.QueueDepth = cmp.Or(l.Weight, defaultWeight), cmp.Or(l.QueueDepth, defaultQueueDepth)
 	return l
 }
 
-// CheckBounds says what is wrong with l; prefix goes before the names of its fields.
+// CheckBounds returns an [InvalidError] for the first field outside its bounds; prefix precedes the field's name.
 func (l Limits) CheckBounds(prefix string) error {
 	for _, f := range []struct {
 		name    string
@@ -47,16 +51,16 @@ func (l Limits) CheckBounds(prefix string) error {
 	return checkRates(prefix+"rate", l.Rates)
 }
 
-// LimitsChange says which limits change. What is nil stays as it is.
+// LimitsChange is a change of limits. A nil field leaves the limit as it is; a pointer to 0 restores the default.
 type LimitsChange struct {
 	Weight             *int64 `json:"weight,omitempty"`
 	MaxConcurrentTasks *int64 `json:"max_concurrent_tasks,omitempty"`
 	QueueDepth         *int64 `json:"queue_depth,omitempty"`
-	// Rates are all there are then; empty and not nil: none.
+	// Rates, if not nil, replace all rates; an empty slice removes them.
 	Rates []Rate `json:"rate,omitzero"`
 }
 
-// applyTo returns l with the changes made.
+// applyTo returns l with the change applied, or an [InvalidError] if the result is out of bounds.
 func (c LimitsChange) applyTo(l Limits) (Limits, error) {
 	for _, f := range []struct{ from, to *int64 }{
 		{c.Weight, &l.Weight}, {c.MaxConcurrentTasks, &l.MaxConcurrentTasks}, {c.QueueDepth, &l.QueueDepth},

@@ -9,9 +9,10 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Sizes of a page.
+// The sizes of a page.
 const (
-	DefaultPageSize = 50 // where the caller names none
+	// DefaultPageSize is used if the caller names no size.
+	DefaultPageSize = 50
 	MaxPageSize     = 100
 )
 
@@ -22,21 +23,28 @@ func checkPageSize(n int) error {
 	return nil
 }
 
-// AppQuery selects apps.
+// AppQuery selects a page of the apps.
 type AppQuery struct {
-	Status Status // "" = all
-	Size   int    // of the page, 1 to 100
-	Token  string // of the page, "" = the first
+	// Status selects apps by status; "" selects all.
+	Status Status
+	// Size is the number of apps on the page, 1 to MaxPageSize.
+	Size int
+	// Token is the page token from the page before, "" for the first page.
+	Token string
 }
 
-// AppPage is a part of the list of apps.
+// AppPage is one page of the list of apps.
 type AppPage struct {
-	Apps  []App
-	Next  string // token of the next page, "" at the end
-	Total int    // of all pages
+	Apps []App
+	// Next is the token of the next page, "" on the last one.
+	Next string
+	// Total is the number of apps on all pages.
+	Total int
 }
 
-// ListApps returns a page of the apps by name, the default one among them.
+// ListApps returns a page of the apps, ordered by name, with the default app among them. It selects one row more than
+// the page's size to find out whether there is a next page. The position is the name of the last app, so that a page
+// does not shift when apps are created or deleted.
 func (s *Service) ListApps(ctx context.Context, q AppQuery) (AppPage, error) {
 	if err := checkPageSize(q.Size); err != nil {
 		return AppPage{}, err
@@ -71,7 +79,7 @@ func (s *Service) ListApps(ctx context.Context, q AppQuery) (AppPage, error) {
 	return page, nil
 }
 
-// addDefaultApp puts the default app in its place among the others.
+// addDefaultApp inserts the default app, which has no row, at its place in the order.
 func (s *Service) addDefaultApp(page *AppPage, status Status, after string) {
 	configured := s.defaultApp.Load()
 	if configured == nil || status != "" && status != configured.app.Status {
@@ -84,7 +92,7 @@ func (s *Service) addDefaultApp(page *AppPage, status Status, after string) {
 	}
 }
 
-// LoadApp returns an app with its masked configuration and its token marks.
+// LoadApp returns an app with its masked configuration, roles and revocations, or [ErrNotFound].
 func (s *Service) LoadApp(ctx context.Context, name string) (App, error) {
 	if name == DefaultName {
 		snap, err := s.loadDefaultSnapshot(ctx)

@@ -10,24 +10,32 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// Bounds of what an app may hold.
+// Bounds of an app's parts. Counts unless noted otherwise.
 const (
-	MaxConfigSize  = 1 << 20 // bytes of a configuration
-	MaxSecrets     = 1000
-	MaxSecretSize  = 64 << 10 // bytes of a secret's value
-	maxLabels      = 64
+	// MaxConfigSize bounds the text of a configuration, in bytes.
+	MaxConfigSize = 1 << 20
+	MaxSecrets    = 1000
+	// MaxSecretSize bounds the value of a secret, in bytes.
+	MaxSecretSize = 64 << 10
+	maxLabels     = 64
+	// maxRevocations bounds the revoked subjects of an app, which are loaded with each snapshot.
 	maxRevocations = 10_000
+	// maxDisplayName bounds display names and the values of labels, in characters.
 	maxDisplayName = 200
-	maxRevisions   = 100 // revisions kept of an app
+	// maxRevisions is how many revisions of an app are stored; older ones are deleted with each new one.
+	maxRevisions = 100
 )
 
 var (
-	appNamePattern    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	// appNamePattern is that of a DNS label (RFC 1123), because a name may become part of a host.
+	appNamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	// secretNamePattern matches the names that ${NAME} in a configuration can refer to.
 	secretNamePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
-	wordPattern       = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+	// wordPattern matches names of labels and plans.
+	wordPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 )
 
-// IsValidAppName reports whether an app may bear the name.
+// IsValidAppName reports whether name has the form of an app's name.
 func IsValidAppName(name string) bool { return appNamePattern.MatchString(name) }
 
 func checkAppName(name string) error {
@@ -66,6 +74,8 @@ func checkSecrets(secrets map[string]string) error {
 	return nil
 }
 
+// checkText returns an [InvalidError] unless s is valid UTF-8 without control characters and has at most most
+// characters.
 func checkText(field, s string, most int) error {
 	if utf8.RuneCountInString(s) > most || !utf8.ValidString(s) {
 		return invalidField(field, "must be at most %d characters of text", most)
@@ -100,7 +110,7 @@ func checkPlan(plan string) error {
 	return nil
 }
 
-// normalizeGrants returns grants in order and each once.
+// normalizeGrants returns the grants sorted, each once, or an [InvalidError]; see [grant.List.Normalize].
 func normalizeGrants(grants grant.List, guard *grant.Guard) (grant.List, error) {
 	normalized, err := grants.Normalize(guard)
 	if err != nil {

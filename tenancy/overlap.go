@@ -9,9 +9,10 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// checkGrantOverlap refuses grants by which programs of one app would write where another app has its SQLite files: SQLite reads
-// what lies beside a file, and opens it with the rights of this server. What an app's own programs may write is for its
-// configuration to keep apart from its databases.
+// checkGrantOverlap refuses grants with which programs of one app could write where another app has its SQLite files.
+// SQLite reads auxiliary files next to a database, and opens them with the rights of this server, so such a program
+// could reach the other app's data. The folders of one and the same app are for its own configuration to separate. The
+// LIKE conditions only preselect rows; the decoded grants decide.
 func (s *Service) checkGrantOverlap(ctx context.Context, tenant db.ID, grants grant.List) error {
 	if !grants.Has(grant.SQLite) && !grants.Has(grant.Command) {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// RebuildAppsOnPlan has every app that is on a plan built anew, in the transaction in which the plan changes, and returns them:
-// whoever calls it publishes them on [TopicApp] after the commit.
+// RebuildAppsOnPlan marks every app on a plan for a new build, in the transaction that changes the plan, and returns
+// their ids. The caller must publish them on [TopicApp] after the commit.
 func RebuildAppsOnPlan(ctx context.Context, tx *db.Tx, plan string) (on []db.ID, err error) {
 	err = tx.Query(ctx, func(row db.Row) error {
 		var id string
@@ -19,7 +19,7 @@ func RebuildAppsOnPlan(ctx context.Context, tx *db.Tx, plan string) (on []db.ID,
 	return on, err
 }
 
-// checkPlanExists refuses the name of a plan, where one is given, that does not exist.
+// checkPlanExists returns the error of Options.CheckPlan if name is set and not empty.
 func (s *Service) checkPlanExists(ctx context.Context, name *string) error {
 	if name == nil || *name == "" || s.options.CheckPlan == nil {
 		return nil
@@ -27,7 +27,8 @@ func (s *Service) checkPlanExists(ctx context.Context, name *string) error {
 	return s.options.CheckPlan(ctx, *name)
 }
 
-// EffectiveLimits returns the limits that hold for the app: its own, where it has none its plan's, else the defaults.
+// EffectiveLimits returns the limits that apply to the app: its own, else its plan's, else the defaults. Rates are the
+// app's own.
 func (a App) EffectiveLimits() Limits {
 	l := a.Limits
 	l.Weight = cmp.Or(l.Weight, a.planLimits.Weight)

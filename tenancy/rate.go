@@ -8,21 +8,27 @@ import (
 	"strings"
 )
 
-// Rate is how much an app's callers may ask for in a time, as its operator says.
+// Rate is a rate limit that the operator sets for an app. Package ratelimit applies it.
 type Rate struct {
-	Per    string `json:"per"`             // app, agent or key
-	Agent  string `json:"agent,omitempty"` // the only one, where it is per agent; "" = each on its own
-	Type   string `json:"type"`            // count or token
-	Window string `json:"window"`          // minute, hour, day, week or month
-	Limit  int64  `json:"limit"`
+	// Per is what is counted together: "app", "agent" or "key".
+	Per string `json:"per"`
+	// Agent restricts a rate per agent to one agent; "" limits each agent separately.
+	Agent string `json:"agent,omitempty"`
+	// Type is "count" for requests or "token" for tokens of models.
+	Type string `json:"type"`
+	// Window is the calendar window, in UTC: "minute", "hour", "day", "week" or "month".
+	Window string `json:"window"`
+	// Limit is the largest count in a window, 1 to maxRate.
+	Limit int64 `json:"limit"`
 }
 
-// The bounds of rates, and their words.
+// The bounds of rates.
 const (
 	maxRates = 50
 	maxRate  = 1_000_000_000_000
 )
 
+// The accepted values of a rate's fields.
 var (
 	ratePer    = []string{"app", "agent", "key"}
 	rateType   = []string{"count", "token"}
@@ -30,7 +36,8 @@ var (
 	rateAgent  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 )
 
-// checkRates says what is wrong with rates, which are called name.
+// checkRates returns an [InvalidError] for the first invalid rate; name is the path of the list. Two rates that differ
+// only in their limit are refused, because they would share one counter.
 func checkRates(name string, rates []Rate) error {
 	if len(rates) > maxRates {
 		return invalidField(name, "there are %d, %d are allowed", len(rates), maxRates)
@@ -62,12 +69,13 @@ func checkRates(name string, rates []Rate) error {
 	return nil
 }
 
+// rateField returns the path of the i-th rate in the list called name.
 func rateField(name string, i int) string { return fmt.Sprintf("%s[%d]", name, i) }
 
-// noRates is how the database holds none.
+// noRates is the value of the column rates for an app without rates.
 const noRates = "[]"
 
-// encodeRates returns rates as the database holds them.
+// encodeRates returns the value of the column rates, a JSON array.
 func encodeRates(rates []Rate) (string, error) {
 	if len(rates) == 0 {
 		return noRates, nil
@@ -76,7 +84,7 @@ func encodeRates(rates []Rate) (string, error) {
 	return string(raw), err
 }
 
-// decodeRates reads what encodeRates returned.
+// decodeRates parses a value of the column rates.
 func decodeRates(document string) (rates []Rate, err error) {
 	if document == noRates {
 		return nil, nil

@@ -10,19 +10,23 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// appRecord is an app as the database has it.
+// appRecord is a row of the table app, with the configuration of one revision where a query joins it.
 type appRecord struct {
-	app     App
+	app App
+	// dataKey is the app's data key, wrapped by a master key.
 	dataKey []byte
-	config  []byte // sealed
+	// config is the encrypted configuration; nil if the query did not select it or the revision is not stored.
+	config []byte
 }
 
-// Of the columns that selectApp reads, in the order of [appRecord.scanRow].
+// appColumns are the columns that [appRecord.scanRow] reads, in its order, of the table app under the alias a. The
+// limits of the plan are subqueries instead of a join, so that a query needs to name only the table app.
 const appColumns = `a.tenant, a.name, a.display_name, a.status, a.revision, a.inputs, a.generation, a.grants, a.plan, a.labels,
 	a.weight, a.max_concurrent_tasks, a.queue_depth, a.rates, a.auth, a.data_key, a.created_at, a.updated_at,
 	COALESCE((SELECT p.weight FROM plan p WHERE p.name = a.plan), 0), COALESCE((SELECT p.max_concurrent_tasks FROM plan p WHERE p.name = a.plan), 0),
 	COALESCE((SELECT p.queue_depth FROM plan p WHERE p.name = a.plan), 0)`
 
+// scanRow reads a row of appColumns; more are the destinations of further columns.
 func (r *appRecord) scanRow(row db.Row, more ...any) error {
 	var id, status, grants, labels, rates, auth string
 	var created, updated int64
@@ -51,16 +55,19 @@ func (r *appRecord) scanRow(row db.Row, more ...any) error {
 	return nil
 }
 
-// relatedRows are the rows beside an app's own.
+// relatedRows are an app's rows in other tables.
 type relatedRows struct {
-	sealed      map[string][]byte // secrets
+	// sealed maps the names of secrets to their encrypted values.
+	sealed map[string][]byte
+	// revocations maps subjects to Unix seconds; see [App.IsTokenRevoked].
 	revocations map[string]int64
 
 	roles        []Role
 	rolesVersion int64
 }
 
-// appState is an app with all that belongs to it, opened.
+// appState is an app with its decrypted configuration and secrets. fieldCipher is nil, and both are empty, if the app
+// is being deleted.
 type appState struct {
 	appRecord
 	fieldCipher *FieldCipher
@@ -68,7 +75,8 @@ type appState struct {
 	secrets     map[string]string
 }
 
-// loadByName reads an app and all of it.
+// loadByName reads an app completely, in one round trip, for a change by the operator. It returns an app that is being
+// deleted as well. An unknown or malformed name is [ErrNotFound].
 func (s *Service) loadByName(ctx context.Context, name string) (*appState, error) {
 	if !IsValidAppName(name) {
 		return nil, errNoApp
@@ -92,7 +100,8 @@ func (s *Service) loadByName(ctx context.Context, name string) (*appState, error
 	return s.decryptState(&r, &side, r.app.Revision)
 }
 
-// loadByID reads an app and all of it through the app's own handle. revision 0 is the one in force.
+// loadByID reads an app completely, in one round trip, through the app's own handle, so that row-level security
+// applies. revision 0 is the current one. An app that is being deleted is [ErrNotFound].
 func (s *Service) loadByID(ctx context.Context, id db.ID, revision int64) (*appState, error) {
 	var b db.Batch
 	var r appRecord
@@ -117,7 +126,8 @@ func (s *Service) loadByID(ctx context.Context, id db.ID, revision int64) (*appS
 	return s.decryptState(&r, &side, revision)
 }
 
-// queryAll adds the reading of all that stands beside an app to b. tenant is SQL of ours that yields the app's id from arg.
+// queryAll adds to b the queries of an app's related rows. tenant is an SQL expression of this package that yields the
+// app's id from the parameter $1, whose value is arg.
 func (a *relatedRows) queryAll(b *db.Batch, tenant, arg string) {
 	a.sealed = map[string][]byte{}
 	b.Query(func(row db.Row) error {
@@ -130,7 +140,7 @@ func (a *relatedRows) queryAll(b *db.Batch, tenant, arg string) {
 	a.queryShared(b, tenant, arg)
 }
 
-// queryShared adds the reading of what even the default app has in the database.
+// queryShared adds the queries of those related rows that the default app has as well: revocations and roles.
 func (a *relatedRows) queryShared(b *db.Batch, tenant, arg string) {
 	a.revocations = map[string]int64{}
 	b.Query(a.scanRevocation, `SELECT subject, not_before FROM app_mark WHERE tenant = `+tenant, arg)
@@ -143,11 +153,12 @@ func (a *relatedRows) queryShared(b *db.Batch, tenant, arg string) {
 	}, `SELECT roles, version FROM app_role WHERE tenant = `+tenant, arg)
 }
 
-// copyTo gives app what was read beside it.
+// copyTo sets the fields of app that were read from related rows.
 func (a *relatedRows) copyTo(app *App) {
 	app.revocations, app.Roles, app.RolesVersion = a.revocations, a.roles, a.rolesVersion
 }
 
+// scanRevocation reads a row of app_mark. The time is cut to the second, as in tokens.
 func (a *relatedRows) scanRevocation(row db.Row) error {
 	var subject string
 	var at int64
@@ -156,7 +167,8 @@ func (a *relatedRows) scanRevocation(row db.Row) error {
 	return err
 }
 
-// decryptState decrypts what was read. An app whose deletion has begun may lack anything.
+// decryptState decrypts the configuration and the secrets of an app that was read at revision. For an app that is being
+// deleted it decrypts nothing, since any of its rows may be gone. A revision that is not stored is [ErrNotFound].
 func (s *Service) decryptState(r *appRecord, side *relatedRows, revision int64) (*appState, error) {
 	w := &appState{appRecord: *r, secrets: map[string]string{}}
 	w.app.Revision = revision
@@ -184,9 +196,12 @@ func (s *Service) decryptState(r *appRecord, side *relatedRows, revision int64) 
 	return w, nil
 }
 
+// configField and secretField return the fields that ciphertexts are bound to; see [Keyring]. A configuration is bound
+// to its revision.
 func configField(revision int64) string { return fmt.Sprintf("config/%d", revision) }
 func secretField(name string) string    { return "secret/" + name }
 
+// timeFromMicros converts the database's microseconds since 1970.
 func timeFromMicros(n int64) time.Time { return time.UnixMicro(n).UTC() }
 
 var errNoApp = errorOfKind(ErrNotFound, "no such app")

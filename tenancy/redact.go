@@ -12,16 +12,18 @@ import (
 	"stoa/tenancy/db"
 )
 
-// actionRedact is the entry that tells of a chain whose earlier entries were redacted. Its detail holds how many they were,
-// and the hash that the chain ended with before.
+// actionRedact is the action of the entry that records the redaction of a chain. Its detail holds the number of changed
+// entries and the hash at which the chain ended before.
 const actionRedact = "audit.redact"
 
-// unhashedFields are the members of "before" and "after" that the trail holds as they are.
+// unhashedFields are the members of "before" and "after" whose values the audit trail keeps in clear.
 var unhashedFields = []string{"status", "revision", "plan", "grants", "limits", "name", "scopes"}
 
-// redactEarlierEntries puts keyed hashes in the place of what earlier versions wrote on the audit trail in clear, such as
-// configurations. The chain is verified before, is hashed anew from the first such entry on, and gets an entry that tells of
-// it. Of an app that is gone the key of the hashes is not kept. A chain that is not as it was sealed stays as it is.
+// redactEarlierEntries replaces, with keyed hashes, values that earlier versions of Stoa wrote to the audit trail in
+// clear, such as configurations. The migration that creates the table audit_redact lists the chains concerned; each is
+// removed from it when done. A chain is verified first, then hashed anew from the first changed entry on, and gets an
+// entry that records the change. For a deleted app the hashes use a random key, which is discarded. A chain that fails
+// the verification is left as it is, so that the tampering stays visible.
 func (s *Service) redactEarlierEntries(ctx context.Context) error {
 	var chains []string
 	var b db.Batch
@@ -51,7 +53,7 @@ func (s *Service) redactEarlierEntries(ctx context.Context) error {
 	return nil
 }
 
-// loadHasher returns the hasher of an app, one whose key is lost if there is no such app.
+// loadHasher returns the hasher of an app, and one with a random key if the app does not exist any more.
 func (s *Service) loadHasher(ctx context.Context, id string) (Hasher, error) {
 	if id == string(DefaultID) {
 		return s.defaultAppHasher()
@@ -72,14 +74,15 @@ func (s *Service) loadHasher(ctx context.Context, id string) (Hasher, error) {
 	return fieldCipher.hasher, nil
 }
 
-// markRedacted notes that a chain has been looked at.
+// markRedacted removes a chain from the list of chains to redact.
 func (s *Service) markRedacted(ctx context.Context, id string) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM audit_redact WHERE app_id = $1`, id)
 	return s.db.Platform().Do(ctx, &b)
 }
 
-// redactChain redacts the entries of a chain, and those that are not in it yet.
+// redactChain redacts a chain within one transaction. Entries outside the chain are chained first, so that they are
+// covered too. The head's lock keeps other processes from appending meanwhile.
 func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher Hasher) error {
 	for n := sealBatchSize; n == sealBatchSize; {
 		var err error
@@ -91,8 +94,9 @@ func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher 
 	if err != nil {
 		return err
 	}
-	var last AuditEntry // as it was
-	prev, n := "", 0    // hash of the last one as it is now, and how many were redacted
+	// last is the entry verified last, as it was stored; prev is the hash of its redacted form.
+	var last AuditEntry
+	prev, n := "", 0 // n counts the entries that were changed
 	for more := true; more; {
 		var entries []AuditEntry
 		err := tx.Query(ctx, scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE app_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`, id, last.Seq, exportBatchSize)
@@ -132,7 +136,8 @@ func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher 
 	return err
 }
 
-// rewriteEntry gives an entry its detail, and a hash behind prev, which it returns.
+// rewriteEntry stores an entry with a new detail and the hash that follows from prev, and returns that hash. An entry
+// before the first change keeps its row.
 func rewriteEntry(ctx context.Context, tx *db.Tx, e AuditEntry, detail map[string]any, prev string, changed bool) (hash string, err error) {
 	if !changed && e.Prev == prev {
 		return e.Hash, nil
@@ -149,7 +154,8 @@ func rewriteEntry(ctx context.Context, tx *db.Tx, e AuditEntry, detail map[strin
 	return hash, err
 }
 
-// redactDetail returns the detail of an entry without what the trail does not hold any more, and whether it held any.
+// redactDetail returns a copy of an entry's detail with the values hashed that the trail no longer stores, and whether
+// it changed anything. Values that are hashes already stay, so that a second run changes nothing.
 func redactDetail(e AuditEntry, hasher Hasher) (detail map[string]any, changed bool) {
 	detail = maps.Clone(e.Detail)
 	family, _, _ := strings.Cut(e.Action, ".")

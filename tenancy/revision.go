@@ -8,15 +8,18 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Revision is one configuration that an app had or has.
+// Revision describes one stored configuration of an app.
 type Revision struct {
-	Number    int64
+	Number int64
+	// Actor is who made the revision.
 	Actor     string
 	CreatedAt time.Time
-	Current   bool
+	// Current is set for the revision in force.
+	Current bool
 }
 
-// ListRevisions lists an app's last hundred configurations, the newest first. The default app has none.
+// ListRevisions returns an app's stored revisions, at most maxRevisions, the newest first; [ErrNotFound] if there is no
+// such app. The default app has none.
 func (s *Service) ListRevisions(ctx context.Context, app string) ([]Revision, error) {
 	id, err := s.requireAppID(ctx, app)
 	if err != nil {
@@ -39,7 +42,8 @@ func (s *Service) ListRevisions(ctx context.Context, app string) ([]Revision, er
 	return revisions, nil
 }
 
-// RestoreRevision makes an earlier configuration the newest revision. It is checked against the secrets and grants of now.
+// RestoreRevision makes the configuration of an earlier revision the current one, under a new revision number. It must
+// load with the present secrets and grants. A revision that is no longer stored is [ErrNotFound].
 func (s *Service) RestoreRevision(ctx context.Context, actor, app string, revision int64) (App, error) {
 	return s.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
 		if revision < 1 {

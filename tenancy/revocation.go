@@ -9,8 +9,10 @@ import (
 	"stoa/tenancy/db"
 )
 
-// RevokeTokens refuses, from now on, every token of the app that was issued until now, or with a subject those of the subject.
-// New tokens are taken at once: their time of issue is that of [App.TokenIssueTime].
+// RevokeTokens refuses, from now on, every token of the app that was issued until now; with a subject only the tokens
+// of that subject. Tokens issued later are accepted at once: [App.TokenIssueTime] dates them after the revocation. API
+// keys are not tokens; their subjects are refused as an [InvalidError]. Beyond maxRevocations subjects it returns
+// [ErrPrecondition].
 func (s *Service) RevokeTokens(ctx context.Context, actor, app, subject string) error {
 	if err := checkText("sub", subject, 500); err != nil {
 		return err
@@ -35,6 +37,7 @@ func (s *Service) RevokeTokens(ctx context.Context, actor, app, subject string) 
 	return err
 }
 
+// revokeDefaultTokens is RevokeTokens for the default app, which has no row whose generation could be checked.
 func (s *Service) revokeDefaultTokens(ctx context.Context, actor, subject string, detail map[string]any) error {
 	snap, err := s.loadDefaultSnapshot(ctx)
 	if err != nil {
@@ -49,8 +52,9 @@ func (s *Service) revokeDefaultTokens(ctx context.Context, actor, subject string
 	return err
 }
 
-// changeDefaultApp carries out f, which must leave a mark for others to see that something has changed, for the default app,
-// and returns the app as it is then.
+// changeDefaultApp runs f in a transaction with an audit entry and returns the default app as it is afterwards. f must
+// write a row of app_mark or app_role: from these rows the generation of the default app is computed, by which other
+// processes notice the change ([queryDefaultGeneration]).
 func (s *Service) changeDefaultApp(ctx context.Context, actor, action string, detail map[string]any, f func(ctx context.Context, tx *db.Tx) error) (App, error) {
 	if s.defaultApp.Load() == nil {
 		return App{}, errNoApp
@@ -75,7 +79,9 @@ func (s *Service) changeDefaultApp(ctx context.Context, actor, action string, de
 	return snap.App, nil
 }
 
-// insertRevocation marks now. A mark of the whole app covers the earlier ones of its subjects.
+// insertRevocation revokes the tokens of subject up to now by the database's clock; "" stands for the whole app. The
+// condition on not_before keeps a revocation from moving backwards. A revocation of the whole app makes the rows of its
+// subjects redundant, so they are deleted.
 func insertRevocation(ctx context.Context, tx *db.Tx, id db.ID, subject string) error {
 	_, err := tx.Exec(ctx, `INSERT INTO app_mark (tenant, subject, not_before) VALUES ($1, $2, stoa_now())
 		ON CONFLICT (tenant, subject) DO UPDATE SET not_before = excluded.not_before WHERE app_mark.not_before < excluded.not_before`,

@@ -39,7 +39,8 @@ func (a *App) FindRole(name string) (Role, bool) {
 	return a.Roles[i], true
 }
 
-// AddRole adds a role to an app and returns the id of the app. An existing name is [ErrExists], too many roles or scopes an [InvalidError].
+// AddRole adds a role to an app and returns the app's id. An existing name is [ErrExists], too many roles or scopes an
+// [InvalidError].
 func (s *Service) AddRole(ctx context.Context, actor, app string, role Role) (db.ID, error) {
 	return s.changeRoles(ctx, actor, "app.role.create", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); ok {

@@ -11,34 +11,43 @@ import (
 )
 
 const (
-	// nameTTL is how long a name's app is remembered where no signal says that it changed.
+	// nameTTL is how long a cached name is used without asking the database again. It bounds the staleness after a lost
+	// signal; a signal on [TopicName] removes the name at once.
 	nameTTL = time.Second
-	// maxNames bounds the names remembered, of apps and of none each.
+	// maxNames bounds each of the two name caches, so that requests for invented names cannot fill the memory.
 	maxNames = 10_000
-	// lookupTimeout bounds one look into the database, however many callers wait for it.
+	// lookupTimeout bounds one query for a name, which any number of callers wait for.
 	lookupTimeout = 5 * time.Second
 )
 
-// Router tells which app a request is for.
+// Router finds the app of a request. It caches names and is safe for concurrent use.
 type Router struct {
+	// apps, hosts and stopWatch are set by NewRouter and read-only afterwards.
 	apps      *Service
 	hosts     []hostPattern
 	stopWatch func()
 
-	lookups      singleflight.Group
-	mu           sync.RWMutex
-	generation   uint64                // grows with each signal
-	knownNames   map[string]cachedName // names of apps
-	unknownNames map[string]cachedName // names of none
+	// lookups merges concurrent queries for the same name.
+	lookups singleflight.Group
+	// mu guards the fields below.
+	mu sync.RWMutex
+	// generation grows with each signal on TopicName. A query that began at an earlier generation may have read the
+	// state before the change, so its result is not cached.
+	generation uint64
+	// knownNames caches names that an app has, unknownNames names that no app has. They are separate so that requests
+	// for invented names cannot evict the names of existing apps.
+	knownNames   map[string]cachedName
+	unknownNames map[string]cachedName
 }
 
+// cachedName is the result of a query; id is "" if no app had the name.
 type cachedName struct {
 	id    db.ID
 	until time.Time
 }
 
-// NewRouter returns a router over the apps of s. Each of hosts names an app by its place {app}, as in
-// {app}.agents.example.com. Close the router when done.
+// NewRouter returns a router over the apps of s. Each element of hosts is a host name that contains {app} in the place
+// of an app's name, as in {app}.agents.example.com. Call Close to stop it from receiving signals.
 func NewRouter(s *Service, hosts []string) (*Router, error) {
 	patterns, err := parseHosts(hosts)
 	if err != nil {
@@ -49,11 +58,12 @@ func NewRouter(s *Service, hosts []string) (*Router, error) {
 	return r, nil
 }
 
-// Close ends the router's wait for signals.
+// Close ends the subscription to signals.
 func (r *Router) Close() { r.stopWatch() }
 
-// FindApp returns the app that v is for, or why it is turned away before any app is looked at. The app need not exist:
-// [AccessRequest.CheckApp] has the last word.
+// FindApp returns the id of the app that v is for, or the error that the caller gets before any app is loaded:
+// [ErrUnauthenticated], [ErrOperator] or [ErrNotFound]. An id taken from a credential is returned without a look into
+// the database, so the app need not exist; [AccessRequest.CheckApp] makes the final decision.
 func (r *Router) FindApp(ctx context.Context, v *AccessRequest) (db.ID, error) {
 	id, name, err := v.targetApp()
 	if err != nil || id != "" {
@@ -66,7 +76,8 @@ func (r *Router) FindApp(ctx context.Context, v *AccessRequest) (db.ID, error) {
 	return id, err
 }
 
-// lookupName returns the id of the app of that name, "" if there is none.
+// lookupName returns the id of the app with that name, "" if there is none. The query continues without a caller that
+// gives up, because others may wait for it.
 func (r *Router) lookupName(ctx context.Context, name string) (db.ID, error) {
 	if !IsValidAppName(name) {
 		return "", nil
@@ -84,6 +95,7 @@ func (r *Router) lookupName(ctx context.Context, name string) (db.ID, error) {
 		return n.id, nil
 	}
 	pending := r.lookups.DoChan(name, func() (any, error) {
+		// The query serves every caller that waits for this name, so it must not end with the first one's request.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
 		r.mu.RLock()
@@ -103,7 +115,8 @@ func (r *Router) lookupName(ctx context.Context, name string) (db.ID, error) {
 	}
 }
 
-// cacheName keeps what was found unless a signal came meanwhile.
+// cacheName caches the result of a query that began at generation, unless a signal arrived in the meantime. A full
+// cache is cleared as a whole, which costs one query per name again.
 func (r *Router) cacheName(name string, id db.ID, generation uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,6 +134,8 @@ func (r *Router) cacheName(name string, id db.ID, generation uint64) {
 	here[name] = cachedName{id, time.Now().Add(nameTTL)}
 }
 
+// forgetName handles a signal on TopicName: it removes the name, or all names if name is "", and detaches queries under
+// way from later callers, since they may return the former state.
 func (r *Router) forgetName(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

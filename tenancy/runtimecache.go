@@ -12,22 +12,30 @@ import (
 	"stoa/tenancy/db"
 )
 
-// RuntimeCacheOptions tune a [RuntimeCache]. What is zero takes the value named beside it.
+// RuntimeCacheOptions configure a [RuntimeCache]. A zero field takes the default named with it.
 type RuntimeCacheOptions struct {
-	MaxEntries    int           // values kept at once, those in use not counted out; 1024
-	IdleTimeout   time.Duration // how long an unused value is kept; 15 minutes
-	BuildTimeout  time.Duration // of reading and building one app; 30 seconds
-	FailureTTL    time.Duration // how long a failed build is remembered before it is tried again; 1 second
-	MaxChangeWait time.Duration // how long a caller waits for a change it may have made itself, before the old value serves; 1 second
-	CheckInterval time.Duration // between looks for changes that no signal told of; 1 second
+	// MaxEntries is how many entries are kept; 1024. Entries in use are never evicted, so there may be more.
+	MaxEntries int
+	// IdleTimeout is how long an unused value is kept; 15 minutes.
+	IdleTimeout time.Duration
+	// BuildTimeout bounds reading and building one app; 30 seconds.
+	BuildTimeout time.Duration
+	// FailureTTL is how long callers get the error of a failed build before the build is tried again; 1 second.
+	FailureTTL time.Duration
+	// MaxChangeWait is how long a caller waits for the build of a changed app before it gets the old value; 1 second.
+	// The wait lets a caller that made the change itself see it.
+	MaxChangeWait time.Duration
+	// CheckInterval is the time between two comparisons of generations with the database; 1 second. It bounds the delay
+	// of a change whose signal was lost.
+	CheckInterval time.Duration
 
-	// OnChange is called with an app's new record when it was loaded here and then changed: its status for one, which is
-	// [Deleting] also once it is gone. It may be called more than once for a change. By then the record is in place: nobody
-	// acquires a value of an app of which Changed was told that it is suspended or gone.
+	// OnChange is called with an app's new record when a loaded app changed, for instance its status, which is
+	// [Deleting] also after the app is gone. It may be called more than once for a change. The record is in place
+	// before the call: after it, no call of Acquire returns a value of an app that was reported suspended or deleted.
 	OnChange func(App)
-	// OnBuild is told of each build, how long it took with reading the app, and Evicted of each app that is given up for want of
-	// use or room; both may be nil.
+	// OnBuild is called after each build with its duration, including reading the app. It may be nil.
 	OnBuild func(took time.Duration, err error)
+	// OnEvict is called when an entry with a value is removed because it was idle or the cache was full. It may be nil.
 	OnEvict func()
 	Log     *slog.Logger
 }
@@ -53,26 +61,38 @@ func (o *RuntimeCacheOptions) setDefaults() {
 	}
 }
 
-// RuntimeCache holds one built value per app: built when first asked for, once however many ask; replaced as a whole when the
-// app changes; closed after its last user. A build that hangs or fails touches no other app. It is safe for
-// concurrent use.
+// RuntimeCache keeps one built value per app. A value is built when it is first asked for, once for all concurrent
+// callers; replaced as a whole when the app changes; and closed after its last user has released it. A build that hangs
+// or fails affects no other app, and the previous value stays in use until a build succeeds. It is safe for concurrent
+// use.
+//
+// An entry is loaded by at most one goroutine at a time ([RuntimeCache.runLoad]). Three events start a load: a caller
+// that finds the entry missing or outdated, a signal on [TopicApp], and the comparison of generations in
+// [RuntimeCache.Run].
 type RuntimeCache[T io.Closer] struct {
-	apps      *Service
-	build     func(ctx context.Context, s *Snapshot) (T, error)
-	options   RuntimeCacheOptions
-	ctx       context.Context // of builds; ends with Close
+	// apps, build, options, ctx, cancel and stopWatch are set by NewRuntimeCache and read-only afterwards.
+	apps    *Service
+	build   func(ctx context.Context, s *Snapshot) (T, error)
+	options RuntimeCacheOptions
+	// ctx is the parent of the contexts of all builds; Close cancels it.
+	ctx       context.Context
 	cancel    context.CancelFunc
 	stopWatch func()
-	checkNow  chan struct{} // look for changes now
-	entries   entryMap[T]
+	// checkNow (capacity 1) makes Run compare generations at once.
+	checkNow chan struct{}
+	entries  entryMap[T]
 
+	// closeMu guards closed. startGoroutine holds it for reading while it adds to work, so that no goroutine starts
+	// after Close has begun to wait.
 	closeMu sync.RWMutex
 	closed  bool
-	work    sync.WaitGroup // builds and closings under way
+	// work counts the goroutines that load and close values.
+	work sync.WaitGroup
 }
 
-// NewRuntimeCache returns a live set over the apps of s that makes values with build. A build must heed its context; one that
-// does not is given up at its deadline and its value closed when it comes. Close the set when done.
+// NewRuntimeCache returns a cache over the apps of s whose values build makes. A build must observe its context: one
+// that does not return in time is abandoned, and its value is closed when it arrives. Call Run for background
+// refreshing and Close when done.
 func NewRuntimeCache[T io.Closer](s *Service, build func(ctx context.Context, s *Snapshot) (T, error), o RuntimeCacheOptions) *RuntimeCache[T] {
 	o.setDefaults()
 	l := &RuntimeCache[T]{apps: s, build: build, options: o, checkNow: make(chan struct{}, 1)}
@@ -82,18 +102,20 @@ func NewRuntimeCache[T io.Closer](s *Service, build func(ctx context.Context, s 
 	return l
 }
 
-// Acquire returns the value of an app with the record it was built for, and release, which its user calls when done
-// with the value. The record's status and token marks are the newest known.
+// Acquire returns the value of an app with the record it was built for, and release, which the caller must call when it
+// is done with the value; release may be called more than once. Status, labels, revocations and roles of the record are
+// the newest known. release is never nil.
 //
-// The error is [ErrNotFound] for an app that is not there, [ErrSuspended], together with the record, for one that is
-// suspended and so has no value, or [ErrUnavailable] for one that cannot be built. A caller whose ctx ends stops
-// waiting; the build goes on for the next.
+// The error is [ErrNotFound] for an app that does not exist; [ErrSuspended], together with the record, for a suspended
+// one, which has no value; [ErrUnavailable] for one that cannot be read or built; [ErrClosed] after Close. A caller
+// whose ctx ends stops waiting with the error of ctx; the build continues for later callers.
 func (l *RuntimeCache[T]) Acquire(ctx context.Context, id db.ID) (value T, app *App, release func(), err error) {
 	return l.acquireEntry(ctx, entryKey{id: id})
 }
 
-// AcquireRevision is [RuntimeCache.Acquire] for a run that began with an older revision. A revision that is no longer kept is [ErrNotFound].
-// The default app has only its current one.
+// AcquireRevision is [RuntimeCache.Acquire] for a run that began with an older revision and must continue with it. A
+// revision that is no longer stored is [ErrNotFound]. If the current revision cannot be built, the requested one is
+// tried anyway. The default app has only its current revision, which is returned instead.
 func (l *RuntimeCache[T]) AcquireRevision(ctx context.Context, id db.ID, revision int64) (value T, app *App, release func(), err error) {
 	value, app, release, err = l.acquireEntry(ctx, entryKey{id: id})
 	if err == nil && id != DefaultID && app.Revision != revision {
@@ -106,6 +128,8 @@ func (l *RuntimeCache[T]) AcquireRevision(ctx context.Context, id db.ID, revisio
 	return value, app, release, err
 }
 
+// acquireEntry returns the value of an entry. It loops because the entry may be evicted or its value replaced between
+// two steps.
 func (l *RuntimeCache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *App, release func(), err error) {
 	var waitLimit <-chan time.Time
 	for {
@@ -113,6 +137,7 @@ func (l *RuntimeCache[T]) acquireEntry(ctx context.Context, p entryKey) (value T
 		if fresh {
 			l.evictExcess(s)
 		}
+		// The common case takes no lock of the entry: the value is loaded and no signal is unhandled.
 		if s.isCurrent() {
 			if u := s.instance.Load(); u != nil && u.addUser() {
 				return u.valueWithRelease()
@@ -121,10 +146,12 @@ func (l *RuntimeCache[T]) acquireEntry(ctx context.Context, p entryKey) (value T
 		f, err := l.currentLoad(s)
 		switch {
 		case errors.Is(err, errEvicted) || err == nil && f == nil:
-			continue // look again: it is another slot by now, or there
+			continue // the entry was replaced or has been loaded in the meantime
 		case err != nil:
 			return value, nil, noopRelease, err
 		}
+		// A previous value exists, so the caller waits for the new one at most MaxChangeWait in all iterations
+		// together.
 		if waitLimit == nil && s.instance.Load() != nil {
 			t := time.NewTimer(l.options.MaxChangeWait)
 			defer t.Stop()
@@ -140,7 +167,7 @@ func (l *RuntimeCache[T]) acquireEntry(ctx context.Context, p entryKey) (value T
 			return value, nil, noopRelease, ctx.Err()
 		}
 		if u := s.instance.Load(); u != nil && u.addUser() {
-			return u.valueWithRelease() // the old one serves on
+			return u.valueWithRelease() // the previous value stays in use
 		}
 		if err != nil {
 			return value, nil, noopRelease, err
@@ -148,10 +175,12 @@ func (l *RuntimeCache[T]) acquireEntry(ctx context.Context, p entryKey) (value T
 	}
 }
 
+// noopRelease is the release function of results without a value.
 func noopRelease() {}
 
-// CheckActive returns [ErrSuspended] or [ErrNotFound] for an app that answers nobody, as far as is known here, and nil for any
-// other. It waits for nothing where the app is loaded: [RuntimeCacheOptions].Changed is called after a change that it misses.
+// CheckActive returns [ErrSuspended] or [ErrNotFound] for an app that must not be used, as far as this process knows,
+// and nil in every other case, also if the app cannot be read. For a loaded app it does not wait: it may miss a change
+// that has not been loaded yet, for which [RuntimeCacheOptions.OnChange] is called later.
 func (l *RuntimeCache[T]) CheckActive(ctx context.Context, id db.ID) error {
 	if s := l.entries.findEntry(entryKey{id: id}); s != nil {
 		if u := s.instance.Load(); u != nil {
@@ -169,11 +198,11 @@ func (l *RuntimeCache[T]) CheckActive(ctx context.Context, id db.ID) error {
 	return nil
 }
 
-// Len counts the places that are held, for apps and for older revisions that runs go on with.
+// Len returns the number of entries, those of older revisions included.
 func (l *RuntimeCache[T]) Len() int64 { return l.entries.count.Load() }
 
-// Close ends builds under way, gives up every value and waits for those that nobody uses to be closed. Those in use
-// are closed by their last release.
+// Close cancels the builds under way, removes every entry, and waits until all unused values are closed. A value in use
+// is closed by its last release.
 func (l *RuntimeCache[T]) Close() {
 	l.stopWatch()
 	l.closeMu.Lock()
@@ -192,7 +221,7 @@ func (l *RuntimeCache[T]) Close() {
 	l.work.Wait()
 }
 
-// startGoroutine runs f in a goroutine that Close waits for. After Close it does nothing and returns false.
+// startGoroutine runs f in a goroutine that Close waits for. After Close it does not run f and returns false.
 func (l *RuntimeCache[T]) startGoroutine(f func()) bool {
 	l.closeMu.RLock()
 	defer l.closeMu.RUnlock()

@@ -8,15 +8,15 @@ import (
 	"stoa/tenancy/db"
 )
 
-// SecretInfo tells of a secret all that may be told.
+// SecretInfo describes a secret without its value, which is never returned.
 type SecretInfo struct {
 	Name      string
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// StoreSecret stores a secret, new or in place of another. It is refused if the app's configuration loads with the
-// secrets there are and would not with this one.
+// StoreSecret adds or replaces a secret. It is refused if the app's configuration loads with the present secrets but
+// would not load with this one.
 func (s *Service) StoreSecret(ctx context.Context, actor, app, name, value string) error {
 	_, err := s.changeApp(ctx, actor, "app.secret.put", app, false, func(e *appEdit) error {
 		if err := e.addSecrets(map[string]string{name: value}); err != nil {
@@ -24,14 +24,15 @@ func (s *Service) StoreSecret(ctx context.Context, actor, app, name, value strin
 		}
 		err := s.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
 		if err != nil && s.checkConfigLoads(ctx, e.config, &e.app, e.previous.secrets) != nil {
-			return nil // it does not load either way: the secret may be the first step of the cure
+			return nil // it does not load either way: this secret may be the first of several that are missing
 		}
 		return err
 	})
 	return err
 }
 
-// DeleteSecret removes a secret. It is refused if the app's configuration needs it.
+// DeleteSecret deletes a secret. It is refused if the app's configuration does not load without it. An unknown name is
+// [ErrNotFound].
 func (s *Service) DeleteSecret(ctx context.Context, actor, app, name string) error {
 	_, err := s.changeApp(ctx, actor, "app.secret.delete", app, false, func(e *appEdit) error {
 		if _, ok := e.secrets[name]; !ok {
@@ -44,7 +45,7 @@ func (s *Service) DeleteSecret(ctx context.Context, actor, app, name string) err
 	return err
 }
 
-// ListSecrets lists an app's secrets by name.
+// ListSecrets returns an app's secrets without their values, ordered by name.
 func (s *Service) ListSecrets(ctx context.Context, app string) ([]SecretInfo, error) {
 	id, err := s.requireAppID(ctx, app)
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *Service) ListSecrets(ctx context.Context, app string) ([]SecretInfo, er
 	return secrets, nil
 }
 
-// requireAppID returns the id of the app of that name or [ErrNotFound].
+// requireAppID returns the id of the app with that name, or [ErrNotFound].
 func (s *Service) requireAppID(ctx context.Context, name string) (db.ID, error) {
 	if !IsValidAppName(name) {
 		return "", errNoApp

@@ -8,11 +8,14 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Snapshot is all that a build of an app may read, as it stood at one moment.
+// Snapshot is everything that a build of an app may read, as it was at one moment. It is immutable.
 type Snapshot struct {
-	App     App
-	Config  []byte // as it was given: a JSON object or YAML
-	Hasher  Hasher // of the app's values on the audit trail
+	App App
+	// Config is the configuration text as it was given, a JSON object or YAML.
+	Config []byte
+	// Hasher computes the hashes of the app's values for the audit trail.
+	Hasher Hasher
+	// secrets are the decrypted secrets by name.
 	secrets map[string]string
 }
 
@@ -22,8 +25,8 @@ func (s *Snapshot) Secret(name string) (string, bool) {
 	return v, ok
 }
 
-// LoadSnapshot reads an app at a revision, 0 for the one in force. An app that is not there or being deleted is
-// [ErrNotFound].
+// LoadSnapshot reads an app at a revision, 0 for the current one. An app that does not exist or is being deleted, and a
+// revision that is not stored, are [ErrNotFound].
 func (s *Service) LoadSnapshot(ctx context.Context, id db.ID, revision int64) (*Snapshot, error) {
 	if id == DefaultID {
 		return s.loadDefaultSnapshot(ctx)
@@ -35,8 +38,9 @@ func (s *Service) LoadSnapshot(ctx context.Context, id db.ID, revision int64) (*
 	return &Snapshot{App: w.app, Config: w.config, Hasher: w.auditHasher(), secrets: w.secrets}, nil
 }
 
-// loadDefaultSnapshot is that of the config file, with the token marks and roles that the database holds for it. Each change of
-// them lets its generation grow, in every process alike.
+// loadDefaultSnapshot returns the snapshot of the default app: the configuration of this process's file with the
+// revocations and roles in the database. Its generation is the sum of the process's own and the one computed from these
+// rows.
 func (s *Service) loadDefaultSnapshot(ctx context.Context) (*Snapshot, error) {
 	configured := s.defaultApp.Load()
 	if configured == nil {
@@ -60,17 +64,21 @@ func (s *Service) loadDefaultSnapshot(ctx context.Context) (*Snapshot, error) {
 	return snap, nil
 }
 
-// queryDefaultGeneration reads a number that grows with what the database holds of the default app.
+// queryDefaultGeneration reads a number that grows with each change of the default app's rows: the time of the latest
+// revocation, in microseconds, plus the version of its roles. It replaces the generation column that the default app
+// does not have.
 func queryDefaultGeneration(b *db.Batch, n *int64) {
 	b.Query(func(row db.Row) error { return row.Scan(n) },
 		`SELECT COALESCE((SELECT MAX(not_before) FROM app_mark WHERE tenant = $1), 0) + COALESCE((SELECT version FROM app_role WHERE tenant = $1), 0)`,
 		string(DefaultID))
 }
 
-// queryBatchSize is how many apps one statement asks about.
+// queryBatchSize is how many apps one statement of readGenerations asks for.
 const queryBatchSize = 20
 
-// readGenerations returns those of ids that are there, in one round trip.
+// readGenerations returns the generations of those of ids that exist and are not being deleted, in one round trip.
+// Every statement has the same number of parameters, filled up with the last id, so that the database can reuse its
+// plan.
 func (s *Service) readGenerations(ctx context.Context, ids []db.ID) (map[db.ID]int64, error) {
 	got := map[db.ID]int64{}
 	var b db.Batch

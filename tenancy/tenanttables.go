@@ -9,17 +9,19 @@ import (
 	"stoa/tenancy/db"
 )
 
-// deleteBatchSize bounds the rows that one statement of a deletion removes.
+// deleteBatchSize bounds the rows that one statement deletes, so that no transaction holds locks for long.
 const deleteBatchSize = 1000
 
 // tenantTable is a table whose rows belong to tenants.
 type tenantTable struct {
-	name   string // quoted
-	rowKey string // what tells one row from another
+	// name is the table's name, quoted for SQL.
+	name string
+	// rowKey is the SQL expression that identifies a row, by which a statement deletes a bounded number.
+	rowKey string
 }
 
-// findTenantTables asks the database itself which tables hold tenants' rows, those with a column tenant: no list of ours
-// could forget one. The table of the apps is not among them.
+// findTenantTables returns all tables with a column tenant except the table app. It asks the database's catalogue
+// instead of using a list, so that a new table cannot be forgotten when an app is deleted.
 func findTenantTables(ctx context.Context, h *db.Handle) ([]tenantTable, error) {
 	find := findSQLiteTables
 	if h.Engine() == db.Postgres {
@@ -32,6 +34,8 @@ func findTenantTables(ctx context.Context, h *db.Handle) ([]tenantTable, error) 
 	return slices.DeleteFunc(tables, func(t tenantTable) bool { return t.name == "app" || t.name == `"app"` }), nil
 }
 
+// findPostgresTables reads PostgreSQL's catalogue. Partitions are left out, because statements on their parent cover
+// them.
 func findPostgresTables(ctx context.Context, h *db.Handle) (tables []tenantTable, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -46,7 +50,7 @@ func findPostgresTables(ctx context.Context, h *db.Handle) (tables []tenantTable
 	return tables, err
 }
 
-// findSQLiteTables tells rows apart by rowid, where a table has none by its primary key.
+// findSQLiteTables reads SQLite's schema. Rows are identified by rowid, in a table WITHOUT ROWID by the primary key.
 func findSQLiteTables(ctx context.Context, h *db.Handle) (tables []tenantTable, err error) {
 	keys, bare := map[string][]string{}, map[string]bool{}
 	var b db.Batch
@@ -76,9 +80,11 @@ func findSQLiteTables(ctx context.Context, h *db.Handle) (tables []tenantTable, 
 	return tables, nil
 }
 
+// quoteIdentifier quotes a name for SQL.
 func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// deleteSQL is the statement that deletes some of a tenant's rows.
+// deleteSQL returns the statement that deletes up to deleteBatchSize rows of the tenant $1. It is the only SQL of this
+// package that contains a name from the catalogue.
 func (t tenantTable) deleteSQL(e db.Engine) string {
 	if e == db.Postgres {
 		return fmt.Sprintf(`DELETE FROM %s WHERE tenant = $1 AND %s = ANY (ARRAY(SELECT %[2]s FROM %[1]s WHERE tenant = $1 LIMIT %[3]d))`,
@@ -88,7 +94,7 @@ func (t tenantTable) deleteSQL(e db.Engine) string {
 		t.name, t.rowKey, deleteBatchSize)
 }
 
-// deleteTenantRows deletes a tenant's rows from every table and returns how many there were.
+// deleteTenantRows deletes a tenant's rows from every tenant table and returns their number.
 func deleteTenantRows(ctx context.Context, h *db.Handle, id db.ID) (total int64, err error) {
 	tables, err := findTenantTables(ctx, h)
 	if err != nil {

@@ -7,21 +7,27 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// AppChange is what [Service.UpdateApp] alters. What is nil stays as it is.
+// AppChange is a change of an app. A field that is nil is left as it is.
 type AppChange struct {
 	DisplayName *string
-	Config      []byte            // values that an answer had masked keep what they stand for
-	Secrets     map[string]string // added to those there are
-	Grants      grant.List        // empty and not nil: none
-	Plan        *string
-	Limits      LimitsChange
-	Auth        *IssuerConfig // the zero value takes it away
-	Labels      map[string]string
-	IfRevision  int64 // the revision that must be in force; 0 = whichever
+	// Config is the new configuration. Values masked in an earlier response are restored to what they stand for.
+	Config []byte
+	// Secrets are added to the existing ones, replacing those of the same name.
+	Secrets map[string]string
+	// Grants replace all grants; an empty list removes them.
+	Grants grant.List
+	Plan   *string
+	Limits LimitsChange
+	// Auth replaces the app's issuer; a pointer to the zero value removes it.
+	Auth   *IssuerConfig
+	Labels map[string]string
+	// IfRevision is the revision that must be current; 0 accepts any.
+	IfRevision int64
 }
 
-// UpdateApp changes an app. With dryRun it only tells what would come of it. Another revision than c requires is
-// [ErrPrecondition].
+// UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns [ErrPrecondition]
+// if the app is not at revision IfRevision, and an [InvalidError] for a bad field. A configuration that would not load
+// is refused.
 func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange, dryRun bool) (App, error) {
 	return s.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
 		if c.IfRevision != 0 && c.IfRevision != e.app.Revision {
@@ -51,6 +57,8 @@ func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange
 		if err := s.checkRateAgents(c.Limits.Rates, e.previous.app.Limits.Rates, e.config); err != nil {
 			return err
 		}
+		// Nothing changes that the configuration is built from, so it need not be checked; this keeps an app editable
+		// whose configuration does not load any more.
 		if c.Config == nil && !e.rebuild {
 			return nil
 		}
@@ -58,7 +66,7 @@ func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange
 	})
 }
 
-// applyChange takes over all of c but its configuration, which is only looked at.
+// applyChange applies c to the edit, except the configuration, of which it checks only the size.
 func (e *appEdit) applyChange(c AppChange, guard *grant.Guard) error {
 	if c.Config != nil {
 		if err := checkConfig(c.Config); err != nil {
@@ -112,7 +120,7 @@ func (e *appEdit) applyChange(c AppChange, guard *grant.Guard) error {
 	return e.addSecrets(c.Secrets)
 }
 
-// addSecrets adds secrets to those of the app.
+// addSecrets adds secrets to those of the app and marks the app for a new build.
 func (e *appEdit) addSecrets(secrets map[string]string) error {
 	if len(secrets) == 0 {
 		return nil
@@ -128,16 +136,17 @@ func (e *appEdit) addSecrets(secrets map[string]string) error {
 	return nil
 }
 
-// SuspendApp makes an app refuse every call until it is resumed. The reason goes into the audit trail.
+// SuspendApp makes an app refuse every request until it is resumed. The reason is written to the audit trail.
 func (s *Service) SuspendApp(ctx context.Context, actor, name, reason string) (App, error) {
 	return s.setStatus(ctx, actor, "app.suspend", name, reason, Suspended)
 }
 
-// ResumeApp ends a suspension.
+// ResumeApp makes a suspended app active again.
 func (s *Service) ResumeApp(ctx context.Context, actor, name, reason string) (App, error) {
 	return s.setStatus(ctx, actor, "app.resume", name, reason, Active)
 }
 
+// setStatus changes an app's status; reason has at most 1000 characters.
 func (s *Service) setStatus(ctx context.Context, actor, action, name, reason string, to Status) (App, error) {
 	if err := checkText("reason", reason, 1000); err != nil {
 		return App{}, err

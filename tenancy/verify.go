@@ -5,26 +5,34 @@ import (
 	"slices"
 )
 
-// maxReportedFlaws bounds how many flaws of one chain are told.
+// maxReportedFlaws bounds the flaws that are listed for one chain; the rest is counted.
 const maxReportedFlaws = 100
 
-// Flaw is a place where a chain is not as it was made.
+// Flaw is a place where a chain is not as the platform wrote it.
 type Flaw struct {
-	Seq  int64  // of the entry there; 0 = it is about the chain as a whole
-	ID   string // of that entry
-	Text string // what is wrong
+	// Seq is the sequence number of the entry concerned, 0 if the flaw is about the chain as a whole.
+	Seq int64
+	// ID is the id of that entry.
+	ID string
+	// Text describes the flaw for people.
+	Text string
 }
 
-// VerifyResult is what was found out about one chain.
+// VerifyResult is the result of verifying one chain, or with an empty AppID the export as a whole.
 type VerifyResult struct {
-	App          string // name of the app in its last entry; "" = the platform's own chain, or the trail as a whole
-	AppID        string
-	Entries      int64
-	Hash         string // of the last entry
-	Flaws        []Flaw
-	OmittedFlaws int64 // flaws that are not told
+	// App is the app's name in the chain's last entry, "" for the platform's own chain and for the export as a whole.
+	App   string
+	AppID string
+	// Entries is the number of entries read; for the export as a whole the number of chains.
+	Entries int64
+	// Hash is the hash of the last entry.
+	Hash  string
+	Flaws []Flaw
+	// OmittedFlaws counts the flaws beyond maxReportedFlaws.
+	OmittedFlaws int64
 }
 
+// addFlaw adds a flaw at e, or about the whole chain if e is nil.
 func (v *VerifyResult) addFlaw(e *AuditEntry, format string, args ...any) {
 	if len(v.Flaws) >= maxReportedFlaws {
 		v.OmittedFlaws++
@@ -37,22 +45,28 @@ func (v *VerifyResult) addFlaw(e *AuditEntry, format string, args ...any) {
 	v.Flaws = append(v.Flaws, f)
 }
 
-// Verifier finds out whether an exported trail is as it was made, line by line and in bounded memory. [Verifier.Close]
-// ends it.
+// Verifier verifies an exported audit trail line by line, in bounded memory: each entry's hash and its link to the
+// entry before, the sealed head of each chain, and the number of chains. Call AddLine for every line and then
+// [Verifier.Close].
 type Verifier struct {
-	// RequiredHashes are hashes of entries that must be there: heads of earlier verifications, of which the platform keeps nothing.
+	// RequiredHashes are hashes of entries that must occur, taken from earlier verifications. They reveal a trail that
+	// was rewritten as a whole. AddLine removes those it has seen.
 	RequiredHashes []string
-	// OnResult is told what was found out about a chain when its last line has come.
+	// OnResult is called with the result of each chain after its last line. It must be set.
 	OnResult func(VerifyResult)
 
-	current *VerifyResult // of the chain whose lines come
-	seq     int64         // of its last entry
-	chains  int64
-	ended   bool
-	trail   VerifyResult
+	// current is the result of the chain being read, nil between chains; seq is the number of its last entry.
+	current *VerifyResult
+	seq     int64
+	// chains counts the completed chains.
+	chains int64
+	// ended is set after the end of the export.
+	ended bool
+	// trail is the result about the export as a whole.
+	trail VerifyResult
 }
 
-// AddLine looks at the next line.
+// AddLine verifies the next line of the export.
 func (v *Verifier) AddLine(l ExportLine) {
 	switch {
 	case v.ended:
@@ -66,7 +80,7 @@ func (v *Verifier) AddLine(l ExportLine) {
 	}
 }
 
-// currentChain begins with the lines of a chain, unless it has.
+// currentChain returns the result of the chain of app, and starts one if another chain was being read.
 func (v *Verifier) currentChain(app string) *VerifyResult {
 	if v.current != nil && v.current.AppID != app {
 		v.closeWithoutHead()
@@ -77,7 +91,7 @@ func (v *Verifier) currentChain(app string) *VerifyResult {
 	return v.current
 }
 
-// closeWithoutHead ends a chain whose head has not come.
+// closeWithoutHead ends the chain being read, if any, with the flaw that its head is missing.
 func (v *Verifier) closeWithoutHead() {
 	if v.current != nil {
 		v.current.addFlaw(nil, "its head is missing")
@@ -85,12 +99,14 @@ func (v *Verifier) closeWithoutHead() {
 	}
 }
 
+// closeChain reports the result of the chain being read.
 func (v *Verifier) closeChain() {
 	v.chains++
 	v.OnResult(*v.current)
 	v.current = nil
 }
 
+// verifyEntry checks an entry's number, its link to the entry before and its hash.
 func (v *Verifier) verifyEntry(e *AuditEntry) {
 	now := v.currentChain(string(e.AppID))
 	switch missing := e.Seq - v.seq - 1; {
@@ -111,6 +127,7 @@ func (v *Verifier) verifyEntry(e *AuditEntry) {
 	v.RequiredHashes = slices.DeleteFunc(v.RequiredHashes, func(hash string) bool { return hash == e.Hash })
 }
 
+// verifyHead compares the head with the entries read and ends the chain.
 func (v *Verifier) verifyHead(h *ExportedHead) {
 	now := v.currentChain(string(h.AppID))
 	switch {
@@ -126,6 +143,7 @@ func (v *Verifier) verifyHead(h *ExportedHead) {
 	v.closeChain()
 }
 
+// verifyEnd checks the number of chains. A partial export cannot be verified, since the missing entries are unknown.
 func (v *Verifier) verifyEnd(e *ExportEnd) {
 	v.closeWithoutHead()
 	v.ended = true
@@ -139,7 +157,7 @@ func (v *Verifier) verifyEnd(e *ExportEnd) {
 	}
 }
 
-// Close returns what was found out about the trail as a whole; its entries are the chains.
+// Close returns the result about the export as a whole.
 func (v *Verifier) Close() VerifyResult {
 	if v.closeWithoutHead(); !v.ended {
 		v.trail.addFlaw(nil, "it has no end: it was cut off")

@@ -9,54 +9,63 @@ import (
 	"stoa/agentsvc"
 )
 
-// Reasoning bounds and ends the loop of an [LLM] agent. The zero value is a hundred model calls, no tools that end the
-// loop, and an end with the first answer that calls no tool.
+// Reasoning bounds the loop of an [LLM] agent and says what ends it. The zero value: at most 100 model calls, no exit
+// and no escalate tool, and the first answer without tool calls ends the turn.
 type Reasoning struct {
-	MaxSteps int  // model calls of one turn, 0 = 100
-	Exit     bool // a tool that ends the turn with an answer
-	Escalate bool // a tool that gives control back to the agent above
-	// Until is what ends the turn: [NoToolCalls], [Escalated], [Transferred]. Nil is all of them.
+	// MaxSteps is the largest number of model calls of one turn, 0 = 100.
+	MaxSteps int
+	// Exit offers the model a tool that ends the turn with an answer.
+	Exit bool
+	// Escalate offers the model a tool that returns control to the agent above.
+	Escalate bool
+	// Until lists what ends the turn. Nil means all conditions; without NoToolCalls an answer without tool calls is
+	// followed by a prompt to go on.
 	Until []Condition
 }
 
-// Condition is something that ends the loop of an agent.
+// Condition is a way in which the loop of an agent ends. The values are those of the configuration.
 type Condition string
 
-// The conditions.
+// The conditions. Each can be combined with the others.
 const (
-	NoToolCalls Condition = "no_tool_calls" // an answer that calls no tool
-	Escalated   Condition = "escalate"      // the agent gives control back
+	NoToolCalls Condition = "no_tool_calls" // an answer without tool calls
+	Escalated   Condition = "escalate"      // the agent returns control to the agent above
 	Transferred Condition = "transfer"      // another agent has taken over and answered
 )
 
+// endsOn reports whether c ends the turn.
 func (r Reasoning) endsOn(c Condition) bool { return r.Until == nil || slices.Contains(r.Until, c) }
 
-// The names of the tools that steer the turn itself. An agent that control can be transferred to has [TransferPrefix]
-// before its name, one that is used like a tool goes by its name.
+// The names of the controls. An agent to which control can be transferred has the name [TransferPrefix] plus its own;
+// an agent that is used like a tool has its own name.
 const (
 	ExitTool       = "exit"
 	EscalateTool   = "escalate"
 	TransferPrefix = "transfer_to_"
 )
 
-// control is a tool of the turn itself. It runs no effect that would have to be recovered: what it does follows from
-// the journal.
+// control is a tool that steers the turn itself: exit, escalate, a transfer to another agent, or a consultation of one.
+// It has no effect outside the turn, so it needs no approval and no recovery: what it does follows from the log.
 type control struct {
 	spec agentsvc.ToolSpec
 	kind controlKind
-	to   Member // of transfer and consult
+	// to is the agent of a transfer or a consultation, else zero.
+	to Member
 }
 
+// controlKind is the kind of a control.
 type controlKind int
 
+// The kinds of controls.
 const (
-	exitControl     controlKind = iota // ends the turn
-	escalateControl                    // gives control back
-	transferControl                    // has another agent go on with the conversation
-	consultControl                     // has another agent answer a request
+	exitControl     controlKind = iota // ends the turn with an answer
+	escalateControl                    // returns control to the agent above
+	transferControl                    // another agent continues the conversation
+	consultControl                     // another agent answers a request
 )
 
-// listControls lists the tools by which o steers a turn.
+// listControls returns the controls that o's agent offers its model: one for each agent tool and sub-agent, then exit
+// and escalate as configured.
 func listControls(o Options) []control {
 	var list []control
 	add := func(kind controlKind, to Member, name, description, parameters string) {
@@ -82,7 +91,8 @@ func listControls(o Options) []control {
 	return list
 }
 
-// listToolSpecs describes what the agent can call, for as long as the turn lasts.
+// listToolSpecs returns what the model can call: the tools of the set, without those that a control hides, then the
+// controls.
 func (t *llmRun) listToolSpecs() []agentsvc.ToolSpec {
 	if len(t.controls) == 0 {
 		return t.options.Tools.Specs()
@@ -97,7 +107,7 @@ func (t *llmRun) listToolSpecs() []agentsvc.ToolSpec {
 	return specs
 }
 
-// findControl returns the control of that name.
+// findControl returns the control with that name, and whether there is one.
 func (t *llmRun) findControl(name string) (control, bool) {
 	i := slices.IndexFunc(t.controls, func(c control) bool { return c.spec.Name == name })
 	if i < 0 {
@@ -106,7 +116,8 @@ func (t *llmRun) findControl(name string) (control, bool) {
 	return t.controls[i], true
 }
 
-// describeEndings tells a model that may not end with words alone how it can.
+// describeEndings returns a sentence for a model that may not end with text alone: it names the controls that end the
+// turn.
 func (t *llmRun) describeEndings() string {
 	var names []string
 	for _, c := range t.controls {
@@ -118,7 +129,8 @@ func (t *llmRun) describeEndings() string {
 	return "When there is nothing left to do, call " + strings.Join(names, " or ") + "."
 }
 
-// hasEscalated reports whether the agent has called escalate in this turn and gone on.
+// hasEscalated reports whether the agent called escalate since the last user message and went on, which happens where
+// [Escalated] does not end the turn.
 func (t *llmRun) hasEscalated() bool {
 	for _, e := range slices.Backward(t.conversation) {
 		if e.Message == nil {
@@ -132,11 +144,14 @@ func (t *llmRun) hasEscalated() bool {
 	return false
 }
 
-// words is what the arguments of all controls can hold.
+// words is the union of the arguments of all controls. Each uses one field: consult Request, transfer Note, exit
+// Answer, escalate Reason.
 type words struct {
 	Request, Note, Answer, Reason string
 }
 
+// parseArguments decodes and checks the call's arguments. The error is written for the model, which may correct the
+// call.
 func (c control) parseArguments(call agentsvc.ToolCall) (w words, err error) {
 	if len(call.Arguments) > 0 {
 		if err := json.Unmarshal(call.Arguments, &w); err != nil {

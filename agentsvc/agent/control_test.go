@@ -12,7 +12,7 @@ import (
 	"stoa/agentsvc/llm/scripted"
 )
 
-// TestControls: the tools that steer a turn, and what comes of their calls.
+// TestControls checks the tools that steer a turn and the effects of their calls.
 func TestControls(t *testing.T) {
 	t.Parallel()
 	ends := agent.Reasoning{Exit: true, Escalate: true}
@@ -118,7 +118,7 @@ func TestControls(t *testing.T) {
 			if !errors.Is(err, c.err) || c.err == nil && err != nil {
 				t.Errorf("error %v, want %v", err, c.err)
 			}
-			if c.want == nil { // side by side: in any order
+			if c.want == nil { // concurrent: in any order
 				all := strings.Join(formatFramed(got), "\n")
 				if !strings.Contains(all, "result transfer_to_c true control can be handed to one agent at a time, and transfer_to_b comes first") || !strings.HasSuffix(all, "completed b") {
 					t.Error(all)
@@ -132,8 +132,8 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestTransferredConversation: who takes over has what was said before it, not the calls that led there; the session that is kept
-// has every call with its result.
+// TestTransferredConversation checks that the agent that takes over gets the messages before the transfer and not the
+// calls that led to it, while the session gets every call with its result.
 func TestTransferredConversation(t *testing.T) {
 	t.Parallel()
 	target, m := newTalker(t, "mine")
@@ -164,7 +164,7 @@ func TestTransferredConversation(t *testing.T) {
 	}
 }
 
-// TestOffers: what a model is offered beside its tools. A tool that bears the name of one that steers the turn is not.
+// TestOffers checks which tools a model is offered. A tool with the name of a control is hidden.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	other, _ := newTalker(t, "x")
@@ -185,7 +185,7 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// TestPrompt: the system prompt of an agent, and what those above it put there.
+// TestPrompt checks the system prompt of an agent and of agents below others.
 func TestPrompt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

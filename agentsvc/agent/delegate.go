@@ -8,23 +8,27 @@ import (
 	"stoa/agentsvc"
 )
 
-// Member is an agent that another one has at its command: Name is unique among its siblings, Description tells a
-// model what it is good for.
+// Member is an agent that is part of another one. Name is unique among its siblings and becomes the frame's name;
+// Description describes the agent to the model that may call it.
 type Member struct {
 	Name        string
 	Description string
 	Agent       Agent
 }
 
-// agentOutcome is how a sub-agent's turn went: with an answer, or with rest, which ends the turn of the whole task.
+// agentOutcome is the end of a sub-agent's turn: an answer, or an interruption that ends the turn of the whole task.
 type agentOutcome struct {
-	answer           agentsvc.Message
-	interruption     *agentsvc.Event
-	waitsForDecision bool // rest goes on in the same frame, with a decision
+	answer agentsvc.Message
+	// interruption is the status that interrupted the turn; nil if there is an answer.
+	interruption *agentsvc.Event
+	// waitsForDecision reports that the frame resumes after a decision or a credential. Otherwise the interruption is a
+	// question or a refusal, and the user's next message starts a new turn.
+	waitsForDecision bool
 }
 
-// runSubAgent runs a sub-agent in the frame of inv and passes on what it does. Its answer goes on record as the frame's
-// last message; a frame that has one is not run again. Chunks are passed on where shown is set.
+// runSubAgent runs a sub-agent in the frame of inv and emits its events under that frame. The answer is recorded as the
+// frame's last message; a frame that has one is finished, and its answer is returned without running the agent. Chunks
+// are emitted only if shown is set.
 func runSubAgent(ctx context.Context, a Agent, inv Invocation, shown bool, out emitFunc) (agentOutcome, error) {
 	if answer := findFrameAnswer(inv.Frames[inv.Frame]); answer != nil {
 		return agentOutcome{answer: *answer}, nil
@@ -34,6 +38,7 @@ func runSubAgent(ctx context.Context, a Agent, inv Invocation, shown bool, out e
 		if err != nil {
 			return agentOutcome{}, err
 		}
+		// An event of a deeper sub-agent already has its longer path.
 		if ev.Frame == "" {
 			ev.Frame = inv.Frame
 		}
@@ -47,6 +52,7 @@ func runSubAgent(ctx context.Context, a Agent, inv Invocation, shown bool, out e
 		case ev.Status.State != agentsvc.Completed:
 			return agentOutcome{interruption: &ev, waitsForDecision: waits || ev.Status.State == agentsvc.AuthRequired}, nil
 		default:
+			// Only the task's own agent may end the task: the status of a sub-agent becomes a message in its frame.
 			answer := ev.Status.Message
 			if !out(agentsvc.Event{Frame: ev.Frame, Message: answer}) {
 				return agentOutcome{}, errStopped
@@ -60,7 +66,8 @@ func runSubAgent(ctx context.Context, a Agent, inv Invocation, shown bool, out e
 	return agentOutcome{}, errors.New("the sub-agent ended without an answer")
 }
 
-// findFrameAnswer returns the answer that recorded, the entries of a frame, end with, nil if the frame is not at its end.
+// findFrameAnswer returns the message with which a frame's recorded entries end its turn, or nil if the frame is not
+// finished: the last entry must be an agent's message without tool calls that does not announce more.
 func findFrameAnswer(recorded []agentsvc.Entry) *agentsvc.Message {
 	if len(recorded) == 0 {
 		return nil
@@ -72,31 +79,34 @@ func findFrameAnswer(recorded []agentsvc.Entry) *agentsvc.Message {
 	return m
 }
 
-// turnMark says what a message of an agent means for the turns around it. It stands in the message's metadata, so that a
-// replay knows it as well.
+// turnMark is what an agent's message means for the agents around it. It is stored in the message's metadata, so that a
+// replay finds it.
 type turnMark string
 
 const (
-	markContinues turnMark = "goes_on"   // the agent has not finished with it
-	markExited    turnMark = "exit"      // the agent ended on its own account, and the loop around it ends too
-	markEscalated turnMark = "escalate"  // the text is only why control goes back
-	markReturned  turnMark = "hand_back" // an answer, but control goes back
+	markContinues turnMark = "goes_on"   // the agent's turn goes on after the message
+	markExited    turnMark = "exit"      // the agent ended its turn with exit, which also ends a loop around it
+	markEscalated turnMark = "escalate"  // the text is only the reason for returning control
+	markReturned  turnMark = "hand_back" // an answer, after which control returns to the agent above
 )
 
+// markKey is the metadata key of a turnMark.
 const markKey = "turn"
 
+// applyTo returns m with the mark as its only metadata.
 func (k turnMark) applyTo(m agentsvc.Message) agentsvc.Message {
 	m.Metadata = map[string]any{markKey: string(k)}
 	return m
 }
 
+// hasMark reports whether m has one of the marks.
 func hasMark(m agentsvc.Message, kinds ...turnMark) bool {
 	kind, _ := m.Metadata[markKey].(string)
 	return slices.Contains(kinds, turnMark(kind))
 }
 
-// withoutToolCalls returns what user and agent have said to each other in talk, as another agent may go on from it: without the
-// calls and results of tools it does not have.
+// withoutToolCalls returns the messages of conversation that another agent can continue from: without tool calls and
+// results, which belong to tools that it does not have, and without unfinished messages.
 func withoutToolCalls(conversation []agentsvc.Entry) []agentsvc.Entry {
 	var messages []agentsvc.Entry
 	for _, e := range conversation {
@@ -107,7 +117,7 @@ func withoutToolCalls(conversation []agentsvc.Entry) []agentsvc.Entry {
 	return messages
 }
 
-// quoteAgent tells an agent what another one said, under a title of its own.
+// quoteAgent returns a user message that quotes what another agent said, with the agent's name as a title part.
 func quoteAgent(from string, m agentsvc.Message) agentsvc.Entry {
 	return agentsvc.Entry{Message: &agentsvc.Message{
 		ID: m.ID, Task: m.Task, Role: agentsvc.RoleUser, Metadata: map[string]any{fromKey: from},
@@ -115,9 +125,10 @@ func quoteAgent(from string, m agentsvc.Message) agentsvc.Entry {
 	}}
 }
 
+// fromKey is the metadata key of the quoted agent's name.
 const fromKey = "from"
 
-// withoutTitle returns the parts of m without the title that [heard] put before them.
+// withoutTitle returns the parts of m without the title that [quoteAgent] put before them.
 func withoutTitle(m agentsvc.Message) []agentsvc.Part {
 	if m.Metadata[fromKey] != nil && len(m.Parts) > 0 {
 		return m.Parts[1:]
@@ -125,7 +136,7 @@ func withoutTitle(m agentsvc.Message) []agentsvc.Part {
 	return m.Parts
 }
 
-// newCompletedEvent is the event that ends a turn with msg.
+// newCompletedEvent returns the event that ends a turn as completed with msg.
 func newCompletedEvent(msg agentsvc.Message) agentsvc.Event {
 	return agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &msg}}
 }

@@ -9,9 +9,10 @@ import (
 	"stoa/agentsvc"
 )
 
-// executeCalls carries out the calls of the conversation's last agent message, the answer to the n-th model call of the turn,
-// as far as they have no result yet: first the tools, by way of run, then what steers the turn, then the other agents.
-// It returns the message that ends the turn, nil if the model is to be asked again.
+// executeCalls executes the calls of the conversation's last agent message (the answer to the n-th model call of the
+// turn) that have no result yet: first the tools, by run (startCalls for new calls, resumeCalls for those of an earlier
+// attempt), then exit and escalate, then the calls of other agents. It returns the message that ends the turn, or nil
+// if the model is to be asked again. Without such a message it returns nil and does nothing.
 func (t *llmRun) executeCalls(ctx context.Context, n int, run func(context.Context, []agentsvc.ToolCall) error) (*agentsvc.Message, error) {
 	msg := findCallMessage(t.conversation)
 	if msg == nil {
@@ -45,10 +46,13 @@ func (t *llmRun) executeCalls(ctx context.Context, n int, run func(context.Conte
 	return t.findTurnEnd(ctx, n, msg, answers)
 }
 
-// runAgentCalls has other agents carry out calls, side by side, and puts what those say that control was transferred to into
-// answers.
+// runAgentCalls has other agents execute calls concurrently. It yields a result for each and stores the agents' answers
+// in answers, by call id. If a sub-agent's turn was interrupted, it ends the whole turn with the first interruption, in
+// the order of the calls, and returns errStopped.
 func (t *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message, calls []agentsvc.ToolCall, answers map[agentsvc.CallID]agentsvc.Message) error {
+	// before is the conversation that led to msg, without msg and the results after it.
 	before := t.conversation[:slices.IndexFunc(t.conversation, func(e agentsvc.Entry) bool { return e.Message == msg })]
+	// Each goroutine writes its own element only; runParallel returns after all have ended.
 	got := make([]agentOutcome, len(calls))
 	results := make([]*agentsvc.ToolResult, len(calls))
 	err := runParallel(ctx, len(calls), t.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
@@ -62,7 +66,7 @@ func (t *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message
 		case got[i].interruption == nil:
 			res.Text = t.formatAgentResult(calls[i], got[i].answer)
 		case got[i].waitsForDecision:
-			return nil // the call goes on when somebody has decided
+			return nil // no result: the next attempt runs the frame again, with the decision
 		default:
 			res.Text = fmt.Sprintf("%s: %s", got[i].interruption.Status.State, interruptionText(got[i].interruption))
 		}
@@ -77,6 +81,7 @@ func (t *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message
 	}
 	for i, c := range calls {
 		if rest := got[i].interruption; rest != nil {
+			// The results of the other calls are on the log already.
 			t.yield(*rest, nil)
 			return errStopped
 		}
@@ -86,7 +91,10 @@ func (t *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message
 	return nil
 }
 
-// runAgentCall has another agent carry out the call c of msg, which the conversation before led to.
+// runAgentCall has another agent execute the call c of msg; before is the conversation up to msg. It is called
+// concurrently and must not change t. The frame's name holds the step and, for a consultation, the position of the
+// call, so that each call has a frame of its own and the same one in each attempt. Errors for the model are
+// [agentsvc.InvalidError]s.
 func (t *llmRun) runAgentCall(ctx context.Context, n int, msg *agentsvc.Message, c agentsvc.ToolCall, before []agentsvc.Entry, out emitFunc) (agentOutcome, error) {
 	ctl, _ := t.findControl(c.Name)
 	w, err := ctl.parseArguments(c)
@@ -99,27 +107,32 @@ func (t *llmRun) runAgentCall(ctx context.Context, n int, msg *agentsvc.Message,
 		frame := fmt.Sprintf("%s[%d.%d]", ctl.to.Name, n+1, at+1)
 		return runSubAgent(ctx, ctl.to.Agent, t.newSubInvocation(frame, []agentsvc.Entry{{Message: &ask}}), false, out)
 	}
+	// Two agents cannot both continue the conversation: only the first transfer of a message is executed.
 	for _, other := range msg.ToolCalls[:at] {
 		if first, ok := t.findControl(other.Name); ok && first.kind == transferControl {
 			return agentOutcome{}, agentsvc.NewInvalidError("", "control can be handed to one agent at a time, and %s comes first", other.Name)
 		}
 	}
+	// The agent that takes over continues the conversation itself, without the tools of this agent.
 	conversation := withoutToolCalls(before)
 	if w.Note != "" {
 		conversation = append(conversation, quoteAgent("note", agentsvc.Message{ID: agentsvc.MessageID(c.ID), Task: t.inv.Task, Parts: []agentsvc.Part{agentsvc.TextPart(w.Note)}}))
 	}
+	// The chunks of the agent that takes over are shown only if its answer is the answer of this turn.
 	shown := !t.options.CompleteOnly && t.options.Reasoning.endsOn(Transferred)
 	return runSubAgent(ctx, ctl.to.Agent, t.newSubInvocation(transferFrame(ctl, n), conversation), shown, out)
 }
 
-// transferFrame names the frame of an agent that takes over after the n-th model call.
+// transferFrame returns the frame name of an agent that takes over after the n-th model call.
 func transferFrame(c control, n int) string { return fmt.Sprintf("%s[%d]", c.to.Name, n+1) }
 
+// newSubInvocation returns the invocation of a sub-agent; this agent's global prompt applies to it too.
 func (t *llmRun) newSubInvocation(frame string, conversation []agentsvc.Entry) Invocation {
 	return t.inv.newChildBelow(frame, conversation, t.options.Prompt.Global)
 }
 
-// refusalText is what a model is told of an agent that could not do what it was asked to, "" where err is another one.
+// refusalText returns the text of an error of a sub-agent that the model may react to (invalid input, too many steps),
+// or "" if err must end the whole turn instead.
 func refusalText(err error) string {
 	var invalid *agentsvc.InvalidError
 	if errors.As(err, &invalid) || errors.Is(err, ErrTooManySteps) {
@@ -128,7 +141,8 @@ func refusalText(err error) string {
 	return ""
 }
 
-// formatAgentResult is the result of a call that another agent has answered.
+// formatAgentResult returns the text of the tool result for a call that another agent answered. If control was
+// transferred for good, the model does not need the answer again: the answer ends the turn.
 func (t *llmRun) formatAgentResult(c agentsvc.ToolCall, answer agentsvc.Message) string {
 	ctl, _ := t.findControl(c.Name)
 	switch {
@@ -140,6 +154,7 @@ func (t *llmRun) formatAgentResult(c agentsvc.ToolCall, answer agentsvc.Message)
 	return answer.Text()
 }
 
+// interruptionText returns the text of the message with which a sub-agent's turn was interrupted, "" if it has none.
 func interruptionText(rest *agentsvc.Event) string {
 	if m := rest.Status.Message; m != nil {
 		return m.Text()
@@ -147,13 +162,15 @@ func interruptionText(rest *agentsvc.Event) string {
 	return ""
 }
 
-// finishControlCall gives a call of exit or escalate its result.
+// finishControlCall records and yields the result of a call of exit or escalate. The call itself has no effect:
+// findTurnEnd derives the end of the turn from the recorded call and its result.
 func (t *llmRun) finishControlCall(ctx context.Context, msg agentsvc.Message, c agentsvc.ToolCall) error {
 	ctl, _ := t.findControl(c.Name)
 	res := agentsvc.ToolResult{Call: c.ID, Name: c.Name, Text: "The turn ends."}
 	w, err := ctl.parseArguments(c)
 	switch {
 	case err == nil && ctl.kind == exitControl:
+		// Only the check counts here: a misfit becomes a failed result, so that the model corrects its answer.
 		_, err = t.newExitAnswer(ctx, msg, w)
 	case err == nil:
 		res.Text = "Control goes back."
@@ -168,7 +185,8 @@ func (t *llmRun) finishControlCall(ctx context.Context, msg agentsvc.Message, c 
 	return nil
 }
 
-// newExitAnswer returns the answer with which the agent ends its turn in msg, or what is wrong with it.
+// newExitAnswer returns the answer of a call of exit: its argument, or the text of msg where the argument is empty. It
+// returns an error if the answer does not fit [Options.Output].
 func (t *llmRun) newExitAnswer(ctx context.Context, msg agentsvc.Message, w words) (agentsvc.Message, error) {
 	answer := t.newMessage(w.Answer)
 	if w.Answer == "" {
@@ -184,8 +202,9 @@ func (t *llmRun) newExitAnswer(ctx context.Context, msg agentsvc.Message, w word
 	return answer, nil
 }
 
-// findTurnEnd returns the message with which the calls of msg, which all have their results, end the turn, if they do. It
-// follows from what is on record alone, so that it is the same after a crash.
+// findTurnEnd returns the message with which the calls of msg end the turn, or nil if the turn goes on. All of the
+// calls have results. The first call that ends the turn decides. The message follows from what is on the log alone, so
+// it is the same after a crash; answers only holds those of this attempt, earlier ones are found in their frames.
 func (t *llmRun) findTurnEnd(ctx context.Context, n int, msg *agentsvc.Message, answers map[agentsvc.CallID]agentsvc.Message) (*agentsvc.Message, error) {
 	for _, c := range msg.ToolCalls {
 		ctl, ok := t.findControl(c.Name)
@@ -220,7 +239,7 @@ func (t *llmRun) findTurnEnd(ctx context.Context, n int, msg *agentsvc.Message, 
 	return nil, ctx.Err()
 }
 
-// isCallFailed reports whether the result of a call tells of an error.
+// isCallFailed reports whether the call's result, among the results at the end of the conversation, is an error.
 func (t *llmRun) isCallFailed(id agentsvc.CallID) bool {
 	for _, e := range slices.Backward(t.conversation) {
 		if e.Result != nil && e.Result.Call == id {
@@ -233,7 +252,8 @@ func (t *llmRun) isCallFailed(id agentsvc.CallID) bool {
 	return false
 }
 
-// findCallMessage returns the last message of talk if it is an agent's with calls, whatever results follow it.
+// findCallMessage returns the conversation's last message if it is an agent's with tool calls, or nil. Results may
+// follow it.
 func findCallMessage(conversation []agentsvc.Entry) *agentsvc.Message {
 	for _, e := range slices.Backward(conversation) {
 		if e.Result != nil {

@@ -10,16 +10,18 @@ import (
 	"stoa/agentsvc"
 )
 
-// maxRounds bounds a loop that has no bound of its own.
+// maxRounds bounds a loop that is configured without a number of rounds.
 const maxRounds = 100
 
-// GroupOptions tune an agent that is made of others. The zero value works.
+// GroupOptions configure an agent that consists of members. The zero value works.
 type GroupOptions struct {
-	GlobalInstruction string // stands before the instructions of all members
-	CompleteOnly      bool   // yield no chunks, only whole messages
+	// GlobalInstruction precedes the instructions of all members.
+	GlobalInstruction string
+	// CompleteOnly suppresses Chunk events: only whole messages are yielded.
+	CompleteOnly bool
 }
 
-// groupRun is one turn of a group.
+// groupRun is one turn of a group. The members yield through it from the goroutine that iterates over Run.
 type groupRun struct {
 	members []Member
 	inv     Invocation
@@ -27,7 +29,8 @@ type groupRun struct {
 	yield   func(agentsvc.Event, error) bool
 }
 
-// iterateGroup returns the turn of a group as an iterator.
+// iterateGroup returns the turn of a group as an iterator that calls f when it is iterated. An error of f is yielded,
+// except errStopped.
 func iterateGroup(inv Invocation, members []Member, o GroupOptions, f func(r groupRun) error) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		err := f(groupRun{members, inv, o, yield})
@@ -37,25 +40,25 @@ func iterateGroup(inv Invocation, members []Member, o GroupOptions, f func(r gro
 	}
 }
 
-// yieldEnd ends the turn with ev.
+// yieldEnd yields ev, which ends the turn, and returns nil.
 func (r groupRun) yieldEnd(ev agentsvc.Event) error {
 	r.yield(ev, nil)
 	return nil
 }
 
-// newMemberInvocation is the invocation of a member that goes on from talk.
+// newMemberInvocation returns the invocation of a member that continues conversation in the given frame.
 func (r groupRun) newMemberInvocation(frame string, conversation []agentsvc.Entry) Invocation {
 	return r.inv.newChildBelow(frame, conversation, r.options.GlobalInstruction)
 }
 
-// Sequential is an agent whose members work one after the other, each with the answers before it in view. The last
-// answer is its own.
+// Sequential is an agent whose members run one after the other. Each one sees the answers of those before it as quoted
+// user messages. The last answer is the group's.
 type Sequential struct {
 	members []Member
 	options GroupOptions
 }
 
-// NewSequential returns an agent of members, at least one.
+// NewSequential returns a sequential agent. It needs at least one member.
 func NewSequential(members []Member, o GroupOptions) *Sequential { return &Sequential{members, o} }
 
 // Run implements [Agent].
@@ -72,17 +75,23 @@ func (a *Sequential) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc
 	})
 }
 
-// groupRound is how far the members of a group have come.
+// groupRound is the state of a group while its members run. Nothing of it is stored: after a crash the members that
+// have finished return their recorded answers, which rebuilds it.
 type groupRound struct {
-	conversation    []agentsvc.Entry
-	answer          agentsvc.Message
-	answers         int
-	interruption    *agentsvc.Event
-	controlReturned bool // a member gave control back
-	loopEnded       bool // a member has ended the loop
+	// conversation is the invocation's conversation without tool calls, plus the members' answers.
+	conversation []agentsvc.Entry
+	// answer is the group's answer so far; answers counts the answers that it was taken from.
+	answer  agentsvc.Message
+	answers int
+	// interruption is the status with which a member's turn was interrupted; it ends the group's turn.
+	interruption *agentsvc.Event
+	// controlReturned reports that the last member returned control to the agent above.
+	controlReturned bool
+	// loopEnded reports that the last member ended its turn with exit, which ends a loop around it.
+	loopEnded bool
 }
 
-// endInterrupted ends the turn that met err or cannot go on.
+// endInterrupted returns err, or ends the turn with at's interruption if err is nil.
 func (r groupRun) endInterrupted(err error, at groupRound) error {
 	if err != nil {
 		return err
@@ -90,8 +99,9 @@ func (r groupRun) endInterrupted(err error, at groupRound) error {
 	return r.yieldEnd(*at.interruption)
 }
 
-// runRound has each member work once, in order, until one gives control back. A member that gives it back with no more
-// than a reason leaves the answer before it standing.
+// runRound runs each member once, in order, until one returns control or is interrupted, and updates at. frame maps a
+// member's name to its frame. A member that returns control with a reason only (escalate) does not replace the answer
+// before it. Chunks are yielded only where shown is set, and of the last member only: its answer is the group's.
 func (r groupRun) runRound(ctx context.Context, at *groupRound, frame func(name string) string, shown bool) error {
 	if at.conversation == nil {
 		at.conversation = withoutToolCalls(r.inv.Conversation)
@@ -114,21 +124,21 @@ func (r groupRun) runRound(ctx context.Context, at *groupRound, frame func(name 
 		if at.controlReturned {
 			return nil
 		}
+		// Clip makes append copy: earlier members may still refer to the shorter slice.
 		at.conversation = append(slices.Clip(at.conversation), quoteAgent(m.Name, got.answer))
 	}
 	return nil
 }
 
-// Loop is an agent whose members work one after the other, again and again, until one of them escalates or exits or
-// the rounds are used up. The last answer is its own.
+// Loop is an agent whose members run one after the other, repeatedly, until one of them escalates or exits or the
+// rounds are used up. The last answer is the group's.
 type Loop struct {
 	members []Member
 	rounds  int
 	options GroupOptions
 }
 
-// NewLoop returns an agent of members, at least one, that goes round at most rounds times, or a hundred times if
-// rounds is zero.
+// NewLoop returns a loop of members, at least one, with at most the given number of rounds; 0 = maxRounds.
 func NewLoop(members []Member, rounds int, o GroupOptions) *Loop {
 	if rounds == 0 {
 		rounds = maxRounds
@@ -141,6 +151,7 @@ func (a *Loop) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event
 	return iterateGroup(inv, a.members, a.options, func(r groupRun) error {
 		var at groupRound
 		for i := range a.rounds {
+			// The round is part of the frame: each round has records of its own.
 			frame := func(name string) string { return fmt.Sprintf("%s[%d]", name, i+1) }
 			if err := r.runRound(ctx, &at, frame, false); err != nil || at.interruption != nil {
 				return r.endInterrupted(err, at)
@@ -153,7 +164,7 @@ func (a *Loop) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event
 	})
 }
 
-// withoutMark returns m without a mark.
+// withoutMark returns m without its turnMark, for an answer that leaves the group.
 func withoutMark(m agentsvc.Message) agentsvc.Message {
 	m.Metadata = nil
 	return m

@@ -22,7 +22,7 @@ import (
 	"stoa/agentsvc/llm/scripted"
 )
 
-// funcAgent is an agent made of a function.
+// funcAgent is an agent whose turn is a function.
 type funcAgent func(ctx context.Context, inv agent.Invocation, yield func(agentsvc.Event, error) bool)
 
 func (d funcAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
@@ -35,8 +35,8 @@ func newCompletedEvent(text string) agentsvc.Event {
 	}}}
 }
 
-// TestSideBySide: members of a parallel agent are at work at the same time, as many as may be, and their answers stand
-// in their order.
+// TestSideBySide checks that the members of a parallel agent run concurrently, up to the bound, and that their answers
+// are in the order of the members.
 func TestSideBySide(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,13 +62,13 @@ func TestSideBySide(t *testing.T) {
 		if most.Load() != width {
 			t.Errorf("%d at the same time, want %d", most.Load(), width)
 		}
-		if took := time.Since(start); took > 40*time.Second { // one after the other: 210 s
+		if took := time.Since(start); took > 40*time.Second { // sequentially: 210 s
 			t.Errorf("took %v", took)
 		}
 	})
 }
 
-// TestOneYieldAtATime: however many members speak at once, their events come one by one.
+// TestOneYieldAtATime checks that events of concurrent members are yielded one by one.
 func TestOneYieldAtATime(t *testing.T) {
 	t.Parallel()
 	var members []agent.Member
@@ -99,7 +99,7 @@ func TestOneYieldAtATime(t *testing.T) {
 	}
 }
 
-// TestOneFails: where one member fails the others are ended, and the turn fails with its error; a panic is one.
+// TestOneFails checks that the failure or panic of one member ends the others, and the turn with its error.
 func TestOneFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -127,7 +127,7 @@ func TestOneFails(t *testing.T) {
 	}
 }
 
-// TestBreakOffParallel: a consumer that breaks off, and the end of the context, end every member.
+// TestBreakOffParallel checks that the consumer's stop, and the end of the context, end every member.
 func TestBreakOffParallel(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"break", "cancel"} {
@@ -160,7 +160,8 @@ func TestBreakOffParallel(t *testing.T) {
 	}
 }
 
-// TestInterruption: a member that needs somebody outside ends the turn of all, under its own path, after those beside it.
+// TestInterruption checks that a member that waits for a human ends the turn of the group, under its own path, after
+// the other members have ended.
 func TestInterruption(t *testing.T) {
 	t.Parallel()
 	asks := func() agent.Agent {
@@ -202,7 +203,7 @@ func TestInterruption(t *testing.T) {
 	}
 }
 
-// TestChunks: what a sub-agent writes is shown where it is the turn's answer, and nowhere else.
+// TestChunks checks that chunks of a sub-agent are yielded only if they belong to the turn's answer.
 func TestChunks(t *testing.T) {
 	t.Parallel()
 	says := func(text string) agent.Agent { a, _ := newTalker(t, text); return a }
@@ -240,7 +241,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestView: what a member of a group is told.
+// TestView checks the conversation that each member of a group receives.
 func TestView(t *testing.T) {
 	t.Parallel()
 	first, m1 := newTalker(t, "one")
@@ -279,7 +280,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestLoopEnds: when a loop is over, and what its answer then is.
+// TestLoopEnds checks when a loop ends, and with which answer.
 func TestLoopEnds(t *testing.T) {
 	t.Parallel()
 	ends := agent.Reasoning{Exit: true, Escalate: true}
@@ -294,7 +295,7 @@ func TestLoopEnds(t *testing.T) {
 		members []agent.Member
 		rounds  int
 		answer  string
-		steps   int // frames
+		steps   int // number of frames
 	}{
 		"rounds":                {[]agent.Member{writer(), critic(newSayItem("more"))}, 3, "more", 6},
 		"a hundred rounds":      {[]agent.Member{writer()}, 0, "draft", 100},

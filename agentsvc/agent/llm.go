@@ -14,34 +14,44 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// maxSteps bounds the model calls of one turn.
+// maxSteps bounds the model calls of one turn where [Reasoning.MaxSteps] is 0, so that a model that keeps calling tools
+// ends.
 const maxSteps = 100
 
-// Options tune an [LLM] agent. The zero value works.
+// Options configure an [LLM] agent. The zero value works. They are read-only once [NewLLM] has them.
 type Options struct {
-	Instruction  string
-	Prompt       Prompt    // what else makes up the system prompt
-	Tools        *tool.Set // nil = none
-	SubAgents    []Member  // that control can be transferred to
-	AgentTools   []Member  // that are used like tools
-	Reasoning    Reasoning
-	Output       *Output // the JSON that the answer is, nil = any text
-	CompleteOnly bool    // yield no chunks, only whole messages
-	MaxBytes     int     // of one answer, as [llm.Request] has it
-	Window       Window  // what of a conversation the model gets to see, nil = all
-	// Background returns what else the model should know in a turn that begins with talk; it may be nil.
+	Instruction string
+	// Prompt holds the other parts of the system prompt.
+	Prompt Prompt
+	// Tools that the model may call; nil: none. SubAgents are the agents to which control can be transferred;
+	// AgentTools are agents that answer a single request, like tools. Both are offered to the model as tools, see
+	// listControls.
+	Tools      *tool.Set
+	SubAgents  []Member
+	AgentTools []Member
+	Reasoning  Reasoning
+	// Output is the JSON format of the final answer; nil: any text.
+	Output *Output
+	// CompleteOnly suppresses Chunk events: only whole messages are yielded.
+	CompleteOnly bool
+	// MaxBytes bounds one answer of the model, see [llm.Request].
+	MaxBytes int
+	// Window selects the part of the conversation that the model receives; nil: all of it.
+	Window Window
+	// Background returns text that is appended to the system prompt, e.g. memories that fit the conversation. It is
+	// called once a turn, before the first model call. It may be nil.
 	Background func(ctx context.Context, conversation []agentsvc.Entry) string
 }
 
-// LLM is an agent that asks a model, runs the tools it calls and asks again until the model has its answer.
+// LLM is an agent that asks a model, runs the tools that the model calls and asks again until the model gives its
+// answer. It has no state of a turn and is safe for concurrent use.
 type LLM struct {
 	model    llm.Provider
 	options  Options
 	controls []control
 }
 
-// NewLLM returns an agent that thinks with model. A tool of the set that bears the name of one that steers the turn is
-// not offered.
+// NewLLM returns an agent that uses model. A control (see listControls) hides a tool of the set with the same name.
 func NewLLM(model llm.Provider, o Options) *LLM {
 	if o.Tools == nil {
 		o.Tools = &tool.Set{}
@@ -50,7 +60,8 @@ func NewLLM(model llm.Provider, o Options) *LLM {
 		o.Reasoning.MaxSteps = maxSteps
 	}
 	if o.Output != nil {
-		o.CompleteOnly = true // what does not fit yet is nothing to show
+		// Partial text is not valid JSON, and a rejected answer is requested again: neither is fit to be shown.
+		o.CompleteOnly = true
 	}
 	return &LLM{model, o, listControls(o)}
 }
@@ -65,21 +76,29 @@ func (a *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event,
 	}
 }
 
-// llmRun is one run of an LLM agent. Its methods return errStopped when the consumer has broken off.
+// llmRun is the state of one turn of an LLM agent. It is used by the goroutine that iterates over Run only; tools and
+// sub-agents run in goroutines of their own, but their events are yielded and applied by that one. Its methods return
+// errStopped when the consumer has stopped the iteration, or when the turn's last event has been yielded.
 type llmRun struct {
 	*LLM
-	inv          Invocation
+	inv Invocation
+	// conversation is inv.Conversation plus the messages and results of this run, in the order of the log.
 	conversation []agentsvc.Entry
-	yield        func(agentsvc.Event, error) bool
+	// yield returns true after the event has been recorded. A false must end the run.
+	yield func(agentsvc.Event, error) bool
 	modelView
-	// answerMemory holds the answer that is being made, until it is on record: then whoever keeps it answers for its memory.
+	// answerMemory reserves the memory of the answer that is being received, from the app's part of the process's pool.
+	// It is released when the message has been recorded: from then on the runner's reservation counts it. Nil (no
+	// bound) where the context has no reservation.
 	answerMemory *capacity.Reservation
 }
 
-// answerMemoryFactor is how many bytes of the app's memory a byte of an answer counts for while it is made: it is there as text, as
-// events, and as rows of the log and of the session.
+// answerMemoryFactor is the number of reserved bytes for each byte of an answer. An answer exists several times while
+// it is received: as text, as events, and as rows of the log and of the session.
 const answerMemoryFactor = 2
 
+// runTurn runs the turn and releases its memory at the end. It returns nil for errStopped: the turn has already yielded
+// its end, or has no consumer any more.
 func (t *llmRun) runTurn(ctx context.Context) error {
 	t.answerMemory = capacity.ReservationFrom(ctx).NewPart(answerMemoryFactor)
 	defer t.answerMemory.ReleaseBytes()
@@ -89,8 +108,10 @@ func (t *llmRun) runTurn(ctx context.Context) error {
 	return nil
 }
 
-// loadTools gives the turn the tools there are now. Where its caller's credential is needed to know them, the turn ends until
-// it is there.
+// loadTools replaces the configured tools by those that their sources (e.g. MCP servers) list at present; the set then
+// stays the same for the whole turn. If a source needs the caller's credential to list its tools, loadTools ends the
+// turn with a request for it and returns errStopped. The request's call id is derived from the source's name: no model
+// has made this call.
 func (t *llmRun) loadTools(ctx context.Context) error {
 	tools, err := t.options.Tools.LoadLiveSet(ctx)
 	var missing *tool.CredentialError
@@ -104,16 +125,22 @@ func (t *llmRun) loadTools(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+	// The agent is shared by all turns: copy it instead of changing its options.
 	now := *t.LLM
 	now.options.Tools = tools
 	t.LLM = &now
 	return nil
 }
 
+// runSteps is the loop of the turn. It first finishes what an earlier attempt left open, then alternates model calls
+// and tool calls until one of them ends the turn. Checkpoints are yielded before each model call and after each round
+// of tools; the runner may restore a task to them.
 func (t *llmRun) runSteps(ctx context.Context) error {
 	if err := t.loadTools(ctx); err != nil {
 		return err
 	}
+	// The calls of the last recorded message come first: the model may not be asked again before each of them has a
+	// result. A turn that waited for a decision resumes here, in resumeCalls.
 	interrupted := len(findOpenCalls(t.conversation)) > 0
 	if last, err := t.executeCalls(ctx, t.inv.Steps-1, t.resumeCalls); err != nil || last != nil {
 		return t.finishTurn(last, err)
@@ -131,6 +158,7 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 		}
 		switch ans.stop {
 		case llm.StopTools:
+			// The message that announces the calls must be on the log before the first of them runs.
 			if err := t.recordMessage(ans.msg); err != nil {
 				return err
 			}
@@ -149,6 +177,8 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 			if t.options.Reasoning.endsOn(NoToolCalls) {
 				return t.finishTurn(&ans.msg, nil)
 			}
+			// The answer calls no tool, but the configuration says that this does not end the turn. The mark keeps a
+			// replay from taking the message for the end of the frame.
 			if err := t.recordMessage(markContinues.applyTo(ans.msg)); err != nil {
 				return err
 			}
@@ -157,8 +187,9 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 	return ErrTooManySteps
 }
 
-// recordMessage puts msg, which is not all there is to say, on record and into the conversation.
+// recordMessage yields msg, which does not end the turn, and appends it to the conversation.
 func (t *llmRun) recordMessage(msg agentsvc.Message) error {
+	// More events of the turn follow, so the message is not the whole answer.
 	msg.Standalone = false
 	t.conversation = append(t.conversation, agentsvc.Entry{Message: &msg})
 	if !t.yield(agentsvc.Event{Message: &msg}, nil) {
@@ -168,7 +199,8 @@ func (t *llmRun) recordMessage(msg agentsvc.Message) error {
 	return nil
 }
 
-// finishTurn ends the turn with its answer, unless it met an error.
+// finishTurn ends the turn as completed with answer, or returns err. An agent that called escalate and then answered
+// without another mark returns control to the agent above together with its answer.
 func (t *llmRun) finishTurn(answer *agentsvc.Message, err error) error {
 	if err != nil {
 		return err
@@ -179,26 +211,29 @@ func (t *llmRun) finishTurn(answer *agentsvc.Message, err error) error {
 	return t.yieldStatus(agentsvc.Completed, *answer)
 }
 
+// yieldStatus yields the status that ends the turn. Its result does not matter: nothing follows.
 func (t *llmRun) yieldStatus(state agentsvc.State, msg agentsvc.Message) error {
 	t.yield(agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &msg}}, nil)
 	return nil
 }
 
-// newMessage returns a new message of the agent.
+// newMessage returns a message of the agent with a new id and one text part.
 func (t *llmRun) newMessage(text string) agentsvc.Message {
 	return agentsvc.Message{
 		ID: agentsvc.MessageID(agentsvc.NewID()), Task: t.inv.Task, Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(text)},
 	}
 }
 
-// modelAnswer is what the model said in one call.
+// modelAnswer is the outcome of one model call: the message and the reason why the model stopped.
 type modelAnswer struct {
 	msg  agentsvc.Message
 	stop llm.StopReason
 }
 
-// requestAnswer makes the n-th model call of the turn. An answer that is not the JSON it should be is asked for once more; it
-// goes on record only when it is right.
+// requestAnswer makes the n-th model call of the turn. If the conversation ends with a message of the agent itself, it
+// appends a prompt to go on, so that the model answers a user's message. A final answer that does not fit
+// [Options.Output] is requested once more, with the problem as a prompt; neither the rejected answer nor the prompt is
+// recorded. A second misfit is an [agentsvc.InvalidError].
 func (t *llmRun) requestAnswer(ctx context.Context, n int) (modelAnswer, error) {
 	conversation := t.conversation
 	if last := len(conversation) - 1; last >= 0 && conversation[last].Message != nil && conversation[last].Message.Role == agentsvc.RoleAgent {
@@ -223,17 +258,19 @@ func (t *llmRun) requestAnswer(ctx context.Context, n int) (modelAnswer, error) 
 	return ans, nil
 }
 
-// isFinal reports whether the model has said all it has to say.
+// isFinal reports whether the answer asks for nothing: no tool, no input, and it is no refusal.
 func (a modelAnswer) isFinal() bool {
 	return a.stop != llm.StopTools && a.stop != llm.StopInputRequired && a.stop != llm.StopRefusal
 }
 
-// newPrompt is something that nobody said, but that a model is told as if its user had.
+// newPrompt returns a user message that the agent itself writes for the model. It is never recorded and has no id.
 func newPrompt(text string) agentsvc.Entry {
 	return agentsvc.Entry{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
 }
 
-// callModel makes a model call.
+// callModel makes one model call, yields its chunks, artifacts and usage, and returns the whole answer. It makes the
+// stop reason consistent with the message: StopTools exactly if the message has tool calls, whatever the provider
+// reported. On an error the answer holds what had arrived.
 func (t *llmRun) callModel(ctx context.Context, step string, conversation []agentsvc.Entry) (modelAnswer, error) {
 	ans := modelAnswer{msg: t.newMessage("")}
 	ans.msg.Parts = nil
@@ -242,6 +279,8 @@ func (t *llmRun) callModel(ctx context.Context, step string, conversation []agen
 		return ans, err
 	}
 	req := llm.Request{System: system, Conversation: conversation, Tools: t.listToolSpecs(), Step: step, MaxBytes: t.options.MaxBytes}
+	// The provider reserves memory through the context while it reads the body. The turn's part is used, since it is
+	// released after the message is recorded.
 	if t.answerMemory != nil {
 		ctx = capacity.WithReservation(ctx, t.answerMemory)
 	}
@@ -265,12 +304,14 @@ func (t *llmRun) callModel(ctx context.Context, step string, conversation []agen
 	case len(ans.msg.ToolCalls) > 0:
 		ans.stop = llm.StopTools
 	case ans.stop == llm.StopTools:
-		ans.stop = llm.StopEnd // it waits for nothing
+		// There is no call to wait for: treat it as the end, else the loop would run an empty round of tools.
+		ans.stop = llm.StopEnd
 	}
 	return ans, ctx.Err()
 }
 
-// addChunk passes a chunk on and adds it to the answer. It reports whether anyone still listens.
+// addChunk adds a chunk of the model's stream to the answer and yields its parts as events. It returns false if the
+// consumer has stopped the iteration. Offset is in bytes of the message's text.
 func (t *llmRun) addChunk(ans *modelAnswer, text *strings.Builder, c llm.Chunk) bool {
 	if c.Text != "" {
 		offset := text.Len()

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The A2A server that the tests call waits for ever with a task that waits for a credential.
+	// The A2A server that the tests call leaves goroutines behind for a task that waits for a credential.
 	const server = "github.com/a2aproject/a2a-go/v2/"
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction(server+"internal/taskexec.runProducerConsumer"),
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction(server+"a2asrv/eventqueue.newInMemoryEventBroker.func1"))
 }
 
-// model is the scripted provider, which keeps what it was asked.
+// model is the scripted provider, which records its requests.
 type model struct {
 	llm.Provider
 	mu   sync.Mutex
@@ -67,7 +67,7 @@ func newCallItems(names ...string) (items []scripted.Item) {
 	return items
 }
 
-// funcTool is a tool made of a function.
+// funcTool is a tool whose call is a function.
 type funcTool struct {
 	name       string
 	call       func(ctx context.Context, in tool.Input) (string, error)
@@ -101,7 +101,7 @@ func newInvocation(text string) agent.Invocation {
 	return agent.Invocation{Task: "t1", Turn: 2, Conversation: []agentsvc.Entry{newUserEntry(text)}}
 }
 
-// runToLines runs a turn to its end and tells its events in a line each; chunks of a message are joined.
+// runToLines runs a turn to its end and returns one line for each event; chunks of a message are joined.
 func runToLines(ctx context.Context, a agent.Agent, inv agent.Invocation) (lines []string, err error) {
 	text, at := "", agentsvc.MessageID("")
 	for ev, err := range a.Run(ctx, inv) {
@@ -164,7 +164,7 @@ func newEchoTool(name string) funcTool {
 	return funcTool{name: name, call: func(_ context.Context, in tool.Input) (string, error) { return name + string(in.Arguments), nil }}
 }
 
-// TestTurn tells what an agent yields, by what its model does.
+// TestTurn checks the events of a turn for several behaviours of the model.
 func TestTurn(t *testing.T) {
 	t.Parallel()
 	script := newScriptedModel(t,
@@ -216,7 +216,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// TestNoTools: a model that calls a tool where there are none is told so.
+// TestNoTools checks that a model that calls a tool without having any gets an error as the result.
 func TestNoTools(t *testing.T) {
 	t.Parallel()
 	m := newScriptedModel(t, newRule(scripted.When{ToolResult: "x"}, scripted.Item{Text: "Ah."}), newRule(scripted.When{}, newCallItems("x")...))
@@ -226,7 +226,7 @@ func TestNoTools(t *testing.T) {
 	}
 }
 
-// TestRequest: what the model is asked in each step of a turn, and how it can tell the steps apart.
+// TestRequest checks the requests of each step of a turn and the steps' identifiers.
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	m := newScriptedModel(t, newRule(scripted.When{ToolResult: "b"}, scripted.Item{Text: "Done."}), newRule(scripted.When{}, newCallItems("a", "b")...))
@@ -253,7 +253,8 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestParallel: calls of one answer run side by side, are told as they end, and stand in the conversation in order.
+// TestParallel checks that the calls of one answer run concurrently, are yielded as they end, and are in the
+// conversation in order.
 func TestParallel(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -267,7 +268,7 @@ func TestParallel(t *testing.T) {
 		names = append(names, name)
 		fns = append(fns, funcTool{name: name, call: func(context.Context, tool.Input) (string, error) {
 			all.Done()
-			all.Wait() // nobody returns before everybody has begun
+			all.Wait() // no call returns before all have begun
 			if i == 0 {
 				<-last
 			}
@@ -282,7 +283,7 @@ func TestParallel(t *testing.T) {
 		}
 		if ev.Result != nil {
 			if reported++; reported == n-1 {
-				close(last) // the first is told last
+				close(last) // the first call's result is yielded last
 			}
 			if reported == n && ev.Result.Name != names[0] {
 				t.Errorf("told last: %s, want %s", ev.Result.Name, names[0])
@@ -300,7 +301,7 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// TestBounds: a model that never comes to an end, and one that calls too much at once.
+// TestBounds checks a model that never ends, and one that makes too many calls at once.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	ran := 0
@@ -328,13 +329,13 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestBreakOff: wherever a consumer breaks off, everything under way ends with it.
+// TestBreakOff checks that the turn ends wherever the consumer stops, with all running calls.
 func TestBreakOff(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		at      string
-		model   int // calls made
-		started int // tools
+		model   int // model calls that were made
+		started int // tools that were started
 	}{{"chunk", 1, 0}, {"usage", 1, 0}, {"message", 1, 0}, {"result", 1, 3}, {"status", 2, 3}} {
 		t.Run(c.at, func(t *testing.T) {
 			t.Parallel()
@@ -373,7 +374,7 @@ func TestBreakOff(t *testing.T) {
 					break
 				}
 			}
-			for range 1000 { // a tool is told to end, and ends on its own
+			for range 1000 { // a tool whose context has ended ends by itself
 				mu.Lock()
 				over := c.at != "result" || cancelled == 2
 				mu.Unlock()
@@ -391,8 +392,8 @@ func TestBreakOff(t *testing.T) {
 	}
 }
 
-// TestCancelled: the end of the context ends a turn with it, in the model's time and in its tools', and what a tool
-// says because it was cancelled is told to nobody.
+// TestCancelled checks that the end of the context ends a turn during a model call and during tool calls, and that the
+// result of a tool that failed because of it is not yielded.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"model", "tool"} {
@@ -423,7 +424,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// stopToolsModel says that it waits for tools, and calls none.
+// stopToolsModel reports StopTools without a tool call.
 type stopToolsModel struct{}
 
 func (stopToolsModel) Stream(context.Context, llm.Request) iter.Seq2[llm.Chunk, error] {
@@ -432,7 +433,7 @@ func (stopToolsModel) Stream(context.Context, llm.Request) iter.Seq2[llm.Chunk, 
 	}
 }
 
-// TestWaitsForNothing: an answer that waits for no tool is the last one.
+// TestWaitsForNothing checks that such an answer ends the turn.
 func TestWaitsForNothing(t *testing.T) {
 	t.Parallel()
 	got, err := runToLines(t.Context(), agent.NewLLM(stopToolsModel{}, agent.Options{}), newInvocation("go"))

@@ -11,17 +11,18 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// Output is the JSON that an agent answers in.
+// Output is the JSON format in which an agent answers. It is immutable and safe for concurrent use.
 type Output struct {
-	name       string
-	strict     bool
-	schemaText string // of the schema
+	name   string
+	strict bool
+	// schemaText is the schema as JSON, for the model; schema is the same one compiled, for checking.
+	schemaText string
 	schema     tool.Schema
 }
 
-// NewOutput returns an output that fits schema, a JSON Schema (draft 2020-12 unless it names another) that refers to
-// no other document. Name names it for the model, "" = no name. With strict an answer is the JSON value and nothing
-// else; without it the value may stand in a fenced block or among other words.
+// NewOutput returns an output that fits schema, a JSON Schema (draft 2020-12 unless its $schema says otherwise) without
+// references to other documents. Name names the output for the model; it may be empty. With strict, an answer must be
+// the JSON value and nothing else; without it, the value may be in a fenced block or surrounded by text.
 func NewOutput(name string, schema map[string]any, strict bool) (*Output, error) {
 	text, err := json.Marshal(schema)
 	if err != nil {
@@ -34,7 +35,7 @@ func NewOutput(name string, schema map[string]any, strict bool) (*Output, error)
 	return &Output{name, strict, string(text), compiled}, nil
 }
 
-// describeFormat tells a model how to answer.
+// describeFormat returns the paragraph of the system prompt that describes the format.
 func (o *Output) describeFormat() string {
 	what := "one JSON value"
 	if o.name != "" {
@@ -43,7 +44,8 @@ func (o *Output) describeFormat() string {
 	return "Give your final answer as " + what + " that fits this JSON Schema, without any words around it:\n" + o.schemaText
 }
 
-// conformAnswer makes m, an answer, hold the JSON value alone, as text and as data, or says what is wrong with it.
+// conformAnswer returns m with the JSON value as its only content, once as text and once as a data part. The error
+// continues the sentence "The answer ..." and is shown to the model.
 func (o *Output) conformAnswer(ctx context.Context, m agentsvc.Message) (agentsvc.Message, error) {
 	text := strings.TrimSpace(m.Text())
 	if !o.strict {
@@ -64,10 +66,11 @@ func (o *Output) conformAnswer(ctx context.Context, m agentsvc.Message) (agentsv
 	return m, nil
 }
 
+// jsonType is the media type of the data part of an answer.
 const jsonType = "application/json"
 
-// extractJSON returns the JSON value that text holds: in its first fenced block, else from its first brace or bracket to
-// the last, else all of it.
+// extractJSON returns the JSON value within text: text itself if it is valid, else the content of its first fenced
+// block, else everything from the first brace or bracket to the last one, else text. The result is not checked.
 func extractJSON(text string) string {
 	if json.Valid([]byte(text)) {
 		return text
@@ -75,7 +78,7 @@ func extractJSON(text string) string {
 	const fence = "```"
 	if _, rest, ok := strings.Cut(text, fence); ok {
 		if block, _, ok := strings.Cut(rest, fence); ok {
-			_, block, _ = strings.Cut(block, "\n") // behind the name of its language
+			_, block, _ = strings.Cut(block, "\n") // drop the language name after the fence
 			return strings.TrimSpace(block)
 		}
 	}

@@ -25,15 +25,15 @@ func newCityOutput(t *testing.T, strict bool) *agent.Output {
 	return o
 }
 
-// TestOutput: an answer that is the JSON it should be, at once or when it is asked for again.
+// TestOutput checks answers that fit the schema at once or when requested again.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	const rome = `{"city":"Rome"}`
 	for name, c := range map[string]struct {
-		says   []string // first, then when asked again
+		says   []string // the first answer, then the second
 		strict bool
 		calls  int
-		told   string // what the model is told is wrong
+		told   string // the problem in the second request
 		err    string
 	}{
 		"at once":                      {says: []string{rome}, strict: true, calls: 1},
@@ -89,7 +89,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestOutputElsewhere: an answer given by exit is held to the schema too; a question is not.
+// TestOutputElsewhere checks that an answer given with exit must fit the schema too, and a question need not.
 func TestOutputElsewhere(t *testing.T) {
 	t.Parallel()
 	m := newScriptedModel(t, newRule(scripted.When{ToolResult: "exit"}, newCallItem("exit", "answer", `{"city":"Rome"}`)), newRule(scripted.When{Text: "ask"}, scripted.Item{Question: "Where?"}), newDefaultRule(newCallItem("exit", "answer", "Rome")))
@@ -106,7 +106,7 @@ func TestOutputElsewhere(t *testing.T) {
 	}
 }
 
-// TestNoSchema: a schema that is none, and one that would read a file.
+// TestNoSchema checks invalid schemas, and one that would read a file.
 func TestNoSchema(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []map[string]any{{"type": "objekt"}, {"$ref": "file:///etc/passwd"}, {"x": func() {}}} {

@@ -8,20 +8,23 @@ import (
 	"stoa/agentsvc"
 )
 
-// Parallel is an agent whose members work side by side, each on the same conversation. Its answer holds theirs, in the
-// order of the members.
+// Parallel is an agent whose members run concurrently, each on the same conversation. Its answer consists of theirs,
+// each under the member's name, in the order of the members.
 type Parallel struct {
 	members []Member
 	options GroupOptions
 }
 
-// NewParallel returns an agent of members, at least one.
+// NewParallel returns a parallel agent. It needs at least one member.
 func NewParallel(members []Member, o GroupOptions) *Parallel { return &Parallel{members, o} }
 
-// Run implements [Agent]. Where a member needs somebody outside, the others finish first.
+// Run implements [Agent]. If a member's turn is interrupted, e.g. by an approval, the others run to their end first;
+// the next attempt returns their recorded answers and resumes the interrupted member only.
 func (a *Parallel) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return iterateGroup(inv, a.members, a.options, func(r groupRun) error {
+		// Clip makes each member's append copy instead of writing to the shared array.
 		conversation := slices.Clip(withoutToolCalls(inv.Conversation))
+		// Each goroutine writes its own element only; runParallel returns after all have ended.
 		got := make([]agentOutcome, len(a.members))
 		err := runParallel(ctx, len(a.members), r.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
 			m := a.members[i]
@@ -45,7 +48,7 @@ func (a *Parallel) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.E
 	})
 }
 
-// withTitle returns the parts of the i-th member's answer under its name.
+// withTitle returns the parts of the i-th member's answer, preceded by a title part with the member's name.
 func withTitle(i int, name string, m agentsvc.Message) []agentsvc.Part {
 	title := name + ":\n"
 	if i > 0 {

@@ -8,7 +8,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// toA2AParts and fromA2AParts turn the words' parts into A2A's and back.
+// toA2AParts converts parts of the domain to those of the A2A library. A file with an address is sent by reference, any
+// other by value.
 func toA2AParts(parts []agentsvc.Part) (out a2a.ContentParts) {
 	for _, p := range parts {
 		switch {
@@ -25,6 +26,7 @@ func toA2AParts(parts []agentsvc.Part) (out a2a.ContentParts) {
 	return out
 }
 
+// fromA2AParts converts parts that a remote agent sent. Nil parts and unknown kinds are dropped.
 func fromA2AParts(parts a2a.ContentParts) (out []agentsvc.Part) {
 	for _, p := range parts {
 		if p == nil {
@@ -44,7 +46,7 @@ func fromA2AParts(parts a2a.ContentParts) (out []agentsvc.Part) {
 	return out
 }
 
-// joinText returns the text among parts.
+// joinText returns the concatenated text parts, without files and data.
 func joinText(parts []agentsvc.Part) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -55,4 +57,5 @@ func joinText(parts []agentsvc.Part) string {
 	return b.String()
 }
 
+// isPlainText reports whether p is a text part.
 func isPlainText(p agentsvc.Part) bool { return p.File == nil && p.Data == nil }

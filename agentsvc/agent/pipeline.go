@@ -11,20 +11,23 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// NewToolRunner returns an agent that runs the tools of a set in their order and answers with what the last one said. What
-// it thinks with is a [NewPipeline]. The first tool gets the message's data part as its arguments, each other one what the
-// tool before it said; text that is no JSON object becomes the one argument that the tool needs, or "input" where that
-// is not clear.
+// NewToolRunner returns an agent that runs the tools of a set in order and answers with the text of the last result.
+// Its model is a pipeline, see [NewPipeline], which the caller may decorate like any other provider. The first tool
+// receives the message's data part as its arguments, each later one the previous tool's result. Text that is not a JSON
+// object becomes the value of the only required argument of the tool, or of "input" where that is ambiguous.
 func NewToolRunner(pipeline llm.Provider, tools *tool.Set, complete bool) *LLM {
 	return NewLLM(pipeline, Options{Tools: tools, CompleteOnly: complete, Reasoning: Reasoning{MaxSteps: maxPipelineTools}})
 }
 
-// maxPipelineTools bounds the tools of a runner.
+// maxPipelineTools bounds the model calls of a tool runner's turn, one for each tool and one for the answer.
 const maxPipelineTools = 1000
 
-// NewPipeline returns what a runner thinks with: it calls one tool after the other.
+// NewPipeline returns a provider that makes no model call: its answer calls the first tool of the request that has no
+// result yet, or, after the last one, repeats the last result. It has no state, so that a turn resumes after a crash
+// like that of any other model.
 func NewPipeline() llm.Provider { return pipeline{} }
 
+// pipeline implements [llm.Provider] for tool runners.
 type pipeline struct{}
 
 // Stream implements [llm.Provider].
@@ -44,7 +47,8 @@ func (pipeline) Stream(_ context.Context, req llm.Request) iter.Seq2[llm.Chunk, 
 	}
 }
 
-// readProgress returns how many tools have run since the user's message, and what the next one is given.
+// readProgress returns how many results follow the last user message, and the input of the next tool: the last result,
+// or the user's message before the first one. A failed result is returned as an error, which ends the turn.
 func readProgress(conversation []agentsvc.Entry) (text string, done int, err error) {
 	for _, e := range slices.Backward(conversation) {
 		switch {
@@ -64,7 +68,7 @@ func readProgress(conversation []agentsvc.Entry) (text string, done int, err err
 	return text, done, nil
 }
 
-// readFirstInput is what a message gives the first tool: its data part as JSON, else its text.
+// readFirstInput returns the input of the first tool: the message's first data part as JSON, else its text.
 func readFirstInput(m agentsvc.Message) string {
 	for _, p := range m.Parts {
 		if p.Data == nil {
@@ -78,7 +82,8 @@ func readFirstInput(m agentsvc.Message) string {
 	return m.Text()
 }
 
-// newArguments makes the arguments of a tool of text.
+// newArguments returns the arguments of a tool: text itself if it is a JSON object, else an object with text as its one
+// value.
 func newArguments(spec agentsvc.ToolSpec, text string) json.RawMessage {
 	var object map[string]json.RawMessage
 	if json.Unmarshal([]byte(text), &object) == nil && object != nil {
@@ -88,7 +93,8 @@ func newArguments(spec agentsvc.ToolSpec, text string) json.RawMessage {
 	return raw
 }
 
-// findOnlyArgument names the one argument that a tool needs, or else the one it has.
+// findOnlyArgument returns the name of the one required property of the tool's schema, or of its only property if none
+// is required, or "input".
 func findOnlyArgument(spec agentsvc.ToolSpec) string {
 	var schema struct {
 		Properties map[string]json.RawMessage

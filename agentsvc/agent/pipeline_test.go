@@ -13,7 +13,7 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// schemaTool is a tool with parameters that says what it was given.
+// schemaTool is a tool with parameters that returns its arguments.
 type schemaTool struct {
 	name, parameters string
 	respond          func(arguments string) (string, error)
@@ -30,7 +30,7 @@ func (s schemaTool) Call(_ context.Context, in tool.Input) (string, error) {
 	return string(in.Arguments), nil
 }
 
-// TestRunner: tools in their order, each given what the one before it said.
+// TestRunner checks that tools run in order, each with the result of the one before.
 func TestRunner(t *testing.T) {
 	t.Parallel()
 	text := schemaTool{name: "text", parameters: `{"type":"object","properties":{"text":{"type":"string"}}}`}

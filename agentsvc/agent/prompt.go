@@ -2,15 +2,19 @@ package agent
 
 import "strings"
 
-// Prompt is what makes up the system prompt of an [LLM] agent, beside its instruction.
+// Prompt holds the parts of an [LLM] agent's system prompt other than its instruction. Empty parts are left out.
 type Prompt struct {
-	System   string // replaces all the rest, also what agents above put there
-	Global   string // stands before the instructions of this agent and of all below it
-	Role     string // who the agent is
-	Guidance string // how it should work
+	// System replaces all other parts, also the global text of the agents above.
+	System string
+	// Global precedes the instructions of this agent and of all agents below it.
+	Global string
+	// Role describes who the agent is, Guidance how it should work.
+	Role     string
+	Guidance string
 }
 
-// newSystemPrompt returns the system prompt for a turn below agents that put global before it.
+// newSystemPrompt returns the system prompt: the global text of the agents above, then this agent's own parts in the
+// order Global, Role, Instruction, Guidance, then the output format, separated by empty lines.
 func (a *LLM) newSystemPrompt(global string) string {
 	p := a.options.Prompt
 	text := p.System
@@ -23,7 +27,7 @@ func (a *LLM) newSystemPrompt(global string) string {
 	return text
 }
 
-// joinParagraphs joins those of texts that are not empty.
+// joinParagraphs joins the non-empty texts, trimmed, with an empty line between them.
 func joinParagraphs(texts ...string) string {
 	var b strings.Builder
 	for _, text := range texts {

@@ -16,26 +16,36 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// RemoteOptions say where a [Remote] agent is and how it is called. One of URL, CardURL and Card is needed.
+// RemoteOptions configure a [Remote] agent. One of URL, CardURL and Card is required.
 type RemoteOptions struct {
-	Name         string            // of the agent in messages
-	URL          string            // of its server, below which its card lies
-	CardURL      string            // of its card, where it lies elsewhere
-	Card         []byte            // the card itself, which is then not fetched
-	Headers      map[string]string // sent to the server that URL, CardURL or Card names, and to no other
-	Timeout      time.Duration     // of a turn, 30 s if zero
-	CompleteOnly bool              // yield no chunks, only whole messages
-	HTTP         *http.Client
+	// Name is the agent's configured name, for errors and metadata.
+	Name string
+	// URL is the server's address; its card is at /.well-known/agent-card.json below it (A2A specification, agent
+	// discovery).
+	URL string
+	// CardURL is the address of the card, if it is another one.
+	CardURL string
+	// Card is the card as JSON; then none is fetched.
+	Card []byte
+	// Headers are sent to the origins that URL, CardURL or Card name, and to no other, because they may hold
+	// credentials.
+	Headers map[string]string
+	// Timeout bounds one turn, 0 = 30 s.
+	Timeout time.Duration
+	// CompleteOnly suppresses Chunk events: only whole messages are yielded.
+	CompleteOnly bool
+	// HTTP is the client for all requests; its transport enforces the egress rules. Nil: http.DefaultClient.
+	HTTP *http.Client
 }
 
-// Remote is an agent on another server, which speaks A2A 1.0 or 0.3 over JSON-RPC or REST.
+// Remote is an agent on another server, called by A2A 1.0 or 0.3 over JSON-RPC or REST. It is safe for concurrent use.
 type Remote struct {
 	options RemoteOptions
 	server  remoteServer
 }
 
-// NewRemote returns an agent that calls another server. It returns an [agentsvc.InvalidError] for an address or a card
-// that is none. Nothing is called before the first turn.
+// NewRemote returns an agent that calls another server. It returns an [agentsvc.InvalidError] for an invalid address or
+// card. It makes no request: the card is fetched in the first turn.
 func NewRemote(o RemoteOptions) (*Remote, error) {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
@@ -47,9 +57,10 @@ func NewRemote(o RemoteOptions) (*Remote, error) {
 	return &Remote{o, p}, nil
 }
 
-// Run implements [Agent]. It sends what the user has said since the remote agent's last answer, in the remote context
-// of that answer, and to the same remote task if that one waits. The message's id is the same in each attempt of the
-// turn, by which the other side can tell that it has had it.
+// Run implements [Agent]. It sends the messages since the agent's last answer, in the remote context of that answer,
+// and to the same remote task if that one waits for input. The id of the sent message is the same in each attempt of
+// the turn, so that the other server can recognise a repeated message. The turn ends as the remote task does; a failed
+// or cancelled one is an error.
 func (a *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		within, cancel := context.WithTimeout(ctx, a.options.Timeout)
@@ -62,7 +73,7 @@ func (a *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Eve
 		case ctx.Err() != nil:
 			err = ctx.Err()
 			if cause := (*agentsvc.CallCancelledError)(nil); errors.As(context.Cause(ctx), &cause) {
-				v.cancelTask(ctx) // else somebody goes on with the turn
+				v.cancelTask(ctx) // not where the lease was lost: another worker continues the turn
 			}
 		case within.Err() != nil:
 			v.cancelTask(ctx)
@@ -72,36 +83,46 @@ func (a *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Eve
 	}
 }
 
-// remoteRun is one turn of a remote agent.
+// remoteRun is one turn of a remote agent. It is used by one goroutine.
 type remoteRun struct {
 	*Remote
 	inv    Invocation
 	yield  func(agentsvc.Event, error) bool
 	client *a2aclient.Client
 
-	remote       remoteTask
-	status       a2a.TaskStatus
-	artifactText []agentsvc.Part                    // of artifacts, the answer where no message holds one
-	artifacts    map[a2a.ArtifactID][]agentsvc.Part // artifacts, as far as they were told
+	// remote identifies the remote task, as of the last event.
+	remote remoteTask
+	// status is the remote task's last status.
+	status a2a.TaskStatus
+	// artifactText is the text of all artifacts. It is the answer if the final status has no message.
+	artifactText []agentsvc.Part
+	// artifacts holds the parts received so far, by artifact, so that a repeated task snapshot yields only what is new.
+	artifacts map[a2a.ArtifactID][]agentsvc.Part
 	shownAnswer
 }
 
-// remoteTask is where a conversation with a remote agent stands. It is kept in the metadata of its answers.
+// remoteTask identifies a conversation on the other server. It is stored in the metadata of the answers, where the next
+// turn finds it.
 type remoteTask struct {
 	contextID string
-	taskID    a2a.TaskID // that waits for an answer, or is at work
+	// taskID is the task that works or waits for an answer, "" after its end: then the next message starts a new one.
+	taskID a2a.TaskID
 }
 
+// sendMessage sends the turn's message and processes the answers until the remote task ends or waits. It uses the
+// stream where the server has one, and polls after that.
 func (v *remoteRun) sendMessage(ctx context.Context) error {
 	var err error
 	if v.client, err = v.server.loadClient(ctx); err != nil {
 		return v.publicError(err)
 	}
+	// The request has effects on the other server: it is not sent without the lease.
 	if err := agentsvc.CheckLease(ctx); err != nil {
 		return err
 	}
 	msg := v.newMessage()
-	// A server without streams answers at once as well: so the task that would be cancelled is known.
+	// ReturnImmediately makes a server without streams answer with the task's id at once, so that the task can be
+	// cancelled; pollTask then waits for its end.
 	req := &a2a.SendMessageRequest{Message: msg, Config: &a2a.SendMessageConfig{ReturnImmediately: true}}
 	for ev, err := range v.client.SendStreamingMessage(ctx, req) {
 		if err != nil {
@@ -124,9 +145,11 @@ func (v *remoteRun) sendMessage(ctx context.Context) error {
 	return v.finishTurn()
 }
 
-// newMessage is what the remote agent is told.
+// newMessage returns the message to send: the parts of all entries after the agent's last answer. It sets v.remote from
+// the newest answer that has this agent's metadata.
 func (v *remoteRun) newMessage() *a2a.Message {
 	conversation := v.inv.Conversation
+	// from is the index behind the last message of an agent.
 	from := 0
 	for i, e := range slices.Backward(conversation) {
 		if e.Message != nil && e.Message.Role == agentsvc.RoleAgent {
@@ -140,6 +163,7 @@ func (v *remoteRun) newMessage() *a2a.Message {
 			break
 		}
 	}
+	// The id is a UUID because some servers require one; it is derived from the step, see stepID.
 	msg := &a2a.Message{
 		ID: uuid.NewSHA1(uuid.NameSpaceURL, []byte(v.inv.stepID(0))).String(), Role: a2a.MessageRoleUser,
 		ContextID: v.remote.contextID, TaskID: v.remote.taskID,
@@ -152,8 +176,9 @@ func (v *remoteRun) newMessage() *a2a.Message {
 	return msg
 }
 
-// pollTask asks for the task until it has ended or waits for somebody, where a stream broke off before that.
+// pollTask requests the task until it has ended or waits for input. It does nothing if the stream got that far.
 func (v *remoteRun) pollTask(ctx context.Context) error {
+	// first and last are the shortest and the longest pause between two requests; it doubles from one to the next.
 	const first, last = 100 * time.Millisecond, 2 * time.Second
 	for pause := first; !v.isSettled(); pause = min(2*pause, last) {
 		if v.remote.taskID == "" {
@@ -175,13 +200,13 @@ func (v *remoteRun) pollTask(ctx context.Context) error {
 	return nil
 }
 
-// isSettled reports whether the remote task has ended or waits for somebody.
+// isSettled reports whether the remote task has ended or waits for input.
 func (v *remoteRun) isSettled() bool {
 	_, final := settledStates[v.status.State]
 	return final
 }
 
-// settledStates are the states in which nothing more comes of a remote task by itself, and what they are here.
+// settledStates maps the states in which a remote task does not proceed by itself to the state of the turn here.
 var settledStates = map[a2a.TaskState]agentsvc.State{
 	a2a.TaskStateCompleted:     agentsvc.Completed,
 	a2a.TaskStateInputRequired: agentsvc.InputRequired,
@@ -191,9 +216,10 @@ var settledStates = map[a2a.TaskState]agentsvc.State{
 	a2a.TaskStateCanceled:      agentsvc.Cancelled,
 }
 
-// applyEvent notes what an event tells and passes its artifacts on.
+// applyEvent updates the state of the turn from an event of the remote task and yields new text and artifact parts.
 func (v *remoteRun) applyEvent(ev a2a.Event) error {
 	switch ev := ev.(type) {
+	// A task is a snapshot, sent first, or again by each poll: only what was not known is yielded.
 	case *a2a.Task:
 		if err := v.updateStatus(remoteTask{ev.ContextID, ev.ID}, ev.Status); err != nil {
 			return err
@@ -217,7 +243,8 @@ func (v *remoteRun) applyEvent(ev a2a.Event) error {
 	return nil
 }
 
-// updateStatus notes where the remote task stands, and shows what is said while it is at work.
+// updateStatus stores the remote task's status and shows the text of a working status. The messages of other states are
+// the answer, which yieldAnswer yields.
 func (v *remoteRun) updateStatus(at remoteTask, status a2a.TaskStatus) error {
 	v.remote, v.status = at, status
 	if status.State != a2a.TaskStateWorking || status.Message == nil {
@@ -226,7 +253,8 @@ func (v *remoteRun) updateStatus(at remoteTask, status a2a.TaskStatus) error {
 	return v.showText(v.unshownText(status.Message.ID, joinText(fromA2AParts(status.Message.Parts))))
 }
 
-// addArtifact takes parts of an artifact in: their text is shown, and the answer where no message holds one.
+// addArtifact records parts of an artifact and shows their text. With more set they are appended to the artifact, else
+// they replace it.
 func (v *remoteRun) addArtifact(art *a2a.Artifact, parts []agentsvc.Part, more, last bool) error {
 	if more {
 		v.artifacts[art.ID] = joinParts(v.artifacts[art.ID], parts)
@@ -244,7 +272,7 @@ func (v *remoteRun) addArtifact(art *a2a.Artifact, parts []agentsvc.Part, more, 
 	}})
 }
 
-// finishTurn ends the turn as the remote task stands.
+// finishTurn ends the turn according to the state of the remote task.
 func (v *remoteRun) finishTurn() error {
 	if err := v.flushArtifact(); err != nil {
 		return err
@@ -253,6 +281,7 @@ func (v *remoteRun) finishTurn() error {
 	case agentsvc.Failed, agentsvc.Cancelled:
 		return agentsvc.NewInvalidError("", "the task of the remote agent %s was %s", v.options.Name, state)
 	case agentsvc.Completed, agentsvc.Rejected:
+		// The task has ended, so the next message may not name it.
 		v.remote.taskID = ""
 		return v.yieldAnswer(state, v.status.Message)
 	default:
@@ -260,7 +289,8 @@ func (v *remoteRun) finishTurn() error {
 	}
 }
 
-// yieldAnswer ends the turn with what the remote agent said.
+// yieldAnswer ends the turn with the parts of m, or with the artifacts' text if m is empty. The metadata records which
+// remote task the next turn continues.
 func (v *remoteRun) yieldAnswer(state agentsvc.State, m *a2a.Message) error {
 	if err := v.flushArtifact(); err != nil {
 		return err
@@ -278,9 +308,10 @@ func (v *remoteRun) yieldAnswer(state agentsvc.State, m *a2a.Message) error {
 	return nil
 }
 
+// remoteTaskKey is the metadata key of a stored remoteTask.
 const remoteTaskKey = "remote"
 
-// readRemoteTask reads from one of its answers where the conversation with this agent stands.
+// readRemoteTask returns the remoteTask stored in m, and whether m is an answer of this agent that has one.
 func (v *remoteRun) readRemoteTask(m *agentsvc.Message) (remoteTask, bool) {
 	if m == nil {
 		return remoteTask{}, false
@@ -294,7 +325,8 @@ func (v *remoteRun) readRemoteTask(m *agentsvc.Message) (remoteTask, bool) {
 	return remoteTask{in, a2a.TaskID(task)}, true
 }
 
-// publicError is what a caller may read of an error of the other side.
+// publicError returns what the caller may read of err. Texts of the other server never reach the caller: a known A2A
+// error is replaced by a fixed text, any other by what package egress permits.
 func (v *remoteRun) publicError(err error) error {
 	var invalid *agentsvc.InvalidError
 	if errors.As(err, &invalid) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -309,7 +341,7 @@ func (v *remoteRun) publicError(err error) error {
 	return agentsvc.NewInvalidError("", "the remote agent %s could not be called: %s", v.options.Name, why)
 }
 
-// remoteErrors are the answers of A2A that tell what to do about them.
+// remoteErrors maps errors of the A2A protocol to fixed texts. If several match, the last one is used.
 var remoteErrors = []struct {
 	err error
 	why string
@@ -327,7 +359,8 @@ var remoteErrors = []struct {
 	{a2a.ErrServerError, "its server met an error"},
 }
 
-// cancelTask tells the other side that nobody waits any more.
+// cancelTask asks the other server to cancel the task, so that it does not work for a turn that has ended. It is best
+// effort: it has 5 s, although ctx may have ended, and its error is ignored.
 func (v *remoteRun) cancelTask(ctx context.Context) {
 	if v.client == nil || v.remote.taskID == "" || v.isSettled() {
 		return

@@ -16,26 +16,35 @@ import (
 	"stoa/agentsvc"
 )
 
+// Bounds of a fetched agent card.
 const (
-	maxCardBytes = 1 << 20         // bytes of a card
-	cardTTL      = 5 * time.Minute // after which it is fetched again
+	// maxCardBytes is the largest card that is read.
+	maxCardBytes = 1 << 20
+	// cardTTL is how long a fetched card and the client made from it are used.
+	cardTTL = 5 * time.Minute
 )
 
-// remoteServer is the server of a remote agent: how to reach it stands in its card.
+// remoteServer is the server of a remote agent. Its card says how to call it; it is read-only except for the cache.
 type remoteServer struct {
-	name       string
-	cardURL    string // its address, "" where it is given
+	name string
+	// cardURL is where the card is fetched; "" if the card is configured.
+	cardURL string
+	// httpClient adds the configured headers, see withHeaders.
 	httpClient *http.Client
 	cache      *clientCache
 }
 
-// clientCache is the card as it was last read, and the client made of it.
+// clientCache is the client made from the card that was fetched last.
 type clientCache struct {
-	mu        sync.Mutex
-	client    *a2aclient.Client
-	expiresAt time.Time // zero = for good
+	// mu guards client and expiresAt. It is not held while a card is fetched: two turns may fetch it at the same time.
+	mu     sync.Mutex
+	client *a2aclient.Client
+	// expiresAt is when the card is fetched again; zero: never, because the card is configured.
+	expiresAt time.Time
 }
 
+// newRemoteServer checks the addresses of o and returns the server. The origins that o itself names (or, with a
+// configured card, the card's interfaces) are trusted with the headers.
 func newRemoteServer(o RemoteOptions) (remoteServer, error) {
 	p := remoteServer{name: o.Name, cache: &clientCache{}}
 	trusted := map[string]bool{}
@@ -69,7 +78,7 @@ func newRemoteServer(o RemoteOptions) (remoteServer, error) {
 	return p, nil
 }
 
-// parseOrigin is the scheme and host of an address, "" if it is not http or https.
+// parseOrigin returns the scheme and host of an address in lower case, "" if it is not http or https.
 func parseOrigin(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -78,7 +87,7 @@ func parseOrigin(address string) string {
 	return strings.ToLower(u.Scheme + "://" + u.Host)
 }
 
-// loadClient returns a client for the server, made of the card it shows at present.
+// loadClient returns the cached client, or fetches the card and makes a new one if the cached one has expired.
 func (p remoteServer) loadClient(ctx context.Context) (*a2aclient.Client, error) {
 	p.cache.mu.Lock()
 	client, until := p.cache.client, p.cache.expiresAt
@@ -99,6 +108,7 @@ func (p remoteServer) loadClient(ctx context.Context) (*a2aclient.Client, error)
 	return client, nil
 }
 
+// fetchCard fetches and parses the card, in the A2A 1.0 or the 0.3 format. The error does not quote the server's body.
 func (p remoteServer) fetchCard(ctx context.Context) (*a2a.AgentCard, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.cardURL, nil)
 	if err != nil {
@@ -124,7 +134,8 @@ func (p remoteServer) fetchCard(ctx context.Context) (*a2a.AgentCard, error) {
 	return card, nil
 }
 
-// newClient makes a client that speaks to the server in the first way of the card that Stoa knows.
+// newClient returns a client for the first interface of the card that Stoa supports. The defaults of the library are
+// off, because they would bring transports with an HTTP client that does not enforce the egress rules.
 func (p remoteServer) newClient(ctx context.Context, card *a2a.AgentCard) (*a2aclient.Client, error) {
 	client, err := a2aclient.NewFactory(
 		a2aclient.WithDefaultsDisabled(),
@@ -139,13 +150,14 @@ func (p remoteServer) newClient(ctx context.Context, card *a2a.AgentCard) (*a2ac
 	return client, nil
 }
 
-// withHeaders returns a client that sends headers to the trusted origins: the card of a server could name any other.
+// withHeaders returns a copy of c that adds headers to requests to trusted origins. A fetched card may name interfaces
+// on any host; those must not receive the headers.
 func withHeaders(c *http.Client, headers map[string]string, trusted map[string]bool) *http.Client {
 	if c == nil {
 		c = http.DefaultClient
 	}
 	out := *c
-	out.Timeout = 0 // the turn has one
+	out.Timeout = 0 // the turn has its own, and a stream may last longer than one request should
 	next := c.Transport
 	if next == nil {
 		next = http.DefaultTransport
@@ -154,12 +166,14 @@ func withHeaders(c *http.Client, headers map[string]string, trusted map[string]b
 	return &out
 }
 
+// headerTransport is the transport of withHeaders. It is read-only and safe for concurrent use.
 type headerTransport struct {
 	next    http.RoundTripper
 	headers map[string]string
 	trusted map[string]bool
 }
 
+// RoundTrip implements [http.RoundTripper]. It sends a copy of req, which it may not change.
 func (h headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(h.headers) > 0 && h.trusted[strings.ToLower(req.URL.Scheme+"://"+req.URL.Host)] {
 		req = req.Clone(req.Context())

@@ -7,19 +7,25 @@ import (
 	"stoa/agentsvc"
 )
 
-// shownAnswer is what has been shown of a remote agent's answer while it was being written. A server may tell it in pieces, or
-// each time as far as it has come, as messages or as artifacts; only the end says what the answer is.
+// shownAnswer is the text of a remote agent's answer that has been shown as chunks. Servers stream in different ways:
+// by pieces or by growing repetitions, in messages or in artifacts. The answer is known only at the end of the task; if
+// it begins with the shown text, it gets the id of the chunks, else a new one.
 type shownAnswer struct {
-	id              agentsvc.MessageID // of the answer, if it turns out to be what was shown
-	shownText       []byte
-	lastShown       string // the message that was shown last, as its id and text
+	// id is the message id of the chunks.
+	id agentsvc.MessageID
+	// shownText is the concatenated text of all chunks.
+	shownText []byte
+	// lastShown is the message shown last, as its id, a zero byte and its text. A poll returns the same message again.
+	lastShown string
+	// pendingArtifact is an update that is not yielded yet, because more text of the same artifact may follow.
 	pendingArtifact *agentsvc.ArtifactUpdate
 }
 
-// maxPendingBytes bounds the bytes of an artifact's text that wait to be put on record together.
+// maxPendingBytes bounds the bytes of text of a pending artifact. Joining updates up to it keeps a server that sends
+// single words from writing one fact to the log for each.
 const maxPendingBytes = 16 << 10
 
-// showText passes text on.
+// showText yields text as a chunk at the end of the shown text.
 func (v *remoteRun) showText(text string) error {
 	if v.options.CompleteOnly || text == "" {
 		return nil
@@ -32,11 +38,12 @@ func (v *remoteRun) showText(text string) error {
 	return nil
 }
 
-// unshownText returns what a message tells that was not shown yet. It may hold all that was said before.
+// unshownText returns the part of a status message's text that was not shown. Text that begins with everything shown so
+// far is a growing repetition; any other text is a new piece.
 func (l *shownAnswer) unshownText(id, text string) string {
 	key := id + "\x00" + text
 	if key == l.lastShown {
-		return "" // the same as when it was asked for last
+		return "" // a repeated snapshot
 	}
 	l.lastShown = key
 	if l.hasShownPrefix(text) {
@@ -45,12 +52,13 @@ func (l *shownAnswer) unshownText(id, text string) string {
 	return text
 }
 
-// hasShownPrefix reports whether text begins with what was shown.
+// hasShownPrefix reports whether text begins with the shown text.
 func (l *shownAnswer) hasShownPrefix(text string) bool {
 	return len(text) >= len(l.shownText) && text[:len(l.shownText)] == string(l.shownText)
 }
 
-// answerID returns the id of an answer: that of what was shown, if the answer begins with it, else a new one.
+// answerID returns the id of the final answer: that of the chunks if answer begins with the shown text, else a new one,
+// so that a client does not append the answer to unrelated text.
 func (l *shownAnswer) answerID(answer string) agentsvc.MessageID {
 	if l.hasShownPrefix(answer) {
 		return l.id
@@ -58,8 +66,8 @@ func (l *shownAnswer) answerID(answer string) agentsvc.MessageID {
 	return agentsvc.MessageID(agentsvc.NewID())
 }
 
-// recordArtifact puts an update of an artifact on record, text that follows text together with it: a server may send it word by
-// word.
+// recordArtifact yields an update of an artifact. Updates that append text are joined with the pending one; the result
+// is yielded when it is large enough, has a part that is not text, is marked as the last, or another artifact follows.
 func (v *remoteRun) recordArtifact(up agentsvc.ArtifactUpdate) error {
 	if p := v.pendingArtifact; p != nil && up.Append && up.Artifact.ID == p.Artifact.ID && !p.Last {
 		p.Artifact.Parts = joinParts(p.Artifact.Parts, up.Artifact.Parts)
@@ -83,7 +91,7 @@ func (v *remoteRun) recordArtifact(up agentsvc.ArtifactUpdate) error {
 	return nil
 }
 
-// flushArtifact puts on record what is pending.
+// flushArtifact yields the pending update, if any.
 func (v *remoteRun) flushArtifact() error {
 	p := v.pendingArtifact
 	if v.pendingArtifact = nil; p != nil && !v.yield(agentsvc.Event{Artifact: p}, nil) {
@@ -92,7 +100,7 @@ func (v *remoteRun) flushArtifact() error {
 	return nil
 }
 
-// joinParts appends more to parts, text to text.
+// joinParts returns parts followed by more, with adjacent text parts merged. It does not change its arguments.
 func joinParts(parts, more []agentsvc.Part) []agentsvc.Part {
 	parts = slices.Clone(parts)
 	for _, p := range more {
@@ -105,7 +113,9 @@ func joinParts(parts, more []agentsvc.Part) []agentsvc.Part {
 	return parts
 }
 
-// diffParts returns what whole, an artifact that grows, has beyond the parts that are known of it.
+// diffParts returns the parts of complete, a later state of an artifact, beyond those already known. A grown text part
+// contributes its new end. If complete is shorter than known, or its text was replaced, nothing of that is returned:
+// updates can only append.
 func diffParts(known, complete []agentsvc.Part) []agentsvc.Part {
 	complete = joinParts(nil, complete)
 	n := len(known)

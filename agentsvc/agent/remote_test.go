@@ -23,7 +23,7 @@ import (
 	"stoa/agentsvc/agent"
 )
 
-// fakeExecutor is an agent on another server, which does what the last word of a message says.
+// fakeExecutor is an agent on another server that does what the last word of a message says.
 type fakeExecutor struct {
 	mu        sync.Mutex
 	got       []*a2a.Message
@@ -74,14 +74,14 @@ func (f *fakeExecutor) Execute(_ context.Context, ec *a2asrv.ExecutorContext) it
 			more.Append, more.LastChunk = true, true
 			ok := yield(art, nil)
 			if text != "artifact" {
-				time.Sleep(150 * time.Millisecond) // until who asks for it now and then has half of it
+				time.Sleep(150 * time.Millisecond) // until a polling client has half of it
 			}
 			_ = ok && yield(more, nil) && say(a2a.TaskStateCompleted, "")
-		case "pieces": // as they come
+		case "pieces": // text in pieces
 			_ = say(a2a.TaskStateWorking, "One ") && say(a2a.TaskStateWorking, "two ") && say(a2a.TaskStateWorking, "three.") && say(a2a.TaskStateCompleted, "One two three.")
-		case "growth": // each time as far as it has come
+		case "growth": // each message repeats the text before it
 			_ = say(a2a.TaskStateWorking, "One") && say(a2a.TaskStateWorking, "One two") && say(a2a.TaskStateCompleted, "One two three.")
-		case "progress": // not the answer
+		case "progress": // a text that is not the answer
 			_ = say(a2a.TaskStateWorking, "Looking it up.") && say(a2a.TaskStateCompleted, "It is blue.")
 		case "typed": // an artifact, word by word
 			art := a2a.NewArtifactEvent(ec, a2a.NewTextPart("w0 "))
@@ -109,7 +109,7 @@ func (f *fakeExecutor) Cancel(_ context.Context, ec *a2asrv.ExecutorContext) ite
 	}
 }
 
-// a2aBinding is how a server can be spoken to.
+// a2aBinding is a protocol binding of a server.
 type a2aBinding struct {
 	name      string
 	streaming bool
@@ -174,8 +174,8 @@ func newRemote(t *testing.T, o agent.RemoteOptions) *agent.Remote {
 	return a
 }
 
-// TestRemote calls an agent on another server in every way there is: what it says, makes and asks is what comes of the
-// turn.
+// TestRemote calls an agent on another server over every binding: its messages, artifacts and questions become those of
+// the turn.
 func TestRemote(t *testing.T) {
 	t.Parallel()
 	for _, w := range a2aBindings {
@@ -222,8 +222,8 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestRemoteConversation: the next turn goes on in the remote context, to the task that asked; each attempt of a turn
-// sends the same message id.
+// TestRemoteConversation checks that the next turn continues in the remote context, with the task that waits, and that
+// each attempt of a turn sends the same message id.
 func TestRemoteConversation(t *testing.T) {
 	t.Parallel()
 	f, url := startServer(t, a2aBindings[0])
@@ -259,8 +259,8 @@ func TestRemoteConversation(t *testing.T) {
 	}
 }
 
-// TestRemoteStreams: what the other side says while it is at work is shown as it comes; where that is not what it says in
-// the end, the end holds. An artifact that comes word by word is not put on record word by word.
+// TestRemoteStreams checks that text of a working task is shown as it arrives, that the final answer replaces different
+// text, and that an artifact sent word by word is not recorded word by word.
 func TestRemoteStreams(t *testing.T) {
 	t.Parallel()
 	var typed strings.Builder
@@ -319,8 +319,8 @@ func TestRemoteStreams(t *testing.T) {
 	}
 }
 
-// TestRemoteTooSlow: past its time, or when the task is cancelled, the remote task is cancelled as well, whatever way the
-// server is spoken to.
+// TestRemoteTooSlow checks that the remote task is cancelled after a timeout and when the task here is cancelled, over
+// every binding.
 func TestRemoteTooSlow(t *testing.T) {
 	t.Parallel()
 	for _, w := range a2aBindings {
@@ -350,7 +350,7 @@ func testTooSlow(t *testing.T, w a2aBinding) {
 			}
 			var err error
 			for _, err = range newRemote(t, o).Run(ctx, newInvocation("slow")) {
-				if why != nil { // it is at work
+				if why != nil { // the remote task is working
 					cancel(why)
 				}
 			}
@@ -376,7 +376,7 @@ func testTooSlow(t *testing.T, w a2aBinding) {
 	}
 }
 
-// TestRemoteLost: a turn that somebody else has by now sends no message.
+// TestRemoteLost checks that a turn without its lease sends no message.
 func TestRemoteLost(t *testing.T) {
 	t.Parallel()
 	f, url := startServer(t, a2aBindings[0])
@@ -387,7 +387,7 @@ func TestRemoteLost(t *testing.T) {
 	}
 }
 
-// TestRemoteHeaders: headers go to the server that was named, not to one that its card names.
+// TestRemoteHeaders checks that headers are sent to the configured server and not to one that its card names.
 func TestRemoteHeaders(t *testing.T) {
 	t.Parallel()
 	elsewhere, url := startServer(t, a2aBindings[0])
@@ -416,7 +416,7 @@ func TestRemoteHeaders(t *testing.T) {
 	}
 }
 
-// TestRemoteAbsent: a server that is not there, not one, or not of this world. What it says is told to nobody.
+// TestRemoteAbsent checks servers that do not exist, do not speak A2A, or are not permitted. Their texts are not shown.
 func TestRemoteAbsent(t *testing.T) {
 	t.Parallel()
 	answers := func(status int, body string) string {

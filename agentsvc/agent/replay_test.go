@@ -32,13 +32,13 @@ func newMember(name string, a agent.Agent) agent.Member {
 	return agent.Member{Name: name, Description: "is " + name, Agent: a}
 }
 
-// newTalker is an agent that says one thing.
+// newTalker returns an agent that gives one fixed answer.
 func newTalker(t *testing.T, text string) (agent.Agent, *model) {
 	m := newScriptedModel(t, newDefaultRule(newSayItem(text)))
 	return agent.NewLLM(m, agent.Options{}), m
 }
 
-// newResumedInvocation is turn as it is after an earlier attempt got as far as facts.
+// newResumedInvocation returns turn as it is after an earlier attempt recorded facts.
 func newResumedInvocation(text string, facts []agentsvc.Event) agent.Invocation {
 	inv := newInvocation(text)
 	inv.Frames = map[string][]agentsvc.Entry{}
@@ -85,8 +85,8 @@ func formatFramed(evs []agentsvc.Event) (lines []string) {
 	return lines
 }
 
-// TestReplay cuts turns of agents of agents off after each fact, and has another attempt go on from there: it asks
-// no model again that has answered, runs no tool again, and comes to the same end.
+// TestReplay stops turns of nested agents after each fact and lets another attempt continue: no answered model is
+// called again, no tool runs again, and the end is the same.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -168,7 +168,7 @@ func TestReplay(t *testing.T) {
 			total := asked(models)
 			for n := 1; n < len(complete); n++ {
 				if complete[n-1].Usage != nil {
-					continue // it is written with the fact that follows
+					continue // it is written with the next fact
 				}
 				a, models := c.agent(t)
 				first := collectFacts(t, a, newInvocation("go"), n)
@@ -184,8 +184,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestDecidedBelow: a call deep inside that needs a human's approval ends the turn with its path, after what goes on
-// beside it; the decision resumes the right frame and no model is asked again that has answered.
+// TestDecidedBelow checks that a call in a deep frame that needs approval ends the turn under its path, after
+// concurrent members have ended, and that the decision resumes that frame without calling an answered model again.
 func TestDecidedBelow(t *testing.T) {
 	t.Parallel()
 	sender := func(t *testing.T, c *callCounter) (agent.Agent, *model) {

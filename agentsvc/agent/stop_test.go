@@ -16,8 +16,8 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// TestStopped: the context ends when one of three calls has been told and another has ended. That one is told as well:
-// it would be unknown for ever what it came to. Of the third it is.
+// TestStopped ends the context when the first of three calls has been yielded and the second has ended. The second is
+// yielded too, since its outcome would be unknown otherwise; the third is not.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	says := func(context.Context, tool.Input) (string, error) { time.Sleep(time.Second); return "done", nil }
@@ -63,7 +63,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestFifty: fifty calls are in their tool at the same time.
+// TestFifty checks that fifty calls run at the same time.
 func TestFifty(t *testing.T) {
 	t.Parallel()
 	const width = 50
@@ -77,7 +77,7 @@ func TestFifty(t *testing.T) {
 			select {
 			case <-all:
 				return "met", nil
-			case <-ctx.Done(): // its time is over, and the others never came
+			case <-ctx.Done(): // timeout: the others did not start
 				return "", ctx.Err()
 			}
 		}

@@ -10,17 +10,20 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// errStopped says that nobody listens any more, or that there is nothing more to tell.
+// errStopped reports that the run is over: either the consumer stopped the iteration, or the turn's last event was
+// yielded. It never leaves the package.
 var errStopped = errors.New("stopped")
 
-// maxCalls bounds the tool calls that one answer of a model may ask for.
+// maxCalls bounds the tool calls of one answer of a model: all of them run at the same time.
 const maxCalls = 128
 
-// maxCredentialRequests bounds how often a turn asks for the credential of one tool.
+// maxCredentialRequests bounds the requests for one tool's credential in a turn. Without it, a credential that the
+// other side keeps refusing would make the turn ask forever.
 const maxCredentialRequests = 3
 
-// startCalls carries out calls that were announced just now: those that need nobody's approval run, and if there are others, or
-// some that lack their caller's credential, the turn then ends until a human has seen to them.
+// startCalls executes the calls of a message that was just recorded. Calls that need no approval run at once,
+// concurrently. If others need one, or a call lacks its caller's credential, the turn ends after that and waits for a
+// human.
 func (t *llmRun) startCalls(ctx context.Context, calls []agentsvc.ToolCall) error {
 	if len(calls) > maxCalls {
 		return agentsvc.NewInvalidError("", "the model asked for %d tool calls at once, at most %d are run", len(calls), maxCalls)
@@ -37,7 +40,7 @@ func (t *llmRun) startCalls(ctx context.Context, calls []agentsvc.ToolCall) erro
 	return t.runCallsAndWait(ctx, now, later)
 }
 
-// runCallsAndWait runs calls, and then ends the turn if anything waits for a human.
+// runCallsAndWait runs the calls of now, and then ends the turn if later, or a missing credential, waits for a human.
 func (t *llmRun) runCallsAndWait(ctx context.Context, now []agentsvc.ToolCall, later []agentsvc.Approval) error {
 	credentialRequests, err := t.runTools(ctx, now)
 	if err != nil {
@@ -46,13 +49,15 @@ func (t *llmRun) runCallsAndWait(ctx context.Context, now []agentsvc.ToolCall, l
 	return t.waitForHuman(append(later, credentialRequests...))
 }
 
-// needsApproval reports whether a human must agree before c runs. A call that cannot run bothers nobody.
+// needsApproval reports whether a human must approve c before it runs. A call that fails its checks (unknown tool,
+// arguments that do not fit the schema) needs none: it has no effect, and its error goes to the model at once.
 func (t *llmRun) needsApproval(ctx context.Context, c agentsvc.ToolCall) bool {
 	return t.options.Tools.ApprovalFor(c.Name).Required && t.options.Tools.CheckCall(ctx, c) == nil
 }
 
-// newApproval is what a human is asked about a call.
+// newApproval returns the approval request for a call. The prompt is the tool's own, or a default.
 func (t *llmRun) newApproval(c agentsvc.ToolCall, kind agentsvc.ApprovalKind) agentsvc.Approval {
+	// Thought is opaque vendor data for the next model call; the request is shown to a human.
 	c.Thought = ""
 	a := t.options.Tools.ApprovalFor(c.Name)
 	switch {
@@ -64,7 +69,8 @@ func (t *llmRun) newApproval(c agentsvc.ToolCall, kind agentsvc.ApprovalKind) ag
 	return agentsvc.Approval{Call: c, Kind: kind, Prompt: a.Prompt, Timeout: a.Timeout}
 }
 
-// waitForHuman ends the turn until a human has decided, or supplied what is missing, if there is anything to wait for.
+// waitForHuman yields the approvals and the status that ends the turn, and returns errStopped. Without approvals it
+// yields nothing and returns nil. The runner keeps the approvals and commits them in one transaction with the status.
 func (t *llmRun) waitForHuman(approvals []agentsvc.Approval) error {
 	for _, a := range approvals {
 		if !t.yield(agentsvc.Event{Approval: &a}, nil) {
@@ -78,8 +84,8 @@ func (t *llmRun) waitForHuman(approvals []agentsvc.Approval) error {
 	return errStopped
 }
 
-// newCredentialRequest returns what the turn asks its caller for, so that a tool can do what it could not. It returns an
-// [agentsvc.InvalidError] if it has asked for that often enough.
+// newCredentialRequest returns the request for the credential that a tool lacks. It returns an [agentsvc.InvalidError]
+// if the turn has asked maxCredentialRequests times for it.
 func (t *llmRun) newCredentialRequest(w *tool.CredentialError, call agentsvc.ToolCall) (agentsvc.Approval, error) {
 	if t.inv.CredentialRequests[w.Tool] >= maxCredentialRequests {
 		return agentsvc.Approval{}, agentsvc.NewInvalidError("", "%v; %d were supplied in this turn", w, maxCredentialRequests)
@@ -88,21 +94,26 @@ func (t *llmRun) newCredentialRequest(w *tool.CredentialError, call agentsvc.Too
 	return w.NewApproval(call), nil
 }
 
-// toolOutcome is a call that has ended: with a result, or without an effect, for want of a credential. The result is not known of
-// a call that failed as its turn was stopped: nobody can tell what it came to.
+// toolOutcome is the end of one call: a result, or a request for the credential without which the call had no effect.
 type toolOutcome struct {
-	index             int // in the order of the calls
-	res               agentsvc.ToolResult
-	known             bool
+	// index is the position of the call among those that run together.
+	index int
+	res   agentsvc.ToolResult
+	// known reports that res may be recorded. It is false for a call that failed while its context was ended: the
+	// failure may be the cancellation's, and a recorded failure would hide that the effect may have taken place.
+	known bool
+	// credentialRequest is non-nil if the call lacked its caller's credential.
 	credentialRequest *agentsvc.Approval
 }
 
-// runTools runs calls side by side, yields each result when it is there and appends them to the conversation in the
-// order of the calls. It returns when all have ended, with what those need that had no effect. Where ctx ends before them,
-// it still yields the results there are.
+// runTools runs calls concurrently, yields each result when it is there and appends the results to the conversation in
+// the order of the calls. It returns when all calls have ended, with the credential requests of those that had no
+// effect. If ctx ends, or the consumer stops, it still waits for the calls, since their goroutines must not outlive the
+// turn; results that arrive after ctx ended are still yielded, because their effects have taken place.
 func (t *llmRun) runTools(ctx context.Context, calls []agentsvc.ToolCall) ([]agentsvc.Approval, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// The buffer lets every goroutine send and end, whatever happens to the receiver.
 	results := make(chan toolOutcome, len(calls))
 	for i, c := range calls {
 		go func() {
@@ -138,7 +149,9 @@ func (t *llmRun) runTools(ctx context.Context, calls []agentsvc.ToolCall) ([]age
 	return credentialRequests, nil
 }
 
-// runTool runs one call to its end, or until a user cancels it.
+// runTool runs one call until it ends, ctx ends, or a user cancels it alone. It is safe to be called from several
+// goroutines. The key it gives the tool (task/call) is the same in each attempt, so that a tool can use it as an
+// idempotency key.
 func (t *llmRun) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcome) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -148,10 +161,12 @@ func (t *llmRun) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcom
 	}
 	var missing *tool.CredentialError
 	d.res, missing = t.options.Tools.ExecuteCall(ctx, c, string(t.inv.Task)+"/"+string(c.ID))
+	// Called at once, not deferred: a cancellation that comes after the call has ended must not be accepted.
 	over()
 	d.known = !d.res.Failed || ctx.Err() == nil
 	var cancelled *agentsvc.CallCancelledError
 	switch {
+	// A user cancelled this call: the failure is final and known, although the effect may have taken place.
 	case errors.As(context.Cause(ctx), &cancelled):
 		d.res.Failed, d.res.Text, d.known = true, cancelled.Error(), true
 	case missing != nil:
@@ -165,10 +180,16 @@ func (t *llmRun) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcom
 	return d
 }
 
-// resumeCalls carries out the calls that an earlier attempt announced and recorded no result of, as far as it may. What a
-// human agreed to, or supplied the credential for, runs. What nobody has been asked about yet waits for that. Of any other
-// call it is unknown whether it took effect: a tool that is declared idempotent runs again, about the others a human is
-// asked.
+// resumeCalls executes the calls that an earlier attempt announced and that have no result. This is where a decision
+// resumes a turn. A rejected call does not get here, because a rejection ends the task (package task). For each call,
+// in this order:
+//
+//   - approved, with arguments whose hash is the approved one: it runs with those arguments, after a Call event is
+//     recorded.
+//   - its credential was supplied, and it has been approved or needs no approval: it runs, after a Call event.
+//   - not started and needs approval: a human is asked.
+//   - started, so that its effect is unknown: an idempotent tool runs again, for any other a human is asked
+//     (ApproveRerun).
 func (t *llmRun) resumeCalls(ctx context.Context, open []agentsvc.ToolCall) error {
 	var now []agentsvc.ToolCall
 	var later []agentsvc.Approval
@@ -187,7 +208,9 @@ func (t *llmRun) resumeCalls(ctx context.Context, open []agentsvc.ToolCall) erro
 		}
 		switch {
 		case ok:
-			if !t.yield(agentsvc.Event{Call: &agreed}, nil) { // it is on record before it runs
+			// The Call event consumes the decision and records the arguments, so that a crash after it is known to be
+			// of unknown effect.
+			if !t.yield(agentsvc.Event{Call: &agreed}, nil) {
 				return errStopped
 			}
 			now = append(now, agreed)
@@ -202,7 +225,8 @@ func (t *llmRun) resumeCalls(ctx context.Context, open []agentsvc.ToolCall) erro
 	return t.runCallsAndWait(ctx, now, later)
 }
 
-// findOpenCalls returns the tool calls of the conversation's last agent message that have no result.
+// findOpenCalls returns the tool calls of the conversation's last message that have no result. The results of a message
+// follow it directly, so the search stops at the first entry that is none.
 func findOpenCalls(conversation []agentsvc.Entry) []agentsvc.ToolCall {
 	answered := map[agentsvc.CallID]bool{}
 	for _, e := range slices.Backward(conversation) {

@@ -19,7 +19,7 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// callCounter are tools that count their calls.
+// callCounter counts the calls of each tool.
 type callCounter struct {
 	mu    sync.Mutex
 	ran   map[string]int
@@ -39,14 +39,14 @@ func (c *callCounter) newTool(name string, idempotent bool) funcTool {
 	}}
 }
 
-// numberTool is a tool that takes a number, which a human approves.
+// numberTool is a tool with a number as its argument, which needs approval.
 type numberTool struct{ funcTool }
 
 func (s numberTool) Spec() agentsvc.ToolSpec {
 	return agentsvc.ToolSpec{Name: s.name, Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}
 }
 
-// newApprovalTools is a set of: free, which runs at once, and send, which a human approves.
+// newApprovalTools returns a set of two tools: free, which runs at once, and send, which needs approval.
 func newApprovalTools(t *testing.T, c *callCounter, approval tool.ApprovalOptions) *tool.Set {
 	t.Helper()
 	approval.Required = true
@@ -58,7 +58,7 @@ func newApprovalTools(t *testing.T, c *callCounter, approval tool.ApprovalOption
 	return set
 }
 
-// newAnnouncedInvocation is a turn in which the model asked for calls of these tools, each with the arguments {"n":1}.
+// newAnnouncedInvocation returns a turn in which the model called these tools, each with the arguments {"n":1}.
 func newAnnouncedInvocation(names ...string) agent.Invocation {
 	inv := newInvocation("go")
 	msg := agentsvc.Message{ID: "m2", Role: agentsvc.RoleAgent}
@@ -70,7 +70,7 @@ func newAnnouncedInvocation(names ...string) agent.Invocation {
 	return inv
 }
 
-// TestApproval: what needs nobody runs first, and then the turn ends until a human has decided.
+// TestApproval checks that calls without approval run first, and that the turn then ends until a human decides.
 func TestApproval(t *testing.T) {
 	t.Parallel()
 	c := &callCounter{}
@@ -94,7 +94,7 @@ func TestApproval(t *testing.T) {
 	}
 }
 
-// TestApprovalOfNothing: a call that cannot run bothers nobody.
+// TestApprovalOfNothing checks that a call that cannot run needs no approval.
 func TestApprovalOfNothing(t *testing.T) {
 	t.Parallel()
 	m := newScriptedModel(t,
@@ -106,8 +106,8 @@ func TestApprovalOfNothing(t *testing.T) {
 	}
 }
 
-// TestRecover goes on where an earlier attempt was cut off after announcing calls. What has a result is not run again,
-// what may be repeated is, and about the rest a human is asked before the model is.
+// TestRecover continues where an earlier attempt was stopped after announcing calls. Calls with a result do not run
+// again, idempotent ones do, and a human is asked about the others before the model is called.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	c := &callCounter{}
@@ -119,7 +119,7 @@ func TestRecover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.Sort(got[:2]) // side by side
+	slices.Sort(got[:2]) // concurrent
 	want := []string{
 		`result again false again{"n":1}`, `result gone true there is no tool "gone"; the tools are done, again, once`,
 		`approval rerun once{"n":1} A call of once was interrupted, and whether it took effect is unknown. Run it again?`, "input_required ",
@@ -133,7 +133,7 @@ func TestRecover(t *testing.T) {
 	if diff := cmp.Diff([]string{"t1/c-again"}, c.steps); diff != "" || len(m.reqs) != 0 {
 		t.Errorf("%d model calls\n%s", len(m.reqs), diff)
 	}
-	// A conversation of earlier turns leaves nothing to settle.
+	// Calls of earlier turns are not resumed.
 	clear(c.ran)
 	inv.Conversation = append(inv.Conversation[:2:2], newUserEntry("next"))
 	if _, err := runToLines(t.Context(), a, inv); err != nil || len(c.ran) != 0 {
@@ -141,8 +141,8 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestDecided goes on after humans have decided: what was agreed to runs as it was agreed to, with an intent on record
-// before, and the model is not asked again for what it has asked.
+// TestDecided continues after decisions: an approved call runs with the approved arguments, after a Call event, and the
+// model is not asked again.
 func TestDecided(t *testing.T) {
 	t.Parallel()
 	one, two := json.RawMessage(`{"n":1}`), json.RawMessage(`{"n":2}`)
@@ -192,7 +192,7 @@ func TestDecided(t *testing.T) {
 			if count.ran[c.tool] != c.ran || len(m.reqs) != min(c.ran, 1) {
 				t.Errorf("ran %v, %d model calls", count.ran, len(m.reqs))
 			}
-			// A decision about a call of another frame is none about this one.
+			// A decision about a call in another frame does not apply to this call.
 			inv.Frame = "elsewhere"
 			got, _ = runToLines(t.Context(), agent.NewLLM(m, agent.Options{Tools: newApprovalTools(t, count, tool.ApprovalOptions{})}), inv)
 			if c.settled.Decision != nil && got[len(got)-1] != "input_required " {
@@ -202,10 +202,11 @@ func TestDecided(t *testing.T) {
 	}
 }
 
-// shopCredential is what tool shop needs of its caller.
+// shopCredential is the credential that the tool shop needs of its caller.
 var shopCredential = &tool.CredentialProvider{Credential: agentsvc.Credential{Tool: "shop", Header: "X-Key", Server: "https://shop.example.com"}, Prompt: "Your key?"}
 
-// TestWanting: a call without its caller's credential asks for it, beside the calls that ran, and asks only so often.
+// TestWanting checks that a call without its caller's credential asks for it, together with other calls that run, and
+// only a bounded number of times.
 func TestWanting(t *testing.T) {
 	t.Parallel()
 	buy := funcTool{name: "buy", call: func(context.Context, tool.Input) (string, error) {
@@ -241,7 +242,7 @@ func TestWanting(t *testing.T) {
 	}
 }
 
-// credentialSource is a server whose tools nobody sees without a credential.
+// credentialSource is a server that lists its tools only to a caller with a credential.
 type credentialSource struct{ open bool }
 
 func (*credentialSource) Name() string { return "tools.shop" }
@@ -252,7 +253,7 @@ func (g *credentialSource) ListTools(context.Context) ([]tool.Tool, error) {
 	return nil, nil
 }
 
-// TestWantingTools: where the tools cannot even be listed, the turn asks before it thinks.
+// TestWantingTools checks that a turn whose tools cannot be listed asks for the credential before it calls the model.
 func TestWantingTools(t *testing.T) {
 	t.Parallel()
 	g := &credentialSource{}
@@ -278,7 +279,7 @@ func TestWantingTools(t *testing.T) {
 	}
 }
 
-// TestDecidedStops: a consumer that breaks off when a call is to go on record does not have it run.
+// TestDecidedStops checks that an approved call does not run if its Call event was not recorded.
 func TestDecidedStops(t *testing.T) {
 	t.Parallel()
 	c := &callCounter{}
@@ -298,7 +299,8 @@ func TestDecidedStops(t *testing.T) {
 	}
 }
 
-// TestCancelCall: one call ends when a user wants it to, and the agent goes on with the others' results and that.
+// TestCancelCall checks that a user can cancel one call, and that the agent continues with the other results and that
+// failure.
 func TestCancelCall(t *testing.T) {
 	t.Parallel()
 	hang := funcTool{name: "hang", call: func(ctx context.Context, _ tool.Input) (string, error) {
@@ -322,7 +324,7 @@ func TestCancelCall(t *testing.T) {
 	delayedEcho := newEchoTool("echo")
 	answer := delayedEcho.call
 	delayedEcho.call = func(ctx context.Context, in tool.Input) (string, error) {
-		time.AfterFunc(100*time.Millisecond, func() { // it has answered and the other one hangs
+		time.AfterFunc(100*time.Millisecond, func() { // the other call has answered and this one hangs
 			mu.Lock()
 			defer mu.Unlock()
 			for _, stop := range running {

@@ -6,21 +6,28 @@ import (
 	"stoa/agentsvc"
 )
 
-// Window decides how much of a conversation a model gets to see.
+// Window selects the part of a conversation that fits the model's context. Implementations are in package session; one
+// may call a model to summarise.
 type Window interface {
-	// Open begins a turn. What it returns is asked before each call of the model: it returns what to show of talk, and
-	// what the model calls consumed that found that out, if any were made.
+	// Open begins a turn and returns the function that is called before each model call of the turn. The function
+	// returns the entries to send and the usage of model calls that it made itself, which is recorded also if it
+	// returns an error. It is called by one goroutine at a time.
 	Open() func(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, used []agentsvc.Usage, err error)
 }
 
-// modelView is what the model gets to see in a turn. It is made when it is first needed.
+// modelView is what a turn sends to its model in addition to the recorded conversation. It is initialised by the first
+// selectConversation, since a resumed turn may end without any model call.
 type modelView struct {
-	opened     bool
-	fitWindow  func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error)
+	opened bool
+	// fitWindow is the turn's window function; nil: the whole conversation is sent.
+	fitWindow func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error)
+	// background is what Options.Background returned, fixed for the turn so that the system prompt stays the same and a
+	// vendor can cache it.
 	background string
 }
 
-// selectConversation returns what to show the model of talk, and its system prompt.
+// selectConversation returns the entries to send to the model and the system prompt. It yields the usage of the
+// window's own model calls.
 func (t *llmRun) selectConversation(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, system string, err error) {
 	if !t.opened && t.options.Window != nil {
 		t.fitWindow = t.options.Window.Open()

@@ -16,7 +16,7 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// agentBuilders are the agents that can be configured, by type. Those they name are built before them.
+// agentBuilders are the types of agents, by their name in the configuration. An agent's members are built before it.
 var agentBuilders = map[string]func(b *builder, name string, a *config.Agent) (agent.Agent, error){
 	"llm":        buildLLMAgent,
 	"sequential": buildSequentialAgent,
@@ -26,6 +26,7 @@ var agentBuilders = map[string]func(b *builder, name string, a *config.Agent) (a
 	"remote":     buildRemoteAgent,
 }
 
+// buildAgents builds all agents of the configuration, by name.
 func (b *builder) buildAgents() map[string]agent.Agent {
 	b.agents = make(map[string]agent.Agent, len(b.cfg.Agents))
 	for _, name := range b.cfg.AgentNames() {
@@ -34,13 +35,15 @@ func (b *builder) buildAgents() map[string]agent.Agent {
 	return b.agents
 }
 
-// buildAgent builds an agent after those below it. One that cannot be built is nil from then on.
+// buildAgent builds an agent and first its members. If it cannot be built it records the problem and returns nil. The
+// configuration's validation has excluded cycles.
 func (b *builder) buildAgent(name string) agent.Agent {
 	if known, ok := b.agents[name]; ok {
 		return known
 	}
 	a := b.cfg.Agents[name]
 	var err error
+	// A missing member has its own problem in the list already, so this agent adds none.
 	for _, dependency := range slices.Concat(a.SubAgents, a.AgentTools) {
 		if b.buildAgent(dependency) == nil {
 			err = errDependencyInvalid
@@ -51,11 +54,12 @@ func (b *builder) buildAgent(name string) agent.Agent {
 		built, err = agentBuilders[a.Type](b, name, a)
 	}
 	b.addProblem("agents."+name, err)
+	// Also without an agent: a nil entry means that it was tried.
 	b.agents[name] = b.traceAgent(name, built)
 	return b.agents[name]
 }
 
-// agentMembers are agents by name, as another one knows them.
+// agentMembers returns agents by name as members of another one, with the descriptions that its model reads.
 func (b *builder) agentMembers(names []string) []agent.Member {
 	members := make([]agent.Member, len(names))
 	for i, name := range names {
@@ -64,11 +68,14 @@ func (b *builder) agentMembers(names []string) []agent.Member {
 	return members
 }
 
+// buildLLMAgent builds an agent of type llm. Input that the guardrail blocks must not be looked up in the memory
+// either, so the guardrail wraps the model, the tools and the background.
 func buildLLMAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 	model := b.models[a.LLM]
 	if model == nil {
 		return nil, errDependencyInvalid
 	}
+	// The same guardrail wraps the model, the tools, the agents used as tools, the window and the background.
 	g := b.guardrailFor(a)
 	set, err := b.newToolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.newMemoryTools(a.Tools, g)...)
 	if err != nil {
@@ -90,6 +97,7 @@ func buildLLMAgent(b *builder, name string, a *config.Agent) (agent.Agent, error
 			o.Reasoning.Until = append(o.Reasoning.Until, agent.Condition(c))
 		}
 	}
+	// A schema that does not compile is a problem of the configuration, with its path.
 	if s := a.StructuredOutput; s != nil {
 		if o.Output, err = agent.NewOutput(s.Name, s.Schema, s.Strict); err != nil {
 			return nil, agentsvc.NewInvalidError("structured_output.schema", "%v", err)
@@ -98,10 +106,13 @@ func buildLLMAgent(b *builder, name string, a *config.Agent) (agent.Agent, error
 	return agent.NewLLM(g.guardModel(model), o), nil
 }
 
+// groupOptions returns the options that all agents with members have.
 func groupOptions(a *config.Agent) agent.GroupOptions {
 	return agent.GroupOptions{GlobalInstruction: a.GlobalInstruction, CompleteOnly: !a.Streaming}
 }
 
+// buildSequentialAgent builds an agent of type sequential. Its guardrail judges the whole turn, not the messages
+// between the members.
 func buildSequentialAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 	return b.guardrailFor(a).guardAgent(agent.NewSequential(b.agentMembers(a.SubAgents), groupOptions(a))), nil
 }
@@ -114,6 +125,7 @@ func buildLoopAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) 
 	return b.guardrailFor(a).guardAgent(agent.NewLoop(b.agentMembers(a.SubAgents), a.MaxIterations, groupOptions(a))), nil
 }
 
+// buildRunnerAgent builds an agent of type runner: it calls its tools in order, without a model.
 func buildRunnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
 	g := b.guardrailFor(a)
 	set, err := b.newToolSet(a.Tools, 0, g)
@@ -123,6 +135,8 @@ func buildRunnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error
 	return agent.NewToolRunner(g.guardModel(agent.NewPipeline()), set, !a.Streaming), nil
 }
 
+// buildRemoteAgent builds an agent of type remote, which calls an agent on another server by A2A. A card in a file is
+// read now, so that a later change of the file has no effect.
 func buildRemoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
 	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, CompleteOnly: !a.Streaming, HTTP: b.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(a.Timeout))}
 	maps.Copy(o.Headers, a.Headers)
@@ -147,9 +161,10 @@ func buildRemoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, er
 	return b.guardrailFor(a).guardAgent(built), nil
 }
 
-// maxCardBytes bounds the file of a card.
+// maxCardBytes bounds the file of an agent card.
 const maxCardBytes = 1 << 20
 
+// readCard reads an agent card. Within a granted folder the file must be a regular one, not a device or a pipe.
 func readCard(at grant.RootedPath) ([]byte, error) {
 	open := at.OpenFile
 	if at.Root == "" {
@@ -170,7 +185,7 @@ func readCard(at grant.RootedPath) ([]byte, error) {
 	return card, err
 }
 
-// onBusyByAgent is what each agent does about a message that finds its session at work.
+// onBusyByAgent returns, by agent, what happens to a message whose session already has a turn in progress.
 func onBusyByAgent(cfg *config.Config) map[string]task.OnBusy {
 	all := map[string]task.OnBusy{}
 	for name, a := range cfg.Agents {
@@ -181,9 +196,10 @@ func onBusyByAgent(cfg *config.Config) map[string]task.OnBusy {
 	return all
 }
 
+// jsonType is added to the output modes of an agent with structured output.
 const jsonType = "application/json"
 
-// newCard describes an agent from what its configuration says, and where it says nothing from what that amounts to.
+// newCard returns the agent card of a configuration. Missing fields get defaults.
 func newCard(key string, a *config.Agent) agentsvc.Card {
 	c := agentsvc.Card{
 		Agent: key, Name: a.Name, Description: a.Description, Version: a.Version, Visibility: agentsvc.Visibility(a.Visibility),
@@ -205,7 +221,8 @@ func newCard(key string, a *config.Agent) agentsvc.Card {
 	return c
 }
 
-// defaultDescription never quotes the instruction: a card is public, a system prompt is not.
+// defaultDescription returns the description of an agent that has none. It never quotes the instruction: cards are
+// public, system prompts are not.
 func defaultDescription(a *config.Agent) string {
 	if len(a.Tools) == 0 {
 		return a.Name + " answers questions."
@@ -213,7 +230,7 @@ func defaultDescription(a *config.Agent) string {
 	return a.Name + " answers questions with the help of " + strings.Join(a.Tools, ", ") + "."
 }
 
-// defaultAgent is the agent that defaults.agent names, else the first public one.
+// defaultAgent returns the agent that defaults.agent names, else the first public one, else "".
 func defaultAgent(cfg *config.Config, cards []agentsvc.Card) string {
 	if cfg.Defaults.Agent != "" {
 		return cfg.Defaults.Agent

@@ -61,7 +61,8 @@ func mustParse(t *testing.T, src string, o config.Options) *config.Config {
 	return cfg
 }
 
-// newAppWith builds an app with workers of its own, in a house that may be changed before, and closes it when the test ends.
+// newAppWith builds an app with workers of its own and closes it at the end of the test. change may modify its
+// dependencies.
 func newAppWith(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log *slog.Logger, change ...func(h *app.Dependencies)) *app.App {
 	t.Helper()
 	var a *app.App
@@ -101,14 +102,14 @@ func newSubmission(text string) task.Submission {
 	return task.Submission{Agent: "helper", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
 }
 
-// newSubmissionFor says text to an agent.
+// newSubmissionFor returns a submission of text to an agent.
 func newSubmissionFor(agent, text string) task.Submission {
 	s := newSubmission(text)
 	s.Agent = agent
 	return s
 }
 
-// runTurn runs a turn to its end and returns the task as its events tell it, with a line for each event.
+// runTurn executes a turn to its end and returns the task as its events describe it, with a line for each event.
 func runTurn(t *testing.T, a *app.App, sub task.Submission) (agentsvc.Task, []string) {
 	t.Helper()
 	accepted, events, err := a.Tasks().SubmitAndFollow(t.Context(), sub)
@@ -123,7 +124,7 @@ func runTurn(t *testing.T, a *app.App, sub task.Submission) (agentsvc.Task, []st
 		}
 		outcome.ApplyEvent(ev)
 		switch {
-		case ev.Chunk != nil: // a reader that is behind gets several as one
+		case ev.Chunk != nil: // a slow reader may get several deltas as one
 			if last := len(lines) - 1; strings.HasPrefix(lines[last], "chunk ") {
 				lines[last] += ev.Chunk.Text
 			} else {
@@ -179,7 +180,7 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// TestSession answers an agent's question: the same task goes on, and a later task of the context knows both turns.
+// TestSession answers an agent's question: the same task continues, and a later task of the context knows both turns.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

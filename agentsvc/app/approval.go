@@ -8,13 +8,14 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// approvalOptions is what humans have to do with a tool's calls.
+// approvalOptions returns whether calls of a tool wait for an approval, and with which prompt and timeout.
 func approvalOptions(t *config.Tool) tool.ApprovalOptions {
 	return tool.ApprovalOptions{Required: t.NeedsApproval(), Prompt: t.ApprovalPrompt, Timeout: t.ApprovalTimeout}
 }
 
-// newArgumentCheck returns what is wrong with a call whose arguments an approver has changed. A tool of one name is the same in
-// every set that holds it.
+// newArgumentCheck returns a function that validates a call whose arguments an approver has changed. It uses the first
+// set that has the tool: a name means the same tool in every set. If no set has it any more the error is an
+// [agentsvc.InvalidError].
 func newArgumentCheck(sets []*tool.Set) func(ctx context.Context, call agentsvc.ToolCall) error {
 	return func(ctx context.Context, call agentsvc.ToolCall) error {
 		for _, set := range sets {

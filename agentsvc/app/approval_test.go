@@ -10,7 +10,7 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// TestApprovalExample: what the example says of its tool acts.
+// TestApprovalExample checks that the approval settings of the example take effect.
 func TestApprovalExample(t *testing.T) {
 	t.Parallel()
 	a := newExampleApp(t, "approval")

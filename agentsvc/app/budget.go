@@ -11,19 +11,23 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/llm"
+	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/session"
 	"stoa/agentsvc/task"
 	"stoa/billing"
 )
 
-// Of the answers of models that a budget applies to: how many tokens one may have where max_tokens is not configured, and how
-// many are still of use where the budget has no room for that.
+// Bounds of responses under a budget. They apply only if a budget does.
 const (
+	// defaultMaxOutput is the length of a response, in tokens, if max_tokens is not configured: a reservation needs a
+	// bound.
 	defaultMaxOutput = 8192
-	minUsefulOutput  = 64
+	// minUsefulOutput is the shortest length to which a response is bounded if the budget does not cover more.
+	minUsefulOutput = 64
 )
 
-// meterModel returns m with its calls counted, and held to the app's plan and budgets.
+// meterModel returns m with its calls counted and bound by the app's plan and budgets, or m itself if nothing is
+// counted.
 func (b *builder) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
 	if b.meter == nil {
 		return m
@@ -39,9 +43,10 @@ func (b *builder) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
 			}
 		}
 	}
+	// A scripted model counts words, as its script's usage does. Its name in usage rows must not be empty.
 	if l.Provider == "scripted" {
 		out.trustsUsage = b.tenant.DefaultApp
-		out.countTokens, out.model = func(text string) int { return len(strings.Fields(text)) }, "scripted"
+		out.countTokens, out.model = func(_ *pattern.StepBudget, text string) int { return len(strings.Fields(text)) }, "scripted"
 		if l.Model != "" {
 			out.model = l.Model
 		}
@@ -49,6 +54,8 @@ func (b *builder) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
 	if out.maxOutput == 0 {
 		out.maxOutput = defaultMaxOutput
 	}
+	// A budget for thinking comes in addition: vendors reject a max_tokens below it. 1024 is Anthropic's smallest
+	// thinking budget.
 	if t := l.Thinking; t != nil && t.Enabled {
 		thinking := int64(max(t.BudgetTokens, 1024))
 		out.minOutput += thinking
@@ -60,8 +67,8 @@ func (b *builder) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
 	return out
 }
 
-// checkModelInPlan refuses a model that the app's plan does not have, where the app is only tried. One that is served may have been
-// put on the plan, or the plan changed, before: its other agents work on, and calls of that model fail.
+// checkModelInPlan returns an [agentsvc.InvalidError] in a dry run if the app's plan does not allow a model. In a
+// served app the plan may have changed since: the other agents go on and calls of that model fail.
 func (b *builder) checkModelInPlan(l *config.LLM) error {
 	if b.budgetGate == nil || b.budgetGate.AllowsModel(l.Provider, usageModelName(l)) {
 		return nil
@@ -73,7 +80,7 @@ func (b *builder) checkModelInPlan(l *config.LLM) error {
 	return agentsvc.NewInvalidError("model", "%s/%s is not among the models of the plan %s", l.Provider, usageModelName(l), b.tenant.Plan)
 }
 
-// usageModelName is what usage calls a model.
+// usageModelName returns the name of a model in usage rows and plan patterns.
 func usageModelName(l *config.LLM) string {
 	if l.Provider == "scripted" && l.Model == "" {
 		return "scripted"
@@ -81,7 +88,8 @@ func usageModelName(l *config.LLM) string {
 	return l.Model
 }
 
-// findBudgetChange returns why the budget that a task waits for has room again, nil where it has none.
+// findBudgetChange reports whether the budget that a paused task waits for covers its call again; nil if not. It is
+// [task.Options].BudgetAvailability.
 func (b *builder) findBudgetChange(ctx context.Context, w task.BudgetWait) (*task.BudgetChange, error) {
 	if b.budgetGate == nil {
 		return &task.BudgetChange{}, nil
@@ -90,25 +98,35 @@ func (b *builder) findBudgetChange(ctx context.Context, w task.BudgetWait) (*tas
 	return (*task.BudgetChange)(r), err
 }
 
-// meteredModel is a model whose calls are counted and held to budgets.
+// meteredModel is an [llm.Provider] whose calls are counted and bound by budgets. It is immutable and shared by all
+// calls.
 type meteredModel struct {
-	app                 string
-	onExhausted         func(app string) // nil = nobody wants to know
-	next                llm.Provider
-	provider            string
-	model               string
-	meter               *billing.Meter
-	budgetGate          *billing.BudgetGate
-	countTokens         session.TokenCounter
-	trustsUsage         bool                                  // what it says about its usage is counted as it stands
-	configuredMaxOutput int64                                 // of an answer, as configured; 0 = nothing bounds it
-	maxOutput           int64                                 // of an answer, where a budget applies
-	minOutput           int64                                 // that is of use
-	onCharge            func(context.Context, agentsvc.Usage) // nil = nobody wants to know
-	log                 *slog.Logger
+	app string
+	// onExhausted is called when a budget refuses a call; it may be nil.
+	onExhausted func(app string)
+	next        llm.Provider
+	// provider and model are the names that usage rows, prices and budgets use.
+	provider string
+	model    string
+	meter    *billing.Meter
+	// budgetGate reserves before a call, meter makes the usage row after it.
+	budgetGate  *billing.BudgetGate
+	countTokens session.TokenCounter
+	// trustsUsage means that the reported usage is counted without bounds.
+	trustsUsage bool
+	// configuredMaxOutput is max_tokens of the configuration, 0 if there is none.
+	configuredMaxOutput int64
+	// maxOutput bounds a response if a budget applies, minOutput is the least to which a budget may shorten it; both in
+	// tokens.
+	maxOutput int64
+	minOutput int64
+	// onCharge is called with the usage of each call that costs something; it may be nil.
+	onCharge func(context.Context, agentsvc.Usage)
+	log      *slog.Logger
 }
 
-// Stream implements [llm.Provider].
+// Stream implements [llm.Provider]. It reserves the budget before the first byte is sent, and settles it when the
+// stream ends, however it ends.
 func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
 		if !m.budgetGate.AllowsModel(m.provider, m.model) {
@@ -131,21 +149,32 @@ func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 	}
 }
 
-// meteredCall is one call of a metered model.
+// meteredCall is one call of a meteredModel. It is used by one goroutine.
 type meteredCall struct {
 	meteredModel
-	recorder        *agentsvc.UsageRecorder // nil = nobody in particular
-	req             llm.Request
-	reservation     *billing.Reservation // nil = no budget applies
-	usage           agentsvc.Usage
-	reported        bool  // by the vendor
-	started         bool  // the answer has
-	failed          bool  // the vendor has, or said that it would not
-	estimatedTokens int64 // tokens, as they are estimated
-	receivedBytes   int64 // bytes
+	// recorder collects the usage of the run; nil outside of a run.
+	recorder *agentsvc.UsageRecorder
+	// req is the request, with MaxTokens lowered to the reservation.
+	req llm.Request
+	// inputTokens is what countInput has counted, 0 before that.
+	inputTokens int64
+	// reservation is nil if no budget applies.
+	reservation *billing.Reservation
+	// usage has the call's id and begin from the start, and the quantities once they are known.
+	usage agentsvc.Usage
+	// reported means that the vendor has reported the usage, or that it was estimated and recorded.
+	reported bool
+	// started means that a chunk has arrived.
+	started bool
+	// failed means that the vendor returned an error.
+	failed bool
+	// estimatedTokens estimates the response so far, for a vendor that reports no usage.
+	estimatedTokens int64
+	// receivedBytes is the length of the response so far, which bounds what the vendor may report.
+	receivedBytes int64
 }
 
-// newBudgetRequest names the call to the budgets.
+// newBudgetRequest returns the call as budgets identify it, without quantities.
 func (c *meteredCall) newBudgetRequest() billing.UsageRequest {
 	request := billing.UsageRequest{Call: c.usage.Call, Provider: c.provider, Model: c.model}
 	if c.recorder != nil {
@@ -154,13 +183,14 @@ func (c *meteredCall) newBudgetRequest() billing.UsageRequest {
 	return request
 }
 
-// reserveBudget takes what the call may cost from the budgets that apply to it, and bounds the answer to that.
+// reserveBudget reserves what the call can cost in the budgets that apply, and bounds the response to the reservation.
+// Its error is an [*agentsvc.BudgetExhaustedError] if a budget does not cover it.
 func (c *meteredCall) reserveBudget(ctx context.Context) (err error) {
 	if !c.budgetGate.HasBudgets() {
 		return nil
 	}
 	request := c.newBudgetRequest()
-	request.Input, request.Output, request.MinOutput = c.countInput(), c.req.TokenLimit(c.maxOutput), c.minOutput
+	request.Input, request.Output, request.MinOutput = c.countInput(ctx), c.req.TokenLimit(c.maxOutput), c.minOutput
 	if c.reservation, err = c.budgetGate.ReserveUsage(ctx, request); c.reservation != nil {
 		c.req.MaxTokens, c.usage.StartedAt = c.reservation.Output, c.reservation.Began
 	}
@@ -170,16 +200,23 @@ func (c *meteredCall) reserveBudget(ctx context.Context) (err error) {
 	return err
 }
 
-// countInput counts what the call sends, rather high than low.
-func (c *meteredCall) countInput() int64 {
-	n := session.CountRequest(c.countTokens, c.req)
-	if c.provider != "scripted" {
-		n += n / 4 // tokenizers differ, and so do the words around what is said
+// countInput returns an upper estimate of the tokens that the call sends. It counts them once; if ctx has ended before,
+// they are estimated by their bytes.
+func (c *meteredCall) countInput(ctx context.Context) int64 {
+	if c.inputTokens > 0 {
+		return c.inputTokens
 	}
-	return int64(n)
+	n := session.CountRequest(pattern.NewStepBudget(ctx, 0), c.countTokens, c.req)
+	if c.provider != "scripted" {
+		// A quarter more: tokenizers differ between vendors, and so do the tokens around the messages.
+		n += n / 4
+	}
+	c.inputTokens = int64(n)
+	return c.inputTokens
 }
 
-// observeChunk takes note of a piece of the answer, and names the call where it tells what that used.
+// observeChunk records a chunk of the response. If the chunk reports usage it sets the call's id, begin and model in
+// it, so that the usage row gets the same key wherever it is written.
 func (c *meteredCall) observeChunk(ctx context.Context, chunk *llm.Chunk, err error) {
 	var upstream *llm.Error
 	c.failed = c.failed || errors.As(err, &upstream)
@@ -202,28 +239,30 @@ func (c *meteredCall) observeChunk(ctx context.Context, chunk *llm.Chunk, err er
 	c.reportUsage()
 }
 
+// countOutput adds a text of the response to the estimate.
 func (c *meteredCall) countOutput(text string) {
 	c.estimatedTokens += int64(session.EstimateTokens(text))
 	c.receivedBytes += int64(len(text))
 }
 
+// reportUsage passes the usage to the run's recorder, which puts it on the log of the task.
 func (c *meteredCall) reportUsage() {
 	if c.recorder != nil {
 		c.recorder.Record(c.usage)
 	}
 }
 
-// settleTimeout bounds how long it may take to write down what a call has used, whose caller may be gone.
+// settleTimeout bounds how long it may take to record what a call has used. The caller may be gone by then.
 const settleTimeout = 5 * time.Second
 
-// settleUsage ends the call. Where the vendor did not say what it used, because it was broken off or never does, that is estimated,
-// at no more than the call was bounded to; a call that failed before its answer began has used nothing.
+// settleUsage ends the call. If the vendor reported no usage, because the stream was aborted or by its nature, the
+// usage is estimated, up to the bound of the call. A call that failed before its response began has used nothing.
 func (c *meteredCall) settleUsage(ctx context.Context) {
 	if !c.reported && (c.started || !c.failed) {
 		if maximum := c.req.MaxTokens; maximum > 0 {
 			c.estimatedTokens = min(c.estimatedTokens, maximum)
 		}
-		c.usage.InputTokens, c.usage.OutputTokens, c.usage.Estimated = c.countInput(), c.estimatedTokens, true
+		c.usage.InputTokens, c.usage.OutputTokens, c.usage.Estimated = c.countInput(ctx), c.estimatedTokens, true
 		c.reported = true
 		c.reportUsage()
 	}
@@ -233,11 +272,13 @@ func (c *meteredCall) settleUsage(ctx context.Context) {
 	if c.reservation == nil && !c.budgetGate.HasBudgets() {
 		return
 	}
+	// The request's context may have ended; the usage must be recorded all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	var err error
 	switch {
 	case c.reservation == nil && c.reported:
+		// No budget applied when the call began. One that was created since then must count it.
 		err = c.budgetGate.RecordUnreserved(ctx, c.meter, c.newBudgetRequest(), c.usage)
 	case c.reservation == nil:
 	case c.reported:
@@ -245,7 +286,8 @@ func (c *meteredCall) settleUsage(ctx context.Context) {
 	default:
 		err = c.reservation.ReleaseUsage(ctx)
 	}
-	if err != nil { // the reservation lapses, and with it the balance is worked out anew
+	// The reservation expires, and its balances are then computed from the usage rows.
+	if err != nil {
 		c.log.Warn("what a model call has used could not be settled with its budgets at once", "error", err)
 	}
 }

@@ -7,17 +7,22 @@ import (
 	"stoa/agentsvc/runner"
 )
 
-// checkpointOptions returns what c asks of the runner.
+// checkpointOptions returns the runner's options for the checkpoint settings. Recovery rules hold even if checkpoints
+// are disabled. Without a setting of its own, a turn that follows a human's decision is resumed by the same rule as any
+// other.
 func checkpointOptions(c config.Checkpoint) runner.Options {
+	// A missing setting allows.
 	forbids := func(may *bool) bool { return may != nil && !*may }
 	human := c.Recovery.AutoResumeHITL
 	if human == nil {
 		human = c.Recovery.AutoResume
 	}
 	o := runner.Options{Recovery: runner.RecoveryPolicy{NeverAfterMessage: forbids(c.Recovery.AutoResume), NeverAfterHuman: forbids(human)}}
+	// Without checkpoints the age of an interrupted turn is not limited.
 	if !c.Enabled {
 		return o
 	}
+	// The strategies are event, interval and hybrid, which has both.
 	o.Recovery.MaxAge = time.Duration(c.Recovery.Timeout) * time.Second
 	o.Checkpoints = runner.CheckpointPolicy{Enabled: true}
 	if c.Strategy != "interval" {

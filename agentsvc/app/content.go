@@ -11,16 +11,17 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// What models are asked and answer, in the form that the GenAI conventions give it in spans. Only the operator's own app
-// has it there, and only if the operator wants it.
+// Requests and responses of models as span attributes, in the JSON form of the OpenTelemetry GenAI semantic
+// conventions. Only the operator's own app has them, and only if the operator has enabled them: they contain prompts.
 
-// spanMessage is one message.
+// spanMessage is a message in gen_ai.input.messages or gen_ai.output.messages.
 type spanMessage struct {
 	Role   string     `json:"role"`
 	Parts  []spanPart `json:"parts"`
 	Finish string     `json:"finish_reason,omitempty"`
 }
 
+// spanPart is a part of a message. Type is text, tool_call or tool_call_response; each uses some of the fields.
 type spanPart struct {
 	Type      string          `json:"type"`
 	Content   string          `json:"content,omitempty"`
@@ -30,7 +31,8 @@ type spanPart struct {
 	Response  string          `json:"response,omitempty"`
 }
 
-// requestAttributes is what a span says of a request's content.
+// requestAttributes returns the attributes for the content of a request: the system prompt, the texts, tool calls and
+// tool results. Files and data parts are left out.
 func requestAttributes(req llm.Request) []attribute.KeyValue {
 	var all []spanMessage
 	for _, e := range req.Conversation {
@@ -62,7 +64,7 @@ func toolCallPart(c agentsvc.ToolCall) spanPart {
 	return spanPart{Type: "tool_call", ID: string(c.ID), Name: c.Name, Arguments: c.Arguments}
 }
 
-// responseContent is what a model answers.
+// responseContent collects the content of a response. A nil responseContent collects nothing.
 type responseContent struct {
 	text  strings.Builder
 	calls []spanPart
@@ -78,7 +80,7 @@ func (h *responseContent) addChunk(c llm.Chunk) {
 	}
 }
 
-// spanAttributes is what a span says of an answer's content.
+// spanAttributes returns the attributes for the content of a response.
 func (h *responseContent) spanAttributes(stop llm.StopReason) []attribute.KeyValue {
 	if h == nil {
 		return nil
@@ -90,7 +92,8 @@ func (h *responseContent) spanAttributes(stop llm.StopReason) []attribute.KeyVal
 func jsonAttribute(key attribute.Key, v any) attribute.KeyValue {
 	text, err := json.Marshal(v)
 	if err != nil {
-		text = nil // a model's own arguments that are no JSON
+		// A model may return arguments that are not JSON. The attribute is then empty.
+		text = nil
 	}
 	return key.String(string(text))
 }

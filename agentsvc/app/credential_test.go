@@ -33,7 +33,7 @@ func newKeyring(t *testing.T) *tenancy.Keyring {
 	return k
 }
 
-// keyServer is a server that answers whoever brings a key it knows, and repeats it.
+// keyServer is a server that accepts requests with a known key and repeats the key in its response.
 type keyServer struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -108,14 +108,14 @@ agents:
   boss: {llm: chief, agent_tools: [helper]}
 `
 
-// newCredentialApp is an app whose tools have a lock to open.
+// newCredentialApp returns an app whose tools request credentials.
 func newCredentialApp(t *testing.T, d *db.DB, url string) *app.App {
 	t.Helper()
 	cfg := mustParse(t, strings.ReplaceAll(credentialSource, "URL", url), config.Options{})
 	return newAppWith(t, d, cfg, app.Tenant{ID: "acme", Name: "acme", Revision: 1, DefaultApp: true, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
 }
 
-// newCredentialSubmission is a message on a task that brings credentials, as a dialect submits it.
+// newCredentialSubmission returns a message on a task that supplies credentials, as a surface submits it.
 func newCredentialSubmission(t *testing.T, agent string, id agentsvc.TaskID, toolsAndValues ...string) task.Submission {
 	t.Helper()
 	sub := newSubmissionFor(agent, "")
@@ -131,7 +131,7 @@ func newCredentialSubmission(t *testing.T, agent string, id agentsvc.TaskID, too
 	return sub
 }
 
-// logKinds names the kinds of what is on a task's log.
+// logKinds returns the kinds of the events on a task's log.
 func logKinds(t *testing.T, d *db.DB, id agentsvc.TaskID) (kinds []string) {
 	t.Helper()
 	evs, err := store.New(d, "acme").LoadEvents(t.Context(), id, 0, 1000)
@@ -164,7 +164,8 @@ func requireStatus(t *testing.T, outcome agentsvc.Task, state agentsvc.State, te
 	}
 }
 
-// TestCredential: a call whose caller has no credential is not made; supplied, it goes on where it stopped, for good.
+// TestCredential checks that a call without its credential is not made, and that the turn continues with that call once
+// the credential is supplied, also in later tasks.
 func TestCredential(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -241,7 +242,7 @@ func TestCredential(t *testing.T) {
 	})
 }
 
-// TestCredentialRefused: a credential that its server does not accept is forgotten and asked for again, but not for ever.
+// TestCredentialRefused checks that a credential that its server rejects is deleted and requested again, up to a bound.
 func TestCredentialRefused(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -276,7 +277,8 @@ func TestCredentialRefused(t *testing.T) {
 	requireStatus(t, outcome, agentsvc.Completed, "Got: HTTP 200 OK\nContent-Type: text/plain; charset=utf-8\n\nhello [credential]")
 }
 
-// TestCredentialAndApproval: a call that needs both gets one after the other, and calls that need one each wait together.
+// TestCredentialAndApproval checks that a call that needs both gets one after the other, and that calls that need one
+// each wait at the same time.
 func TestCredentialAndApproval(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -326,7 +328,8 @@ func TestCredentialAndApproval(t *testing.T) {
 	}
 }
 
-// TestCredentialBelow: agents below others ask through the root task, side by side, and each goes on in its frame.
+// TestCredentialBelow checks that members of an agent request credentials through the root task concurrently, and that
+// each continues in its own frame.
 func TestCredentialBelow(t *testing.T) {
 	t.Parallel()
 	for agent, want := range map[string]string{
@@ -348,7 +351,7 @@ func TestCredentialBelow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			before := 0 // what the models had called is not called for again
+			before := 0 // the number of model calls, which must not be repeated
 			for _, ev := range evs {
 				if ev.Message != nil && len(ev.Message.ToolCalls) > 0 {
 					before++
@@ -361,7 +364,7 @@ func TestCredentialBelow(t *testing.T) {
 	}
 }
 
-// TestCredentialRestart: whoever restarts in between goes on as well.
+// TestCredentialRestart checks that a turn continues after a restart in between.
 func TestCredentialRestart(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -378,8 +381,8 @@ func TestCredentialRestart(t *testing.T) {
 	})
 }
 
-// TestCredentialTooLate: a task whose owner supplies nothing in time fails, and says for want of what, once; one that a
-// decision was missing to as well is rejected.
+// TestCredentialTooLate checks that a task without its credential at the timeout fails once, with the missing
+// credential in its message; a task that also waits for a decision is rejected.
 func TestCredentialTooLate(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -414,7 +417,8 @@ func TestCredentialTooLate(t *testing.T) {
 	})
 }
 
-// TestCredentialElsewhere: no other server gets it, neither when the model asks another one nor by a redirect.
+// TestCredentialElsewhere checks that no other server gets the credential, neither by a call of the model nor by a
+// redirect.
 func TestCredentialElsewhere(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -434,13 +438,13 @@ func TestCredentialElsewhere(t *testing.T) {
 	if diff := cmp.Diff([]string{"/mine ", "/yours "}, other.drainRequests()); diff != "" {
 		t.Error(diff)
 	}
-	// A configuration that names another server asks anew.
+	// A configuration with another server requests the credential again.
 	moved := newCredentialApp(t, d, other.URL)
 	outcome, _ = runTurn(t, moved, newSubmission("get "+other.URL))
 	requireStatus(t, outcome, agentsvc.AuthRequired, "Your key?")
 }
 
-// TestCredentialExample: the example asks for what it says it asks for.
+// TestCredentialExample checks that the example requests what it describes.
 func TestCredentialExample(t *testing.T) {
 	t.Parallel()
 	a := newExampleApp(t, "credential")

@@ -15,7 +15,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestCutOffAnswer: what is estimated of an answer that broke off is no more than was reserved for it, whatever the text.
+// TestCutOffAnswer checks that the estimated usage of an interrupted response does not exceed its reservation, for any
+// text.
 func TestCutOffAnswer(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)

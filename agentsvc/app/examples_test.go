@@ -20,7 +20,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestEveryExample holds that each example is valid as it stands, and is run by a test of this room.
+// TestEveryExample checks that each example is valid as it is, and that a test of this package runs it.
 func TestEveryExample(t *testing.T) {
 	t.Parallel()
 	tests, _ := filepath.Glob("*_test.go")
@@ -53,7 +53,7 @@ func TestExamples(t *testing.T) {
 	for _, c := range []struct {
 		file, agent, text string
 		says              string
-		shown             string // in chunks, where that is worth a look
+		shown             string // the text of the chunks, where the test compares it
 	}{
 		{"sequential", "article", "tea", "An article along these lines: 1. Where tea comes from. 2. How it is made.", "An article along these lines: 1. Where tea comes from. 2. How it is made."},
 		{"parallel", "review", "The shop opens at nine.", "Print it.", "Print it."},
@@ -113,7 +113,7 @@ func readExample(t *testing.T, name string) string {
 	return string(src)
 }
 
-// TestExampleModels runs the example of each vendor against a server that speaks its protocol.
+// TestExampleModels runs the example of each vendor against a server that implements its protocol.
 func TestExampleModels(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ file, agent, path, base string }{
@@ -145,7 +145,7 @@ func TestExampleModels(t *testing.T) {
 	}
 }
 
-// TestExampleContext: what a model gets to see stops growing, whatever the strategy.
+// TestExampleContext checks for each strategy that the conversation that a model receives stops growing.
 func TestExampleContext(t *testing.T) {
 	t.Parallel()
 	a := newExampleApp(t, "context")
@@ -159,13 +159,13 @@ func TestExampleContext(t *testing.T) {
 			n, _ := used["input"].(float64)
 			read = append(read, n)
 		}
-		if read[1] <= read[0] || slices.Min(read[4:]) > 80 { // all of it is 95 at the fifth turn; a summary's own tokens count too
+		if read[1] <= read[0] || slices.Min(read[4:]) > 80 { // the whole is 95 at the fifth turn; the tokens of a summary count too
 			t.Errorf("%s reads %v tokens", agent, read)
 		}
 	}
 }
 
-// TestExampleVectors has the example find by meaning what was said in another conversation.
+// TestExampleVectors runs the example that finds a text of another conversation by its meaning.
 func TestExampleVectors(t *testing.T) {
 	t.Parallel()
 	url := embeddertest.NewServer(t).URL
@@ -178,7 +178,7 @@ func TestExampleVectors(t *testing.T) {
 	})
 }
 
-// TestStructuredOutput: the JSON is a data part too, and the card says so.
+// TestStructuredOutput checks that the JSON is a data part as well, and that the card lists its media type.
 func TestStructuredOutput(t *testing.T) {
 	t.Parallel()
 	a := newExampleApp(t, "structured-output")
@@ -193,7 +193,7 @@ func TestStructuredOutput(t *testing.T) {
 	}
 }
 
-// TestCheckpointsExample: the example keeps the restore points that it asks for.
+// TestCheckpointsExample checks that the example stores the checkpoints that it configures.
 func TestCheckpointsExample(t *testing.T) {
 	t.Parallel()
 	a := newExampleApp(t, "checkpoints")
@@ -211,7 +211,7 @@ func TestCheckpointsExample(t *testing.T) {
 	}
 }
 
-// TestRunnerData: a runner takes its first tool's arguments from a data part.
+// TestRunnerData checks that a runner takes its first tool's arguments from a data part.
 func TestRunnerData(t *testing.T) {
 	t.Parallel()
 	sub := newSubmissionFor("sum", "")

@@ -16,24 +16,28 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// sessionSchema is where conversations and counts lie in an app's own PostgreSQL.
+// sessionSchema is the schema for sessions and counts in an app's own PostgreSQL.
 const sessionSchema = "stoa"
 
-// ExternalDatabases are the databases that apps bring. Each is open once in this process, however many revisions of its app
-// use it, and closed after the last. The zero value is ready.
+// ExternalDatabases are the databases that apps configure. Each is opened once in a process, however many revisions of
+// its app use it, and closed after the last of them. The zero value is ready.
 type ExternalDatabases struct {
+	// mu guards databases and the refs of its values.
 	mu        sync.Mutex
 	databases map[externalDatabaseKey]*externalDatabase
 }
 
-// externalDatabaseKey tells one database of an app from another.
+// externalDatabaseKey identifies a database of an app. It includes the password: a revision with a new one gets a
+// connection of its own.
 type externalDatabaseKey struct {
-	tenant         db.ID
-	privateNetwork bool // private addresses may be dialled
+	tenant db.ID
+	// privateNetwork says whether private addresses may be dialled.
+	privateNetwork bool
 	external       db.ExternalDB
 }
 
-// acquireDatabase returns a database, and what gives it back.
+// acquireDatabase returns a database and increments its count. The returned function decrements it, once, and closes
+// the database after the last.
 func (d *ExternalDatabases) acquireDatabase(b externalDatabaseKey, dialer db.Dialer) (*externalDatabase, func() error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,6 +58,7 @@ func (d *ExternalDatabases) acquireDatabase(b externalDatabaseKey, dialer db.Dia
 			delete(d.databases, b)
 		}
 		d.mu.Unlock()
+		// Outside of the lock: closing waits for an attempt to open.
 		if last {
 			return o.close()
 		}
@@ -61,26 +66,32 @@ func (d *ExternalDatabases) acquireDatabase(b externalDatabaseKey, dialer db.Dia
 	})
 }
 
-// Of opening a database that an app brings: the time it may take, and how long nobody tries again after it failed.
+// Bounds of opening an external database.
 const (
+	// openTimeout bounds one attempt. After a failed one, requests get its error for openRetryDelay without another
+	// attempt.
 	openTimeout    = 10 * time.Second
 	openRetryDelay = time.Second
 )
 
-// externalDatabase is a database that an app brings. It is opened when first asked for, and its tables are made then.
+// externalDatabase is a database that an app configures. It is opened, and its tables are created, at the first use.
 type externalDatabase struct {
 	external db.ExternalDB
 	dialer   db.Dialer
-	refs     int // under the lock of Databases
+	// refs counts the revisions that use it. Guarded by ExternalDatabases.mu.
+	refs int
 
-	sem      chan struct{} // held by whoever looks at what follows
+	// sem is a lock with one slot, which a caller can stop waiting for. It guards the fields below.
+	sem      chan struct{}
 	db       *db.DB
 	failedAt time.Time
-	err      error
-	closed   bool
+	// err is the error of the last attempt, failedAt its time.
+	err    error
+	closed bool
 }
 
-// ensureOpen returns the database, open and with its tables. Whoever waits for another's attempt does so as long as ctx.
+// ensureOpen returns the open database, with its tables. If another goroutine is opening it the call waits for that, no
+// longer than ctx.
 func (o *externalDatabase) ensureOpen(ctx context.Context) (*db.DB, error) {
 	select {
 	case o.sem <- struct{}{}:
@@ -96,6 +107,7 @@ func (o *externalDatabase) ensureOpen(ctx context.Context) (*db.DB, error) {
 	case o.err != nil && time.Since(o.failedAt) < openRetryDelay:
 		return nil, o.err
 	}
+	// The attempt is independent of the caller's context: other callers wait for its result.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
 	if o.db, o.err = openExternalDB(ctx, o.external, o.dialer); o.err != nil {
@@ -104,8 +116,8 @@ func (o *externalDatabase) ensureOpen(ctx context.Context) (*db.DB, error) {
 	return o.db, o.err
 }
 
-// awaitOpen is ready for callers who wait no longer than ctx, whoever's attempt to open it is under way. The attempt goes on,
-// and whoever closes the database waits for it.
+// awaitOpen is ensureOpen for callers that wait no longer than ctx even for their own attempt. The attempt continues in
+// the background.
 func (o *externalDatabase) awaitOpen(ctx context.Context) (*db.DB, error) {
 	type attempt struct {
 		db  *db.DB
@@ -124,6 +136,8 @@ func (o *externalDatabase) awaitOpen(ctx context.Context) (*db.DB, error) {
 	}
 }
 
+// close closes the database and waits for an attempt that is in progress. Later calls of ensureOpen return
+// [db.ErrClosed].
 func (o *externalDatabase) close() error {
 	o.sem <- struct{}{}
 	defer func() { <-o.sem }()
@@ -136,6 +150,7 @@ func (o *externalDatabase) close() error {
 	return d.Close()
 }
 
+// openExternalDB opens a database and brings its tables to the current version.
 func openExternalDB(ctx context.Context, g db.ExternalDB, dialer db.Dialer) (*db.DB, error) {
 	d, err := db.OpenExternal(ctx, g, dialer)
 	if err != nil {
@@ -147,10 +162,11 @@ func openExternalDB(ctx context.Context, g db.ExternalDB, dialer db.Dialer) (*db
 	return d, nil
 }
 
-// createVersionTable makes the table that says how far the others are.
+// createVersionTable creates the table with the schema version.
 const createVersionTable = `CREATE TABLE IF NOT EXISTS session_version (version BIGINT NOT NULL)`
 
-// migrateTables brings the tables of what apps keep in d, conversations and counts, to the latest version, whoever else does so at the same time.
+// migrateTables brings the tables for sessions and counts to the latest version. Several processes may do so at once:
+// on PostgreSQL an advisory lock makes them sequential, on SQLite the write transaction.
 func migrateTables(ctx context.Context, d *db.DB) error {
 	steps, err := migrations.SessionMigrations()
 	if err != nil {
@@ -174,7 +190,8 @@ func migrateTables(ctx context.Context, d *db.DB) error {
 		if err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&version) }, `SELECT COALESCE(MAX(version), 0) FROM session_version`); err != nil {
 			return err
 		}
-		for ; version < len(steps); version++ { // a later Stoa may have gone further
+		// A newer version of this program may have gone further; then there is nothing to do.
+		for ; version < len(steps); version++ {
 			if _, err := tx.Exec(ctx, steps[version]); err != nil {
 				return fmt.Errorf("make the tables, version %d: %w", version+1, err)
 			}
@@ -186,8 +203,9 @@ func migrateTables(ctx context.Context, d *db.DB) error {
 	})
 }
 
-// ensureSchema makes the schema in d if it is not there, for which the login needs a privilege that it needs for nothing
-// else.
+// ensureSchema creates the schema if it does not exist. The check comes first because CREATE SCHEMA needs a privilege,
+// even with IF NOT EXISTS, and an administrator may have created the schema for a login without it. The advisory lock
+// is that of migrateTables.
 func ensureSchema(ctx context.Context, d *db.DB) error {
 	return d.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(7239, 3)`); err != nil {
@@ -204,8 +222,8 @@ func ensureSchema(ctx context.Context, d *db.DB) error {
 	})
 }
 
-// newStoreFactory returns what makes the store of tasks in a database, with the app's conversations where its configuration
-// wants them: there, in memory, or in a database of its own.
+// newStoreFactory returns a function that makes the app's store for a database of tasks. Sessions are stored where the
+// configuration says: in the durable database, in memory, or in an external database.
 func (b *builder) newStoreFactory(h Dependencies) func(tasks *db.DB) *store.Store {
 	location := h.DB
 	if b.cfg.Storage.Sessions.Backend == inMemoryBackend && h.InMemory != nil {
@@ -217,6 +235,7 @@ func (b *builder) newStoreFactory(h Dependencies) func(tasks *db.DB) *store.Stor
 	}
 	return func(tasks *db.DB) *store.Store {
 		st := store.New(tasks, b.tenant.ID)
+		// Sessions are in the database of the tasks: the store has them without a second connection.
 		if tasks == location {
 			return st
 		}
@@ -224,9 +243,10 @@ func (b *builder) newStoreFactory(h Dependencies) func(tasks *db.DB) *store.Stor
 	}
 }
 
-// acquireExternalDatabase returns a database that the configuration names, until the app is closed.
+// acquireExternalDatabase returns an external database of the configuration. It is released when the app is closed.
 func (b *builder) acquireExternalDatabase(c *config.Database) *externalDatabase {
 	g, dialer := newExternalDB(c), db.Dialer{Dial: b.egressClient.DialContext}
+	// A tenant's SQLite file is opened through its granted folder, and its schema is checked.
 	if g.Driver == db.SQLite && !b.tenant.DefaultApp {
 		g.Database, dialer.TenantFile = b.databaseFile(c)
 	}
@@ -235,7 +255,8 @@ func (b *builder) acquireExternalDatabase(c *config.Database) *externalDatabase 
 	return configured
 }
 
-// checkDatabaseFiles looks at the files that a tenant names.
+// checkDatabaseFiles adds a problem for each SQLite file of a tenant that may not be used, so that the build reports it
+// and not the first use.
 func (b *builder) checkDatabaseFiles() {
 	for name, c := range b.cfg.Databases {
 		if db.Engine(c.Driver) != db.SQLite || b.tenant.DefaultApp {
@@ -251,9 +272,10 @@ func (b *builder) checkDatabaseFiles() {
 	}
 }
 
-// databaseFile returns where a tenant's SQLite file lies, and what it is held to.
+// databaseFile returns the path of a tenant's SQLite file and the rules under which it is opened.
 func (b *builder) databaseFile(c *config.Database) (path string, file *db.TenantFileRules) {
 	guard, roots, written := b.folderGuard, b.tenant.Grants.Roots(grant.Filesystem), b.writableFolders()
+	// find runs now and again at each opening: grants hold for a path, and links in it may change.
 	find := func() (grant.RootedPath, error) {
 		at, err := guard.ResolvePath(roots, c.Database)
 		for _, w := range written {
@@ -263,6 +285,7 @@ func (b *builder) databaseFile(c *config.Database) (path string, file *db.Tenant
 		}
 		return at, err
 	}
+	// A problem is reported by checkDatabaseFiles, and again by each attempt to open the file.
 	at, err := find()
 	if err != nil {
 		return c.Database, &db.TenantFileRules{OpenFolder: func() (*os.File, error) { return nil, err }}
@@ -279,10 +302,11 @@ func (b *builder) databaseFile(c *config.Database) (path string, file *db.Tenant
 	}}
 }
 
-// writableFolder is a folder in which something of a tenant's writes.
+// writableFolder is a folder in which something that a tenant controls can write. A database there could be replaced by
+// a crafted file.
 type writableFolder struct{ folder, reason string }
 
-// writableFolders are those of this app.
+// writableFolders returns those of this app.
 func (b *builder) writableFolders() (folders []writableFolder) {
 	for _, root := range b.tenant.Grants.Roots(grant.Command) {
 		folders = append(folders, writableFolder{root, "programs of the app may write by the grant command"})
@@ -295,6 +319,8 @@ func (b *builder) writableFolders() (folders []writableFolder) {
 	return folders
 }
 
+// newExternalDB converts a configuration. On PostgreSQL all tables are in sessionSchema, so that they do not mix with
+// the app's own.
 func newExternalDB(c *config.Database) db.ExternalDB {
 	g := db.ExternalDB{
 		Driver: db.Engine(c.Driver), Host: c.Host, Port: c.Port, Database: c.Database, Username: c.Username, Password: c.Password,

@@ -32,7 +32,7 @@ storage: {sessions: {database: own}}
 databases: {own: %s}
 `
 
-// newAppSQLite and newAppPostgres are databases of an app's own, as a configuration names them and as a test opens them.
+// newAppSQLite and newAppPostgres return an app's own database, as a configuration names it and as a test opens it.
 func newAppSQLite(t *testing.T) (yaml, dsn string) {
 	path := filepath.Join(t.TempDir(), "own.db")
 	return fmt.Sprintf("{driver: sqlite, database: %q}", path), "sqlite://" + path
@@ -51,7 +51,7 @@ func newAppPostgres(t *testing.T) (yaml, dsn string) {
 // privateNetworkTenant is a tenant that may call private addresses.
 var privateNetworkTenant = app.Tenant{ID: "acme", Name: "acme", Revision: 1, DefaultApp: true, PrivateNetwork: true}
 
-// listSessionRows lists the turns of sessions in a database.
+// listSessionRows lists the turns of the sessions in a database.
 func listSessionRows(t *testing.T, d *db.DB) (rows []string) {
 	t.Helper()
 	var b db.Batch
@@ -68,8 +68,8 @@ func listSessionRows(t *testing.T, d *db.DB) (rows []string) {
 	return rows
 }
 
-// TestExternalDatabase keeps the conversations of an app in its own database: it makes the tables, and the platform's has
-// none of them.
+// TestExternalDatabase stores the sessions of an app in its own database: the tables are created there, and the
+// platform's database has no session.
 func TestExternalDatabase(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) (string, string){"sqlite": newAppSQLite, "postgres": newAppPostgres} {
@@ -78,7 +78,7 @@ func TestExternalDatabase(t *testing.T) {
 			yaml, dsn := open(t)
 			platform := dbtest.NewSQLite(t)
 			cfg := mustParse(t, fmt.Sprintf(externalDatabaseSource, yaml), config.Options{})
-			for range 2 { // the second app finds the tables there
+			for range 2 { // the second app finds the tables
 				a := newAppWith(t, platform, cfg, privateNetworkTenant, slog.New(slog.DiscardHandler))
 				for _, text := range []string{"one", "two"} {
 					sub := newSubmission(text)
@@ -99,7 +99,7 @@ func TestExternalDatabase(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = configured.Close() }()
-			if configured.Engine() == db.Postgres { // the platform's roles are not at home there
+			if configured.Engine() == db.Postgres { // the platform's roles do not exist there
 				var b db.Batch
 				for _, q := range []string{`GRANT USAGE ON SCHEMA stoa TO stoa_platform`, `GRANT SELECT ON session_turn TO stoa_platform`} {
 					b.Exec(nil, q)
@@ -113,7 +113,7 @@ func TestExternalDatabase(t *testing.T) {
 	}
 }
 
-// TestStorageExample keeps the conversations of the example in its file.
+// TestStorageExample stores the sessions of the example in its file.
 func TestStorageExample(t *testing.T) {
 	t.Parallel()
 	src, err := os.ReadFile("../../examples/storage.yaml")
@@ -139,7 +139,7 @@ func TestStorageExample(t *testing.T) {
 	}
 }
 
-// grantAsOwner does what the owner of a PostgreSQL database may.
+// grantAsOwner executes statements as the owner of a PostgreSQL database.
 func grantAsOwner(t *testing.T, dsn string, b *db.Batch) {
 	t.Helper()
 	u, _ := url.Parse(dsn)
@@ -157,8 +157,8 @@ func grantAsOwner(t *testing.T, dsn string, b *db.Batch) {
 	}
 }
 
-// TestExternalDatabaseUnavailable: an app whose database cannot be had loads, and its runs are tried again and then fail with words
-// that name no address. What needs no conversation from before is lost only at its end.
+// TestExternalDatabaseUnavailable checks that an app loads without its database, and that its runs are retried and then
+// fail with a message without an address. A turn that needs no earlier conversation fails at its end only.
 func TestExternalDatabaseUnavailable(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -199,7 +199,7 @@ func TestExternalDatabaseUnavailable(t *testing.T) {
 	}
 }
 
-// logBuffer is a log.
+// logBuffer collects log output.
 type logBuffer struct {
 	mu sync.Mutex
 	strings.Builder
@@ -211,7 +211,8 @@ func (l *logBuffer) Write(p []byte) (int, error) {
 	return l.Builder.Write(p)
 }
 
-// TestExternalDatabaseShared: revisions of an app share one set of connections, which ends with the last of them.
+// TestExternalDatabaseShared checks that revisions of an app share one pool of connections, which is closed with the
+// last of them.
 func TestExternalDatabaseShared(t *testing.T) {
 	t.Parallel()
 	yaml, dsn := newAppPostgres(t)
@@ -258,7 +259,7 @@ func TestExternalDatabaseShared(t *testing.T) {
 	}
 }
 
-// countConnections counts those of apps to a server.
+// countConnections counts the connections of apps to a server.
 func countConnections(t *testing.T, d *db.DB) (n int64) {
 	t.Helper()
 	var b db.Batch
@@ -270,13 +271,14 @@ func countConnections(t *testing.T, d *db.DB) (n int64) {
 	return n
 }
 
-// TestExternalDatabaseUnavailableAtTheEnd: what a turn has spent stays on record when its end cannot be kept.
+// TestExternalDatabaseUnavailableAtTheEnd checks that the usage of a turn is recorded although its session cannot be
+// stored.
 func TestExternalDatabaseUnavailableAtTheEnd(t *testing.T) {
 	t.Parallel()
 	platform := dbtest.NewSQLite(t)
 	cfg := mustParse(t, fmt.Sprintf(externalDatabaseSource, "{driver: postgres, host: 127.0.0.1, port: 1, database: x, username: u}"), config.Options{})
 	a := newAppWith(t, platform, cfg, privateNetworkTenant, slog.New(slog.DiscardHandler))
-	outcome, lines := runTurn(t, a, newSubmission("hello")) // in a context of its own, so nothing is read
+	outcome, lines := runTurn(t, a, newSubmission("hello")) // a context of its own, so nothing is read
 	if outcome.Status.State != agentsvc.Failed || outcome.Status.Message.Text() != "The conversation can be neither read nor kept at the moment." {
 		t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 	}

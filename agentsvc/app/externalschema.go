@@ -10,8 +10,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// expectedSchemaObjects is what may lie in a tenant's SQLite file beside rows: what [migrateTables] of this version and earlier ones makes, by
-// type, name and statement.
+// expectedSchemaObjects is the set of schema objects that a tenant's SQLite file may have: those that migrateTables of
+// this or an earlier version creates. It is computed once, by running the migrations step by step in memory.
 var expectedSchemaObjects = sync.OnceValues(func() (map[db.SchemaObject]bool, error) {
 	ctx := context.Background()
 	steps, err := migrations.SessionMigrations()
@@ -25,6 +25,7 @@ var expectedSchemaObjects = sync.OnceValues(func() (map[db.SchemaObject]bool, er
 	defer func() { _ = d.Close() }()
 	objects := map[db.SchemaObject]bool{}
 	err = d.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		// The objects after each step are collected, since a file of an earlier version has those of its step.
 		for _, step := range append([]string{createVersionTable}, steps...) {
 			if _, err := tx.Exec(ctx, step); err != nil {
 				return err
@@ -47,8 +48,8 @@ var expectedSchemaObjects = sync.OnceValues(func() (map[db.SchemaObject]bool, er
 	return objects, err
 })
 
-// checkSchemaObject refuses what Stoa has not made in a tenant's SQLite file: a trigger, a view, a check or a generated column would
-// be executed by this server.
+// checkSchemaObject returns an error for a schema object that migrateTables has not created. SQLite would execute a
+// trigger, a view, a check constraint or a generated column of the file with this server's rights.
 func checkSchemaObject(o db.SchemaObject) error {
 	objects, err := expectedSchemaObjects()
 	if err != nil {
@@ -61,7 +62,8 @@ func checkSchemaObject(o db.SchemaObject) error {
 	return fmt.Errorf("it holds the %s %.80q, which is not as Stoa makes it: name a file that only Stoa writes, or one that does not exist yet", o.Type, o.Name)
 }
 
-// normalizeSQL returns a statement without comments, and with single spaces. No statement of ours has text in quotes.
+// normalizeSQL returns a statement without comments and with single spaces. It is right only for statements without
+// quoted text, as ours are.
 func normalizeSQL(text string) string {
 	var words []string
 	for line := range strings.Lines(text) {

@@ -18,8 +18,8 @@ import (
 	grants "stoa/tenancy/grant"
 )
 
-// TestForeignSchema: a tenant's file holds what this version of Stoa or an earlier one makes and nothing else; what is refused is
-// named, when the file is opened and while it is in use.
+// TestForeignSchema checks that a tenant's file may have only objects that this or an earlier version creates. The
+// error names the object, when the file is opened and while it is in use.
 func TestForeignSchema(t *testing.T) {
 	t.Parallel()
 	first, err := os.ReadFile("../../migrations/session/0001_session.sql")

@@ -11,8 +11,8 @@ import (
 	"stoa/agentsvc/guardrail"
 )
 
-// guardAgent returns a behind the guard, whatever it is made of: what it is asked is judged before it begins, what it answers
-// before anyone sees it.
+// guardAgent returns a behind the guardrail as a whole, for agents without a model of their own: the input is judged
+// before a begins, the output before a caller sees it.
 func (g *agentGuardrail) guardAgent(a agent.Agent) agent.Agent {
 	if g == nil {
 		return a
@@ -20,14 +20,15 @@ func (g *agentGuardrail) guardAgent(a agent.Agent) agent.Agent {
 	return boundaryGuardedAgent{a, g}
 }
 
-// boundaryGuardedAgent is an agent whose work a guardrail judges as a whole. What those below it say to each other is not its
-// answer.
+// boundaryGuardedAgent is an agent whose turn a guardrail judges as a whole. Messages between its members are not its
+// output.
 type boundaryGuardedAgent struct {
 	agent.Agent
 	*agentGuardrail
 }
 
-// Run implements [agent.Agent].
+// Run implements [agent.Agent]. A refused input ends the turn as rejected, without running the agent.
+// ctx and yield are those of Run: a guardedTurn lives only as long as the call.
 func (a boundaryGuardedAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		v, err := a.guardrail.EvaluateInput(ctx, inv.Conversation)
@@ -35,6 +36,7 @@ func (a boundaryGuardedAgent) Run(ctx context.Context, inv agent.Invocation) ite
 			yield(agentsvc.Event{}, err)
 			return
 		}
+		// A retry of a run judges the same input again; its findings were reported by the first attempt.
 		if !hasStarted(inv) {
 			a.reportFindings(ctx, v.Findings...)
 		}
@@ -52,7 +54,7 @@ func (a boundaryGuardedAgent) Run(ctx context.Context, inv agent.Invocation) ite
 	}
 }
 
-// hasStarted reports whether an earlier attempt has got as far as the agents below.
+// hasStarted reports whether an earlier attempt has journaled a step of an agent below this one.
 func hasStarted(inv agent.Invocation) bool {
 	for frame := range inv.Frames {
 		if inv.Frame == "" || strings.HasPrefix(frame, inv.Frame+"/") {
@@ -62,34 +64,44 @@ func hasStarted(inv agent.Invocation) bool {
 	return false
 }
 
-// guardedTurn is one turn of a guarded agent.
+// guardedTurn is one turn of a guarded agent. It is used by one goroutine.
 type guardedTurn struct {
 	*agentGuardrail
-	ctx              context.Context
-	yield            func(agentsvc.Event, error) bool
-	task             agentsvc.TaskID
-	reported         []guardrail.Finding    // reported
-	artifactAnswer   *guardrail.AnswerCheck // of the artifacts
+	ctx   context.Context
+	yield func(agentsvc.Event, error) bool
+	task  agentsvc.TaskID
+	// reported are the findings that were reported, so that each is reported once.
+	reported []guardrail.Finding
+	// artifactAnswer checks the artifacts of the turn.
+	artifactAnswer *guardrail.AnswerCheck
+	// pendingArtifacts are held back until the end if the guardrail buffers the answer.
 	pendingArtifacts []agentsvc.ArtifactUpdate
-	frames           map[string]string // where artifacts come from
+	// frames has the frame of each artifact by its id: the released event must carry it.
+	frames map[string]string
 	filteredMessage
+	// blocked is set once the guardrail has blocked output. After that the turn only ends.
 	blocked bool
-	reason  string // in words, where artifacts are to blame
+	// reason is the guardrail's text if artifacts caused the block.
+	reason string
 }
 
-// filteredMessage is the message that is shown while it is written. What is let through of it has an id of its own: the message
-// itself may go on record below, as it is.
+// filteredMessage is the message that is streamed at present. What is released of it has an id of its own: the
+// unfiltered message may be on the log of an agent below, under its own id.
 type filteredMessage struct {
+	// sourceID is the id of the message that the agent writes, shownID of the one that the caller sees.
 	sourceID agentsvc.MessageID
 	shownID  agentsvc.MessageID
 	answer   *guardrail.AnswerCheck
-	raw      strings.Builder
-	shown    strings.Builder // what was let through
-	ended    bool
+	// raw is the text so far as the agent wrote it.
+	raw strings.Builder
+	// shown is the text that was released.
+	shown strings.Builder
+	// ended is set when the check of this message is complete.
+	ended bool
 }
 
-// handleEvent handles one event. It reports whether the work goes on. After a block the agent may finish what it is saying, so
-// that what that cost is known, and does nothing more.
+// handleEvent handles an event of the agent. It returns false if the turn has ended. After a block the agent may finish
+// its current response, so that its usage is recorded, and does nothing more.
 func (w *guardedTurn) handleEvent(ev agentsvc.Event, err error) bool {
 	switch {
 	case err != nil && w.blocked && w.ctx.Err() == nil:
@@ -98,15 +110,18 @@ func (w *guardedTurn) handleEvent(ev agentsvc.Event, err error) bool {
 		w.reportAnswers(w.artifactAnswer, w.answer)
 		w.yield(ev, err)
 		return false
+	// Usage passes in any case, also after a block: it has been spent.
 	case ev.Usage != nil:
 		return w.yield(ev, nil)
+	// The status with a message ends the turn.
 	case ev.Status != nil && ev.Status.Message != nil:
 		return w.endTurn(ev)
 	case ev.Chunk != nil:
 		return w.showChunk(*ev.Chunk)
 	case ev.Artifact != nil:
 		return w.showArtifact(ev)
-	case ev.Message != nil && ev.Message.ID == w.sourceID && !w.finishMessage(): // before the tools run that it calls
+	// A complete message: release the rest of its text before the tools run that it calls.
+	case ev.Message != nil && ev.Message.ID == w.sourceID && !w.finishMessage():
 		return false
 	case w.blocked:
 		return w.rejectTurn(agentsvc.Message{}, "")
@@ -114,11 +129,13 @@ func (w *guardedTurn) handleEvent(ev agentsvc.Event, err error) bool {
 	return w.yield(ev, nil)
 }
 
-// showChunk shows what may be seen of a piece of a message.
+// showChunk releases what the guardrail allows of a chunk.
+// If the answer is buffered, endTurn checks it as a whole.
 func (w *guardedTurn) showChunk(c agentsvc.Chunk) bool {
 	if w.blocked || w.guardrail.BuffersAnswer() {
 		return true
 	}
+	// The agent has begun another message: end the check of the one before.
 	if c.Message != w.sourceID {
 		if !w.finishMessage() {
 			return false
@@ -126,6 +143,7 @@ func (w *guardedTurn) showChunk(c agentsvc.Chunk) bool {
 		w.reportAnswers(w.answer)
 		w.filteredMessage = filteredMessage{sourceID: c.Message, shownID: agentsvc.MessageID(agentsvc.NewID()), answer: w.guardrail.NewAnswerCheck(w.ctx)}
 	}
+	// A chunk whose offset does not follow repeats text of an earlier attempt.
 	if w.blocked || c.Offset != w.raw.Len() {
 		return true
 	}
@@ -133,7 +151,7 @@ func (w *guardedTurn) showChunk(c agentsvc.Chunk) bool {
 	return w.showText(w.answer.CheckText(c.Text).Text)
 }
 
-// finishMessage shows the rest of the message that is being written.
+// finishMessage releases the rest of the message that is streamed at present.
 func (w *guardedTurn) finishMessage() bool {
 	if w.answer == nil || w.ended || w.blocked {
 		return true
@@ -142,6 +160,7 @@ func (w *guardedTurn) finishMessage() bool {
 	return w.showText(w.answer.EndAnswer().Text)
 }
 
+// showText releases a text as a chunk of the shown message.
 func (w *guardedTurn) showText(text string) bool {
 	w.blocked = w.blocked || w.answer.IsBlocked()
 	if text == "" {
@@ -152,7 +171,7 @@ func (w *guardedTurn) showText(text string) bool {
 	return w.yield(agentsvc.Event{Chunk: &c}, nil)
 }
 
-// showArtifact shows what may be seen of an artifact.
+// showArtifact releases what the guardrail allows of an artifact.
 func (w *guardedTurn) showArtifact(ev agentsvc.Event) bool {
 	if w.blocked {
 		return true
@@ -165,7 +184,7 @@ func (w *guardedTurn) showArtifact(ev agentsvc.Event) bool {
 	return w.yieldArtifacts(w.artifactAnswer, w.artifactAnswer.CheckArtifact(*ev.Artifact))
 }
 
-// yieldArtifacts passes on what passed of artifacts.
+// yieldArtifacts releases artifacts that passed the check by. If the check has blocked, its text becomes the reason.
 func (w *guardedTurn) yieldArtifacts(by *guardrail.AnswerCheck, p guardrail.AllowedOutput) bool {
 	if by.IsBlocked() && !w.blocked {
 		w.blocked, w.reason = true, p.Text
@@ -178,7 +197,7 @@ func (w *guardedTurn) yieldArtifacts(by *guardrail.AnswerCheck, p guardrail.Allo
 	return true
 }
 
-// endTurn ends the turn with what may be seen of its answer.
+// endTurn ends the turn with the final message as the guardrail allows it.
 func (w *guardedTurn) endTurn(ev agentsvc.Event) bool {
 	msg := *ev.Status.Message
 	if !w.blocked && !w.yieldArtifacts(w.artifactAnswer, w.artifactAnswer.EndAnswer()) {
@@ -187,6 +206,7 @@ func (w *guardedTurn) endTurn(ev agentsvc.Event) bool {
 	if w.blocked {
 		return w.rejectTurn(msg, "")
 	}
+	// The final message is not a continuation of what was streamed: check it from its beginning.
 	if w.answer == nil || msg.ID != w.sourceID || !strings.HasPrefix(msg.Text(), w.raw.String()) || w.ended && len(msg.Text()) > w.raw.Len() {
 		w.reportAnswers(w.answer)
 		w.filteredMessage = filteredMessage{answer: w.guardrail.NewAnswerCheck(w.ctx)}
@@ -211,7 +231,9 @@ func (w *guardedTurn) endTurn(ev agentsvc.Event) bool {
 	return false
 }
 
-// visibleParts returns what may be seen of the parts of the last message: its text, then the rest.
+// visibleParts returns the allowed parts of the final message: its text, then files and data. ok is false if the
+// consumer has stopped. Files and data are checked as an artifact with a reserved id; the NUL in it keeps it apart from
+// every other id.
 func (w *guardedTurn) visibleParts(msg agentsvc.Message) (parts []agentsvc.Part, ok bool) {
 	const remaining = "\x00the parts of a message"
 	up := agentsvc.ArtifactUpdate{Last: true, Artifact: agentsvc.Artifact{ID: remaining}}
@@ -247,8 +269,8 @@ func (w *guardedTurn) visibleParts(msg agentsvc.Message) (parts []agentsvc.Part,
 	return parts, true
 }
 
-// rejectTurn ends the turn: with why, or with what was shown, which ends with words that say so. The message keeps what is
-// not for the caller.
+// rejectTurn ends the turn as rejected. Its message is reason, or else what was shown, which then ends with the
+// guardrail's refusal. Metadata of msg is kept: it is not shown to the caller.
 func (w *guardedTurn) rejectTurn(msg agentsvc.Message, reason string) bool {
 	w.reportAnswers(w.artifactAnswer, w.answer)
 	if err := w.ctx.Err(); err != nil {
@@ -275,7 +297,7 @@ func (w *guardedTurn) rejectTurn(msg agentsvc.Message, reason string) bool {
 	return false
 }
 
-// reportAnswers reports what answers were found to hold, each kind once.
+// reportAnswers reports the findings of the checks, each once.
 func (w *guardedTurn) reportAnswers(answers ...*guardrail.AnswerCheck) {
 	for _, a := range answers {
 		if a == nil {

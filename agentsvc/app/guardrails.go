@@ -14,14 +14,16 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// agentGuardrail puts an agent's guardrail around its model and its tools. A nil guard changes nothing.
+// agentGuardrail applies an agent's guardrail to its model, its tools and the agents it uses as tools. A nil
+// agentGuardrail changes nothing: every method returns its argument.
 type agentGuardrail struct {
 	guardrail *guardrail.Guardrail
 	log       *slog.Logger
+	// onFinding may be nil.
 	onFinding func(context.Context, guardrail.Finding)
 }
 
-// buildGuardrails builds what is configured under guardrails and turned on.
+// buildGuardrails builds the enabled guardrails of the configuration.
 func (b *builder) buildGuardrails() {
 	b.guardrails = make(map[string]*guardrail.Guardrail, len(b.cfg.Guardrails))
 	for name, c := range b.cfg.Guardrails {
@@ -34,7 +36,8 @@ func (b *builder) buildGuardrails() {
 	}
 }
 
-// guardrailFor returns the guard of an agent, nil if it has none or one that is turned off.
+// guardrailFor returns the guardrail of an agent, nil if it has none or a disabled one.
+// A guardrail that is disabled has no entry in b.guardrails.
 func (b *builder) guardrailFor(a *config.Agent) *agentGuardrail {
 	built := b.guardrails[a.Guardrails]
 	if built == nil {
@@ -43,13 +46,16 @@ func (b *builder) guardrailFor(a *config.Agent) *agentGuardrail {
 	return &agentGuardrail{built, b.log.With("agent", a.Name), b.onFinding}
 }
 
-// reportFindings tells the turn, log and meters of findings. None learns anything of the text.
+// reportFindings reports findings to the turn, whose last message lists them, to the log and to the metrics. None of
+// them gets any text of the conversation.
 func (g *agentGuardrail) reportFindings(ctx context.Context, found ...guardrail.Finding) {
 	for _, f := range found {
+		// The finding becomes part of the turn's record.
 		agentsvc.RecordFinding(ctx, f.ToFinding())
 		if f.Action != guardrail.Allow {
 			attrs := []slog.Attr{slog.String("guardrail", f.Guardrail), slog.String("check", f.Check),
 				slog.String("action", string(f.Action)), slog.String("severity", f.Severity), slog.Bool("shadow", f.Shadow)}
+			// The check was given up after its bound of steps, and its finding counts as a match.
 			if f.Unevaluated {
 				attrs = append(attrs, slog.Any("error", pattern.ErrTooManySteps))
 			}
@@ -61,10 +67,11 @@ func (g *agentGuardrail) reportFindings(ctx context.Context, found ...guardrail.
 	}
 }
 
-// severityLevels are how loudly the log tells of a finding, by its severity.
+// severityLevels are the log levels by a finding's severity.
 var severityLevels = map[string]slog.Level{"low": slog.LevelInfo, "medium": slog.LevelWarn, "high": slog.LevelError, "critical": slog.LevelError}
 
-// filterHistory returns what may be read of a conversation in which everything was asked before. An error says why the context ended.
+// filterHistory returns a conversation with the messages of callers as the guardrail modifies or hides them, for a
+// reader other than the agent's model. The error is that of the context.
 func (g *agentGuardrail) filterHistory(ctx context.Context, conversation []agentsvc.Entry) ([]agentsvc.Entry, error) {
 	if g == nil {
 		return conversation, nil
@@ -72,7 +79,7 @@ func (g *agentGuardrail) filterHistory(ctx context.Context, conversation []agent
 	return g.guardrail.EvaluateHistory(ctx, conversation)
 }
 
-// filterText returns what may be read of a text that a caller sent before, and whether anything may.
+// filterText returns an earlier text of a caller as the guardrail modifies it, and false if it must not be read.
 func (g *agentGuardrail) filterText(ctx context.Context, text string) (string, bool) {
 	if g == nil {
 		return text, true
@@ -80,7 +87,8 @@ func (g *agentGuardrail) filterText(ctx context.Context, text string) (string, b
 	return g.guardrail.EvaluateText(ctx, text)
 }
 
-// guardBackground has next look up what goes with what the guard lets in.
+// guardBackground returns next behind the guardrail: background is looked up only for a conversation that the guardrail
+// lets pass, in the modified form.
 func (g *agentGuardrail) guardBackground(next func(context.Context, []agentsvc.Entry) string) func(context.Context, []agentsvc.Entry) string {
 	if g == nil {
 		return next
@@ -88,13 +96,14 @@ func (g *agentGuardrail) guardBackground(next func(context.Context, []agentsvc.E
 	return func(ctx context.Context, conversation []agentsvc.Entry) string {
 		v, err := g.guardrail.EvaluateInput(ctx, conversation)
 		if err != nil || v.Refusal != "" {
-			return "" // nobody will be asked
+			// The model will not be called.
+			return ""
 		}
 		return next(ctx, v.Conversation)
 	}
 }
 
-// guardModel returns m behind the guard.
+// guardModel returns m behind the guardrail.
 func (g *agentGuardrail) guardModel(m llm.Provider) llm.Provider {
 	if g == nil {
 		return m
@@ -102,13 +111,13 @@ func (g *agentGuardrail) guardModel(m llm.Provider) llm.Provider {
 	return guardedModel{g, m}
 }
 
-// guardedModel is a model that is asked only what its guardrail lets in and that says only what it lets out.
+// guardedModel is a model that receives only input and returns only output that its guardrail allows.
 type guardedModel struct {
 	*agentGuardrail
 	next llm.Provider
 }
 
-// Stream implements [llm.Provider].
+// Stream implements [llm.Provider]. A refused request does not reach the model; the refusal is the response.
 func (m guardedModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
 		v, err := m.guardrail.EvaluateInput(ctx, req.Conversation)
@@ -116,6 +125,7 @@ func (m guardedModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 			yield(llm.Chunk{}, err)
 			return
 		}
+		// Findings are those of the last message only; earlier ones were reported in their turns.
 		m.reportFindings(ctx, v.Findings...)
 		if v.Refusal != "" {
 			yield(llm.Chunk{Text: v.Refusal, Stop: llm.StopRefusal}, nil)
@@ -127,7 +137,8 @@ func (m guardedModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 		for c, err := range m.next.Stream(ctx, req) {
 			if err != nil {
 				if out.answer.IsBlocked() && ctx.Err() == nil {
-					break // what it would have said is not wanted any more
+					// The response is blocked already: an error after that changes nothing for the caller.
+					break
 				}
 				yield(llm.Chunk{}, err)
 				return
@@ -140,16 +151,18 @@ func (m guardedModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 	}
 }
 
-// guardedAnswer is one answer on its way through a guardrail. Tool calls wait for the end of the answer: one that is
-// blocked calls nothing. A blocked answer is read on for what it says about usage.
+// guardedAnswer is one response on its way through a guardrail. Tool calls are held back until the end of the response:
+// a blocked response calls no tool. After a block the stream is still read, for the usage at its end.
 type guardedAnswer struct {
+	// answer is the check of this response, yield the consumer's function.
 	answer *guardrail.AnswerCheck
 	yield  func(llm.Chunk, error) bool
-	calls  []agentsvc.ToolCall
-	stop   llm.StopReason
+	// calls are the tool calls that are held back, stop is the reason that follows them.
+	calls []agentsvc.ToolCall
+	stop  llm.StopReason
 }
 
-// handleChunk passes on what may be seen of c. It reports whether anyone still listens.
+// handleChunk passes on what is allowed of c. It returns false if the consumer has stopped.
 func (a *guardedAnswer) handleChunk(c llm.Chunk) bool {
 	if c.Standalone && !a.yield(llm.Chunk{Standalone: true}, nil) {
 		return false
@@ -169,6 +182,7 @@ func (a *guardedAnswer) handleChunk(c llm.Chunk) bool {
 	return c.Usage == nil || a.yield(llm.Chunk{Usage: c.Usage}, nil)
 }
 
+// yieldPassed passes on the output that the guardrail has released. It returns false if the consumer has stopped.
 func (a *guardedAnswer) yieldPassed(p guardrail.AllowedOutput) bool {
 	for i := range p.Artifacts {
 		if !a.yield(llm.Chunk{Artifact: &p.Artifacts[i]}, nil) {
@@ -178,6 +192,7 @@ func (a *guardedAnswer) yieldPassed(p guardrail.AllowedOutput) bool {
 	return p.Text == "" || a.yield(llm.Chunk{Text: p.Text}, nil)
 }
 
+// endAnswer releases what the guardrail has held back until the end, then the tool calls and the stop reason.
 func (a *guardedAnswer) endAnswer() {
 	remaining := a.answer.EndAnswer()
 	if err := a.answer.Err(); err != nil {
@@ -201,7 +216,8 @@ func (a *guardedAnswer) endAnswer() {
 	}
 }
 
-// guardTool returns t behind the guard. One that may not be called needs no approval either.
+// guardTool returns t behind the guardrail. A tool that may not be called at all also loses its approval: no human is
+// asked for a call that fails in any case.
 func (g *agentGuardrail) guardTool(t tool.Tool) tool.Tool {
 	if g == nil {
 		return t
@@ -216,14 +232,14 @@ func (g *agentGuardrail) guardTool(t tool.Tool) tool.Tool {
 	return tool.Decorate(t, func(t tool.Tool) tool.Tool { return guardedTool{t, g, f} })
 }
 
-// guardedTool is a tool whose calls a guardrail has something against.
+// guardedTool is a tool for which the guardrail has a finding.
 type guardedTool struct {
 	tool.Tool
 	*agentGuardrail
 	finding guardrail.Finding
 }
 
-// Call implements [tool.Tool].
+// Call implements [tool.Tool]. A blocked call returns [guardrail.ErrNotAllowed].
 func (t guardedTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	t.reportFindings(ctx, t.finding)
 	if t.finding.Blocks() {
@@ -232,10 +248,10 @@ func (t guardedTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	return t.Tool.Call(ctx, in)
 }
 
-// IsIdempotent implements [tool.Tool]: a call that is refused may be made again.
+// IsIdempotent implements [tool.Tool]: a call that is always refused may be repeated after a crash.
 func (t guardedTool) IsIdempotent() bool { return t.finding.Blocks() || t.Tool.IsIdempotent() }
 
-// guardSource returns src with its tools behind the guard.
+// guardSource returns src with each of its tools behind the guardrail. The tools are known only when they are listed.
 func (g *agentGuardrail) guardSource(src tool.Source) tool.Source {
 	if g == nil {
 		return src
@@ -243,6 +259,7 @@ func (g *agentGuardrail) guardSource(src tool.Source) tool.Source {
 	return guardedSource{src, g}
 }
 
+// guardedSource is a source whose tools are behind a guardrail.
 type guardedSource struct {
 	tool.Source
 	*agentGuardrail
@@ -258,7 +275,7 @@ func (s guardedSource) ListTools(ctx context.Context) ([]tool.Tool, error) {
 	return guarded, err
 }
 
-// guardMembers returns agents that are used like tools, behind the guard.
+// guardMembers returns the agents that are used as tools behind the guardrail's tool rules. It changes list.
 func (g *agentGuardrail) guardMembers(list []agent.Member) []agent.Member {
 	if g == nil {
 		return list
@@ -271,7 +288,7 @@ func (g *agentGuardrail) guardMembers(list []agent.Member) []agent.Member {
 	return list
 }
 
-// guardedAgentTool is an agent whose use as a tool a guardrail has something against.
+// guardedAgentTool is an agent, used as a tool, for which the guardrail has a finding.
 type guardedAgentTool struct {
 	agent.Agent
 	*agentGuardrail
@@ -279,7 +296,7 @@ type guardedAgentTool struct {
 	finding guardrail.Finding
 }
 
-// Run implements [agent.Agent].
+// Run implements [agent.Agent]. A blocked agent does not run; its caller gets an [agentsvc.InvalidError].
 func (a guardedAgentTool) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		a.reportFindings(ctx, a.finding)
@@ -291,6 +308,7 @@ func (a guardedAgentTool) Run(ctx context.Context, inv agent.Invocation) iter.Se
 	}
 }
 
+// guardrailOptions converts a configuration. Checks that are not enabled are nil.
 func guardrailOptions(c *config.Guardrail) guardrail.Options {
 	o := guardrail.Options{Shadow: c.Mode == "shadow"}
 	if in := c.Input; in != nil {
@@ -336,6 +354,7 @@ func outputOptions(c *config.OutputGuardrail) guardrail.Output {
 	return o
 }
 
+// collectsAll reports whether all checks of a chain run, rather than up to the first that blocks.
 func collectsAll(chainMode string) bool { return chainMode == "collect_all" }
 
 func guardrailRule(action, severity string) guardrail.Rule {

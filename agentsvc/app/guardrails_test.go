@@ -19,7 +19,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// guardedApp is an app with guardrails, what it logged and what its guardrails found.
+// guardedApp is an app with guardrails, with its log and findings.
 type guardedApp struct {
 	*app.App
 	mu       sync.Mutex
@@ -27,14 +27,14 @@ type guardedApp struct {
 	findings []string
 }
 
-// Write keeps what is logged.
+// Write collects log output.
 func (g *guardedApp) Write(p []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.log.Write(p)
 }
 
-// drainFindings returns what was found since it was called last, and all that was logged.
+// drainFindings returns the findings since the last call, and the whole log.
 func (g *guardedApp) drainFindings() ([]string, string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,7 +57,7 @@ func newGuardedApp(t *testing.T, source string) *guardedApp {
 	return g
 }
 
-// TestGuardrails runs the example: what is done, what is said, what is found, and that no log tells of the texts.
+// TestGuardrails runs the example: actions, messages and findings, and that no log contains text of the conversation.
 func TestGuardrails(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("../../examples/guardrails.yaml")
@@ -132,7 +132,7 @@ func TestGuardrails(t *testing.T) {
 	}
 }
 
-// TestGuardedTask: the task keeps what the caller sent, whatever the model was given to read.
+// TestGuardedTask checks that the task has the message as the caller sent it, whatever the model received.
 func TestGuardedTask(t *testing.T) {
 	t.Parallel()
 	g := newGuardedApp(t, `
@@ -153,7 +153,7 @@ guardrails:
 	}
 }
 
-// TestGuardedKinds: approvals, agents that are used like tools and runners are behind the guard as well.
+// TestGuardedKinds checks that approvals, agents used as tools, and runners are behind the guardrail too.
 func TestGuardedKinds(t *testing.T) {
 	t.Parallel()
 	g := newGuardedApp(t, `
@@ -217,7 +217,8 @@ guardrails:
 	}
 }
 
-// TestGuardedApproval: nobody is asked to approve what may not run; what only strikes keeps its approval.
+// TestGuardedApproval checks that no approval is requested for a call that may not run, and that a finding that does
+// not block leaves the approval in place.
 func TestGuardedApproval(t *testing.T) {
 	t.Parallel()
 	url, _ := startMCPServer(t, "search", "fetch", "read")
@@ -264,7 +265,7 @@ guardrails:
 	}
 }
 
-// TestGuardedHash: the same data leaves the same mark, whichever agent of the app says it.
+// TestGuardedHash checks that the same data has the same hash from every agent of the app.
 func TestGuardedHash(t *testing.T) {
 	t.Parallel()
 	g := newGuardedApp(t, `

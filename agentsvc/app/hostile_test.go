@@ -19,19 +19,19 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// openAIDelta is a piece of an answer in the dialect of openai. Both arguments are JSON.
+// openAIDelta returns a chunk of a response in OpenAI's protocol. Both arguments are JSON.
 func openAIDelta(piece, finish string) string {
 	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n", piece, finish)
 }
 
-// openAIToolCall is an answer that calls a tool.
+// openAIToolCall returns a response with a tool call.
 func openAIToolCall(name, arguments string) string {
 	return openAIDelta(fmt.Sprintf(`{"tool_calls":[{"index":0,"id":"c","function":{"name":%q,"arguments":%q}}]}`, name, arguments), "null") +
 		openAIDelta("{}", `"tool_calls"`) + "data: [DONE]\n\n"
 }
 
-// TestBadModels: whatever a model's server does, the turn ends: with an answer where the model can be told what was wrong,
-// else as failed, in words of our own.
+// TestBadModels checks that the turn ends whatever a model's server does: with an answer if the model can correct its
+// mistake, else as failed, with a message of our own.
 func TestBadModels(t *testing.T) {
 	t.Parallel()
 	const canary = "canary-of-the-upstream"
@@ -40,11 +40,11 @@ func TestBadModels(t *testing.T) {
 	hello := openAIDelta(`{"content":"Hello"}`, "null")
 	for name, c := range map[string]struct {
 		status int
-		first  string // answer; the next ones are "Sorry."
-		again  bool   // the first again and again
+		first  string // the first response; the next ones are "Sorry."
+		again  bool   // the first response is repeated
 		state  agentsvc.State
 		says   string
-		told   string // to the model, in its second request
+		told   string // what the second request must contain
 	}{
 		"down":              {state: agentsvc.Failed, says: "model provider openai: the connection was refused"},
 		"out of order":      {status: 500, first: canary, again: true, state: agentsvc.Failed, says: "model provider openai answered 500: the model's server failed"},
@@ -93,7 +93,7 @@ func TestBadModels(t *testing.T) {
 	}
 }
 
-// TestLongInstruction: an agent may be told 200 pages. The model reads all of them, and the card none.
+// TestLongInstruction checks an instruction of 200 pages: the model receives all of it, the card none.
 func TestLongInstruction(t *testing.T) {
 	t.Parallel()
 	var pages strings.Builder
@@ -112,7 +112,8 @@ func TestLongInstruction(t *testing.T) {
 	}
 }
 
-// TestExplodingExpressions: expressions that take other engines for ever take as long as the text is.
+// TestExplodingExpressions checks that expressions that take exponential time in backtracking engines take time in
+// proportion to the text.
 func TestExplodingExpressions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,40 +20,51 @@ import (
 	"stoa/tenancy/db"
 )
 
-// InMemoryDBOptions bound a [Volatile]. What is zero takes the value named beside it.
+// InMemoryDBOptions are the options of an [InMemoryDB]. Zero fields have defaults.
 type InMemoryDBOptions struct {
-	MaxPages    int           // of 4 KiB, that all apps have together; 65536. Three quarters of them are for what apps may keep
-	IdleTimeout time.Duration // how long an app that is not loaded is remembered; an hour
+	// MaxPages bounds the database, in pages of 4 KiB; 65536 if zero. What apps store may take three quarters of them.
+	MaxPages int
+	// IdleTimeout is how long the data of an app stays that is not loaded; an hour if zero.
+	IdleTimeout time.Duration
 	Log         *slog.Logger
 }
 
-// InMemoryDB is the database in memory that the apps of a process share: what `backend: inmemory` asks for. It is
-// SQLite as any other, with workers of its own, and ends with the process.
+// InMemoryDB is the in-memory database that the apps of a process share, for the setting `backend: inmemory`. It is an
+// SQLite database with all tables, and has workers of its own. Its contents end with the process.
 type InMemoryDB struct {
-	DB      *db.DB
-	Workers task.Executor // of its queue
+	DB *db.DB
+	// Workers executes the runs of its queue.
+	Workers task.Executor
 
-	quota   *store.Quota
+	// quota bounds what each app stores, so that one app cannot fill the database.
+	quota *store.Quota
+	// durable is the process's other database, asked for unfinished tasks only.
 	durable *db.DB
 	options InMemoryDBOptions
-	mu      sync.Mutex
-	apps    map[db.ID]*inMemoryApp
+	// mu guards apps and the fields of its values. cleanUpApp holds it while it deletes an app, so that no revision is
+	// loaded meanwhile.
+	mu   sync.Mutex
+	apps map[db.ID]*inMemoryApp
 }
 
-// inMemoryApp is an app that keeps something in memory, or did.
+// inMemoryApp is an app that has data in memory, or had.
 type inMemoryApp struct {
-	loadedRevisions int       // revisions of it
-	unloadedAt      time.Time // that none is
-	retention       store.Retention
+	// loadedRevisions is the number of its revisions that are loaded.
+	loadedRevisions int
+	// unloadedAt is when the last one was unloaded.
+	unloadedAt time.Time
+	// retention is that of the revision loaded last.
+	retention store.Retention
 }
 
-// cleanupInterval is the time between two looks at what need not be in memory.
+// cleanupInterval is the interval of RunCleanup.
 const cleanupInterval = 10 * time.Second
 
-// pageSize is that of SQLite's pages, in bytes.
+// pageSize is the size of SQLite's pages, in bytes.
 const pageSize = 4096
 
-// OpenInMemoryDB returns an empty database in memory, beside the lasting one.
+// OpenInMemoryDB returns an empty in-memory database with all migrations applied. durable is the process's other
+// database.
 func OpenInMemoryDB(ctx context.Context, durable *db.DB, o InMemoryDBOptions) (*InMemoryDB, error) {
 	if o.MaxPages == 0 {
 		o.MaxPages = 65536
@@ -69,6 +80,7 @@ func OpenInMemoryDB(ctx context.Context, durable *db.DB, o InMemoryDBOptions) (*
 		return nil, fmt.Errorf("open the database in memory: %w", err)
 	}
 	err = d.ChangeSchema(ctx, "", func(s *sql.DB) error { return migrations.Up(ctx, string(d.Engine()), s) })
+	// The bound is SQLite's own: a write beyond it fails with SQLITE_FULL, whatever the quota has counted.
 	if err == nil {
 		err = d.Platform().RunTx(ctx, func(tx *db.Tx) error {
 			return tx.Query(ctx, func(db.Row) error { return nil }, fmt.Sprintf("PRAGMA max_page_count = %d", o.MaxPages))
@@ -86,8 +98,10 @@ func OpenInMemoryDB(ctx context.Context, durable *db.DB, o InMemoryDBOptions) (*
 	return v, nil
 }
 
-// registerRevision notes that a revision of an app is loaded. What it returns notes that it no longer is.
+// registerRevision records that a revision of an app is loaded. The returned function records that it is unloaded;
+// further calls do nothing.
 func (v *InMemoryDB) registerRevision(id db.ID, r store.Retention, l tenancy.Limits) (unregister func() error) {
+	// The error is only logged: without its limits in this database the app still works.
 	if err := v.saveLimits(id, l); err != nil {
 		v.options.Log.Warn("the limits of an app do not reach its runs in memory", "tenant", id, "error", err)
 	}
@@ -109,7 +123,8 @@ func (v *InMemoryDB) registerRevision(id db.ID, r store.Retention, l tenancy.Lim
 	})
 }
 
-// saveLimits puts an app's limits where the queue looks for them.
+// saveLimits writes an app's limits to the in-memory table app, where the queue's claim statement reads them. The row
+// has no other purpose.
 func (v *InMemoryDB) saveLimits(id db.ID, l tenancy.Limits) error {
 	var b db.Batch
 	b.Exec(nil, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels, data_key, master_key,
@@ -120,7 +135,8 @@ func (v *InMemoryDB) saveLimits(id db.ID, l tenancy.Limits) error {
 	return v.DB.Platform().Do(context.Background(), &b)
 }
 
-// DeleteApp deletes what an app that is being deleted has in memory, and soon once more, for what was written late.
+// DeleteApp deletes the data of an app that is being deleted. The next cleanup deletes it again: a run that still ends
+// may write after this.
 func (v *InMemoryDB) DeleteApp(ctx context.Context, id db.ID) error {
 	v.mu.Lock()
 	if a := v.apps[id]; a != nil {
@@ -132,9 +148,9 @@ func (v *InMemoryDB) DeleteApp(ctx context.Context, id db.ID) error {
 	return err
 }
 
-// RunCleanup keeps the memory small until ctx ends: it deletes what apps keep no longer and what is left of apps that nobody
-// has called for long; of an app whose share is nearly used up the oldest that is finished, and where room gets scarce
-// that of who has the most first.
+// RunCleanup calls cleanUpApps every cleanupInterval until ctx ends. It deletes expired data and apps that have been
+// idle for IdleTimeout. If an app has nearly used up its share it deletes that app's oldest finished data; if the whole
+// database is nearly full, that of the largest app first.
 func (v *InMemoryDB) RunCleanup(ctx context.Context) error {
 	tick := time.NewTicker(cleanupInterval)
 	defer tick.Stop()
@@ -150,6 +166,7 @@ func (v *InMemoryDB) RunCleanup(ctx context.Context) error {
 	}
 }
 
+// cleanUpApps cleans up each app, and then the database as a whole. An error of one app does not stop it.
 func (v *InMemoryDB) cleanUpApps(ctx context.Context) error {
 	v.mu.Lock()
 	ids := slices.Collect(maps.Keys(v.apps))
@@ -161,7 +178,8 @@ func (v *InMemoryDB) cleanUpApps(ctx context.Context) error {
 	return errors.Join(append(errs, v.evictOldest(ctx))...)
 }
 
-// cleanUpApp deletes what an app keeps no longer, and all of one that is not loaded, is not called and waits for nothing.
+// cleanUpApp deletes expired data of an app, and all of it if the app is not loaded, has been idle for IdleTimeout and
+// has no unfinished task.
 func (v *InMemoryDB) cleanUpApp(ctx context.Context, id db.ID) error {
 	v.mu.Lock()
 	a := *v.apps[id]
@@ -176,19 +194,22 @@ func (v *InMemoryDB) cleanUpApp(ctx context.Context, id db.ID) error {
 	if a.loadedRevisions > 0 || time.Since(a.unloadedAt) < v.options.IdleTimeout {
 		return nil
 	}
-	for _, st := range []*store.Store{inMemoryStore, store.New(v.durable, id)} { // a session may be here and its tasks there
+	// A session may be in memory while its tasks are in the durable database.
+	for _, st := range []*store.Store{inMemoryStore, store.New(v.durable, id)} {
 		open, err := st.HasUnfinishedTasks(ctx)
 		if err != nil {
 			return err
 		}
 		if open {
 			v.mu.Lock()
-			v.apps[id].unloadedAt = time.Now() // look again in a while
+			// Check again after another IdleTimeout.
+			v.apps[id].unloadedAt = time.Now()
 			v.mu.Unlock()
 			return nil
 		}
 	}
-	v.mu.Lock() // who loads the app now waits, so that nothing new is deleted
+	// From here registerRevision waits: nothing that a new revision writes is deleted.
+	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.apps[id].loadedRevisions > 0 {
 		return nil
@@ -201,7 +222,7 @@ func (v *InMemoryDB) cleanUpApp(ctx context.Context, id db.ID) error {
 	return nil
 }
 
-// evictOverShare deletes the oldest that is finished of an app while its share is nearly used up.
+// evictOverShare deletes the oldest finished data of an app while its share is nearly used up.
 func (v *InMemoryDB) evictOverShare(ctx context.Context, id db.ID, inMemoryStore *store.Store) error {
 	for {
 		if err := v.quota.MeasureTenant(ctx, id); err != nil || !v.quota.IsNearLimit(id) {
@@ -215,7 +236,8 @@ func (v *InMemoryDB) evictOverShare(ctx context.Context, id db.ID, inMemoryStore
 	}
 }
 
-// evictOldest makes room while more than three quarters are used and there is something finished.
+// evictOldest deletes finished data, of the largest app that has any, while more than three quarters of the database
+// are used.
 func (v *InMemoryDB) evictOldest(ctx context.Context) error {
 	for {
 		if full, err := v.isNearlyFull(ctx); err != nil || !full {
@@ -241,6 +263,8 @@ func (v *InMemoryDB) evictOldest(ctx context.Context) error {
 	}
 }
 
+// isNearlyFull reports whether more than three quarters of the pages are used. Freed pages do not count: SQLite uses
+// them again.
 func (v *InMemoryDB) isNearlyFull(ctx context.Context) (bool, error) {
 	var used int
 	var b db.Batch
@@ -249,17 +273,18 @@ func (v *InMemoryDB) isNearlyFull(ctx context.Context) (bool, error) {
 	return used > v.options.MaxPages/4*3, err
 }
 
-// Close ends the database, and with it all that is in it.
+// Close closes the database. Its contents are lost.
 func (v *InMemoryDB) Close() error { return v.DB.Close() }
 
-// taskQueue is a database of tasks and its workers.
+// taskQueue is a database with tasks and the workers of its queue.
 type taskQueue struct {
 	db       *db.DB
 	workers  task.Executor
 	inMemory bool
 }
 
-// taskQueues lists those that an app's runs may come from: an earlier revision of it may have chosen the other one.
+// taskQueues returns the databases from which runs of an app may come. An earlier revision of the app may have selected
+// another one than this.
 func (h Dependencies) taskQueues() []taskQueue {
 	all := []taskQueue{{h.DB, h.Workers, false}}
 	if h.InMemory != nil {
@@ -268,7 +293,7 @@ func (h Dependencies) taskQueues() []taskQueue {
 	return all
 }
 
-// taskDB returns the database of an app's tasks.
+// taskDB returns the database in which an app's new tasks are stored.
 func (h Dependencies) taskDB(inMemory bool) *db.DB {
 	if inMemory {
 		return h.InMemory.DB
@@ -276,7 +301,8 @@ func (h Dependencies) taskDB(inMemory bool) *db.DB {
 	return h.DB
 }
 
-// registerInMemory reports whether the app wants its tasks kept in memory, having noted whether it wants anything there.
+// registerInMemory reports whether the app stores its tasks in memory. If it stores anything there it registers the
+// revision.
 func (b *builder) registerInMemory(h Dependencies) bool {
 	storage := b.cfg.Storage
 	for key, backend := range map[string]string{"tasks": storage.Tasks.Backend, "sessions": storage.Sessions.Backend} {
@@ -291,10 +317,10 @@ func (b *builder) registerInMemory(h Dependencies) bool {
 	return storage.Tasks.Backend == inMemoryBackend
 }
 
-// inMemoryBackend is the backend of that name.
+// inMemoryBackend is the value of storage.*.backend for the in-memory database.
 const inMemoryBackend = "inmemory"
 
-// effectiveRetention is how long the app keeps what is finished: as its configuration says, else its plan.
+// effectiveRetention returns how long the app keeps finished data: by its configuration, else by its plan.
 func (b *builder) effectiveRetention(h Dependencies) store.Retention {
 	var plan billing.Plan
 	if h.Billing != nil {

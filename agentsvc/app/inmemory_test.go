@@ -32,7 +32,7 @@ import (
 type testProcess struct {
 	Dependencies
 	app    atomic.Pointer[App]
-	url    string // of the server that its tool calls
+	url    string // the server that its tool calls
 	limits tenancy.Limits
 }
 
@@ -127,7 +127,7 @@ func (p *testProcess) loadApp(t *testing.T, storage string) {
 
 var bea = agentsvc.Owner{Issuer: "test", Subject: "bea"}
 
-// runTurn sends text in context c1, and where id is not "" to that task, and waits for the end of the turn.
+// runTurn sends text in context c1, to task id if that is not "", and waits for the end of the turn.
 func (p *testProcess) runTurn(t *testing.T, text string, id agentsvc.TaskID) agentsvc.Task {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -149,7 +149,7 @@ func (p *testProcess) runTurn(t *testing.T, text string, id agentsvc.TaskID) age
 	return outcome
 }
 
-// storedKinds says what lies in a database: "tasks", "turns".
+// storedKinds returns what a database contains: "tasks", "turns".
 func storedKinds(t *testing.T, d *db.DB) string {
 	t.Helper()
 	var what []string
@@ -173,8 +173,8 @@ func storedKinds(t *testing.T, d *db.DB) string {
 	return strings.Join(what, " ")
 }
 
-// TestBackends: each of tasks and sessions is where it is wanted, whatever the other's place, and a conversation goes on
-// over turns and tasks.
+// TestBackends checks that tasks and sessions are stored in the configured database, each independent of the other, and
+// that a conversation continues over turns and tasks.
 func TestBackends(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ storage, lasting, memory string }{
@@ -213,7 +213,8 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// TestBackendChanged: a run that was accepted before an app's tasks moved ends where it began.
+// TestBackendChanged checks that a run that was accepted before the app's storage changed ends in the database where it
+// began.
 func TestBackendChanged(t *testing.T) {
 	t.Parallel()
 	p := openProcess(t, dbtest.NewSQLite(t), InMemoryDBOptions{})
@@ -249,8 +250,8 @@ func TestBackendChanged(t *testing.T) {
 	}
 }
 
-// TestCleanUpApps: what an app has in memory stays while it is loaded or waits for somebody, and goes when it has rested long
-// enough, when it is deleted, and as its retention says.
+// TestCleanUpApps checks that an app's data stays while the app is loaded or has an unfinished task, and is deleted
+// after the idle timeout, with the app, and by retention.
 func TestCleanUpApps(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -292,7 +293,7 @@ func TestCleanUpApps(t *testing.T) {
 	}
 }
 
-// closeApp closes the app as its house does when nobody calls it.
+// closeApp closes the app as the process does with an idle one.
 func closeApp(t *testing.T, p *testProcess) {
 	t.Helper()
 	if err := p.app.Load().Close(); err != nil {
@@ -300,14 +301,14 @@ func closeApp(t *testing.T, p *testProcess) {
 	}
 }
 
-// TestEvictOldest: where memory as a whole gets scarce, what is finished goes, and the task that has not ended stays.
+// TestEvictOldest checks that finished data is deleted while memory is nearly full, and that an unfinished task stays.
 func TestEvictOldest(t *testing.T) {
 	t.Parallel()
 	p := openProcess(t, dbtest.NewSQLite(t), InMemoryDBOptions{MaxPages: 700})
 	p.loadApp(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
 	waiting := p.runTurn(t, "ask", "")
 	p.runTurn(t, "hello", "")
-	p.InMemory.options.MaxPages = 1 // so that it is scarce
+	p.InMemory.options.MaxPages = 1 // so that it is always nearly full
 	if err := p.InMemory.cleanUpApps(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +324,7 @@ func TestEvictOldest(t *testing.T) {
 	}
 }
 
-// TestInMemoryIsolation: what one app has in memory is nothing to another.
+// TestInMemoryIsolation checks that an app cannot reach another app's data in memory.
 func TestInMemoryIsolation(t *testing.T) {
 	t.Parallel()
 	p := openProcess(t, dbtest.NewSQLite(t), InMemoryDBOptions{})
@@ -347,7 +348,7 @@ func TestInMemoryIsolation(t *testing.T) {
 	}
 }
 
-// TestInMemoryLimits: no more runs of an app are taken from the queue in memory than it may have at work.
+// TestInMemoryLimits checks that the in-memory queue executes no more runs of an app than its limit allows.
 func TestInMemoryLimits(t *testing.T) {
 	t.Parallel()
 	p := openProcess(t, dbtest.NewSQLite(t), InMemoryDBOptions{})
@@ -376,7 +377,7 @@ func TestInMemoryLimits(t *testing.T) {
 	}
 }
 
-// TestInMemoryCredential: what a task in memory was entrusted with is found by it, and is nowhere else.
+// TestInMemoryCredential checks that the credential of a task in memory is available to it and stored nowhere else.
 func TestInMemoryCredential(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Header.Get("X-Key")) }))

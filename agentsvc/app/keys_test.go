@@ -21,8 +21,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestKeysAreSeen holds that no key of the blocks that an app is built of goes without a test in this room: each is
-// written in one, or in an example that one runs.
+// TestKeysAreSeen checks that every key of the configuration blocks that build an app is used by a test of this
+// package, directly or in an example that it runs.
 func TestKeysAreSeen(t *testing.T) {
 	t.Parallel()
 	tests, _ := filepath.Glob("*_test.go")
@@ -43,7 +43,7 @@ func TestKeysAreSeen(t *testing.T) {
 	if err := json.Unmarshal(config.Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
-	later := []string{ // what other rooms act on, or nothing yet does
+	later := []string{ // keys that other packages use, or that are not used yet
 		"reply", "document_stores", "include_context", "include_context_limit", "include_context_max_length", "trigger", "notifications",
 	}
 	for _, block := range []string{
@@ -63,7 +63,7 @@ func TestKeysAreSeen(t *testing.T) {
 	}
 }
 
-// TestPromptKeys sees what a model is told for what the configuration says.
+// TestPromptKeys checks what a model receives for each prompt setting.
 func TestPromptKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, helper, system, tools string }{
@@ -92,7 +92,7 @@ func TestPromptKeys(t *testing.T) {
 	}
 }
 
-// TestGlobalInstruction: a group's global_instruction reaches the agents below it.
+// TestGlobalInstruction checks that a group's global_instruction reaches its members.
 func TestGlobalInstruction(t *testing.T) {
 	t.Parallel()
 	h := startRecordingModel(t)
@@ -109,7 +109,7 @@ func TestGlobalInstruction(t *testing.T) {
 	}
 }
 
-// TestReasoningKeys sees how the loop of an agent ends for what the configuration says.
+// TestReasoningKeys checks how the loop of an agent ends for each reasoning setting.
 func TestReasoningKeys(t *testing.T) {
 	t.Parallel()
 	src := `
@@ -173,7 +173,7 @@ agents:
 	}
 }
 
-// TestCardKeys sees what of a configuration stands on the card.
+// TestCardKeys checks what the card has of a configuration.
 func TestCardKeys(t *testing.T) {
 	t.Parallel()
 	src := `
@@ -211,7 +211,7 @@ agents:
 	}
 }
 
-// TestApprovalKeys sees what a human is asked about a call.
+// TestApprovalKeys checks what an approval asks for each setting.
 func TestApprovalKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -224,7 +224,7 @@ func TestApprovalKeys(t *testing.T) {
 		{"approval_timeout", "{type: function, handler: calculator, require_approval: true, approval_timeout: 1h}",
 			agentsvc.Approval{Prompt: "May it run?", Timeout: time.Hour}},
 		{"of write_file", "{type: function, handler: write_file, parameters: {}}", agentsvc.Approval{Prompt: "May it run?"}},
-		{"of commands", "{type: command}", agentsvc.Approval{}}, // since the arguments do not fit
+		{"of commands", "{type: command}", agentsvc.Approval{}}, // since the arguments do not match the schema
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -248,7 +248,7 @@ func TestApprovalKeys(t *testing.T) {
 	}
 }
 
-// TestGuardrailKeys sees each key of a guardrail act on a model that repeats what it is told.
+// TestGuardrailKeys checks each key of a guardrail with a model that repeats its input.
 func TestGuardrailKeys(t *testing.T) {
 	t.Parallel()
 	const refused, withheld = "The message was withheld by", "The answer was withheld by"
@@ -326,13 +326,13 @@ guardrails: {g: {`+c.rail+`}}
 	}
 }
 
-// TestEmbedderKeys sees what each key of an embedder comes to in the requests for vectors.
+// TestEmbedderKeys checks each embedder setting in the requests for vectors.
 func TestEmbedderKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		embedder, path, key string
 		body                map[string]any
-		most                int // texts in a request, 0 = any number
+		most                int // texts in a request; 0 for any number
 	}{
 		{"{base_url: URL}", "/api/embed", "", map[string]any{"model": "nomic-embed-text", "dimensions": nil}, 0},
 		{"{base_url: URL, api_key: k, model: m, dimension: 27, timeout: 5, batch_size: 1}", "/api/embed", "Bearer k", map[string]any{"model": "m", "dimensions": 27.0}, 1},
@@ -351,7 +351,7 @@ func TestEmbedderKeys(t *testing.T) {
 				slog.New(slog.DiscardHandler))
 			runSessionTurn(t, a, ana, "first", "My dog is called Rex")
 			var requested []embeddertest.Request
-			waitUntil(t, func() bool { // what is remembered is written after the turn's end
+			waitUntil(t, func() bool { // memories are stored after the turn's end
 				runSessionTurn(t, a, ana, agentsvc.NewID(), "What is my dog called?")
 				requested = s.Requests()
 				return len(requested) > 0
@@ -373,7 +373,7 @@ func TestEmbedderKeys(t *testing.T) {
 	}
 }
 
-// TestScriptKeys sees what the scripted model does for what its script says.
+// TestScriptKeys checks what the scripted model does for each script setting.
 func TestScriptKeys(t *testing.T) {
 	t.Parallel()
 	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, `

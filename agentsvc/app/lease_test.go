@@ -17,7 +17,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// inlineWorkers runs what is handed over as run does.
+// inlineWorkers executes each run with its function run.
 type inlineWorkers struct {
 	task.Executor
 	run func(store.Run)
@@ -28,8 +28,8 @@ func (h inlineWorkers) StartRun(run store.Run) {
 	h.run(run)
 }
 
-// TestLeaseLost: a turn asks its model, runs a tool and asks again. Wherever it has lost its lease, it goes no step
-// further.
+// TestLeaseLost checks a turn that calls its model, a tool, and the model again: wherever it loses its lease, it takes
+// no further step.
 func TestLeaseLost(t *testing.T) {
 	t.Parallel()
 	for lostAt, want := range []int{0, 1, 1} {

@@ -13,7 +13,7 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// modelBuilders are the models that can be configured, by provider.
+// modelBuilders are the model providers, by their name in the configuration.
 var modelBuilders = map[string]func(b *builder, name string, l *config.LLM) (llm.Provider, error){
 	"anthropic": newAnthropicModel,
 	"gemini":    newGeminiModel,
@@ -22,9 +22,9 @@ var modelBuilders = map[string]func(b *builder, name string, l *config.LLM) (llm
 	"scripted":  newScriptedModel,
 }
 
-// buildModels makes the models. What stands around a vendor's model is, from the inside out: tries after a failure, a breaker
-// that spares it while it is down, the count of its calls and the budgets they are held to, whoever watches, and the models to
-// fall back on.
+// buildModels builds the models. From the inside out, a vendor's model is wrapped by retries, a circuit breaker,
+// metering with budgets, and tracing; then come the fallbacks. So a retried call is one call to budgets and traces, and
+// each fallback model is metered by itself.
 func (b *builder) buildModels() {
 	primaries := make(map[string]llm.Provider, len(b.cfg.LLMs))
 	for name, l := range b.cfg.LLMs {
@@ -49,7 +49,7 @@ func (b *builder) buildModels() {
 	}
 }
 
-// fallbackChain returns the names of a model and of those to fall back on, each followed by its own.
+// fallbackChain returns the name of a model and those of its fallbacks, each followed by its own. seen ends cycles.
 func (b *builder) fallbackChain(name string, seen map[string]bool) []string {
 	if seen[name] {
 		return nil
@@ -62,6 +62,7 @@ func (b *builder) fallbackChain(name string, seen map[string]bool) []string {
 	return names
 }
 
+// newAnthropicModel builds a model of Anthropic's Messages API.
 func newAnthropicModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	o := anthropic.Options{
 		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.egressClient.HTTPWithHeaderTimeout(upstream.DefaultFirstTimeout), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
@@ -72,11 +73,16 @@ func newAnthropicModel(b *builder, _ string, l *config.LLM) (llm.Provider, error
 	return anthropic.New(o)
 }
 
+// newGeminiModel builds a model of Google's Gemini API. As for every vendor, the wait for a response's header is
+// bounded by upstream.DefaultFirstTimeout, which is longer than for other requests: a model may think, or be loaded,
+// before it answers.
 func newGeminiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return gemini.New(gemini.Options{
 		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.egressClient.HTTPWithHeaderTimeout(upstream.DefaultFirstTimeout), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	})
 }
+
+// newOllamaModel builds a model of an Ollama server.
 
 func newOllamaModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return ollama.New(ollama.Options{
@@ -84,6 +90,7 @@ func newOllamaModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	})
 }
 
+// newOpenAIModel builds a model of OpenAI's chat completions API or, with api: responses, of its responses API.
 func newOpenAIModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	return openai.New(openai.Options{
 		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.egressClient.HTTPWithHeaderTimeout(upstream.DefaultFirstTimeout), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
@@ -91,6 +98,7 @@ func newOpenAIModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	})
 }
 
+// newScriptedModel builds a model that answers by a script, for tests and examples. It makes no requests.
 func newScriptedModel(_ *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	script := make([]scripted.Rule, len(l.Script))
 	for i, r := range l.Script {
@@ -99,7 +107,8 @@ func newScriptedModel(_ *builder, _ string, l *config.LLM) (llm.Provider, error)
 	return scripted.New(scripted.Options{Model: l.Model, Script: script})
 }
 
-// hasMessageReply reports whether a model, or one that it falls back on, has an answer that is a message by itself.
+// hasMessageReply reports whether a scripted model, or one of its fallbacks, can answer with a message instead of a
+// task (A2A). It becomes [agentsvc.Card.StandaloneReplies].
 func (b *builder) hasMessageReply(name string) bool {
 	if b.cfg.LLMs[name] == nil {
 		return false
@@ -112,6 +121,7 @@ func (b *builder) hasMessageReply(name string) bool {
 	return false
 }
 
+// newScriptedRule converts a rule of the configuration: when it applies, and the items of its response.
 func newScriptedRule(r *config.Rule) scripted.Rule {
 	out := scripted.Rule{Usage: newScriptedUsage(r.Usage), Standalone: r.Reply == "message"}
 	if w := r.When; w != nil {
@@ -123,6 +133,8 @@ func newScriptedRule(r *config.Rule) scripted.Rule {
 	return out
 }
 
+// newScriptedItem converts one item of a response. The validation of the configuration ensures that it sets one kind of
+// item.
 func newScriptedItem(it *config.Item) scripted.Item {
 	out := scripted.Item{Text: it.Say, Pause: it.Pause, Question: it.Ask, Refusal: it.Refuse, Usage: newScriptedUsage(it.Usage)}
 	if c := it.Call; c != nil {
@@ -142,6 +154,7 @@ func newScriptedItem(it *config.Item) scripted.Item {
 	return out
 }
 
+// newScriptedUsage converts the usage that a script reports, nil for none.
 func newScriptedUsage(u *config.Usage) *scripted.Usage {
 	if u == nil {
 		return nil

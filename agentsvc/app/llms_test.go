@@ -18,7 +18,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// newModelApp builds an app whose agent helper thinks with the model default of llms, and may call private addresses.
+// newModelApp builds an app whose agent helper uses the model default of llms, and which may call private addresses.
 func newModelApp(t *testing.T, llms string, o config.Options) *app.App {
 	t.Helper()
 	src := "llms:\n" + llms + "\ntools: {calc: {type: function, handler: calculator}}\nagents: {helper: {tools: [calc]}}\n"
@@ -26,7 +26,7 @@ func newModelApp(t *testing.T, llms string, o config.Options) *app.App {
 	return newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, o), tenant, slog.New(slog.DiscardHandler))
 }
 
-// TestModels asks a model of each provider and looks at what its settings come to in the request.
+// TestModels calls a model of each provider and checks its settings in the request.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -79,7 +79,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestFallbacks follows a model's fallbacks and their own, each of them once.
+// TestFallbacks checks the fallbacks of a model and their own, each called once.
 func TestFallbacks(t *testing.T) {
 	t.Parallel()
 	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Pieces: []string{"Hello."}}})
@@ -104,7 +104,7 @@ func TestFallbacks(t *testing.T) {
 	}
 }
 
-// TestRetries sees a model tried again before its fallback is asked.
+// TestRetries checks that a model is retried before its fallback is called.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Status: 503}})
@@ -115,7 +115,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestFileRefused sends a file that the model does not take: the caller is told before the model is asked.
+// TestFileRefused sends a file that the model does not accept: the caller gets the error before the model is called.
 func TestFileRefused(t *testing.T) {
 	t.Parallel()
 	srv := llmtest.NewServer(t, nil)
@@ -129,7 +129,7 @@ func TestFileRefused(t *testing.T) {
 	}
 }
 
-// TestMaxToolOutputLength cuts a result after so many characters.
+// TestMaxToolOutputLength checks that a result is cut to the configured number of characters.
 func TestMaxToolOutputLength(t *testing.T) {
 	t.Parallel()
 	a := newModelApp(t, `  default:

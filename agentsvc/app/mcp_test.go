@@ -23,8 +23,8 @@ import (
 	grants "stoa/tenancy/grant"
 )
 
-// startMCPServer serves an MCP server whose tools echo their arguments, but for one called hang, and tells what each request
-// brought along.
+// startMCPServer starts an MCP server whose tools echo their arguments, except one called hang. seen returns the
+// headers of each request.
 func startMCPServer(t *testing.T, tools ...string) (url string, seen func() []http.Header) {
 	t.Helper()
 	s := sdk.NewServer(&sdk.Implementation{Name: "remote", Version: "1"}, nil)
@@ -115,7 +115,7 @@ agents:
 	}
 	all := seen()
 	starts := slices.DeleteFunc(slices.Clone(all), func(h http.Header) bool { return h.Get("Mcp-Session-Id") != "" })
-	if len(starts) > 2 { // the question for the protocol's version, and the start of the one session
+	if len(starts) > 2 { // one request for the protocol's version, one that starts the session
 		t.Errorf("%d requests stand outside the one session", len(starts))
 	}
 	for _, h := range all {
@@ -125,7 +125,7 @@ agents:
 	}
 }
 
-// TestMCPOfTenant has a tenant name what is the operator's alone.
+// TestMCPOfTenant checks that a tenant cannot use the settings that only the operator may.
 func TestMCPOfTenant(t *testing.T) {
 	t.Parallel()
 	const agents = "\nagents: {helper: {llm: demo, tools: [x]}}\n"
@@ -145,7 +145,7 @@ func TestMCPOfTenant(t *testing.T) {
 	}
 }
 
-// TestMCPTransport sees the transport that is configured spoken, and no other tried.
+// TestMCPTransport checks that only the configured transport is used.
 func TestMCPTransport(t *testing.T) {
 	t.Parallel()
 	newer, _ := startMCPServer(t, "search")
@@ -177,7 +177,7 @@ func TestMCPTransport(t *testing.T) {
 	}
 }
 
-// TestMCPEnv: the program of a server has the environment that is written down, and nothing of this process's own.
+// TestMCPEnv checks that a server's program has the configured environment and nothing of this process's own.
 func TestMCPEnv(t *testing.T) {
 	t.Setenv("STOA_CANARY", "not for servers")
 	folder := mcpServersFolder(t)
@@ -193,7 +193,7 @@ agents: {helper: {llm: demo, tools: [everything]}}
 	}
 }
 
-// mcpServersFolder is the folder of the reference servers.
+// mcpServersFolder returns the folder of the reference servers.
 func mcpServersFolder(t *testing.T) string {
 	t.Helper()
 	folder := os.Getenv("STOA_TEST_MCP_SERVERS")
@@ -212,7 +212,7 @@ func TestExampleMCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := mustParse(t, string(src), config.Options{})
-	for _, tl := range cfg.Tools { // npx would fetch what is here
+	for _, tl := range cfg.Tools { // npx would download what is installed here
 		name, _, _ := strings.Cut(filepath.Base(tl.Args[1]), "@")
 		tl.Command, tl.Args = filepath.Join(folder, "mcp-"+name), tl.Args[2:]
 	}

@@ -17,7 +17,7 @@ import (
 	"stoa/agentsvc/vectorstore/chromem"
 )
 
-// windowBuilders are the strategies that fit a conversation to what a model gets to see.
+// windowBuilders are the strategies that shorten a conversation for a model, by their name in the configuration.
 var windowBuilders = map[string]func(b *builder, name string, a *config.Agent, g *agentGuardrail) agent.Window{
 	"none": func(*builder, string, *config.Agent, *agentGuardrail) agent.Window { return nil },
 	"buffer_window": func(_ *builder, _ string, a *config.Agent, _ *agentGuardrail) agent.Window {
@@ -31,6 +31,7 @@ var windowBuilders = map[string]func(b *builder, name string, a *config.Agent, g
 		if other := a.Context.SummarizerLLM; other != "" {
 			model = b.models[other]
 		}
+		// FilterEntries is the guardrail: the summarizing model must not read what the agent's model may not.
 		return session.SummaryWindow{
 			Agent: name, Budget: a.Context.Budget, Threshold: a.Context.Threshold, Target: a.Context.Target,
 			CountTokens: b.tokenCounter(a.LLM), Model: model, FilterEntries: g.filterHistory, Store: b.store.SessionStore, Log: b.log,
@@ -38,7 +39,7 @@ var windowBuilders = map[string]func(b *builder, name string, a *config.Agent, g
 	},
 }
 
-// newWindow returns what an agent's context asks for, nil for the whole conversation.
+// newWindow returns the window of an agent's context settings, nil for the whole conversation.
 func (b *builder) newWindow(name string, a *config.Agent, g *agentGuardrail) agent.Window {
 	if a.Context == nil {
 		return nil
@@ -46,12 +47,13 @@ func (b *builder) newWindow(name string, a *config.Agent, g *agentGuardrail) age
 	return windowBuilders[a.Context.Strategy](b, name, a, g)
 }
 
+// tokenCounter returns the counter for the model of that name in the configuration.
 func (b *builder) tokenCounter(llm string) session.TokenCounter {
 	l := b.cfg.LLMs[llm]
 	return session.NewTokenCounter(l.Provider, l.Model)
 }
 
-// embedderBuilders are the embedders that can be configured, by provider.
+// embedderBuilders are the embedders, by provider.
 var embedderBuilders = map[string]func(o embedder.Options, e *config.Embedder) embedder.Embedder{
 	"openai": func(o embedder.Options, _ *config.Embedder) embedder.Embedder { return openai.New(o) },
 	"ollama": func(o embedder.Options, _ *config.Embedder) embedder.Embedder { return ollama.New(o) },
@@ -60,6 +62,7 @@ var embedderBuilders = map[string]func(o embedder.Options, e *config.Embedder) e
 	},
 }
 
+// newEmbedder builds an embedder whose texts are counted as usage.
 func (b *builder) newEmbedder(name string) embedder.Embedder {
 	e := b.cfg.Embedders[name]
 	timeout := time.Duration(e.Timeout) * time.Second
@@ -69,8 +72,8 @@ func (b *builder) newEmbedder(name string) embedder.Embedder {
 	}, e))
 }
 
-// newMemory returns the app's memory, and whether its agents use it: what was remembered before it was turned off can
-// still be listed and erased.
+// newMemory returns the app's memory, and whether its agents use it. It exists in any case: what was remembered before
+// the memory was disabled can still be listed and erased.
 func (b *builder) newMemory(rows *memory.Store) (recall *memory.Recall, used bool) {
 	var find memory.Finder = memory.KeywordFinder{Store: rows}
 	m := b.cfg.Storage.Memory
@@ -80,6 +83,8 @@ func (b *builder) newMemory(rows *memory.Store) (recall *memory.Recall, used boo
 	return memory.NewRecall(rows, find, memory.Options{IncludeAnonymous: !b.cfg.Server.Auth.Enabled, Log: b.log}), m != nil
 }
 
+// newVectorMemory returns a finder by vectors. An index in a folder has no bound; one in memory has
+// [memory.MaxIndexedVectors]. The folder of a tenant is named by its id.
 func (b *builder) newVectorMemory(rows *memory.Store, m *config.Memory) memory.Finder {
 	o, bound := chromem.Options{}, memory.MaxIndexedVectors
 	if p := m.VectorProvider; p != nil && p.Chromem.PersistPath != "" {
@@ -90,8 +95,8 @@ func (b *builder) newVectorMemory(rows *memory.Store, m *config.Memory) memory.F
 	return memory.NewVectorFinder(rows, b.newEmbedder(m.Embedder), index, bound)
 }
 
-// newMemoryTools returns the tool that an agent with these tools searches its memory with, behind its guard; none where one
-// of its own has that name.
+// newMemoryTools returns the recall tool for an agent, behind its guardrail. There is none if the app has no memory or
+// the agent has a tool of that name.
 func (b *builder) newMemoryTools(names []string, g *agentGuardrail) []tool.Tool {
 	if b.recall == nil || slices.Contains(names, memory.ToolName) {
 		return nil

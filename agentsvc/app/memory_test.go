@@ -25,7 +25,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// recordingModel is a model in the dialect of openai that says "ok" to everything and keeps what it was told.
+// recordingModel is a model with OpenAI's protocol that answers "ok" to everything and records its requests.
 type recordingModel struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -62,7 +62,7 @@ func startRecordingModel(t *testing.T) *recordingModel {
 	return h
 }
 
-// lastRequest is what the model was told last: its system prompt, the rest of the conversation, its tools.
+// lastRequest returns the last request: its system prompt, the conversation, its tools.
 func (h *recordingModel) lastRequest() (system string, conversation, tools []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +79,7 @@ func (h *recordingModel) lastRequest() (system string, conversation, tools []str
 	return system, conversation, tools
 }
 
-// newMemoryApp builds an app whose agent helper is heard by h.
+// newMemoryApp builds an app whose agent helper uses the model h.
 func newMemoryApp(t *testing.T, d *db.DB, h *recordingModel, more string) *app.App {
 	t.Helper()
 	src := fmt.Sprintf(`
@@ -104,7 +104,7 @@ func runSessionTurn(t *testing.T, a *app.App, owner agentsvc.Owner, session, tex
 	}
 }
 
-// TestContext sees what each strategy shows the model of a conversation of four turns.
+// TestContext checks what each strategy sends to the model in a conversation of four turns.
 func TestContext(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("word ", 30)
@@ -141,7 +141,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestMemory has one conversation know of another with the same user, and no other user's.
+// TestMemory checks that a conversation knows of another one with the same user, and not of other users'.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "vectors")
@@ -188,7 +188,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestExampleMemory has the example remember.
+// TestExampleMemory checks that the example remembers.
 func TestExampleMemory(t *testing.T) {
 	t.Parallel()
 	a := newExampleApp(t, "memory")
@@ -200,7 +200,7 @@ func TestExampleMemory(t *testing.T) {
 	})
 }
 
-// TestNoMemory remembers nothing where the configuration asks for nothing.
+// TestNoMemory checks that nothing is stored without a memory setting.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
 	h := startRecordingModel(t)
@@ -215,8 +215,8 @@ func TestNoMemory(t *testing.T) {
 	}
 }
 
-// waitUntilRemembered waits until a text of ana's is, before anybody asks for it: questions are remembered as well, and many of
-// them would stand before it.
+// waitUntilRemembered waits until a text of ana is stored, without a search: the questions are stored as well, and many
+// of them would be found before the text.
 func waitUntilRemembered(t *testing.T, a *app.App, text string) {
 	t.Helper()
 	waitUntil(t, func() bool {
@@ -228,7 +228,7 @@ func waitUntilRemembered(t *testing.T, a *app.App, text string) {
 	})
 }
 
-// waitUntil waits for what follows a turn's end.
+// waitUntil waits for an effect that follows the end of a turn.
 func waitUntil(t *testing.T, f func() bool) {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(2 * time.Millisecond) {
@@ -239,7 +239,7 @@ func waitUntil(t *testing.T, f func() bool) {
 	t.Error("it did not come about")
 }
 
-// TestRefusedIsNotRemembered holds that a turn that ends rejected, by the model or by a guardrail, is not recalled later.
+// TestRefusedIsNotRemembered checks that a turn that a model or a guardrail has rejected is not recalled later.
 func TestRefusedIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, source+"\nstorage: {memory: {backend: keyword}}\n", config.Options{}),

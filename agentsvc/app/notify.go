@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 
 	"stoa/agentsvc"
@@ -9,26 +10,32 @@ import (
 	"stoa/agentsvc/trigger"
 )
 
-// NotifyOptions is what a process that has addresses outside told of tasks wants to know.
+// NotifyOptions are a process's settings of outgoing notifications.
 type NotifyOptions struct {
-	PushEnabled bool                      // callers may have addresses of theirs told
-	OnQueued    func()                    // called when somebody is about to be told of another task
-	OnAttempt   func(app, outcome string) // told of each attempt; may be nil
+	// PushEnabled allows callers to register receivers of their own.
+	PushEnabled bool
+	// OnQueued is called when a task with receivers is about to begin, so that the dispatcher looks for it soon.
+	OnQueued func()
+	// OnAttempt is called for each delivery attempt, with its outcome; it may be nil.
+	OnAttempt func(app, outcome string)
 }
 
-// NotificationSettings is how addresses outside are told.
+// NotificationSettings are an app's settings of outgoing notifications.
 type NotificationSettings struct {
-	Secret         []byte // signs what they are told; nil = nothing does
-	PrivateNetwork bool   // those that the app's callers choose may be private ones
+	// Secret signs the requests; nil means that they are unsigned.
+	Secret []byte
+	// PrivateNetwork allows private addresses for receivers that callers register.
+	PrivateNetwork bool
 }
 
-// Notifier sends what addresses outside are told of the app's tasks; nil where none are.
+// Notifier returns what composes and sends the app's notifications; nil if there are none.
 func (a *App) Notifier() *notify.Notifier { return a.notifier }
 
-// PushEnabled reports whether callers may have addresses of theirs told.
+// PushEnabled reports whether callers may register receivers of their own.
 func (a *App) PushEnabled() bool { return a.pushEnabled }
 
-// newNotifier makes it.
+// newNotifier returns the app's notifier, nil if the process sends no notifications or has no keys to seal addresses
+// with.
 func (b *builder) newNotifier(h Dependencies, standing map[string][]*notify.StandingReceiver) *notify.Notifier {
 	if h.Notifications == nil || h.Keys == nil {
 		return nil
@@ -43,7 +50,7 @@ func (b *builder) newNotifier(h Dependencies, standing map[string][]*notify.Stan
 	return notify.NewNotifier(b.tenant.ID, h.Keys, o)
 }
 
-// notifyReach is how far what is sent goes, private networks included or not.
+// notifyReach returns the client for notifications, with or without access to private networks.
 func (h Dependencies) notifyReach(privateNetwork bool) notify.Egress {
 	if privateNetwork {
 		return notify.Egress{Client: h.PrivateEgress, AllowPrivate: true}
@@ -51,7 +58,7 @@ func (h Dependencies) notifyReach(privateNetwork bool) notify.Egress {
 	return notify.Egress{Client: h.PublicEgress}
 }
 
-// newStandingNotifications makes the addresses that the configuration has told of agents' tasks, by agent.
+// newStandingNotifications returns the receivers that the configuration has for all tasks of an agent, by agent.
 func (b *builder) newStandingNotifications() map[string][]*notify.StandingReceiver {
 	all := map[string][]*notify.StandingReceiver{}
 	for _, name := range b.cfg.AgentNames() {
@@ -67,6 +74,8 @@ func (b *builder) newStandingNotifications() map[string][]*notify.StandingReceiv
 	return all
 }
 
+// newStanding builds one of them. The template is tried with a sample notice, so that a mistake is a problem of the
+// configuration.
 func newStanding(n *config.Notification, privateNetwork bool) (*notify.StandingReceiver, error) {
 	s := &notify.StandingReceiver{
 		ID: n.ID, URL: n.URL, Header: n.Headers, Events: n.Events,
@@ -80,17 +89,18 @@ func newStanding(n *config.Notification, privateNetwork bool) (*notify.StandingR
 	if err != nil {
 		return nil, agentsvc.NewInvalidError("payload.template", "%.240v", err)
 	}
-	s.EncodeBody = func(n notify.Notice) ([]byte, error) {
-		text, err := t.RenderText(n)
+	s.EncodeBody = func(ctx context.Context, n notify.Notice) ([]byte, error) {
+		text, err := t.RenderText(ctx, n)
 		return []byte(text), err
 	}
-	if _, err := s.EncodeBody(notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {
+	if _, err := s.EncodeBody(context.Background(), notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {
 		return nil, agentsvc.NewInvalidError("payload.template", "makes no body: %.200v", err)
 	}
 	return s, nil
 }
 
-// notificationIDs tells which of them tell of an agent's task, and that one is about to begin.
+// notificationIDs returns the function that the task service calls for a new task: it returns the ids of the agent's
+// standing receivers, and wakes the dispatcher if there are any.
 func (h Dependencies) notificationIDs(standing map[string][]*notify.StandingReceiver) func(agent string) []string {
 	if h.Notifications == nil || len(standing) == 0 {
 		return nil

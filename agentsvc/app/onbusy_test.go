@@ -9,7 +9,7 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// TestBusy: each agent does what it says about a message that comes while it is at work.
+// TestBusy checks what each agent does with a message that arrives while its session has a turn in progress.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	a := newExampleApp(t, "busy")

@@ -5,8 +5,8 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// resolvePath returns where a path of the configuration lies below the folders that the app was granted by power. Its root is ""
-// for the operator's own app, whose paths lead anywhere. What is wrong with the path is said of field.
+// resolvePath resolves a path of the configuration within the folders that the app was granted for power. For the
+// operator's own app the path is used as it is, with an empty Root. A problem is an [agentsvc.InvalidError] of field.
 func (b *builder) resolvePath(field, power, path string) (grant.RootedPath, error) {
 	if b.tenant.DefaultApp {
 		return grant.RootedPath{Path: path}, nil

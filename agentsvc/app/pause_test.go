@@ -9,7 +9,7 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// TestLongPause: a pause that is longer than one may be is refused with its place and what is allowed.
+// TestLongPause checks that a pause beyond the bound is refused, with its path and the bound.
 func TestLongPause(t *testing.T) {
 	t.Parallel()
 	src := `llms:

@@ -7,14 +7,15 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// problemList are what is wrong with a configuration.
+// problemList is the problems found in a configuration so far.
 type problemList []config.Problem
 
-// errDependencyInvalid says that something cannot be built because of what it is made of, which has been told.
+// errDependencyInvalid reports that something cannot be built because a part of it has a problem, which is already in
+// the list.
 var errDependencyInvalid = errors.New("what it is made of is wrong")
 
-// addProblem notes err, or each of those that it joins, about what stands at path. An [agentsvc.InvalidError] names a field
-// below that.
+// addProblem adds err, or each of the errors that it joins, as a problem at path. The field of an
+// [agentsvc.InvalidError] is appended to path. nil and errDependencyInvalid add nothing.
 func (m *problemList) addProblem(path string, err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
@@ -32,7 +33,7 @@ func (m *problemList) addProblem(path string, err error) {
 	}
 }
 
-// asError returns all mistakes, nil if there are none.
+// asError returns the problems as a [config.Error], nil if there are none.
 func (m *problemList) asError() error {
 	if len(*m) == 0 {
 		return nil

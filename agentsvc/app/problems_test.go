@@ -13,8 +13,8 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// TestProblems: what only comes to light when a configuration is built is told at once, each mistake with its place, and
-// what is made of something wrong is not told again.
+// TestProblems checks that all problems that only the build finds are reported at once, each with its path, and that
+// what depends on an invalid part is not reported again.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	src := `llms:

@@ -13,17 +13,22 @@ import (
 	"stoa/ratelimit"
 )
 
-// RateLimits are the rules that calls of an app's agents are counted by.
+// RateLimits enforces the limits on calls of an app's agents: those of its configuration and those of its operator. A
+// nil RateLimits allows everything.
 type RateLimits struct {
-	limiter       *ratelimit.Limiter
-	typicalTokens map[string]*atomic.Int64 // by agent: the tokens that its turns have used lately
+	limiter *ratelimit.Limiter
+	// typicalTokens is, by agent, a moving average of the tokens that a turn uses. The map is read-only, its values are
+	// atomic. It starts at 0 in each process.
+	typicalTokens map[string]*atomic.Int64
 	log           *slog.Logger
 }
 
-// externalCountTimeout is how long a call waits for the database of an app's own to count it.
+// externalCountTimeout bounds how long a call waits for the app's own database to count it. After that it is counted in
+// the platform's.
 const externalCountTimeout = 2 * time.Second
 
-// newRateLimits returns the rules of the app's configuration and of its operator, nil where there are none.
+// newRateLimits returns the app's limits, nil if it has none. Operator limits are counted in the platform's backend,
+// whatever the configuration says.
 func (b *builder) newRateLimits(h Dependencies) *RateLimits {
 	r := b.cfg.RateLimiting
 	configured := ratelimit.RuleSet{}
@@ -55,7 +60,8 @@ func (b *builder) newRateLimits(h Dependencies) *RateLimits {
 	return l
 }
 
-// countBackend is where the configuration has its own rules counted.
+// countBackend returns the backend that counts the limits of the configuration: this process's memory, the platform's,
+// or a database of the app's own with the platform's as a fallback.
 func (b *builder) countBackend(c *ratelimit.Backends) ratelimit.Backend {
 	r := b.cfg.RateLimiting
 	configured := b.cfg.Databases[r.SQLDatabase]
@@ -69,8 +75,8 @@ func (b *builder) countBackend(c *ratelimit.Backends) ratelimit.Backend {
 	return ratelimit.NewFallback(ratelimit.NewSQL(d.awaitOpen), c.Platform, externalCountTimeout, "databases."+r.SQLDatabase, b.log)
 }
 
-// ReserveUsage counts a call, which holds what its turn will use at a guess. It returns a [ratelimit.ExhaustedError] if it may
-// not be made. A nil Limits allows everything.
+// ReserveUsage counts a call and reserves an estimate of the tokens that its turn will use. If a limit is exhausted it
+// returns a [ratelimit.ExhaustedError].
 func (l *RateLimits) ReserveUsage(ctx context.Context, caller ratelimit.Caller, m agentsvc.Message) (ratelimit.CountedCall, error) {
 	if l == nil {
 		return ratelimit.CountedCall{}, nil
@@ -78,10 +84,11 @@ func (l *RateLimits) ReserveUsage(ctx context.Context, caller ratelimit.Caller, 
 	return l.limiter.ReserveCall(ctx, caller, l.estimateTokens(caller.Agent, m))
 }
 
-// bytesPerToken is what a token of English text has, more or less.
+// bytesPerToken is a rough average for English text.
 const bytesPerToken = 4
 
-// estimateTokens returns how many tokens a turn will use: as many as those before it, but no fewer than its message has.
+// estimateTokens returns an estimate of the tokens that a turn will use: the average of earlier turns, but at least the
+// size of its message.
 func (l *RateLimits) estimateTokens(agent string, m agentsvc.Message) int64 {
 	n := int64(1)
 	for _, content := range append(slices.Clip(m.PriorMessages), m) {
@@ -98,12 +105,12 @@ func (l *RateLimits) estimateTokens(agent string, m agentsvc.Message) int64 {
 // commitTimeout bounds how long a worker waits until tokens are counted.
 const commitTimeout = 3 * time.Second
 
-// ReleaseReservation gives back what was reserved for a call that came to nothing.
+// ReleaseReservation returns what was reserved for a call whose turn was not accepted.
 func (l *RateLimits) ReleaseReservation(caller ratelimit.Caller, r ratelimit.Reservation) {
 	l.commitReservation(context.Background(), caller, 0, r)
 }
 
-// releaseFunc gives back what turns hold that are cancelled, nil where there are no limits.
+// releaseFunc returns the function that releases what cancelled turns have reserved, nil if there are no limits.
 func (l *RateLimits) releaseFunc() func(t agentsvc.Task, note string) {
 	if l == nil {
 		return nil
@@ -111,26 +118,31 @@ func (l *RateLimits) releaseFunc() func(t agentsvc.Task, note string) {
 	return l.ReleaseTask
 }
 
-// ReleaseTask gives back what the turn of a task holds by its note, which nobody will settle. A nil Limits holds nothing.
+// ReleaseTask returns what the turn of a task has reserved, which note encodes. It is for a turn that will not be
+// settled. It does nothing for a nil receiver.
 func (l *RateLimits) ReleaseTask(t agentsvc.Task, note string) {
 	if l != nil {
 		l.ReleaseReservation(ratelimit.Caller{Agent: t.Agent, Owner: t.Owner}, ratelimit.ParseReservation(note))
 	}
 }
 
-// recordRunUsage counts what a run has used.
+// recordRunUsage counts what a run has used. The first update of a turn also settles its reservation.
 func (l *RateLimits) recordRunUsage(ctx context.Context, run store.Run, s runner.UsageUpdate) {
 	var r ratelimit.Reservation
 	if s.First {
 		r = ratelimit.ParseReservation(run.Reservation)
 	}
 	caller := ratelimit.Caller{Agent: run.Agent, Owner: run.Owner, Session: run.Context}
+	// The call was counted for the session that its reservation names. A session that only this task has was not named
+	// by the caller.
 	if stored := ratelimit.ParseReservation(run.Reservation); stored.Tokens > 0 {
 		caller.Session = stored.Session
 	} else if run.Context == store.ContextIDForTask(run.Task) {
-		caller.Session = "" // nobody has named it
+		caller.Session = ""
 	}
-	if u := l.typicalTokens[run.Agent]; u != nil && s.Ended && s.TurnTokens > 0 { // before it is counted: who sees the count guesses by it
+	// The average is updated before the tokens are counted: a caller that sees the new count must also get the new
+	// estimate. It moves by a quarter of the difference.
+	if u := l.typicalTokens[run.Agent]; u != nil && s.Ended && s.TurnTokens > 0 {
 		if before := u.Load(); before == 0 {
 			u.Store(s.TurnTokens)
 		} else {
@@ -140,6 +152,8 @@ func (l *RateLimits) recordRunUsage(ctx context.Context, run store.Run, s runner
 	l.commitReservation(ctx, caller, s.Tokens, r)
 }
 
+// commitReservation replaces a reservation by the tokens that were used. A failure is logged: the reservation expires
+// with its window.
 func (l *RateLimits) commitReservation(ctx context.Context, caller ratelimit.Caller, used int64, r ratelimit.Reservation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
@@ -148,5 +162,5 @@ func (l *RateLimits) commitReservation(ctx context.Context, caller ratelimit.Cal
 	}
 }
 
-// RateLimits are the rules that calls of the app's agents are counted by; nil = there are none.
+// RateLimits returns the app's limits; nil if it has none.
 func (a *App) RateLimits() *RateLimits { return a.rateLimits }

@@ -51,7 +51,7 @@ func newCaller(context agentsvc.ContextID) ratelimit.Caller {
 	return ratelimit.Caller{Agent: "helper", Owner: ana, Session: context}
 }
 
-// countedUsage returns the calls and tokens that are counted for ana, and changes neither but for one call.
+// countedUsage returns the calls and tokens that are counted for ana. It adds one call.
 func countedUsage(t *testing.T, a *app.App) (calls, tokens int64) {
 	t.Helper()
 	g, err := a.RateLimits().ReserveUsage(t.Context(), newCaller(""), agentsvc.Message{})
@@ -69,7 +69,7 @@ func countedUsage(t *testing.T, a *app.App) (calls, tokens int64) {
 	return calls, tokens
 }
 
-// withReservation is sub as the front door admits it.
+// withReservation returns sub with the reservation that admission makes.
 func withReservation(t *testing.T, a *app.App, sub task.Submission) task.Submission {
 	t.Helper()
 	g, err := a.RateLimits().ReserveUsage(t.Context(), newCaller(sub.Message.Context), sub.Message)
@@ -80,7 +80,7 @@ func withReservation(t *testing.T, a *app.App, sub task.Submission) task.Submiss
 	return sub
 }
 
-// waitForTokens waits until so many tokens are counted: that happens right after the turn's end is told.
+// waitForTokens waits until that many tokens are counted, which happens right after the end of the turn.
 func waitForTokens(t *testing.T, a *app.App, want int64) {
 	t.Helper()
 	var got int64
@@ -95,8 +95,8 @@ func waitForTokens(t *testing.T, a *app.App, want int64) {
 	}
 }
 
-// TestLimitsCountUsage counts exactly what turns have used, whichever way they go, in the platform's database and in one that
-// the app brings.
+// TestLimitsCountUsage checks that exactly the usage of turns is counted on every path, in the platform's database and
+// in an app's own.
 func TestLimitsCountUsage(t *testing.T) {
 	t.Parallel()
 	for name, configured := range map[string]func(t *testing.T) (name, yaml string){
@@ -163,7 +163,7 @@ func queryInt(t *testing.T, d *db.DB, query string) (n int) {
 	return n
 }
 
-// TestLimitsReserveWhatTurnsUse has turns hold what the agent's turns before have used.
+// TestLimitsReserveWhatTurnsUse checks that turns reserve what earlier turns of the agent have used.
 func TestLimitsReserveWhatTurnsUse(t *testing.T) {
 	t.Parallel()
 	yaml, _ := newAppSQLite(t)
@@ -192,7 +192,8 @@ func TestLimitsReserveWhatTurnsUse(t *testing.T) {
 	}
 }
 
-// TestLimitsDatabaseUnavailable counts in the platform's database while the one that the app brings refuses or says nothing.
+// TestLimitsDatabaseUnavailable checks that the platform's database counts while the app's own refuses or does not
+// respond.
 func TestLimitsDatabaseUnavailable(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -225,7 +226,8 @@ func TestLimitsDatabaseUnavailable(t *testing.T) {
 	}
 }
 
-// TestLimitsOfTries counts what a turn has used once, however many attempts it takes, and gives back once what it held.
+// TestLimitsOfTries checks that a turn's usage is counted once, and its reservation released once, with any number of
+// attempts.
 func TestLimitsOfTries(t *testing.T) {
 	t.Parallel()
 	yaml, _ := newAppSQLite(t)
@@ -246,8 +248,8 @@ func TestLimitsOfTries(t *testing.T) {
 	}
 }
 
-// TestOperatorsLimitsStayWhereTheyAre counts the operator's limits in one place, wherever the configuration has its own
-// counted: changing that gives nobody more.
+// TestOperatorsLimitsStayWhereTheyAre checks that the operator's limits are counted in one place, whichever backend the
+// configuration selects: a change of it resets nothing.
 func TestOperatorsLimitsStayWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	platform := dbtest.NewSQLite(t)
@@ -268,7 +270,7 @@ func TestOperatorsLimitsStayWhereTheyAre(t *testing.T) {
 	}
 }
 
-// TestWordsOfLimits holds that every word that a configuration or an operator may use of a limit is one that acts.
+// TestWordsOfLimits checks that every value that a configuration or an operator may set in a limit has an effect.
 func TestWordsOfLimits(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -302,7 +304,7 @@ func TestLimitsExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src = []byte(strings.Replace(string(src), "window: minute", "window: day", 1)) // a minute may end meanwhile
+	src = []byte(strings.Replace(string(src), "window: minute", "window: day", 1)) // a minute may end during the test
 	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, string(src), config.Options{}), app.Tenant{ID: "acme", Name: "acme"}, slog.New(slog.DiscardHandler))
 	sub := newSubmissionFor("assistant", "hello")
 	if outcome, _ := runTurn(t, a, withReservation(t, a, sub)); outcome.Status.Message.Text() != "You said: hello" {

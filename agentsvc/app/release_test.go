@@ -14,8 +14,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestCancelledTurnsReleaseReservations: a turn that is cancelled gives back what it holds of the limits, and what its model had used
-// by then counts.
+// TestCancelledTurnsReleaseReservations checks that a cancelled turn releases what it has reserved of the limits, and
+// that the usage of its model until then counts.
 func TestCancelledTurnsReleaseReservations(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)

@@ -18,7 +18,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// startTranslator is a small A2A 0.3 server. It answers what it is shown: who calls, and what was said.
+// startTranslator starts a small A2A 0.3 server. Its answer has the caller's credentials and the message.
 func startTranslator(t *testing.T) string {
 	t.Helper()
 	var srv *httptest.Server
@@ -50,7 +50,7 @@ func newCard03(url string) map[string]any {
 	}
 }
 
-// TestRemote runs the example, and finds the card in each place where it may be.
+// TestRemote runs the example, with the card in each place where it may be.
 func TestRemote(t *testing.T) {
 	t.Parallel()
 	url := startTranslator(t)
@@ -94,7 +94,7 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestRemoteCancel: who cancels a task ends what another server does for it.
+// TestRemoteCancel checks that the cancellation of a task cancels the remote task.
 func TestRemoteCancel(t *testing.T) {
 	t.Parallel()
 	began, cancelled := make(chan struct{}, 100), make(chan string, 1)
@@ -127,7 +127,7 @@ func TestRemoteCancel(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-began
-	<-began // it was asked how far it is, so its id is known
+	<-began // its status was requested, so its id is known
 	if _, err := a.Tasks().Cancel(t.Context(), task.Visibility{Owner: &ana}, accepted.ID); err != nil {
 		t.Fatal(err)
 	}

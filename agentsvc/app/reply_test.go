@@ -14,7 +14,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestReply: an answer stands alone where it is all that its task came to, and the database remembers that.
+// TestReply checks that an answer is a message of its own if the task has nothing else, and that the database records
+// that.
 func TestReply(t *testing.T) {
 	t.Parallel()
 	const src = `

@@ -8,7 +8,8 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// securitySchemes are the credentials that an agent's card names, by name, and the names of those that callers must show.
+// securitySchemes returns the security schemes that an agent's card lists, by name, and the names of those that are
+// required. They only describe: the server's own authentication decides.
 func securitySchemes(s *config.Security) (all []agentsvc.Scheme, require []string) {
 	if s == nil {
 		return nil, nil

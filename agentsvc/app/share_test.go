@@ -14,8 +14,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestShareOfMemory: an app that keeps in memory whatever it can leaves room to others. Its runs end, and it may go on once the
-// oldest that is finished has gone.
+// TestShareOfMemory checks that an app that stores as much as it can in memory cannot fill the database. Its runs end,
+// and it can continue once its oldest finished data is deleted.
 func TestShareOfMemory(t *testing.T) {
 	t.Parallel()
 	p := openProcess(t, dbtest.NewSQLite(t), InMemoryDBOptions{MaxPages: 2000})
@@ -39,7 +39,7 @@ func TestShareOfMemory(t *testing.T) {
 	if !errors.As(err, &full) || !strings.Contains(err.Error(), "storage.tasks.backend: sql") {
 		t.Fatalf("%v, want the app's share to be used up, and what helps", err)
 	}
-	for size := len(text) / 2; size > 0; size /= 2 { // what is left
+	for size := len(text) / 2; size > 0; size /= 2 { // fill the rest
 		for submitSome(size) == nil {
 		}
 	}
@@ -68,7 +68,7 @@ func TestShareOfMemory(t *testing.T) {
 	}
 }
 
-// TestResultBeyondShare: a run whose result has no room ends at once, and its task says why.
+// TestResultBeyondShare checks that a run whose result does not fit ends at once, with the reason in its task.
 func TestResultBeyondShare(t *testing.T) {
 	t.Parallel()
 	p := openProcess(t, dbtest.NewSQLite(t), InMemoryDBOptions{MaxPages: 700})

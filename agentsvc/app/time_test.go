@@ -19,7 +19,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// startSlowProxy answers as a server does, each time after a while. It gives up with its caller.
+// startSlowProxy starts a proxy that delays each response of a server, or returns when the caller does.
 func startSlowProxy(t *testing.T, server string, after time.Duration) string {
 	t.Helper()
 	to, err := url.Parse(server)
@@ -57,7 +57,7 @@ agents:
   helper: {tools: [t]}
 `
 
-// TestMaxExecutionTime: the time that a tool gets is the same promise for every type.
+// TestMaxExecutionTime checks that max_execution_time has the same meaning for every type of tool.
 func TestMaxExecutionTime(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("sleep"); err != nil {
@@ -91,8 +91,8 @@ func TestMaxExecutionTime(t *testing.T) {
 	}
 }
 
-// TestSlowServers: models that are loaded first, slow tools and slow agents are waited for beyond what an answer's
-// header usually may take; what has no reason to be slow is not.
+// TestSlowServers checks that slow models, tools and agents get more time than the usual wait for a response's header,
+// and that other requests do not.
 func TestSlowServers(t *testing.T) {
 	t.Parallel()
 	const usual, late = 100 * time.Millisecond, 400 * time.Millisecond

@@ -16,18 +16,18 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// toolBuilders are the tools that can be configured, by type.
+// toolBuilders are the types of tools, by their name in the configuration.
 var toolBuilders = map[string]func(b *builder, name string, t *config.Tool) (tool.Tool, error){
 	"command":  newCommandTool,
 	"function": newFunctionTool,
 }
 
-// sourceBuilders are those that have tools of their own, by type.
+// sourceBuilders are the types of tools that provide further tools, by their name in the configuration.
 var sourceBuilders = map[string]func(b *builder, name string, t *config.Tool) (tool.Source, error){
 	"mcp": newMCPServer,
 }
 
-// buildTools builds what is configured under tools: into b.sources what has tools of its own, the rest into b.tools.
+// buildTools builds the enabled tools of the configuration, into b.sources or b.tools.
 func (b *builder) buildTools() {
 	b.tools = make(map[string]tool.Tool, len(b.cfg.Tools))
 	b.sources = map[string]tool.Source{}
@@ -38,7 +38,9 @@ func (b *builder) buildTools() {
 	}
 }
 
+// buildTool builds one tool and applies the settings that all types have.
 func (b *builder) buildTool(name string, t *config.Tool) error {
+	// A source is built without its tools: their names are only known once the server is asked, at the first use.
 	if source := sourceBuilders[t.Type]; source != nil {
 		built, err := source(b, name, t)
 		if err == nil {
@@ -48,12 +50,13 @@ func (b *builder) buildTool(name string, t *config.Tool) error {
 	}
 	built, err := toolBuilders[t.Type](b, name, t)
 	if err == nil {
+		// The settings wrap the tool inside of the guardrail and the tracing, which newToolSet adds for each agent.
 		b.tools[name] = tool.WithSettings(built, toolSettings(t))
 	}
 	return err
 }
 
-// toolSettings are what can be said of every kind of tool.
+// toolSettings returns the settings that all types of tools have.
 func toolSettings(t *config.Tool) tool.Settings {
 	s := tool.Settings{Timeout: t.MaxExecutionTime, Idempotent: t.Idempotent, Approval: approvalOptions(t)}
 	if t.Type == "command" {
@@ -62,9 +65,11 @@ func toolSettings(t *config.Tool) tool.Settings {
 	return s
 }
 
-// commandGrace is what a command gets beyond its time to be ended and to say what it had printed until then.
+// commandGrace is the time that a command gets beyond its own timeout, so that it is ended by the sandbox and its
+// output so far is returned.
 const commandGrace = 5 * time.Second
 
+// newCommandTool builds a tool that runs programs of this host in a granted folder, inside the sandbox.
 func newCommandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
 	if err := b.checkSandbox(); err != nil {
 		return nil, err
@@ -73,6 +78,8 @@ func newCommandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) 
 	if err != nil {
 		return nil, err
 	}
+	// FullPath is the folder in which commands start, Root the granted folder that confines them; "" for the operator's
+	// own app.
 	c, err := command.New(b.sandbox, command.Options{
 		Name: name, Description: t.Description, Folder: at.FullPath(), Root: at.Root, Timeout: t.MaxExecutionTime,
 		Allowed: t.AllowedCommands, Denied: t.DeniedCommands, DenyByDefault: t.DenyByDefault,
@@ -80,6 +87,7 @@ func newCommandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) 
 	if err != nil {
 		return nil, err
 	}
+	// The operator must be able to see that a host's sandbox isolates only in part.
 	sandboxName, full := b.sandbox.DescribeIsolation()
 	level := slog.LevelInfo
 	if !full {
@@ -89,8 +97,8 @@ func newCommandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) 
 	return c, nil
 }
 
-// checkSandbox reports whether programs of the host may run: the operator's own with what there is to hold them, those of
-// others where nothing gets out.
+// checkSandbox returns an error if programs of this host may not run. The operator's own may run with whatever sandbox
+// the host has, a tenant's only in one that isolates completely.
 func (b *builder) checkSandbox() error {
 	if b.sandbox == nil {
 		return errNoSandbox
@@ -101,12 +109,14 @@ func (b *builder) checkSandbox() error {
 	return b.sandbox.CheckUntrusted()
 }
 
+// newMCPServer builds a source of the tools of an MCP server, which is reached by HTTP or started as a program.
 func newMCPServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
 	o := mcp.Options{
 		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)),
 		Command: t.Command, Args: t.Args, Env: t.Env, Filter: t.Filter, Description: t.Description, Optional: t.Optional,
 		Pins: b.store, Logger: b.log,
 	}
+	// A tenant's server program runs in the sandbox; the operator's own runs as it is.
 	if t.Command != "" && !b.tenant.DefaultApp {
 		if err := b.checkSandbox(); err != nil {
 			return nil, err
@@ -127,6 +137,7 @@ func newMCPServer(b *builder, name string, t *config.Tool) (tool.Source, error) 
 
 var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
 
+// newFunctionTool builds one of the built-in tools.
 func newFunctionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
 	o := function.Options{Name: name, Description: t.Description, HTTP: b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)}
 	if function.NeedsFolder(t.Handler) {
@@ -152,7 +163,8 @@ func newFunctionTool(b *builder, name string, t *config.Tool) (tool.Tool, error)
 	return function.New(t.Handler, o)
 }
 
-// newToolSet gathers the tools an agent names and more, behind its guard; one that is turned off is left out.
+// newToolSet returns the set of the tools that an agent names and of more, behind its guardrail; nil if there are none.
+// Disabled tools are not in b.tools and are left out.
 func (b *builder) newToolSet(names []string, maxOutput int, g *agentGuardrail, more ...tool.Tool) (*tool.Set, error) {
 	var tools []tool.Tool
 	var sources []tool.Source

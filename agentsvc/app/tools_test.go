@@ -23,11 +23,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable)) // the programs that these tests run begin as this binary
+	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable)) // the programs that these tests run start as this binary
 	os.Exit(m.Run())
 }
 
-// withSandbox gives a house what programs of the host are held by.
+// withSandbox returns a change that adds a sandbox to the dependencies.
 func withSandbox(t *testing.T) func(h *app.Dependencies) {
 	t.Helper()
 	helper, err := os.Executable()
@@ -38,7 +38,7 @@ func withSandbox(t *testing.T) func(h *app.Dependencies) {
 	return func(h *app.Dependencies) { h.Sandbox = host }
 }
 
-// newDefaultApp is the operator's app of an example, whose folder has two files.
+// newDefaultApp returns the operator's app of an example, whose folder has two files.
 func newDefaultApp(t *testing.T, name string) (a *app.App, folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -54,7 +54,7 @@ func newDefaultApp(t *testing.T, name string) (a *app.App, folder string) {
 		slog.New(slog.DiscardHandler), withSandbox(t)), folder
 }
 
-// TestToolExamples runs the examples of the tools that are built in.
+// TestToolExamples runs the examples of the built-in tools.
 func TestToolExamples(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -101,7 +101,7 @@ agents: {helper: {llm: demo, tools: [shell]}}
 tools:
   shell: {type: command, working_directory: FOLDER, require_approval: false`
 
-// TestCommandSettings sees each setting of a command tool act.
+// TestCommandSettings checks each setting of a command tool.
 func TestCommandSettings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, settings, text, says string }{
@@ -133,7 +133,7 @@ func TestCommandSettings(t *testing.T) {
 	}
 }
 
-// TestFunctionSettings sees max_execution_time act on a function.
+// TestFunctionSettings checks max_execution_time of a function.
 func TestFunctionSettings(t *testing.T) {
 	t.Parallel()
 	requested := make(chan struct{})
@@ -153,7 +153,7 @@ func TestFunctionSettings(t *testing.T) {
 	<-requested
 }
 
-// TestCommandOfTenant: an app's programs run in a sandbox that holds, or the app is refused.
+// TestCommandOfTenant checks that a tenant's programs run in a sandbox that isolates completely, or the app is refused.
 func TestCommandOfTenant(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
@@ -181,7 +181,7 @@ func TestCommandOfTenant(t *testing.T) {
 	}
 }
 
-// TestCommandCancelled: a task that is cancelled ends its program at once.
+// TestCommandCancelled checks that the cancellation of a task ends its program at once.
 func TestCommandCancelled(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.EvalSymlinks(t.TempDir())

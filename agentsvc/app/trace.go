@@ -20,40 +20,45 @@ import (
 	"stoa/agentsvc/trail"
 )
 
-// Instrumentation is who wants to know what an app's agents do. Each of its functions may be nil, and what nobody watches costs
-// nothing. None is told what anybody said.
+// Instrumentation is the process's receivers of what agents do, for traces and metrics. Each function may be nil, and
+// costs nothing then. None gets text of a conversation.
 type Instrumentation struct {
-	// RecordSpans says that calls may be recorded: whether one is, its context tells.
+	// RecordSpans allows spans. Whether a call is recorded is decided where its trace begins.
 	RecordSpans bool
-	// RecordContent has the spans of the operator's own app hold what models are asked and answer. Those of others never do.
+	// RecordContent adds requests and responses of models to the spans of the operator's own app. Those of tenants
+	// never have them.
 	RecordContent bool
-	OnModelCall   func(ctx context.Context, app string, c ModelCall)
-	OnToolCall    func(ctx context.Context, app string, c ToolCall)
-	// OnRunEnded is told what state an attempt of a run has brought its task to, "" if it will be tried again.
+	// OnModelCall and OnToolCall are called after each call.
+	OnModelCall func(ctx context.Context, app string, c ModelCall)
+	OnToolCall  func(ctx context.Context, app string, c ToolCall)
+	// OnRunEnded is called after each attempt of a run, with the state of the task; "" if the run will be retried.
 	OnRunEnded func(ctx context.Context, app string, run store.Run, state agentsvc.State, took time.Duration)
-	// OnBudgetExhausted is told of each call of a model that a budget refuses, or has wait.
+	// OnBudgetExhausted is called for each model call that a budget refuses or pauses.
 	OnBudgetExhausted func(app string)
-	// OnCharge is told what has become due for a model's work, in billionths of the currency's unit.
+	// OnCharge is called with the charge of a model call, in nano-units of the currency.
 	OnCharge func(ctx context.Context, app, model, currency string, nanos int64)
 }
 
-// ModelCall is one call of a model, tries after a failure included.
+// ModelCall is one call of a model, including its retries.
 type ModelCall struct {
-	Provider, Model  string
-	Duration         time.Duration
-	TimeToFirstChunk time.Duration // until then; 0 = there was none
+	Provider, Model string
+	Duration        time.Duration
+	// TimeToFirstChunk is 0 if no chunk arrived.
+	TimeToFirstChunk time.Duration
 	Usage            agentsvc.Usage
-	ErrorKind        string // the kind of error, "" = none
+	// ErrorKind is that of [trail.ErrorKind], "" for none.
+	ErrorKind string
 }
 
 // ToolCall is one call of a tool.
 type ToolCall struct {
-	Tool      string
-	Duration  time.Duration
-	ErrorKind string // the kind of error, "" = none
+	Tool     string
+	Duration time.Duration
+	// ErrorKind is that of [trail.ErrorKind], "" for none.
+	ErrorKind string
 }
 
-// spanTemplate is how the spans of something begin.
+// spanTemplate is the name and the options of a kind of span, computed once rather than for each call.
 type spanTemplate struct {
 	name    string
 	options []trace.SpanStartOption
@@ -63,12 +68,14 @@ func newSpanTemplate(name, app string, more ...attribute.KeyValue) spanTemplate 
 	return spanTemplate{name, []trace.SpanStartOption{trace.WithAttributes(append(more, trail.AppKey.String(app))...)}}
 }
 
-// traceModel returns m watched.
+// traceModel returns m with spans and metrics for its calls, or m itself if neither is wanted.
 func (b *builder) traceModel(l *config.LLM, m llm.Provider) llm.Provider {
 	if !b.instrumentation.RecordSpans && b.instrumentation.OnModelCall == nil {
 		return m
 	}
 	w := tracedModel{Provider: m, app: b.tenant.Name, onCall: b.instrumentation.OnModelCall, provider: l.Provider, model: l.Model, recordContent: b.instrumentation.RecordContent && b.tenant.DefaultApp}
+	// The conventions have a name of their own for this provider.
+	// The span's provider is the name that the conventions define, not ours.
 	if l.Provider == "gemini" {
 		w.provider = semconv.GenAIProviderNameGCPGemini.Value.AsString()
 	}
@@ -77,16 +84,19 @@ func (b *builder) traceModel(l *config.LLM, m llm.Provider) llm.Provider {
 	return w
 }
 
-// tracedModel is a model whose calls leave a trail.
+// tracedModel is a model whose calls have spans and metrics.
 type tracedModel struct {
 	llm.Provider
+	// span, app, provider and model are set by traceModel, then read-only.
 	span                 spanTemplate
 	app, provider, model string
-	onCall               func(context.Context, string, ModelCall)
-	recordContent        bool
+	// onCall may be nil.
+	onCall func(context.Context, string, ModelCall)
+	// recordContent adds the request and the response to the span.
+	recordContent bool
 }
 
-// Stream implements [llm.Provider].
+// Stream implements [llm.Provider]. The span ends with the stream.
 func (m tracedModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
 		began := time.Now()
@@ -96,6 +106,7 @@ func (m tracedModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.
 			answer.content = &responseContent{}
 			span.SetAttributes(requestAttributes(req)...)
 		}
+		// Deferred, since the consumer may stop the stream before its end.
 		defer func() {
 			answer.Duration, answer.ErrorKind = time.Since(began), trail.ErrorKind(answer.err)
 			if span.IsRecording() {
@@ -115,14 +126,17 @@ func (m tracedModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.
 	}
 }
 
-// observedAnswer is what becomes known of a model's answer.
+// observedAnswer is what is known of a response so far.
 type observedAnswer struct {
 	ModelCall
-	stop    llm.StopReason
-	err     error
-	content *responseContent // nil = what it says is not kept
+	// stop is the reason that the vendor gave for the end of the response; err is the error that ended the stream.
+	stop llm.StopReason
+	err  error
+	// content is nil if content is not recorded.
+	content *responseContent
 }
 
+// observeChunk updates a by a chunk, or by the error that ends the stream.
 func (a *observedAnswer) observeChunk(began time.Time, c llm.Chunk, err error) {
 	if a.TimeToFirstChunk == 0 && err == nil {
 		a.TimeToFirstChunk = time.Since(began)
@@ -136,6 +150,7 @@ func (a *observedAnswer) observeChunk(began time.Time, c llm.Chunk, err error) {
 	a.content.addChunk(c)
 }
 
+// spanAttributes returns the attributes of the GenAI semantic conventions for the response.
 func (a *observedAnswer) spanAttributes() []attribute.KeyValue {
 	u := a.Usage
 	all := append(a.content.spanAttributes(a.stop),
@@ -151,7 +166,7 @@ func (a *observedAnswer) spanAttributes() []attribute.KeyValue {
 	return all
 }
 
-// toolTracer returns what makes tools watched, nil if nobody watches.
+// toolTracer returns a decorator that adds spans and metrics to a tool, nil if neither is wanted.
 func (b *builder) toolTracer() func(tool.Tool) tool.Tool {
 	if !b.instrumentation.RecordSpans && b.instrumentation.OnToolCall == nil {
 		return nil
@@ -163,7 +178,7 @@ func (b *builder) toolTracer() func(tool.Tool) tool.Tool {
 	}
 }
 
-// tracedTool is a tool whose calls leave a trail.
+// tracedTool is a tool whose calls have spans and metrics.
 type tracedTool struct {
 	tool.Tool
 	span      spanTemplate
@@ -184,7 +199,7 @@ func (t tracedTool) Call(ctx context.Context, in tool.Input) (text string, err e
 	return t.Tool.Call(ctx, in)
 }
 
-// traceAgent returns a as one whose turns have a span of their own.
+// traceAgent returns a with a span for each of its turns, or a itself if spans are off.
 func (b *builder) traceAgent(name string, a agent.Agent) agent.Agent {
 	if !b.instrumentation.RecordSpans || a == nil {
 		return a
@@ -192,7 +207,7 @@ func (b *builder) traceAgent(name string, a agent.Agent) agent.Agent {
 	return tracedAgent{a, newSpanTemplate("invoke_agent "+name, b.tenant.Name, semconv.GenAIOperationNameInvokeAgent, semconv.GenAIAgentName(name))}
 }
 
-// tracedAgent is an agent whose turns leave a trail.
+// tracedAgent is an agent whose turns have spans.
 type tracedAgent struct {
 	agent.Agent
 	span spanTemplate
@@ -216,8 +231,8 @@ func (a tracedAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[ag
 	}
 }
 
-// propagateTrace returns c as one that tells whom it calls of the trace: servers of tools and other agents, which may have a part
-// in it. The vendors of models have none.
+// propagateTrace returns c with the trace's header in each request. It is for tool servers and other agents, which may
+// continue the trace, and not for model vendors, which have no use for it.
 func (b *builder) propagateTrace(c *http.Client) *http.Client {
 	if !b.instrumentation.RecordSpans {
 		return c
@@ -225,7 +240,7 @@ func (b *builder) propagateTrace(c *http.Client) *http.Client {
 	return trail.WithPropagation(c)
 }
 
-// runnerOptions is what the configuration asks of the runner, and who wants to know of runs.
+// runnerOptions returns the runner's options: the checkpoint settings and the process's bounds and metrics.
 func (b *builder) runnerOptions(h Dependencies) runner.Options {
 	o := checkpointOptions(b.cfg.Storage.Checkpoint)
 	o.MaxDuration, o.Memory = h.MaxRunTime, h.Memory

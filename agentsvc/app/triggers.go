@@ -13,31 +13,36 @@ import (
 	"stoa/ratelimit"
 )
 
-// Schedule is when an agent is started by the clock, and with which words.
+// Schedule is a schedule of an agent, with the message that starts it.
 type Schedule struct {
-	Cron  *trigger.Cron
-	Zone  *time.Location
-	Input string // "" = the time
+	Cron *trigger.Cron
+	Zone *time.Location
+	// Input is the text of the message; "" means one with the time.
+	Input string
 }
 
-// Webhook is where and how an agent is started by another service.
+// Webhook is an endpoint by which another service starts an agent.
 type Webhook struct {
-	Agent         string
-	Path          string
-	Methods       []string
-	Signature     *trigger.Signature
-	Input         *trigger.Input
-	ResultTimeout time.Duration     // for the result; 0 = it is not waited for
-	Callback      *trigger.Callback // where the result is posted; nil = nowhere
+	Agent   string
+	Path    string
+	Methods []string
+	// Signature verifies deliveries, Input makes the message from a delivery's body.
+	Signature *trigger.Signature
+	Input     *trigger.Input
+	// ResultTimeout bounds the wait for the result in the response; 0 means that the response does not wait.
+	ResultTimeout time.Duration
+	// Callback is where the result is posted; nil for nowhere.
+	Callback *trigger.Callback
 }
 
-// triggerSet are what starts an app's agents without a caller.
+// triggerSet is the triggers of an app.
 type triggerSet struct {
-	schedules map[string]*Schedule // by agent
-	webhooks  map[string]*Webhook  // by path
+	// schedules are by agent, webhooks by path.
+	schedules map[string]*Schedule
+	webhooks  map[string]*Webhook
 }
 
-// newTriggers makes the triggers that are turned on.
+// newTriggers builds the enabled triggers.
 func (b *builder) newTriggers() triggerSet {
 	out := triggerSet{map[string]*Schedule{}, map[string]*Webhook{}}
 	for _, name := range b.cfg.AgentNames() {
@@ -67,6 +72,7 @@ func (b *builder) newTriggers() triggerSet {
 	return out
 }
 
+// newWebhook builds a webhook without its signature. It returns one even if its input has a problem.
 func newWebhook(agent string, t *config.Trigger) (*Webhook, error) {
 	w := &Webhook{Agent: agent, Path: t.Path, Methods: t.Methods}
 	switch t.Response.Mode {
@@ -88,20 +94,24 @@ func newWebhook(agent string, t *config.Trigger) (*Webhook, error) {
 	return w, err
 }
 
-// Schedules are when the app's agents are started by the clock.
+// Schedules returns the schedules of the app by agent. The [trigger.Scheduler] stores them whenever the app's
+// generation changes.
 func (a *App) Schedules() map[string]*Schedule { return a.triggers.schedules }
 
-// Webhooks are where the app's agents are started by other services, by path.
+// Webhooks returns the webhooks of the app by path.
 func (a *App) Webhooks() map[string]*Webhook { return a.triggers.webhooks }
 
-// StartTick starts an agent for a tick of its schedule, once however often it is told to. It returns a [trigger.ErrTickRefused] where a
-// limit or budget refuses it, the app stores as much as it may, or the agent takes no such message, and [trigger.ErrNoSchedule] if the agent has no such schedule.
+// StartTick starts an agent for a tick of its schedule. The key of the submission follows from the tick's time, so a
+// repetition finds the same task. If the agent no longer has this schedule, because another revision is current, it
+// returns [trigger.ErrNoSchedule]. If a limit, a budget, the storage limit or the agent's input rules refuse the task,
+// it returns [trigger.ErrTickRefused].
 func (a *App) StartTick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, error) {
 	s := a.triggers.schedules[t.Agent]
 	if s == nil || s.Cron.String() != t.Spec {
 		return "", trigger.ErrNoSchedule
 	}
 	owner, key := trigger.TaskOwner(t.Agent), trigger.TickKey(t.At)
+	// The task may exist from an earlier attempt. It must then not be counted again.
 	if id, err := a.tasks.FindByKey(ctx, owner, t.Agent, key); !errors.Is(err, agentsvc.ErrNotFound) {
 		return id, err
 	}
@@ -128,11 +138,12 @@ func (a *App) StartTick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, e
 	return "", err
 }
 
-// ReserveUsage counts a call against the app's budgets and limits, and notes in it what is held for its turn, which settle gives
-// back unless the turn was written. It tells how the limits stand, and returns an [*agentsvc.BudgetExhaustedError] or a
-// [ratelimit.ExhaustedError] if the call may not be made.
+// ReserveUsage checks the app's budgets and counts a call against its limits, before the task is accepted. What it
+// reserves for the turn is recorded in sub. It returns the state of the limits, and release, which the caller must call
+// at the end: it returns the reservation unless the turn was stored with it. The error is an
+// [*agentsvc.BudgetExhaustedError] or a [ratelimit.ExhaustedError].
 func (a *App) ReserveUsage(ctx context.Context, sub *task.Submission) (states []ratelimit.State, release func(), err error) {
-	// The budgets first: they are only looked at, so that a call which they refuse counts for no limit.
+	// Budgets come first: they are only read here, so that a call they refuse does not count against a limit.
 	if err := a.CheckBudget(ctx, sub.Agent, sub.Owner); err != nil {
 		return nil, nil, err
 	}

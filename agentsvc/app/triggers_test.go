@@ -17,8 +17,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestTriggersExample starts the example's agents: by a tick, twice, which is one task, and with what its webhook makes of a
-// delivery.
+// TestTriggersExample starts the example's agents: by a tick, twice, which is one task, and with the message that its
+// webhook makes of a delivery.
 func TestTriggersExample(t *testing.T) {
 	t.Parallel()
 	a := newExampleApp(t, "triggers")
@@ -52,7 +52,7 @@ func TestTriggersExample(t *testing.T) {
 	if hook == nil || hook.ResultTimeout != 30*time.Second {
 		t.Fatalf("the webhook is %+v", hook)
 	}
-	content, err := hook.Input.BuildMessage("application/json", []byte(`{"issue": {"title": "It is down", "user": {"login": "ana"}}}`))
+	content, err := hook.Input.BuildMessage(t.Context(), "application/json", []byte(`{"issue": {"title": "It is down", "user": {"login": "ana"}}}`))
 	if err != nil || content != "ana says: It is down" {
 		t.Errorf("a delivery says %q (%v)", content, err)
 	}
@@ -62,7 +62,7 @@ func TestTriggersExample(t *testing.T) {
 	}
 }
 
-// TestTriggerProblems tells where a schedule or a template is wrong.
+// TestTriggerProblems checks the paths of problems in schedules and templates.
 func TestTriggerProblems(t *testing.T) {
 	t.Parallel()
 	const src = `

@@ -4,21 +4,28 @@ import (
 	"context"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/session"
 )
 
-// Of what a vendor may say a call has used beyond what went over the wire, where a token is a byte at least.
+// How many tokens a vendor may report beyond the bytes that were sent and received, where every token is at least one
+// byte.
 const (
-	maxHiddenInput  = 4 << 10   // tokens of words that it puts around a request
-	maxHiddenFile   = 1 << 20   // tokens that it makes of a file
-	maxHiddenOutput = 128 << 10 // tokens of thoughts that it keeps to itself, where max_tokens does not bound them
-	maxHiddenScript = 4 << 10   // tokens that the script of a tenant's app may say it has put out; a script has no thoughts
+	// maxHiddenInput is for the words that a vendor adds around a request.
+	maxHiddenInput = 4 << 10
+	// maxHiddenFile is for each file, whose tokens do not follow from its bytes.
+	maxHiddenFile = 1 << 20
+	// maxHiddenOutput is for reasoning that is not sent, if max_tokens does not bound it.
+	maxHiddenOutput = 128 << 10
+	// maxHiddenScript is for the script of a tenant's app; a script has no reasoning.
+	maxHiddenScript = 4 << 10
 )
 
-// clampUsage returns u, what the model says that c has used, held to what c can have used at most. What was beyond that is
-// logged, and u counts as estimated. The operator's own scripted model uses what its script says; a tenant's is held to what
-// went over the wire as any other, since platform budgets are for all tenants.
+// clampUsage returns the usage u that the model reported for c, limited to what c can have used at most. If u was
+// beyond that it is logged and marked as estimated. Only the operator's own scripted model may report anything: a
+// tenant could otherwise exhaust the platform's budgets by a model server that reports false usage.
 func (c *meteredCall) clampUsage(ctx context.Context, u agentsvc.Usage) agentsvc.Usage {
+	// The common case: no bound needs to be computed.
 	if c.trustsUsage || u.InputTokens <= maxHiddenInput && u.OutputTokens <= c.receivedBytes {
 		return u
 	}
@@ -42,9 +49,9 @@ func (c *meteredCall) clampUsage(ctx context.Context, u agentsvc.Usage) agentsvc
 	return u
 }
 
-// maxInput is the most tokens that the call can have sent.
+// maxInput returns the largest number of tokens that the call can have sent.
 func (c *meteredCall) maxInput() int64 {
-	n := int64(maxHiddenInput + session.CountRequest(func(text string) int { return len(text) }, c.req))
+	n := int64(maxHiddenInput + session.CountRequest(nil, func(_ *pattern.StepBudget, text string) int { return len(text) }, c.req))
 	for _, e := range c.req.Conversation {
 		if e.Message == nil {
 			continue

@@ -20,8 +20,8 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// usageReporters are servers of models that say "Hello." and report as many tokens as they like, by provider, and how a model
-// that talks to one is configured.
+// usageReporters are model servers, by provider, that answer "Hello." and report any number of tokens, with the
+// configuration of a model that uses each.
 var usageReporters = map[string]struct{ model, body string }{
 	"openai": {"provider: openai, model: m, api_key: k", `data: {"choices":[{"index":0,"delta":{"content":"Hello."},"finish_reason":"stop"}]}` + "\n\n" +
 		`data: {"choices":[],"usage":{"prompt_tokens":#,"completion_tokens":#}}` + "\n\ndata: [DONE]\n\n"},
@@ -39,18 +39,19 @@ var usageReporters = map[string]struct{ model, body string }{
 	"scripted": {"provider: scripted, script: [{then: [{say: Hello., usage: {input_tokens: #, output_tokens: #}}]}]", ""},
 }
 
-// TestReportedUsage: whatever a model of a tenant's app reports, by any provider, what is counted is bounded by what went over
-// the wire, and a budget of the platform has room for others. The operator's own script is believed.
+// TestReportedUsage checks for each provider that the counted usage of a tenant's model is bounded by the bytes that
+// were sent and received, and that a platform budget still covers calls of others. The usage of the operator's own
+// script is not bounded.
 func TestReportedUsage(t *testing.T) {
 	t.Parallel()
 	const room = 1_000_000
 	for name, r := range usageReporters {
 		for reported, configured := range map[string]bool{"1000000000000": false, "9223372036854775807": false, "-5": false, "700000000": true} {
 			if (len(reported) > 13 || reported == "-5" || configured) && name == "scripted" != configured {
-				continue // no configuration holds such a script, and the operator's own vendors are held as well
+				continue // no configuration has such a script, and the operator's own vendors are bounded too
 			}
 			if name == "gemini" && len(reported) > 2 {
-				reported = "2147483647" // its client reads no more
+				reported = "2147483647" // its client reads no larger number
 			}
 			t.Run(name+"/"+reported, func(t *testing.T) {
 				t.Parallel()
@@ -105,7 +106,7 @@ func TestReportedUsage(t *testing.T) {
 	}
 }
 
-// TestImplausibleUsage: what a model's server says a call has used is counted as far as the call can have used it.
+// TestImplausibleUsage checks that reported usage is counted only up to what the call can have used.
 func TestImplausibleUsage(t *testing.T) {
 	t.Parallel()
 	const visible = len("Hello.")
@@ -114,7 +115,7 @@ func TestImplausibleUsage(t *testing.T) {
 		options       string
 		parts         []agentsvc.Part
 		wantOut       int64
-		most          int64 // input; 0 = what was said
+		most          int64 // input tokens; 0 for the reported value
 		estimated     bool
 	}{
 		"honest":                {in: 900, out: 3, wantOut: 3},

@@ -1,6 +1,13 @@
-// Package capacity bounds how many bytes of answers, tasks and conversations are in memory at a time. A [Pool] is an amount of
-// bytes that the apps of a process share; a [Hold] is what one piece of work, a request or a run, has taken from it. Code that is
-// about to make or read many bytes calls [Hold.ReserveBytes] of the hold in its context first, and whoever began the work releases the hold.
+// Package capacity bounds how many bytes of answers, tasks and conversations are in memory at the same time. A [Pool]
+// is an amount of bytes that the apps of a process share. A [Reservation] is what one piece of work (a request or a
+// run) has taken from it.
+//
+// The entry point of a request or a run puts a Reservation into the context ([WithReservation]) and releases it at the
+// end ([Reservation.ReleaseBytes]). Code that is about to build or read many bytes calls [Reservation.ReserveBytes] or
+// [Reservation.ReserveTotal] of the reservation in its context first, and stops if that returns an error. The numbers
+// are estimates of the caller, not measured memory.
+//
+// The pool is fair between apps: see [Pool]. It does not bound the number of requests; that is what limits do.
 package capacity
 
 import (
@@ -13,49 +20,65 @@ import (
 	"stoa/tenancy/db"
 )
 
-// MaxWait is how long bytes are waited for.
+// MaxWait is how long a reservation waits for bytes before it fails with [ErrFull].
 const MaxWait = 10 * time.Second
 
-// ErrFull says that bytes were not free in time. It may pass.
+// ErrFull reports that the bytes were not available within [MaxWait]. A later attempt may succeed.
 var ErrFull = errors.New("too many large answers are in memory, try again shortly")
 
-// TooLargeError says that something has more bytes than one app may ever have in memory at a time. It does not pass.
+// TooLargeError reports that one piece of work needs more bytes than an app can ever have, even if no other app has
+// any. A later attempt fails as well.
 type TooLargeError struct{ Bytes, MaxBytes int64 }
 
+// Error implements error. The text is shown to callers.
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("this takes %.1f MiB of memory and there are at most %.1f MiB for it: ask for less of it", float64(e.Bytes)/(1<<20), float64(e.MaxBytes)/(1<<20))
 }
 
-// Pool is an amount of bytes that apps share. An app may have as many as it leaves free: alone it gets half of them, and N apps
-// that take all they may leave a part of 1/(N+1) to the next. The zero value is of no use; a nil pool has no bound.
+// Pool is an amount of bytes that apps share. An app may reserve up to as many bytes as would then remain free: a
+// single app gets at most half of the pool, and N apps that each take all they may leave 1/(N+1) of it for the next
+// one. So no number of requests of one app makes the pool unusable for another. A nil pool has no bound; the zero value
+// must not be used.
 type Pool struct {
-	size     int64
-	onChange func(reserved int64) // is told of each change, nil = nobody wants to know; called under mu
+	// size is in bytes. It and onChange are set by NewPool, then read-only.
+	size int64
+	// onChange receives the sum after each change; nil: none. It is called with mu locked, in the order of the changes,
+	// so it must not block or call the pool.
+	onChange func(reserved int64)
 
-	mu            sync.Mutex
-	reserved      int64
+	// mu guards the fields below.
+	mu sync.Mutex
+	// reserved is the sum of reservedByApp, in bytes.
+	reserved int64
+	// reservedByApp has an entry for each app with reserved bytes, and none for others.
 	reservedByApp map[db.ID]int64
-	waiters       []*waiter // in the order of their coming
+	// waiters are the requests that wait, in order of arrival.
+	waiters []*waiter
 }
 
-// waiter waits for bytes.
+// waiter is a request for n bytes that could not be granted at once.
 type waiter struct {
-	app     db.ID
-	n       int64
-	granted chan struct{} // closed under Pool.mu when the bytes are taken
+	app db.ID
+	n   int64
+	// granted is closed, with Pool.mu locked, after the bytes have been reserved for the waiter.
+	granted chan struct{}
 }
 
-// NewPool returns a pool of size bytes. It tells watch, which may be nil and must not block, how many of them are taken.
+// NewPool returns a pool of size bytes. It calls watch, which may be nil and must not block, with the reserved bytes
+// after each change.
 func NewPool(size int64, watch func(reserved int64)) *Pool {
 	return &Pool{size: size, onChange: watch, reservedByApp: map[db.ID]int64{}}
 }
 
-// canReserve reports whether an app may have n bytes more. mu is held.
+// canReserve reports whether app may reserve n bytes more: afterwards it has at most as many as are free. The caller
+// holds p.mu.
 func (p *Pool) canReserve(app db.ID, n int64) bool {
 	return p.reservedByApp[app]+n <= p.size-p.reserved-n
 }
 
-// reserveBytes takes n bytes for an app, and waits for them at most for [MaxWait].
+// reserveBytes reserves n bytes for app. It waits up to [MaxWait] and returns [ErrFull], a [*TooLargeError] or the
+// cause of ctx's end; then nothing is reserved. A request queues behind earlier ones of its own app, so that many small
+// requests do not starve a large one.
 func (p *Pool) reserveBytes(ctx context.Context, app db.ID, n int64) error {
 	if n > p.size/2 {
 		return &TooLargeError{n, p.size / 2}
@@ -82,7 +105,7 @@ func (p *Pool) reserveBytes(ctx context.Context, app db.ID, n int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-r.granted: // in this instant
+	case <-r.granted: // granted between the end of the wait and the lock: the bytes are reserved
 		return nil
 	default:
 	}
@@ -92,11 +115,11 @@ func (p *Pool) reserveBytes(ctx context.Context, app db.ID, n int64) error {
 			break
 		}
 	}
-	p.grantWaiters() // those behind it may fit
+	p.grantWaiters() // later requests of the same app may fit now
 	return err
 }
 
-// hasWaiter reports whether an app has a request that waits. mu is held.
+// hasWaiter reports whether a request of app waits. The caller holds p.mu.
 func (p *Pool) hasWaiter(app db.ID) bool {
 	for _, r := range p.waiters {
 		if r.app == app {
@@ -106,7 +129,7 @@ func (p *Pool) hasWaiter(app db.ID) bool {
 	return false
 }
 
-// adjustReserved takes bytes, or gives back where n is negative. mu is held.
+// adjustReserved adds n bytes, negative to release them, to what app has. The caller holds p.mu.
 func (p *Pool) adjustReserved(app db.ID, n int64) {
 	p.reserved += n
 	if p.reservedByApp[app] += n; p.reservedByApp[app] == 0 {
@@ -117,6 +140,7 @@ func (p *Pool) adjustReserved(app db.ID, n int64) {
 	}
 }
 
+// releaseBytes returns n bytes of app to the pool and grants waiting requests.
 func (p *Pool) releaseBytes(app db.ID, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +148,8 @@ func (p *Pool) releaseBytes(app db.ID, n int64) {
 	p.grantWaiters()
 }
 
-// grantWaiters has those who wait take what is free, in their order; an app that has to wait keeps no other one waiting. mu is held.
+// grantWaiters grants waiting requests in order of arrival. If a request does not fit, later ones of the same app keep
+// waiting, while those of other apps may still be granted. The caller holds p.mu.
 func (p *Pool) grantWaiters() {
 	var left []*waiter
 	blocked := map[db.ID]bool{}

@@ -14,7 +14,8 @@ import (
 
 const mib = 1 << 20
 
-// TestShares: an app gets as much as it leaves free, waits for its own and not for others, and is refused in the end.
+// TestShares checks that an app gets as much as it leaves free, waits only for bytes of its own app, and fails after
+// MaxWait.
 func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reserved int64
@@ -50,7 +51,7 @@ func TestShares(t *testing.T) {
 		if err := p.NewReservation("acme", 1).ReserveBytes(gone, 8*mib); !errors.Is(err, context.Canceled) {
 			t.Errorf("the caller is gone: %v", err)
 		}
-		for _, h := range []*capacity.Reservation{first, second, second, globex} { // releasing again is nothing
+		for _, h := range []*capacity.Reservation{first, second, second, globex} { // releasing again has no effect
 			h.ReleaseBytes()
 		}
 		if reserved != 0 {
@@ -59,7 +60,8 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestWaitersOfOthers: who waits keeps those of other apps that fit not waiting, and those of its own app in their order.
+// TestWaitersOfOthers checks that a waiting request does not delay fitting requests of other apps, and keeps the order
+// within its own app.
 func TestWaitersOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := capacity.NewPool(64*mib, nil)
@@ -69,7 +71,7 @@ func TestWaitersOfOthers(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var order []int64
-		for _, n := range []int64{10, 1} { // the second would fit by itself
+		for _, n := range []int64{10, 1} { // the second alone would fit
 			go func() {
 				h := p.NewReservation("acme", 1)
 				if err := h.ReserveBytes(t.Context(), n*mib); err == nil {
@@ -91,7 +93,8 @@ func TestWaitersOfOthers(t *testing.T) {
 	})
 }
 
-// TestReservation: a hold takes nothing while it is small, and then by its factor, in steps.
+// TestReservation checks that a reservation takes nothing from the pool while it is small, and then grows by its
+// factor, in steps.
 func TestReservation(t *testing.T) {
 	var reserved int64
 	p := capacity.NewPool(64*mib, func(n int64) { reserved = n })

@@ -8,37 +8,48 @@ import (
 )
 
 const (
-	// FreeBytes is how many bytes a hold has without taking any from its pool: most work never gets there, and touches no lock of others.
+	// FreeBytes is the number of bytes that a reservation may have without taking any from its pool. Most requests stay
+	// below it and never lock the pool.
 	FreeBytes = 64 << 10
-	// minGrowth is what a hold takes at once when it grows little by little.
+	// minGrowth is the least number of bytes that a growing reservation takes from the pool at once, so that an answer
+	// that grows by single words does not lock the pool for each.
 	minGrowth = 256 << 10
 )
 
-// Reservation is what one piece of work has in memory: it takes bytes from the pool as the work grows, until Release. The zero value
-// and nil have no bound. It may be used by several goroutines at once.
+// Reservation is the memory of one piece of work. It takes bytes from the pool as the work grows, until ReleaseBytes.
+// Nil and the zero value have no bound. It is safe for concurrent use.
 type Reservation struct {
-	pool   *Pool
-	app    db.ID
-	factor int64 // bytes of the pool for each byte that is added
+	// pool, app and factor are set by InitReservation, then read-only.
+	pool *Pool
+	app  db.ID
+	// factor is the number of bytes of the pool for each byte of the work, because one byte of text exists several
+	// times (decoded, as event, as row).
+	factor int64
 
-	mu            sync.Mutex
-	usedBytes     int64 // bytes
-	reservedBytes int64 // from the pool
+	// mu guards the fields below. It is held while raiseTotal waits for the pool, so a concurrent ReserveBytes waits
+	// too.
+	mu sync.Mutex
+	// usedBytes is what the work has reported, without factor.
+	usedBytes int64
+	// reservedBytes is what was taken from the pool, with factor. It may exceed usedBytes*factor by minGrowth.
+	reservedBytes int64
 }
 
-// NewReservation returns an empty hold of an app. Each byte that is added to it counts for factor bytes of the pool.
+// NewReservation returns an empty reservation of an app. Each byte added to it counts as factor bytes of the pool.
 func (p *Pool) NewReservation(app db.ID, factor int64) *Reservation {
 	h := &Reservation{}
 	h.InitReservation(p, app, factor)
 	return h
 }
 
-// InitReservation makes h, which is zero, what [Pool.Hold] returns: for holds that are part of another value.
+// InitReservation initialises h, a zero Reservation that is a field of another value, like [Pool.NewReservation]. It
+// saves an allocation for each request.
 func (h *Reservation) InitReservation(p *Pool, app db.ID, factor int64) {
 	h.pool, h.app, h.factor = p, app, factor
 }
 
-// NewPart returns an empty hold of the same pool and app, for a part of the work that ends before the rest.
+// NewPart returns an empty reservation of the same pool and app, for a part of the work that is released before the
+// rest. It returns nil, which has no bound, if h has none. The part is independent: releasing h does not release it.
 func (h *Reservation) NewPart(factor int64) *Reservation {
 	if h == nil || h.pool == nil {
 		return nil
@@ -46,8 +57,8 @@ func (h *Reservation) NewPart(factor int64) *Reservation {
 	return h.pool.NewReservation(h.app, factor)
 }
 
-// ReserveBytes says that the work is about to have n bytes more in memory, and waits for them if need be. It returns [ErrFull], a
-// [*TooLargeError] or the cause of ctx's end; then they are not taken, and the work is to end.
+// ReserveBytes adds n bytes to what the work has in memory, and waits for the pool if necessary. It returns [ErrFull],
+// a [*TooLargeError] or the cause of ctx's end; then the bytes are not added, and the caller must stop the work.
 func (h *Reservation) ReserveBytes(ctx context.Context, n int64) error {
 	if h == nil || h.pool == nil || n <= 0 {
 		return nil
@@ -57,7 +68,8 @@ func (h *Reservation) ReserveBytes(ctx context.Context, n int64) error {
 	return h.raiseTotal(ctx, h.usedBytes+n)
 }
 
-// ReserveTotal is Add where the work has fewer than n bytes.
+// ReserveTotal raises the work's bytes to n if it has fewer, and does nothing otherwise. It waits and fails like
+// ReserveBytes. It is for a size that is known again and again, such as that of a buffer.
 func (h *Reservation) ReserveTotal(ctx context.Context, n int64) error {
 	if h == nil || h.pool == nil || n <= FreeBytes {
 		return nil
@@ -67,11 +79,13 @@ func (h *Reservation) ReserveTotal(ctx context.Context, n int64) error {
 	return h.raiseTotal(ctx, max(h.usedBytes, n))
 }
 
-// raiseTotal takes what h lacks to have total bytes. mu is held.
+// raiseTotal sets the work's bytes to total and takes what is missing from the pool. On an error nothing changes. The
+// caller holds h.mu.
 func (h *Reservation) raiseTotal(ctx context.Context, total int64) error {
 	if total > FreeBytes {
 		if missing := total*h.factor - h.reservedBytes; missing > 0 {
-			missing = max(missing, min(minGrowth, h.pool.size/64)) // so that a small pool is not taken by two
+			// At most 1/64 of the pool, else two growing reservations would use up a small pool.
+			missing = max(missing, min(minGrowth, h.pool.size/64))
 			if err := h.pool.reserveBytes(ctx, h.app, missing); err != nil {
 				return err
 			}
@@ -82,7 +96,8 @@ func (h *Reservation) raiseTotal(ctx context.Context, total int64) error {
 	return nil
 }
 
-// ReleaseBytes gives everything back. The hold is then empty, and may be used again.
+// ReleaseBytes returns everything to the pool. The reservation is then empty and may be used again; releasing it twice
+// is harmless.
 func (h *Reservation) ReleaseBytes() {
 	if h == nil || h.pool == nil {
 		return
@@ -95,15 +110,16 @@ func (h *Reservation) ReleaseBytes() {
 	h.usedBytes, h.reservedBytes = 0, 0
 }
 
-// ContextKey is what [ReservationFrom] looks for in a context. A context type of one's own may answer it with a *Hold.
+// ContextKey is the key under which [ReservationFrom] looks up a *Reservation. A custom context type may answer it from
+// a field, which saves the allocation of [context.WithValue].
 type ContextKey struct{}
 
-// WithReservation returns a context whose work is held by h.
+// WithReservation returns a context that carries h.
 func WithReservation(ctx context.Context, h *Reservation) context.Context {
 	return context.WithValue(ctx, ContextKey{}, h)
 }
 
-// ReservationFrom returns the hold of the work that ctx belongs to, nil where it has none.
+// ReservationFrom returns the reservation that ctx carries, or nil, which has no bound.
 func ReservationFrom(ctx context.Context) *Reservation {
 	h, _ := ctx.Value(ContextKey{}).(*Reservation)
 	return h

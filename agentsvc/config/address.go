@@ -7,21 +7,22 @@ import (
 	"strings"
 )
 
-// address is an address of a document in its parts. It is taken apart as text, so that variables may stand in it, and what
-// is not hidden stays as it was written.
+// address is a URL of a document in its parts. It is parsed as text and not by net/url, because it may contain
+// ${NAME}, and because the parts that are not masked must be written back unchanged.
 type address struct {
 	scheme   string // with ://
-	user     string // without @; "" = none
+	user     string // name and password, without @; "" = none
 	host     string // with the port
 	path     string
 	query    []string // name=value
-	fragment string   // the fragment, with #
-	hasQuery bool     // a question mark stands before the query
+	fragment string   // with #
+	hasQuery bool     // there is a question mark, also with an empty query
 }
 
+// addressForm matches a text that is a URL as a whole.
 var addressForm = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#\s]*)([^?#\s]*)(\?[^#\s]*)?(#\S*)?$`)
 
-// parseAddress takes an address apart. Text that is not an address as a whole is none.
+// parseAddress splits a URL into its parts. It reports false for text that is not a URL as a whole.
 func parseAddress(text string) (a address, ok bool) {
 	m := addressForm.FindStringSubmatch(text)
 	if m == nil {
@@ -37,7 +38,7 @@ func parseAddress(text string) (a address, ok bool) {
 	return a, true
 }
 
-// String is the address as it is written.
+// String returns the address as it was written.
 func (a address) String() string {
 	text := a.scheme
 	if a.user != "" {
@@ -50,7 +51,7 @@ func (a address) String() string {
 	return text + a.fragment
 }
 
-// origin is where the address leads: scheme, host and port.
+// origin returns where the address leads: scheme, host and port, in lower case and without the scheme's default port.
 func (a address) origin() string {
 	scheme, host := strings.ToLower(a.scheme), strings.ToLower(a.host)
 	switch scheme {
@@ -62,8 +63,8 @@ func (a address) origin() string {
 	return scheme + host
 }
 
-// maskSecrets returns the address without its secrets: the name and password before the host, and the values in the query that
-// are, or look like, credentials.
+// maskSecrets returns the address with its secrets masked: name and password before the host, and values of the query
+// that are or look like credentials.
 func (a address) maskSecrets() address {
 	if a.user != "" && !publicUserForm.MatchString(a.user) {
 		a.user = mask
@@ -77,12 +78,14 @@ func (a address) maskSecrets() address {
 	return a
 }
 
-// hasMask reports whether a secret of the address is masked.
+// hasMask reports whether a part of the address is masked.
 func (a address) hasMask() bool {
 	return a.user == mask || slices.ContainsFunc(a.query, func(pair string) bool { return strings.HasSuffix(pair, "="+mask) })
 }
 
-// restoreSecrets returns the address with the secrets that are masked put back from old, which leads to the same place.
+// restoreSecrets returns the address with its masked parts taken from old. The caller has checked that both have the
+// same origin; otherwise a secret could be sent to another server. A parameter that occurs several times is restored
+// in its order.
 func (a address) restoreSecrets(old address) address {
 	if a.user == mask && old.user != "" {
 		a.user = old.user
@@ -101,19 +104,22 @@ func (a address) restoreSecrets(old address) address {
 	return a
 }
 
-// publicUserForm is a name, or a name and a password, that are variables.
+// publicUserForm matches a user part that consists of variables only and so shows no secret.
 var publicUserForm = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*:?\}(:\$\{[A-Za-z_][A-Za-z0-9_]*:?\})?$`)
 
-// Words of which the names of parameters are made that hold credentials, and names that are such a word.
+// credentialParts are substrings of names of query parameters that contain credentials, credentialNames are complete
+// names. Both are compared in lower case without separators.
 var (
 	credentialParts = []string{"token", "secret", "passw", "pwd", "apikey", "accesskey", "signature", "credential", "authorization", "session"}
 	credentialNames = []string{"key", "sig", "auth", "code", "sas", "hmac"}
 )
 
-// minTokenLength is the length from which a value with letters and digits, and without spaces, looks like a token, in bytes.
+// minTokenLength is the length, in bytes, from which a value of letters and digits without spaces is taken for a
+// token.
 const minTokenLength = 20
 
-// isCredential reports whether a parameter of a query is, or looks like, a credential.
+// isCredential reports whether a query parameter is a credential by its name, or looks like one by its value. It
+// prefers masking too much: a masked value is restored when the document comes back.
 func isCredential(name, value string) bool {
 	if value == "" || publicReferenceForm.MatchString(value) {
 		return false
@@ -128,4 +134,5 @@ func isCredential(name, value string) bool {
 	return len(value) >= minTokenLength && strings.ContainsAny(value, "0123456789") && tokenForm.MatchString(value)
 }
 
+// tokenForm matches the characters of tokens, with at least one letter.
 var tokenForm = regexp.MustCompile(`^[A-Za-z0-9_.~+=%-]*[A-Za-z][A-Za-z0-9_.~+=%-]*$`)

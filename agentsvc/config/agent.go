@@ -94,8 +94,10 @@ type Skill struct {
 	Tags []string `yaml:"tags"`
 }
 
+// agentNameForm is the form of an agent's name. It is part of URLs and file names.
 var agentNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
+// checkRules checks the rules of an agent that its tags cannot express.
 func (a *Agent) checkRules(c *validation, s location) {
 	if !agentNameForm.MatchString(s.path.part) {
 		c.addProblem(s, "the name of an agent is 1 to 63 letters, digits, '_', '.' or '-', and starts with a letter or digit")
@@ -117,7 +119,7 @@ func (a *Agent) checkRules(c *validation, s location) {
 	}
 }
 
-// checkContext checks that an agent without a model cuts no conversation.
+// checkContext checks that an agent without a model has only the key of context that does not concern one: on_busy.
 func (a *Agent) checkContext(c *validation, s location) {
 	for _, key := range mappingKeys(s) {
 		if a.Type != "" && a.Type != "llm" && key != "on_busy" {
@@ -126,7 +128,7 @@ func (a *Agent) checkContext(c *validation, s location) {
 	}
 }
 
-// checkRemote checks where a remote agent is and what it is shown.
+// checkRemote checks the address of a remote agent and the headers sent to it.
 func (a *Agent) checkRemote(c *validation, s location) {
 	if a.AgentCardFile != "" && (a.URL != "" || a.AgentCardURL != "") {
 		c.addProblem(s.child("agent_card_file"), "stands in for url and agent_card_url: leave either them out or it")
@@ -141,7 +143,8 @@ func (a *Agent) checkRemote(c *validation, s location) {
 	}
 }
 
-// checkGuardrail demands that the guardrail has nothing that cannot act on this agent.
+// checkGuardrail refuses a guardrail with tool.authorization for an agent that calls no tools itself: it would have
+// no effect, and the author would believe that it protects.
 func (a *Agent) checkGuardrail(c *validation, s location) {
 	g := c.guardrails[a.Guardrails]
 	if a.Type == "llm" || a.Type == "runner" || g == nil || !g.Enabled || g.Tool == nil {
@@ -153,7 +156,8 @@ func (a *Agent) checkGuardrail(c *validation, s location) {
 	}
 }
 
-// applyDefaults fills in what follows from the rest of the document: the shown name, the model and where a webhook listens.
+// applyDefaults sets what follows from other parts of the document: the display name, the model and the webhook's
+// path. key is the agent's name.
 func (a *Agent) applyDefaults(key string, d Defaults) {
 	if a.Name == "" {
 		a.Name = key

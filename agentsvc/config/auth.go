@@ -26,6 +26,7 @@ type Auth struct {
 	ExcludedPaths []string `yaml:"excluded_paths" jsonschema:"default=/health,default=/.well-known/agent-card.json"`
 }
 
+// checkRules checks addresses, the refresh interval and excluded paths. The admin API can never be excluded.
 func (a *Auth) checkRules(c *validation, s location) {
 	if a.Enabled {
 		c.requireKeys(s, "jwks_url", "issuer", "audience")
@@ -45,12 +46,12 @@ func (a *Auth) checkRules(c *validation, s location) {
 	}
 }
 
-// AllowsAnonymous reports whether a call of path, which is one of the default app's, needs no credential.
+// AllowsAnonymous reports whether a request to path, a path of the default app, needs no credential.
 func (a *Auth) AllowsAnonymous(path string) bool {
 	return !a.Enabled || !a.RequireAuth || a.IsExcluded(path)
 }
 
-// IsExcluded reports whether path is one of those that need no credential.
+// IsExcluded reports whether path is one of ExcludedPaths, or below one that ends in a slash.
 func (a *Auth) IsExcluded(path string) bool {
 	return slices.ContainsFunc(a.ExcludedPaths, func(p string) bool {
 		return path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p)

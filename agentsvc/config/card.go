@@ -2,24 +2,25 @@ package config
 
 import "fmt"
 
-// Bounds of what agents say of themselves. Cards are shown to whoever asks, all of an app in one answer, and a description may stand
-// there twice. Lengths are in bytes.
+// Bounds of the texts on agent cards. Cards are public: anyone may request all cards of an app in one response, in
+// which a description may occur twice. Lengths are in bytes.
 const (
 	maxAgents      = 2000
 	maxCardBytes   = 1 << 20 // of all agents together
 	maxDescription = 8 << 10
 	maxSkills      = 100
-	maxSkillText   = 2 << 10 // a skill's description
-	maxTags        = 50      // of a skill, and media types of an agent
-	maxShortText   = 256     // names, ids, versions, tags, media types
+	maxSkillText   = 2 << 10 // of a skill's description
+	maxTags        = 50      // tags of a skill, media types of an agent
+	maxShortText   = 256     // of a name, id, version, tag or media type
 )
 
-// cardTextChecker adds up the texts that agents say of themselves, and tells of those that are too long.
+// cardTextChecker sums the texts on all cards and reports those that are too long.
 type cardTextChecker struct {
 	validation *validation
-	bytes      int
+	bytes      int // sum over all agents
 }
 
+// checkText adds text to the sum and reports it if it is longer than maxBytes.
 func (t *cardTextChecker) checkText(s location, text string, maxBytes int) {
 	t.bytes += len(text)
 	if len(text) > maxBytes {
@@ -27,6 +28,7 @@ func (t *cardTextChecker) checkText(s location, text string, maxBytes int) {
 	}
 }
 
+// checkTexts checks a list of short texts.
 func (t *cardTextChecker) checkTexts(s location, texts []string) {
 	if len(texts) > maxTags {
 		t.validation.addProblem(s, fmt.Sprintf("has %d entries, and may have %d", len(texts), maxTags))
@@ -36,7 +38,7 @@ func (t *cardTextChecker) checkTexts(s location, texts []string) {
 	}
 }
 
-// checkCards checks what all agents say of themselves, which stands at s.
+// checkCards checks the texts on the cards of all agents; s is the location of agents.
 func (c *validation) checkCards(s location, agents map[string]*Agent) {
 	if len(agents) > maxAgents {
 		c.addProblem(s, fmt.Sprintf("has %d agents, and may have %d: give the others an app of their own", len(agents), maxAgents))
@@ -53,14 +55,14 @@ func (c *validation) checkCards(s location, agents map[string]*Agent) {
 	}
 }
 
-// checkCardTexts adds up what stands on the agent's card.
+// checkCardTexts adds the texts of the agent's card to t.
 func (a *Agent) checkCardTexts(t *cardTextChecker, s location) {
 	t.checkText(s.child("name"), a.Name, maxShortText)
 	t.checkText(s.child("description"), a.Description, maxDescription)
 	t.checkText(s.child("version"), a.Version, maxShortText)
 	t.checkTexts(s.child("input_modes"), a.InputModes)
 	t.checkTexts(s.child("output_modes"), a.OutputModes)
-	if a.Description == "" { // made of the tools' names
+	if a.Description == "" { // the card's description then lists the tools
 		for _, tool := range a.Tools {
 			t.bytes += len(tool) + len(", ")
 		}

@@ -15,30 +15,32 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// validation holds what needs the whole document: references, host powers, siblings, and what is not available
-// yet. It walks the decoded structs and their nodes together.
+// validation checks the rules that need more than one value: references, grants, keys that depend on each other, and
+// keys that are not available yet. It walks the decoded structs and their YAML nodes together, so that every problem
+// has a position. It is used by one call of Parse.
 type validation struct {
 	Options
 	doc               *document
-	entryNames        map[string][]string  // sorted names by top-level key
-	databases         map[string]*Database // to tell where mysql is refused
-	llms              map[string]*LLM      // to tell where fallbacks lead
+	entryNames        map[string][]string  // sorted names of the entries by top-level key
+	databases         map[string]*Database // for refuseMySQL
+	llms              map[string]*LLM      // for fallbackPath
 	guardrails        map[string]*Guardrail
-	nesting           *nesting
-	webhooks          map[string]string // agents by the paths of their webhooks
-	authEnabled       bool              // callers need a credential
-	defaultLLMMissing bool
-	refusedEntries    map[string]bool // entries such as tools.shell that lack a grant
-	unavailable       []unavailableRequest
+	nesting           *nesting             // which agents are below which
+	webhooks          map[string]string    // agent by webhook path
+	authEnabled       bool                 // server.auth is on: callers need a credential
+	defaultLLMMissing bool                 // an agent without llm has no model
+	refusedEntries    map[string]bool      // entries such as tools.shell that lack a grant
+	unavailable       []unavailableRequest // found by checkAvailable, for reportUnavailable
 }
 
-// ruleChecker is implemented by the structs that have rules of their own.
+// ruleChecker is implemented by the structs of the document whose rules go beyond tags. checkRules adds problems to
+// the validation; the location is that of the struct.
 type ruleChecker interface {
 	checkRules(*validation, location)
 }
 
-// walkValue checks v, which was decoded from s, and everything below. Where off is set, v belongs to something
-// that is turned off: it is held to its form, but asks for nothing.
+// walkValue checks v, which was decoded from s, and everything below it. off means that v belongs to an entry with
+// enabled: false: its form is checked, but it needs no grant and may use what is not available.
 func (c *validation) walkValue(s location, v reflect.Value, off bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -47,7 +49,7 @@ func (c *validation) walkValue(s location, v reflect.Value, off bool) {
 		}
 	case reflect.Struct:
 		if s.value != nil && s.value.Kind != yaml.MappingNode && !isNull(s.value) {
-			return // told when it was decoded
+			return // decode has reported the wrong kind
 		}
 		if x, ok := v.Addr().Interface().(ruleChecker); ok {
 			x.checkRules(c, s)
@@ -63,7 +65,7 @@ func (c *validation) walkValue(s location, v reflect.Value, off bool) {
 			at := location{&path{s.path, name, namePart}, s.value.Content[2*i], s.value.Content[2*i+1]}
 			item := v.MapIndex(reflect.ValueOf(name))
 			if !item.IsValid() {
-				continue // told when it was decoded
+				continue // decode has reported it
 			}
 			c.checkName(at, name)
 			c.walkValue(at, item, isDisabled(item))
@@ -78,7 +80,8 @@ func (c *validation) walkValue(s location, v reflect.Value, off bool) {
 	}
 }
 
-// checkField checks the field f of the struct v, and everything below it.
+// checkField checks the rules in the tags of field f of struct v, and everything below the field. The tags only apply
+// if the key is in the document: a default needs no grant.
 func (c *validation) checkField(s location, v reflect.Value, f *field, off bool) {
 	x := v.Field(f.index)
 	written := s.value != nil && !isNull(s.value)
@@ -100,7 +103,7 @@ func (c *validation) checkField(s location, v reflect.Value, f *field, off bool)
 	}
 }
 
-// isDisabled reports whether v is a struct that is turned off.
+// isDisabled reports whether v is a struct with a field Enabled that is false.
 func isDisabled(v reflect.Value) bool {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -112,6 +115,8 @@ func isDisabled(v reflect.Value) bool {
 	return enabled.IsValid() && !enabled.Bool()
 }
 
+// checkReferences checks that the name, or each name of the list, v is an entry of the top-level key kind. A list has
+// no name twice.
 func (c *validation) checkReferences(s location, v reflect.Value, kind string) {
 	if v.Kind() == reflect.String {
 		c.checkReference(s, kind, v.String(), c.entryNames[kind])
@@ -129,7 +134,8 @@ func (c *validation) checkReferences(s location, v reflect.Value, kind string) {
 	}
 }
 
-// checkReference checks that name is one of known, which is sorted and which kind describes.
+// checkReference checks that name is one of known, which must be sorted. kind describes known in the message. A name
+// from a variable is not shown.
 func (c *validation) checkReference(s location, kind, name string, known []string) {
 	if _, found := slices.BinarySearch(known, name); found || name == "" {
 		return
@@ -141,14 +147,14 @@ func (c *validation) checkReference(s location, kind, name string, known []strin
 	c.doc.addSuggestion(s, fmt.Sprintf("names none of %s: there is no %q", kind, shortenText(name)), name, known)
 }
 
-// refuseMySQL refuses a database that can only be a source of documents.
+// refuseMySQL refuses a mysql database where it is not a source of documents: Stoa cannot store in it.
 func (c *validation) refuseMySQL(s location, name string) {
 	if db := c.databases[name]; db != nil && db.Driver == "mysql" {
 		c.addProblem(s, "is a mysql database, which can only be a source of documents")
 	}
 }
 
-// requireKeys demands keys in the mapping at s.
+// requireKeys reports each key that the mapping at s does not have.
 func (c *validation) requireKeys(s location, keys ...string) {
 	for _, key := range keys {
 		if !c.doc.hasValue(s.value, key) {
@@ -157,7 +163,8 @@ func (c *validation) requireKeys(s location, keys ...string) {
 	}
 }
 
-// requireOneOf demands exactly one of keys in the mapping at s, or none where one of alone stands there.
+// requireOneOf reports a mapping at s that does not have exactly one of keys. It may have none if it has one of
+// alternatives.
 func (c *validation) requireOneOf(s location, keys []string, alternatives ...string) {
 	found := presentKeys(s.value, keys)
 	switch {
@@ -168,6 +175,7 @@ func (c *validation) requireOneOf(s location, keys []string, alternatives ...str
 	}
 }
 
+// presentKeys returns those of keys that the mapping n has.
 func presentKeys(n *yaml.Node, keys []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, value := findKey(n, key)
@@ -175,7 +183,8 @@ func presentKeys(n *yaml.Node, keys []string) []string {
 	})
 }
 
-// checkPatterns checks that every item of the list at s is a regular expression, and that they are not too much together.
+// checkPatterns checks that every item of the list at s is a regular expression, and that their total size is
+// bounded.
 func (c *validation) checkPatterns(s location, list []string) {
 	total := 0
 	for i, text := range list {
@@ -184,15 +193,16 @@ func (c *validation) checkPatterns(s location, list []string) {
 	c.checkPatternTotal(s, total)
 }
 
-// checkPatternTotal checks that the expressions of the list at s are not too much together.
+// checkPatternTotal checks the total size of a list of regular expressions, in instructions of the compiled programs.
+// Every message is matched with all of them.
 func (c *validation) checkPatternTotal(s location, instructions int) {
 	if instructions > pattern.MaxTotalInstructions {
 		c.addProblem(s, "its regular expressions "+pattern.TotalSizeError(instructions).Error())
 	}
 }
 
-// checkPattern checks that the text at s is a regular expression that is not too large. It returns about how many instructions it
-// compiles to, 0 if something is wrong with it.
+// checkPattern checks that the text at s is a regular expression of bounded size. It returns its approximate number
+// of instructions, 0 if it has a problem.
 func (c *validation) checkPattern(s location, text string) int {
 	n, err := pattern.CountInstructions(text)
 	var unreadable *syntax.Error
@@ -209,11 +219,12 @@ func (c *validation) checkPattern(s location, text string) int {
 	return 0
 }
 
+// isGranted reports whether the app has a grant for power.
 func (c *validation) isGranted(power string) bool {
 	return c.Grants.Has(power)
 }
 
-// requireGrant refuses what stands at s to an app that was not granted power.
+// requireGrant refuses the value at s if the document is a tenant's and the app was not granted power.
 func (c *validation) requireGrant(s location, power string) {
 	switch {
 	case !c.Tenant || c.isGranted(power):
@@ -224,8 +235,8 @@ func (c *validation) requireGrant(s location, power string) {
 	}
 }
 
-// requireGrantedPath refuses an app a path that does not stand below the folders that a power reaches. Where links lead is seen when the
-// path is used.
+// requireGrantedPath refuses a tenant's path that is not absolute or not below a folder of the grant. Symbolic links
+// are not resolved here: grant.Guard does so when the path is used.
 func (c *validation) requireGrantedPath(s location, power, path string) {
 	if !c.Tenant || !c.isGranted(power) || path == "" {
 		return
@@ -242,15 +253,19 @@ func (c *validation) requireGrantedPath(s location, power, path string) {
 	c.refuseEntry(s, fmt.Sprintf("lies below none of the folders that the operator has granted by %s: %s", power, strings.Join(c.Grants.Roots(power), ", ")))
 }
 
+// refuseEntry reports a missing grant and notes the entry, so that reportUnavailable does not report it a second
+// time.
 func (c *validation) refuseEntry(s location, message string) {
 	c.refusedEntries[s.path.entryPath()] = true
 	c.addProblem(s, message)
 }
 
+// addProblem adds a problem at s.
 func (c *validation) addProblem(s location, message string) {
 	c.doc.addProblem(s, message)
 }
 
+// shortenText returns text, cut to a length that fits in a message.
 func shortenText(text string) string {
 	const longest = 120
 	if len(text) > longest {

@@ -1,18 +1,22 @@
-// Package config is the YAML that describes a house of agents: which models they think with, which
-// tools they may use, how they are stored, limited and served.
+// Package config reads and checks the YAML (or JSON) document that configures an app: its models, agents and tools,
+// and where its data is stored, limited and served.
 //
-// Every top-level key of the document has a file of its name here (llms is llm.go, document_stores is
-// documentstore.go), and every field of the document is a field of a struct there. The doc comments of
-// these fields become the JSON Schema ([Schema]) and docs/configuration.md, so they are written for the
-// person who writes the YAML.
+// Every top-level key of the document has a file with its name (llms is llm.go, document_stores is documentstore.go),
+// and every key is a field of a struct there. The doc comments of these structs and fields are user documentation:
+// they become the JSON Schema ([Schema]) and docs/configuration.md by go generate, and tests fail if those are stale.
+// The tags of the fields carry the rules that need no code; see field.go.
 //
-// [Parse] turns a document into a [Config] or tells all its problems at once, each with its line, column
-// and path. [Load] does so for the operator's own file, [Watch] tells when that file changes, [MaskSecrets] hides
-// the secrets of a document that is to be shown.
+// The main functions are [Parse] for a tenant's document, [Load] and [Watch] for the operator's file, [Decode] and
+// [MaskSecrets] to show a document, and [RestoreSecrets] to accept it back.
 //
-// The way through Parse: document.go reads YAML into a tree without aliases, interpolate.go fills in ${VAR},
-// decode.go fills the structs and their defaults, check.go holds what needs the whole document: references,
-// host powers of tenants, and what unavailable.go says is not available yet.
+// Parse reports all problems of a document at once, each with line, column and path. Its steps: document.go reads
+// YAML into a tree of bounded size without aliases, interpolate.go replaces ${NAME} by the value of a variable,
+// decode.go fills the structs and their defaults, check.go checks what needs the whole document (references, grants,
+// keys that depend on each other), and unavailable.go refuses what is not implemented yet.
+//
+// A tenant's document is untrusted: its size and depth are bounded, ${NAME} reads the app's secrets and never the
+// environment, blocks of the operator are refused, and host powers need a grant. A problem never contains the value
+// of a variable.
 package config
 
 import (
@@ -58,11 +62,12 @@ type Config struct {
 	// Logger says what is logged, and where. It stands in the operator's file only.
 	Logger Logger `yaml:"logger"`
 
+	// agentOrder is the agents' names in file order, which the map loses; set by Parse.
 	agentOrder []string
 }
 
-// AgentNames returns the names of the agents in file order. Agents that were added to the map by hand
-// follow in alphabetical order.
+// AgentNames returns the names of the agents in file order. Agents that were added to the map by code follow in
+// alphabetical order.
 func (c *Config) AgentNames() []string {
 	names := make([]string, 0, len(c.Agents))
 	for _, name := range c.agentOrder {

@@ -24,6 +24,8 @@ type Database struct {
 	MaxIdle int `yaml:"max_idle" jsonschema:"minimum=0,default=5"`
 }
 
+// checkRules checks the address. A sqlite file of a tenant needs two grants: sqlite, and filesystem for the folder. A
+// host must be a single name, because drivers would read a list of hosts or a socket's path.
 func (d *Database) checkRules(c *validation, s location) {
 	switch {
 	case d.Driver == "sqlite":

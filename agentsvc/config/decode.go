@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decodeValue sets v to what stands at s. What is wrong becomes a problem and leaves v as it was, so that the
-// rest can still be checked. An empty value counts as one that is not there.
+// decodeValue sets v to the value at s. A wrong value becomes a problem and leaves v unchanged, so that the rest is
+// still decoded and checked. A null value counts as absent.
 func (doc *document) decodeValue(s location, v reflect.Value, f *field) {
 	if isNull(s.value) {
 		return
@@ -39,6 +39,8 @@ func (doc *document) decodeValue(s location, v reflect.Value, f *field) {
 	}
 }
 
+// decodeStruct decodes a mapping into a struct. An unknown key is a problem, with the most similar known key as a
+// suggestion.
 func (doc *document) decodeStruct(s location, v reflect.Value) {
 	if s.value.Kind != yaml.MappingNode {
 		doc.addProblem(s, "must be a mapping, not "+describeKind(s.value))
@@ -50,7 +52,7 @@ func (doc *document) decodeStruct(s location, v reflect.Value) {
 		at := location{&path{s.path, key.Value, fieldPart}, key, s.value.Content[i+1]}
 		known := slices.IndexFunc(fields, func(f field) bool { return f.name == key.Value })
 		if known < 0 {
-			at.value = nil
+			at.value = nil // the problem's position is then the key's
 			doc.addSuggestion(at, "is not a known key", key.Value, fieldNames(fields))
 			continue
 		}
@@ -59,7 +61,7 @@ func (doc *document) decodeStruct(s location, v reflect.Value) {
 	doc.checkRequired(s, fields)
 }
 
-// checkRequired demands the fields that the mapping at s must have.
+// checkRequired reports the required keys that the mapping at s does not have.
 func (doc *document) checkRequired(s location, fields []field) {
 	for _, f := range fields {
 		if f.required && !doc.hasValue(s.value, f.name) {
@@ -68,6 +70,7 @@ func (doc *document) checkRequired(s location, fields []field) {
 	}
 }
 
+// fieldNames returns the keys of fields.
 func fieldNames(fields []field) []string {
 	var known []string
 	for _, f := range fields {
@@ -76,6 +79,8 @@ func fieldNames(fields []field) []string {
 	return known
 }
 
+// decodeMapping decodes a mapping whose keys are names that the document chooses. Every entry gets its defaults, also
+// an empty one.
 func (doc *document) decodeMapping(s location, v reflect.Value) {
 	if s.value.Kind != yaml.MappingNode {
 		doc.addProblem(s, "must be a mapping, not "+describeKind(s.value))
@@ -102,6 +107,8 @@ func (doc *document) decodeMapping(s location, v reflect.Value) {
 	v.Set(m)
 }
 
+// decodeList decodes a sequence. An empty item is a problem unless a missing variable, which was reported before,
+// made it empty.
 func (doc *document) decodeList(s location, v reflect.Value, f *field) {
 	if s.value.Kind != yaml.SequenceNode {
 		doc.addProblem(s, "must be a list, not "+describeKind(s.value))
@@ -121,6 +128,7 @@ func (doc *document) decodeList(s location, v reflect.Value, f *field) {
 	v.Set(list)
 }
 
+// decodeScalar decodes a scalar. Types are strict: a quoted number is text, except where a variable supplied it.
 func (doc *document) decodeScalar(s location, v reflect.Value, f *field) {
 	if s.value.Kind != yaml.ScalarNode {
 		doc.addProblem(s, "must be "+describeWanted(v)+", not "+describeKind(s.value))
@@ -128,7 +136,7 @@ func (doc *document) decodeScalar(s location, v reflect.Value, f *field) {
 	}
 	tag := s.value.ShortTag()
 	if doc.fromVariable[s.value] && v.Kind() != reflect.String {
-		tag = plainTag(s.value.Value) // JSON can write "${PORT}" only in quotes
+		tag = plainTag(s.value.Value) // in JSON, "${PORT}" can only be written in quotes
 	}
 	ok := false
 	switch {
@@ -159,11 +167,13 @@ func (doc *document) decodeScalar(s location, v reflect.Value, f *field) {
 	}
 }
 
+// decodeAs decodes a scalar as the YAML type tag and reports whether it is one.
 func decodeAs(n *yaml.Node, tag string, into any) bool {
 	plain := yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: n.Value}
 	return plain.Decode(into) == nil
 }
 
+// decodeDuration decodes a duration in Go's format. Negative ones are refused.
 func (doc *document) decodeDuration(s location, v reflect.Value) bool {
 	d, err := time.ParseDuration(s.value.Value)
 	if err != nil || d < 0 {
@@ -173,6 +183,8 @@ func (doc *document) decodeDuration(s location, v reflect.Value) bool {
 	return true
 }
 
+// checkEnum reports a value that is not in the field's enum. A value from a variable is not used for a suggestion,
+// which would reveal it.
 func (doc *document) checkEnum(s location, f *field) {
 	if len(f.enum) == 0 || slices.Contains(f.enum, s.value.Value) {
 		return
@@ -188,6 +200,7 @@ func (doc *document) checkEnum(s location, f *field) {
 	doc.addSuggestion(s, message, word, f.enum)
 }
 
+// checkRange reports a number outside the field's minimum and maximum.
 func (doc *document) checkRange(s location, n float64, f *field) {
 	switch {
 	case f.min != nil && f.max != nil && (n < *f.min || n > *f.max):
@@ -197,11 +210,13 @@ func (doc *document) checkRange(s location, n float64, f *field) {
 	}
 }
 
+// formatNumber returns n without an exponent.
 func formatNumber(n float64) string {
 	return strconv.FormatFloat(n, 'f', -1, 64)
 }
 
-// describeMismatch says what stands at n, unless that came from a variable or is near to what v wants.
+// describeMismatch returns the end of a message: what kind of value is at n. It is "" if the kind is right and only
+// the value is wrong, and it does not describe the value of a variable.
 func (doc *document) describeMismatch(n *yaml.Node, v reflect.Value) string {
 	kind := describeKind(n)
 	switch {
@@ -213,6 +228,7 @@ func (doc *document) describeMismatch(n *yaml.Node, v reflect.Value) string {
 	return ", not " + kind
 }
 
+// describeWanted returns how a message names the type of v.
 func describeWanted(v reflect.Value) string {
 	switch {
 	case v.Type() == durationType:

@@ -2,8 +2,8 @@ package config
 
 import "reflect"
 
-// DefaultConfig is what is served without a file: one agent `assistant` on one model of the provider, which
-// [DetectProvider] can choose. Everything else is at its default.
+// DefaultConfig returns the configuration that is served without a file: one agent "assistant" with one model of
+// provider, which [DetectProvider] can choose. Everything else has its default.
 func DefaultConfig(provider, apiKey string) *Config {
 	cfg := newDefault(reflect.TypeFor[Config]()).Interface().(*Config)
 	model := newDefault(reflect.TypeFor[LLM]()).Interface().(*LLM)

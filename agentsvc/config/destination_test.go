@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// TestSecretStaysWithItsHost: a masked secret is kept only for the place that it was given for. For each kind of block that
-// holds a secret beside a host: the document as it is shown is taken back whole, and where the host differs the secret stays
-// masked, which Parse refuses at its path.
+// TestSecretStaysWithItsHost checks, for each kind of block with a secret and a host, that a masked secret is
+// restored only for the host it was given for: the document as shown is accepted as a whole, and with another host
+// the secret stays masked, which Parse refuses at its path.
 func TestSecretStaysWithItsHost(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		src      string
-		from, to string // what changes in the document as it is shown
-		path     string // at which the secret is missed then, "" = it is kept
+		from, to string // replacement in the document as it is shown
+		path     string // of the secret that is then missing, "" = it is restored
 	}{
 		"model, address":            {`llms: {m: {provider: openai, model: x, api_key: canary, base_url: "https://one.example"}}`, "one.example", "two.example", "llms.m.api_key"},
 		"model, scheme":             {`llms: {m: {provider: openai, model: x, api_key: canary, base_url: "https://one.example"}}`, "https://", "http://", "llms.m.api_key"},
@@ -68,11 +68,10 @@ func TestSecretStaysWithItsHost(t *testing.T) {
 	}
 }
 
-// TestSecretsHaveDestinations holds that every secret of the vocabulary names the fields that say where it goes, or is known
-// to go nowhere.
+// TestSecretsHaveDestinations checks that every secret field has the tag to, or is known to be sent nowhere.
 func TestSecretsHaveDestinations(t *testing.T) {
 	t.Parallel()
-	nowhere := map[string]bool{"Trigger.Secret": true, "Credentials.Token": true} // verified here; said where Credentials stand
+	nowhere := map[string]bool{"Trigger.Secret": true, "Credentials.Token": true} // only verified; the tag is where Credentials is used
 	visitStructs(func(typ reflect.Type) {
 		names := map[string]bool{}
 		for _, f := range fieldsOf(typ) {
@@ -92,7 +91,7 @@ func TestSecretsHaveDestinations(t *testing.T) {
 	})
 }
 
-// visitStructs calls f once for every struct of the vocabulary.
+// visitStructs calls f once for every struct of the document.
 func visitStructs(f func(reflect.Type)) {
 	seen := map[reflect.Type]bool{}
 	var visit func(reflect.Type)
@@ -121,7 +120,7 @@ func marshalJSON(t *testing.T, doc map[string]any) []byte {
 	return raw
 }
 
-// TestMaskAddress: of an address what is secret is masked, and nothing else.
+// TestMaskAddress checks that the secrets of a URL are masked, and nothing else.
 func TestMaskAddress(t *testing.T) {
 	t.Parallel()
 	for src, want := range map[string]string{

@@ -12,45 +12,51 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of a document. The number of nodes counts aliases each time they are used, which is what stops
-// a few lines from growing into gigabytes.
+// Bounds of a document. A document of a tenant is parsed in the process of all tenants, so that its cost is bounded
+// before it is known. maxNodes counts the nodes of an alias each time it is used: nested aliases could otherwise
+// expand a few lines to gigabytes ("billion laughs").
 const (
-	maxDocumentBytes = 1 << 20
+	maxDocumentBytes = 1 << 20 // bytes of the source
 	maxDepth         = 64
-	maxNodes         = 100_000
+	maxNodes         = 100_000 // nodes of the expanded tree
 )
 
-// maxTextBytes bounds the bytes of all names and values together, aliases and variables counted each time that they stand for something:
-// a document of a few kilobytes can otherwise mean gigabytes.
+// maxTextBytes bounds the bytes of all names and values together, counted each time that an alias or variable is
+// used.
 const maxTextBytes = 4 << 20
 
+// tooMuchText is the problem of a document beyond maxTextBytes.
 var tooMuchText = fmt.Sprintf("the document has more than %d MiB of text, aliases and variables counted each time", maxTextBytes>>20)
 
+// tooManyValues is the problem of a document beyond maxNodes.
 var tooManyValues = fmt.Sprintf("the document has more than %d values, aliases counted each time", maxNodes)
 
-// maxValues returns how many values src may hold at most, by the bytes that begin one or stand between two. The parser takes some
-// hundred bytes of memory for each value, before anybody counts them. In prose such bytes are few.
+// maxValues returns an upper bound for the number of values in src, from the bytes that begin a value or separate
+// two. The YAML parser needs some hundred bytes of memory for each value and builds the tree before it can be
+// counted, so that this check comes first. Ordinary prose contains few such bytes.
 func maxValues(src []byte) int {
 	count := func(c string) int { return bytes.Count(src, []byte(c)) }
 	commas := count(",")
-	// What stands between two commas of a mapping is a key and its value, though the colon may be missing.
+	// Between two commas of a mapping are a key and a value, even if the colon is missing.
 	return count("[") + count("{") + count("-") + count("?") + commas + max(commas, count(":"))
 }
 
-// document is a YAML document as a tree without aliases and merges, its variables filled in.
+// document is a YAML document as a tree without aliases and merge keys, with its variables replaced.
 type document struct {
-	root            *yaml.Node
-	fromVariable    map[*yaml.Node]bool // scalars whose text came from a variable: never to be shown
-	missingVariable map[*yaml.Node]bool // scalars whose variable is missing: told once, then left alone
+	root *yaml.Node // nil = empty or unreadable
+	// fromVariable are the scalars with text from a variable. A problem never shows their text.
+	fromVariable map[*yaml.Node]bool
+	// missingVariable are the scalars with a missing variable. It was reported once; later checks ignore them.
+	missingVariable map[*yaml.Node]bool
 	problems        problems
 }
 
-// errStop ends the reading of a document that is beyond its bounds.
+// errStop ends the expansion of a document that is beyond its bounds. The problem is already recorded.
 var errStop = errors.New("stop")
 
-// readDocument parses src and fills in its variables by fill; nil leaves them as they stand. A variable that fill
-// lacks is a problem which says that it is missing: "is not set". The root is nil for an empty document and
-// for one that cannot be read at all, which is then a problem.
+// readDocument parses src and replaces its variables by the values of fill; with a nil fill they stay as they are. A
+// variable that fill does not have is a problem that ends in missing, such as "is not set". The root is nil for an
+// empty document, and for one that cannot be read, which has a problem.
 func readDocument(src []byte, fill func(name string) (string, bool), missing string) *document {
 	doc := &document{fromVariable: map[*yaml.Node]bool{}, missingVariable: map[*yaml.Node]bool{}}
 	if len(src) > maxDocumentBytes {
@@ -81,8 +87,8 @@ func readDocument(src []byte, fill func(name string) (string, bool), missing str
 	return doc
 }
 
-// parseYAML returns the only document in src, or nil if there is none. The parser is the one place where a
-// panic becomes an error: it reads what strangers send, and it is not ours.
+// parseYAML returns the root of the only document in src, nil if there is none. It turns a panic of the parser into
+// an error: the parser is a library and reads untrusted text.
 func parseYAML(src []byte) (n *yaml.Node, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -108,13 +114,16 @@ func parseYAML(src []byte) (n *yaml.Node, err error) {
 }
 
 var (
+	// yamlErrorForm matches an error of the YAML library: an optional line and a message.
 	yamlErrorForm = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
-	// What the library's parser says, whose lines count from 0, and what its scanner says, whose lines count from 1. Neither
-	// names the first line.
+	// The library's parser counts lines from 0, its scanner from 1, and neither gives a number for the first line.
+	// The forms tell them apart by their messages.
 	yamlParserForm  = regexp.MustCompile(`^did not find expected (?:key|node content|'-' indicator|',' or|<)`)
 	yamlScannerForm = regexp.MustCompile(`^(?:did not find|could not find|found|mapping values|block )`)
 )
 
+// syntaxProblem returns the problem for an error of the YAML library, with its line corrected and the column of the
+// line's first character.
 func syntaxProblem(src []byte, err error) Problem {
 	p := Problem{Message: "is not valid YAML"}
 	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\n", " "), "?")
@@ -131,7 +140,8 @@ func syntaxProblem(src []byte, err error) Problem {
 	return p
 }
 
-// firstColumn returns the column where a line begins to say something: the library tells lines alone. It is 0 for line 0.
+// firstColumn returns the column of the first character of a line that is not a space, because the library reports
+// lines only. It is 0 for line 0.
 func firstColumn(src []byte, line int) int {
 	lines := bytes.SplitN(src, []byte("\n"), line+1)
 	if line == 0 || line > len(lines) {
@@ -141,15 +151,17 @@ func firstColumn(src []byte, line int) int {
 	return 1 + len(text) - len(bytes.TrimLeft(text, " "))
 }
 
-// expander copies a parsed tree: aliases and merges become what they stand for, variables are filled in.
+// expander copies a parsed tree: aliases and merge keys are replaced by what they refer to, variables by their
+// values. It counts nodes and bytes and stops beyond the bounds.
 type expander struct {
 	doc       *document
-	lookup    func(name string) (string, bool)
-	missing   string
-	nodeCount int
-	textBytes int // bytes so far
+	lookup    func(name string) (string, bool) // value of a variable; nil = variables stay
+	missing   string                           // end of the message about a missing variable
+	nodeCount int                              // so far, aliases counted each time
+	textBytes int                              // bytes of names and values so far
 }
 
+// expandNode returns a copy of n, which is at path p and depth levels below the root. Its error is errStop.
 func (e *expander) expandNode(n *yaml.Node, p *path, depth int) (*yaml.Node, error) {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -184,7 +196,7 @@ func (e *expander) expandNode(n *yaml.Node, p *path, depth int) (*yaml.Node, err
 	return c, nil
 }
 
-// copyNode returns n without what it contains.
+// copyNode returns a copy of n without its children.
 func copyNode(n *yaml.Node) *yaml.Node {
 	return &yaml.Node{
 		Kind: n.Kind, Style: n.Style, Tag: n.Tag, Value: n.Value, Line: n.Line, Column: n.Column,
@@ -192,13 +204,15 @@ func copyNode(n *yaml.Node) *yaml.Node {
 	}
 }
 
-// stopReading ends the reading: the document is beyond a bound, and that is all there is to say of it.
+// stopReading replaces all problems by the one of a document beyond its bounds and returns errStop.
 func (e *expander) stopReading(s location, message string) error {
 	e.doc.problems = problems{}
 	e.doc.addProblem(s, message)
 	return errStop
 }
 
+// expandMapping fills c with the expanded pairs of the mapping n. Duplicate keys are problems. Merge keys come last,
+// because they only add what the mapping does not have.
 func (e *expander) expandMapping(c, n *yaml.Node, p *path, depth int) error {
 	seen := make(map[string]int, len(n.Content)/2)
 	var merges []*yaml.Node
@@ -241,7 +255,7 @@ func (e *expander) expandMapping(c, n *yaml.Node, p *path, depth int) error {
 	return nil
 }
 
-// mergeMapping adds to c the pairs of m whose keys c does not have: what `<<` means.
+// mergeMapping adds to c the pairs of m whose keys c does not have: the merge key << of YAML 1.1.
 func (e *expander) mergeMapping(c, m *yaml.Node, seen map[string]int, p *path, depth int) error {
 	from, err := e.expandNode(m, p, depth+1)
 	if err != nil {
@@ -267,6 +281,8 @@ func (e *expander) mergeMapping(c, m *yaml.Node, seen map[string]int, p *path, d
 	return nil
 }
 
+// hasKnownTag reports whether n has no explicit tag, or one of the core schema that fits its kind. Other tags would
+// make the library build other types.
 func hasKnownTag(n *yaml.Node) bool {
 	if n.Style&yaml.TaggedStyle == 0 {
 		return true
@@ -280,12 +296,13 @@ func hasKnownTag(n *yaml.Node) bool {
 	return false
 }
 
-// addProblem records what is wrong at s.
+// addProblem adds a problem at s.
 func (doc *document) addProblem(s location, message string) {
 	doc.addSuggestion(s, message, "", nil)
 }
 
-// addSuggestion records what is wrong at s, and which of known was probably meant by word.
+// addSuggestion adds a problem at s, with the one of known that is most similar to word. Beyond maxProblems it only
+// counts, since computing positions and suggestions costs time.
 func (doc *document) addSuggestion(s location, message, word string, known []string) {
 	if doc.problems.isFull() {
 		doc.problems.omitted++
@@ -295,7 +312,8 @@ func (doc *document) addSuggestion(s location, message, word string, known []str
 	doc.problems.addProblem(Problem{s.path.String(), line, column, message, SuggestWord(word, known)})
 }
 
-// hasValue reports whether the mapping n gives key a value that is not empty.
+// hasValue reports whether the mapping n has a value for key that is not empty. A missing variable counts as a value,
+// because it was reported before.
 func (doc *document) hasValue(n *yaml.Node, key string) bool {
 	_, value := findKey(n, key)
 	switch {
@@ -307,10 +325,12 @@ func (doc *document) hasValue(n *yaml.Node, key string) bool {
 	return value.Value != "" && !isNull(value)
 }
 
+// isNull reports whether n is absent or null.
 func isNull(n *yaml.Node) bool {
 	return n == nil || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
+// describeKind returns how a message names the kind of n.
 func describeKind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -56,7 +56,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestSyntaxLines holds that what is no YAML is told at the line that is wrong, or where that begins which does not end.
+// TestSyntaxLines checks that a YAML syntax error is reported at the wrong line, or at the beginning of what does not
+// end.
 func TestSyntaxLines(t *testing.T) {
 	t.Parallel()
 	for src, line := range map[string]int{
@@ -127,7 +128,7 @@ func TestParseIsFast(t *testing.T) {
 	t.Parallel()
 	src := hundredAgents()
 	const limit = 50 * time.Millisecond
-	for range 20 { // one quiet moment is enough on a busy machine
+	for range 20 { // one undisturbed measurement is enough on a busy machine
 		start := time.Now()
 		if _, err := Parse(src, Options{}); err != nil {
 			t.Fatal(err)

@@ -120,6 +120,7 @@ type MCPParsers struct {
 	PreferNative bool `yaml:"prefer_native" jsonschema:"default=false"`
 }
 
+// checkRules checks that the source has the block of its type, and the grant for a folder of the host.
 func (x *Source) checkRules(c *validation, s location) {
 	switch {
 	case x.Type == "directory":

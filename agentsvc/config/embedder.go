@@ -27,16 +27,19 @@ type Embedder struct {
 	Truncate string `yaml:"truncate" jsonschema:"enum=NONE,enum=START,enum=END" only:"provider=cohere"`
 }
 
-// embedderKeyVariables are the environment variables that hold the operator's keys.
+// embedderKeyVariables are the environment variables with the operator's keys, by provider.
 var embedderKeyVariables = map[string]string{"openai": "OPENAI_API_KEY", "cohere": "COHERE_API_KEY"}
 
-// applyDefaults fills in the operator's key. Lookup is the operator's environment, nil for an app.
+// applyDefaults sets the operator's key if the document has none. lookup is the operator's environment, nil for a
+// tenant.
 func (e *Embedder) applyDefaults(lookup func(string) (string, bool)) {
 	if name := embedderKeyVariables[e.Provider]; name != "" && lookup != nil && e.APIKey == "" {
 		e.APIKey, _ = lookup(name)
 	}
 }
 
+// checkRules checks address, name and key. A missing key is a problem unless base_url names another server, which may
+// need none; a tenant always supplies its own.
 func (e *Embedder) checkRules(c *validation, s location) {
 	c.checkAddress(s.child("base_url"), e.BaseURL)
 	c.checkName(s.child("model"), e.Model)

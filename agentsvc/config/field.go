@@ -9,36 +9,38 @@ import (
 	"time"
 )
 
-// field is what the tags of a struct's field say about the key of a document.
+// field is what the tags of a struct field define for the key of a document.
 //
 //	yaml:"name"            its key
 //	jsonschema:"..."       required, enum, minimum, maximum, default: as in the schema made from them
-//	only:"type=mcp|x"      it may stand only where its sibling has one of these values
+//	only:"type=mcp|x"      allowed only if the sibling key has one of these values
 //	ref:"llms"             its value names an entry of this top-level key
-//	grant:"filesystem"     a host power: an app needs this grant
+//	grant:"filesystem"     a host power: a tenant needs this grant
 //	secret:"true"          never shown
-//	to:"url"               its secrets go where these fields beside it say; a mapping or list of secrets names itself, for one
-//	                       entry may say where the others go
+//	to:"url"               the sibling fields that decide where its secrets are sent (RestoreSecrets); a mapping or list of
+//	                       secrets names itself, since one entry may decide where the others are sent
 type field struct {
 	name         string
-	index        int
+	index        int // of the struct field
 	required     bool
 	enum         []string
-	min, max     *float64
-	defaults     []string
+	min, max     *float64 // nil = no bound
+	defaults     []string // several for a list
 	onlyKey      string
 	onlyValues   []string
 	ref          string
 	grant        string
 	secret       bool
-	destinations []string
+	destinations []string // from the tag to
 }
 
+// durationType distinguishes durations from other int64 values.
 var durationType = reflect.TypeFor[time.Duration]()
 
+// fieldCache keeps the parsed tags by type, since parsing them is slow and types never change.
 var fieldCache sync.Map // reflect.Type to []field
 
-// fieldsOf returns the fields of a struct type in their order.
+// fieldsOf returns the exported fields of a struct type in their order.
 func fieldsOf(t reflect.Type) []field {
 	if known, ok := fieldCache.Load(t); ok {
 		return known.([]field)
@@ -53,6 +55,7 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
+// parseField parses the tags of a struct field.
 func parseField(f reflect.StructField, index int) field {
 	x := field{
 		name: f.Tag.Get("yaml"), index: index,
@@ -82,6 +85,7 @@ func parseField(f reflect.StructField, index int) field {
 	return x
 }
 
+// parseNumber parses a number of a tag; a mistake in a tag panics in the first test.
 func parseNumber(text string) *float64 {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -90,7 +94,8 @@ func parseNumber(text string) *float64 {
 	return &n
 }
 
-// isAllowed reports whether the field may stand in the struct v.
+// isAllowed reports whether the tag only allows the field in the struct v. A sibling without a value allows it; that
+// is another problem.
 func (f *field) isAllowed(v reflect.Value) bool {
 	if f.onlyKey == "" {
 		return true
@@ -104,7 +109,7 @@ func (f *field) isAllowed(v reflect.Value) bool {
 	return false
 }
 
-// setDefaults gives every field of the struct v its default, also in the structs it holds by value.
+// setDefaults sets every field of the struct v with a default to it, also in structs that v contains by value.
 func setDefaults(v reflect.Value) {
 	for _, f := range fieldsOf(v.Type()) {
 		x := v.Field(f.index)
@@ -132,7 +137,7 @@ func setDefaults(v reflect.Value) {
 	}
 }
 
-// newDefault returns a new value of type t, with defaults if it is a struct.
+// newDefault returns a pointer to a new value of type t, with defaults if it is a struct.
 func newDefault(t reflect.Type) reflect.Value {
 	v := reflect.New(t)
 	if t.Kind() == reflect.Struct {

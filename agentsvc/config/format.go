@@ -14,7 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// checkAddress demands that what stands at s is an http or https address, if anything does.
+// checkAddress reports a text at s that is neither empty nor an http or https URL.
 func (c *validation) checkAddress(s location, address string) {
 	u, err := url.Parse(address)
 	if address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
@@ -22,17 +22,18 @@ func (c *validation) checkAddress(s location, address string) {
 	}
 }
 
-// maxNameBytes bounds names, in bytes: they stand in usage, in metrics and in spans.
+// maxNameBytes bounds names, in bytes. Names are columns of usage rows, labels of metrics and attributes of spans.
 const maxNameBytes = 256
 
-// checkName demands that a name that stands at s, or is the one of s, can be printed and is not too long.
+// checkName reports a name that is too long or not printable. s is the location of the name or of what it names.
 func (c *validation) checkName(s location, name string) {
 	if len(name) > maxNameBytes || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		c.addProblem(s, fmt.Sprintf("must have a name of at most %d printable bytes", maxNameBytes))
 	}
 }
 
-// checkHeaders demands that the mapping at s holds headers of HTTP.
+// checkHeaders checks that the mapping at s contains names and values of HTTP headers (RFC 9110, 5.1 and 5.5). A line
+// break in a value would let its author add headers.
 func (c *validation) checkHeaders(s location, headers map[string]string) {
 	for name, value := range headers {
 		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) }) {
@@ -44,8 +45,8 @@ func (c *validation) checkHeaders(s location, headers map[string]string) {
 	}
 }
 
-// checkSchema demands that what stands at s is a JSON Schema (draft 2020-12 unless it names another) that refers to no other
-// document, if anything does. It reports whether that is so.
+// checkSchema reports whether the value at s is absent or a JSON Schema (draft 2020-12 unless it names another) that
+// refers to no other document; otherwise it adds a problem.
 func (c *validation) checkSchema(s location, schema map[string]any) bool {
 	if schema == nil {
 		return true
@@ -74,7 +75,8 @@ func (c *validation) checkSchema(s location, schema map[string]any) bool {
 	return err == nil
 }
 
-// deepestError returns the first complaint, of those that say it themselves, that reaches deepest into the value.
+// deepestError returns the cause of e whose location in the value is deepest, the first of several: the most specific
+// message.
 func deepestError(e *jsonschema.ValidationError) *jsonschema.ValidationError {
 	var found *jsonschema.ValidationError
 	for _, cause := range e.Causes {
@@ -85,7 +87,7 @@ func deepestError(e *jsonschema.ValidationError) *jsonschema.ValidationError {
 	return cmp.Or(found, e)
 }
 
-// descend follows keys and indices down from s, as far as there is something.
+// descend returns the location below s that chain leads to, or the deepest one that exists.
 func (s location) descend(chain []string) location {
 	for _, part := range chain {
 		next := s.child(part)
@@ -100,7 +102,7 @@ func (s location) descend(chain []string) location {
 	return s
 }
 
-// noLoader keeps a schema to itself.
+// noLoader refuses to load other documents. A tenant's schema could otherwise make the server read files or URLs.
 type noLoader struct{}
 
 // Load implements [jsonschema.URLLoader].

@@ -10,8 +10,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// FuzzParse holds that no input makes a panic, that every refusal is an *Error with problems that can be sent as
-// JSON, and that what Decode returns can be sent, masked and restored.
+// FuzzParse checks that no input causes a panic, that every error is an *Error whose problems can be encoded as JSON,
+// and that what Decode returns can be encoded, masked and restored.
 func FuzzParse(f *testing.F) {
 	for _, src := range loadCorpus(f) {
 		f.Add(src, true)

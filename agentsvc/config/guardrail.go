@@ -141,6 +141,7 @@ type AuthorizationCheck struct {
 	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
+// checkRules checks that the lengths can be satisfied by the action.
 func (x *LengthCheck) checkRules(c *validation, s location) {
 	switch {
 	case x.MaxLength > 0 && x.MinLength > x.MaxLength:
@@ -150,16 +151,19 @@ func (x *LengthCheck) checkRules(c *validation, s location) {
 	}
 }
 
+// checkRules checks the additional patterns.
 func (x *InjectionCheck) checkRules(c *validation, s location) {
 	c.checkMatchingPatterns(s.child("patterns"), x.Patterns)
 }
 
+// checkRules refuses a check that is on and detects nothing.
 func (x *PIICheck) checkRules(c *validation, s location) {
 	if x.Enabled && !x.DetectEmail && !x.DetectPhone && !x.DetectSSN && !x.DetectCreditCard {
 		c.addProblem(s, "looks for nothing: turn on detect_email, detect_phone, detect_ssn or detect_credit_card")
 	}
 }
 
+// checkRules refuses a check that is on and detects nothing, and checks its patterns and words.
 func (x *ContentCheck) checkRules(c *validation, s location) {
 	if x.Enabled && len(x.BlockedKeywords)+len(x.BlockedPatterns) == 0 {
 		c.addProblem(s, "looks for nothing: list blocked_keywords or blocked_patterns")
@@ -172,13 +176,15 @@ func (x *ContentCheck) checkRules(c *validation, s location) {
 	}
 }
 
+// checkRules refuses a check that is on and has no list.
 func (x *AuthorizationCheck) checkRules(c *validation, s location) {
 	if x.Enabled && x.AllowedTools == nil && x.BlockedTools == nil {
 		c.addProblem(s, "decides nothing: list allowed_tools or blocked_tools")
 	}
 }
 
-// checkMatchingPatterns checks that every item of the list at s is a regular expression that does not match the empty text.
+// checkMatchingPatterns checks that every item of the list at s is a regular expression that does not match the empty
+// text: it would match in every message.
 func (c *validation) checkMatchingPatterns(s location, list []string) {
 	c.checkPatterns(s, list)
 	for i, text := range list {

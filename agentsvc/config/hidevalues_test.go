@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHideValues: no problem quotes the value of a secret, and other errors are left alone.
+// TestHideValues checks that no problem contains the value of a secret, and that other errors are unchanged.
 func TestHideValues(t *testing.T) {
 	t.Parallel()
 	found := &Error{Problems: []Problem{{Path: "agents.hunter22", Message: `"hunter22" is no time zone, and a is a word`, Suggestion: "hunter22"}}}

@@ -8,16 +8,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// badReference is a reference that cannot be filled in.
+// badReference is a reference to a variable that cannot be replaced.
 type badReference struct {
-	name string // of the missing variable; empty where the reference itself is malformed
+	name string // of the missing variable; "" = the reference is malformed
 }
 
+// variableNameForm is the form of a variable's name.
 var variableNameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// interpolateText replaces ${NAME} and ${NAME:default} in text by what lookup says. A variable that is set to
-// nothing counts as missing. $${ is a literal ${. What comes from a variable is not looked at again. It stops once the result has more
-// than most bytes.
+// interpolateText replaces ${NAME} and ${NAME:default} in text by the values of lookup. An empty value counts as
+// missing. $${ is a literal ${. The value of a variable is not interpolated again: a secret could otherwise read
+// others. It stops when the result is longer than maxBytes, which the caller checks.
 func interpolateText(text string, lookup func(string) (string, bool), maxBytes int) (string, []badReference) {
 	var out strings.Builder
 	var faults []badReference
@@ -50,7 +51,8 @@ func interpolateText(text string, lookup func(string) (string, bool), maxBytes i
 	}
 }
 
-// expandScalar fills in the variables of n. Afterwards a plain scalar has the type that its text has.
+// expandScalar replaces the variables of n. Afterwards an unquoted scalar has the type of its new text. It also
+// reports a mask: a secret that RestoreSecrets could not restore.
 func (e *expander) expandScalar(n *yaml.Node, p *path) {
 	if e.lookup == nil {
 		return
@@ -77,7 +79,7 @@ func (e *expander) expandScalar(n *yaml.Node, p *path) {
 	}
 }
 
-// plainTag is the type of text as a plain scalar: a number, true or false, nothing if it is empty, else text.
+// plainTag returns the YAML type of text as an unquoted scalar: number, bool, null if it is empty, else text.
 func plainTag(text string) string {
 	plain := yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	switch tag := plain.ShortTag(); tag {
@@ -90,6 +92,7 @@ func plainTag(text string) string {
 	return "!!str"
 }
 
+// describeReference returns the message of the problem; missing is its end for a missing variable.
 func (f badReference) describeReference(missing string) string {
 	if f.name == "" {
 		return "has a ${ that is not ${NAME} or ${NAME:default}; write $${ for a literal ${"

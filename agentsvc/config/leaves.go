@@ -5,16 +5,17 @@ import (
 	"strconv"
 )
 
-// LeafValues returns the values of a decoded document by their paths, as [Problem] shows those. It goes as deep as the
-// vocabulary does: what is free text below a field, such as a schema, headers or a list of words, is one value, so that a
-// path holds names of the vocabulary and the names that the document gives its entries, and nothing else of the document.
+// LeafValues returns the values of a decoded document by their paths, in the form of [Problem].Path. It descends as
+// far as the document's types do: what is free below a key, such as a schema, headers or a list of words, is one
+// value. A path therefore contains only known keys and the names of entries. The audit trail compares two documents
+// with it.
 func LeafValues(doc map[string]any) map[string]any {
 	leaves := map[string]any{}
 	addLeaves(leaves, doc, reflect.TypeFor[Config](), nil)
 	return leaves
 }
 
-// addLeaves adds the leaves of v, which stands at p, where the vocabulary has type t.
+// addLeaves adds the leaves of v, which is at p and has type t in the document's types.
 func addLeaves(leaves map[string]any, v any, t reflect.Type, p *path) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -45,8 +46,8 @@ func addLeaves(leaves map[string]any, v any, t reflect.Type, p *path) {
 	}
 }
 
-// addFieldLeaves adds the leaves of a struct. A key that the vocabulary does not have is not named: the values of all such keys
-// are one.
+// addFieldLeaves adds the leaves of a struct. The values of all unknown keys are one leaf under "?", because an
+// unknown key may be a mistyped secret.
 func addFieldLeaves(leaves map[string]any, v map[string]any, t reflect.Type, p *path) {
 	unknown := map[string]any{}
 	for key, x := range v {
@@ -63,7 +64,7 @@ func addFieldLeaves(leaves map[string]any, v map[string]any, t reflect.Type, p *
 	}
 }
 
-// isStructured reports whether values of type t have fields of the vocabulary.
+// isStructured reports whether t is a struct of the document, or a pointer to one.
 func isStructured(t reflect.Type) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -44,9 +44,11 @@ type Thinking struct {
 	BudgetTokens int `yaml:"budget_tokens" jsonschema:"minimum=0"`
 }
 
-// minThinkingTokens is the smallest budget that anthropic takes.
+// minThinkingTokens is the smallest thinking budget that Anthropic's API accepts.
 const minThinkingTokens = 1024
 
+// checkRules checks address, name, fallbacks and the key. A tenant supplies its own key, unless it has the grant
+// operator_models; the operator's key is never sent to an address that the tenant chose.
 func (l *LLM) checkRules(c *validation, s location) {
 	l.checkFallbacks(c, s)
 	c.checkAddress(s.child("base_url"), l.BaseURL)
@@ -81,7 +83,7 @@ func (l *LLM) checkRules(c *validation, s location) {
 	}
 }
 
-// checkAnthropic holds what anthropic would refuse.
+// checkAnthropic reports values that Anthropic's API refuses, so that they are found before the first call.
 func (l *LLM) checkAnthropic(c *validation, s location) {
 	switch {
 	case l.refusesTemperature():
@@ -102,7 +104,7 @@ func (l *LLM) checkAnthropic(c *validation, s location) {
 	}
 }
 
-// checkFallbacks refuses fallbacks that lead back to l.
+// checkFallbacks refuses fallbacks that lead back to l: the calls would never end.
 func (l *LLM) checkFallbacks(c *validation, s location) {
 	for i, name := range l.Fallbacks {
 		if chain := c.fallbackPath(name, s.path.part, map[string]bool{}); chain != nil {
@@ -111,7 +113,8 @@ func (l *LLM) checkFallbacks(c *validation, s location) {
 	}
 }
 
-// fallbackPath returns a way from one model to another by their fallbacks, nil if there is none.
+// fallbackPath returns the models on a path of fallbacks from one model to another, nil if there is none. seen are
+// the models already visited.
 func (c *validation) fallbackPath(from, to string, seen map[string]bool) []string {
 	if from == to {
 		return []string{to}

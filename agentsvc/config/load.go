@@ -12,15 +12,15 @@ import (
 	"github.com/joho/godotenv"
 )
 
-// Load reads the operator's own file. Its variables come from environ, the environment of the process, then
-// from the .env files of the current folder, the file's folder and the home folder, whichever has them first.
-// What is wrong with the document is an [*Error].
+// Load reads the operator's file. A variable is taken from environ, the process's environment, else from the first
+// .env file that has it: of the current folder, of the file's folder, of the home folder. Problems of the document
+// are an [*Error].
 func Load(path string, environ func(name string) (string, bool)) (*Config, error) {
 	src, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if len(bytes.TrimSpace(src)) == 0 { // cut short, or about to be written
+	if len(bytes.TrimSpace(src)) == 0 { // truncated, or in the middle of being written
 		return nil, &Error{File: path, Problems: []Problem{{Message: "is empty: it must have keys such as llms and agents"}}}
 	}
 	lookup, err := newFolderLookup(environ, filepath.Dir(path))
@@ -30,12 +30,13 @@ func Load(path string, environ func(name string) (string, bool)) (*Config, error
 	return Parse(src, Options{File: path, Lookup: lookup})
 }
 
-// NewLookup returns what a variable is for an operator without a file: environ, then the .env files of the
+// NewLookup returns the lookup of variables for an operator without a file: environ, then the .env files of the
 // current folder and the home folder.
 func NewLookup(environ func(name string) (string, bool)) (func(name string) (string, bool), error) {
 	return newFolderLookup(environ, ".")
 }
 
+// newFolderLookup returns the lookup for a file in folder. The .env files are read now, not at each lookup.
 func newFolderLookup(environ func(name string) (string, bool), folder string) (func(name string) (string, bool), error) {
 	folders := []string{".", folder}
 	if home, _ := environ("HOME"); home != "" {
@@ -62,8 +63,8 @@ func newFolderLookup(environ func(name string) (string, bool), folder string) (f
 	}, nil
 }
 
-// readEnvFile reads one .env file; one that is not there is empty. The parser's own message is left out, since
-// it quotes what it could not read.
+// readEnvFile reads one .env file; a missing file is empty. It does not return the parser's own message, which quotes
+// the line it could not read and so may contain a secret.
 func readEnvFile(path string) (map[string]string, error) {
 	values, err := godotenv.Read(path)
 	var pathError *fs.PathError
@@ -76,7 +77,8 @@ func readEnvFile(path string) (map[string]string, error) {
 	return nil, fmt.Errorf("read variables: %s: a line is not of the form NAME=value", path)
 }
 
-// readFile reads a file, at most a little more than a document may have.
+// readFile reads a file, at most one byte more than a document may have, by which [Parse] detects one that is too
+// long.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

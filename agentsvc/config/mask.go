@@ -7,31 +7,33 @@ import (
 	"strings"
 )
 
-// mask stands for a secret that is not shown.
+// mask replaces a secret in a document that is shown. RestoreSecrets recognises it when the document comes back.
 const mask = "********"
 
-// Keys whose values are secret where the vocabulary does not say what stands there: text, and mappings of text.
+// secretNames and secretMappings are keys whose values are secret where the document's types do not know them: text,
+// and mappings of text.
 var (
 	secretNames    = []string{"api_key", "apikey", "authorization", "client_secret", "password", "secret", "token"}
 	secretMappings = []string{"credentials", "env", "headers"}
 )
 
-// publicReferenceForm is text that shows nothing: a variable without a default, after the name of a scheme at most.
+// publicReferenceForm matches text that reveals nothing: variables without defaults, after the name of an
+// authentication scheme if there is one.
 var publicReferenceForm = regexp.MustCompile(`^(?:(?i:bearer|basic|token|apikey) +)?(?:\$\{[A-Za-z_][A-Za-z0-9_]*:?\})+$`)
 
-// passwordInURLForm finds scheme://user:password@host in text that is more than an address.
+// passwordInURLForm finds scheme://user:password@host in text that is not a URL as a whole.
 var passwordInURLForm = regexp.MustCompile(`://[^/\s:@]*:[^/\s@]+@`)
 
-// MaskSecrets returns a copy of a decoded document that can be shown: its secrets (api_key, password, secret, token,
-// credentials, the values of headers and env, of addresses the name and password and the credentials in the query, and text
-// around an address with a password) are replaced by a mask.
-// References such as ${NAME} stay.
+// MaskSecrets returns a copy of a decoded document in which the secrets are replaced by a mask: api_key, password,
+// secret, token, credentials, values of headers and env, in URLs the name, the password and credentials of the query,
+// and text that contains a URL with a password. References such as ${NAME} are kept.
 func MaskSecrets(doc map[string]any) map[string]any {
 	masked, _ := maskValue(doc, reflect.TypeFor[Config](), false).(map[string]any)
 	return masked
 }
 
-// maskValue masks v, which stands where the vocabulary has type t; nil is where it has none.
+// maskValue returns a masked copy of v, which has type t in the document's types, nil if they do not know it. secret
+// means that everything in v is secret.
 func maskValue(v any, t reflect.Type, secret bool) any {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -70,7 +72,7 @@ func maskValue(v any, t reflect.Type, secret bool) any {
 	return v
 }
 
-// childType returns the type below key in t, and whether v, which stands there, is secret.
+// childType returns the type of key below t, and whether its value v is secret.
 func childType(t reflect.Type, key string, v any) (reflect.Type, bool) {
 	switch {
 	case t != nil && t.Kind() == reflect.Struct:

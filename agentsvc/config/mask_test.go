@@ -120,7 +120,7 @@ func TestRestoreSecretsInTextKeepsOrderAndComments(t *testing.T) {
 	}
 }
 
-// TestSecretsAreTagged holds that every text field whose name speaks of a secret is tagged as one.
+// TestSecretsAreTagged checks that every text field with the name of a secret has the tag secret.
 func TestSecretsAreTagged(t *testing.T) {
 	t.Parallel()
 	visitStructs(func(typ reflect.Type) {

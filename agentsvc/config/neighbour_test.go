@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestMaskedSecretAndItsNeighbours: a masked secret is kept only while what stands beside it in its mapping stays as it was: another
-// variable of a program's environment, such as LD_PRELOAD, says where the secret goes as well as the program does.
+// TestMaskedSecretAndItsNeighbours checks that a masked secret is restored only if the other entries of its mapping
+// are unchanged: another variable of a program's environment, such as LD_PRELOAD, decides where the secret goes as
+// much as the program does.
 func TestMaskedSecretAndItsNeighbours(t *testing.T) {
 	t.Parallel()
 	const (
@@ -53,7 +54,7 @@ func TestMaskedSecretAndItsNeighbours(t *testing.T) {
 	}
 }
 
-// TestMappingsOfSecretsHoldTogether: wherever the vocabulary has a mapping of secrets, its entries say where the others go.
+// TestMappingsOfSecretsHoldTogether checks that every mapping of secrets names itself in its tag to.
 func TestMappingsOfSecretsHoldTogether(t *testing.T) {
 	t.Parallel()
 	visitStructs(func(typ reflect.Type) {

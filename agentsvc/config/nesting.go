@@ -7,15 +7,17 @@ import (
 	"strings"
 )
 
+// Bounds of agents that use agents. Each level runs inside its caller's turn.
 const (
-	maxNesting = 8  // agents below each other, the one that is called included
+	maxNesting = 8  // levels, the called agent included
 	maxMembers = 32 // agents in one list
 )
 
-// callableAgentForm is the name of an agent that a model may call: as a tool, or behind "transfer_to_".
+// callableAgentForm is the form of the name of an agent that a model calls as a tool, or as "transfer_to_" and the
+// name. Vendors allow 64 characters for a tool's name.
 var callableAgentForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,52}$`)
 
-// checkMembers checks the agents that stand below a.
+// checkMembers checks the sub-agents and agent tools of a: their number, cycles, depth and names.
 func (a *Agent) checkMembers(c *validation, s location) {
 	switch {
 	case slices.Contains([]string{"sequential", "parallel", "loop"}, a.Type) && len(a.SubAgents) == 0:
@@ -45,7 +47,7 @@ func (a *Agent) checkMembers(c *validation, s location) {
 	}
 }
 
-// formatChain is a way from agent to agent.
+// formatChain returns a path from agent to agent for a message.
 func formatChain(chain []string) string {
 	names := make([]string, len(chain))
 	for i, name := range chain {
@@ -54,7 +56,7 @@ func formatChain(chain []string) string {
 	return strings.Join(names, " > ")
 }
 
-// checkCallable checks that a model can tell the agents of a list from each other and from its tools.
+// checkCallable checks that the agents of a list become tools with valid and distinct names.
 func (c *validation) checkCallable(a *Agent, key string, names []string, at location) {
 	for i, name := range names {
 		switch tool := agentToolName(key, name); {
@@ -68,6 +70,7 @@ func (c *validation) checkCallable(a *Agent, key string, names []string, at loca
 	}
 }
 
+// agentToolName returns the name of the tool by which a model calls an agent of the list key.
 func agentToolName(key, name string) string {
 	if key == "sub_agents" {
 		return "transfer_to_" + name
@@ -75,15 +78,18 @@ func agentToolName(key, name string) string {
 	return name
 }
 
-// nesting is which agents stand below which.
+// nesting is the graph of which agent uses which, with cycles and depths. newNesting computes it once for a document
+// in linear time; then it is read-only.
 type nesting struct {
-	agents       map[string]*Agent
-	depth        map[string]int         // of an agent with all below it, 1 = none; -1 while it is being found out
-	deepestChild map[string]string      // the agent below that goes deepest
-	cycles       map[[2]string][]string // by the step that closes them
-	ancestors    []string               // while it is being found out
+	agents map[string]*Agent
+	// depth is the number of levels from the agent down, 1 = no members; -1 while it is computed.
+	depth        map[string]int
+	deepestChild map[string]string      // the member with the greatest depth
+	cycles       map[[2]string][]string // a cycle, by the pair of agents that closes it
+	ancestors    []string               // path of the depth-first search in progress
 }
 
+// newNesting returns the graph of agents, visited in order.
 func newNesting(agents map[string]*Agent, order []string) *nesting {
 	n := &nesting{agents, map[string]int{}, map[string]string{}, map[[2]string][]string{}, nil}
 	for _, name := range order {
@@ -92,6 +98,8 @@ func newNesting(agents map[string]*Agent, order []string) *nesting {
 	return n
 }
 
+// measureDepth computes the depth of an agent by depth-first search and records the cycles it meets. It returns a
+// negative number for an agent on the path in progress.
 func (n *nesting) measureDepth(name string) int {
 	a := n.agents[name]
 	if d := n.depth[name]; d != 0 || a == nil {
@@ -115,7 +123,7 @@ func (n *nesting) measureDepth(name string) int {
 	return deepest + 1
 }
 
-// deepestChain is the longest one down from an agent.
+// deepestChain returns the longest path down from an agent. In a cycle it stops after as many agents as there are.
 func (n *nesting) deepestChain(name string) []string {
 	chain := []string{name}
 	for child := n.deepestChild[name]; child != "" && len(chain) <= len(n.agents); child = n.deepestChild[child] {

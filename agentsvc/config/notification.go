@@ -42,10 +42,10 @@ type NotificationRetry struct {
 	MaxDelay time.Duration `yaml:"max_delay" jsonschema:"default=30s"`
 }
 
-// maxNotifications bounds those of an agent: each costs each of its tasks a row.
+// maxNotifications bounds the notifications of an agent: each adds a row to every task.
 const maxNotifications = 10
 
-// checkNotifications checks what the agent's notifications are among each other.
+// checkNotifications checks that the agent's notifications have different ids.
 func (a *Agent) checkNotifications(c *validation, s location) {
 	if len(a.Notifications) > maxNotifications {
 		c.addProblem(s, fmt.Sprintf("holds more than %d notifications", maxNotifications))
@@ -61,6 +61,7 @@ func (a *Agent) checkNotifications(c *validation, s location) {
 	}
 }
 
+// checkRules checks address, headers and events.
 func (n *Notification) checkRules(c *validation, s location) {
 	c.checkName(s.child("id"), n.ID)
 	c.checkAddress(s.child("url"), n.URL)
@@ -75,6 +76,7 @@ func (n *Notification) checkRules(c *validation, s location) {
 	}
 }
 
+// checkRules checks the order of the delays.
 func (r *NotificationRetry) checkRules(c *validation, s location) {
 	if r.InitialDelay <= 0 || r.InitialDelay > r.MaxDelay {
 		c.addProblem(s.child("initial_delay"), "must be more than nothing and at most max_delay")
@@ -84,5 +86,5 @@ func (r *NotificationRetry) checkRules(c *validation, s location) {
 	}
 }
 
-// maxRetryDelay bounds how long a notification waits for its next attempt.
+// maxRetryDelay bounds the wait between two attempts.
 const maxRetryDelay = time.Hour

@@ -16,6 +16,7 @@ type Metrics struct {
 	Endpoint string `yaml:"endpoint" jsonschema:"default=/metrics"`
 }
 
+// checkRules checks that the endpoint is a path.
 func (m *Metrics) checkRules(c *validation, s location) {
 	if !strings.HasPrefix(m.Endpoint, "/") {
 		c.addProblem(s.child("endpoint"), "must be a path that starts with /")

@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// pages are the pages that end with a table of every key of something.
+// pages are the pages of docs that end with a table of the keys of some structs.
 var pages = []struct {
 	file string
-	of   map[string]reflect.Type // by the path where it stands
+	of   map[string]reflect.Type // by the path of the struct
 }{
 	{"agents", map[string]reflect.Type{"agents.<name>": reflect.TypeFor[Agent]()}},
 	{"models", map[string]reflect.Type{"llms.<name>": reflect.TypeFor[LLM]()}},
@@ -30,7 +30,8 @@ var pages = []struct {
 
 const keysHeading = "## Every key\n"
 
-// TestPages holds the tables of every key to the structs, and what the pages say before it of keys and their defaults.
+// TestPages compares the tables of keys in docs with the structs, and the keys and defaults that the text of the
+// pages mentions.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	comments := newReflector(t).CommentMap
@@ -62,8 +63,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// writeKeys writes a row for each key of t, which stands at path, and for each key below it, and notes them in known by
-// their names from prefix on.
+// writeKeys writes a row for each key of t, which is at path, and for each key below it, and adds them to known by
+// their names after prefix.
 func (r *reference) writeKeys(path, prefix string, t reflect.Type, known map[string]field) {
 	for _, f := range fieldsOf(t) {
 		name := prefix + f.name
@@ -84,8 +85,8 @@ func (r *reference) writeKeys(path, prefix string, t reflect.Type, known map[str
 
 var backticked = regexp.MustCompile("`([^`]+)`")
 
-// checkKeys looks at the tables of a page whose first column is headed Key: each key there must be known, and a default
-// beside it the one that holds.
+// checkKeys checks the tables of a page whose first column is headed Key: each key must be known, with its actual
+// default.
 func checkKeys(t *testing.T, page string, known map[string]field) {
 	t.Helper()
 	var head []string

@@ -9,27 +9,29 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// Options say for whom a document is parsed.
+// Options configure [Parse]: whose document it is and where variables come from.
 type Options struct {
 	// File is the document's name in messages.
 	File string
-	// Lookup returns what ${NAME} stands for. Nil knows no name.
+	// Lookup returns the value of ${NAME}. Nil has no variables.
 	Lookup func(name string) (string, bool)
-	// Tenant holds the document to what an app may do: no server, logger and observability, its own model
-	// keys, and powers over the host only as far as Grants go. Lookup then reads the app's secrets.
+	// Tenant applies the rules for a tenant: the blocks server, logger and observability are refused, model keys are
+	// its own, and host powers need Grants. Lookup then reads the app's secrets, never the environment.
 	Tenant bool
-	// Grants are what the operator granted to the app.
+	// Grants are the host powers that the operator granted to the app.
 	Grants grant.List
-	// OperatorKey returns the operator's keys of models, for an app that was granted operator_models.
+	// OperatorKey returns the operator's key of a model provider by its environment variable, for an app with the
+	// grant operator_models.
 	OperatorKey func(name string) (string, bool)
 }
 
-// operatorBlocks may not stand in the configuration of an app.
+// operatorBlocks are the top-level keys that a tenant's document may not have: they configure the process of all
+// tenants.
 var operatorBlocks = []string{"server", "logger", "observability"}
 
-// Parse reads a document, YAML or JSON. What it returns is complete: defaults and variables are filled in,
-// names refer to what exists, and everything it asks for is available. Otherwise it returns an [*Error] with
-// all that is wrong.
+// Parse parses and checks a document, YAML or JSON. The returned Config is complete: defaults and variables are
+// filled in, names refer to existing entries, and everything it requests is available. Otherwise it returns an
+// [*Error] with all problems.
 func Parse(src []byte, o Options) (*Config, error) {
 	if o.Lookup == nil {
 		o.Lookup = func(string) (string, bool) { return "", false }
@@ -50,6 +52,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 	doc.decodeStruct(root, reflect.ValueOf(cfg).Elem())
 	cfg.agentOrder = mappingKeys(root.child("agents"))
 
+	// The keys of vendors come from the operator's environment, never from a tenant's secrets of the same name.
 	environment := o.Lookup
 	if o.Tenant {
 		environment = nil
@@ -74,12 +77,14 @@ func Parse(src []byte, o Options) (*Config, error) {
 	c.checkCards(root.child("agents"), cfg.Agents)
 	c.reportUnavailable()
 
+	// After the checks, so that they see what the document contains and not its defaults.
 	for name, a := range cfg.Agents {
 		a.applyDefaults(name, cfg.Defaults)
 	}
 	return cfg.orError(doc.problems.asError(o.File))
 }
 
+// orError returns c, or nil and err if err is not nil: no caller can use a Config with problems.
 func (c *Config) orError(err error) (*Config, error) {
 	if err != nil {
 		return nil, err
@@ -87,7 +92,7 @@ func (c *Config) orError(err error) (*Config, error) {
 	return c, nil
 }
 
-// refuseBlocks makes a problem of each of blocks that stands in the document, and takes it out.
+// refuseBlocks reports each of blocks that the document has, and removes it so that its content is not checked.
 func (doc *document) refuseBlocks(blocks []string) {
 	for _, name := range blocks {
 		for i := 0; i+1 < len(doc.root.Content); i += 2 {
@@ -102,7 +107,7 @@ func (doc *document) refuseBlocks(blocks []string) {
 	}
 }
 
-// mappingKeys returns the keys of the mapping at s, in their order.
+// mappingKeys returns the keys of the mapping at s, in document order.
 func mappingKeys(s location) []string {
 	var names []string
 	if s.value != nil && s.value.Kind == yaml.MappingNode {

@@ -14,8 +14,8 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// TestProblems parses each document of testdata/problems and compares all that is said of it. The lines before
-// the document set the options: "tenant", "grants a b", "set NAME value".
+// TestProblems parses each document of testdata/problems and compares all its problems. The lines before the document
+// set options: "tenant", "grants a b", "set NAME value".
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/problems/*.txtar")

@@ -6,8 +6,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decodePlain returns what stands at s as JSON knows it: maps, lists, text, numbers, booleans and nil. It reports
-// false, and a problem, for what JSON cannot hold.
+// decodePlain returns the value at s in the types of encoding/json: maps, lists, strings, numbers, booleans and nil.
+// For a value that JSON does not have it adds a problem and reports false.
 func (doc *document) decodePlain(s location) (any, bool) {
 	switch s.value.Kind {
 	case yaml.MappingNode:
@@ -31,6 +31,7 @@ func (doc *document) decodePlain(s location) (any, bool) {
 	return doc.decodePlainScalar(s)
 }
 
+// decodePlainScalar is decodePlain for a scalar. NaN and infinities are not JSON.
 func (doc *document) decodePlainScalar(s location) (any, bool) {
 	switch tag := s.value.ShortTag(); tag {
 	case "!!null":
@@ -49,13 +50,13 @@ func (doc *document) decodePlainScalar(s location) (any, bool) {
 	return s.value.Value, true
 }
 
-// Decode returns the document in src, YAML or JSON, as JSON knows it, its variables as they stand. It keeps
-// the bounds of [Parse] and like it returns an [*Error]; it does not look at what the document means.
+// Decode returns the document in src, YAML or JSON, in the types of encoding/json, with its variables unreplaced. It
+// has the same bounds as [Parse] and returns an [*Error] like it, but does not check the meaning of the document.
 func Decode(src []byte) (map[string]any, error) {
 	return readDocument(src, nil, "").decodeDocument()
 }
 
-// decodeDocument returns the whole document as JSON knows it.
+// decodeDocument returns the whole document in the types of encoding/json, an empty map for an empty document.
 func (doc *document) decodeDocument() (map[string]any, error) {
 	var m map[string]any
 	if doc.root != nil {

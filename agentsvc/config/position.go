@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// AddPositions adds lines and columns to the problems of err that have but a path, because they came to light when the
-// document src had been read and was built. Any other error is returned as it is.
+// AddPositions adds line and column to the problems of err that have a path only, because they were found when the
+// parsed document src was built. It returns any other error unchanged.
 func AddPositions(err error, file string, src []byte) error {
 	var configErr *Error
 	if !errors.As(err, &configErr) {
@@ -26,7 +26,7 @@ func AddPositions(err error, file string, src []byte) error {
 	return placed.asError(file)
 }
 
-// locatePath follows a path as [Problem] shows it, as far as there is something.
+// locatePath returns the location below s of a path in the form of [Problem].Path, or the deepest one that exists.
 func (s location) locatePath(path string) location {
 	for path != "" {
 		child, remainder, ok := s.stepInto(path)
@@ -38,7 +38,8 @@ func (s location) locatePath(path string) location {
 	return s
 }
 
-// stepInto follows the first part of a path. Of several keys that it may begin with it is the longest.
+// stepInto returns the location of the first part of a path and the rest of the path. Names may contain dots: of
+// several keys that match, the longest is meant.
 func (s location) stepInto(path string) (child location, remainder string, ok bool) {
 	if s.value == nil {
 		return s, "", false

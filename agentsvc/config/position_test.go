@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestAddPositions finds where in a document stands what a path leads to, or the nearest thing above it.
+// TestAddPositions finds the position of a path in a document, or of the nearest value above it.
 func TestAddPositions(t *testing.T) {
 	t.Parallel()
 	const src = `llms:

@@ -59,11 +59,12 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// minHidden is the length in bytes from which the value of a variable is hidden in problems: shorter ones are parts of usual words.
+// minHidden is the length, in bytes, from which the value of a variable is hidden in problems. Shorter values are
+// often parts of ordinary words.
 const minHidden = 4
 
-// HideValues returns err with "***" in place of the given values, which are those of secrets, wherever its problems quote them: what
-// is checked after variables have been replaced cannot know where its text comes from. Other errors are returned unchanged.
+// HideValues returns err with a mask in place of the given values of secrets, wherever its problems contain them: a
+// check after the variables were replaced cannot know which text came from one. It returns any other error unchanged.
 func HideValues(err error, values []string) error {
 	var configErr *Error
 	if !errors.As(err, &configErr) {

@@ -22,6 +22,7 @@ type StructuredOutput struct {
 	Schema map[string]any `yaml:"schema" jsonschema:"required"`
 }
 
+// checkRules checks the schema.
 func (o *StructuredOutput) checkRules(c *validation, s location) {
 	c.checkSchema(s.child("schema"), o.Schema)
 }
@@ -39,7 +40,7 @@ type Reasoning struct {
 	TerminationConditions []string `yaml:"termination_conditions" jsonschema:"enum=no_tool_calls,enum=escalate,enum=transfer"`
 }
 
-// checkTermination checks that the loop of a has an end.
+// checkTermination checks that at least one condition can end the agent's loop.
 func (a *Agent) checkTermination(c *validation, s location) {
 	r := a.Reasoning
 	if r == nil || len(r.TerminationConditions) == 0 {
@@ -76,6 +77,7 @@ type Context struct {
 	SummarizerLLM string `yaml:"summarizer_llm" ref:"llms" only:"strategy=summary_buffer"`
 }
 
+// checkRules checks that a summary shortens the conversation.
 func (x *Context) checkRules(c *validation, s location) {
 	if x.Strategy == "summary_buffer" && x.Target >= x.Threshold {
 		c.addProblem(s.child("target"), "must be less than threshold, or every answer would wait for a summary")

@@ -2,14 +2,16 @@ package config
 
 import "strings"
 
-// vendor is what is known of a model provider before it is asked.
+// vendor is what is known of a model provider without a request.
 type vendor struct {
-	name          string
-	keyVariable   string   // environment variable that holds the operator's key; empty: needs no key
-	defaultModel  string   // defaultModel where none is named
-	modelPrefixes []string // model names that tell the vendor
+	name string
+	// keyVariable is the environment variable of the operator's key; "" = the vendor needs none.
+	keyVariable   string
+	defaultModel  string   // used if the document names none
+	modelPrefixes []string // prefixes of model names that imply the vendor
 }
 
+// vendors are the providers in the order in which [DetectProvider] tries them.
 var vendors = []vendor{
 	{"anthropic", "ANTHROPIC_API_KEY", "claude-haiku-4-5", []string{"claude-"}},
 	{"openai", "OPENAI_API_KEY", "gpt-4o", []string{"gpt-", "chatgpt-", "o1", "o3", "o4"}},
@@ -18,6 +20,7 @@ var vendors = []vendor{
 	{"scripted", "", "scripted", nil},
 }
 
+// findVendor returns the vendor of a name, nil if it is unknown.
 func findVendor(name string) *vendor {
 	for i := range vendors {
 		if vendors[i].name == name {
@@ -27,8 +30,7 @@ func findVendor(name string) *vendor {
 	return nil
 }
 
-// DetectProvider returns the first provider whose key lookup holds, and that key; without any, the scripted
-// provider and no key.
+// DetectProvider returns the first provider whose key lookup has, and the key; without any, "scripted" and "".
 func DetectProvider(lookup func(name string) (string, bool)) (provider, apiKey string) {
 	for _, v := range vendors {
 		if v.keyVariable == "" {
@@ -41,8 +43,8 @@ func DetectProvider(lookup func(name string) (string, bool)) (provider, apiKey s
 	return "scripted", ""
 }
 
-// applyDefaults fills in what follows from the rest of l: provider, model, key and temperature.
-// Lookup is the operator's environment, nil for an app.
+// applyDefaults sets the provider, model, key and temperature that the document leaves out. lookup is the operator's
+// environment, nil for a tenant.
 func (l *LLM) applyDefaults(lookup func(string) (string, bool)) {
 	if l.Provider == "" {
 		l.Provider = inferProvider(l.Model, lookup)
@@ -63,13 +65,15 @@ func (l *LLM) applyDefaults(lookup func(string) (string, bool)) {
 	}
 }
 
-// useOperatorKey fills in the operator's key where l has none. It goes to the vendor's own address alone.
+// useOperatorKey sets the operator's key if l has none. It does nothing if l has a base_url: the operator's key must
+// only be sent to the vendor's own address.
 func (l *LLM) useOperatorKey(operatorKey func(string) (string, bool)) {
 	if v := findVendor(l.Provider); v != nil && v.keyVariable != "" && l.APIKey == "" && l.BaseURL == "" {
 		l.APIKey, _ = operatorKey(v.keyVariable)
 	}
 }
 
+// inferProvider returns the provider that a model's name implies, else the first whose key lookup has, else "".
 func inferProvider(model string, lookup func(string) (string, bool)) string {
 	for _, v := range vendors {
 		if hasAnyPrefix(model, v.modelPrefixes) {
@@ -85,6 +89,7 @@ func inferProvider(model string, lookup func(string) (string, bool)) string {
 	return ""
 }
 
+// hasAnyPrefix reports whether s begins with one of prefixes.
 func hasAnyPrefix(s string, prefixes []string) bool {
 	for _, p := range prefixes {
 		if strings.HasPrefix(s, p) {

@@ -28,6 +28,7 @@ type Limit struct {
 	Limit int `yaml:"limit" jsonschema:"required,minimum=1,maximum=1000000000000"`
 }
 
+// checkRules checks the database and that no two limits have the same type and window.
 func (x *RateLimiting) checkRules(c *validation, s location) {
 	c.refuseMySQL(s.child("sql_database"), x.SQLDatabase)
 	if x.Enabled {
@@ -36,7 +37,7 @@ func (x *RateLimiting) checkRules(c *validation, s location) {
 	seen := map[Limit]int{}
 	for i, l := range x.Limits {
 		if l == nil || l.Type == "" || l.Window == "" {
-			continue // told elsewhere
+			continue // a required key is missing, which decode has reported
 		}
 		same := Limit{Type: l.Type, Window: l.Window}
 		if first, twice := seen[same]; twice {

@@ -13,7 +13,7 @@ import (
 
 const referenceFile = "../../docs/configuration.md"
 
-// TestReference holds docs/configuration.md to the structs. What is written by hand lies in testdata.
+// TestReference compares docs/configuration.md with the structs. Its hand-written part is in testdata.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	intro, err := os.ReadFile("testdata/configuration.md")
@@ -39,7 +39,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestEveryFieldIsDocumented holds that nothing reaches the schema and the reference without a word.
+// TestEveryFieldIsDocumented checks that every field has a comment for the schema and the reference.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	t.Parallel()
 	comments := newReflector(t).CommentMap
@@ -56,7 +56,7 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	}
 }
 
-// TestUnavailableKeysExist holds that every row of pending leads to a field, and that its values can stand there.
+// TestUnavailableKeysExist checks that every row of unavailableKeys names a field and possible values of it.
 func TestUnavailableKeysExist(t *testing.T) {
 	t.Parallel()
 	for _, row := range unavailableKeys {
@@ -96,7 +96,7 @@ func collectStructs(t reflect.Type, known []reflect.Type) []reflect.Type {
 	return known
 }
 
-// elementType is what t holds, however deep in pointers, lists and maps.
+// elementType returns the type inside all pointers, lists and maps of t.
 func elementType(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
@@ -110,7 +110,7 @@ type reference struct {
 	comments map[string]string
 }
 
-// writeTable writes the fields of t, which stands at path, and then the tables of what is below.
+// writeTable writes the fields of t, which is at path, and then the tables of the structs below.
 func (r *reference) writeTable(title, path string, t reflect.Type) {
 	level := "###"
 	if strings.Contains(strings.TrimSuffix(path, ".<name>"), ".") {
@@ -174,7 +174,7 @@ func (r *reference) describeField(path string, t reflect.Type, f field) string {
 	return strings.ReplaceAll(meaning, "|", "\\|")
 }
 
-// toSentence is a comment without the name it begins with: "Name is the login." becomes "The login."
+// toSentence returns a comment without the name it begins with: "Name is the login." becomes "The login."
 func toSentence(comment, name string) string {
 	remainder := strings.TrimPrefix(comment, name+" ")
 	for _, verb := range []string{"is ", "are "} {
@@ -183,7 +183,7 @@ func toSentence(comment, name string) string {
 	return strings.ToUpper(remainder[:1]) + remainder[1:]
 }
 
-// inheritedNote is the note of pattern, or of a whole block that it lies in.
+// inheritedNote returns the note about availability of pattern, or of a block that contains it.
 func (r *reference) inheritedNote(pattern string) string {
 	for at := pattern; at != ""; {
 		at = strings.TrimSuffix(at, "[]")
@@ -195,7 +195,7 @@ func (r *reference) inheritedNote(pattern string) string {
 	return ""
 }
 
-// availabilityNote says what of pattern is not available yet.
+// availabilityNote returns the note about what of pattern is not available yet.
 func (r *reference) availabilityNote(pattern string) string {
 	for _, row := range unavailableKeys {
 		switch {

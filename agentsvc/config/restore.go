@@ -10,17 +10,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// RestoreSecrets returns a copy of doc in which each mask is replaced by what old has in the same place. In lists of
-// mappings the same id or name is the same place, else the same index. A mask without a counterpart stays, and
-// [Parse] refuses it; so does the mask of a secret whose destination is another one than in old: otherwise whoever may write
-// the document could have a secret that they cannot read sent to a host, or into a program, of theirs.
+// RestoreSecrets returns a copy of doc in which each mask is replaced by the value at the same path in old. In lists
+// of mappings the entry with the same id or name corresponds, else the one with the same index. A mask without a
+// counterpart stays, and [Parse] refuses it. The same holds for a secret whose destination (tag to) differs from old:
+// otherwise a user who may edit the document but not read its secrets could have them sent to a host or program of
+// their own.
 func RestoreSecrets(doc, old map[string]any) map[string]any {
 	restored, _ := restoreValue(doc, old, reflect.TypeFor[Config](), false).(map[string]any)
 	return restored
 }
 
-// restoreValue restores v, which stands where the vocabulary has type t; nil is where it has none. With moved, secrets in it
-// went elsewhere.
+// restoreValue restores v, which has type t in the document's types, nil if they do not know it. moved means that the
+// destination of the secrets in v has changed: none is restored.
 func restoreValue(v, old any, t reflect.Type, moved bool) any {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -57,7 +58,7 @@ func restoreValue(v, old any, t reflect.Type, moved bool) any {
 	return v
 }
 
-// restoreAddress puts the masked secrets of an address back from an old one that leads to the same place.
+// restoreAddress restores the masked parts of the URL v from old, if both have the same origin.
 func restoreAddress(v string, old any) string {
 	before, _ := old.(string)
 	now, ok := parseAddress(v)
@@ -68,8 +69,8 @@ func restoreAddress(v string, old any) string {
 	return now.restoreSecrets(was).String()
 }
 
-// movesSecret reports whether the secrets at key of v, which has type t, go elsewhere than those of old. A field that does not say
-// where its secrets go is as what it stands in.
+// movesSecret reports whether the secrets at key of v, which has type t, have another destination than in old. A
+// field without the tag to inherits moved from what contains it.
 func movesSecret(t reflect.Type, key string, v, old map[string]any, moved bool) bool {
 	if t == nil || t.Kind() != reflect.Struct {
 		return moved
@@ -84,7 +85,8 @@ func movesSecret(t reflect.Type, key string, v, old map[string]any, moved bool) 
 	return moved
 }
 
-// secretDestination returns what the field to of v says about where secrets go. The vendor of a model may follow from its name.
+// secretDestination returns the value of the field to of v, which decides where secrets are sent. A model's provider
+// may follow from its name.
 func secretDestination(t reflect.Type, to string, v map[string]any) any {
 	if name, _ := v["model"].(string); t == reflect.TypeFor[LLM]() && to == "provider" && v[to] == nil {
 		return inferProvider(name, nil)
@@ -95,8 +97,8 @@ func secretDestination(t reflect.Type, to string, v map[string]any) any {
 	return v[to]
 }
 
-// sameDestination compares where secrets go: of addresses scheme, host and port, of mappings and lists all entries. v may be masked,
-// as a whole or in parts.
+// sameDestination compares two destinations: URLs by scheme, host and port, mappings and lists by all entries, other
+// values as they are. v may be masked, as a whole or in parts.
 func sameDestination(v, old any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -122,7 +124,7 @@ func sameDestination(v, old any) bool {
 	return reflect.DeepEqual(v, old) || reflect.DeepEqual(v, maskValue(old, nil, false))
 }
 
-// findCounterpart finds in old what item i of a list was.
+// findCounterpart returns the entry of the list old that corresponds to item i of the new list, nil if there is none.
 func findCounterpart(item any, i int, old []any) any {
 	if m, ok := item.(map[string]any); ok {
 		for _, key := range []string{"id", "name"} {
@@ -143,8 +145,8 @@ func findCounterpart(item any, i int, old []any) any {
 	return nil
 }
 
-// RestoreSecretsInText is [RestoreSecrets] for a document as text: it keeps the order of names and the comments. A document
-// without a mask is returned as it is. What cannot be read is an [*Error].
+// RestoreSecretsInText is [RestoreSecrets] for a document as text. It keeps the order of keys and the comments. A
+// document without a mask is returned unchanged. Text that cannot be parsed is an [*Error].
 func RestoreSecretsInText(src []byte, old map[string]any) ([]byte, error) {
 	if !bytes.Contains(src, []byte(mask)) {
 		return src, nil
@@ -158,7 +160,7 @@ func RestoreSecretsInText(src []byte, old map[string]any) ([]byte, error) {
 	return yaml.Marshal(doc.root)
 }
 
-// fillNode puts into the masked scalars of n what the restored value v has there.
+// fillNode replaces the masked scalars of n by the values at the same place in v, the restored document.
 func fillNode(n *yaml.Node, v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -10,8 +10,8 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Schema returns the JSON Schema (draft-07) of a document. It says what can be written; what is not available
-// yet is told by [Parse] alone.
+// Schema returns the JSON Schema (draft-07) of a document. It describes what can be written; what is not available
+// yet is refused by [Parse] only.
 func Schema() []byte {
 	return slices.Clone(schema)
 }

@@ -24,7 +24,7 @@ const (
 	duration = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|` + variable
 )
 
-// generateSchema makes the schema of the structs and their doc comments.
+// generateSchema returns the schema made from the structs and their doc comments.
 func generateSchema(t *testing.T) []byte {
 	t.Helper()
 	r := newReflector(t)
@@ -66,7 +66,7 @@ func newReflector(t *testing.T) *jsonschema.Reflector {
 	return r
 }
 
-// useKeyNames lets the comments of fields begin with the key of the document instead of the name in Go.
+// useKeyNames makes the comments of fields begin with the key of the document instead of the Go name.
 func useKeyNames(comments map[string]string, t reflect.Type, seen map[reflect.Type]bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Map || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -85,7 +85,7 @@ func useKeyNames(comments map[string]string, t reflect.Type, seen map[reflect.Ty
 	}
 }
 
-// allowVariables lets ${NAME} stand in the place of every value that is not text, and of every listed word.
+// allowVariables allows ${NAME} in place of every value that is not text, and of every enum value.
 func allowVariables(s *jsonschema.Schema) {
 	for pair := s.Properties.Oldest(); pair != nil; pair = pair.Next() {
 		value := pair.Value
@@ -119,7 +119,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestSchemaAccepts holds the schema to the examples, and the examples to the schema: what loads is valid.
+// TestSchemaAccepts checks that the examples load and are valid under the schema.
 func TestSchemaAccepts(t *testing.T) {
 	t.Parallel()
 	schema := compileSchema(t)
@@ -143,7 +143,7 @@ func TestSchemaAccepts(t *testing.T) {
 	}
 }
 
-// TestSchemaAgrees gives the schema and Parse the same wrong documents: neither may accept what the other refuses.
+// TestSchemaAgrees gives the schema and Parse the same wrong documents: both must refuse them.
 func TestSchemaAgrees(t *testing.T) {
 	t.Parallel()
 	schema := compileSchema(t)

@@ -90,15 +90,18 @@ type Usage struct {
 	OutputTokens int `yaml:"output_tokens" jsonschema:"minimum=0,maximum=1000000000000"`
 }
 
+// checkRules checks the regular expressions.
 func (w *When) checkRules(c *validation, s location) {
 	c.checkPattern(s.child("text"), w.Text)
 	c.checkPattern(s.child("message_id"), w.MessageID)
 }
 
+// checkRules checks that the item does one thing.
 func (i *Item) checkRules(c *validation, s location) {
 	c.requireOneOf(s, []string{"say", "call", "fail", "ask", "refuse", "artifact"}, "pause", "usage")
 }
 
+// checkRules checks that the artifact has one kind of content.
 func (a *Artifact) checkRules(c *validation, s location) {
 	c.requireOneOf(s, []string{"text", "data", "file_base64", "url"})
 }

@@ -24,6 +24,7 @@ type Search struct {
 	MultiQueryCount int `yaml:"multi_query_count" jsonschema:"minimum=1,default=3"`
 }
 
+// checkRules checks that HyDE has a model.
 func (x *Search) checkRules(c *validation, s location) {
 	if x.EnableHyDE && !c.doc.hasValue(s.value, "hyde_llm") {
 		c.addProblem(s.child("enable_hyde"), "needs hyde_llm")

@@ -37,6 +37,7 @@ type Credentials struct {
 	Token string `yaml:"token" jsonschema:"required" secret:"true"`
 }
 
+// checkRules checks that the required schemes exist.
 func (x *Security) checkRules(c *validation, s location) {
 	names := slices.Sorted(maps.Keys(x.Schemes))
 	at := s.child("require")
@@ -45,6 +46,7 @@ func (x *Security) checkRules(c *validation, s location) {
 	}
 }
 
+// checkRules checks the header of an API key.
 func (x *SecurityScheme) checkRules(c *validation, s location) {
 	switch {
 	case x.Type != "apiKey":
@@ -57,5 +59,5 @@ func (x *SecurityScheme) checkRules(c *validation, s location) {
 	}
 }
 
-// nonKeyHeaders are headers that cannot hold an API key: bearer tokens have one, and the others are the connection's.
+// nonKeyHeaders are headers that cannot contain an API key: they belong to bearer tokens or to the connection.
 var nonKeyHeaders = []string{"authorization", "host", "content-type", "content-length", "connection", "cookie"}

@@ -70,18 +70,22 @@ type Studio struct {
 	ConfigPath string `yaml:"config_path"`
 }
 
+// checkRules normalises the two spellings of a transport.
 func (x *Server) checkRules(*validation, location) {
 	if x.Transport == "jsonrpc" {
 		x.Transport = "json-rpc"
 	}
 }
 
+// checkRules checks that TLS has a certificate and a key.
 func (x *TLS) checkRules(c *validation, s location) {
 	if x.Enabled {
 		c.requireKeys(s, "cert_file", "key_file")
 	}
 }
 
+// checkRules checks the form of origins, methods and headers. Browsers refuse credentials together with any origin
+// (Fetch standard, CORS protocol).
 func (x *CORS) checkRules(c *validation, s location) {
 	for i, origin := range x.AllowedOrigins {
 		if origin != "*" && !isOrigin(origin) {
@@ -100,8 +104,8 @@ func (x *CORS) checkRules(c *validation, s location) {
 	}
 }
 
-// isOrigin reports whether text is how a browser names the origin of a page (RFC 6454, 6.2): scheme and host in lower
-// case, a port where it is not the scheme's own, and nothing else.
+// isOrigin reports whether text is an origin as browsers send it (RFC 6454, 6.2): scheme and host in lower case, a
+// port if it is not the scheme's default, and nothing else.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Host != "" && text == strings.ToLower(u.Scheme+"://"+u.Host)

@@ -36,6 +36,7 @@ type Retention struct {
 	Sessions time.Duration `yaml:"sessions"`
 }
 
+// checkRules checks that retentions are at least a minute and that events do not outlive their task.
 func (x *Retention) checkRules(c *validation, s location) {
 	for name, d := range map[string]time.Duration{"tasks": x.Tasks, "events": x.Events, "sessions": x.Sessions} {
 		if c.doc.hasValue(s.value, name) && d < time.Minute {
@@ -72,7 +73,8 @@ type Chromem struct {
 	PersistPath string `yaml:"persist_path" grant:"filesystem"`
 }
 
-// checkRules holds a promise: when an app is deleted, nothing of it is left, on no machine that ever ran it.
+// checkRules refuses a folder of a tenant. When an app is deleted, nothing of it may remain on any machine that ran
+// it, and no process knows the folders of the others.
 func (x *Chromem) checkRules(c *validation, s location) {
 	if c.Tenant && x.PersistPath != "" && c.isGranted("filesystem") {
 		c.refuseEntry(s.child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
@@ -96,6 +98,7 @@ type Checkpoint struct {
 	Recovery Recovery `yaml:"recovery"`
 }
 
+// checkRules refuses keys that have no effect with the strategy.
 func (x *Checkpoint) checkRules(c *validation, s location) {
 	byEvents, byInterval := x.AfterTools || x.BeforeLLM, x.Interval > 0
 	switch {
@@ -121,17 +124,20 @@ type Recovery struct {
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=3600"`
 }
 
-// checkRules keeps tasks where their queue is.
+// checkRules refuses a database of the app's own for tasks: a task, its events and its run are written in one
+// transaction of the server's database.
 func (x *Storage) checkRules(c *validation, s location) {
 	if x.Tasks.Database != "" {
 		c.addProblem(s.child("tasks").child("database"), "cannot be chosen: tasks, their events and runs are kept in the server's own database; storage.sessions.database may be the app's")
 	}
 }
 
+// checkRules refuses a database that Stoa cannot store in.
 func (b *Backend) checkRules(c *validation, s location) {
 	c.refuseMySQL(s.child("database"), b.Database)
 }
 
+// checkRules checks that a vector memory has an embedder.
 func (m *Memory) checkRules(c *validation, s location) {
 	if m.Backend == "vector" && !c.doc.hasValue(s.value, "embedder") {
 		c.addProblem(s.child("backend"), "needs an embedder beside it")

@@ -2,13 +2,14 @@ package config
 
 import "strings"
 
-// SuggestWord returns the word of known that was probably meant by word, or "".
+// SuggestWord returns the word of known that is most similar to word, "" if none is similar enough (one letter in
+// three may differ).
 func SuggestWord(word string, known []string) string {
 	const longest = 64
 	if word == "" || len(word) > longest {
 		return ""
 	}
-	best, least := "", len(word)/3+1 // one letter in three may be wrong
+	best, least := "", len(word)/3+1
 	for _, k := range known {
 		if d := editDistance(strings.ToLower(word), strings.ToLower(k)); d < least {
 			best, least = k, d
@@ -17,7 +18,8 @@ func SuggestWord(word string, known []string) string {
 	return best
 }
 
-// editDistance counts the letters to add, drop, change or swap with their neighbour to make b of a.
+// editDistance returns the number of bytes to insert, delete, change or swap with their neighbour to turn a into b
+// (optimal string alignment distance). It keeps three rows of the table.
 func editDistance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -5,7 +5,7 @@ import "testing"
 func TestAcceptsTemperature(t *testing.T) {
 	t.Parallel()
 	for model, want := range map[string]bool{
-		"claude-haiku-4-5": true, "gpt-4o": true, "gemini-2.5-pro": true, "qwen3": true, // the usual ones
+		"claude-haiku-4-5": true, "gpt-4o": true, "gemini-2.5-pro": true, "qwen3": true, // the default models
 		"claude-haiku-4-5-20251001": true, "claude-sonnet-4-6": true, "claude-opus-4-20250514": true, "claude-3-5-haiku-latest": true,
 		"anthropic/claude-opus-4.6": true, "us.anthropic.claude-opus-4-6-v1": true,
 		"claude-opus-4-7": false, "anthropic/claude-opus-4.8": false, "claude-opus-5": false, "claude-haiku-5-5": false,

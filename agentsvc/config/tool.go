@@ -78,15 +78,17 @@ type Credential struct {
 	URL string `yaml:"url"`
 }
 
-// webHandlers are the functions that send requests.
+// webHandlers are the functions that send HTTP requests.
 var webHandlers = []string{"http_request", "web_fetch"}
 
 // fileHandlers are the functions that work in a folder.
 var fileHandlers = []string{"read_file", "write_file", "search_files"}
 
+// functionNameForm is the form of a tool's name that the APIs of models accept.
 var functionNameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// NeedsApproval reports whether every call of the tool waits for a human.
+// NeedsApproval reports whether every call of the tool waits for a human's decision: by require_approval, else for
+// commands and write_file.
 func (t *Tool) NeedsApproval() bool {
 	if t.RequireApproval != nil {
 		return *t.RequireApproval
@@ -94,6 +96,7 @@ func (t *Tool) NeedsApproval() bool {
 	return t.Type == "command" || t.Type == "function" && t.Handler == "write_file"
 }
 
+// checkRules checks the rules of the tool's type. A tool that is off is not checked.
 func (t *Tool) checkRules(c *validation, s location) {
 	if !t.Enabled {
 		return
@@ -118,16 +121,18 @@ func (t *Tool) checkRules(c *validation, s location) {
 	}
 }
 
-// nonCredentialHeaders are headers that belong to the connection or the protocol, or that follow a redirect to any host.
+// nonCredentialHeaders are headers that belong to the connection or the protocol, or that follow a redirect to any
+// host. A credential in them would be lost or sent to a wrong host.
 var nonCredentialHeaders = []string{
 	"accept", "accept-encoding", "accept-language", "connection", "content-encoding", "content-length", "content-type", "expect", "forwarded",
 	"host", "http2-settings", "keep-alive", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
 	"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
 }
 
+// headerNameForm is the token of RFC 9110, 5.6.2.
 var headerNameForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
-// checkCredential demands a server that the credential is for, and a header that can hold one.
+// checkCredential checks that the credential has a server that it is sent to, and a header that can contain it.
 func (t *Tool) checkCredential(c *validation, s location) {
 	cr := t.Credential
 	if cr == nil {
@@ -155,6 +160,7 @@ func (t *Tool) checkCredential(c *validation, s location) {
 	}
 }
 
+// checkFunction checks handler, folder and parameters of a built-in function.
 func (t *Tool) checkFunction(c *validation, s location) {
 	files := slices.Contains(fileHandlers, t.Handler)
 	switch {
@@ -171,6 +177,7 @@ func (t *Tool) checkFunction(c *validation, s location) {
 	}
 }
 
+// checkCommand checks the grant, the folder and the programs of a command tool.
 func (t *Tool) checkCommand(c *validation, s location) {
 	c.requireGrant(s.child("type"), "command")
 	t.checkFolder(c, s, "command")
@@ -181,7 +188,7 @@ func (t *Tool) checkCommand(c *validation, s location) {
 	}
 }
 
-// checkFolder demands that an app with the grant names its folder: the usual one is the server's own.
+// checkFolder checks that a tenant with the grant names a folder below it: the default is the server's own.
 func (t *Tool) checkFolder(c *validation, s location, grant string) {
 	if c.Tenant && c.isGranted(grant) && !c.doc.hasValue(s.value, "working_directory") {
 		c.refuseEntry(s, "working_directory is needed: an app names the folder of the host that it was given")
@@ -190,7 +197,7 @@ func (t *Tool) checkFolder(c *validation, s location, grant string) {
 	c.requireGrantedPath(s.child("working_directory"), grant, t.WorkingDirectory)
 }
 
-// checkPrograms demands that each item of the list at s names a program.
+// checkPrograms checks that each item of the list at s is a program's name or absolute path.
 func (c *validation) checkPrograms(s location, list []string) {
 	for i, name := range list {
 		if name == "" || strings.ContainsAny(name, " \t\n") || strings.Contains(name, "/") && !strings.HasPrefix(name, "/") {
@@ -199,6 +206,8 @@ func (c *validation) checkPrograms(s location, list []string) {
 	}
 }
 
+// checkMCPServer checks that an MCP server has either an address or a command, with the keys and the grant that
+// belong to it.
 func (t *Tool) checkMCPServer(c *validation, s location) {
 	stdio := t.Transport == "stdio"
 	switch {

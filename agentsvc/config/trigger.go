@@ -62,7 +62,7 @@ type ExtractField struct {
 	Required bool `yaml:"required" jsonschema:"default=false"`
 }
 
-// Name is what the template knows the value by.
+// Name returns the name of the value in the template.
 func (f *ExtractField) Name() string {
 	if f.As != "" {
 		return f.As
@@ -84,11 +84,13 @@ type Response struct {
 	CallbackHosts []string `yaml:"callback_hosts" only:"mode=callback"`
 }
 
+// webhookPathForm is the form of a webhook's path.
 var webhookPathForm = regexp.MustCompile(`^/webhooks/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// maxResponseTimeout bounds how long a webhook may keep its sender waiting.
+// maxResponseTimeout bounds how long a webhook may make its sender wait.
 const maxResponseTimeout = 5 * time.Minute
 
+// checkRules checks the rules of the trigger's type. A cron expression is parsed by package trigger.
 func (t *Trigger) checkRules(c *validation, s location) {
 	switch t.Type {
 	case "schedule":
@@ -100,7 +102,8 @@ func (t *Trigger) checkRules(c *validation, s location) {
 	}
 }
 
-// checkWebhook checks where a webhook listens, and whom it believes.
+// checkWebhook checks the path, the secret and the headers of a webhook. Without a secret anyone could start the
+// agent: that is allowed for an open default app only.
 func (t *Trigger) checkWebhook(c *validation, s location) {
 	agent := s.path.parent.part
 	switch other := c.webhooks[t.effectivePath(agent)]; {
@@ -130,28 +133,28 @@ func (t *Trigger) checkWebhook(c *validation, s location) {
 	}
 }
 
-// isWrittenEmpty reports whether a text stands at s that is empty, such as a variable whose default is. A variable that is not
-// there was told of before.
+// isWrittenEmpty reports whether the key at s has an empty text, such as a variable with an empty default. A missing
+// variable does not count: it was reported before.
 func (c *validation) isWrittenEmpty(s location) bool {
 	n := s.value
 	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !c.doc.missingVariable[n] && (c.doc.fromVariable[n] || !isNull(n))
 }
 
-// reservedHeaders are headers, beside those that can hold no credential, that have a meaning of their own in a request.
+// reservedHeaders are headers with a meaning of their own in a request, in addition to nonCredentialHeaders.
 var reservedHeaders = []string{
 	"a2a-extensions", "a2a-version", "agent-name", "authorization", "baggage", "cache-control", "cookie", "date", "from", "idempotency-key", "if-match",
 	"if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "max-forwards", "mcp-session-id", "origin", "pragma", "prefer", "range",
 	"referer", "traceparent", "tracestate", "warning", "x-a2a-extensions", "x-http-method-override", "x-request-id",
 }
 
-// isReservedHeader reports whether HTTP or this server gives a header a meaning of its own.
+// isReservedHeader reports whether HTTP or this server gives a header a meaning.
 func isReservedHeader(name string) bool {
 	name = strings.ToLower(name)
 	return slices.Contains(nonCredentialHeaders, name) || slices.Contains(reservedHeaders, name) ||
 		slices.ContainsFunc([]string{"access-control-", "mcp-", "proxy-", "sec-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// checkHeaders checks the names of the headers of a delivery that is signed in hex.
+// checkHeaders checks the names of the headers of a delivery that is signed in hexadecimal.
 func (t *Trigger) checkHeaders(c *validation, s location) {
 	for _, h := range []struct{ key, name string }{{"signature_header", t.SignatureHeader}, {"timestamp_header", t.TimestampHeader}} {
 		switch {
@@ -173,7 +176,7 @@ func (t *Trigger) checkHeaders(c *validation, s location) {
 	}
 }
 
-// effectivePath is where the webhook of an agent listens.
+// effectivePath returns the path of an agent's webhook.
 func (t *Trigger) effectivePath(agent string) string {
 	if t.Path != "" {
 		return t.Path
@@ -181,7 +184,7 @@ func (t *Trigger) effectivePath(agent string) string {
 	return "/webhooks/" + agent
 }
 
-// applyDefaults fills in what follows from the agent's name, and what a webhook without a response does.
+// applyDefaults sets the path and the response of a webhook.
 func (t *Trigger) applyDefaults(agent string) {
 	if t == nil || t.Type != "webhook" {
 		return
@@ -192,7 +195,7 @@ func (t *Trigger) applyDefaults(agent string) {
 	}
 }
 
-// webhookAgents returns whose webhook listens at each path: the first agent's in the document's order.
+// webhookAgents returns the agent of each webhook path: the first one in document order if several have the same.
 func webhookAgents(agents map[string]*Agent, order []string) map[string]string {
 	at := map[string]string{}
 	for _, name := range slices.Backward(order) {
@@ -203,6 +206,7 @@ func webhookAgents(agents map[string]*Agent, order []string) map[string]string {
 	return at
 }
 
+// checkRules checks that the fields have different names.
 func (w *WebhookInput) checkRules(c *validation, s location) {
 	names := map[string]bool{}
 	for i, f := range w.ExtractFields {
@@ -217,6 +221,7 @@ func (w *WebhookInput) checkRules(c *validation, s location) {
 	}
 }
 
+// checkRules checks timeout and callback. A host of callback_hosts is compared as text, so that patterns are refused.
 func (r *Response) checkRules(c *validation, s location) {
 	if r.Timeout <= 0 || r.Timeout > maxResponseTimeout {
 		c.addProblem(s.child("timeout"), fmt.Sprintf("must be more than nothing and at most %v", maxResponseTimeout))

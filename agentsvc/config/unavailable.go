@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// unavailableKeys lists what the vocabulary knows but Stoa cannot do yet. It loads where it is turned off or says
-// only what holds by default; else [Parse] refuses it, so that nothing a document asks for is silently left
-// undone. A row is deleted when what it names is built.
+// unavailableKeys are the keys that the document may have but that Stoa does not implement yet. Such a key is
+// accepted if it is turned off or has its default, else [Parse] refuses it: a document never requests something that
+// is silently ignored. Delete a row when its feature is implemented.
 var unavailableKeys = []struct {
 	pattern string   // path with * for names
-	values  []string // what is not available; empty: anything but the default
+	values  []string // values that are not available; empty = all but the default
 }{
 	{"agents.*.document_stores", nil},
 	{"agents.*.include_context", nil},
@@ -25,8 +25,8 @@ var unavailableKeys = []struct {
 	{"server.studio", nil},
 }
 
-// checkAvailable refuses what stands at s if it asks for something that is pending. V is its value and parent the
-// struct it is a field of, if it is one.
+// checkAvailable notes the value v at s if it requests something that is not available. parent is the struct that it
+// is a field of, the zero Value if none.
 func (c *validation) checkAvailable(s location, v, parent reflect.Value) {
 	for _, row := range unavailableKeys {
 		if !s.path.matchesPattern(row.pattern) || !requestsValue(v, parent, s.path.part, row.values) {
@@ -40,14 +40,14 @@ func (c *validation) checkAvailable(s location, v, parent reflect.Value) {
 	}
 }
 
-// unavailableRequest is a request for what is not available yet.
+// unavailableRequest is a problem that reportUnavailable may add.
 type unavailableRequest struct {
 	location location
 	message  string
 }
 
-// reportUnavailable makes problems of all such requests, but for entries that lack a grant: what an app may not
-// have, it need not wait for.
+// reportUnavailable adds the noted problems, except for entries that lack a grant: the missing grant is the problem
+// that the author can act on.
 func (c *validation) reportUnavailable() {
 	for _, w := range c.unavailable {
 		if !c.refusedEntries[w.location.path.entryPath()] {
@@ -56,7 +56,7 @@ func (c *validation) reportUnavailable() {
 	}
 }
 
-// requestsValue reports whether v is one of values or, without any, something that is turned on and not the default.
+// requestsValue reports whether v is one of values or, without values, turned on and different from its default.
 func requestsValue(v, parent reflect.Value, name string, values []string) bool {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {

@@ -11,13 +11,13 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// quietPeriod is how long the files must stay the same before a change counts: editors write in several steps.
+// quietPeriod is how long the files must stay unchanged before a change counts: editors write in several steps.
 const quietPeriod = 100 * time.Millisecond
 
-// Watch calls changed, in its own goroutine, each time the content of the file at path or of the .env file
-// beside it has changed and settled. It returns nil when ctx ends. It looks at folders, so that files that are
-// replaced or reached through links (as orchestrators mount them) are seen too. What changes before Watch is called
-// goes unseen: start it before [Load].
+// Watch calls changed each time the content of the file at path or of the .env file next to it has changed and stayed
+// the same for quietPeriod. It calls it on the goroutine that called Watch and returns nil when ctx ends. It watches
+// folders, so that it also notices files that are replaced or are symbolic links, as orchestrators mount them. It
+// does not notice changes before it is called: start it before [Load].
 func Watch(ctx context.Context, path string, changed func()) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -60,7 +60,8 @@ func Watch(ctx context.Context, path string, changed func()) error {
 			}
 			seen = now
 		}
-		// Not put off by further events: whatever else is written in the folder may never be quiet.
+		// The timer is not restarted by further events: a folder in which something else is written all the time
+		// would never be quiet.
 		if !waiting {
 			waiting = true
 			timer.Reset(quietPeriod)
@@ -68,7 +69,7 @@ func Watch(ctx context.Context, path string, changed func()) error {
 	}
 }
 
-// hashFiles tells two states of files apart by their content. A file that cannot be read counts as empty.
+// hashFiles returns a hash of the content of files. A file that cannot be read counts as empty.
 func hashFiles(files []string) [sha256.Size]byte {
 	var all []byte
 	for _, name := range files {

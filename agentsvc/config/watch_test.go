@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// startWatch has Watch watch path, and returns a channel that receives once per change.
+// startWatch starts Watch on path and returns a channel that receives once for each change.
 func startWatch(t *testing.T, path string) <-chan struct{} {
 	t.Helper()
 	changes, done := make(chan struct{}, 10), make(chan error)
@@ -27,7 +27,7 @@ func startWatch(t *testing.T, path string) <-chan struct{} {
 			t.Error(err)
 		}
 	})
-	for i := 0; len(changes) == 0; i++ { // until it sees what changes
+	for i := 0; len(changes) == 0; i++ { // until it has noticed a change
 		writeFile(t, filepath.Join(filepath.Dir(path), ".env"), fmt.Sprintf("TRY=%d", i))
 		for range 50 {
 			if time.Sleep(quietPeriod / 10); len(changes) > 0 {
@@ -58,7 +58,7 @@ func TestWatch(t *testing.T) {
 	writeFile(t, path, "name: 0")
 	changes := startWatch(t, path)
 
-	for range 5 { // several writes at once are one change
+	for range 5 { // several quick writes are one change
 		writeFile(t, path, "name: 1")
 		writeFile(t, path, "name: 2")
 	}
@@ -71,7 +71,7 @@ func TestWatch(t *testing.T) {
 	}
 
 	writeFile(t, filepath.Join(folder, "other"), "x")
-	writeFile(t, path, "name: 2") // the same content
+	writeFile(t, path, "name: 2") // unchanged content
 	time.Sleep(3 * quietPeriod)
 	if len(changes) > 0 {
 		t.Error("nothing changed, but changed was called")
@@ -87,7 +87,7 @@ func TestWatch(t *testing.T) {
 	expectChange(t, changes, "a replaced file")
 }
 
-// TestWatchLinks changes a file the way orchestrators do: a link to a folder moves on to another.
+// TestWatchLinks changes a file the way orchestrators do: a symbolic link to a folder is replaced by one to another.
 func TestWatchLinks(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -9,22 +9,26 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Inside addresses that [Options.PrivateNetwork] opens.
+// privateIPv4 and privateIPv6 are the ranges that [Options.PrivateNetwork] allows: loopback, private (RFC 1918, RFC
+// 4193) and carrier-grade NAT (RFC 6598) addresses.
 var (
 	privateIPv4 = parsePrefixes("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 	privateIPv6 = parsePrefixes("::1/128", "fc00::/7")
 )
 
-// metadataAddresses are the addresses at which clouds hand credentials to their machines, wherever they lie in ranges that
-// may otherwise be reached: Azure, Alibaba, AWS.
+// metadataAddresses are the addresses at which clouds give credentials to their machines, as far as they are in
+// ranges that are allowed otherwise: Azure, Alibaba, AWS over IPv6. The usual 169.254.169.254 is link-local and
+// refused with its range.
 var metadataAddresses = parsePrefixes("168.63.129.16/32", "100.100.100.200/32", "fd00:ec2::/32")
 
-// addressGuard decides about an address once it is known.
+// addressGuard decides whether a resolved address may be dialled. It is immutable.
 type addressGuard struct {
-	ssrf    *ssrf.Guardian
-	machine *machineAddresses // refused whatever range they lie in; nil = they are allowed
+	ssrf    *ssrf.Guardian    // refuses special-purpose ranges
+	machine *machineAddresses // refused in any range; nil = allowed (PrivateNetwork)
 }
 
+// newAddressGuard returns the guard for public addresses, or with private also for those of private networks. Any
+// port is allowed.
 func newAddressGuard(private bool) addressGuard {
 	if private {
 		return addressGuard{ssrf: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(privateIPv4...), ssrf.WithAllowedV6Prefixes(privateIPv6...))}
@@ -32,7 +36,8 @@ func newAddressGuard(private bool) addressGuard {
 	return addressGuard{ssrf: ssrf.New(ssrf.WithAnyPort()), machine: newMachineAddresses()}
 }
 
-// checkDial has the signature of [net.Dialer.Control]: it runs after the name was resolved, before the connection is made.
+// checkDial is a [net.Dialer.Control] function. The dialer calls it for each resolved address, after resolving and
+// before connecting: there is no time between the check and the connection in which the address could change.
 func (g addressGuard) checkDial(network, address string, _ syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
 		return errAddressRefused
@@ -44,6 +49,8 @@ func (g addressGuard) checkDial(network, address string, _ syscall.RawConn) erro
 	return nil
 }
 
+// allowsAddress reports whether addr may be dialled. It removes the zone and unmaps IPv4-mapped IPv6 addresses, which
+// would otherwise not match the ranges.
 func (g addressGuard) allowsAddress(addr netip.Addr) bool {
 	addr = addr.WithZone("").Unmap()
 	for _, p := range metadataAddresses {
@@ -54,8 +61,9 @@ func (g addressGuard) allowsAddress(addr netip.Addr) bool {
 	return g.ssrf.SafeAddr(addr) == nil && (g.machine == nil || !g.machine.hasAddress(addr))
 }
 
-// isNumericHost reports whether host is a number that some resolvers read as an IPv4 address although it is not written
-// as one: 2130706433, 0x7f.1, 0177.0.0.1, 127.1. Such hosts are refused before anybody resolves them.
+// isNumericHost reports whether host is a number that some resolvers read as an IPv4 address although it is not in
+// dotted decimal notation: 2130706433, 0x7f.1, 0177.0.0.1, 127.1. Such a host is refused before it is resolved. As in
+// the WHATWG URL standard the last label decides: no public name ends in a numeric label.
 func isNumericHost(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return false
@@ -69,6 +77,7 @@ func isNumericHost(host string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
+// parsePrefixes parses constant prefixes and panics on a mistake.
 func parsePrefixes(list ...string) []netip.Prefix {
 	out := make([]netip.Prefix, len(list))
 	for i, s := range list {

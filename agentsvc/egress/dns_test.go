@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestCheckHost looks names up as a connection would.
+// TestCheckHost checks that CheckHost decides about a name as a connection would.
 func TestCheckHost(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -18,7 +18,7 @@ func TestCheckHost(t *testing.T) {
 		private     bool
 		refused     bool
 	}{
-		{"public.example", "192.88.99.1", false, true}, // 6to4 relays are no public address
+		{"public.example", "192.88.99.1", false, true}, // 6to4 relay anycast is not a public address
 		{"public.example", "93.184.215.14", false, false},
 		{"inside.example", "10.0.0.7", false, true},
 		{"inside.example", "10.0.0.7", true, false},
@@ -36,8 +36,8 @@ func TestCheckHost(t *testing.T) {
 	}
 }
 
-// startNameServer answers every A question with the address that answer returns for the count of questions so far, and
-// every other question with none. It returns a resolver that asks it.
+// startNameServer starts a name server that answers every A query with the address that answer returns for the number
+// of queries so far, and every other query with none. It returns a resolver that uses it.
 func startNameServer(t *testing.T, answer func(n int64) netip.Addr) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func startNameServer(t *testing.T, answer func(n int64) netip.Addr) *net.Resolve
 	}}
 }
 
-// buildDNSReply builds the answer to a query (RFC 1035, section 4) of one question.
+// buildDNSReply returns the response to a query (RFC 1035, section 4) with one question.
 func buildDNSReply(query []byte, address func() netip.Addr) []byte {
 	end := 12
 	for query[end] != 0 {

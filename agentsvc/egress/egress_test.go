@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// allowOnly lets a client reach nothing but one address.
+// allowOnly returns a client that can reach one address only.
 func allowOnly(address string) addressGuard {
 	return addressGuard{ssrf: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix(address+"/32")))}
 }
@@ -158,7 +158,7 @@ func TestUnknownNameHidesNameServer(t *testing.T) {
 	}
 }
 
-// TestIsUnsent tells calls of which nothing left from those that somebody may have heard.
+// TestIsUnsent checks which errors prove that nothing of the request was sent.
 func TestIsUnsent(t *testing.T) {
 	t.Parallel()
 	aborting := startServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -312,8 +312,8 @@ func TestHeaderTimeout(t *testing.T) {
 	}
 }
 
-// TestHTTPWithHeaderTimeout: whoever asks for patience gets the header that comes late, as long as that is, and no less than usual.
-// The wait is for the header alone.
+// TestHTTPWithHeaderTimeout checks that a longer timeout applies to a late header, that a shorter one does not lower
+// the client's own, and that the timeout applies to the header only.
 func TestHTTPWithHeaderTimeout(t *testing.T) {
 	t.Parallel()
 	const usual, late = 50 * time.Millisecond, 200 * time.Millisecond

@@ -12,20 +12,22 @@ import (
 	"syscall"
 )
 
+// errAddressRefused is what checkDial returns inside the dialer; hideAddress turns it into a [*NotAllowedError] with
+// the host's name.
 var errAddressRefused = errors.New("refused")
 
-// NotAllowedError says that Host, as the caller wrote it, may not be called. It keeps to itself what Host resolved
-// to: an answer that told would map the inside of the network.
+// NotAllowedError reports that Host may not be called. Host is as the caller wrote it. The error does not contain
+// what Host resolved to: otherwise a tenant could map the operator's network with it.
 type NotAllowedError struct {
 	Host string
 }
 
-// Error returns one line that may be shown to whoever chose the address.
+// Error returns one line that may be shown to the tenant that chose the address.
 func (e *NotAllowedError) Error() string {
 	return fmt.Sprintf("the address of %q is not allowed: only public addresses may be called", e.Host)
 }
 
-// TooLargeError says that an answer was longer than Max bytes.
+// TooLargeError reports that the body of a response is longer than Max bytes.
 type TooLargeError struct {
 	Max int64
 }
@@ -35,8 +37,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the answer is longer than %d bytes", e.Max)
 }
 
-// PublicMessage puts an error of this package's client into words that may be shown to whoever chose the address: they hold
-// no URL, no resolved address and nothing of the answer.
+// PublicMessage returns a message for an error of a [Client] that may be shown to the tenant that chose the address.
+// It contains no URL, no resolved address and nothing of the response. An unknown error is "the connection failed".
 func PublicMessage(err error) string {
 	var (
 		refused *NotAllowedError
@@ -73,8 +75,8 @@ func PublicMessage(err error) string {
 	return "the connection failed"
 }
 
-// IsUnsent reports whether an error of this package's client says that nothing of the request left: it may not be sent, or
-// there was nobody to take it.
+// IsUnsent reports whether an error of a [Client] proves that nothing of the request was sent: it was refused here,
+// its host was not resolved, or no connection was made. Such a call may be repeated even if it is not idempotent.
 func IsUnsent(err error) bool {
 	var (
 		refused *NotAllowedError
@@ -84,7 +86,8 @@ func IsUnsent(err error) bool {
 	return errors.As(err, &refused) || errors.Is(err, errScheme) || errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial"
 }
 
-// hideAddress takes from a dialling error what the caller did not say: the resolved address and the name server's.
+// hideAddress removes from a dialling error what the caller did not supply: the resolved address and the name
+// server's address. host is what the caller wrote.
 func hideAddress(host string, err error) error {
 	if errors.Is(err, errAddressRefused) {
 		return &NotAllowedError{Host: host}

@@ -7,26 +7,31 @@ import (
 	"time"
 )
 
-// machineAddressTTL is how long the addresses of the machine are remembered: one that is added is refused at the latest after that.
+// machineAddressTTL is how long the list of this machine's addresses is cached. An address that is added to an
+// interface is refused after this time at the latest.
 const machineAddressTTL = 2 * time.Second
 
-// machineAddresses knows the addresses of this machine's interfaces, public ones included: what listens at them was often meant for
-// this machine or its network alone, and a connection from here passes no firewall on its way. It is safe for concurrent use. An
-// address that a router or a cloud translates into one of these is not among them.
+// machineAddresses is the set of addresses of this machine's interfaces, public ones included. A public address of
+// this machine must be refused, too: a connection from the machine to itself passes no firewall, and services that
+// listen there are often meant for the machine or its network alone. It is safe for concurrent use. A public address
+// that a router or a cloud translates to one of these (NAT) is not in the set.
 type machineAddresses struct {
-	listAddresses func() ([]net.Addr, error)
+	listAddresses func() ([]net.Addr, error) // net.InterfaceAddrs; tests replace it
 
+	// mu guards the fields below.
 	mu     sync.Mutex
-	known  map[netip.Addr]bool
-	expiry time.Time // when they are read again
+	known  map[netip.Addr]bool // unmapped addresses without zones
+	expiry time.Time           // when known is read again
 }
 
+// newMachineAddresses returns the addresses of this machine. They are read at the first use.
 func newMachineAddresses() *machineAddresses {
 	return &machineAddresses{listAddresses: net.InterfaceAddrs}
 }
 
-// hasAddress reports whether addr, without a zone and unmapped, is of this machine. Where the system does not list its addresses (a process
-// that may not open netlink sockets), it is asked whether one can listen at addr.
+// hasAddress reports whether addr, which must be unmapped and without a zone, is an address of this machine. If the
+// system does not list its addresses (a process that may not open netlink sockets), it tries to listen at addr
+// instead.
 func (o *machineAddresses) hasAddress(addr netip.Addr) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -47,7 +52,7 @@ func (o *machineAddresses) hasAddress(addr netip.Addr) bool {
 	return o.known[addr]
 }
 
-// canListen reports whether a socket of this machine can have the address.
+// canListen reports whether a UDP socket of this machine can be bound to addr. Nothing is sent.
 func canListen(addr netip.Addr) bool {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestMachineAddresses: addresses of this machine are refused though they are public, and allowed where private networks are.
+// TestMachineAddresses checks that public addresses of this machine are refused, and allowed with PrivateNetwork.
 func TestMachineAddresses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,22 +43,22 @@ func TestMachineAddresses(t *testing.T) {
 		checkAddress("93.184.215.14", false, true)
 		checkAddress("::ffff:93.184.215.14", false, true)
 		checkAddress("2606:2800:220:1::1", false, true)
-		checkAddress("93.184.215.15", true, true) // its neighbour is another machine
+		checkAddress("93.184.215.15", true, true) // the next address belongs to another machine
 		checkAddress("2606:2800:220:1::2", true, true)
 		if reads != 1 {
 			t.Errorf("the addresses were read %d times within a moment", reads)
 		}
 		has = append(has, "93.184.215.15/24")
-		checkAddress("93.184.215.15", true, true)
+		checkAddress("93.184.215.15", true, true) // the cached list is not yet expired
 		time.Sleep(machineAddressTTL + 1)
 		checkAddress("93.184.215.15", false, true)
 		fails = true
 		time.Sleep(machineAddressTTL + 1)
-		checkAddress("93.184.215.15", true, true) // nobody can listen there
+		checkAddress("93.184.215.15", true, true) // no socket can be bound to it
 	})
 }
 
-// TestMachineAddressUnlisted: where the system lists no addresses, it is asked for each.
+// TestMachineAddressUnlisted checks that each address is tried if the system does not list its addresses.
 func TestMachineAddressUnlisted(t *testing.T) {
 	t.Parallel()
 	machine := &machineAddresses{listAddresses: func() ([]net.Addr, error) { return nil, errors.New("no netlink here") }}
@@ -69,7 +69,7 @@ func TestMachineAddressUnlisted(t *testing.T) {
 	}
 }
 
-// TestInterfaces: every address that the system lists is one of this machine.
+// TestInterfaces checks that every address that the system lists is recognised.
 func TestInterfaces(t *testing.T) {
 	t.Parallel()
 	list, err := net.InterfaceAddrs()

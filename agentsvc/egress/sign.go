@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// secretPrefix begins a signing secret as Standard Webhooks writes it.
+// secretPrefix begins a signing secret in the format of Standard Webhooks.
 const secretPrefix = "whsec_"
 
-// ParseSecret reads a signing secret as Standard Webhooks has it: whsec_ and 24 to 64 bytes in base64.
+// ParseSecret returns the key of a signing secret in the format of Standard Webhooks: whsec_ and 24 to 64 bytes in
+// base64.
 func ParseSecret(text string) ([]byte, error) {
 	secret, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, secretPrefix))
 	if err != nil || !strings.HasPrefix(text, secretPrefix) || len(secret) < minKeyBytes || len(secret) > maxKeyBytes {
@@ -24,19 +25,22 @@ func ParseSecret(text string) ([]byte, error) {
 	return secret, nil
 }
 
-// The bounds of a signing key, in bytes: shorter ones can be guessed. Text may be longer, for it is often hex.
+// Bounds of a signing key. The bytes are those of Standard Webhooks; shorter keys can be guessed. A secret that is
+// used as text may be longer, because it is often hexadecimal.
 const (
 	minKeyBytes = 24
 	maxKeyBytes = 64
-	maxKeyText  = 256
+	maxKeyText  = 256 // bytes of a secret that is used as text
 
-	minDistinctBytes = 8 // different bytes: nobody draws a key by chance that has fewer
+	minDistinctBytes = 8 // a random key of 24 bytes practically never has fewer
 )
 
+// errWeakKey is returned for a key such as "aaaaaaaaaaaaaaaaaaaaaaaa".
 var errWeakKey = fmt.Errorf("has fewer than %d different bytes and can be guessed: openssl rand -hex 32 makes a good one", minDistinctBytes)
 
-// ParseSigningKey reads the secret of a sender who signs either as Standard Webhooks has it, or with the text itself as the key.
-// Behind whsec_ there is base64 and nothing else: then key is what that says; else it is the text.
+// ParseSigningKey returns the key of a sender that signs either as Standard Webhooks defines or with the text itself
+// as the key. A text that begins with whsec_ must be in the format of Standard Webhooks; any other text is the key.
+// Weak and short keys are errors.
 func ParseSigningKey(text string) (key []byte, err error) {
 	key = []byte(text)
 	if IsStandardSecret(text) {
@@ -56,11 +60,12 @@ func ParseSigningKey(text string) (key []byte, err error) {
 	return key, nil
 }
 
-// IsStandardSecret reports whether a secret is one of Standard Webhooks: whsec_ and base64.
+// IsStandardSecret reports whether text is a secret in the format of Standard Webhooks, by its prefix alone.
 func IsStandardSecret(text string) bool { return strings.HasPrefix(text, secretPrefix) }
 
-// SignWebhook adds to the header of a request what Standard Webhooks wants: the id of the message, which is the same whenever it is
-// sent, the time, and where there is a secret the signature of both and the body.
+// SignWebhook sets the headers of Standard Webhooks on a request: the message's id, which is the same in every
+// attempt, the time in Unix seconds, and, unless secret is nil, the HMAC-SHA256 of id, time and body with dots
+// between them.
 func SignWebhook(h http.Header, secret []byte, id string, at time.Time, body []byte) {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	h.Set("Webhook-Id", id)
@@ -74,7 +79,8 @@ func SignWebhook(h http.Header, secret []byte, id string, at time.Time, body []b
 	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 }
 
-// WithoutRedirects returns a client like c that follows no redirect: what is sent reaches the address it was meant for or nobody.
+// WithoutRedirects returns a client like c that follows no redirect: a signed body must reach the configured address
+// only. A redirect is returned as the response.
 func WithoutRedirects(c *http.Client) *http.Client {
 	direct := *c
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -1,6 +1,12 @@
-// Package embedder is the seam to models that turn text into vectors: texts of a like meaning have vectors that point
-// in a like direction. The folders below hold one vendor each; they say how their vendor is asked, [New] does for all
-// of them what none does differently: batches, the time of a request, and that what comes back can be used.
+// Package embedder is the interface to models that turn text into vectors: texts with similar meaning have vectors with
+// similar directions. The folders below hold one vendor each.
+//
+// A vendor's package defines the request and the response of its API and passes an [EmbedFunc] to [New], which adds
+// what all vendors share: batches, the timeout of a request, and the checks that the answer can be used (one vector for
+// each text, one length, a direction). embeddertest holds a server that emulates the vendors and the suite of all of
+// them.
+//
+// Vectors of different models cannot be compared: [Embedder.Model] is therefore stored with each vector.
 package embedder
 
 import (
@@ -12,48 +18,56 @@ import (
 	"time"
 )
 
-// Purpose says what a vector is for. Some models make another one of a question than of a text that answers it.
+// Purpose is what a vector is used for. Some models embed a question differently from a text that answers it.
 type Purpose string
 
-// The purposes.
+// The purposes. Document is for texts that are stored and found, Query for texts that are searched for.
 const (
-	Document Purpose = "document" // to be found
-	Query    Purpose = "query"    // to find with
+	Document Purpose = "document" // a text to be found
+	Query    Purpose = "query"    // a text to search with
 )
 
-// Embedder makes vectors. It is safe for concurrent use.
+// Embedder makes vectors. Implementations are safe for concurrent use.
 type Embedder interface {
-	// Embed returns a vector for each text, in their order, all of one length. Its error is an [*Error] where the
-	// vendor is to blame.
+	// Embed returns one vector for each text, in order, all of the same length. The error is an [*Error] if the vendor
+	// failed.
 	Embed(ctx context.Context, p Purpose, texts []string) ([][]float32, error)
-	// Model tells which vectors may be compared: those of the same model.
+	// Model identifies the model, its vendor and a configured dimension. Only vectors with the same Model can be
+	// compared.
 	Model() string
 }
 
-// Options are what all vendors' embedders have in common. HTTP is required; what is zero takes the value named beside
-// it.
+// Options are what all vendors' embedders have in common. HTTP is required.
 type Options struct {
-	Model     string // the vendor's usual one
-	APIKey    string
-	BaseURL   string        // the vendor's own
-	Dimension int           // length of the vectors; that of the first one
-	Timeout   time.Duration // of one request; 30 s
-	BatchSize int           // texts in one request; 100
-	HTTP      *http.Client  // the way out; see package egress
+	// Model is the vendor's name of the model, "" = its usual one.
+	Model  string
+	APIKey string
+	// BaseURL is the server, "" = the vendor's own.
+	BaseURL string
+	// Dimension is the length of the vectors, 0 = that of the first vector that arrives.
+	Dimension int
+	// Timeout bounds one request, 0 = 30 s.
+	Timeout time.Duration
+	// BatchSize is the largest number of texts in one request, 0 = 100.
+	BatchSize int
+	// HTTP is the client for requests; it must enforce the egress rules, see package egress.
+	HTTP *http.Client
 }
 
-// EmbedFunc sends one request to a vendor.
+// EmbedFunc sends one request to a vendor. New checks its result.
 type EmbedFunc func(ctx context.Context, p Purpose, texts []string) ([][]float32, error)
 
-// batchEmbedder is an embedder that asks in batches.
+// batchEmbedder implements [Embedder] for all vendors. Read-only except for dimension.
 type batchEmbedder struct {
-	options   Options
-	vendor    string
-	embed     EmbedFunc
-	dimension atomic.Int64 // of all vectors, once known
+	options Options
+	vendor  string
+	embed   EmbedFunc
+	// dimension is the length of all vectors: the configured one, or that of the first vector, set once; 0 until then.
+	// A model that changes its dimension behind the same name thus fails instead of mixing vectors.
+	dimension atomic.Int64
 }
 
-// New returns an embedder of a vendor that is asked by ask.
+// New returns an embedder of the named vendor that sends its requests with embed.
 func New(vendor string, o Options, embed EmbedFunc) Embedder {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
@@ -66,6 +80,7 @@ func New(vendor string, o Options, embed EmbedFunc) Embedder {
 	return b
 }
 
+// Model implements [Embedder].
 func (b *batchEmbedder) Model() string {
 	if b.options.Dimension > 0 {
 		return fmt.Sprintf("%s/%s/%d", b.vendor, b.options.Model, b.options.Dimension)
@@ -73,6 +88,7 @@ func (b *batchEmbedder) Model() string {
 	return b.vendor + "/" + b.options.Model
 }
 
+// Embed implements [Embedder]. The batches are sent one after the other; the first error ends it.
 func (b *batchEmbedder) Embed(ctx context.Context, p Purpose, texts []string) ([][]float32, error) {
 	vectors := make([][]float32, 0, len(texts))
 	for len(texts) > 0 {
@@ -87,7 +103,7 @@ func (b *batchEmbedder) Embed(ctx context.Context, p Purpose, texts []string) ([
 	return vectors, nil
 }
 
-// embedBatch asks for one batch and checks the answer.
+// embedBatch sends one batch and checks the answer.
 func (b *batchEmbedder) embedBatch(ctx context.Context, p Purpose, texts []string) ([][]float32, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.options.Timeout)
 	defer cancel()
@@ -112,7 +128,8 @@ func (b *batchEmbedder) embedBatch(ctx context.Context, p Purpose, texts []strin
 	return vectors, nil
 }
 
-// hasDirection reports whether v has a direction: numbers only, and not all of them 0.
+// hasDirection reports whether v has a direction: finite numbers, not all of them 0. The similarity of a vector without
+// one is not defined.
 func hasDirection(v []float32) bool {
 	var sum float64
 	for _, x := range v {

@@ -10,19 +10,21 @@ import (
 	"strings"
 )
 
-// Error is what a vendor has to answer for. Its text holds nothing of the vendor's own answer.
+// Error reports that a vendor refused a request or answered unusably. It contains nothing of the vendor's text.
 type Error struct {
-	Vendor  string
-	Status  int // of HTTP, 0 where there was none
+	Vendor string
+	// Status is the HTTP status, 0 for an answer that was decoded but cannot be used.
+	Status  int
 	Message string
-	// Retryable says that the same request may succeed later.
+	// Retryable reports that the same request may succeed later.
 	Retryable bool
 }
 
-// Error returns one line that may be shown to anyone.
+// Error returns one line for callers.
 func (e *Error) Error() string { return "the embedder (" + e.Vendor + ") " + e.Message }
 
-// PostJSON sends in as JSON to a path below the base URL and reads the answer into out.
+// PostJSON sends in as JSON to path below the base URL and decodes the answer into out. Another status than 200 is an
+// [*Error]. The size of the answer is bounded by the client of the options.
 func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -42,7 +44,7 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection serves again
+		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be reused
 		return newStatusError(vendor, resp.StatusCode)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
@@ -54,7 +56,7 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any)
 	return nil
 }
 
-// newStatusError returns the error of an answer that is no success.
+// newStatusError returns the error for an HTTP status.
 func newStatusError(vendor string, status int) *Error {
 	e := &Error{Vendor: vendor, Status: status, Message: fmt.Sprintf("answered with HTTP %d", status)}
 	switch {

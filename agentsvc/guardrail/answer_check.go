@@ -9,21 +9,23 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// Output says how answers are checked.
+// Output configures the checks of answers.
 type Output struct {
-	// CollectAll gathers what all checks find in the whole answer before anything is done; so nothing of it is seen
-	// before its end. Otherwise the answer passes as it comes, up to the first part that blocks.
+	// CollectAll runs all checks over the whole answer before any of it is shown. Otherwise the answer is shown as it
+	// arrives, up to the first part that blocks.
 	CollectAll bool
 	PII        *PII
 	Content    *Content
 }
 
-// output is an [Output] that was checked.
+// output is a validated [Output].
 type output struct {
 	collectAll bool
 	detectors  []detector
 }
 
+// newOutput validates o. The detectors are in the order PII, Content: where matches begin at the same place, the first
+// one's rule is applied first.
 func newOutput(o Output, key []byte) (output, error) {
 	out := output{collectAll: o.CollectAll}
 	if o.PII != nil {
@@ -43,37 +45,45 @@ func newOutput(o Output, key []byte) (output, error) {
 	return out, nil
 }
 
-// maxAnswerBytes bounds, in bytes, the answer that is kept back whole. What is longer is blocked.
+// maxAnswerBytes bounds, in bytes, an answer that is buffered as a whole (CollectAll). A longer one is blocked.
 const maxAnswerBytes = 1 << 20
 
-// AnswerCheck checks one answer of a model as it comes: its text, and the texts of its artifacts. What it lets pass does not
-// depend on the pieces in which a text comes. It is not safe for concurrent use.
+// AnswerCheck checks one answer of a model while it arrives: its text and the texts of its artifacts. What it allows
+// does not depend on the pieces in which a text arrives. After each call, the caller shows what the call returned;
+// after the last piece it calls EndAnswer. It is not safe for concurrent use.
 type AnswerCheck struct {
-	guardrail   *Guardrail
-	work        *pattern.StepBudget
-	text        *textCheck
-	artifacts   []*artifactCheck
-	found       []Finding
-	textAllowed bool // some text has passed
-	blocked     bool
+	guardrail *Guardrail
+	// work is the budget of the whole answer. It grows with each piece.
+	work      *pattern.StepBudget
+	text      *textCheck
+	artifacts []*artifactCheck
+	// found holds one finding for each check.
+	found []Finding
+	// textAllowed reports that some text was allowed, which the notice about the rest depends on.
+	textAllowed bool
+	// blocked reports that the answer was blocked: nothing more is allowed.
+	blocked bool
 
-	buffered  bool          // nothing passes before the end
-	buffer    AllowedOutput // what then would
-	bytesRead int           // of what was taken
+	// buffered reports that nothing is allowed before the end.
+	buffered bool
+	// buffer is what would have been allowed so far.
+	buffer AllowedOutput
+	// bytesRead is the size of the pieces in buffered mode, for maxAnswerBytes.
+	bytesRead int
 }
 
-// AllowedOutput is what passes of an answer.
+// AllowedOutput is a part of an answer that may be shown.
 type AllowedOutput struct {
 	Text      string
 	Artifacts []agentsvc.ArtifactUpdate
 }
 
-// BuffersAnswer reports whether nothing of an answer passes before its end.
+// BuffersAnswer reports whether no part of an answer is allowed before its end.
 func (g *Guardrail) BuffersAnswer() bool {
 	return g.output.collectAll && !g.shadow && len(g.output.detectors) > 0
 }
 
-// NewAnswerCheck returns the check of one answer. Once the context has ended nothing passes any more.
+// NewAnswerCheck returns the check of one answer. When ctx has ended, nothing is allowed any more.
 func (g *Guardrail) NewAnswerCheck(ctx context.Context) *AnswerCheck {
 	a := &AnswerCheck{guardrail: g, work: pattern.NewStepBudget(ctx, 0), buffered: g.BuffersAnswer()}
 	a.text = a.newTextCheck()
@@ -85,7 +95,7 @@ func (a *AnswerCheck) newTextCheck() *textCheck {
 	return newTextCheck(a.work, a.guardrail.output, a.guardrail.shadow, a.addFinding)
 }
 
-// addFinding keeps the finding of a detector, one of each check.
+// addFinding adds the finding of a detector, unless an equal one exists.
 func (a *AnswerCheck) addFinding(d *detector, unjudged bool) {
 	f := a.guardrail.newFinding(d.check, d.rule)
 	if unjudged {
@@ -96,7 +106,7 @@ func (a *AnswerCheck) addFinding(d *detector, unjudged bool) {
 	}
 }
 
-// CheckText takes the next piece of the answer's text and returns what passes by now.
+// CheckText processes the next piece of the answer's text and returns what is allowed by now.
 func (a *AnswerCheck) CheckText(s string) AllowedOutput {
 	if a.blocked {
 		return AllowedOutput{}
@@ -108,7 +118,8 @@ func (a *AnswerCheck) CheckText(s string) AllowedOutput {
 	return a.allowOutput(p, a.text.blocked, len(s))
 }
 
-// CheckArtifact takes an update of one of the answer's artifacts and returns what passes by now.
+// CheckArtifact processes an update of one of the answer's artifacts and returns what is allowed by now. If the
+// artifact blocks, the text received before it is still returned, as far as it is allowed.
 func (a *AnswerCheck) CheckArtifact(u agentsvc.ArtifactUpdate) AllowedOutput {
 	if a.blocked {
 		return AllowedOutput{}
@@ -123,12 +134,12 @@ func (a *AnswerCheck) CheckArtifact(u agentsvc.ArtifactUpdate) AllowedOutput {
 	x := a.ensureArtifactCheck(u)
 	p := AllowedOutput{Artifacts: x.checkUpdate(u)}
 	if x.blocked {
-		p = AllowedOutput{Text: a.text.endText()} // as far as it was before the artifact
+		p = AllowedOutput{Text: a.text.endText()} // the text before the artifact
 	}
 	return a.allowOutput(p, x.blocked || a.text.blocked, size)
 }
 
-// EndAnswer says that the answer is over and returns the rest of it that passes.
+// EndAnswer processes the end of the answer and returns its allowed rest, in buffered mode all of it.
 func (a *AnswerCheck) EndAnswer() AllowedOutput {
 	if a.blocked {
 		return AllowedOutput{}
@@ -152,10 +163,11 @@ func (a *AnswerCheck) EndAnswer() AllowedOutput {
 	return a.buffer
 }
 
-// IsBlocked reports whether the answer was blocked. Then what passed last ends with words that say so.
+// IsBlocked reports whether the answer was blocked. The last output then ends with a notice, unless the context ended.
 func (a *AnswerCheck) IsBlocked() bool { return a.blocked }
 
-// Err returns why the context of the answer ended while it was checked. Then it counts as blocked, without a finding.
+// Err returns the context's error if it ended during the check, else nil. The answer then counts as blocked, without a
+// finding.
 func (a *AnswerCheck) Err() error {
 	if err := a.work.Err(); !errors.Is(err, pattern.ErrTooManySteps) {
 		return err
@@ -163,10 +175,11 @@ func (a *AnswerCheck) Err() error {
 	return nil
 }
 
-// Findings returns what was found so far, one finding for each check.
+// Findings returns the findings so far, without duplicates.
 func (a *AnswerCheck) Findings() []Finding { return a.found }
 
-// allowOutput returns p, with the words that say so if the answer is blocked, or nothing while the answer is kept back.
+// allowOutput returns what to show of p: p itself, p with a notice if block is set, or nothing in buffered mode or
+// after the end of the context. size is that of the piece, in bytes.
 func (a *AnswerCheck) allowOutput(p AllowedOutput, block bool, size int) AllowedOutput {
 	if a.Err() != nil {
 		a.blocked = true
@@ -194,6 +207,7 @@ func (a *AnswerCheck) allowOutput(p AllowedOutput, block bool, size int) Allowed
 	return p
 }
 
+// bufferOutput appends p to the buffer.
 func (a *AnswerCheck) bufferOutput(p AllowedOutput) {
 	a.buffer.Text += p.Text
 	a.buffer.Artifacts = append(a.buffer.Artifacts, p.Artifacts...)

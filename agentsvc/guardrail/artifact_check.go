@@ -6,16 +6,21 @@ import (
 	"stoa/agentsvc"
 )
 
-// artifactCheck checks one artifact of an answer. Its text parts that follow each other are one text, also across updates.
+// artifactCheck checks one artifact of an answer. Consecutive text parts are one text, also across updates, because a
+// match may be split between them. It is used by its AnswerCheck only.
 type artifactCheck struct {
-	answer     *AnswerCheck
-	head       agentsvc.Artifact // without parts
-	text       *textCheck
-	updateSent bool // an update has passed
-	blocked    bool
+	answer *AnswerCheck
+	// head is the artifact of the last update, checked and without parts.
+	head agentsvc.Artifact
+	// text is the check of the current run of text parts.
+	text *textCheck
+	// updateSent reports that an update was allowed: further ones must append.
+	updateSent bool
+	// blocked reports that a check blocked; the whole answer is blocked then.
+	blocked bool
 }
 
-// ensureArtifactCheck returns the check of the artifact that u is about: a new one unless u goes on with an earlier one.
+// ensureArtifactCheck returns the check of the artifact that u updates: the existing one if u appends, else a new one.
 func (a *AnswerCheck) ensureArtifactCheck(u agentsvc.ArtifactUpdate) *artifactCheck {
 	i := slices.IndexFunc(a.artifacts, func(x *artifactCheck) bool { return x.head.ID == u.Artifact.ID })
 	if i >= 0 && u.Append {
@@ -30,7 +35,8 @@ func (a *AnswerCheck) ensureArtifactCheck(u agentsvc.ArtifactUpdate) *artifactCh
 	return x
 }
 
-// checkUpdate returns what passes of an update.
+// checkUpdate returns the part of an update that is allowed by now: at most one update, none if all its text is kept
+// back.
 func (x *artifactCheck) checkUpdate(u agentsvc.ArtifactUpdate) []agentsvc.ArtifactUpdate {
 	x.head = u.Artifact
 	x.head.Parts = nil
@@ -53,12 +59,12 @@ func (x *artifactCheck) checkUpdate(u agentsvc.ArtifactUpdate) []agentsvc.Artifa
 	}
 	x.blocked = x.blocked || x.text.blocked
 	if len(parts) == 0 && len(u.Artifact.Parts) > 0 && !u.Last {
-		return nil // all of it is kept back
+		return nil // all text of the update is kept back
 	}
 	return x.newUpdate(parts, u.Last)
 }
 
-// endArtifact returns the rest of the artifact that passes.
+// endArtifact returns the kept back rest of the artifact's text, if it is allowed.
 func (x *artifactCheck) endArtifact() []agentsvc.ArtifactUpdate {
 	rest := x.endText()
 	if rest == "" || x.blocked {
@@ -67,6 +73,7 @@ func (x *artifactCheck) endArtifact() []agentsvc.ArtifactUpdate {
 	return x.newUpdate([]agentsvc.Part{agentsvc.TextPart(rest)}, false)
 }
 
+// newUpdate returns an update with the given parts.
 func (x *artifactCheck) newUpdate(parts []agentsvc.Part, last bool) []agentsvc.ArtifactUpdate {
 	u := agentsvc.ArtifactUpdate{Artifact: x.head, Append: x.updateSent, Last: last}
 	u.Artifact.Parts = parts
@@ -74,14 +81,14 @@ func (x *artifactCheck) newUpdate(parts []agentsvc.Part, last bool) []agentsvc.A
 	return []agentsvc.ArtifactUpdate{u}
 }
 
-// endText ends the text under way and returns the rest of it.
+// endText ends the current text and returns its rest.
 func (x *artifactCheck) endText() string {
 	rest := x.text.endText()
 	x.blocked = x.blocked || x.text.blocked
 	return rest
 }
 
-// checkText checks a text that is there as a whole.
+// checkText checks a complete text, e.g. the artifact's name, and returns what is allowed of it.
 func (x *artifactCheck) checkText(s string) string {
 	t := x.answer.newTextCheck()
 	out := t.writeText(s) + t.endText()
@@ -89,7 +96,8 @@ func (x *artifactCheck) checkText(s string) string {
 	return out
 }
 
-// appendText adds text to parts: as a part of its own, or with rest to the text part they end with, if they do.
+// appendText appends text to parts: as a part of its own, or, with rest set, to the text part at the end, if there is
+// one.
 func appendText(parts []agentsvc.Part, text string, rest bool) []agentsvc.Part {
 	n := len(parts)
 	switch {

@@ -5,21 +5,24 @@ import (
 	"strings"
 )
 
-// Authorization says which tools may be called. Patterns are names in which * stands for anything.
+// Authorization is a check of tool calls by the tool's name. Patterns are names in which * stands for any text.
 type Authorization struct {
-	Rule             // Block if no action is set
-	Allowed []string // nil: all
-	Blocked []string // also of those that are allowed
+	Rule // Block if no action is set
+	// Allowed lists the tools that may be called; nil: all.
+	Allowed []string
+	// Blocked lists tools that may not be called. It takes precedence over Allowed.
+	Blocked []string
 }
 
-// ErrNotAllowed is what a model is told of a call that is refused.
+// ErrNotAllowed is the error that the model receives for a refused call.
 var ErrNotAllowed = errors.New("not allowed by policy")
 
-// authorization is an [Authorization] that was checked.
+// authorization is a validated [Authorization].
 type authorization struct {
 	Authorization
 }
 
+// newAuthorization validates o; nil stays nil.
 func newAuthorization(o *Authorization) (*authorization, error) {
 	if o == nil {
 		return nil, nil
@@ -32,8 +35,8 @@ func newAuthorization(o *Authorization) (*authorization, error) {
 	return a, nil
 }
 
-// EvaluateTool returns what is found when the tool of this name is called, if something is. The call may run unless the
-// finding [Finding.Blocks].
+// EvaluateTool returns the finding for a call of the tool with this name, and whether there is one. The call may run
+// unless [Finding.Blocks].
 func (g *Guardrail) EvaluateTool(name string) (Finding, bool) {
 	if g.tools == nil || g.tools.allowsTool(name) {
 		return Finding{}, false
@@ -41,6 +44,7 @@ func (g *Guardrail) EvaluateTool(name string) (Finding, bool) {
 	return g.newFinding("tool.authorization", g.tools.Rule), true
 }
 
+// allowsTool reports whether the tool may be called.
 func (a *authorization) allowsTool(name string) bool {
 	for _, p := range a.Blocked {
 		if matchesName(p, name) {
@@ -55,7 +59,8 @@ func (a *authorization) allowsTool(name string) bool {
 	return a.Allowed == nil
 }
 
-// matchesName reports whether name fits pattern, in which * stands for any text, the empty one included.
+// matchesName reports whether name matches pattern, in which * stands for any text, also the empty one. Each piece
+// between two stars is matched at its first occurrence, without backtracking.
 func matchesName(pattern, name string) bool {
 	head, rest, wild := strings.Cut(pattern, "*")
 	if !wild {

@@ -7,13 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// Content looks for what must not be said.
+// Content is a check of answers for keywords and patterns.
 type Content struct {
-	Rule              // Block if no action is set
-	Keywords []string // whole words in capital or small letters
-	Patterns []string // RE2 expressions
+	Rule // Block if no action is set
+	// Keywords are words or phrases, matched as whole words and without regard to case. Patterns are RE2 expressions.
+	Keywords []string
+	// Patterns are RE2 expressions, case-sensitive unless they say (?i).
+	Patterns []string
 }
 
+// newDetectors returns at most two detectors, one for all keywords and one for all patterns: the cost of a character
+// then does not grow with the length of the lists alone.
 func (c *Content) newDetectors() ([]detector, error) {
 	d := detector{check: "output.content", rule: c.withDefault(Block), replace: func(string, string) string { return removedMark }}
 	var out []detector
@@ -37,6 +41,7 @@ func (c *Content) newDetectors() ([]detector, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Keywords are in any language; \b of RE2 knows ASCII words only.
 		prog.unicodeWords = list.field == "blocked_keywords"
 		d.program = prog
 		out = append(out, d)
@@ -44,8 +49,9 @@ func (c *Content) newDetectors() ([]detector, error) {
 	return out, nil
 }
 
-// newKeywordPattern returns the expression that finds the words of s, with any white space between them. At an end of s that is
-// a letter or digit the word must end as well.
+// newKeywordPattern returns the expression that matches the words of s with any white space between them, or "" if s
+// has none. At an end of s that is a letter or digit, a word boundary is required, so that "cat" does not match
+// "category".
 func newKeywordPattern(s string) string {
 	words := strings.Fields(s)
 	if len(words) == 0 {

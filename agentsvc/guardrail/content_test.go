@@ -34,7 +34,7 @@ func TestKeywords(t *testing.T) {
 	}
 }
 
-// TestFindings: what is told of an answer, once for each check, as far as it was looked at.
+// TestFindings checks the findings of an answer: one for each check, up to where the answer was checked.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	const text = "falcon bob@x.org falcon 4111111111111111"
@@ -113,7 +113,8 @@ func TestArtifacts(t *testing.T) {
 	}
 }
 
-// TestArtifactBlocks: a blocked artifact ends the answer, and what was kept back of its text is as it was by then.
+// TestArtifactBlocks checks that a blocked artifact ends the answer, and that the text kept back before it is still
+// checked.
 func TestArtifactBlocks(t *testing.T) {
 	t.Parallel()
 	for _, all := range []bool{false, true} {

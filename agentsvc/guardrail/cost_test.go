@@ -13,7 +13,8 @@ import (
 	"stoa/agentsvc/guardrail"
 )
 
-// heavyPatterns are patterns whose matches are under way in all their states at every character of letters, as large as they may be.
+// heavyPatterns returns patterns of the largest permitted size whose matches are in progress in all their states at
+// every letter.
 func heavyPatterns() (patterns []string) {
 	for i := range 6 {
 		patterns = append(patterns, fmt.Sprintf("(a|b|c|d|e){%d,%d}Z%d", 100+i, 250+i, i))
@@ -25,8 +26,8 @@ var letters = strings.Repeat("abcde", 2<<20/5)
 
 const tooCostlyText = ": it takes more work to check than is allowed"
 
-// TestUnevaluated: what takes more work to check than is allowed counts as found. It is blocked where it would have been
-// blocked or changed, whatever the form in which it comes, and passes where it would have passed.
+// TestUnevaluated checks that a text that takes more work than permitted counts as matched: it is blocked where a match
+// would have blocked or changed it, in whatever form it arrives, and passes otherwise.
 func TestUnevaluated(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -72,8 +73,8 @@ func TestUnevaluated(t *testing.T) {
 	}
 }
 
-// TestOneCostlyMessage: a conversation of costly messages takes no more work than some of them, and what is short is
-// judged beside them.
+// TestOneCostlyMessage checks that a conversation of costly messages takes no more work than some of them, and that
+// short messages in it are still evaluated.
 func TestOneCostlyMessage(t *testing.T) {
 	t.Parallel()
 	g := newGuardrail(t, guardrail.Options{Input: guardrail.Input{Injection: &guardrail.Injection{Patterns: heavyPatterns()}}})
@@ -84,8 +85,8 @@ func TestOneCostlyMessage(t *testing.T) {
 	}
 }
 
-// TestLargeAndUsual: what is large and what there are many of is judged to its end by the built-in phrases, keywords and
-// personal data.
+// TestLargeAndUsual checks that large texts and many messages are evaluated completely by the built-in phrases,
+// keywords and kinds of personal data.
 func TestLargeAndUsual(t *testing.T) {
 	t.Parallel()
 	g := newGuardrail(t, guardrail.Options{
@@ -106,7 +107,8 @@ func TestLargeAndUsual(t *testing.T) {
 	}
 }
 
-// TestContextEnds: a judgement ends with its context, at the next look at it, and nothing passes.
+// TestContextEnds checks that an evaluation ends at the first check after its context's end, and that nothing is
+// allowed.
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	g := newGuardrail(t, guardrail.Options{
@@ -127,7 +129,7 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// endingContext is a context that has ended after some looks at it.
+// endingContext is a context that ends after a number of checks.
 type endingContext struct {
 	context.Context
 	endsAfter, errCalls int

@@ -1,9 +1,21 @@
-// Package guardrail judges what goes into an agent and what comes out of it: a [Guardrail] checks the messages of
-// callers before a model reads them, the answer of a model before anyone sees it, and the tools that the model wants to
-// call. It judges texts and calls nobody: whoever stands between an agent and its model asks it, and does as it says.
+// Package guardrail checks what goes into an agent and what comes out of it. A [Guardrail] is a named set of checks,
+// built once for each revision from [Options]:
 //
-// A check that strikes is a [Finding]. Its [Action] says what becomes of the text: it passes (allow, warn), it is
-// changed (modify), or it goes no further (block). In shadow mode all is judged and nothing is changed.
+//   - [Guardrail.EvaluateInput] checks the messages of callers before a model reads them ([Sanitizer], [Length],
+//     [Injection]).
+//   - [Guardrail.NewAnswerCheck] checks the answer of a model while it streams, before anyone sees it ([PII],
+//     [Content]).
+//   - [Guardrail.EvaluateTool] checks whether the model may call a tool ([Authorization]).
+//
+// The package judges texts and has no other effect. The decorators that apply its results to models, agents and tools
+// are in package app.
+//
+// A check that matches yields a [Finding]. The check's [Action] says what happens to the text: it passes (Allow, Warn),
+// it is changed (Modify), or it is withheld (Block). In shadow mode all checks run and nothing is changed. Findings
+// never contain the checked text, so they can be logged.
+//
+// The cost of a check is bounded by a pattern.StepBudget in proportion to the size of the text. A check that exceeds it
+// counts as matched, and blocks where it would have changed or blocked the text: the guardrail fails closed.
 package guardrail
 
 import (
@@ -16,10 +28,10 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// Action is what happens to a text in which a check has struck, from the mildest to the strictest.
+// Action is what happens to a text in which a check matched. The constants are in order of severity.
 type Action string
 
-// The actions. Allow and Warn let the text pass; Warn tells the caller.
+// The actions. Allow and Warn let the text pass; the caller is notified of Warn.
 const (
 	Allow  Action = "allow"
 	Warn   Action = "warn"
@@ -27,36 +39,42 @@ const (
 	Block  Action = "block"
 )
 
-// changesText reports whether the action does something to the text.
+// changesText reports whether the action modifies or withholds the text.
 func (a Action) changesText() bool { return a == Modify || a == Block }
 
-// Rule is what every check has in common: what to do when it strikes, and how bad that is.
+// Rule is the part that all checks have in common: the action when the check matches, and the severity for reports.
 type Rule struct {
-	Action   Action // Block if empty
-	Severity string // low, medium, high or critical
+	// Action is the action when the check matches; empty: the check's default, which withDefault sets.
+	Action Action
+	// Severity is low, medium, high or critical. It is only reported.
+	Severity string
 }
 
-// Finding says that a check has struck in a message, in an answer, or at a tool call. It holds nothing of the text.
+// Finding reports that a check matched in a message, in an answer or at a tool call. It contains no part of the text.
+// It is comparable, so that duplicates can be removed.
 type Finding struct {
-	Guardrail string // its name
-	Check     string // such as input.length
-	Action    Action
-	Severity  string
-	Shadow    bool // the action is what would have happened
-	// Unevaluated says that the check took more work than is allowed, and so counts as one that struck.
+	// Guardrail is the name of the guardrail.
+	Guardrail string
+	// Check is the phase and the rule, e.g. "input.length".
+	Check    string
+	Action   Action
+	Severity string
+	// Shadow reports that the action was not taken, because the guardrail is in shadow mode.
+	Shadow bool
+	// Unevaluated reports that the check exceeded its budget and counts as matched.
 	Unevaluated bool
 }
 
-// Options say what a guardrail checks. What is nil is not checked.
+// Options are the checks of a guardrail. Checks that are nil do not run.
 type Options struct {
 	Shadow bool
 	Input  Input
 	Output Output
-	// Authorization says which tools may be called.
+	// Authorization decides which tools the model may call.
 	Authorization *Authorization
 }
 
-// Guardrail is a set of checks. It is safe for concurrent use.
+// Guardrail is a set of checks. It is immutable and safe for concurrent use.
 type Guardrail struct {
 	name   string
 	shadow bool
@@ -65,12 +83,13 @@ type Guardrail struct {
 	tools  *authorization
 }
 
-// New returns the guardrail of this name. It returns an [agentsvc.InvalidError] for a pattern that is no RE2
-// expression, that strikes at the empty text, or that is too large.
+// New returns the guardrail with this name. It returns an [agentsvc.InvalidError] for a pattern that is not an RE2
+// expression, matches the empty text or is too large. Equal data has equal hashes ([Hash]) within one guardrail only,
+// since each has a random key.
 func New(name string, o Options) (*Guardrail, error) {
 	g := &Guardrail{name: name, shadow: o.Shadow}
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
+	_, _ = rand.Read(key) // crypto/rand.Read never returns an error
 	var err error
 	if g.input, err = newInput(o.Input); err != nil {
 		return nil, err
@@ -84,12 +103,13 @@ func New(name string, o Options) (*Guardrail, error) {
 	return g, nil
 }
 
-// newFinding makes a finding of a check.
+// newFinding returns the finding of a check that matched.
 func (g *Guardrail) newFinding(check string, r Rule) Finding {
 	return Finding{Guardrail: g.name, Check: check, Action: r.Action, Severity: r.Severity, Shadow: g.shadow}
 }
 
-// newUnevaluatedFinding makes a finding of a check that took more work than is allowed.
+// newUnevaluatedFinding returns the finding of a check that exceeded its budget. A check that would change the text
+// blocks it, since what it would have found is unknown.
 func (g *Guardrail) newUnevaluatedFinding(check string, r Rule) Finding {
 	f := g.newFinding(check, r)
 	f.Unevaluated = true
@@ -99,10 +119,10 @@ func (g *Guardrail) newUnevaluatedFinding(check string, r Rule) Finding {
 	return f
 }
 
-// Blocks reports whether what f was found in goes no further.
+// Blocks reports whether the text must be withheld because of f.
 func (f Finding) Blocks() bool { return f.Action == Block && !f.Shadow }
 
-// ToFinding is f as a turn tells of it.
+// ToFinding returns f as the domain type that is recorded on the task's log.
 func (f Finding) ToFinding() agentsvc.Finding {
 	phase, check, _ := strings.Cut(f.Check, ".")
 	return agentsvc.Finding{
@@ -110,7 +130,7 @@ func (f Finding) ToFinding() agentsvc.Finding {
 	}
 }
 
-// listBlockingChecks returns the names of the checks that block, or "" if none does.
+// listBlockingChecks returns the names of the checks that block, joined by commas, or "" if none does.
 func listBlockingChecks(found []Finding) string {
 	var names []string
 	for _, f := range found {
@@ -125,11 +145,13 @@ func listBlockingChecks(found []Finding) string {
 	return strings.Join(names, ", ")
 }
 
-// newWithheldText says that a text goes no further. It names the guardrail and never what it looks for.
+// newWithheldText returns the text shown instead of a withheld one. It names the guardrail and the checks, never their
+// patterns, which would help to evade them.
 func (g *Guardrail) newWithheldText(what, checks string) string {
 	return fmt.Sprintf("%s withheld by the guardrail %q (%s).", what, g.name, checks)
 }
 
+// withDefault returns r with action a if it has none.
 func (r Rule) withDefault(a Action) Rule {
 	if r.Action == "" {
 		r.Action = a
@@ -137,6 +159,7 @@ func (r Rule) withDefault(a Action) Rule {
 	return r
 }
 
+// newInvalidError returns an error about a field of the guardrail's configuration.
 func newInvalidError(field, format string, args ...any) error {
 	return agentsvc.NewInvalidError(field, format, args...)
 }

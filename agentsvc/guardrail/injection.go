@@ -8,15 +8,17 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// Injection looks for attempts to override an agent's instruction: by a short list of well-known phrases, and by
-// patterns of one's own.
+// Injection is a check of messages for attempts to override an agent's instruction: a short list of well-known phrases,
+// and configured patterns. Both are also searched in the folded text (foldText), so that a disguised phrase is found.
 type Injection struct {
-	Rule                   // Block if no action is set
-	Patterns      []string // RE2 expressions
-	CaseSensitive bool     // of Patterns
+	Rule // Block if no action is set
+	// Patterns are RE2 expressions in addition to the built-in phrases.
+	Patterns []string
+	// CaseSensitive applies to Patterns only; the phrases never are.
+	CaseSensitive bool
 }
 
-// injectionPhrases are the built-in patterns. They find what has been copied, not what has been thought of.
+// injectionPhrases are the built-in patterns. They find copied phrases, not new ideas; docs must not promise more.
 var injectionPhrases = []string{
 	`\b(?:ignore|disregard|forget|override|bypass)\s+(?:(?:the|of)\s+)*(?:all|any|your|these|those|previous|prior|above|earlier|preceding)\s+` +
 		`(?:(?:the|your|my|of|this|these|those|previous|prior|above|earlier|preceding)\s+){0,5}(?:instructions?|prompts?|rules|directions|guidelines|guardrails)\b`,
@@ -26,12 +28,13 @@ var injectionPhrases = []string{
 	`<\|(?:im_start|im_end|system|user|assistant|endoftext|start_header_id|end_header_id|eot_id)\|>|\[/?INST\]|<</?SYS>>`,
 }
 
-// injection is an [Injection] that was checked.
+// injection is a validated [Injection]. matcher matches any phrase or pattern.
 type injection struct {
 	Rule
-	matcher *pattern.Pattern // of the phrases and the patterns
+	matcher *pattern.Pattern // of the phrases and Patterns
 }
 
+// newInjection validates o and compiles all phrases and patterns into one program.
 func newInjection(o *Injection) (*injection, error) {
 	flags := "(?i)"
 	if o.CaseSensitive {
@@ -47,10 +50,11 @@ func newInjection(o *Injection) (*injection, error) {
 	return &injection{o.withDefault(Block), matcher}, nil
 }
 
-// checkPatterns refuses patterns that are no expressions, that strike everywhere, or that are too large alone or together.
+// checkPatterns returns an error for a pattern that is not an RE2 expression, matches the empty text, or is too large,
+// alone or together with the others.
 func checkPatterns(field string, exprs []string) error {
 	for i, expr := range exprs {
-		// Each is looked at alone first, so that what is wrong is told of it and not of all.
+		// Each is checked alone first, so that the error names its index.
 		at := fmt.Sprintf("%s[%d]", field, i)
 		if _, err := pattern.CountInstructions(expr); err != nil {
 			return newInvalidError(at, "%v", err)
@@ -65,7 +69,8 @@ func checkPatterns(field string, exprs []string) error {
 	return nil
 }
 
-// matchesOrFolded reports whether text holds one of the patterns, as it stands or folded. Where the work fails it reports false.
+// matchesOrFolded reports whether a pattern matches in text or in the folded text. It returns false if the budget
+// fails, which the caller checks.
 func (i *injection) matchesOrFolded(w *pattern.StepBudget, text string) bool {
 	if i.matchesText(w, text) {
 		return true
@@ -74,13 +79,15 @@ func (i *injection) matchesOrFolded(w *pattern.StepBudget, text string) bool {
 	return folded != text && i.matchesText(w, folded)
 }
 
+// matchesText reports whether a pattern matches in text. Each search adds its bytes to the budget.
 func (i *injection) matchesText(w *pattern.StepBudget, text string) bool {
 	w.AddBytes(len(text))
-	found, _ := i.matcher.Match(w, text) // the error stays in the work
+	found, _ := i.matcher.Match(w, text) // the budget keeps the error
 	return found
 }
 
-// matchesParts reports whether one of the texts of parts strikes, or the text parts do when they are read in one go.
+// matchesParts reports whether a pattern matches in one of the texts, or in the text parts joined: a phrase may be
+// split between parts.
 func (i *injection) matchesParts(w *pattern.StepBudget, parts []agentsvc.Part) bool {
 	for _, text := range collectTexts(parts) {
 		if i.matchesOrFolded(w, text) {
@@ -90,12 +97,15 @@ func (i *injection) matchesParts(w *pattern.StepBudget, parts []agentsvc.Part) b
 	return i.matchesJoined(w, parts)
 }
 
+// matchesJoined reports whether a pattern matches in the text parts joined without a separator or with a space, since
+// vendors' requests may join them either way.
 func (i *injection) matchesJoined(w *pattern.StepBudget, parts []agentsvc.Part) bool {
 	texts := listTextParts(parts)
 	return len(texts) > 1 && (i.matchesOrFolded(w, strings.Join(texts, "")) || i.matchesOrFolded(w, strings.Join(texts, " ")))
 }
 
-// cleanParts returns parts without what strikes. Text parts that strike only together become one.
+// cleanParts returns parts with all matches replaced by removedMark. If text parts match only when joined, they are
+// replaced by one joined part, before the other parts.
 func (i *injection) cleanParts(w *pattern.StepBudget, parts []agentsvc.Part) []agentsvc.Part {
 	removeText := func(text string) string { return i.removeMatches(w, text) }
 	parts = rewriteTexts(parts, removeText)
@@ -115,7 +125,8 @@ func (i *injection) cleanParts(w *pattern.StepBudget, parts []agentsvc.Part) []a
 	return out
 }
 
-// removeMatches returns text without what strikes. Where that shows only in the folded text, that is what is left.
+// removeMatches returns text with all matches replaced. If a match remains in the folded text, the folded text is
+// cleaned and returned.
 func (i *injection) removeMatches(w *pattern.StepBudget, text string) string {
 	text = i.replaceMatches(w, text)
 	if folded := foldText(w, text); folded != text && i.matchesText(w, folded) {
@@ -124,13 +135,14 @@ func (i *injection) removeMatches(w *pattern.StepBudget, text string) string {
 	return text
 }
 
+// replaceMatches returns text with the matches replaced by removedMark.
 func (i *injection) replaceMatches(w *pattern.StepBudget, text string) string {
 	w.AddBytes(len(text))
-	text, _ = i.matcher.ReplaceAll(w, text, removedMark) // the error stays in the work
+	text, _ = i.matcher.ReplaceAll(w, text, removedMark) // the budget keeps the error
 	return text
 }
 
-// listTextParts returns the text parts.
+// listTextParts returns the texts of the text parts, without files and data.
 func listTextParts(parts []agentsvc.Part) []string {
 	var texts []string
 	for _, p := range parts {

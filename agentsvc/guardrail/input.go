@@ -11,35 +11,38 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// Input says how the messages of callers are checked: by the sanitizer, then by length, then for injections.
+// Input configures the checks of callers' messages. They run in the order sanitizer, length, injection; each sees the
+// parts as the one before it left them.
 type Input struct {
-	// CollectAll has every check look at a message, whatever the others say. Otherwise the first that blocks ends it.
+	// CollectAll runs all checks on every message. Otherwise the first check that blocks ends the evaluation.
 	CollectAll bool
 	Sanitizer  *Sanitizer
 	Length     *Length
 	Injection  *Injection
 }
 
-// Length bounds the characters of a message, those of all its texts together.
+// Length bounds the characters of a message, all of its texts together.
 type Length struct {
 	Rule         // Block if no action is set
 	Min, Max int // 0 = no bound
 }
 
-// input is an [Input] that was checked.
+// input is a validated [Input].
 type input struct {
 	collectAll bool
 	checks     []inputCheck
 }
 
-// inputCheck looks at the parts of a message. It reports whether it strikes, and returns the parts as they are to be
-// if it modifies them. Neither holds where the work has failed.
+// inputCheck is one check of a message.
 type inputCheck struct {
-	name     string
-	rule     Rule
+	name string
+	rule Rule
+	// evaluate reports whether the check matches, and returns the parts as modified. It must not change the parts it is
+	// given. If the budget fails, both results are meaningless.
 	evaluate func(w *pattern.StepBudget, parts []agentsvc.Part) (modified []agentsvc.Part, strikes bool)
 }
 
+// newInput validates o and returns its checks in their order.
 func newInput(o Input) (input, error) {
 	in := input{collectAll: o.CollectAll}
 	if s := o.Sanitizer; s != nil {
@@ -73,6 +76,7 @@ func newInput(o Input) (input, error) {
 	return in, nil
 }
 
+// evaluateLength is the evaluate function of [Length]. A message that is too long is returned truncated.
 func (l *Length) evaluateLength(_ *pattern.StepBudget, parts []agentsvc.Part) ([]agentsvc.Part, bool) {
 	n := 0
 	for _, text := range collectTexts(parts) {
@@ -87,19 +91,21 @@ func (l *Length) evaluateLength(_ *pattern.StepBudget, parts []agentsvc.Part) ([
 	return parts, false
 }
 
-// Result is what became of a conversation.
+// Result is the outcome of evaluating a conversation.
 type Result struct {
-	// Conversation is what the model may read.
+	// Conversation is what the model may read. It is a copy if anything was changed.
 	Conversation []agentsvc.Entry
-	// Refusal, if there is one, says that the last message is blocked: then the model is not to be asked.
-	Refusal  string
+	// Refusal is the text to answer with if the last message is blocked, else "". The model must not be called then.
+	Refusal string
+	// Findings are those to record in this turn.
 	Findings []Finding
 }
 
-// EvaluateInput judges the messages of a caller in a conversation. The last one is what the model is asked now; the earlier
-// ones were asked before, and what was done to them then is done again: the model reads them modified, or a note where
-// they were blocked. Findings are those of the last message, if nothing has followed it yet or if it is blocked. An error says
-// why the context ended.
+// EvaluateInput evaluates the messages of callers in a conversation. The last one is the current one; those before it
+// were evaluated in earlier turns, and the same checks are applied again, because the session stores messages
+// unmodified: the model reads them modified, or a note where they were blocked. Findings are returned for the current
+// message only, and only as long as nothing follows it or if it is blocked, so that a turn with several model calls
+// reports them once. The error is the context's.
 func (g *Guardrail) EvaluateInput(ctx context.Context, conversation []agentsvc.Entry) (Result, error) {
 	last := len(conversation) - 1
 	for last >= 0 && !isCallerMessage(conversation[last]) {
@@ -127,8 +133,8 @@ func (g *Guardrail) EvaluateInput(ctx context.Context, conversation []agentsvc.E
 	return v, ctx.Err()
 }
 
-// EvaluateHistory returns what may be read of a conversation in which everything was asked before: the messages of callers as the
-// checks modify them, and a note in the place of each that they block. An error says why the context ended.
+// EvaluateHistory returns conversation as it may be read, where all messages were evaluated in earlier turns: modified,
+// or replaced by a note if blocked. It reports no findings. The error is the context's.
 func (g *Guardrail) EvaluateHistory(ctx context.Context, conversation []agentsvc.Entry) ([]agentsvc.Entry, error) {
 	r := rewrittenConversation{entries: conversation}
 	work := newConversationWork(ctx)
@@ -138,7 +144,8 @@ func (g *Guardrail) EvaluateHistory(ctx context.Context, conversation []agentsvc
 	return r.entries, ctx.Err()
 }
 
-// EvaluateText returns what may be read of a text that a caller sent before, and whether anything may.
+// EvaluateText returns a text of a caller as it may be read, and whether it may be read at all. It is for stored texts
+// such as memories.
 func (g *Guardrail) EvaluateText(ctx context.Context, text string) (string, bool) {
 	work := pattern.NewStepBudget(ctx, 0)
 	work.BeginComputation()
@@ -150,7 +157,7 @@ func (g *Guardrail) EvaluateText(ctx context.Context, text string) (string, bool
 	return agentsvc.Message{Parts: parts}.Text(), listBlockingChecks(found) == "" && ctx.Err() == nil
 }
 
-// rewriteHistory has the messages of callers before an entry read as they were judged then.
+// rewriteHistory applies the checks to the callers' messages before the given index.
 func (g *Guardrail) rewriteHistory(w *pattern.StepBudget, r *rewrittenConversation, before int) {
 	for i, e := range r.entries[:before] {
 		if !isCallerMessage(e) {
@@ -167,13 +174,14 @@ func (g *Guardrail) rewriteHistory(w *pattern.StepBudget, r *rewrittenConversati
 	}
 }
 
-// rewrittenConversation is a conversation as it is read. The one it was made of stays as it is.
+// rewrittenConversation is a conversation that is copied when it is first changed. The original stays unchanged,
+// because the session and the log share it.
 type rewrittenConversation struct {
 	entries []agentsvc.Entry
 	cloned  bool
 }
 
-// setParts puts other parts into a message.
+// setParts replaces the parts of the i-th entry's message.
 func (r *rewrittenConversation) setParts(i int, parts []agentsvc.Part) {
 	if !r.cloned {
 		r.entries, r.cloned = slices.Clone(r.entries), true
@@ -183,14 +191,15 @@ func (r *rewrittenConversation) setParts(i int, parts []agentsvc.Part) {
 	r.entries[i].Message = &msg
 }
 
-// isCallerMessage reports whether e is what a caller sent, if only as the words of another. What an agent tells its own model in a
-// caller's place has no id, which every message that was sent has.
+// isCallerMessage reports whether e is a message that a caller sent, directly or quoted. A prompt that an agent writes
+// to its own model in the user's role has no id, and is not checked.
 func isCallerMessage(e agentsvc.Entry) bool {
 	return e.Quoted || e.Message != nil && e.Message.Role == agentsvc.RoleUser && e.Message.ID != ""
 }
 
-// evaluateMessage judges one message and returns its parts as they are after what modifies them. A check that takes more work than is
-// allowed counts as if it had struck, and blocks where it would have changed something: nobody knows what it would have found.
+// evaluateMessage evaluates one message and returns its parts as modified, with one finding for each check that
+// matched. If the budget fails, the remaining checks do not run: exceeding it is a finding that blocks or warns, see
+// newUnevaluatedFinding; the end of the context is none.
 func (g *Guardrail) evaluateMessage(w *pattern.StepBudget, parts []agentsvc.Part) ([]agentsvc.Part, []Finding) {
 	var found []Finding
 	for _, c := range g.input.checks {
@@ -217,8 +226,9 @@ func (g *Guardrail) evaluateMessage(w *pattern.StepBudget, parts []agentsvc.Part
 	return parts, found
 }
 
-// newConversationWork returns the work of judging the messages of a conversation, each of which has a budget of its own. All
-// together they have that of some costly ones.
+// newConversationWork returns the budget for a conversation. Each message has a part with a limit of its own; in total,
+// the conversation may cost as much as 16 messages that use up their base budget, so that a long conversation cannot
+// multiply the cost without bound.
 func newConversationWork(ctx context.Context) *pattern.StepBudget {
 	const costly = 16
 	w := pattern.NewStepBudget(ctx, 0)

@@ -9,8 +9,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// rewriteTexts returns parts with f of each text in them: text parts, every string in data parts, and files that hold text.
-// The parts it is given stay as they are; if f changes nothing it returns them.
+// rewriteTexts returns parts with f applied to each text: text parts, every string and key in data parts, and files
+// with textual content. It does not change parts; if f changes nothing, it returns parts itself.
 func rewriteTexts(parts []agentsvc.Part, f func(string) string) []agentsvc.Part {
 	cloned := false
 	for i, p := range parts {
@@ -46,7 +46,8 @@ func rewriteTexts(parts []agentsvc.Part, f func(string) string) []agentsvc.Part 
 	return parts
 }
 
-// rewriteValue returns v, a JSON value, with f of each string in it, and whether it differs from v.
+// rewriteValue returns the JSON value v with f applied to each string and object key in it, and whether it differs from
+// v.
 func rewriteValue(v any, f func(string) string) (any, bool) {
 	switch v := v.(type) {
 	case string:
@@ -71,7 +72,7 @@ func rewriteValue(v any, f func(string) string) (any, bool) {
 	return v, false
 }
 
-// isTextFile reports whether a file is given by value and holds text that can be read as it is.
+// isTextFile reports whether the file is given by value and is text: valid UTF-8 with a textual media type.
 func isTextFile(f *agentsvc.File) bool {
 	kind, _, err := mime.ParseMediaType(f.MediaType)
 	if err != nil || !utf8.Valid(f.Bytes) {
@@ -81,7 +82,7 @@ func isTextFile(f *agentsvc.File) bool {
 		strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml")
 }
 
-// collectTexts returns every text in parts that [rewriteTexts] reaches, in order.
+// collectTexts returns every text that [rewriteTexts] reaches, in order.
 func collectTexts(parts []agentsvc.Part) []string {
 	var texts []string
 	rewriteTexts(parts, func(s string) string {

@@ -5,21 +5,26 @@ import (
 	"strings"
 )
 
-// PII looks for personal data.
+// PII is a check of answers for personal data.
 type PII struct {
 	Rule       // Modify if no action is set
 	Email      bool
 	Phone      bool
 	SSN        bool
 	CreditCard bool
-	Redaction  Redaction // Mask if empty
+	// Redaction is what replaces the data if the action is Modify; Mask if empty.
+	Redaction Redaction
 }
 
+// emailPattern matches e-mail addresses, with letters of all scripts. It is wider than RFC 5321 on purpose: a false
+// match costs less than a missed one.
 const emailPattern = `[\p{L}\p{N}\p{M}!#$%*+^_{|}~'.-]+@(?:[\p{L}\p{N}][\p{L}\p{N}\p{M}-]*\.)+\p{L}[\p{L}\p{N}\p{M}-]*`
 
-// numberPattern finds rows of digit groups, all of what stands between two words: what they are is seen from the whole.
+// numberPattern matches rows of digit groups with up to three separators between them, as long as possible. What a row
+// contains (findNumbers) depends on the whole: the middle of a longer number is not a telephone number.
 const numberPattern = `\+?\(?[0-9](?:[ \t\x{A0}\x{2007}\x{2009}\x{202F}\x{2010}-\x{2015}().-]{0,3}[0-9])*`
 
+// newDetectors returns at most two detectors: one for addresses and one for all kinds of numbers. key is for [Hash].
 func (p *PII) newDetectors(key []byte) ([]detector, error) {
 	redaction := cmp.Or(p.Redaction, Mask)
 	d := detector{check: "output.pii", rule: p.withDefault(Modify), replace: redaction.newReplacer(key)}
@@ -43,10 +48,11 @@ func (p *PII) newDetectors(key []byte) ([]detector, error) {
 	return out, nil
 }
 
-// findNumbers returns the parts of a row of digit groups that are personal data.
+// findNumbers returns the parts of a row of digit groups that are personal data, tried at each group in the order card,
+// social security number, telephone number. before and after are the characters around the row.
 func (p *PII) findNumbers(row string, before, after rune) []matchPart {
 	groups := splitDigitGroups(row)
-	free := func(i, j int) bool { // no letter touches the groups i to j
+	free := func(i, j int) bool { // no word character touches the groups i to j
 		return (i > 0 || groups[0].prefix != "" || !isWordRune(before)) && (j < len(groups)-1 || !isWordRune(after))
 	}
 	var parts []matchPart
@@ -77,14 +83,17 @@ func (p *PII) findNumbers(row string, before, after rune) []matchPart {
 	return parts
 }
 
-// digitGroup is a row of digits, with what separates it from the group before it.
+// digitGroup is a run of digits within a row. start and end are byte offsets of the digits in the row.
 type digitGroup struct {
 	digits     string
 	start, end int
-	separator  string // the group before and this one; "" for the first
-	prefix     string // what before the digits belongs to them: a plus, a parenthesis
+	// separator is the text between the previous group and the digits; for the first group, the text before the digits.
+	separator string
+	// prefix is the end of separator that belongs to the number: plus signs and opening parentheses.
+	prefix string
 }
 
+// splitDigitGroups returns the digit groups of a row.
 func splitDigitGroups(row string) []digitGroup {
 	var groups []digitGroup
 	for i := 0; i < len(row); {
@@ -107,9 +116,9 @@ func splitDigitGroups(row string) []digitGroup {
 	return groups
 }
 
-// matchCard returns how many of the first groups are the number of a payment card, 0 if none are: 13 to 19 digits that
-// begin with 2 to 6 and whose last digit is right by the formula of Luhn (ISO/IEC 7812-1), with the same single
-// separator between all groups.
+// matchCard returns how many of the first groups form a payment card number, 0 if none: 13 to 19 digits, the first of
+// them 2 to 6, with a valid check digit (Luhn formula, ISO/IEC 7812-1), and the same single separator between all
+// groups. The longest match wins.
 func matchCard(groups []digitGroup) int {
 	digits, best := "", 0
 	if d := groups[0].digits[0]; d < '2' || d > '6' {
@@ -129,7 +138,7 @@ func matchCard(groups []digitGroup) int {
 	return best
 }
 
-// isLuhnValid reports whether the last digit is right for those before it.
+// isLuhnValid reports whether the last digit is the Luhn check digit of those before it.
 func isLuhnValid(digits string) bool {
 	sum := 0
 	for i := range len(digits) {
@@ -144,8 +153,8 @@ func isLuhnValid(digits string) bool {
 	return sum%10 == 0
 }
 
-// matchSSN returns 3 if the first groups are a social security number of the United States, else 0: three, two and four
-// digits with the same single separator, and none of the groups one that is never given out.
+// matchSSN returns 3 if the first groups are a United States social security number, else 0: three, two and four digits
+// with the same single separator, excluding groups that are never assigned (000, 666, 9xx; 00; 0000).
 func matchSSN(groups []digitGroup) int {
 	if len(groups) < 3 {
 		return 0
@@ -160,9 +169,9 @@ func matchSSN(groups []digitGroup) int {
 	return 3
 }
 
-// matchPhone returns how many of the first groups are a telephone number, 0 if none are: in international form a plus and 8
-// to 15 digits (ITU-T E.164), or in the form of North America three, three and four digits that begin with 2 to 9, 2 to
-// 9 and any, with a 1 before them or not.
+// matchPhone returns how many of the first groups form a telephone number, 0 if none: a plus and 8 to 15 digits (ITU-T
+// E.164), or the North American form of three, three and four digits, the first two groups not beginning with 0 or 1,
+// with or without a leading 1.
 func matchPhone(groups []digitGroup) int {
 	if strings.Contains(groups[0].prefix, "+") {
 		return matchInternationalPhone(groups)
@@ -184,6 +193,7 @@ func matchPhone(groups []digitGroup) int {
 	return n + len(lengths)
 }
 
+// matchInternationalPhone is matchPhone for the form with a plus. A country code never begins with 0.
 func matchInternationalPhone(groups []digitGroup) int {
 	if groups[0].digits[0] == '0' {
 		return 0

@@ -72,8 +72,8 @@ func TestRedaction(t *testing.T) {
 	}
 }
 
-// FuzzOutput: no text makes the detectors fail, what passes has nothing left that they find, and it is the same
-// whatever the pieces.
+// FuzzOutput checks that no text makes the detectors fail, that the allowed text has nothing left that they find, and
+// that it does not depend on the pieces.
 func FuzzOutput(f *testing.F) {
 	for i, text := range sampleTexts {
 		f.Add(text, i)
@@ -92,7 +92,7 @@ func FuzzOutput(f *testing.F) {
 	})
 }
 
-// TestOptionsStay: guardrails are made of options that others hold as well.
+// TestOptionsStay checks that guardrails do not change the options they are built from.
 func TestOptionsStay(t *testing.T) {
 	t.Parallel()
 	o := guardrail.PII{Email: true}

@@ -9,24 +9,33 @@ import (
 	"unicode/utf8"
 )
 
-// maxProgramSize bounds the instructions of all keywords of a check. Patterns have bounds of their own, in the package pattern.
+// maxProgramSize bounds the instructions of a compiled list of keywords or patterns. Configured patterns have stricter
+// bounds, see checkPatterns.
 const maxProgramSize = 20_000
 
-// program is a compiled RE2 expression for a [scanner]. It is safe for concurrent use.
+// program is a compiled RE2 expression for a [scanner]. It is read-only, except for startCache, and safe for concurrent
+// use.
 type program struct {
 	*syntax.Prog
-	unicodeWords bool                // \b knows the letters of all languages
-	canBegin     [utf8.RuneSelf]bool // the ASCII characters that a match can begin with
-	startCache   [1 << 6]atomic.Pointer[startStates]
+	// unicodeWords: \b is a boundary of words in any language, not only of ASCII words.
+	unicodeWords bool
+	// canBegin reports for each ASCII character whether a match can begin with it. Most characters of a text are
+	// skipped by it.
+	canBegin [utf8.RuneSelf]bool
+	// startCache caches startStates by the empty-width conditions (6 bits). Two goroutines may compute the same value,
+	// which is harmless.
+	startCache [1 << 6]atomic.Pointer[startStates]
 }
 
-// startStates are the states in which a match begins, of those that look at a character, where certain conditions hold.
+// startStates are the instructions at which a match begins under certain conditions and that consume a character.
 type startStates struct {
-	all   []uint32
-	ascii [utf8.RuneSelf][]uint32 // those that accept the character
+	all []uint32
+	// ascii lists those that accept the character.
+	ascii [utf8.RuneSelf][]uint32
 }
 
-// compileProgram returns the program of expr, which belongs to the configuration's field.
+// compileProgram returns the program of expr. Errors name field. An expression that matches the empty text is refused,
+// because it would match everywhere.
 func compileProgram(field, expr string) (*program, error) {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -50,8 +59,8 @@ func compileProgram(field, expr string) (*program, error) {
 	return p, nil
 }
 
-// joinAlternatives returns an expression that matches what one of exprs does, each under flags. Groups lose their names, which may
-// be the same in several.
+// joinAlternatives returns an expression that matches where any of exprs does, each under flags. Group names are
+// removed, because several expressions may use the same one.
 func joinAlternatives(flags string, exprs []string) string {
 	list := make([]string, len(exprs))
 	for i, e := range exprs {
@@ -64,6 +73,7 @@ func joinAlternatives(flags string, exprs []string) string {
 	return "(?:" + strings.Join(list, ")|(?:") + ")"
 }
 
+// removeGroupNames removes the names of all groups in re.
 func removeGroupNames(re *syntax.Regexp) {
 	re.Name = ""
 	for _, sub := range re.Sub {
@@ -71,13 +81,13 @@ func removeGroupNames(re *syntax.Regexp) {
 	}
 }
 
-// allConditions are all conditions at once.
+// allConditions are all empty-width conditions at once, used to find what any of them lets through.
 const allConditions = syntax.EmptyBeginLine | syntax.EmptyEndLine | syntax.EmptyBeginText | syntax.EmptyEndText | syntax.EmptyWordBoundary | syntax.EmptyNoWordBoundary
 
-// canBeginWith reports whether a match can begin with r.
+// canBeginWith reports whether a match can begin with r. For characters beyond ASCII it is always true.
 func (p *program) canBeginWith(r rune) bool { return r >= utf8.RuneSelf || p.canBegin[r] }
 
-// loadStartStates returns the states in which a match begins where flags hold and the next character is r.
+// loadStartStates returns the instructions at which a match begins where flags hold and r is the next character.
 func (p *program) loadStartStates(flags syntax.EmptyOp, r rune) []uint32 {
 	at := &p.startCache[flags]
 	s := at.Load()
@@ -99,8 +109,8 @@ func (p *program) loadStartStates(flags syntax.EmptyOp, r rune) []uint32 {
 	return s.all
 }
 
-// findRuneStates returns the states that look at a character and that are reached from the beginning where flags hold, and
-// whether a match is.
+// findRuneStates returns the instructions that consume a character and are reached from the start where flags hold, and
+// whether the empty text matches.
 func (p *program) findRuneStates(flags syntax.EmptyOp) (states []uint32, empty bool) {
 	seen := make([]bool, len(p.Inst))
 	stack := []uint32{uint32(p.Start)}
@@ -129,7 +139,7 @@ func (p *program) findRuneStates(flags syntax.EmptyOp) (states []uint32, empty b
 	return states, empty
 }
 
-// conditionsBetween returns what holds between two characters; -1 stands for an end of the text.
+// conditionsBetween returns the conditions that hold between two characters; -1 stands for an end of the text.
 func (p *program) conditionsBetween(before, after rune) syntax.EmptyOp {
 	flags := syntax.EmptyOpContext(before, after)
 	if p.unicodeWords {
@@ -143,8 +153,8 @@ func (p *program) conditionsBetween(before, after rune) syntax.EmptyOp {
 	return flags
 }
 
-// isWordRune reports whether r belongs to a word that white space or punctuation ends. Scripts that are written without
-// spaces have no such words.
+// isWordRune reports whether r belongs to a word that white space or punctuation delimits. Scripts without spaces
+// between words have no such words.
 func isWordRune(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'

@@ -1,6 +1,7 @@
 package guardrail
 
 import (
+	"bytes"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,14 +13,20 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// Sanitizer cleans the texts of a message. It is the first of the checks: the others see what it leaves.
+// Sanitizer cleans the texts of a message. It is the first check, so the others see the cleaned text.
 type Sanitizer struct {
-	TrimWhitespace   bool // at both ends
-	NormalizeUnicode bool // NFC, and without characters that nobody sees
-	StripHTML        bool // tags, comments, scripts and styles
-	MaxLength        int  // characters of all texts together, 0 = any
+	// TrimWhitespace removes white space at both ends of each text.
+	TrimWhitespace bool
+	// NormalizeUnicode brings texts into the normal form NFC and removes invisible characters, see dropInvisible.
+	NormalizeUnicode bool
+	// StripHTML removes tags, comments, scripts and styles.
+	StripHTML bool
+	// MaxLength cuts the texts to this number of characters in total, 0 = no limit.
+	MaxLength int
 }
 
+// cleanParts returns the cleaned parts. HTML goes first, because removing it may leave white space and invisible
+// characters.
 func (s *Sanitizer) cleanParts(w *pattern.StepBudget, parts []agentsvc.Part) []agentsvc.Part {
 	parts = rewriteTexts(parts, func(text string) string {
 		if s.StripHTML {
@@ -39,7 +46,7 @@ func (s *Sanitizer) cleanParts(w *pattern.StepBudget, parts []agentsvc.Part) []a
 	return parts
 }
 
-// truncateParts returns parts with no more than limit characters of text.
+// truncateParts returns parts with at most limit characters of text in total.
 func truncateParts(parts []agentsvc.Part, limit int) []agentsvc.Part {
 	return rewriteTexts(parts, func(text string) string {
 		for i := range text {
@@ -52,8 +59,8 @@ func truncateParts(parts []agentsvc.Part, limit int) []agentsvc.Part {
 	})
 }
 
-// dropInvisible drops the characters that hide text from people and not from models: tags, overrides of the direction, spaces
-// without width. Joiners stay, which scripts and emoji need.
+// dropInvisible returns -1 for characters that hide text from people but not from models: tag characters, direction
+// overrides, zero-width spaces. Joiners remain, because scripts and emoji need them.
 func dropInvisible(r rune) rune {
 	switch {
 	case r == 0x00AD, r == 0x200B, r == 0xFEFF, r >= 0x202A && r <= 0x202E, r >= 0x2060 && r <= 0x2069, r >= 0xE0000 && r <= 0xE007F:
@@ -62,13 +69,13 @@ func dropInvisible(r rune) rune {
 	return r
 }
 
-// foldText returns text as it reads to somebody who sees neither the forms of letters nor the characters between them that
-// have no shape.
+// foldText returns text as a person perceives it: compatibility forms of letters unified (NFKC), characters without a
+// glyph removed. It is used to detect text that was disguised by such characters.
 func foldText(w *pattern.StepBudget, text string) string {
 	return normalizeText(w, norm.NFKC, dropFormatting, text)
 }
 
-// dropFormatting drops the characters that have no shape.
+// dropFormatting returns -1 for characters without a glyph.
 func dropFormatting(r rune) rune {
 	if unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) {
 		return -1
@@ -76,23 +83,29 @@ func dropFormatting(r rune) rune {
 	return r
 }
 
-// normalizeText returns text in a normal form, of the characters that keep lets pass. It looks at the work between pieces: where
-// that fails, and where the form is far longer than the text, it returns nothing and the work has failed.
+// normalizeText returns text in a normal form, with keep applied to each character. It works in pieces and spends steps
+// for each. If the budget fails, it returns "". A result more than twice as long as the text (decompositions of
+// some characters are very long) fails the budget.
 func normalizeText(w *pattern.StepBudget, form norm.Form, keep func(rune) rune, text string) string {
 	if isASCII(text) {
 		return text
 	}
 	const piece = 16 << 10
 	var out strings.Builder
+	out.Grow(len(text))
 	normal := form.Writer(&out)
-	longest := 4*len(text) + piece
+	longest := max(2*len(text), 64<<10)
 	for text != "" {
 		n := min(len(text), piece)
+		// Do not cut within a character.
 		for n < len(text) && n > piece-utf8.UTFMax && !utf8.RuneStart(text[n]) {
 			n--
 		}
 		w.AddBytes(n)
-		_, _ = normal.Write([]byte(strings.Map(keep, text[:n]))) // to a builder, which does not fail
+		if out.Cap()-out.Len() < n {
+			out.Grow(n) // doubles; Write would copy many times
+		}
+		_, _ = normal.Write([]byte(strings.Map(keep, text[:n]))) // strings.Builder does not fail
 		if text = text[n:]; w.SpendSteps(n) != nil || out.Len() > longest && w.FailTooManySteps() != nil {
 			return ""
 		}
@@ -101,6 +114,7 @@ func normalizeText(w *pattern.StepBudget, form norm.Form, keep func(rune) rune, 
 	return out.String()
 }
 
+// isASCII reports whether text has ASCII characters only. Such text is in every normal form.
 func isASCII(text string) bool {
 	for i := range len(text) {
 		if text[i] >= utf8.RuneSelf {
@@ -110,44 +124,47 @@ func isASCII(text string) bool {
 	return true
 }
 
-// maxStripRounds bounds how often tags may come to light that others were wrapped around.
+// maxStripRounds bounds how often stripHTML repeats: removing a tag may form a new one, as in "<scr<b>ipt>".
 const maxStripRounds = 8
 
-// stripHTML returns text without tags, comments, scripts and styles. Character references stay as they are.
+// stripHTML returns text without tags, comments, scripts and styles. Character references stay as they are. If tags
+// keep appearing after maxStripRounds, all "<" are removed.
 func stripHTML(w *pattern.StepBudget, text string) string {
-	for range maxStripRounds {
-		if !strings.Contains(text, "<") {
-			return text
-		}
-		out := stripTagsOnce(w, text)
-		if out == text {
-			return text
-		}
-		text = out
+	if !strings.Contains(text, "<") {
+		return text
 	}
-	return strings.ReplaceAll(text, "<", "")
+	// The rounds read one buffer and write the other.
+	stripped, next := []byte(text), make([]byte, 0, len(text))
+	for range maxStripRounds {
+		size := len(stripped)
+		stripped, next = stripTagsOnce(w, stripped, next[:0]), stripped
+		if len(stripped) == size || bytes.IndexByte(stripped, '<') < 0 {
+			return string(stripped)
+		}
+	}
+	return strings.ReplaceAll(string(stripped), "<", "")
 }
 
-func stripTagsOnce(w *pattern.StepBudget, text string) string {
+// stripTagsOnce appends text to out without what the tokenizer sees as markup. It returns nothing if the budget fails.
+func stripTagsOnce(w *pattern.StepBudget, text, out []byte) []byte {
 	w.AddBytes(len(text))
-	var out strings.Builder
-	z := html.NewTokenizer(strings.NewReader(text))
+	z := html.NewTokenizer(bytes.NewReader(text))
 	hidden := false
 	for {
 		kind := z.Next()
-		raw := string(z.Raw())
+		raw := z.Raw()
 		if w.SpendSteps(len(raw)) != nil {
-			return "" // the work has failed, and with it the check
+			return nil // the budget has failed, and the check with it
 		}
 		switch kind {
 		case html.ErrorToken:
-			out.WriteString(raw) // a tag that is never closed is none
-			return out.String()
+			return append(out, raw...) // an unclosed tag is text
 		case html.TextToken:
 			if !hidden {
-				out.WriteString(raw)
+				out = append(out, raw...)
 			}
 			hidden = false
+		// The tokenizer returns the content of these elements as one text token.
 		case html.StartTagToken:
 			name, _ := z.TagName()
 			hidden = string(name) == "script" || string(name) == "style"

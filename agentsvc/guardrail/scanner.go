@@ -1,45 +1,63 @@
 package guardrail
 
-import "regexp/syntax"
+import (
+	"regexp/syntax"
+	"slices"
+)
 
-// maxMatchBytes bounds, in bytes, how long a match may be under way. What is longer counts as a match.
+// maxMatchBytes bounds, in bytes, the length of a match in progress, and with it what a text check keeps back. A longer
+// one counts as a match.
 const maxMatchBytes = 64 << 10
 
-// matchSpan is the part of a text from start to before end, in bytes.
+// matchSpan is the part of a text from byte offset start to before end.
 type matchSpan struct {
 	start, end int
-	cut        bool // it counts as a match because it grew too long
+	// cut reports that the span counts as a match because it grew too long.
+	cut bool
 }
 
-// scanner looks for a program's matches in a text that comes character by character. It finds every part of the text
-// that is inside of some match, however long, and knows from where on a match may still be under way: so what it finds
-// does not depend on the pieces in which the text comes.
+// scanner finds the matches of a program in a text that arrives in pieces, one character at a time. Unlike package
+// regexp, it finds every part of the text that is inside some match, whatever its length, and knows from which offset
+// on a match may still be in progress. So its result does not depend on the pieces, and text before that offset can be
+// released. It is used by one goroutine.
 type scanner struct {
 	*program
-	pos       int
-	before    rune     // the character before pos, -1 at the beginning
-	active    []thread // matches under way, the earliest first
-	ready     []thread // alive, at the states that look at a character
-	round     uint32
-	seen      []uint32 // by state, the round in which it was reached
-	stack     []uint32
-	openSpans []matchSpan // may still grow
-	doneSpans []matchSpan // final, for the owner to take
-	doneEnd   int         // done spans end here
-	steps     int         // taken, for the owner to pay for
+	// pos is the byte offset behind the last character.
+	pos int
+	// before is the character before pos, -1 at the beginning.
+	before rune
+	// active are the matches in progress, the earliest start first.
+	active []thread
+	// ready is working memory of scanRune: the threads at instructions that consume a character.
+	ready []thread
+	// round numbers the calls of advanceThreads; seen[pc] == round means that pc was reached in this call. So seen need
+	// not be cleared for each character.
+	round uint32
+	seen  []uint32
+	// stack is working memory of advanceThread.
+	stack []uint32
+	// openSpans are matches that may still grow or be joined, in order.
+	openSpans []matchSpan
+	// doneSpans are final matches; the text check takes them and resets the slice.
+	doneSpans []matchSpan
+	// doneEnd is the end of the last final match.
+	doneEnd int
+	// steps counts the cost since the text check last spent it.
+	steps int
 }
 
-// thread is a match under way: the program's state, and where it began.
+// thread is a match in progress: the program's instruction, and the byte offset where the match began.
 type thread struct {
 	pc    uint32
 	start int
 }
 
+// newScanner returns a scanner at the beginning of a text.
 func newScanner(p *program) *scanner {
 	return &scanner{program: p, before: -1, seen: make([]uint32, len(p.Inst))}
 }
 
-// scanRune takes the text's next character, which is size bytes long.
+// scanRune processes the next character, which is size bytes long in the text.
 func (s *scanner) scanRune(r rune, size int) {
 	s.steps++
 	if fresh := s.canBeginWith(r); fresh || len(s.active) > 0 {
@@ -65,14 +83,14 @@ func (s *scanner) scanRune(r rune, size int) {
 	s.finalizeSpans()
 }
 
-// endScan says that the text is over.
+// endScan processes the end of the text. Afterwards all matches are final.
 func (s *scanner) endScan() {
 	s.advanceThreads(s.conditionsBetween(s.before, -1))
 	s.active = s.active[:0]
 	s.finalizeSpans()
 }
 
-// finalOffset returns the offset before which nothing more will be found.
+// finalOffset returns the offset before which no further match will be found.
 func (s *scanner) finalOffset() int {
 	at := s.pos
 	if len(s.active) > 0 {
@@ -84,8 +102,9 @@ func (s *scanner) finalOffset() int {
 	return max(at, s.doneEnd)
 }
 
-// advanceThreads brings every match under way to the states that look at the next character. Of two in the same state the one
-// that began earlier counts: what becomes of the other becomes of it as well.
+// advanceThreads moves every thread to the instructions that consume the next character, into ready. Of two threads at
+// the same instruction only the one that began earlier is kept: their future is the same, and the longer span covers
+// the other.
 func (s *scanner) advanceThreads(flags syntax.EmptyOp) {
 	s.ready = s.ready[:0]
 	if s.round++; s.round == 0 {
@@ -97,7 +116,7 @@ func (s *scanner) advanceThreads(flags syntax.EmptyOp) {
 	}
 }
 
-// beginThreads adds matches that begin at the next character, in the given states.
+// beginThreads adds threads that begin at the next character, at the given instructions.
 func (s *scanner) beginThreads(states []uint32) {
 	s.steps += len(states)
 	for _, pc := range states {
@@ -107,6 +126,8 @@ func (s *scanner) beginThreads(states []uint32) {
 	}
 }
 
+// advanceThread follows one thread over the instructions that consume nothing. The stack is explicit, since recursion
+// would be as deep as the program is long.
 func (s *scanner) advanceThread(t thread, flags syntax.EmptyOp) {
 	s.stack = append(s.stack[:0], t.pc)
 	for len(s.stack) > 0 {
@@ -134,7 +155,7 @@ func (s *scanner) advanceThread(t thread, flags syntax.EmptyOp) {
 	}
 }
 
-// addMatch notes a match, joined with those it overlaps.
+// addMatch adds a match to openSpans, joined with those it overlaps.
 func (s *scanner) addMatch(m matchSpan) {
 	m.start = max(m.start, s.doneEnd)
 	for n := len(s.openSpans); n > 0 && s.openSpans[n-1].end > m.start; n-- {
@@ -147,17 +168,20 @@ func (s *scanner) addMatch(m matchSpan) {
 	}
 }
 
-// finalizeSpans moves what cannot grow any more, or must not, from open to done.
+// finalizeSpans moves the spans that cannot grow any more, or are too long to wait for, to doneSpans.
 func (s *scanner) finalizeSpans() {
-	for len(s.openSpans) > 0 {
-		m := s.openSpans[0]
+	n := 0
+	for _, m := range s.openSpans {
 		long := m.end-m.start > maxMatchBytes
 		if len(s.active) > 0 && s.active[0].start < m.end && !long {
-			return
+			break
 		}
 		m.cut = m.cut || long
 		s.doneSpans = append(s.doneSpans, m)
-		s.openSpans = s.openSpans[1:]
 		s.doneEnd = m.end
+		n++
+	}
+	if n > 0 {
+		s.openSpans = slices.Delete(s.openSpans, 0, n)
 	}
 }

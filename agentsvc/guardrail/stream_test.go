@@ -15,7 +15,7 @@ import (
 	"stoa/agentsvc/guardrail"
 )
 
-// newGuardrail returns a guardrail that is sure to be right.
+// newGuardrail returns a guardrail or fails the test.
 func newGuardrail(t testing.TB, o guardrail.Options) *guardrail.Guardrail {
 	t.Helper()
 	g, err := guardrail.New("house", o)
@@ -25,7 +25,7 @@ func newGuardrail(t testing.TB, o guardrail.Options) *guardrail.Guardrail {
 	return g
 }
 
-// answerResult is what came of an answer: all that passed, piece by piece, and the findings.
+// answerResult is the outcome of an answer: the allowed output, piece by piece, and the findings.
 type answerResult struct {
 	Pieces []string
 	Found  []guardrail.Finding
@@ -45,7 +45,7 @@ func evaluateAnswer(g *guardrail.Guardrail, pieces ...string) answerResult {
 	return out
 }
 
-// sampleTexts are texts with and without what is looked for.
+// sampleTexts are texts with and without matches.
 var sampleTexts = []string{
 	"",
 	"Nothing to see here.",
@@ -89,7 +89,7 @@ func outputVariants() map[string]guardrail.Output {
 	}
 }
 
-// TestSameResultStreamedOrNot: whatever the pieces an answer comes in, the same passes and the same is found.
+// TestSameResultStreamedOrNot checks that output and findings do not depend on the pieces of the answer.
 func TestSameResultStreamedOrNot(t *testing.T) {
 	t.Parallel()
 	for name, o := range outputVariants() {
@@ -126,7 +126,7 @@ func TestSameResultStreamedOrNot(t *testing.T) {
 	}
 }
 
-// generatedTexts are texts of pieces that nearly are, or together are, what is looked for.
+// generatedTexts generates texts of pieces that nearly match, or match only together.
 var generatedTexts = rapid.Custom(func(t *rapid.T) string {
 	return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{
 		"4111", "1111", " ", "-", "411111", "bob", "@", "x", ".", "org", "+49", "(202)", "555", "0123", "123", "45", "6789", "secret", "project",
@@ -147,7 +147,7 @@ func requireSameResult(t interface {
 	}
 }
 
-// TestNothingForbiddenIsSeen: Go's own engine finds nothing in what has passed, at any moment.
+// TestNothingForbiddenIsSeen checks that package regexp finds nothing in the allowed text, at any moment.
 func TestNothingForbiddenIsSeen(t *testing.T) {
 	t.Parallel()
 	patterns := []string{`ab+c`, `(?i)\bfal\w{0,3}n\b`, `x[^y]*y`, `(?:aa|aab)c?`, `^top`, `end$`, `(?m)^l\d`, `é.`, `(?s)q.q`}
@@ -177,7 +177,7 @@ func TestNothingForbiddenIsSeen(t *testing.T) {
 				}
 				return
 			}
-			// What is left between the marks is what stood around the matches, in order.
+			// The pieces between the marks must be the text around the matches, in order.
 			rest := text
 			for _, piece := range strings.Split(passed, "[removed]") {
 				at := strings.Index(rest, piece)
@@ -197,7 +197,7 @@ func TestNothingForbiddenIsSeen(t *testing.T) {
 	}
 }
 
-// TestStreams: what cannot be the beginning of a match passes at once.
+// TestStreams checks that text which cannot begin a match is allowed at once.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	g := newGuardrail(t, guardrail.Options{Output: guardrail.Output{PII: &allPII, Content: &guardrail.Content{Keywords: []string{"secret"}, Patterns: []string{`BEGIN.*END`}}}})
@@ -213,9 +213,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestBoundedMemory: what may be a match and goes on for long counts as one.
-// TestNoExplosion: a pattern that takes backtracking engines for ever costs as many steps at every character as it has
-// states, whether it is looked for in input or output; what only such engines know is refused.
+// TestNoExplosion checks that a pattern which takes exponential time in backtracking engines costs at most one step for
+// each state at every character, in input and output, and that syntax only such engines have is refused.
 func TestNoExplosion(t *testing.T) {
 	t.Parallel()
 	patterns := []string{`(a+)+b`, `(a|aa)+c`, `(?:a*)*d`, `(x+x+)+y`, `(.*a){20}e`}
@@ -237,6 +236,7 @@ func TestNoExplosion(t *testing.T) {
 	}
 }
 
+// TestBoundedMemory checks that a possible match that grows too long counts as a match.
 func TestBoundedMemory(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("and on ", 10_000)

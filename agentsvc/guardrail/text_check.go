@@ -10,52 +10,72 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// detector is what a check of the output looks for: the matches of a program, or the parts of them that refine names.
+// detector is one thing that an output check looks for: the matches of a program, or the parts of them that refine
+// returns. It is read-only and shared by all checks of a guardrail.
 type detector struct {
 	check   string
 	rule    Rule
 	program *program
-	// refine returns the parts of a match, given the characters around it, that count; nil: all of it counts.
+	// refine returns the parts of a match that count, given the characters around the match; nil: the whole match
+	// counts.
 	refine func(match string, before, after rune) []matchPart
-	kind   string // of what is found, where refine does not say
-	// replace returns what stands in the place of a found text that is to be modified.
+	// kind is the kind of data found, if refine is nil.
+	kind string
+	// replace returns the text that replaces found data if the rule's action is Modify.
 	replace func(found, kind string) string
 }
 
-// matchPart is a piece of a match.
+// matchPart is a part of a match, by byte offsets, with the kind of data that it is.
 type matchPart struct {
 	start, end int
 	kind       string
 }
 
-// textMatch is a found part of a text.
+// textMatch is a match of a detector in the text; the offsets are those of the text.
 type textMatch struct {
 	matchPart
-	detector int // the detector's place in the list
+	// detector is the index in textCheck.detectors.
+	detector int
 }
 
-// textCheck checks one text as it comes. What it lets pass does not depend on the pieces in which the text comes. It keeps
-// back what may yet be struck, which is at most maxMatchBytes and the piece that came last.
+// textCheck checks one text while it arrives. What it allows does not depend on the pieces. It keeps back what a match
+// may still change: at most maxMatchBytes and the last piece.
+//
+// The text has three offsets: bufferStart <= allowedEnd <= the end of buffer. Text before allowedEnd was allowed or
+// replaced; text before bufferStart is forgotten.
 type textCheck struct {
-	onMatch    func(d *detector, unjudged bool) // told of each detector that strikes, once, and of one that took too much work
-	work       *pattern.StepBudget
-	detectors  []detector
-	collectAll bool // a block does not end it
-	shadow     bool // nothing is changed or kept back
+	// onMatch is called once for each detector that matches, and for the one at which the budget failed (unjudged).
+	onMatch   func(d *detector, unjudged bool)
+	work      *pattern.StepBudget
+	detectors []detector
+	// collectAll: a block does not end the check, see Output.CollectAll.
+	collectAll bool
+	// shadow: nothing is changed or kept back.
+	shadow bool
 
-	scanners       []*scanner
-	reported       []bool
-	partialRune    string // bytes of a character that is not whole yet
-	buffer         []byte // from the offset base on: what may be needed again
-	bufferStart    int
-	allowedEnd     int // offset of what has not passed yet
-	matches        []textMatch
-	costlyDetector int // the detector that the work failed at
-	blocked        bool
-	stopped        bool // nothing more is looked for
+	// scanners and reported have one element for each detector.
+	scanners []*scanner
+	reported []bool
+	// partialRune holds the bytes of an incomplete character at the end of the last piece.
+	partialRune string
+	// buffer is the text from offset bufferStart on.
+	buffer      []byte
+	bufferStart int
+	// allowedEnd is the offset up to which the text was allowed or replaced.
+	allowedEnd int
+	// addedBytes is how much longer the replacements are than what they replaced.
+	addedBytes int
+	// matches are found, and not applied yet.
+	matches []textMatch
+	// costlyDetector is the index of the detector at which the budget failed.
+	costlyDetector int
+	// blocked: nothing more is allowed.
+	blocked bool
+	// stopped: the check is over, and the rest of the text is allowed unseen.
+	stopped bool
 }
 
-// newTextCheck returns a check that tells found of each detector that strikes, and is paid for from the work.
+// newTextCheck returns a check that calls found for each detector that matches and spends w.
 func newTextCheck(w *pattern.StepBudget, o output, shadow bool, found func(d *detector, unjudged bool)) *textCheck {
 	t := &textCheck{work: w, onMatch: found, detectors: o.detectors, collectAll: o.collectAll, shadow: shadow, reported: make([]bool, len(o.detectors))}
 	for _, d := range o.detectors {
@@ -64,8 +84,38 @@ func newTextCheck(w *pattern.StepBudget, o output, shadow bool, found func(d *de
 	return t
 }
 
-// writeText takes the next piece of the text and returns what passes by now. After a block nothing passes.
+// writeText processes the next piece of the text and returns what is allowed by now. After a block it returns "". A long
+// piece is processed in several, so that the matches in it are not all kept at a time.
 func (t *textCheck) writeText(s string) string {
+	if len(s) <= maxCheckedPiece {
+		return t.writePiece(s)
+	}
+	var out strings.Builder
+	out.Grow(len(s))
+	for s != "" {
+		n := min(len(s), maxCheckedPiece)
+		piece := t.writePiece(s[:n])
+		if len(piece) > out.Cap()-out.Len() {
+			out.Grow(len(piece)) // doubles; WriteString would copy many times
+		}
+		out.WriteString(piece)
+		s = s[n:]
+	}
+	return out.String()
+}
+
+// Replacements may make a text longer by maxAddedFactor times its length, and by minAddedBytes in any case. Beyond that the
+// budget fails.
+const (
+	maxAddedFactor = 1
+	minAddedBytes  = 64 << 10
+)
+
+// maxCheckedPiece bounds, in bytes, what of a text is searched before the matches in it are applied.
+const maxCheckedPiece = 16 << 10
+
+// writePiece is writeText for at most maxCheckedPiece.
+func (t *textCheck) writePiece(s string) string {
 	s, t.partialRune = t.partialRune+s, ""
 	if t.blocked {
 		return ""
@@ -87,7 +137,7 @@ func (t *textCheck) writeText(s string) string {
 	return t.applyMatches(t.finalOffset())
 }
 
-// endText says that the text is over and returns the rest of it that passes.
+// endText processes the end of the text and returns the allowed rest.
 func (t *textCheck) endText() string {
 	rest := t.partialRune
 	t.partialRune = ""
@@ -113,7 +163,7 @@ func (t *textCheck) endText() string {
 	return t.applyMatches(at + 1)
 }
 
-// scanRune shows the detectors the character that s begins with and returns its size.
+// scanRune passes the first character of s to all scanners and returns its size in bytes.
 func (t *textCheck) scanRune(s string) int {
 	r, size := utf8.DecodeRuneInString(s)
 	for i, sc := range t.scanners {
@@ -129,8 +179,9 @@ func (t *textCheck) scanRune(s string) int {
 	return size
 }
 
-// stopCheck ends the check of a text that took more work than is allowed, or whose context has ended: what has not passed is
-// withheld, unless nothing that was found could change it. Where the context has ended nobody reads what passes.
+// stopCheck ends the check of a text after the budget failed. The text is blocked, unless no detector could change it.
+// The finding is that of the detector at which the budget failed, or of one that changes text if that one does not.
+// After the end of the context the result does not matter: AnswerCheck allows nothing.
 func (t *textCheck) stopCheck() string {
 	by := t.costlyDetector
 	if !t.detectors[by].rule.Action.changesText() {
@@ -148,24 +199,24 @@ func (t *textCheck) stopCheck() string {
 	return t.allowUpTo(t.bufferStart + len(t.buffer))
 }
 
-// collectMatches makes strikes of what the scanner of a detector has found.
+// collectMatches takes the final spans of the i-th scanner as matches of its detector.
 func (t *textCheck) collectMatches(by int) {
 	s, d := t.scanners[by], &t.detectors[by]
 	for _, m := range s.doneSpans {
-		parts := []matchPart{{0, m.end - m.start, d.kind}}
-		if d.refine != nil && !m.cut {
-			before, _ := utf8.DecodeLastRune(t.buffer[:m.start-t.bufferStart])
-			after, _ := utf8.DecodeRune(t.buffer[m.end-t.bufferStart:])
-			parts = d.refine(string(t.buffer[m.start-t.bufferStart:m.end-t.bufferStart]), before, after)
+		if d.refine == nil || m.cut {
+			t.matches = append(t.matches, textMatch{matchPart{m.start, m.end, d.kind}, by})
+			continue
 		}
-		for _, p := range parts {
+		before, _ := utf8.DecodeLastRune(t.buffer[:m.start-t.bufferStart])
+		after, _ := utf8.DecodeRune(t.buffer[m.end-t.bufferStart:])
+		for _, p := range d.refine(string(t.buffer[m.start-t.bufferStart:m.end-t.bufferStart]), before, after) {
 			t.matches = append(t.matches, textMatch{matchPart{m.start + p.start, m.start + p.end, p.kind}, by})
 		}
 	}
 	s.doneSpans = s.doneSpans[:0]
 }
 
-// finalOffset returns the offset before which there will be no more strikes than there are.
+// finalOffset returns the offset before which no scanner can find a further match.
 func (t *textCheck) finalOffset() int {
 	at := t.bufferStart + len(t.buffer)
 	for _, s := range t.scanners {
@@ -174,9 +225,10 @@ func (t *textCheck) finalOffset() int {
 	return at
 }
 
-// applyMatches does what the strikes before limit ask for, in their order, and returns what passes.
+// applyMatches applies the matches that begin before offset limit, in the order of their offsets, and returns the text
+// that is allowed by now. A match that begins later may still be preceded by one that is not found yet.
 func (t *textCheck) applyMatches(limit int) string {
-	_ = t.work.SpendSteps(2 * len(t.matches)) // they are sorted each time; who looks at the next character sees the error
+	_ = t.work.SpendSteps(2 * len(t.matches)) // the cost of sorting; the error is returned at the next character
 	slices.SortStableFunc(t.matches, func(a, b textMatch) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.detector, b.detector))
 	})
@@ -193,6 +245,8 @@ func (t *textCheck) applyMatches(limit int) string {
 	return out.String()
 }
 
+// applyMatch applies one match: it reports the detector, and writes the text before the match and its replacement to
+// out, or blocks. A match that overlaps an applied one is cut off.
 func (t *textCheck) applyMatch(out *strings.Builder, s textMatch) {
 	d := &t.detectors[s.detector]
 	if !t.reported[s.detector] {
@@ -200,22 +254,28 @@ func (t *textCheck) applyMatch(out *strings.Builder, s textMatch) {
 		t.onMatch(d, false)
 	}
 	switch {
-	case d.rule.Action == Block && t.collectAll: // whoever has the whole answer decides
+	case d.rule.Action == Block && t.collectAll: // AnswerCheck.EndAnswer decides about the whole answer
 	case d.rule.Action == Block && t.shadow:
-		t.stopped = true // what would follow would not have been looked at
+		t.stopped = true // in earnest, the check would have ended here
 	case d.rule.Action == Block:
 		out.WriteString(t.allowUpTo(s.start))
 		t.blocked, t.buffer = true, nil
 	case d.rule.Action == Modify && !t.shadow && s.end > t.allowedEnd:
 		if s.start >= t.allowedEnd {
 			out.WriteString(t.allowUpTo(s.start))
-			out.WriteString(d.replace(string(t.buffer[s.start-t.bufferStart:s.end-t.bufferStart]), s.kind))
+			replacement := d.replace(string(t.buffer[s.start-t.bufferStart:s.end-t.bufferStart]), s.kind)
+			out.WriteString(replacement)
+			t.addedBytes += len(replacement) - (s.end - s.start)
+			if t.addedBytes > maxAddedFactor*s.end+minAddedBytes {
+				t.costlyDetector = s.detector
+				_ = t.work.FailTooManySteps() // returned at the next piece, or at the end
+			}
 		}
 		t.allowedEnd = s.end
 	}
 }
 
-// unchangeableOffset returns the offset before which nothing is left that could be changed.
+// unchangeableOffset returns the offset before which no match in progress and no unapplied match can change the text.
 func (t *textCheck) unchangeableOffset() int {
 	at := t.bufferStart + len(t.buffer)
 	if t.shadow || t.stopped {
@@ -234,7 +294,7 @@ func (t *textCheck) unchangeableOffset() int {
 	return at
 }
 
-// allowUpTo returns the text up to offset to that has not passed yet.
+// allowUpTo returns the text from allowedEnd to offset to and advances allowedEnd.
 func (t *textCheck) allowUpTo(to int) string {
 	if to <= t.allowedEnd {
 		return ""
@@ -244,7 +304,7 @@ func (t *textCheck) allowUpTo(to int) string {
 	return s
 }
 
-// dropBefore drops what is before offset to, but for a character.
+// dropBefore forgets the text before offset to, except one character, which refine may need.
 func (t *textCheck) dropBefore(to int) {
 	if n := to - t.bufferStart - utf8.UTFMax; n > 0 {
 		t.buffer, t.bufferStart = slices.Delete(t.buffer, 0, n), t.bufferStart+n

@@ -9,27 +9,35 @@ import (
 )
 
 const (
-	// maxFailures is how many retryable failures in a row open a breaker.
+	// maxFailures is the number of consecutive retryable failures that open a breaker.
 	maxFailures = 5
-	// openDuration is how long a breaker stays open before one call may try again.
+	// openDuration is how long a breaker stays open before one probe may be sent.
 	openDuration = 30 * time.Second
 )
 
-// WithCircuitBreaker returns a provider that spares p while p is down: after five calls in a row that ended in a retryable [*Error]
-// it answers with one itself, for 30 s. Then one call goes through, and its outcome opens the way for all or closes it
-// for another 30 s. Calls that their caller ended count for nothing.
+// WithCircuitBreaker returns a provider that does not call p while p is down. After five consecutive calls that ended
+// in a retryable [*Error], it fails with such an error itself for 30 s. Then one call (the probe) is sent: its success
+// closes the breaker, its failure keeps it open for another 30 s. Calls that their caller ended do not count.
 func WithCircuitBreaker(p Provider) Provider { return &circuitBreaker{next: p} }
 
+// circuitBreaker implements WithCircuitBreaker. It has three states: closed (failures < maxFailures), open (until
+// openUntil), and half open (probing).
 type circuitBreaker struct {
 	next Provider
 
-	mu        sync.Mutex
-	failures  int       // in a row
-	openUntil time.Time // no call goes through before, where failures are many
-	probing   bool      // the one call that may try is on its way
-	lastErr   Error     // what opened it
+	// mu guards the fields below. It is not held during a call.
+	mu sync.Mutex
+	// failures counts consecutive failed calls.
+	failures int
+	// openUntil is when a probe may be sent, if failures has reached maxFailures.
+	openUntil time.Time
+	// probing reports that the probe is in progress.
+	probing bool
+	// lastErr is the failure that was counted last.
+	lastErr Error
 }
 
+// Stream implements [Provider].
 func (b *circuitBreaker) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		probe, err := b.allowCall()
@@ -47,7 +55,9 @@ func (b *circuitBreaker) Stream(ctx context.Context, req Request) iter.Seq2[Chun
 			case errors.As(err, &failed) && failed.Retryable:
 				b.recordFailure(failed)
 			case failed != nil && failed.Status != 0:
-				b.recordSuccess() // it is up, and refuses
+				b.recordSuccess() // the server answers, even if it refuses the request
+			// A normal call counts when it is complete. For the probe the first chunk suffices, so that others need not
+			// wait for its end.
 			case err == nil && (c.Stop != "" || !started && probe):
 				b.recordSuccess()
 			}
@@ -59,7 +69,7 @@ func (b *circuitBreaker) Stream(ctx context.Context, req Request) iter.Seq2[Chun
 	}
 }
 
-// allowCall reports whether a call may go through, and whether it is the one that tries.
+// allowCall returns whether the call is the probe, or the error with which it must fail.
 func (b *circuitBreaker) allowCall() (probe bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,13 +87,14 @@ func (b *circuitBreaker) allowCall() (probe bool, err error) {
 	}
 }
 
-// endProbe ends the call that tried.
+// endProbe lets another probe start. It also runs if the probe's caller ended it without an outcome.
 func (b *circuitBreaker) endProbe() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.probing = false
 }
 
+// recordFailure counts a failed call and restarts the time until the next probe.
 func (b *circuitBreaker) recordFailure(err *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,6 +103,7 @@ func (b *circuitBreaker) recordFailure(err *Error) {
 	b.lastErr = *err
 }
 
+// recordSuccess closes the breaker.
 func (b *circuitBreaker) recordSuccess() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// callProvider asks p once and returns the error.
+// callProvider makes one call and returns its error.
 func callProvider(t *testing.T, p llm.Provider) error {
 	t.Helper()
 	var last error
@@ -96,7 +96,7 @@ func TestBreakHalfOpens(t *testing.T) {
 	})
 }
 
-// blockingProvider is a provider that is down until it opens; then its calls wait until their caller goes.
+// blockingProvider fails until it is opened; then its calls wait until their caller ends them.
 type blockingProvider struct {
 	recovered bool
 	calls     int
@@ -114,8 +114,8 @@ func (g *blockingProvider) Stream(ctx context.Context, _ llm.Request) iter.Seq2[
 	}
 }
 
-// TestBreakLetsOneTry holds the one call that tries: no other goes through meanwhile. When its caller gives up, which
-// tells nothing of the model, the next may try.
+// TestBreakLetsOneTry blocks the probe: no other call is sent meanwhile. When the probe's caller ends it, which says
+// nothing about the model, the next call becomes the probe.
 func TestBreakLetsOneTry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

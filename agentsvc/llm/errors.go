@@ -7,14 +7,18 @@ import (
 	"time"
 )
 
-// Error is a model's refusal to serve, or its silence. It holds nothing of the upstream body: that may carry prompts
-// and keys.
+// Error reports that a model's server refused a call or did not answer. It contains nothing of the upstream body, which
+// may hold prompts and keys.
 type Error struct {
-	Provider   string
-	Status     int           // HTTP status, 0 where there was no answer
-	RetryAfter time.Duration // as the model asked, 0 if it did not
-	Retryable  bool          // whether the same call may succeed later
-	Reason     string        // what a caller may read
+	Provider string
+	// Status is the HTTP status, 0 if there was no answer.
+	Status int
+	// RetryAfter is the wait that the server asked for, 0 if none.
+	RetryAfter time.Duration
+	// Retryable reports that the same call may succeed later.
+	Retryable bool
+	// Reason is a text for callers, one of Stoa's own.
+	Reason string
 }
 
 // Error returns one line for callers and logs.
@@ -25,8 +29,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("model provider %s answered %d: %s", e.Provider, e.Status, e.Reason)
 }
 
-// Kind tells the statuses of the model's server apart that there are, and from its silence. Which it answers with is its own
-// choice, and so are all others one.
+// Kind returns a label for metrics: the status, "no_answer", or "other_status" for a number that is no HTTP status. A
+// server chooses its status freely, so the label set must be bounded here.
 func (e *Error) Kind() string {
 	switch {
 	case e.Status == 0:
@@ -37,7 +41,7 @@ func (e *Error) Kind() string {
 	return strconv.Itoa(e.Status)
 }
 
-// StatusReason tells a caller what an HTTP status of a model's server means, in words that hold nothing of its answer.
+// StatusReason returns a text for callers about an HTTP status of a model's server.
 func StatusReason(status int) string {
 	if reason := statusReasons[status]; reason != "" {
 		return reason
@@ -48,9 +52,11 @@ func StatusReason(status int) string {
 	return "the model's server failed"
 }
 
-// StatusOverloaded is what some vendors answer while they have more to do than they can.
+// StatusOverloaded is the status with which some vendors (e.g. Anthropic) report overload. It is not registered with
+// IANA.
 const StatusOverloaded = 529
 
+// statusReasons are the texts of StatusReason. For others a text for the class of the status is used.
 var statusReasons = map[int]string{
 	http.StatusBadRequest:            "the request was refused as invalid",
 	http.StatusUnauthorized:          "the API key was refused",

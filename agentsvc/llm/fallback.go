@@ -6,8 +6,8 @@ import (
 	"iter"
 )
 
-// WithFallback returns a provider that asks p and, where p answers an [*Error] before its first chunk, the others in their
-// order. What has begun to answer is never asked again. Where none answers, p's error tells why.
+// WithFallback returns a provider that calls p and, where p fails with an [*Error] before its first chunk, the others
+// in order. An answer that has begun is never requested from another model. If all fail, the error is p's.
 func WithFallback(p Provider, others ...Provider) Provider {
 	if len(others) == 0 {
 		return p
@@ -15,18 +15,21 @@ func WithFallback(p Provider, others ...Provider) Provider {
 	return fallbackProvider{p, others}
 }
 
+// fallbackProvider implements WithFallback. It has no state between calls.
 type fallbackProvider struct {
 	first  Provider
 	others []Provider
 }
 
+// Stream implements [Provider].
 func (f fallbackProvider) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		first := forwardAnswer(f.first.Stream(ctx, req), yield)
 		if first == nil {
 			return
 		}
-		// A file that the model does not take is the caller's to change: no other model is asked then.
+		// Only failures of the model's side: an invalid request (e.g. a file type) is the caller's to change, and a
+		// local error (context, capacity, budget) would meet the next model too.
 		if e := (*Error)(nil); errors.As(first, &e) {
 			for _, p := range f.others {
 				if ctx.Err() != nil {

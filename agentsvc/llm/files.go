@@ -9,16 +9,16 @@ import (
 	"stoa/agentsvc"
 )
 
-// FileSupport says which files the models of a provider take.
+// FileSupport describes the files that the models of a provider accept.
 type FileSupport struct {
-	// URISchemes are the schemes of the addresses that the provider fetches for its models; without any, files are sent by
-	// value alone.
+	// URISchemes are the schemes of addresses that the vendor fetches itself. If there are none, files are sent by
+	// value only. Stoa never fetches an address of a caller for a model.
 	URISchemes []string
-	// MaxBytes is the size of a file that is sent by value, in bytes.
+	// MaxBytes is the largest file sent by value, in bytes.
 	MaxBytes int64
-	// MediaTypes are the media types.
+	// MediaTypes are the accepted media types, as NormalizeMediaType returns them.
 	MediaTypes []string
-	// AllowUntypedURI says that an address needs no media type.
+	// AllowUntypedURI reports that an address needs no media type.
 	AllowUntypedURI bool
 }
 
@@ -30,7 +30,7 @@ var (
 	audioTypes = []string{"audio/wav", "audio/mp3"}
 )
 
-// fileSupportByProvider is what each provider takes.
+// fileSupportByProvider is the table of all providers, after the vendors' documentation.
 var fileSupportByProvider = map[string]FileSupport{
 	"openai":    {URISchemes: []string{"http", "https"}, MaxBytes: 20 * mebibyte, MediaTypes: imageTypes, AllowUntypedURI: true},
 	"anthropic": {MaxBytes: 5 * mebibyte, MediaTypes: imageTypes},
@@ -38,16 +38,16 @@ var fileSupportByProvider = map[string]FileSupport{
 	"ollama":    {MaxBytes: 20 * mebibyte, MediaTypes: imageTypes},
 }
 
-// FileSupportOf returns what the models of a provider take: no files at all where it is unknown.
+// FileSupportOf returns what the provider's models accept. An unknown provider accepts no files.
 func FileSupportOf(provider string) FileSupport { return fileSupportByProvider[provider] }
 
-// mediaTypeAliases are other names of media types.
+// mediaTypeAliases maps other names of media types to those of the table.
 var mediaTypeAliases = map[string]string{
 	"image/jpg": "image/jpeg", "video/quicktime": "video/mov", "video/x-msvideo": "video/avi",
 	"audio/mpeg": "audio/mp3", "audio/x-wav": "audio/wav", "audio/wave": "audio/wav",
 }
 
-// NormalizeMediaType returns a media type as the tables of providers name it: in lower case, without parameters.
+// NormalizeMediaType returns a media type in the form of the table: lower case, without parameters, aliases resolved.
 func NormalizeMediaType(name string) string {
 	name, _, _ = strings.Cut(name, ";")
 	name = strings.ToLower(strings.TrimSpace(name))
@@ -57,8 +57,8 @@ func NormalizeMediaType(name string) string {
 	return name
 }
 
-// CheckFiles returns an [agentsvc.InvalidError] that names the first file of the users' messages which the models do not
-// take, and says what they do.
+// CheckFiles returns an [agentsvc.InvalidError] for the first file in the users' messages that the models do not
+// accept. It names the file and says what is accepted.
 func (f FileSupport) CheckFiles(conversation []agentsvc.Entry) error {
 	for _, e := range conversation {
 		if e.Message == nil || e.Message.Role == agentsvc.RoleAgent {
@@ -76,6 +76,7 @@ func (f FileSupport) CheckFiles(conversation []agentsvc.Entry) error {
 	return nil
 }
 
+// checkFile is CheckFiles for one file.
 func (f FileSupport) checkFile(file agentsvc.File) error {
 	invalid := func(format string, args ...any) error {
 		return agentsvc.NewInvalidError(fmt.Sprintf("file %q", file.Name), format, args...)

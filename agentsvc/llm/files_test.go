@@ -18,7 +18,7 @@ func TestFiles(t *testing.T) {
 	tests := []struct {
 		name string
 		file agentsvc.File
-		ok   string // who takes it
+		ok   string // the providers that accept it
 	}{
 		{"png", file("image/png", "", 1), "openai anthropic gemini ollama"},
 		{"jpeg by another name", file("Image/JPG; q=1", "", 1), "openai anthropic gemini ollama"},

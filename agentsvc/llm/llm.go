@@ -1,5 +1,16 @@
-// Package llm is the seam to language models: a [Provider] turns a [Request] into a stream of [Chunk]. The folders
-// below hold one vendor each and llmtest the suite that every one of them passes.
+// Package llm is the interface to language models: a [Provider] turns a [Request] into a stream of [Chunk]s. The
+// folders below hold one vendor each (anthropic, gemini, ollama, openai), a model without a network (scripted), what
+// the vendors share (upstream), and the test suite of all (llmtest).
+//
+// Package app builds the providers of a revision and decorates each one, from the inside out: [WithRetry],
+// [WithCircuitBreaker], the meter (app/budget.go: it reserves the budget before the first byte is sent and settles it
+// when the stream ends), tracing, and [WithFallback]. Guardrails decorate the result for each agent.
+//
+// Errors: an [*Error] means that the model's side failed or refused, an agentsvc.InvalidError that the request cannot
+// be sent to this model (the caller must change it), anything else is local, such as the end of the context.
+//
+// To add a vendor: implement Provider in a new folder on top of package upstream, run llmtest.RunSuite and
+// llmtest.RunHostileSuite against it, and add it to app.modelBuilders and to the table of files.go.
 package llm
 
 import (
@@ -10,34 +21,38 @@ import (
 	"stoa/agentsvc"
 )
 
-// Provider is one configured model. It is safe for concurrent use.
+// Provider is one configured model. Implementations are safe for concurrent use.
 type Provider interface {
-	// Stream asks the model to continue req's conversation and yields its answer as it comes. The last chunk has
-	// Stop set; an error, a [*Error] where the model's side is to blame, is the last thing yielded. Breaking off
-	// the loop, or the end of ctx, closes the upstream request.
+	// Stream asks the model to continue req's conversation and yields the answer while it arrives. The last chunk has
+	// Stop set; an error is the last item yielded, an [*Error] if the model's side failed. Stopping the iteration, or
+	// the end of ctx, closes the upstream request.
 	Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error]
 }
 
-// Request is a conversation to continue.
+// Request is a conversation to continue. Providers must not change its slices: they are shared with the agent.
 type Request struct {
 	System       string
 	Conversation []agentsvc.Entry
 	Tools        []agentsvc.ToolSpec
-	// Step identifies the call across retries and restarts of its run.
+	// Step identifies the call within its task. It is the same in each attempt of a turn, so ids derived from it are
+	// too.
 	Step string
-	// MaxTokens bounds the answer beyond what the model's options do; 0 = no further.
+	// MaxTokens bounds the answer in addition to the model's own option, e.g. by what is left of a budget; 0 = no
+	// bound.
 	MaxTokens int64
-	// MaxBytes bounds the text of the answer, and apart from it the arguments of its tool calls; 0 = [DefaultMaxBytes].
+	// MaxBytes bounds the text of the answer, and separately the arguments of its tool calls, in bytes; 0 =
+	// [DefaultMaxBytes].
 	MaxBytes int
 }
 
-// DefaultMaxBytes bounds an answer where nothing else is said. Models answer some 100 KB at most.
+// DefaultMaxBytes is the bound of Request.MaxBytes where none is configured. Models answer some 100 KB at most.
 const DefaultMaxBytes = 4 << 20
 
-// ByteLimit returns how many bytes of text the answer may have.
+// ByteLimit returns the largest number of bytes of text that the answer may have.
 func (r Request) ByteLimit() int { return cmp.Or(r.MaxBytes, DefaultMaxBytes) }
 
-// TokenLimit returns how many tokens the answer may have where a model's options say so many (0 = any number), 0 for any number.
+// TokenLimit returns the smaller of the request's bound and the model's configured option, in tokens. For both of them
+// and the result, 0 means no bound.
 func (r Request) TokenLimit(option int64) int64 {
 	if r.MaxTokens > 0 && (option == 0 || r.MaxTokens < option) {
 		return r.MaxTokens
@@ -45,9 +60,11 @@ func (r Request) TokenLimit(option int64) int64 {
 	return option
 }
 
-// Chunk is a piece of a model's answer. Text and Artifact are to be shown, ToolCall is to be run; a tool call comes
-// whole, never in pieces. Usage, where the model reports it, counts the whole call and comes once. Alone comes before all
-// text of an answer that is a message by itself rather than the work of a task; nothing of it is shown before it is whole.
+// Chunk is a piece of a model's answer. Several fields may be set.
+//
+// Text and Artifact are to be shown at once. A ToolCall is complete, never a piece. Usage counts the whole call and
+// comes at most once, with or before the last chunk. Standalone comes before any text: the answer is a message by
+// itself rather than the work of a task, so nothing of it is shown before it is complete.
 type Chunk struct {
 	Text       string
 	ToolCall   *agentsvc.ToolCall
@@ -57,14 +74,14 @@ type Chunk struct {
 	Standalone bool
 }
 
-// StopReason says why a model's answer ended.
+// StopReason is why a model's answer ended.
 type StopReason string
 
-// The reasons to stop.
+// The reasons to stop. Vendors' own reasons are mapped to them by the decoders.
 const (
-	StopEnd           StopReason = "end"        // the answer is whole
-	StopTools         StopReason = "tool_calls" // the model waits for its tools' results
-	StopLength        StopReason = "length"     // the limit on output tokens cut it
-	StopRefusal       StopReason = "refusal"    // the model declines; Text says why
-	StopInputRequired StopReason = "ask"        // the model needs the user's answer; Text is the question
+	StopEnd           StopReason = "end"        // the answer is complete
+	StopTools         StopReason = "tool_calls" // the model waits for the results of its tool calls
+	StopLength        StopReason = "length"     // the limit of output tokens cut the answer off
+	StopRefusal       StopReason = "refusal"    // the model refuses; the text is the reason
+	StopInputRequired StopReason = "ask"        // the model needs the user's answer; the text is the question
 )

@@ -10,22 +10,26 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
+// Bounds of retries. maxRetryTime bounds the time since the first attempt after which no further one starts;
+// maxRetryAfter the wait that a server may ask for.
 const (
 	maxAttempts   = 3
 	maxRetryTime  = time.Minute
 	maxRetryAfter = 30 * time.Second
 )
 
-// WithRetry returns a provider that asks p up to three times while p answers a retryable [*Error] before its first chunk.
-// It waits as long as the model asked for, and gives up where that is more than 30 s; where the model did not say it
-// backs off from half a second, with jitter. What has begun to answer is never asked again, nor is a model that took
-// more than a minute to fail.
+// WithRetry returns a provider that calls p up to three times, as long as p fails with a retryable [*Error] before its
+// first chunk. It waits as long as the server asked for, at least an exponential backoff from half a second with
+// jitter, and returns the error at once if the server asked for more than 30 s or a minute has passed. An answer that
+// has begun is never requested again: its text has been shown.
 func WithRetry(p Provider) Provider { return retryingProvider{p} }
 
+// retryingProvider implements WithRetry. It has no state between calls.
 type retryingProvider struct {
 	next Provider
 }
 
+// Stream implements [Provider].
 func (r retryingProvider) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		retryBackoff, startedAt := backoff.NewExponentialBackOff(), time.Now()
@@ -47,7 +51,8 @@ func (r retryingProvider) Stream(ctx context.Context, req Request) iter.Seq2[Chu
 	}
 }
 
-// forwardAnswer passes an answer on. It returns the error of one that failed before its first chunk, which it did not pass on.
+// forwardAnswer yields an answer. If the answer fails before its first chunk, it yields nothing and returns the error;
+// a later error is yielded, and nil returned.
 func forwardAnswer(answer iter.Seq2[Chunk, error], yield func(Chunk, error) bool) error {
 	started := false
 	for c, err := range answer {
@@ -62,7 +67,7 @@ func forwardAnswer(answer iter.Seq2[Chunk, error], yield func(Chunk, error) bool
 	return nil
 }
 
-// retryDelay reports whether a call that ended in err may be repeated, and after which time.
+// retryDelay returns the time to wait before the next attempt, and whether there may be one.
 func retryDelay(err error, retryBackoff *backoff.ExponentialBackOff) (time.Duration, bool) {
 	var e *Error
 	if !errors.As(err, &e) || !e.Retryable || e.RetryAfter > maxRetryAfter {
@@ -71,6 +76,7 @@ func retryDelay(err error, retryBackoff *backoff.ExponentialBackOff) (time.Durat
 	return max(e.RetryAfter, retryBackoff.NextBackOff()), true
 }
 
+// sleepContext waits for d. It returns ctx's error if that ends first.
 func sleepContext(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -82,7 +88,8 @@ func sleepContext(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// IsRetryableStatus reports whether a call that was answered with this HTTP status may succeed later.
+// IsRetryableStatus reports whether a call that was answered with this HTTP status may succeed later: 408, 409, 429 and
+// 5xx.
 func IsRetryableStatus(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:

@@ -11,14 +11,14 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// scriptedAttempt is one try: the chunks it gives, and the error it ends with after a while.
+// scriptedAttempt is one attempt: its chunks, and the error with which it ends after a delay.
 type scriptedAttempt struct {
 	chunks []llm.Chunk
 	err    error
 	delay  time.Duration
 }
 
-// scriptedProvider plays its steps one after the other, the last again and again, and counts them.
+// scriptedProvider plays its attempts one after the other, the last one repeatedly, and counts them.
 type scriptedProvider struct {
 	attempts []scriptedAttempt
 	calls    int

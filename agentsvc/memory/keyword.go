@@ -13,24 +13,26 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Finder finds what an owner's memories hold on a question, what fits best first. With sure it leaves out what fits
-// badly. It is safe for concurrent use.
+// Finder searches the memories of one owner. It is safe for concurrent use.
 type Finder interface {
+	// FindMemories returns at most limit memories for a question, best first. With onlyRelevant it leaves out those
+	// that match badly.
 	FindMemories(ctx context.Context, owner agentsvc.Owner, question string, limit int, onlyRelevant bool) ([]Memory, error)
-	// ForgetOwner drops what it keeps of an owner beside the rows.
+	// ForgetOwner deletes what the finder has stored of an owner outside of the rows.
 	ForgetOwner(ctx context.Context, owner agentsvc.Owner) error
 }
 
-// KeywordFinder finds memories by their words, with the full-text search of the database.
+// KeywordFinder finds memories by their words, with the full-text index of the database. Ranking by
+// [KeywordFinder.FindMemories] is the same on both engines.
 type KeywordFinder struct {
 	Store *Store
 }
 
-// maxCandidates is how many rows the database hands over to be weighed.
+// maxCandidates bounds the rows that the database returns to be ranked.
 const maxCandidates = 200
 
-// FindMemories implements [Finder]. A word weighs the more the fewer of the memories found have it; of equals the later comes
-// first.
+// FindMemories implements [Finder]. A word counts more the fewer candidates have it (inverse document frequency). Among
+// equals the later memory comes first.
 func (k KeywordFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, question string, limit int, onlyRelevant bool) ([]Memory, error) {
 	query := questionWords(question)
 	if len(query) == 0 {
@@ -40,6 +42,7 @@ func (k KeywordFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, q
 	if err != nil {
 		return nil, err
 	}
+	// The frequencies are those among the candidates. That is enough to rank them, and needs no statistics of all rows.
 	documentCount := map[string]float64{}
 	for _, c := range found {
 		for _, w := range query {
@@ -48,6 +51,7 @@ func (k KeywordFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, q
 			}
 		}
 	}
+	// A word that no candidate has counts as if half of one had it, so that it has a finite weight.
 	weight := func(w string) float64 { return math.Log(1 + float64(len(found))/max(documentCount[w], 0.5)) }
 	for i := range found {
 		for _, w := range query {
@@ -56,6 +60,7 @@ func (k KeywordFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, q
 			}
 		}
 	}
+	// Relevance is judged against the question, so that a long question needs more than one common word to match.
 	if onlyRelevant {
 		threshold := minScore(query, weight)
 		found = slices.DeleteFunc(found, func(c candidate) bool { return c.score < threshold })
@@ -70,11 +75,10 @@ func (k KeywordFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, q
 	return out, nil
 }
 
-// ForgetOwner implements [Finder]: there is nothing beside the rows.
+// ForgetOwner implements [Finder]. It has nothing to delete.
 func (KeywordFinder) ForgetOwner(context.Context, agentsvc.Owner) error { return nil }
 
-// minScore returns the score from which a memory has to do with a question: a quarter of what its four weightiest words
-// weigh.
+// minScore returns the least score of a relevant memory: a quarter of the sum of the question's four heaviest words.
 func minScore(query []string, weight func(string) float64) (sum float64) {
 	var all []float64
 	for _, w := range query {
@@ -87,16 +91,17 @@ func minScore(query []string, weight func(string) float64) (sum float64) {
 	return sum / 4
 }
 
-// candidate is a memory that has some of the words of a question.
+// candidate is a memory that has at least one of a question's words.
 type candidate struct {
 	Memory
 	words []string
 	score float64
 }
 
-// matchWords asks the full-text index for memories that have any of the words, those with most of them first. It is the
-// one place where the engines differ: the index of PostgreSQL is a column of the row, that of SQLite a table of its
-// own whose first column stands for the owner.
+// matchWords returns memories with any of the words from the full-text index, those with most of them first. It is the
+// one place where the engines differ. On PostgreSQL the index is column lexemes; on SQLite it is the table
+// memory_words, whose column scope stands for tenant and owner, so that the index itself is restricted to one owner.
+// Words have letters and digits only, so quoting them is safe.
 func (s *Store) matchWords(ctx context.Context, owner agentsvc.Owner, query []string) (found []candidate, err error) {
 	text, args := `SELECT `+memoryColumns+`, words FROM memory
 		WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND lexemes @@ CAST(CAST($4 AS TEXT) AS tsquery)

@@ -41,7 +41,7 @@ func TestKeyword(t *testing.T) {
 	})
 }
 
-// TestKeywordSure leaves out, unless asked for, what has next to nothing to do with the question.
+// TestKeywordSure checks that memories with little relation to the question are left out of the background.
 func TestKeywordSure(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

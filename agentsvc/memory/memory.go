@@ -1,9 +1,12 @@
-// Package memory is what agents recall of earlier conversations. What a user said and was answered is kept in a
-// [Store], one row each, for that user of that app alone; a [Finder] finds what matters to a question, by its words
-// ([KeywordFinder]) or by its meaning ([VectorFinder]); [Recall] puts what it finds before a model and offers it as a tool.
+// Package memory stores what users said in earlier conversations and what they were answered, and finds it again for
+// the agents. A [Store] has one row for each text, which only that user of that app can reach. A [Finder] finds the
+// rows that matter to a question, by words ([KeywordFinder]) or by meaning ([VectorFinder]). [Recall] adds what it
+// finds to the system prompt, offers the search as a tool, and stores turns that have ended.
 //
-// The rows are the truth. Vectors are made of them when they are first needed, and an index that is lost, or that
-// another process has, is made of the rows again.
+// The rows are the source of truth. Vectors are computed when they are first needed and stored with the row. An index
+// of vectors can be rebuilt from the rows, after it was lost or in another process.
+//
+// docs/memory.md describes the settings.
 package memory
 
 import (
@@ -16,7 +19,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Memory is something that was said: by the user, or by an agent in answer.
+// Memory is one text of an earlier conversation: a user's message, or an agent's answer.
 type Memory struct {
 	ID      string
 	Owner   agentsvc.Owner
@@ -28,16 +31,17 @@ type Memory struct {
 	At      time.Time
 }
 
-// Bounds of what is kept.
+// Bounds of what is stored.
 const (
-	// MaxMemories is how many memories of one user are kept, the latest.
+	// MaxMemories is how many memories a user has at most; older ones are deleted.
 	MaxMemories = 2000
-	// maxText bounds the bytes of one memory; the rest is cut off.
+	// maxText bounds the bytes of one memory. Longer texts are cut.
 	maxText = 8 << 10
 )
 
-// Store keeps one tenant's memories.
+// Store has one tenant's memories. Its database handle reaches that tenant's rows only.
 type Store struct {
+	// h reaches the tenant's rows only; the statements name the tenant as well, which SQLite needs.
 	h      *db.Handle
 	tenant string
 }
@@ -47,7 +51,8 @@ func New(d *db.DB, tenant db.ID) *Store {
 	return &Store{h: d.Tenant(tenant), tenant: string(tenant)}
 }
 
-// AddMemories keeps what was said, and forgets the oldest of what an owner has too many of.
+// AddMemories stores texts, and deletes the oldest ones of an owner beyond MaxMemories, at most 100 at a time. Blank
+// texts are skipped. The database's quota may refuse the write.
 func (s *Store) AddMemories(ctx context.Context, messages ...Memory) error {
 	b := db.Batch{StorageKind: db.StoresMore}
 	owners := map[agentsvc.Owner]bool{}
@@ -63,6 +68,7 @@ func (s *Store) AddMemories(ctx context.Context, messages ...Memory) error {
 			text, strings.Join(extractWords(text), " "))
 	}
 	for o := range owners {
+		// Ids ascend with time, so the order by id is that of age.
 		b.Exec(nil, `DELETE FROM memory WHERE tenant = $1 AND id IN (SELECT id FROM memory
 			WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 ORDER BY id DESC LIMIT 100 OFFSET $4)`,
 			s.tenant, o.Subject, o.Issuer, MaxMemories)
@@ -76,7 +82,8 @@ func (s *Store) AddMemories(ctx context.Context, messages ...Memory) error {
 	return nil
 }
 
-// normalizeText is text as it is kept: trimmed, cut to maxText, UTF-8 without NUL.
+// normalizeText returns text as it is stored: trimmed, at most maxText bytes, valid UTF-8 without NUL, which PostgreSQL
+// does not accept.
 func normalizeText(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText]
@@ -84,15 +91,16 @@ func normalizeText(text string) string {
 	return strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(text, ""), "\x00", ""))
 }
 
-// Filter says which memories are meant: those of users with the subject, of the issuer unless it is nil, and unless
-// Agents is nil of conversations with these agents.
+// Filter selects memories of users with a subject. A nil Issuer matches every issuer, nil Agents every agent; an empty
+// Agents matches none.
 type Filter struct {
 	Subject string
 	Issuer  *string
 	Agents  []string
 }
 
-// sqlCondition is the condition that w is, with its arguments from $2 on.
+// sqlCondition returns the SQL condition of w, and its arguments, which begin at $2. Only placeholders are formatted
+// into the text.
 func (w Filter) sqlCondition() (condition string, args []any) {
 	condition = `owner_sub = $2`
 	args = []any{w.Subject}
@@ -116,6 +124,7 @@ func (w Filter) sqlCondition() (condition string, args []any) {
 
 const memoryColumns = `id, owner_iss, owner_sub, agent, context_id, task, role, text, at`
 
+// scanMemory reads a row of memoryColumns, followed by the columns of more.
 func scanMemory(r db.Row, more ...any) (Memory, error) {
 	var m Memory
 	var at int64
@@ -126,8 +135,8 @@ func scanMemory(r db.Row, more ...any) (Memory, error) {
 	return m, err
 }
 
-// ListMemories returns up to size memories, the latest first, of those before the id before, or from the latest where it is
-// empty. More says that there are others behind them.
+// ListMemories returns at most size memories with an id below before, latest first; "" means from the latest. more
+// reports whether there are further ones.
 func (s *Store) ListMemories(ctx context.Context, w Filter, size int, before string) (found []Memory, more bool, err error) {
 	condition, args := w.sqlCondition()
 	n := len(args) + 2
@@ -147,13 +156,13 @@ func (s *Store) ListMemories(ctx context.Context, w Filter, size int, before str
 	return found, false, nil
 }
 
-// EraseMemories removes memories for good and returns how many there were.
+// EraseMemories deletes memories and returns how many there were.
 func (s *Store) EraseMemories(ctx context.Context, w Filter) (n int64, err error) {
 	n, _, err = s.eraseWithOwners(ctx, w)
 	return n, err
 }
 
-// eraseWithOwners tells as well whose they were.
+// eraseWithOwners also returns whose memories they were, in the same transaction, so that their indexes can be dropped.
 func (s *Store) eraseWithOwners(ctx context.Context, w Filter) (n int64, owners []agentsvc.Owner, err error) {
 	condition, args := w.sqlCondition()
 	args = append([]any{s.tenant}, args...)

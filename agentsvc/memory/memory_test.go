@@ -25,7 +25,7 @@ var (
 	bob = agentsvc.Owner{Issuer: "test", Subject: "bob"}
 )
 
-// addMemories keeps texts that an owner said to the agent helper.
+// addMemories stores texts of an owner to the agent helper.
 func addMemories(t *testing.T, s *memory.Store, owner agentsvc.Owner, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -152,7 +152,7 @@ func TestErase(t *testing.T) {
 	})
 }
 
-// TestEraseWords leaves no word of what was erased in the index's pages.
+// TestEraseWords checks that no word of an erased memory remains in the index's pages.
 func TestEraseWords(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -182,7 +182,7 @@ func TestEraseWords(t *testing.T) {
 	}
 }
 
-// TestBound keeps the latest of a user.
+// TestBound checks that the latest memories of a user are kept.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	s := memory.New(dbtest.NewSQLite(t), "acme")

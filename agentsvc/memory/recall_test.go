@@ -36,7 +36,7 @@ func newKeywordRecall(d *db.DB, o memory.Options) *memory.Recall {
 	return memory.NewRecall(s, memory.KeywordFinder{Store: s}, o)
 }
 
-// TestRemember keeps the user's words and the last answer of a turn, not what went on between them.
+// TestRemember checks that the user's messages and the last answer of a turn are stored, and nothing in between.
 func TestRemember(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -69,7 +69,7 @@ func TestRemember(t *testing.T) {
 	})
 }
 
-// TestBackgroundIsData keeps what was said from speaking as the prompt, and within bounds.
+// TestBackgroundIsData checks that quoted texts cannot end their quotation in the prompt, and that they are bounded.
 func TestBackgroundIsData(t *testing.T) {
 	t.Parallel()
 	r := newKeywordRecall(dbtest.NewSQLite(t), memory.Options{})
@@ -91,7 +91,7 @@ func TestBackgroundIsData(t *testing.T) {
 	}
 }
 
-// TestAnonymousCallers remembers nothing of callers whom nobody can tell apart, unless it is told to.
+// TestAnonymousCallers checks that nothing of callers without credentials is stored unless the option is set.
 func TestAnonymousCallers(t *testing.T) {
 	t.Parallel()
 	nobody := agentsvc.Owner{Subject: "anonymous"}
@@ -147,7 +147,7 @@ func TestTool(t *testing.T) {
 	})
 }
 
-// TestRecallFails lets agents go on where the memory is down, and tells a model that asks without saying why.
+// TestRecallFails checks that agents go on while the memory fails, and that the tool's error has no details.
 func TestRecallFails(t *testing.T) {
 	t.Parallel()
 	server, model := startEmbedder(t)

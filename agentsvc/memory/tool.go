@@ -9,14 +9,17 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// ToolName is what a model calls the tool by.
+// ToolName is the name of the tool.
 const ToolName = "recall"
 
-// NewTool returns a tool that searches the memories of whoever the turn belongs to.
+// NewTool returns a tool that searches the memories of the turn's owner.
 func (r *Recall) NewTool() tool.Tool { return recallTool{r} }
 
+// recallTool is the recall tool. It runs as any other tool and takes no owner as an argument: a model cannot ask for
+// another user's memories.
 type recallTool struct{ *Recall }
 
+// Spec implements [tool.Tool].
 func (t recallTool) Spec() agentsvc.ToolSpec {
 	return agentsvc.ToolSpec{
 		Name:        ToolName,
@@ -33,10 +36,14 @@ func (t recallTool) Spec() agentsvc.ToolSpec {
 	}
 }
 
+// IsIdempotent implements [tool.Tool]: a search changes nothing.
 func (t recallTool) IsIdempotent() bool { return true }
 
+// errSearchUnavailable is what the model reads when the search fails. The cause is only logged.
 var errSearchUnavailable = errors.New("the memory cannot be searched at present")
 
+// Call implements [tool.Tool]. It searches with a lower threshold than the background does, since the model has asked.
+// The result is quoted data, one line of JSON for each memory.
 func (t recallTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	args := struct {
 		Query string `json:"query"`

@@ -14,46 +14,52 @@ import (
 	"stoa/agentsvc/vectorstore"
 )
 
-// VectorFinder finds memories by their meaning. Its index is brought up to the rows at each question: memories that have no
-// vector of the embedder's model get one, which is kept with the row; those that were erased are dropped.
+// VectorFinder finds memories by their meaning. Each question first brings the owner's part of the index up to date:
+// memories without a vector of the embedder's model get one, which is stored with the row, and erased ones are removed.
 type VectorFinder struct {
-	store      *Store
-	embedder   embedder.Embedder
-	index      vectorstore.Store
-	maxVectors int // vectors of all owners that may be indexed at once, 0 = any
+	store    *Store
+	embedder embedder.Embedder
+	index    vectorstore.Store
+	// maxVectors bounds the vectors in the index, of all owners together; 0 means no bound.
+	maxVectors int
 
+	// mu guards indexes and the fields lastUsed, indexed and indexedUntil of its values.
 	mu      sync.Mutex
 	indexes map[agentsvc.Owner]*ownerIndex
 }
 
-// ownerIndex is one owner's part of the index. Who has put a token into busy works on it alone; the rest is written under
-// the vector's lock.
+// ownerIndex is the state of one owner's part of the index. The goroutine that has sent into token uses that part
+// exclusively.
 type ownerIndex struct {
-	token        chan struct{}
-	lastUsed     time.Time
-	indexed      int
-	indexedUntil int64 // memories from before are indexed
+	// token is a lock with one slot, which a caller can stop waiting for.
+	token    chan struct{}
+	lastUsed time.Time
+	// indexed is the number of vectors.
+	indexed int
+	// indexedUntil is the time, in Unix microseconds, up to which memories are indexed; 0 before the first refresh.
+	indexedUntil int64
 }
 
 const (
-	// MaxIndexedVectors is how many vectors an index in memory holds before those of the owners who have asked for nothing
-	// the longest time are dropped. Their rows keep them.
+	// MaxIndexedVectors bounds an index in memory. Beyond it the parts of the owners that were idle longest are
+	// dropped; their rows keep the vectors.
 	MaxIndexedVectors = 20_000
-	// maxBatchVectors is how many memories are given vectors at once; each round is kept.
+	// maxBatchVectors is how many memories get vectors in one request. Each batch is stored before the next one.
 	maxBatchVectors = 100
-	// writeOverlap covers memories that were written just before others and could be seen only after them.
+	// writeOverlap is how far a refresh looks back: a transaction may commit a memory with an earlier time than one
+	// that is indexed already.
 	writeOverlap = time.Minute
-	// minSimilarity is the least score of a memory that is recalled without being asked for.
+	// minSimilarity is the least score of a memory in the background of a prompt.
 	minSimilarity = 0.2
 )
 
-// NewVectorFinder returns a finder that makes vectors with e and looks them up in index, which holds at most bound of them,
-// any number if bound is 0.
+// NewVectorFinder returns a finder that computes vectors with e and searches them in index, which gets at most bound of
+// them; 0 means no bound.
 func NewVectorFinder(s *Store, e embedder.Embedder, index vectorstore.Store, bound int) *VectorFinder {
 	return &VectorFinder{store: s, embedder: e, index: index, maxVectors: bound, indexes: map[agentsvc.Owner]*ownerIndex{}}
 }
 
-// FindMemories implements [Finder].
+// FindMemories implements [Finder]. Calls for one owner run one after the other.
 func (v *VectorFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, question string, limit int, onlyRelevant bool) ([]Memory, error) {
 	if question = normalizeText(question); question == "" {
 		return nil, nil
@@ -66,6 +72,7 @@ func (v *VectorFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, q
 	if err := v.refreshIndex(ctx, owner, idx); err != nil {
 		return nil, err
 	}
+	// The owner has no memories. Keeping an empty part would let the map grow with every user that asks.
 	if idx.indexed == 0 {
 		v.removeIndex(owner)
 		return nil, nil
@@ -74,6 +81,7 @@ func (v *VectorFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, q
 	if err != nil {
 		return nil, err
 	}
+	// A MinScore of -1 excludes nothing: cosine similarity is at least -1.
 	q := vectorstore.Query{Vector: vectors[0], Limit: limit, MinScore: -1}
 	if onlyRelevant {
 		q.MinScore = minSimilarity
@@ -82,6 +90,7 @@ func (v *VectorFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, q
 	if err != nil {
 		return nil, err
 	}
+	// The index has vectors only. The texts come from the rows, so an erased memory cannot be found by a stale index.
 	ids := make([]string, len(matches))
 	for i, m := range matches {
 		ids[i] = m.ID
@@ -99,7 +108,7 @@ func (v *VectorFinder) ForgetOwner(ctx context.Context, owner agentsvc.Owner) er
 	return v.dropIndex(ctx, owner)
 }
 
-// acquireIndex returns an owner's part of the index. Its caller works on it alone, until leave.
+// acquireIndex returns an owner's part of the index for exclusive use. The caller must call releaseToken.
 func (v *VectorFinder) acquireIndex(ctx context.Context, owner agentsvc.Owner) (*ownerIndex, error) {
 	for {
 		v.mu.Lock()
@@ -121,33 +130,36 @@ func (v *VectorFinder) acquireIndex(ctx context.Context, owner agentsvc.Owner) (
 		if isCurrent {
 			return idx, nil
 		}
-		idx.releaseToken() // it was dropped meanwhile
+		// It was dropped while this call waited: take the new one.
+		idx.releaseToken()
 	}
 }
 
+// releaseToken ends the exclusive use.
 func (idx *ownerIndex) releaseToken() { <-idx.token }
 
-// dropIndex removes an owner's part of the index. The caller works on it alone.
+// dropIndex removes an owner's part of the index. The caller holds its token.
 func (v *VectorFinder) dropIndex(ctx context.Context, owner agentsvc.Owner) error {
 	v.removeIndex(owner)
 	return v.index.DropCollection(ctx, v.collectionName(owner))
 }
 
+// removeIndex forgets the state of an owner's part. Waiting callers of acquireIndex notice and start again.
 func (v *VectorFinder) removeIndex(owner agentsvc.Owner) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.indexes, owner)
 }
 
-// setIndexed notes what is indexed of an owner.
+// setIndexed records how many vectors of an owner are indexed, and up to which time.
 func (v *VectorFinder) setIndexed(idx *ownerIndex, n int, since int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	idx.indexed, idx.indexedUntil = n, since
 }
 
-// evictIndexes drops parts of the index until it is within its bound: first those of owners who have not asked for the
-// longest time, and none that is in use.
+// evictIndexes drops parts of the index until it is within maxVectors: those of the longest idle owners first, and none
+// that is in use.
 func (v *VectorFinder) evictIndexes(ctx context.Context) error {
 	for {
 		owner, idx := v.acquireEvictable()
@@ -162,7 +174,8 @@ func (v *VectorFinder) evictIndexes(ctx context.Context) error {
 	}
 }
 
-// acquireEvictable returns the part of the index to drop next, for its caller to work on alone, or nil.
+// acquireEvictable returns the part to drop next, for exclusive use, or nil if the index is within its bound or all
+// parts are in use.
 func (v *VectorFinder) acquireEvictable() (oldest agentsvc.Owner, found *ownerIndex) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -184,7 +197,7 @@ func (v *VectorFinder) acquireEvictable() (oldest agentsvc.Owner, found *ownerIn
 	}
 }
 
-// refreshIndex brings an owner's part of the index up to the rows. The caller holds its token.
+// refreshIndex brings an owner's part of the index up to date with the rows. The caller holds its token.
 func (v *VectorFinder) refreshIndex(ctx context.Context, owner agentsvc.Owner, idx *ownerIndex) error {
 	ids, total, last, err := v.store.listIDsSince(ctx, owner, idx.indexedUntil-writeOverlap.Microseconds())
 	if err != nil {
@@ -194,7 +207,9 @@ func (v *VectorFinder) refreshIndex(ctx context.Context, owner agentsvc.Owner, i
 	if err != nil {
 		return err
 	}
-	if indexed := idx.indexed + len(missing); idx.indexedUntil > 0 && indexed > total { // some are gone
+	// There are more vectors than rows: some memories were erased. The index cannot say which ones, so it is built
+	// again.
+	if indexed := idx.indexed + len(missing); idx.indexedUntil > 0 && indexed > total {
 		if err := v.index.DropCollection(ctx, v.collectionName(owner)); err != nil {
 			return err
 		}
@@ -209,11 +224,13 @@ func (v *VectorFinder) refreshIndex(ctx context.Context, owner agentsvc.Owner, i
 			return err
 		}
 	}
+	// At least 1, since 0 means that the part was never refreshed.
 	v.setIndexed(idx, total, max(last, 1))
 	return v.evictIndexes(ctx)
 }
 
-// indexMemories indexes memories.
+// indexMemories adds memories to the index. Vectors that rows already have are used; the others are computed and
+// stored.
 func (v *VectorFinder) indexMemories(ctx context.Context, owner agentsvc.Owner, ids []string) error {
 	rows, err := v.store.loadVectors(ctx, owner, ids, v.embedder.Model())
 	if err != nil {
@@ -233,6 +250,8 @@ func (v *VectorFinder) indexMemories(ctx context.Context, owner agentsvc.Owner, 
 	for j, i := range unembedded {
 		rows[i].vector = vectors[j]
 	}
+	// The vectors are stored with the rows before they are indexed: if the index is lost they need not be computed, and
+	// paid for, again.
 	if err := v.store.saveVectors(ctx, rows, unembedded, v.embedder.Model()); err != nil {
 		return err
 	}
@@ -243,7 +262,8 @@ func (v *VectorFinder) indexMemories(ctx context.Context, owner agentsvc.Owner, 
 	return v.index.UpsertDocuments(ctx, v.collectionName(owner), docs)
 }
 
-// collectionName names an owner's vectors of the embedder's model. It begins with the tenant.
+// collectionName returns the name of an owner's collection: the tenant, and a hash of the embedder's model and the
+// owner. Another model therefore gets a collection of its own.
 func (v *VectorFinder) collectionName(owner agentsvc.Owner) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", v.embedder.Model(), owner.Issuer, owner.Subject))
 	return v.store.tenant + "-memory-" + hex.EncodeToString(sum[:16])

@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// startEmbedder starts a server of vectors and returns how to ask it for those of a model.
+// startEmbedder starts a server of vectors and returns a function that makes an embedder of a model on it.
 func startEmbedder(t *testing.T) (*embeddertest.Server, func(model string) embedder.Embedder) {
 	server := embeddertest.NewServer(t)
 	out := egress.New(egress.Options{PrivateNetwork: true})
@@ -24,7 +24,7 @@ func startEmbedder(t *testing.T) (*embeddertest.Server, func(model string) embed
 	}
 }
 
-// embeddedTexts returns every text that a vector was asked for.
+// embeddedTexts returns every text for which a vector was requested.
 func embeddedTexts(server *embeddertest.Server) (texts []string) {
 	texts = []string{}
 	for _, r := range server.Requests() {
@@ -52,8 +52,8 @@ func TestVector(t *testing.T) {
 	})
 }
 
-// TestVectorTwoProcesses has two processes share what the rows keep: vectors are made once, what one erases the other
-// forgets.
+// TestVectorTwoProcesses checks two processes on the same rows: vectors are computed once, and what one process erases
+// the other does not find.
 func TestVectorTwoProcesses(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -79,7 +79,7 @@ func TestVectorTwoProcesses(t *testing.T) {
 	})
 }
 
-// TestVectorFolder finds the vectors of an earlier process in its folder, and erases them there.
+// TestVectorFolder checks that the vectors of an earlier process are found in its folder, and erased there.
 func TestVectorFolder(t *testing.T) {
 	t.Parallel()
 	_, model := startEmbedder(t)
@@ -111,7 +111,7 @@ func TestVectorFolder(t *testing.T) {
 	}
 }
 
-// TestVectorBound drops from memory what has not been asked for, and finds it again.
+// TestVectorBound checks that idle parts of the index are dropped from memory, and are found again.
 func TestVectorBound(t *testing.T) {
 	t.Parallel()
 	server, model := startEmbedder(t)

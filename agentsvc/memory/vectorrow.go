@@ -10,10 +10,12 @@ import (
 	"stoa/tenancy/db"
 )
 
-// listIDsSince returns the ids of an owner's memories from a time on, in microseconds, with how many there are in all and
-// the time of the last.
+// listIDsSince returns the ids of an owner's memories from a time on (Unix microseconds), how many there are in all,
+// and the time of the last one.
 func (s *Store) listIDsSince(ctx context.Context, owner agentsvc.Owner, at int64) (ids []string, total int, last int64, err error) {
 	var b db.Batch
+	// The total shows whether rows were erased since the last call: then the index has more vectors than there are
+	// rows.
 	b.Query(func(r db.Row) error { return r.Scan(&total, &last) },
 		`SELECT COUNT(*), COALESCE(MAX(at), 0) FROM memory WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3`,
 		s.tenant, owner.Subject, owner.Issuer)
@@ -30,9 +32,11 @@ func (s *Store) listIDsSince(ctx context.Context, owner agentsvc.Owner, at int64
 	return ids, total, last, nil
 }
 
-// loadMemories returns those of an owner's memories that are there, in the order of ids.
+// loadMemories returns the owner's memories with these ids, in the order of ids. Those that do not exist are left out.
 func (s *Store) loadMemories(ctx context.Context, owner agentsvc.Owner, ids []string) (found []Memory, err error) {
 	var b db.Batch
+	// One statement for each id keeps the order of ids; they are one round trip. The condition on the owner is a second
+	// protection: an id of another user would not be found.
 	for _, id := range ids {
 		b.Query(func(r db.Row) error {
 			m, err := scanMemory(r)
@@ -50,16 +54,19 @@ func (s *Store) loadMemories(ctx context.Context, owner agentsvc.Owner, ids []st
 	return found, nil
 }
 
-// vectorRow is a memory with its vector, nil where the model has made none of it.
+// vectorRow is a memory with its vector; the vector is nil if the model has not made one.
+// The fields are the row's id, its text and the vector of the current model.
 type vectorRow struct {
 	id, text string
 	vector   []float32
 }
 
-// loadVectors returns what is there of an owner's memories with the vectors that model made of them.
+// loadVectors returns the owner's memories with these ids, with the vectors that model has made. A vector of another
+// model cannot be compared and counts as missing.
 func (s *Store) loadVectors(ctx context.Context, owner agentsvc.Owner, ids []string, model string) (rows []vectorRow, err error) {
 	var b db.Batch
 	for _, id := range ids {
+		// The column vector is NULL until saveVectors has set it.
 		b.Query(func(r db.Row) error {
 			x := vectorRow{id: id}
 			var by string
@@ -84,7 +91,7 @@ func (s *Store) loadVectors(ctx context.Context, owner agentsvc.Owner, ids []str
 	return rows, nil
 }
 
-// saveVectors keeps the vectors of those of rows that which names.
+// saveVectors stores the vectors of the rows at the indices which.
 func (s *Store) saveVectors(ctx context.Context, rows []vectorRow, which []int, model string) error {
 	if len(which) == 0 {
 		return nil
@@ -99,7 +106,7 @@ func (s *Store) saveVectors(ctx context.Context, rows []vectorRow, which []int, 
 	return nil
 }
 
-// encodeVector is a vector as it is kept: 4 bytes for each number, the least significant first.
+// encodeVector returns a vector as it is stored: 4 bytes per number, little-endian IEEE 754.
 func encodeVector(vector []float32) []byte {
 	out := make([]byte, 0, 4*len(vector))
 	for _, x := range vector {
@@ -108,6 +115,7 @@ func encodeVector(vector []float32) []byte {
 	return out
 }
 
+// decodeVector is the inverse of encodeVector.
 func decodeVector(raw []byte) []float32 {
 	out := make([]float32, len(raw)/4)
 	for i := range out {

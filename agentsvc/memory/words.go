@@ -7,14 +7,17 @@ import (
 )
 
 const (
-	maxWordBytes     = 64  // bytes; what is longer is cut
-	maxWords         = 500 // of one text
-	maxQuestionWords = 32  // of one question
+	// maxWordBytes bounds a word; a longer one is cut.
+	maxWordBytes = 64
+	// maxWords bounds the words of a text.
+	maxWords = 500
+	// maxQuestionWords bounds the words of a question, and so the size of the query.
+	maxQuestionWords = 32
 )
 
-// extractWords returns what a text is found by, each word once: runs of letters and digits in lower case, without the s of
-// an English plural. Chinese and Japanese, which do not part their words, are found by each two characters that
-// follow each other.
+// extractWords returns the words by which a text is found, each once: sequences of letters and digits in lower case,
+// without the s of an English plural. Chinese and Japanese have no spaces between words; there each pair of adjacent
+// characters is a word.
 func extractWords(text string) []string {
 	var found []string
 	seen := map[string]bool{}
@@ -43,11 +46,12 @@ func extractWords(text string) []string {
 	return found
 }
 
-// isUnspacedScript reports whether r belongs to a script that puts no spaces between words.
+// isUnspacedScript reports whether r belongs to a script without spaces between words.
 func isUnspacedScript(r rune) bool {
 	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
 }
 
+// addPairs adds each pair of adjacent characters, or the character if there is only one.
 func addPairs(run []rune, add func(string)) {
 	if len(run) == 1 {
 		add(string(run))
@@ -57,6 +61,7 @@ func addPairs(run []rune, add func(string)) {
 	}
 }
 
+// stemWord cuts a word to maxWordBytes and removes the s of an English plural.
 func stemWord(w string) string {
 	if len(w) > maxWordBytes {
 		w = strings.ToValidUTF8(w[:maxWordBytes], "")
@@ -67,13 +72,13 @@ func stemWord(w string) string {
 	return w
 }
 
-// questionWords returns the words of a question that tell it from others.
+// questionWords returns the words of a question except the common ones.
 func questionWords(question string) []string {
 	found := slices.DeleteFunc(extractWords(question), func(w string) bool { return commonWords[w] || len(w) == 1 && w[0] < '0' })
 	return found[:min(len(found), maxQuestionWords)]
 }
 
-// commonWords are English words that nearly every text has, as words makes them.
+// commonWords are English words that nearly every text has, in the form that extractWords returns.
 var commonWords = func() map[string]bool {
 	set := map[string]bool{}
 	for _, w := range extractWords(`a about after all also am an and any are as at be been but by can could did do does doing don for from get

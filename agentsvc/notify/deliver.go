@@ -15,23 +15,25 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// Of one visit: how many messages a receiver gets, and for how long, before others have their turn.
+// Bounds of one delivery to a receiver, after which other receivers have their turn.
 const (
+	// maxMessages is the number of messages, maxDeliveryTime the time.
 	maxMessages     = 64
 	maxDeliveryTime = time.Minute
 )
 
-// Of the log: how many events are read at once, and at how many bytes it ends before that.
+// Bounds of one read of a log.
 const (
+	// pageEvents is the number of events, pageBytes their size, which bounds the memory of a delivery.
 	pageEvents = 256
 	pageBytes  = 4 << 20
 )
 
-// errUnknownFormat says that a later version of the house has set the receiver.
+// errUnknownFormat reports that the receiver was stored by a newer version of this program.
 var errUnknownFormat = errors.New("it is told in a form that is not known here")
 
-// deliverEvents tells t what it does not know yet, and reports whether that was the end, behind which there is no lease. It returns a
-// [*refusal] where t does not take it, and [agentsvc.ErrLeaseLost].
+// deliverEvents delivers the events that t does not have, and reports whether the receiver has ended; then its lease
+// has too. It returns a [*deliveryError] if an attempt failed, and [agentsvc.ErrLeaseLost].
 func (c *Dispatcher) deliverEvents(ctx context.Context, t *store.LeasedReceiver) (ended bool, err error) {
 	format, known := c.options.Formats[t.Format]
 	switch {
@@ -46,6 +48,7 @@ func (c *Dispatcher) deliverEvents(ctx context.Context, t *store.LeasedReceiver)
 		return false, err
 	}
 	snapshot := agentsvc.Task{ID: task.ID, Context: task.Context, Agent: task.Agent, Owner: task.Owner, Created: task.Created}
+	// received is the last event that was read, whether or not it is sent.
 	sent, deadline, received := 0, time.Now().Add(maxDeliveryTime), t.DeliveredSeq
 	for ev, err := range readLog(ctx, st, t.Task, t.DeliveredSeq) {
 		if err != nil {
@@ -61,11 +64,13 @@ func (c *Dispatcher) deliverEvents(ctx context.Context, t *store.LeasedReceiver)
 				continue
 			}
 		}
+		// The snapshot follows the log up to this event, so that the message does not show a later state.
 		if format.IncludesTask {
 			if err := applyEventsUntil(ctx, st, &snapshot, ev.Seq); err != nil {
 				return false, err
 			}
 		}
+		// The status that ends the task ends the receiver as well.
 		last := ev.Status != nil && ev.Status.State.IsTerminal()
 		if err := c.deliverEvent(ctx, t, format, snapshot, ev); err != nil && (last || !c.canSkipEvent(t, err)) {
 			return false, err
@@ -77,13 +82,14 @@ func (c *Dispatcher) deliverEvents(ctx context.Context, t *store.LeasedReceiver)
 			return false, nil
 		}
 	}
+	// Record events that are not sent too, so that the next delivery does not read them again.
 	if received > t.DeliveredSeq {
 		return false, c.receivers.MarkDelivered(ctx, t, received, false, leaseTime)
 	}
 	return false, nil
 }
 
-// applyEventsUntil brings t up to a sequence, without its history.
+// applyEventsUntil applies the events up to seq to t, without its history, which no message contains.
 func applyEventsUntil(ctx context.Context, st *store.Store, t *agentsvc.Task, seq int64) error {
 	for ev, err := range readLog(ctx, st, t.ID, t.Seq) {
 		if err != nil {
@@ -97,7 +103,7 @@ func applyEventsUntil(ctx context.Context, st *store.Store, t *agentsvc.Task, se
 	return nil
 }
 
-// canSkipEvent reports whether t goes on behind an event of which it was not told.
+// canSkipEvent reports whether t continues with the next event after err, and logs the one that is skipped.
 func (c *Dispatcher) canSkipEvent(t *store.LeasedReceiver, err error) bool {
 	var deliveryErr *deliveryError
 	if !errors.As(err, &deliveryErr) || !deliveryErr.skipsEvent || deliveryErr.isPermanent {
@@ -107,8 +113,8 @@ func (c *Dispatcher) canSkipEvent(t *store.LeasedReceiver, err error) bool {
 	return true
 }
 
-// deliverEvent tells of one event by the tenant's desk, if the tenant has one now. A receiver that has failed for too long does so for
-// good.
+// deliverEvent sends one event, by the tenant's current notifier. A receiver that has been failing for longer than
+// MaxFailing fails permanently. A standing receiver instead skips an event after its configured attempts.
 func (c *Dispatcher) deliverEvent(ctx context.Context, t *store.LeasedReceiver, format Format, snapshot agentsvc.Task, ev agentsvc.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
@@ -117,7 +123,7 @@ func (c *Dispatcher) deliverEvent(ctx context.Context, t *store.LeasedReceiver, 
 		return err
 	}
 	defer release()
-	m, err := notifier.composeMessage(format, t.Receiver, snapshot, ev)
+	m, err := notifier.composeMessage(ctx, format, t.Receiver, snapshot, ev)
 	if m == nil && err == nil {
 		return nil
 	}
@@ -127,6 +133,7 @@ func (c *Dispatcher) deliverEvent(ctx context.Context, t *store.LeasedReceiver, 
 	var deliveryErr *deliveryError
 	switch {
 	case !errors.As(err, &deliveryErr):
+	// The message has a retry policy of its own: that of a standing receiver.
 	case m != nil && m.retry.maxAttempts > 0:
 		deliveryErr.retry, deliveryErr.skipsEvent = m.retry, t.Attempts+1 >= m.retry.maxAttempts
 	default:
@@ -136,19 +143,21 @@ func (c *Dispatcher) deliverEvent(ctx context.Context, t *store.LeasedReceiver, 
 	return err
 }
 
-// messageID names what a receiver is told of one event: the same whenever that is sent.
+// messageID returns the id of a message, which is the same for each attempt. It is a hash, so that it shows nothing of
+// its parts.
 func messageID(t *store.LeasedReceiver, seq int64) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", t.Tenant, t.Task, t.ID, seq))
 	return hex.EncodeToString(sum[:16])
 }
 
-// retryDelay is how long after so many failures, and one more, nothing is tried.
+// retryDelay returns the pause after failures earlier failures and one more. Half of it is random, so that receivers
+// that failed together are not retried together.
 func (c *Dispatcher) retryDelay(p retryPolicy, failures int64) time.Duration {
 	d := min(cmp.Or(p.initialBackoff, c.options.InitialBackoff)<<min(failures, 20), cmp.Or(p.maxBackoff, c.options.MaxBackoff))
 	return d/2 + rand.N(d/2+1) //nolint:gosec // G404: it need not be secret
 }
 
-// readLog reads a task's events after a sequence.
+// readLog reads a task's events after a sequence number, page by page.
 func readLog(ctx context.Context, st *store.Store, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		for more := true; more; {

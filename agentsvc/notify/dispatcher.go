@@ -14,23 +14,31 @@ import (
 	"stoa/tenancy/db"
 )
 
-// DispatcherOptions tune a [Dispatcher]. Desk and Forms are required; what else is zero takes the value named beside it.
+// DispatcherOptions are the options of a [Dispatcher]. Notifier and Formats are required.
 type DispatcherOptions struct {
-	// Notifier lends the desk of a tenant. An error means that nothing of it is told for now.
+	// Notifier returns the notifier of a tenant, and a function that releases it. After an error the tenant's receivers
+	// are tried again later.
 	Notifier func(ctx context.Context, tenant db.ID) (d *Notifier, release func(), err error)
-	// Formats are those that receivers may have, by name.
+	// Formats are the formats of receivers, by name.
 	Formats map[string]Format
 
-	MaxConcurrent  int           // receivers told at a time; 32
-	MaxPerTenant   int           // of one tenant, in all processes; 4
-	InitialBackoff time.Duration // before what failed is tried again, twice as long after each failure; 1 second
-	MaxBackoff     time.Duration // at most; 10 minutes
-	MaxFailing     time.Duration // how long a receiver may fail; 24 hours
-	PollInterval   time.Duration // at least so often somebody looks for news; 1 second
+	// MaxConcurrent bounds the receivers that this process serves at a time; 32 if zero.
+	MaxConcurrent int
+	// MaxPerTenant bounds those of one tenant, in all processes together; 4 if zero.
+	MaxPerTenant int
+	// InitialBackoff is the pause after the first failure, which doubles with each further one; 1 second if zero.
+	InitialBackoff time.Duration
+	// MaxBackoff bounds the pause; 10 minutes if zero.
+	MaxBackoff time.Duration
+	// MaxFailing is how long a receiver may fail before it is given up; 24 hours if zero.
+	MaxFailing time.Duration
+	// PollInterval bounds the interval between searches for undelivered events; 1 second if zero.
+	PollInterval time.Duration
 
 	Log *slog.Logger
 }
 
+// setDefaults replaces zero values.
 func (o *DispatcherOptions) setDefaults() {
 	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 32)
 	o.MaxPerTenant = cmp.Or(o.MaxPerTenant, 4)
@@ -44,31 +52,39 @@ func (o *DispatcherOptions) setDefaults() {
 }
 
 const (
-	leaseTime        = sendTimeout + 5*time.Second // of a receiver, renewed with whatever it takes
-	minPollInterval  = 50 * time.Millisecond
-	unavailableDelay = 30 * time.Second // how long nothing is tried for an app that does not answer
-	recordTimeout    = 2 * time.Second  // that may be written down when the process stops
+	// leaseTime is the lease on a receiver. It is longer than an attempt, and each delivered event renews it.
+	leaseTime = sendTimeout + 5*time.Second
+	// minPollInterval is the interval between searches after a wake-up. It doubles up to PollInterval while nothing
+	// happens.
+	minPollInterval = 50 * time.Millisecond
+	// unavailableDelay is the pause for an app that is suspended or cannot be loaded.
+	unavailableDelay = 30 * time.Second
+	// recordTimeout bounds the statement that records a result when the process stops.
+	recordTimeout = 2 * time.Second
 )
 
-// Dispatcher tells the receivers of one database's tasks.
+// Dispatcher delivers the events of one database's tasks to their receivers.
 type Dispatcher struct {
 	db        *db.DB
 	receivers *store.ReceiverQueue
 	options   DispatcherOptions
-	wakeup    chan struct{}
-	slots     chan struct{}
+	// wakeup has one buffered element. slots has MaxConcurrent, one for each delivery in progress.
+	wakeup chan struct{}
+	slots  chan struct{}
 
-	mu         sync.Mutex
-	deliveries map[*store.LeasedReceiver]context.CancelFunc // those under way
+	// mu guards deliveries.
+	mu sync.Mutex
+	// deliveries are those in progress, with the functions that cancel them.
+	deliveries map[*store.LeasedReceiver]context.CancelFunc
 }
 
-// NewDispatcher returns a courier for the tasks in d.
+// NewDispatcher returns a dispatcher for the tasks in d.
 func NewDispatcher(d *db.DB, o DispatcherOptions) *Dispatcher {
 	o.setDefaults()
 	return &Dispatcher{db: d, receivers: store.NewReceiverQueue(d), options: o, wakeup: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxConcurrent), deliveries: map[*store.LeasedReceiver]context.CancelFunc{}}
 }
 
-// Wake has the courier look for news soon.
+// Wake makes the dispatcher look for undelivered events soon. It does not block.
 func (c *Dispatcher) Wake() {
 	select {
 	case c.wakeup <- struct{}{}:
@@ -76,7 +92,7 @@ func (c *Dispatcher) Wake() {
 	}
 }
 
-// StopTenant breaks off what a tenant's receivers are being told: it does not answer any more.
+// StopTenant cancels the deliveries in progress of a tenant: it is suspended or deleted.
 func (c *Dispatcher) StopTenant(tenant db.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +103,8 @@ func (c *Dispatcher) StopTenant(tenant db.ID) {
 	}
 }
 
-// ExpediteTenant has the receivers of a tenant told now that would be tried later.
+// ExpediteTenant makes the receivers of a tenant due now whose next attempt is later. A failure is logged: they become
+// due by themselves.
 func (c *Dispatcher) ExpediteTenant(ctx context.Context, tenant db.ID) {
 	if err := c.receivers.ExpediteReceivers(ctx, tenant); err != nil {
 		c.options.Log.Warn("the receivers of an app could not be advanced; they are told by themselves", "tenant", tenant, "error", err)
@@ -96,13 +113,14 @@ func (c *Dispatcher) ExpediteTenant(ctx context.Context, tenant db.ID) {
 	c.Wake()
 }
 
-// Run tells receivers until ctx ends, and then leaves them to others.
+// Run delivers until ctx ends. The receivers whose delivery was interrupted are released for other processes.
 func (c *Dispatcher) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	wait := minPollInterval
 	for {
-		select { // nobody looks while all are busy
+		// Wait for a free slot: claiming more receivers than can be served would only keep them from other processes.
+		select {
 		case c.slots <- struct{}{}:
 			<-c.slots
 		case <-ctx.Done():
@@ -117,7 +135,8 @@ func (c *Dispatcher) Run(ctx context.Context) error {
 			workers.Go(func() {
 				c.deliverAndRecord(ctx, t)
 				<-c.slots
-				c.Wake() // for the next of its tenant
+				// The tenant may have more receivers, which MaxPerTenant kept from being claimed.
+				c.Wake()
 			})
 		}
 		timer := time.NewTimer(wait)
@@ -135,7 +154,7 @@ func (c *Dispatcher) Run(ctx context.Context) error {
 	}
 }
 
-// deliverAndRecord tells t what it does not know yet, and writes down how that went.
+// deliverAndRecord delivers the events that t does not have, and records the result.
 func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiver) {
 	ctx, stop := c.beginDelivery(ctx, t)
 	defer stop()
@@ -144,12 +163,15 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiv
 	defer cancel()
 	var deliveryErr *deliveryError
 	switch {
+	// The receiver has ended, or another process has it: there is nothing to record.
 	case ended, errors.Is(err, agentsvc.ErrLeaseLost), errors.Is(err, agentsvc.ErrNotFound):
-		return // nothing is left to do, or for somebody else
+		return
+	// The turn of this receiver is over, or this process stops: release it without a pause.
 	case err == nil, ctx.Err() != nil:
 		err = c.receivers.ReleaseReceiver(late, t, 0)
 	case errors.Is(err, tenancy.ErrSuspended):
 		err = c.receivers.ReleaseReceiver(late, t, unavailableDelay)
+	// An error that is not of the delivery itself, such as an app that cannot be loaded.
 	case !errors.As(err, &deliveryErr):
 		c.options.Log.Warn("a receiver of notifications cannot be told for now", "tenant", t.Tenant, "task", t.Task, "error", err)
 		err = c.receivers.ReleaseReceiver(late, t, unavailableDelay)
@@ -164,7 +186,8 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiv
 	}
 }
 
-// beginDelivery begins a visit that [Dispatcher.StopTenant] breaks off. Who has begun it ends it.
+// beginDelivery registers a delivery, so that [Dispatcher.StopTenant] can cancel it. The caller must call the returned
+// function at the end.
 func (c *Dispatcher) beginDelivery(ctx context.Context, t *store.LeasedReceiver) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.mu.Lock()

@@ -26,8 +26,8 @@ func newReceiver(t *testing.T, d *notify.Notifier, format, url string) store.Rec
 	return r
 }
 
-// TestRetriedDelivery: a receiver that fails at first hears everything, in order, once it answers; what is sent again has the same id; and
-// it can tell who sends.
+// TestRetriedDelivery checks that a receiver that fails at first gets all events in order, that a repeated message has
+// the same id, and that the signature can be verified.
 func TestRetriedDelivery(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -75,7 +75,7 @@ func TestRetriedDelivery(t *testing.T) {
 	})
 }
 
-// TestFormatWithTask: where the form is that of the task, each message tells how it stood then.
+// TestFormatWithTask checks a format with the task: each message has its state as of the event.
 func TestFormatWithTask(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -89,7 +89,7 @@ func TestFormatWithTask(t *testing.T) {
 	})
 }
 
-// TestGivenUp: what cannot be told is tried no more, for a reason that is kept.
+// TestGivenUp checks that a delivery that can never succeed is not retried, with the reason stored.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -101,7 +101,7 @@ func TestGivenUp(t *testing.T) {
 	moved := httptest.NewServer(http.RedirectHandler(elsewhere, http.StatusTemporaryRedirect))
 	t.Cleanup(moved.Close)
 	foreign := newReceiver(t, inside, "each", gone)
-	foreign.Value = newReceiver(t, outside, "each", "https://example.com").Value // as if its key were gone
+	foreign.Value = newReceiver(t, outside, "each", "https://example.com").Value // as if its key had been removed
 	tests := map[string]struct {
 		tenant db.ID
 		r      store.Receiver
@@ -129,7 +129,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestSlow: a receiver that does not answer holds up neither others of its app nor those of another.
+// TestSlow checks that a receiver that does not respond delays neither other receivers of its app nor those of another.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -148,7 +148,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestUnavailableNotifier: an app that does not answer tells nothing, and nothing of that counts as a failure.
+// TestUnavailableNotifier checks that nothing is sent for an app that is unavailable, and that this is not counted as a
+// failure.
 func TestUnavailableNotifier(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)

@@ -1,13 +1,21 @@
-// Package notify tells addresses outside of what happens to tasks: events become signed, retried HTTP requests.
+// Package notify sends notifications of task events to webhooks: signed HTTP requests that are retried.
 //
-// Who is told stands beside the task, as a [store.NewReceiver], with the last event that it knows of: the log is the queue, so
-// that nothing is written where nobody is to be told, and whatever is on the log is told sooner or later. A [Notifier] makes
-// receivers of the addresses of one tenant and knows the way to them. A [Dispatcher] looks who has news to hear, in any number of
-// processes; who is told by one under its lease is told by no other. Each hears of its task's events one after the other, at
-// least once, the same again under the same id. A run knows of none of this and waits for nobody.
+// A receiver ([store.Receiver]) is a row that belongs to a task. It has the sealed address and the sequence number of
+// the last event that was delivered. The task's log is the queue: nothing is written when an event happens, and every
+// event on the log is delivered sooner or later. A run neither knows of receivers nor waits for them.
+//
+// There are two kinds of receivers: those that callers register for one task, such as A2A push notifications, and
+// standing ones ([StandingReceiver]), which the configuration defines for all tasks of an agent.
+//
+// A [Notifier] belongs to one tenant: it seals and opens addresses, and composes and sends the messages. A [Dispatcher]
+// claims receivers that have undelivered events, in any number of processes. A lease keeps a receiver with one process
+// at a time. Each receiver gets its events in order and at least once; a repeated message has the same id.
+//
+// docs/notifications.md describes the messages.
 package notify
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -22,64 +30,78 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Address is where a receiver is told, and what it is shown there so that it knows who tells.
+// Address is where a receiver's messages are sent, with the credentials that they carry. It is stored sealed.
 type Address struct {
-	URL         string `json:"url"`
-	Token       string `json:"token,omitempty"`
-	Scheme      string `json:"scheme,omitempty"` // of the header Authorization: Bearer or Basic
+	URL string `json:"url"`
+	// Token is sent in the header A2A-Notification-Token.
+	Token string `json:"token,omitempty"`
+	// Scheme is that of the header Authorization, Bearer or Basic; Credentials follow it.
+	Scheme      string `json:"scheme,omitempty"`
 	Credentials string `json:"credentials,omitempty"`
-	// AppOwned says that the app's configuration names the address, or lists its host: then the app's own reach holds.
+	// AppOwned is set if the app's configuration names the address or lists its host. Then the app's own network
+	// permissions apply, instead of those for addresses that callers choose.
 	AppOwned bool `json:"own,omitempty"`
 }
 
-// Format is what receivers are told in.
+// Format is the form of the messages of a receiver, by the protocol through which it was registered.
 type Format struct {
-	// IncludesTask says that the task is told as it stands after each event, artifacts included, and not the event alone.
+	// IncludesTask means that EncodeBody gets the task's status and artifacts as of each event, not the event alone.
 	IncludesTask bool
-	// ShouldSend reports whether an event is told. The status that ends a task must be.
+	// ShouldSend reports whether an event is sent. It must be true for the status that ends a task: that delivery ends
+	// the receiver.
 	ShouldSend func(ev agentsvc.Event) bool
-	// EncodeBody returns what is told of ev, in JSON. Of t it gets what never changes, and with Whole its status and artifacts after ev.
+	// EncodeBody returns the message for ev as JSON. t has the fields that never change and, with IncludesTask, the
+	// status and artifacts after ev.
 	EncodeBody func(t agentsvc.Task, ev agentsvc.Event) ([]byte, error)
 }
 
-// Egress is how far away somebody may be told.
+// Egress is a client with what it may reach.
 type Egress struct {
-	Client       *egress.Client
-	AllowPrivate bool // the client reaches private addresses, and http will do
+	Client *egress.Client
+	// AllowPrivate means that the client reaches private addresses; then http is allowed as well as https.
+	AllowPrivate bool
 }
 
-// Options are what a [Notifier] sends with.
+// Options are the options of a [Notifier].
 type Options struct {
-	CallerEgress Egress // to addresses that callers choose
-	AppEgress    Egress // to those that are the app's own, see [Address]
-	Secret       []byte // signs what is sent; nil = nothing is signed
-	// StandingReceivers are the addresses that are told of every task, by agent.
+	// CallerEgress is for addresses that callers choose.
+	CallerEgress Egress
+	// AppEgress is for addresses of the app's own; see [Address].
+	AppEgress Egress
+	// Secret signs the messages (Standard Webhooks); nil means unsigned.
+	Secret []byte
+	// StandingReceivers are the receivers of all tasks, by agent.
 	StandingReceivers map[string][]*StandingReceiver
-	OnReceiverCreated func() // called when a receiver is about to be set; may be nil
-	// OnAttempt is told of each attempt to send, one of [OutcomeDelivered], [OutcomeFailed] and [OutcomeDead]; it may be nil.
+	// OnReceiverCreated is called when a receiver is about to be stored, so that the dispatcher looks for it soon; may
+	// be nil.
+	OnReceiverCreated func()
+	// OnAttempt is called after each attempt, with one of [OutcomeDelivered], [OutcomeFailed] and [OutcomeDead]; it may
+	// be nil.
 	OnAttempt func(outcome string)
 }
 
-// What becomes of an attempt to tell a receiver.
+// The outcomes of an attempt.
 const (
 	OutcomeDelivered = "delivered"
-	OutcomeFailed    = "failed" // and will be tried again
-	OutcomeDead      = "dead"   // and will not
+	// OutcomeFailed will be retried.
+	OutcomeFailed = "failed"
+	// OutcomeDead will not be retried.
+	OutcomeDead = "dead"
 )
 
-// Notifier makes receivers for one tenant's tasks, and sends what they are told.
+// Notifier creates the receivers of one tenant's tasks, and sends their messages. It is immutable.
 type Notifier struct {
 	tenant  string
 	keys    *tenancy.Keyring
 	options Options
 }
 
-// NewNotifier returns the desk of a tenant, whose addresses are sealed under keys.
+// NewNotifier returns the notifier of a tenant, whose addresses are sealed by keys.
 func NewNotifier(tenant db.ID, keys *tenancy.Keyring, o Options) *Notifier {
 	return &Notifier{tenant: string(tenant), keys: keys, options: o}
 }
 
-// egressFor is how far away an address may be.
+// egressFor returns the client for an address.
 func (d *Notifier) egressFor(a Address) Egress {
 	if a.AppOwned {
 		return d.options.AppEgress
@@ -87,10 +109,11 @@ func (d *Notifier) egressFor(a Address) Egress {
 	return d.options.CallerEgress
 }
 
-// maxURL bounds an address, in bytes.
+// maxURL bounds a URL, in bytes.
 const maxURL = 2048
 
-// NewReceiver returns one of a task of owner's. It returns an [agentsvc.InvalidError] for an address that nothing may be sent to.
+// NewReceiver returns a receiver for a task of owner, with the address sealed. An address that nothing may be sent to
+// is an [agentsvc.InvalidError].
 func (d *Notifier) NewReceiver(owner agentsvc.Owner, id, format string, a Address) (store.Receiver, error) {
 	if err := d.checkAddress(&a); err != nil {
 		return store.Receiver{}, err
@@ -109,7 +132,7 @@ func (d *Notifier) NewReceiver(owner agentsvc.Owner, id, format string, a Addres
 	return store.Receiver{ID: id, Format: format, Value: base64.StdEncoding.EncodeToString(sealed), MasterKey: d.keys.CurrentKeyID()}, nil
 }
 
-// OpenAddress returns where a receiver of a task of owner's is told.
+// OpenAddress returns the address of a receiver of a task of owner.
 func (d *Notifier) OpenAddress(owner agentsvc.Owner, r store.Receiver) (a Address, err error) {
 	sealed, err := base64.StdEncoding.DecodeString(r.Value)
 	if err != nil {
@@ -122,10 +145,11 @@ func (d *Notifier) OpenAddress(owner agentsvc.Owner, r store.Receiver) (a Addres
 	return a, json.Unmarshal(plain, &a)
 }
 
-// composeMessage makes what a receiver is told of an event; nil = nothing, as the configuration is. What cannot be told is a [*refusal].
-func (d *Notifier) composeMessage(format Format, r store.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
+// composeMessage returns the message for an event, nil if the configuration no longer wants one. An address that cannot
+// be opened is a [*deliveryError].
+func (d *Notifier) composeMessage(ctx context.Context, format Format, r store.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
 	if r.IsStanding() {
-		return d.composeNotice(r, t, ev)
+		return d.composeNotice(ctx, r, t, ev)
 	}
 	a, err := d.OpenAddress(t.Owner, r)
 	if err != nil {
@@ -135,7 +159,7 @@ func (d *Notifier) composeMessage(format Format, r store.Receiver, t agentsvc.Ta
 	return &outgoingMessage{Address: a, contentType: jsonContentType, body: body}, err
 }
 
-// reportAttempt says what became of an attempt; no is nil where it went well.
+// reportAttempt calls OnAttempt. deliveryErr is nil if the attempt succeeded.
 func (d *Notifier) reportAttempt(deliveryErr *deliveryError) {
 	switch {
 	case d.options.OnAttempt == nil:
@@ -148,12 +172,14 @@ func (d *Notifier) reportAttempt(deliveryErr *deliveryError) {
 	}
 }
 
-// sealContext is where an address belongs: it opens for its owner alone.
+// sealContext returns the context to which a sealed address is bound: a row that is copied to another owner's task
+// cannot be opened.
 func sealContext(owner agentsvc.Owner) string {
 	return fmt.Sprintf("receiver %q %q", owner.Issuer, owner.Subject)
 }
 
-// CheckURL says what is wrong with where somebody is to be told, inside or not. It quotes none of it.
+// CheckURL returns an [agentsvc.InvalidError] if a URL cannot be that of a receiver; inside means that private
+// addresses are allowed. The error quotes nothing of the URL, which may contain a secret.
 func CheckURL(text string, inside bool) error {
 	if len(text) > maxURL {
 		return agentsvc.NewInvalidError("url", "is longer than %d bytes", maxURL)
@@ -172,7 +198,8 @@ func CheckURL(text string, inside bool) error {
 	return nil
 }
 
-// checkAddress says what is wrong with an address, whose scheme it puts right. It quotes none of it.
+// checkAddress returns an [agentsvc.InvalidError] for an invalid address, and normalizes the scheme's spelling. The
+// error quotes nothing of the address.
 func (d *Notifier) checkAddress(a *Address) error {
 	err := CheckURL(a.URL, d.egressFor(*a).AllowPrivate)
 	switch {

@@ -32,7 +32,7 @@ var privateEgress = notify.Egress{AllowPrivate: true}
 
 var ana = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 
-// formats tell the state of each status, one of them with how many artifacts there were.
+// formats write the state of each status, one of them with the number of artifacts.
 var formats = map[string]notify.Format{
 	"each": {ShouldSend: isStatus, EncodeBody: func(_ agentsvc.Task, ev agentsvc.Event) ([]byte, error) {
 		return json.Marshal(string(ev.Status.State))
@@ -53,7 +53,7 @@ func newKeyring(t *testing.T, fill byte) *tenancy.Keyring {
 	return keys
 }
 
-// newNotifier returns one that reaches this machine, unless it is to stay outside.
+// newNotifier returns a notifier that reaches this machine, unless the options say otherwise.
 func newNotifier(t *testing.T, tenant db.ID, o notify.Options) *notify.Notifier {
 	t.Helper()
 	for _, r := range []*notify.Egress{&o.CallerEgress, &o.AppEgress} {
@@ -63,7 +63,7 @@ func newNotifier(t *testing.T, tenant db.ID, o notify.Options) *notify.Notifier 
 	return notify.NewNotifier(tenant, newKeyring(t, 1), o)
 }
 
-// startDispatchers runs couriers until the test ends. Those of a tenant without a desk tell nothing.
+// startDispatchers runs dispatchers until the end of the test. Tenants without a notifier are unavailable.
 func startDispatchers(t *testing.T, d *db.DB, notifiers map[db.ID]*notify.Notifier, o notify.DispatcherOptions) {
 	t.Helper()
 	o.Formats, o.PollInterval = formats, 20*time.Millisecond
@@ -85,13 +85,13 @@ func startDispatchers(t *testing.T, d *db.DB, notifiers map[db.ID]*notify.Notifi
 	t.Cleanup(func() { cancel(); all.Wait() })
 }
 
-// acceptTask opens a task with a receiver.
+// acceptTask creates a task with a receiver.
 func acceptTask(t *testing.T, d *db.DB, tenant db.ID, r store.Receiver) store.Run {
 	t.Helper()
 	return acceptTaskWith(t, d, tenant, &r)
 }
 
-// acceptTaskWith opens a task with a receiver, if there is one, and with notifications of its agent's.
+// acceptTaskWith creates a task with a receiver, unless that is nil, and with standing receivers of its agent.
 func acceptTaskWith(t *testing.T, d *db.DB, tenant db.ID, r *store.Receiver, notifications ...string) store.Run {
 	t.Helper()
 	run := store.Run{
@@ -105,7 +105,7 @@ func acceptTaskWith(t *testing.T, d *db.DB, tenant db.ID, r *store.Receiver, not
 	return run
 }
 
-// completeTask has the task write an artifact and end.
+// completeTask writes an artifact of the task and completes it.
 func completeTask(t *testing.T, d *db.DB, run *store.Run) {
 	t.Helper()
 	rec := store.Record{EndState: store.Completed, Events: sequenceEvents(run.Task, run.Seq+1,
@@ -127,13 +127,14 @@ func sequenceEvents(id agentsvc.TaskID, seq int64, evs ...agentsvc.Event) []agen
 	return evs
 }
 
-// receivedRequest is a request that a receiver has got.
+// receivedRequest is a request that a receiver has received.
 type receivedRequest struct {
 	header http.Header
 	body   string
 }
 
-// startReceiver answers what answer says to the nth request, counted from 1, and notes what it hears.
+// startReceiver starts a receiver that answers the nth request, counted from 1, with the status respond(n), and records
+// the requests.
 func startReceiver(t *testing.T, respond func(n int) int) (url string, all chan receivedRequest) {
 	t.Helper()
 	all = make(chan receivedRequest, 100)
@@ -153,7 +154,7 @@ func startReceiver(t *testing.T, respond func(n int) int) (url string, all chan 
 
 func respondNoContent(int) int { return http.StatusNoContent }
 
-// nextRequest waits for what a receiver hears next.
+// nextRequest waits for the receiver's next request.
 func nextRequest(t *testing.T, all chan receivedRequest) receivedRequest {
 	t.Helper()
 	select {
@@ -191,7 +192,8 @@ func waitForState(t *testing.T, d *db.DB, run store.Run, state store.ReceiverSta
 	}
 }
 
-// TestAddress: what is sealed opens for its owner and app alone, and what nothing may be sent to is refused.
+// TestAddress checks that a sealed address can be opened for its owner and app only, and that invalid addresses are
+// refused.
 func TestAddress(t *testing.T) {
 	t.Parallel()
 	d := newNotifier(t, "acme", notify.Options{})

@@ -12,38 +12,43 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// sendTimeout bounds one attempt, its answer included: it is over before the lease.
+// sendTimeout bounds one attempt, including the response. It is shorter than leaseTime, so that no other process sends
+// meanwhile.
 const sendTimeout = 10 * time.Second
 
-// deliveryError says why a receiver was not told, in words that its owner may read. A final one means that it never will be.
+// deliveryError is a failed attempt. Its reason may be shown to the owner of the receiver.
 type deliveryError struct {
 	reason      string
 	isPermanent bool
-	skipsEvent  bool // the event is not told, what comes after it may be
-	retry       retryPolicy
+	// skipsEvent means that this event is given up and the next one follows. isPermanent means that the receiver is
+	// given up.
+	skipsEvent bool
+	// retry is the policy of the message; zero fields mean that of the dispatcher.
+	retry retryPolicy
 }
 
 func (r *deliveryError) Error() string { return r.reason }
 
-// retryPolicy is how often one event is told, and how long the pauses are; what is zero is up to the courier.
+// retryPolicy is how often and with which pauses one event is sent. Zero fields mean the dispatcher's options.
 type retryPolicy struct {
 	maxAttempts                int64
 	initialBackoff, maxBackoff time.Duration
 }
 
-// outgoingMessage is one thing that a receiver is told.
+// outgoingMessage is one message to a receiver.
 type outgoingMessage struct {
 	Address
-	header      map[string]string
-	contentType string // of the body
+	header map[string]string
+	// contentType is that of body.
+	contentType string
 	body        []byte
 	retry       retryPolicy
 }
 
 const jsonContentType = "application/json"
 
-// sendMessage sends a message once. It returns a [*refusal] for whatever is answered but 2xx. A redirect is not followed: what is told
-// is for nobody else.
+// sendMessage sends a message once. A response other than 2xx is a [*deliveryError]; 410 Gone is a permanent one.
+// Redirects are not followed: the message is for this address only.
 func (d *Notifier) sendMessage(ctx context.Context, id string, m *outgoingMessage) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.body))
 	if err != nil {
@@ -51,20 +56,23 @@ func (d *Notifier) sendMessage(ctx context.Context, id string, m *outgoingMessag
 	}
 	a, egressTo := m.Address, d.egressFor(m.Address)
 	if req.URL.Scheme != "https" && !egressTo.AllowPrivate {
-		return &deliveryError{reason: "only https addresses are told", isPermanent: true} // they may have been private ones when it was set
+		// The permission for private addresses may have been withdrawn since the receiver was created.
+		return &deliveryError{reason: "only https addresses are told", isPermanent: true}
 	}
 	req.Header.Set("Content-Type", m.contentType)
 	for name, value := range m.header {
 		req.Header.Set(name, value)
 	}
 	if a.Token != "" {
-		// The specification's name, and the one that the protocol's own libraries send and look for.
+		// X-A2A-Notification-Token is the name in the specification, A2A-Notification-Token the one that the protocol's
+		// own libraries use.
 		req.Header.Set("X-A2A-Notification-Token", a.Token)
 		req.Header.Set("A2A-Notification-Token", a.Token)
 	}
 	if a.Credentials != "" {
 		req.Header.Set("Authorization", a.Scheme+" "+a.Credentials)
 	}
+	// Without a secret the message is sent unsigned.
 	egress.SignWebhook(req.Header, d.options.Secret, id, time.Now(), m.body)
 	resp, err := egress.WithoutRedirects(egressTo.Client.HTTP()).Do(req)
 	if err != nil {
@@ -72,7 +80,8 @@ func (d *Notifier) sendMessage(ctx context.Context, id string, m *outgoingMessag
 		return &deliveryError{reason: egress.PublicMessage(err), isPermanent: errors.As(err, &never)}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	// A body that was read to its end lets the connection be used again.
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		reason := fmt.Sprintf("it answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 		return &deliveryError{reason: reason, isPermanent: resp.StatusCode == http.StatusGone}

@@ -11,27 +11,36 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// What a [Standing] address can be told of.
+// The types of notices that a [StandingReceiver] can select.
 const (
-	TaskStarted   = "task.started"   // an agent has begun to work on it
-	TaskCompleted = "task.completed" // it has ended well
-	TaskFailed    = "task.failed"    // it has ended in any other way
+	// TaskStarted: an agent has begun to work on the task.
+	TaskStarted = "task.started"
+	// TaskCompleted: the task has completed.
+	TaskCompleted = "task.completed"
+	// TaskFailed: the task has ended in any other state.
+	TaskFailed = "task.failed"
 )
 
-// StandingReceiver is an address that is told of all tasks of an agent, because the app's configuration says so. It is told as the
-// configuration is when that happens, and not at all where that has no such address any more.
+// StandingReceiver is a receiver of all tasks of an agent, defined by the app's configuration. The configuration at the
+// time of delivery decides: an event is not sent if the receiver has been removed from it.
 type StandingReceiver struct {
-	ID         string
-	URL        string
-	Header     map[string]string
-	Events     []string
-	EncodeBody func(Notice) ([]byte, error) // nil = the notice in JSON
+	// ID is unique within an app's configuration. The receivers' rows refer to it.
+	ID     string
+	URL    string
+	Header map[string]string
+	// Events are the types of notices that it receives.
+	Events []string
+	// EncodeBody returns the body from the configured template; nil means the notice as JSON.
+	EncodeBody func(context.Context, Notice) ([]byte, error)
 
-	MaxAttempts                int64         // of one event: after so many the next one has its turn
-	InitialBackoff, MaxBackoff time.Duration // between two: the first pause, twice as long after each try, and at most
+	// MaxAttempts bounds the attempts for one event; after that the next event follows.
+	MaxAttempts int64
+	// InitialBackoff is the pause after the first attempt, which doubles up to MaxBackoff.
+	InitialBackoff, MaxBackoff time.Duration
 }
 
-// Notice is what is told of a task. Its fields are those of the templates.
+// Notice is the message about a task. Its fields are also those of the templates. Result is set for TaskCompleted,
+// Error for TaskFailed.
 type Notice struct {
 	Type      string `json:"type"`
 	AgentName string `json:"agent_name"`
@@ -43,11 +52,11 @@ type Notice struct {
 	Timestamp string `json:"timestamp"`
 }
 
-// standingFormat is the form of such addresses, but for what of it each of them says itself.
+// standingFormat is the format of standing receivers. Its EncodeBody is not used; composeNotice makes the body.
 var standingFormat = Format{ShouldSend: func(ev agentsvc.Event) bool { return noticeType(ev) != "" }}
 
-// noticeType names what a notice of an event tells of, "" = there is none. Of the events that a task is at work, only the one tells
-// of its start that [isTaskStart] is true of.
+// noticeType returns the type of the notice for an event, "" if there is none. For the status working that is
+// TaskStarted, which is sent only if isTaskStart.
 func noticeType(ev agentsvc.Event) string {
 	switch {
 	case ev.Status == nil:
@@ -61,8 +70,8 @@ func noticeType(ev agentsvc.Event) string {
 	return ""
 }
 
-// isTaskStart reports whether an agent begins with a task at an event: the first of its states after the one that opened it. What a
-// task that goes on from another one's checkpoint has taken over stands on its log before that.
+// isTaskStart reports whether ev is the second status of the task: the first one opens the task, the second is the
+// beginning of work. What a task took over from the checkpoint of another one is on its log before that.
 func isTaskStart(ctx context.Context, st *store.Store, ev agentsvc.Event) (bool, error) {
 	if ev.Status == nil || ev.Status.State != agentsvc.Working {
 		return false, nil
@@ -71,7 +80,7 @@ func isTaskStart(ctx context.Context, st *store.Store, ev agentsvc.Event) (bool,
 	return seq == ev.Seq, err
 }
 
-// newNotice returns the notice of an event that has one.
+// newNotice returns the notice of an event for which noticeType is not "".
 func newNotice(t agentsvc.Task, ev agentsvc.Event) Notice {
 	n := Notice{
 		Type: noticeType(ev), AgentName: t.Agent, TaskID: string(t.ID), ContextID: string(t.Context), Status: string(ev.Status.State),
@@ -92,8 +101,9 @@ func newNotice(t agentsvc.Task, ev agentsvc.Event) Notice {
 	return n
 }
 
-// composeNotice is what the standing address r is told of an event; nil = nothing, as the configuration is.
-func (d *Notifier) composeNotice(r store.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
+// composeNotice returns the message for a standing receiver, nil if the configuration no longer has it or does not
+// select the event.
+func (d *Notifier) composeNotice(ctx context.Context, r store.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
 	all := d.options.StandingReceivers[t.Agent]
 	i := slices.IndexFunc(all, func(s *StandingReceiver) bool { return s.ID == r.PublicID() })
 	if i < 0 || !slices.Contains(all[i].Events, noticeType(ev)) {
@@ -108,11 +118,15 @@ func (d *Notifier) composeNotice(r store.Receiver, t agentsvc.Task, ev agentsvc.
 	if s.EncodeBody == nil {
 		m.body, err = json.Marshal(n)
 	} else {
-		m.body, err = s.EncodeBody(n)
+		m.body, err = s.EncodeBody(ctx, n)
 	}
 	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
 	case err != nil:
+		// The event is skipped after MaxAttempts: a later notice may suit the template.
 		return m, &deliveryError{reason: fmt.Sprintf("its template makes no body: %.200v", err)}
+	// A template may produce plain text.
 	case !json.Valid(m.body):
 		m.contentType = "text/plain; charset=utf-8"
 	}

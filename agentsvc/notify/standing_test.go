@@ -1,6 +1,7 @@
 package notify_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -15,8 +16,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestStanding: an address of the configuration hears of the events that it wants, each so often as it says if that fails, and of
-// what comes after it all the same; one that the configuration does not have any more hears nothing.
+// TestStanding checks that a standing receiver gets the events it selects, that each is attempted as often as
+// configured, and the next one follows all the same; a receiver that is no longer configured gets nothing.
 func TestStanding(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -32,8 +33,8 @@ func TestStanding(t *testing.T) {
 		every := []string{notify.TaskStarted, notify.TaskCompleted, notify.TaskFailed}
 		acme := newNotifier(t, "acme", notify.Options{AppEgress: privateEgress, StandingReceivers: map[string][]*notify.StandingReceiver{"a": {
 			{ID: "all", URL: all, Events: every, Header: map[string]string{"X-Team": "blue", "Webhook-Id": "mine"}, MaxAttempts: 2, InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond},
-			{ID: "late", URL: late, Events: every[1:], MaxAttempts: 1, EncodeBody: func(n notify.Notice) ([]byte, error) { return []byte(n.Type + " " + n.Error), nil }},
-			{ID: "broken", URL: broken, Events: every, MaxAttempts: 1, EncodeBody: func(notify.Notice) ([]byte, error) { return nil, errors.New("no such field") }},
+			{ID: "late", URL: late, Events: every[1:], MaxAttempts: 1, EncodeBody: func(_ context.Context, n notify.Notice) ([]byte, error) { return []byte(n.Type + " " + n.Error), nil }},
+			{ID: "broken", URL: broken, Events: every, MaxAttempts: 1, EncodeBody: func(context.Context, notify.Notice) ([]byte, error) { return nil, errors.New("no such field") }},
 		}}})
 		task := acceptTaskWith(t, d, "acme", nil, "all", "late", "broken", "gone")
 		startDispatchers(t, d, map[db.ID]*notify.Notifier{"acme": acme}, notify.DispatcherOptions{})
@@ -89,8 +90,8 @@ func TestStanding(t *testing.T) {
 	})
 }
 
-// TestStandingRestored: a task that goes on from what another has done is told to have started when an agent begins with it,
-// wherever that stands on its log, and once: not when it goes on after an answer.
+// TestStandingRestored checks a task that continues from a checkpoint of another one: it is reported as started once,
+// when an agent begins to work on it, wherever that is on its log, and not when it continues after an answer.
 func TestStandingRestored(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -7,62 +7,84 @@ import (
 	"unicode/utf8"
 )
 
-// matcher runs a pattern's program over a text: it holds the states of all matches under way, the preferred first, and
-// takes them from one character to the next (Pike's algorithm, as in regexp/exec.go). Its time is bounded by the length of
-// the text times the size of the program, and it counts what it takes.
+// matcher runs a pattern's program over a text (Pike's algorithm, as in regexp/exec.go): it keeps the states of all
+// matches in progress, the preferred first, and advances them by one character at a time. Its time is bounded by the
+// length of the text times the size of the program, and it counts its steps. A matcher is used by one goroutine at a
+// time and returned to the pattern's pool.
 type matcher struct {
 	*Pattern
+	// current are the states before the present character, next those after it; they are swapped at each character.
 	current, next stateSet
-	groups        []int // of the match that is being followed: offsets, -1 = none
-	found         []int // of the best match so far
-	steps         int   // not spent yet
+	// groups holds the group offsets of the match that is being advanced, -1 = unset; 0 and 1 are the match itself.
+	groups []int
+	// found is a copy of groups for the best match so far, nil if there is none.
+	found []int
+	// foundBuffer is the memory of found.
+	foundBuffer []int
+	// steps counts the steps since the last SpendSteps.
+	steps int
 }
 
-// stateSet is a set of states in the order of preference.
+// stateSet is an ordered set of states (program counters), the preferred first. positions and states form a sparse set:
+// clearing it is O(1), and positions need no initialisation.
 type stateSet struct {
-	positions []uint32 // of a state in states
+	// positions is the index in states of each state that is in the set; meaningless for others, see hasState.
+	positions []uint32
 	states    []uint32
-	threads   []uint32 // those of states that look at a character, or match
-	groups    []int    // of each thread
+	// threads are the states that consume a character or match, i.e. those that advanceThreads looks at.
+	threads []uint32
+	// groups holds the group offsets of each thread, len(matcher.groups) for each.
+	groups []int
 }
 
+// clearStates empties the set and keeps its memory.
 func (q *stateSet) clearStates() { q.states, q.threads = q.states[:0], q.threads[:0] }
 
+// hasState reports whether the set contains pc. The check of states[i] makes stale positions harmless.
 func (q *stateSet) hasState(pc uint32) bool {
 	i := q.positions[pc]
 	return int(i) < len(q.states) && q.states[i] == pc
 }
 
+// getMatcher returns a matcher from the pool or a new one. A pooled one has states of an earlier match.
 func (p *Pattern) getMatcher() *matcher {
 	if m, ok := p.matcherPool.Get().(*matcher); ok {
 		return m
 	}
 	n := len(p.prog.Inst)
-	return &matcher{Pattern: p, current: stateSet{positions: make([]uint32, n)}, next: stateSet{positions: make([]uint32, n)}}
+	return &matcher{Pattern: p, foundBuffer: make([]int, 0, 2), current: stateSet{positions: make([]uint32, n)}, next: stateSet{positions: make([]uint32, n)}}
 }
 
-// findMatch returns the offsets of the first match that begins at pos or later, groups of them, or nil if there is none. With
-// no groups it returns an empty list for a match.
+// findMatch returns the first groups offsets (start and end of the match, then of each group) of the leftmost match
+// that begins at pos or later, or nil if there is none. With groups 0 it returns an empty, non-nil slice for a match,
+// and stops at the first one it finds.
 func (p *Pattern) findMatch(w *StepBudget, text string, pos, groups int) ([]int, error) {
-	w.BeginComputation()
-	defer w.EndComputation()
 	m := p.getMatcher()
 	defer p.matcherPool.Put(m)
-	m.groups, m.found = make([]int, groups), nil
+	at, err := m.findMatch(w, text, pos, groups)
+	return slices.Clone(at), err
+}
+
+// findMatch is [Pattern.findMatch]. The result is valid until the next call.
+func (m *matcher) findMatch(w *StepBudget, text string, pos, groups int) ([]int, error) {
+	w.BeginComputation()
+	defer w.EndComputation()
+	m.groups, m.found = slices.Grow(m.groups[:0], groups)[:groups], nil
 	m.current.clearStates()
 	m.next.clearStates()
+	// The constant is the cost of a call by itself, so that many matches on tiny texts are paid for too.
 	m.steps = 8
 	err := m.runSearch(w, text, pos)
 	if err == nil {
 		err = w.SpendSteps(m.steps)
 	}
-	m.groups = nil
 	if err != nil {
 		return nil, err
 	}
 	return m.found, nil
 }
 
+// runSearch runs the program from pos until the preferred match is complete, the text ends, or the budget is spent.
 func (m *matcher) runSearch(w *StepBudget, text string, pos int) error {
 	before := rune(-1)
 	if pos > 0 {
@@ -74,7 +96,7 @@ func (m *matcher) runSearch(w *StepBudget, text string, pos int) error {
 				return nil
 			}
 			if at := m.skipToStart(text, pos, before); at > pos {
-				m.steps += 1 + (at-pos)/8 // it is far quicker than a step for each character
+				m.steps += 1 + (at-pos)/8 // skipping is far quicker than one step for each character
 				before, _ = utf8.DecodeLastRuneInString(text[:at])
 				pos = at
 			}
@@ -100,7 +122,8 @@ func (m *matcher) runSearch(w *StepBudget, text string, pos int) error {
 	}
 }
 
-// skipToStart returns the offset, from pos on, before which no match begins. It looks at a slice of the text.
+// skipToStart returns the next offset from pos on at which a match may begin. Without a literal prefix it looks at no
+// more than SliceSteps bytes, so that the caller spends steps in between.
 func (m *matcher) skipToStart(text string, pos int, before rune) int {
 	if m.prefix != "" {
 		if i := strings.Index(text[pos:], m.prefix); i >= 0 {
@@ -118,7 +141,7 @@ func (m *matcher) skipToStart(text string, pos int, before rune) int {
 	return pos
 }
 
-// decodeRune returns the character at pos, -1 at the end.
+// decodeRune returns the character at pos and its width in bytes; -1 and 0 at the end. ASCII has a fast path.
 func decodeRune(text string, pos int) (rune, int) {
 	if pos >= len(text) {
 		return -1, 0
@@ -129,7 +152,8 @@ func decodeRune(text string, pos int) (rune, int) {
 	return utf8.DecodeRuneInString(text[pos:])
 }
 
-// advanceThreads takes the threads of run past the character r, which ends at end. A match cuts off what is less preferred.
+// advanceThreads advances the threads of m.current over the character r at pos into m.next; r is -1 at the end of the
+// text. flags are the empty-width conditions at end. A match ends the loop: the threads after it are less preferred.
 func (m *matcher) advanceThreads(r rune, pos, end int, flags syntax.EmptyOp) {
 	n := len(m.groups)
 	for t, pc := range m.current.threads {
@@ -137,7 +161,8 @@ func (m *matcher) advanceThreads(r rune, pos, end int, flags syntax.EmptyOp) {
 		i := &m.prog.Inst[pc]
 		if i.Op == syntax.InstMatch {
 			if m.found == nil {
-				m.found = make([]int, n)
+				m.foundBuffer = slices.Grow(m.foundBuffer[:0], n)[:n]
+				m.found = m.foundBuffer
 			}
 			if n > 0 {
 				copy(m.found, m.current.groups[t*n:])
@@ -155,6 +180,7 @@ func (m *matcher) advanceThreads(r rune, pos, end int, flags syntax.EmptyOp) {
 	}
 }
 
+// acceptsRune reports whether the instruction accepts r. It has fast paths for what most instructions are.
 func acceptsRune(i *syntax.Inst, r rune) bool {
 	switch i.Op {
 	case syntax.InstRune1:
@@ -168,7 +194,8 @@ func acceptsRune(i *syntax.Inst, r rune) bool {
 	}
 }
 
-// addState adds the state pc to q, and those that it leads to at pos without a character.
+// addState adds the state pc to q, and all states that it leads to at pos without consuming a character. Its recursion
+// is as deep as the program has branches, which MaxInstructions bounds.
 func (m *matcher) addState(q *stateSet, pc uint32, pos int, flags syntax.EmptyOp) {
 	for {
 		m.steps++
@@ -200,25 +227,28 @@ func (m *matcher) addState(q *stateSet, pc uint32, pos int, flags syntax.EmptyOp
 			return
 		case syntax.InstFail:
 			return
-		default: // a match, or a state that looks at a character
+		default: // InstMatch, or an instruction that consumes a character
 			m.addThread(q, pc)
 			return
 		}
 	}
 }
 
-// startStates are the states in which a match begins and that accept a character, by ASCII character, in the order of
-// preference. Those that match accept every one.
+// startStates are the states in which a match can begin, by the ASCII character that they accept, the preferred first.
+// States that match accept every character.
 type startStates [utf8.RuneSelf][]uint32
 
-// maxStartStates bounds the memory that the states take. Where there are more of them, all are tried at each character.
+// maxStartStates bounds the memory of a startStates. If a pattern begins in more states, the list of all of them is
+// shared by every character.
 const maxStartStates = 256
 
-// canStart reports whether a match can begin where flags hold and r comes next.
+// canStart reports whether a match can begin where flags hold and r is the next character. For characters beyond ASCII
+// it is always true.
 func (p *Pattern) canStart(flags syntax.EmptyOp, r rune) bool {
 	return r < 0 || r >= utf8.RuneSelf || len(p.startStatesAt(flags)[r]) > 0
 }
 
+// startStatesAt returns the start states under flags, from the cache if possible.
 func (p *Pattern) startStatesAt(flags syntax.EmptyOp) *startStates {
 	if b := p.startsByFlags[flags].Load(); b != nil {
 		return b
@@ -244,7 +274,7 @@ func (p *Pattern) startStatesAt(flags syntax.EmptyOp) *startStates {
 	return b
 }
 
-// addStartStates adds the states in which a match begins at pos, where r comes next.
+// addStartStates adds to m.current the states in which a match begins at pos, where r is the next character.
 func (m *matcher) addStartStates(pos int, r rune, flags syntax.EmptyOp) {
 	for i := range m.groups {
 		m.groups[i] = -1
@@ -252,7 +282,7 @@ func (m *matcher) addStartStates(pos int, r rune, flags syntax.EmptyOp) {
 	if len(m.groups) > 0 {
 		m.groups[0] = pos
 	}
-	if r < 0 || r >= utf8.RuneSelf || len(m.names) > 0 { // a named group may begin here as well
+	if r < 0 || r >= utf8.RuneSelf || len(m.names) > 0 { // a named group may begin here, which only addState records
 		m.addState(&m.current, uint32(m.prog.Start), pos, flags)
 		return
 	}
@@ -265,7 +295,7 @@ func (m *matcher) addStartStates(pos int, r rune, flags syntax.EmptyOp) {
 	}
 }
 
-// addThread adds a state that looks at a character, or matches.
+// addThread adds a state that consumes a character or matches to q's threads, with a copy of the groups.
 func (m *matcher) addThread(q *stateSet, pc uint32) {
 	q.threads = append(q.threads, pc)
 	if n := len(m.groups); n > 0 {

@@ -1,10 +1,15 @@
 // Package pattern matches regular expressions that a tenant wrote against texts that a caller or a model wrote, and
-// bounds both: [Compile] refuses an expression that is too large, and every match is paid for from a [StepBudget], which has a
-// budget of steps and ends with its context.
+// bounds the cost of both: [Compile] refuses an expression that is too large, and every match spends steps of a
+// [StepBudget], which is limited and ends with its context.
 //
-// The expressions are those of the package regexp (RE2 syntax) and match the same texts at the same places. That package
-// cannot be used for them: it neither counts what a match costs nor stops, and a pattern with hundreds of states takes
-// minutes for a text of some megabytes.
+// The expressions have the syntax of package regexp (RE2) and match the same texts at the same offsets. Package regexp
+// itself cannot be used: it neither counts the cost of a match nor can be stopped, and a pattern with hundreds of
+// states takes minutes for a text of some megabytes.
+//
+// A [Pattern] is compiled once, when a revision is built. A judgement of a text creates a budget with [NewStepBudget]
+// for the text's size and passes it to [Pattern.Match], [Pattern.FindGroups] or [Pattern.ReplaceAll]; all patterns of
+// the judgement share the budget. While it matches for long, it needs a permit of package processor, which shares the
+// processors between apps.
 package pattern
 
 import (
@@ -17,25 +22,39 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of expressions.
+// Bounds of expressions. Instructions are those of the compiled program (regexp/syntax.Prog); the cost of one character
+// grows with their number.
 const (
-	MaxExpressionBytes   = 10_000 // bytes of an expression
-	MaxInstructions      = 2_000  // instructions that an expression compiles to
-	MaxTotalInstructions = 5_000  // instructions of the expressions of one list, or of one script
-	MaxNamedGroups       = 32     // named groups of an expression
+	// MaxExpressionBytes bounds the length of an expression, in bytes.
+	MaxExpressionBytes = 10_000
+	// MaxInstructions bounds the instructions of one expression.
+	MaxInstructions = 2_000
+	// MaxTotalInstructions bounds the instructions of the expressions of one list, or of one script.
+	MaxTotalInstructions = 5_000
+	// MaxNamedGroups bounds the named groups of an expression.
+	MaxNamedGroups = 32
 )
 
-// Pattern is a compiled expression. It is safe for concurrent use.
+// Pattern is a compiled expression. It is safe for concurrent use: it is read-only except for two caches.
 type Pattern struct {
-	prog          *syntax.Prog
-	names         []string                            // of the groups, in order; only named groups are kept
-	anchored      bool                                // a match begins at the beginning of the text
-	prefix        string                              // that every match begins with
-	startsByFlags [1 << 6]atomic.Pointer[startStates] // by what holds before the first character
-	matcherPool   sync.Pool
+	prog *syntax.Prog
+	// names are those of the named groups, in order; other groups are removed before compilation.
+	names []string
+	// anchored reports that a match can only begin at the beginning of the text.
+	anchored bool
+	// prefix is a literal with which every match begins, "" if there is none. The search skips to it with
+	// strings.Index.
+	prefix string
+	// startsByFlags caches the states in which a match can begin, by the empty-width conditions (syntax.EmptyOp, 6
+	// bits) that hold before the first character. Computed on first use; two goroutines may compute the same value,
+	// which is harmless.
+	startsByFlags [1 << 6]atomic.Pointer[startStates]
+	// matcherPool keeps matchers, whose arrays have the size of the program.
+	matcherPool sync.Pool
 }
 
-// Compile returns the pattern of an expression. An error names what is wrong, and what to do about it, without the field.
+// Compile returns the pattern of an expression. The error says what is wrong and what to do about it, without the name
+// of the configuration field, which the caller adds.
 func Compile(expr string) (*Pattern, error) {
 	re, err := parseExpression(expr)
 	if err != nil {
@@ -47,8 +66,9 @@ func Compile(expr string) (*Pattern, error) {
 	return compileRegexp(re)
 }
 
-// CompileAny returns the pattern that matches what one of the expressions does, each under flags such as (?i), "" = none. It has
-// no groups, and is not held to MaxInstructions: the caller bounds the sum.
+// CompileAny returns the pattern that matches where any of the expressions does. The expressions of a list are compiled
+// under the list's flags. The pattern has no groups, and MaxInstructions does not apply: the caller checks the sum, see
+// [SumInstructions].
 func CompileAny(lists ...ExpressionList) (*Pattern, error) {
 	all := &syntax.Regexp{Op: syntax.OpAlternate, Flags: syntax.Perl}
 	for _, list := range lists {
@@ -63,13 +83,14 @@ func CompileAny(lists ...ExpressionList) (*Pattern, error) {
 	return compileRegexp(all)
 }
 
-// ExpressionList is a list of expressions that are compiled under the same flags.
+// ExpressionList is a list of expressions with the same flags, such as "(?i)"; "" = none.
 type ExpressionList struct {
 	Flags string
 	Exprs []string
 }
 
-// CountInstructions checks an expression against the bounds and returns about how many instructions it compiles to.
+// CountInstructions checks an expression against the bounds and returns the number of instructions that it compiles to,
+// or slightly more.
 func CountInstructions(expr string) (int, error) {
 	re, err := parseExpression(expr)
 	if err != nil {
@@ -82,7 +103,8 @@ func CountInstructions(expr string) (int, error) {
 	return n, nil
 }
 
-// SumInstructions returns how many instructions the expressions compile to, but for those that are refused.
+// SumInstructions returns the sum of CountInstructions. Expressions that are refused count nothing: Compile reports
+// them.
 func SumInstructions(exprs ...string) (n int) {
 	for _, expr := range exprs {
 		if one, err := CountInstructions(expr); err == nil {
@@ -92,20 +114,23 @@ func SumInstructions(exprs ...string) (n int) {
 	return n
 }
 
-// TotalSizeError is what is wrong with expressions whose [SumInstructions] n is above MaxTotalInstructions.
+// TotalSizeError returns the error for expressions whose [SumInstructions], n, exceeds MaxTotalInstructions.
 func TotalSizeError(n int) error {
 	return fmt.Errorf("compile to %d instructions together, at most %d are run: shorten repetitions such as {100,200}, or leave some out", n, MaxTotalInstructions)
 }
 
+// sizeError returns the error for one expression of n instructions, more than MaxInstructions.
 func sizeError(n int) error {
 	return fmt.Errorf("is too large: it compiles to %d instructions, at most %d are run; shorten repetitions such as {100,200}", n, MaxInstructions)
 }
 
+// syntaxError returns the error for an expression that package regexp/syntax refuses.
 func syntaxError(err error) error {
 	return fmt.Errorf("is no RE2 expression: %w", err)
 }
 
-// parseExpression reads an expression. Groups without a name are not kept: nothing asks for them, and they cost time at each step.
+// parseExpression parses and checks an expression. Groups without a name are removed: no caller reads them, and each
+// costs time at every step.
 func parseExpression(expr string) (*syntax.Regexp, error) {
 	if len(expr) > MaxExpressionBytes {
 		return nil, fmt.Errorf("is longer than %d bytes", MaxExpressionBytes)
@@ -123,12 +148,13 @@ func parseExpression(expr string) (*syntax.Regexp, error) {
 	return removeGroups(re, true), nil
 }
 
-// removeGroups returns re without its groups, but for those with a name where named is true.
+// removeGroups returns re without its groups, except the named ones if named is true. It changes re.
 func removeGroups(re *syntax.Regexp, named bool) *syntax.Regexp {
 	next := 1
 	return removeGroupsFrom(re, named, &next)
 }
 
+// removeGroupsFrom is removeGroups for a part of an expression; next is the number of the next group that remains.
 func removeGroupsFrom(re *syntax.Regexp, named bool, next *int) *syntax.Regexp {
 	if re.Op == syntax.OpCapture {
 		if !named || re.Name == "" {
@@ -143,10 +169,11 @@ func removeGroupsFrom(re *syntax.Regexp, named bool, next *int) *syntax.Regexp {
 	return re
 }
 
-// regexpSize returns how many instructions re compiles to, or a few more. It is known before the repetitions are written out,
-// which takes memory.
+// regexpSize returns the number of instructions that re compiles to, or slightly more. It is computed from the syntax
+// tree, because compiling writes out all repetitions, which takes the memory that the bound is to save.
 func regexpSize(re *syntax.Regexp) int {
-	const most = 1 << 30 // beyond which nobody needs to know
+	// most is the cap of the result: nested repetitions would overflow an int.
+	const most = 1 << 30
 	n := 0
 	for _, sub := range re.Sub {
 		n = min(n+regexpSize(sub), most)
@@ -170,6 +197,7 @@ func regexpSize(re *syntax.Regexp) int {
 	return min(max(n, 1), most)
 }
 
+// compileRegexp compiles a parsed expression.
 func compileRegexp(re *syntax.Regexp) (*Pattern, error) {
 	names := re.CapNames()[1:]
 	prog, err := syntax.Compile(re.Simplify())
@@ -181,22 +209,25 @@ func compileRegexp(re *syntax.Regexp) (*Pattern, error) {
 	return p, nil
 }
 
-// Names returns the names of the groups, in the order of what [Pattern.FindGroups] returns.
+// Names returns the names of the groups, in the order in which [Pattern.FindGroups] returns their texts. The caller
+// must not change it.
 func (p *Pattern) Names() []string { return p.names }
 
-// MatchesEmpty reports whether the pattern matches the empty text.
+// MatchesEmpty reports whether the pattern matches the empty text. It needs no budget: its cost is bounded by the
+// program's size.
 func (p *Pattern) MatchesEmpty() bool {
 	found, _ := p.Match(newUnboundedBudget(), "")
 	return found
 }
 
-// Match reports whether the text holds a match.
+// Match reports whether the text contains a match. The error is the budget's.
 func (p *Pattern) Match(w *StepBudget, text string) (bool, error) {
 	at, err := p.findMatch(w, text, 0, 0)
 	return at != nil, err
 }
 
-// FindGroups returns what the named groups of the first match hold, and whether there is a match.
+// FindGroups returns the texts of the named groups of the first match, "" for a group that did not take part, and
+// whether there is a match.
 func (p *Pattern) FindGroups(w *StepBudget, text string) ([]string, bool, error) {
 	at, err := p.findMatch(w, text, 0, 2+2*len(p.names))
 	if at == nil {
@@ -211,21 +242,33 @@ func (p *Pattern) FindGroups(w *StepBudget, text string) ([]string, bool, error)
 	return groups, true, nil
 }
 
-// ReplaceAll returns the text with other text in the place of each match, as ReplaceAllLiteralString of the package
-// regexp does.
+// minReplacedBytes is how long the result of [Pattern.ReplaceAll] may be of a short text.
+const minReplacedBytes = 64 << 10
+
+// ReplaceAll returns the text with each match replaced by with, literally, as ReplaceAllLiteralString of package regexp
+// does. A result that is more than twice as long as the text and longer than minReplacedBytes fails the budget.
 func (p *Pattern) ReplaceAll(w *StepBudget, text, with string) (string, error) {
+	m := p.getMatcher()
+	defer p.matcherPool.Put(m)
 	var out strings.Builder
 	copied := 0
 	for pos := 0; pos <= len(text); {
-		at, err := p.findMatch(w, text, pos, 2)
+		at, err := m.findMatch(w, text, pos, 2)
 		if err != nil {
 			return "", err
 		}
 		if at == nil {
 			break
 		}
+		size := at[0] - copied + len(with)
+		if out.Len()+size > max(2*len(text), minReplacedBytes) {
+			return "", w.FailTooManySteps()
+		}
+		if size > out.Cap()-out.Len() {
+			out.Grow(max(size, len(text)-out.Len())) // doubles at least; WriteString would copy many times
+		}
 		out.WriteString(text[copied:at[0]])
-		if at[1] > copied || at[0] == 0 { // not for an empty match right behind another one
+		if at[1] > copied || at[0] == 0 { // not for an empty match directly after another match, as in package regexp
 			out.WriteString(with)
 		}
 		copied = at[1]

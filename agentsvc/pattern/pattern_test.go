@@ -16,14 +16,14 @@ import (
 	"stoa/agentsvc/processor"
 )
 
-// expressions are of every kind that RE2 has: anchors, boundaries, flags, greedy and lazy repetitions, classes, groups.
+// expressions cover all features of RE2: anchors, boundaries, flags, greedy and lazy repetitions, classes, groups.
 var expressions = []string{
 	`a`, `ab+c`, `(?i)FAL\w{0,3}n`, `x[^y]*y`, `(?:aa|aab)c?`, `^top`, `end$`, `(?m)^l\d`, `é.`, `(?s)q.q`, `\bon\b`, `a*`, `(?:a|ab)(?:c|bcd)`,
 	`(?P<x>a+?)(?P<y>b*)`, `(?P<w>\w+) (?P<v>\w+)?`, `(?U)a+`, `\Aa|b\z`, `(a|b|c){2,5}Z`, `[^\n]+$`, `(?:)`, `\B`, `(?P<a>a)|(?P<b>b)|(?P<c>)`,
 	`(x+x+)+y`, `(?i)é+`, `.{3}`, `(?P<all>(?P<one>a)+b?)*c`,
 }
 
-// TestSameAsRegexp: what is found, the groups and what stands after a replacement are as the package regexp has them.
+// TestSameAsRegexp checks that matches, groups and replacements are those of package regexp.
 func TestSameAsRegexp(t *testing.T) {
 	t.Parallel()
 	alphabet := []string{"a", "b", "c", "x", "y", "fal", "con", "n", " ", "top", "end", "\n", "l1", "é", "É", "q", "\xff", "Z"}
@@ -58,7 +58,7 @@ func TestSameAsRegexp(t *testing.T) {
 	}
 }
 
-// TestBounds: an expression that is too large is refused before its repetitions are written out, with what to do.
+// TestBounds checks that an expression that is too large is refused before its repetitions are expanded.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for expr, want := range map[string]string{
@@ -84,10 +84,11 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// heavyExpression has matches under way in all its states at every character of a text of letters.
+// heavyExpression has matches in progress in all its states at every character of a text of letters.
 const heavyExpression = `(a|b|c|d|e){300,600}Z`
 
-// TestBudget: a text that takes more steps than its length allows is not matched to its end, and a usual one is.
+// TestBudget checks that a match that takes more steps than the text's length permits is stopped, and that a usual one
+// is not.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	p, err := pattern.Compile(heavyExpression)
@@ -127,11 +128,12 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// countingContext is a context that notes how much work was done between two looks at it, and ends after some of them.
+// countingContext is a context that records how much work was done between two checks of it, and ends after some of
+// them.
 type countingContext struct {
 	context.Context
 	budget   *pattern.StepBudget
-	endAfter int // looks after which it has ended, 0 = never
+	endAfter int // checks after which it has ended, 0 = never
 	checks   int
 	last     int64
 	longest  int64
@@ -147,8 +149,8 @@ func (c *countingContext) Err() error {
 	return nil
 }
 
-// TestContextCheckInterval: the longest piece of work without a look at the context is a slice and what one character takes. When the
-// context has ended, the work ends at the next look.
+// TestContextCheckInterval checks that the work between two checks of the context is at most a slice and the steps of
+// one character, and that the work ends at the first check after the context's end.
 func TestContextCheckInterval(t *testing.T) {
 	t.Parallel()
 	p, err := pattern.Compile(heavyExpression)
@@ -172,8 +174,9 @@ func TestContextCheckInterval(t *testing.T) {
 	}
 }
 
-// TestLongMatchWaitsForProcessor: work beyond a slice waits while all turns of the process are taken, and shorter work does not. Parts that are
-// shorter each count together. It is not parallel: the turns are those of all tests.
+// TestLongMatchWaitsForProcessor checks that work beyond a slice waits while all permits of the process are taken, and
+// shorter work does not. Parts that are shorter than a slice count together. It is not parallel, because the permits
+// are shared by all tests.
 func TestLongMatchWaitsForProcessor(t *testing.T) {
 	p, err := pattern.Compile(heavyExpression)
 	if err != nil {

@@ -9,45 +9,56 @@ import (
 	"stoa/agentsvc/processor"
 )
 
-// What matching may cost: a step looks at one character in one state of a pattern, and takes some 10 ns.
+// Cost of matching. A step looks at one character in one state of a pattern and takes some 10 ns.
 const (
-	// BaseSteps is the budget of one judgement, to which StepsPerByte comes for each byte that is looked at. A usual
-	// pattern takes one to seven steps for a byte.
+	// BaseSteps is the budget of one judgement; StepsPerByte is added for each byte that is looked at. A usual pattern
+	// takes one to seven steps for a byte.
 	BaseSteps    = 8 << 20
 	StepsPerByte = 16
-	// SliceSteps is the most steps between two looks at the context, at which others get the processor: less than
-	// a millisecond. One character may add the steps of all states of a pattern to it.
+	// SliceSteps is the largest number of steps between two checks of the context, at which other computations may get
+	// the processor: less than a millisecond. One character may exceed it by the steps of all states of a pattern.
 	SliceSteps = 16 << 10
 )
 
-// ErrTooManySteps reports that the budget of a [StepBudget] is used up.
+// ErrTooManySteps reports that a [StepBudget] is spent.
 var ErrTooManySteps = errors.New("it takes more work to check than is allowed")
 
-// StepBudget pays for matching: it counts steps, and fails once they exceed its budget or its context has ended. It is a value
-// of one judgement and not safe for concurrent use.
+// StepBudget counts the steps of one judgement. It fails when they exceed its limit or when its context has ended, and
+// remains failed. It is not safe for concurrent use.
 type StepBudget struct {
-	ctx       context.Context
-	parent    *StepBudget // that this is a part of, nil = none
-	spent     int64
-	reported  int64 // of spent, what whole has counted
-	maxSteps  int64
-	nextCheck int64       // the steps at which the context is looked at next
-	lastPart  *StepBudget // the part that was made last
-	depth     int         // of calls of Begin without End
-	hasPermit bool        // it has one of the process's turns
-	err       error
+	// ctx is checked every SliceSteps; it also names the app that pays, see processor.WithApp.
+	ctx context.Context
+	// parent is the budget that this one is a part of, nil for the root. Only the root has depth and hasPermit.
+	parent *StepBudget
+	// spent is the number of steps so far.
+	spent int64
+	// reported is the part of spent that the parent has counted. It lags behind, so that not every call climbs to the
+	// root.
+	reported int64
+	// maxSteps is the limit of spent.
+	maxSteps int64
+	// nextCheck is the value of spent at which checkBudget runs next.
+	nextCheck int64
+	// lastPart is the newest part; its last steps are reported when the next part is made.
+	lastPart *StepBudget
+	// depth is the number of BeginComputation calls without their EndComputation.
+	depth int
+	// hasPermit reports that the computation has a permit of processor.Shared.
+	hasPermit bool
+	// err is the first failure, then returned by every call.
+	err error
 }
 
-// NewStepBudget returns the work of judging size bytes.
+// NewStepBudget returns the budget for judging size bytes. The caller must not use it beyond ctx.
 func NewStepBudget(ctx context.Context, size int) *StepBudget {
 	return &StepBudget{ctx: ctx, maxSteps: BaseSteps + StepsPerByte*int64(size), nextCheck: SliceSteps}
 }
 
-// NewPart returns the work of judging one part of size bytes. It has a budget of its own, so that the verdict on a part does
-// not depend on the others, and counts towards w as well.
+// NewPart returns the budget for judging a part of size bytes. It has a limit of its own, so that the judgement of one
+// part does not depend on the others, and its steps count towards w as well. Parts are used one after the other.
 func (w *StepBudget) NewPart(size int) *StepBudget {
 	if w.lastPart != nil {
-		_ = w.lastPart.reportToParent() // w keeps the error
+		_ = w.lastPart.reportToParent() // w.err keeps the error
 	}
 	part := NewStepBudget(w.ctx, size)
 	part.parent, part.err = w, w.err
@@ -55,8 +66,9 @@ func (w *StepBudget) NewPart(size int) *StepBudget {
 	return part
 }
 
-// BeginComputation begins a piece of the work that waits for nothing else until [StepBudget.EndComputation]. Such pieces may contain others. Work beyond a
-// slice of steps needs a turn of the process for each of them, see [processor.Semaphore]; short work does not.
+// BeginComputation begins a computation that waits for nothing else until [StepBudget.EndComputation]. Computations may
+// be nested. A budget that has spent more than one slice needs a permit of [processor.Shared] while it computes; short
+// work does not.
 func (w *StepBudget) BeginComputation() {
 	w = w.rootBudget()
 	if w.depth++; w.spent >= SliceSteps && !w.hasPermit && w.err == nil {
@@ -64,7 +76,8 @@ func (w *StepBudget) BeginComputation() {
 	}
 }
 
-// EndComputation ends what [StepBudget.BeginComputation] began.
+// EndComputation ends what [StepBudget.BeginComputation] began, and releases the permit at the outermost level: what
+// follows may wait, e.g. for the network.
 func (w *StepBudget) EndComputation() {
 	w = w.rootBudget()
 	if w.depth--; w.depth == 0 && w.hasPermit {
@@ -73,6 +86,7 @@ func (w *StepBudget) EndComputation() {
 	}
 }
 
+// rootBudget returns the budget of the whole judgement.
 func (w *StepBudget) rootBudget() *StepBudget {
 	for w.parent != nil {
 		w = w.parent
@@ -80,22 +94,23 @@ func (w *StepBudget) rootBudget() *StepBudget {
 	return w
 }
 
+// acquireProcessor waits for a permit. A failure, which is the context's, fails the budget.
 func (w *StepBudget) acquireProcessor() {
 	w.err = processor.Shared.Acquire(w.ctx)
 	w.hasPermit = w.err == nil
 }
 
-// AddSteps adds to the budget, in steps.
+// AddSteps raises the limit by steps.
 func (w *StepBudget) AddSteps(steps int64) { w.maxSteps += steps }
 
-// AddBytes adds size bytes to what is looked at, here and in the work that this is a part of.
+// AddBytes raises the limit of w and of the budgets it is a part of by the steps of size bytes.
 func (w *StepBudget) AddBytes(size int) {
 	for ; w != nil; w = w.parent {
 		w.maxSteps += StepsPerByte * int64(size)
 	}
 }
 
-// FailTooManySteps has the work fail with [ErrTooManySteps], unless it has failed before.
+// FailTooManySteps fails the budget with [ErrTooManySteps], unless it has failed already, and returns its error.
 func (w *StepBudget) FailTooManySteps() error {
 	if w.err == nil {
 		w.err = ErrTooManySteps
@@ -103,7 +118,8 @@ func (w *StepBudget) FailTooManySteps() error {
 	return w.err
 }
 
-// SpendSteps counts steps. It returns [ErrTooManySteps], or why the context ended, and does so ever after.
+// SpendSteps counts steps. It returns nil, [ErrTooManySteps] or the context's error; after a failure it returns the
+// same error each time. The limit is checked once a slice, so it may be exceeded by one.
 func (w *StepBudget) SpendSteps(steps int) error {
 	w.spent += int64(steps)
 	if w.spent < w.nextCheck || w.err != nil {
@@ -112,6 +128,8 @@ func (w *StepBudget) SpendSteps(steps int) error {
 	return w.checkBudget()
 }
 
+// checkBudget checks the limit and the context, and yields the processor. A part within its limit leaves all that to
+// its parent.
 func (w *StepBudget) checkBudget() error {
 	w.nextCheck = w.spent + SliceSteps
 	if w.parent != nil && w.spent <= w.maxSteps {
@@ -135,19 +153,20 @@ func (w *StepBudget) checkBudget() error {
 	return w.err
 }
 
-// reportToParent has the work that this is a part of count what it has not counted yet.
+// reportToParent adds the steps that the parent has not counted yet to it, and returns the parent's error.
 func (w *StepBudget) reportToParent() error {
 	steps := w.spent - w.reported
 	w.reported = w.spent
 	return w.parent.SpendSteps(int(steps))
 }
 
-// Err returns why the work failed, nil if it did not.
+// Err returns the failure, nil if there is none.
 func (w *StepBudget) Err() error { return w.err }
 
-// SpentSteps returns the steps so far.
+// SpentSteps returns the number of steps so far.
 func (w *StepBudget) SpentSteps() int64 { return w.spent }
 
+// newUnboundedBudget returns a budget without limit and without checks, for texts that Stoa itself chose.
 func newUnboundedBudget() *StepBudget {
 	return &StepBudget{ctx: context.Background(), maxSteps: math.MaxInt64, nextCheck: math.MaxInt64}
 }

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestHalfOfProcessors: half of the processors have turns at a time, and a single processor has one.
+// TestHalfOfProcessors checks that half of the processors, at least one, can have permits at the same time.
 func TestHalfOfProcessors(t *testing.T) {
 	t.Parallel()
 	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 16: 8} {
@@ -38,7 +38,7 @@ func TestHalfOfProcessors(t *testing.T) {
 	}
 }
 
-// TestFairBetweenApps: apps have their slices one after the other, however many computations each has.
+// TestFairBetweenApps checks that apps get permits in turn, however many computations each has.
 func TestFairBetweenApps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestFairBetweenApps(t *testing.T) {
 		if err := semaphore.Acquire(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		var order []string // only who has the turn writes
+		var order []string // only the goroutine with the permit writes
 		compute := func(app string, slices int) {
 			ctx := processor.WithApp(t.Context(), app)
 			go func() {
@@ -81,7 +81,7 @@ func TestFairBetweenApps(t *testing.T) {
 	})
 }
 
-// TestWaitEnds: who waits for a turn gives up with its context, and nobody's turn is lost by that.
+// TestWaitEnds checks that a waiting goroutine returns when its context ends, and that no permit is lost.
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,9 +5,11 @@ import (
 	"syscall"
 )
 
-// yieldThread lets goroutines that can run do so, and then other processes: the kernel stops a busy thread for one that has just become
-// ready only after some milliseconds. A database on the same machine would wait that long for each of its answers.
+// yieldThread lets other goroutines run, and then other processes. The kernel preempts a busy thread for one that has
+// just become ready only after some milliseconds: a database on the same machine would wait that long before each of
+// its answers.
 func yieldThread() {
 	runtime.Gosched()
-	_, _, _ = syscall.Syscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) // not RawSyscall: while the thread is out, another takes its goroutines
+	// Not RawSyscall: during Syscall another thread may take over this one's goroutines.
+	_, _, _ = syscall.Syscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 }

@@ -10,12 +10,16 @@ import (
 	"stoa/tenancy/db"
 )
 
-// claimInterval is how often the queue is looked at when nobody calls: other processes' runs, and retries come due.
+// claimInterval is how often the queue is read without a signal: for runs of other processes whose signal was lost,
+// and for retries whose delay has ended.
 const claimInterval = time.Second
 
-// claimTimeout is how long a claim may take. What it claims after that is a stray.
+// claimTimeout bounds one claim. If the claim commits after its timeout, its runs are leased but not started;
+// releaseOrphans returns them.
 const claimTimeout = 10 * time.Second
 
+// runClaimLoop claims runs when signalled and once per claimInterval. It is the only goroutine that acquires queue
+// slots.
 func (p *Pool) runClaimLoop(ctx context.Context) {
 	tick := time.NewTicker(claimInterval)
 	defer tick.Stop()
@@ -34,15 +38,17 @@ func (p *Pool) runClaimLoop(ctx context.Context) {
 	}
 }
 
-// wakeOtherProcesses wakes the workers of other processes where a run was accepted and there is no place for another here.
+// wakeOtherProcesses signals the other processes if a run was accepted here that this process is unlikely to claim
+// soon.
 func (p *Pool) wakeOtherProcesses() {
 	if p.acceptedHere.Swap(false) && (p.options.AcceptOnly || p.countFreeWorkers() <= 1 || p.isStopping()) {
 		p.options.Bus.Publish(queueTopic, "")
 	}
 }
 
-// runPeriodicChecks finds what is to be done that nobody calls for: runs that wait for a decision that comes too late, and runs that
-// wait for others of their session which are gone. It forgets runs that were waited for and have found a place elsewhere.
+// runPeriodicChecks handles what no signal announces: approvals that have expired, sessions whose next run was not
+// promoted because the process that ended the previous run failed in between, awaited runs that another process has
+// claimed, and tenants without a slot.
 func (p *Pool) runPeriodicChecks(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -61,7 +67,7 @@ func (p *Pool) runPeriodicChecks(ctx context.Context) {
 	}
 }
 
-// claimRuns fills the free places with pending runs.
+// claimRuns fills the free queue slots with pending runs, after the awaited runs that found no live slot.
 func (p *Pool) claimRuns(ctx context.Context) error {
 	p.waitForFreeWorkers(ctx)
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
@@ -69,6 +75,7 @@ func (p *Pool) claimRuns(ctx context.Context) error {
 	if err := p.demoteDetached(ctx); err != nil {
 		return err
 	}
+	// beginWork makes Drain wait for this claim, so that runs leased by it are released with the rest.
 	if p.options.AcceptOnly || !p.beginWork() {
 		return nil
 	}
@@ -77,15 +84,17 @@ func (p *Pool) claimRuns(ctx context.Context) error {
 		return err
 	}
 	p.mu.Lock()
-	free, has := p.queueSlots.countFree(), p.queueSlots.countByApp() // only this goroutine takes places
+	// Free slots cannot decrease between here and acquireSlot: only this goroutine acquires them.
+	free, has := p.queueSlots.countFree(), p.queueSlots.countByApp()
 	p.mu.Unlock()
 	if free == 0 {
-		return nil // whoever leaves a place wakes us
+		return nil // endRun signals the claim loop
 	}
+	// While a suspect executes here no second one is claimed: if the process dies, the rescue must blame one run.
 	runs, err := p.ring.claimRuns(ctx, free, has, p.suspects.Load() == 0)
 	p.moreWaiting, p.noneForLastSlot = len(runs) > 0 && len(runs) >= free-1, len(runs) == 0 && free == 1
 	if p.isStopping() {
-		return err // Drain gives them back
+		return err // Drain returns the runs
 	}
 	for _, run := range runs {
 		p.mu.Lock()
@@ -98,22 +107,23 @@ func (p *Pool) claimRuns(ctx context.Context) error {
 	return err
 }
 
+// countFreeWorkers returns the number of free queue slots.
 func (p *Pool) countFreeWorkers() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.queueSlots.countFree()
 }
 
-// How many workers, as a part of all, are to be free for a claim where more runs wait than the last one took, and how
-// long that is waited for.
+// A claim for many runs costs the database little more than a claim for one. So where the last claim left runs
+// waiting, the next one waits until Workers/batchDivisor workers are free, but at most batchWait.
 const (
 	batchDivisor = 8
 	batchWait    = 5 * time.Millisecond
 )
 
-// waitForFreeWorkers waits for a few free workers where there is enough for all: a claim for many costs the database little more
-// than a claim for one. Where only the place is free that the busy apps may not have, it is looked for others at most once in
-// that time, however fast a busy app fills its queue.
+// waitForFreeWorkers delays the next claim where a larger one will soon be possible. If only the slot that busy
+// tenants may not take is free and no other tenant had a run, the queue is read at most once per batchWait, however
+// often a busy tenant signals new runs.
 func (p *Pool) waitForFreeWorkers(ctx context.Context) {
 	enough := 0
 	switch {
@@ -138,10 +148,11 @@ func (p *Pool) waitForFreeWorkers(ctx context.Context) {
 	}
 }
 
-// maxAwaitedPerApp is how many runs that somebody waits for are claimed of an app at a time.
+// maxAwaitedPerApp bounds how many awaited runs of one tenant are claimed in one statement.
 const maxAwaitedPerApp = 8
 
-// claimAwaitedRuns gives the places for live runs that have become free to those that found none.
+// claimAwaitedRuns gives free live slots to awaited runs that were queued because none was free when they were
+// accepted. It acquires the slots first and releases those for which no run was found.
 func (p *Pool) claimAwaitedRuns(ctx context.Context) error {
 	for app, limit := range p.copyAwaitedApps() {
 		n := 0
@@ -152,9 +163,10 @@ func (p *Pool) claimAwaitedRuns(ctx context.Context) error {
 			n++
 		}
 		if n == 0 {
-			continue // others may have room
+			continue
 		}
-		p.dropAwaitedApp(app) // before the look: what is written later is told again
+		// Before the query: a run that is written after it calls NotifyQueued, which adds the tenant again.
+		p.dropAwaitedApp(app)
 		runs, err := p.runs.ClaimRuns(ctx, p.workerID, []store.Share{{Tenant: app, MaxRunning: limit, ClaimCount: int64(n), AwaitedOnly: true}})
 		for range n - len(runs) {
 			p.releaseLiveSlot(app)
@@ -162,6 +174,7 @@ func (p *Pool) claimAwaitedRuns(ctx context.Context) error {
 		for _, run := range runs {
 			p.StartRun(run)
 		}
+		// The tenant may have more such runs, or its limit of running tasks held them back.
 		if err != nil || limit > 0 || len(runs) == n {
 			p.addAwaitedApp(app, limit)
 		}
@@ -175,7 +188,8 @@ func (p *Pool) claimAwaitedRuns(ctx context.Context) error {
 	return nil
 }
 
-// dropServedApps forgets the apps that need no more looking after when a place comes free.
+// dropServedApps removes the tenants that have no awaited run in the queue any more, because other processes claimed
+// them.
 func (p *Pool) dropServedApps(ctx context.Context) error {
 	apps := p.copyAwaitedApps()
 	if len(apps) == 0 {
@@ -193,12 +207,14 @@ func (p *Pool) dropServedApps(ctx context.Context) error {
 	return nil
 }
 
+// copyAwaitedApps returns a copy of awaitedApps, which callers may range over without p.mu.
 func (p *Pool) copyAwaitedApps() map[db.ID]int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.awaitedApps)
 }
 
+// addAwaitedApp makes the claim loop look for awaited runs of the tenant when a live slot is free.
 func (p *Pool) addAwaitedApp(app db.ID, limit int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,35 +10,39 @@ import (
 	"stoa/tenancy/db"
 )
 
-// How old a count of an app's waiting runs may be: where there seems to be room, and where there seems to be none.
+// A count is trusted for belowLimitTTL while it leaves capacity, and for atLimitTTL while it does not: a full queue must
+// be noticed as free again sooner.
 const (
 	belowLimitTTL = time.Second
 	atLimitTTL    = 100 * time.Millisecond
 )
 
-// maxTenantDepths is how many apps' counts are kept before those that nobody needs are dropped.
+// maxTenantDepths is how many tenants' counts are kept before stale ones are dropped.
 const maxTenantDepths = 4096
 
-// queueDepths knows about how many runs of each app wait, without counting them for each new one: what was counted last and
-// what this process has added since. Other processes' runs, and those that found a worker, show at the next count.
+// queueDepths keeps an approximate number of waiting runs for each tenant, so that accepting a run costs no count:
+// the last count plus what this process has added since. Runs of other processes, and runs that have started since,
+// show at the next count.
 type queueDepths struct {
+	// count counts a tenant's waiting runs in the database, up to limit. Set by New.
 	count func(ctx context.Context, tenant db.ID, limit int64) (int64, error)
-	mu    sync.Mutex
+	mu    sync.Mutex // guards apps
 	apps  map[db.ID]*tenantDepth
 }
 
-// tenantDepth is what is known of one app.
+// tenantDepth is the count of one tenant.
 type tenantDepth struct {
-	counting chan struct{} // one counts, the others wait for it
+	counting chan struct{} // capacity 1: one goroutine counts, the others wait
 
-	mu        sync.Mutex
-	waiting   int64
-	reserved  int64 // admitted, and not yet known to be written
-	countedAt time.Time
+	mu        sync.Mutex // guards the fields below
+	waiting   int64      // runs at the last count, plus those written here since
+	reserved  int64      // reserved entries whose run is not known to be written yet
+	countedAt time.Time  // start of the last count
 }
 
-// reserveEntry counts a run in, or returns a [ratelimit.ExhaustedError] where most are there already. A count that began after
-// the run came is good enough for it, however long it took.
+// reserveEntry reserves an entry of the tenant's queue, whose limit is most. done must be called with whether the run
+// was written. It returns a [ratelimit.ExhaustedError] where the queue is full, and ctx's error. A count that began
+// after this call is recent enough whatever its age: it includes all that was written before the call.
 func (d *queueDepths) reserveEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
 	a, arrivedAt := d.ensureTenantDepth(tenant), time.Now()
 	done, known := a.tryReserveEntry(most, arrivedAt)
@@ -51,7 +55,7 @@ func (d *queueDepths) reserveEntry(ctx context.Context, tenant db.ID, most int64
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if done, known = a.tryReserveEntry(most, arrivedAt); !known { // nobody has counted meanwhile
+	if done, known = a.tryReserveEntry(most, arrivedAt); !known { // no other goroutine has counted meanwhile
 		began := time.Now()
 		n, err := d.count(ctx, tenant, most)
 		if err != nil {
@@ -65,6 +69,7 @@ func (d *queueDepths) reserveEntry(ctx context.Context, tenant db.ID, most int64
 	return done, checkReserved(done, most)
 }
 
+// checkReserved returns the error of a refused reservation, nil if done is a reservation.
 func checkReserved(done func(bool), most int64) error {
 	if done != nil {
 		return nil
@@ -72,8 +77,8 @@ func checkReserved(done func(bool), most int64) error {
 	return fmt.Errorf("%d tasks of this app are waiting, as many as may: %w", most, &ratelimit.ExhaustedError{RetryAfter: time.Second})
 }
 
-// tryReserveEntry counts in a run that came then if there is room for it. known is false where what was counted last is too old to
-// say.
+// tryReserveEntry reserves an entry if the stored count leaves capacity. known is false where that count is too old to
+// decide; done is nil where there is no capacity.
 func (a *tenantDepth) tryReserveEntry(most int64, arrivedAt time.Time) (done func(written bool), known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,6 +100,7 @@ func (a *tenantDepth) tryReserveEntry(most int64, arrivedAt time.Time) (done fun
 	}, true
 }
 
+// ensureTenantDepth returns the depth of a tenant and creates it if it is missing.
 func (d *queueDepths) ensureTenantDepth(tenant db.ID) *tenantDepth {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +115,7 @@ func (d *queueDepths) ensureTenantDepth(tenant db.ID) *tenantDepth {
 	return a
 }
 
-// dropStale drops what is too old to be of use. d.mu is held.
+// dropStale drops counts that are too old to be used and have no open reservation. The caller holds d.mu.
 func (d *queueDepths) dropStale() {
 	for tenant, a := range d.apps {
 		a.mu.Lock()

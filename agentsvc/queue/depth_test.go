@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestDepth: as many are admitted as may wait, at the price of a count now and then.
+// TestDepth: as many runs are admitted as may wait, with an occasional count.
 func TestDepth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestDepth(t *testing.T) {
 		if in.Load() != 100 || out.Load() != 200 || counts.Load() > 3 {
 			t.Errorf("%d in, %d out, counted %d times", in.Load(), out.Load(), counts.Load())
 		}
-		waiting.Store(98) // others have taken two
+		waiting.Store(98) // others have used two
 		time.Sleep(atLimitTTL)
 		for i, want := range []bool{true, true, false} {
 			if err := try(true); (err == nil) != want {
@@ -60,7 +60,7 @@ func TestDepth(t *testing.T) {
 		}
 		waiting.Store(50)
 		time.Sleep(2 * belowLimitTTL)
-		for range 60 { // what was not written takes no room
+		for range 60 { // a run that was not written uses no capacity
 			if err := try(false); err != nil {
 				t.Fatal(err)
 			}
@@ -71,8 +71,8 @@ func TestDepth(t *testing.T) {
 	})
 }
 
-// TestDepthSlow: however long a database takes to count, there is room where there is room, and callers that came before
-// a count share it.
+// TestDepthSlow: while the database counts slowly, runs are admitted as far as there is capacity, and callers that
+// came before a count share it.
 func TestDepthSlow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestDepthSlow(t *testing.T) {
 	})
 }
 
-// TestDepthUnknown: what cannot be counted is not admitted.
+// TestDepthUnknown: a run is not admitted if the count fails.
 func TestDepthUnknown(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no database")

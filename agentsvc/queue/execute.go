@@ -12,17 +12,21 @@ import (
 	"stoa/tenancy/db"
 )
 
-// unfinishedRun is a run whose handler recorded no end. It is to be given back, or given up.
+// unfinishedRun is a run whose handler returned without a recorded end. The lease loop returns it to the queue or
+// gives it up.
 type unfinishedRun struct {
 	run           store.Run
 	returnOptions store.ReturnOptions
-	exhausted     bool // it has had its tries
-	lastBegun     bool // the last of them included
+	exhausted     bool // the run has used its attempts: give it up
+	lastBegun     bool // the last attempt was executed, so Attempts counts it
 }
 
-// executeRun runs a run that is registered as w in this process.
+// executeRun executes a run that is registered as w and decides what becomes of one without a recorded end. After
+// [agentsvc.ErrLeaseLost] the run belongs to another process, and after [ErrStopping] Drain returns it: nothing is
+// left to do.
 func (p *Pool) executeRun(ctx context.Context, run store.Run, w *activeRun) {
 	err := p.attemptRun(ctx, run)
+	// A later attempt of the same task may have registered itself meanwhile; its entry stays.
 	p.mu.Lock()
 	if at := (taskKey{run.Tenant, run.Task}); p.running[at] == w {
 		delete(p.running, at)
@@ -34,7 +38,8 @@ func (p *Pool) executeRun(ctx context.Context, run store.Run, w *activeRun) {
 	p.addUnfinished(p.classifyFailure(run, err))
 }
 
-// attemptRun begins a run, unless it has had its tries.
+// attemptRun calls the handler, unless the run's attempts are used up: that happens when its workers died, since
+// every attempt that ended by itself would have been given up at its end.
 func (p *Pool) attemptRun(ctx context.Context, run store.Run) error {
 	if p.options.GiveUp != nil && p.options.Retry.IsExhausted(run.Attempts) {
 		p.addUnfinished(unfinishedRun{run: run, returnOptions: store.ReturnOptions{Error: fmt.Sprintf("its worker died in attempt %d, the last one", run.Attempts-1)}, exhausted: true})
@@ -51,7 +56,9 @@ func (p *Pool) attemptRun(ctx context.Context, run store.Run) error {
 	return err
 }
 
-// classifyFailure says what becomes of a run that ended with err and without a recorded end.
+// classifyFailure decides what becomes of a run that ended with err and no recorded end: postponed and failed by an
+// unavailable database are returned uncounted; exhausted ones are given up, except after [ErrStale], where the
+// database could not be asked; the rest is returned with the retry delay.
 func (p *Pool) classifyFailure(run store.Run, err error) unfinishedRun {
 	if errors.Is(err, ErrPostponed) {
 		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: postponeDelay, Uncounted: true}}
@@ -60,6 +67,7 @@ func (p *Pool) classifyFailure(run store.Run, err error) unfinishedRun {
 		p.options.Log.Error("a run ended without its end being recorded", "tenant", run.Tenant, "task", run.Task, "attempt", run.Attempts,
 			"omitted", omitted, "error", err)
 	}
+	// The delay of the last allowed attempt is used beyond it too, for errors that never exhaust a run.
 	_, again := p.options.Retry.NextDelay(run.Attempts)
 	delay, _ := p.options.Retry.NextDelay(min(run.Attempts, int64(p.options.Retry.MaxRetries)))
 	switch {
@@ -71,7 +79,7 @@ func (p *Pool) classifyFailure(run store.Run, err error) unfinishedRun {
 	return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: delay, Error: err.Error()}}
 }
 
-// addUnfinished leaves a run to be given back.
+// addUnfinished queues a run for returnRuns and signals the lease loop.
 func (p *Pool) addUnfinished(u unfinishedRun) {
 	p.mu.Lock()
 	p.unfinished = append(p.unfinished, u)
@@ -82,7 +90,7 @@ func (p *Pool) addUnfinished(u unfinishedRun) {
 	}
 }
 
-// handleSafely handles run and turns a panic into an error.
+// handleSafely calls the handler and turns a panic into an error, so that one run cannot end the process.
 func (p *Pool) handleSafely(ctx context.Context, run store.Run) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -93,8 +101,10 @@ func (p *Pool) handleSafely(ctx context.Context, run store.Run) (err error) {
 	return p.handle(ctx, run)
 }
 
-// dropRun ends a run that lost its task, unless somebody else has it by now.
+// dropRun ends the row of a run whose task no longer waits for it. The statement does nothing if the run is leased to
+// another attempt by then.
 func (p *Pool) dropRun(run store.Run) {
+	// Not the run's context: it has ended with the lost lease.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	run.Worker = p.workerID
@@ -103,7 +113,7 @@ func (p *Pool) dropRun(run store.Run) {
 	}
 }
 
-// returnRuns returns the runs that ended without a recorded end, and gives up those that have had their tries.
+// returnRuns works off the unfinished runs. Runs for which the database fails stay for the next call.
 func (p *Pool) returnRuns(ctx context.Context) error {
 	p.mu.Lock()
 	unfinished := p.unfinished
@@ -121,10 +131,12 @@ func (p *Pool) returnRuns(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// returnOrGiveUp returns one run to the queue, or ends its task through [Options].GiveUp.
 func (p *Pool) returnOrGiveUp(ctx context.Context, u unfinishedRun) error {
 	if !u.exhausted {
 		return p.runs.ReturnRun(ctx, u.run, u.returnOptions)
 	}
+	// The claim counted an attempt that was not executed.
 	run := u.run
 	if !u.lastBegun {
 		run.Attempts--

@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// openBlockingPool opens a pool whose runs do not end before the test does. Those that begin come out of begun.
+// openBlockingPool opens a pool whose runs do not end before the test. Those that begin are sent to begun.
 func (b fixture) openBlockingPool(o queue.Options) (p *queue.Pool, begun chan store.Run) {
 	b.Helper()
 	begun, finish := make(chan store.Run, 2000), make(chan struct{})
@@ -31,10 +31,10 @@ func (b fixture) openBlockingPool(o queue.Options) (p *queue.Pool, begun chan st
 	return p, begun
 }
 
-// forTenant is the bench of another tenant.
+// forTenant returns the fixture for another tenant.
 func (b fixture) forTenant(tenant db.ID) fixture { return fixture{b.T, b.d, store.New(b.d, tenant)} }
 
-// queueRuns queues n runs of an app.
+// queueRuns writes n pending runs of a tenant.
 func (b fixture) queueRuns(app db.ID, n int) {
 	b.Helper()
 	for range n {
@@ -42,7 +42,7 @@ func (b fixture) queueRuns(app db.ID, n int) {
 	}
 }
 
-// countByTenant returns how many of the next n runs that begin are of each app.
+// countByTenant returns how many of the next n runs that begin belong to each tenant.
 func countByTenant(b fixture, begun <-chan store.Run, n int) map[db.ID]int {
 	b.Helper()
 	got := map[db.ID]int{}
@@ -52,7 +52,7 @@ func countByTenant(b fixture, begun <-chan store.Run, n int) map[db.ID]int {
 	return got
 }
 
-// withWorkers runs f with one worker, which an app then has alone, and with several.
+// withWorkers runs f with one worker, which a tenant can then occupy alone, and with several.
 func withWorkers(t *testing.T, f func(b fixture, workers int)) {
 	t.Helper()
 	for _, workers := range []int{1, 4} {
@@ -62,8 +62,8 @@ func withWorkers(t *testing.T, f func(b fixture, workers int)) {
 	}
 }
 
-// TestWorkerKeptFree: runs of one app that do not end take all workers and no more; a queued run of another begins all the
-// same, with one worker too.
+// TestWorkerKeptFree: runs of one tenant that do not end occupy all workers and no more; a queued run of another
+// tenant begins nevertheless, also with one worker.
 func TestWorkerKeptFree(t *testing.T) {
 	withWorkers(t, func(b fixture, workers int) {
 		p, begun := b.openBlockingPool(queue.Options{Workers: workers})
@@ -83,8 +83,8 @@ func TestWorkerKeptFree(t *testing.T) {
 	})
 }
 
-// TestCollusion: several apps together take every worker with runs that do not end. Each app that has none gets its turn
-// nevertheless, one run, and no more as long as that one is at work.
+// TestCollusion: several tenants together occupy every worker with runs that do not end. Each tenant without a run
+// still gets one, and no more while that executes.
 func TestCollusion(t *testing.T) {
 	withWorkers(t, func(b fixture, workers int) {
 		p, begun := b.openBlockingPool(queue.Options{Workers: workers, LendAfter: 10 * time.Millisecond})
@@ -107,7 +107,7 @@ func TestCollusion(t *testing.T) {
 		if diff := cmp.Diff(map[db.ID]int{"quiet": 1, "silent": 1, "still": 1}, countByTenant(b, begun, len(late))); diff != "" {
 			b.Error(diff)
 		}
-		for range 3 { // looks of the queue, each of which could lend another place
+		for range 3 { // periodic checks, each of which could lend another slot
 			p.WakeClaimers()
 			select {
 			case run := <-begun:
@@ -118,8 +118,8 @@ func TestCollusion(t *testing.T) {
 	})
 }
 
-// TestLiveShare: an app has at most as many places for live runs as it leaves free, so that whoever comes next finds one,
-// however many others have taken all that they may.
+// TestLiveShare: a tenant occupies at most as many live slots as it leaves free, so that another one finds a slot,
+// however many tenants take all they may.
 func TestLiveShare(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		p, _ := b.openBlockingPool(queue.Options{})
@@ -150,8 +150,7 @@ func TestLiveShare(t *testing.T) {
 	})
 }
 
-// TestDetach: a run whose caller is gone goes on and leaves its place to others; one that waits in the queue no longer goes
-// before those that nobody waits for.
+// TestDetach: a run whose caller has disconnected continues and frees its live slot; a queued one loses its priority.
 func TestDetach(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		p, begun := b.openBlockingPool(queue.Options{MaxInflight: 8, Workers: 1})
@@ -195,7 +194,7 @@ func TestDetach(t *testing.T) {
 	})
 }
 
-// markAwaited has a run in the queue be one that somebody waits for.
+// markAwaited gives a queued run the priority of an awaited one.
 func (b fixture) markAwaited(run store.Run) {
 	b.Helper()
 	var batch db.Batch
@@ -215,8 +214,8 @@ func (b fixture) readPriority(run store.Run) (p store.Priority) {
 	return p
 }
 
-// TestDetachedShare: runs whose callers are gone are bounded as well. An app that calls and leaves has at most half of the
-// places for live runs and as many more; the rest of its calls waits.
+// TestDetachedShare: runs whose callers have disconnected are bounded as well: a tenant that calls and disconnects
+// occupies at most half of the live slots and as many background slots; the rest of its calls waits.
 func TestDetachedShare(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		p, _ := b.openBlockingPool(queue.Options{MaxInflight: 8})

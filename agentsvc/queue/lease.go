@@ -7,10 +7,11 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// postponeDelay is how long a run that could not go on rests.
+// postponeDelay is the delay of a postponed run. [Pool.ResumeTenant] ends it early.
 const postponeDelay = 30 * time.Second
 
-// runLeaseLoop renews the lease every third of its time and rescues the runs of others as often.
+// runLeaseLoop renews the lease and rescues the runs of dead processes, every third of StaleAfter and at least every
+// 10 s: two renewals may fail before the lease is stale.
 func (p *Pool) runLeaseLoop(ctx context.Context) {
 	every := p.options.StaleAfter / 3
 	tick := time.NewTicker(min(every, 10*time.Second))
@@ -26,7 +27,7 @@ func (p *Pool) runLeaseLoop(ctx context.Context) {
 	}
 }
 
-// waitForNextRenewal waits for the next renewal. Runs that ended without a recorded end are given back meanwhile.
+// waitForNextRenewal waits for the next tick and returns unfinished runs meanwhile.
 func (p *Pool) waitForNextRenewal(ctx context.Context, tick <-chan time.Time) {
 	for {
 		select {
@@ -42,6 +43,8 @@ func (p *Pool) waitForNextRenewal(ctx context.Context, tick <-chan time.Time) {
 	}
 }
 
+// maintainLeases is one round of the lease loop: renew the own lease first, then return unfinished runs, rescue the
+// runs of dead processes and release orphans.
 func (p *Pool) maintainLeases(ctx context.Context) error {
 	if err := p.renewBeforeExpiry(ctx); err != nil {
 		return err
@@ -62,8 +65,9 @@ func (p *Pool) maintainLeases(ctx context.Context) error {
 	return p.releaseOrphans(ctx)
 }
 
-// renewBeforeExpiry renews the lease. When half of its time has passed since the last renewal and this one has had a while, the
-// process stops its own runs: somebody else may soon have them.
+// renewBeforeExpiry renews the lease. If the renewal is not done when half of StaleAfter has passed since the last
+// one (but at least a sixth after this call), all runs are cancelled with [ErrStale]: they end before another process
+// may rescue them.
 func (p *Pool) renewBeforeExpiry(ctx context.Context) error {
 	late := time.AfterFunc(max(p.options.StaleAfter/2-p.leaseAge(), p.options.StaleAfter/6), func() {
 		if p.leaseAge() > p.options.StaleAfter/2 {
@@ -72,26 +76,30 @@ func (p *Pool) renewBeforeExpiry(ctx context.Context) error {
 	})
 	within, cancel := context.WithTimeout(ctx, p.renewalTimeout())
 	defer cancel()
+	// Semaphore: see Pool.renewing.
 	p.renewing <- struct{}{}
 	defer func() { <-p.renewing }()
 	var err error
 	if !p.released {
 		err = p.renewLease(within)
 	}
+	// After a failed renewal the timer stays: it cancels the runs unless a later renewal succeeds first.
 	if err == nil || ctx.Err() != nil {
 		late.Stop()
 	}
 	return err
 }
 
-// orphanRun is a run that is leased to this process and at work nowhere in it.
+// orphanRun identifies a run that is leased to this process but does not execute here.
 type orphanRun struct {
 	taskKey
 	turn, attempts int64
 }
 
-// releaseOrphans gives strays back a lease's time after it first saw them: runs whose acceptance or claim took effect although
-// it could not be answered. Their worker would seem alive for ever.
+// releaseOrphans returns runs that are leased to this process but were never started: the transaction that leased
+// them committed although its caller saw an error. The process renews its lease, so no other process would ever
+// rescue them. A run is released after it was an orphan for StaleAfter: a run that is just being started looks the
+// same.
 func (p *Pool) releaseOrphans(ctx context.Context) error {
 	leased, err := p.runs.ListLeasedRuns(ctx, p.workerID)
 	if err != nil {
@@ -120,6 +128,7 @@ func (p *Pool) releaseOrphans(ctx context.Context) error {
 	return nil
 }
 
+// isRunning reports whether exactly this attempt executes here.
 func (p *Pool) isRunning(key orphanRun) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,17 +136,21 @@ func (p *Pool) isRunning(key orphanRun) bool {
 	return w != nil && w.turn == key.turn && w.attempts == key.attempts
 }
 
-// leaseAge is how old this process's lease may be: since it last set out to renew it and did.
+// leaseAge returns an upper bound of the lease's age: the time since the last successful renewal was sent. It uses
+// the monotonic clock, so a changed wall clock does not matter.
 func (p *Pool) leaseAge() time.Duration {
 	return time.Since(p.started) - time.Duration(p.lastRenewal.Load())
 }
 
-// isLeaseStale reports whether others may take this process's lease for expired by the time that they hear of something new
-// under it. A process that was stopped and goes on finds itself so, until it has renewed its lease.
+// isLeaseStale reports whether other processes may consider this lease expired. Three quarters of StaleAfter leave
+// time for a transaction under way. A process that was suspended finds its lease stale when it continues, until it
+// has renewed it.
 func (p *Pool) isLeaseStale() bool { return p.leaseAge() > p.options.StaleAfter*3/4 }
 
-// confirmLease has the lease confirmed before a run of this process does what cannot be taken back, where others may take it
-// for expired. It ends the runs that others have, and all of them where it cannot be known.
+// confirmLease makes sure that this process still holds its lease before a run has an external effect;
+// [agentsvc.CheckLease] calls it. If the lease is stale it is renewed first. Runs that other processes took are
+// cancelled with [agentsvc.ErrLeaseLost]; if the renewal fails, all runs are cancelled with [ErrStale]. The caller
+// checks its context afterwards.
 func (p *Pool) confirmLease(ctx context.Context) {
 	if !p.isLeaseStale() {
 		return
@@ -149,7 +162,7 @@ func (p *Pool) confirmLease(ctx context.Context) {
 	}
 	defer func() { <-p.renewing }()
 	if !p.isLeaseStale() || ctx.Err() != nil {
-		return // somebody has done it meanwhile
+		return // another run has renewed it meanwhile
 	}
 	ctx, cancel := context.WithTimeout(p.baseContext, p.renewalTimeout())
 	defer cancel()
@@ -159,18 +172,21 @@ func (p *Pool) confirmLease(ctx context.Context) {
 	}
 }
 
-// renewalTimeout is how long a renewal may take. One that is broken off takes its connection with it, and what a new one needs
-// first must fit into the time as well, or a slow database would never see a renewal again.
+// renewalTimeout bounds one renewal. A renewal that is broken off loses its connection, and the time must suffice to
+// open a new one: with a shorter bound a slow database would never see a successful renewal.
 func (p *Pool) renewalTimeout() time.Duration { return min(p.options.StaleAfter/2, 10*time.Second) }
 
-// renewLease renews the lease. Where this process counted as dead, the lease is confirmed only when the runs that others
-// took meanwhile are ended here.
+// renewLease writes the heartbeat. The caller holds p.renewing, or no loop runs yet (Open). If the worker row was
+// deleted, the process counted as dead: the renewal counts only once the runs that other processes took are cancelled
+// here, and lostRuns keeps that duty across failed attempts.
 func (p *Pool) renewLease(ctx context.Context) error {
+	// Measured before the statement: the database may set the heartbeat at any time after it.
 	sent := time.Since(p.started)
 	beats, differs, err := p.runs.RenewLeases(ctx, p.workerID, p.options.ConfigHash())
 	if err != nil {
 		return err
 	}
+	// beats is 1 for a new worker row: a rescue had deleted the old one.
 	if beats == 1 && p.renewedBefore {
 		p.options.Log.Warn("this process counted as dead: others have its runs")
 		p.lostRuns = true
@@ -190,6 +206,7 @@ func (p *Pool) renewLease(ctx context.Context) error {
 	return nil
 }
 
+// stopAllRuns cancels every run here with [ErrStale].
 func (p *Pool) stopAllRuns() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

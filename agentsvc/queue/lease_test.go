@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// newLeaseProbe returns a handler whose runs ask for their lease whenever somebody puts a channel for the answer in.
+// newLeaseProbe returns a handler whose runs call CheckLease for each channel that the test sends, and answer on it.
 func newLeaseProbe() (queue.Handler, chan<- chan error) {
 	requests := make(chan chan error)
 	return func(ctx context.Context, _ store.Run) error {
@@ -39,7 +39,7 @@ func probeLease(b fixture, requests chan<- chan error) error {
 	return receiveValue(b, answer)
 }
 
-// rescueRuns takes the runs of workers that count as dead, as another process does, until there is one.
+// rescueRuns rescues runs as another process does, until there was at least one.
 func (b fixture) rescueRuns(stale time.Duration) {
 	b.Helper()
 	runs := store.NewRunQueue(b.d)
@@ -55,7 +55,8 @@ func (b fixture) rescueRuns(stale time.Duration) {
 	b.Fatal("nobody counts as dead")
 }
 
-// TestRescuedWhileStopped: a process that was stopped for longer than its lease finds out before its runs do anything more.
+// TestRescuedWhileStopped: a process that was suspended for longer than its lease notices before its runs do anything
+// more.
 func TestRescuedWhileStopped(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		const stale = 2 * time.Second
@@ -71,7 +72,8 @@ func TestRescuedWhileStopped(t *testing.T) {
 	})
 }
 
-// TestRenewedAfterPause: a process that was stopped, and whose runs nobody has taken yet, keeps them by saying so first.
+// TestRenewedAfterPause: a process that was suspended and whose runs were not rescued yet keeps them by renewing its
+// lease first.
 func TestRenewedAfterPause(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		const stale = 3 * time.Second
@@ -92,7 +94,7 @@ func TestRenewedAfterPause(t *testing.T) {
 	})
 }
 
-// withLockedTable runs f while nobody can read or write a table.
+// withLockedTable runs f while no other transaction can read or write a table.
 func (b fixture) withLockedTable(table string, f func()) {
 	b.Helper()
 	err := b.d.Platform().RunTx(b.Context(), func(tx *db.Tx) error {
@@ -107,7 +109,7 @@ func (b fixture) withLockedTable(table string, f func()) {
 	}
 }
 
-// TestUnknown: whose lease is fresh asks nobody. Who cannot know whether it still is, does nothing more.
+// TestUnknown: a fresh lease needs no query to be confirmed; a lease that cannot be confirmed stops the work.
 func TestUnknown(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -128,7 +130,8 @@ func TestUnknown(t *testing.T) {
 	})
 }
 
-// TestRenewalKeepsNoLostRuns: a heartbeat by which a process that has lost its runs is alive again makes them no more its own.
+// TestRenewalKeepsNoLostRuns: a heartbeat by which a process that has lost its runs is alive again does not make the
+// runs its own again.
 func TestRenewalKeepsNoLostRuns(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -155,7 +158,7 @@ func TestRenewalKeepsNoLostRuns(t *testing.T) {
 			if err := receiveValue(b, answer); err == nil {
 				t.Error("the run that another process has may go on")
 			}
-		case err := <-ended: // where that comes before the question
+		case err := <-ended: // where the heartbeat precedes the check
 			if !errors.Is(err, queue.ErrStale) {
 				t.Errorf("the run ended with %v", err)
 			}

@@ -7,9 +7,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// lendSlot begins one run of an app that has none at work here, although all workers are busy, when none of them has come free
-// for [Options.LendAfter]: runs that take long, of however many apps, do not keep an app from its turn. The run has one of the
-// places of runs that nobody waits for, which an app never has all of. It is called once a second.
+// lendSlot starts one run of a tenant that has no run here, when all workers are busy and none became free for
+// [Options].LendAfter. So long runs, of however many tenants, cannot block another tenant. The run occupies a
+// background slot, of which no tenant can have all. The claim loop calls it once per claimInterval.
 func (p *Pool) lendSlot(ctx context.Context) error {
 	if p.options.AcceptOnly || !p.isStuck() || !p.beginWork() {
 		return nil
@@ -17,7 +17,7 @@ func (p *Pool) lendSlot(ctx context.Context) error {
 	defer p.wg.Done()
 	runs, err := p.ring.claimOneRun(ctx, p.canBorrow)
 	if p.isStopping() {
-		return err // Drain gives it back
+		return err // Drain returns the run
 	}
 	for _, run := range runs {
 		p.mu.Lock()
@@ -30,13 +30,15 @@ func (p *Pool) lendSlot(ctx context.Context) error {
 	return err
 }
 
-// isStuck reports whether all workers are busy and none has come free for a turn's time.
+// isStuck reports whether all workers are busy and none has become free for LendAfter.
 func (p *Pool) isStuck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.queueSlots.countFree() == 0 && time.Since(p.lastSlotChange) >= p.options.LendAfter
 }
 
+// canBorrow reports whether lendSlot may start a run of the app: it has no queue slot, no borrowed one, and a free
+// background slot.
 func (p *Pool) canBorrow(app db.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,23 +7,24 @@ import (
 	"stoa/tenancy/db"
 )
 
-// logEvery is the time between two lines of the log that tell the same of one app.
+// logEvery is the minimum time between two log lines about the same tenant.
 const logEvery = time.Minute
 
-// logLimit bounds how often the log tells the same of one app: runs that cannot be recorded are tried again each second. The
-// zero value is ready.
+// logLimit limits repeated log lines to one per tenant and logEvery: a run whose end cannot be recorded is retried
+// every second, and would flood the log. The zero value is ready. It is safe for concurrent use.
 type logLimit struct {
 	mu   sync.Mutex
 	apps map[db.ID]*logEntry
 }
 
-// logEntry is what the log was told of an app.
+// logEntry is the last line about a tenant.
 type logEntry struct {
 	at      time.Time
-	omitted int // lines since
+	omitted int // lines suppressed since
 }
 
-// allowEntry reports whether a line about the app is to be written now, and how many were omitted since the last one.
+// allowEntry reports whether a line about the app may be written now, and how many were omitted since the previous
+// one.
 func (l *logLimit) allowEntry(app db.ID, now time.Time) (omitted int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +38,9 @@ func (l *logLimit) allowEntry(app db.ID, now time.Time) (omitted int, ok bool) {
 	} else if l.apps == nil {
 		l.apps = map[db.ID]*logEntry{}
 	}
-	for id, other := range l.apps { // of which there is nothing left to tell
+	// Entries that no longer limit or report anything are dropped, so the map stays as small as the number of failing
+	// tenants.
+	for id, other := range l.apps {
 		if now.Sub(other.at) >= logEvery && other.omitted == 0 {
 			delete(l.apps, id)
 		}

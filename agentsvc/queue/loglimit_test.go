@@ -12,8 +12,8 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// TestFailingRunsAreLoggedSeldom: runs of an app whose end cannot be recorded, over and over, are one line of the log a minute,
-// and do not hide those of another app.
+// TestFailingRunsAreLoggedSeldom: runs of one tenant whose end repeatedly cannot be recorded produce one log line a
+// minute, and do not suppress those of another tenant.
 func TestFailingRunsAreLoggedSeldom(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		var tries, others atomic.Int64

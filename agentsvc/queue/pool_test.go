@@ -19,7 +19,7 @@ import (
 
 var owner = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 
-// testTimeout bounds how long a test waits for what must come.
+// testTimeout bounds how long a test waits for an event that must come.
 const testTimeout = 30 * time.Second
 
 // fixture is a database with runs of one tenant.
@@ -47,7 +47,7 @@ func (b fixture) waitUntil(what string, holds func() bool) {
 	}
 }
 
-// openPool opens a pool; Run goes on until stop or the end of the test, and the pool is drained at the end.
+// openPool opens a pool. Run is active until stop or the end of the test, and the pool is drained at the end.
 func (b fixture) openPool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop func()) {
 	b.Helper()
 	if o.Log == nil {
@@ -70,7 +70,7 @@ func (b fixture) openPool(o queue.Options, handle queue.Handler) (p *queue.Pool,
 	return p, stop
 }
 
-// acceptRun writes a new task whose run belongs to worker, or to nobody where that is "".
+// acceptRun writes a new task whose run is leased to worker, or pending where that is "".
 func (b fixture) acceptRun(worker string) store.Run { return b.acceptRunOf("acme", worker) }
 
 func (b fixture) acceptRunOf(tenant db.ID, worker string) store.Run {
@@ -102,7 +102,7 @@ func (b fixture) startLiveRun(p *queue.Pool) store.Run {
 	return run
 }
 
-// finishRun records a run's end, as its worker.
+// finishRun records a run's end as its worker.
 func (b fixture) finishRun(ctx context.Context, run store.Run) error {
 	if run.Epoch == 0 {
 		if _, err := b.st.AcquireTaskLease(ctx, &run); err != nil {
@@ -113,7 +113,7 @@ func (b fixture) finishRun(ctx context.Context, run store.Run) error {
 	return b.st.WriteRecord(ctx, &run, store.Record{Events: []agentsvc.Event{ev}, EndState: store.Completed})
 }
 
-// timeUntilDue tells in how much time a run may be claimed.
+// timeUntilDue returns the time until a run may be claimed.
 func (b fixture) timeUntilDue(run store.Run) time.Duration {
 	b.Helper()
 	var us int64
@@ -142,7 +142,7 @@ func (b fixture) readRow(run store.Run) (r runRow) {
 	return r
 }
 
-// waitForRow waits until the run's row is as wanted.
+// waitForRow waits until the run's row has the wanted values.
 func (b fixture) waitForRow(run store.Run, want runRow) {
 	b.Helper()
 	var got runRow
@@ -165,7 +165,7 @@ func receiveValue[T any](b fixture, c <-chan T) (v T) {
 	return v
 }
 
-// TestLiveRuns: what is accepted here runs here at once, as many at a time as there are places.
+// TestLiveRuns: runs that are accepted here start here at once, as many at a time as there are live slots.
 func TestLiveRuns(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
@@ -202,7 +202,7 @@ func TestLiveRuns(t *testing.T) {
 	})
 }
 
-// TestClaims: pending runs are worked off, as many at a time as there are workers, each once.
+// TestClaims: pending runs are executed, as many at a time as there are workers, each once.
 func TestClaims(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		const runs, workers = 40, 3
@@ -228,7 +228,7 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// TestUnwoken: nobody has to say that a run is pending.
+// TestUnwoken: a pending run is found without any signal.
 func TestUnwoken(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		b.openPool(queue.Options{}, b.finishRun)
@@ -236,7 +236,7 @@ func TestUnwoken(t *testing.T) {
 	})
 }
 
-// TestRescue: what a dead process had under its hands another one finishes, and only that.
+// TestRescue: another process finishes the runs of a dead process, and only these.
 func TestRescue(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
@@ -264,7 +264,7 @@ func TestRescue(t *testing.T) {
 	})
 }
 
-// TestAlone: a process that knows that there is no other takes over at once what it finds.
+// TestAlone: a process that knows that it is the only one rescues leased runs at once.
 func TestAlone(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		if _, _, err := store.NewRunQueue(b.d).RenewLeases(b.Context(), "dead", ""); err != nil {
@@ -282,8 +282,8 @@ func TestAlone(t *testing.T) {
 	})
 }
 
-// TestStale: a process that cannot renew its lease stops its runs before anybody else may have them, and has them
-// again when it can.
+// TestStale: a process that cannot renew its lease cancels its runs before another one may rescue them, and executes
+// them again when it can.
 func TestStale(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -323,7 +323,7 @@ func TestStale(t *testing.T) {
 	b.waitForRow(run, runRow{store.Completed, 2})
 }
 
-// TestDrain: a process that stops finishes what it can in time, gives the rest back uncounted, and takes nothing more.
+// TestDrain: a stopping process finishes what it can in time, returns the rest uncounted and accepts nothing more.
 func TestDrain(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish, causes := make(chan store.Run, 10), make(chan struct{}), make(chan error, 10)
@@ -379,8 +379,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestDrainQuiet: a pool that has given its lease back renews it no more, so that nobody takes the process for one that
-// died and came back.
+// TestDrainQuiet: a pool that has released its lease does not renew it any more, so that it does not look like a
+// process that died and came back.
 func TestDrainQuiet(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		var log strings.Builder
@@ -400,7 +400,7 @@ func TestDrainQuiet(t *testing.T) {
 	})
 }
 
-// TestDrainIgnoredByRun: a run that does not hear that it is over keeps nobody from going home.
+// TestDrainIgnoredByRun: a run that ignores its cancellation does not keep Drain from returning.
 func TestDrainIgnoredByRun(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -420,7 +420,7 @@ func TestDrainIgnoredByRun(t *testing.T) {
 	close(finish)
 }
 
-// TestStop: who loses a task stops at once, and its run with it.
+// TestStop: a run whose task was taken from it is cancelled at once.
 func TestStop(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began := make(chan store.Run, 1)
@@ -448,7 +448,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestPostponed: the runs of a tenant that may not work now are given back, uncounted, for later.
+// TestPostponed: the runs of a suspended tenant are returned uncounted, with a delay.
 func TestPostponed(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began := make(chan store.Run, 1)
@@ -468,7 +468,7 @@ func TestPostponed(t *testing.T) {
 	})
 }
 
-// TestUndone: a run whose handler cannot record an end, or panics, is tried again.
+// TestUndone: a run whose handler cannot record an end, or panics, is retried.
 func TestUndone(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		o := queue.Options{StaleAfter: 3 * time.Second, Retry: queue.Retry{MaxRetries: 3, InitialDelay: time.Millisecond, MaxDelay: time.Millisecond}}
@@ -485,8 +485,8 @@ func TestUndone(t *testing.T) {
 	})
 }
 
-// TestOrphanRun: a run that was leased to this process and never reached it, because the answer to its acceptance was
-// lost, is found.
+// TestOrphanRun: a run that was leased to this process but never started, because the answer to its acceptance was
+// lost, is found and returned.
 func TestOrphanRun(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
@@ -511,8 +511,8 @@ func TestOrphanRun(t *testing.T) {
 	})
 }
 
-// TestEarlierAttemptStops: a run comes back to a process that still has an earlier attempt of it: the earlier one stops, and its
-// stopping harms the later one in nothing.
+// TestEarlierAttemptStops: a run returns to a process that still executes an earlier attempt of it: the earlier
+// attempt is cancelled, which does not affect the later one.
 func TestEarlierAttemptStops(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
@@ -520,7 +520,7 @@ func TestEarlierAttemptStops(t *testing.T) {
 		p, _ = b.openPool(queue.Options{}, func(ctx context.Context, run store.Run) error {
 			began <- run
 			if run.Attempts > 1 {
-				<-causes // the earlier attempt goes first
+				<-causes // the earlier attempt first
 				time.Sleep(20 * time.Millisecond)
 				if n := p.Inflight(); n != 1 {
 					b.Errorf("%d runs are known to be at work, want this one", n)
@@ -541,8 +541,8 @@ func TestEarlierAttemptStops(t *testing.T) {
 	})
 }
 
-// TestGivenUp: a run of which no try records an end is given up after its last, with its reason; one whose worker died
-// in the last is not begun again. What the database's absence caused counts for nothing.
+// TestGivenUp: a run without a recorded end is given up after its last attempt, with its error; one whose worker died
+// in the last attempt is not started again. Attempts that failed because the database was unavailable do not count.
 func TestGivenUp(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		type end struct {
@@ -593,8 +593,8 @@ func newAttemptsUpdate(run store.Run, n int64) *db.Batch {
 	return &batch
 }
 
-// TestAwaited: a run that somebody waits for and that found no place has the next one that comes free, and needs no
-// worker of the queue, which is busy all the while.
+// TestAwaited: an awaited run that found no live slot gets the next one that becomes free, although all workers of
+// the queue are busy.
 func TestAwaited(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish, leaveQueue := make(chan store.Run, 10), make(chan struct{}), make(chan struct{})
@@ -613,7 +613,7 @@ func TestAwaited(t *testing.T) {
 		other := b.acceptRun("")
 		queued.Store(&other.Task)
 		p.NotifyQueued(other)
-		receiveValue(b, began) // both places are taken
+		receiveValue(b, began) // both slots are used
 		run := b.acceptRun("")
 		run.Priority = store.PriorityAwaited
 		p.NotifyQueued(run)
@@ -629,7 +629,7 @@ func TestAwaited(t *testing.T) {
 	})
 }
 
-// TestFloodedQueue: however many runs of one app wait, another's single one comes next.
+// TestFloodedQueue: however many runs of one tenant wait, the single run of another one is next.
 func TestFloodedQueue(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		const workers = 2
@@ -673,8 +673,8 @@ func TestFloodedQueue(t *testing.T) {
 	})
 }
 
-// TestWoken: a process that was stopped for longer than its lease takes nothing new until it has renewed it, and stops
-// what others have taken meanwhile.
+// TestWoken: a process that was suspended for longer than its lease accepts nothing until it has renewed it, and
+// cancels what others have rescued meanwhile.
 func TestWoken(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
@@ -688,7 +688,7 @@ func TestWoken(t *testing.T) {
 		receiveValue(b, began)
 		worker, _ := p.AcquireSlot("acme")
 		p.ReleaseSlot("acme")
-		for rescued := int64(0); rescued == 0; { // others find it dead, unless a heartbeat comes in between
+		for rescued := int64(0); rescued == 0; { // others count it as dead, unless a heartbeat comes in between
 			var gone db.Batch
 			gone.Exec(nil, "DELETE FROM worker WHERE id = $1", worker)
 			err := b.d.Platform().Do(b.Context(), &gone)

@@ -1,7 +1,24 @@
-// Package queue brings accepted runs to workers. A [Pool] is the workers of one process: a run that somebody waits for
-// is handed over in memory the moment it is accepted, under a lease it was born with; every other run is claimed from
-// the database. A lease is the process's heartbeat by the database's clock; runs of a process that stopped beating
-// are rescued by any other.
+// Package queue brings accepted runs to the workers of a process. A [Pool] holds these workers. There are two ways
+// in:
+//
+//   - A run whose caller waits (Awaited) is handed over in memory. The task service calls [Pool.AcquireSlot] before
+//     it writes the run, writes the run with this process as its worker, so that it is created under a lease, and
+//     calls [Pool.StartRun].
+//   - Every other run is written as pending. The claim loop of some process leases it from the database (claimRuns),
+//     in turns over the tenants (tenantRing), so that a tenant with many runs does not delay a tenant with few.
+//
+// A lease belongs to a process, not to a run: the worker row of the process has a heartbeat, by the database's clock.
+// The lease loop renews it every third of [Options].StaleAfter. A process whose heartbeat is older than StaleAfter
+// counts as dead; any other process then makes its runs pending again and raises the epochs of their tasks, so that
+// the dead process's late writes are refused.
+//
+// A worker that has lost its lease is stopped in four ways: its writes fail, because the store compares the task's
+// epoch; the watch loop cancels the context of runs whose lease is lost (stopLostRuns); renewBeforeExpiry cancels all
+// runs when the renewal is late; and [agentsvc.CheckLease] refuses a call with an external effect until the lease is
+// confirmed (confirmLease).
+//
+// Within a process three [slotPool]s bound the runs: live slots for handed-over runs, queue slots for claimed runs,
+// and background slots for runs whose caller has disconnected. Each limits what one tenant may occupy.
 package queue
 
 import (
@@ -16,28 +33,43 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// Options tune a [Pool]. A zero field takes the default named beside it.
+// Options configure a [Pool]. A zero field takes the default that its comment names.
 type Options struct {
-	Workers     int           // runs claimed from the queue at a time: 4; one more is kept for an app that has none of these
-	MaxInflight int           // runs handed over in memory at a time: 512
-	AppInflight int           // of one app: 0 = as many as it leaves free to others
-	LendAfter   time.Duration // how long all workers may be busy before an app that has none of them begins a run nevertheless: 5s
-	StaleAfter  time.Duration // age of the last heartbeat at which a worker counts as dead: 5m
-	Retry       Retry
-	// GiveUp ends the task of a run that has had its tries, none of which recorded an end, for the given reason. It
-	// returns [agentsvc.ErrLeaseLost] where the task no longer waits for the run. Without it such a run is tried for ever.
-	GiveUp     func(ctx context.Context, run store.Run, reason string) error
-	ConfigHash func() string // hash of this process's own configuration file, "" without one
-	AcceptOnly bool          // takes no runs: those accepted in this process are for others
-	Bus        *signal.Bus   // to the workers of other processes; nil = they look for themselves
-	Calls      Calls         // of the runs at work here; nil = nobody ends one
-	Log        *slog.Logger
+	// Workers is how many runs claimed from the queue execute at a time: 4. One more slot exists for a tenant that
+	// has none of them.
+	Workers int
+	// MaxInflight is how many runs handed over in memory execute at a time: 512. The background slots are as many.
+	MaxInflight int
+	// AppInflight bounds the handed-over runs of one tenant; 0 = it may have as many as it leaves free.
+	AppInflight int
+	// LendAfter is how long all workers may stay busy before a tenant that has no run here gets a background slot: 5
+	// s.
+	LendAfter time.Duration
+	// StaleAfter is the age of the last heartbeat at which a worker counts as dead: 5 min.
+	StaleAfter time.Duration
+	// Retry is when runs that recorded no end are tried again.
+	Retry Retry
+	// GiveUp ends the task of a run that has used its attempts without recording an end, for the given reason. It
+	// returns [agentsvc.ErrLeaseLost] where the task no longer waits for the run. nil = such runs are retried without
+	// limit.
+	GiveUp func(ctx context.Context, run store.Run, reason string) error
+	// ConfigHash returns the hash of this process's configuration file, "" without one. Processes that share a
+	// database compare theirs; a difference is logged.
+	ConfigHash func() string
+	// AcceptOnly makes this process execute no runs: what it accepts is left to other processes.
+	AcceptOnly bool
+	// Bus signals the pools of other processes; nil = they find new runs by polling.
+	Bus *signal.Bus
+	// Calls finds the tool calls in progress in this process; nil = no call can be cancelled.
+	Calls Calls
+	Log   *slog.Logger
 }
 
-// Calls are the tool calls under way in this process.
+// Calls is the registry of tool calls in progress in this process. task.Hub implements it.
 type Calls interface {
+	// HasCall reports whether the call is in progress here.
 	HasCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID) bool
-	// StopCall ends a call. It reports whether there is one.
+	// StopCall cancels a call and reports whether it was in progress here.
 	StopCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID, reason string) bool
 }
 
@@ -63,7 +95,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// liveRule is how many runs of one app are handed over in memory at a time.
+// liveRule returns the rule that bounds one tenant's share of the live slots.
 func (o Options) liveRule() shareRule {
 	if o.AppInflight > 0 {
 		return atMost(o.AppInflight)
@@ -71,25 +103,29 @@ func (o Options) liveRule() shareRule {
 	return asManyAsFree
 }
 
-// Retry says how often a run is tried again and when. The zero value never tries again.
+// Retry is a policy of exponential backoff. The zero value never retries.
 type Retry struct {
-	MaxRetries   int           // tries after the first
-	InitialDelay time.Duration // before the second try, doubled for each further one
-	MaxDelay     time.Duration // of the delay
+	// MaxRetries is how many attempts may follow the first.
+	MaxRetries int
+	// InitialDelay is the upper bound of the delay before the second attempt. It doubles for each further one, up to
+	// MaxDelay.
+	InitialDelay time.Duration
+	MaxDelay     time.Duration
 }
 
-// NextDelay returns the delay before the try after the given number of attempts, and whether there is to be one. The delay
-// is drawn from the upper half of its bound, so that runs that failed together do not come back together.
+// NextDelay returns the delay before the attempt that follows the given number of attempts, and whether there is one.
+// The delay is random in the upper half of its bound, so that runs that failed together do not return together.
 func (r Retry) NextDelay(attempts int64) (time.Duration, bool) {
 	if attempts > int64(r.MaxRetries) {
 		return 0, false
 	}
 	d := min(r.InitialDelay, r.MaxDelay)
+	// Doubling in steps of at most MaxDelay-d cannot overflow.
 	for i := int64(1); i < attempts && d < r.MaxDelay; i++ {
 		d += min(d, r.MaxDelay-d)
 	}
 	return d/2 + rand.N(d/2+1), true
 }
 
-// IsExhausted reports whether a run that is about to begin this attempt has had all of its tries.
+// IsExhausted reports whether attempt, which is about to begin, exceeds the allowed number.
 func (r Retry) IsExhausted(attempt int64) bool { return attempt > int64(r.MaxRetries)+1 }

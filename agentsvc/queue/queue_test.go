@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestRetry: a delay lies in the upper half of its bound, which doubles from the first to the limit, and there are as
-// many as there may be.
+// TestRetry: a delay is in the upper half of its bound, which doubles from the initial delay to the maximum, and
+// there are as many retries as the policy allows.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -36,14 +36,14 @@ func TestRetry(t *testing.T) {
 		if !again {
 			bound = 0
 		}
-		// A float64 of this size is only so exact.
+		// A float64 of this size has no more precision.
 		if d := float64(delay); d > bound*(1+1e-9) || d < bound/2*(1-1e-9)-1 {
 			t.Fatalf("delay %v, want between half of %v and all of it", delay, time.Duration(bound))
 		}
 	})
 }
 
-// TestRetryDefault: with the settings that hold where nothing is set, as an operator reads them.
+// TestRetryDefault: the delays of the default policy.
 func TestRetryDefault(t *testing.T) {
 	t.Parallel()
 	r := queue.Retry{MaxRetries: 3, InitialDelay: time.Second, MaxDelay: 5 * time.Minute}

@@ -10,7 +10,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// AcquireSlot takes a place for a run of an app that somebody waits for and returns the worker it is to be leased to.
+// AcquireSlot reserves a live slot for a run of the tenant whose caller waits, and returns the worker id to lease the
+// run to. ok is false where no slot is free for the tenant, while the pool stops and while the lease is stale. The
+// caller must then call StartRun or ReleaseSlot.
 func (p *Pool) AcquireSlot(app db.ID) (worker string, ok bool) {
 	if p.options.AcceptOnly {
 		return "", false
@@ -24,7 +26,7 @@ func (p *Pool) AcquireSlot(app db.ID) (worker string, ok bool) {
 	return p.workerID, true
 }
 
-// ReleaseSlot gives a reserved place back.
+// ReleaseSlot releases a slot that AcquireSlot reserved and no run was started in.
 func (p *Pool) ReleaseSlot(app db.ID) {
 	p.releaseLiveSlot(app)
 	if len(p.copyAwaitedApps()) > 0 {
@@ -32,6 +34,7 @@ func (p *Pool) ReleaseSlot(app db.ID) {
 	}
 }
 
+// releaseLiveSlot is ReleaseSlot without the signal to the claim loop, for the claim loop itself.
 func (p *Pool) releaseLiveSlot(app db.ID) {
 	p.mu.Lock()
 	p.liveSlots.releaseSlot(app)
@@ -39,10 +42,10 @@ func (p *Pool) releaseLiveSlot(app db.ID) {
 	p.wg.Done()
 }
 
-// StartRun runs a run in the place reserved for it.
+// StartRun executes a run in the slot that AcquireSlot reserved. It does not wait for it.
 func (p *Pool) StartRun(run store.Run) { p.startInSlot(run, p.liveSlots, false) }
 
-// startInSlot runs a run that has a place, which it may have borrowed.
+// startInSlot executes a run that already occupies a slot of the given pool.
 func (p *Pool) startInSlot(run store.Run, in *slotPool, borrowed bool) {
 	ctx, w := p.registerRun(run, in)
 	w.borrowed = borrowed
@@ -53,7 +56,7 @@ func (p *Pool) startInSlot(run store.Run, in *slotPool, borrowed bool) {
 	})
 }
 
-// endRun gives the place of a run back, and has the queue looked at where somebody may want it.
+// endRun releases a run's slot and signals the claim loop if a queued run may want it.
 func (p *Pool) endRun(run store.Run, w *activeRun) {
 	w.cancel(nil)
 	p.mu.Lock()
@@ -71,7 +74,9 @@ func (p *Pool) endRun(run store.Run, w *activeRun) {
 	}
 }
 
-// registerRun notes that a run is at work here. One that was at work for the same task before has lost its lease.
+// registerRun records that a run executes here and returns its context, which carries the tenant (for processor
+// accounting) and the lease confirmation (see [agentsvc.CheckLease]). An earlier execution for the same task is
+// cancelled: it must have lost its lease, or this one could not exist.
 func (p *Pool) registerRun(run store.Run, in *slotPool) (context.Context, *activeRun) {
 	ctx, cancel := context.WithCancelCause(processor.WithApp(agentsvc.WithLeaseRenewal(p.baseContext, p.confirmLease), string(run.Tenant)))
 	at, w := taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slots: in}
@@ -84,11 +89,13 @@ func (p *Pool) registerRun(run store.Run, in *slotPool) (context.Context, *activ
 	return ctx, w
 }
 
-// maxDetached bounds how many tasks are remembered whose callers are gone and whose runs are to be told so.
+// maxDetached bounds the tasks whose callers have disconnected and whose queued runs are still to be demoted. Above
+// it runs keep their priority, which costs fairness, not correctness.
 const maxDetached = 4096
 
-// DetachCaller says that the caller who waited for a task is gone before its end. A run at work goes on, but in another place
-// than those for live runs, if its app may have one of them; a run in the queue no longer goes before others.
+// DetachCaller reports that the caller who waited for a task disconnected before its end. The run continues: one that
+// executes moves to a background slot if the tenant may have one, so that the live slot is free for a waiting caller;
+// a queued one loses its priority.
 func (p *Pool) DetachCaller(app db.ID, task agentsvc.TaskID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,8 +105,8 @@ func (p *Pool) DetachCaller(app db.ID, task agentsvc.TaskID) {
 	}
 }
 
-// moveToBackground moves the run of a task to another place if it has one of those for live runs. It reports whether there is such a
-// run. p.mu is held.
+// moveToBackground moves the task's run from a live to a background slot, where it has a live one and the tenant may
+// have the other. It reports whether the task has a run here. The caller holds p.mu.
 func (p *Pool) moveToBackground(at taskKey) bool {
 	w := p.running[at]
 	if w == nil {
@@ -115,12 +122,13 @@ func (p *Pool) moveToBackground(at taskKey) bool {
 	return true
 }
 
-// demoteDetached has the runs in the queue whose callers are gone wait as those do that nobody waits for.
+// demoteDetached lowers the priority of queued runs whose callers have disconnected. The claim loop calls it before
+// each claim.
 func (p *Pool) demoteDetached(ctx context.Context) error {
 	p.mu.Lock()
 	gone := make([]store.Run, 0, len(p.detached))
 	for at := range p.detached {
-		if p.moveToBackground(at) { // it was claimed when its caller left
+		if p.moveToBackground(at) { // the run was claimed between DetachCaller and now
 			continue
 		}
 		gone = append(gone, store.Run{Tenant: at.tenant, Task: at.task})
@@ -133,13 +141,15 @@ func (p *Pool) demoteDetached(ctx context.Context) error {
 	return p.runs.DemoteRuns(ctx, gone)
 }
 
-// ReserveQueueDepth makes room in the queue of an app for a run that is about to be written, and returns what is to be told whether
-// it was. It returns a [ratelimit.ErrExhausted] where as many runs wait as may.
+// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
+// written. done must be called with whether it was written. It returns a [ratelimit.ExhaustedError] where the queue
+// is full.
 func (p *Pool) ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
 	return p.depths.reserveEntry(ctx, tenant, most)
 }
 
-// NotifyQueued says that a pending run was written.
+// NotifyQueued reports that a pending run was written. An awaited run, or one of a tenant with a limit of running
+// tasks, gets the next live slot that becomes free.
 func (p *Pool) NotifyQueued(run store.Run) {
 	if run.Priority == store.PriorityAwaited || run.MaxRunning > 0 {
 		p.addAwaitedApp(run.Tenant, run.MaxRunning)
@@ -147,13 +157,15 @@ func (p *Pool) NotifyQueued(run store.Run) {
 	p.WakeClaimers()
 }
 
-// WakeClaimers has the queue looked at now, in this process or where there is no place in another.
+// WakeClaimers makes the claim loop read the queue now; where no worker is free here, the other processes read it
+// too.
 func (p *Pool) WakeClaimers() {
 	p.acceptedHere.Store(true)
 	signalChannel(p.claimSignal)
 }
 
-// StopTenant ends all runs of a tenant at work here; they are tried again when the tenant may work again.
+// StopTenant cancels all runs of a tenant here with [ErrPostponed]. They return to the queue and continue when the
+// tenant is active again.
 func (p *Pool) StopTenant(tenant db.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +176,7 @@ func (p *Pool) StopTenant(tenant db.ID) {
 	}
 }
 
-// ResumeTenant has the runs of a tenant that were postponed go on now instead of later.
+// ResumeTenant makes the postponed runs of a tenant claimable now instead of after postponeDelay.
 func (p *Pool) ResumeTenant(tenant db.ID) {
 	ctx, cancel := context.WithTimeout(p.baseContext, 5*time.Second)
 	defer cancel()

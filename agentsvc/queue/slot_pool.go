@@ -6,7 +6,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// slotPool counts the runs of one kind that are at work in this process, by app. [Pool.mu] guards it.
+// slotPool counts the runs of one kind that execute in this process, by tenant. It starts nothing: a slot is a
+// number. [Pool].mu guards all fields but size and canTake, which are read-only.
 type slotPool struct {
 	size    int
 	used    int
@@ -14,30 +15,31 @@ type slotPool struct {
 	canTake shareRule
 }
 
-// shareRule reports whether an app that has some of the places may take one of those that are free.
+// shareRule reports whether a tenant that occupies has slots may acquire one of the free ones.
 type shareRule func(has, free int) bool
 
 func newSlotPool(size int, canTake shareRule) *slotPool {
 	return &slotPool{size: size, apps: map[db.ID]int{}, canTake: canTake}
 }
 
-// asManyAsFree lets an app have at most as many places as it leaves free: alone it gets half of them, and N apps that take all
-// they may leave a part of 1/(N+1). So an app that has none finds a place, however many others take theirs. It is the rule
-// of shared buffers in switches (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998).
+// asManyAsFree lets a tenant occupy at most as many slots as it leaves free: alone it gets half of them, and N
+// tenants that take all they may leave a share of 1/(N+1). So a tenant without a slot finds one, however many others
+// use theirs. This is the rule of shared buffers in switches (Choudhury and Hahne, Dynamic Queue Length Thresholds,
+// 1998).
 func asManyAsFree(has, free int) bool { return has < free }
 
-// atMost lets an app have n places.
+// atMost lets a tenant occupy n slots.
 func atMost(n int) shareRule { return func(has, free int) bool { return has < n && free > 0 } }
 
-// exceptLast keeps the last free place for an app that has none.
+// exceptLast reserves the last free slot for a tenant that has none.
 func exceptLast(has, free int) bool { return free > 1 || free == 1 && has == 0 }
 
 func (p *slotPool) countFree() int { return p.size - p.used }
 
-// hasFreeSlot reports whether the app may take a place.
+// hasFreeSlot reports whether the tenant may acquire a slot.
 func (p *slotPool) hasFreeSlot(app db.ID) bool { return p.canTake(p.apps[app], p.countFree()) }
 
-// tryAcquireSlot takes a place for the app, if it may have one.
+// tryAcquireSlot acquires a slot for the tenant and reports whether it may have one.
 func (p *slotPool) tryAcquireSlot(app db.ID) bool {
 	if !p.hasFreeSlot(app) {
 		return false
@@ -46,12 +48,14 @@ func (p *slotPool) tryAcquireSlot(app db.ID) bool {
 	return true
 }
 
-// acquireSlot takes a place for the app that it may have, as was seen before.
+// acquireSlot acquires a slot without asking the rule: the caller has applied it before (allotShares, canBorrow).
 func (p *slotPool) acquireSlot(app db.ID) {
 	p.used++
 	p.apps[app]++
 }
 
+// releaseSlot releases a slot of the tenant. Tenants without slots leave the map, so its length is that of the active
+// tenants.
 func (p *slotPool) releaseSlot(app db.ID) {
 	p.used--
 	if p.apps[app]--; p.apps[app] == 0 {
@@ -59,5 +63,5 @@ func (p *slotPool) releaseSlot(app db.ID) {
 	}
 }
 
-// countByApp returns how many places each app has.
+// countByApp returns a copy of how many slots each tenant occupies.
 func (p *slotPool) countByApp() map[db.ID]int { return maps.Clone(p.apps) }

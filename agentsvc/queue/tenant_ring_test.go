@@ -10,15 +10,15 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestAllot hands out turns, claim after claim, to apps that always have more.
+// TestAllot: several claims, one after another, allot turns to tenants that always have more runs.
 func TestAllot(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		shares []store.Share // in the order of the ring
-		free   []int         // places at each claim, the last of which is for an app that has none
+		free   []int         // free slots at each claim, the last of which is for a tenant without one
 		want   []string
-		has    map[db.ID]int // places that apps have, at each claim
+		has    map[db.ID]int // slots that tenants occupy, at each claim
 	}{
 		{name: "one app has all but one", shares: []store.Share{{Tenant: "a", Weight: 1}}, free: []int{4, 2}, want: []string{"a3", "a1"}},
 		{name: "in turns", shares: []store.Share{{Tenant: "a", Weight: 1}, {Tenant: "b", Weight: 1}}, free: []int{1, 1, 1, 4}, want: []string{"a1", "b1", "a1", "a1 b2"}},
@@ -44,7 +44,7 @@ func TestAllot(t *testing.T) {
 	}
 }
 
-// rotateRing is the ring as the database tells it, from an app on.
+// rotateRing returns the ring as ListShares does, from a tenant on.
 func rotateRing(shares []store.Share, at db.ID) []store.Share {
 	var ring, before []store.Share
 	for _, s := range shares {

@@ -11,18 +11,20 @@ import (
 	"stoa/tenancy/db"
 )
 
-// The topics of signals between pools: a run waits in the queue (without a key), and something was said about the run
-// of a task (tenant and task with a slash between them).
+// Topics of signals between the pools of different processes. queueTopic (no key) means that a run waits in the
+// queue; runTopic (key "tenant/task") means that something about the task's run was written: its lease was taken, or
+// a call is to be cancelled.
 const (
 	queueTopic = "queue"
 	runTopic   = "run"
 )
 
-// errCancelled is the cause by which a run ends whose task somebody has cancelled.
+// errCancelled is the cause of a run's context when its task was cancelled. It is an [agentsvc.ErrLeaseLost], so the
+// run writes nothing more, and a [agentsvc.CallCancelledError], so that tools can distinguish it from other stops.
 var errCancelled = fmt.Errorf("%w: %w", agentsvc.ErrLeaseLost, &agentsvc.CallCancelledError{})
 
-// StopRun ends the run of a task that has been taken from it because it was cancelled, in whichever process it is at work:
-// here at once.
+// StopRun cancels the run of a cancelled task: at once if it executes here, else by a signal to the other processes.
+// The cancellation has already raised the task's epoch, so this only saves work.
 func (p *Pool) StopRun(tenant db.ID, task agentsvc.TaskID) {
 	p.mu.Lock()
 	w := p.running[taskKey{tenant, task}]
@@ -34,12 +36,13 @@ func (p *Pool) StopRun(tenant db.ID, task agentsvc.TaskID) {
 	p.NotifyRunChanged(tenant, task)
 }
 
-// NotifyRunChanged has the process where the run of a task is at work look what was written about it.
+// NotifyRunChanged makes the process that executes the task's run check what was written about it.
 func (p *Pool) NotifyRunChanged(tenant db.ID, task agentsvc.TaskID) {
 	p.options.Bus.Publish(runTopic, string(tenant)+"/"+string(task))
 }
 
-// receiveRunSignal hears that something was said about the run of a task, or where key is "" of any.
+// receiveRunSignal handles a signal of runTopic. The empty key means that signals may have been lost and every run is
+// to be checked.
 func (p *Pool) receiveRunSignal(key string) {
 	tenant, task, _ := strings.Cut(key, "/")
 	p.mu.Lock()
@@ -49,7 +52,7 @@ func (p *Pool) receiveRunSignal(key string) {
 	}
 }
 
-// runWatchLoop looks after the runs at work here: when somebody says so, and every now and then since that may be lost.
+// runWatchLoop checks the runs here when signalled and once per claimInterval, since signals may be lost.
 func (p *Pool) runWatchLoop(ctx context.Context) {
 	tick := time.NewTicker(claimInterval)
 	defer tick.Stop()
@@ -66,9 +69,10 @@ func (p *Pool) runWatchLoop(ctx context.Context) {
 	}
 }
 
-// reconcileRuns ends the runs that were taken from this process and the tool calls that somebody wants to end.
+// reconcileRuns cancels the runs whose lease this process has lost and the tool calls that were requested to be
+// cancelled.
 func (p *Pool) reconcileRuns(ctx context.Context) error {
-	running := p.copyRunning() // before the look: what begins later cannot be missing
+	running := p.copyRunning() // before the query: a run that starts later is not in the copy
 	if len(running) == 0 {
 		return nil
 	}
@@ -80,8 +84,8 @@ func (p *Pool) reconcileRuns(ctx context.Context) error {
 	return p.stopCancelledCalls(ctx)
 }
 
-// stopLostRuns ends those of mine whose lease is not this process's any more: their task was cancelled, decided or taken
-// elsewhere.
+// stopLostRuns cancels those of running that are not leased to this process any more, because their task was
+// cancelled, decided or rescued elsewhere. It removes the others from the map.
 func (p *Pool) stopLostRuns(ctx context.Context, running map[taskKey]*activeRun) error {
 	leased, err := p.runs.ListLeasedRuns(ctx, p.workerID)
 	if err != nil {
@@ -95,9 +99,10 @@ func (p *Pool) stopLostRuns(ctx context.Context, running map[taskKey]*activeRun)
 	}
 	for at, w := range running {
 		if !p.isCurrent(at, w) {
-			continue // it has ended meanwhile
+			continue // the run has ended meanwhile
 		}
 		cause := agentsvc.ErrLeaseLost
+		// A failed query leaves the general cause: either one stops the run.
 		if cancelled, err := p.runs.IsTaskCancelled(ctx, at.tenant, at.task); err == nil && cancelled {
 			cause = errCancelled
 		}
@@ -112,14 +117,16 @@ func (p *Pool) copyRunning() map[taskKey]*activeRun {
 	return maps.Clone(p.running)
 }
 
+// isCurrent reports whether w still is the task's run here.
 func (p *Pool) isCurrent(at taskKey, w *activeRun) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.running[at] == w
 }
 
-// stopCancelledCalls ends the calls that somebody wants to end. That it does is on record before it is, so that whoever sees the
-// call's result knows where it comes from. A call that has not begun yet is looked for again.
+// stopCancelledCalls cancels the tool calls whose cancellation was requested. The request is marked before the call
+// ends: a caller that waits for the call's result reads the mark to distinguish a cancelled call from a finished one.
+// Requests for calls that have not begun stay and are read again.
 func (p *Pool) stopCancelledCalls(ctx context.Context) error {
 	if p.options.Calls == nil {
 		return nil
@@ -140,6 +147,7 @@ func (p *Pool) stopCancelledCalls(ctx context.Context) error {
 	return nil
 }
 
+// signalChannel sends a signal to a channel of capacity 1, unless one is pending already.
 func signalChannel(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

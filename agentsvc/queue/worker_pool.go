@@ -2,13 +2,16 @@ package queue
 
 import "time"
 
-// workerPool runs functions on goroutines of their own. One that is done stays for a while and takes the next: runs go many calls
-// deep, and a goroutine that has been there has the stack for it.
+// workerPool runs functions on goroutines that are reused for idleTimeout. A run's call chain is deep, and a
+// goroutine that executed one before already has a stack of that size. The number of goroutines is not limited here;
+// the slot pools limit the runs.
 type workerPool chan func()
 
-// idleTimeout is how long a goroutine waits for its next function.
+// idleTimeout is how long a goroutine waits for its next function before it ends.
 const idleTimeout = 250 * time.Millisecond
 
+// runFunc executes f on an idle goroutine, or on a new one. The channel has no buffer: the send succeeds only if a
+// goroutine waits.
 func (c workerPool) runFunc(f func()) {
 	select {
 	case c <- f:
@@ -17,6 +20,7 @@ func (c workerPool) runFunc(f func()) {
 	}
 }
 
+// serveFuncs executes f and then what it receives, until idleTimeout passes without a function.
 func (c workerPool) serveFuncs(f func()) {
 	idle := time.NewTimer(idleTimeout)
 	defer idle.Stop()

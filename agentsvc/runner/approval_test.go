@@ -24,7 +24,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// newSenderModel calls send twice and free once when told to send, and then tells of the results.
+// newSenderModel returns a model that calls send twice and free once when it is asked to send, and then reports the
+// results.
 func newSenderModel(t *testing.T) *model {
 	send := func(n int) scripted.Item {
 		return scripted.Item{Call: &scripted.Call{Tool: "send", Arguments: map[string]any{"n": n}}}
@@ -38,7 +39,7 @@ func newSenderModel(t *testing.T) *model {
 	)
 }
 
-// recordingTool is a tool that keeps what it was called with.
+// recordingTool is a tool that records its arguments.
 type recordingTool struct {
 	name string
 	hang bool
@@ -68,7 +69,7 @@ func (p *recordingTool) sortedCalls() []string {
 	return slices.Clone(p.sent)
 }
 
-// startApprovalProcess opens a house whose agent a needs approval to send.
+// startApprovalProcess opens a process whose agent a needs approval to call send.
 func startApprovalProcess(t *testing.T, d *db.DB, m *model, send *recordingTool, timeout time.Duration) *testProcess {
 	t.Helper()
 	send.name = "send"
@@ -88,7 +89,7 @@ func startApprovalProcess(t *testing.T, d *db.DB, m *model, send *recordingTool,
 	return h
 }
 
-// waitUntilSettled follows a task until it has ended or waits for somebody.
+// waitUntilSettled follows a task until it has ended or waits for its user.
 func (h *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsvc.Task {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -111,7 +112,7 @@ func (h *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsv
 	return got
 }
 
-// loadApprovals reads what a task waits for.
+// loadApprovals returns the open approvals of a task.
 func (h *testProcess) loadApprovals(t *testing.T, id agentsvc.TaskID) []agentsvc.Approval {
 	t.Helper()
 	got, err := h.Get(t.Context(), anaVisibility, id, store.TaskParts{Approvals: true})
@@ -127,8 +128,8 @@ func newApproveInput(call agentsvc.CallID) task.DecisionInput {
 
 var approver = agentsvc.Owner{Issuer: "stoa", Subject: "boss"}
 
-// TestApprove: a call that needs approval waits, survives its process, and runs once when a human agrees; the model is
-// not asked again for what it has asked.
+// TestApprove: a call that needs approval waits, survives its process, and runs once when a human approves; the model
+// is not asked again for what is recorded.
 func TestApprove(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		m, tools := newSenderModel(t), &recordingTool{}
@@ -194,7 +195,7 @@ func TestApprove(t *testing.T) {
 	})
 }
 
-// TestApproveSeveral: the turn goes on when all are decided, with what each was decided to run with.
+// TestApproveSeveral: the turn continues when all calls are decided, with the arguments of each decision.
 func TestApproveSeveral(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		m, tools := newSenderModel(t), &recordingTool{}
@@ -261,7 +262,7 @@ func TestApproveSeveral(t *testing.T) {
 	})
 }
 
-// TestReject: one reject ends the task, nothing of what waited runs, and there is nothing left to decide.
+// TestReject: one rejection ends the task; none of the waiting calls runs, and nothing can be decided any more.
 func TestReject(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		m, tools := newSenderModel(t), &recordingTool{}
@@ -300,7 +301,7 @@ func TestReject(t *testing.T) {
 	})
 }
 
-// TestDecideAtOnce: of decisions made at once one counts.
+// TestDecideAtOnce: of concurrent decisions one counts.
 func TestDecideAtOnce(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		tools := &recordingTool{}
@@ -331,8 +332,7 @@ func TestDecideAtOnce(t *testing.T) {
 	})
 }
 
-// TestCancelledAtOnce: who decides on a call while its task is cancelled is told that it is over, not that the call never
-// was.
+// TestCancelledAtOnce: a decision during the cancellation of its task gets "task ended", not "not found".
 func TestCancelledAtOnce(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		h := startApprovalProcess(t, d, newSenderModel(t), &recordingTool{}, 0)
@@ -354,7 +354,7 @@ func TestCancelledAtOnce(t *testing.T) {
 	})
 }
 
-// TestDecideByMessage: decisions come by messages as well, several in one, and a message that comes twice decides once.
+// TestDecideByMessage: messages bring decisions, several in one, and a repeated message decides once.
 func TestDecideByMessage(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		tools := &recordingTool{}
@@ -396,7 +396,8 @@ func TestDecideByMessage(t *testing.T) {
 	})
 }
 
-// TestRejectByMessage: whoever listens while rejecting is told the end, and one decision of several that the task waits on.
+// TestRejectByMessage: a caller that rejects by a message and follows the task sees its end, and also the state after
+// one of several decisions.
 func TestRejectByMessage(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		h := startApprovalProcess(t, d, newSenderModel(t), &recordingTool{}, 0)
@@ -429,7 +430,7 @@ func TestRejectByMessage(t *testing.T) {
 	})
 }
 
-// TestApproveInside: a call of an agent inside another one waits at the task, and goes on where it stopped.
+// TestApproveInside: the call of a sub-agent waits at the task, and continues where it stopped.
 func TestApproveInside(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		m, tools := newSenderModel(t), &recordingTool{}
@@ -451,7 +452,7 @@ func TestApproveInside(t *testing.T) {
 	})
 }
 
-// TestTimeout: a task that nobody decides on in time is rejected, by whichever process is there.
+// TestTimeout: a task whose approval expires is rejected, by any process.
 func TestTimeout(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		m, tools := newSenderModel(t), &recordingTool{}
@@ -485,8 +486,8 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// TestInterruptedAfterApproval: a process stops in the middle of a call that was approved. Whether it took effect is
-// unknown, so a human is asked again.
+// TestInterruptedAfterApproval: a process stops in the middle of an approved call. Its outcome is unknown, so a human
+// is asked again.
 func TestInterruptedAfterApproval(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		m, hangs, tools := newSenderModel(t), &recordingTool{hang: true}, &recordingTool{}
@@ -519,7 +520,8 @@ func TestInterruptedAfterApproval(t *testing.T) {
 	})
 }
 
-// TestCancelCall: one running call ends, the agent goes on, and a call that does not run cannot be cancelled.
+// TestCancelCall: one call in progress is cancelled and the agent continues; a call that is not in progress cannot be
+// cancelled.
 func TestCancelCall(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		hangs := &recordingTool{hang: true}
@@ -558,7 +560,7 @@ func TestCancelCall(t *testing.T) {
 	})
 }
 
-// uncancellableTool is a tool that does not listen.
+// uncancellableTool is a tool that ignores its context.
 type uncancellableTool struct{ free chan struct{} }
 
 func (uncancellableTool) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: "look"} }
@@ -568,8 +570,8 @@ func (s uncancellableTool) Call(context.Context, tool.Input) (string, error) {
 	return "late", nil
 }
 
-// TestCancelInTime: within a second of a cancellation, made in this process or in another, model and tool are stopped
-// and the worker is free. A busy machine may need several tries.
+// TestCancelInTime: within a second of a cancellation, in this process or in another one, model and tool are stopped
+// and the worker is free. A loaded machine may need several attempts.
 func TestCancelInTime(t *testing.T) {
 	for _, text := range []string{"slow", "look"} {
 		for _, elsewhere := range []bool{false, true} {
@@ -587,7 +589,7 @@ func TestCancelInTime(t *testing.T) {
 					limit := time.Second
 					if elsewhere {
 						at = newTestProcess(d, quickRetry, agents)
-						limit += time.Second // a busy machine
+						limit += time.Second // a loaded machine
 					}
 					var took []time.Duration
 					for range 5 {
@@ -603,7 +605,7 @@ func TestCancelInTime(t *testing.T) {
 	}
 }
 
-// measureCancel has h work on a task until it is cancelled through at, and returns how long that takes.
+// measureCancel lets h execute a task until it is cancelled through at, and returns how long that takes.
 func measureCancel(t *testing.T, h, at *testProcess, text string) time.Duration {
 	t.Helper()
 	sub := newSubmission(text)

@@ -10,8 +10,10 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// pauseForBudget has the turn wait until a budget has room for its next model call. What else it was about to ask for it asks for
-// again when it goes on.
+// pauseForBudget pauses the turn until a budget has capacity for its next model call. The wait is an approval of kind
+// AwaitBudget whose timeout is the poll interval: when it expires, a worker claims the run and
+// task.Service.resumeWithinBudget checks the budget again. Other approvals that the agent was about to request are
+// dropped; it requests them again when it continues.
 func (t *execution) pauseForBudget(ctx context.Context, e *agentsvc.BudgetExhaustedError) error {
 	arguments, err := json.Marshal(task.BudgetWait{Budget: e.Budget, ID: e.ID, Scope: e.Scope, Needs: e.Needed})
 	if err != nil {

@@ -10,16 +10,19 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// CheckpointPolicy says which places between the steps of a turn are kept on its log, beside the beginning of each run, as
-// points that the task can be restored to.
+// CheckpointPolicy chooses the restore points of a turn (docs/checkpoints.md). Where Enabled, the start of each run
+// is one; the other fields add places between the steps of a turn. The zero value writes none.
 type CheckpointPolicy struct {
-	Enabled    bool
+	Enabled bool
+	// AfterTools adds a checkpoint when all tools of a round have answered, BeforeLLM one before each model call.
 	AfterTools bool
 	BeforeLLM  bool
-	Interval   int // model calls, 0 = never
+	// Interval adds a checkpoint before each Interval-th model call of an agent; 0 = none.
+	Interval int
 }
 
-// selectCheckpoint returns c as it is to be kept, nil if it is not.
+// selectCheckpoint returns the checkpoint to write for a place that the agent reached, or nil if the policy does not
+// keep it.
 func (o CheckpointPolicy) selectCheckpoint(c agentsvc.Checkpoint) *agentsvc.Checkpoint {
 	switch {
 	case !o.Enabled:
@@ -33,13 +36,15 @@ func (o CheckpointPolicy) selectCheckpoint(c agentsvc.Checkpoint) *agentsvc.Chec
 	return nil
 }
 
-// hasStepCheckpoints reports whether o keeps places that follow the results of tools.
+// hasStepCheckpoints reports whether o writes checkpoints that may directly follow a tool result.
 func (o CheckpointPolicy) hasStepCheckpoints() bool {
 	return o.Enabled && (o.AfterTools || o.BeforeLLM || o.Interval > 0)
 }
 
-// addCheckpoint keeps a place that the agent has reached, if it is one to keep. Before a model is called, which takes its time and
-// may be the process's last act, what is held back and the places behind it are written, in one transaction.
+// addCheckpoint adds a checkpoint that the agent reached to pending, if the policy keeps it. Before a model call
+// everything pending is written in one transaction: the call takes long and the process may die in it. Before the
+// first call of a turn that is not done, because nothing but the start checkpoint is pending then, and it is written
+// with the first fact.
 func (t *execution) addCheckpoint(ctx context.Context, ev agentsvc.Event) error {
 	calls := ev.Checkpoint.Reason == agentsvc.BeforeLLM
 	if ev.Checkpoint = t.options.Checkpoints.selectCheckpoint(*ev.Checkpoint); ev.Checkpoint != nil {
@@ -51,8 +56,8 @@ func (t *execution) addCheckpoint(ctx context.Context, ev agentsvc.Event) error 
 	return nil
 }
 
-// completesToolRound reports whether ev is the last result that the agent's model waits for, so that what the agent says next follows at
-// once: the places behind the result are written with it.
+// completesToolRound reports whether ev is the last result of the calls that the frame's last message made. The agent
+// then continues at once, so the result can wait and be written together with the checkpoints behind it.
 func (t *execution) completesToolRound(ev agentsvc.Event) bool {
 	if ev.Result == nil || !t.options.Checkpoints.hasStepCheckpoints() {
 		return false
@@ -73,7 +78,9 @@ func (t *execution) completesToolRound(ev agentsvc.Event) bool {
 	return false
 }
 
-// flushPending writes what waits, also as the run is stopped: what a tool did is done, and without its result nobody could tell.
+// flushPending writes the pending facts, within the stop grace if the run is being stopped: a tool result among them
+// records an effect that cannot be repeated. Pending usage alone causes no commit: it is written with the next
+// fact, or passed on by reportUnwritten.
 func (t *execution) flushPending(ctx context.Context) error {
 	if !slices.ContainsFunc(t.pending, func(ev agentsvc.Event) bool { return ev.Usage == nil }) {
 		return nil
@@ -83,14 +90,19 @@ func (t *execution) flushPending(ctx context.Context) error {
 	return t.writeRecord(ctx, store.Record{Events: t.pending})
 }
 
-// RecoveryPolicy says which runs go on in the middle of which their process stopped. The others fail.
+// RecoveryPolicy chooses which interrupted runs, those whose process stopped in the middle of an attempt, continue.
+// The others fail. The zero value continues all.
 type RecoveryPolicy struct {
-	NeverAfterMessage bool          // none that began with a message
-	NeverAfterHuman   bool          // none that went on after a human's decision or answer
-	MaxAge            time.Duration // of the last step, 0 = any
+	// NeverAfterMessage applies to runs of a task's first turn, NeverAfterHuman to runs of later turns, which began
+	// with a human's decision or answer.
+	NeverAfterMessage bool
+	NeverAfterHuman   bool
+	// MaxAge bounds the time since the last recorded fact of the turn; 0 = no bound.
+	MaxAge time.Duration
 }
 
-// checkRecovery returns a [interruptedError] if run, whose last step was made at last, may not go on.
+// checkRecovery returns an [interruptedError] if run was interrupted and may not continue, else nil. last is the time
+// of the turn's last fact, zero if there is none.
 func (r RecoveryPolicy) checkRecovery(run store.Run, last time.Time) error {
 	never := r.NeverAfterMessage
 	if run.Turn > 1 {
@@ -108,7 +120,7 @@ func (r RecoveryPolicy) checkRecovery(run store.Run, last time.Time) error {
 	return nil
 }
 
-// interruptedError says why a run in the middle of which its process stopped does not go on.
+// interruptedError reports why an interrupted run does not continue. Callers may read its text.
 type interruptedError struct {
 	reason string
 }

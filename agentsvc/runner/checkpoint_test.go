@@ -23,14 +23,15 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestRecovery: a process stops in the middle of a run. Whether another goes on with it is up to its app.
+// TestRecovery: a process stops in the middle of a run. The RecoveryPolicy decides whether another process continues
+// it.
 func TestRecovery(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		for _, c := range []struct {
 			name   string
 			allows runner.RecoveryPolicy
 			text   string
-			human  bool // the run went on after an answer
+			human  bool // the run continued after an answer
 			want   agentsvc.State
 			why    string
 		}{
@@ -77,7 +78,7 @@ func TestRecovery(t *testing.T) {
 	})
 }
 
-// TestNotCutOff: what never began goes on, whatever the app says about what was cut off.
+// TestNotCutOff: a run that never began continues whatever the policy.
 func TestNotCutOff(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, newTalkerModel(t), lookTool{})})
@@ -102,7 +103,7 @@ func TestNotCutOff(t *testing.T) {
 	})
 }
 
-// newStumblerModel looks twice, then fails as often as there are stones.
+// newStumblerModel returns a model that calls look twice and then fails as often as there are stones.
 func newStumblerModel(t *testing.T) *model {
 	look := scripted.Item{Call: &scripted.Call{Tool: "look"}}
 	return newScriptedModel(t,
@@ -113,7 +114,7 @@ func newStumblerModel(t *testing.T) *model {
 	)
 }
 
-// TestCheckpoints: which places of a turn are kept.
+// TestCheckpoints: which places of a turn each policy writes.
 func TestCheckpoints(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		for _, c := range []struct {
@@ -149,8 +150,7 @@ func TestCheckpoints(t *testing.T) {
 	})
 }
 
-// TestRestore: a task that failed goes on from each of its checkpoints as another task. What was done by then is
-// neither asked nor done again.
+// TestRestore: a failed task is restored from each of its checkpoints. What was recorded by then is not repeated.
 func TestRestore(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		var n atomic.Int64
@@ -171,9 +171,9 @@ func TestRestore(t *testing.T) {
 			state agentsvc.State
 			says  string
 		}{
-			{1, 2, agentsvc.Completed, "I saw 3"},         // from the start: the third look satisfies it
-			{1, 2, agentsvc.Completed, "I saw 4"},         // it knows "1", which does not
-			{0, 1, agentsvc.Failed, "refused as invalid"}, // it knows "1" and "2", at which the model stumbles
+			{1, 2, agentsvc.Completed, "I saw 3"},         // from the start: the model accepts the third result
+			{1, 2, agentsvc.Completed, "I saw 4"},         // "1" is recorded; the model does not accept it
+			{0, 1, agentsvc.Failed, "refused as invalid"}, // "1" and "2" are recorded, at which the model fails
 		} {
 			before, requested := n.Load(), len(m.requestSteps())
 			got, err := h.RestoreCheckpoint(t.Context(), anaVisibility, failed.ID, checkpoints[i].Seq, agentsvc.Owner{Subject: "op"}, nil)
@@ -222,7 +222,7 @@ func TestRestore(t *testing.T) {
 	})
 }
 
-// checkpointProbe is an agent that looks at what is on the log each time its model is about to be called.
+// checkpointProbe is an agent that reads the log each time before its model is called.
 type checkpointProbe struct {
 	agent.Agent
 	onCheckpoint func(step int)
@@ -241,8 +241,8 @@ func (p checkpointProbe) Run(ctx context.Context, inv agent.Invocation) iter.Seq
 	}
 }
 
-// TestCheckpointsDurable: the places behind a round of tools are on the log, at one time with its last result, before the
-// model is called again: a process that dies in that call leaves them behind.
+// TestCheckpointsDurable: the checkpoints behind a round of tools are on the log, in one transaction with its last
+// result, before the model is called again.
 func TestCheckpointsDurable(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		var n atomic.Int64
@@ -287,8 +287,8 @@ func TestCheckpointsDurable(t *testing.T) {
 	})
 }
 
-// TestDrainedBetween: a run is stopped between a tool's last result and the checkpoints behind it: the result is kept, and
-// whoever goes on makes no call again.
+// TestDrainedBetween: a run is stopped between a tool's last result and the checkpoints behind it: the result is
+// written, and the next attempt repeats no call.
 func TestDrainedBetween(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		var looked atomic.Int64

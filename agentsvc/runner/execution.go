@@ -14,38 +14,66 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// execution is one run at work.
+// execution is the state of one run in progress. It belongs to the goroutine of [Runner.Run]; only findings and
+// unreportedUsage, which have their own locks, are also written by other goroutines (model calls and guardrails).
 type execution struct {
 	*Runner
 	recorder *task.Recorder
-	run      *store.Run
-	began    time.Time
-	// memory is what the conversation takes, as far as it was read and as far as the turn has come.
+	// run is advanced by the recorder: Epoch and Seq are those of the last committed fact.
+	run *store.Run
+	// began is the start of this attempt, for execution_time and OnAttemptEnd.
+	began time.Time
+	// memory reserves the bytes of the conversation as it was read and of the facts that this attempt adds to it.
 	memory *capacity.Reservation
 
-	entries                []agentsvc.Entry            // what the turn adds to its session, the user's message first
-	frames                 map[string][]agentsvc.Entry // what its sub-agents have said and done, by their paths
-	calls                  []agentsvc.ToolCall         // all tool calls of the turn
-	callStates             map[agent.CallKey]agent.CallState
-	credentialRequests     map[string]int   // how often the credential of each tool was asked for
-	openCredentialRequests map[string]bool  // tools whose credential is asked for at this place of the journal
-	approvals              []agentsvc.Event // approvals, which wait for the end of the run
-	usage                  agentsvc.Usage
-	pending                []agentsvc.Event // facts that wait for the next one to be written with
-	resultPending          bool             // a result is among them, which waits for the checkpoints behind it
-	// recorded says that facts of the run are on the log behind its beginning.
-	recorded        bool
-	ended           bool
-	sessionEntries  []agentsvc.Entry // what was added to the session
-	rejected        bool             // the turn ended rejected
+	// entries are what the turn adds to its session, the user's message first. Written to the session only when the
+	// turn ends.
+	entries []agentsvc.Entry
+	// frames are the conversations of the sub-agents, by frame path. They last as long as the turn and never reach
+	// the session.
+	frames map[string][]agentsvc.Entry
+	// calls are all tool calls of the turn, of sub-agents too; the final message lists them.
+	calls []agentsvc.ToolCall
+	// callStates are decisions, supplied credentials and begun re-executions, by frame and call.
+	callStates map[agent.CallKey]agent.CallState
+	// credentialRequests counts, by tool, the pauses of this turn that asked for the tool's credential. Agents use it
+	// to give up after repeated requests.
+	credentialRequests map[string]int
+	// openCredentialRequests are the tools whose credential is requested since the last status of the journal. A set,
+	// because parallel calls that need the same credential request it once.
+	openCredentialRequests map[string]bool
+	// approvals are the open questions of the agent. They are written with the status that pauses the run.
+	approvals []agentsvc.Event
+	usage     agentsvc.Usage
+	// pending are facts that are written together with the next record: usage, findings, checkpoints, and the last
+	// result of a tool round where checkpoints follow it.
+	pending []agentsvc.Event
+	// resultPending reports that pending holds a tool result. It must reach the log even if the run is stopped.
+	resultPending bool
+	// recorded reports that the log holds facts of this turn beyond its opening events, from this attempt or an
+	// earlier one.
+	recorded bool
+	// ended reports that the run's last record was built; the agent's loop stops there.
+	ended bool
+	// sessionEntries are the entries that the last successful record added to the session, for the session observer.
+	sessionEntries []agentsvc.Entry
+	// rejected reports that the turn ended in state rejected.
+	rejected        bool
 	findings        findings
 	unreportedUsage usageTracker
-	unwrittenUsage  []agentsvc.Event // usage that could not be written with its fact
-	lastFactAt      time.Time        // of the last fact of earlier attempts
-	usageReported   bool             // what was reserved for the run has been settled
+	// unwrittenUsage is usage whose record was lost with the log or the lease. reportUnwritten passes it to the
+	// observers.
+	unwrittenUsage []agentsvc.Event
+	// lastFactAt is the time of the last fact of earlier attempts; zero for a first attempt. RecoveryPolicy.MaxAge
+	// uses it.
+	lastFactAt time.Time
+	// usageReported reports that usage of this turn was reported before, so that the turn's reservation is already
+	// settled.
+	usageReported bool
 }
 
-// loadInvocation puts together what the agent is to continue: the session, then the turn as far as it has come.
+// loadInvocation builds the agent's input: the session's entries, then the turn as far as earlier attempts recorded
+// it. A run that was handed over in memory carries its message (Message.ID is set) and has nothing to replay.
 func (t *execution) loadInvocation(ctx context.Context) (agent.Invocation, error) {
 	inv := agent.Invocation{Task: t.run.Task, Turn: t.run.Turn}
 	sess, err := t.recorder.ReadSession(ctx)
@@ -57,17 +85,20 @@ func (t *execution) loadInvocation(ctx context.Context) (agent.Invocation, error
 	} else if err := t.replayJournal(ctx); err != nil {
 		return inv, classifyLogError(err)
 	}
+	// A retry that continues recorded work has its start checkpoint on the log already.
 	if t.options.Checkpoints.Enabled && (t.run.Attempts <= 1 || !t.recorded) {
 		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.CountSteps(t.entries)}})
 	}
-	// Copies, since the agents read them while the turn goes on.
+	// Copies: the agent may read these maps while processEvent changes the originals.
 	inv.Frames, inv.CallStates, inv.CredentialRequests = maps.Clone(t.frames), maps.Clone(t.callStates), maps.Clone(t.credentialRequests)
 	inv.Steps, inv.RegisterCall = agent.CountSteps(t.entries), t.recorder.RegisterCall
 	inv.Conversation = agentsvc.ExpandPriorMessages(slices.Concat(sess.Entries, t.entries))
 	return inv, nil
 }
 
-// replayJournal reads what earlier attempts of the turn recorded, so that it is neither asked nor done again.
+// replayJournal applies the facts that earlier attempts of the turn recorded, so that neither models nor tools are
+// called again for them. The journal of a resumed turn begins with the turn that paused (FirstSeq is inherited), so a
+// decision continues where the agent stopped.
 func (t *execution) replayJournal(ctx context.Context) error {
 	evs, err := t.recorder.ReadJournal(ctx)
 	if err != nil {
@@ -78,23 +109,26 @@ func (t *execution) replayJournal(ctx context.Context) error {
 		t.lastFactAt = ev.At
 		t.recorded = t.recorded || i > 0 && ev.Status == nil
 	}
+	// Tokens on the log mean that an earlier attempt reported usage, which released the reservation.
 	t.usageReported = countTokens(t.usage) > 0
 	return nil
 }
 
-// applyEvent keeps what later facts of the turn need to know of ev.
+// applyEvent updates the in-memory state of the turn by one fact. It runs for replayed and for new facts alike, so
+// that a retry sees the state that the interrupted attempt had.
 func (t *execution) applyEvent(ev agentsvc.Event) {
 	switch {
 	case ev.Status != nil && ev.Status.State == agentsvc.Submitted:
 		t.addEntry(ev.Frame, agentsvc.Entry{Message: ev.Status.Message})
 	case ev.Status != nil:
+		// A pause counts the requests that precede it. A working status finds no open requests.
 		t.countCredentialRequests()
 	case ev.Approval != nil:
 		t.addCredentialRequest(*ev.Approval)
 	case ev.Message != nil:
 		t.addEntry(ev.Frame, agentsvc.Entry{Message: ev.Message})
 		for _, c := range ev.Message.ToolCalls {
-			c.Thought = "" // what tells of the calls is shown
+			c.Thought = "" // the vendor's reasoning token is for the model only; callers see the calls in the final message
 			t.calls = append(t.calls, c)
 		}
 	case ev.Call != nil:
@@ -111,7 +145,8 @@ func (t *execution) applyEvent(ev agentsvc.Event) {
 	}
 }
 
-// gatherFindings has the findings that came about written with the next fact.
+// gatherFindings moves findings that guardrails reported since the last fact into pending, to be written with the
+// next fact.
 func (t *execution) gatherFindings() {
 	for _, ev := range t.findings.drainEvents() {
 		t.applyEvent(ev)
@@ -119,7 +154,7 @@ func (t *execution) gatherFindings() {
 	}
 }
 
-// addCredentialRequest keeps that a credential is asked for. Calls that ask for the same one at the same time ask once.
+// addCredentialRequest notes that a credential was requested. Other kinds of approvals are ignored.
 func (t *execution) addCredentialRequest(a agentsvc.Approval) {
 	if a.Kind != agentsvc.SupplyCredential {
 		return
@@ -130,7 +165,8 @@ func (t *execution) addCredentialRequest(a agentsvc.Approval) {
 	t.openCredentialRequests[a.Credential.Tool] = true
 }
 
-// countCredentialRequests keeps that the turn came to rest with what it asked for.
+// countCredentialRequests closes the current set of requests: the turn paused with them, which counts once for each
+// tool.
 func (t *execution) countCredentialRequests() {
 	for name := range t.openCredentialRequests {
 		if t.credentialRequests == nil {
@@ -141,13 +177,15 @@ func (t *execution) countCredentialRequests() {
 	t.openCredentialRequests = nil
 }
 
-// markCallBegun keeps that a call is run after a decision, which is thereby used up.
+// markCallBegun records that an approved call has started. The state replaces the decision: if the process stops
+// during the call, the next attempt must ask again instead of running a call whose outcome is unknown.
 func (t *execution) markCallBegun(frame string, c agentsvc.ToolCall) {
 	t.setCallState(agent.CallKey{Frame: frame, Call: c.ID}, agent.CallState{Begun: &c})
 }
 
-// applyDecision keeps a decision, or that a credential was supplied, which leaves an earlier decision standing. What an approver
-// changed stands in the conversation as if the model had asked for it.
+// applyDecision stores a decision for its call. A supplied credential does not replace an earlier decision about the
+// same call. Arguments that the approver changed replace those of the model's message, so that model, log and tool
+// agree.
 func (t *execution) applyDecision(frame string, d agentsvc.Decision) {
 	key := agent.CallKey{Frame: frame, Call: d.Call}
 	s := t.callStates[key]
@@ -167,6 +205,7 @@ func (t *execution) applyDecision(frame string, d agentsvc.Decision) {
 	}
 	for i, e := range entries {
 		if e.Message != nil && slices.ContainsFunc(e.Message.ToolCalls, func(c agentsvc.ToolCall) bool { return c.ID == d.Call }) {
+			// Copy on write: the message and its call list may be shared with the event that was read.
 			m := *e.Message
 			m.ToolCalls = slices.Clone(m.ToolCalls)
 			amendArguments(m.ToolCalls, d)
@@ -175,6 +214,7 @@ func (t *execution) applyDecision(frame string, d agentsvc.Decision) {
 	}
 }
 
+// amendArguments sets the decided arguments on the call that d is about.
 func amendArguments(calls []agentsvc.ToolCall, d agentsvc.Decision) {
 	for i := range calls {
 		if calls[i].ID == d.Call {
@@ -190,7 +230,8 @@ func (t *execution) setCallState(key agent.CallKey, s agent.CallState) {
 	t.callStates[key] = s
 }
 
-// addEntry keeps an entry of the task's own agent for its session, and one of a sub-agent for as long as the turn lasts.
+// addEntry appends an entry to the conversation of its frame: "" is the task's own agent, whose entries become the
+// session's.
 func (t *execution) addEntry(frame string, e agentsvc.Entry) {
 	if frame == "" {
 		t.entries = append(t.entries, e)
@@ -202,10 +243,16 @@ func (t *execution) addEntry(frame string, e agentsvc.Entry) {
 	t.frames[frame] = append(t.frames[frame], e)
 }
 
-// processEvent handles one event of the agent. Usage and checkpoints wait for the fact that follows them, the last result of a round
-// of tools for the checkpoints that follow it, where there are any, and what a human is asked for the end of the run;
-// everything else is written at once. A tool's result is written even as the run is stopped:
-// what the call did is done, and without its result nobody could tell.
+// processEvent handles one event of the agent:
+//
+//   - a chunk is published and stored nowhere;
+//   - an approval waits for the status that pauses the run, since both are one transaction;
+//   - usage and checkpoints wait for the next fact, so that they cost no commit of their own;
+//   - the last result of a tool round waits for the checkpoints behind it, where any are written;
+//   - every other fact is committed before the agent continues.
+//
+// A tool result is written even while the run is being stopped: the call had its effect, and without the result the
+// next attempt would have to treat its outcome as unknown.
 func (t *execution) processEvent(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Chunk != nil {
 		t.recorder.PublishChunk(*ev.Chunk)
@@ -244,7 +291,7 @@ func (t *execution) processEvent(ctx context.Context, ev agentsvc.Event) error {
 	return t.reserveMemory(ctx, ev)
 }
 
-// reserveMemory answers for the memory of a fact that stays in the conversation until the turn ends.
+// reserveMemory reserves the bytes of a fact that stays in the conversation until the turn ends.
 func (t *execution) reserveMemory(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Message == nil && ev.Result == nil {
 		return nil
@@ -252,7 +299,9 @@ func (t *execution) reserveMemory(ctx context.Context, ev agentsvc.Event) error 
 	return t.memory.ReserveBytes(ctx, ev.ByteSize())
 }
 
-// endRun makes rec the last one of the run.
+// endRun makes rec the last record of the run: it adds the session entries, sets the end state and completes the
+// final message with the turn's tool calls and metadata. input_required without an open approval (the agent asked the
+// user a question) ends the turn too: its session entries are written, and the user's answer is a new turn.
 func (t *execution) endRun(rec *store.Record, st *agentsvc.Status) {
 	t.ended = true
 	final := t.newMessage("")
@@ -267,13 +316,15 @@ func (t *execution) endRun(rec *store.Record, st *agentsvc.Status) {
 	if st.State.IsInterrupted() {
 		rec.EndState = store.InputRequired
 	}
+	// After the copy above: the session keeps the plain message, the status carries calls and metadata.
 	final.ToolCalls = t.calls
 	final.Metadata = t.newMetadata()
 	rec.Events[len(rec.Events)-1].Status = &agentsvc.Status{State: st.State, Message: &final}
 }
 
-// pauseRun makes rec the last one of the run and has the turn go on when there is an answer to everything that was asked.
-// Until then the session knows nothing of it.
+// pauseRun makes rec the last record of a run that waits for approvals. The session gets no entries yet; the turn's
+// facts stay on the log. When every approval is decided, task.Service creates a run with the same FirstSeq, which
+// replays them.
 func (t *execution) pauseRun(rec *store.Record) {
 	t.ended = true
 	approvals := make([]agentsvc.Approval, len(t.approvals))
@@ -288,13 +339,16 @@ func (t *execution) pauseRun(rec *store.Record) {
 	rec.EndState = store.InputRequired
 }
 
+// writeRecord commits rec and reports its usage. Where the log refused the record but would accept the run's end
+// (classifyLogError), the facts return to pending without their status, so that recordFailure writes them with the
+// failure. Where the storage quota is exhausted only usage returns: the rest is what there is no storage for.
 func (t *execution) writeRecord(ctx context.Context, rec store.Record) error {
 	t.pending, t.resultPending, t.recorded = nil, false, true
 	if err := t.recorder.RecordFacts(ctx, rec); err != nil {
 		if err = classifyLogError(err); !errors.Is(err, errNotRecorded) {
 			t.pending = withoutStatus(rec.Events)
 			if full := (*agentsvc.StorageLimitError)(nil); errors.As(err, &full) {
-				t.pending = filterUsage(rec.Events) // the others are what there is no room for
+				t.pending = filterUsage(rec.Events)
 			}
 			return err
 		}
@@ -313,11 +367,12 @@ func (t *execution) writeRecord(ctx context.Context, rec store.Record) error {
 	return nil
 }
 
-// withoutStatus are those of evs that hold whatever the turn comes to: all but its end.
+// withoutStatus returns the events that remain true whatever end the turn gets: all but status events.
 func withoutStatus(evs []agentsvc.Event) []agentsvc.Event {
 	return slices.DeleteFunc(slices.Clone(evs), func(ev agentsvc.Event) bool { return ev.Status != nil })
 }
 
+// newMessage returns a message of the agent with one text part, an id and the turn's metadata.
 func (t *execution) newMessage(text string) agentsvc.Message {
 	return agentsvc.Message{
 		ID: agentsvc.MessageID(agentsvc.NewID()), Task: t.run.Task, Role: agentsvc.RoleAgent,
@@ -325,8 +380,9 @@ func (t *execution) newMessage(text string) agentsvc.Message {
 	}
 }
 
-// newMetadata is what the last message of a turn tells about it: the tokens of all its model calls, the model, what
-// guardrails found, and the seconds the last attempt took.
+// newMetadata returns the metadata of a turn's last message: tokens_used (sum over all model calls of the turn,
+// numbers as float64, as JSON decodes them), model, guardrails (findings) and execution_time (seconds of the last
+// attempt).
 func (t *execution) newMetadata() map[string]any {
 	u := t.usage
 	m := map[string]any{

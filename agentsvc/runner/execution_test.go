@@ -21,7 +21,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestRun: a whole turn as its caller, its log, its session and the queue have it.
+// TestRun: one turn as its caller, its log, its session and the queue see it.
 func TestRun(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		m := newTalkerModel(t)
@@ -73,7 +73,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestFailure: how a turn ends that cannot go on, after how many attempts, and what its caller may read.
+// TestFailure: how a failing turn ends, after how many attempts, and what its caller may read.
 func TestFailure(t *testing.T) {
 	busy := &llm.Error{Provider: "p", Status: 503, Reason: "is busy", Retryable: true}
 	refused := &llm.Error{Provider: "p", Status: 400, Reason: "refused the request"}
@@ -138,7 +138,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestRetryAfter: a model that asks for time gets it, as far as an operator's patience goes.
+// TestRetryAfter: a run waits as long as the model's provider demands, up to the policy's maximum.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for requested, want := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Minute: time.Minute, 1000 * time.Hour: 5 * time.Minute} {
@@ -165,7 +165,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestRecordedNotRepeated: what an attempt recorded the next one neither asks nor does again.
+// TestRecordedNotRepeated: what one attempt recorded the next one does not repeat.
 func TestRecordedNotRepeated(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		var looked atomic.Int64
@@ -195,8 +195,8 @@ func TestRecordedNotRepeated(t *testing.T) {
 	})
 }
 
-// TestStoppedInToolCall: a process stops in the middle of a tool call. Another one goes on: what may be repeated it repeats,
-// about what may not it asks a human, and the model's recorded answer stands.
+// TestStoppedInToolCall: a process stops in the middle of a tool call. Another one continues: it repeats an
+// idempotent call, asks a human about any other, and uses the model's recorded answer.
 func TestStoppedInToolCall(t *testing.T) {
 	for name, idempotent := range map[string]bool{"idempotent": true, "not idempotent": false} {
 		t.Run(name, func(t *testing.T) {
@@ -280,12 +280,12 @@ func TestStoppedInToolCall(t *testing.T) {
 	}
 }
 
-// TestExhausted: a run whose workers died too often is given up without another try.
+// TestExhausted: a run whose workers died too often is given up without another attempt.
 func TestExhausted(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		m := newTalkerModel(t)
 		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, m, lookTool{})})
-		// No worker: pending, with the attempts it has had.
+		// Without a worker: pending, with its used attempts.
 		run := store.Run{Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 3}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleUser}}}
 		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
@@ -313,7 +313,7 @@ func TestExhausted(t *testing.T) {
 	})
 }
 
-// TestLost: a run whose task is taken from it stops and adds nothing.
+// TestLost: a run whose task is taken from it stops and writes nothing.
 func TestLost(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, newTalkerModel(t), lookTool{})})
@@ -353,7 +353,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestLostUnseen: somebody elsewhere takes the task; the worker learns it from its next fact and leaves no word.
+// TestLostUnseen: another process takes the task; the worker learns it from its next write, and writes nothing.
 func TestLostUnseen(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		step := make(chan struct{})
@@ -392,7 +392,7 @@ func TestLostUnseen(t *testing.T) {
 	})
 }
 
-// TestStopping: a run whose process stops says so, and records no failure.
+// TestStopping: a run whose process stops returns ErrStopping and records no failure.
 func TestStopping(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{queue.ErrStopping, queue.ErrStale, queue.ErrPostponed, agentsvc.ErrLeaseLost} {
@@ -417,7 +417,7 @@ func TestStopping(t *testing.T) {
 	}
 }
 
-// TestAsk: a question rests the run; the answer is a run of its own that knows what was said.
+// TestAsk: a question ends the run; the answer is a run of its own with the whole conversation.
 func TestAsk(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		m := newTalkerModel(t)
@@ -456,7 +456,7 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// interruptingAgent is an agent that is interrupted when a tool's result has come and nobody has it yet.
+// interruptingAgent is an agent that is stopped after a tool has returned and before the result is written.
 type interruptingAgent struct {
 	agent.Agent
 	onResult func(ctx context.Context)
@@ -475,8 +475,8 @@ func (c interruptingAgent) Run(ctx context.Context, inv agent.Invocation) iter.S
 	}
 }
 
-// TestDrained: a run is stopped just as a tool has its result. The result is kept, so that whoever goes on neither runs
-// the tool again nor asks a human about it. A run that has lost its task keeps nothing.
+// TestDrained: a run is stopped when a tool has just returned. The result is written, so that the next attempt
+// neither repeats the call nor asks a human. A run that has lost its task writes nothing.
 func TestDrained(t *testing.T) {
 	for _, cause := range []error{queue.ErrStopping, queue.ErrStale, queue.ErrPostponed, agentsvc.ErrLeaseLost} {
 		t.Run(cause.Error(), func(t *testing.T) {

@@ -7,21 +7,23 @@ import (
 	"stoa/agentsvc"
 )
 
-// findings are what guardrails find in a turn while its agents are at work.
+// findings collects what guardrails report during a turn. Guardrails run in goroutines of model and tool calls.
 type findings struct {
-	mu         sync.Mutex
-	unrecorded []agentsvc.Finding // not on record yet
-	recorded   []agentsvc.Finding // one of each kind; only for the turn's own goroutine
+	mu sync.Mutex
+	// unrecorded findings are not on the log yet. Guarded by mu.
+	unrecorded []agentsvc.Finding
+	// recorded findings are on the log or in pending, each distinct one once. Used only by the goroutine of the run.
+	recorded []agentsvc.Finding
 }
 
-// addFinding takes a finding, from any goroutine.
+// addFinding adds a finding. It is safe for concurrent use.
 func (f *findings) addFinding(found agentsvc.Finding) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unrecorded = append(f.unrecorded, found)
 }
 
-// drainEvents returns the new ones as facts.
+// drainEvents returns the unrecorded findings as events and forgets them.
 func (f *findings) drainEvents() (evs []agentsvc.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,14 +34,15 @@ func (f *findings) drainEvents() (evs []agentsvc.Event) {
 	return evs
 }
 
-// markRecorded keeps a finding that is on record for what the last message tells.
+// markRecorded adds a finding to those that the last message's metadata lists, once.
 func (f *findings) markRecorded(found agentsvc.Finding) {
 	if !slices.Contains(f.recorded, found) {
 		f.recorded = append(f.recorded, found)
 	}
 }
 
-// toMetadata is how the last message of a turn tells of what was found: each kind once.
+// toMetadata returns the recorded findings as the last message's metadata shows them, in the order of their first
+// occurrence.
 func (f *findings) toMetadata() []any {
 	list := make([]any, len(f.recorded))
 	for i, found := range f.recorded {

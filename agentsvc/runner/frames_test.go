@@ -24,7 +24,7 @@ func newSayingAgent(t *testing.T, items ...scripted.Item) (agent.Agent, *model) 
 
 func newMember(name string, a agent.Agent) agent.Member { return agent.Member{Name: name, Agent: a} }
 
-// formatFramed tells events with their frames, without usage.
+// formatFramed returns one line for each event with its frame, without usage.
 func formatFramed(evs []agentsvc.Event) (lines []string) {
 	for i, kind := range eventKinds(evs) {
 		if evs[i].Usage == nil {
@@ -34,8 +34,8 @@ func formatFramed(evs []agentsvc.Event) (lines []string) {
 	return lines
 }
 
-// TestFrames: what sub-agents do is on the log under their paths, what they used is part of the sum, and what they said
-// among themselves is neither in the session nor in the history.
+// TestFrames: events of sub-agents are on the log under their frames, their usage is part of the sum, and their
+// messages are neither in the session nor in the history.
 func TestFrames(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		one, _ := newSayingAgent(t, scripted.Item{Text: "one"})
@@ -45,7 +45,7 @@ func TestFrames(t *testing.T) {
 		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": agent.NewSequential([]agent.Member{newMember("par", par), newMember("last", last)}, agent.GroupOptions{})})
 		got, facts := h.submitAndDrain(t, newSubmission("go"))
 		lines := formatFramed(facts)
-		slices.Sort(lines[2:4]) // side by side
+		slices.Sort(lines[2:4]) // parallel, so in any order
 		if diff := cmp.Diff([]string{"submitted", "working", "par/one message", "par/two message", "par message", "last message", "completed"}, lines); diff != "" {
 			t.Error(diff)
 		}
@@ -71,8 +71,8 @@ func TestFrames(t *testing.T) {
 	})
 }
 
-// TestTransferred: after control was handed over the session holds every call with its result, and the next turn of
-// it begins with the first agent, who knows what the other one said.
+// TestTransferred: after a transfer of control the session has every call with its result, and its next turn begins
+// with the first agent, which sees what the other one answered.
 func TestTransferred(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		asks, _ := newSayingAgent(t, scripted.Item{Question: "Which one?"})
@@ -114,8 +114,8 @@ func TestTransferred(t *testing.T) {
 	})
 }
 
-// TestStoppedInSubAgentCall: a process stops in the middle of a sub-agent's tool call. Another one goes on there: who has
-// ended is not asked again, nor is the model that asked for the call.
+// TestStoppedInSubAgentCall: a process stops in the middle of a sub-agent's tool call. Another one continues there:
+// sub-agents that have ended do not run again, nor is the model that made the call asked again.
 func TestStoppedInSubAgentCall(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		var looked atomic.Int64

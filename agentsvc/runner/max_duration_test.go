@@ -11,8 +11,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestLongestRun: a run that takes longer than it may fails with words that say so, whether its model or a tool keeps it, and
-// is not tried again.
+// TestLongestRun: a run that exceeds its maximum duration, in the model or in a tool, fails with a message that names
+// the limit, and is not retried.
 func TestLongestRun(t *testing.T) {
 	for _, text := range []string{"slow", "look"} {
 		t.Run(text, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestLongestRun(t *testing.T) {
 	}
 }
 
-// TestLongestRunWaits: the time that a task waits for a human is no time of a run.
+// TestLongestRunWaits: the time that a task waits for a human does not count for a run's duration.
 func TestLongestRunWaits(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		tools := &recordingTool{}

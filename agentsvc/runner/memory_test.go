@@ -11,11 +11,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestRunMemory: a run takes memory for the answer that its model makes, and gives it back when it is over; one whose answer is larger
-// than may be in memory fails with words that say so, before the answer is made.
+// TestRunMemory: a run reserves memory for the answer of its model and releases it at its end; one whose answer
+// exceeds the pool fails, with a message that says so, before the answer is in memory.
 func TestRunMemory(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
-		const answer = 600 << 10 // each byte counts for two while it is made
+		const answer = 600 << 10 // each byte counts twice while the answer is received
 		for _, tt := range []struct {
 			size  int64
 			state agentsvc.State

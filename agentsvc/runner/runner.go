@@ -1,6 +1,23 @@
-// Package runner is where thinking meets the pass: it takes a run, loads the conversation it continues, lets the agent
-// think and writes down what comes of it. Facts go to the log as they happen; the end of the turn, its session entry
-// and the end of the run are one transaction.
+// Package runner executes runs. A [Runner] takes a run that a worker has leased, loads the conversation that its turn
+// continues, lets the agent work and writes the events that the agent yields to the task's log.
+//
+// One run goes through these steps:
+//
+//  1. [Runner.Run] creates a [task.Recorder]. A run that was claimed from the queue has Epoch 0; BeginRun then
+//     acquires the task's lease and sets the epoch that fences every later write. A run that was handed over in
+//     memory was created with its epoch.
+//  2. loadInvocation reads the session and, where the turn had earlier attempts or was resumed by a decision,
+//     replays the turn's journal. Model answers and tool results that the journal contains are not produced again.
+//  3. The agent yields events. processEvent writes each fact before the agent continues; live chunks are only
+//     published. A fact that no longer fits the epoch is refused with [agentsvc.ErrLeaseLost], which ends the run.
+//  4. The last record ends the run: final status, session entries and the run's end state are one transaction. An
+//     agent that waits for a human ends the run as well (pauseRun); the decision starts a new run, which replays the
+//     same journal.
+//
+// Nothing is reserved or settled here. The budget of a model call is reserved before the call and settled after it by
+// the model's decorator (app.meteredModel). The token limits of a message are reserved when it is admitted
+// (surface.Request.reserveUsage); the run carries the reservation's note, and its first [UsageUpdate] settles it. A
+// model call that no budget covers fails the turn, or pauses it (pauseForBudget) if the budget says so.
 package runner
 
 import (
@@ -22,8 +39,10 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// Runner runs the turns of one tenant's agents.
+// Runner executes the runs of one tenant's agents. One Runner serves all workers of the process; each Run call has
+// its own execution.
 type Runner struct {
+	// All fields are set by New, or by the Observe methods before the first Run, and are read-only afterwards.
 	tasks           *task.Service
 	agents          map[string]agent.Agent
 	retry           queue.Retry
@@ -33,44 +52,51 @@ type Runner struct {
 	usageObserver   UsageObserver
 }
 
-// DefaultMaxDuration is how long one execution of a turn may take where nothing else is said. A task that waits for a human does not
-// run.
+// DefaultMaxDuration bounds one execution of a turn where [Options].MaxDuration is zero. The time that a task waits
+// for a human does not count, because no run executes then.
 const DefaultMaxDuration = 30 * time.Minute
 
-// Options tune a [Runner]. The zero value makes no checkpoints and lets every run go on after its process died.
+// Options configure a [Runner]. The zero value writes no checkpoints and resumes every run whose process stopped.
 type Options struct {
-	// MaxDuration bounds one execution of a turn; [DefaultMaxDuration] if zero. A run that takes longer fails, and is not tried again.
+	// MaxDuration bounds one execution of a turn; [DefaultMaxDuration] if zero. A run that takes longer fails and is
+	// not retried.
 	MaxDuration time.Duration
-	// Memory is where runs take what they have in memory from: what they read, and the answers of their models; nil = without bound.
-	Memory      *capacity.Pool
+	// Memory is the pool in which runs reserve the bytes that they keep in memory: the conversation they read and the
+	// answers of their models. nil = no bound.
+	Memory *capacity.Pool
+	// Checkpoints chooses the places of a turn that are written to its log as restore points.
 	Checkpoints CheckpointPolicy
-	Recovery    RecoveryPolicy
-	// OnAttemptEnd is told of each attempt whose end is on the log: the state that it has brought its task to, "" where the run
-	// will be tried again, and how long it took.
+	// Recovery chooses which interrupted runs continue.
+	Recovery RecoveryPolicy
+	// OnAttemptEnd is called after each attempt whose end is on the log, with the state that the attempt brought its
+	// task to, or "" where the run will be retried, and the attempt's duration. nil = no call.
 	OnAttemptEnd func(ctx context.Context, run store.Run, state agentsvc.State, took time.Duration)
 }
 
-// SessionObserver is told of a turn that has added to its session, and what; of one that ended rejected it is not. The end is on
-// the log and its readers know of it, so only the worker waits.
+// SessionObserver is called after a turn has added entries to its session, with these entries; not for a turn that
+// ended rejected. It runs after the commit, so callers already see the end of the turn; only the worker waits for it.
 type SessionObserver func(ctx context.Context, run store.Run, message []agentsvc.Entry)
 
-// ObserveSessions has the runner tell f of such turns. It is called before the first.
+// ObserveSessions sets the session observer. It must be called before the first Run.
 func (r *Runner) ObserveSessions(f SessionObserver) { r.sessionObserver = f }
 
-// New returns a runner for agents by name. Runs that met an error which may pass are tried again as retry says.
+// New returns a runner for agents, which are keyed by name. A run that fails with a transient error (see isTransient)
+// is retried by the policy retry. MaxDuration zero becomes [DefaultMaxDuration].
 func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, log *slog.Logger, o Options) *Runner {
 	o.MaxDuration = cmp.Or(o.MaxDuration, DefaultMaxDuration)
 	return &Runner{tasks: tasks, agents: agents, retry: retry, log: log, options: o}
 }
 
-// Run runs one turn to its end and records it. It returns [agentsvc.ErrLeaseLost] if somebody else took the task, and any
-// other error if no end could be recorded: then the run is to be tried again.
+// Run executes one turn to its end and records that end; nil means that the end is on the log. It returns the cause
+// of ctx's end where ctx ended first, [agentsvc.ErrLeaseLost] if another worker or a cancellation took the task, and
+// any other error if no end could be recorded. In all these cases the queue decides what becomes of the run.
 func (r *Runner) Run(ctx context.Context, run store.Run) error {
 	rec := r.tasks.NewRecorder(&run)
 	defer rec.Close()
 	memory := r.options.Memory.NewReservation(run.Tenant, 1)
 	defer memory.ReleaseBytes()
 	within := capacity.WithReservation(ctx, memory)
+	// Claimed from the queue: the run has no epoch yet, so nothing it writes would be accepted.
 	if run.Epoch == 0 {
 		if err := rec.BeginRun(within); err != nil {
 			return err
@@ -78,12 +104,16 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 	}
 	t := &execution{Runner: r, recorder: rec, run: &run, memory: memory, began: time.Now()}
 	within = agentsvc.WithSession(within, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context})
+	// The context carries what model calls, tools and guardrails need deep inside the agent: session key, usage
+	// recorder, findings.
 	within = agentsvc.WithUsageRecorder(agentsvc.WithFindingRecorder(within, t.findings.addFinding), &agentsvc.UsageRecorder{
 		Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Record: t.unreportedUsage.addUsage,
 	})
+	// Usage is reported even where the lease is lost: tokens that were spent are billed.
 	defer t.reportUnwritten(ctx)
 	err := t.runAgent(within)
-	if t.resultPending { // the agent was stopped between a tool's result and what it does with it
+	// The agent stopped between a tool's result and the checkpoint that the result waits for.
+	if t.resultPending {
 		if lost := t.flushPending(ctx); lost != nil {
 			err = lost
 		}
@@ -94,6 +124,7 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 		}
 		return nil
 	}
+	// A run that was stopped from outside has not failed: the cause decides whether the queue returns or drops it.
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -107,11 +138,13 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 	return t.recordFailure(ctx, err)
 }
 
-// errNotRecorded marks an error of the log itself: there is nowhere to write the failure either.
+// errNotRecorded marks an error of the log itself: the run's failure cannot be recorded there either, so the queue
+// retries the run.
 var errNotRecorded = errors.New("the log cannot be written")
 
-// classifyLogError is err of the log. Of a database that only sessions are in, of memory that was not free for what the log holds, and of
-// an app that stores as much as it may, the log can tell: the end of a run is always written.
+// classifyLogError wraps an error of a log operation in errNotRecorded, except for errors after which the log still
+// accepts the run's end: an unavailable external session database, exhausted memory, a value too large for memory and
+// an exhausted storage quota. The quota never refuses a small end of a run (see store's maxEndBytes).
 func classifyLogError(err error) error {
 	var away *store.UnavailableError
 	var large *capacity.TooLargeError
@@ -122,7 +155,8 @@ func classifyLogError(err error) error {
 	return fmt.Errorf("%w: %w", errNotRecorded, err)
 }
 
-// runAgent runs the turn. A panic of an agent is an error of its turn.
+// runAgent runs the agent until the turn has ended, paused or failed. It turns a panic of the agent into an error
+// whose text shows nothing of the panic's value to callers.
 func (t *execution) runAgent(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -141,10 +175,12 @@ func (t *execution) runAgent(ctx context.Context) (err error) {
 	if err := t.options.Recovery.checkRecovery(*t.run, t.lastFactAt); err != nil {
 		return err
 	}
+	// The limit is the context's cause, so that it can be distinguished from a stop of the process.
 	late := &durationError{t.options.MaxDuration}
 	within, cancel := context.WithTimeoutCause(ctx, t.options.MaxDuration, late)
 	defer cancel()
-	for ev, err := range a.Run(within, inv) { // what it says is written within ctx: facts outlive the time of their run
+	// Events are written under ctx, not within: a fact that arrives just after the limit is still recorded.
+	for ev, err := range a.Run(within, inv) {
 		if err == nil {
 			err = t.processEvent(ctx, ev)
 		} else if errors.Is(context.Cause(within), late) {
@@ -160,7 +196,9 @@ func (t *execution) runAgent(ctx context.Context) (err error) {
 	return errors.New("the agent ended without an answer")
 }
 
-// recordFailure records the end of a turn that met err: as failed, or where err may pass and tries remain as pending.
+// recordFailure ends a turn that met err: the run becomes pending again where err is transient and attempts remain,
+// else the task fails with a message that publicReason permits. The delay is at least what the upstream asked for,
+// but at most the policy's MaxDelay.
 func (t *execution) recordFailure(ctx context.Context, err error) error {
 	t.gatherFindings()
 	t.log.WarnContext(ctx, "a run failed", "agent", t.run.Agent, "task", t.run.Task, "attempt", t.run.Attempts, "error", err)
@@ -175,14 +213,15 @@ func (t *execution) recordFailure(ctx context.Context, err error) error {
 	return t.writeRecord(ctx, store.Record{Events: t.pending, EndState: store.Failed, Error: err.Error()})
 }
 
-// durationError says that a turn's execution took longer than it may.
+// durationError reports that one execution of a turn exceeded [Options].MaxDuration.
 type durationError struct{ limit time.Duration }
 
 func (e *durationError) Error() string {
 	return fmt.Sprintf("The task ran for longer than %v, which is as long as one may, and was stopped.", e.limit)
 }
 
-// isTransient reports whether what err tells of may pass, and how long that takes at least.
+// isTransient reports whether a later attempt may succeed, and the minimum time to wait before it (zero if the error
+// names none). Only retryable model errors, an unavailable session database and a full memory pool are transient.
 func isTransient(err error) (after time.Duration, ok bool) {
 	var upstream *llm.Error
 	if errors.As(err, &upstream) {
@@ -192,7 +231,9 @@ func isTransient(err error) (after time.Duration, ok bool) {
 	return 0, errors.As(err, &away) || errors.Is(err, capacity.ErrFull)
 }
 
-// publicReason is what a caller may read of err.
+// publicReason returns the text that callers may read about err. Only error types whose text is known to hold no
+// secret, prompt or upstream body pass through; everything else becomes a general sentence, and the full error is
+// only in the log.
 func publicReason(err error) string {
 	var upstream *llm.Error
 	var invalid *agentsvc.InvalidError

@@ -34,12 +34,12 @@ var (
 	anaVisibility = task.Visibility{Owner: &ana}
 )
 
-// model is the scripted provider, which keeps what it was asked and may fail first.
+// model is the scripted provider. It records its requests and can fail first.
 type model struct {
 	llm.Provider
 	mu   sync.Mutex
 	reqs []llm.Request
-	errs []error // of the next calls; nil = none
+	errs []error // errors of the next calls; nil = none
 }
 
 func (m *model) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
@@ -75,7 +75,8 @@ func newScriptedModel(t *testing.T, rules ...scripted.Rule) *model {
 	return &model{Provider: p}
 }
 
-// newTalkerModel calls tool "look" when told to, asks, refuses, and else says what it heard.
+// newTalkerModel returns a model that calls tool look, asks or refuses when the message demands it, and otherwise
+// repeats the message.
 func newTalkerModel(t *testing.T) *model {
 	return newScriptedModel(t,
 		scripted.Rule{When: scripted.When{ToolResult: "look"}, Then: []scripted.Item{{Text: "I saw: {{result}}"}}},
@@ -126,7 +127,7 @@ type testProcess struct {
 
 var quickRetry = queue.Retry{MaxRetries: 2, InitialDelay: time.Millisecond, MaxDelay: time.Millisecond}
 
-// newTestProcess makes a house whose pool does nothing by itself.
+// newTestProcess returns a process whose pool is not started.
 func newTestProcess(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *testProcess {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	hub := task.NewHub(nil)
@@ -138,12 +139,12 @@ func newTestProcess(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) 
 	return h
 }
 
-// resetRunner has the agents work for the house's service.
+// resetRunner makes the agents work for the process's task service.
 func (h *testProcess) resetRunner() {
 	h.runner = runner.New(h.Service, h.agents, h.retry, slog.New(slog.NewTextHandler(io.Discard, nil)), h.options)
 }
 
-// openTestProcess makes a house at work.
+// openTestProcess returns a process whose pool is started.
 func openTestProcess(t *testing.T, d *db.DB, retry queue.Retry, agents map[string]agent.Agent) *testProcess {
 	t.Helper()
 	h := newTestProcess(d, retry, agents)
@@ -151,7 +152,7 @@ func openTestProcess(t *testing.T, d *db.DB, retry queue.Retry, agents map[strin
 	return h
 }
 
-// startWorking has the house work until the test ends, or until stop.
+// startWorking runs the process's pool until the test ends, or until stop.
 func (h *testProcess) startWorking(t *testing.T) {
 	t.Helper()
 	if err := h.pool.Open(t.Context(), false); err != nil {
@@ -170,7 +171,7 @@ func (h *testProcess) startWorking(t *testing.T) {
 	t.Cleanup(h.shutDown)
 }
 
-// stopNow ends the process as an operator would who has no patience.
+// stopNow stops the process without waiting for its runs.
 func (h *testProcess) stopNow(t *testing.T) {
 	t.Helper()
 	h.shutDown()
@@ -180,7 +181,7 @@ func newSubmission(text string) task.Submission {
 	return task.Submission{Agent: "a", Owner: ana, Message: agentsvc.Message{Context: "c1", Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
 }
 
-// submitAndDrain sends and listens until the turn is over.
+// submitAndDrain sends a message and reads events until the turn is over.
 func (h *testProcess) submitAndDrain(t *testing.T, sub task.Submission) (agentsvc.Task, []agentsvc.Event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -217,7 +218,7 @@ func (h *testProcess) readRunRow(t *testing.T, id agentsvc.TaskID, turn int) (st
 	return state, attempts, lastError
 }
 
-// timeUntilDue tells in how much time the next pending run may be claimed.
+// timeUntilDue returns the time until the next pending run may be claimed.
 func (h *testProcess) timeUntilDue(t *testing.T) time.Duration {
 	t.Helper()
 	var us int64
@@ -229,7 +230,7 @@ func (h *testProcess) timeUntilDue(t *testing.T) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// sessionLines is what the session of context c1 holds, in a word each.
+// sessionLines returns the entries of the session of context c1, one short line each.
 func (h *testProcess) sessionLines(t *testing.T) (lines []string) {
 	t.Helper()
 	sess, err := h.st.LoadSession(t.Context(), ana, "c1")
@@ -284,7 +285,7 @@ func forEachEngine(t *testing.T, f func(t *testing.T, d *db.DB)) {
 	dbtest.ForEachEngine(t, f)
 }
 
-// brokenAgent is an agent that does something wrong.
+// brokenAgent is an agent that misbehaves.
 type brokenAgent func(yield func(agentsvc.Event, error) bool)
 
 func (b brokenAgent) Run(context.Context, agent.Invocation) iter.Seq2[agentsvc.Event, error] {

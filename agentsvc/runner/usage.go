@@ -9,14 +9,16 @@ import (
 	"stoa/agentsvc"
 )
 
-// usageTracker are what model calls of a turn have used whose agents have not told of it: they may have been stopped before they
-// could.
+// usageTracker keeps the usage of model calls that the agent has not yielded as an event yet. An agent that is
+// stopped between a model's answer and its usage event would otherwise lose it, and the tokens would not be billed.
 type usageTracker struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// calls is keyed by Usage.Call, so a call that reports again replaces its earlier report. Guarded by mu.
 	calls map[string]agentsvc.Usage
 }
 
-// addUsage takes usage, from any goroutine.
+// addUsage adds the usage of a call. It is the Record function of the run's [agentsvc.UsageRecorder] and safe for
+// concurrent use.
 func (s *usageTracker) addUsage(u agentsvc.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,14 +28,14 @@ func (s *usageTracker) addUsage(u agentsvc.Usage) {
 	s.calls[u.Call] = u
 }
 
-// removeReported says that an agent has told of u.
+// removeReported forgets the call of u: the agent has yielded its usage, which is now in pending or on the log.
 func (s *usageTracker) removeReported(u agentsvc.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.calls, u.Call)
 }
 
-// unreportedEvents returns as facts what no agent has told of.
+// unreportedEvents returns the remaining usage as events, in no particular order.
 func (s *usageTracker) unreportedEvents() (evs []agentsvc.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +45,8 @@ func (s *usageTracker) unreportedEvents() (evs []agentsvc.Event) {
 	return evs
 }
 
-// reportUnwritten tells of what was used and is not on the log: its turn has ended, and perhaps lost its task to somebody else.
+// reportUnwritten passes usage that is not on the log to the observers, when the run is over. Usage is insert-only
+// and not fenced by the epoch: the tokens were spent even if the run has lost its lease.
 func (t *execution) reportUnwritten(ctx context.Context) {
 	evs := slices.Concat(t.unwrittenUsage, filterUsage(t.pending), t.unreportedUsage.unreportedEvents())
 	t.recorder.ObserveUnrecorded(ctx, evs)
@@ -56,7 +59,7 @@ func (t *execution) reportUnwritten(ctx context.Context) {
 	}
 }
 
-// filterUsage returns those of evs that tell of usage.
+// filterUsage returns the usage events of evs.
 func filterUsage(evs []agentsvc.Event) []agentsvc.Event {
 	return slices.DeleteFunc(slices.Clone(evs), func(ev agentsvc.Event) bool { return ev.Usage == nil })
 }

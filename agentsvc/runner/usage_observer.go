@@ -7,23 +7,27 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// UsageUpdate is what a run has used of its models, as it stands on the log.
+// UsageUpdate reports what a run has used of its models, as of the record that was just written.
 type UsageUpdate struct {
-	Tokens     int64 // since it was told last
-	TurnTokens int64 // tokens of the whole turn so far, earlier attempts included
-	First      bool  // nothing of this run was told before: what was reserved for it is to be given back
-	Ended      bool  // the run has ended, and is not tried again
+	// Tokens are input and output tokens since the previous update of this run.
+	Tokens int64
+	// TurnTokens is the sum of the whole turn, earlier attempts included.
+	TurnTokens int64
+	// First is set on the first update of the turn: its reservation is to be settled now.
+	First bool
+	// Ended is set when the run has ended and is not retried.
+	Ended bool
 }
 
-// UsageObserver is told of what a run has used, after each fact on the log that says so and at its end, and of what it had used when
-// it was stopped. The log is written once, whoever writes it, so it is told once; a process that dies between the two
-// tells nothing.
+// UsageObserver receives updates after each record that contains usage, at the run's end, and for usage that was not
+// recorded when the run stopped. An update is sent at most once for a record: a process that dies between commit and
+// call sends none.
 type UsageObserver func(ctx context.Context, run store.Run, s UsageUpdate)
 
-// ObserveUsage has the runner tell f what runs use. It is called before the first.
+// ObserveUsage sets the usage observer. It must be called before the first Run.
 func (r *Runner) ObserveUsage(f UsageObserver) { r.usageObserver = f }
 
-// reportUsage tells of rec, which is on the log.
+// reportUsage sends the update of rec, which is committed. A record without usage sends none unless it ends the run.
 func (t *execution) reportUsage(ctx context.Context, rec store.Record) {
 	if t.usageObserver == nil {
 		return
@@ -41,4 +45,5 @@ func (t *execution) reportUsage(ctx context.Context, rec store.Record) {
 	t.usageObserver(ctx, *t.run, s)
 }
 
+// countTokens returns input plus output tokens. Cached and reasoning tokens are part of these (see [agentsvc.Usage]).
 func countTokens(u agentsvc.Usage) int64 { return u.InputTokens + u.OutputTokens }

@@ -2,7 +2,7 @@ package sandbox_test
 
 import "golang.org/x/sys/unix"
 
-// oldCalls are those that set modes by path, which newer architectures do not have.
+// oldCalls returns the calls that set file modes by path and that newer architectures do not have.
 func oldCalls(mode uintptr) map[string]func(old, fresh []byte) error {
 	return map[string]func(old, fresh []byte) error{
 		"chmod": func(old, _ []byte) error { return rawCall(unix.SYS_CHMOD, pointerTo(old), mode, 0, 0, 0) },

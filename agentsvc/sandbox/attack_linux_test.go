@@ -18,7 +18,7 @@ import (
 	"stoa/agentsvc/sandbox"
 )
 
-// The attacker is this test binary itself, run in the sandbox with one of these words as its first argument.
+// The attacker is this test binary itself, run in the sandbox with one of these names as its first argument.
 const (
 	attackCalls  = "attack-calls"
 	attackSetuid = "attack-setuid"
@@ -28,7 +28,8 @@ const (
 	attackIDs    = "attack-ids"
 )
 
-// runAttack does what the first argument says and exits. Any other argument returns to the tests.
+// runAttack performs the attack that the first argument names and exits. With any other argument it returns to the
+// tests.
 func runAttack() {
 	if len(os.Args) < 2 {
 		return
@@ -42,19 +43,19 @@ func runAttack() {
 	}
 }
 
-// runAttacker runs this binary in the sandbox and returns what it printed.
+// runAttacker runs this binary in the sandbox and returns its output.
 func runAttacker(t *testing.T, h *sandbox.Host, p sandbox.Program, name string) string {
 	t.Helper()
 	file, err := attacker()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Any, p.Network = true, true // as a program gets it that an operator trusts most
+	p.Any, p.Network = true, true // the rights of the program that an operator trusts most
 	out, _ := runProgram(t, h, p, file, name)
 	return out
 }
 
-// attacker is a copy of this binary that every user of the host reaches, as programs of the host are.
+// attacker is the path of a copy of this binary that every user of the host can execute, like the host's programs.
 var attacker = sync.OnceValues(func() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -73,7 +74,7 @@ var attacker = sync.OnceValues(func() (string, error) {
 	return file, errors.Join(os.Chmod(dir, 0o755), os.WriteFile(file, content, 0o755)) //nolint:gosec // it is a program
 })
 
-// cleanUp removes what the tests have made beside their own folders.
+// cleanUp removes what the tests created outside their own folders.
 var cleanUp = func() {}
 
 // forbiddenCalls are system calls that every process of a Linux host may make and a program in a sandbox may not.
@@ -128,15 +129,16 @@ func tryCalls() {
 	for _, c := range forbiddenCalls {
 		fmt.Printf("%s: %v\n", c.name, c.call())
 	}
-	// clone3 and openat2 take their flags in memory, where a filter cannot look: they are not there, so that programs use the older calls.
+	// clone3 and openat2 have their flags in memory, which a filter cannot read: they fail with ENOSYS, so that
+	// programs use the older calls.
 	fmt.Printf("clone3: %v\n", rawCall(unix.SYS_CLONE3, 0, 0, 0, 0, 0))
 	fmt.Printf("openat2: %v\n", rawCall(unix.SYS_OPENAT2, 0, 0, 0, 0, 0))
-	// What every program does must go on.
+	// Calls of ordinary programs must work.
 	fmt.Printf("thread: %v\n", exec.Command("/usr/bin/true").Run())
 	fmt.Printf("personality query: %v\n", rawCall(unix.SYS_PERSONALITY, 0xffffffff, 0, 0, 0, 0))
 }
 
-// TestForbiddenCalls: a program in a sandbox cannot make the system calls that attacks on kernels begin with.
+// TestForbiddenCalls checks that a program in a sandbox cannot make the system calls that kernel exploits start from.
 func TestForbiddenCalls(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -163,10 +165,10 @@ func TestForbiddenCalls(t *testing.T) {
 	})
 }
 
-// trySetuid tries to leave a file that runs as its owner or group, in all the ways there are.
+// trySetuid tries to create a file that runs as its owner or group, in every way.
 func trySetuid() {
 	const mode = 0o6755
-	file := func(name string) string { // one to be changed
+	file := func(name string) string { // a file whose mode is changed
 		if err := os.WriteFile(name, []byte("x"), 0o755); err != nil { //nolint:gosec // it is a program
 			fmt.Println(err)
 		}
@@ -209,7 +211,7 @@ func trySetuid() {
 	}
 }
 
-// TestNoSetuidFiles: no program leaves a file on the host that runs as somebody else.
+// TestNoSetuidFiles checks that no program can leave a setuid or setgid file on the host.
 func TestNoSetuidFiles(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -242,7 +244,7 @@ func TestNoSetuidFiles(t *testing.T) {
 	})
 }
 
-// newWritableFolder is a folder that a program may write to.
+// newWritableFolder returns a folder that a program can write to.
 func newWritableFolder(t *testing.T, h *sandbox.Host, untrusted bool) string {
 	t.Helper()
 	dir := newFolder(t)
@@ -273,7 +275,8 @@ func printIDs() {
 	}
 }
 
-// TestUntrustedIsAnotherUser: where the server is root, the program of a tenant is not, on no side of the sandbox.
+// TestUntrustedIsAnotherUser checks that a tenant's program is not root if the server is, neither inside nor outside
+// the sandbox.
 func TestUntrustedIsAnotherUser(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -313,7 +316,7 @@ func tryFork() {
 	fmt.Printf("started %d: %v\n", n, err)
 }
 
-// TestForkBomb: a program has a bounded number of processes, and the host all of them back once it has ended.
+// TestForkBomb checks that a program has a bounded number of processes and that all of them end with it.
 func TestForkBomb(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -352,7 +355,7 @@ func tryTmp() {
 	fmt.Printf("dev: %v\n", err != nil)
 }
 
-// TestTmpIsBounded: what a program keeps in the memory file systems of its sandbox is bounded.
+// TestTmpIsBounded checks that a program's files in the memory file systems of its sandbox are bounded.
 func TestTmpIsBounded(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -387,7 +390,7 @@ func tryMemory() {
 	fmt.Printf("mapped %d\n", total)
 }
 
-// TestMemoryBomb: no process of a program has more than 2 GiB of memory of its own.
+// TestMemoryBomb checks that no process of a program can have more than 2 GiB of private memory.
 func TestMemoryBomb(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -399,7 +402,7 @@ func TestMemoryBomb(t *testing.T) {
 	})
 }
 
-// TestPinnedFolder: a program does not start in another folder than the one that was looked at.
+// TestPinnedFolder checks that a program does not start in another folder than the pinned one.
 func TestPinnedFolder(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -426,8 +429,9 @@ func TestPinnedFolder(t *testing.T) {
 	})
 }
 
-// TestPrograms: of the host a tenant runs, and with that reads, the system's programs, those in its own folders and those in folders that
-// the operator names. Another file is neither run nor shown, whatever its mode, be it the program itself or one that it may start.
+// TestPrograms checks that a tenant can execute, and so read, the system's programs, those in its own folders and
+// those in folders that the operator names. Another file is neither executed nor visible, whatever its mode, as the
+// program itself or as one that it may start.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)

@@ -16,33 +16,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupLimits are the bounds of all processes of one program together, by the files of a control group (version 2).
+// groupLimits are the bounds of all processes of one program together: values by the files of a control group (cgroup
+// v2). Swap is refused, and an out-of-memory kill ends the whole program.
 var groupLimits = map[string]string{
 	"pids.max": strconv.Itoa(maxProcesses), "memory.max": strconv.Itoa(maxMemoryBytes), "memory.swap.max": "0", "memory.oom.group": "1",
 }
 
-// optionalGroupLimits are files that kernels may lack.
+// optionalGroupLimits are files that a kernel without swap or of an older version does not have.
 var optionalGroupLimits = []string{"memory.swap.max", "memory.oom.group"}
 
 // cgroupFactory makes a control group for each program. The zero value makes none.
 type cgroupFactory struct {
-	parent string            // folder of the group that they are made in, "" = none are made
-	limits map[string]string // of each, by file
+	parent string            // folder of the parent group, "" = no groups are made
+	limits map[string]string // of each group, by file
 }
 
-// cgroup is that of one program.
+// cgroup is the control group of one program.
 type cgroup struct {
-	path   string
-	folder *os.File // open until the program has ended
+	path string
+	// folder is open until the program has ended: clone3 needs the descriptor.
+	folder *os.File
 }
 
+// Control groups of this process.
 var (
+	// groupCount numbers the groups, so that their names are unique.
 	groupCount atomic.Int64
-	// commandGroups are the groups of commands whose processes have not all gone yet.
+	// commandGroups are the groups that still exist, from *exec.Cmd to *cgroup. An entry is removed when its folder
+	// is.
 	commandGroups sync.Map // *exec.Cmd to *cgroup
 )
 
-// startInGroup has cmd start in a group of its own.
+// startInGroup makes a group and has cmd start in it, so that the program is bounded from its first instruction.
+// Moving a running process would leave out the children that it already has.
 func (c cgroupFactory) startInGroup(cmd *exec.Cmd) error {
 	if c.parent == "" {
 		return nil
@@ -57,6 +63,7 @@ func (c cgroupFactory) startInGroup(cmd *exec.Cmd) error {
 	return nil
 }
 
+// makeGroup makes a group with the limits set. It removes the group again after an error.
 func (c cgroupFactory) makeGroup() (*cgroup, error) {
 	g := &cgroup{path: filepath.Join(c.parent, fmt.Sprintf("stoa-program-%d-%d", os.Getpid(), groupCount.Add(1)))}
 	if err := os.Mkdir(g.path, 0o755); err != nil {
@@ -75,8 +82,8 @@ func (c cgroupFactory) makeGroup() (*cgroup, error) {
 	return g, nil
 }
 
-// endGroup kills what is left in the group of cmd and removes it. A group whose last process is still ending stays for
-// [removeEmptyGroups].
+// endGroup kills what is left in the group of cmd and removes the group. A group whose last process has not ended yet
+// cannot be removed; [removeEmptyGroups] does so later.
 func endGroup(cmd *exec.Cmd) {
 	found, ok := commandGroups.Load(cmd)
 	if !ok {
@@ -85,7 +92,7 @@ func endGroup(cmd *exec.Cmd) {
 	g := found.(*cgroup)
 	_ = writeFile(filepath.Join(g.path, "cgroup.kill"), "1")
 	if cmd.Process != nil && cmd.ProcessState == nil {
-		return // Wait comes yet, and Kill again
+		return // the caller calls Kill again after Wait
 	}
 	_ = g.folder.Close()
 	if err := os.Remove(g.path); err == nil || errors.Is(err, os.ErrNotExist) {
@@ -93,7 +100,7 @@ func endGroup(cmd *exec.Cmd) {
 	}
 }
 
-// removeEmptyGroups removes the groups whose commands were waited for and whose processes have gone since.
+// removeEmptyGroups removes the groups of commands that were waited for and whose processes have ended since.
 func removeEmptyGroups() {
 	commandGroups.Range(func(key, _ any) bool {
 		if cmd := key.(*exec.Cmd); cmd.ProcessState != nil {
@@ -103,8 +110,8 @@ func removeEmptyGroups() {
 	})
 }
 
-// findCgroups returns where groups of programs can be made: below the server's own group, if that is delegated to it and
-// knows the controllers of processes and memory. The zero value says that there is no such place.
+// findCgroups returns the factory of groups below the server's own group, if that is delegated to the server and has
+// the controllers pids and memory; else the zero value.
 func findCgroups() cgroupFactory {
 	base, root := currentCgroup()
 	if base == "" || unix.Access(base, unix.W_OK) != nil {
@@ -113,8 +120,9 @@ func findCgroups() cgroupFactory {
 	return prepareCgroups(base, root || isDelegated(base))
 }
 
-// prepareCgroups makes groups possible below the one at own. A group with controllers for its children must have no processes:
-// where that stands in the way and mayMove is set, the server's own move to a group beside those of programs.
+// prepareCgroups enables the controllers for groups below base and makes a group as a test. The kernel refuses
+// controllers for the children of a group that has processes itself (the "no internal processes" rule of cgroup v2):
+// if mayMove is set, the server's own processes move to a group next to those of the programs.
 func prepareCgroups(base string, mayMove bool) cgroupFactory {
 	c := cgroupFactory{parent: base, limits: groupLimits}
 	enableControllers := func() error {
@@ -136,7 +144,8 @@ func prepareCgroups(base string, mayMove bool) cgroupFactory {
 	return c
 }
 
-// moveProcesses moves all processes of one group into another, which it makes.
+// moveProcesses moves all processes of one group into another, which it makes. A process that ends meanwhile is
+// ignored.
 func moveProcesses(from, to string) error {
 	if err := os.Mkdir(to, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -154,7 +163,7 @@ func moveProcesses(from, to string) error {
 	return nil
 }
 
-// writeFile writes to a file of the kernel. One that is not there is [os.ErrNotExist], and is not made.
+// writeFile writes to an existing file of the kernel. It does not create it: a missing one is [os.ErrNotExist].
 func writeFile(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -164,7 +173,7 @@ func writeFile(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// isDelegated reports whether systemd has marked a group as its user's to divide.
+// isDelegated reports whether systemd has delegated a group to the service's user, by its extended attribute.
 func isDelegated(path string) bool {
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {
 		value := make([]byte, 8)
@@ -175,8 +184,8 @@ func isDelegated(path string) bool {
 	return false
 }
 
-// currentCgroup returns the folder of the process's own group of version 2, "" if there is none, and whether it is the topmost
-// that the process sees, as in a container.
+// currentCgroup returns the folder of the process's own cgroup v2, "" if there is none, and whether it is the topmost
+// that the process sees, as in a container, where nothing else uses it.
 func currentCgroup() (path string, topmost bool) {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

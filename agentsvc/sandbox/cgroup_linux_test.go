@@ -12,8 +12,8 @@ import (
 	"stoa/agentsvc/sandbox"
 )
 
-// TestControlGroup: a program and all that it starts are in a control group of their own from their first instruction,
-// its limits stand there before, and it goes with them.
+// TestControlGroup checks that a program and all processes it starts are in a control group of their own from the
+// first instruction, with its limits set before, and that the group is removed with them.
 func TestControlGroup(t *testing.T) {
 	t.Parallel()
 	base, _ := sandbox.CurrentCgroup()
@@ -60,7 +60,7 @@ func TestControlGroup(t *testing.T) {
 		}
 		sandbox.Kill(cmd)
 		_ = cmd.Wait()
-		ticker := time.NewTicker(10 * time.Millisecond) // killed processes leave a group a moment after they were waited for
+		ticker := time.NewTicker(10 * time.Millisecond) // a killed process leaves its group shortly after Wait
 		defer ticker.Stop()
 		for {
 			if sandbox.Kill(cmd); !fileExists(groups[0]) {
@@ -80,14 +80,15 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// TestPrepareControlGroups plays the kernel's files: what the server writes where a group is delegated to it.
+// TestPrepareControlGroups imitates the kernel's files and checks what the server writes where a group is delegated
+// to it.
 func TestPrepareControlGroups(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	if sandbox.PrepareCgroups(filepath.Join(base, "missing"), true) {
 		t.Error("a group that is not there can be divided")
 	}
-	// A folder that is no control group has no limits to write: the group is given up, and nothing is left of it.
+	// A folder that is not a control group has no limit files: the group is not used and is removed.
 	if err := os.WriteFile(filepath.Join(base, "cgroup.subtree_control"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// FindProgram returns the path of a program: name itself if it is absolute, else the first of that name on [SearchPath]. It is "" if
-// there is none.
+// FindProgram returns the path of a program: name itself if it is absolute, else the first one on [SearchPath], "" if
+// there is none. A relative path is not a program name.
 func FindProgram(name string) string {
 	if filepath.IsAbs(name) {
 		if isProgram(name) {
@@ -31,15 +31,17 @@ func FindProgram(name string) string {
 	return ""
 }
 
+// isProgram reports whether file is a regular file that someone may execute.
 func isProgram(file string) bool {
 	info, err := os.Stat(file)
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// findLoaders returns files with what the kernel must execute to run them: the dynamic linker of a binary, the interpreter
-// of a script, as far as may says so. All are given without symbolic links.
+// findLoaders returns files and everything that the kernel must execute to run them: the dynamic linker of an ELF
+// binary, the interpreter of a script, and theirs in turn. The given files are always included; a file that only
+// another file names must satisfy canLoad. Paths are returned without symbolic links; missing files are left out.
 func findLoaders(files []string, canLoad func(file string) bool) []string {
-	given := len(files)
+	given := len(files) // how many of the first entries of the queue were given
 	var all []string
 	for len(files) > 0 {
 		file, err := filepath.EvalSymlinks(files[0])
@@ -54,13 +56,15 @@ func findLoaders(files []string, canLoad func(file string) bool) []string {
 	return all
 }
 
-// linkedPrograms returns the programs that file names as its linker or interpreter.
+// linkedPrograms returns the programs that file names as its dynamic linker or interpreter, nil if it names none or
+// cannot be read.
 func linkedPrograms(file string) []string {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
+	// The kernel reads 256 bytes of a script's first line (BINPRM_BUF_SIZE).
 	line, _ := bufio.NewReader(io.LimitReader(f, 256)).ReadBytes('\n')
 	if script, ok := bytes.CutPrefix(line, []byte("#!")); ok {
 		return parseInterpreter(strings.Fields(string(script)))
@@ -81,7 +85,8 @@ func linkedPrograms(file string) []string {
 	return nil
 }
 
-// parseInterpreter returns what a script's first line names: the program, and behind env the one that env looks for.
+// parseInterpreter returns the programs that the words of a script's first line name: the interpreter, and if that is
+// env also the program that env searches for.
 func parseInterpreter(words []string) []string {
 	if len(words) == 0 || !filepath.IsAbs(words[0]) {
 		return nil

@@ -2,7 +2,7 @@ package sandbox
 
 import "os"
 
-// ForceBackend lets h use the sandbox of this name, and reports whether it works here.
+// ForceBackend makes h use the sandbox of this name and reports whether it works on this machine.
 func ForceBackend(h *Host, name string) bool {
 	k := backend{name: name}
 	switch name {
@@ -21,18 +21,18 @@ func ForceBackend(h *Host, name string) bool {
 	return h.canRun(k, false)
 }
 
-// ForceGroups has h make control groups below parent with these limits.
+// ForceGroups makes h create control groups below parent with these limits.
 func ForceGroups(h *Host, parent string, limits map[string]string) {
 	k := h.findBackend()
 	k.cgroups = cgroupFactory{parent: parent, limits: limits}
 	h.findBackend = func() backend { return k }
 }
 
-// CurrentCgroup and PrepareCgroups are what a server does to find a place for groups.
+// CurrentCgroup and PrepareCgroups export the detection of control groups.
 var (
 	CurrentCgroup  = currentCgroup
 	PrepareCgroups = func(base string, mayMove bool) bool { return prepareCgroups(base, mayMove).parent != "" }
 )
 
-// GroupLimits are the limits of a group.
+// GroupLimits are the limits of a program's control group.
 var GroupLimits = groupLimits

@@ -11,28 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of each process.
+// Bounds of a program's processes. All but maxProcesses and maxTmpBytes are resource limits of each process
+// (setrlimit); a control group bounds the memory and the number of processes of the whole program, if the host has
+// one.
 const (
-	maxMemoryBytes = 2 << 30   // bytes of memory it writes
-	maxFileBytes   = 512 << 20 // bytes of a file it writes
-	maxOpenFiles   = 1024      // open at once
-	maxProcesses   = 512       // processes and threads of one program, where the kernel counts them apart
-	maxTmpBytes    = 128 << 20 // bytes in /tmp, where that is the program's own
+	maxMemoryBytes = 2 << 30   // bytes of private writable memory (RLIMIT_DATA)
+	maxFileBytes   = 512 << 20 // bytes of one file it writes
+	maxOpenFiles   = 1024      // file descriptors
+	maxProcesses   = 512       // processes and threads of one program
+	maxTmpBytes    = 128 << 20 // bytes in /tmp, which is in memory
 )
 
-// The exit codes of a helper that could not become the program, as shells have them.
+// Exit codes of a helper that could not become the program, as shells use them.
 const (
 	exitSandboxFailed = 126
 	exitExecFailed    = 127
 )
 
-// RunHelper makes the helper of a process that was started as one: if text, the value of [HelperVariable], is not empty, the
-// process takes on the bounds it names, becomes the program, and Enter does not return. It is called before anything else.
+// RunHelper turns a process that was started as the helper into the program. If text, the value of [HelperVariable],
+// is empty, it returns at once: the process is not a helper. Otherwise it applies the bounds that text describes,
+// replaces the process by the program and never returns. A main that calls it must do so before anything else.
 func RunHelper(text string) {
 	if text == "" {
 		return
 	}
-	runtime.LockOSThread() // what is set for a thread must be set for the one that becomes the program
+	// Landlock, seccomp and users are set for the calling thread, which must be the one that calls execve.
+	runtime.LockOSThread()
 	var o helperConfig
 	err := json.Unmarshal([]byte(text), &o)
 	if err == nil {
@@ -42,17 +46,20 @@ func RunHelper(text string) {
 		exitWithError(exitSandboxFailed, err)
 	}
 	if o.File == "" {
-		os.Exit(0) // a probe
+		os.Exit(0) // a probe of canRun
 	}
 	exitWithError(exitExecFailed, syscall.Exec(o.File, o.Args, o.Env))
 }
 
+// exitWithError reports on standard error why the program did not start, and exits.
 func exitWithError(code int, err error) {
 	_, _ = fmt.Fprintf(os.Stderr, "the program was not started: %v\n", err)
 	os.Exit(code)
 }
 
-// applyBounds puts the bounds of o on the process.
+// applyBounds applies the bounds of o to the calling thread. The order matters: the folder is entered while its path
+// is still reachable, PR_SET_NO_NEW_PRIVS is required by Landlock and seccomp, the user changes while the
+// capabilities for it exist, and the filter comes last so that it need not allow the calls of the steps before it.
 func (o helperConfig) applyBounds() error {
 	if err := o.enterFolder(); err != nil {
 		return err
@@ -65,8 +72,9 @@ func (o helperConfig) applyBounds() error {
 	}
 	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_DATA: maxMemoryBytes, unix.RLIMIT_FSIZE: maxFileBytes, unix.RLIMIT_NOFILE: maxOpenFiles}
 	if o.CPU > 0 {
-		limits[unix.RLIMIT_CPU] = uint64(o.CPU.Seconds()) + 1
+		limits[unix.RLIMIT_CPU] = uint64(o.CPU.Seconds()) + 1 // seconds, rounded up
 	}
+	// RLIMIT_NPROC counts the processes of a user in its namespace. Without one it would count the server's too.
 	if o.Apart {
 		limits[unix.RLIMIT_NPROC] = maxProcesses
 	}
@@ -86,8 +94,8 @@ func (o helperConfig) applyBounds() error {
 	return filterCalls(o.Boxed)
 }
 
-// enterFolder goes to the folder, and sees that it is the one that was looked at: a program of the same tenant may have
-// put a link in its place meanwhile. What follows names it as the current one, not by its path.
+// enterFolder changes to the program's folder and checks that it is the one that was pinned: a program of the same
+// tenant may have replaced it by a symbolic link since. The later rules name it as ".", not by its path.
 func (o helperConfig) enterFolder() error {
 	if err := os.Chdir(o.Folder); err != nil {
 		return err
@@ -102,7 +110,7 @@ func (o helperConfig) enterFolder() error {
 	return nil
 }
 
-// lowerLimit sets a limit to n, or leaves it where it is lower already.
+// lowerLimit sets a resource limit to n, or to its hard limit if that is lower.
 func lowerLimit(what int, n uint64) error {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(what, &now); err != nil {

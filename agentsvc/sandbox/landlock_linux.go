@@ -9,16 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a program may do to a path.
+// Sets of Landlock rights on a path.
 const (
 	readAccess    = landlock.AccessFSReadFile | landlock.AccessFSReadDir
 	executeAccess = landlock.AccessFSExecute | readAccess
 	deviceAccess  = landlock.AccessFSReadFile | landlock.AccessFSWriteFile
-	// fileAccess are the rights that a path has which is no folder.
+	// fileAccess are the rights that can be set on a path that is not a folder; the kernel refuses others.
 	fileAccess = executeAccess&^landlock.AccessFSReadDir | deviceAccess | landlock.AccessFSTruncate | landlock.AccessFSIoctlDev
 )
 
-// handledRights are the rights over files, the network and other processes that Landlock governs, by its version.
+// handledRights are the rights over files, the network and other processes that a ruleset governs, by the version of
+// Landlock's interface. A governed right is refused unless a rule allows it. The numbers are all bits that the
+// version defines.
 var handledRights = []landlock.RulesetAttr{
 	3: {HandledAccessFS: 1<<15 - 1},
 	4: {HandledAccessFS: 1<<15 - 1, HandledAccessNet: 1<<2 - 1},
@@ -26,7 +28,8 @@ var handledRights = []landlock.RulesetAttr{
 	6: {HandledAccessFS: 1<<16 - 1, HandledAccessNet: 1<<2 - 1, Scoped: 1<<2 - 1},
 }
 
-// landlockVersion is the version that is used, or 0 if the kernel has none that governs all that can be done to a file.
+// landlockVersion returns the version of Landlock's interface to use, 0 if the kernel has none or one below 3: such a
+// one does not govern truncation, so that files could be emptied.
 func landlockVersion() int {
 	v, err := landlock.LandlockGetABIVersion()
 	if err != nil || v < 3 {
@@ -35,17 +38,18 @@ func landlockVersion() int {
 	return min(v, len(handledRights)-1)
 }
 
-// deviceFiles are what every program may use.
+// deviceFiles are the devices that every program may use.
 var deviceFiles = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// libraryFolders are the folders of [systemFolders] without those that hold programs: a dynamic linker, which must be executable,
-// would start whatever it can read.
+// libraryFolders are those of [systemFolders] without programs, readable for every program. Programs themselves must
+// not be readable: the dynamic linker must be executable, and it starts any file that it can read.
 var libraryFolders = []string{
 	"/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/libexec", "/usr/share", "/usr/local/lib", "/usr/local/share",
 	"/lib", "/lib32", "/lib64", "/libx32", "/nix/store",
 }
 
-// restrictPaths holds the calling thread, and the program that it becomes, to what o allows. Without Landlock it does nothing.
+// restrictPaths confines the calling thread, and the program that it becomes, to the paths of landlockRules, without
+// TCP unless o.Network is set. Without Landlock it does nothing; bubblewrap's mounts then confine alone.
 func (o helperConfig) restrictPaths() error {
 	v := landlockVersion()
 	if v == 0 {
@@ -68,16 +72,17 @@ func (o helperConfig) restrictPaths() error {
 	return landlock.LandlockRestrictSelf(fd, 0)
 }
 
-// pathRule gives rights on what lies at and below paths.
+// pathRule gives rights on everything at and below paths.
 type pathRule struct {
 	rights uint64
 	paths  []string
 }
 
-// landlockRules are what o allows, where all is every right but that to execute.
+// landlockRules returns the rules for o. all is every governed right but to execute: even in its own folder a program
+// executes only what o.Execute lists.
 func (o helperConfig) landlockRules(all uint64) []pathRule {
 	rules := []pathRule{
-		{all, []string{"."}}, // the folder, which the helper has entered
+		{all, []string{"."}}, // the folder, which enterFolder has entered and checked
 		{readAccess, slices.Concat(libraryFolders, settingsFiles, o.Read)},
 		{executeAccess, o.Execute},
 		{deviceAccess, deviceFiles},
@@ -94,7 +99,7 @@ func (o helperConfig) landlockRules(all uint64) []pathRule {
 	return rules
 }
 
-// allowPaths adds rights on paths to the ruleset fd. A path that is not there is left out.
+// allowPaths adds rights on paths to the ruleset fd. Missing paths are skipped.
 func allowPaths(fd int, rights uint64, paths []string) error {
 	for _, path := range paths {
 		if err := allowPath(fd, rights, path); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -104,6 +109,8 @@ func allowPaths(fd int, rights uint64, paths []string) error {
 	return nil
 }
 
+// allowPath adds rights on one path to the ruleset fd. O_PATH opens it without reading, so that no permission is
+// needed.
 func allowPath(fd int, rights uint64, path string) error {
 	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

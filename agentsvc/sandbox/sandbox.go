@@ -1,10 +1,19 @@
-// Package sandbox is the only way from an agent to a program of this host. A [Host] finds out what the machine offers to
-// hold a program with (bubblewrap, or Landlock and namespaces) and makes commands that are held: they see the host's
-// libraries and one folder, write nowhere but there, start no other program than they were given, have no network unless
-// it was given to them, and end with all they started.
+// Package sandbox runs programs of this host for agents (MCP servers over stdio, command tools) so that they cannot
+// harm the host, the server or other tenants. It is the only package that starts a program for an agent.
 //
-// What cannot be set from outside is set by the program itself before it becomes the other one: a command begins as the
-// helper, which is this executable once more, and whose main begins with [RunHelper].
+// A [Host] detects once what the machine offers (bubblewrap, or Landlock with namespaces) and makes commands
+// ([Host.NewCommand]). A confined program sees the host's libraries and one folder, writes only in that folder,
+// executes only the programs it was given, has no network unless it was granted one, and ends together with every
+// process it started. Its processes, memory, file sizes and processor time are bounded.
+//
+// How a command starts: NewCommand encodes the [Program] into the environment variable [HelperVariable] and starts
+// this executable again as a helper, inside bubblewrap or in new namespaces. The helper's main calls [RunHelper],
+// which applies the bounds that a process must set for itself (Landlock rules, resource limits, the user, the seccomp
+// filter) and then replaces itself with the program by execve.
+//
+// An untrusted program (one that a tenant chose) is refused on a host without a complete sandbox; see
+// [Host.CheckUntrusted]. On systems other than Linux there is no sandbox, and only the operator's own programs run.
+// docs/security.md describes the guarantees.
 package sandbox
 
 import (
@@ -19,66 +28,73 @@ import (
 	"time"
 )
 
-// SearchPath is where programs are looked for.
+// SearchPath is the list of folders in which programs are searched by name. The server's own PATH is not used.
 const SearchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// HelperVariable is the environment variable that tells the helper what to become; see [RunHelper].
+// HelperVariable is the environment variable with the JSON of a helperConfig. A process that starts with it becomes
+// the program that it describes; see [RunHelper].
 const HelperVariable = "STOA_SANDBOX_PROGRAM"
 
-// Program is one to be run.
+// Program describes a program to run. Paths are absolute and without symbolic links, because rules of the sandbox
+// apply to the resolved path.
 type Program struct {
-	File   string   // absolute, without symbolic links
-	Args   []string // its arguments, beginning with the name it is called by
-	Env    []string // its whole environment, NAME=value
-	Folder string   // where it runs, and all that it can write: absolute, without symbolic links
+	File   string   // of the executable
+	Args   []string // arguments, beginning with the name it is called by
+	Env    []string // complete environment, NAME=value: nothing is inherited
+	Folder string   // working directory, and all that it can write
 
-	Others  []string      // files of further programs that it may start
+	Others  []string      // executables of further programs that it may start
 	Any     bool          // it may start every program it sees
-	Read    []string      // files and folders of the host that it may read besides the system's
-	Network bool          // it has the host's network
-	CPU     time.Duration // processor time of each of its processes, unlimited if zero
+	Read    []string      // further files and folders of the host that it may read
+	Network bool          // it has the host's network; without it, none
+	CPU     time.Duration // processor time of each of its processes, 0 = unlimited
 
-	// Untrusted says that a tenant has chosen it: where the server is root it runs as another user, and of a script only an
-	// interpreter that every program may read runs. Its File must be a program that tenants may run: one in the system's
-	// folders, in Root or in a folder of [Options.ProgramFolders]. What a program is shown it can read, so that Others that are not
-	// are left out.
+	// Untrusted means that a tenant chose the program. If the server is root, it runs as another user. Its File must
+	// be in the system's folders, in Root, in Folder or in one of [Options.ProgramFolders]; entries of Others that
+	// are not are removed, because a program can read what it may execute. The interpreter of a script must be in the
+	// system's folders or in Folder.
 	Untrusted bool
-	Root      string // the folder of the host that the tenant was granted, "" = Folder alone
-	// Pinned is what Folder must still be when the program starts; nil = whatever lies there then.
+	// Root is the host folder that the tenant was granted, "" = Folder alone.
+	Root string
+	// Pinned is the folder as it was when the grant was checked. The program does not start if Folder is another one
+	// by then (see enterFolder); nil = not checked.
 	Pinned fs.FileInfo `json:"-"`
 }
 
-// Options complete a [Host]. The zero value works.
+// Options configure a [Host]. The zero value works.
 type Options struct {
-	// User is the name or number of the user that untrusted programs run as where the server is root, "nobody" if empty.
+	// User is the name or number of the user that untrusted programs run as if the server is root; "nobody" if empty.
 	User string
-	// ProgramFolders are folders of the host beside the system's whose programs tenants may run.
+	// ProgramFolders are further folders of the host whose programs tenants may run and read.
 	ProgramFolders []string
-	// Log is told once what there is to hold programs with; it may be nil.
+	// Log receives one record that describes the sandbox; it may be nil.
 	Log *slog.Logger
 }
 
-// Host is the machine as a place for programs. It is safe for concurrent use.
+// Host runs programs on this machine. It is safe for concurrent use and immutable but for findBackend, which detects
+// the sandbox at its first call.
 type Host struct {
-	helper      string
+	helper      string // path of this executable
 	options     Options
-	findBackend func() backend
+	findBackend func() backend // sync.OnceValue of probeBackend; tests replace it
 }
 
-// backend is what holds programs.
+// backend is the sandbox that this machine offers, as probeBackend found it. It is a value and never changes.
 type backend struct {
-	name          string
-	fullIsolation bool
+	name          string   // for logs and errors
+	fullIsolation bool     // it confines a malicious program: files, network, processes
 	bwrap         string   // path of bubblewrap, "" = not used
-	namespaces    bool     // programs get namespaces of their own
-	noTmp         bool     // this bubblewrap cannot bound a file system in memory, so that there is no /tmp
-	user          *account // that untrusted programs run as; nil = the server's
-	cgroups       cgroupFactory
-	// untrustedErr says why no untrusted program can run; nil = they can.
+	namespaces    bool     // programs get process and network namespaces of their own
+	noTmp         bool     // this bubblewrap has no --size: there is no writable /tmp
+	user          *account // of untrusted programs; nil = the server's own
+	// cgroups makes a control group for each program; its zero value makes none.
+	cgroups cgroupFactory
+	// untrustedErr is the reason why untrusted programs cannot run; nil = they can.
 	untrustedErr error
 }
 
-// NewHost returns the host seen through a helper: the path of an executable whose main begins with [RunHelper].
+// NewHost returns a Host. helper is the path of an executable whose main begins with [RunHelper], normally this one.
+// The sandbox is detected at the first use, not here, since the probe starts processes.
 func NewHost(helper string, o Options) *Host {
 	h := &Host{helper: helper, options: o}
 	h.findBackend = sync.OnceValue(func() backend {
@@ -91,19 +107,20 @@ func NewHost(helper string, o Options) *Host {
 	return h
 }
 
-// DescribeIsolation names what programs are held with. Whole says that it holds a program that means harm: files, network and
-// the end of all it started. The first call tries what there is and takes a moment.
+// DescribeIsolation returns the name of the sandbox, and whether it confines a program that is malicious: its files,
+// its network and the end of every process it started. The first call probes the machine, up to some seconds.
 func (h *Host) DescribeIsolation() (name string, full bool) {
 	k := h.findBackend()
 	return k.name, k.fullIsolation
 }
 
-// CheckUntrusted says why no untrusted program can run here, nil if they can: there is no sandbox that holds one that means
-// harm, or the server is root and cannot start it as anybody else.
+// CheckUntrusted returns why no untrusted program can run here, nil if they can. Either there is no complete sandbox,
+// or the server is root and cannot start a program as another user.
 func (h *Host) CheckUntrusted() error { return h.findBackend().untrustedErr }
 
-// NewCommand returns a command that runs p. When ctx ends, or the program does, everything that it started is killed; after
-// [exec.Cmd.Wait] the caller calls [Kill], for a host whose sandbox cannot do so by itself.
+// NewCommand returns a command that runs p. When ctx ends, or when the program does, every process that it started is
+// killed. After [exec.Cmd.Wait] the caller must call [Kill], also after an error of Start: it removes the control
+// group, and it kills leftovers on a host whose sandbox cannot.
 func (h *Host) NewCommand(ctx context.Context, p Program) (*exec.Cmd, error) {
 	if !filepath.IsAbs(p.File) || !filepath.IsAbs(p.Folder) {
 		return nil, fmt.Errorf("the program %q and its folder %q must be absolute paths", p.File, p.Folder)
@@ -115,19 +132,22 @@ func (h *Host) NewCommand(ctx context.Context, p Program) (*exec.Cmd, error) {
 	return h.buildCommand(ctx, k, p)
 }
 
-// helperConfig is what the helper reads from [HelperVariable].
+// helperConfig is what the helper reads from [HelperVariable], as JSON.
 type helperConfig struct {
 	Program
-	Execute []string // files that may be executed
-	Apart   bool     // there is a process namespace, so that a limit of processes counts these alone
-	Boxed   bool     // there is a file system of its own: /tmp and /proc are harmless
-	User    *account // whom the program runs as; nil = as the helper does
+	Execute []string // files that may be executed, with their loaders
+	// Apart means that the program is in a PID namespace, where RLIMIT_NPROC counts its processes alone.
+	Apart bool
+	Boxed bool     // in its own mount namespace: /tmp and /proc are private
+	User  *account // the user to become; nil = none
 
-	Device, Inode uint64 // of the folder; 0 = any
+	Device, Inode uint64 // identity of Folder from Program.Pinned; 0 = not checked
 }
 
+// encodeVariable returns HelperVariable=JSON. The kernel bounds one variable of an environment (MAX_ARG_STRLEN, 128
+// KiB).
 func (o helperConfig) encodeVariable() (string, error) {
-	const longest = 128<<10 - 64 // the kernel's bound of one variable
+	const longest = 128<<10 - 64
 	text, err := json.Marshal(o)
 	if err != nil {
 		return "", err

@@ -15,16 +15,18 @@ import (
 	"time"
 )
 
+// Timing and paths of commands.
 const (
-	// probeTimeout is how long a probe may take.
+	// probeTimeout bounds one probe of a sandbox.
 	probeTimeout = 5 * time.Second
-	// killWaitDelay is how long a killed program's output is waited for.
+	// killWaitDelay is how long Wait waits for the output of a killed program, since a process that survived the kill
+	// might keep the pipe open.
 	killWaitDelay = time.Second
-	// helperPath is where a program that is held by bubblewrap finds the helper.
+	// helperPath is the path of the helper inside bubblewrap, whose file system does not contain the server's folder.
 	helperPath = "/run/stoa-sandbox"
 )
 
-// probeBackend finds the strongest sandbox that works, and how it holds untrusted programs.
+// probeBackend finds the strongest sandbox that works, and whether it can confine untrusted programs.
 func (h *Host) probeBackend() backend {
 	k := h.findStrongest()
 	k.cgroups = findCgroups()
@@ -37,7 +39,9 @@ func (h *Host) probeBackend() backend {
 	return k
 }
 
-// findStrongest finds the strongest sandbox that works. On an architecture whose system calls are not known none is whole.
+// findStrongest returns the strongest sandbox in which a program starts: bubblewrap, else Landlock with namespaces,
+// else Landlock alone, else none. Without a seccomp filter for the architecture none has full isolation. It tests by
+// running a program, because containers often have the tools but refuse the system calls.
 func (h *Host) findStrongest() backend {
 	if bwrap := FindProgram("bwrap"); bwrap != "" {
 		for _, noTmp := range []bool{false, true} {
@@ -55,7 +59,9 @@ func (h *Host) findStrongest() backend {
 	return backend{name: "landlock without namespaces"}
 }
 
-// findUntrustedUser finds the user that untrusted programs run as, since the server is root.
+// findUntrustedUser returns the user that untrusted programs run as. It is called if the server is root: such a
+// program must not be root, not even inside the sandbox. It returns an error if the sandbox cannot change to that
+// user.
 func (h *Host) findUntrustedUser(k backend) (*account, error) {
 	a, err := findAccount(h.options.User)
 	if err == nil {
@@ -67,7 +73,7 @@ func (h *Host) findUntrustedUser(k backend) (*account, error) {
 	return nil, fmt.Errorf("the server runs as root and cannot start a program of an app as another user (%w): run the server as an ordinary user, or name one by --sandbox-user", err)
 }
 
-// logCapabilities logs what holds programs.
+// logCapabilities logs what the sandbox offers.
 func (k backend) logCapabilities(log *slog.Logger) {
 	bounds := "control group: processes and memory of all processes of a program together"
 	if k.cgroups.parent == "" {
@@ -83,7 +89,8 @@ func (k backend) logCapabilities(log *slog.Logger) {
 	log.Info("programs of this host are held by a sandbox", attrs...)
 }
 
-// canRun reports whether a program that does nothing can be run by k.
+// canRun reports whether a command of the sandbox k starts. Its program has no File, at which the helper exits with 0
+// after it has applied all bounds.
 func (h *Host) canRun(k backend, untrusted bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
@@ -103,7 +110,8 @@ func (h *Host) canRun(k backend, untrusted bool) bool {
 	return cmd.Run() == nil
 }
 
-// ChownFolder makes a folder the user's that untrusted programs run as.
+// ChownFolder gives a folder to the user that untrusted programs run as, so that they can write in it. It does
+// nothing if they run as the server's user.
 func (h *Host) ChownFolder(folder string) error {
 	if a := h.findBackend().user; a != nil {
 		return os.Chown(folder, a.UID, a.GID)
@@ -111,6 +119,7 @@ func (h *Host) ChownFolder(folder string) error {
 	return nil
 }
 
+// buildCommand is NewCommand for the sandbox k, also without a File (a probe).
 func (h *Host) buildCommand(ctx context.Context, k backend, p Program) (*exec.Cmd, error) {
 	o := helperConfig{Program: p, Apart: k.namespaces, Boxed: k.bwrap != ""}
 	if p.Untrusted {
@@ -141,19 +150,21 @@ func (h *Host) buildCommand(ctx context.Context, k backend, p Program) (*exec.Cm
 	}
 	cmd.Env = []string{text}
 	cmd.Dir = p.Folder
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group, so that Kill reaches all of its processes
 	switch {
 	case k.namespaces && k.bwrap == "":
 		setNamespaces(cmd.SysProcAttr, p.Network, o.User)
 	case o.User != nil:
-		mapUsers(cmd.SysProcAttr, o.User) // bubblewrap's own namespace of users has room for one only
+		// A user namespace of bubblewrap maps one user only; this outer one maps both.
+		mapUsers(cmd.SysProcAttr, o.User)
 	}
 	cmd.Cancel = func() error { Kill(cmd); return nil }
 	cmd.WaitDelay = killWaitDelay
 	return cmd, k.cgroups.startInGroup(cmd)
 }
 
-// canRunFile reports whether a tenant may run a file, and with that read it: the rest of the host holds what belongs to others.
+// canRunFile reports whether an untrusted program may execute file, and so read it. Other files of the host may
+// belong to other tenants or to the operator.
 func (h *Host) canRunFile(p Program, file string) bool {
 	file, err := filepath.EvalSymlinks(file)
 	if err != nil {
@@ -167,14 +178,15 @@ func (h *Host) canRunFile(p Program, file string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 && isUnder(file, folders)
 }
 
-// canInterpret reports whether a file may be run because a program names it as its interpreter or linker. A tenant writes the
-// scripts that its program may run, and must not choose among the host's files with them.
+// canInterpret reports whether file may be executed because a program names it as its interpreter or linker. A tenant
+// writes its scripts: without this check a first line such as #!/etc/secret would make any file of the host readable.
 func (o helperConfig) canInterpret(file string) bool {
 	return !o.Untrusted || isUnder(file, systemFolders) || isUnder(file, []string{o.Folder})
 }
 
-// setNamespaces gives a process namespaces of its own, in which it is nobody else than outside, but may become user. As the
-// first process of its namespace it takes all others with it when it ends.
+// setNamespaces starts the process in its own user, PID and IPC namespaces, and without network also in an empty
+// network namespace. It stays the same user as outside and may become user. It is the first process of its PID
+// namespace: when it ends, the kernel kills all others in it.
 func setNamespaces(attr *syscall.SysProcAttr, network bool, user *account) {
 	mapUsers(attr, user)
 	attr.Cloneflags |= syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC
@@ -183,36 +195,40 @@ func setNamespaces(attr *syscall.SysProcAttr, network bool, user *account) {
 	}
 }
 
-// Kill ends whatever is left of a command, and frees what it took, also of one that could not be started.
+// Kill kills the process group and the control group of a command and frees the control group. It may be called more
+// than once and also for a command that was not started.
 func Kill(cmd *exec.Cmd) {
 	defer endGroup(cmd)
 	if cmd.Process == nil || cmd.Process.Pid <= 1 {
 		return
 	}
 	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); errors.Is(err, syscall.ESRCH) && cmd.ProcessState == nil {
-		_ = cmd.Process.Kill() // it has no group yet
+		_ = cmd.Process.Kill() // it has not yet joined its process group
 	}
 }
 
-// systemFolders are the folders of the host that every program may read: what is installed, and nothing of what runs or of
-// whom it belongs to.
+// systemFolders are the folders of the host that every program may read: installed software, without data of running
+// services or of users.
 var systemFolders = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"}
 
-// settingsFiles is what programs read of the host's settings.
+// settingsFiles are the files and folders of /etc that programs commonly need: linker settings, the time zone,
+// certificates.
 var settingsFiles = []string{
 	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types",
 	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/ca-certificates",
 }
 
-// networkFiles is what a program with a network reads as well.
+// networkFiles are what a program with a network reads in addition, to resolve names.
 var networkFiles = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services"}
 
-// bubblewrapArgs returns bubblewrap's arguments.
+// bubblewrapArgs returns bubblewrap's arguments for o. The new root contains the system's folders, the visible files
+// and the helper read-only, and o.Folder writable. All namespaces are new but the network's of a program that has
+// one, capabilities are dropped, and the sandbox dies with the server.
 func (h *Host) bubblewrapArgs(k backend, o helperConfig) []string {
 	args := []string{"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session", "--cap-drop", "ALL"}
 	if o.User == nil {
 		args = append(args, "--unshare-user-try")
-	} else { // the helper needs them to enter the user's folder and to become the user, and has none left then
+	} else { // the helper needs these to enter the user's folder and to become the user; then it has none left
 		args = append(args, "--cap-add", "CAP_DAC_READ_SEARCH", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
 	}
 	args = append(args, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev")
@@ -241,17 +257,19 @@ func (h *Host) bubblewrapArgs(k backend, o helperConfig) []string {
 	}
 	if o.User != nil {
 		for _, dir := range parentFolders(append(visible[:len(visible):len(visible)], o.Folder, helperPath)) {
-			args = append(args, "--perms", "0755", "--dir", dir) // else bubblewrap makes them for its own user alone
+			args = append(args, "--perms", "0755", "--dir", dir) // else bubblewrap makes them accessible to its own user only
 		}
 	}
 	for _, file := range visible {
 		args = append(args, "--ro-bind-try", file, file)
 	}
+	// Later arguments override earlier ones: the writable folder comes after the read-only files, and the root is
+	// made read-only last.
 	args = append(args, "--bind", o.Folder, o.Folder, "--ro-bind", h.helper, helperPath, "--remount-ro", "/", "--chdir", o.Folder)
 	return append(args, "--", helperPath)
 }
 
-// parentFolders returns the folders above files, each after the one that it lies in and once.
+// parentFolders returns the folders above files, each once and after its parent.
 func parentFolders(files []string) (dirs []string) {
 	for _, file := range files {
 		for dir := filepath.Dir(file); dir != "/" && !slices.Contains(dirs, dir); dir = filepath.Dir(dir) {
@@ -262,7 +280,7 @@ func parentFolders(files []string) (dirs []string) {
 	return dirs
 }
 
-// isUnder reports whether file lies in one of folders.
+// isUnder reports whether file is one of folders or below one. Both must be clean absolute paths.
 func isUnder(file string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(dir string) bool {
 		return file == dir || strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/")

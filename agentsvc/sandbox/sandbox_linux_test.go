@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// forEachSandbox runs a test with every sandbox that this machine has.
+// forEachSandbox runs a test with every sandbox that this machine offers.
 func forEachSandbox(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
 	t.Helper()
 	helper, err := os.Executable()
@@ -36,7 +36,7 @@ func forEachSandbox(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
 	for _, name := range []string{"bubblewrap", "landlock", "landlock without namespaces"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := sandbox.NewHost(helper, sandbox.Options{ProgramFolders: []string{os.TempDir()}}) // where this binary is copied to
+			h := sandbox.NewHost(helper, sandbox.Options{ProgramFolders: []string{os.TempDir()}}) // this binary is copied there
 			if !sandbox.ForceBackend(h, name) {
 				t.Skipf("NOTHING IS PROVED HERE: this machine has no sandbox by %s", name)
 			}
@@ -45,7 +45,7 @@ func forEachSandbox(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
 	}
 }
 
-// runProgram runs a program in a new folder and returns what it printed.
+// runProgram runs a program in a new folder and returns its output.
 func runProgram(t *testing.T, h *sandbox.Host, p sandbox.Program, words ...string) (out string, code int) {
 	t.Helper()
 	if p.Folder == "" {
@@ -101,7 +101,7 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestConfinement does what a program in a sandbox must not be able to do.
+// TestConfinement tries what a program in a sandbox must not be able to do.
 func TestConfinement(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -152,7 +152,7 @@ func TestConfinement(t *testing.T) {
 	})
 }
 
-// TestOtherPrograms: a program starts those it was given, and a script its interpreter.
+// TestOtherPrograms checks that a program can start those it was given, and a script its interpreter.
 func TestOtherPrograms(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -170,7 +170,7 @@ func TestOtherPrograms(t *testing.T) {
 	})
 }
 
-// TestKillsAllProcesses: what a program leaves behind ends with it, also what left its process group.
+// TestKillsAllProcesses checks that all processes of a program end with it, also those that left its process group.
 func TestKillsAllProcesses(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
@@ -205,7 +205,7 @@ func TestKillsAllProcesses(t *testing.T) {
 				if time.Since(start) > 20*time.Second || fileSize(alive) == 0 {
 					t.Fatalf("it took %v and wrote %d bytes", time.Since(start), fileSize(alive))
 				}
-				for before := int64(-1); before != fileSize(alive); { // what is ended may not have heard of it yet
+				for before := int64(-1); before != fileSize(alive); { // a process that was killed may still be ending
 					if time.Since(start) > 40*time.Second {
 						t.Fatalf("%q, %q: something goes on", how, last)
 					}
@@ -217,7 +217,7 @@ func TestKillsAllProcesses(t *testing.T) {
 	})
 }
 
-// fileSize is how much a file holds, 0 where it is not there.
+// fileSize returns the size of a file, 0 if it does not exist.
 func fileSize(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -226,7 +226,7 @@ func fileSize(path string) int64 {
 	return info.Size()
 }
 
-// TestLimits: bounds of a process that no time-out waits for.
+// TestLimits checks the bounds of a process that no timeout covers.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {

@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// defaultUser is the user that programs of tenants run as where the server is root.
+// defaultUser is the user of untrusted programs if [Options.User] is empty.
 const defaultUser = "nobody"
 
-// account is a user of the host without privileges.
+// account is an unprivileged user of the host, by number.
 type account struct {
 	UID, GID int
 }
 
-// findAccount finds a user by name or number, and refuses root. A number without an entry in the host's list of users is
-// its own group.
+// findAccount returns the user with a name or number, defaultUser for "". It returns an error for root and for the
+// group root. A number that is not in the user database has the group of the same number.
 func findAccount(name string) (account, error) {
 	if name == "" {
 		name = defaultUser
@@ -46,7 +46,8 @@ func findAccount(name string) (account, error) {
 	return a, nil
 }
 
-// becomeUser makes the process run as a, for good: without groups, and with that without capabilities.
+// becomeUser changes the process to user a permanently: real, effective and saved ids, without supplementary groups,
+// and so without capabilities. It checks that root cannot be restored.
 func (a account) becomeUser() error {
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(a.GID, a.GID, a.GID), syscall.Setresuid(a.UID, a.UID, a.UID)); err != nil {
 		return fmt.Errorf("become user %d: %w", a.UID, err)
@@ -57,7 +58,8 @@ func (a account) becomeUser() error {
 	return nil
 }
 
-// mapUsers puts a process into a user namespace in which it is who it is outside, and may become a, if that is not nil.
+// mapUsers starts a process in a new user namespace in which its own user and group have the same numbers as outside.
+// If a is not nil, a is mapped as well, so that the process can become it.
 func mapUsers(attr *syscall.SysProcAttr, a *account) {
 	attr.Cloneflags |= syscall.CLONE_NEWUSER
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}

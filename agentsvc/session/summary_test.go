@@ -20,7 +20,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// summarizer answers each request with say and remembers what it was asked.
+// summarizer answers each request with its text and records the requests.
 type summarizer struct {
 	respond  func(n int64) (string, error)
 	requests []string
@@ -61,13 +61,13 @@ func showEntries(t *testing.T, f windowFunc, entries []agentsvc.Entry) (string, 
 	return strings.Join(formatEntries(out), " "), usage
 }
 
-// TestSummaryIsMadeOnce tells what a long conversation becomes, and that the next turn finds the summary.
+// TestSummaryIsMadeOnce checks what a long conversation becomes, and that the next turn uses the stored summary.
 func TestSummaryIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		m := &summarizer{respond: respondWith("NOTES")}
 		w := newSummaryWindow(d, m)
-		long := strings.Repeat("x", 16) // 20 tokens with what every message costs
+		long := strings.Repeat("x", 16) // 20 tokens with the overhead of a message
 		all := parseEntries("1 u:"+long, "1 a:"+long, "2 u:"+long, "2 a:"+long, "u:now?")
 		want := "u:Summary of our conversation so far:\nNOTES u:" + long + " a:" + long + " u:now?"
 		turn := w.Open()
@@ -110,7 +110,7 @@ func TestSummaryUsage(t *testing.T) {
 	}
 }
 
-// TestSummaryBelow leaves what is below the threshold alone.
+// TestSummaryBelow checks that a conversation below the threshold is not changed.
 func TestSummaryBelow(t *testing.T) {
 	t.Parallel()
 	m := &summarizer{respond: respondWith("NOTES")}
@@ -120,7 +120,7 @@ func TestSummaryBelow(t *testing.T) {
 	}
 }
 
-// TestSummaryOfTurn sums up within a turn that is too long in itself, and keeps none of it with the session.
+// TestSummaryOfTurn checks that a turn that is too long by itself is summarized, and that this summary is not stored.
 func TestSummaryOfTurn(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -147,7 +147,7 @@ func TestSummaryOfTurn(t *testing.T) {
 	}
 }
 
-// TestSummaryFails shows the end of the conversation where no summary can be made.
+// TestSummaryFails checks that the end of the conversation is used if no summary can be made.
 func TestSummaryFails(t *testing.T) {
 	t.Parallel()
 	for name, respond := range map[string]func(int64) (string, error){
@@ -162,7 +162,7 @@ func TestSummaryFails(t *testing.T) {
 	}
 }
 
-// TestSummaryRace has two turns sum up at once: what covers more stands.
+// TestSummaryRace summarizes in two turns at once: the summary that covers more is kept.
 func TestSummaryRace(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -9,38 +9,82 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/llm"
+	"stoa/agentsvc/pattern"
 )
 
-// TokenCounter counts the tokens of a text.
-type TokenCounter func(text string) int
+// TokenCounter returns the number of tokens of a text. What it takes is paid for from the work; once that has failed, the
+// number is an estimate.
+type TokenCounter func(w *pattern.StepBudget, text string) int
 
-// NewTokenCounter returns how a vendor's model counts: exactly for those of openai, by [EstimateTokens] for any other, whose
-// vendors publish no tokenizer that works offline.
+// NewTokenCounter returns the counter for a vendor's model: exact for openai, up to maxExactBytes, else [EstimateTokens],
+// since the other vendors publish no tokenizer that works offline.
 func NewTokenCounter(provider, model string) TokenCounter {
 	if provider != "openai" {
-		return EstimateTokens
+		return func(_ *pattern.StepBudget, text string) int { return EstimateTokens(text) }
 	}
 	codec := sync.OnceValue(func() tokenizer.Codec {
 		if c, err := tokenizer.ForModel(tokenizer.Model(model)); err == nil {
 			return c
 		}
-		c, _ := tokenizer.Get(tokenizer.O200kBase) // of the models that came last
+		// An unknown model is probably a new one: use the latest encoding.
+		c, _ := tokenizer.Get(tokenizer.O200kBase)
 		return c
 	})
-	return func(text string) int {
-		exact := text[:min(len(text), maxExactBytes)]
-		n, err := codec().Count(exact)
-		if err != nil {
-			return EstimateTokens(text)
+	return func(w *pattern.StepBudget, text string) int {
+		w.BeginComputation()
+		defer w.EndComputation()
+		n := 0
+		for text != "" {
+			piece := cutPiece(text)
+			if w.SpentSteps()+int64(len(piece)*stepsPerByte) > maxExactBytes*stepsPerByte {
+				break
+			}
+			w.AddSteps(int64(len(piece) * stepsPerByte))
+			if w.SpendSteps(len(piece)*stepsPerByte) != nil {
+				break
+			}
+			tokens, err := codec().Count(piece)
+			if err != nil {
+				break
+			}
+			n += tokens
+			text = text[len(piece):]
 		}
-		return n + EstimateTokens(text[len(exact):])
+		return n + EstimateTokens(text)
 	}
 }
 
-// maxExactBytes bounds the bytes of a text that are counted exactly: no budget is that large.
-const maxExactBytes = 1 << 20
+const (
+	// maxExactBytes bounds what is counted exactly from one work, such as the texts of one request together; the rest is
+	// estimated. No window is that large, and counting a MiB takes 0.4 s.
+	maxExactBytes = 1 << 20
+	// maxPieceBytes bounds what is counted between two looks at the context, which takes 2.6 ms at most. Pieces end
+	// before white space where there is some, as most tokens do, so that their sum is near the exact number.
+	maxPieceBytes = 4 << 10
+	// stepsPerByte is the price of a byte that is counted: as many steps as a pattern takes in the same time.
+	stepsPerByte = 32
+)
 
-// EstimateTokens counts a token for every 4 bytes of ASCII and one for every other character. It is near for English, and
+// cutPiece returns the beginning of a text that is counted in one go.
+func cutPiece(text string) string {
+	if len(text) <= maxPieceBytes {
+		return text
+	}
+	end := maxPieceBytes
+	for i := end; i > maxPieceBytes/2; i-- {
+		if isSpace(text[i]) && !isSpace(text[i-1]) {
+			return text[:i]
+		}
+	}
+	for end > maxPieceBytes-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
+
+// EstimateTokens counts one token for 4 bytes of ASCII and one for each other character. That is close for English and
 // high rather than low for other languages.
 func EstimateTokens(text string) int {
 	ascii, other := 0, 0
@@ -55,14 +99,16 @@ func EstimateTokens(text string) int {
 }
 
 const (
-	tokensPerEntry = 4    // what a message costs besides its content
-	tokensPerFile  = 1000 // what a file costs: vendors count pixels, pages and seconds, each in its own way
+	// tokensPerEntry is the overhead of a message, a tool call or a tool.
+	tokensPerEntry = 4
+	// tokensPerFile is a rough value: vendors count pixels, pages or seconds, each by rules of its own.
+	tokensPerFile = 1000
 )
 
-// countEntry counts the tokens of an entry.
-func countEntry(count TokenCounter, e agentsvc.Entry) int {
+// countEntry returns the tokens of an entry of a conversation.
+func countEntry(w *pattern.StepBudget, count TokenCounter, e agentsvc.Entry) int {
 	if r := e.Result; r != nil {
-		return tokensPerEntry + count(r.Text)
+		return tokensPerEntry + count(w, r.Text)
 	}
 	n := tokensPerEntry
 	for _, p := range e.Message.Parts {
@@ -71,22 +117,23 @@ func countEntry(count TokenCounter, e agentsvc.Entry) int {
 			n += tokensPerFile
 		case p.Data != nil:
 			raw, _ := json.Marshal(p.Data.Value)
-			n += count(string(raw))
+			n += count(w, string(raw))
 		default:
-			n += count(p.Text)
+			n += count(w, p.Text)
 		}
 	}
 	for _, c := range e.Message.ToolCalls {
-		n += tokensPerEntry + count(c.Name) + count(string(c.Arguments))
+		n += tokensPerEntry + count(w, c.Name) + count(w, string(c.Arguments))
 	}
 	return n
 }
 
-// tokenCounts remembers what the entries of a turn's conversation cost, by what they hold.
+// tokenCounts caches the tokens of entries during a turn. The key is the pointer to the entry's message or result,
+// which does not change during the turn.
 type tokenCounts map[any]int
 
-// countFunc returns the cost of each entry of talk.
-func (c tokenCounts) countFunc(count TokenCounter, conversation []agentsvc.Entry) func(i int) int {
+// countFunc returns a function that returns the tokens of entry i of the conversation.
+func (c tokenCounts) countFunc(w *pattern.StepBudget, count TokenCounter, conversation []agentsvc.Entry) func(i int) int {
 	return func(i int) int {
 		var key any = conversation[i].Message
 		if conversation[i].Message == nil {
@@ -94,21 +141,21 @@ func (c tokenCounts) countFunc(count TokenCounter, conversation []agentsvc.Entry
 		}
 		n, ok := c[key]
 		if !ok {
-			n = countEntry(count, conversation[i])
+			n = countEntry(w, count, conversation[i])
 			c[key] = n
 		}
 		return n
 	}
 }
 
-// CountRequest counts the tokens of a request: what is said, and the tools that are offered.
-func CountRequest(count TokenCounter, req llm.Request) int {
-	n := tokensPerEntry + count(req.System)
+// CountRequest returns the tokens of a request: the system prompt, the conversation and the tools.
+func CountRequest(w *pattern.StepBudget, count TokenCounter, req llm.Request) int {
+	n := tokensPerEntry + count(w, req.System)
 	for _, e := range req.Conversation {
-		n += countEntry(count, e)
+		n += countEntry(w, count, e)
 	}
 	for _, t := range req.Tools {
-		n += tokensPerEntry + count(t.Name) + count(t.Description) + count(string(t.Parameters))
+		n += tokensPerEntry + count(w, t.Name) + count(w, t.Description) + count(w, string(t.Parameters))
 	}
 	return n
 }

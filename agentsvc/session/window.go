@@ -1,10 +1,14 @@
-// Package session decides how much of a long conversation a model gets to see. A strategy is a value with a method
-// Open, which begins a turn and returns what cuts the turn's conversation down before each call of the model:
-// [MessageWindow] keeps the last messages, [TokenWindow] the last tokens, [SummaryWindow] sums up what is old and keeps the rest.
+// Package session decides which part of a long conversation a model receives. A strategy is a value with a method Open,
+// which begins a turn and returns a function. The agent calls that function before each model call of the turn, and
+// sends what it returns. [MessageWindow] keeps the last messages, [TokenWindow] the last tokens, [SummaryWindow]
+// replaces the older part by a summary.
 //
-// Three things hold whatever the strategy. A message that calls tools and their results stay together or go together.
-// What is left begins with a user's message, and the one that the turn answers is always there. And nothing but what
-// is shown changes: the session itself keeps every word.
+// Three rules hold for all strategies:
+//
+//  1. A message with tool calls and the results of these calls stay together or are removed together: vendors reject
+//     one without the other.
+//  2. The result begins with a user's message, and always contains the message that the turn answers.
+//  3. Only what the model receives is shortened. The stored session keeps every message.
 package session
 
 import (
@@ -12,10 +16,11 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 )
 
-// MessageWindow shows the last Size messages; a tool's result counts as one. More are shown where the last message and its
-// tools' results alone are more.
+// MessageWindow keeps the last MaxEntries entries; a tool result counts as one. It keeps more if the last message and
+// its tool results alone are more.
 type MessageWindow struct {
 	MaxEntries int
 }
@@ -28,23 +33,26 @@ func (b MessageWindow) Open() func(context.Context, []agentsvc.Entry) ([]agentsv
 	}
 }
 
-// TokenWindow shows as much of the end as has at most Budget tokens, and at least the last Recent messages.
+// TokenWindow keeps the longest end of the conversation that has at most Budget tokens, and at least the last
+// MinEntries entries.
 type TokenWindow struct {
 	Budget      int
 	MinEntries  int
 	CountTokens TokenCounter
 }
 
-// Open begins a turn.
+// Open begins a turn. The counts of entries are kept during the turn.
 func (w TokenWindow) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 	c := tokenCounts{}
-	return func(_ context.Context, conversation []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
-		return trimToLimit(conversation, w.Budget, w.MinEntries, c.countFunc(w.CountTokens, conversation)), nil, nil
+	return func(ctx context.Context, conversation []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
+		work := pattern.NewStepBudget(ctx, 0)
+		trimmed := trimToLimit(conversation, w.Budget, w.MinEntries, c.countFunc(work, w.CountTokens, conversation))
+		return trimmed, nil, work.Err()
 	}
 }
 
-// trimToLimit returns the longest end of talk whose entries cost at most limit, together with the user's message that is put
-// before an end that begins otherwise. The last recent entries stay at any cost.
+// trimToLimit returns the longest end of a conversation whose entries cost at most limit, including the user's message
+// that must precede an end that begins otherwise. The last recent entries stay at any cost.
 func trimToLimit(conversation []agentsvc.Entry, limit, recent int, cost func(i int) int) []agentsvc.Entry {
 	splits := splitPoints(conversation)
 	if len(splits) == 0 {
@@ -56,6 +64,7 @@ func trimToLimit(conversation []agentsvc.Entry, limit, recent int, cost func(i i
 			total += cost(i)
 		}
 		last = p
+		// opening is the cost of the user's message that would be put before an end that begins at p.
 		opening := 0
 		if o := questionIndex(conversation, p); o < p {
 			opening = cost(o)
@@ -63,6 +72,7 @@ func trimToLimit(conversation []agentsvc.Entry, limit, recent int, cost func(i i
 		switch {
 		case len(conversation)-p <= recent, total+opening <= limit:
 			from = p
+		// Earlier splits only cost more.
 		case total > limit:
 			return entriesFrom(conversation, from)
 		}
@@ -70,7 +80,7 @@ func trimToLimit(conversation []agentsvc.Entry, limit, recent int, cost func(i i
 	return entriesFrom(conversation, from)
 }
 
-// entriesFrom returns talk from an entry on, with a user's message at its head.
+// entriesFrom returns the entries from an index on, preceded by the user's message that they answer.
 func entriesFrom(conversation []agentsvc.Entry, from int) []agentsvc.Entry {
 	if o := questionIndex(conversation, from); o < from {
 		return append([]agentsvc.Entry{conversation[o]}, conversation[from:]...)
@@ -78,7 +88,7 @@ func entriesFrom(conversation []agentsvc.Entry, from int) []agentsvc.Entry {
 	return conversation[from:]
 }
 
-// questionIndex returns the index of the user's message that the entry at from answers, or is; from where there is none.
+// questionIndex returns the index of the last user's message at or before from, or from if there is none.
 func questionIndex(conversation []agentsvc.Entry, from int) int {
 	for i := from; i >= 0; i-- {
 		if i < len(conversation) && conversation[i].Message != nil && conversation[i].Message.Role == agentsvc.RoleUser {
@@ -88,10 +98,11 @@ func questionIndex(conversation []agentsvc.Entry, from int) int {
 	return from
 }
 
-// splitPoints returns where talk may be cut: the indices at which its pieces begin. A piece is a message, or one that calls
-// tools with everything up to its last result.
+// splitPoints returns the indices at which the conversation may be cut. Each begins a piece: a message, or a message
+// with tool calls together with everything up to its last result.
 func splitPoints(conversation []agentsvc.Entry) (begins []int) {
-	requested := map[agentsvc.CallID]int{} // where the call was made
+	// requested has the index of the message that made each call.
+	requested := map[agentsvc.CallID]int{}
 	for i, e := range conversation {
 		if e.Message != nil {
 			begins = append(begins, i)
@@ -104,6 +115,7 @@ func splitPoints(conversation []agentsvc.Entry) (begins []int) {
 		if !ok {
 			caller = i
 		}
+		// Remove the splits between the call and its result.
 		for len(begins) > 0 && begins[len(begins)-1] > caller {
 			begins = begins[:len(begins)-1]
 		}

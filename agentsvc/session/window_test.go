@@ -2,23 +2,28 @@ package session_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
+	"stoa/agentsvc/processor"
 	"stoa/agentsvc/session"
 )
 
-// windowFunc is what a strategy is in a turn.
+// windowFunc is the function that a strategy returns for a turn.
 type windowFunc = func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error)
 
-// parseEntries makes a conversation of lines: "u:text" of the user, "a:text" of the agent, "c:id,id" an agent's message that
-// calls tools, "r:id" a result. A number before it is the turn of the session: "3 u:text".
+// parseEntries parses a conversation from lines: "u:text" is a user's message, "a:text" an agent's, "c:id,id" an
+// agent's message with tool calls, "r:id" a result. A number before it is the turn of the session: "3 u:text".
 func parseEntries(lines ...string) (entries []agentsvc.Entry) {
 	for _, line := range lines {
 		var e agentsvc.Entry
@@ -43,7 +48,7 @@ func parseEntries(lines ...string) (entries []agentsvc.Entry) {
 	return entries
 }
 
-// formatEntries is the reverse of talk, without turns.
+// formatEntries is the inverse of parseEntries, without turns.
 func formatEntries(entries []agentsvc.Entry) (out []string) {
 	for _, e := range entries {
 		switch {
@@ -64,8 +69,8 @@ func formatEntries(entries []agentsvc.Entry) (out []string) {
 	return out
 }
 
-// countBytes counts a token for each byte.
-func countBytes(text string) int { return len(text) }
+// countBytes counts one token for each byte.
+func countBytes(_ *pattern.StepBudget, text string) int { return len(text) }
 
 func TestWindows(t *testing.T) {
 	t.Parallel()
@@ -103,7 +108,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// drawConversation draws sessions of whole turns: a user's message, then calls with their results in any order, an
+// drawConversation draws a session of whole turns: a user's message, then calls with their results in any order, and an
 // answer.
 func drawConversation(t *rapid.T) (out []agentsvc.Entry) {
 	calls := 0
@@ -136,7 +141,7 @@ func drawConversation(t *rapid.T) (out []agentsvc.Entry) {
 	return out
 }
 
-// checkWindow fails the test if what is shown of a conversation breaks what holds for every strategy.
+// checkWindow fails the test if the result for a conversation breaks a rule that holds for all strategies.
 func checkWindow(t *rapid.T, all, visible []agentsvc.Entry) {
 	var open []agentsvc.CallID
 	for i, e := range visible {
@@ -208,16 +213,102 @@ func TestCounters(t *testing.T) {
 	t.Parallel()
 	exact := session.NewTokenCounter("openai", "gpt-4o")
 	for text, want := range map[string]int{"": 0, "hello world": 2, "The quick brown fox jumps over the lazy dog.": 10} {
-		if got := exact(text); got != want {
+		if got := exact(newWork(t), text); got != want {
 			t.Errorf("gpt-4o counts %d tokens in %q, want %d", got, text, want)
 		}
 	}
-	if got := session.NewTokenCounter("openai", "a-model-of-tomorrow")("hello world"); got != 2 {
+	if got := session.NewTokenCounter("openai", "a-model-of-tomorrow")(newWork(t), "hello world"); got != 2 {
 		t.Errorf("an unknown model of openai counts %d", got)
 	}
 	for text, want := range map[string]int{"": 0, "hello world": 3, "日本語": 3} {
-		if got := session.NewTokenCounter("anthropic", "claude")(text); got != want {
+		if got := session.NewTokenCounter("anthropic", "claude")(newWork(t), text); got != want {
 			t.Errorf("the estimate of %q is %d, want %d", text, got, want)
 		}
 	}
+}
+
+func newWork(t *testing.T) *pattern.StepBudget { return pattern.NewStepBudget(t.Context(), 0) }
+
+// TestCountInPieces checks that the sum of the pieces of a long text is near the number of its tokens, that a bound holds for the
+// texts of one work together, and that what exceeds it is estimated.
+func TestCountInPieces(t *testing.T) {
+	t.Parallel()
+	count := session.NewTokenCounter("openai", "gpt-4o")
+	sentence := "The quick brown fox jumps over the lazy dog, größer als 12 alte 日本語.\n"
+	few, many := count(newWork(t), strings.Repeat(sentence, 10)), count(newWork(t), strings.Repeat(sentence, 1000))
+	if diff := many - 100*few; diff > 10 || diff < -10 {
+		t.Errorf("%d tokens in 1000 sentences, %d in 10 of them", many, few)
+	}
+	if got, want := count(newWork(t), strings.Repeat("日", 10_000)), 10_000; got < want/2 || got > 2*want {
+		t.Errorf("%d tokens in %d characters", got, want)
+	}
+	work, text := newWork(t), strings.Repeat("qzj ", 100<<10/4)
+	exact, estimate := count(work, text), session.EstimateTokens(text)
+	sum := exact
+	for range 19 {
+		sum += count(work, text)
+	}
+	if counted := (sum - 20*estimate) / (exact - estimate); counted < 9 || counted > 10 {
+		t.Errorf("of 20 texts of 100 KiB %d are counted exactly, want those within a MiB", counted)
+	}
+}
+
+// TestCountEndsWithContext checks that counting a long conversation looks at the context for every 4 KiB, and ends with it.
+func TestCountEndsWithContext(t *testing.T) {
+	t.Parallel()
+	window := session.TokenWindow{Budget: 1 << 20, CountTokens: session.NewTokenCounter("openai", "gpt-4o")}
+	conversation := []agentsvc.Entry{newTextEntry(strings.Repeat("a word ", 256<<10/7))}
+	ctx := &endingContext{Context: t.Context(), endsAfter: 1 << 30}
+	if _, _, err := window.Open()(ctx, conversation); err != nil || ctx.looks < 64 {
+		t.Errorf("%v after %d looks, want 64 looks", err, ctx.looks)
+	}
+	ctx = &endingContext{Context: t.Context(), endsAfter: 10}
+	if _, _, err := window.Open()(ctx, conversation); !errors.Is(err, context.Canceled) || ctx.looks > 12 {
+		t.Errorf("%v after %d looks, want %v after 10", err, ctx.looks, context.Canceled)
+	}
+}
+
+// TestCountWaitsForProcessor checks that a long text is counted in turns of the processor, and a short one without. It is not parallel,
+// because the turns are shared by all tests.
+func TestCountWaitsForProcessor(t *testing.T) {
+	count := session.NewTokenCounter("openai", "gpt-4o")
+	count(newWork(t), "the vocabulary is loaded")
+	synctest.Test(t, func(t *testing.T) {
+		turns := max(1, runtime.GOMAXPROCS(0)/2)
+		for range turns {
+			if err := processor.Shared.Acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done := make(chan int, 1)
+		go func() { done <- count(newWork(t), strings.Repeat("a word ", 10_000)) }()
+		synctest.Wait()
+		if len(done) != 0 {
+			t.Error("a long text is counted without a turn")
+		}
+		if got := count(newWork(t), "hello world"); got != 2 {
+			t.Errorf("%d tokens in a short text", got)
+		}
+		for range turns {
+			processor.Shared.Release()
+		}
+		<-done
+	})
+}
+
+func newTextEntry(text string) agentsvc.Entry {
+	return agentsvc.Entry{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}}
+}
+
+// endingContext is a context that has ended after some looks at it.
+type endingContext struct {
+	context.Context
+	endsAfter, looks int
+}
+
+func (c *endingContext) Err() error {
+	if c.looks++; c.looks >= c.endsAfter {
+		return context.Canceled
+	}
+	return nil
 }

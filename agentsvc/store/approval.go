@@ -12,33 +12,39 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ErrTaskInterrupted says that the task waits for somebody outside: there is nothing for its run to do.
+// ErrTaskInterrupted reports that the task waits for a human, so that its run has nothing to execute.
 var ErrTaskInterrupted = errors.New("the task waits for somebody")
 
-// DecisionRecord is what follows from decisions on a task that waits for them. The last of Events is the task's status: that
-// it goes on, as Next; that it still waits; or that it has ended.
+// DecisionRecord is what decisions change on a task that waits for them. The last of Events is the resulting status:
+// the task continues with NextRun, still waits, or has ended.
 type DecisionRecord struct {
 	Events          []agentsvc.Event
-	ClosedApprovals []int64 // sequences of the approvals that are no longer open
-	NextRun         *Run
-	Credentials     []SealedCredential // credentials that were supplied
-	Sender          agentsvc.Owner     // of the message that brought them
-	SentMessage     *SentMessage       // nil = none did
-	AuditEntries    []tenancy.AuditEntry
+	ClosedApprovals []int64 // sequences of the approvals that the decisions settle
+	// NextRun continues the turn; nil where something is still open or the task has ended.
+	NextRun      *Run
+	Credentials  []SealedCredential // supplied by the decisions
+	Sender       agentsvc.Owner     // of the message that brought the decisions
+	SentMessage  *SentMessage       // nil = the decisions came without an identifiable message
+	AuditEntries []tenancy.AuditEntry
 }
 
-// RecordDecisions writes a ruling, if the task stands where it was seen. It returns [agentsvc.ErrLeaseLost] if it has moved on
-// since, or if the message was sent before, and [agentsvc.ErrSessionBusy] and [ErrTooManyRunning] as [Store.ContinueTask] does.
+// RecordDecisions writes decisions, if the task is unchanged since seen was read and still waits: their events, the
+// closed approvals, supplied credentials, the next run and the audit entries, in one transaction. It returns
+// [agentsvc.ErrLeaseLost] if the task has changed since or the message was applied before, and
+// [agentsvc.ErrSessionBusy] and [ErrTooManyRunning] as [Store.ContinueTask] does.
 func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r DecisionRecord) error {
 	last := r.Events[len(r.Events)-1]
 	g := &precondition{seen.Epoch + 1, last.Seq}
-	run := Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn, MayWait: true} // nothing is in the way where nothing runs
+	// Without a next run there is nothing that the session or a limit could refuse.
+	run := Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn, MayWait: true}
 	if r.NextRun != nil {
 		run = *r.NextRun
 	}
 	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresMore}
 	var n int64
 	ahead := s.queryQueueState(&b, run)
+	// The fence: all following statements require the epoch and sequence that this one sets. vacantSQL is part of it,
+	// so that the task does not leave its waiting state when its run cannot be written.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
 		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(run, 10),
 		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, run.queueID(), run.runLimit())
@@ -57,6 +63,7 @@ func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r Decision
 	case r.NextRun != nil:
 		s.insertRun(&b, run, g)
 		s.enqueueRun(&b, run)
+	// The quota must not refuse the end of a task.
 	case last.Status.State.IsTerminal():
 		b.StorageKind = db.StoresEnd
 		s.endRuns(&b, seen.ID, g)
@@ -69,7 +76,7 @@ func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r Decision
 	}))
 }
 
-// ListOverdueApprovals returns the sequences of a task's approvals that it is too late to decide on.
+// ListOverdueApprovals returns the sequences of a task's open approvals that have expired.
 func (s *Store) ListOverdueApprovals(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -84,7 +91,7 @@ func (s *Store) ListOverdueApprovals(ctx context.Context, id agentsvc.TaskID) (s
 	return seqs, nil
 }
 
-// ListDecisions returns what was decided about a task's tool calls, in order.
+// ListDecisions returns all decisions about a task's tool calls, in order.
 func (s *Store) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
 	var evs []agentsvc.Event
 	var b db.Batch
@@ -100,7 +107,8 @@ func (s *Store) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agents
 	return decisions, nil
 }
 
-// PostponeApproval has a claimed run wait again, and its approval be due after a while.
+// PostponeApproval makes an approval expire after the given time, and returns the run that was woken for it to its
+// rest.
 func (s *Store) PostponeApproval(ctx context.Context, run Run, approval int64, after time.Duration) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE approval SET due_at = stoa_now() + CAST($4 AS BIGINT) WHERE tenant = $1 AND task = $2 AND seq = $3`,
@@ -111,7 +119,7 @@ func (s *Store) PostponeApproval(ctx context.Context, run Run, approval int64, a
 	return s.UnclaimRun(ctx, run)
 }
 
-// UnclaimRun has a claimed run wait again as if it had not been claimed.
+// UnclaimRun returns a claimed run to its rest as if it had not been claimed.
 func (s *Store) UnclaimRun(ctx context.Context, run Run) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE run SET state = 'input_required', worker = '', attempts = attempts - 1
@@ -123,7 +131,7 @@ func (s *Store) UnclaimRun(ctx context.Context, run Run) error {
 	return nil
 }
 
-// queryApprovals reads the open approvals of a task.
+// queryApprovals adds to b the read of a task's open approvals.
 func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
 	b.Query(func(r db.Row) error {
 		var seq, at int64
@@ -138,7 +146,8 @@ func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.A
 		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, s.tenant, string(id))
 }
 
-// querySmallApprovals reads how many bytes the open approvals of a task have, and where they are small the approvals.
+// querySmallApprovals adds to b the read of a task's open approvals, or of their total size only where they are
+// large.
 func (s *Store) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total *int64, to *[]agentsvc.Approval) {
 	const open = ` FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq WHERE a.tenant = $1 AND a.task = $2`
 	b.Query(func(r db.Row) error {
@@ -167,7 +176,8 @@ func decodeApproval(id agentsvc.TaskID, seq, at int64, body []byte) (agentsvc.Ap
 	return *ev.Approval, nil
 }
 
-// insertApprovals adds a row for each approval among evs to b, if the guard holds.
+// insertApprovals adds to b, under g, a row for each approval among evs. A timeout of 0 becomes NULL: the approval
+// never expires.
 func (s *Store) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) {
 	open := filterApprovals(evs)
 	if len(open) == 0 {
@@ -184,6 +194,7 @@ func (s *Store) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`, args...)
 }
 
+// filterApprovals returns the events of evs that open an approval.
 func filterApprovals(evs []agentsvc.Event) (open []agentsvc.Event) {
 	for _, ev := range evs {
 		if ev.Approval != nil {

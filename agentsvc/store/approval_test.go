@@ -20,7 +20,7 @@ func approvalEvent(call agentsvc.CallID, timeout time.Duration) agentsvc.Event {
 	}}
 }
 
-// createPausedTask accepts a task whose worker asks for approval of calls c1 and c2, the first of which must be decided in time.
+// createPausedTask accepts a task whose worker asks for approval of the calls c1 and c2; the first one has a timeout.
 func createPausedTask(t *testing.T, s *store.Store, timeout time.Duration) (store.StoredTask, store.Run) {
 	t.Helper()
 	run := createTask(t, s, newRun("w1"))
@@ -50,7 +50,7 @@ func openCalls(t store.StoredTask) (calls []agentsvc.CallID) {
 	return calls
 }
 
-// TestApprovals: what waits for a human comes with the fact that it does, and is told with its task.
+// TestApprovals: open approvals are written with the status that waits for them, and are read with the task.
 func TestApprovals(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		seen, run := createPausedTask(t, s, time.Hour)
@@ -83,7 +83,7 @@ func TestApprovals(t *testing.T) {
 	})
 }
 
-// TestApprovalsLost: a worker that lost its task asks nobody.
+// TestApprovalsLost: a worker that has lost its lease opens no approval.
 func TestApprovalsLost(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -102,7 +102,7 @@ func TestApprovalsLost(t *testing.T) {
 	})
 }
 
-// newDecisionRecord is a ruling on c1 and c2: it settles as many as calls says, and the task is then in state.
+// newDecisionRecord returns decisions on the first calls of c1 and c2, after which the task is in state.
 func newDecisionRecord(seen store.StoredTask, state agentsvc.State, calls ...agentsvc.CallID) store.DecisionRecord {
 	r := store.DecisionRecord{Sender: ana, SentMessage: &store.SentMessage{Message: agentsvc.MessageID(agentsvc.NewID()), Context: "c1", Hash: "h"}}
 	var evs []agentsvc.Event
@@ -124,12 +124,12 @@ func newDecisionRecord(seen store.StoredTask, state agentsvc.State, calls ...age
 	return r
 }
 
-// TestOneMoment: whoever reads a task while it is decided on sees it with the approvals and the history of one moment.
+// TestOneMoment: a task that is read while it is decided has the approvals and the history of one moment.
 func TestOneMoment(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for range 30 {
 			seen, _ := createPausedTask(t, s, 0)
-			open := map[int64]int{seen.Seq: 2, seen.Seq + 2: 1, seen.Seq + 4: 0} // by where the task stands
+			open := map[int64]int{seen.Seq: 2, seen.Seq + 2: 1, seen.Seq + 4: 0} // by sequence of the task
 			var readers sync.WaitGroup
 			for range 4 {
 				readers.Go(func() {
@@ -161,7 +161,7 @@ func TestOneMoment(t *testing.T) {
 	})
 }
 
-// TestDecide: one decision leaves the other open, the last one has the turn go on in a run of its own.
+// TestDecide: one decision leaves the other approval open, the last one writes the run that continues the turn.
 func TestDecide(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		seen, run := createPausedTask(t, s, time.Hour)
@@ -194,7 +194,7 @@ func TestDecide(t *testing.T) {
 	})
 }
 
-// TestDecideEnds: a task that a decision ends has no more runs and asks for nothing more.
+// TestDecideEnds: a task that a decision ends has no unfinished run and no open approval.
 func TestDecideEnds(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		seen, run := createPausedTask(t, s, time.Hour)
@@ -213,7 +213,7 @@ func TestDecideEnds(t *testing.T) {
 	})
 }
 
-// TestDecideRace: of decisions made at once one counts, and the others leave nothing.
+// TestDecideRace: of concurrent decisions one is written, and the others leave nothing.
 func TestDecideRace(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		for range 10 {
@@ -244,7 +244,7 @@ func TestDecideRace(t *testing.T) {
 	})
 }
 
-// TestOverdue: a run whose decision is late is there to be claimed, once, and may be put to rest again.
+// TestOverdue: the run of an expired approval can be claimed, once, and can be returned to its rest.
 func TestOverdue(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		ctx, q := t.Context(), store.NewRunQueue(d)

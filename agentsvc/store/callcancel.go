@@ -9,7 +9,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// CallCancel is the wish to end a tool call of a task's turn.
+// CallCancel is a request to cancel a tool call of a task's turn. It is a row, because the call may execute in
+// another process.
 type CallCancel struct {
 	Tenant db.ID
 	Task   agentsvc.TaskID
@@ -18,12 +19,15 @@ type CallCancel struct {
 	Reason string
 }
 
-// RequestCallCancel leaves a wish where the process that runs the call finds it. A second wish about one call is the same. It
-// returns [agentsvc.ErrLeaseLost] if the task is not at work on that turn.
+// RequestCallCancel stores a request for the process that executes the call. Repeating it changes nothing. It returns
+// [agentsvc.ErrLeaseLost] if the task does not work on that turn. Old requests of the tenant are deleted in the same
+// transaction.
 func (s *Store) RequestCallCancel(ctx context.Context, c CallCancel) error {
 	b := db.Batch{StorageKind: db.StoresMore}
 	var n int64
 	b.Exec(nil, `DELETE FROM call_cancel WHERE tenant = $1 AND asked_at < stoa_now() - $2`, s.tenant, callCancelRetention.Microseconds())
+	// Selecting from task makes the request conditional on the turn; the update that changes nothing makes a repeated
+	// request count.
 	b.Exec(&n, `INSERT INTO call_cancel (tenant, task, turn, call, reason, taken, asked_at)
 		SELECT t.tenant, t.id, t.turn, CAST($4 AS TEXT), CAST($5 AS TEXT), FALSE, stoa_now() FROM task t
 		WHERE t.tenant = $1 AND t.id = $2 AND t.turn = $3 AND t.state = 'working'
@@ -39,10 +43,11 @@ func (s *Store) RequestCallCancel(ctx context.Context, c CallCancel) error {
 	return nil
 }
 
-// callCancelRetention is how long a wish is kept after its call.
+// callCancelRetention is how long a request is kept, so that callers who wait for the call can read whether it was
+// fulfilled.
 const callCancelRetention = 24 * time.Hour
 
-// IsCallCancelled reports whether the call was ended because somebody wished it.
+// IsCallCancelled reports whether the call was ended by its request.
 func (s *Store) IsCallCancelled(ctx context.Context, c CallCancel) (taken bool, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&taken) },
@@ -53,7 +58,7 @@ func (s *Store) IsCallCancelled(ctx context.Context, c CallCancel) (taken bool, 
 	return taken, nil
 }
 
-// ListCallCancels lists the wishes about calls of the runs that are leased to a worker, at most 1,000 at a time.
+// ListCallCancels returns the open requests for calls of the runs that are leased to a worker, at most 1,000.
 func (q *RunQueue) ListCallCancels(ctx context.Context, worker string) ([]CallCancel, error) {
 	var requested []CallCancel
 	err := q.execBatch(ctx, "look for calls to cancel", func(b *db.Batch) {
@@ -68,7 +73,8 @@ func (q *RunQueue) ListCallCancels(ctx context.Context, worker string) ([]CallCa
 	return requested, err
 }
 
-// MarkCallCancelled notes that a wish was fulfilled.
+// MarkCallCancelled records that the worker fulfils the request. It precedes the cancellation of the call, so a
+// caller that sees the call's result also sees the mark.
 func (q *RunQueue) MarkCallCancelled(ctx context.Context, c CallCancel) error {
 	return q.execBatch(ctx, "note that a call was cancelled", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE call_cancel SET taken = TRUE WHERE tenant = $1 AND task = $2 AND turn = $3 AND call = $4`,
@@ -76,7 +82,7 @@ func (q *RunQueue) MarkCallCancelled(ctx context.Context, c CallCancel) error {
 	})
 }
 
-// IsTaskCancelled reports whether a task was cancelled.
+// IsTaskCancelled reports whether a task ended as cancelled.
 func (q *RunQueue) IsTaskCancelled(ctx context.Context, tenant db.ID, task agentsvc.TaskID) (cancelled bool, err error) {
 	err = q.execBatch(ctx, "look whether a task was cancelled", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&cancelled) },

@@ -11,7 +11,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestCallCancel: a wish about a call of a turn at work is found by the worker that has it, until it is fulfilled.
+// TestCallCancel: a request to cancel a call of the current turn is listed for its worker until it is fulfilled.
 func TestCallCancel(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		ctx, q := t.Context(), store.NewRunQueue(d)

@@ -8,20 +8,19 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Share is an app with runs that may be claimed, and what it may have of the workers.
+// Share is a tenant with claimable runs and what it may have of a process's workers.
 type Share struct {
 	Tenant     db.ID
-	Weight     int64 // runs in each of its turns
-	MaxRunning int64 // of its runs at work at a time, in all processes together; 0 = none
-	Running    int64 // at work at present; only told where there is a limit
-	Closed     bool  // the app is not active: nothing of it is claimed
-	ClaimCount int64 // how many runs [RunQueue.Claim] claims at most
-	// SuspectOnly says that the share is one run that workers have died with, Awaited that it is runs that somebody waits
-	// for: no others of the app are claimed.
+	Weight     int64 // runs in each of its turns in the ring; at least 1
+	MaxRunning int64 // limit of its executing runs, in all processes together; 0 = none
+	Running    int64 // executing now; read only where MaxRunning is set
+	Closed     bool  // the tenant is not active: nothing of it is claimed
+	ClaimCount int64 // how many runs ClaimRuns leases at most; set by the caller
+	// SuspectOnly restricts the share to one suspect run, AwaitedOnly to runs whose callers wait.
 	SuspectOnly, AwaitedOnly bool
 }
 
-// AvailableRuns is how many more runs of the app may be at work.
+// AvailableRuns returns how many more runs of the tenant may execute, after ClaimCount.
 func (s Share) AvailableRuns() int64 {
 	switch {
 	case s.Closed:
@@ -32,47 +31,55 @@ func (s Share) AvailableRuns() int64 {
 	return s.MaxRunning - s.Running - s.ClaimCount
 }
 
-// The next app of the ring. It is looked up by the expression of the index that holds the runs to claim and no others.
+// The next tenant of the ring, found by the index run_turn: it contains exactly the claimable runs. Its first column
+// is an expression (the tenant with an empty text appended), which no other index has, so that PostgreSQL cannot
+// choose the primary key instead.
 const (
 	nextAppSQL     = `SELECT r.tenant FROM run r WHERE r.state = 'pending' AND r.ready `
 	firstInRingSQL = `ORDER BY r.tenant || '' LIMIT 1`
 )
 
-// suspectRescues is how many workers a run may take with it before it is claimed alone: what kills its worker kills its
-// neighbours' too, and they are to get away.
+// suspectRescues is how many workers may die with a run before it is claimed alone: a run that kills its process
+// kills the other runs there too.
 const suspectRescues = 2
 
-// IsSuspect reports whether workers have died with the run, so that it is claimed alone.
+// IsSuspect reports whether the run is one that workers died with repeatedly.
 func (run Run) IsSuspect() bool { return run.Rescues >= suspectRescues }
 
-// What of a pending run's row says that it may be claimed.
+// Conditions of claimable runs. ready is false for a run with a delay and for a suspect. ListShares sets it when the
+// delay has ended; for suspects it stays false, so that ordinary claims never see them.
 const (
 	claimableSQL = `state = 'pending' AND ready`
 	suspectSQL   = `state = 'pending' AND NOT ready AND rescues >= 2 AND available_at <= stoa_now()`
 )
 
-// shareSQL reads a share of each tenant of t. It joins nothing: a join would mix up the order of the ring.
+// shareSQL reads a share for each tenant of t. Its columns are scalar sub-selects: a join could change the order of
+// t's rows.
 const shareSQL = `SELECT t.tenant, COALESCE((SELECT status FROM app a WHERE a.tenant = t.tenant), 'active') <> 'active',
 	COALESCE((SELECT COALESCE(NULLIF(a.weight, 0), (SELECT p.weight FROM plan p WHERE p.name = a.plan)) FROM app a WHERE a.tenant = t.tenant), 0), ` + limitSQL + `, CASE WHEN ` + limitSQL + ` > 0 THEN ` + runningSQL + ` ELSE 0 END FROM `
 
 const (
+	// limitSQL is the tenant's own limit of executing runs, else that of its plan, else 0. runningSQL counts its
+	// executing runs by the index run_leased.
 	limitSQL = `COALESCE((SELECT COALESCE(NULLIF(a.max_concurrent_tasks, 0), (SELECT p.max_concurrent_tasks FROM plan p WHERE p.name = a.plan))
 		FROM app a WHERE a.tenant = t.tenant), 0)`
 	runningSQL = `(SELECT COUNT(*) FROM run w WHERE w.state = 'running' AND w.tenant = t.tenant)`
 )
 
+// scanShare reads the columns of shareSQL.
 func scanShare(r db.Row, s *Share) error {
 	err := r.Scan((*string)(&s.Tenant), &s.Closed, &s.Weight, &s.MaxRunning, &s.Running)
 	s.Weight = max(1, s.Weight)
 	return err
 }
 
-// ListShares lists up to n apps with runs that may be claimed now, in the order of their ids from one on and around. With
-// suspects the first of the shares may be a run of that kind. Runs whose delay is over become claimable. What comes as a
-// sub-select does not have PostgreSQL plan anew each time.
+// ListShares returns up to n tenants with claimable runs, ordered by id from one on and continuing at the start.
+// Before that it makes the runs ready whose delay has ended. With suspects the first share may be that of one suspect
+// run, whose tenant is active and below its limit.
 func (q *RunQueue) ListShares(ctx context.Context, from db.ID, n int, suspects bool) ([]Share, error) {
 	var shares []Share
 	err := q.execBatch(ctx, "look whose turn it is", func(b *db.Batch) {
+		// The index run_later contains only these runs.
 		b.Exec(nil, `UPDATE run SET ready = TRUE WHERE state = 'pending' AND NOT ready AND available_at <= stoa_now() AND rescues < $1`, suspectRescues)
 		if suspects {
 			b.Query(func(r db.Row) error {
@@ -89,6 +96,9 @@ func (q *RunQueue) ListShares(ctx context.Context, from db.ID, n int, suspects b
 			err := scanShare(r, &s)
 			shares = append(shares, s)
 			return err
+			// A loose index scan: each step looks up the next tenant in run_turn, so the cost depends on the number of
+			// tenants read and not on the length of their queues. UNION ends the recursion when the first tenant comes
+			// again.
 		}, `WITH RECURSIVE ring (tenant) AS (
 				SELECT COALESCE((`+nextAppSQL+`AND r.tenant || '' >= (SELECT CAST($1 AS TEXT)) `+firstInRingSQL+`), (`+nextAppSQL+firstInRingSQL+`))
 				UNION
@@ -99,14 +109,16 @@ func (q *RunQueue) ListShares(ctx context.Context, from db.ID, n int, suspects b
 	return shares, err
 }
 
-// ClaimRuns leases to a worker the runs that shares say: of each app those of the lowest priority number first, and among
-// them the longest waiting. An app never has more runs at work than its limit, whoever else claims at the same time.
+// ClaimRuns leases runs to a worker as specified by shares: of each tenant those with the lowest priority number
+// first, and of these the longest waiting. A tenant never has more executing runs than its limit, however many
+// processes claim and accept at the same time.
 func (q *RunQueue) ClaimRuns(ctx context.Context, worker string, shares []Share) ([]Run, error) {
 	shares = slices.DeleteFunc(slices.Clone(shares), func(s Share) bool { return s.ClaimCount == 0 })
 	if len(shares) == 0 {
 		return nil, nil
 	}
-	slices.SortFunc(shares, func(a, b Share) int { return cmp.Compare(a.Tenant, b.Tenant) }) // all lock in one order
+	// Every claim takes the tenants' locks in one order, so that no two claims deadlock.
+	slices.SortFunc(shares, func(a, b Share) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	var runs []Run
 	err := q.execBatch(ctx, "claim runs", func(b *db.Batch) {
 		for _, s := range shares {
@@ -127,8 +139,8 @@ func (q *RunQueue) ClaimRuns(ctx context.Context, worker string, shares []Share)
 	return runs, err
 }
 
-// FindAwaitedApps returns those of the apps, given with their limits, that have runs to claim which somebody waits for, or which
-// the limit holds back.
+// FindAwaitedApps returns those of the tenants, given with their limits, that have claimable runs whose callers wait,
+// or, where a limit is set, any claimable runs: the limit held them back when they were accepted.
 func (q *RunQueue) FindAwaitedApps(ctx context.Context, apps map[db.ID]int64) (still []db.ID, err error) {
 	err = q.execBatch(ctx, "look for runs that are waited for", func(b *db.Batch) {
 		for app, limit := range apps {
@@ -145,7 +157,8 @@ func (q *RunQueue) FindAwaitedApps(ctx context.Context, apps map[db.ID]int64) (s
 	return still, err
 }
 
-// CountWaiting counts the runs of an app that wait for a worker or for their session, as far as limit.
+// CountWaiting counts the runs of a tenant that wait for a worker or for their session, up to limit. The LIMIT in
+// each branch bounds the cost for a long queue.
 func (q *RunQueue) CountWaiting(ctx context.Context, tenant db.ID, limit int64) (n int64, err error) {
 	err = q.execBatch(ctx, "count waiting runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&n) },
@@ -155,8 +168,14 @@ func (q *RunQueue) CountWaiting(ctx context.Context, tenant db.ID, limit int64) 
 	return n, err
 }
 
+// claimRunsSQL returns the statement that claims the runs of one share. Parameters: worker, tenant, count and, with a
+// limit, the limit.
+//
+// The ORDER BY is that of the index run_turn, so nothing is sorted. SKIP LOCKED lets processes claim concurrently
+// without waiting for each other. MATERIALIZED makes PostgreSQL evaluate the selection once: as a sub-select of the
+// UPDATE it could be executed again and lock more rows than it claims (TestClaimPlan).
 func claimRunsSQL(e db.Engine, s Share) string {
-	which, order, limit, skip := claimableSQL+" AND tenant || '' = $2", "tenant || '', priority, available_at", "$3", "" // the index's own order, so that nothing is sorted
+	which, order, limit, skip := claimableSQL+" AND tenant || '' = $2", "tenant || '', priority, available_at", "$3", ""
 	switch {
 	case s.SuspectOnly:
 		which, order = suspectSQL+" AND tenant = $2", "available_at"
@@ -176,15 +195,17 @@ func claimRunsSQL(e db.Engine, s Share) string {
 		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, priority, rescues, reserved, trace`
 }
 
-// lockApp adds to b that nobody else counts the runs of an app with a limit at the same time. On SQLite nobody could.
+// lockApp adds to b that no other transaction counts and adds executing runs of the tenant until b commits: a limit
+// could otherwise be exceeded by two transactions that count at the same time. SQLite has one writer, so it needs no
+// lock.
 func lockApp(b *db.Batch, h *db.Handle, tenant db.ID) {
 	if h.Engine() == db.Postgres {
 		b.Exec(nil, `SELECT pg_advisory_xact_lock(7240, hashtext($1))`, string(tenant))
 	}
 }
 
-// DemoteRuns has runs in the queue that somebody waited for, and whose callers are gone, wait as those do that nobody waits for.
-// What is at work or over stays as it is.
+// DemoteRuns gives queued runs whose callers have disconnected the normal priority. Runs that execute or have ended
+// are unchanged.
 func (q *RunQueue) DemoteRuns(ctx context.Context, runs []Run) error {
 	return q.execBatch(ctx, "let runs wait whose callers are gone", func(b *db.Batch) {
 		for _, run := range runs {

@@ -19,7 +19,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// insertApp writes the record of an app, as far as the queue reads it.
+// insertApp writes the tenant's row, as far as the queue reads it.
 func insertApp(t *testing.T, d *db.DB, id db.ID, status string, weight, concurrent int64) {
 	t.Helper()
 	var b db.Batch
@@ -30,7 +30,7 @@ func insertApp(t *testing.T, d *db.DB, id db.ID, status string, weight, concurre
 	}
 }
 
-// createPendingRuns accepts n pending runs of an app.
+// createPendingRuns writes n pending runs of a tenant.
 func createPendingRuns(t *testing.T, d *db.DB, id db.ID, n int) (runs []store.Run) {
 	t.Helper()
 	for range n {
@@ -41,7 +41,7 @@ func createPendingRuns(t *testing.T, d *db.DB, id db.ID, n int) (runs []store.Ru
 	return runs
 }
 
-// TestTurns: the ring of the apps from any place, and what each may have.
+// TestTurns: the ring of tenants from any position, and the share of each.
 func TestTurns(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, _ *store.Store) {
 		q := store.NewRunQueue(d)
@@ -70,7 +70,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestPriority: within an app what somebody waits for comes first and what nobody asked for last, whenever it came.
+// TestPriority: of a tenant's runs, awaited ones come first and background ones last, whatever their order of
+// arrival.
 func TestPriority(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		var want []agentsvc.TaskID
@@ -100,7 +101,8 @@ func TestPriority(t *testing.T) {
 	})
 }
 
-// TestLimit: an app has as many runs at work as it may and never more, whoever claims and accepts at the same time.
+// TestLimit: a tenant never has more executing runs than its limit, however many processes claim and accept at the
+// same time.
 func TestLimit(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		const limit = 3
@@ -135,8 +137,8 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// TestSuspect: a run that took two workers with it is claimed alone and by no claim that does not ask for suspects; the
-// others of its workers are where they were.
+// TestSuspect: a run with which two workers died is claimed alone, and only by a claim that asks for suspects; the
+// other runs of its workers are claimed as before.
 func TestSuspect(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q := store.NewRunQueue(d)
@@ -171,8 +173,8 @@ func TestSuspect(t *testing.T) {
 	})
 }
 
-// TestTurnsPlan: with a full queue of one app and few runs of a thousand, on statistics or none, neither the look at
-// the ring nor a claim reads more of the queue than it hands out.
+// TestTurnsPlan: with a long queue of one tenant and short ones of a thousand, with statistics or without, neither
+// listing the ring nor a claim reads more rows of the queue than it returns.
 func TestTurnsPlan(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -201,7 +203,7 @@ func TestTurnsPlan(t *testing.T) {
 	defer func() { _ = one.Close() }()
 	q := store.NewRunQueue(one)
 	for _, when := range []string{"without statistics", "with statistics"} {
-		for i := range 8 { // the plan of a prepared statement is settled after five uses
+		for i := range 8 { // PostgreSQL chooses between custom and generic plan after five executions
 			from := db.ID("app5")
 			if i%2 == 0 {
 				from = "flood"
@@ -226,8 +228,8 @@ func TestTurnsPlan(t *testing.T) {
 	}
 }
 
-// waitForRowsRead is how many rows and index entries of the queue have been read so far, by d's one connection and by
-// connections that are closed.
+// waitForRowsRead returns how many rows and index entries of the queue have been read so far, by d's only connection
+// and by closed ones.
 func waitForRowsRead(t *testing.T, d *db.DB) (n int64) {
 	t.Helper()
 	for before := int64(-1); n != before; time.Sleep(10 * time.Millisecond) {
@@ -252,7 +254,8 @@ func countRowsRead(t *testing.T, d *db.DB) (n int64) {
 	return n
 }
 
-// TestDead: dead letters are told with their reason, page by page, and go on once as a new task with what was recorded.
+// TestDead: dead letters are listed with their error, page by page, and are requeued once, as a new task with the
+// recorded facts.
 func TestDead(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, _ *store.Store) {
 		q, ctx := store.NewRunQueue(d), t.Context()

@@ -10,37 +10,40 @@ import (
 	"stoa/tenancy/db"
 )
 
-// countCache keeps how many of a tenant's older tasks filters choose: to count them costs far more than to read a page of them.
-// Younger ones are counted every time. What is kept is counted anew when it is [countTTL] old, and when this process has
-// deleted tasks; those that somebody else deletes are counted until then.
+// countCache keeps how many of a tenant's older tasks a filter selects, because counting them costs far more than
+// reading a page. Younger tasks are counted at each request. An entry is dropped when it is countTTL old or when this
+// process deletes tasks; tasks that another process deletes are counted until then.
 type countCache struct {
-	now func() time.Time
+	now func() time.Time // replaced by tests
 
+	// mu guards the fields below.
 	mu         sync.Mutex
 	cached     map[string]cachedCount
 	generation int // how often tasks were deleted
 }
 
-// cachedCount is how many tasks a filter chooses whose id is less than before.
+// cachedCount is the number of selected tasks whose id is less than beforeID.
 type cachedCount struct {
-	beforeID   string
-	n          int
-	expiry     time.Time // it is kept
-	generation int
+	beforeID string
+	n        int
+	expiry   time.Time // of this entry
+	// generation is that of the cache when the count began: a count during which tasks were deleted is not stored.
+	generation int // number of invalidations
 }
 
 const (
-	// minCachedAge is how old a task's id may be before its row is there: for as long as an acceptance takes, and by as much as the clocks
-	// of processes differ.
+	// minCachedAge is the age of a task's id from which its row is assumed to be committed: longer than accepting a
+	// message takes plus the difference of the processes' clocks, since ids contain the time.
 	minCachedAge = time.Minute
-	// countTTL is how long a count is kept.
+	// countTTL is how long an entry is used.
 	countTTL = time.Minute
-	// minCachedCount is how many tasks there must be for their count to be kept, and maxCounts how many counts are.
+	// minCachedCount is the smallest count worth an entry, and maxCounts the number of entries at which all are
+	// dropped.
 	minCachedCount = 100
 	maxCounts      = 256
 )
 
-// findCount returns what is kept under key, or reports false beside what is to be counted for it.
+// findCount returns the entry of key, or, with ok false, the bounds for a new count of it.
 func (c *countCache) findCount(key string) (o cachedCount, ok bool) {
 	now := c.now()
 	c.mu.Lock()
@@ -51,6 +54,7 @@ func (c *countCache) findCount(key string) (o cachedCount, ok bool) {
 	return cachedCount{beforeID: firstTaskID(now.Add(-minCachedAge)), expiry: now.Add(countTTL), generation: c.generation}, false
 }
 
+// saveCount stores a count, unless it is small or tasks were deleted since it began.
 func (c *countCache) saveCount(key string, o cachedCount) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +67,7 @@ func (c *countCache) saveCount(key string, o cachedCount) {
 	c.cached[key] = o
 }
 
-// invalidate says that tasks were deleted.
+// invalidate drops all entries: tasks were deleted.
 func (c *countCache) invalidate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,18 +75,20 @@ func (c *countCache) invalidate() {
 	c.generation++
 }
 
-// queryCount adds to b that the tasks t are counted which the conditions where choose, with their arguments. Where they are fixed, no
-// task that is there comes to be chosen or ceases to be.
+// queryCount adds to b the count of the tasks that the conditions where select. fixed reports that no existing task
+// can begin or cease to fulfil them; only then is the cache used. The state and the status time change, agent, owner
+// and context do not.
 func (s *Store) queryCount(b *db.Batch, total *int, fixed bool, where []string, args []any) {
 	from := ` FROM task t WHERE ` + strings.Join(where, " AND ")
 	if !fixed {
 		b.Query(func(r db.Row) error { return r.Scan(total) }, `SELECT COUNT(*)`+from, args...)
 		return
 	}
-	key := fmt.Sprintf("%q", append(slices.Clip(args), where)) // quoted: callers choose some of it
+	key := fmt.Sprintf("%q", append(slices.Clip(args), where)) // quoted: callers choose some of the arguments
 	stored, ok := s.countCache.findCount(key)
 	bounded := append(slices.Clip(args), stored.beforeID)
-	// A sub-select keeps PostgreSQL from planning anew for each bound, and the limit from choosing a plan for many rows.
+	// The sub-select keeps PostgreSQL from planning anew for each bound; the LIMIT keeps it from a plan for many
+	// rows.
 	bound := fmt.Sprintf("(SELECT CAST($%d AS TEXT))", len(bounded))
 	if !ok {
 		b.Query(func(r db.Row) error {

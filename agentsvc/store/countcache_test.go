@@ -9,7 +9,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestCounts: how many old tasks there are is counted once in a while, and of younger ones every time.
+// TestCounts: the number of older tasks is counted now and then, that of younger ones each time.
 func TestCounts(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		const old = 200

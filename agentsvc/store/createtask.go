@@ -11,35 +11,43 @@ import (
 	"stoa/tenancy/db"
 )
 
-// SentMessage identifies a message of a client, so that sending it again finds the task it opened. Context is "" where the
-// client named none: then only an equal body is the same message. With Key, Message is a key that the client chose
-// beside the message, and no context matters.
+// SentMessage identifies a client's message, so that sending it again finds the task it opened.
 type SentMessage struct {
+	// Message is the message's id or, with IsKey, the idempotency key.
 	Message agentsvc.MessageID
+	// Context is the context that the client named. Without one the same id with another body is another message;
+	// with one it is a conflict. A key does not depend on the context.
 	Context agentsvc.ContextID
-	Hash    string
-	IsKey   bool
+	// Hash is that of the content, in hex.
+	Hash  string
+	IsKey bool
 }
 
-// SetContext says that the message, if it can be recognised, belongs to context c.
+// SetContext sets the context of the task that the message continues. It does nothing for a nil s or a key.
 func (s *SentMessage) SetContext(c agentsvc.ContextID) {
 	if s != nil && !s.IsKey {
 		s.Context = c
 	}
 }
 
-// ErrAlreadySent says that the message has been accepted before.
+// ErrAlreadySent reports that the message was accepted before.
 var ErrAlreadySent = errors.New("the message was sent before")
 
-// CreateTask writes the first turn of a new task: the task, its first events and its run, in one transaction. A run with
-// a worker is born under that worker's lease, one without is pending or waits for others of its session. It returns
-// [ErrAlreadySent] if sent is already there, and for a run in a session that is not fresh [agentsvc.ErrSessionBusy] if it would
-// not be the only one and is not to wait, or if sent is already there; [ErrTooManyRunning] if the tenant may take no more, and
-// [agentsvc.ErrOverloaded] if the database can hold no more. The entries tell the audit trail of it.
+// CreateTask writes a new task: its row, its first events and its run, in one transaction with the audit entries. A
+// run with a worker is created under that worker's lease; one without is pending, or waiting for others of its
+// session. It returns
+//
+//   - [ErrAlreadySent] if sent is stored already and the context is new,
+//   - [agentsvc.ErrSessionBusy] if the context exists and sent is stored already, or another run of the session is
+//     unfinished and run may not wait,
+//   - [ErrTooManyRunning] if the tenant's limit of executing runs is reached,
+//   - [agentsvc.ErrOverloaded] if the database has no storage left.
 func (s *Store) CreateTask(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
 	if !run.IsNewContext || run.isLimited() {
 		return s.createInSession(ctx, run, evs, sent, entries...)
 	}
+	// A new context needs no condition: neither the task nor its session can exist. The rows can share statements
+	// with other batches.
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
 	if err := s.insertTask(&b, run, evs); err != nil {
 		return err
@@ -58,7 +66,8 @@ func (s *Store) CreateTask(ctx context.Context, run Run, evs []agentsvc.Event, s
 	return s.confirmCreated(run, err)
 }
 
-// confirmCreated finds out whether a run whose acceptance ended in err is there.
+// confirmCreated finds out, for a transaction that ended with err, whether the run was written, and returns nil if
+// so.
 func (s *Store) confirmCreated(run Run, err error) error {
 	switch {
 	case db.IsFull(err):
@@ -74,19 +83,23 @@ func (s *Store) confirmCreated(run Run, err error) error {
 	return nil
 }
 
-// RestoreTask is Accept of a task that goes on where another stood, as entry tells.
+// RestoreTask writes a new task that continues another one; entry is the audit entry.
 func (s *Store) RestoreTask(ctx context.Context, run Run, evs []agentsvc.Event, entry tenancy.AuditEntry) error {
 	return s.createInSession(ctx, run, evs, nil, entry)
 }
 
-// createInSession is Accept in a session that there is or may be.
+// createInSession is CreateTask for a context that may exist, and for a run that counts against a limit when it is
+// written. The task is inserted only if the session permits it (vacantSQL); everything else depends on the task's
+// row.
 func (s *Store) createInSession(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
 	status := lastStatus(evs)
 	g := &precondition{run.Epoch, run.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
 	var n int64
+	// The run that opened the context may still execute without an entry in the session's queue: give it one first.
 	s.enqueueOpeningRun(&b, run)
 	ahead := s.queryQueueState(&b, run)
+	// The fence: without this row, the events and the run below find no task with their epoch and sequence.
 	b.Exec(&n, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
 			CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($12 AS BIGINT)
@@ -105,6 +118,7 @@ func (s *Store) createInSession(ctx context.Context, run Run, evs []agentsvc.Eve
 	switch {
 	case err == nil && n == 0 && ahead.isFull():
 		return ErrTooManyRunning
+	// A duplicate is the message sent before, or another run that became the session's head at the same time.
 	case db.IsDuplicate(err), err == nil && n == 0:
 		return agentsvc.ErrSessionBusy
 	}
@@ -112,6 +126,7 @@ func (s *Store) createInSession(ctx context.Context, run Run, evs []agentsvc.Eve
 }
 
 var (
+	// Rows of new tasks. On PostgreSQL, batches that are committed together share one INSERT for each table.
 	taskInsert = db.NewInsertTarget("task", `tenant TEXT, id TEXT, agent TEXT, context_id TEXT, owner_iss TEXT, owner_sub TEXT, state TEXT,
 		epoch BIGINT, seq BIGINT, status_seq BIGINT, turn BIGINT, created_at BIGINT, updated_at BIGINT`, "")
 	runInsert = db.NewInsertTarget("run", `tenant TEXT, task TEXT, turn BIGINT, state TEXT, attempts BIGINT, revision BIGINT, first_seq BIGINT, worker TEXT,
@@ -121,7 +136,7 @@ var (
 		task TEXT`, "")
 )
 
-// insertTask adds the rows of a new task to b.
+// insertTask adds the rows of a new task to b, unconditionally.
 func (s *Store) insertTask(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	status, at := lastStatus(evs), evs[0].At.UnixMicro()
 	b.InsertRows(taskInsert, []any{
@@ -136,7 +151,7 @@ func (s *Store) insertTask(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	return err
 }
 
-// eventRows returns the rows of events, for eventInsert.
+// eventRows returns the rows of events in the columns of eventInsert.
 func (s *Store) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
 	rows := make([][]any, len(evs))
 	for i, ev := range evs {
@@ -149,7 +164,8 @@ func (s *Store) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, 
 	return rows, nil
 }
 
-// hasReached looks a task up after a commit whose outcome is unknown: it reports whether the task got as far as g.
+// hasReached reports whether the task has g's epoch and at least its sequence. It is called after a commit whose
+// outcome is unknown, with a context of its own, because the caller's may have ended.
 func (s *Store) hasReached(id agentsvc.TaskID, g precondition) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -159,6 +175,8 @@ func (s *Store) hasReached(id agentsvc.TaskID, g precondition) (there bool, err 
 	return there, s.h.Do(ctx, &b)
 }
 
+// initialState returns the state in which a run is written. One that may wait starts as waiting; enqueueRun promotes
+// it in the same transaction if nothing is before it.
 func initialState(run Run) RunState {
 	switch {
 	case run.MayWait:
@@ -169,6 +187,8 @@ func initialState(run Run) RunState {
 	return Running
 }
 
+// bodyVariant is a part of the row's key: the hash where different bodies under one id are different messages, else
+// "".
 func (s SentMessage) bodyVariant() string {
 	if s.Context == "" && !s.IsKey {
 		return s.Hash
@@ -176,7 +196,7 @@ func (s SentMessage) bodyVariant() string {
 	return ""
 }
 
-// FindSentMessage returns the task that a message opened, and the hash of the body it had.
+// FindSentMessage returns the task that a message opened and the hash of its content then, or [agentsvc.ErrNotFound].
 func (s *Store) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent string, sent SentMessage) (id agentsvc.TaskID, hash string, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&id), &hash) },
@@ -191,15 +211,18 @@ func (s *Store) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent
 	return id, hash, nil
 }
 
-// ContinueTask writes a further turn of a task that waits: it takes the task at the epoch and sequence of seen. It
-// returns [agentsvc.ErrLeaseLost] if the task has moved on since or sent is already there, and [agentsvc.ErrSessionBusy] if
-// run would not be the only one of its session and is not to wait; and [ErrTooManyRunning]. The entries tell the audit trail of it.
+// ContinueTask writes a further turn of a task that waits for its user, if the task has the given epoch and the
+// sequence of seen. It returns [agentsvc.ErrLeaseLost] if the task has changed since or sent is stored already,
+// [agentsvc.ErrSessionBusy] if another run of the session is unfinished and run may not wait, and
+// [ErrTooManyRunning]. The audit entries are part of the transaction.
 func (s *Store) ContinueTask(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
 	last := evs[len(evs)-1]
 	g := &precondition{run.Epoch, last.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
 	var n int64
 	ahead := s.queryQueueState(&b, run)
+	// The fence: it acts only on the task as it was seen, still waiting, and with a session and limit that permit the
+	// run.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
 		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(run, 10),
 		s.tenant, string(run.Task), run.Epoch, last.Seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), epoch, seen.Seq, run.queueID(), run.runLimit())
@@ -214,7 +237,7 @@ func (s *Store) ContinueTask(ctx context.Context, seen agentsvc.Task, epoch int6
 	return ahead.explainConflict(s.writeTaskWithAudit(ctx, &b, run.Task, g, entries, func() error { return s.writeConditional(ctx, &b, &n, "continue task "+string(run.Task)) }))
 }
 
-// insertRun adds a run of a session to b, if the guard holds.
+// insertRun adds a run with its reservation and receivers to b, under g.
 func (s *Store) insertRun(b *db.Batch, run Run, g *precondition) {
 	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority, trace)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
@@ -227,7 +250,7 @@ func (s *Store) insertRun(b *db.Batch, run Run, g *precondition) {
 	s.insertReceivers(b, run)
 }
 
-// insertSentMessage adds to b that the sender's message went to run's task, if the guard holds.
+// insertSentMessage adds to b, under g, that the sender's message led to run's task.
 func (s *Store) insertSentMessage(b *db.Batch, sender agentsvc.Owner, run Run, sent SentMessage, g *precondition) {
 	b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
@@ -237,8 +260,8 @@ func (s *Store) insertSentMessage(b *db.Batch, sender agentsvc.Owner, run Run, s
 		string(run.Task), g.epoch, g.seq)
 }
 
-// writeConditional writes b, whose first statement counts into n, and answers ErrLost if it touched nothing, or if somebody
-// made the very same step first: then the rows of that step are there already.
+// writeConditional executes b, whose conditional statement counts its rows into n. It returns [agentsvc.ErrLeaseLost]
+// if that touched none, or if a row exists already: then a concurrent writer made the same step.
 func (s *Store) writeConditional(ctx context.Context, b *db.Batch, n *int64, operation string) error {
 	switch err := s.h.Write(ctx, b); {
 	case err != nil && !db.IsDuplicate(err):

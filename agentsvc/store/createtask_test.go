@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestAccept: a run is born under its worker's lease, or pending for any.
+// TestAccept: a run is written under its worker's lease, or pending.
 func TestAccept(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, c := range []struct {
@@ -52,8 +52,8 @@ func TestAccept(t *testing.T) {
 	})
 }
 
-// TestSent: who sends the same message again finds the task it opened; what counts as the same depends on whether
-// the client named a context.
+// TestSent: a repeated message finds the task that it opened; which messages are equal depends on whether the client
+// named a context.
 func TestSent(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		open := func(owner agentsvc.Owner, agent string, sent store.SentMessage) error {
@@ -104,7 +104,7 @@ func TestSent(t *testing.T) {
 	})
 }
 
-// TestSentAtOnce: of many equal sends at once one opens a task.
+// TestSentAtOnce: of many equal concurrent messages one opens a task.
 func TestSentAtOnce(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		var wg sync.WaitGroup
@@ -130,7 +130,7 @@ func TestSentAtOnce(t *testing.T) {
 	})
 }
 
-// nextTurn is a further turn of the waiting task seen.
+// nextTurn returns a further turn of the waiting task seen.
 func nextTurn(seen store.StoredTask, worker string, answer string) (store.Run, []agentsvc.Event) {
 	run := newRun(worker)
 	run.Task, run.Turn, run.Epoch, run.FirstSeq, run.Seq, run.Message.ID = seen.ID, seen.Turn+1, seen.Epoch+1, seen.Seq+1, seen.Seq+2, agentsvc.MessageID(answer)
@@ -170,7 +170,7 @@ func TestContinue(t *testing.T) {
 	})
 }
 
-// TestContinueAtOnce: of many answers at once one is taken; the others are told so and leave nothing.
+// TestContinueAtOnce: of many concurrent answers one is accepted; the others get ErrLeaseLost and leave nothing.
 func TestContinueAtOnce(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		const answers = 8
@@ -210,7 +210,7 @@ func TestContinueAtOnce(t *testing.T) {
 	})
 }
 
-// countRows counts the rows of a table that belong to a task.
+// countRows returns the number of a table's rows that belong to a task.
 func countRows(t *testing.T, d *db.DB, table string, id agentsvc.TaskID) (n int) {
 	t.Helper()
 	var b db.Batch

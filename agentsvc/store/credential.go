@@ -13,8 +13,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Vault keeps what one tenant's users have entrusted to its tools, a credential for each tool. It seals every value with
-// its tenant, owner, tool, header and server, so that it opens nowhere else.
+// Vault keeps the credentials that one tenant's users have supplied for tools, one per user and tool. Each value is
+// sealed with tenant, owner, tool, header and server as associated data, so a row that is copied elsewhere does not
+// open.
 type Vault struct {
 	h      *db.Handle
 	tenant string
@@ -27,21 +28,21 @@ func NewVault(d *db.DB, tenant db.ID, keys *tenancy.Keyring) *Vault {
 	return &Vault{d.Tenant(tenant), string(tenant), keys, auditTarget{tenant: tenant}}
 }
 
-// SealedCredential is a credential as it is kept.
+// SealedCredential is a credential as it is stored.
 type SealedCredential struct {
 	agentsvc.Credential
 	Owner       agentsvc.Owner
 	Created     time.Time
-	sealedValue string
-	masterKey   string
+	sealedValue string // ciphertext, base64
+	masterKey   string // id of the master key that wraps the value's key
 }
 
-// sealContext is where a credential's value belongs.
+// sealContext returns the associated data of a credential. The parts are quoted, so that no two credentials share it.
 func sealContext(owner agentsvc.Owner, c agentsvc.Credential) string {
 	return fmt.Sprintf("credential %q %q %q %q %q", owner.Issuer, owner.Subject, c.Tool, c.Header, c.Server)
 }
 
-// SealCredential seals the value of an owner's credential. It keeps nothing: that is the part of [Store.RecordDecisions].
+// SealCredential seals the value of an owner's credential. It stores nothing; [Store.RecordDecisions] does.
 func (v *Vault) SealCredential(owner agentsvc.Owner, c agentsvc.Credential, value string) (SealedCredential, error) {
 	sealed, err := v.keys.SealValue(v.tenant, sealContext(owner, c), []byte(value))
 	if err != nil {
@@ -50,8 +51,9 @@ func (v *Vault) SealCredential(owner agentsvc.Owner, c agentsvc.Credential, valu
 	return SealedCredential{Credential: c, Owner: owner, sealedValue: base64.StdEncoding.EncodeToString(sealed), masterKey: v.keys.CurrentKeyID()}, nil
 }
 
-// OpenCredential returns the value of an owner's credential. It returns [agentsvc.ErrNotFound] if there is none for that header and
-// server, or only one sealed under a master key that is gone: who is asked for it again can supply it.
+// OpenCredential returns the value of an owner's credential and its stored form. It returns [agentsvc.ErrNotFound] if
+// there is none for this header and server, or if it cannot be opened, for example because its master key was removed:
+// the owner is then asked again.
 func (v *Vault) OpenCredential(ctx context.Context, owner agentsvc.Owner, c agentsvc.Credential) (value string, stored SealedCredential, err error) {
 	stored = SealedCredential{Owner: owner}
 	var b db.Batch
@@ -72,7 +74,8 @@ func (v *Vault) OpenCredential(ctx context.Context, owner agentsvc.Owner, c agen
 	return string(plain), stored, nil
 }
 
-// DropCredential forgets a credential that [Vault.Open] returned, unless another has taken its place.
+// DropCredential deletes a credential that [Vault.OpenCredential] returned, for example because the server refused
+// it. A newer one is kept: the sealed value is part of the condition.
 func (v *Vault) DropCredential(ctx context.Context, stored SealedCredential) error {
 	_, err := v.deleteMatching(ctx, tenancy.AuditEntry{Actor: tenancy.System, Action: "credential.drop", Detail: map[string]any{
 		"user": stored.Owner.Subject, "issuer": stored.Owner.Issuer, "tool": stored.Tool, "server": stored.Server,
@@ -83,7 +86,7 @@ func (v *Vault) DropCredential(ctx context.Context, stored SealedCredential) err
 	return nil
 }
 
-// ListCredentials returns an owner's credentials by tool.
+// ListCredentials returns an owner's credentials ordered by tool, without values.
 func (v *Vault) ListCredentials(ctx context.Context, owner agentsvc.Owner) (list []SealedCredential, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -101,7 +104,8 @@ func (v *Vault) ListCredentials(ctx context.Context, owner agentsvc.Owner) (list
 	return list, nil
 }
 
-// ForgetCredential erases an owner's credential for a tool, as the owner wishes. It returns [agentsvc.ErrNotFound] if there is none.
+// ForgetCredential deletes an owner's credential for a tool at the owner's request, or returns [agentsvc.ErrNotFound]
+// if there is none.
 func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, tool string) error {
 	n, err := v.deleteMatching(ctx, tenancy.AuditEntry{Actor: owner.Subject, Issuer: owner.Issuer, Action: "credential.forget", Detail: map[string]any{"tool": tool}},
 		columnMatch{"owner_sub", owner.Subject}, columnMatch{"owner_iss", owner.Issuer}, columnMatch{"tool", tool})
@@ -114,7 +118,8 @@ func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, tool
 	return nil
 }
 
-// ForgetUserCredentials erases, as by wishes, all credentials of users with the subject, of the issuer unless it is nil.
+// ForgetUserCredentials deletes all credentials of the users with a subject, of any issuer if issuer is nil; by is
+// for the audit entry.
 func (v *Vault) ForgetUserCredentials(ctx context.Context, by agentsvc.Owner, subject string, issuer *string) error {
 	e := tenancy.AuditEntry{Actor: by.Subject, Issuer: by.Issuer, Action: "credential.forget", Detail: map[string]any{"user": subject}}
 	matches := []columnMatch{{"owner_sub", subject}}
@@ -128,20 +133,21 @@ func (v *Vault) ForgetUserCredentials(ctx context.Context, by agentsvc.Owner, su
 	return nil
 }
 
-// errNothingDeleted says that there was nothing to forget, and so nothing to note.
+// errNothingDeleted rolls back the audit entry in another database when there was nothing to delete.
 var errNothingDeleted = errors.New("nothing was there")
 
-// columnMatch is a column of ours and the value that rows must have in it.
+// columnMatch is a column, named by this package and never by a caller, and the value that rows must have in it.
 type columnMatch struct{ column, value string }
 
-// deleteMatching erases the credentials that match, and returns how many they were. What was erased, and only that, stands on the
-// audit trail.
+// deleteMatching deletes the credentials that match and returns their number. The audit entry is written only if
+// there are any.
 func (v *Vault) deleteMatching(ctx context.Context, e tenancy.AuditEntry, matches ...columnMatch) (n int64, err error) {
 	matches = append([]columnMatch{{"tenant", v.tenant}}, matches...)
 	var args []any
 	for _, m := range matches {
 		args = append(args, m.value)
 	}
+	// The entry's condition uses the same arguments from $10 on, the DELETE from $1 on.
 	chosen := func(first int) string {
 		conditions := make([]string, len(matches))
 		for i, m := range matches {
@@ -163,8 +169,7 @@ func (v *Vault) deleteMatching(ctx context.Context, e tenancy.AuditEntry, matche
 	return n, err
 }
 
-// insertCredential adds to b that a credential was supplied to a task, if the guard holds. It takes the place of an
-// earlier one.
+// insertCredential adds to b, under g, a supplied credential. It replaces an earlier one of the same owner and tool.
 func (s *Store) insertCredential(b *db.Batch, id agentsvc.TaskID, c SealedCredential, g *precondition) {
 	b.Exec(nil, `INSERT INTO credential (tenant, owner_iss, owner_sub, tool, header, server, value, master_key, created_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
@@ -175,7 +180,8 @@ func (s *Store) insertCredential(b *db.Batch, id agentsvc.TaskID, c SealedCreden
 		s.tenant, c.Owner.Issuer, c.Owner.Subject, c.Tool, c.Header, c.Server, c.sealedValue, c.masterKey, string(id), g.epoch, g.seq)
 }
 
-// CheckCredential says what is wrong with a credential's value, as an [agentsvc.InvalidError] that does not quote it.
+// CheckCredential returns an [agentsvc.InvalidError] about at if a credential's value cannot be sent as a header; it
+// does not quote the value.
 func CheckCredential(at, value string) error {
 	switch {
 	case value == "":

@@ -135,7 +135,7 @@ func TestVault(t *testing.T) {
 	})
 }
 
-// TestSwap: a row that is moved to another user, by whoever can write to the database, does not open.
+// TestSwap: a row that is copied to another user, by someone with write access to the database, does not open.
 func TestSwap(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		v := store.NewVault(d, "acme", newKeyring(t, 1))
@@ -154,7 +154,7 @@ func TestSwap(t *testing.T) {
 	})
 }
 
-// TestRenewSealed: after it the former master key can go.
+// TestRenewSealed: after RewrapSealedKeys the former master key is not needed any more.
 func TestRenewSealed(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

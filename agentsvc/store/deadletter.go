@@ -15,48 +15,51 @@ import (
 	"stoa/tenancy/db"
 )
 
-// DeadLetterID names a dead letter: a turn of a task whose run has failed.
+// DeadLetterID identifies a dead letter: the turn of a task whose run has failed.
 type DeadLetterID struct {
 	Task agentsvc.TaskID
 	Turn int64
 }
 
-// String returns the id as it is shown.
+// String returns the id as operators see it: task and turn with a dot between them.
 func (id DeadLetterID) String() string { return string(id.Task) + "." + strconv.FormatInt(id.Turn, 10) }
 
-// ParseDeadLetterID reads what [DeadLetterID.String] returned. ok is false for what it cannot have returned.
+// ParseDeadLetterID parses what [DeadLetterID.String] returns; ok is false for anything else.
 func ParseDeadLetterID(s string) (id DeadLetterID, ok bool) {
 	task, turn, found := strings.Cut(s, ".")
 	n, err := strconv.ParseInt(turn, 10, 64)
 	return DeadLetterID{agentsvc.TaskID(task), n}, found && err == nil && uuid.Validate(task) == nil
 }
 
-// DeadLetter is a dead letter.
+// DeadLetter is a failed run with what an operator needs to judge it.
 type DeadLetter struct {
 	ID       DeadLetterID
 	Tenant   db.ID
-	App      string // its name
+	App      string // the tenant's name, its id if it has none
 	Agent    string
 	Attempts int64
 	Error    string // of the last attempt
 	FailedAt time.Time
 }
 
-// DeadLetterFilter chooses dead letters. Zero fields choose all.
+// DeadLetterFilter selects dead letters. Zero fields select all.
 type DeadLetterFilter struct {
 	ID     DeadLetterID
-	App    string // name
+	App    string // the tenant's name
 	Agent  string
-	Error  string       // a part of the last error
-	Before DeadLetterID // the last one of the page before
+	Error  string       // substring of the last error
+	Before DeadLetterID // the last one of the previous page
 	Limit  int
 }
 
+// fromDeadLettersSQL selects the dead letters by the index run_failed. The substring test is REPLACE instead of LIKE,
+// which would interpret % and _ and differ between the engines.
 const fromDeadLettersSQL = ` FROM run r JOIN task t ON t.tenant = r.tenant AND t.id = r.task LEFT JOIN app a ON a.tenant = r.tenant
 	WHERE r.state = 'failed' AND ($1 = '' OR r.task = $1 AND r.turn = CAST($2 AS BIGINT)) AND ($3 = '' OR COALESCE(a.name, r.tenant) = $3)
 	AND ($4 = '' OR t.agent = $4) AND ($5 = '' OR REPLACE(r.last_error, $5, '') <> r.last_error)`
 
-// ListDeadLetters lists the dead letters that f chooses, those of the newest tasks first, and how many there are on all pages.
+// ListDeadLetters returns the dead letters that f selects, those of the newest tasks first, and their number on all
+// pages.
 func (q *RunQueue) ListDeadLetters(ctx context.Context, f DeadLetterFilter) (dead []DeadLetter, total int, err error) {
 	err = q.execBatch(ctx, "list dead letters", func(b *db.Batch) {
 		args := []any{string(f.ID.Task), f.ID.Turn, f.App, f.Agent, f.Error}
@@ -75,8 +78,8 @@ func (q *RunQueue) ListDeadLetters(ctx context.Context, f DeadLetterFilter) (dea
 	return dead, total, err
 }
 
-// LoadTaskState reads where a task stands and nothing that could not be read. It returns [agentsvc.ErrNotFound] if the
-// tenant has no such task.
+// LoadTaskState reads a task's row without the content of its status, so that it succeeds however large that is. It
+// returns [agentsvc.ErrNotFound] if the tenant has no such task.
 func (s *Store) LoadTaskState(ctx context.Context, id agentsvc.TaskID) (StoredTask, error) {
 	var t StoredTask
 	var b db.Batch
@@ -90,7 +93,8 @@ func (s *Store) LoadTaskState(ctx context.Context, id agentsvc.TaskID) (StoredTa
 	return t, nil
 }
 
-// LoadDeadLetterStart reads the sequence of the event that opened the turn of a dead letter, and the revision it was accepted at.
+// LoadDeadLetterStart returns the sequence at which the turn of a dead letter begins and the revision it was accepted
+// at, or [agentsvc.ErrNotFound].
 func (s *Store) LoadDeadLetterStart(ctx context.Context, id DeadLetterID) (first, revision int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&first, &revision) },
@@ -104,8 +108,9 @@ func (s *Store) LoadDeadLetterStart(ctx context.Context, id DeadLetterID) (first
 	return first, revision, nil
 }
 
-// DeadLetterRun makes run a dead letter and ends its task, which stands as seen, with the status ev. It returns
-// [agentsvc.ErrLeaseLost] if the task has moved on since.
+// DeadLetterRun makes run a dead letter and ends its task, if it is unchanged since seen was read, with the status
+// ev. It raises the epoch, so a worker that still executes the run can write nothing more. It returns
+// [agentsvc.ErrLeaseLost] if the task has changed since.
 func (s *Store) DeadLetterRun(ctx context.Context, seen StoredTask, run Run, ev agentsvc.Event, reason string) error {
 	g := &precondition{seen.Epoch + 1, ev.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresEnd}
@@ -122,13 +127,17 @@ func (s *Store) DeadLetterRun(ctx context.Context, seen StoredTask, run Run, ev 
 	return s.writeConditional(ctx, &b, &n, "give up task "+string(run.Task))
 }
 
-// RequeueDeadLetter has run, of a new task that begins with evs and waits in the line of its session, go on in place of a dead
-// letter, at the revision that is in force, as entry tells. It returns [agentsvc.ErrNotFound] if somebody else has done so, or if there is no such letter.
+// RequeueDeadLetter opens a new task with run and evs in place of a dead letter, waiting in its session's queue, and
+// completes the dead letter. The run gets the tenant's current revision. It returns [agentsvc.ErrNotFound] if there
+// is no such dead letter, or another operator has requeued it.
 func (s *Store) RequeueDeadLetter(ctx context.Context, dead DeadLetterID, run Run, evs []agentsvc.Event, entry tenancy.AuditEntry) error {
 	g := &precondition{run.Epoch, run.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
 	var n int64
+	// The failed task's context may have another unfinished run, which must be in the session's queue before this one
+	// joins it.
 	s.enqueueOpeningRun(&b, run)
+	// The fence: requeued names the new task, and the INSERT below requires that it does.
 	b.Exec(&n, `UPDATE run SET state = 'completed', requeued = $4 WHERE tenant = $1 AND task = $2 AND turn = $3 AND state = 'failed'`,
 		s.tenant, string(dead.Task), dead.Turn, string(run.Task))
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
@@ -142,6 +151,7 @@ func (s *Store) RequeueDeadLetter(ctx context.Context, dead DeadLetterID, run Ru
 	}
 	s.insertRun(&b, run, g)
 	s.enqueueRun(&b, run)
+	// The revision may be one whose failure the operator has just repaired.
 	b.Exec(nil, `UPDATE run SET revision = COALESCE((SELECT revision FROM app WHERE tenant = $1), revision) WHERE tenant = $1 AND task = $2`,
 		s.tenant, string(run.Task))
 	err := s.writeTaskWithAudit(ctx, &b, run.Task, g, []tenancy.AuditEntry{entry}, func() error { return s.writeConditional(ctx, &b, &n, "requeue run "+dead.String()) })

@@ -19,8 +19,12 @@ import (
 	"stoa/agentsvc"
 )
 
-// The shapes of bodies in the database. They outlive any release: fields are added, never renamed.
+// The JSON bodies in the database. Rows outlive releases: fields are added, and never renamed or given another
+// meaning. The names are shorter or older than those of the domain types, which is why the domain types have no JSON
+// tags and are converted here. A body has no field for what its row's columns hold: tenant, task, sequence and time.
 type (
+	// eventBody is the body of an event. Besides frame it has one of: state, with message where the status has one;
+	// message alone; or one of the other fields.
 	eventBody struct {
 		Frame    string        `json:"frame,omitempty"`
 		State    string        `json:"state,omitempty"`
@@ -35,6 +39,7 @@ type (
 
 		Checkpoint *checkpointBody `json:"checkpoint,omitempty"`
 	}
+	// messageBody is a message without its task and context, which are the row's.
 	messageBody struct {
 		ID            string         `json:"id,omitempty"`
 		Role          string         `json:"role"`
@@ -44,28 +49,34 @@ type (
 		PriorMessages []*messageBody `json:"earlier,omitempty"`
 		Standalone    bool           `json:"alone,omitempty"`
 	}
+	// partBody is a part. Text is the kind of a part without file and data.
 	partBody struct {
 		Text     string    `json:"text,omitempty"`
 		TextType string    `json:"text_type,omitempty"`
 		File     *fileBody `json:"file,omitempty"`
 		Data     *dataBody `json:"data,omitempty"`
 	}
+	// fileBody is a file; encoding/json writes Bytes as base64.
 	fileBody struct {
 		Name      string `json:"name,omitempty"`
 		MediaType string `json:"media_type,omitempty"`
 		URI       string `json:"uri,omitempty"`
 		Bytes     []byte `json:"bytes,omitempty"`
 	}
+	// dataBody is a JSON value. It has no omitempty: null is a value.
 	dataBody struct {
 		MediaType string `json:"media_type,omitempty"`
 		Value     any    `json:"value"`
 	}
+	// callBody is a tool call. Arguments are stored as the model wrote them, even where they are not valid for the
+	// tool.
 	callBody struct {
 		ID        string          `json:"id"`
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments,omitempty"`
 		Thought   string          `json:"thought,omitempty"`
 	}
+	// artifactBody is an artifact update.
 	artifactBody struct {
 		ID          string         `json:"id"`
 		Name        string         `json:"name,omitempty"`
@@ -75,21 +86,24 @@ type (
 		Append      bool           `json:"append,omitempty"`
 		Last        bool           `json:"last,omitempty"`
 	}
+	// resultBody is a tool result.
 	resultBody struct {
 		Call   string `json:"call"`
 		Name   string `json:"name"`
 		Text   string `json:"text"`
 		Failed bool   `json:"failed,omitempty"`
 	}
+	// approvalBody is an open approval as it was requested. When it expires is in the table approval.
 	approvalBody struct {
 		Call    callBody `json:"call"`
 		Kind    string   `json:"kind"`
 		Prompt  string   `json:"prompt"`
 		Timeout int64    `json:"timeout,omitempty"` // microseconds
-		Tool    string   `json:"tool,omitempty"`    // whose credential is asked for
+		Tool    string   `json:"tool,omitempty"`    // of the requested credential
 		Header  string   `json:"header,omitempty"`
 		Server  string   `json:"server,omitempty"`
 	}
+	// decisionBody is a decision; verdict is its outcome.
 	decisionBody struct {
 		Call      string          `json:"call"`
 		Outcome   string          `json:"verdict"`
@@ -100,6 +114,7 @@ type (
 		Hash      string          `json:"hash,omitempty"`
 		Comment   string          `json:"comment,omitempty"`
 	}
+	// usageBody is the usage of one model call, in tokens.
 	usageBody struct {
 		Provider   string `json:"provider"`
 		Model      string `json:"model"`
@@ -112,6 +127,7 @@ type (
 		StartedAt  int64  `json:"began,omitempty"` // microseconds since 1970
 		Estimated  bool   `json:"estimated,omitempty"`
 	}
+	// findingBody has the fields of agentsvc.Finding in the same order, so that one converts to the other.
 	findingBody struct {
 		Guardrail string `json:"guardrail"`
 		Phase     string `json:"phase"`
@@ -120,17 +136,19 @@ type (
 		Severity  string `json:"severity"`
 		Shadow    bool   `json:"shadow,omitempty"`
 	}
+	// checkpointBody is a restore point.
 	checkpointBody struct {
 		Reason string `json:"reason"`
 		Step   int    `json:"step"`
 	}
+	// entryBody is an entry of a session's turn. Position and turn are columns of its row.
 	entryBody struct {
 		Message *messageBody `json:"message,omitempty"`
 		Result  *resultBody  `json:"result,omitempty"`
 	}
 )
 
-// kinds of events, as their column has them.
+// Kinds of events, the values of the column kind. Queries select by it, so that they do not need to read bodies.
 const (
 	kindStatus   = "status"
 	kindMessage  = "message"
@@ -145,6 +163,8 @@ const (
 	kindCheckpoint = "checkpoint"
 )
 
+// encodeEvent returns kind and body of an event's row. It fails for an event without a fact, such as a chunk, and for
+// values that have no JSON form.
 func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	b := eventBody{Frame: ev.Frame}
 	switch {
@@ -190,6 +210,8 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	return kind, body, err
 }
 
+// decodeEvent sets the fact of ev from the body of its row. Task, Seq and At must be set, because facts repeat them.
+// A body of an unknown kind, of a newer release, leaves ev without a fact.
 func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	var b eventBody
 	if err := decodeJSON(body, &b); err != nil {
@@ -200,6 +222,7 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	if m != nil {
 		m.Task = ev.Task
 	}
+	// State decides first: a status may contain a message as well.
 	switch {
 	case b.State != "":
 		ev.Status = &agentsvc.Status{State: agentsvc.State(b.State), Message: m, At: ev.At}
@@ -240,9 +263,10 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	return nil
 }
 
-// encodeJSON returns v as JSON, as decodeJSON reads it. Size is about how many bytes v's texts, files and values have. No
-// character is escaped that JSON does not demand to be: [json.Marshal] makes six bytes of each "<". And of a large value that function has
-// four copies in memory at a time, and keeps one for its next call.
+// encodeJSON returns v as JSON that decodeJSON reads; size is the approximate number of bytes of v's texts, files and
+// values. Only characters that JSON requires to be escaped are escaped: [json.Marshal] would write six bytes for each
+// "<". A large value is encoded with WriteJSON, because encoding/json has up to four copies of it in memory and keeps
+// one for its next call.
 func encodeJSON(v any, size int) (string, error) {
 	if size < streamThreshold {
 		var b strings.Builder
@@ -253,29 +277,31 @@ func encodeJSON(v any, size int) (string, error) {
 		return strings.TrimSuffix(b.String(), "\n"), err
 	}
 	if size >= collectThreshold {
-		runtime.GC() // what the text came in, and what it was decoded from, is no longer needed
+		runtime.GC() // frees the request's body and what was decoded from it, which are as large as the value
 	}
 	var b bytes.Buffer
-	b.Grow(size + size/3 + 4096) // with a quarter to spare the encoder writes into it, and does not grow it
+	b.Grow(size + size/3 + 4096) // a quarter to spare: the encoder then writes into the buffer and never grows it
 	err := WriteJSON(&b, v)
 	raw := b.Bytes()
-	return unsafe.String(unsafe.SliceData(raw), len(raw)), err // nothing writes to b any more
+	return unsafe.String(unsafe.SliceData(raw), len(raw)), err // saves a copy; safe because nothing writes to b any more
 }
 
-// What is worth another way of encoding, and a collection of garbage before it, in bytes.
+// Sizes in bytes from which encodeJSON streams, and from which it collects garbage before.
 const (
 	streamThreshold  = 256 << 10
 	collectThreshold = 4 << 20
 )
 
-// WriteJSON writes v to w as [json.Marshal] would, but with every character as it is that JSON allows.
+// WriteJSON writes v to w as [json.Marshal] would, but without escapes that JSON does not require.
 func WriteJSON(w io.Writer, v any) error { return jsonv2.MarshalWrite(w, v, marshalOptions) }
 
+// marshalOptions are encoding/json's behaviour without its escapes for HTML and JavaScript. An empty json.Number is
+// written as 0, as encoding/json does.
 var marshalOptions = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false), jsontext.EscapeForJS(false), jsonv2.WithMarshalers(
 	jsonv2.MarshalToFunc(func(e *jsontext.Encoder, n json.Number) error { return e.WriteValue(jsontext.Value(cmp.Or(n, "0"))) }),
 ))
 
-// encodedSize returns about how many bytes a message has once it is encoded, apart from its names and brackets.
+// encodedSize returns the approximate size of a message's JSON without names and brackets.
 func encodedSize(m *agentsvc.Message) (n int) {
 	if m == nil {
 		return 0
@@ -296,7 +322,7 @@ func encodedSize(m *agentsvc.Message) (n int) {
 	return n
 }
 
-// valueSize returns about how many bytes a value has in JSON, which is one that [json.Unmarshal] makes of it.
+// valueSize returns the approximate size of the JSON of a value that [json.Unmarshal] decoded.
 func valueSize(v any) (n int) {
 	switch v := v.(type) {
 	case string:
@@ -315,14 +341,17 @@ func valueSize(v any) (n int) {
 	return n
 }
 
-// decodeJSON reads what encoding/json wrote, which lets the arguments of a call through as they are: with names that come twice
-// and bytes that are no text. Its successor reads a long text once, where encoding/json itself goes over it three times.
+// decodeJSON decodes a body. It accepts what encoding/json writes, including duplicate names and invalid UTF-8 in the
+// arguments of a tool call, which are stored as they came. It uses go-json-experiment, the successor of
+// encoding/json, which reads a long text once instead of three times.
 func decodeJSON(body []byte, to any) error {
 	return jsonv2.Unmarshal(body, to, unmarshalOptions)
 }
 
+// unmarshalOptions accept what rows may contain although the JSON specification advises against it.
 var unmarshalOptions = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
+// fromUsage returns the body of a usage; a zero StartedAt is left out.
 func fromUsage(u agentsvc.Usage) *usageBody {
 	b := &usageBody{
 		u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens, u.Call, 0, u.Estimated,
@@ -333,6 +362,7 @@ func fromUsage(u agentsvc.Usage) *usageBody {
 	return b
 }
 
+// toUsage is the inverse of fromUsage.
 func toUsage(b usageBody) *agentsvc.Usage {
 	u := &agentsvc.Usage{
 		Provider: b.Provider, Model: b.Model, InputTokens: b.Input, OutputTokens: b.Output, CacheReadTokens: b.CacheRead,
@@ -344,6 +374,7 @@ func toUsage(b usageBody) *agentsvc.Usage {
 	return u
 }
 
+// encodeEntries returns the body of a session's turn.
 func encodeEntries(entries []agentsvc.Entry) (string, error) {
 	out, size := make([]entryBody, len(entries)), 0
 	for i, e := range entries {
@@ -353,6 +384,7 @@ func encodeEntries(entries []agentsvc.Entry) (string, error) {
 	return encodeJSON(out, size)
 }
 
+// decodeEntries is the inverse of encodeEntries. The entries' Turn is set by the caller, from the row.
 func decodeEntries(body []byte) ([]agentsvc.Entry, error) {
 	var in []entryBody
 	if err := decodeJSON(body, &in); err != nil {
@@ -365,6 +397,7 @@ func decodeEntries(body []byte) ([]agentsvc.Entry, error) {
 	return out, nil
 }
 
+// fromMessage returns the body of a message, nil for nil.
 func fromMessage(m *agentsvc.Message) *messageBody {
 	if m == nil {
 		return nil
@@ -379,6 +412,7 @@ func fromMessage(m *agentsvc.Message) *messageBody {
 	return b
 }
 
+// toMessage is the inverse of fromMessage. Task is set by the caller, from the row.
 func toMessage(b *messageBody) *agentsvc.Message {
 	if b == nil {
 		return nil
@@ -393,6 +427,7 @@ func toMessage(b *messageBody) *agentsvc.Message {
 	return m
 }
 
+// fromCall and the following functions convert between domain types and bodies; the pairs are inverse.
 func fromCall(c agentsvc.ToolCall) callBody {
 	return callBody{string(c.ID), c.Name, c.Arguments, c.Thought}
 }
@@ -401,6 +436,7 @@ func toCall(b callBody) agentsvc.ToolCall {
 	return agentsvc.ToolCall{ID: agentsvc.CallID(b.ID), Name: b.Name, Arguments: b.Arguments, Thought: b.Thought}
 }
 
+// fromParts returns the bodies of parts, in order.
 func fromParts(parts []agentsvc.Part) []partBody {
 	out := make([]partBody, len(parts))
 	for i, p := range parts {
@@ -415,6 +451,7 @@ func fromParts(parts []agentsvc.Part) []partBody {
 	return out
 }
 
+// toParts is the inverse of fromParts. No parts are nil, as before encoding.
 func toParts(parts []partBody) []agentsvc.Part {
 	if len(parts) == 0 {
 		return nil

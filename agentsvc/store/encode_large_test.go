@@ -8,7 +8,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// TestEncodeLarge: a large event is written as encoding/json would, the order of members included, without the escapes that JSON does not demand.
+// TestEncodeLarge: a large event is encoded as encoding/json does, with the same order of members, without escapes
+// that JSON does not require.
 func TestEncodeLarge(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("<b>&\"\\\n\u2028 ä \x00", streamThreshold/16)
@@ -30,7 +31,7 @@ func TestEncodeLarge(t *testing.T) {
 	}
 }
 
-// encodeUnescaped returns what [json.Marshal] would write, without the escapes that JSON does not demand.
+// encodeUnescaped returns what [json.Marshal] returns, without escapes that JSON does not require.
 func encodeUnescaped(t *testing.T, v any) string {
 	t.Helper()
 	var b strings.Builder

@@ -12,7 +12,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// allEventShapes is every shape that a fact can have.
+// allEventShapes has an event of every form that a fact can have.
 func allEventShapes() []agentsvc.Event {
 	parts := []agentsvc.Part{
 		agentsvc.TextPart("plain"),
@@ -88,7 +88,7 @@ func messageOf(ev agentsvc.Event) *agentsvc.Message {
 	return ev.Message
 }
 
-// TestTimes: a fact comes back with the microsecond it was written with.
+// TestTimes: a fact is read with the microsecond it was written with.
 func TestTimes(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -128,7 +128,7 @@ func TestSessionRoundTrip(t *testing.T) {
 	})
 }
 
-// TestNoFact: what holds no fact, or one that has no JSON, is refused and leaves nothing.
+// TestNoFact: an event without a fact, or with one that has no JSON form, is refused and leaves nothing.
 func TestNoFact(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))

@@ -13,10 +13,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// maxInsertEvents bounds how many events one statement inserts.
+// maxInsertEvents bounds the events of one INSERT, and so the number of texts that insertEventsTexts caches.
 const maxInsertEvents = 64
 
-// LoadEvents returns the facts of a task after sequence after, at most limit of them, in order. They count for the memory of ctx's work.
+// LoadEvents returns the facts of a task after a sequence, in order and at most limit. Their bytes are reserved from
+// the memory reservation of ctx before large ones are read.
 func (s *Store) LoadEvents(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
 	var found eventReading
 	var b db.Batch
@@ -36,14 +37,14 @@ func (s *Store) LoadEvents(ctx context.Context, id agentsvc.TaskID, after int64,
 	return evs, nil
 }
 
-// eventReading are events that are read if all of them together are small.
+// eventReading receives events that are read in one statement if all of them together are small.
 type eventReading struct {
 	events     []agentsvc.Event
-	bytes      int64
+	bytes      int64 // size of all bodies, also where they are too large
 	isTooLarge bool
 }
 
-// addQuery adds to b that the facts of a task after a sequence are read, or how many bytes they have.
+// addQuery adds to b the read of a task's facts after a sequence, or of their size where they are large.
 func (f *eventReading) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID, after int64, limit int) {
 	b.Query(func(r db.Row) error {
 		ev := agentsvc.Event{Task: id}
@@ -64,16 +65,18 @@ func (f *eventReading) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID, 
 	}, sizedEventsUpToSQL, tenant, string(id), after, limit)
 }
 
+// sizedEventsUpToSQL returns each event with the total size of all and, where that is at most maxInlineBytes, its
+// body.
 var sizedEventsUpToSQL = `SELECT seq, at, sized.total, ` + smallBodySQL("body", "sized.total") + ` FROM event
 	CROSS JOIN (SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS total FROM (
 		SELECT octet_length(body) AS size FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4) AS sizes) AS sized
 	WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
 
-// LoadEventPage returns the facts of a task after sequence after, in order, at most limit of them that together have no more than size bytes
-// as they are kept, or the next one if that has more. It reports whether there may be more. A fact that is by itself larger than
-// [inline] counts for the memory of ctx's work.
+// LoadEventPage returns the facts of a task after a sequence, in order: at most limit, of together at most size bytes
+// as stored, but at least one. more reports whether there may be further ones. A fact that is by itself larger than
+// size is read in a second statement, after its bytes are reserved from the memory reservation of ctx.
 func (s *Store) LoadEventPage(ctx context.Context, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
-	var next, large int64 // the first one that the page has no place for, and its bytes
+	var next, large int64 // the first event that did not fit, and its size
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		ev := agentsvc.Event{Task: id}
@@ -110,21 +113,23 @@ func (s *Store) LoadEventPage(ctx context.Context, id agentsvc.TaskID, after int
 	return evs, len(evs) > 0, nil
 }
 
-// eventPageSQL reads events up to a size, and of the one that goes beyond it the size. It is written so that no engine copies a body to add
-// up their sizes.
+// eventPageSQL selects the events up to a total size and, of the first one beyond, only the size. The window function
+// works on sizes alone, so that no engine copies bodies to add them up; the join then reads the selected bodies.
 const eventPageSQL = `SELECT e.seq, e.at, p.size, CASE WHEN p.total <= $5 THEN e.body END FROM (
 		SELECT seq, size, CAST(SUM(size) OVER (ORDER BY seq) AS BIGINT) AS total
 		FROM (SELECT seq, octet_length(body) AS size FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4) AS sizes
 	) AS p JOIN event e ON e.tenant = $1 AND e.task = $2 AND e.seq = p.seq
 	WHERE p.total - p.size < $5 ORDER BY e.seq`
 
+// eventsAfterSQL reads events with their bodies, whatever their size.
 const eventsAfterSQL = `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
 
+// scanEventsInto returns a row function that appends events of task id to to.
 func scanEventsInto(id agentsvc.TaskID, to *[]agentsvc.Event) func(db.Row) error {
 	return func(r db.Row) error { return scanEvent(r, id, to) }
 }
 
-// scanEvent appends the event of a row to to, and reads what follows it into more.
+// scanEvent appends the event of a row (seq, at, body) to to and reads the columns after it into more.
 func scanEvent(r db.Row, id agentsvc.TaskID, to *[]agentsvc.Event, more ...any) error {
 	ev := agentsvc.Event{Task: id}
 	var at int64
@@ -140,7 +145,7 @@ func scanEvent(r db.Row, id agentsvc.TaskID, to *[]agentsvc.Event, more ...any) 
 	return nil
 }
 
-// insertEvents adds the events to b, if the task stands at g.
+// insertEvents adds the events to b, under g.
 func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) error {
 	for part := range slices.Chunk(evs, maxInsertEvents) {
 		args := append(make([]any, 0, 4+4*len(part)), tenant, string(id), g.epoch, g.seq)
@@ -156,16 +161,19 @@ func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc
 	return nil
 }
 
-// precondition is what a task must look like for a statement to act.
+// precondition is what a task's row must be for a statement of a batch to act: the epoch and sequence that the
+// batch's first statement has set. It is the fence of all writes to a task: if the first statement did not act, no
+// row has these values.
 type precondition struct {
 	epoch int64
 	seq   int64
 }
 
-var insertEventsTexts sync.Map // number of events to SQL
+// insertEventsTexts caches the statements of insertEventsSQL: number of events to text.
+var insertEventsTexts sync.Map
 
-// insertEventsSQL returns the statement that inserts n events. $1 and $2 are tenant and task, then epoch and sequence of the
-// task, then seq, at, kind and body of each event.
+// insertEventsSQL returns the statement that inserts n events. Its parameters are tenant, task, epoch and sequence of
+// the precondition, then seq, at, kind and body of each event.
 func insertEventsSQL(n int) string {
 	if sql, ok := insertEventsTexts.Load(n); ok {
 		return sql.(string)

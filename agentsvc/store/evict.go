@@ -9,7 +9,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// HasUnfinishedTasks reports whether a task of the tenant has not ended.
+// HasUnfinishedTasks reports whether the tenant has a task that has not ended.
 func (s *Store) HasUnfinishedTasks(ctx context.Context) (open bool, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&open) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1
@@ -20,8 +20,8 @@ func (s *Store) HasUnfinishedTasks(ctx context.Context) (open bool, err error) {
 	return open, nil
 }
 
-// DeleteAll deletes everything that a tenant which lives elsewhere has in the tasks' database, finished or not: tasks,
-// sessions, credentials and its limits.
+// DeleteAll deletes all rows of a tenant in the tasks' database, of unfinished tasks too: tasks, sessions,
+// credentials and limits. It is for a tenant whose own record is in another database.
 func (s *Store) DeleteAll(ctx context.Context) error {
 	var b db.Batch
 	for _, table := range append([]string{"task", "session_turn", "session_summary", "credential", "app"}, taskTables...) {
@@ -33,9 +33,11 @@ func (s *Store) DeleteAll(ctx context.Context) error {
 	return nil
 }
 
-// EvictOldest deletes some of the tenant's oldest finished tasks and some of the sessions that rest longest, those of unfinished
-// tasks excepted, to make room in the tasks' database. It returns how many went.
+// EvictOldest deletes one round (maxSweepTasks) of the tenant's oldest finished tasks and of its longest idle
+// sessions without an unfinished task, to free storage in the tasks' database. It returns how many tasks and sessions
+// it deleted.
 func (s *Store) EvictOldest(ctx context.Context) (n int64, err error) {
+	// A bound in the future selects every finished task and every idle session.
 	now := time.Now().Add(time.Hour)
 	err = s.h.RunTx(ctx, func(tx *db.Tx) error {
 		old, err := s.listFinishedTasks(ctx, tx, "", now)
@@ -48,6 +50,7 @@ func (s *Store) EvictOldest(ctx context.Context) (n int64, err error) {
 	if err != nil {
 		return n, fmt.Errorf("make room: %w", err)
 	}
+	// The sessions in this database, even if the tenant's sessions are external: only these free its storage.
 	here := &Store{SessionStore: &SessionStore{tenant: s.tenant, h: s.h}, h: s.h, tenant: s.tenant}
 	idle, err := here.listOldestSessions(ctx)
 	if err != nil {
@@ -65,7 +68,7 @@ func (s *Store) EvictOldest(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-// listOldestSessions returns some sessions that no unfinished task goes on in, those whose last turn is longest ago.
+// listOldestSessions returns the sessions whose last turn is oldest, without those that have an unfinished task.
 func (s *Store) listOldestSessions(ctx context.Context) ([]agentsvc.SessionKey, error) {
 	var keys []agentsvc.SessionKey
 	var b db.Batch
@@ -82,7 +85,8 @@ func (s *Store) listOldestSessions(ctx context.Context) ([]agentsvc.SessionKey, 
 	return s.excludeUnfinished(ctx, keys)
 }
 
-// ListTenantsBySize lists the tenants whose tasks and sessions lie in d, those with the most to say first.
+// ListTenantsBySize returns the tenants with events or session turns in d, those with the most bytes first. It reads
+// all rows of both tables.
 func ListTenantsBySize(ctx context.Context, d *db.DB) ([]db.ID, error) {
 	var ids []db.ID
 	var b db.Batch

@@ -2,16 +2,16 @@ package store
 
 import "time"
 
-// What the tests need to know of the inside.
+// Internals that the tests in package store_test need.
 var (
 	FirstTaskID = firstTaskID
 	TaskTables  = taskTables
 )
 
-// MaxCacheBytes bounds what [Store.CacheSize] tells of.
+// MaxCacheBytes bounds [Store.CacheSize].
 const MaxCacheBytes = maxCacheBytes
 
-// CacheSize tells how many tasks are kept, and of which weight.
+// CacheSize returns the number of cached tasks and their size.
 func (s *Store) CacheSize() (cachedTasks, weight int) {
 	for _, part := range []map[taskCacheKey]*cachedTask{s.taskCache.recent, s.taskCache.previous} {
 		for _, h := range part {
@@ -21,7 +21,7 @@ func (s *Store) CacheSize() (cachedTasks, weight int) {
 	return cachedTasks, weight
 }
 
-// AdvanceCountClock has counts be as old as if that much more time had passed.
+// AdvanceCountClock lets the cached counts age by d.
 func (s *Store) AdvanceCountClock(d time.Duration) {
 	s.countCache.now = func() time.Time { return time.Now().Add(d) }
 }

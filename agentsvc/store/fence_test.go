@@ -10,8 +10,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestRescuedWriter: a worker whose run was taken from it writes nothing from that moment on, also while no other worker
-// has begun with the run; whoever takes the run over writes.
+// TestRescuedWriter: a worker whose run was rescued writes nothing from that moment on, also before another worker
+// begins the run; the other worker can write.
 func TestRescuedWriter(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q, ctx := store.NewRunQueue(d), t.Context()
@@ -49,8 +49,8 @@ func TestRescuedWriter(t *testing.T) {
 	})
 }
 
-// TestRescuedBegin: a worker does not begin with a run that it claimed and that was taken from it meanwhile, whether the run
-// waits or another worker has it.
+// TestRescuedBegin: a worker does not begin a run that it claimed and that was rescued meanwhile, whether the run is
+// pending or leased to another worker.
 func TestRescuedBegin(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q, ctx := store.NewRunQueue(d), t.Context()
@@ -102,7 +102,8 @@ func acquireAndFinish(t *testing.T, s *store.Store, run store.Run) {
 	}
 }
 
-// leaseRun returns the run of a task's turn as a worker has it that has just claimed it, whoever had it before.
+// leaseRun returns the run of a task's turn as a worker has it that has just claimed it, whichever worker had it
+// before.
 func leaseRun(t *testing.T, d *db.DB, id agentsvc.TaskID, turn int64) store.Run {
 	t.Helper()
 	run := store.Run{Tenant: "acme", Task: id, Turn: turn, Worker: "w2", Attempts: 9}

@@ -12,7 +12,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestIsolation: with every id of Alice's in hand, Bob sees what he would see of ids that never were, and changes
+// TestIsolation: with every id of Alice's task, Bob sees what he would see for ids that do not exist, and changes
 // nothing.
 func TestIsolation(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, _ *store.Store) {
@@ -42,7 +42,7 @@ func TestIsolation(t *testing.T) {
 		seen := loadTask(t, alice, run.Task)
 		before := dumpTables(t, d)
 
-		// What Bob is answered about id, as a value that can be compared.
+		// The answer to Bob about id, as a comparable value.
 		answers := func(id agentsvc.TaskID, context agentsvc.ContextID, m store.SentMessage) (out []any) {
 			appendResult := func(v any, err error) {
 				text := "none"
@@ -106,7 +106,7 @@ func TestIsolation(t *testing.T) {
 		if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
 			t.Errorf("Bob changed\n%s", diff)
 		}
-		// Her ids are free for him to use: his rows and hers do not meet.
+		// Bob can use Alice's ids: rows of different tenants never conflict.
 		his := run
 		his.Tenant, his.Epoch, his.Seq, his.Message = "bob", 1, 2, agentsvc.Message{Role: agentsvc.RoleUser}
 		if err := bob.CreateTask(ctx, his, openingEvents(his), &sent); err != nil {

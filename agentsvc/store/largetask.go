@@ -13,34 +13,36 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Bodies are read in the statement that finds them where they are small. Of larger ones it returns the sizes: what is to be read
-// of them is decided before they are in memory, and counts for the work that reads them ([capacity.ReservationFrom]).
+// Bodies of events may be large, and a process reads many at once. So a statement that finds events returns the
+// bodies only where all of them together are small, else their sizes. The caller then reserves the memory
+// ([capacity.ReservationFrom]) and reads the bodies in a second statement.
 
 const (
-	// maxInlineBytes is how many bytes of bodies of one kind are read without a look at their size.
+	// maxInlineBytes is the total size up to which bodies are read without a reservation before. It is
+	// capacity.FreeBytes, which every reservation includes.
 	maxInlineBytes = 64 << 10
-	// maxPageBytes is after how many bytes a page of tasks ends; it has one task at least.
+	// maxPageBytes is the size at which a page of tasks ends. A page has at least one task.
 	maxPageBytes = 8 << 20
-	// maxHistoryBytes is how many bytes of a task's messages are read: the newest ones, and one at least. The largest message that is taken
-	// in, and its answer, are fewer.
+	// maxHistoryBytes bounds the messages that are read of one task: the newest ones, at least one. The largest
+	// message that a surface accepts, with its answer, is smaller.
 	maxHistoryBytes = 36 << 20
 )
 
-// column of a body that is read if it, or what the expression size says, is small.
+// smallBodySQL returns a column with the body, or NULL where the expression size exceeds maxInlineBytes.
 func smallBodySQL(body, size string) string {
 	return `CASE WHEN ` + size + ` <= ` + strconv.Itoa(maxInlineBytes) + ` THEN ` + body + ` END`
 }
 
-// sizedEvent is an event whose body was read or is yet to be.
+// sizedEvent is an event whose body has been read (isLoaded) or is still to be read.
 type sizedEvent struct {
 	agentsvc.Event
 	kind     string
-	size     int64 // of the body, in bytes
+	size     int64 // of the body
 	isLoaded bool
 }
 
-// sizedEventsSQL reads seq, at, kind, size of the body, and the body where those of all events together are small, of the events of the
-// task $2 of the tenant $1 that fulfil the condition.
+// sizedEventsSQL returns the statement that reads seq, at, kind, body size and, where all bodies together are small,
+// the body of the events of task $2 of tenant $1 that fulfil the condition.
 func sizedEventsSQL(condition string) string {
 	of := `tenant = $1 AND task = $2 AND ` + condition
 	return `SELECT seq, at, kind, octet_length(body), ` + smallBodySQL("body", "sized.total") + ` FROM event
@@ -48,7 +50,7 @@ func sizedEventsSQL(condition string) string {
 		WHERE ` + of + ` ORDER BY seq`
 }
 
-// scanSizedEventsInto appends the event of a row of [sizedEventsSQL].
+// scanSizedEventsInto returns the row function of sizedEventsSQL, which appends to to.
 func scanSizedEventsInto(id agentsvc.TaskID, to *[]sizedEvent) func(db.Row) error {
 	return func(r db.Row) error {
 		e := sizedEvent{Event: agentsvc.Event{Task: id}}
@@ -68,17 +70,19 @@ func scanSizedEventsInto(id agentsvc.TaskID, to *[]sizedEvent) func(db.Row) erro
 	}
 }
 
-// taskReading is a task that is being read.
+// taskReading is a task while it is read in several steps. The order is: scanTask, sizes (loadSizes), trimHistory,
+// loadMissing.
 type taskReading struct {
 	StoredTask
-	statusSeq     int64
-	unreadBytes   int64 // bytes of the status, where they were not read with the task
-	inlineBytes   int   // bytes that were read with the task
-	events        []sizedEvent
-	approvalBytes int64 // bytes of those that are open
+	statusSeq     int64        // sequence of the status event
+	unreadBytes   int64        // size of the status, if it was too large to be read with the task
+	inlineBytes   int          // bytes of bodies that were read with the task
+	events        []sizedEvent // of the requested parts
+	approvalBytes int64        // size of the open approvals
 }
 
-// trimHistory leaves out the oldest messages of a history that is too long. It returns how many bytes the task has without them.
+// trimHistory removes the oldest messages of a history beyond maxHistoryBytes, and events that were committed after
+// the task was read. It returns the size of what remains to be in memory.
 func (r *taskReading) trimHistory() (total int64) {
 	total = r.unreadBytes + int64(r.inlineBytes) + r.approvalBytes
 	var history int64
@@ -103,12 +107,13 @@ func (r *taskReading) trimHistory() (total int64) {
 	return total
 }
 
-// isIncomplete reports whether something of the task is yet to be read.
+// isIncomplete reports whether some body of the task is still to be read.
 func (r *taskReading) isIncomplete() bool {
 	return r.unreadBytes > 0 || slices.ContainsFunc(r.events, func(e sizedEvent) bool { return !e.isLoaded }) || r.approvalBytes > maxInlineBytes
 }
 
-// missingEventsSQL is the condition of the events that are yet to be read, "" where there are none. Of one task all have been read or none.
+// missingEventsSQL returns the condition of the events whose bodies are still to be read, "" if there are none.
+// sizedEventsSQL has read all bodies of a task or none, so the first loaded one decides.
 func (r *taskReading) missingEventsSQL() string {
 	var conditions []string
 	for _, e := range r.events {
@@ -124,9 +129,11 @@ func (r *taskReading) missingEventsSQL() string {
 	return strings.Join(conditions, ` OR `)
 }
 
+// artifactCondition selects the artifact events; artifacts are never trimmed.
 const artifactCondition = `kind = '` + kindArtifact + `'`
 
-// loadMissing reads what is lacking of tasks that have total bytes, once there is memory for it.
+// loadMissing reserves total bytes from the memory reservation of ctx, reads the missing bodies of the tasks in one
+// batch and folds the events into the tasks.
 func (s *Store) loadMissing(ctx context.Context, tasks []taskReading, total int64) error {
 	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, total); err != nil {
 		return err
@@ -169,13 +176,13 @@ func (s *Store) loadMissing(ctx context.Context, tasks []taskReading, total int6
 	return nil
 }
 
-// mergeEvents returns events with those that were read later in their places.
+// mergeEvents returns the events in order, with those that were read later instead of those without a body.
 func mergeEvents(events []sizedEvent, later []agentsvc.Event) []agentsvc.Event {
 	all := make([]agentsvc.Event, 0, len(events))
 	for _, e := range events {
 		if !e.isLoaded {
 			if len(later) == 0 {
-				break // the task is gone
+				break // the task was deleted between the two statements
 			}
 			e.Event, later = later[0], later[1:]
 		}

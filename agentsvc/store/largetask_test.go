@@ -12,7 +12,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestPageOfLargeTasks: a page of tasks ends after 8 MiB, has one task at least, and the pages together have all of them, whole.
+// TestPageOfLargeTasks: a page of tasks ends after 8 MiB and has at least one task, and all pages together have every
+// task completely.
 func TestPageOfLargeTasks(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		for i, size := range []int{3 << 20, 3 << 20, 3 << 20, 10 << 20, 10, 100 << 10} {
@@ -23,7 +24,7 @@ func TestPageOfLargeTasks(t *testing.T) {
 			}
 		}
 		for with, want := range map[store.TaskParts]string{
-			{}: "5,4 3 2,1 0", {History: true}: "5,4 3 2 1 0", // with the history the last message is there twice
+			{}: "5,4 3 2,1 0", {History: true}: "5,4 3 2 1 0", // the history repeats the last message
 		} {
 			var maximum int64
 			pool := capacity.NewPool(128<<20, func(taken int64) { maximum = max(maximum, taken) })
@@ -57,8 +58,8 @@ func TestPageOfLargeTasks(t *testing.T) {
 	})
 }
 
-// TestLargeHistory: of a history that is too long the oldest messages are left out, of artifacts nothing is, and what is read is
-// counted before it is.
+// TestLargeHistory: the oldest messages of a history that is too long are left out, artifacts never, and memory is
+// reserved before the bodies are read.
 func TestLargeHistory(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -94,7 +95,7 @@ func TestLargeHistory(t *testing.T) {
 	})
 }
 
-// TestLargeConversation: of a conversation that is too long for a run the oldest turns are left out.
+// TestLargeConversation: the oldest turns of a conversation that is too long for a run are left out.
 func TestLargeConversation(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		for i := range 4 {

@@ -15,14 +15,14 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// cutProxy is a wire to PostgreSQL that can be cut at a chosen moment.
+// cutProxy forwards a connection to PostgreSQL, and can cut it at a chosen moment.
 type cutProxy struct {
 	net.Listener
 	server string
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	armed string // "question" or "answer": the next one that passes is lost, and its connection with it
+	armed string // "question" or "answer": the next one is lost, with its connection
 }
 
 func openThroughProxy(t *testing.T) (*cutProxy, *db.DB) {
@@ -95,8 +95,8 @@ func (c *cutProxy) shouldCut(what string) bool {
 	return true
 }
 
-// TestOutcome loses the connection during a commit: what did take effect is found and acknowledged, what did not is
-// told as an error, and nothing happens twice.
+// TestOutcome: the connection is lost during a commit. What was committed is found and acknowledged, what was not is
+// an error, and nothing happens twice.
 func TestOutcome(t *testing.T) {
 	t.Parallel()
 	c, d := openThroughProxy(t)

@@ -10,24 +10,25 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ToolDefinition is what a server says of one of its tools. Body is JSON, Hash that of Body.
+// ToolDefinition is a tool as its MCP server describes it: Body is the JSON definition, Hash its hash.
 type ToolDefinition struct {
 	Tool string
 	Hash string
 	Body string
 }
 
-// ToolPin is the definition of a server's tool that is accepted: the first one seen, or one that an operator accepted
-// later. Drift is the one that the server gives now, if that is another.
+// ToolPin is the accepted definition of a server's tool: the first one seen, or one that an operator accepted later.
+// A server that changes a definition afterwards could change what a model does with the tool, so the change (Drift)
+// needs acceptance (docs/tools.md).
 type ToolPin struct {
 	Server    string
 	Accepted  ToolDefinition
 	PinnedAt  time.Time
-	Drift     *ToolDefinition
+	Drift     *ToolDefinition // the current definition, if it differs from the accepted one; else nil
 	DriftedAt time.Time
 }
 
-// ListPins lists the tenant's pins by server and tool.
+// ListPins returns the tenant's pins ordered by server and tool.
 func (s *Store) ListPins(ctx context.Context) ([]ToolPin, error) {
 	var pins []ToolPin
 	var b db.Batch
@@ -42,6 +43,7 @@ func (s *Store) ListPins(ctx context.Context) ([]ToolPin, error) {
 	return pins, nil
 }
 
+// scanPin reads the columns of a pin. An empty drift hash means that there is no drift.
 func scanPin(r db.Row) (ToolPin, error) {
 	var p ToolPin
 	var drift ToolDefinition
@@ -55,8 +57,8 @@ func scanPin(r db.Row) (ToolPin, error) {
 	return p, err
 }
 
-// UpdatePins pins the tools of a server that have no pin yet, notes of every other whether it is as accepted, and
-// returns the names of those that are not.
+// UpdatePins compares the tools of a server with their pins: it pins tools that have none, stores or clears the drift
+// of the others, and returns the names of the tools that differ from their accepted definition.
 func (s *Store) UpdatePins(ctx context.Context, server string, now []ToolDefinition) ([]string, error) {
 	pins := map[string]ToolPin{}
 	if err := s.h.RunTx(ctx, func(tx *db.Tx) error {
@@ -74,6 +76,7 @@ func (s *Store) UpdatePins(ctx context.Context, server string, now []ToolDefinit
 	writes := false
 	for _, d := range now {
 		p, ok := pins[d.Tool]
+		// Every statement repeats the condition that was read, so that a concurrent acceptance is not undone.
 		switch {
 		case !ok:
 			b.Exec(nil, `INSERT INTO tool_pin (tenant, server, tool, hash, body, pinned_at, drift_hash, drift_body, drifted_at)
@@ -95,6 +98,7 @@ func (s *Store) UpdatePins(ctx context.Context, server string, now []ToolDefinit
 			drifted = append(drifted, d.Tool)
 		}
 	}
+	// The usual case, in which nothing changed, needs no write.
 	if !writes {
 		return drifted, nil
 	}
@@ -104,9 +108,10 @@ func (s *Store) UpdatePins(ctx context.Context, server string, now []ToolDefinit
 	return drifted, nil
 }
 
-// AcceptPin makes the drifted definition of a tool the accepted one; by, an operator, stands on the audit trail. It returns [agentsvc.ErrNotFound] for a tool that
-// has no pin, and an [agentsvc.InvalidError] if the drifted definition is not the one of that hash: then somebody would
-// accept what they have not seen.
+// AcceptPin makes the drifted definition of a tool the accepted one; by, an operator, is named in the audit entry. It
+// returns [agentsvc.ErrNotFound] for a tool without a pin, and an [agentsvc.InvalidError] if the drifted definition
+// does not have this hash: the operator would accept another definition than the one reviewed. Accepting it again
+// changes nothing.
 func (s *Store) AcceptPin(ctx context.Context, by, server, tool, hash string) (ToolPin, error) {
 	var pin ToolPin
 	err := s.h.RunTx(ctx, func(tx *db.Tx) error {

@@ -31,7 +31,7 @@ func TestPins(t *testing.T) {
 		}
 		updatePins(alice, "shop", nil, def("a", "a1"), def("b", "b1"))
 		updatePins(alice, "bank", nil, def("a", "x1"))
-		updatePins(bob, "shop", nil, def("a", "a9")) // what others saw is nothing to him
+		updatePins(bob, "shop", nil, def("a", "a9")) // pins of another tenant do not matter
 		updatePins(alice, "shop", nil, def("a", "a1"), def("b", "b1"))
 		updatePins(alice, "shop", []string{"a"}, def("a", "a2"), def("b", "b1"))
 		updatePins(alice, "shop", []string{"a"}, def("a", "a2"))
@@ -65,7 +65,7 @@ func TestPins(t *testing.T) {
 				t.Errorf("accepting a stranger's: %v", err)
 			}
 		}
-		for range 2 { // the second time it is so already
+		for range 2 { // the second time changes nothing
 			pin, err := alice.AcceptPin(ctx, "op", "shop", "a", "a3")
 			if diff := cmp.Diff(store.ToolPin{Server: "shop", Accepted: drift}, pin, times); diff != "" || err != nil {
 				t.Errorf("%v %s", err, diff)

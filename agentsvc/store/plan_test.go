@@ -12,11 +12,12 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestPlans: PostgreSQL plans what comes again and again once and for all. It compares a plan for all arguments with those that it
-// made for the first five, and where it expects more of knowing the arguments, planning takes longer than what is planned.
+// TestPlans: PostgreSQL uses a generic plan for every frequent statement. It compares the generic plan with those of
+// the first five executions; where it expects the custom ones to be better, planning would take longer than the
+// statement.
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	d, err := db.Open(t.Context(), dbtest.NewPostgresURL(t), db.Options{MaxConns: 1}) // a session knows of its own plans
+	d, err := db.Open(t.Context(), dbtest.NewPostgresURL(t), db.Options{MaxConns: 1}) // a connection sees only its own plans
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// createOldTasks makes so many tasks that have ended long ago, and returns the first.
+// createOldTasks writes tasks that ended long ago, and returns the first one.
 func createOldTasks(t *testing.T, d *db.DB, s *store.Store, many int) agentsvc.TaskID {
 	t.Helper()
 	first := createAgedTask(t, d, s, "acme", "m1", 40*day, agentsvc.Completed)

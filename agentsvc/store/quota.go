@@ -13,58 +13,61 @@ import (
 	"stoa/tenancy/db"
 )
 
-// QuotaOptions say how much each tenant may store in a database, in bytes. One of Each and Shared is set.
+// QuotaOptions bound what each tenant may store in a database, in bytes. Either PerTenant or Shared is set.
 type QuotaOptions struct {
-	PerTenant int64 // of each tenant
-	Shared    int64 // of all together, of which a tenant may store as much as it leaves free
-	Advice    string
+	PerTenant int64  // for each tenant
+	Shared    int64  // for all together; one tenant may store as much as it leaves free
+	Advice    string // for the tenant, in the error of a refused write
 	Log       *slog.Logger
 }
 
-// Quota bounds what tenants store in a database. It counts what this process writes, adds that to what it has measured, and
-// measures again before it could be wrong by much: a write costs no statement more. What other processes have written
-// since the last measurement it does not know.
+// Quota bounds what tenants store in a database; it implements [db.Quota]. It adds what this process writes to what
+// it measured last, and measures a tenant again before the sum can be wrong by much, so that a write needs no extra
+// statement. What other processes have written since the last measurement is unknown to it.
 type Quota struct {
 	database *db.DB
 	options  QuotaOptions
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	tenants map[db.ID]*tenantUsage
-	total   int64 // of all in tenants
-	refused int64 // writes, since the process began
-	wakeup  chan struct{}
+	total   int64         // sum of totalBytes over tenants
+	refused int64         // refused writes since the process started
+	wakeup  chan struct{} // capacity 1: some tenant is due for measurement
 }
 
-// tenantUsage is what a tenant stores. Quota.mu guards it.
+// tenantUsage is what a tenant stores, in bytes. [Quota].mu guards it.
 type tenantUsage struct {
 	measured        int64
-	added           int64     // by this process, since the measurement began
-	refused         int64     // writes, since the measurement
-	isMeasured      bool      // it was measured
-	measuredAt      time.Time // when it was measured or first written to
-	nextMeasurement time.Time // when it may be measured again
+	added           int64     // written by this process since the measurement began
+	refused         int64     // refused writes since the measurement
+	isMeasured      bool      // false until the first measurement
+	measuredAt      time.Time // start of the measurement, or the first write before it
+	nextMeasurement time.Time // earliest time of the next measurement
 }
 
+// totalBytes returns the estimate of what the tenant stores.
 func (t *tenantUsage) totalBytes() int64 { return t.measured + t.added }
 
-// Of measuring. It reads all keys of a tenant's rows, for which it may take a hundredth of the time.
+// A measurement reads the keys of all the tenant's rows. It may take one measureCostRatio-th of the time.
 const (
 	measureCostRatio       = 100
 	minMeasureInterval     = 10 * time.Second // at least, between two measurements of a tenant
-	refusedMeasureInterval = time.Minute      // between two of a tenant that is refused: something may have been deleted
-	measureTimeout         = time.Minute      // the longest that one may take
-	remeasureFraction      = 16               // a tenant is measured again when it has written such a part of what was free
-	firstMeasureFraction   = 1024             // and first when it has written such a part of what it may store: most never do
+	refusedMeasureInterval = time.Minute      // for a tenant whose writes are refused: rows may have been deleted
+	measureTimeout         = time.Minute      // bounds one measurement
+	remeasureFraction      = 16               // a tenant is due when it wrote this fraction of what was free
+	firstMeasureFraction   = 1024             // first due when it wrote this fraction of its limit; most tenants never do
 	quotaIdleTime          = time.Hour        // after which a tenant that does not write is forgotten
 )
 
-// quotaReserveFraction is the part of its bound that a tenant may store beyond it for what was begun: runs at work end rather than fail.
+// quotaReserveFraction is the fraction of its limit that a tenant may store beyond it for what was begun, so that
+// runs in progress can end instead of failing.
 const quotaReserveFraction = 8
 
-// maxEndBytes is the size, in bytes, up to which what ends something is never refused.
+// maxEndBytes is the size up to which a write that ends something is never refused.
 const maxEndBytes = 64 << 10
 
-// NewQuota returns the bound of what tenants store in d, which has to be told of it.
+// NewQuota returns a quota for d. It takes effect with d.SetQuota, and measures while Run is active.
 func NewQuota(d *db.DB, o QuotaOptions) *Quota {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -72,7 +75,7 @@ func NewQuota(d *db.DB, o QuotaOptions) *Quota {
 	return &Quota{database: d, options: o, tenants: map[db.ID]*tenantUsage{}, wakeup: make(chan struct{}, 1)}
 }
 
-// AllowWrite implements [db.Quota].
+// AllowWrite implements [db.Quota]: it counts a write or returns an [agentsvc.StorageLimitError]. It does no I/O.
 func (q *Quota) AllowWrite(tenant db.ID, bytes int64, what db.StorageKind) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,7 +102,7 @@ func (q *Quota) AllowWrite(tenant db.ID, bytes int64, what db.StorageKind) error
 	return nil
 }
 
-// tenantLimit is how much a tenant may store. q.mu is held.
+// tenantLimit returns how much a tenant may store. The caller holds q.mu.
 func (q *Quota) tenantLimit() int64 {
 	if q.options.Shared > 0 {
 		return max(q.options.Shared-q.total, 0)
@@ -107,7 +110,7 @@ func (q *Quota) tenantLimit() int64 {
 	return q.options.PerTenant
 }
 
-// isDue reports whether a tenant is to be measured, now or when it may be. q.mu is held.
+// isDue reports whether a tenant needs a measurement, as soon as nextMeasurement allows it. The caller holds q.mu.
 func (q *Quota) isDue(t *tenantUsage) bool {
 	if !t.isMeasured {
 		return t.added > q.tenantLimit()/firstMeasureFraction
@@ -115,7 +118,7 @@ func (q *Quota) isDue(t *tenantUsage) bool {
 	return t.added > max(q.tenantLimit()-t.measured, 0)/remeasureFraction
 }
 
-// requestMeasurement has due tenants measured. q.mu is held.
+// requestMeasurement signals Run.
 func (q *Quota) requestMeasurement() {
 	select {
 	case q.wakeup <- struct{}{}:
@@ -123,7 +126,7 @@ func (q *Quota) requestMeasurement() {
 	}
 }
 
-// Run measures tenants when that is due, until ctx ends.
+// Run measures the tenants that are due until ctx ends.
 func (q *Quota) Run(ctx context.Context) error {
 	tick := time.NewTicker(minMeasureInterval)
 	defer tick.Stop()
@@ -142,7 +145,7 @@ func (q *Quota) Run(ctx context.Context) error {
 	}
 }
 
-// dueTenants returns the tenants that are to be measured now, and forgets those that have not written for long.
+// dueTenants returns the tenants to measure now, and forgets those that have not written for quotaIdleTime.
 func (q *Quota) dueTenants(now time.Time) (ids []db.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -153,14 +156,15 @@ func (q *Quota) dueTenants(now time.Time) (ids []db.ID) {
 			ids = append(ids, id)
 		case t.added == 0 && now.Sub(t.measuredAt) >= quotaIdleTime:
 			q.removeTenant(id)
-		case now.Sub(t.measuredAt) >= quotaIdleTime: // others may have deleted or written
+		case now.Sub(t.measuredAt) >= quotaIdleTime: // other processes may have written or deleted
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// MeasureTenant finds out how much a tenant stores.
+// MeasureTenant measures how much a tenant stores. Bytes that are written during the measurement are counted twice
+// until the next one.
 func (q *Quota) MeasureTenant(ctx context.Context, tenant db.ID) error {
 	q.mu.Lock()
 	t := q.tenants[tenant]
@@ -178,6 +182,7 @@ func (q *Quota) MeasureTenant(ctx context.Context, tenant db.ID) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t.nextMeasurement = time.Now().Add(max(minMeasureInterval, measureCostRatio*took))
+	// Forgotten during the measurement: the entry is not in total any more.
 	if err != nil || q.tenants[tenant] != t {
 		return err
 	}
@@ -189,13 +194,14 @@ func (q *Quota) MeasureTenant(ctx context.Context, tenant db.ID) error {
 	return nil
 }
 
-// ForgetTenant forgets a tenant, whose rows are gone.
+// ForgetTenant removes a tenant whose rows were deleted.
 func (q *Quota) ForgetTenant(tenant db.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.removeTenant(tenant)
 }
 
+// removeTenant removes a tenant's entry and its part of total. The caller holds q.mu.
 func (q *Quota) removeTenant(tenant db.ID) {
 	if t := q.tenants[tenant]; t != nil {
 		q.total -= t.totalBytes()
@@ -203,7 +209,7 @@ func (q *Quota) removeTenant(tenant db.ID) {
 	}
 }
 
-// IsNearLimit reports whether a tenant has less than a quarter of what it may store left.
+// IsNearLimit reports whether a tenant stores more than three quarters of its limit.
 func (q *Quota) IsNearLimit(tenant db.ID) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -211,7 +217,7 @@ func (q *Quota) IsNearLimit(tenant db.ID) bool {
 	return t != nil && t.totalBytes() > q.tenantLimit()/4*3
 }
 
-// StoredBytes returns how many bytes each tenant stores that has written in this process of late, as far as it knows.
+// StoredBytes returns the estimates of the tenants that have written in this process recently.
 func (q *Quota) StoredBytes() map[db.ID]int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -222,23 +228,23 @@ func (q *Quota) StoredBytes() map[db.ID]int64 {
 	return all
 }
 
-// RefusedWrites returns how many writes were refused.
+// RefusedWrites returns how many writes were refused since the process started.
 func (q *Quota) RefusedWrites() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.refused
 }
 
-// rowOverhead is what a row takes beside its texts, its keys and indexes included, in bytes.
+// rowOverhead is the assumed size of a row without its texts, in bytes: keys, indexes and the engine's header.
 const rowOverhead = 256
 
-// quotaTables are the tables that count for a quota, and the size of a row.
+// quotaTables are the tables that count for a quota, each with the SQL of a row's size.
 var quotaTables = append([]sizedTable{
 	{"task", "0"}, {"run", "0"}, {"sent", "0"}, {"receiver", "octet_length(value)"},
 }, sizedTables...)
 
-// sumSizes adds up the sizes of the tenant's rows in tables, and row for each of them. It reads all of the tenant's rows, though not
-// their long texts.
+// sumSizes returns the sum of the sizes of the tenant's rows in tables, plus row for each of them. octet_length does
+// not read long texts, but every row is read.
 func (s *Store) sumSizes(ctx context.Context, tables []sizedTable, row int64) (total int64, err error) {
 	parts := make([]string, len(tables))
 	for i, k := range tables {

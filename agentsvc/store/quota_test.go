@@ -19,7 +19,7 @@ func newLargeRun(tenant db.ID, size int) store.Run {
 	return run
 }
 
-// createUntilRefused accepts tasks of 100 kB until one is refused, at most 100, and returns those that were accepted.
+// createUntilRefused accepts tasks of 100 kB until one is refused, at most 100, and returns the accepted ones.
 func createUntilRefused(t *testing.T, s *store.Store, tenant db.ID) (runs []store.Run, err error) {
 	t.Helper()
 	for range 100 {
@@ -32,8 +32,8 @@ func createUntilRefused(t *testing.T, s *store.Store, tenant db.ID) (runs []stor
 	return runs, nil
 }
 
-// TestQuota: a tenant stores as much as it may and not much more; what was begun ends, others go on, and when something was
-// deleted there is room again.
+// TestQuota: a tenant stores up to its limit and not much more; what was begun ends, other tenants are not affected,
+// and after a deletion the tenant can write again.
 func TestQuota(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		var full *agentsvc.StorageLimitError
@@ -49,7 +49,7 @@ func TestQuota(t *testing.T) {
 			t.Errorf("a task of another tenant: %v", err)
 		}
 
-		// What is under way may use an eighth more, and its end is always written.
+		// Runs in progress may use an eighth more, and their end is always written.
 		long := store.Record{Events: sequenceEvents(runs[0].Task, 3, messageEvent(strings.Repeat("y", 150_000)))}
 		if err := s.WriteRecord(t.Context(), &runs[0], long); err != nil {
 			t.Errorf("a fact within the reserve: %v", err)
@@ -69,7 +69,7 @@ func TestQuota(t *testing.T) {
 			}
 		}
 
-		// Another process, and this one, see what is there when they look.
+		// Another process, and this one, see what is stored after a measurement.
 		second := store.NewQuota(d, store.QuotaOptions{PerTenant: 1_000_000})
 		if err := errors.Join(quota.MeasureTenant(t.Context(), "acme"), second.MeasureTenant(t.Context(), "acme")); err != nil {
 			t.Fatal(err)

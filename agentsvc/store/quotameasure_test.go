@@ -7,8 +7,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestQuotaMeasuresWhenNeeded: a tenant that writes little is not measured, one is again before it could be wrong by much, one that
-// is refused once a minute, and none more often than its measurement may cost.
+// TestQuotaMeasuresWhenNeeded: a tenant that writes little is not measured; one is measured again before the estimate
+// can be wrong by much; a refused one once a minute; and none more often than the cost of its measurement permits.
 func TestQuotaMeasuresWhenNeeded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -11,59 +11,64 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ReceiverState is how it stands with a receiver.
+// ReceiverState is the state of a receiver.
 type ReceiverState string
 
 // The states of a receiver.
 const (
-	ReceiverOpen ReceiverState = "open" // it is told what happens
-	ReceiverDone ReceiverState = "done" // it knows of the task's end
-	ReceiverDead ReceiverState = "dead" // it was tried for too long
+	ReceiverOpen ReceiverState = "open" // events are delivered to it
+	ReceiverDone ReceiverState = "done" // it has received the task's end
+	ReceiverDead ReceiverState = "dead" // given up after failures
 )
 
-// Receiver is somebody outside who is told of what happens to a task. Where and with which credentials is sealed in Value,
-// by whoever tells it; Form is what it is told in.
+// Receiver is a push notification target of a task (A2A PushNotificationConfig, or a configured notification). Its
+// address and credentials are sealed in Value by the notify package; this package does not read them.
 type Receiver struct {
 	Task      agentsvc.TaskID
-	ID        string // of its task's; "" = the task's id
-	Format    string
-	Value     string
-	MasterKey string // that the value's own key is wrapped by
+	ID        string // unique for the task; "" = the task's id
+	Format    string // the format of its notifications, or FormatStanding
+	Value     string // sealed address and credentials, base64
+	MasterKey string // id of the master key that wraps the value's key
 
 	State        ReceiverState
-	DeliveredSeq int64 // sequence of the last event that it knows of
-	Attempts     int64 // that failed since the last that did not
-	Error        string
+	DeliveredSeq int64  // sequence of the last event delivered to it
+	Attempts     int64  // failed deliveries since the last success
+	Error        string // of the last failed delivery
 	Created      time.Time
 }
 
-// FormatStanding is the form of receivers that the configuration of the task's agent names, by the id of the notification. What
-// they are told, and where, stands there.
+// FormatStanding is the format of receivers that the configuration of the task's agent names. Their ID is that of the
+// notification, whose address and format are in the configuration.
 const FormatStanding = "notification"
 
-// standingIDPrefix begins the ids of those in their rows, so that no caller's choice is one of them: it cannot be printed.
+// standingIDPrefix begins the ids of standing receivers in their rows. It is not printable, so no id that a caller
+// chooses can collide.
 const standingIDPrefix = "\x1f"
 
-// IsStanding reports whether r is one of those that the configuration names: no caller has set it, and none can change it.
+// IsStanding reports whether r comes from the configuration: callers can neither set nor change it.
 func (r Receiver) IsStanding() bool { return r.Format == FormatStanding }
 
-// PublicID is the id of r as who has set it knows it.
+// PublicID returns the id of r as its creator knows it.
 func (r Receiver) PublicID() string { return strings.TrimPrefix(r.ID, standingIDPrefix) }
 
-// MaxReceivers bounds the receivers of a task that callers have set.
+// MaxReceivers bounds the receivers of a task that callers have set. Standing ones do not count.
 const MaxReceivers = 10
 
-// ErrTooManyReceivers says that a task has as many receivers as it may have.
+// ErrTooManyReceivers reports that a task has MaxReceivers receivers.
 var ErrTooManyReceivers error = agentsvc.NewInvalidError("", "a task has at most %d push notification configs; delete one first", MaxReceivers)
 
-// SetReceiver has a receiver told of what happens to its task from now on; one of the same id it replaces, from where that
-// one is. The entries tell the audit trail of it. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrTooManyReceivers].
+// SetReceiver registers a receiver for the events of its task from now on. One with the same id is replaced and keeps
+// its position if it is open. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrTooManyReceivers].
+// The audit entries are written in the same transaction.
 func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.AuditEntry) error {
 	var n, others int64
 	var there bool
 	b := db.Batch{StorageKind: db.StoresNew}
+	// Read in the same transaction, to distinguish a missing task from a full one.
 	b.Query(func(row db.Row) error { return row.Scan(&there, &others) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2),
 		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3 AND form <> $4)`, s.tenant, string(r.Task), r.rowID(), FormatStanding)
+	// The count is part of the INSERT, so that concurrent calls cannot exceed the limit by much; the query above only
+	// explains a refusal. A receiver of a task that has ended is done at once.
 	b.Exec(&n, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
 		SELECT t.tenant, t.id, CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT),
 			CASE WHEN t.state IN ('completed', 'failed', 'cancelled', 'rejected') THEN 'done' ELSE 'open' END, t.seq, 0, 0, stoa_now(), '', 0, '', stoa_now()
@@ -85,6 +90,7 @@ func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.
 	return nil
 }
 
+// rowID returns the id in the receiver's row.
 func (r Receiver) rowID() string {
 	if r.ID == "" {
 		return string(r.Task)
@@ -92,7 +98,7 @@ func (r Receiver) rowID() string {
 	return r.ID
 }
 
-// ListReceivers returns those of a task by id.
+// ListReceivers returns the receivers of a task ordered by id.
 func (s *Store) ListReceivers(ctx context.Context, id agentsvc.TaskID) (list []Receiver, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -110,7 +116,7 @@ func (s *Store) ListReceivers(ctx context.Context, id agentsvc.TaskID) (list []R
 	return list, nil
 }
 
-// DeleteReceiver has a receiver told no more, of which the entries tell the audit trail. One that is not there is as good as dropped.
+// DeleteReceiver removes a receiver and writes the audit entries. It is no error if there is none.
 func (s *Store) DeleteReceiver(ctx context.Context, task agentsvc.TaskID, id string, entries ...tenancy.AuditEntry) error {
 	var b db.Batch
 	err := s.writeReceiverWithAudit(ctx, &b, Receiver{Task: task, ID: id}, entries, func() error {
@@ -123,13 +129,14 @@ func (s *Store) DeleteReceiver(ctx context.Context, task agentsvc.TaskID, id str
 	return nil
 }
 
-// writeReceiverWithAudit is audit.noted for a change of a receiver, if it is there.
+// writeReceiverWithAudit is writeWithAudit for a change of a receiver: entries in the same database are written only
+// if the receiver has a row.
 func (s *Store) writeReceiverWithAudit(ctx context.Context, b *db.Batch, r Receiver, entries []tenancy.AuditEntry, write func() error) error {
 	return s.audit.writeWithAudit(ctx, b, entries, `EXISTS (SELECT 1 FROM receiver WHERE tenant = $10 AND task = $11 AND id = $12)`,
 		[]any{s.tenant, string(r.Task), r.rowID()}, write)
 }
 
-// insertReceivers adds to b that the receivers of run, which b writes, are told of run's turn from its first event on.
+// insertReceivers adds to b, which writes run, the receivers of run. They receive the turn from its first event on.
 func (s *Store) insertReceivers(b *db.Batch, run Run) {
 	if run.Receiver != nil {
 		s.insertReceiver(b, run, *run.Receiver)
@@ -139,6 +146,8 @@ func (s *Store) insertReceivers(b *db.Batch, run Run) {
 	}
 }
 
+// insertReceiver adds one receiver of run, if the task has run's epoch and sequence. An open one with the same id
+// keeps its position.
 func (s *Store) insertReceiver(b *db.Batch, run Run, r Receiver) {
 	r.Task = run.Task
 	b.Exec(nil, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)

@@ -15,12 +15,12 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// newReceiver is one of a task, or of whatever task its run opens.
+// newReceiver returns a receiver of a task, or of the task that its run opens.
 func newReceiver(id agentsvc.TaskID, name string) store.Receiver {
 	return store.Receiver{Task: id, ID: name, Format: "form", Value: "c2VhbGVk", MasterKey: "k1"}
 }
 
-// claimReceivers leases what there is for a minute.
+// claimReceivers leases the due receivers for a minute.
 func claimReceivers(t *testing.T, q *store.ReceiverQueue, n, perTenant int) []*store.LeasedReceiver {
 	t.Helper()
 	got, err := q.ClaimReceivers(t.Context(), n, perTenant, time.Minute)
@@ -30,8 +30,8 @@ func claimReceivers(t *testing.T, q *store.ReceiverQueue, n, perTenant int) []*s
 	return got
 }
 
-// TestReceiver: a receiver that comes with a message knows nothing of its turn, one that is set later nothing of what comes
-// after; both are told of it once, and the end is the last that they hear.
+// TestReceiver: a receiver that comes with a message starts at its turn, one that is set later at the current event;
+// both get each event once, and the task's end is the last.
 func TestReceiver(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q := store.NewReceiverQueue(d)
@@ -79,7 +79,8 @@ func TestReceiver(t *testing.T) {
 	})
 }
 
-// TestReceiverFails: what failed waits, counts since when it has, and is given up; a lease that was lost writes nothing.
+// TestReceiverFails: a failed receiver is delayed, counts the time since its first failure and is given up; a claim
+// that has lost the lease writes nothing.
 func TestReceiverFails(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q, run := store.NewReceiverQueue(d), newRun("w1")
@@ -106,7 +107,7 @@ func TestReceiverFails(t *testing.T) {
 		if got := claimReceivers(t, q, 1, 1); len(got) != 0 {
 			t.Errorf("claimed before its time: %+v", got)
 		}
-		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "r")); err != nil { // who sets it anew wants it now
+		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "r")); err != nil { // setting it again makes it due
 			t.Fatal(err)
 		}
 		c = claimReceivers(t, q, 1, 1)[0]
@@ -123,7 +124,8 @@ func TestReceiverFails(t *testing.T) {
 	})
 }
 
-// TestReceiverShares: nobody is told more at a time than its share, whoever claims, and nobody waits behind another.
+// TestReceiverShares: a tenant has at most its share of leased receivers, whichever process claims, and does not
+// delay another tenant.
 func TestReceiverShares(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -145,7 +147,7 @@ func TestReceiverShares(t *testing.T) {
 	})
 }
 
-// TestStanding: who is told because the configuration says so takes no caller's place, and is in nobody's reach.
+// TestStanding: a configured receiver does not count against the callers' limit, and no caller can reach it.
 func TestStanding(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := newRun("w1")
@@ -175,7 +177,8 @@ func TestStanding(t *testing.T) {
 	})
 }
 
-// TestReceiverBounds: a task has so many and no more, goes with them, and tells of no task that is not there.
+// TestReceiverBounds: a task has a bounded number of receivers, which are deleted with it; a receiver of a task that
+// does not exist is refused.
 func TestReceiverBounds(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))

@@ -9,7 +9,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ReceiverQueue is the platform's view of those who are told: every tenant's.
+// ReceiverQueue reads and changes the receivers of all tenants, for the processes that deliver notifications.
 type ReceiverQueue struct {
 	h *db.Handle
 }
@@ -17,16 +17,18 @@ type ReceiverQueue struct {
 // NewReceiverQueue returns the receivers in d.
 func NewReceiverQueue(d *db.DB) *ReceiverQueue { return &ReceiverQueue{d.Platform()} }
 
-// LeasedReceiver is a receiver under a lease: whoever holds it, and nobody else, tells it.
+// LeasedReceiver is a receiver that one delivery worker has leased: only that worker delivers to it until the lease
+// ends.
 type LeasedReceiver struct {
 	Receiver
 	Tenant     db.ID
-	FailingFor time.Duration // since when no attempt has succeeded; 0 = the last did
-	holder     string
+	FailingFor time.Duration // time since the first failure after the last success; 0 = the last delivery succeeded
+	// holder identifies the claim; every later change of the receiver is conditional on it.
+	holder string
 }
 
-// ClaimReceivers leases at most n receivers for whom there is news for a time, of no tenant more than perTenant in all processes
-// together. Each tenant's longest waiting come first.
+// ClaimReceivers leases at most n receivers that have undelivered events and are due, for the given time: of no
+// tenant more than perTenant in all processes together, each tenant's longest waiting first.
 func (q *ReceiverQueue) ClaimReceivers(ctx context.Context, n, perTenant int, lease time.Duration) (claimed []*LeasedReceiver, err error) {
 	skip := ""
 	if q.h.Engine() == db.Postgres {
@@ -43,6 +45,8 @@ func (q *ReceiverQueue) ClaimReceivers(ctx context.Context, n, perTenant int, le
 			}
 			claimed = append(claimed, t)
 			return err
+			// Leased receivers rank first in their tenant, so they count against perTenant. The claim repeats the
+			// lease condition: on PostgreSQL a row may have been leased since ranked was computed.
 		}, `WITH ranked AS (SELECT r.tenant, r.task, r.id, r.due_at, r.until > stoa_now() AS held,
 				ROW_NUMBER() OVER (PARTITION BY r.tenant ORDER BY CASE WHEN r.until > stoa_now() THEN 0 ELSE 1 END, r.due_at) AS place
 			FROM receiver r WHERE r.state = 'open' AND (r.until > stoa_now() OR r.due_at <= stoa_now()
@@ -57,8 +61,9 @@ func (q *ReceiverQueue) ClaimReceivers(ctx context.Context, n, perTenant int, le
 	return claimed, err
 }
 
-// MarkDelivered writes down that t knows of the events up to a sequence, and renews the lease; with last nothing follows, and the
-// lease ends. It returns [agentsvc.ErrLeaseLost] if t is not under its lease any more, or gone.
+// MarkDelivered records that t has received the events up to a sequence, and renews the lease. With last, nothing
+// follows: the receiver is done and the lease ends. It returns [agentsvc.ErrLeaseLost] if t is not leased by this
+// claim any more, or deleted.
 func (q *ReceiverQueue) MarkDelivered(ctx context.Context, t *LeasedReceiver, seq int64, last bool, lease time.Duration) error {
 	state := ReceiverOpen
 	if last {
@@ -72,30 +77,31 @@ func (q *ReceiverQueue) MarkDelivered(ctx context.Context, t *LeasedReceiver, se
 	return err
 }
 
-// MarkFailed writes down that t could not be told, and ends the lease: it is tried again after a while.
+// MarkFailed records a failed delivery and ends the lease. The receiver is due again after the given time.
 func (q *ReceiverQueue) MarkFailed(ctx context.Context, t *LeasedReceiver, reason string, again time.Duration) error {
 	return q.updateLeased(ctx, t, "write down why a receiver was not told", `attempts = attempts + 1, error = $5, due_at = stoa_now() + CAST($6 AS BIGINT), until = 0,
 		failing_since = CASE WHEN failing_since = 0 THEN stoa_now() ELSE failing_since END`, reason, again.Microseconds())
 }
 
-// MarkDead has t told no more.
+// MarkDead gives t up: nothing more is delivered to it.
 func (q *ReceiverQueue) MarkDead(ctx context.Context, t *LeasedReceiver, reason string) error {
 	return q.updateLeased(ctx, t, "give up a receiver", `attempts = attempts + 1, error = $5, state = 'dead', until = 0`, reason)
 }
 
-// ReleaseReceiver ends the lease of t without an attempt: it comes again after a while.
+// ReleaseReceiver ends the lease of t without counting an attempt. The receiver is due again after the given time.
 func (q *ReceiverQueue) ReleaseReceiver(ctx context.Context, t *LeasedReceiver, again time.Duration) error {
 	return q.updateLeased(ctx, t, "leave a receiver", `due_at = stoa_now() + CAST($5 AS BIGINT), until = 0`, again.Microseconds())
 }
 
-// ExpediteReceivers makes due what of a tenant's receivers is to wait for a while.
+// ExpediteReceivers makes a tenant's delayed receivers due now.
 func (q *ReceiverQueue) ExpediteReceivers(ctx context.Context, tenant db.ID) error {
 	return q.execBatch(ctx, "advance receivers", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE receiver SET due_at = stoa_now() WHERE tenant = $1 AND state = 'open' AND due_at > stoa_now()`, string(tenant))
 	})
 }
 
-// updateLeased updates t, if it is under its lease.
+// updateLeased applies set to t's row if the claim still holds its lease. Parameters of set begin at $5. An expired
+// lease that no other claim has taken still counts: until is a time in the past then, not 0.
 func (q *ReceiverQueue) updateLeased(ctx context.Context, t *LeasedReceiver, operation, set string, args ...any) error {
 	var n int64
 	err := q.execBatch(ctx, operation, func(b *db.Batch) {
@@ -108,7 +114,8 @@ func (q *ReceiverQueue) updateLeased(ctx context.Context, t *LeasedReceiver, ope
 	return err
 }
 
-// CountReceivers counts the receivers that are told, of all tenants, and those among them whose last attempt failed.
+// CountReceivers returns how many receivers of all tenants are open, and how many of these failed at the last
+// attempt.
 func (q *ReceiverQueue) CountReceivers(ctx context.Context) (open, failing int64, err error) {
 	err = q.execBatch(ctx, "count receivers", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&open, &failing) },
@@ -117,6 +124,7 @@ func (q *ReceiverQueue) CountReceivers(ctx context.Context) (open, failing int64
 	return open, failing, err
 }
 
+// execBatch executes the statements that add adds in one transaction; operation is for the error.
 func (q *ReceiverQueue) execBatch(ctx context.Context, operation string, add func(*db.Batch)) error {
 	var b db.Batch
 	add(&b)

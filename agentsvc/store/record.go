@@ -10,30 +10,37 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Record is what a worker adds to its task at once. Events have their sequence already.
+// Record is what a worker adds to its task in one transaction. Its events are numbered already.
 type Record struct {
 	Events []agentsvc.Event
-	// EndState, where set, ends the run: its state, and with Pending the delay before its next attempt.
+	// EndState, if not empty, ends the run's attempt. With Pending the run is tried again after RetryDelay; any other
+	// state ends it.
 	EndState   RunState
 	RetryDelay time.Duration
-	Error      string
-	// SessionEntries, where not empty, is what the turn adds to its session.
+	// Error is stored as the run's last error.
+	Error string
+	// SessionEntries, if not empty, are what the turn adds to its session.
 	SessionEntries []agentsvc.Entry
-	// SideBatch is written in the same transaction whether or not the lease still holds; nil = nothing.
+	// SideBatch is executed in the same transaction even if the lease is lost: the usage of billing, which is never
+	// fenced. nil = none.
 	SideBatch *db.Batch
 
-	isFirstTurn bool // the turn is taken for the first of its session
+	// isFirstTurn reports that the turn is assumed to be the first of its session. A duplicate key corrects the
+	// assumption.
+	isFirstTurn bool
 }
 
-// WriteRecord appends facts to the task of run, at run's epoch and sequence. It returns [agentsvc.ErrLeaseLost] if the lease is
-// somebody else's by now, and an [*UnavailableError] if the session is kept apart and cannot be written; then nothing was
-// written but what is beside it, if that.
+// WriteRecord appends facts to the task of run, conditional on run's epoch and sequence, and advances run.Seq. It
+// returns [agentsvc.ErrLeaseLost] if the task has another epoch or sequence, and an [*UnavailableError] if the
+// session is in an external database that cannot be written. In both cases the task is unchanged; after a lost lease
+// SideBatch is still committed.
 func (s *Store) WriteRecord(ctx context.Context, run *Run, rec Record) error {
 	if s.SessionStore.h != nil || len(rec.SessionEntries) == 0 {
 		return s.appendRecord(ctx, run, rec)
 	}
-	// The session first: a turn that stands there and not on the log is written again by the next attempt, one that
-	// stood on the log alone would be forgotten.
+	// The external session first, since two databases have no common transaction. If the log then fails, the next
+	// attempt overwrites the session's turn; in the other order a crash would leave a turn that the session never
+	// learns of.
 	if err := s.writeTurn(ctx, run, rec.SessionEntries); err != nil {
 		return err
 	}
@@ -45,6 +52,7 @@ func (s *Store) WriteRecord(ctx context.Context, run *Run, rec Record) error {
 	return err
 }
 
+// appendRecord writes rec to the tasks' database and finds out what happened where that is not certain.
 func (s *Store) appendRecord(ctx context.Context, run *Run, rec Record) error {
 	g := precondition{run.Epoch, run.Seq + int64(len(rec.Events))}
 	var n int64
@@ -55,13 +63,13 @@ func (s *Store) appendRecord(ctx context.Context, run *Run, rec Record) error {
 		if len(rec.SessionEntries) == 0 || !db.IsDuplicate(err) {
 			break
 		}
-		rec.isFirstTurn = false // another task of the session took the place; there is one behind the last turn
+		rec.isFirstTurn = false // a concurrent task of the session wrote position 1; this turn goes behind the last one
 	}
 	if errors.Is(err, db.ErrUnknownOutcome) {
-		// At this epoch nobody but this run writes.
+		// Only this run writes at this epoch: if the task has reached the sequence, this record was committed.
 		if there, lookErr := s.hasReached(run.Task, g); lookErr == nil && there {
 			n, err = 1, nil
-			run.HasQueuedRuns = true // or not: the answer is lost
+			run.HasQueuedRuns = true // unknown, because the answer was lost; promoting is harmless
 		}
 	}
 	switch {
@@ -74,9 +82,10 @@ func (s *Store) appendRecord(ctx context.Context, run *Run, rec Record) error {
 	return nil
 }
 
-// maxAttempts bounds how often a turn looks for its place in a session that others write to.
+// maxAttempts bounds the retries of a write that loses races, each of which another writer must win.
 const maxAttempts = 100
 
+// tryAppendRecord executes the record once. PostgreSQL gets one statement instead of several (recordfused.go).
 func (s *Store) tryAppendRecord(ctx context.Context, run *Run, rec Record, g *precondition) (n int64, err error) {
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresMore}
 	if rec.EndState != "" {
@@ -98,15 +107,15 @@ func (s *Store) tryAppendRecord(ctx context.Context, run *Run, rec Record, g *pr
 	return w.advanced, nil
 }
 
-// recordResult is what a record's statements say: whether the task stood where its writer last saw it, and whether others
-// wait for the run's end. A writer that has given up does not read it, for the statements may come later.
+// recordResult receives what a record's statements return. It is separate from Run because the statements may still
+// execute after a writer whose context ended has returned; nothing reads the result then.
 type recordResult struct {
-	advanced      int64
-	hasQueuedRuns bool
-	queuedRuns    int64 // 1 = followed, where records share their statements
+	advanced      int64 // 1 if the precondition held
+	hasQueuedRuns bool  // the run's column followed: others of its session wait
+	queuedRuns    int64 // the same, 1 for true, from shared statements
 }
 
-// recordPlain adds rec's rows to b, if the task stands where run last saw it; w tells.
+// recordPlain adds rec's statements to b, one for each table. It is the form for SQLite.
 func (s *Store) recordPlain(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
 	s.advanceTask(b, &w.advanced, run, rec, g.seq, now)
 	if err := insertEvents(b, s.tenant, run.Task, rec.Events, g); err != nil {
@@ -122,7 +131,7 @@ func (s *Store) recordPlain(b *db.Batch, w *recordResult, run *Run, rec Record, 
 	return nil
 }
 
-// lastStatus returns the last event of evs that holds a status, nil if there is none.
+// lastStatus returns the last event that contains a status, nil if none does.
 func lastStatus(evs []agentsvc.Event) *agentsvc.Event {
 	for i := len(evs) - 1; i >= 0; i-- {
 		if evs[i].Status != nil {
@@ -132,7 +141,8 @@ func lastStatus(evs []agentsvc.Event) *agentsvc.Event {
 	return nil
 }
 
-// taskState is where the task stands after rec. A record without events moves nothing else that would tell it from none.
+// taskState returns the task's state after rec: that of its last status, else working, the state in which workers
+// write. A record without events does not change the sequence, so endRun compares the state as well.
 func (rec Record) taskState() agentsvc.State {
 	if ev := lastStatus(rec.Events); ev != nil {
 		return ev.Status.State
@@ -140,7 +150,8 @@ func (rec Record) taskState() agentsvc.State {
 	return agentsvc.Working
 }
 
-// readySQL says in SQL whether the run, where it is pending again, may be claimed at once.
+// readySQL returns the value of the run's column ready: whether a pending run may be claimed at once. The index of
+// claimable runs contains ready ones only.
 func (rec Record) readySQL() string {
 	if rec.RetryDelay > 0 {
 		return "FALSE"
@@ -148,7 +159,8 @@ func (rec Record) readySQL() string {
 	return "TRUE"
 }
 
-// advanceTask adds the guarding statement: the task moves to seq, and to the last status among the events.
+// advanceTask adds the statement on which all others of the record depend: it moves the task to seq and to the last
+// status among the events, if epoch and sequence are the run's and the task is working. n receives 1 if they are.
 func (s *Store) advanceTask(b *db.Batch, n *int64, run *Run, rec Record, seq, now int64) {
 	if ev := lastStatus(rec.Events); ev != nil {
 		b.Exec(n, `UPDATE task SET seq = $5, status_seq = $6, state = $7, updated_at = $8
@@ -160,6 +172,7 @@ func (s *Store) advanceTask(b *db.Batch, n *int64, run *Run, rec Record, seq, no
 		s.tenant, string(run.Task), run.Epoch, run.Seq, seq, now)
 }
 
+// endRun adds the statement that ends the run's attempt, if the task is at g.
 func (s *Store) endRun(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition) {
 	b.Query(func(r db.Row) error { return r.Scan(&w.hasQueuedRuns) }, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), ready = `+rec.readySQL()+`, last_error = $6, cut_off = FALSE
 		WHERE tenant = $1 AND task = $2 AND turn = $3

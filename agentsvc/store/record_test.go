@@ -19,7 +19,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestRecordEnd: a turn's last fact, its session entry and the end of its run come together.
+// TestRecordEnd: a turn's last fact, its session entry and the end of its run are written together.
 func TestRecordEnd(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, c := range []struct {
@@ -57,7 +57,7 @@ func TestRecordEnd(t *testing.T) {
 	})
 }
 
-// TestRecordRetry: a run that is to be tried again is pending, and claimable when its delay is over.
+// TestRecordRetry: a run that is to be retried is pending, and can be claimed when its delay is over.
 func TestRecordRetry(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -78,7 +78,7 @@ func TestRecordRetry(t *testing.T) {
 	})
 }
 
-// TestStale: a worker that lost its lease writes nothing at all, whatever it tries.
+// TestStale: a worker that has lost its lease can write nothing at all.
 func TestStale(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -113,7 +113,7 @@ func TestStale(t *testing.T) {
 				r := c.run
 				if what == "another try" || what == "only the turn" {
 					if c.name == "an older sequence" {
-						r.Seq-- // or it would be no step of another
+						r.Seq-- // so that it is not the step of another writer
 					}
 				}
 				if err := s.WriteRecord(t.Context(), &r, rec); !errors.Is(err, agentsvc.ErrLeaseLost) {
@@ -127,7 +127,7 @@ func TestStale(t *testing.T) {
 	})
 }
 
-// TestManyFacts: more facts at once than one statement inserts.
+// TestManyFacts: a record with more facts than one statement inserts.
 func TestManyFacts(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -165,8 +165,8 @@ func checkGapless(t *testing.T, evs []agentsvc.Event, n int) {
 	}
 }
 
-// TestRace has a worker, somebody who cancels and a worker that claimed the run write to one task at once: the log
-// has no gap, one end, and whoever lost was told so.
+// TestRace: a worker, a cancellation and a worker that claimed the run write to one task at the same time: the log
+// has no gap and one end, and every loser got an error.
 func TestRace(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		var wg sync.WaitGroup
@@ -242,7 +242,7 @@ func checkLeaseLost(t *testing.T, operation string, err error) {
 	}
 }
 
-// TestCancelAtOnce: of two who cancel at once one does.
+// TestCancelAtOnce: of two concurrent cancellations one is written.
 func TestCancelAtOnce(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, worker := range []string{"", "w1"} {
@@ -275,7 +275,7 @@ func TestCancelAtOnce(t *testing.T) {
 	})
 }
 
-// TestSessionAtOnce: the turns of tasks that end at once in one session are all kept, each whole.
+// TestSessionAtOnce: the turns of tasks that end at the same time in one session are all stored, each completely.
 func TestSessionAtOnce(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		const turns = 30
@@ -283,7 +283,7 @@ func TestSessionAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range turns {
 			run := createTask(t, s, newRun("w1"))
-			run.IsNewContext = i%3 == 0 // it takes itself for the first
+			run.IsNewContext = i%3 == 0 // it assumes to be the first
 			wg.Go(func() {
 				text := fmt.Sprint("turn ", i)
 				rec := store.Record{
@@ -319,19 +319,19 @@ func TestSessionAtOnce(t *testing.T) {
 	})
 }
 
-// TestRecordTogether: turns that end at once leave what they leave one after the other, whatever each has to write and
-// whoever of them has lost its lease. On PostgreSQL they share their statements.
+// TestRecordTogether: turns that end at the same time leave the same rows as one after the other, whatever each
+// writes and whichever has lost its lease. On PostgreSQL they share their statements.
 func TestRecordTogether(t *testing.T) {
 	t.Parallel()
 	url := dbtest.NewPostgresURL(t)
-	one, err := db.Open(t.Context(), url, db.Options{MaxConns: 1}) // a session knows of its own statements
+	one, err := db.Open(t.Context(), url, db.Options{MaxConns: 1}) // a connection sees only its own statements
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = one.Close() })
 	for _, d := range []*db.DB{dbtest.NewSQLite(t), one} {
 		const many = 60
-		for _, some := range []bool{false, true} { // of them have lost their lease
+		for _, some := range []bool{false, true} { // whether some of them have lost their lease
 			var left []string
 			for _, together := range []bool{true, false} {
 				tenant := db.ID(fmt.Sprint(together, some))
@@ -365,7 +365,7 @@ func TestRecordTogether(t *testing.T) {
 					}
 				}
 				if together {
-					time.Sleep(200 * time.Millisecond) // they queue up behind the first
+					time.Sleep(200 * time.Millisecond) // they queue behind the first
 				}
 				release()
 				wg.Wait()
@@ -389,7 +389,8 @@ func TestRecordTogether(t *testing.T) {
 	}
 }
 
-// checkSharedStatements checks that the session has shared what moves tasks, and what ends runs.
+// checkSharedStatements checks that the connection has executed shared statements for advancing tasks and ending
+// runs.
 func checkSharedStatements(t *testing.T, d *db.DB) {
 	t.Helper()
 	var shared int
@@ -416,10 +417,10 @@ func occupyConnection(t *testing.T, d *db.DB) (release func()) {
 	}
 }
 
-// timesAndIDs is a time in microseconds, or an id that begins with one.
+// timesAndIDs matches a time in microseconds, or an id that begins with one.
 var timesAndIDs = regexp.MustCompile(`\d{16}|[0-9a-f]{8}-[0-9a-f-]{27}`)
 
-// createEndingTurn accepts the i-th task, and returns its run, with which its turn ends, and what becomes of that.
+// createEndingTurn accepts the i-th task and returns its run and the record with which its turn ends.
 func createEndingTurn(t *testing.T, s *store.Store, tenant db.ID, i int, some bool) (store.Run, store.Record, error) {
 	t.Helper()
 	run := newRun("w1")

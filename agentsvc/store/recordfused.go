@@ -9,29 +9,32 @@ import (
 	"stoa/tenancy/db"
 )
 
-// A record has a second form on PostgreSQL: one statement instead of one for each table, which spares a third of the
-// backend's work. SQLite has no data-modifying WITH, so the plain form is the one both know; the tests hold them equal.
+// On PostgreSQL a record is one statement with data-modifying WITH clauses instead of one statement for each table,
+// which saves a third of the backend's work. SQLite has no such WITH. TestRecordTogether and the tests of record.go
+// hold the forms equal.
 
-// fusedStatement is a statement under construction. Its parts follow each other in a WITH. Statements of one shape have one text,
-// which is written once: for those that come after, only the arguments are gathered.
+// fusedStatement builds such a statement. Statements of one shape have the same text, which is cached: later ones
+// only collect arguments, and PostgreSQL reuses the prepared statement.
 type fusedStatement struct {
 	shape      statementShape
-	cachedText string // the text, "" where it is to be written
+	cachedText string // the finished text; "" = it is being built in sql
 	sql        strings.Builder
 	args       []any
 }
 
-// statementShape is what the text of a statement depends on.
+// statementShape is everything that a statement's text depends on.
 type statementShape struct {
 	status, end, ready, session, first bool
 	events, approvals                  int
 }
 
-// maxCachedEvents bounds how many events those statements have whose texts are kept.
+// maxCachedEvents bounds the number of events of statements whose texts are cached.
 const maxCachedEvents = 16
 
-var fusedTexts sync.Map // shape to SQL
+// fusedTexts is the cache of texts: statementShape to string.
+var fusedTexts sync.Map
 
+// newFusedStatement returns a statement of a shape, with its text if that is cached.
 func newFusedStatement(sh statementShape) *fusedStatement {
 	f := &fusedStatement{shape: sh, args: make([]any, 0, 32)}
 	if text, ok := fusedTexts.Load(sh); ok {
@@ -40,7 +43,7 @@ func newFusedStatement(sh statementShape) *fusedStatement {
 	return f
 }
 
-// statementText returns the statement, and keeps its text where others will have the same.
+// statementText returns the statement's text and caches it for small records.
 func (f *fusedStatement) statementText() string {
 	if f.cachedText == "" {
 		f.cachedText = f.sql.String()
@@ -51,13 +54,15 @@ func (f *fusedStatement) statementText() string {
 	return f.cachedText
 }
 
+// writeSQL appends text, unless the text is cached.
 func (f *fusedStatement) writeSQL(sql string) {
 	if f.cachedText == "" {
 		f.sql.WriteString(sql)
 	}
 }
 
-// writeParameters adds parameters and writes them with commas between them.
+// writeParameters appends arguments and their placeholders, separated by commas. Each is cast, since PostgreSQL
+// cannot infer types in a VALUES list.
 func (f *fusedStatement) writeParameters(vs ...any) {
 	first := len(f.args)
 	f.args = append(f.args, vs...)
@@ -76,7 +81,7 @@ func (f *fusedStatement) writeParameters(vs ...any) {
 	}
 }
 
-// writeEvents writes the rows of a VALUES, without tenant and task.
+// writeEvents appends the rows of a VALUES list. Tenant and task, the first two columns, are $1 and $2 for all rows.
 func (f *fusedStatement) writeEvents(rows [][]any) {
 	for i, row := range rows {
 		if i > 0 {
@@ -88,8 +93,10 @@ func (f *fusedStatement) writeEvents(rows [][]any) {
 	}
 }
 
+// insertEventsFrom begins the INSERT of events; the join with t, the updated task, makes it conditional.
 const insertEventsFrom = ` INSERT INTO event (tenant, task, seq, at, kind, body) SELECT $1, $2, v.column1, v.column2, v.column3, v.column4 FROM (VALUES `
 
+// fusedShape returns the shape of rec's statement.
 func (rec Record) fusedShape() statementShape {
 	return statementShape{
 		status: lastStatus(rec.Events) != nil, end: rec.EndState != "", ready: rec.RetryDelay <= 0, session: len(rec.SessionEntries) > 0, first: rec.isFirstTurn,
@@ -97,7 +104,8 @@ func (rec Record) fusedShape() statementShape {
 	}
 }
 
-// recordFused adds rec's rows to b, if the task stands where run last saw it; w tells.
+// recordFused adds rec to b as one statement. Each part selects from t, the UPDATE of the task, so that nothing is
+// written if the precondition does not hold. w receives the outcome.
 func (s *Store) recordFused(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
 	events, err := s.eventRows(run.Task, rec.Events)
 	if err != nil {
@@ -107,6 +115,7 @@ func (s *Store) recordFused(b *db.Batch, w *recordResult, run *Run, rec Record, 
 	if err != nil {
 		return err
 	}
+	// The coalescer prefers the shared form and falls back to the statement below.
 	b.Shared = s.recordShared(w, run, rec, g, events, session, now)
 	f := newFusedStatement(rec.fusedShape())
 	f.writeSQL(`WITH t AS (UPDATE task SET seq = `)
@@ -156,6 +165,8 @@ func (s *Store) recordFused(b *db.Batch, w *recordResult, run *Run, rec Record, 
 	return nil
 }
 
+// writeApprovals adds the rows of the record's open approvals. A timeout of 0 becomes NULL: the approval never
+// expires.
 func (f *fusedStatement) writeApprovals(evs []agentsvc.Event) {
 	open := filterApprovals(evs)
 	if len(open) == 0 {
@@ -173,6 +184,7 @@ func (f *fusedStatement) writeApprovals(evs []agentsvc.Event) {
 	f.writeSQL(`) AS v, t)`)
 }
 
+// writeSession adds the row of the turn in its session.
 func (f *fusedStatement) writeSession(run *Run, body string, now int64) {
 	f.writeSQL(`, s AS (INSERT INTO session_turn (tenant, task, owner_iss, owner_sub, context_id, body, turn, epoch, at, position) SELECT $1, $2, `)
 	iss := len(f.args) + 1
@@ -180,20 +192,27 @@ func (f *fusedStatement) writeSession(run *Run, body string, now int64) {
 	f.writeSQL(`, ` + positionSQL(f.shape.first, iss, iss+1, iss+2) + ` FROM t)`)
 }
 
-// A third form is for records that end a turn, which most do where many are written at once: those of a tenant share a
-// statement for each table. It is not for a worker that has lost its lease, nor for a further turn of a session.
+// A third form is for records that end a turn, the most frequent ones under load: records of one tenant that are
+// committed together share one statement for each table. It requires that every record's precondition holds;
+// otherwise the batch falls back to its own statement (see [db.Batch].Shared). Only a session's first turn can use
+// it, since a later one must look up its position.
 
 var (
+	// taskAdvanceChange is advanceTask for many records; the last argument is the precondition.
 	taskAdvanceChange = db.NewRowChange("task", "tenant, id", `tenant TEXT, id TEXT, epoch BIGINT, was BIGINT, seq BIGINT, status_seq BIGINT, state TEXT, at BIGINT`,
 		`seq = v.seq, status_seq = v.status_seq, state = v.state, updated_at = v.at`,
 		`task.epoch = v.epoch AND task.seq = v.was AND task.state = 'working'`)
+	// runEndChange is endRun for many records; it returns whether other runs of the session wait.
 	runEndChange = db.NewReturningChange("run", "tenant, task, turn", `tenant TEXT, task TEXT, turn BIGINT, state TEXT, delay BIGINT, error TEXT`,
 		`worker = '', cut_off = FALSE, state = v.state, available_at = stoa_now() + v.delay, ready = v.delay <= 0, last_error = v.error`, "run.followed")
+	// sessionTurnInsert adds the first turn of a session. If the session has one, the duplicate key makes the batch
+	// fall back.
 	sessionTurnInsert = db.NewInsertTarget("session_turn", `tenant TEXT, task TEXT, owner_iss TEXT, owner_sub TEXT, context_id TEXT, body TEXT, turn BIGINT, epoch BIGINT,
 		at BIGINT, position = 1`, "")
 )
 
-// recordShared is recordFused in statements that records share, nil where rec has something that they do not write.
+// recordShared returns recordFused in statements that records share, nil where rec needs something that these do not
+// do.
 func (s *Store) recordShared(w *recordResult, run *Run, rec Record, g *precondition, events [][]any, session string, now int64) *db.Batch {
 	status := lastStatus(rec.Events)
 	if status == nil || rec.EndState == "" || len(filterApprovals(rec.Events)) > 0 || len(rec.SessionEntries) > 0 && !rec.isFirstTurn {

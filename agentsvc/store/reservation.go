@@ -8,7 +8,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// recordReservation adds to b that run, which b writes, notes what is reserved for it.
+// recordReservation adds to b that run, which b writes, has its reservation's note. A separate statement, because
+// most runs have none.
 func (s *Store) recordReservation(b *db.Batch, run Run) {
 	if run.Reservation == "" {
 		return
@@ -18,8 +19,9 @@ func (s *Store) recordReservation(b *db.Batch, run Run) {
 		s.tenant, string(run.Task), run.Turn, run.Reservation, run.Epoch, run.Seq)
 }
 
-// LoadReservation returns the note of what a turn of a task holds of the limits, "" where it holds nothing or a model has answered: then
-// it is settled by whoever ran the turn.
+// LoadReservation returns the note of what a turn has reserved from the tenant's limits. It returns "" where nothing
+// was reserved, and where a usage event is on the log: then the worker of the turn has settled it, and releasing it
+// again would be wrong.
 func (s *Store) LoadReservation(ctx context.Context, id agentsvc.TaskID, turn int64) (note string, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&note) }, `SELECT r.reserved FROM run r WHERE r.tenant = $1 AND r.task = $2 AND r.turn = $3

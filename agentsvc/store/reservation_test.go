@@ -12,7 +12,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// listReservations lists what the runs of a task hold.
+// listReservations returns the reservation notes of a task's runs.
 func listReservations(t *testing.T, d *db.DB, id agentsvc.TaskID) (notes []string) {
 	t.Helper()
 	var b db.Batch
@@ -28,7 +28,7 @@ func listReservations(t *testing.T, d *db.DB, id agentsvc.TaskID) (notes []strin
 	return notes
 }
 
-// TestReserved keeps what is reserved for a turn until whoever runs it asks, however the turn came about.
+// TestReserved: the note of a turn's reservation is stored until it is settled, whatever opened the turn.
 func TestReserved(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -48,7 +48,8 @@ func TestReserved(t *testing.T) {
 			if err := s.WriteRecord(t.Context(), &got[0], rec); err != nil {
 				t.Fatal(err)
 			}
-			// Two answer at once: the second finds that the task has moved on, and changes nothing of the first's turn.
+			// Two concurrent answers: the second finds that the task has changed, and does not change the first one's
+			// turn.
 			var errs []error
 			for _, note := range []string{"first", "second"} {
 				next := got[0]

@@ -10,11 +10,12 @@ import (
 	"stoa/tenancy/db"
 )
 
-// sealedTables hold values under keys of their own.
+// sealedTables are the tables with values that are sealed under data keys, which a master key wraps.
 var sealedTables = []string{"credential", "receiver"}
 
-// RewrapSealedKeys has the current master key wrap the keys of all tenants' credentials and receivers that former ones do, so
-// that those can go. What does not open stays as it is: a credential will be asked for again.
+// RewrapSealedKeys rewraps the data keys of all tenants' credentials and receivers from former master keys to the
+// current one, so that the former ones can be removed. Only keys are rewrapped; the values stay. A value that does
+// not open is left as it is: its owner will be asked for the credential again.
 func RewrapSealedKeys(ctx context.Context, d *db.DB, keys *tenancy.Keyring) error {
 	var failed error
 	for _, former := range keys.FormerKeyIDs() {
@@ -25,9 +26,10 @@ func RewrapSealedKeys(ctx context.Context, d *db.DB, keys *tenancy.Keyring) erro
 	return failed
 }
 
-// sealedRow is a value with whose it is.
+// sealedRow is a sealed value and its tenant.
 type sealedRow struct{ tenant, value string }
 
+// rewrapTable rewraps the values of one table under one former master key and joins the errors of the rows.
 func rewrapTable(ctx context.Context, h *db.Handle, keys *tenancy.Keyring, table, former string) error {
 	var rows []sealedRow
 	var b db.Batch
@@ -49,6 +51,7 @@ func rewrapTable(ctx context.Context, h *db.Handle, keys *tenancy.Keyring, table
 	return failed
 }
 
+// rewrapRow rewraps one value. The UPDATE requires the old value, so a value that was replaced meanwhile is kept.
 func rewrapRow(ctx context.Context, h *db.Handle, keys *tenancy.Keyring, table, former string, x sealedRow) error {
 	raw, err := base64.StdEncoding.DecodeString(x.value)
 	if err == nil {

@@ -5,15 +5,18 @@ import (
 	"fmt"
 )
 
-// ErrTooManyRunning says that the app has as many runs at work as it may: a further one has to wait for its turn.
+// ErrTooManyRunning reports that the tenant's limit of executing runs is reached. A run without a lease can still
+// wait in the queue.
 var ErrTooManyRunning = errors.New("the app has as many tasks at work as it may")
 
-// noLimit stands for no limit.
+// noLimit is the value of the limit parameter for runs without one.
 const noLimit int64 = 1 << 62
 
-// isLimited reports whether the run counts against a limit the moment it is written.
+// isLimited reports whether the run counts against the tenant's limit when it is written, because it starts under a
+// lease.
 func (run Run) isLimited() bool { return run.MaxRunning > 0 && run.Worker != "" }
 
+// runLimit returns the run's limit, or noLimit.
 func (run Run) runLimit() int64 {
 	if run.isLimited() {
 		return run.MaxRunning
@@ -21,8 +24,8 @@ func (run Run) runLimit() int64 {
 	return noLimit
 }
 
-// belowLimitSQL is the condition that the tenant $1 may have another run at work, up to the bound whose parameter has the
-// number most.
+// belowLimitSQL is the condition that tenant $1 may have another executing run; the limit is the parameter maximum.
+// The caller's batch must hold lockApp for it to be exact.
 func belowLimitSQL(maximum int) string {
 	return fmt.Sprintf(`(CAST($%[1]d AS BIGINT) = %[2]d OR (SELECT COUNT(*) FROM run WHERE state = 'running' AND tenant = $1) < CAST($%[1]d AS BIGINT))`,
 		maximum, noLimit)

@@ -9,20 +9,23 @@ import (
 	"stoa/tenancy/db"
 )
 
-// RunQueue is the platform's view of the queue: every tenant's runs. A worker's lease on its runs is its heartbeat, by
-// the database's clock.
+// RunQueue reads and changes the runs of all tenants. The lease of a run is the heartbeat of its worker, by the
+// database's clock: there is one row per process in the table worker, so renewing costs one statement however many
+// runs the process executes.
 type RunQueue struct {
 	h *db.Handle
 }
 
-// NewRunQueue returns the queue's rows in d.
+// NewRunQueue returns the queue of d.
 func NewRunQueue(d *db.DB) *RunQueue { return &RunQueue{d.Platform()} }
 
-// RenewLeases renews the leases of a worker, whose process has its own configuration file with the hash config, or "". It
-// tells how many times in a row the worker has, 1 where it counted as dead before, and whether another worker's
-// process has a different file.
+// RenewLeases writes the heartbeat of a worker whose process has the configuration hash config ("" = no file). beats
+// is how many renewals the row has had: 1 for a new row, which means that the worker was counted as dead before if it
+// ever had one. differs reports whether a process with another hash has a row.
 func (q *RunQueue) RenewLeases(ctx context.Context, worker, config string) (beats int64, differs bool, err error) {
 	err = q.execBatch(ctx, "renew leases of "+worker, func(b *db.Batch) {
+		// The heartbeat and its check are one statement: a rescue that deletes the row before it makes beats 1, one
+		// that comes after finds a fresh heartbeat.
 		b.Query(func(r db.Row) error { return r.Scan(&beats) }, `INSERT INTO worker (id, heartbeat_at, config, beats) VALUES ($1, stoa_now(), $2, 1)
 			ON CONFLICT (id) DO UPDATE SET heartbeat_at = stoa_now(), config = $2, beats = worker.beats + 1 RETURNING beats`, worker, config)
 		b.Query(func(r db.Row) error { return r.Scan(&differs) },
@@ -31,8 +34,8 @@ func (q *RunQueue) RenewLeases(ctx context.Context, worker, config string) (beat
 	return beats, differs, err
 }
 
-// ReleaseRuns gives a worker's runs back: they are pending at once, and the attempt does not count. What is still at work there
-// writes nothing more.
+// ReleaseRuns returns all runs of a worker to the queue without counting the attempt, raises the epochs of their
+// tasks, so that code that still executes them can write nothing, and deletes the heartbeat.
 func (q *RunQueue) ReleaseRuns(ctx context.Context, worker string) error {
 	return q.execBatch(ctx, "release runs of "+worker, func(b *db.Batch) {
 		raiseEpochs(b, `worker = $1`, worker)
@@ -42,11 +45,14 @@ func (q *RunQueue) ReleaseRuns(ctx context.Context, worker string) error {
 	})
 }
 
-// RescueRuns makes the runs of dead workers pending again: those whose last heartbeat is older than stale. One that has
-// taken several workers with it is a suspect from then on, and claimed alone. A worker that only seemed dead writes nothing
-// more, from this moment on: it does not have to wait for the next one to begin. It returns how many runs there were.
+// RescueRuns makes the runs of dead workers, whose last heartbeat is older than stale, pending again and returns
+// their number. A run that was rescued suspectRescues times is a suspect and claimed alone. The epochs of the tasks
+// are raised here and not only when the next worker begins: a worker that was wrongly counted as dead can write
+// nothing from this moment on.
 func (q *RunQueue) RescueRuns(ctx context.Context, stale time.Duration) (n int64, err error) {
 	err = q.execBatch(ctx, "rescue runs", func(b *db.Batch) {
+		// Deleting the heartbeats first decides which workers are dead; the following statements use the absence of
+		// the row. A worker that renews meanwhile gets a new row with beats 1 and learns that it was counted as dead.
 		b.Exec(nil, `DELETE FROM worker WHERE heartbeat_at < stoa_now() - CAST($1 AS BIGINT)`, stale.Microseconds())
 		raiseEpochs(b, orphanedSQL)
 		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), rescues = rescues + 1, ready = rescues + 1 < $1, last_error = $2,
@@ -56,28 +62,31 @@ func (q *RunQueue) RescueRuns(ctx context.Context, stale time.Duration) (n int64
 	return n, err
 }
 
-// orphanedSQL is the condition on a run that its worker has no lease any more.
+// orphanedSQL is the condition on a run that its worker has no heartbeat row any more.
 const orphanedSQL = `worker NOT IN (SELECT id FROM worker)`
 
-// raiseEpochs adds to b that nobody writes any more to the tasks of the runs at work that the condition is about, until the
-// next worker begins. It stands before the change of the runs: whoever records an end locks a task before its run, too. A run
-// that is claimed between the two statements needs no new epoch, for [Store.AcquireTaskLease] finds out that it is leased no more.
+// raiseEpochs adds to b that the tasks of the executing runs that fulfil the condition get a new epoch. It comes
+// before the change of the runs, because a worker that records an end locks the task before the run, too. A run that
+// is claimed between the two statements needs no new epoch: [Store.AcquireTaskLease] finds that it is not leased any
+// more.
 func raiseEpochs(b *db.Batch, condition string, args ...any) {
 	b.Exec(nil, `UPDATE task SET epoch = epoch + 1 WHERE state IN ('submitted', 'working')
 		AND (tenant, id, turn) IN (SELECT tenant, task, turn FROM run WHERE state = 'running' AND `+condition+`)`, args...)
 }
 
-// WakeOverdueRuns makes the runs pending that rest until a decision which nobody made in time: whoever claims one ends its
-// task, and waits for nobody of its session to do so. It returns how many there were.
+// WakeOverdueRuns makes the resting runs pending whose approvals have expired, and returns their number. The worker
+// that claims one settles the approval (task.Service.expireApprovals). The run leaves its session's queue (its column
+// session becomes empty), since it executes nothing that could collide with another run.
 func (q *RunQueue) WakeOverdueRuns(ctx context.Context) (n int64, err error) {
 	err = q.execBatch(ctx, "look for overdue decisions", func(b *db.Batch) {
+		// The index approval_due contains the approvals with a timeout.
 		b.Exec(&n, `UPDATE run SET state = 'pending', session = '', ready = TRUE, available_at = stoa_now() WHERE state = 'input_required' AND (tenant, task, turn) IN
 			(SELECT t.tenant, t.id, t.turn FROM approval a JOIN task t ON t.tenant = a.tenant AND t.id = a.task WHERE a.due_at <= stoa_now())`)
 	})
 	return n, err
 }
 
-// ListLeasedRuns lists the runs that are leased to a worker: tenant, task, turn and attempts of each.
+// ListLeasedRuns returns tenant, task, turn and attempts of the runs that are leased to a worker.
 func (q *RunQueue) ListLeasedRuns(ctx context.Context, worker string) ([]Run, error) {
 	var runs []Run
 	err := q.execBatch(ctx, "list runs of "+worker, func(b *db.Batch) {
@@ -91,14 +100,15 @@ func (q *RunQueue) ListLeasedRuns(ctx context.Context, worker string) ([]Run, er
 	return runs, err
 }
 
-// ReturnOptions says how a run is given back.
+// ReturnOptions is how a run returns to the queue.
 type ReturnOptions struct {
-	Delay     time.Duration // before it may be claimed
-	Uncounted bool          // the attempt does not count: the run is postponed
-	Error     string        // what went wrong, where the attempt counts
+	Delay     time.Duration // before it may be claimed again
+	Uncounted bool          // the attempt does not count: the run was postponed
+	Error     string        // the attempt's error, where it counts
 }
 
-// ReturnRun makes a run pending again, if it is still leased to the worker that run names for the attempt that run is.
+// ReturnRun makes a run pending again if it is still leased to run.Worker for attempt run.Attempts. Otherwise it does
+// nothing.
 func (q *RunQueue) ReturnRun(ctx context.Context, run Run, options ReturnOptions) error {
 	attempts := run.Attempts
 	if options.Uncounted {
@@ -112,15 +122,15 @@ func (q *RunQueue) ReturnRun(ctx context.Context, run Run, options ReturnOptions
 	})
 }
 
-// ExpediteRuns makes the runs of a tenant that were postponed claimable now, and those that rest although no attempt has failed.
-// Runs that wait for their next attempt wait on.
+// ExpediteRuns makes the delayed runs of a tenant claimable now, except those that wait for a retry after a failed
+// attempt.
 func (q *RunQueue) ExpediteRuns(ctx context.Context, tenant db.ID) error {
 	return q.execBatch(ctx, "advance runs", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE run SET available_at = stoa_now(), ready = TRUE WHERE tenant = $1 AND state = 'pending' AND NOT ready AND (postponed OR last_error = '')`, string(tenant))
 	})
 }
 
-// DropRun ends a run whose task no longer waits for it, if it is still leased as ReturnRun says.
+// DropRun ends a run whose task does not wait for it any more, under the same condition as ReturnRun.
 func (q *RunQueue) DropRun(ctx context.Context, run Run) error {
 	return q.execBatch(ctx, "drop run", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE run SET state = 'completed', worker = ''
@@ -129,6 +139,7 @@ func (q *RunQueue) DropRun(ctx context.Context, run Run) error {
 	})
 }
 
+// execBatch executes the statements that fill adds in one transaction; operation is for the error.
 func (q *RunQueue) execBatch(ctx context.Context, operation string, fill func(*db.Batch)) error {
 	var b db.Batch
 	fill(&b)
@@ -138,8 +149,8 @@ func (q *RunQueue) execBatch(ctx context.Context, operation string, fill func(*d
 	return nil
 }
 
-// LoadJournal reads the facts of run's turn so far: the message that opened it and what its earlier attempts recorded. Right
-// after [Store.AcquireTaskLease] they are there already.
+// LoadJournal returns the facts of run's turn so far, beginning with the message that opened it. Directly after
+// [Store.AcquireTaskLease] no query is needed if the facts were small.
 func (s *Store) LoadJournal(ctx context.Context, run Run) ([]agentsvc.Event, error) {
 	if n := len(run.TurnEvents); n > 0 && run.TurnEvents[n-1].Seq == run.Seq {
 		return run.TurnEvents, nil
@@ -147,14 +158,14 @@ func (s *Store) LoadJournal(ctx context.Context, run Run) ([]agentsvc.Event, err
 	return s.LoadEvents(ctx, run.Task, run.FirstSeq-1, maxJournal)
 }
 
-// workerDied is the error of a run whose worker stopped without a word.
+// workerDied is the last error of a run whose worker died.
 const workerDied = "its worker died"
 
-// maxJournal bounds the facts of one turn.
+// maxJournal bounds the facts that are read of one turn.
 const maxJournal = 100_000
 
-// CountLeasedRuns counts the runs of an app that are leased to workers whose last heartbeat is younger than stale, and returns the
-// database's time.
+// CountLeasedRuns returns how many runs of a tenant are leased to workers whose last heartbeat is younger than stale,
+// and the database's time.
 func (q *RunQueue) CountLeasedRuns(ctx context.Context, tenant db.ID, stale time.Duration) (n int64, now time.Time, err error) {
 	var micros int64
 	err = q.execBatch(ctx, "count the leased runs of app "+string(tenant), func(b *db.Batch) {

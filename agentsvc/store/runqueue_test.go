@@ -18,7 +18,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestClaim: what a claim hands over, to whom and in which order.
+// TestClaim: which runs a claim leases, to which worker and in which order.
 func TestClaim(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q := store.NewRunQueue(d)
@@ -66,7 +66,7 @@ func TestClaim(t *testing.T) {
 	})
 }
 
-// TestClaimAtOnce: of many claimers at once each run has one, and nobody gets more than asked for.
+// TestClaimAtOnce: of many concurrent claims, each run is leased by one, and no claim gets more than it asked for.
 func TestClaimAtOnce(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		runs, claimers := 1000, 8
@@ -134,7 +134,7 @@ func claimRuns(ctx context.Context, q *store.RunQueue, worker string, n int) (ru
 	return runs, err
 }
 
-// nextPendingDelay tells how long from now the next pending run may be claimed, and whether there is one.
+// nextPendingDelay returns the time until the next pending run may be claimed, and whether there is one.
 func nextPendingDelay(t *testing.T, d *db.DB) (in time.Duration, ok bool, err error) {
 	t.Helper()
 	var b db.Batch
@@ -159,7 +159,7 @@ func ageHeartbeat(t *testing.T, d *db.DB, worker string, by time.Duration) {
 	}
 }
 
-// TestRescue takes runs from dead workers alone.
+// TestRescue: only runs of dead workers are rescued.
 func TestRescue(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q := store.NewRunQueue(d)
@@ -200,7 +200,7 @@ func TestRescue(t *testing.T) {
 	})
 }
 
-// TestReturnRun: each way out of a lease, by whoever holds it and by whoever held it once.
+// TestReturnRun: each way in which a lease ends, for its current worker and for an earlier one.
 func TestReturnRun(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q := store.NewRunQueue(d)
@@ -244,7 +244,7 @@ func TestReturnRun(t *testing.T) {
 	})
 }
 
-// databaseName is the name of d's database.
+// databaseName returns the name of d's database.
 func databaseName(d *db.DB) string {
 	u, err := url.Parse(d.URL())
 	if err != nil {
@@ -253,7 +253,8 @@ func databaseName(d *db.DB) string {
 	return strings.TrimPrefix(u.Path, "/")
 }
 
-// TestClaimPlan: however PostgreSQL plans a claim, it looks at the queue once and locks no more than it takes.
+// TestClaimPlan: whichever plan PostgreSQL chooses for a claim, it reads the queue once and locks no more runs than
+// it claims.
 func TestClaimPlan(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -284,8 +285,8 @@ func TestClaimPlan(t *testing.T) {
 	}
 }
 
-// TestAdvance: a run that was postponed goes on at once when its tenant may work again, also after an attempt that failed;
-// one that waits for its next attempt waits on.
+// TestAdvance: postponed runs are claimable at once when their tenant is active again, also after a failed attempt;
+// one that waits for a retry keeps its delay.
 func TestAdvance(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q, ctx := store.NewRunQueue(d), t.Context()
@@ -330,8 +331,8 @@ func TestAdvance(t *testing.T) {
 	})
 }
 
-// TestAdvanceRecorded: the same where the attempt's own record put the run back: it waits for its next attempt, unless it
-// is postponed in that one.
+// TestAdvanceRecorded: as TestAdvance, where the attempt's own record returned the run: it waits for its retry,
+// unless it was postponed in that one.
 func TestAdvanceRecorded(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q, ctx := store.NewRunQueue(d), t.Context()

@@ -12,36 +12,40 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Bounds of what is read of a session: its last turns, and one at least.
+// Bounds of what is read of a session: its last turns, at least one. Older turns are left out.
 const (
 	maxTurns             = 1000
-	maxConversationBytes = 16 << 20 // bytes
+	maxConversationBytes = 16 << 20
 )
 
-// SessionStore keeps what a tenant's users and agents said: in the database of its tasks, where a turn is written in one
-// transaction with the end of its run, or apart from it.
+// SessionStore keeps the conversations of a tenant's users and agents. They are either in the database of the tasks,
+// where a turn is written in the transaction that ends its run, or in an external database of the tenant, which has
+// no common transaction with the log (see [Store.WriteRecord]).
 type SessionStore struct {
 	tenant string
-	h      *db.Handle                                // nil = they are apart
-	openDB func(ctx context.Context) (*db.DB, error) // where they are
+	h      *db.Handle                                // nil = the sessions are external
+	openDB func(ctx context.Context) (*db.DB, error) // opens the external database; called for each use
 }
 
-// NewExternalSessions returns the sessions of a tenant in the database that open gives, which is asked at every use. What
-// goes wrong there is an [*UnavailableError].
+// NewExternalSessions returns the sessions of a tenant in the database that open returns. Errors of that database are
+// [*UnavailableError]s.
 func NewExternalSessions(tenant db.ID, open func(ctx context.Context) (*db.DB, error)) *SessionStore {
 	return &SessionStore{tenant: string(tenant), openDB: open}
 }
 
-// LoadSession reads what owner and agents said in a context: its last turns, oldest first.
+// LoadSession reads the last turns of an owner's context, oldest first.
 func (s *SessionStore) LoadSession(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (agentsvc.Session, error) {
 	return s.LoadConversation(ctx, Run{Owner: owner, Context: id})
 }
 
-// LoadConversation reads the conversation that run continues, which counts for the memory of ctx's work. What an attempt of the same turn has
-// added to it is left out.
+// LoadConversation reads the conversation that run continues, oldest turn first, and reserves its bytes from the
+// memory reservation of ctx. A turn that an earlier attempt of run wrote (external sessions only) is left out: the
+// journal has it.
 func (s *SessionStore) LoadConversation(ctx context.Context, run Run) (agentsvc.Session, error) {
 	var turns [][]agentsvc.Entry
-	var bytes, first int64 // of the turns that are to be read; position
+	// bytes is the size of the turns that are returned, first the position of the oldest of them. unread reports that
+	// at least one was too large to be read at once, full that the following ones exceed maxConversationBytes.
+	var bytes, first int64
 	unread, full := false, false
 	of := []any{s.tenant, run.Owner.Subject, run.Owner.Issuer, string(run.Context), string(run.Task), run.Turn}
 	var b db.Batch
@@ -74,6 +78,7 @@ func (s *SessionStore) LoadConversation(ctx context.Context, run Run) (agentsvc.
 		return agentsvc.Session{}, err
 	}
 	if unread {
+		// The sizes are known and reserved: read the same turns with their bodies.
 		turns, bytes, full = nil, 0, false
 		var large db.Batch
 		large.Query(read, `SELECT position, octet_length(body), body`+fromSessionSQL+` AND position >= $7 ORDER BY position DESC`, append(of, first)...)
@@ -85,14 +90,16 @@ func (s *SessionStore) LoadConversation(ctx context.Context, run Run) (agentsvc.
 	return agentsvc.Session{Context: run.Context, Entries: slices.Concat(turns...)}, nil
 }
 
+// fromSessionSQL selects the turns of a session without that of task $5, turn $6.
 const fromSessionSQL = ` FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6)`
 
-// sizedTurnsSQL reads the position and the size of the last turns of a session, and their bodies where all of them together are small.
+// sizedTurnsSQL reads position and size of a session's last turns, newest first, and the bodies where all of them
+// together are small. It walks the primary key (tenant, owner_sub, owner_iss, context_id, position) backwards.
 var sizedTurnsSQL = `SELECT position, octet_length(body), ` + smallBodySQL("body", "sized.total") + ` FROM session_turn
 	CROSS JOIN (SELECT COALESCE(SUM(size), 0) AS total FROM (SELECT octet_length(body) AS size` + fromSessionSQL + ` ORDER BY position DESC LIMIT $7) AS sizes) AS sized
 	WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6) ORDER BY position DESC LIMIT $7`
 
-// insertSessionTurn adds rec's turn behind the last one, if the guard holds.
+// insertSessionTurn adds rec's turn to its session, if the task is at g in rec's state.
 func (s *Store) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondition, now int64) error {
 	body, err := encodeEntries(rec.SessionEntries)
 	if err != nil {
@@ -107,8 +114,9 @@ func (s *Store) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondi
 	return nil
 }
 
-// positionSQL says in SQL where in its session a turn goes: it is the first, or behind the last one of the owner and the context
-// that the parameters of these numbers name.
+// positionSQL returns the SQL of a turn's position in its session: 1, or one more than the last of the session that
+// the given parameters name. Two tasks that end at once compute the same position; the primary key refuses one, which
+// then tries again.
 func positionSQL(first bool, iss, sub, context int) string {
 	if first {
 		return "1"
@@ -117,15 +125,16 @@ func positionSQL(first bool, iss, sub, context int) string {
 		iss, sub, context)
 }
 
-// Bounds of sessions that are apart from their tasks.
+// Bounds of writes to an external session database.
 const (
-	sessionTimeout   = 10 * time.Second // with one call of their database
+	sessionTimeout   = 10 * time.Second // for one transaction there
 	maxWriteAttempts = 3
-	writeBackoff     = 500 * time.Millisecond // before the second try, doubled for the third
+	writeBackoff     = 500 * time.Millisecond // before the second attempt; doubled for the third
 )
 
-// writeTurn writes what a turn adds to its session, apart from the task. Doing so again changes nothing but the words: a
-// turn has one place. It returns [agentsvc.ErrLeaseLost] if a later worker of the task has written it.
+// writeTurn writes what a turn adds to its external session. It is idempotent: a turn has one row, which a later
+// attempt overwrites. It retries an unavailable database, and returns [agentsvc.ErrLeaseLost] if a worker with a
+// higher epoch has written the turn.
 func (s *SessionStore) writeTurn(ctx context.Context, run *Run, entries []agentsvc.Entry) error {
 	body, err := encodeEntries(entries)
 	if err != nil {
@@ -145,6 +154,8 @@ func (s *SessionStore) writeTurn(ctx context.Context, run *Run, entries []agents
 	}
 }
 
+// tryWriteTurn writes the turn with an UPDATE and an INSERT of which at most one acts, and reads back whether the row
+// has this epoch. The row's epoch fences it: the tasks' epoch is not in this database.
 func (s *SessionStore) tryWriteTurn(ctx context.Context, run *Run, body string) error {
 	var err error
 	for range maxAttempts {
@@ -162,7 +173,7 @@ func (s *SessionStore) tryWriteTurn(ctx context.Context, run *Run, body string) 
 				AND task = $5 AND turn = $6)`, written...)
 		b.Query(func(r db.Row) error { return r.Scan(&there) }, `SELECT COUNT(*) FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3
 			AND context_id = $4 AND task = $5 AND turn = $6 AND epoch = $7`, at...)
-		if err = s.execBatch(ctx, &b); !db.IsDuplicate(err) { // else another task of the session took the place
+		if err = s.execBatch(ctx, &b); !db.IsDuplicate(err) { // else another task of the session took the position
 			if err == nil && there == 0 {
 				err = agentsvc.ErrLeaseLost
 			}
@@ -175,8 +186,8 @@ func (s *SessionStore) tryWriteTurn(ctx context.Context, run *Run, body string) 
 	return nil
 }
 
-// deleteTurn takes back what keep wrote for a turn whose end came to nothing, unless a later worker has written it since.
-// Where that fails, too, the session tells of a turn that the log does not.
+// deleteTurn removes the turn that writeTurn wrote, after the log refused the record, unless a later worker has
+// written it since. If this fails as well, the session has a turn that the log does not have.
 func (s *SessionStore) deleteTurn(ctx context.Context, run *Run) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4 AND task = $5 AND turn = $6 AND epoch = $7`,
@@ -184,6 +195,8 @@ func (s *SessionStore) deleteTurn(ctx context.Context, run *Run) error {
 	return s.execBatch(context.WithoutCancel(ctx), &b)
 }
 
+// execBatch executes b in the tasks' or in the external database, and turns errors of the latter into
+// [*UnavailableError]s.
 func (s *SessionStore) execBatch(ctx context.Context, b *db.Batch) error {
 	if s.h != nil {
 		return s.h.Do(ctx, b)

@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// newExternalSessionStore returns a store whose sessions are in d and whose tasks are elsewhere.
+// newExternalSessionStore returns a store whose sessions are in d and whose tasks are in another database.
 func newExternalSessionStore(t *testing.T, tasks, d *db.DB) *store.Store {
 	t.Helper()
 	return store.New(tasks, "acme").WithSessions(store.NewExternalSessions("acme", func(context.Context) (*db.DB, error) { return d, nil }))
@@ -38,7 +38,7 @@ func conversationTexts(t *testing.T, s *store.Store, run store.Run) (lines []str
 	return lines
 }
 
-// TestExternalSessions writes turns to a session that is in another database than their tasks.
+// TestExternalSessions: turns are written to a session in another database than their tasks.
 func TestExternalSessions(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -69,7 +69,7 @@ func TestExternalSessions(t *testing.T) {
 		t.Run("again", func(t *testing.T) {
 			run := createTask(t, s, newRun("w1"))
 			broken := completedTurn(&run, "two, before the log was there")
-			broken.Events[0].Status = nil // no fact: the log refuses it
+			broken.Events[0].Status = nil // no fact, so the log refuses the event
 			if err := s.WriteRecord(t.Context(), &run, broken); err == nil {
 				t.Fatal("a record without facts was written")
 			}
@@ -96,7 +96,7 @@ func TestExternalSessions(t *testing.T) {
 	})
 }
 
-// setTaskEpoch has run's task stand at the run's epoch.
+// setTaskEpoch sets the epoch of run's task to the run's epoch.
 func setTaskEpoch(t *testing.T, d *db.DB, run store.Run) {
 	t.Helper()
 	var b db.Batch
@@ -106,7 +106,8 @@ func setTaskEpoch(t *testing.T, d *db.DB, run store.Run) {
 	}
 }
 
-// TestSessionsUnavailable: what goes wrong in the sessions' database is told apart, leaves the task alone and names no address.
+// TestSessionsUnavailable: an error of the session database is an UnavailableError, leaves the task unchanged and
+// contains no address.
 func TestSessionsUnavailable(t *testing.T) {
 	t.Parallel()
 	tasks := dbtest.NewSQLite(t)

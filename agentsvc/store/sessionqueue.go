@@ -11,18 +11,23 @@ import (
 	"stoa/tenancy/db"
 )
 
-// The runs of a session stand in line, in the order of their acceptance. One is at the head: it is pending or running,
-// also while it waits for its next attempt, and an index keeps it the only one. The others are waiting. Whoever ends
-// the head calls up the next one, if its row says that another follows; [RunQueue.CallUp] does it for whoever could not.
+// The runs of a session form a queue in the order of their acceptance, so that one executes at a time. The first is
+// the head: it is pending or running, also between two attempts, and the unique index run_head permits only one. The
+// others are waiting. The writer that ends the head promotes the next run if the head's column followed is set;
+// [RunQueue.PromoteStalledRuns] does it for a writer that failed in between.
+//
+// The run that opens a context has session = '', which run_head does not contain, because most contexts have one task
+// only. The first run that comes later enters it into the queue (enqueueOpeningRun).
 
-// sessionQueueID names the line of a session within its tenant.
+// sessionQueueID returns the name of a session's queue within its tenant: a hash of fixed length, because owner and
+// context are chosen by others and may be long.
 func sessionQueueID(o agentsvc.Owner, id agentsvc.ContextID) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", o.Issuer, o.Subject, id))
 	return hex.EncodeToString(sum[:16])
 }
 
-// queueID is where run stands in line, "" where its session begins with it: then nobody can be before it, and whoever
-// comes while it is at work finds it by its context.
+// queueID returns the name of the queue that run is in, "" where run opens its context: no run can be before it, and
+// later ones find it by the context's id (openingTask).
 func (run Run) queueID() string {
 	if run.IsNewContext {
 		return ""
@@ -30,19 +35,20 @@ func (run Run) queueID() string {
 	return sessionQueueID(run.Owner, run.Context)
 }
 
-// The ids of a task that began a context and of that context differ in the version of a UUID alone.
+// The id of a context that a task opens is the task's UUID with version 8 instead of 7 (RFC 9562), so each can be
+// computed from the other without a query.
 const (
-	uuidVersionIndex   = 14
+	uuidVersionIndex   = 14 // index of the version digit in the text form
 	taskUUIDVersion    = "7"
 	contextUUIDVersion = "8"
 )
 
-// ContextIDForTask returns the context that a task begins.
+// ContextIDForTask returns the id of the context that a task opens.
 func ContextIDForTask(id agentsvc.TaskID) agentsvc.ContextID {
 	return agentsvc.ContextID(id[:uuidVersionIndex] + contextUUIDVersion + id[uuidVersionIndex+1:])
 }
 
-// openingTask returns the task that began a context, if one did.
+// openingTask returns the task that opened a context; ok is false for a context whose id a client chose.
 func openingTask(id agentsvc.ContextID) (task agentsvc.TaskID, ok bool) {
 	if len(id) != 36 || id[uuidVersionIndex:uuidVersionIndex+1] != contextUUIDVersion {
 		return "", false
@@ -50,7 +56,9 @@ func openingTask(id agentsvc.ContextID) (task agentsvc.TaskID, ok bool) {
 	return agentsvc.TaskID(id[:uuidVersionIndex] + taskUUIDVersion + id[uuidVersionIndex+1:]), true
 }
 
-// enqueueOpeningRun adds to b that the run at work which began the session of run stands in its line.
+// enqueueOpeningRun adds to b that the run which opened run's context, if it is unfinished, becomes the head of the
+// session's queue. The condition on the task checks that the context belongs to run's owner: its id was sent by a
+// client.
 func (s *Store) enqueueOpeningRun(b *db.Batch, run Run) {
 	first, ok := openingTask(run.Context)
 	if !ok {
@@ -62,15 +70,15 @@ func (s *Store) enqueueOpeningRun(b *db.Batch, run Run) {
 		s.tenant, string(first), run.queueID(), string(run.Context), run.Owner.Issuer, run.Owner.Subject)
 }
 
-// occupiedSQL is the condition that a run of another task than $2 of the tenant $1 stands in the line whose parameter has
-// the number line.
+// occupiedSQL is the condition that the queue named by parameter line has a run of another task than $2 of tenant $1.
+// Each EXISTS matches one partial index.
 func occupiedSQL(line int) string {
 	return fmt.Sprintf(`(EXISTS (SELECT 1 FROM run WHERE session = $%[1]d AND tenant = $1 AND session <> '' AND state IN ('pending', 'running') AND task <> $2)
 		OR EXISTS (SELECT 1 FROM run WHERE session = $%[1]d AND tenant = $1 AND state = 'waiting' AND task <> $2))`, line)
 }
 
-// vacantSQL is the condition that run may be born, which uses the parameter line, and the next one for its bound, in any
-// case.
+// vacantSQL is the condition that run may be written now. It uses the parameters line (the queue) and line+1 (the
+// limit) in every form, because PostgreSQL refuses a statement with an unused parameter.
 func vacantSQL(run Run, line int) string {
 	if run.MayWait {
 		return fmt.Sprintf("CAST($%d AS TEXT) <> '' AND CAST($%d AS BIGINT) > 0", line, line+1)
@@ -78,17 +86,18 @@ func vacantSQL(run Run, line int) string {
 	return "NOT " + occupiedSQL(line) + " AND " + belowLimitSQL(line+1)
 }
 
-// queueState is who is in the way of a run.
+// queueState receives why a run could not be written.
 type queueState struct {
-	sessionBusy bool  // its session is at work
-	running     int64 // runs of its app, where they are bounded
+	sessionBusy bool  // another run of the session is unfinished
+	running     int64 // executing runs of the tenant; read only where it has a limit
 	maxRunning  int64
 	isLimited   bool
 }
 
+// isFull reports whether the tenant's limit of executing runs is reached.
 func (a *queueState) isFull() bool { return a.isLimited && a.running >= a.maxRunning }
 
-// explainConflict says of a step that touched nothing who was in its way, if somebody was.
+// explainConflict replaces a lost race by its reason, if the queue state shows one.
 func (a *queueState) explainConflict(err error) error {
 	switch {
 	case !errors.Is(err, agentsvc.ErrLeaseLost):
@@ -101,13 +110,14 @@ func (a *queueState) explainConflict(err error) error {
 	return err
 }
 
-// queryQueueState adds to b what tells whether somebody is in the way of run. From there to the end of b nobody else adds a
-// run to those at work that bound it.
+// queryQueueState adds to b the statements that read whether something prevents run from being written. From them to
+// the end of b no other transaction changes the number of the tenant's executing runs (lockApp).
 func (s *Store) queryQueueState(b *db.Batch, run Run) *queueState {
 	a := &queueState{isLimited: run.isLimited(), maxRunning: run.MaxRunning}
 	if !run.MayWait {
 		b.Query(func(r db.Row) error { return r.Scan(&a.sessionBusy) }, "SELECT "+occupiedSQL(3), s.tenant, string(run.Task), run.queueID())
 	}
+	// The lock comes before the count: a transaction that waits for it counts what the previous one wrote.
 	if a.isLimited {
 		lockApp(b, s.h, run.Tenant)
 		b.Query(func(r db.Row) error { return r.Scan(&a.running) }, `SELECT COUNT(*) FROM run WHERE state = 'running' AND tenant = $1`, s.tenant)
@@ -115,25 +125,29 @@ func (s *Store) queryQueueState(b *db.Batch, run Run) *queueState {
 	return a
 }
 
-// enqueueRun adds to b that the head of the line knows of run, which waits behind it, or that run is the head where
-// there is none.
+// enqueueRun adds to b that run, which b wrote as waiting, is in its session's queue: the head learns that another
+// run follows, and where there is no head run becomes it.
 func (s *Store) enqueueRun(b *db.Batch, run Run) {
 	if !run.MayWait {
 		return
 	}
+	// Also when run becomes the head itself; then there is no row to update.
 	b.Exec(nil, `UPDATE run SET followed = TRUE WHERE session = $2 AND tenant = $1 AND session <> '' AND state IN ('pending', 'running')`,
 		s.tenant, run.queueID())
 	promoteNext(b, s.tenant, run.queueID(), nil)
 }
 
-// promoteNext adds to b that the first who waits in a line becomes its head, if it has none, and counts into n whether one did.
+// promoteNext adds to b that the first waiting run of a queue becomes its head, if there is none, and counts into n
+// whether one did. If two transactions promote at once, run_head refuses one of them with a duplicate key. followed
+// is set without looking: it costs at most one superfluous promotion.
 func promoteNext(b *db.Batch, tenant, line string, n *int64) {
 	b.Exec(n, `UPDATE run SET state = 'pending', followed = TRUE, available_at = stoa_now() WHERE session = $2 AND tenant = $1 AND state = 'waiting' AND (task, turn) =
 			(SELECT task, turn FROM run WHERE session = $2 AND tenant = $1 AND state = 'waiting' ORDER BY created_at, task, turn LIMIT 1)
 		AND NOT EXISTS (SELECT 1 FROM run WHERE session = $2 AND tenant = $1 AND session <> '' AND state IN ('pending', 'running'))`, tenant, line)
 }
 
-// PromoteNextRun makes the first run that waits in a session pending, if nobody is before it. It reports whether it did.
+// PromoteNextRun makes the first waiting run of a session pending, if no other run of it is pending or running, and
+// reports whether it did.
 func (s *Store) PromoteNextRun(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (bool, error) {
 	var n int64
 	var b db.Batch
@@ -144,7 +158,7 @@ func (s *Store) PromoteNextRun(ctx context.Context, owner agentsvc.Owner, id age
 	return n > 0, nil
 }
 
-// ListQueuedTasks lists the tasks whose runs stand in the line of a session, the last one first.
+// ListQueuedTasks returns the tasks of the runs in a session's queue, the last one first and the head at the end.
 func (s *Store) ListQueuedTasks(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (ids []agentsvc.TaskID, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -163,8 +177,8 @@ func (s *Store) ListQueuedTasks(ctx context.Context, owner agentsvc.Owner, id ag
 	return ids, nil
 }
 
-// PromoteStalledRuns makes the first waiting run pending in each session where nobody is before it: whoever ended the one before
-// could not. It returns how many there were.
+// PromoteStalledRuns promotes the first waiting run of each session that has no head, because the writer that ended
+// the head failed before it promoted the next run. It returns how many it promoted.
 func (q *RunQueue) PromoteStalledRuns(ctx context.Context) (n int64, err error) {
 	type line struct{ tenant, session string }
 	var lines []line

@@ -16,7 +16,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// newQueuedRun is the first turn of a new task of the session c1, at work at worker, or behind the others where that is "".
+// newQueuedRun returns the first turn of a new task in session c1, leased to worker, or waiting in the session's
+// queue where that is "".
 func newQueuedRun(worker string) store.Run {
 	run := newRun(worker)
 	run.IsNewContext, run.MayWait = false, worker == ""
@@ -42,8 +43,8 @@ func promoteNextRun(t *testing.T, s *store.Store) bool {
 	return called
 }
 
-// TestSessionQueue: whatever becomes of the run at the head, those behind it keep their order, and begin when it has ended and
-// not before.
+// TestSessionQueue: whatever becomes of the head, the runs behind it keep their order and begin only after it has
+// ended.
 func TestSessionQueue(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		ctx, q := t.Context(), store.NewRunQueue(d)
@@ -129,8 +130,8 @@ func TestSessionQueue(t *testing.T) {
 	})
 }
 
-// TestOccupied: who is not to wait is born alone or not at all; another session, owner, tenant or a fresh context is
-// in nobody's way.
+// TestOccupied: a run that may not wait is written only if the session is free; another session, owner or tenant, or
+// a new context, does not occupy it.
 func TestOccupied(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		head := createTask(t, s, newQueuedRun("w1"))
@@ -181,7 +182,7 @@ func TestOccupied(t *testing.T) {
 	})
 }
 
-// TestOpeningRunIsQueued: the run that began a session takes its place in line when somebody comes behind it.
+// TestOpeningRunIsQueued: the run that opened a context enters the session's queue when another run joins it.
 func TestOpeningRunIsQueued(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		fresh := func(worker string) store.Run {
@@ -235,7 +236,8 @@ func TestOpeningRunIsQueued(t *testing.T) {
 	})
 }
 
-// TestOverdueInSessionQueue: a task that nobody decided on is ended although its session is at work, and keeps nobody waiting.
+// TestOverdueInSessionQueue: a task whose approval expired is ended although another run of its session executes, and
+// blocks no other run.
 func TestOverdueInSessionQueue(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q := store.NewRunQueue(d)
@@ -260,7 +262,7 @@ func TestOverdueInSessionQueue(t *testing.T) {
 	})
 }
 
-// TestSessionQueueAtOnce: of many who come at once to an empty session one is at its head.
+// TestSessionQueueAtOnce: of many concurrent runs of an empty session one becomes the head.
 func TestSessionQueueAtOnce(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		const n = 40

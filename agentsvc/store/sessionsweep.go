@@ -12,14 +12,14 @@ import (
 	"stoa/tenancy/db"
 )
 
-// sessionPosition is a turn's place among all sessions of a tenant.
+// sessionPosition is a position in the order of all turns of a tenant's sessions, that of the table's primary key.
 type sessionPosition struct {
 	session  agentsvc.SessionKey
 	position int64
 }
 
-// deleteIdleSessions forgets sessions whose last turn is older than a time, unless a task of theirs is unfinished. It
-// counts into n.
+// deleteIdleSessions deletes the sessions whose last turn is older than before and that have no unfinished task. It
+// adds their number to n.
 func (s *Store) deleteIdleSessions(ctx context.Context, before time.Time, n *int64) error {
 	var at sessionPosition
 	for {
@@ -49,8 +49,9 @@ func (s *Store) deleteIdleSessions(ctx context.Context, before time.Time, n *int
 	}
 }
 
-// listIdleSessions looks at some turns behind a place and returns the sessions none of whose turns among them is recent, and where
-// to go on; nil = there are no more.
+// listIdleSessions reads maxSweepSessions turns behind a position and returns the sessions whose turns among these are
+// all older than before, and the position to continue at; nil = there are no more. deleteSession checks the rest of the
+// session's turns.
 func (s *SessionStore) listIdleSessions(ctx context.Context, behind sessionPosition, before time.Time) (idle []agentsvc.SessionKey, next *sessionPosition, err error) {
 	last := map[agentsvc.SessionKey]int64{}
 	var b db.Batch
@@ -76,7 +77,7 @@ func (s *SessionStore) listIdleSessions(ctx context.Context, behind sessionPosit
 	return slices.Collect(maps.Keys(last)), next, nil
 }
 
-// excludeUnfinished returns those of sessions that no unfinished task goes on in.
+// excludeUnfinished returns those of the sessions that have no unfinished task.
 func (s *Store) excludeUnfinished(ctx context.Context, idle []agentsvc.SessionKey) ([]agentsvc.SessionKey, error) {
 	if len(idle) == 0 {
 		return nil, nil
@@ -102,16 +103,20 @@ func (s *Store) excludeUnfinished(ctx context.Context, idle []agentsvc.SessionKe
 	return slices.DeleteFunc(idle, func(key agentsvc.SessionKey) bool { return open[key] }), nil
 }
 
-// deleteSession deletes a session and its summaries, unless it has had a turn since, and reports whether it is gone.
+// deleteSession deletes a session and its summaries, unless it has had a turn since before, and reports whether it is
+// deleted. A long session is deleted in several transactions, oldest turns first.
 func (s *SessionStore) deleteSession(ctx context.Context, key agentsvc.SessionKey, before time.Time) (deleted bool, err error) {
 	args := []any{s.tenant, key.Owner.Subject, key.Owner.Issuer, string(key.Context)}
 	for {
 		var n int64
 		var b db.Batch
+		// The condition on at is checked again here: a turn that was added since the session was listed keeps the
+		// session.
 		b.Exec(&n, `DELETE FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4
 			AND position < $6 + (SELECT MIN(position) FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4)
 			AND NOT EXISTS (SELECT 1 FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND at >= $5)`,
 			append(slices.Clone(args), before.UnixMicro(), maxSweepSessions)...)
+		// Only with the last turn: a summary without its session could never be found.
 		b.Exec(nil, `DELETE FROM session_summary WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4
 			AND NOT EXISTS (SELECT 1 FROM session_turn WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4)`, args...)
 		if err := s.execBatch(ctx, &b); err != nil || n < maxSweepSessions {

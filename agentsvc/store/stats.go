@@ -11,25 +11,26 @@ import (
 	"stoa/tenancy/db"
 )
 
-// QueueStats is the queue at a glance.
+// QueueStats are the numbers of runs in the queue.
 type QueueStats struct {
-	// Pending counts also what waits for its session.
+	// Pending includes the runs that wait for their session. InputRequired counts every run that paused its turn,
+	// also where a later run has continued the task (see [RunState]).
 	Pending, Running, Completed, Failed, InputRequired int64
 
 	OldestPending time.Duration // since the longest waiting run was accepted
-	Apps          []AppStats    // with runs pending or at work, those with the most first, 100 at most
+	Apps          []AppStats    // tenants with pending or executing runs, those with most first, at most maxApps
 }
 
-// AppStats is an app's part of the queue.
+// AppStats are the numbers of one tenant.
 type AppStats struct {
 	App              string // its name
 	Pending, Running int64
 }
 
-// maxApps bounds the apps that [Stats] tells of.
+// maxApps bounds [QueueStats].Apps.
 const maxApps = 100
 
-// CountRuns counts the runs in each state, those of others with them. Q knows the apps' names.
+// CountRuns counts the runs of q and others in each state. The names of tenants are read from q's database.
 func (q *RunQueue) CountRuns(ctx context.Context, others ...*RunQueue) (QueueStats, error) {
 	s, err := q.CountOpenRuns(ctx, others...)
 	if err != nil {
@@ -46,11 +47,12 @@ func (q *RunQueue) CountRuns(ctx context.Context, others ...*RunQueue) (QueueSta
 			}, countRunsSQL(some.h.Engine()))
 		}))
 	}
+	// Completed runs are the rest of a total that PostgreSQL may only estimate, so the difference could be negative.
 	s.Completed = max(0, all-s.Pending-s.Running-s.Failed-s.InputRequired)
 	return s, err
 }
 
-// CountOpenRuns is Stats without what has completed, which is dear to count.
+// CountOpenRuns is CountRuns without the completed runs, whose number is expensive to count.
 func (q *RunQueue) CountOpenRuns(ctx context.Context, others ...*RunQueue) (QueueStats, error) {
 	var s QueueStats
 	apps := map[string]AppStats{}
@@ -70,7 +72,8 @@ func (q *RunQueue) CountOpenRuns(ctx context.Context, others ...*RunQueue) (Queu
 	return s, q.resolveNames(ctx, s.Apps)
 }
 
-// addCounts adds the runs of q to s and, those pending or at work, to apps by their tenants.
+// addCounts adds the runs of q to s and, by tenant, the pending and executing ones to apps. One branch for each
+// partial index.
 func (q *RunQueue) addCounts(ctx context.Context, s *QueueStats, apps map[string]AppStats) error {
 	return q.execBatch(ctx, "count runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
@@ -98,7 +101,8 @@ func (q *RunQueue) addCounts(ctx context.Context, s *QueueStats, apps map[string
 	})
 }
 
-// resolveNames gives apps, which are called as their tenants are, the names they have.
+// resolveNames replaces the tenant ids in apps by names and sorts by size and name. A tenant without a row keeps its
+// id.
 func (q *RunQueue) resolveNames(ctx context.Context, apps []AppStats) error {
 	if len(apps) == 0 {
 		return nil
@@ -114,7 +118,8 @@ func (q *RunQueue) resolveNames(ctx context.Context, apps []AppStats) error {
 	return err
 }
 
-// countRunsSQL counts all runs there are, on PostgreSQL by estimate where they are many.
+// countRunsSQL returns the statement that counts all runs. On PostgreSQL it uses the planner's estimate above
+// 100,000, because an exact count reads the whole table.
 func countRunsSQL(e db.Engine) string {
 	if e != db.Postgres {
 		return `SELECT COUNT(*) FROM run`

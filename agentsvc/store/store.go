@@ -1,9 +1,34 @@
-// Package store holds the SQL of the pass: tasks, their events, runs and sessions. Every statement of a call stands
-// here. A [Store] is made for one tenant and reaches that tenant's rows alone; [RunQueue] is the platform's view of the
-// queue.
+// Package store holds the SQL of tasks, their events, runs, sessions, approvals, credentials and receivers. Every
+// statement that serves a call is here. A [Store] is made for one tenant and reaches only that tenant's rows: its
+// database handle sets the tenant for row-level security, and every statement names the tenant as well. [RunQueue]
+// and [ReceiverQueue] are the platform's views of all tenants' rows.
 //
-// Whoever changes a task proves it may: the change counts only at the epoch and the sequence its author last saw,
-// and a change that lost its race answers [agentsvc.ErrLeaseLost] and leaves no trace.
+// # Conditional writes
+//
+// Nothing locks a task while it is read. Every change of a task is a batch of statements whose first one updates the
+// task's row on the condition that its epoch and sequence are those that the writer last saw; the others insert rows
+// on the condition that the task now has the new epoch and sequence (type precondition). If the first statement
+// touches no row, the others touch none either, and the method returns [agentsvc.ErrLeaseLost]. So a lost race leaves
+// no trace, and no transaction needs a second round trip.
+//
+// # Epochs
+//
+// A task's epoch is its fencing token. It is raised when a worker acquires the lease ([Store.AcquireTaskLease]), when
+// the task is continued, decided, cancelled or given up, and when its worker is found dead ([RunQueue.RescueRuns]) or
+// stops ([RunQueue.ReleaseRuns]). A worker writes only at the epoch it acquired ([Store.WriteRecord]), so a worker
+// that was suspended and continues after another one took over changes nothing.
+//
+// # Tables
+//
+// task is the current row of each task; event its log, one row per fact with a JSON body; run one row per turn with
+// its state in the queue; approval the open approvals; sent the ids of clients' messages; session_turn what each turn
+// added to its session; worker the heartbeats of processes; receiver the push notification targets. Times are
+// microseconds since 1970; stoa_now() is the database's clock, so that leases and delays do not depend on the clocks
+// of processes.
+//
+// PostgreSQL and SQLite execute the same SQL; the exceptions are marked. Parameters are cast (CAST($1 AS TEXT)) where
+// PostgreSQL could not infer their type. A sub-select around a parameter keeps PostgreSQL from making a new plan for
+// each value (plan_test.go).
 package store
 
 import (
@@ -13,18 +38,19 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Store reaches one tenant's tasks and sessions.
+// Store reads and writes one tenant's tasks and sessions. It is safe for concurrent use.
 type Store struct {
+	// SessionStore is embedded: sessions are in the same database, or in an external one (WithSessions).
 	*SessionStore
 
 	h          *db.Handle
 	tenant     string
-	audit      auditTarget
-	taskCache  *taskCache
-	countCache *countCache
+	audit      auditTarget // where audit entries of changes go
+	taskCache  *taskCache  // decoded tasks, validated at each read
+	countCache *countCache // totals of older tasks for lists
 }
 
-// New returns the store of a tenant.
+// New returns the store of a tenant in d, with empty caches.
 func New(d *db.DB, tenant db.ID) *Store {
 	h := d.Tenant(tenant)
 	return &Store{
@@ -33,18 +59,26 @@ func New(d *db.DB, tenant db.ID) *Store {
 	}
 }
 
-// WithSessions returns a store of the same tasks whose sessions are those of k.
+// WithSessions returns a store of the same tasks, with the same caches, whose sessions are those of k.
 func (s *Store) WithSessions(k *SessionStore) *Store {
 	other := *s
 	other.SessionStore = k
 	return &other
 }
 
-// RunState is where a run stands in the queue.
+// RunState is the state of a run in the queue.
 type RunState string
 
-// The states of a run. A run that waits for its next attempt is pending, one that waits for others of its session is
-// waiting.
+// The states of a run:
+//
+//	waiting ──► pending ──► running ──► completed | failed | input_required
+//	               ▲           │
+//	               └───────────┘ (next attempt, rescue, return)
+//
+// A waiting run waits for earlier runs of its session. A pending one may be claimed once its delay is over. failed is
+// a dead letter. A run in input_required has paused its turn. It keeps this state when a decision or a message
+// continues the task, which creates a new run; it becomes pending only when an approval expires (WakeOverdueRuns),
+// and completed when the task is cancelled or ended by a decision.
 const (
 	Waiting       RunState = "waiting"
 	Pending       RunState = "pending"
@@ -54,18 +88,18 @@ const (
 	InputRequired RunState = "input_required"
 )
 
-// Priority is a run's place among the waiting ones of its app, the lowest number first.
+// Priority orders the pending runs of one tenant, lowest number first.
 type Priority int64
 
 // The priorities.
 const (
-	PriorityAwaited Priority = iota // somebody waits for its end
+	PriorityAwaited Priority = iota // a caller waits for the end
 	PriorityNormal
-	PriorityBackground // nobody has asked for it: a clock did, or an event elsewhere
+	PriorityBackground // opened by a schedule or an external event
 )
 
-// Run is one turn of a task on its way through an agent, under a lease: Epoch and Seq say what its worker last saw
-// of the task.
+// Run is one turn of a task on its way through an agent. Epoch and Seq are the precondition of its next write: what
+// its worker last saw of the task.
 type Run struct {
 	Tenant         db.ID
 	Task           agentsvc.TaskID
@@ -73,32 +107,38 @@ type Run struct {
 	Agent          string
 	Context        agentsvc.ContextID
 	Owner          agentsvc.Owner
-	Revision       int64 // of the app's configuration when the turn was accepted
-	Attempts       int64 // this one included
-	Worker         string
+	Revision       int64  // of the tenant's configuration when the turn was accepted; the run executes with it
+	Attempts       int64  // number of attempts, the current one included
+	Worker         string // id of the process that has the lease; "" = none
 	Epoch          int64
 	Seq            int64
-	FirstSeq       int64 // of the event that opened the turn
-	InMemory       bool  // the task is kept in memory and ends with this process
-	WasInterrupted bool  // a worker stopped in the middle of the attempt before
+	FirstSeq       int64 // sequence of the first event of the turn's journal
+	InMemory       bool  // the task is in a database that ends with this process
+	WasInterrupted bool  // the previous attempt's worker stopped in the middle of it
 	Message        agentsvc.Message
-	Trace          string // names the span of what asked for the run, "" = nobody was recording
-	Priority       Priority
-	Rescues        int64 // workers that died with it
-	MaxRunning     int64 // of the app's runs at work at a time; 0 = none. It holds where the run is born under a lease
-	// IsNewContext says that the context is new: there is no session to read.
+	// Trace is the W3C traceparent of the request that opened the turn; "" = not traced.
+	Trace    string
+	Priority Priority
+	Rescues  int64 // how often a worker died while it executed the run
+	// MaxRunning limits the tenant's executing runs, in all processes; 0 = no limit. It is enforced when the run is
+	// written under a lease; claims read the limit from the tenant's row.
+	MaxRunning int64
+	// IsNewContext reports that the turn opens its context: there is no session to read and no other run to wait for.
 	IsNewContext bool
-	// MayWait says that the run, which has no worker, is born behind the others of its session, where there are any.
-	// Without it a run that is not fresh is born only where there are none.
+	// MayWait lets the run, which has no worker, be written behind others of its session. Without it a run in an
+	// existing context is written only if no other run of the session is unfinished.
 	MayWait bool
-	// HasQueuedRuns says, once the run has ended, that others of its session may wait for that.
+	// HasQueuedRuns reports, after the run has ended, that other runs of its session may wait for that. Set by
+	// WriteRecord.
 	HasQueuedRuns bool
-	// Reservation notes what the turn's call holds of the limits of its app, for whoever settles it; "" = nothing.
+	// Reservation is the note of what the turn reserved from the tenant's limits, for the code that settles it; "" =
+	// nothing.
 	Reservation string
-	// Receiver is told of what happens to the task from the turn's first event on; nil = nobody new is.
+	// Receiver is registered with the turn and receives its events from the first one; nil = none.
 	Receiver *Receiver
-	// Notifications are those of its agent's configuration that tell of the task, by id; only a task's first turn has any.
+	// Notifications are the ids of configured notifications that report on the task. Only a task's first turn sets
+	// them.
 	Notifications []string
-	// TurnEvents are those of the turn when it began, where they have been read.
+	// TurnEvents are the events of the turn as of AcquireTaskLease, where they were small enough to be read with it.
 	TurnEvents []agentsvc.Event
 }

@@ -25,7 +25,7 @@ func forEachEngine(t *testing.T, f func(t *testing.T, d *db.DB, s *store.Store))
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) { f(t, d, store.New(d, "acme")) })
 }
 
-// newRun is the first turn of a new task, at work at worker, or pending where that is "".
+// newRun returns the first turn of a new task, leased to worker, or pending where that is "".
 func newRun(worker string) store.Run {
 	run := store.Run{
 		Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c1", Owner: ana, Revision: 7,
@@ -39,7 +39,7 @@ func newRun(worker string) store.Run {
 	return run
 }
 
-// openingEvents is the events that open run's task.
+// openingEvents returns the events that open run's task.
 func openingEvents(run store.Run) []agentsvc.Event {
 	evs := sequenceEvents(run.Task, 1, statusEvent(agentsvc.Submitted, &run.Message))
 	if run.Worker != "" {
@@ -56,7 +56,7 @@ func createTask(t *testing.T, s *store.Store, run store.Run) store.Run {
 	return run
 }
 
-// createWaitingTask accepts a task and has its worker ask the user.
+// createWaitingTask accepts a task and lets its worker ask the user.
 func createWaitingTask(t *testing.T, s *store.Store) store.StoredTask {
 	t.Helper()
 	run := createTask(t, s, newRun("w1"))
@@ -85,7 +85,7 @@ func loadLog(t *testing.T, s *store.Store, id agentsvc.TaskID) []agentsvc.Event 
 	return evs
 }
 
-// sequenceEvents gives evs their places in a task's log, from sequence seq on.
+// sequenceEvents numbers evs as events of a task's log, from sequence seq on.
 func sequenceEvents(id agentsvc.TaskID, seq int64, evs ...agentsvc.Event) []agentsvc.Event {
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	for i := range evs {
@@ -107,7 +107,7 @@ func agentMessage(text string) *agentsvc.Message {
 
 func messageEvent(text string) agentsvc.Event { return agentsvc.Event{Message: agentMessage(text)} }
 
-// dumpedTables are those that a task's writers touch.
+// dumpedTables are the tables that the writers of tasks change.
 var dumpedTables = []string{"task", "event", "run", "session_turn", "sent", "approval", "call_cancel", "receiver"}
 
 // dumpTables returns every row of every table, in order.

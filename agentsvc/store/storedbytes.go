@@ -2,10 +2,10 @@ package store
 
 import "context"
 
-// sizedTable is a table, and the size of a row in SQL.
+// sizedTable is a table and the SQL expression of a row's size in bytes.
 type sizedTable struct{ table, size string }
 
-// sizedTables are the tables in which a tenant keeps what is of a size worth counting, and the size of a row.
+// sizedTables are the tables with texts of tenants.
 var sizedTables = []sizedTable{
 	{"event", "octet_length(body)"},
 	{"session_turn", "octet_length(body)"},
@@ -15,9 +15,9 @@ var sizedTables = []sizedTable{
 	{"tool_pin", "octet_length(body) + octet_length(drift_body)"},
 }
 
-// StoredBytes returns how many bytes the tenant keeps: messages, artifacts, files and whatever else is on the logs of its tasks,
-// conversations and their summaries, memories, credentials and descriptions of tools. Keys, indexes and what the engine
-// adds are not counted. It reads all of the tenant's rows.
+// StoredBytes returns the bytes of the tenant's texts and files: the logs of its tasks, sessions and their summaries,
+// memories, credentials and tool definitions. Keys, indexes and the engine's overhead are not included. It reads all
+// of the tenant's rows.
 func (s *Store) StoredBytes(ctx context.Context) (total int64, err error) {
 	return s.sumSizes(ctx, sizedTables, 0)
 }

@@ -9,7 +9,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestBytes: what a tenant keeps weighs what it is long, and weighs on nobody else.
+// TestBytes: the stored bytes of a tenant are the lengths of its texts, and do not count for another tenant.
 func TestBytes(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		storedBytes := func(s *store.Store) int64 {

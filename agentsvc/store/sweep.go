@@ -11,17 +11,18 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Retention says how long a tenant's finished tasks, their events and idle sessions are kept; 0 = for ever.
+// Retention is how long a tenant's finished tasks, their events and idle sessions are kept; 0 = without limit.
 type Retention struct {
 	Tasks, Events, Sessions time.Duration
 }
 
-// SweepCounts counts what a sweep has deleted.
+// SweepCounts is how many rows of each kind a sweep has deleted.
 type SweepCounts struct {
 	Tasks, Events, Sessions int64
 }
 
-// Bounds of one transaction of a sweep, and the time between two: nobody waits long behind one.
+// Bounds of one transaction of a sweep, and the pause between two: other writers wait only a short time for a sweep,
+// which matters on SQLite with its single writer.
 const (
 	maxSweepTasks    = 100
 	maxSweepEvents   = 2000
@@ -29,12 +30,13 @@ const (
 	sweepInterval    = 20 * time.Millisecond
 )
 
-// taskTables hold what belongs to a task and goes with it, besides the task's own row.
+// taskTables are the tables with rows that belong to a task and are deleted with it, besides task itself.
 var taskTables = []string{"event", "run", "approval", "sent", "call_cancel", "receiver"}
 
-// SweepExpired deletes what r keeps no longer: tasks that ended and were not touched since, with everything of theirs; events
-// of such tasks but for the last status; sessions without a recent turn and without an unfinished task. It goes on in
-// small transactions until nothing is left, or ctx ends.
+// SweepExpired deletes what r does not keep any more: finished tasks that were not changed since, with all their
+// rows; of finished tasks the events except the last status; and sessions without a recent turn and without an
+// unfinished task. It works in small transactions until nothing is left or ctx ends, and returns the numbers also
+// with an error.
 func (s *Store) SweepExpired(ctx context.Context, r Retention) (SweepCounts, error) {
 	var n SweepCounts
 	now := time.Now()
@@ -59,10 +61,10 @@ func (s *Store) SweepExpired(ctx context.Context, r Retention) (SweepCounts, err
 // finishedTask is a task that has ended.
 type finishedTask struct {
 	id     agentsvc.TaskID
-	events int64 // at most
+	events int64 // upper bound: the task's sequence
 }
 
-// deleteOldTasks counts into n.
+// deleteOldTasks deletes finished tasks that were last changed before a time and adds their number to n.
 func (s *Store) deleteOldTasks(ctx context.Context, before time.Time, n *int64) error {
 	for {
 		more, deleted := false, *n
@@ -74,7 +76,7 @@ func (s *Store) deleteOldTasks(ctx context.Context, before time.Time, n *int64) 
 			more = true
 			if old[0].events > maxSweepEvents {
 				if trimmed, err := s.deleteEvents(ctx, tx, old[:1]); err != nil || trimmed == maxSweepEvents {
-					return err // its last events and the task itself another time
+					return err // the remaining events and the task follow in further transactions
 				}
 			}
 			deletable, sum := 1, old[0].events
@@ -97,15 +99,15 @@ func (s *Store) deleteOldTasks(ctx context.Context, before time.Time, n *int64) 
 	}
 }
 
-// listFinishedTasks returns some tasks behind a task's id that ended before a time, locked where the engine locks rows; those
-// that somebody else has locked are left out.
+// listFinishedTasks returns up to maxSweepTasks finished tasks with ids behind after that were last changed before a
+// time. On PostgreSQL it locks them and skips those that another transaction has locked.
 func (s *Store) listFinishedTasks(ctx context.Context, tx *db.Tx, after agentsvc.TaskID, before time.Time) (old []finishedTask, err error) {
 	skip := ""
 	if s.h.Engine() == db.Postgres {
 		skip = " FOR UPDATE SKIP LOCKED"
 	}
-	// A task's id begins with the time it was opened, so its key finds the old ones and needs no index by time, which
-	// every write of every task would have to pay for.
+	// Ids are UUIDv7, so the primary key finds the old tasks. An index by time would make every write of every task
+	// more expensive.
 	err = tx.Query(ctx, func(r db.Row) error {
 		var f finishedTask
 		err := r.Scan((*string)(&f.id), &f.events)
@@ -117,13 +119,14 @@ func (s *Store) listFinishedTasks(ctx context.Context, tx *db.Tx, after agentsvc
 	return old, err
 }
 
-// firstTaskID is not greater than the id of any task that was opened at a time or later.
+// firstTaskID returns the smallest UUIDv7 of a time in text form: no task that was opened then or later has a smaller
+// id.
 func firstTaskID(at time.Time) string {
 	ms := max(at.UnixMilli(), 0)
 	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff)
 }
 
-// deleteTasks deletes tasks and what belongs to them.
+// deleteTasks deletes tasks with all their rows.
 func (s *Store) deleteTasks(ctx context.Context, tx *db.Tx, old []finishedTask) error {
 	in, args := s.taskListSQL(old)
 	for _, table := range taskTables {
@@ -135,7 +138,8 @@ func (s *Store) deleteTasks(ctx context.Context, tx *db.Tx, old []finishedTask) 
 	return err
 }
 
-// deleteOldEvents counts into n.
+// deleteOldEvents deletes the events of finished tasks that were last changed before a time, except the last status,
+// and adds their number to n.
 func (s *Store) deleteOldEvents(ctx context.Context, before time.Time, n *int64) error {
 	after := agentsvc.TaskID("")
 	for {
@@ -151,7 +155,7 @@ func (s *Store) deleteOldEvents(ctx context.Context, before time.Time, n *int64)
 			return err
 		}
 		*n += deleted
-		if deleted < maxSweepEvents {
+		if deleted < maxSweepEvents { // all events of these tasks are deleted: continue behind them
 			after = old[len(old)-1].id
 		}
 		if err := pauseSweep(ctx); err != nil {
@@ -160,7 +164,8 @@ func (s *Store) deleteOldEvents(ctx context.Context, before time.Time, n *int64)
 	}
 }
 
-// deleteEvents deletes some events of finished tasks, but never the one that holds a task's status, and returns how many.
+// deleteEvents deletes up to maxSweepEvents events of finished tasks, never that of a task's status, and returns
+// their number.
 func (s *Store) deleteEvents(ctx context.Context, tx *db.Tx, old []finishedTask) (int64, error) {
 	in, args := s.taskListSQL(old)
 	return tx.Exec(ctx, `DELETE FROM event WHERE (tenant, task, seq) IN (SELECT e.tenant, e.task, e.seq FROM event e
@@ -168,7 +173,8 @@ func (s *Store) deleteEvents(ctx context.Context, tx *db.Tx, old []finishedTask)
 		WHERE e.tenant = $1 AND e.task IN (`+in+`) AND e.seq <> t.status_seq LIMIT `+strconv.Itoa(maxSweepEvents)+`)`, args...)
 }
 
-// taskListSQL returns the list of tasks for an IN, and its arguments behind the tenant.
+// taskListSQL returns the placeholders of the tasks for an IN list, and the arguments, of which the tenant is the
+// first.
 func (s *Store) taskListSQL(old []finishedTask) (in string, args []any) {
 	args = []any{s.tenant}
 	placeholders := make([]string, len(old))
@@ -179,6 +185,7 @@ func (s *Store) taskListSQL(old []finishedTask) (in string, args []any) {
 	return strings.Join(placeholders, ", "), args
 }
 
+// pauseSweep waits sweepInterval, or returns ctx's error.
 func pauseSweep(ctx context.Context) error {
 	select {
 	case <-time.After(sweepInterval):

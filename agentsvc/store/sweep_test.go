@@ -18,10 +18,10 @@ import (
 
 const day = 24 * time.Hour
 
-// testRetention is what a test's tenant keeps.
+// testRetention is the retention of the test's tenant.
 var testRetention = store.Retention{Tasks: 30 * day, Events: 10 * day, Sessions: 20 * day}
 
-// createAgedTask accepts a task in a context and runs it to its end, all of it so long ago.
+// createAgedTask accepts a task in a context and ends it, all of it the given time ago.
 func createAgedTask(t *testing.T, d *db.DB, s *store.Store, tenant, id string, ago time.Duration, end agentsvc.State) agentsvc.TaskID {
 	t.Helper()
 	run := newRun("w1")
@@ -47,7 +47,7 @@ func createAgedTask(t *testing.T, d *db.DB, s *store.Store, tenant, id string, a
 	return backdateTask(t, d, run.Task, tenant, ago)
 }
 
-// backdateTask makes a task and its session older by a time.
+// backdateTask makes a task and its session older.
 func backdateTask(t *testing.T, d *db.DB, id agentsvc.TaskID, tenant string, ago time.Duration) agentsvc.TaskID {
 	t.Helper()
 	at := time.Now().Add(-ago)
@@ -95,8 +95,7 @@ func queryRowNames(b *db.Batch, all *[]string, q, arg string) {
 	}, q, arg)
 }
 
-// TestSweep: what is old and finished goes, with everything of it; what is not finished stays whole, and its
-// conversation with it.
+// TestSweep: old finished tasks are deleted with all their rows; unfinished ones keep everything, also their session.
 func TestSweep(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		complete := "task event event event event run sent turn summary"
@@ -148,7 +147,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestSweepExternalSessions forgets sessions that are in another database than the tasks which keep them.
+// TestSweepExternalSessions: sessions in another database than their tasks are deleted, except those of unfinished
+// tasks.
 func TestSweepExternalSessions(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -184,7 +184,7 @@ func TestSweepExternalSessions(t *testing.T) {
 	})
 }
 
-// TestSweepLong deletes a log and a session of more rows than one transaction takes.
+// TestSweepLong: a log and a session with more rows than one transaction deletes.
 func TestSweepLong(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -225,7 +225,7 @@ func lengthenSession(t *testing.T, d *db.DB, context string) {
 	}
 }
 
-// TestSweepLocked: a task that somebody has locked is left for another time and holds nobody up.
+// TestSweepLocked: a task that another transaction has locked is skipped and does not block the sweep.
 func TestSweepLocked(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -255,11 +255,11 @@ func TestSweepLocked(t *testing.T) {
 	}
 }
 
-// TestTaskTables: every table whose rows name a task either goes with the task, or is known to outlive it.
+// TestTaskTables: every table whose rows name a task is in taskTables, or is known to keep its rows longer.
 func TestTaskTables(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
-	outlive := []string{"session_turn", "memory", "usage", "usage_billed", "usage_exported", "reservation"} // have bounds of their own, or are kept for the bill
+	outlive := []string{"session_turn", "memory", "usage", "usage_billed", "usage_exported", "reservation"} // have retention of their own, or are kept for billing
 	var tables []string
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -278,7 +278,7 @@ func TestTaskTables(t *testing.T) {
 	}
 }
 
-// TestLeaderLease: one holder at a time, until its time is over or it leaves.
+// TestLeaderLease: one holder at a time, until its lease expires or is released.
 func TestLeaderLease(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -13,41 +13,46 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TaskParts says which parts of a task to read beside its status.
+// TaskParts selects what is read of a task besides its status.
 type TaskParts struct {
 	History   bool
 	Artifacts bool
-	Approvals bool // that are open
-	StateOnly bool // without all of these, and of the status nothing but its state
+	Approvals bool // the open ones
+	StateOnly bool // none of these, and of the status only its state
 }
 
-// StoredTask is a task as the database has it, with what its writers go by.
+// StoredTask is a task as the database has it, with the values that conditional writes compare.
 type StoredTask struct {
 	agentsvc.Task
-	Epoch        int64
-	Turn         int64
-	FirstSeq     int64         // of the event that opened the turn; read with the approvals
-	EncodedCache *EncodedCache // of the task as it stands, where it is read without approvals
+	Epoch        int64         // the task's fencing token
+	Turn         int64         // number of the current turn, from 1
+	FirstSeq     int64         // first sequence of the turn's journal; read only with the approvals
+	EncodedCache *EncodedCache // encoded forms of this version; nil where the task was read with approvals or as state only
 }
 
-// TaskFilter chooses tasks. Zero fields choose all; Agents that are empty but not nil choose none. Before is the id of the last task of the page before.
+// TaskFilter selects tasks. Zero fields select all; Agents that is empty but not nil selects none. Before is the id
+// of the last task of the previous page.
 type TaskFilter struct {
 	Agents  []string
 	Context agentsvc.ContextID
 	Owner   *agentsvc.Owner
 	State   agentsvc.State
-	After   time.Time // of their status; zero = any
+	After   time.Time // lower bound of the status time; zero = any
 	Before  agentsvc.TaskID
 	Limit   int
 	Parts   TaskParts
 }
 
+// taskColumns are the columns that scanTask reads: the task's row and the event of its status. The body is NULL where
+// it is large.
 var taskColumns = `t.id, t.agent, t.context_id, t.owner_iss, t.owner_sub, t.state, t.epoch, t.seq, t.turn, t.created_at, e.seq, e.at, octet_length(e.body), ` +
 	smallBodySQL("e.body", "octet_length(e.body)")
 
+// taskFrom joins each task with the event of its status by that table's primary key.
 const taskFrom = ` FROM task t JOIN event e ON e.tenant = t.tenant AND e.task = t.id AND e.seq = t.status_seq`
 
-// scanTask reads taskColumns, and into more what follows them. Of a status that is large it reads the state alone.
+// scanTask reads taskColumns and, into more, the columns after them. Of a large status it reads the state only;
+// unreadBytes is the size of the rest.
 func scanTask(r db.Row, more ...any) (t taskReading, err error) {
 	var created, at, size int64
 	var body []byte
@@ -73,8 +78,8 @@ func scanTask(r db.Row, more ...any) (t taskReading, err error) {
 	return t, nil
 }
 
-// LoadTask reads a task as it is at one moment. It returns [agentsvc.ErrNotFound] if the tenant has none of that id. What it
-// returns may be another caller's as well, and is not to be changed.
+// LoadTask reads the given parts of a task as of one moment. It returns [agentsvc.ErrNotFound] if the tenant has no
+// such task. The result may be shared with other callers and must not be modified.
 func (s *Store) LoadTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	if with.isCacheable() {
 		if t, ok, err := s.loadCachedTask(ctx, id, with); ok || err != nil {
@@ -84,6 +89,8 @@ func (s *Store) LoadTask(ctx context.Context, id agentsvc.TaskID, with TaskParts
 	return s.readTask(ctx, id, with)
 }
 
+// readTask reads a task from its rows: in one transaction where everything is small, else in a second one after the
+// memory for the large bodies is reserved (see largetask.go).
 func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	var t taskReading
 	var b db.Batch
@@ -118,7 +125,7 @@ func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts
 	return one[0].StoredTask, nil
 }
 
-// FindSecondStatus returns the sequence of the first status of a task behind the one that opened it, 0 where it has none.
+// FindSecondStatus returns the sequence of a task's first status after the one that opened it, 0 if it has none.
 func (s *Store) FindSecondStatus(ctx context.Context, id agentsvc.TaskID) (seq int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&seq) },
@@ -129,7 +136,8 @@ func (s *Store) FindSecondStatus(ctx context.Context, id agentsvc.TaskID) (seq i
 	return seq, nil
 }
 
-// loadCachedTask returns a task that was read before, if it still stands as it did.
+// loadCachedTask returns a task from the cache if its version in the database is the cached one; ok reports whether
+// it is.
 func (s *Store) loadCachedTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (t StoredTask, ok bool, err error) {
 	found := s.taskCache.findTask(id, with)
 	if found == nil {
@@ -144,8 +152,8 @@ func (s *Store) loadCachedTask(ctx context.Context, id agentsvc.TaskID, with Tas
 	return found.taskAt(now), found.version == now.versionFor(with), nil
 }
 
-// queryTaskWithApprovals reads a task with its open approvals and where its turn began, in one statement: an approval goes when it is
-// decided, and a later look would miss what the task still tells of.
+// queryTaskWithApprovals adds to b one statement that reads a task, its open approvals and the start of its turn. Two
+// statements could see two states on PostgreSQL (READ COMMITTED), and an approval row is deleted when it is decided.
 func (s *Store) queryTaskWithApprovals(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
 	b.Query(func(r db.Row) error {
 		var first int64
@@ -171,7 +179,7 @@ func (s *Store) queryTaskWithApprovals(b *db.Batch, id agentsvc.TaskID, to *task
 		WHERE t.tenant = $1 AND t.id = $2 ORDER BY o.seq`, s.tenant, string(id))
 }
 
-// eventKinds lists the events that hold what is asked for, as SQL literals.
+// eventKinds returns the kinds of events that contain the parts, as a list of SQL literals.
 func (w TaskParts) eventKinds() string {
 	var kinds []string
 	if w.History {
@@ -183,8 +191,8 @@ func (w TaskParts) eventKinds() string {
 	return strings.Join(kinds, ", ")
 }
 
-// foldEvents fills in what events tell beyond the status. Those that came after t was read are left out: what comes before does
-// not change any more.
+// foldEvents sets t's history and artifacts from events. Events after t.Seq were committed after t was read and are
+// ignored.
 func (t *StoredTask) foldEvents(evs []agentsvc.Event) {
 	var all agentsvc.Task
 	for _, ev := range evs {
@@ -195,18 +203,22 @@ func (t *StoredTask) foldEvents(evs []agentsvc.Event) {
 	t.History, t.Artifacts = slices.Clip(all.History), slices.Clip(all.Artifacts)
 }
 
-// TaskPage is a page of tasks, newest first. More says that it ends before the filter's limit because of the size of its tasks.
+// TaskPage is a page of tasks, newest first. HasMore reports that it ends before the filter's limit because of the
+// tasks' size.
 type TaskPage struct {
 	Tasks   []StoredTask
-	Total   int // on all pages
+	Total   int // on all pages; older tasks may be counted up to countTTL ago
 	HasMore bool
 }
 
-// ListTasks lists the tasks that f chooses. What it returns may be another caller's as well, and is not to be changed.
+// ListTasks returns the page of tasks that f selects. The result may be shared with other callers and must not be
+// modified. Without parts it reads only the versions of the page's tasks first and takes the tasks from the cache
+// where it can.
 func (s *Store) ListTasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	var total int
 	where := []string{"t.tenant = $1"}
 	args := []any{s.tenant}
+	// add adds a condition for a value that callers choose; column is always a constant.
 	add := func(column, value string) {
 		if value != "" {
 			args = append(args, value)
@@ -217,7 +229,7 @@ func (s *Store) ListTasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 		one := []string{"1 = 0"}
 		for _, a := range f.Agents {
 			args = append(args, a)
-			one = append(one, "t.agent = $"+strconv.Itoa(len(args))) // of IN, PostgreSQL would make an array anew for each row
+			one = append(one, "t.agent = $"+strconv.Itoa(len(args))) // for IN, PostgreSQL would build an array for each row
 		}
 		where = append(where, "("+strings.Join(one, " OR ")+")")
 	}
@@ -231,12 +243,14 @@ func (s *Store) ListTasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 		args = append(args, f.After.UnixMicro())
 		where = append(where, fmt.Sprintf("(SELECT s.at FROM event s WHERE s.tenant = t.tenant AND s.task = t.id AND s.seq = t.status_seq) > $%d", len(args)))
 	}
+	// The total is that of all pages, so it is counted without the bound of the previous page.
 	counted, with := slices.Clip(where), slices.Clip(args)
 	if f.Before != "" {
 		args = append(args, string(f.Before))
 		where = append(where, fmt.Sprintf("t.id < (SELECT CAST($%d AS TEXT))", len(args)))
 	}
-	// With the bound in the open, or the limit in an argument, PostgreSQL would plan each page anew.
+	// Ids are UUIDv7, so their order is that of creation. Each index that serves the conditions ends with tenant and
+	// id: the primary key, task_owner and task_context.
 	rows := ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY t.id DESC LIMIT ` + strconv.Itoa(f.Limit)
 	read := func(row func(db.Row) error, sql string) error {
 		var b db.Batch
@@ -274,7 +288,7 @@ func (s *Store) ListTasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	return s.fillPage(ctx, TaskPage{Total: total}, readings, f.Parts)
 }
 
-// fillPage adds to page the tasks that were found and as many bytes as a page may have, with their histories, artifacts and approvals.
+// fillPage completes the tasks that were found and adds them to page, up to maxPageBytes but at least one.
 func (s *Store) fillPage(ctx context.Context, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
 	if err := s.loadSizes(ctx, found, with); err != nil {
 		return TaskPage{}, err
@@ -294,14 +308,14 @@ func (s *Store) fillPage(ctx context.Context, page TaskPage, found []taskReading
 	page.Tasks = make([]StoredTask, len(found))
 	for i, t := range found {
 		page.Tasks[i] = t.StoredTask
-		if with == (TaskParts{}) { // what is read with more is not what is kept
+		if with == (TaskParts{}) { // a task read with more parts has another cache key and is not cached here
 			page.Tasks[i] = s.taskCache.saveTask(t.StoredTask, with, t.statusSeq, t.inlineBytes+int(t.unreadBytes))
 		}
 	}
 	return page, nil
 }
 
-// loadSizes reads how large the history, artifacts and approvals of tasks are, and those that are small.
+// loadSizes reads the sizes of the parts of tasks, and the small parts themselves.
 func (s *Store) loadSizes(ctx context.Context, tasks []taskReading, with TaskParts) error {
 	kinds := with.eventKinds()
 	if kinds == "" && !with.Approvals || len(tasks) == 0 {
@@ -324,11 +338,13 @@ func (s *Store) loadSizes(ctx context.Context, tasks []taskReading, with TaskPar
 	return nil
 }
 
-// CancelTask ends the task seen as cancelled and takes its lease. It returns [agentsvc.ErrLeaseLost] if the task has moved on.
+// CancelTask ends a task as cancelled if it is unchanged since seen, and raises its epoch, so that its worker can write
+// nothing more. It returns [agentsvc.ErrLeaseLost] if the task has changed since.
 func (s *Store) CancelTask(ctx context.Context, seen StoredTask, ev agentsvc.Event) error {
 	g := &precondition{seen.Epoch + 1, ev.Seq}
 	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresEnd}
 	var n int64
+	// The new epoch fences the task's worker, if one executes it: its next record finds another epoch.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = 'cancelled', updated_at = $5
 		WHERE tenant = $1 AND id = $2 AND epoch = $6 AND seq = $7 AND state IN ('submitted', 'working', 'input_required', 'auth_required')`,
 		s.tenant, string(seen.ID), g.epoch, g.seq, ev.At.UnixMicro(), seen.Epoch, seen.Seq)
@@ -339,7 +355,7 @@ func (s *Store) CancelTask(ctx context.Context, seen StoredTask, ev agentsvc.Eve
 	return s.writeConditional(ctx, &b, &n, "cancel task "+string(seen.ID))
 }
 
-// endRuns adds to b that a task which has ended has no more runs and waits for nobody, if the guard holds.
+// endRuns adds to b, under g, that an ended task has no unfinished run and no open approval.
 func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *precondition) {
 	b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND state IN ('waiting', 'pending', 'running', 'input_required')
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
@@ -349,12 +365,13 @@ func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *precondition) {
 		s.tenant, string(id), g.epoch, g.seq)
 }
 
-// AcquireTaskLease takes the lease of a claimed run's task: it fills in what the run does not know and, where the task was only
-// submitted, appends the fact that it is being worked on. It returns [agentsvc.ErrLeaseLost] if the task no longer
-// waits for this run or the run is no longer leased to its worker, and [ErrTaskInterrupted] if the task waits for somebody else.
+// AcquireTaskLease acquires the lease of a claimed run's task: it raises the task's epoch, fills in what the claim
+// does not know of run and, where the task was submitted, appends the working status. It returns
+// [agentsvc.ErrLeaseLost] if the task does not wait for this run any more or the run is not leased to its worker any
+// more, and [ErrTaskInterrupted] if the task waits for a human.
 func (s *Store) AcquireTaskLease(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
 	for range maxAttempts {
-		// Whoever had the lease before may still write until it is taken from them.
+		// An earlier worker may write until its epoch is raised here, so the state that was read can be outdated.
 		if evs, err = s.tryAcquireTaskLease(ctx, run); !errors.Is(err, errTaskChanged) {
 			return evs, err
 		}
@@ -362,9 +379,10 @@ func (s *Store) AcquireTaskLease(ctx context.Context, run *Run) (evs []agentsvc.
 	return nil, err
 }
 
-// errTaskChanged says that the task moved on between the look and the step.
+// errTaskChanged reports that the task changed between the read and the conditional write.
 var errTaskChanged = errors.New("the task moved on")
 
+// tryAcquireTaskLease is one attempt of AcquireTaskLease.
 func (s *Store) tryAcquireTaskLease(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	seen, found, leased, err := s.loadLeaseState(ctx, run)
 	if err != nil {
@@ -383,13 +401,14 @@ func (s *Store) tryAcquireTaskLease(ctx context.Context, run *Run) ([]agentsvc.E
 	run.IsNewContext = run.Turn == 1 && run.Context == ContextIDForTask(run.Task)
 	var evs []agentsvc.Event
 	if seen.Status.State == agentsvc.Submitted {
-		run.WasInterrupted = false // it stopped before anything began
+		run.WasInterrupted = false // it stopped before the task began, so nothing was interrupted
 		run.Seq++
 		now := time.Now().UTC().Truncate(time.Microsecond)
 		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}
 	}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresEnd}
 	var n int64
+	// Conditional on the run's lease as well: a run that was rescued between claim and here must not begin.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = CASE WHEN state = 'submitted' THEN $4 ELSE status_seq END, state = 'working'
 		WHERE tenant = $1 AND id = $2 AND epoch = $5 AND seq = $6 AND state IN ('submitted', 'working')
 			AND EXISTS (`+leasedRunSQL(7)+`)`,
@@ -402,20 +421,21 @@ func (s *Store) tryAcquireTaskLease(ctx context.Context, run *Run) ([]agentsvc.E
 	} else if err != nil {
 		return nil, err
 	}
+	// The condition held, so the events that were read are all there are.
 	if run.TurnEvents = nil; !found.isTooLarge {
 		run.TurnEvents = slices.Concat(found.events, evs)
 	}
 	return evs, nil
 }
 
-// leasedRunSQL selects the run of the task $2 of the tenant $1 that is leased: its turn, its worker and which attempt it is are
-// the parameters from the number turn on.
+// leasedRunSQL selects the run of task $2 of tenant $1 if it is leased. Its turn, worker and attempt are the
+// parameters turn, turn+1 and turn+2: a later attempt on the same worker is another lease.
 func leasedRunSQL(turn int) string {
 	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state = 'running'`, turn, turn+1, turn+2)
 }
 
-// loadLeaseState reads where run's task stands, the facts of run's turn so far unless they are large, which hold if it still stands there when its
-// lease is taken, and whether run is leased to its worker.
+// loadLeaseState reads the state of run's task, whether run is leased to its worker, and, unless they are large, the
+// facts of the turn.
 func (s *Store) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, found eventReading, leased bool, err error) {
 	var b db.Batch
 	t.addQuery(&b, s.tenant, run.Task)
@@ -430,7 +450,7 @@ func (s *Store) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, fou
 	return t, found, leased, nil
 }
 
-// addQuery adds to b that t is read, but for what its status says.
+// addQuery adds to b the read of t's row, without the content of its status.
 func (t *StoredTask) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID) {
 	b.Query(func(r db.Row) error {
 		return r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State), &t.Epoch, &t.Seq, &t.Turn)

@@ -15,7 +15,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestBegin: what a claimed run finds, and takes, by the state of its task.
+// TestBegin: what AcquireTaskLease returns and changes in each state of the task.
 func TestBegin(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, c := range []struct {
@@ -91,7 +91,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestList: what a filter chooses, on which pages, and how many there are in all.
+// TestList: which tasks a filter selects, on which pages, and the total.
 func TestList(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		bob := agentsvc.Owner{Issuer: "stoa", Subject: "bob"}
@@ -164,7 +164,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// TestListWith: a listed task holds what was asked for, and is the same as when it is read alone.
+// TestListWith: a listed task has the requested parts and equals the task as LoadTask returns it.
 func TestListWith(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		for range 3 {
@@ -203,7 +203,7 @@ func TestListWith(t *testing.T) {
 	})
 }
 
-// TestEvents: the log is read from any place on, in pages of any size.
+// TestEvents: the log is read from any sequence on, in pages of any size.
 func TestEvents(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -231,7 +231,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestPage: a page of the log ends at so many events, or where it has grown so large, and tells whether there is more.
+// TestPage: a page of the log ends at its number of events or at its size, and reports whether more follow.
 func TestPage(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -249,7 +249,7 @@ func TestPage(t *testing.T) {
 			{0, 100, 1 << 20, []int64{1, 2, 3, 4, 5}, false},
 			{0, 2, 1 << 20, []int64{1, 2}, true},
 			{0, 100, 9_000, []int64{1, 2}, true},
-			{2, 100, 9_000, []int64{3}, true}, // one fact at least, or nobody would get any further
+			{2, 100, 9_000, []int64{3}, true}, // at least one fact, or a reader could not continue
 			{3, 100, 9_000, []int64{4}, true},
 			{4, 100, 9_000, []int64{5}, false},
 			{2, 100, 1, []int64{3}, true},

@@ -9,42 +9,45 @@ import (
 	"stoa/tenancy/db"
 )
 
-// taskCache keeps tasks of a tenant as they were read, for whoever reads them again. Which tasks there are, and which version of
-// each, only the database says: it is asked every time. But facts never change, so that a version which is kept need not be
-// read again. Heads that nobody has asked for go first.
+// taskCache keeps decoded tasks of a tenant. It never decides whether a task exists or which version is current: the
+// database is asked at each read. But facts never change, so a cached version that is still current need not be read
+// again. Entries are evicted in two generations: those not read since the last generation change go first.
 type taskCache struct {
+	// mu guards the fields below.
 	mu               sync.Mutex
 	recent, previous map[taskCacheKey]*cachedTask
-	recentSize       int // of young
+	recentSize       int // sum of the sizes in recent
 }
 
-// taskCacheKey is a task, and how much of it was read.
+// taskCacheKey is a task and the parts that were read of it.
 type taskCacheKey struct {
 	id   agentsvc.TaskID
 	with TaskParts
 }
 
-// cachedTask is a task at the sequence of its status, or where more than that was read, of its last event.
+// cachedTask is a task at a version (taskRowVersion.versionFor). It is immutable.
 type cachedTask struct {
 	version int64
-	size    int
+	size    int // estimated bytes in memory
 	task    StoredTask
 }
 
 const (
-	// maxCacheBytes bounds what is kept of a tenant's tasks, in bytes, and maxCachedTaskBytes what is kept of one.
+	// maxCacheBytes bounds the cached tasks of a tenant, and maxCachedTaskBytes one of them.
 	maxCacheBytes      = 256 << 10
 	maxCachedTaskBytes = maxCacheBytes / 8
-	// cachedTaskOverhead is what a head takes beside the bodies of its events, and bodyExpansion what these take as words and in the
-	// shapes of dialects.
+	// cachedTaskOverhead is the estimated size of an entry without its bodies. bodyExpansion is the estimated factor
+	// between stored bodies and memory: decoded values plus the encoded forms in EncodedCache.
 	cachedTaskOverhead = 512
 	bodyExpansion      = 4
 )
 
-// isCacheable reports whether tasks that are read with w are kept. An open approval goes without a trace in the versions.
+// isCacheable reports whether tasks that are read with w are cached. Those with approvals are not, because the
+// versions do not cover the rows of open approvals; a read of the state only is cheaper than the check.
 func (w TaskParts) isCacheable() bool { return !w.Approvals && !w.StateOnly }
 
-// findTask returns what is kept of a task, whichever its version, nil where nothing is.
+// findTask returns the cached entry of a task, whatever its version, or nil. It moves the entry to the recent
+// generation.
 func (h *taskCache) findTask(id agentsvc.TaskID, with TaskParts) *cachedTask {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +62,8 @@ func (h *taskCache) findTask(id agentsvc.TaskID, with TaskParts) *cachedTask {
 	return found
 }
 
-// saveTask keeps t, which was read with the given parts at a version from bodies of so many bytes.
+// saveTask caches t, which was read with the given parts at a version from bodies of the given size, and returns it
+// with its EncodedCache. A task that is too large is returned with one as well, which ends with the caller's use.
 func (h *taskCache) saveTask(t StoredTask, with TaskParts, version int64, bytes int) StoredTask {
 	t.EncodedCache = new(EncodedCache)
 	n := &cachedTask{version, cachedTaskOverhead + bodyExpansion*bytes, t}
@@ -72,7 +76,8 @@ func (h *taskCache) saveTask(t StoredTask, with TaskParts, version int64, bytes 
 	return t
 }
 
-// insertEntry makes n young. When the young ones are half of what may be kept they grow old, and the old ones go.
+// insertEntry adds n to the recent generation. When that reaches half of the bound it becomes the previous one, and
+// the previous one is dropped. The caller holds h.mu.
 func (h *taskCache) insertEntry(key taskCacheKey, n *cachedTask) {
 	if before := h.recent[key]; before != nil {
 		h.recentSize -= before.size
@@ -87,19 +92,23 @@ func (h *taskCache) insertEntry(key taskCacheKey, n *cachedTask) {
 	h.recentSize += n.size
 }
 
-// taskRowVersion is how a task stands: all that is to be read of one that is kept.
+// taskRowVersion is a task's row without anything that is cached: all that is read of a task whose cached version is
+// current.
 type taskRowVersion struct {
 	id                       agentsvc.TaskID
 	epoch, seq, turn, status int64
 }
 
+// versionColumns are the columns that scanRow reads.
 const versionColumns = `t.id, t.epoch, t.seq, t.turn, t.status_seq`
 
+// scanRow reads versionColumns.
 func (v *taskRowVersion) scanRow(r db.Row) error {
 	return r.Scan((*string)(&v.id), &v.epoch, &v.seq, &v.turn, &v.status)
 }
 
-// versionFor is what tells one state of a task from another, as far as it is read with w.
+// versionFor returns the value that changes with the parts w of the task: the sequence of the last event if history
+// or artifacts are included, else that of the status.
 func (v taskRowVersion) versionFor(w TaskParts) int64 {
 	if w.History || w.Artifacts {
 		return v.seq
@@ -107,18 +116,19 @@ func (v taskRowVersion) versionFor(w TaskParts) int64 {
 	return v.status
 }
 
-// taskAt returns the task that h holds as it stands at v.
+// taskAt returns the cached task with the row values of v.
 func (h *cachedTask) taskAt(v taskRowVersion) StoredTask {
 	now := h.task
 	now.Epoch, now.Seq, now.Turn = v.epoch, v.seq, v.turn
 	return now
 }
 
-// maxCacheMisses bounds how many tasks of a page are read one by one.
+// maxCacheMisses is how many missing tasks of a page are read one by one; with more, one join reads the whole page.
 const maxCacheMisses = 4
 
-// loadListedTasks returns the tasks of a page at the versions that are known of them: those that are kept, and the few others that
-// have to be read. It reports false where too many are missing, or one has moved on meanwhile.
+// loadListedTasks returns the tasks of a page at the versions that were just read, from the cache and with a few
+// extra reads. ok is false where too many are missing, or one has changed meanwhile; the caller then reads the whole
+// page.
 func (s *Store) loadListedTasks(ctx context.Context, page []taskRowVersion) (tasks []StoredTask, ok bool, err error) {
 	tasks = make([]StoredTask, len(page))
 	var missing []int
@@ -152,13 +162,15 @@ func (s *Store) loadListedTasks(ctx context.Context, page []taskRowVersion) (tas
 	return tasks, n == len(missing), nil
 }
 
-// EncodedCache keeps what is worked out of a task at one version. It is nil where nobody keeps the task.
+// EncodedCache keeps encoded forms of a task at one version, for example its JSON in a protocol. A nil cache keeps
+// nothing. It is safe for concurrent use.
 type EncodedCache struct {
 	mu      sync.Mutex
-	encoded map[string][]byte
+	encoded map[string][]byte // by name; guarded by mu
 }
 
-// GetOrEncode returns what is kept under name, at first what make makes of the task. Nobody may change it.
+// GetOrEncode returns the form called name, from the cache or from work. The result is shared and must not be
+// modified. Two concurrent callers may both call work; both results are equal.
 func (m *EncodedCache) GetOrEncode(name string, work func() ([]byte, error)) ([]byte, error) {
 	if m == nil {
 		return work()
@@ -182,5 +194,5 @@ func (m *EncodedCache) GetOrEncode(name string, work func() ([]byte, error)) ([]
 	return made, nil
 }
 
-// Equal is true: of two tasks, memos say nothing.
+// Equal is always true: it makes comparisons of tasks in tests ignore their caches.
 func (m *EncodedCache) Equal(*EncodedCache) bool { return true }

@@ -11,8 +11,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestTaskCacheIsNeverStale: after each change, which another process makes, one that has read all tasks before reads the same as
-// one that reads them for the first time.
+// TestTaskCacheIsNeverStale: after each change, made by another process, a store that has cached all tasks reads the
+// same as one without a cache.
 func TestTaskCacheIsNeverStale(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, writer *store.Store) {
 		reader := store.New(d, "acme")
@@ -80,7 +80,7 @@ func TestTaskCacheIsNeverStale(t *testing.T) {
 	})
 }
 
-// TestTaskCacheIsShared: whoever reads a task again has the same, whatever the one before has made of it.
+// TestTaskCacheIsShared: every reader of a task gets the same value, whatever an earlier reader did with its own.
 func TestTaskCacheIsShared(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
@@ -117,7 +117,7 @@ func TestTaskCacheIsShared(t *testing.T) {
 	})
 }
 
-// TestTaskCacheIsBounded: however many and however large tasks are read, no more than so much of them is kept.
+// TestTaskCacheIsBounded: the cache stays below its bound, however many and however large tasks are read.
 func TestTaskCacheIsBounded(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		size := func() (cachedTasks, weight int) {

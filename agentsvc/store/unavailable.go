@@ -7,15 +7,17 @@ import (
 	"stoa/tenancy/db"
 )
 
-// UnavailableError says that the sessions' own database could not be reached, or did not do what it was asked. It may pass.
+// UnavailableError reports that the external session database could not be reached or refused an operation. A retry
+// may succeed.
 type UnavailableError struct {
 	err error
 }
 
-// Error tells the app's operator what happened, in words that hold no address and nothing of an answer.
+// Error returns a text for the tenant's operator. It contains neither an address nor anything that the server
+// answered, except messages that db and egress declare public.
 func (e *UnavailableError) Error() string {
 	return "the database of the app's sessions is unavailable: " + cmp.Or(db.PublicMessage(e.err), egress.PublicMessage(e.err))
 }
 
-// Unwrap returns what happened in full.
+// Unwrap returns the underlying error with all details.
 func (e *UnavailableError) Unwrap() error { return e.err }

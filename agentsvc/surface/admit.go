@@ -12,9 +12,10 @@ import (
 	"stoa/authz"
 )
 
-// Authorize decides whether the caller may take an action with an agent ("" = any) in a session ("" = none yet). It is
-// asked before anything is looked up that the request names, so that a refusal tells nothing of what there is. It
-// returns an [authz.ErrDenied], or an [authz.ErrUnauthenticated] where the agent asks for a credential of its own.
+// Authorize returns nil if the caller may take action with agent ("" = any). Handlers call it before they look up
+// anything that the request names, so that a refusal says nothing about what exists. The session is not part of the
+// decision today. It returns an [authz.ErrDenied], or an [authz.ErrUnauthenticated] if the agent requires a credential
+// of its own that the caller did not send.
 func (v *Request) Authorize(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) (err error) {
 	_, span := trail.StartSpan(ctx, "admit")
 	defer func() { trail.EndSpan(span, err) }()
@@ -24,8 +25,10 @@ func (v *Request) Authorize(ctx context.Context, action authz.Scope, agent strin
 	return v.policy.Authorize(v.Principal, action, agent)
 }
 
-// ResolveVisibility returns which tasks of an agent ("" = of all) the caller may act on: the app's with wide, else its own. It
-// returns an [authz.ErrDenied] for a caller who may neither, or an [authz.ErrUnauthenticated] as [Request.Authorize] does.
+// ResolveVisibility returns which tasks of an agent ("" = of every agent) the caller may act on: all of the app's if it
+// has the scope wide, else its own. The task service answers for a task outside of the visibility as for one that does
+// not exist. It returns an [authz.ErrDenied] for a caller who has neither, or an [authz.ErrUnauthenticated] as
+// [Request.Authorize] does.
 func (v *Request) ResolveVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
 	if err := v.requireAgentCredentials(ctx, agent); err != nil {
 		return task.Visibility{}, err
@@ -45,7 +48,8 @@ func (v *Request) ResolveVisibility(ctx context.Context, wide authz.Scope, agent
 	return visibility, nil
 }
 
-// ResolveAgentVisibility is [Request.ResolveVisibility] over the tasks of an agent that the caller may use.
+// ResolveAgentVisibility is [Request.ResolveVisibility] for an agent that must also exist for the caller, see
+// [Request.FindAgent].
 func (v *Request) ResolveAgentVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
 	visibility, err := v.ResolveVisibility(ctx, wide, agent)
 	if err == nil {
@@ -54,7 +58,8 @@ func (v *Request) ResolveAgentVisibility(ctx context.Context, wide authz.Scope, 
 	return visibility, err
 }
 
-// AuthorizeAgent admits the caller to an action with an agent in a session, and finds that agent.
+// AuthorizeAgent is [Request.Authorize] followed by [Request.FindAgent]. The order matters: a caller without the
+// permission gets the same refusal whether or not the agent exists.
 func (v *Request) AuthorizeAgent(ctx context.Context, action authz.Scope, agent string, session agentsvc.ContextID) error {
 	if err := v.Authorize(ctx, action, agent, session); err != nil {
 		return err
@@ -63,11 +68,18 @@ func (v *Request) AuthorizeAgent(ctx context.Context, action authz.Scope, agent 
 	return err
 }
 
-// AdmitMessage admits the caller to send m to an agent in m's session, and returns what to submit. A
-// message that decides on tool calls needs another permission than one that calls the agent, and reaches the tasks of
-// everyone; one that brings credentials does not, and what is submitted no longer holds them. Any other message counts
-// against the app's limits. It returns an [authz.ErrDenied], else wrong, which is what its dialect found wrong with the
-// message, else what is wrong with the decisions or credentials, or a [ratelimit.ErrExhausted].
+// AdmitMessage admits the caller to send m to an agent and returns the submission for the task service. All protocols
+// admit messages here.
+//
+// A message with decisions on tool calls needs the scope [authz.TasksApprove] instead of [authz.AgentsCall]; the task
+// service records the decisions and resumes the turn that waits for them. A message that brings credentials for a tool
+// needs AgentsCall; their values are moved from the message into the decisions, so that they are not stored with it.
+// Neither counts against limits and budgets. Any other message does: Reservation of the submission then says what is
+// reserved for its turn, and [Request.ReleaseApp] gives that back unless a turn was written.
+//
+// wrong is the error that the protocol found while it decoded m, nil if none. It is returned only to a caller who is
+// permitted. The errors are, in this order: [authz.ErrDenied] or [authz.ErrUnauthenticated], an unknown agent, wrong,
+// an error in the decisions or credentials, an [*agentsvc.BudgetExhaustedError] or a [ratelimit.ErrExhausted].
 func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Message, wrong error) (task.Submission, error) {
 	if wrong != nil {
 		return task.Submission{}, cmp.Or(v.AuthorizeAgent(ctx, authz.AgentsCall, agent, m.Context), wrong)
@@ -81,17 +93,18 @@ func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Mes
 		return task.Submission{}, err
 	}
 	sub := task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Decisions: decisions}
+	// A decision or a credential continues a turn that was counted when it began.
 	if wrong != nil || len(decisions) > 0 {
-		return sub, wrong // an answer to what the agent asks for is no further call
+		return sub, wrong
 	}
 	return sub, v.reserveUsage(ctx, &sub)
 }
 
-// Tasks returns the app's task service.
+// Tasks returns the app's task service, which is bound to the app.
 func (v *Request) Tasks() *task.Service { return v.tasks }
 
-// Vault returns what the app's users have entrusted to its tools, nil where nothing can be.
+// Vault returns the store of credentials that users supplied for tools, nil if the app has none.
 func (v *Request) Vault() *store.Vault { return v.runtime.Vault() }
 
-// Memories returns what the app's agents remember of its users.
+// Memories returns what the app's agents remember about its users.
 func (v *Request) Memories() *memory.Recall { return v.runtime.Memories() }

@@ -10,8 +10,9 @@ import (
 	"stoa/tenancy"
 )
 
-// isDiscovery reports whether k only asks what is here, which needs no credential: visibility decides what it sees. The
-// default app's card under /.well-known is open as far as the operator leaves it so.
+// isDiscovery reports whether k only reads cards or lists of agents, which needs no credential: the visibility of each
+// agent decides what is listed. The default app's cards below /.well-known need one if the operator's configuration
+// says so.
 func (s *Server) isDiscovery(k Credentials, a tenancy.Address) bool {
 	if !k.Discovery || a.App != "" && a.App != tenancy.DefaultName {
 		return k.Discovery
@@ -19,8 +20,9 @@ func (s *Server) isDiscovery(k Credentials, a tenancy.Address) bool {
 	return !strings.HasPrefix(a.Path, "/.well-known/") || s.options.Auth.AllowsAnonymous(a.Path)
 }
 
-// newAnonymousPrincipal returns the principal of a caller without a credential: of the default app, which knows no other where
-// nobody has one, everything; else a mere caller.
+// newAnonymousPrincipal returns the principal of a caller without a credential. In the default app of a server without
+// authentication it has every built-in role, since there is no other way to use that app. With authentication it is a
+// caller there. In every other app it has no role.
 func (s *Server) newAnonymousPrincipal(app *tenancy.App) authz.Principal {
 	switch {
 	case app.ID != tenancy.DefaultID:
@@ -31,17 +33,18 @@ func (s *Server) newAnonymousPrincipal(app *tenancy.App) authz.Principal {
 	return authz.AnonymousPrincipal(app.ID, app.Name, authz.BuiltInRoleNames()...)
 }
 
-// bearerScheme is what the door itself asks for.
+// bearerScheme is the security scheme on agent cards for the credential that [Server.Authenticate] verifies.
 var bearerScheme = agentsvc.Scheme{Name: "bearer", Format: "JWT"}
 
-// SecuritySchemes returns the credentials that c's agent takes from its callers, and the names of those that it takes all of:
-// its own, and the bearer credential that lets callers into the app where the path at which the agent is called needs one.
+// SecuritySchemes returns the security schemes for an agent's card, and the names of those that a caller must satisfy
+// together: the agent's own, and the bearer credential of the app if path, where the agent is called, needs one.
 func (v *Request) SecuritySchemes(c agentsvc.Card, path string) (schemes []agentsvc.Scheme, require []string) {
 	schemes, require = c.Schemes, c.RequiredSchemes
 	own := v.App.ID == tenancy.DefaultID
 	if own && !v.server.options.Auth.Enabled {
 		return schemes, require
 	}
+	// An agent's own scheme without a header is a bearer scheme; then the app's is not listed twice.
 	i := slices.IndexFunc(schemes, func(s agentsvc.Scheme) bool { return s.Header == "" })
 	if i < 0 {
 		schemes, i = append(slices.Clip(schemes), bearerScheme), len(schemes)
@@ -52,8 +55,10 @@ func (v *Request) SecuritySchemes(c agentsvc.Card, path string) (schemes []agent
 	return schemes, require
 }
 
-// requireAgentCredentials holds the caller to the credentials that an agent asks for itself. A caller who showed none at the door and
-// has a key that the agent asks for is from then on the key's principal. It returns an [authz.ErrUnauthenticated].
+// requireAgentCredentials verifies the credentials that an agent requires besides the app's. An anonymous caller with a
+// key that the agent requires becomes the key's principal for the rest of the request. It returns an
+// [authz.ErrUnauthenticated]. It returns nil for an agent that the caller must not know of, since the refusal would
+// reveal it; [Request.FindAgent] then answers that the agent does not exist.
 func (v *Request) requireAgentCredentials(ctx context.Context, agent string) error {
 	c, ok := v.runtime.Card(agent)
 	if !ok || len(c.RequiredSchemes) == 0 || c.Visibility == agentsvc.Private {
@@ -64,12 +69,14 @@ func (v *Request) requireAgentCredentials(ctx context.Context, agent string) err
 	case err == nil:
 		v.Principal = p
 	case c.Visibility == agentsvc.Internal && v.Principal.Anonymous:
-		return nil // such an agent is not there, and what it asks for is not told
+		return nil // FindAgent answers that the agent does not exist
 	}
 	return err
 }
 
-// verifyAgentCredentials returns whom the credentials that c's agent asks for speak for.
+// verifyAgentCredentials returns the principal for the credentials that c's agent requires. A key must belong to the
+// app of the request: keys of other apps are refused as if they did not exist. The app's generation makes a key that
+// was revoked since it was cached be read again.
 func (v *Request) verifyAgentCredentials(ctx context.Context, c agentsvc.Card) (authz.Principal, error) {
 	p := v.Principal
 	for _, s := range c.Schemes {

@@ -15,43 +15,70 @@ import (
 	"stoa/tenancy"
 )
 
-// Credentials is what a caller shows at the door, in whatever dialect.
+// Credentials are what a request of any protocol shows about its caller and its app, before anything is verified.
 type Credentials struct {
-	BearerToken   string // bearer token, "" = none
-	Host          string // as it was addressed, with or without a port
-	Path          string
-	ClientAddress string                   // address of the caller
-	Discovery     bool                     // it asks what is here, not for an agent's work
-	Signed        bool                     // it shows no credential: what it asks for is proven by [Request.Prove] or refused
-	Header        func(name string) string // what else the caller shows; nil = nothing
+	// BearerToken is a token, an API key or the admin secret, "" = none.
+	BearerToken string
+	// Host and Path are as the client addressed the server; the host may have a port. Both may name an app.
+	Host string
+	Path string
+	// ClientAddress is the client's address, which throttles guesses at the admin secret.
+	ClientAddress string
+	// Discovery is [Route].Discovery: the request reads cards or lists of agents.
+	Discovery bool
+	// Signed is [Route].Signed: no credential is verified; [Request.ReceiveDelivery] verifies the signature.
+	Signed bool
+	// Header returns another header of the request, for credentials of agents and for [pageGuard]; nil = there are
+	// none.
+	Header func(name string) string
 }
 
-// Request is a caller inside an app.
+// Request is an authenticated caller inside one app. It is bound to the revision of the app's configuration that was
+// current when it was authenticated. One goroutine uses it at a time.
 type Request struct {
+	// Principal is who calls. [Request.requireAgentCredentials] and [Request.ReceiveDelivery] may replace an anonymous
+	// one.
 	Principal authz.Principal
 	App       *tenancy.App
 
-	runtime     *app.App
-	policy      *authz.Policy
-	tasks       *task.Service
-	address     tenancy.Address
-	server      *Server
-	record      *requestRecord // nil outside HTTP
+	// runtime is the built revision of the app. It must not be used after ReleaseApp, which allows the cache to close
+	// it; its task service goes on working.
+	runtime *app.App
+	policy  *authz.Policy
+	tasks   *task.Service
+	address tenancy.Address
+	server  *Server
+	// record is the HTTP request's record, for its log line, its response headers and its memory; nil outside of a
+	// route.
+	record *requestRecord
+	// credentials are kept so that [Request.checkAccess] can authenticate a long-lived stream again.
 	credentials Credentials
-	releaseApp  func()
+	// releaseApp returns runtime to the cache; nil once it has been called.
+	releaseApp func()
 
-	cancelReservation func() // what limits reserve for a call, nil = nothing
+	// cancelReservation returns what limits reserved for the call, unless a turn was written that carries the
+	// reservation; nil = nothing is reserved. Set by reserveUsage, cleared by releaseReservation.
+	cancelReservation func()
 }
 
-// Authenticate finds out who knocks and which app it is for, and lets the caller in or says why not. Whoever is let in must
-// [Request.ReleaseApp].
+// Authenticate verifies the credential, decides which app the request is for and returns the caller inside it. The
+// caller of Authenticate must call [Request.ReleaseApp].
+//
+// The app is decided here and nowhere else. A token or an API key names its app by id or name (a token without either
+// is for the default app); without a credential the host or the path names it. A host or path that names another app
+// than the credential does not choose one: [tenancy.AccessRequest.CheckApp] answers it with "no such app". Suspended
+// and deleted apps and revoked tokens are refused there too.
+//
+// The error is what the caller may see, see toPublicError. An error that is not the caller's fault, such as unreachable
+// signing keys, is returned as it is.
 func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, error) {
 	if k.Signed {
 		k.BearerToken, k.Discovery = "", true
 	}
 	p, kind, reason := s.verifyCredential(ctx, k)
+	// Whether the credential is good cannot be decided now. The caller gets "unavailable", not "unauthenticated".
 	if kind == tenancy.InvalidCredential && !errors.Is(reason, authz.ErrUnauthenticated) {
-		return nil, reason // not the caller's fault: whether the credential is good cannot be known at present
+		return nil, reason
 	}
 	at := s.options.Router.ParseAddress(k.Host, k.Path)
 	request := tenancy.AccessRequest{
@@ -64,10 +91,13 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	}
 	runtime, record, release, err := s.options.Runtimes.Acquire(ctx, id)
 	admitted := err == nil
+	// The first verification did not know the app. The second one knows the app's generation, so a cached key that was
+	// revoked before it is read again; it also records the key's last use.
 	if kind == tenancy.KeyCredential && record != nil {
 		p, reason = s.options.Keys.VerifyKey(ctx, k.BearerToken, record.Generation)
 		err = cmp.Or(reason, err)
 	}
+	// A request with a good credential is not checked for foreign pages: browsers do not add one by themselves.
 	if err = request.CheckApp(record, err); err == nil && kind == tenancy.NoCredential && !k.Discovery {
 		err = s.pageGuard.checkRequest(k, at.Host != "")
 	}
@@ -83,7 +113,8 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	case kind == tenancy.NoCredential:
 		p = s.newAnonymousPrincipal(record)
 	}
-	p.App, p.AppName = record.ID, record.Name // a token may have named its app by name alone
+	// A token may have named its app by name alone.
+	p.App, p.AppName = record.ID, record.Name
 	v := &Request{
 		Principal: p, App: record, runtime: runtime, tasks: runtime.Tasks(), address: at, server: s, releaseApp: release, credentials: k,
 	}
@@ -91,6 +122,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 		v.ReleaseApp()
 		return nil, err
 	}
+	// To anonymous callers an app without public agents must look like one that does not exist.
 	if kind == tenancy.NoCredential && !k.Signed && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
 		v.ReleaseApp()
 		return nil, errNoApp
@@ -98,7 +130,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	return v, nil
 }
 
-// requestHeader returns what else the caller shows.
+// requestHeader returns a header of the request, "" where the protocol has none.
 func (v *Request) requestHeader(name string) string {
 	if v.credentials.Header == nil {
 		return ""
@@ -106,7 +138,8 @@ func (v *Request) requestHeader(name string) string {
 	return v.credentials.Header(name)
 }
 
-// verifyCredential finds out what the credential is worth, and for a bad one why it is bad.
+// verifyCredential verifies the credential without knowing an app. It returns the principal, what kind of credential it
+// is, and for an invalid one the reason, which is for the log.
 func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Principal, tenancy.CredentialKind, error) {
 	switch {
 	case k.BearerToken == "":
@@ -127,15 +160,18 @@ func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Pri
 		}
 		return p, tenancy.KeyCredential, nil
 	}
-	// The admin secret does not belong here. Guesses at it are slowed down, without telling.
+	// The admin secret is good at the admin API only: here even the right one is refused, by [tenancy.ErrOperator]
+	// (403). Wrong guesses are throttled, which the response does not reveal.
 	if p, err := s.misplacedSecret.VerifySecret(k.ClientAddress, k.BearerToken); err == nil {
 		return p, tenancy.OperatorCredential, nil
 	}
 	return authz.Principal{}, tenancy.InvalidCredential, authz.ErrUnauthenticated
 }
 
-// toPublicError returns what the caller is told of err. Every app that is not there is the same answer, the reason for a
-// refused credential is for the log, and what is wrong with an app's configuration is not for its callers.
+// toPublicError returns err in the form that the caller may see. Every app that does not exist or is not the caller's
+// gives the same error. The reason for a refused credential replaces err: classifyError shows a fixed text for it and
+// the log line names the reason. An error in an app's configuration becomes "unavailable", since it is not for the
+// app's callers.
 func toPublicError(err, reason error) error {
 	var document *config.Error
 	switch {
@@ -149,8 +185,8 @@ func toPublicError(err, reason error) error {
 	return err
 }
 
-// CheckTenant checks what a caller names beside the credential as the tenant that a call of an agent is for, as A2A's field of
-// that name does: {app}, {agent} or {app}/{agent}. It returns an error if that is not where the caller is.
+// CheckTenant checks the tenant field of an A2A request, which may be "", {app}, {agent} or {app}/{agent}. It returns
+// "no such app" if the field names anything else than where the request is: the field never chooses the app.
 func (v *Request) CheckTenant(tenant, agent string) error {
 	switch tenant {
 	case "", v.App.Name, agent, v.App.Name + "/" + agent:
@@ -159,7 +195,8 @@ func (v *Request) CheckTenant(tenant, agent string) error {
 	return errNoApp
 }
 
-// ReleaseApp gives the app back: it may then be replaced and closed. It may be called again.
+// ReleaseApp returns the app's runtime to the cache, which may then replace and close it, and releases what is reserved
+// for the call and for the request's body. It may be called more than once.
 func (v *Request) ReleaseApp() {
 	v.releaseReservation()
 	if v.releaseApp != nil {
@@ -171,7 +208,8 @@ func (v *Request) ReleaseApp() {
 	}
 }
 
-// authenticateHTTP is [Server.Authenticate] for HTTP.
+// authenticateHTTP is [Server.Authenticate] for the HTTP request r. On a signed route an unknown app is answered like
+// an unknown webhook, so that senders cannot find out which apps exist.
 func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, error) {
 	k, err := s.readCredentials(r)
 	if err != nil && !route.Signed {
@@ -185,13 +223,15 @@ func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, erro
 	return v, err
 }
 
-// readCredentials returns what r shows at the door.
+// readCredentials returns the credentials of r, unverified. The error is for a malformed Authorization header.
 func (s *Server) readCredentials(r *http.Request) (Credentials, error) {
 	credential, err := bearerToken(r)
 	return Credentials{BearerToken: credential, Host: r.Host, Path: r.URL.Path, ClientAddress: s.clientAddress(r), Header: r.Header.Get}, err
 }
 
-// bearerToken returns the credential of a request, "" if it shows none. Whatever else stands in the header is a bad one.
+// bearerToken returns the bearer token of a request, "" if it has none. It returns [authz.ErrUnauthenticated] for
+// another scheme, an empty token and more than one Authorization header. A WebSocket handshake may carry the token as a
+// subprotocol.
 func bearerToken(r *http.Request) (string, error) {
 	lines := r.Header.Values("Authorization")
 	if len(lines) == 0 {
@@ -204,7 +244,8 @@ func bearerToken(r *http.Request) (string, error) {
 	return token, nil
 }
 
-// authenticateOperator lets the platform's operator in, and nobody else.
+// authenticateOperator returns the platform operator's principal: of the admin secret, or of a platform token or API
+// key. Any other good credential is an [authz.ErrDenied]. An address that names an app has no admin API: errNoPath.
 func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) {
 	if s.options.Router.ParseAddress(r.Host, r.URL.Path).App != "" {
 		return authz.Principal{}, errNoPath

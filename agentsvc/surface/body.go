@@ -19,14 +19,16 @@ import (
 	"stoa/agentsvc"
 )
 
-// Bounds of a request's body.
+// Bounds of a request's body, see "Bounds on what comes in" in docs/security.md.
 const (
-	maxBody          = 1 << 20
-	maxMessage       = 28 << 20
-	collectThreshold = 4 << 20 // of which much is garbage when it is answered
+	maxBody    = 1 << 20  // bytes of a body on most routes
+	maxMessage = 28 << 20 // bytes of a body on routes with LargeBody, which take messages with files
+	// collectThreshold is the size of a body, in bytes, after which its garbage is collected before the response is
+	// encoded.
+	collectThreshold = 4 << 20
 )
 
-// limitBody bounds the body that r's handler will read, and how long the client may pause while sending it.
+// limitBody replaces r.Body by one that is bounded in size and time, and sets rec.maxBodyBytes. It does not read it.
 func (s *Server) limitBody(rec *requestRecord, r *http.Request, route *Route) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -36,7 +38,7 @@ func (s *Server) limitBody(rec *requestRecord, r *http.Request, route *Route) {
 		maximum = maxMessage
 	}
 	rec.maxBodyBytes = maximum
-	// The connection's own writer, since it closes the connection of a client that sends too much.
+	// The connection's own writer lets MaxBytesReader close the connection of a client that sends too much.
 	body := http.MaxBytesReader(rec.ResponseWriter, r.Body, maximum)
 	if r.ContentLength > maximum {
 		body = oversizedBody{body, maximum}
@@ -44,7 +46,8 @@ func (s *Server) limitBody(rec *requestRecord, r *http.Request, route *Route) {
 	r.Body = &timedBody{ReadCloser: body, controller: http.NewResponseController(rec.ResponseWriter), pieceTimeout: s.options.PieceTimeout, totalTimeout: s.options.BodyTimeout}
 }
 
-// oversizedBody is a body that says of itself that it is too long: none of it is read.
+// oversizedBody is a body whose Content-Length exceeds maxBytes. Reading it fails at once, without waiting for the
+// client.
 type oversizedBody struct {
 	io.ReadCloser
 	maxBytes int64
@@ -52,15 +55,19 @@ type oversizedBody struct {
 
 func (t oversizedBody) Read([]byte) (int, error) { return 0, &http.MaxBytesError{Limit: t.maxBytes} }
 
-// timedBody is a body whose every piece must arrive in time, and so must the whole: a large one keeps others out.
+// timedBody is a body of which each piece must arrive within pieceTimeout and the whole within totalTimeout. It uses
+// the connection's read deadline. Without it a slow sender would keep its reservation for as long as it likes.
 type timedBody struct {
 	io.ReadCloser
 	controller                 *http.ResponseController
 	pieceTimeout, totalTimeout time.Duration
-	deadline                   time.Time   // zero = nothing has been read
-	aborted                    atomic.Bool // by end
+	// deadline is when the whole body must have arrived; zero = nothing has been read yet. Only the reader writes it.
+	deadline time.Time
+	// aborted is set by abortRead, from another goroutine.
+	aborted atomic.Bool
 }
 
+// Read implements [io.Reader]. It returns ErrTooSlow once abortRead was called.
 func (p *timedBody) Read(b []byte) (int, error) {
 	now := time.Now()
 	if p.deadline.IsZero() {
@@ -70,29 +77,33 @@ func (p *timedBody) Read(b []byte) (int, error) {
 	if by.After(p.deadline) {
 		by = p.deadline
 	}
-	_ = p.controller.SetReadDeadline(by) // not every connection can
-	if p.aborted.Load() {                // after the deadline, which end may have set before
+	// abortRead sets aborted before the deadline. So either it sets its deadline after this one and ends the read
+	// below, or the check below sees aborted. An error means that the connection has no deadlines, as in tests.
+	_ = p.controller.SetReadDeadline(by)
+	if p.aborted.Load() {
 		return 0, ErrTooSlow
 	}
 	n, err := p.ReadCloser.Read(b)
 	switch {
 	case p.aborted.Load():
-		return n, ErrTooSlow // the deadline stays: nobody waits for the rest
+		return n, ErrTooSlow // the expired deadline stays: the rest of the body is not read
 	case err != nil:
 		_ = p.controller.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// abortRead ends the reading, at once. It may be called while somebody reads.
+// abortRead ends a read that is under way, at once, and makes every later one fail. Any goroutine may call it.
 func (p *timedBody) abortRead() {
 	p.aborted.Store(true)
 	_ = p.controller.SetReadDeadline(expiredDeadline)
 }
 
-var expiredDeadline = time.Unix(1, 0) // the deadline of a body that is not read any more
+// expiredDeadline is a read deadline that has always passed.
+var expiredDeadline = time.Unix(1, 0)
 
-// pauseTimeout is called when the body is not read for a while: its sender has as much time more.
+// pauseTimeout suspends the deadlines while the server does not read for reasons of its own. resume extends the
+// deadline of the whole body by the time that has passed. Only the reader calls them.
 func (p *timedBody) pauseTimeout() (resume func()) {
 	began := time.Now()
 	_ = p.controller.SetReadDeadline(time.Time{})
@@ -108,8 +119,10 @@ func (p *timedBody) pauseTimeout() (resume func()) {
 	}
 }
 
-// ReadBody reads the request's body, of which too much is refused and much waits for room. It must be JSON that countJSON lets pass,
-// or empty.
+// ReadBody reads the request's body and reserves the memory for it and its JSON values. It may wait, for at most
+// bodyBudgetWait at each step and for the app's rate. The result is JSON within the bounds of countJSON, not validated
+// any further, or empty. The errors are for the caller: too large, too many values, too slow, or 429 if there is no
+// memory.
 func ReadBody(r *http.Request) ([]byte, error) {
 	rec := recordOf(r)
 	in := &countedBody{Reader: r.Body}
@@ -126,16 +139,16 @@ func ReadBody(r *http.Request) ([]byte, error) {
 	return body, rec.bodyReservation.reserveDecoded(r.Context(), rec.bodyBudget, rec.appID(), len(body), in.counter.totalValues())
 }
 
-// meterBody is how r's body comes in, whose room is in h.
+// meterBody returns the meter for r's body, whose memory is reserved in h.
 func (rec *requestRecord) meterBody(r *http.Request, h *bodyReservation) *bodyMeter {
 	a := newBodyMeter(r.Context(), rec.bodyBudget, rec.appID(), h, nil)
-	if p, ok := r.Body.(*timedBody); ok { // not a copy of what was read before
+	if p, ok := r.Body.(*timedBody); ok { // else the body was read before, and r.Body is a copy in memory
 		a.cutOff, a.pause = p.abortRead, p.pauseTimeout
 	}
 	return a
 }
 
-// describeReadError is what the caller is told of a body that could not be read.
+// describeReadError returns the error for the caller for err, which reading a body returned.
 func describeReadError(err error) error {
 	var large *http.MaxBytesError
 	var own *responseError
@@ -151,7 +164,8 @@ func describeReadError(err error) error {
 	return &responseError{code: InvalidArgument, status: http.StatusBadRequest, text: "the body did not arrive whole"}
 }
 
-// DecodeBody reads the request's body, one JSON object without unknown members, into v. An empty body leaves v as it is.
+// DecodeBody reads the request's body, one JSON object, and decodes it into v. Unknown members are errors: for
+// endpoints of our own, where they are misspelled. An empty body leaves v as it is.
 func DecodeBody(r *http.Request, v any) error {
 	body, err := ReadBody(r)
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
@@ -160,8 +174,8 @@ func DecodeBody(r *http.Request, v any) error {
 	return DecodeJSON(body, v, true)
 }
 
-// DecodeMessage reads the request's body, one JSON object, into v. Members that v does not have are passed over, as clients
-// of other versions send them.
+// DecodeMessage reads the request's body, one JSON object, and decodes it into v. Unknown members are ignored, since
+// clients of other versions of a standard protocol send them.
 func DecodeMessage(r *http.Request, v any) error {
 	if err := checkContentType(r); err != nil {
 		return err
@@ -173,7 +187,7 @@ func DecodeMessage(r *http.Request, v any) error {
 	return DecodeJSON(body, v, false)
 }
 
-// checkContentType refuses a body that says of itself that it is no JSON. One that says nothing is taken for JSON.
+// checkContentType returns an error for a body whose Content-Type is not JSON. A body without one is taken for JSON.
 func checkContentType(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
 	if given == "" {
@@ -186,10 +200,11 @@ func checkContentType(r *http.Request) error {
 	return nil
 }
 
-// DecodeJSON reads one JSON object into v. Members that v does not have are refused where strict is set. Its errors say
-// where and what.
+// DecodeJSON decodes one JSON object into v. If strict is set, unknown members are errors. Its errors are
+// [*agentsvc.InvalidError] with the path of the field and what is wrong with it.
 func DecodeJSON(body []byte, v any, strict bool) error {
-	if !utf8.Valid(body) { // RFC 8259, 8.1; and each byte that is none would become the three of U+FFFD
+	// RFC 8259, 8.1. encoding/json would replace each invalid byte by the three bytes of U+FFFD.
+	if !utf8.Valid(body) {
 		return agentsvc.NewInvalidError("", "the JSON is not UTF-8 at byte %d", validUTF8Prefix(body))
 	}
 	err := unmarshalBody(body, v, strict)
@@ -215,7 +230,7 @@ func DecodeJSON(body []byte, v any, strict bool) error {
 	return agentsvc.NewInvalidError("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// validUTF8Prefix returns how many bytes at the beginning of b are UTF-8.
+// validUTF8Prefix returns how many bytes at the beginning of b are valid UTF-8.
 func validUTF8Prefix(b []byte) (n int) {
 	for n < len(b) {
 		r, size := utf8.DecodeRune(b[n:])
@@ -227,7 +242,9 @@ func validUTF8Prefix(b []byte) (n int) {
 	return n
 }
 
-// unmarshalBody is json.Unmarshal, and with strict a decoder that refuses unknown members. That one reads body into a buffer of its own.
+// unmarshalBody decodes body into v with [json.Unmarshal], or if strict is set with a [json.Decoder] that refuses
+// unknown members. The decoder copies body into a buffer of its own; a large body is therefore checked by unknownMember
+// instead.
 func unmarshalBody(body []byte, v any, strict bool) error {
 	if !strict {
 		err := json.Unmarshal(body, v)
@@ -242,7 +259,8 @@ func unmarshalBody(body []byte, v any, strict bool) error {
 		}
 		return err
 	}
-	if len(body) > maxBody { // a message, whose members are plain ones
+	// Large bodies are messages, whose strictly decoded types are flat enough for unknownMember.
+	if len(body) > maxBody {
 		if name := unknownMember(body, v); name != "" {
 			return fmt.Errorf("json: unknown field %q", name)
 		}
@@ -259,11 +277,12 @@ func unmarshalBody(body []byte, v any, strict bool) error {
 	return err
 }
 
-// unknownMember returns the name of a member of the object in body that the struct v points to does not have, "" where there is none.
+// unknownMember returns the name of a member of the object in body that the struct which v points to does not have, ""
+// if it has all of them. It does not look into members.
 func unknownMember(body []byte, v any) string {
 	var members map[string]AliasedJSON
 	if json.Unmarshal(body, &members) != nil {
-		return "" // it will be refused
+		return "" // the caller's json.Unmarshal will fail as well
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -275,23 +294,25 @@ func unknownMember(body []byte, v any) string {
 	return ""
 }
 
+// newTrailingDataError returns the error for a body with more than one JSON value.
 func newTrailingDataError() error {
 	return agentsvc.NewInvalidError("", "there is more after the JSON value")
 }
 
-// WriteJSON answers with v.
+// WriteJSON writes v as the response. If it returns an error, nothing was written.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	return encodeResponse(w, jsonMediaType, status, v)
 }
 
-// WriteMediaType answers with v in a kind of JSON that has a media type of its own.
+// WriteMediaType writes v as JSON with a media type of its own.
 func WriteMediaType(w http.ResponseWriter, kind string, v any) error {
 	return encodeResponse(w, []string{kind}, http.StatusOK, v)
 }
 
+// encodeResponse encodes v and writes it as the response.
 func encodeResponse(w http.ResponseWriter, kind []string, status int, v any) error {
 	if rec, ok := w.(*requestRecord); ok && rec.receivedBytes >= collectThreshold {
-		collectGarbage() // the answer may repeat what was received: what that came in is no longer needed
+		collectGarbage() // the response may be as large as the body, whose decoded form is garbage now
 	}
 	var b bytes.Buffer
 	if err := writeJSONLine(&b, v); err != nil {
@@ -300,13 +321,13 @@ func encodeResponse(w http.ResponseWriter, kind []string, status int, v any) err
 	return writeResponse(w, kind, status, b.Bytes())
 }
 
-// WriteEncoded answers with what is JSON already.
+// WriteEncoded writes a body that is already JSON as the response.
 func WriteEncoded(w http.ResponseWriter, body []byte) error {
 	return writeResponse(w, jsonMediaType, http.StatusOK, body)
 }
 
-// EncodeList returns an object whose first member, of that name, is a list of items which are JSON already, and which goes on
-// with the members of rest, of which there is at least one.
+// EncodeList returns a JSON object whose first member, name, is the list of items, which are JSON already, followed by
+// the members of remaining, an object with at least one member. It copies each item once.
 func EncodeList(name string, items [][]byte, remaining any) ([]byte, error) {
 	size := len(name) + 512
 	for _, item := range items {
@@ -324,19 +345,21 @@ func EncodeList(name string, items [][]byte, remaining any) ([]byte, error) {
 	at := b.Len()
 	err := writeJSONLine(b, remaining)
 	if err == nil {
+		// The "{" of remaining becomes the comma between the members.
 		b.Bytes()[at] = ','
 	}
 	return b.Bytes(), err
 }
 
-// EncodeJSON returns v as it stands in answers.
+// EncodeJSON returns v encoded as in responses: without escapes for HTML.
 func EncodeJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	err := writeJSONLine(&b, v)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// writeResponse writes a whole answer, or returns why it may not be in memory. Its length is said, so that it needs no chunks.
+// writeResponse reserves the memory for a whole response and writes it with a Content-Length. It returns an error, and
+// has written nothing, if there is no memory.
 func writeResponse(w http.ResponseWriter, kind []string, status int, body []byte) error {
 	if err := reserveResponse(w, len(body)); err != nil {
 		return err
@@ -349,13 +372,16 @@ func writeResponse(w http.ResponseWriter, kind []string, status int, body []byte
 }
 
 const (
-	pieceSize     = 64 << 10         // bytes
-	acceptTimeout = 30 * time.Second // how long a client may take to accept a piece
-	// corkThreshold is what net/http, whose own buffer has 4 KiB, writes in two parts: one with the headers, one with the rest.
+	pieceSize     = 64 << 10         // bytes of one write of a response, one read of a WebSocket message
+	acceptTimeout = 30 * time.Second // how long a client may take to accept one piece of a response
+	// corkThreshold is the size, in bytes, from which net/http writes a response in two system calls, headers and body,
+	// because its own buffer has 4 KiB.
 	corkThreshold = 8 << 10
 )
 
-// writePieces writes an answer, for each piece of which the client has a limited time, and for the whole. A client that is gone needs none.
+// writePieces writes a response. A large one is written in pieces, each with a deadline of its own and all of them with
+// one together; a smaller one that does not fit into net/http's buffer is corked, so that it leaves in as few segments
+// as possible. Errors are not returned: the client is gone then.
 func writePieces(w http.ResponseWriter, b []byte) {
 	if len(b) <= pieceSize {
 		if len(b) >= corkThreshold {
@@ -377,7 +403,7 @@ func writePieces(w http.ResponseWriter, b []byte) {
 		if until.Before(by) {
 			by = until
 		}
-		_ = rc.SetWriteDeadline(by) // not every connection can
+		_ = rc.SetWriteDeadline(by) // fails on connections without deadlines, as in tests
 		if _, err := w.Write(part); err != nil {
 			return
 		}
@@ -386,7 +412,7 @@ func writePieces(w http.ResponseWriter, b []byte) {
 
 var jsonMediaType = []string{"application/json"}
 
-// writeJSONLine writes v on one line, characters of HTML as they are.
+// writeJSONLine appends v to b as one line of JSON, without escapes for HTML.
 func writeJSONLine(b *bytes.Buffer, v any) error {
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)

@@ -9,44 +9,58 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Bodies are in memory several times over while they become rows, and their JSON values at many times their size. Only so
-// many bytes and so many values are taken in at a time, of one app and of all. Who sends more waits. Room is taken for what has
-// arrived ([pool]): what a body says about its size takes none of others'.
+// Bounds of request bodies in memory. While a body becomes rows it is in memory several times, and its JSON values take
+// many times their size. So only a limited number of bytes and of values are read at a time, by app and in total;
+// bodies beyond that wait (quotaPool). Memory is reserved for what has arrived: what a body announces takes nothing
+// from other apps. See "Bounds on what comes in" in docs/security.md.
 const (
-	appBodyBytes    = 128 << 20        // bytes of bodies, of one app; as all that they have announced
-	totalBodyBytes  = 256 << 20        // of all
-	appBodyValues   = 150_000          // JSON values in bodies, of one app; more than one body may have
-	totalBodyValues = 300_000          // of all
-	bodyBudgetWait  = 10 * time.Second // for room
+	// appBodyBytes is how many bytes the bodies of one app may announce, totalBodyBytes how many all bodies may use.
+	appBodyBytes   = 128 << 20
+	totalBodyBytes = 256 << 20
+	// appBodyValues and totalBodyValues are the same for JSON values. One app may announce more than one body can have
+	// (maxValues), so that its small bodies do not wait for its largest.
+	appBodyValues   = 150_000
+	totalBodyValues = 300_000
+	// bodyBudgetWait is how long a body waits; then it is refused (429).
+	bodyBudgetWait = 10 * time.Second
 
-	// A small body takes its room from one counter for all apps, without waiting. When that is used up it is treated as the
-	// others are.
+	// A body of at most smallBodyBytes and smallBodyValues does not wait: it takes its memory from one atomic counter
+	// for all apps, of smallBodyBudget bytes. If that is used up, it is treated as a large one.
 	smallBodyBytes  = 64 << 10 // bytes
 	smallBodyValues = 1000
-	smallBodyBudget = 16 << 20 // bytes of memory
-	valueMemory     = 256      // bytes of memory that a JSON value takes, about
+	smallBodyBudget = 16 << 20
+	valueMemory     = 256 // estimated bytes of memory for a decoded JSON value
 
-	// appMessageSlots is how many messages of one app come in at a time where nobody can say how large they are. There is no bound for
-	// all apps: one that is slow would keep others out. While another of the app waits, slowMessageGrace is how long one may take.
+	// appMessageSlots is how many messages of one app may be received at a time where their size is not known
+	// beforehand, as in gRPC. There is no bound for all apps together: slow senders of one app would keep out the
+	// others. slowMessageGrace is how long receiving one may take while another of the app waits.
 	appMessageSlots  = 16
 	slowMessageGrace = 5 * time.Second
 
-	// Deliveries to webhooks that have not proven who sent them have a room of their own, which no tenant needs for
-	// anything else. No tenant's fill more than half of it.
+	// Deliveries to webhooks whose signature is not verified yet take their bytes from a pool that nothing else uses,
+	// so that unsigned deliveries cannot keep out an app's callers. Those to one app get at most half of it.
 	appUnverifiedBytes   = 8 << 20 // bytes
 	totalUnverifiedBytes = 16 << 20
 )
 
-// bodyBudget is where bodies are taken in.
+// bodyBudget is the quotas that all request bodies of a server share.
 type bodyBudget struct {
+	// bytes and values are for large bodies, unverified for the bytes of deliveries whose signature is not verified
+	// yet.
 	bytes, values, unverified *quotaPool
-	messageSlots              *quotaPool        // messages of unknown size
-	rates, unverifiedRates    *bodyRates        // at which the bytes of large bodies arrive
-	smallBytes                atomic.Int64      // bytes of memory that small bodies take
-	largeBytes                atomic.Int64      // bytes of memory that the others take, about
-	onLargeChange             func(large int64) // is told of each change of large, nil = nobody wants to know
+	// messageSlots is for messages of unknown size, one for each.
+	messageSlots *quotaPool
+	// rates and unverifiedRates bound how fast the bytes of large bodies are read, by app.
+	rates, unverifiedRates *bodyRates
+	// smallBytes is how much memory small bodies take, in bytes.
+	smallBytes atomic.Int64
+	// largeBytes is an estimate of how much memory the others take, in bytes.
+	largeBytes atomic.Int64
+	// onLargeChange is called with largeBytes after each change; nil = not called.
+	onLargeChange func(large int64)
 }
 
+// newBodyBudget returns an unused budget. watch becomes onLargeChange; rate is in bytes a second, for each app.
 func newBodyBudget(watch func(large int64), rate int64) *bodyBudget {
 	r := &bodyBudget{
 		bytes: newQuotaPool(appBodyBytes, totalBodyBytes), values: newQuotaPool(appBodyValues, totalBodyValues), unverified: newQuotaPool(appUnverifiedBytes, totalUnverifiedBytes),
@@ -56,7 +70,7 @@ func newBodyBudget(watch func(large int64), rate int64) *bodyBudget {
 	return r
 }
 
-// addLargeBytes adds to what large bodies take.
+// addLargeBytes adds n, which may be negative, to the memory of large bodies.
 func (r *bodyBudget) addLargeBytes(n int64) {
 	now := r.largeBytes.Add(n)
 	if r.onLargeChange != nil {
@@ -64,25 +78,29 @@ func (r *bodyBudget) addLargeBytes(n int64) {
 	}
 }
 
-// bodyReservation is the room that one body has. The zero value has none; it belongs to one goroutine at a time.
+// bodyReservation is what one body has reserved. The zero value has nothing. One goroutine uses it at a time.
 type bodyReservation struct {
-	budget     *bodyBudget
-	smallBytes int64            // of the counter of small bodies
-	largeBytes int64            // that was weighed
-	body       *poolReservation // of the bytes, nil = none
-	values     *poolReservation
+	// budget is what release returns to; nil = nothing is reserved.
+	budget *bodyBudget
+	// smallBytes is its part of bodyBudget.smallBytes, largeBytes of bodyBudget.largeBytes.
+	smallBytes int64
+	largeBytes int64
+	// body and values are its parts of the pools; nil = none.
+	body   *poolReservation
+	values *poolReservation
 }
 
-// addLargeBytes adds to what the body takes.
+// addLargeBytes adds n to the memory that this body takes of r.
 func (h *bodyReservation) addLargeBytes(r *bodyBudget, n int64) {
 	h.budget, h.largeBytes = r, h.largeBytes+n
 	r.addLargeBytes(n)
 }
 
-// reserveDecoded waits for room for what a body of an app's that is read takes once it is decoded.
+// reserveDecoded waits until a body of size bytes that was read may be decoded to that many values, and charges its
+// app's rate for the work. It does nothing for a body that it reserved before. It returns errBodyBudgetExhausted.
 func (h *bodyReservation) reserveDecoded(ctx context.Context, r *bodyBudget, app db.ID, size, values int) (err error) {
 	if h.smallBytes > 0 || h.values != nil {
-		return nil // the same body was read before
+		return nil // the body is read a second time, as serveIdempotent does
 	}
 	h.budget = r
 	if h.body == nil && size <= smallBodyBytes && values <= smallBodyValues {
@@ -96,7 +114,8 @@ func (h *bodyReservation) reserveDecoded(ctx context.Context, r *bodyBudget, app
 	cost := int64(values) * valueCost
 	if h.body == nil {
 		cost += int64(size)
-		if err = r.rates.waitForDebt(ctx, app); err != nil { // who waits for the app's debt has no room meanwhile
+		// Nothing is reserved while the body waits for its app's rate, so it keeps out no other body meanwhile.
+		if err = r.rates.waitForDebt(ctx, app); err != nil {
 			return err
 		}
 		if h.body, err = r.bytes.reserveBody(ctx, app, int64(size), int64(size), nil); err != nil {
@@ -104,7 +123,7 @@ func (h *bodyReservation) reserveDecoded(ctx context.Context, r *bodyBudget, app
 		}
 		h.addLargeBytes(r, int64(size))
 	}
-	r.rates.chargeApp(app, cost) // the next body waits for it
+	r.rates.chargeApp(app, cost) // the next body of the app waits for it
 	if h.values, err = r.values.reserveBody(ctx, app, int64(values), int64(values), nil); err != nil {
 		return err
 	}
@@ -112,7 +131,7 @@ func (h *bodyReservation) reserveDecoded(ctx context.Context, r *bodyBudget, app
 	return nil
 }
 
-// release gives everything back. It may be called again.
+// release returns everything that is reserved. It may be called more than once.
 func (h *bodyReservation) release() {
 	if h.budget == nil {
 		return

@@ -8,8 +8,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestBodyReservation: small bodies share one counter and wait for nobody until that is used up; others take room by their bytes and
-// values, and everything is given back.
+// TestBodyReservation checks that small bodies share one counter without waiting until it is used up, that other bodies
+// reserve their bytes and values in the pools, and that everything is released.
 func TestBodyReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var large int64
@@ -29,7 +29,8 @@ func TestBodyReservation(t *testing.T) {
 		if err := more.reserveDecoded(t.Context(), r, "acme", smallBodyBytes, smallBodyValues); err != nil || more.smallBytes != 0 || len(r.values.apps) != 1 {
 			t.Errorf("a small body beyond the counter: %v", err)
 		}
-		// Two bodies with as many values as may be: the second of one app waits in vain, that of another app does not.
+		// These bodies have the largest number of values: the second one of an app waits in vain, that of another app
+		// does not.
 		dense, second, other := &bodyReservation{}, &bodyReservation{}, &bodyReservation{}
 		if err := dense.reserveDecoded(t.Context(), r, "acme", 150<<10, maxValues); err != nil {
 			t.Fatal(err)
@@ -56,7 +57,8 @@ func TestBodyReservation(t *testing.T) {
 	})
 }
 
-// TestUnverified: deliveries without proof leave every app's own room alone, and those to one app leave some for another's.
+// TestUnverified checks that deliveries whose signature is not verified use nothing of an app's own quota, and that
+// deliveries to one app leave some of their pool to other apps.
 func TestUnverified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBodyBudget(nil, defaultBodyRate)

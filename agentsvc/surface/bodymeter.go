@@ -14,32 +14,45 @@ import (
 	"stoa/tenancy/db"
 )
 
-// bodyMeter is how a body comes in: where it takes room once it is not small, and at which rate its bytes are taken.
+// bodyMeter controls how one request body is read: where the memory for it is reserved once it is not small, and at
+// which rate its bytes are read. One goroutine uses it; only refused is closed by another.
 type bodyMeter struct {
-	ctx         context.Context
-	budget      *bodyBudget
-	pool        *quotaPool
-	rates       *bodyRates
-	app         db.ID
-	reservation *bodyReservation       // has the room
-	cutOff      func()                 // ends the reading, see [pool.reserveBody]
-	pause       func() (resume func()) // is called when the body is not read for a while through no fault of its sender's, nil = nobody wants to know
-	reread      bool                   // the same body was read before: it has its room
-	isSmall     bool                   // it says so of itself: it is paid for with its request
-	refused     chan struct{}          // is closed when the body is refused while it arrives, nil = it has no room yet
+	ctx    context.Context
+	budget *bodyBudget
+	// pool and rates are the quotas that the body counts against: budget.bytes and budget.rates, or those for
+	// unverified deliveries.
+	pool  *quotaPool
+	rates *bodyRates
+	app   db.ID
+	// reservation gets what is reserved. Its owner releases it.
+	reservation *bodyReservation
+	// cutOff aborts the reading of the body, see quotaPool.reserveBody; nil = nothing needs to be aborted.
+	cutOff func()
+	// pause is called before the server stops reading for a while, and what it returns after: the client's timeouts do
+	// not run meanwhile. nil = there are none.
+	pause func() (resume func())
+	// reread says that the body was read before and is only read again from memory: everything is reserved.
+	reread bool
+	// isSmall says that the body announced a small size. It does not count against the app's rate. Set by waitForDebt.
+	isSmall bool
+	// refused is closed when the pool refuses the body; nil = nothing is reserved in the pool yet. Set by
+	// reserveBuffer.
+	refused chan struct{}
 }
 
-// newBodyMeter is for a body of an app's that holds its room in h.
+// newBodyMeter returns the meter for a body of app that reserves its memory in h.
 func newBodyMeter(ctx context.Context, r *bodyBudget, app db.ID, h *bodyReservation, cutOff func()) *bodyMeter {
 	return &bodyMeter{ctx: ctx, budget: r, pool: r.bytes, rates: r.rates, app: app, reservation: h, cutOff: cutOff, reread: h.body != nil || h.smallBytes > 0}
 }
 
-// useUnverifiedPool has the body take the room of those of which nobody has proven that they are the app's.
+// useUnverifiedPool makes the body count against the quotas for deliveries whose signature is not verified yet, and
+// returns a.
 func (a *bodyMeter) useUnverifiedPool() *bodyMeter {
 	a.pool, a.rates = a.budget.unverified, a.budget.unverifiedRates
 	return a
 }
 
+// pauseTimeout calls pause if it is set. The caller must call resume.
 func (a *bodyMeter) pauseTimeout() (resume func()) {
 	if a.pause == nil {
 		return func() {}
@@ -47,7 +60,8 @@ func (a *bodyMeter) pauseTimeout() (resume func()) {
 	return a.pause()
 }
 
-// reserveBuffer waits for room for a buffer of size bytes, for a body of which so many have arrived and that has at most as many as most.
+// reserveBuffer waits until a buffer of size bytes may be allocated, for a body of which arrived bytes have come and
+// that has at most maximum. The first call announces maximum to the pool; later ones reserve the difference.
 func (a *bodyMeter) reserveBuffer(size, arrived, maximum int64) (err error) {
 	if a.reread {
 		return nil
@@ -56,6 +70,7 @@ func (a *bodyMeter) reserveBuffer(size, arrived, maximum int64) (err error) {
 	before := int64(0)
 	if a.reservation.body == nil {
 		a.refused = make(chan struct{})
+		// The pool calls end under its lock. Closing refused ends a wait for the rate; cutOff ends a read.
 		end := func() {
 			close(a.refused)
 			if a.cutOff != nil {
@@ -76,7 +91,7 @@ func (a *bodyMeter) reserveBuffer(size, arrived, maximum int64) (err error) {
 	return nil
 }
 
-// waitForDebt waits until the app has paid for what it has sent before, unless the body is a small one.
+// waitForDebt waits until the app is not in debt, unless the body announces a small size (-1 = it announces none).
 func (a *bodyMeter) waitForDebt(size int64) error {
 	a.isSmall = size >= 0 && size <= smallBodyBytes
 	if a.reread || a.isSmall {
@@ -85,7 +100,8 @@ func (a *bodyMeter) waitForDebt(size int64) error {
 	return a.waitUnlessRefused(a.rates.debtDuration(a.app))
 }
 
-// recordReceived says that n more bytes have arrived, and waits until the app may send more.
+// recordReceived counts n bytes that have arrived and waits until the app may send more. Until a body is large, that
+// is, has reserved memory, its bytes are not charged.
 func (a *bodyMeter) recordReceived(n int) error {
 	if a.reread || a.reservation.body == nil {
 		return nil
@@ -94,7 +110,8 @@ func (a *bodyMeter) recordReceived(n int) error {
 	return a.waitUnlessRefused(a.rates.chargeApp(a.app, int64(n)))
 }
 
-// waitUnlessRefused waits until the app has paid, or the body is refused for others' sake.
+// waitUnlessRefused waits. It returns ErrTooSlow at once if the pool refuses the body meanwhile, and
+// errBodyBudgetExhausted if the request ends. The time counts as paused, so that waiting does not make the body slow.
 func (a *bodyMeter) waitUnlessRefused(wait time.Duration) error {
 	if wait == 0 {
 		return nil
@@ -115,14 +132,15 @@ func (a *bodyMeter) waitUnlessRefused(wait time.Duration) error {
 	}
 }
 
-// chargeRefused has the app pay for a body that is refused for its so many values: it costs more than one that is taken.
+// chargeRefused charges the app for a body that was refused for its number of values. It costs more than one that is
+// accepted, or refused bodies would be the cheapest way to use the server's processors.
 func (a *bodyMeter) chargeRefused(values int) {
 	if !a.reread && !a.isSmall {
 		a.rates.chargeApp(a.app, refusedCost+int64(values)*valueCost)
 	}
 }
 
-// markReceived says that all of the body is there.
+// markReceived says that the whole body has arrived. It returns ErrTooSlow if the pool refused it before.
 func (a *bodyMeter) markReceived() error {
 	if a.reread || a.reservation.body == nil {
 		return nil
@@ -130,20 +148,23 @@ func (a *bodyMeter) markReceived() error {
 	return a.reservation.body.markReceived()
 }
 
-// maxReadSize is how much of a large body is read before others have their turn: large bodies that arrive as fast as they are read would have
-// small requests wait for all of them.
-const maxReadSize = 32 << 10 // bytes
+// maxReadSize bounds one read of a large body, in bytes. After each such read other goroutines get the processor: large
+// bodies that arrive as fast as they are read would make small requests wait for all of them.
+const maxReadSize = 32 << 10
 
-// readMetered reads a body that says that it has size bytes, -1 = it does not say, and that has at most as many as most. One that is
-// not small takes room before its buffer grows, which is at most four times what has arrived: a body's own word about its size costs its
-// sender nothing. Buffers that a body has outgrown, or that a refused one leaves, are used for others.
+// readMetered reads a body that announces size bytes, -1 = none, and that may have at most maximum. It returns the
+// errors of r and of a.
+//
+// Memory is reserved before the buffer grows, and the buffer is at most four times what has arrived: an announced size
+// costs the sender nothing and reserves nothing. Outgrown buffers, and the buffer of a body that is refused, go to the
+// pools of buffers.
 func readMetered(r io.Reader, size, maximum int64, a *bodyMeter) (_ []byte, err error) {
 	if err := a.waitForDebt(size); err != nil {
 		return nil, err
 	}
 	first := int64(4 << 10)
 	if size >= 0 {
-		first, maximum = min(size, smallBodyBytes)+1, min(size, maximum) // the byte more is for the end to be seen
+		first, maximum = min(size, smallBodyBytes)+1, min(size, maximum) // one byte more lets the read that fills the body see its end
 	}
 	body := make([]byte, 0, first)
 	defer func() {
@@ -183,9 +204,10 @@ func readMetered(r io.Reader, size, maximum int64, a *bodyMeter) (_ []byte, err 
 	}
 }
 
-// nextBufferSize returns the size of the buffer for a body that has outgrown one: the power of two up to the double, as long as such buffers are
-// used again. Larger ones are garbage when they are outgrown: they grow up to fourfold where the size is known, in few equal steps to it.
-// The last one has a byte more for the end to be seen.
+// nextBufferSize returns the size of the next buffer for a body that has outgrown one of has bytes. Up to largestBuffer
+// it is the largest power of two that is at most twice has, since those are pooled. Beyond that outgrown buffers are
+// garbage, so if the size is known the buffer grows by up to four times in few equal steps to maximum. The last buffer
+// has one byte more, which lets the read that fills the body see its end.
 func nextBufferSize(has, maximum int64, known bool) int64 {
 	next := int64(1) << (bits.Len64(uint64(2*has)) - 1) //nolint:gosec // it is positive
 	if known && next > largestBuffer {
@@ -198,15 +220,16 @@ func nextBufferSize(has, maximum int64, known bool) int64 {
 	return next
 }
 
-// Buffers of these sizes are used again: powers of two.
+// Buffers of these sizes, in bytes, and the powers of two between them are pooled.
 const (
 	smallestBuffer = 128 << 10 // bytes
 	largestBuffer  = 1 << 20
 )
 
-var bufferPools [4]sync.Pool // of *[]byte; the first are of smallestBuffer, the last of largestBuffer
+// bufferPools contain *[]byte. Pool i has buffers of smallestBuffer<<i bytes, so four pools reach largestBuffer.
+var bufferPools [4]sync.Pool
 
-// selectBufferPool returns where buffers of that many bytes are kept, nil = nowhere.
+// selectBufferPool returns the pool for buffers of size bytes, nil if such buffers are not pooled.
 func selectBufferPool(size int64) *sync.Pool {
 	if size < smallestBuffer || size > largestBuffer || size&(size-1) != 0 {
 		return nil
@@ -214,7 +237,7 @@ func selectBufferPool(size int64) *sync.Pool {
 	return &bufferPools[bits.TrailingZeros64(uint64(size))-bits.TrailingZeros64(smallestBuffer)]
 }
 
-// newBuffer returns an empty buffer for so many bytes.
+// newBuffer returns an empty buffer with the capacity size, a pooled one if there is one.
 func newBuffer(size int64) []byte {
 	if class := selectBufferPool(size); class != nil {
 		if b, ok := class.Get().(*[]byte); ok {
@@ -224,19 +247,21 @@ func newBuffer(size int64) []byte {
 	return make([]byte, 0, size)
 }
 
-// recycleBuffer keeps a buffer for others, of which nobody may have a part any more.
+// recycleBuffer puts a buffer into its pool. The caller must have the only reference to it.
 func recycleBuffer(b []byte) {
 	if class := selectBufferPool(int64(cap(b))); class != nil {
 		class.Put(&b)
 	}
 }
 
+// minCollectInterval is the shortest time between two collections by collectGarbage.
 const minCollectInterval = time.Second
 
-var lastCollected atomic.Int64 // when collectGarbage collected last, in Unix nanoseconds
+// lastCollected is when collectGarbage collected last, in Unix nanoseconds. It is for the whole process.
+var lastCollected atomic.Int64
 
-// collectGarbage has garbage collected, of which a large message has left much, at most once in minCollectInterval: a collection takes
-// processor time of all, and who sends large messages in a loop would have one for each.
+// collectGarbage collects garbage, of which a large message leaves much, at most once in minCollectInterval: a
+// collection takes processor time from all requests, and a sender of large messages could otherwise cause one for each.
 func collectGarbage() {
 	now := time.Now().UnixNano()
 	if last := lastCollected.Load(); now-last >= int64(minCollectInterval) && lastCollected.CompareAndSwap(last, now) {

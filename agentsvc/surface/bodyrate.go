@@ -10,38 +10,50 @@ import (
 )
 
 const (
-	defaultBodyRate = 16 << 20 // bytes a second
-	bodyBurst       = 2        // seconds of the rate that arrive at once after a pause
-	// valueCost is what a JSON value of a large body costs as if it were so many bytes: reading, counting and decoding one of
-	// two bytes takes as long as 16 bytes of a text.
+	// defaultBodyRate is the default of [Options].BodyRate, in bytes a second.
+	defaultBodyRate = 16 << 20
+	// bodyBurst is how many seconds' worth of the rate an app may send at once after a pause.
+	bodyBurst = 2
+	// valueCost is how many bytes a JSON value of a large body counts for: reading, counting and decoding a value of
+	// two bytes takes as much processor time as 16 bytes of a string.
 	valueCost = 16
-	// refusedCost is what a large body costs at least that is refused for what it holds, however little of it was read: the next one
-	// needs a connection of its own.
+	// refusedCost is what a large body that is refused for its content counts for at least, in bytes, however little of
+	// it was read: the next one needs a new connection.
 	refusedCost = 256 << 10
 )
 
-// bodyRates bound how fast large bodies of each app are taken in: their sender waits, nothing is refused. Otherwise the processor
-// time that one app's bodies take is bounded only by its connections, and small requests of others wait for it.
+// bodyRates bounds at which rate the large bodies of each app are read. A body beyond the rate waits; none is refused.
+// Without it only the number of connections would bound the processor time that one app's bodies take, and small
+// requests of other apps would wait for it.
 type bodyRates struct {
-	rate      float64      // bytes a second, of each app
-	debtUntil atomic.Int64 // until when some app has a debt, at most, in Unix nanoseconds
+	// rate is in bytes a second, for each app.
+	rate float64
+	// debtUntil is a time after which no app has a debt, in Unix nanoseconds. It only grows. It is written under mu and
+	// read without it, so that requests take no lock as long as no app is in debt.
+	debtUntil atomic.Int64
 
-	mu        sync.Mutex
-	apps      map[db.ID]*tokenBucket
-	sweepSize int // with so many apps those that have paid everything are forgotten
+	// mu guards apps and the buckets in it, and sweepSize.
+	mu sync.Mutex
+	// apps are the apps that sent large bodies; one that is missing has a full bucket.
+	apps map[db.ID]*tokenBucket
+	// sweepSize is the number of apps at which forgetIdle runs before another one is added.
+	sweepSize int
 }
 
-// tokenBucket is a token bucket. The mu of its bodyRates guards it.
+// tokenBucket is the token bucket of an app. A body is charged after it was read, so tokens may be negative.
 type tokenBucket struct {
-	tokens    float64 // bytes, less than 0 = a debt
+	// tokens is in bytes, as of updatedAt; less than 0 = a debt.
+	tokens    float64
 	updatedAt time.Time
 }
 
+// newBodyRates returns rates of rate bytes a second.
 func newBodyRates(rate int64) *bodyRates {
 	return &bodyRates{rate: float64(rate), apps: map[db.ID]*tokenBucket{}, sweepSize: 64}
 }
 
-// chargeApp takes cost from the app's tokens and returns how long it will take until it has no debt.
+// chargeApp takes cost bytes from the app's tokens and returns how long the app is in debt. The caller waits that long
+// before it reads more.
 func (r *bodyRates) chargeApp(app db.ID, cost int64) time.Duration {
 	now := time.Now()
 	r.mu.Lock()
@@ -63,7 +75,7 @@ func (r *bodyRates) chargeApp(app db.ID, cost int64) time.Duration {
 	return wait
 }
 
-// debtDuration returns how long it will take until the app has no debt. Where no app has one it takes no lock.
+// debtDuration returns how long the app is in debt. It takes no lock if no app is.
 func (r *bodyRates) debtDuration(app db.ID) time.Duration {
 	if time.Now().UnixNano() >= r.debtUntil.Load() {
 		return 0
@@ -71,11 +83,12 @@ func (r *bodyRates) debtDuration(app db.ID) time.Duration {
 	return r.chargeApp(app, 0)
 }
 
-// tokensAt returns the tokens that b has by now.
+// tokensAt returns the tokens of b at now. The caller holds r.mu.
 func (r *bodyRates) tokensAt(b *tokenBucket, now time.Time) float64 {
 	return min(r.rate*bodyBurst, b.tokens+now.Sub(b.updatedAt).Seconds()*r.rate)
 }
 
+// forgetIdle removes the apps whose buckets are full, which is what a missing one stands for. The caller holds r.mu.
 func (r *bodyRates) forgetIdle(now time.Time) {
 	for app, b := range r.apps {
 		if r.tokensAt(b, now) >= r.rate*bodyBurst {
@@ -85,7 +98,7 @@ func (r *bodyRates) forgetIdle(now time.Time) {
 	r.sweepSize = max(64, 2*len(r.apps))
 }
 
-// waitForDebt waits until the app has no debt.
+// waitForDebt waits until the app is not in debt. It returns errBodyBudgetExhausted if ctx ends before.
 func (r *bodyRates) waitForDebt(ctx context.Context, app db.ID) error {
 	owed := r.debtDuration(app)
 	if owed == 0 {

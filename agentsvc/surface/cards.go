@@ -8,8 +8,8 @@ import (
 	"stoa/authz"
 )
 
-// Cards lists the agents that the caller may know of: public ones, and to a caller with a credential those internal
-// ones that it may read of or call. Private agents are known to nobody.
+// Cards returns the cards of the agents that the caller may know of: public ones, and for a caller with a credential
+// the internal ones that it may read or call. Private agents are never listed. The result is not nil.
 func (v *Request) Cards() []agentsvc.Card {
 	cards := []agentsvc.Card{}
 	for _, c := range v.runtime.Cards() {
@@ -20,7 +20,8 @@ func (v *Request) Cards() []agentsvc.Card {
 	return cards
 }
 
-// Card returns an agent's card, the default one's for "". What the caller may not know of is not there.
+// Card returns the card of an agent, of the default one for "". An agent that the caller may not know of is "no such
+// agent", as one that does not exist.
 func (v *Request) Card(agent string) (agentsvc.Card, error) {
 	c, ok := v.runtime.Card(agent)
 	if agent == "" {
@@ -33,8 +34,8 @@ func (v *Request) Card(agent string) (agentsvc.Card, error) {
 	return c, nil
 }
 
-// FindAgent returns the card of an agent that the caller is about to use, having been admitted to that. Private agents are
-// there for nobody, internal ones for those with a credential.
+// FindAgent returns the card of an agent that the caller is about to use. Call it after [Request.Authorize]. Private
+// agents, and internal ones for an anonymous caller, are "no such agent".
 func (v *Request) FindAgent(agent string) (agentsvc.Card, error) {
 	c, ok := v.runtime.Card(agent)
 	if !ok || c.Visibility == agentsvc.Private || c.Visibility == agentsvc.Internal && v.Principal.Anonymous {
@@ -44,13 +45,15 @@ func (v *Request) FindAgent(agent string) (agentsvc.Card, error) {
 	return c, nil
 }
 
-// recordAgent notes for log and metrics which agent a request is about.
+// recordAgent sets the agent of the request's log line and metrics. Only names that exist get there, so that callers
+// cannot create metric labels.
 func (v *Request) recordAgent(c agentsvc.Card) {
 	if v.record != nil {
 		v.record.agent = c.Agent
 	}
 }
 
+// canSee reports whether the caller may see an agent's card.
 func (v *Request) canSee(c agentsvc.Card) bool {
 	switch c.Visibility {
 	case agentsvc.Public:
@@ -62,11 +65,12 @@ func (v *Request) canSee(c agentsvc.Card) bool {
 	return false
 }
 
-// Provider names who offers the app.
+// Provider returns the organization that offers the app's agents and its web site, "" if the configuration has none.
 func (v *Request) Provider() (org, site string) { return v.runtime.Provider() }
 
-// BaseURL returns where the app lives as the caller addressed it: by the host that was configured for apps, or by a
-// path below the public URL. It has no slash at its end and holds nothing that only the request said.
+// BaseURL returns the URL of the app for links and cards, without a slash at its end: with the host that was configured
+// for apps if the request used one, else with the path prefix that it used below the public URL. It contains nothing
+// else of the request, since a client controls its Host header.
 func (v *Request) BaseURL() string {
 	base := *v.server.baseURL
 	if v.address.Host != "" {
@@ -76,6 +80,7 @@ func (v *Request) BaseURL() string {
 	return base.String()
 }
 
+// withPort returns host:port, or host if port is "".
 func withPort(host, port string) string {
 	if port == "" {
 		return host
@@ -83,5 +88,5 @@ func withPort(host, port string) string {
 	return host + ":" + port
 }
 
-// AgentURL returns where an agent lives below base.
+// AgentURL returns the URL of an agent below base, see [Request.BaseURL].
 func AgentURL(base, agent string) string { return base + "/agents/" + url.PathEscape(agent) }

@@ -10,8 +10,9 @@ import (
 	"stoa/tenancy"
 )
 
-// clientAddress returns the address that a request comes from. X-Forwarded-For is believed as far as trusted proxies wrote it:
-// the client is the last address in it that is none of theirs.
+// clientAddress returns the client's address: r.RemoteAddr, or if that is a trusted proxy, the last address in
+// X-Forwarded-For that is not one. Addresses before it could have been made up by the client, so they are not looked
+// at. It has a port only if it is r.RemoteAddr.
 func (s *Server) clientAddress(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !s.isTrustedProxy(peer.Addr()) {
@@ -21,6 +22,7 @@ func (s *Server) clientAddress(r *http.Request) string {
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0; i-- {
 		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+		// Not an address: what stands before it is not trustworthy either.
 		if err != nil {
 			break
 		}
@@ -32,6 +34,7 @@ func (s *Server) clientAddress(r *http.Request) string {
 	return at.Unmap().String()
 }
 
+// isTrustedProxy reports whether a is in [Options].TrustedProxies. An IPv4 address mapped to IPv6 counts as IPv4.
 func (s *Server) isTrustedProxy(a netip.Addr) bool {
 	for _, p := range s.options.TrustedProxies {
 		if p.Contains(a.Unmap()) {
@@ -41,7 +44,8 @@ func (s *Server) isTrustedProxy(a netip.Addr) bool {
 	return false
 }
 
-// withOrigin returns r's context, in which what is done for it is told to come from its client.
+// withOrigin returns r's context with the origin (client address and request id) for the audit trail. The address is
+// computed only when an entry is written, since most requests write none.
 func (s *Server) withOrigin(r *http.Request, id string) context.Context {
 	return tenancy.WithOrigin(r.Context(), func() tenancy.Origin {
 		client := s.clientAddress(r)

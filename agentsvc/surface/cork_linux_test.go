@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLongAnswer: a long answer leaves whole, in as few segments as the network allows, and so do those after it.
+// TestLongAnswer checks that a response of several segments, and those after it on the connection, arrive in as few
+// segments as the network allows.
 func TestLongAnswer(t *testing.T) {
 	t.Parallel()
 	h, _ := newFixture(t)
@@ -53,14 +54,14 @@ func TestLongAnswer(t *testing.T) {
 			}
 			after := tcpInfo(t, conn)
 			segments, bytes := after.Data_segs_in-before.Data_segs_in, after.Bytes_received-before.Bytes_received
-			if maximum := uint32(bytes)/after.Advmss + 1; segments > maximum && (i > 0 || !secure) { // the first has the handshake
+			if maximum := uint32(bytes)/after.Advmss + 1; segments > maximum && (i > 0 || !secure) { // the first one includes the TLS handshake
 				t.Errorf("TLS %t: %d bytes came in %d segments of %d, want %d", secure, bytes, segments, after.Advmss, maximum)
 			}
 		}
 	}
 }
 
-// tcpInfo returns what the system has counted of a connection.
+// tcpInfo returns the kernel's counters of a connection.
 func tcpInfo(t *testing.T, conn net.Conn) (info *unix.TCPInfo) {
 	t.Helper()
 	raw, err := conn.(*net.TCPConn).SyscallConn()

@@ -4,5 +4,5 @@ package surface
 
 import "syscall"
 
-// setCork is for Linux alone.
+// setCork does nothing: TCP_CORK exists on Linux only.
 func setCork(syscall.RawConn, bool) {}

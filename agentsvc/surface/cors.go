@@ -9,22 +9,27 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// What clients send and read beyond the specification's headers, whatever their dialect. [Route] has what is a dialect's own.
+// Headers that requests may carry and pages may read in every protocol, besides those that are always allowed. [Route]
+// has those of one protocol.
 var (
 	extraAllowedHeaders = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID"}
 	exposedHeaders      = []string{"X-Request-Id", "Retry-After", "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 )
 
-// cors says which web pages may call. Its headers stand on every answer, since every answer may be read by a page.
+// cors sets the cross-origin headers of every response and decides which pages may write. It is read-only.
 type cors struct {
-	origins          []string
+	// origins are the allowed origins; "*" in it counts as all only where allowAll is set.
+	origins []string
+	// allowAll allows pages of every origin, without the browser's credentials.
 	allowAll         bool
-	allowedMethods   []string // one header line
-	allowedHeaders   []string // one header line
-	exposedHeaders   []string // one header line
+	allowedMethods   []string
+	allowedHeaders   []string
+	exposedHeaders   []string
 	allowCredentials bool
 }
 
+// newCORS returns the cors for the operator's configuration and the headers that the routes need. Without configured
+// origins all are allowed. "*" together with credentials allows none, since a page could then act as its visitor.
 func newCORS(o config.CORS, routes []Route) *cors {
 	if o.AllowedOrigins == nil {
 		o.AllowedOrigins = []string{"*"}
@@ -46,7 +51,7 @@ func newCORS(o config.CORS, routes []Route) *cors {
 	}
 }
 
-// mergeHeaders adds to names of headers those of more that are not among them.
+// mergeHeaders appends to names those of more that it does not have, compared without case.
 func mergeHeaders(names, more []string) []string {
 	for _, h := range more {
 		if !slices.ContainsFunc(names, func(x string) bool { return strings.EqualFold(x, h) }) {
@@ -56,9 +61,9 @@ func mergeHeaders(names, more []string) []string {
 	return names
 }
 
-// isAllowedOrigin reports whether r may change something, or open a connection that a page can read: no page sent it, or one of this
-// host or of an origin that may call. Browsers keep answers from pages, but leave it to the server to look at a WebSocket, and
-// at what forms could send as well.
+// isAllowedOrigin reports whether r may write or open a WebSocket: it comes from no page, from a page of this host, or
+// from an allowed origin. CORS only keeps responses from pages; requests that a form could send, and WebSockets, reach
+// the server without a preflight, so the server must refuse them itself.
 func (c *cors) isAllowedOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || c.allowAll || slices.Contains(c.origins, origin) || r.Header.Get("Sec-Fetch-Site") == "same-origin" {
@@ -68,14 +73,15 @@ func (c *cors) isAllowedOrigin(r *http.Request) bool {
 	return err == nil && strings.EqualFold(u.Host, r.Host)
 }
 
-// isReadOnly reports whether r changes nothing, so that a page that does not get to see the answer has gained nothing.
+// isReadOnly reports whether r changes nothing. A page that cannot read the response then gains nothing from it.
 func isReadOnly(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
+// headerAny and headerTrue are header values that all responses share; they must not be changed.
 var headerAny, headerTrue = []string{"*"}, []string{"true"}
 
-// wrapHandler sets the headers and answers OPTIONS on every path.
+// wrapHandler returns a handler that sets the headers and answers OPTIONS on every path.
 func (c *cors) wrapHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -2,15 +2,17 @@ package surface
 
 import "stoa/agentsvc"
 
-// DeltaTracker tells what an agent says on one stream. Its texts follow on each other: of a message that was told in chunks it
-// adds only what the chunks left out. The zero value has told nothing.
+// DeltaTracker turns the events of a stream into pieces of text for protocols that stream text (OpenAI, MCP and
+// others): each piece continues the last one. A message that was sent as deltas is reduced to what the deltas did not
+// contain. The zero value has seen nothing. One goroutine uses it.
 type DeltaTracker struct {
-	sentBytes map[agentsvc.MessageID]int // bytes of a message's text that chunks have told
+	// sentBytes is how many bytes of a message's text its deltas have contained. TrimSent removes the entry.
+	sentBytes map[agentsvc.MessageID]int
 }
 
-// NextMessage returns what ev adds to what the agent has said, a chunk as a message of its own, and false where that is
-// nothing. What a sub-agent says is told as far as its text has been told already: else it is for the agent above it, and
-// only the tools it calls are told.
+// NextMessage returns what ev adds to the agent's text, a delta as a message with one part, and false if it adds
+// nothing. A message of a sub-agent (ev.Frame is not "") is addressed to the agent that called it: only its tool calls
+// are returned, and its text only if deltas have already begun to show it.
 func (t *DeltaTracker) NextMessage(ev agentsvc.Event) (agentsvc.Message, bool) {
 	switch {
 	case ev.Chunk != nil:
@@ -34,7 +36,8 @@ func (t *DeltaTracker) NextMessage(ev agentsvc.Event) (agentsvc.Message, bool) {
 	return m, len(m.Parts) > 0 || len(m.ToolCalls) > 0
 }
 
-// TrimSent returns m without the text that was told of it.
+// TrimSent returns m without the text that its deltas contained. The task service yields the deltas of a message
+// without gaps from its first byte, so cutting off the first bytes is enough.
 func (t *DeltaTracker) TrimSent(m agentsvc.Message) agentsvc.Message {
 	reported := t.sentBytes[m.ID]
 	delete(t.sentBytes, m.ID)

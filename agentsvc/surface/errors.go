@@ -21,10 +21,11 @@ import (
 	"stoa/tenancy"
 )
 
-// Code is what an error is called on the wire.
+// Code is the symbolic name of an error in responses, such as NOT_FOUND.
 type Code string
 
-// The codes.
+// The codes of errors. errorTable and classifyError decide which one an error has; TestCodes keeps each code to a fixed
+// set of HTTP statuses.
 const (
 	InvalidArgument    Code = "INVALID_ARGUMENT"
 	Unauthenticated    Code = "UNAUTHENTICATED"
@@ -38,31 +39,36 @@ const (
 	Unavailable        Code = "UNAVAILABLE"
 )
 
-// What can go wrong with a request whatever it asks for.
+// Errors that routes of any protocol may return.
 var (
 	// ErrNotCancelable says that the task to be cancelled has ended.
 	ErrNotCancelable = errors.New("the task has ended and cannot be cancelled")
-	// ErrUnsupported says that the server does not do this.
+	// ErrUnsupported says that the server does not implement an operation.
 	ErrUnsupported = errors.New("not supported")
-	// ErrNoPush says that there are no push notifications here.
+	// ErrNoPush says that the app has no push notifications.
 	ErrNoPush = errors.New("push notifications are not supported")
 
-	// ErrVersion says that the server does not speak this version of a protocol.
+	// ErrVersion says that the server does not speak the requested version of a protocol.
 	ErrVersion = errors.New("this version of the protocol is not supported")
 
-	// ErrStopping says that the server ends its streams, and that the client should come back.
+	// ErrStopping says that the server ends its streams; the client should reconnect, and reaches another process then.
 	ErrStopping = errors.New("the server stops, come back")
 
-	// ErrNotReady says that requests should go to another replica.
+	// ErrNotReady says that requests should go to another process.
 	ErrNotReady = errors.New("the service is not ready")
 
-	errNoPath  = errors.New("there is nothing at this path")
-	errNoApp   = &responseError{code: NotFound, status: http.StatusNotFound, text: "no such app"}
+	// errNoPath says that no route has the path.
+	errNoPath = errors.New("there is nothing at this path")
+	// errNoApp is also the answer for an app that exists and is not the caller's.
+	errNoApp = &responseError{code: NotFound, status: http.StatusNotFound, text: "no such app"}
+	// errNoAgent is also the answer for an agent that the caller may not know of.
 	errNoAgent = &responseError{code: NotFound, status: http.StatusNotFound, text: "no such agent"}
 )
 
-// errorTable is the one place that knows what an error is called. The first row that fits counts. A row that is said speaks
-// the whole error; any other speaks the text of its own.
+// errorTable maps an error of any package to its code, its HTTP status and its JSON-RPC code, for all protocols. The
+// first row whose err is in the chain counts. The text for the caller is the text of the row's err, which is fixed; if
+// said is set, it is the text of the innermost error that wraps err (see innermostMessage), which names what was wrong.
+// Only errors whose texts are written for callers may set it.
 var errorTable = []struct {
 	err    error
 	code   Code
@@ -117,42 +123,53 @@ var errorTable = []struct {
 	{errNoPath, NotFound, http.StatusNotFound, rpcMethodNotFound, false},
 }
 
+// These texts replace those of errors that must not reach the caller.
 const (
 	textInternal        = "internal error; the operator finds it in the log by its request_id"
 	textUnavailable     = "the service cannot answer at present, try again shortly"
 	textUnauthenticated = "missing or invalid credential"
 )
 
-// retryInterval is the hint that goes with what is unavailable.
+// retryInterval is the Retry-After of an unavailable dependency.
 const retryInterval = time.Second
 
-// responseError is an error that is born with its answer.
+// responseError is an error that is created together with its code, status and text for the caller.
 type responseError struct {
-	code       Code
-	status     int
-	text       string
-	retryAfter time.Duration // when to come back, 0 = nobody knows
+	code   Code
+	status int
+	text   string
+	// retryAfter is the Retry-After header, 0 = none.
+	retryAfter time.Duration
 }
 
-// Error returns the text that the caller reads.
+// Error returns the text for the caller.
 func (e *responseError) Error() string { return e.text }
 
-// errorResponse is what a caller is told about an error.
+// errorResponse is everything that a response may say about an error, independent of the protocol.
 type errorResponse struct {
-	code            Code
-	status          int
-	rpc             int
-	text            string
-	field           string
-	problems        []config.Problem
-	retryAfter      time.Duration
+	code   Code
+	status int
+	// rpc is the JSON-RPC code.
+	rpc  int
+	text string
+	// field is the path of the request's field that was wrong, "" = unknown.
+	field string
+	// problems are those of an invalid configuration, with their positions.
+	problems   []config.Problem
+	retryAfter time.Duration
+	// exhaustedBudget is the budget that refused the call, if one did.
 	exhaustedBudget *agentsvc.BudgetExhaustedError
-	exhaustedLimit  *ratelimit.State // that is reached
-	credentialShown bool             // a credential was, and it is that which was refused
-	authScheme      string           // how the caller is to prove who it is, "" = that is not what is wrong
+	// exhaustedLimit is the limit that refused the call, if one did.
+	exhaustedLimit *ratelimit.State
+	// credentialShown says that the request had a credential, and that this credential was refused.
+	credentialShown bool
+	// authScheme is the scheme for WWW-Authenticate, "" = the error is not about authentication.
+	authScheme string
 }
 
-// classifyError finds out what err is called. What nobody foresaw is internal and says nothing of itself.
+// classifyError returns the response for err: by its type if it has one of the known error types, else by errorTable,
+// else "unavailable" if a dependency did not answer, else "internal" with a fixed text, so that nothing internal
+// reaches the caller.
 func classifyError(err error) errorResponse {
 	v := errorResponse{code: Internal, status: http.StatusInternalServerError, rpc: rpcInternal, text: textInternal}
 	invalid := func(field, text string) {
@@ -218,7 +235,8 @@ func classifyError(err error) errorResponse {
 	return v
 }
 
-// innermostMessage returns what the innermost of the errors around cause says, without what was being done at the time.
+// innermostMessage returns the text of the error in err's chain that wraps cause directly. Errors outside of it say
+// what the server was doing, which is for the log.
 func innermostMessage(err, cause error) string {
 	for {
 		next := errors.Unwrap(err)
@@ -229,8 +247,8 @@ func innermostMessage(err, cause error) string {
 	}
 }
 
-// isHTTPError reports whether v is an answer of the door: it is told by the HTTP status even where the dialect has errors of
-// its own.
+// isHTTPError reports whether the error is about access or capacity. It is then answered by an HTTP status in every
+// protocol, also in JSON-RPC, whose other errors have status 200: proxies and client libraries react to the status.
 func (v errorResponse) isHTTPError() bool {
 	switch v.code {
 	case Unauthenticated, PermissionDenied, ResourceExhausted, Unavailable:
@@ -239,7 +257,8 @@ func (v errorResponse) isHTTPError() bool {
 	return false
 }
 
-// writeError writes err as the answer and logs it if it is ours. A client that is gone is told nothing.
+// writeError logs err and writes it as the response, unless one has begun. If the client disconnected and that is what
+// failed the request, it only records statusClientGone.
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, rec *requestRecord, err error) {
 	rec.err = err
 	if r.Context().Err() != nil && isUnavailable(err) {
@@ -251,15 +270,17 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, rec *request
 	v := classifyError(err)
 	rec.code = v.code
 	if credential, _ := bearerToken(r); credential != "" {
-		v.credentialShown = rec.request == nil // else it is good, and what the agent asks for itself is missing
+		v.credentialShown = rec.request == nil // else it is good, and a credential that the agent requires is missing
 	}
 	s.logError(rec.withSpan(r.Context()), rec, v, err)
 	if rec.status != 0 {
-		return // a stream, which has told what there was to tell
+		return // a stream, which has ended with the error itself
 	}
 	rec.errorEncoder.writeError(w, rec.id, v)
 }
 
+// logError logs an error that is the server's: internal ones at error level, unavailable dependencies at warn level.
+// Errors of callers are not logged, they are in the request's log line.
 func (s *Server) logError(ctx context.Context, rec *requestRecord, v errorResponse, err error) {
 	level := slog.LevelError
 	switch {
@@ -272,23 +293,26 @@ func (s *Server) logError(ctx context.Context, rec *requestRecord, v errorRespon
 		slog.String("app", rec.app), slog.Any("error", err))
 }
 
+// errorBody is the body of an error on routes without an ErrorEncoder.
 type errorBody struct {
 	Error ErrorRecord `json:"error"`
 }
 
-// ErrorRecord is an error as REST endpoints tell it.
+// ErrorRecord is an error in the form of the REST endpoints. Details has at least request_id.
 type ErrorRecord struct {
 	Code    Code           `json:"code"`
 	Message string         `json:"message"`
 	Details map[string]any `json:"details"`
 }
 
-// NewErrorRecord returns what a caller is told of err, which happened while r was answered.
+// NewErrorRecord returns the record for err, for responses that contain errors among other things.
 func NewErrorRecord(r *http.Request, err error) ErrorRecord {
 	v := classifyError(err)
 	return ErrorRecord{v.code, v.text, v.buildDetails(RequestID(r))}
 }
 
+// buildDetails returns the details of the error: request_id always, the others where they apply. resets_at is null for
+// a budget that never resets.
 func (v errorResponse) buildDetails(requestID string) map[string]any {
 	d := map[string]any{"request_id": requestID}
 	if v.field != "" {
@@ -309,7 +333,7 @@ func (v errorResponse) buildDetails(requestID string) map[string]any {
 	return d
 }
 
-// writeHeaders writes what is told of v in headers.
+// writeHeaders sets WWW-Authenticate and Retry-After (whole seconds, rounded up) where they apply.
 func (v errorResponse) writeHeaders(h http.Header) {
 	switch {
 	case v.authScheme == "":

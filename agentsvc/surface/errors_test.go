@@ -93,7 +93,7 @@ func TestClassifyError(t *testing.T) {
 	}
 }
 
-// TestCodes keeps each code to its own HTTP statuses.
+// TestCodes checks that each code is used with its own HTTP statuses only.
 func TestCodes(t *testing.T) {
 	t.Parallel()
 	statuses := map[Code][]int{

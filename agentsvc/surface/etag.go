@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// WriteTagged answers with v under an entity tag of its content, or says that the client has it already (RFC 9110, 13.1.2).
+// WriteTagged writes v as JSON with an entity tag of its content, or 304 if the client has the same (RFC 9110, 13.1.2).
+// The tag is the first half of the content's SHA-256 hash.
 func WriteTagged(w http.ResponseWriter, r *http.Request, v any) error {
 	var b bytes.Buffer
 	if err := writeJSONLine(&b, v); err != nil {

@@ -14,12 +14,13 @@ import (
 	"stoa/authz"
 )
 
-// TestColludingApps: apps that announce large bodies and send next to nothing of them keep nobody's body out.
+// TestColludingApps checks that apps which announce large bodies and send almost nothing of them do not keep out the
+// body of another app.
 func TestColludingApps(t *testing.T) {
 	for _, apps := range []int{4, 16} {
 		t.Run(fmt.Sprint(apps), func(t *testing.T) {
 			t.Parallel()
-			var weighed atomic.Int64 // how often a large body took room
+			var weighed atomic.Int64 // how often a large body reserved memory
 			h := surfacetest.New(t, surfacetest.Options{Surface: surface.Options{OnLargeBodies: func(int64) { weighed.Add(1) }}}, func(*surfacetest.Fixture) []surface.Route {
 				return []surface.Route{{Method: http.MethodPost, Pattern: "/large", Kind: surface.Tenant, LargeBody: true, Serve: func(w http.ResponseWriter, r *http.Request) error {
 					body, err := surface.ReadBody(r)
@@ -41,7 +42,7 @@ func TestColludingApps(t *testing.T) {
 					open++
 				}
 			}
-			// Bodies beyond what may be taken in at a time wait for room and do not take any.
+			// Bodies beyond the quotas wait and reserve nothing.
 			surfacetest.WaitUntil(t, "the large bodies have room", func() bool { return weighed.Load() >= min(open, 12) })
 			for range 3 {
 				resp, answer := h.Do(t, http.MethodPost, "/large", quiet, strings.Repeat(" ", 1<<20))
@@ -53,7 +54,7 @@ func TestColludingApps(t *testing.T) {
 	}
 }
 
-// sendPartialBody announces a body and sends the first 70 kB of it.
+// sendPartialBody sends a request with a Content-Length of size and the first 70 kB of its body.
 func sendPartialBody(t *testing.T, url, token string, size int) {
 	t.Helper()
 	address := strings.TrimPrefix(url, "http://")
@@ -68,7 +69,8 @@ func sendPartialBody(t *testing.T, url, token string, size int) {
 	}
 }
 
-// TestBodyRateOption: an app's large bodies, and those that are refused for what they hold, are taken in no faster than the option says.
+// TestBodyRateOption checks that an app's large bodies, and those that are refused for their content, are read at no
+// more than the configured rate.
 func TestBodyRateOption(t *testing.T) {
 	t.Parallel()
 	const rate = 1 << 20
@@ -83,7 +85,7 @@ func TestBodyRateOption(t *testing.T) {
 		times      int
 		status     int
 	}{
-		{"text", `"` + strings.Repeat("x", 1<<20-2) + `"`, 4, http.StatusOK}, // twice as much as may come at once
+		{"text", `"` + strings.Repeat("x", 1<<20-2) + `"`, 4, http.StatusOK}, // twice the burst
 		{"refused", "[" + strings.Repeat("{},", 40_000) + "{}]", 12, http.StatusRequestEntityTooLarge},
 	} {
 		h.CreateApp(t, c.name, config)
@@ -94,7 +96,7 @@ func TestBodyRateOption(t *testing.T) {
 				t.Errorf("%s: %d %s", c.name, resp.StatusCode, answer)
 			}
 		}
-		if took := time.Since(began); took < 1500*time.Millisecond { // however fast the machine is
+		if took := time.Since(began); took < 1500*time.Millisecond { // a lower bound: it does not depend on how fast the machine is
 			t.Errorf("%s: %d bodies in %v", c.name, c.times, took)
 		}
 	}

@@ -5,32 +5,39 @@ import (
 	"strings"
 )
 
-// Fault is what a caller is told of an error, for dialects that have a form of their own for it.
+// Fault is an error as an [ErrorEncoder] or a [StreamEncoder] gets it, to encode it in its protocol's form.
 type Fault struct {
-	Code      Code
-	Status    int    // of HTTP
-	RPC       int    // the number that JSON-RPC and A2A have for it
-	Title     string // what that number stands for
-	Text      string // what was wrong
-	Field     string // of the request that it is about, "" = nobody knows
+	Code Code
+	// Status is the HTTP status.
+	Status int
+	// RPC is the JSON-RPC code; A2A has codes of its own among them. Title is the standard message of that code.
+	RPC   int
+	Title string
+	// Text says what was wrong.
+	Text string
+	// Field is the path of the request's field that was wrong, "" = unknown.
+	Field     string
 	RequestID string
-	Details   map[string]any // what else there is to tell, the request's id and the field among it
+	// Details contains request_id, field and whatever else applies. Each Fault has a map of its own.
+	Details map[string]any
 }
 
-// NewFault returns what a caller is told of err, which happened under a request's id.
+// NewFault returns the fault for err in a request with that id.
 func NewFault(requestID string, err error) Fault { return classifyError(err).toFault(requestID) }
 
 func (v errorResponse) toFault(requestID string) Fault {
 	return Fault{v.code, v.status, v.rpc, rpcMessages[v.rpc], v.text, v.field, requestID, v.buildDetails(requestID)}
 }
 
-// FullMessage is what was wrong, behind the title where that says more.
+// FullMessage returns the title and the text, for protocols that have one message. It leaves out the title where the
+// text begins with it or the code is too general to add anything, and the text where the title ends with it.
 func (f Fault) FullMessage() string {
 	title, text := strings.ToLower(f.Title), strings.ToLower(f.Text)
 	switch {
 	case title == "", f.RPC == rpcInternal, strings.HasPrefix(text, title):
 		return f.Text
-	case f.Code != InvalidArgument && (f.RPC == rpcInvalidRequest || f.RPC == rpcMethodNotFound): // that is not what is wrong with it
+	// responseErrors have rpcInvalidRequest and unknown paths rpcMethodNotFound for want of a better code.
+	case f.Code != InvalidArgument && (f.RPC == rpcInvalidRequest || f.RPC == rpcMethodNotFound):
 		return f.Text
 	case strings.HasSuffix(title, text):
 		return f.Title
@@ -38,10 +45,11 @@ func (f Fault) FullMessage() string {
 	return f.Title + ": " + f.Text
 }
 
-// ErrorEncoder is how a route's errors are told: the body for a fault, and the status if it is not the fault's own.
+// ErrorEncoder encodes a fault in a protocol's form. It returns the status, usually the fault's own, and the body,
+// which is encoded as JSON.
 type ErrorEncoder func(Fault) (status int, body any)
 
-// writeError answers with what v says.
+// writeError writes v as the response, as an [ErrorRecord] if encode is nil.
 func (encode ErrorEncoder) writeError(w http.ResponseWriter, requestID string, v errorResponse) {
 	v.writeHeaders(w.Header())
 	if encode == nil {

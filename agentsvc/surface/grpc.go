@@ -2,21 +2,25 @@ package surface
 
 import "net"
 
-// GRPC is how the agents of a server are called over gRPC, as cards tell it.
+// GRPC is the gRPC interface of a server, as agent cards advertise it.
 type GRPC struct {
-	Address   string // host and port as clients dial it, "" = they are not
-	Preferred bool   // to JSON over HTTP
+	// Address is the host and port at which clients reach it, "" = it is not advertised.
+	Address string
+	// Preferred lists it before JSON over HTTP.
+	Preferred bool
 }
 
 const bindingGRPC = "GRPC"
 
-// PrefersGRPC reports whether callers are to choose gRPC where they can.
+// PrefersGRPC reports whether cards list gRPC first.
 func (v *Request) PrefersGRPC() bool {
 	return v.server.options.GRPC.Address != "" && v.server.options.GRPC.Preferred
 }
 
-// withGRPCInterfaces returns over with the ways to call an agent over gRPC, before or behind them. A client of 1.0 says in each call whom it
-// is for, as the interface tells it; one of 0.3 does not, and reaches the agent that stands for the app.
+// withGRPCInterfaces returns over with the gRPC interfaces of an agent before or after it. All agents share one
+// address. Clients of version 1.0 name the agent by the tenant of each call; those of 0.3 cannot, so only the app's
+// default agent has an interface for them. If apps have hosts of their own, the app's host replaces the one of the
+// address.
 func (v *Request) withGRPCInterfaces(agent string, over []Interface) []Interface {
 	at := v.server.options.GRPC.Address
 	if at == "" {

@@ -16,7 +16,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// http2Conn is a connection of HTTP/2 without TLS, on which a test says what it likes.
+// http2Conn is a client's HTTP/2 connection without TLS, on which a test sends any frame.
 type http2Conn struct {
 	*http2.Framer
 	t      *testing.T
@@ -25,6 +25,7 @@ type http2Conn struct {
 	hpack  *hpack.Encoder
 }
 
+// dialHTTP2 opens a connection to url and sends the preface with these settings.
 func dialHTTP2(t *testing.T, url string, settings ...http2.Setting) *http2Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
@@ -45,7 +46,7 @@ func dialHTTP2(t *testing.T, url string, settings ...http2.Setting) *http2Conn {
 	return w
 }
 
-// sendGet asks for a path on a stream. What the server has hung up on is no error.
+// sendGet sends a GET request on a stream. It returns the error of a connection that the server has closed.
 func (w *http2Conn) sendGet(stream uint32, path string) error {
 	w.header.Reset()
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", path}} {
@@ -56,7 +57,7 @@ func (w *http2Conn) sendGet(stream uint32, path string) error {
 	return w.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: w.header.Bytes(), EndStream: true, EndHeaders: true})
 }
 
-// readUntil reads frames until one is wanted, and acknowledges what needs to be.
+// readUntil reads frames until one is wanted, and acknowledges settings.
 func (w *http2Conn) readUntil(wanted func(http2.Frame) bool) http2.Frame {
 	w.t.Helper()
 	for {
@@ -73,8 +74,8 @@ func (w *http2Conn) readUntil(wanted func(http2.Frame) bool) http2.Frame {
 	}
 }
 
-// TestHTTP2Flood asks for more at a time than a connection may, and takes back what it asks for as fast as it can: it is
-// refused, and nobody else notices.
+// TestHTTP2Flood opens more streams than a connection may have, and on another connection opens and resets streams as
+// fast as it can. The server must refuse them and go on answering others.
 func TestHTTP2Flood(t *testing.T) {
 	t.Parallel()
 	h, _ := newFixture(t)
@@ -97,7 +98,7 @@ func TestHTTP2Flood(t *testing.T) {
 	rapid := dialHTTP2(t, h.URL)
 	for i := range uint32(5000) {
 		if rapid.sendGet(2*i+1, "/slow") != nil || rapid.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
-			break // the server has had enough
+			break // the server has closed the connection
 		}
 	}
 	if resp, body := h.Do(t, http.MethodGet, "/who", "", nil); resp.StatusCode != http.StatusOK {
@@ -105,7 +106,8 @@ func TestHTTP2Flood(t *testing.T) {
 	}
 }
 
-// TestHTTP2SlowReader asks and then takes no answer: the server gives it up after a while, while the connection goes on.
+// TestHTTP2SlowReader checks that the server resets the stream of a client that does not take its response, small or
+// large, and keeps the connection.
 func TestHTTP2SlowReader(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{PieceTimeout: 100 * time.Millisecond}}, func(*surfacetest.Fixture) []surface.Route {

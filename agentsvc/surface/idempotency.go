@@ -11,11 +11,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// idempotencyHeader carries the key under which a call takes effect once, however often it is sent.
+// idempotencyHeader is the header with the key under which a request takes effect once
+// (draft-ietf-httpapi-idempotency-key-header).
 const idempotencyHeader = "Idempotency-Key"
 
-// IdempotencyKey returns the key of a request, "" if it has none. It returns an [agentsvc.InvalidError] for one that
-// cannot be.
+// IdempotencyKey returns the idempotency key of a request, "" if it has none. It returns an error for a malformed key.
 func IdempotencyKey(r *http.Request) (string, error) {
 	values, keyed := r.Header[idempotencyHeader]
 	if !keyed {
@@ -24,8 +24,9 @@ func IdempotencyKey(r *http.Request) (string, error) {
 	return values[0], tenancy.CheckIdempotencyKey(values[0])
 }
 
-// serveIdempotent carries out a request that changes something. With an Idempotency-Key it takes effect once: the same request
-// again is told what the first was told. One that came to nothing may be sent again.
+// serveIdempotent serves a request that changes something. With an Idempotency-Key it takes effect once: a repetition
+// within 24 hours gets the stored response, and the same key with another request is refused (422). A request that
+// failed may be repeated under its key. A dry run changes nothing and is not stored.
 func (s *Server) serveIdempotent(rec *requestRecord, w http.ResponseWriter, r *http.Request, serve Handler) error {
 	key, err := IdempotencyKey(r)
 	if err != nil {
@@ -38,11 +39,14 @@ func (s *Server) serveIdempotent(rec *requestRecord, w http.ResponseWriter, r *h
 	if err != nil {
 		return err
 	}
+	// The body is part of what the key stands for, so it is read here; the handler reads it again from memory.
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return s.executeOnce(rec, w, r, tenancy.IdempotentRequest{Key: key, Method: r.Method, Path: r.URL.RequestURI(), Body: body}, serve)
 }
 
-// executeOnce does what the request says, unless that has been done under its key, and keeps what came of it.
+// executeOnce claims the request's key, calls serve and stores its response. The claim is a row that only one request
+// can insert; a concurrent repetition gets [tenancy.ErrInProgress] (409). If the process dies meanwhile, the claim
+// expires after five minutes. Keys belong to the caller: to the app and subject, or to the operator.
 func (s *Server) executeOnce(rec *requestRecord, w http.ResponseWriter, r *http.Request, req tenancy.IdempotentRequest, serve Handler) error {
 	req.Actor = rec.operator.ActorName()
 	if v := rec.request; v != nil {
@@ -61,19 +65,21 @@ func (s *Server) executeOnce(rec *requestRecord, w http.ResponseWriter, r *http.
 	}
 	rec.recorder = to
 	err = serve(to, r)
+	// The outcome must be stored although the client may have disconnected: that is when it repeats the request.
 	cleanupCtx, cancel := NewCleanupContext(r.Context())
 	defer cancel()
 	if err != nil {
-		// The key comes free by itself after a while if this does not succeed.
+		// If this fails, the claim expires by itself.
 		_ = claim.ReleaseKey(cleanupCtx)
 		return err
 	}
-	// What came of it was told even if a repetition could not be told.
+	// The response has been sent. If storing it fails, a repetition is refused until the claim expires, then it takes
+	// effect again.
 	_ = claim.StoreResponse(cleanupCtx, to.recordedResponse())
 	return nil
 }
 
-// writeReplay answers a repetition.
+// writeReplay writes a stored response and marks it with Idempotent-Replayed.
 func writeReplay(w http.ResponseWriter, known *tenancy.StoredResponse) error {
 	w.Header().Set("Idempotent-Replayed", "true")
 	if len(known.Body) == 0 {
@@ -83,15 +89,18 @@ func writeReplay(w http.ResponseWriter, known *tenancy.StoredResponse) error {
 	return WriteJSON(w, known.Status, json.RawMessage(known.Body))
 }
 
-// responseRecorder remembers an answer on its way to the client.
+// responseRecorder passes a response on to the client and keeps a copy of it.
 type responseRecorder struct {
 	http.ResponseWriter
+	// recorded is what will be stored. SetReplay may set its Body, which then replaces the copied one, and its App.
 	recorded tenancy.StoredResponse
-	body     bytes.Buffer
+	// body is the response's body as the client got it.
+	body bytes.Buffer
 }
 
-// SetReplay has a repetition of r told v in the place of what the handler answers, since that holds a secret, and has it
-// forgotten with the app it tells of, which may be "".
+// SetReplay sets what a repetition of r gets in place of the response, which contains a secret that is shown once; v =
+// nil keeps the response. The stored response is deleted together with app, "" = with none. It does nothing for a
+// request without a key.
 func SetReplay(r *http.Request, v any, app db.ID) error {
 	k := recordOf(r).recorder
 	if k == nil {
@@ -106,11 +115,13 @@ func SetReplay(r *http.Request, v any, app db.ID) error {
 	return err
 }
 
+// WriteHeader records the status and passes it on.
 func (k *responseRecorder) WriteHeader(status int) {
 	k.recorded.Status = status
 	k.ResponseWriter.WriteHeader(status)
 }
 
+// Write records b and passes it on.
 func (k *responseRecorder) Write(b []byte) (int, error) {
 	k.body.Write(b)
 	return k.ResponseWriter.Write(b)
@@ -119,6 +130,7 @@ func (k *responseRecorder) Write(b []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (k *responseRecorder) Unwrap() http.ResponseWriter { return k.ResponseWriter }
 
+// recordedResponse returns what to store: the replacement that SetReplay set, else the body as it was sent.
 func (k *responseRecorder) recordedResponse() tenancy.StoredResponse {
 	if k.recorded.Status == 0 {
 		k.recorded.Status = http.StatusOK
@@ -129,7 +141,9 @@ func (k *responseRecorder) recordedResponse() tenancy.StoredResponse {
 	return k.recorded
 }
 
-// NewIdempotentMethod returns m as a method that takes effect once under an Idempotency-Key.
+// NewIdempotentMethod returns m as a JSON-RPC method that takes effect once under an Idempotency-Key, see
+// serveIdempotent. The id of the call is part of the request: a repetition must have the same, since the stored
+// response contains it.
 func NewIdempotentMethod(m Method) Method {
 	return func(w http.ResponseWriter, r *http.Request, c *RPC) error {
 		key, err := IdempotencyKey(r)
@@ -143,6 +157,7 @@ func NewIdempotentMethod(m Method) Method {
 		rec := recordOf(r)
 		return rec.request.server.executeOnce(rec, w, r, tenancy.IdempotentRequest{Key: key, Method: r.Method, Path: r.URL.RequestURI(), Body: body},
 			func(w http.ResponseWriter, r *http.Request) error {
+				// The recorder must see the response.
 				c.w = w
 				return m(w, r, c)
 			})

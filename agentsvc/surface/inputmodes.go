@@ -11,15 +11,16 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// ErrContentType says that an agent does not read what it was sent.
+// ErrContentType says that a message has content of a type that its agent does not read.
 var ErrContentType = errors.New("the agent does not read this type of content")
 
-// checkInputModes refuses a message with a part that its agent does not read. Data that goes on with a task may answer
-// whatever the task waits for, and is read by the task.
+// checkInputModes returns an [ErrContentType] for a message with a part whose media type is not among the input modes
+// of the agent's card. A data part of a message that continues a task is accepted: it may be the answer that the task
+// waits for, which the task service reads, not the agent.
 func (v *Request) checkInputModes(sub task.Submission) error {
 	card, ok := v.runtime.Card(sub.Agent)
 	if !ok {
-		return nil // told by whoever looks for the agent
+		return nil // the task service answers that the agent does not exist
 	}
 	for i, p := range sub.Message.Parts {
 		if p.Data != nil && sub.Message.Task != "" {
@@ -41,8 +42,8 @@ func (v *Request) checkInputModes(sub task.Submission) error {
 
 const plainText = "text/plain"
 
-// matchInputMode returns the type of a part without its parameters, and whether one who reads modes reads it. Text is read by whoever
-// reads plain text, whatever its sender calls it.
+// matchInputMode returns the media type of a part, in lower case and without parameters, and whether it is among modes.
+// A text is accepted by an agent that reads plain text, whatever type the sender gave it.
 func matchInputMode(modes []string, p agentsvc.Part) (kind string, ok bool) {
 	switch {
 	case p.File != nil:
@@ -59,7 +60,8 @@ func matchInputMode(modes []string, p agentsvc.Part) (kind string, ok bool) {
 	return kind, ok || acceptsMediaType(modes, kind)
 }
 
-// acceptsMediaType reports whether one of modes, such as image/png, image/* or */*, is or includes kind.
+// acceptsMediaType reports whether one of modes, such as image/png, image/* or */*, includes kind, which is in lower
+// case.
 func acceptsMediaType(modes []string, kind string) bool {
 	for _, mode := range modes {
 		mode = strings.ToLower(mode)

@@ -6,44 +6,51 @@ import (
 	"net/http"
 )
 
-// Bounds of what a body may hold. A value of JSON that is a few bytes on the wire takes up to a few hundred in memory, so values
-// are counted in the bytes, before anything is made of them. Clients stay far below.
+// Bounds of the content of a JSON body. A value of a few bytes on the wire takes up to a few hundred bytes in memory,
+// so values are counted in the bytes before anything is decoded. See docs/security.md.
 const (
-	maxDepth   = 64      // levels of JSON in each other
-	maxValues  = 100_000 // values of JSON in a body, members of objects and items of lists alike
-	maxList    = 10_000  // items of a list that stands in one of the outer levels
-	listLevels = 4       // levels: that is where messages and their parts stand, in every dialect
+	maxDepth   = 64      // levels of nesting
+	maxValues  = 100_000 // values in a body: members of objects and items of lists
+	maxList    = 10_000  // items of a list in one of the outer listLevels levels
+	listLevels = 4       // levels in which messages and their parts are, in every protocol
 )
 
-// NewTooManyError is the refusal of a body that holds more of something than is allowed.
+// NewTooManyError returns the error for a body with more than allowed of what.
 func NewTooManyError(what string, allowed int) error {
 	return &responseError{
 		code: ResourceExhausted, status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body holds too many %s, %d are allowed", what, allowed),
 	}
 }
 
-// countJSON returns how many values a body in JSON has, at least, and refuses one with too many of them, or nested too deeply. It
-// reads bytes and makes nothing of them; a body that is no JSON is refused later.
+// countJSON returns how many values a JSON body has, and an error if these are too many or nested too deeply; then it
+// stopped counting there. It does not decode or validate; decoding refuses a body that is not JSON.
 func countJSON(body []byte) (values int, err error) {
 	var c jsonCounter
 	err = c.countBytes(body)
 	return c.totalValues(), err
 }
 
-// jsonCounter counts the values of JSON that comes in pieces.
+// jsonCounter counts the values of a JSON text that comes in pieces: one for each opening bracket (its first item) and
+// one for each comma (the next item). An empty object or list counts as if it had one item. Only strings need to be
+// recognized for that, which makes it much cheaper than decoding.
 type jsonCounter struct {
-	values   int
-	depth    int
-	items    [listLevels + 1]int  // of what is open, by its level
-	lists    [listLevels + 1]bool // whether that is a list
+	// values is the number of values, without the outermost.
+	values int
+	// depth is the number of open brackets; text that is not JSON can make it negative.
+	depth int
+	// items is the number of items of the open object or list at each of the outer levels.
+	items [listLevels + 1]int
+	// lists says at each of these levels whether that is a list; maxList is for lists only.
+	lists [listLevels + 1]bool
+	// inString says that a string is open; escaped that its next byte follows a backslash.
 	inString bool
-	escaped  bool // the next byte of the string stands for itself
+	escaped  bool
 }
 
-// totalValues returns how many values there were, the outermost included.
+// totalValues returns how many values were counted, the outermost included.
 func (c *jsonCounter) totalValues() int { return c.values + 1 }
 
-// countBytes counts the next piece. It returns why what came so far is refused.
+// countBytes counts the next piece of the text. It returns an error as soon as a bound is exceeded.
 func (c *jsonCounter) countBytes(b []byte) error {
 	for i := 0; i < len(b); i++ {
 		if c.inString {
@@ -80,7 +87,8 @@ func (c *jsonCounter) countBytes(b []byte) error {
 	return nil
 }
 
-// skipString returns where in b the last byte stands that belongs to the string which is open.
+// skipString returns the index of the last byte of b that belongs to the open string, and clears inString if the string
+// ends.
 func (c *jsonCounter) skipString(b []byte) int {
 	for i, x := range b {
 		switch {
@@ -96,13 +104,15 @@ func (c *jsonCounter) skipString(b []byte) int {
 	return len(b) - 1
 }
 
-// countedBody is a body in JSON whose values are counted as it arrives: one that is refused is not read to its end.
+// countedBody counts the values of a JSON body while it is read, so that a body with too many is not read to its end.
 type countedBody struct {
 	io.Reader
 	counter jsonCounter
+	// refused is the error for which reading stopped, nil if the content is within the bounds.
 	refused error
 }
 
+// Read implements [io.Reader]. It returns refused instead of the reader's error.
 func (c *countedBody) Read(b []byte) (int, error) {
 	n, err := c.Reader.Read(b)
 	if c.refused = c.counter.countBytes(b[:n]); c.refused != nil {

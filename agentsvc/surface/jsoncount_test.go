@@ -16,14 +16,15 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestCountJSON: values are counted before anything is made of them, and too many of them refused.
+// TestCountJSON checks the number of values that is counted, in one piece and byte by byte, and that too many are
+// refused.
 func TestCountJSON(t *testing.T) {
 	t.Parallel()
 	list := func(n int, item string) string { return "[" + strings.Repeat(item+",", n-1) + item + "]" }
 	deep := func(list string) string { return `{"a":{"a":{"a":{"a":` + list + `}}}}` }
 	for _, c := range []struct {
 		name, body string
-		least      int // values; 0 = it is refused
+		least      int // values; 0 = the body is refused
 	}{
 		{"nothing", "", 1},
 		{"a text with everything in it", `"[{,]}\\\",[\"{"`, 1},
@@ -52,8 +53,8 @@ func TestCountJSON(t *testing.T) {
 	}
 }
 
-// TestRefusedBodyStopsBeingRead: a body that is refused for what it holds is not read to its end, costs its app as much as one that is
-// not, and leaves its buffers to others.
+// TestRefusedBodyStopsBeingRead checks that a body which is refused for its content is not read to its end, and that it
+// costs its app as much as one that is accepted.
 func TestRefusedBodyStopsBeingRead(t *testing.T) {
 	t.Parallel()
 	source := strings.NewReader(`{"params":{"message":{"metadata":{"list":[` + strings.Repeat("{},", 1<<20) + `{}]}}}}`)
@@ -71,18 +72,18 @@ func TestRefusedBodyStopsBeingRead(t *testing.T) {
 	a.reservation.release()
 }
 
-// newTestMeter is for a body that comes in without anything else under way.
+// newTestMeter returns the meter of a body with a budget of its own.
 func newTestMeter(t testing.TB, app db.ID) *bodyMeter {
 	return newBodyMeter(t.Context(), newBodyBudget(nil, defaultBodyRate), app, &bodyReservation{}, func() {})
 }
 
-// TestTakeBody: a body's word about its size has nothing allocated before its bytes are there, and one that is not small takes room
-// for what has arrived.
+// TestTakeBody checks that an announced size allocates nothing before the bytes arrive, and that a body which is not
+// small reserves memory for what has arrived.
 func TestTakeBody(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		length, size, most int64
-		room               bool // it takes
+		room               bool // it reserves memory in the pool
 	}{
 		{0, 0, maxBody, false}, {10, 10, maxBody, false}, {10, -1, maxBody, false}, {smallBodyBytes, smallBodyBytes, maxBody, false}, {smallBodyBytes - 1, -1, maxBody, false},
 		{smallBodyBytes + 1, smallBodyBytes + 1, maxBody, true}, {smallBodyBytes + 1, -1, maxBody, true}, {maxBody, maxBody, maxBody, true}, {maxBody, -1, maxBody, true},
@@ -132,7 +133,7 @@ func TestTakeBody(t *testing.T) {
 	}
 }
 
-// TestBuffers: of bodies that are refused nothing is left for the collector.
+// TestBuffers checks that the buffers of refused bodies are reused.
 func TestBuffers(t *testing.T) {
 	for _, size := range []int64{1<<20 - 1024, 4 << 20, -1} {
 		body := make([]byte, 300_000)
@@ -140,7 +141,7 @@ func TestBuffers(t *testing.T) {
 			_, _ = readMetered(io.MultiReader(bytes.NewReader(body), iotest.ErrReader(errBodyBudgetExhausted)), size, maxMessage, newTestMeter(t, "acme"))
 		}
 		refused(t)
-		least := uint64(math.MaxUint64) // with the race detector a sync.Pool now and then forgets what it was given
+		least := uint64(math.MaxUint64) // with the race detector a sync.Pool sometimes drops what it was given
 		for range 100 {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -14,22 +14,26 @@ import (
 	"stoa/agentsvc/config"
 )
 
+// indexPattern matches the index of a list item in a path.
 var indexPattern = regexp.MustCompile(`\[\d+\]`)
 
-// locateTypeError returns where in body the value stands that wrong is about, such as items[0].amount.
-// In a large body, which would have to be read again for it, it does not count the items of lists.
+// locateTypeError returns the path, such as items[0].amount, of the value in body that wrong is about. encoding/json
+// reports only the field's name, without indexes; the path is found by reading body again up to the error's offset. For
+// a large body the name must do.
 func locateTypeError(body []byte, wrong *json.UnmarshalTypeError) string {
 	if len(body) > maxBody {
 		return wrong.Field
 	}
 	at := pathAtOffset(body, wrong.Offset)
-	if !isPathTo(indexPattern.ReplaceAllString(at, ""), wrong.Field) { // it counts within a value that reads itself
+	// A type with an UnmarshalJSON of its own decodes a part of the body, and its offsets count from there.
+	if !isPathTo(indexPattern.ReplaceAllString(at, ""), wrong.Field) {
 		return wrong.Field
 	}
 	return at
 }
 
-// isPathTo reports whether a path is the one to a field, which names the structs that lie embedded on the way as well.
+// isPathTo reports whether path leads to field. In field, encoding/json also names embedded structs, which path does
+// not have.
 func isPathTo(path, field string) bool {
 	names, of := strings.Split(path, "."), strings.Split(field, ".")
 	for len(of) > 1 && len(names) > 0 {
@@ -41,7 +45,8 @@ func isPathTo(path, field string) bool {
 	return slices.Equal(names, of)
 }
 
-// pathAtOffset returns the path to the value of a JSON document that ends at offset, or whose first byte does.
+// pathAtOffset returns the path to the value of a JSON document that ends at offset or begins there, "" if there is
+// none.
 func pathAtOffset(body []byte, offset int64) string {
 	type level struct {
 		list bool
@@ -89,6 +94,7 @@ func pathAtOffset(body []byte, offset int64) string {
 	return path
 }
 
+// joinPath returns path.name, or name if path is "".
 func joinPath(path, name string) string {
 	if path == "" {
 		return name
@@ -96,8 +102,8 @@ func joinPath(path, name string) string {
 	return path + "." + name
 }
 
-// newUnknownFieldError is the error of a document for v with a member that v does not have. It says where that stands, and what was
-// probably meant.
+// newUnknownFieldError returns the error for the unknown member name in body, which was decoded into v: with its path
+// and the known name that it resembles most, if any. encoding/json reports only the name.
 func newUnknownFieldError(body []byte, v any, name string) error {
 	var doc any
 	at, known := name, []string(nil)
@@ -112,10 +118,12 @@ func newUnknownFieldError(body []byte, v any, name string) error {
 	return agentsvc.NewInvalidError(at, "is not a known field")
 }
 
+// unmarshalerType is the interface of types that decode themselves.
 var unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 
-// findUnknownField returns the path to the first member of that name in x that its type does not have, and what that has, "" where
-// there is none. What reads itself is passed over.
+// findUnknownField returns the path to the first member name in the decoded value x that the type t does not have, and
+// the names that t has at that place. It returns "" if there is none. Types with an UnmarshalJSON of their own are
+// skipped.
 func findUnknownField(t reflect.Type, x any, path, name string) (string, []string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

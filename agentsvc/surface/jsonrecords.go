@@ -7,10 +7,10 @@ import (
 	"stoa/agentsvc"
 )
 
-// The snake_case shapes of the words, which the extension surface and the operations endpoints share; tool
-// calls look the same on the versioned surface.
+// The JSON forms of tasks, messages and artifacts with names in snake_case, for the ext and ops surfaces. Other
+// surfaces use some of them.
 type (
-	// TaskRecord is a task. Agent is set where tasks of several agents stand together.
+	// TaskRecord is a task. Agent is set in lists of tasks of several agents.
 	TaskRecord struct {
 		TaskID      string             `json:"task_id"`
 		ContextID   string             `json:"context_id"`
@@ -21,7 +21,7 @@ type (
 		Approvals   []ApprovalRecord   `json:"approvals,omitempty"`
 		Credentials []CredentialRecord `json:"credentials,omitempty"`
 	}
-	// CredentialRecord is a credential that a task waits for its owner to supply.
+	// CredentialRecord is a credential for a tool that a task waits for its owner to supply.
 	CredentialRecord struct {
 		Tool        string `json:"tool"`
 		Header      string `json:"header"`
@@ -29,7 +29,8 @@ type (
 		Prompt      string `json:"prompt"`
 		RequestedAt string `json:"requested_at"`
 	}
-	// ApprovalRecord is a tool call that waits for a decision. Agent is the path of the sub-agent it belongs to.
+	// ApprovalRecord is a tool call that waits for a decision. Agent is the path of the sub-agent that made the call,
+	// "" = the task's own agent.
 	ApprovalRecord struct {
 		CallID      string          `json:"call_id"`
 		Tool        string          `json:"tool"`
@@ -40,13 +41,13 @@ type (
 		RequestedAt string          `json:"requested_at"`
 		ExpiresAt   string          `json:"expires_at,omitempty"`
 	}
-	// StatusRecord is where a task stands.
+	// StatusRecord is the state of a task. Message is the agent's, if the state has one.
 	StatusRecord struct {
 		State     string         `json:"state"`
 		Message   *MessageRecord `json:"message,omitempty"`
 		Timestamp string         `json:"timestamp"`
 	}
-	// MessageRecord is one turn of a conversation.
+	// MessageRecord is a message of a user or an agent.
 	MessageRecord struct {
 		MessageID string           `json:"message_id,omitempty"`
 		Role      string           `json:"role"`
@@ -54,7 +55,8 @@ type (
 		ToolCalls []ToolCallRecord `json:"tool_calls,omitempty"`
 		Metadata  map[string]any   `json:"metadata,omitempty"`
 	}
-	// PartRecord is a piece of a message: Data is the base64 of a file or a JSON value.
+	// PartRecord is a part of a message or an artifact. Type is text, file or data. Data is the bytes of a file, in
+	// base64, or a JSON value.
 	PartRecord struct {
 		Type     string  `json:"type"`
 		Text     *string `json:"text,omitempty"`
@@ -63,18 +65,18 @@ type (
 		URL      string  `json:"url,omitempty"`
 		Data     any     `json:"data,omitempty"`
 	}
-	// ToolCallRecord is a tool call of an agent's message.
+	// ToolCallRecord is a tool call in an agent's message, in the form of OpenAI's API. Type is always function.
 	ToolCallRecord struct {
 		ID       string         `json:"id"`
 		Type     string         `json:"type"`
 		Function FunctionRecord `json:"function"`
 	}
-	// FunctionRecord is what a tool call calls. Arguments is a JSON object as text.
+	// FunctionRecord is the tool of a call. Arguments is a JSON object as text.
 	FunctionRecord struct {
 		Name      string `json:"name"`
 		Arguments string `json:"arguments"`
 	}
-	// ArtifactRecord is something an agent made.
+	// ArtifactRecord is an artifact.
 	ArtifactRecord struct {
 		ArtifactID  string         `json:"artifact_id"`
 		Name        string         `json:"name,omitempty"`
@@ -84,7 +86,8 @@ type (
 	}
 )
 
-// NewTaskRecord returns t with the last messages of its history: all where length is nil.
+// NewTaskRecord returns the record of t with at most the last *length messages of its history, nil = all. A credential
+// that several calls wait for is listed once.
 func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
 	r := TaskRecord{TaskID: string(t.ID), ContextID: string(t.Context), Status: NewStatusRecord(t.Status)}
 	history := t.History
@@ -102,7 +105,7 @@ func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
 		switch {
 		case a.NeedsDecision():
 			r.Approvals = append(r.Approvals, newApprovalRecord(a))
-		case a.Kind == agentsvc.AwaitBudget: // the status tells
+		case a.Kind == agentsvc.AwaitBudget: // the task's status reports it
 		case !wanted[a.Credential]:
 			wanted[a.Credential] = true
 			r.Credentials = append(r.Credentials, CredentialRecord{a.Credential.Tool, a.Credential.Header, a.Credential.Server, a.Prompt, FormatTime(a.At)})
@@ -111,6 +114,7 @@ func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
 	return r
 }
 
+// newApprovalRecord returns the record of a. Missing arguments become {}.
 func newApprovalRecord(a agentsvc.Approval) ApprovalRecord {
 	r := ApprovalRecord{
 		CallID: string(a.Call.ID), Tool: a.Call.Name, Arguments: a.Call.Arguments, Prompt: a.Prompt, Kind: string(a.Kind), Agent: a.Frame,
@@ -125,7 +129,7 @@ func newApprovalRecord(a agentsvc.Approval) ApprovalRecord {
 	return r
 }
 
-// NewStatusRecord returns s. What a user said is not the status's message, though it may have brought the status about.
+// NewStatusRecord returns the record of s. The message of a user, which may have caused the status, is left out.
 func NewStatusRecord(s agentsvc.Status) StatusRecord {
 	r := StatusRecord{State: string(s.State), Timestamp: FormatTime(s.At)}
 	if s.Message != nil && s.Message.Role == agentsvc.RoleAgent {
@@ -134,14 +138,14 @@ func NewStatusRecord(s agentsvc.Status) StatusRecord {
 	return r
 }
 
-// NewMessageRecord returns m.
+// NewMessageRecord returns the record of m.
 func NewMessageRecord(m *agentsvc.Message) *MessageRecord {
 	return &MessageRecord{
 		MessageID: string(m.ID), Role: string(m.Role), Parts: newPartRecords(m.Parts), ToolCalls: NewToolCallRecords(m.ToolCalls), Metadata: m.Metadata,
 	}
 }
 
-// NewToolCallRecords returns calls, nil where there are none.
+// NewToolCallRecords returns the records of calls, nil if there are none. Missing arguments become {}.
 func NewToolCallRecords(calls []agentsvc.ToolCall) (records []ToolCallRecord) {
 	for _, c := range calls {
 		arguments := string(c.Arguments)
@@ -153,11 +157,12 @@ func NewToolCallRecords(calls []agentsvc.ToolCall) (records []ToolCallRecord) {
 	return records
 }
 
-// NewArtifactRecord returns a.
+// NewArtifactRecord returns the record of a.
 func NewArtifactRecord(a agentsvc.Artifact) ArtifactRecord {
 	return ArtifactRecord{a.ID, a.Name, a.Description, newPartRecords(a.Parts), a.Metadata}
 }
 
+// newPartRecords returns the records of parts, in their order. It is never nil, so that an empty list is [] in JSON.
 func newPartRecords(parts []agentsvc.Part) []PartRecord {
 	records := make([]PartRecord, len(parts))
 	for i, p := range parts {

@@ -11,7 +11,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// The error codes of JSON-RPC 2.0, and behind them those of A2A.
+// The error codes of JSON-RPC 2.0 (section 5.1 of its specification), and below them those that the A2A specification
+// adds.
 const (
 	rpcParse          = -32700
 	rpcInvalidRequest = -32600
@@ -27,7 +28,7 @@ const (
 	rpcVersion       = -32009
 )
 
-// rpcMessages are what the codes say; what happened stands in the detail.
+// rpcMessages are the standard messages of the codes. What was wrong in a request is in the data of its error.
 var rpcMessages = map[int]string{
 	rpcParse:          "Parse error",
 	rpcInvalidRequest: "Invalid request",
@@ -42,7 +43,7 @@ var rpcMessages = map[int]string{
 	rpcVersion:        "This version of the protocol is not supported",
 }
 
-// rpcError is an error that is born with its JSON-RPC code.
+// rpcError is an error that is created with its JSON-RPC code. Its detail is the text for the caller.
 type rpcError struct {
 	code   int
 	detail string
@@ -51,29 +52,34 @@ type rpcError struct {
 // Error returns the detail.
 func (e *rpcError) Error() string { return e.detail }
 
-// NewInvalidRequestError returns the error for a call that lacks what its method cannot do without.
+// NewInvalidRequestError returns an error with the code "Invalid request" for a request that is not what its protocol
+// demands.
 func NewInvalidRequestError(detail string) error { return &rpcError{rpcInvalidRequest, detail} }
 
-// RPC is one JSON-RPC call under way.
+// RPC is one JSON-RPC request while it is answered. One goroutine uses it.
 type RPC struct {
-	Method          string
-	Params          json.RawMessage
-	id              json.RawMessage
-	w               http.ResponseWriter
-	r               *http.Request
+	// Method and Params are set by readRequest. Params aliases the body; DecodeParams clears it.
+	Method string
+	Params json.RawMessage
+	// id is the request's id as JSON; null until it is known and for a request without one.
+	id json.RawMessage
+	w  http.ResponseWriter
+	r  *http.Request
+	// encodeErrorData and errorStatus are those of the [Endpoint].
 	encodeErrorData func(Fault) any
 	errorStatus     func(*http.Request, Fault) int
-	eventsOnly      bool // the caller reads nothing but events
+	// eventsOnly says that the client accepts event streams only, so that errors must be one as well.
+	eventsOnly bool
 }
 
-// AcceptEventStream says that the call's answer is a stream. A caller who accepts only events (as some official clients of A2A read nothing
-// else) is then told of an error by one.
+// AcceptEventStream says that the method answers with an event stream. If the client accepts nothing else, an error is
+// then written as a stream with one event, since some official clients of A2A do not read any other response.
 func (c *RPC) AcceptEventStream() {
 	accept := c.r.Header.Get("Accept")
 	c.eventsOnly = strings.Contains(accept, eventStream) && !strings.Contains(accept, "json") && !strings.Contains(accept, "*/*")
 }
 
-// ID returns the call's id as the caller wrote it, "" if it has none.
+// ID returns the request's id as the client wrote it, in JSON, "" if it has none.
 func (c *RPC) ID() string {
 	if string(c.id) == "null" {
 		return ""
@@ -81,18 +87,18 @@ func (c *RPC) ID() string {
 	return string(c.id)
 }
 
-// WriteResult answers the call with its result.
+// WriteResult writes the response with a result.
 func (c *RPC) WriteResult(result any) error {
 	return WriteJSON(c.w, http.StatusOK, c.EncodeResult(result))
 }
 
-// WriteError answers the call with an error that only its protocol has, under a status of HTTP.
+// WriteError writes an error that is not in errorTable, with an HTTP status.
 func (c *RPC) WriteError(status, code int, message string, data any) error {
 	return WriteJSON(c.w, status, rpcErrorResponse{"2.0", c.id, rpcErrorObject{code, message, data}})
 }
 
-// DecodeParams reads the call's params, which must be an object, into v. It lets go of them, since a stream may last longer
-// than anyone needs the message that opened it.
+// DecodeParams decodes the params, which must be an object, into v; unknown members are ignored. It can be called once:
+// it drops the params, so that a stream does not keep the message that opened it in memory.
 func (c *RPC) DecodeParams(v any) error {
 	params := c.Params
 	if c.Params = nil; len(params) == 0 || params[0] != '{' {
@@ -101,36 +107,39 @@ func (c *RPC) DecodeParams(v any) error {
 	return DecodeJSON(params, v, false)
 }
 
-// EncodeError returns the body that tells of err in the call's own envelope.
+// EncodeError returns the response with err, for streams, whose events are responses.
 func (c *RPC) EncodeError(err error) any {
 	return c.newFaultResponse(NewFault(RequestID(c.r), err))
 }
 
-// EncodeResult returns the body that tells of a result in the call's own envelope.
+// EncodeResult returns the response with a result, for streams, whose events are responses.
 func (c *RPC) EncodeResult(result any) any {
 	return rpcResponse{"2.0", c.id, result}
 }
 
-// Method carries out one JSON-RPC call. What it returns as an error becomes the answer.
+// Method answers one JSON-RPC request, by c.WriteResult or by a stream, or returns an error and then has written
+// nothing.
 type Method func(w http.ResponseWriter, r *http.Request, c *RPC) error
 
-// NewJSONRPCHandler returns the handler of an endpoint whose methods find tells, nil for one it does not have. Once the envelope
-// parses, errors are JSON-RPC's own under HTTP 200, but for those of the door.
+// NewJSONRPCHandler returns the [Handler] of an [Endpoint] whose methods depend on their names only. find returns nil
+// for a name that the endpoint does not have.
 func NewJSONRPCHandler(find func(method string) Method) Handler {
 	return Endpoint{FindMethod: func(_ *http.Request, name string) (Method, error) { return find(name), nil }}.ServeRPC
 }
 
-// Endpoint answers JSON-RPC in a dialect that chooses its methods by more than their names, or tells of errors in its own way.
+// Endpoint configures how a protocol answers JSON-RPC requests over HTTP.
 type Endpoint struct {
-	// FindMethod returns the method of a name, nil for one that the endpoint does not have.
+	// FindMethod returns the method for a request, nil if the endpoint does not have it, or an error, such as for an
+	// unsupported version of the protocol.
 	FindMethod func(r *http.Request, method string) (Method, error)
-	// EncodeErrorData returns what tells of an error beside its code and message; nil = an object with its details.
+	// EncodeErrorData returns the data member of an error; nil = an object with the fault's details.
 	EncodeErrorData func(Fault) any
-	// ErrorStatus returns the status of HTTP under which an error is told; nil = 200.
+	// ErrorStatus returns the HTTP status of an error response; nil = 200.
 	ErrorStatus func(*http.Request, Fault) int
 }
 
-// ServeRPC is the endpoint's handler.
+// ServeRPC is the [Handler] of the endpoint: it reads one request, finds its method and calls it. Errors become
+// JSON-RPC errors, except those that every protocol answers by an HTTP status (see respondError).
 func (e Endpoint) ServeRPC(w http.ResponseWriter, r *http.Request) error {
 	c := &RPC{id: json.RawMessage("null"), w: w, r: r, encodeErrorData: e.EncodeErrorData, errorStatus: e.ErrorStatus}
 	err := c.readRequest()
@@ -147,7 +156,9 @@ func (e Endpoint) ServeRPC(w http.ResponseWriter, r *http.Request) error {
 	return c.respondError(err)
 }
 
-// respondError writes err where it is JSON-RPC's to tell; what it returns is the door's.
+// respondError writes err as a JSON-RPC error and returns nil. It returns err itself, to be written by writeError, if
+// it is about access or capacity, if the app or the agent does not exist, if a response has begun, or if the client
+// disconnected.
 func (c *RPC) respondError(err error) error {
 	if err == nil {
 		return nil
@@ -172,24 +183,29 @@ func (c *RPC) respondError(err error) error {
 	return WriteJSON(c.w, status, fault)
 }
 
+// rpcResponse is a response with a result.
 type rpcResponse struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
 	Result  any             `json:"result"`
 }
 
+// rpcErrorResponse is a response with an error.
 type rpcErrorResponse struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
 	Error   rpcErrorObject  `json:"error"`
 }
 
+// rpcErrorObject is the error of a response. Data is what encodeErrorData returns, else the fault's details.
 type rpcErrorObject struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 	Data    any    `json:"data"`
 }
 
+// newFaultResponse returns the response for f. Without encodeErrorData its message is the code's standard one, and the
+// text of f is added to the details as "detail".
 func (c *RPC) newFaultResponse(f Fault) rpcErrorResponse {
 	if c.encodeErrorData != nil {
 		return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.FullMessage(), c.encodeErrorData(f)}}
@@ -198,7 +214,7 @@ func (c *RPC) newFaultResponse(f Fault) rpcErrorResponse {
 	return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.Title, f.Details}}
 }
 
-// readRequest reads the request and opens it.
+// readRequest reads the body and decodes the request.
 func (c *RPC) readRequest() error {
 	if err := checkContentType(c.r); err != nil {
 		return NewInvalidRequestError(err.Error())
@@ -210,7 +226,8 @@ func (c *RPC) readRequest() error {
 	return c.decodeEnvelope(body)
 }
 
-// decodeEnvelope reads the envelope. An id that it finds stays even if the rest is wrong.
+// decodeEnvelope decodes the members of a request. It sets c.id as soon as that is valid, so that an error about
+// another member is answered under it, as JSON-RPC demands. Batches are refused.
 func (c *RPC) decodeEnvelope(body []byte) error {
 	body = bytes.TrimSpace(body)
 	switch {
@@ -247,16 +264,18 @@ func (c *RPC) decodeEnvelope(body []byte) error {
 	return nil
 }
 
-// AliasedJSON is a value as it stands in a body that its reader keeps: where [json.RawMessage] copies it, Within is a part of the body.
+// AliasedJSON is a JSON value that is part of the decoded body, where [json.RawMessage] would copy it: a message of 28
+// MiB is then in memory once. The body must not be changed or reused while the value is.
 type AliasedJSON []byte
 
-// UnmarshalJSON keeps b, of which [json.Unmarshal] says that it may not be kept, as it may change with the body.
+// UnmarshalJSON keeps b without copying it. The contract of [json.Unmarshaler] demands a copy because b belongs to the
+// caller; here the caller of json.Unmarshal owns the body and keeps it.
 func (w *AliasedJSON) UnmarshalJSON(b []byte) error {
 	*w = b
 	return nil
 }
 
-// newParseError says where body stops being JSON.
+// newParseError returns a parse error that says where body is not JSON.
 func newParseError(body []byte) error {
 	var v json.RawMessage
 	if err := DecodeJSON(body, &v, false); err != nil {

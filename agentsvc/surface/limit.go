@@ -13,8 +13,13 @@ import (
 	"stoa/ratelimit"
 )
 
-// reserveUsage counts a call that has an agent work against budgets and limits, notes in it what is held for its turn, and tells
-// the client how its limits stand. It returns an [*agentsvc.BudgetExhaustedError] or a [ratelimit.ExhaustedError].
+// reserveUsage counts a call to an agent against the app's budgets and limits, sets sub.Reservation to what is reserved
+// for its turn, and sets the rate limit headers of the response. It returns an [*agentsvc.BudgetExhaustedError] or a
+// [ratelimit.ExhaustedError]; then nothing is reserved.
+//
+// What is reserved here are tokens of rate limits, an estimate. Once a turn is written it owns the reservation, and the
+// worker that runs it settles it with what the models report. Until then v owns it: [Request.ReleaseApp] gives it back.
+// Budgets are only checked here; each model call reserves its own cost from them.
 func (v *Request) reserveUsage(ctx context.Context, sub *task.Submission) (err error) {
 	if v.runtime.RateLimits() != nil {
 		in, span := trail.StartSpan(ctx, "limits")
@@ -35,8 +40,8 @@ func (v *Request) reserveUsage(ctx context.Context, sub *task.Submission) (err e
 	return err
 }
 
-// exhaustedRule names what refuses a call with err: a rule of a limit, without the agent that it may be about, or [BudgetRule].
-// It is "" for any other error.
+// exhaustedRule returns the name for metrics of the rule that refused a call with err: of a limit, without the agent,
+// whose name would make too many labels, or [BudgetRule]. It returns "" for any other error.
 func exhaustedRule(err error) string {
 	var limit *ratelimit.ExhaustedError
 	var budget *agentsvc.BudgetExhaustedError
@@ -51,10 +56,11 @@ func exhaustedRule(err error) string {
 	return ""
 }
 
-// BudgetRule stands for every budget where what refuses a call is counted.
+// BudgetRule is the name that stands for every budget where refused calls are counted.
 const BudgetRule = "budget"
 
-// releaseReservation gives back what is reserved for a call that came to nothing.
+// releaseReservation gives back what limits reserved for the call, unless a turn was written that carries it. It may be
+// called more than once.
 func (v *Request) releaseReservation() {
 	if cancelReservation := v.cancelReservation; cancelReservation != nil {
 		v.cancelReservation = nil
@@ -62,8 +68,10 @@ func (v *Request) releaseReservation() {
 	}
 }
 
-// writeLimitHeaders writes how rules stand: all of them in the fields of the IETF's draft (draft-ietf-httpapi-ratelimit-headers),
-// and the tightest, or the one that refuses with err, in those that many clients know.
+// writeLimitHeaders sets the rate limit headers: RateLimit-Policy and RateLimit with every rule
+// (draft-ietf-httpapi-ratelimit-headers; q and r are amounts, w and t seconds), and X-RateLimit-* with one rule, the
+// one that refused the call with err or else the tightest. X-RateLimit-Reset is in seconds since 1970. See
+// docs/limits.md.
 func writeLimitHeaders(h http.Header, states []ratelimit.State, err error) {
 	var policies, now []string
 	for _, s := range states {
@@ -75,6 +83,7 @@ func writeLimitHeaders(h http.Header, states []ratelimit.State, err error) {
 		policies = append(policies, policy)
 		now = append(now, name+";r="+formatInt(s.Remaining())+";t="+formatInt(int64(s.RetryAfter().Seconds())))
 	}
+	// The keys are in canonical form: assigning them saves Set's canonicalization and its copy.
 	h["Ratelimit-Policy"] = []string{strings.Join(policies, ", ")}
 	h["Ratelimit"] = []string{strings.Join(now, ", ")}
 	tightest := ratelimit.TightestState(states)
@@ -89,7 +98,7 @@ func writeLimitHeaders(h http.Header, states []ratelimit.State, err error) {
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
 
-// limitDetails is what the caller is told of the rule that refuses.
+// limitDetails returns the details of an error for the rule that refused the call.
 func limitDetails(s *ratelimit.State) map[string]any {
 	d := map[string]any{
 		"rule": s.Name(), "scope": string(s.Scope), "type": string(s.Unit), "window": string(s.Window), "limit": s.Limit, "reset": FormatTime(s.Reset),

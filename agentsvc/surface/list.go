@@ -6,9 +6,9 @@ import (
 	"net/http"
 )
 
-// WriteList answers with an object whose first member, of that name, is the list of items, and which goes on with the members of
-// rest, of which there is at least one. It holds one piece of the answer at a time, so that a long list takes no more memory than a
-// short one, however many ask for it.
+// WriteList writes a JSON object whose first member, name, is the list of items, followed by the members of remaining,
+// an object with at least one member. It keeps at most one piece of the response in memory, so that a long list takes
+// no more memory than a short one. An error after the first piece was written leaves the response truncated.
 func WriteList[T any](w http.ResponseWriter, name string, items iter.Seq[T], remaining any) error {
 	b := bytes.NewBuffer(make([]byte, 0, 2<<10))
 	b.WriteString(`{"` + name + `":[`)
@@ -30,7 +30,7 @@ func WriteList[T any](w http.ResponseWriter, name string, items iter.Seq[T], rem
 		if err := writeJSONLine(b, item); err != nil {
 			return err
 		}
-		b.Truncate(b.Len() - 1) // the line's end
+		b.Truncate(b.Len() - 1) // the line break
 		if b.Len() >= pieceSize/2 {
 			flush()
 		}
@@ -40,6 +40,7 @@ func WriteList[T any](w http.ResponseWriter, name string, items iter.Seq[T], rem
 	if err := writeJSONLine(b, remaining); err != nil {
 		return err
 	}
+	// The "{" of remaining becomes the comma between the members.
 	b.Bytes()[at] = ','
 	if !started {
 		return writeResponse(w, jsonMediaType, http.StatusOK, b.Bytes())

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// countingWriter counts what is written to it and keeps nothing.
+// countingWriter is a ResponseWriter that counts bytes and drops them.
 type countingWriter struct {
 	header http.Header
 	bytes  int
@@ -22,7 +22,7 @@ func (s *countingWriter) Write(b []byte) (int, error) { s.bytes += len(b); retur
 
 type item struct{ Text string }
 
-// TestWriteListHoldsOnePiece: a list is written without being held as a whole.
+// TestWriteListHoldsOnePiece checks that a list is written without being in memory as a whole.
 func TestWriteListHoldsOnePiece(t *testing.T) {
 	text := strings.Repeat("x", 1000)
 	list := func(yield func(item) bool) {
@@ -39,7 +39,7 @@ func TestWriteListHoldsOnePiece(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
 	}
-	encoder := allocated(func() { // what encoding/json takes, which is much with the race detector
+	encoder := allocated(func() { // what encoding/json allocates, which is much with the race detector
 		var b bytes.Buffer
 		for one := range list {
 			b.Reset()
@@ -59,7 +59,7 @@ func TestWriteListHoldsOnePiece(t *testing.T) {
 	}
 }
 
-// TestWriteList: the answer is the same JSON, short or long.
+// TestWriteList checks that lists that fit into one piece and those that do not are the same JSON.
 func TestWriteList(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 2, 1000} {

@@ -8,11 +8,11 @@ import (
 	"stoa/agentsvc"
 )
 
-// MessageFields is what a dialect calls the ids of a message.
+// MessageFields are the names that a protocol has for the ids of a message, for the paths in errors.
 type MessageFields struct{ Message, Context, Task string }
 
-// CompleteMessage makes m, whose ids stand as they were sent, a user's message of n parts. It returns what is wrong with an id,
-// or with a part and where.
+// CompleteMessage validates the ids of m and sets its role and its n parts, each decoded by part, which gets its index
+// and its path. It returns an [*agentsvc.InvalidError] for an id, for no or too many parts, or the error of part.
 func (names MessageFields) CompleteMessage(m *agentsvc.Message, n int, part func(i int, at string) (agentsvc.Part, error)) error {
 	for _, x := range []struct{ field, id string }{
 		{names.Message, string(m.ID)}, {names.Context, string(m.Context)}, {names.Task, string(m.Task)},
@@ -37,14 +37,14 @@ func (names MessageFields) CompleteMessage(m *agentsvc.Message, n int, part func
 	return nil
 }
 
-// MaxParts bounds a message: each part is kept, shown to the model and told again by itself.
+// MaxParts bounds the parts of a message: each part is stored, sent to the model and reported by itself.
 const MaxParts = 1000
 
-// FileFields is what a dialect calls the address and the bytes of a file.
+// FileFields are the names that a protocol has for the address and the bytes of a file, for the paths in errors.
 type FileFields struct{ URI, Bytes string }
 
-// CompleteFile adds to f what it consists of: exactly one of an absolute address and bytes in base64. It returns what is wrong
-// with the file that stands at a place.
+// CompleteFile sets the content of f: either uri, an absolute URL, or encoded, base64, exactly one of which must not be
+// "". It returns an [*agentsvc.InvalidError] with a path below at.
 func (names FileFields) CompleteFile(f *agentsvc.File, at, uri, encoded string) error {
 	if (uri == "") == (encoded == "") {
 		return agentsvc.NewInvalidError(at, "a file has either %s or %s", names.URI, names.Bytes)
@@ -59,7 +59,7 @@ func (names FileFields) CompleteFile(f *agentsvc.File, at, uri, encoded string) 
 	return nil
 }
 
-// CheckURI refuses the address of a file that is not absolute.
+// CheckURI returns an error with the path at for a URI without a scheme or a host.
 func CheckURI(at, uri string) error {
 	if u, err := url.Parse(uri); err != nil || u.Scheme == "" || u.Host == "" {
 		return agentsvc.NewInvalidError(at, "must be an absolute URL")

@@ -8,10 +8,11 @@ import (
 	"stoa/agentsvc"
 )
 
-// The card of an agent as official A2A has it: the members of version 1.0 and those of 0.3 beside each other, so that clients of
-// either find theirs.
+// The agent card of the A2A specification. It has the members of version 1.0 and those of version 0.3, so that clients
+// of either version find theirs.
 type (
-	// OfficialCard is the card.
+	// OfficialCard is the card. The first group of members is that of 1.0 (some are of both versions), the second of
+	// 0.3.
 	OfficialCard struct {
 		Name                 string                    `json:"name"`
 		Description          string                    `json:"description"`
@@ -35,30 +36,31 @@ type (
 		Signatures []CardSignature `json:"signatures,omitempty"`
 	}
 
-	// CardSignature is a detached JWS (RFC 7515) over what version 1.0 reads of a card.
+	// CardSignature is a detached JWS (RFC 7515) over the members that version 1.0 has of the card, in base64url.
 	CardSignature struct {
 		Protected string `json:"protected"`
 		Signature string `json:"signature"`
 	}
-	// Interface is a way to call an agent.
+	// Interface is one way to call an agent, as version 1.0 lists it: address, binding and version.
 	Interface struct {
 		URL             string `json:"url"`
 		ProtocolBinding string `json:"protocolBinding"`
 		ProtocolVersion string `json:"protocolVersion"`
-		Tenant          string `json:"tenant,omitempty"` // what calls name as such
+		// Tenant is what clients must send as the tenant of their calls, "" = nothing.
+		Tenant string `json:"tenant,omitempty"`
 	}
-	// Transport is an interface as version 0.3 tells it.
+	// Transport is one way to call an agent, as version 0.3 lists it.
 	Transport struct {
 		URL       string `json:"url"`
 		Transport string `json:"transport"`
 	}
-	// OfficialCapabilities is what an agent can do beside answering.
+	// OfficialCapabilities are the optional parts of the specification that an agent supports.
 	OfficialCapabilities struct {
 		Streaming         bool `json:"streaming"`
 		PushNotifications bool `json:"pushNotifications"`
 		ExtendedAgentCard bool `json:"extendedAgentCard"`
 	}
-	// OfficialProvider is who offers an agent.
+	// OfficialProvider is the organization that offers an agent.
 	OfficialProvider struct {
 		Organization string `json:"organization"`
 		URL          string `json:"url"`
@@ -71,7 +73,7 @@ type (
 		Tags        []string `json:"tags"`
 		Examples    []string `json:"examples,omitempty"`
 	}
-	// OfficialScheme is a kind of credential: with a type for 0.3, by the name of the type for 1.0.
+	// OfficialScheme is a kind of credential: the flat members are for 0.3, the nested ones for 1.0.
 	OfficialScheme struct {
 		Type         string `json:"type"`
 		Scheme       string `json:"scheme,omitempty"`
@@ -82,7 +84,7 @@ type (
 		HTTPAuth *HTTPAuthScheme `json:"httpAuthSecurityScheme,omitempty"`
 		APIKey   *APIKeyScheme   `json:"apiKeySecurityScheme,omitempty"`
 	}
-	// HTTPAuthScheme is a credential in the header Authorization.
+	// HTTPAuthScheme is a credential in the Authorization header.
 	HTTPAuthScheme struct {
 		Scheme       string `json:"scheme"`
 		BearerFormat string `json:"bearerFormat,omitempty"`
@@ -92,13 +94,14 @@ type (
 		Location string `json:"location"`
 		Name     string `json:"name"`
 	}
-	// OfficialRequirement names the credentials that are needed together, and the scopes of each, which are none.
+	// OfficialRequirement names the schemes that are required together, each with its scopes, which are always empty
+	// here.
 	OfficialRequirement struct {
 		Schemes map[string][]string `json:"schemes"`
 	}
 )
 
-// The versions of A2A that are spoken, and the bindings.
+// The versions of A2A that the server speaks and the bindings that it has over HTTP, as cards name them.
 const (
 	A2A10 = "1.0"
 	A2A03 = "0.3"
@@ -107,10 +110,10 @@ const (
 	bindingREST = "HTTP+JSON"
 )
 
-// A2AURL returns where an agent is called by official clients, below base.
+// A2AURL returns the URL at which official clients call an agent below base, see [Request.BaseURL].
 func A2AURL(base, agent string) string { return base + "/a2a/" + url.PathEscape(agent) }
 
-// listInterfaces lists the ways to call an agent, the best first.
+// listInterfaces returns the ways to call an agent, the preferred ones first: clients take the first that they support.
 func (v *Request) listInterfaces(agent string) []Interface {
 	at := A2AURL(v.BaseURL(), agent)
 	return v.withGRPCInterfaces(agent, []Interface{
@@ -119,7 +122,7 @@ func (v *Request) listInterfaces(agent string) []Interface {
 	})
 }
 
-// BuildOfficialCard returns the card of an agent as official clients read it, signed where cards are.
+// BuildOfficialCard returns the A2A card of an agent, signed if the server signs cards. The error is that of signing.
 func (v *Request) BuildOfficialCard(c agentsvc.Card) (OfficialCard, error) {
 	card := OfficialCard{
 		Name: c.Name, Description: c.Description, Version: c.Version, Skills: []OfficialSkill{},
@@ -136,6 +139,7 @@ func (v *Request) BuildOfficialCard(c agentsvc.Card) (OfficialCard, error) {
 		}
 		card.Skills = append(card.Skills, OfficialSkill{s.ID, s.Name, cmp.Or(s.Description, s.Name), s.Tags, s.Examples})
 	}
+	// Version 0.3 has one main interface and a list that repeats it.
 	for _, i := range card.SupportedInterfaces {
 		if i.ProtocolVersion != A2A03 {
 			continue
@@ -149,7 +153,7 @@ func (v *Request) BuildOfficialCard(c agentsvc.Card) (OfficialCard, error) {
 	return card, card.signWith(v.server.options.SignCard)
 }
 
-// signWith signs the card by f, nil = it stays as it is.
+// signWith sets the card's signature by f; nil = it has none. The card must be complete by then.
 func (c *OfficialCard) signWith(f func(card []byte) (CardSignature, error)) error {
 	if f == nil {
 		return nil
@@ -163,7 +167,7 @@ func (c *OfficialCard) signWith(f func(card []byte) (CardSignature, error)) erro
 	return err
 }
 
-// setSecurity adds the credentials that callers may show, and the names of those that they must, all of them.
+// setSecurity sets the security schemes that callers may use and those that are required, all of them together.
 func (c *OfficialCard) setSecurity(schemes []agentsvc.Scheme, require []string) {
 	for _, s := range schemes {
 		if c.SecuritySchemes == nil {
@@ -185,7 +189,7 @@ func (c *OfficialCard) setSecurity(schemes []agentsvc.Scheme, require []string) 
 	c.Security, c.SecurityRequirements = []map[string][]string{all}, []OfficialRequirement{{all}}
 }
 
-// MediaTypesOrText returns what an agent reads or writes: plain text where it has not said.
+// MediaTypesOrText returns types, or text/plain if there are none.
 func MediaTypesOrText(types []string) []string {
 	if len(types) == 0 {
 		return []string{plainText}

@@ -12,24 +12,32 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// pageGuard decides which requests an app serves that asks its callers for no credential. Whoever reaches such an app may do
-// everything in it, and a web page reaches what its reader's browser reaches: on this machine, in this network. A browser sends
-// simple requests (a form, a Blob, a GET, the handshake of a WebSocket) of every page to every server without asking first, so
-// that CORS does not hold them back; it says in Origin and Sec-Fetch-Site where they come from. A page whose name is made to
-// resolve to this server (DNS rebinding) is of the server's own origin to the browser; what gives it away is the Host header.
+// pageGuard protects apps that need no credential against web pages. Any client that reaches such an app may do
+// everything in it, and a page in a user's browser reaches what the browser reaches: this machine and its private
+// network. Browsers send simple requests (forms, Blobs, GET, WebSocket handshakes) to any server without a CORS
+// preflight, so CORS does not stop them; but they name the page's origin in Origin and Sec-Fetch-Site. A page whose
+// host name was made to resolve to this server (DNS rebinding) has the server's own origin for the browser; only the
+// Host header reveals it. See docs/security.md.
 //
-// Programs that are no browsers send neither Origin nor Sec-Fetch-Site. A caller with a good credential is not checked: browsers
-// add no credential of this server by themselves.
+// Other programs send neither header and are not affected. A caller with a good credential is not checked: browsers do
+// not add a credential for this server by themselves. All fields are read-only.
 type pageGuard struct {
-	allowAll     bool            // the operator wrote out that pages of every origin may call
-	isConfigured bool            // the operator wrote out whose pages may call; [cors.isAllowedOrigin] sees to that
-	publicOrigin string          // origin of the public URL
-	hosts        map[string]bool // names and addresses under which the server is reached, in lower case, without port
-	anyAddress   bool            // it listens at every address of the machine
+	// allowAll is set if server.cors.allowed_origins contains "*": the operator allows pages of every origin.
+	allowAll bool
+	// isConfigured is set if the operator listed origins. [cors.isAllowedOrigin] then checks them for requests that
+	// write, and browsers keep responses from other pages.
+	isConfigured bool
+	// publicOrigin is the origin of the public URL.
+	publicOrigin string
+	// hosts are the names and addresses of this server, as normalizeHost returns them.
+	hosts map[string]bool
+	// anyAddress says that the server listens at every address of its machine.
+	anyAddress bool
 }
 
-// newPageGuard returns the guard of a server whose public URL is base and which is reached under hosts: names and addresses,
-// with or without a port. One that is unspecified, such as 0.0.0.0, stands for every address.
+// newPageGuard returns the guard of a server with the public URL base that is also reached under hosts: names and
+// addresses, with or without a port. An unspecified address, such as 0.0.0.0, stands for every address. The hosts of
+// configured origins count as the server's own.
 func newPageGuard(o config.CORS, base *url.URL, hosts []string) *pageGuard {
 	g := &pageGuard{
 		allowAll: slices.Contains(o.AllowedOrigins, "*"), isConfigured: o.AllowedOrigins != nil,
@@ -49,7 +57,7 @@ func newPageGuard(o config.CORS, base *url.URL, hosts []string) *pageGuard {
 	return g
 }
 
-// The refusals of [pageGuard.checkRequest] name what the operator changes to let such requests in.
+// The errors of [pageGuard.checkRequest] name the setting with which the operator allows such requests.
 var (
 	errForeignPage = &responseError{
 		code: PermissionDenied, status: http.StatusForbidden,
@@ -61,8 +69,8 @@ var (
 	}
 )
 
-// checkRequest returns why a request that shows no credential may not act or read in an open app, nil if it may. named reports whether
-// the host is one that the operator configured for apps.
+// checkRequest returns the error for a request without a credential that acts or reads in an app which needs none, nil
+// if it may. named says that the host is one that the operator configured for apps, so it cannot be a rebound name.
 func (g *pageGuard) checkRequest(k Credentials, named bool) error {
 	if g.allowAll {
 		return nil
@@ -86,9 +94,9 @@ func (g *pageGuard) checkRequest(k Credentials, named bool) error {
 	return errForeignPage
 }
 
-// isOwnHost reports whether host, as [normalizeHost] returns it, is this server. A request without a host comes from no browser. Where the
-// server listens at every address of its machine, every IP address is taken: behind a port that is forwarded, as a container's is,
-// it does not know under which it is reached, and only a name can be made to resolve to another server.
+// isOwnHost reports whether host, as normalizeHost returns it, is this server's. A request without a host does not come
+// from a browser. If the server listens at every address, any IP address is accepted: behind a forwarded port, such as
+// a container's, it does not know its address, and only a name can be rebound.
 func (g *pageGuard) isOwnHost(host string) bool {
 	if host == "" || g.hosts[host] || isLoopback(host) {
 		return true
@@ -97,7 +105,8 @@ func (g *pageGuard) isOwnHost(host string) bool {
 	return g.anyAddress && err == nil
 }
 
-// isLocalOrigin reports whether pages of origin are the server's own, addressed as host, or of this machine.
+// isLocalOrigin reports whether origin is the server's own, given the Host header of the request, that of the public
+// URL, or one of the machine that the browser runs on.
 func (g *pageGuard) isLocalOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -106,7 +115,8 @@ func (g *pageGuard) isLocalOrigin(origin, host string) bool {
 	return strings.EqualFold(u.Host, host) || formatOrigin(u) == g.publicOrigin || isLoopback(normalizeHost(u.Host))
 }
 
-// isLoopback reports whether host, as [normalizeHost] returns it, leads to the machine that it is looked up on (RFC 6761, 6.3).
+// isLoopback reports whether host, as normalizeHost returns it, always means the local machine: a loopback address,
+// localhost or a name below it (RFC 6761, 6.3).
 func isLoopback(host string) bool {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.Unmap().IsLoopback()
@@ -114,7 +124,8 @@ func isLoopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// normalizeHost returns the name or address of a host that may have a port, in lower case and as it is compared.
+// normalizeHost returns a host in the form in which hosts are compared: lower case, without port, brackets, zone and
+// final dot, an IPv4 address mapped to IPv6 as IPv4.
 func normalizeHost(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -126,7 +137,7 @@ func normalizeHost(host string) string {
 	return host
 }
 
-// formatOrigin returns how a browser names the origin of pages at u: without the port that is the scheme's own.
+// formatOrigin returns the origin of u as browsers write it: without the default port of its scheme.
 func formatOrigin(u *url.URL) string {
 	host, port := strings.ToLower(u.Hostname()), u.Port()
 	if strings.Contains(host, ":") {

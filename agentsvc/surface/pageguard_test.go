@@ -9,7 +9,7 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// TestPageGuard: which names and origins an open app takes requests under and from.
+// TestPageGuard checks under which hosts and from which origins an app without authentication accepts requests.
 func TestPageGuard(t *testing.T) {
 	t.Parallel()
 	alone := []string{"127.0.0.1", "127.0.0.1:8080"}

@@ -14,7 +14,8 @@ import (
 	"stoa/authz"
 )
 
-// newTelegraphRoutes is a whole dialect: a list of routes. One message goes to an agent, and what becomes of it comes back in capitals.
+// newTelegraphRoutes returns a complete protocol: a list of routes, here with one. A message goes to an agent, and the
+// states of its task come back as events in capitals.
 func newTelegraphRoutes() []surface.Route {
 	return []surface.Route{{
 		Method: http.MethodPost, Pattern: "/telegraph/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, RequestHeaders: []string{"Telegraph-Key"}, ResponseHeaders: []string{"Telegraph-Fee"},
@@ -48,8 +49,8 @@ func newTelegraphRoutes() []surface.Route {
 	}}
 }
 
-// TestNewProtocol adds a dialect that nobody has heard of to the table of surfaces, and finds it behind the same door as the others:
-// credentials, apps, scopes, limits, bounds, its own words for errors, pages of other origins.
+// TestNewProtocol checks that a protocol which the package does not know gets everything from it: credentials, apps,
+// scopes, limits, bounds, errors in its own form, and cross-origin headers.
 func TestNewProtocol(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{Default: config}, func(*surfacetest.Fixture) []surface.Route { return newTelegraphRoutes() })

@@ -11,7 +11,8 @@ import (
 	"stoa/authz"
 )
 
-// PushConfig is the address to be told of a task that comes with a message, under each name that a version or a client gives it.
+// PushConfig is the push notification config that comes with a message, under each name that a version of A2A or a
+// client has for it. Embed it in the request's type.
 type PushConfig struct {
 	Task         json.RawMessage `json:"taskPushNotificationConfig"`
 	TaskSnake    json.RawMessage `json:"task_push_notification_config"`
@@ -21,7 +22,7 @@ type PushConfig struct {
 	Snake        json.RawMessage `json:"push_notification"`
 }
 
-// FirstConfig is what the client gave, nil where it gave nothing.
+// FirstConfig returns the config that the client sent, nil if it sent none.
 func (p *PushConfig) FirstConfig() json.RawMessage {
 	for _, given := range []json.RawMessage{p.Task, p.TaskSnake, p.Config, p.ConfigSnake, p.Notification, p.Snake} {
 		if len(given) > 0 && string(given) != "null" {
@@ -31,10 +32,10 @@ func (p *PushConfig) FirstConfig() json.RawMessage {
 	return nil
 }
 
-// SupportsPush reports whether callers can have addresses of theirs told of their tasks.
+// SupportsPush reports whether the app sends push notifications to addresses of callers.
 func (v *Request) SupportsPush() bool { return v.runtime.Notifier() != nil && v.runtime.PushEnabled() }
 
-// Notifier returns what makes receivers of addresses. It returns [ErrNoPush] where nobody is told.
+// Notifier returns the app's notifier. It returns [ErrNoPush] if the app has no push notifications.
 func (v *Request) Notifier() (*notify.Notifier, error) {
 	if v.SupportsPush() {
 		return v.runtime.Notifier(), nil
@@ -42,7 +43,8 @@ func (v *Request) Notifier() (*notify.Notifier, error) {
 	return nil, ErrNoPush
 }
 
-// NewReceiver returns an address as a receiver of a task of the caller's. It returns [ErrNoPush], or what is wrong with the address.
+// NewReceiver returns a receiver of notifications about a task of the caller, in the protocol's format. It returns
+// [ErrNoPush], or an [*agentsvc.InvalidError] for an id or an address that is not allowed. It stores nothing.
 func (v *Request) NewReceiver(id, format string, a notify.Address) (*store.Receiver, error) {
 	d, err := v.Notifier()
 	if err != nil {
@@ -58,7 +60,8 @@ func (v *Request) NewReceiver(id, format string, a notify.Address) (*store.Recei
 	return &r, nil
 }
 
-// SetReceiver has r, which may be nil, told of the turn that sub opens. What only decides about a turn opens none.
+// SetReceiver makes r, which may be nil, a receiver of notifications from the turn on that sub starts. A decision or a
+// credential starts no turn: with r it is an [*agentsvc.InvalidError].
 func SetReceiver(sub *task.Submission, r *store.Receiver) error {
 	if r != nil && len(sub.Decisions) > 0 {
 		return agentsvc.NewInvalidError("configuration", "a push notification config does not go with a decision or a credential: set it by itself")
@@ -67,8 +70,8 @@ func SetReceiver(sub *task.Submission, r *store.Receiver) error {
 	return nil
 }
 
-// ResolveOwnVisibility returns the caller's reach over its own tasks of an agent that it may call, whatever else it may do: where a task is told
-// of is its owner's business.
+// ResolveOwnVisibility returns the visibility of the caller's own tasks of an agent that it may call. A caller who may
+// see all tasks of the app does not get them here: only the owner of a task manages its receivers.
 func (v *Request) ResolveOwnVisibility(ctx context.Context, agent string) (task.Visibility, error) {
 	if err := v.AuthorizeAgent(ctx, authz.AgentsCall, agent, ""); err != nil {
 		return task.Visibility{}, err

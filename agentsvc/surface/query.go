@@ -12,9 +12,11 @@ import (
 	"stoa/agentsvc"
 )
 
+// maxID bounds an identifier that a client chooses, in bytes.
 const maxID = 256
 
-// CheckID refuses what cannot be an identifier: more than 256 bytes, or characters that do not print. "" is none.
+// CheckID returns an error for an identifier of more than maxID bytes or with characters that cannot be printed. "" is
+// no identifier and is accepted.
 func CheckID(field, id string) error {
 	if len(id) > maxID || !utf8.ValidString(id) {
 		return agentsvc.NewInvalidError(field, "must be at most %d bytes of text", maxID)
@@ -27,8 +29,9 @@ func CheckID(field, id string) error {
 	return nil
 }
 
-// checkURL refuses a path and a query that are no text: what they name is not there, and no database could be asked for it.
-// A query that is not encoded as it should be is refused as well, since a filter that is lost leaves out nothing.
+// checkURL returns an error for a path or a query that is not text: invalid UTF-8 or a NUL byte, which PostgreSQL
+// refuses in every parameter. A query that is not encoded correctly is an error too: net/http would drop its
+// parameters, and a filter that is dropped would select everything.
 func checkURL(u *url.URL) error {
 	if !isText(u.Path) {
 		return errNoPath
@@ -48,10 +51,11 @@ func checkURL(u *url.URL) error {
 	return nil
 }
 
+// isText reports whether s can be stored as text.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// CheckQuery refuses a query that holds other names than these, or one of them twice: a misspelled filter would leave out
-// nothing, a misspelled dry_run would do what was only to be tried.
+// CheckQuery returns an error for a query parameter that is not one of names, or that is given twice. A misspelled
+// filter would select everything, and a misspelled dry_run would change what was only to be tried.
 func CheckQuery(r *http.Request, names ...string) error {
 	if r.URL.RawQuery == "" {
 		return nil
@@ -69,7 +73,7 @@ func CheckQuery(r *http.Request, names ...string) error {
 	return nil
 }
 
-// ParsePageSize reads page_size from the query, between 1 and most, usual where it is missing.
+// ParsePageSize returns page_size of the query, from 1 to maximum, or defaultSize if it is missing.
 func ParsePageSize(r *http.Request, defaultSize, maximum int) (int, error) {
 	text := r.URL.Query().Get("page_size")
 	if text == "" {
@@ -82,7 +86,7 @@ func ParsePageSize(r *http.Request, defaultSize, maximum int) (int, error) {
 	return n, CheckPageSize(n, maximum)
 }
 
-// CheckPageSize refuses a size that is not between 1 and most.
+// CheckPageSize returns an error for a page size that is not from 1 to maximum.
 func CheckPageSize(n, maximum int) error {
 	if n < 1 || n > maximum {
 		return agentsvc.NewInvalidError("page_size", "must be between 1 and %d", maximum)
@@ -90,7 +94,7 @@ func CheckPageSize(n, maximum int) error {
 	return nil
 }
 
-// CheckHistoryLength refuses a number of messages that is negative.
+// CheckHistoryLength returns an error for a negative number of messages.
 func CheckHistoryLength(field string, n int) error {
 	if n < 0 {
 		return agentsvc.NewInvalidError(field, "must not be negative")

@@ -12,96 +12,129 @@ import (
 	"stoa/tenancy/db"
 )
 
-// quotaPool is an amount of something (bytes, JSON values, messages) that the bodies of all apps share. A body takes of it what it
-// needs by now, in steps as it arrives, and returns all of it at once when its request is done.
+// quotaPool is an amount of something (bytes, JSON values, messages) that the request bodies of all apps share. A body
+// takes what it needs in steps as it arrives, and returns all of it at once when its request is done.
 //
-// Two rules say what a body may take:
+// Two rules decide whether a step fits:
 //
-//   - What the bodies of one app have announced is at most most. A body announces once, before its first step, how much it may
-//     become. So an app's bodies never wait for each other in the middle. A false announcement harms only its own app.
-//   - An app may have as much as it leaves free ([queue] has the same rule for workers): alone half of the pool, and N apps that
-//     take all they may leave a part of 1/(N+1). An app that has none finds some, however many others take theirs.
+//   - The bodies of one app may announce maxPerApp in total. A body announces once, before its first step, how large it
+//     may become. So bodies of one app never wait for each other when they have arrived in part. A false announcement
+//     harms only its own app.
+//   - What an app uses, the step included, must not exceed what is free before the step. So one app alone can use half
+//     of the pool, and N apps that take all they can leave 1/(N+1) of it free. An app that uses nothing always finds
+//     some, however many others use theirs. (Workers are shared by the same rule, see package queue.)
 //
-// What does not fit waits, at most bodyBudgetWait. The second rule alone would not do: an app that took its half early keeps it when
-// others come, and each of them gets a half of less. Therefore, as long as somebody waits, bodies that still arrive are refused:
+// A step that does not fit waits, for at most bodyBudgetWait. The rules alone are not fair: an app that took half of
+// the pool early keeps it when others come, and each of them gets half of less. So while a step waits, bodies that have
+// not arrived in full are refused:
 //
-//   - every one that arrives slower than minBodyRate, and
-//   - after patience, one whose app has more than the waiting app would have, the slowest first, beginning with the app that
-//     has most.
+//   - each one that arrives more slowly than minBodyRate, and
+//   - once the step has waited for fairShareWait, bodies of apps that use more than the waiting app would use: first of
+//     the app that uses most, and of its bodies the slowest first.
 //
-// No more of them than what is missing needs. Nobody waits for ever: bodies of several apps that all arrived in part and wait for each
-// other either have unequal parts, of which the largest gives way after patience, or equal ones, of which the first gives up after
-// bodyBudgetWait and leaves what it has to the rest.
+// No more bodies are refused than the waiting step needs. Nothing waits for ever: if bodies of several apps have all
+// arrived in part and wait for each other, then either their apps use different amounts, and the largest is refused
+// after fairShareWait, or the same amount, and the first one gives up after bodyBudgetWait and leaves its part to the
+// others.
 type quotaPool struct {
-	size      int64         // of all
-	maxPerApp int64         // that one app's bodies may announce
-	grace     time.Duration // in which a body need not arrive at minBodyRate
+	// size is the amount that all apps share.
+	size int64
+	// maxPerApp is what the bodies of one app may announce in total.
+	maxPerApp int64
+	// grace is how long a body may arrive more slowly than minBodyRate.
+	grace time.Duration
 
-	mu           sync.Mutex
-	used         int64
-	apps         map[db.ID]*appShare
-	waiting      []*waiter // the first came first
+	// mu guards the fields below, the appShares and the marked fields of the poolReservations.
+	mu sync.Mutex
+	// used is the sum of used over all apps.
+	used int64
+	// apps has an entry for each app with at least one reservation.
+	apps map[db.ID]*appShare
+	// waiting are the steps that wait, in the order in which they came.
+	waiting []*waiter
+	// recheckTimer runs refuseForWaiting again; nil = it is not needed.
 	recheckTimer *time.Timer
-	checkedAt    time.Time // when bodies were refused for somebody's sake last
+	// checkedAt is when refuseForWaiting looked through the bodies last.
+	checkedAt time.Time
 }
 
 const (
-	minBodyRate     = 64 << 10 // bytes a second that a body arrives with, on average, while others wait
-	slowBodyGrace   = 2 * time.Second
-	fairShareWait   = time.Second            // of who waits with bodies that are not slow
-	recheckInterval = 100 * time.Millisecond // after which it is seen anew what those who wait need
+	// minBodyRate is the average rate, in bytes a second, below which a body is slow while others wait.
+	minBodyRate = 64 << 10
+	// slowBodyGrace is the grace of pools of bytes and values, see quotaPool.grace.
+	slowBodyGrace = 2 * time.Second
+	// fairShareWait is how long a step waits before bodies that are not slow are refused for it.
+	fairShareWait = time.Second
+	// recheckInterval is how often the bodies are looked through while steps wait.
+	recheckInterval = 100 * time.Millisecond
 )
 
-// appShare is what one app has of a pool, as long as it has bodies in it. The pool's mu guards it.
+// appShare is what the reservations of one app add up to. It is guarded by the pool's mu.
 type appShare struct {
 	used         int64
 	announced    int64
 	reservations map[*poolReservation]struct{}
 }
 
-// poolReservation is what one body has of a pool.
+// poolReservation is what one body has reserved in a pool.
 type poolReservation struct {
 	pool *quotaPool
 	app  db.ID
 
-	received    atomic.Int64 // bytes, written by the body's reader
-	pausedNanos atomic.Int64 // nanoseconds in which it was not the sender who was slow, written by the body's reader
+	// received is how many bytes have arrived, written by the goroutine that reads the body.
+	received atomic.Int64
+	// pausedNanos is how many nanoseconds the server, not the sender, delayed the body, written by the same goroutine.
+	pausedNanos atomic.Int64
 
 	// Guarded by the pool's mu.
 	used      int64
 	announced int64
-	grantedAt time.Time // when it had its first room
-	cutOff    func()    // ends the reading of a body that still arrives, nil = it has arrived
-	refused   bool      // cut was called
-	waiter    *waiter   // nil = it waits for nothing
+	// grantedAt is when the first step was granted: averageRate counts from then.
+	grantedAt time.Time
+	// cutOff aborts the reading of the body; nil = it has arrived and is not refused any more.
+	cutOff func()
+	// refused says that the body was refused; its reader releases the reservation when it notices.
+	refused bool
+	// waiter is the step that the body waits for, nil = none.
+	waiter *waiter
 }
 
-// waiter is a step that does not fit yet.
+// waiter is one step of a body, and what is needed while it waits.
 type waiter struct {
 	reservation *poolReservation
-	amount      int64
-	announced   int64 // of it, 0 = it has announced itself before
-	since       time.Time
-	result      chan error // takes one value
+	// amount is what the step takes of the pool.
+	amount int64
+	// announced is what the body announces with its first step, 0 = it is a later step.
+	announced int64
+	// since is when the step began to wait.
+	since time.Time
+	// result gets one value: nil when the step is granted, or ErrTooSlow. It has a buffer of one, so that the sender
+	// never blocks under mu.
+	result chan error
 }
 
 var (
+	// errBodyBudgetExhausted says that a step waited in vain.
 	errBodyBudgetExhausted = &responseError{
 		code: ResourceExhausted, status: http.StatusTooManyRequests, text: "too many large messages are being taken in, try again shortly", retryAfter: time.Second,
 	}
-	// ErrTooSlow says that a message was given up for others' sake.
+	// ErrTooSlow says that a message was refused because others waited.
 	ErrTooSlow = &responseError{
 		code: ResourceExhausted, status: http.StatusTooManyRequests, retryAfter: time.Second,
 		text: "the message arrived too slowly, or its app had more room for messages than others, while others waited; try again shortly",
 	}
 )
 
+// newQuotaPool returns a pool of size, of which the bodies of one app may announce maximum. maximum must not be less
+// than what one body can announce: refuseWithinApps relies on it.
 func newQuotaPool(maximum, size int64) *quotaPool {
 	return &quotaPool{size: size, maxPerApp: maximum, grace: slowBodyGrace, apps: map[db.ID]*appShare{}}
 }
 
-// reserveBody waits until a body of an app's may have n and become announced. cut ends its reading at once; it is called under the
-// pool's lock, at most once and not after [part.markReceived]. A cut of nil says that the body has arrived.
+// reserveBody announces a body of an app and waits for its first step of n. cutOff aborts the reading of the body at
+// once. It is called under p.mu, at most once, and not after markReceived, so it must not block or call the pool.
+// cutOff = nil says that the body has arrived. It returns errBodyBudgetExhausted if the step did not fit in time or ctx
+// ended.
 func (p *quotaPool) reserveBody(ctx context.Context, app db.ID, announced, n int64, cutOff func()) (*poolReservation, error) {
 	t := &poolReservation{pool: p, app: app, cutOff: cutOff}
 	if err := p.reserveOrWait(ctx, &waiter{reservation: t, amount: n, announced: announced}); err != nil {
@@ -110,7 +143,7 @@ func (p *quotaPool) reserveBody(ctx context.Context, app db.ID, announced, n int
 	return t, nil
 }
 
-// growBy waits until the body may have n more.
+// growBy waits for a step of n more. It returns errBodyBudgetExhausted, or ErrTooSlow if the body was refused.
 func (t *poolReservation) growBy(ctx context.Context, n int64) error {
 	began := time.Now()
 	err := t.pool.reserveOrWait(ctx, &waiter{reservation: t, amount: n})
@@ -118,7 +151,8 @@ func (t *poolReservation) growBy(ctx context.Context, n int64) error {
 	return err
 }
 
-// markReceived says that the body has arrived: it is not refused any more. It returns an error if it was before.
+// markReceived says that the body has arrived: from now on it is not refused. What it announced and did not use becomes
+// free for other bodies of its app. It returns ErrTooSlow if the body was refused before.
 func (t *poolReservation) markReceived() error {
 	p := t.pool
 	p.mu.Lock()
@@ -135,7 +169,7 @@ func (t *poolReservation) markReceived() error {
 	return nil
 }
 
-// release returns what the body has.
+// release returns everything to the pool and grants waiting steps. It may be called more than once.
 func (t *poolReservation) release() {
 	p := t.pool
 	p.mu.Lock()
@@ -158,13 +192,15 @@ func (t *poolReservation) release() {
 	p.grantWaiting()
 }
 
-// reserveOrWait takes a step, or waits until it may be taken.
+// reserveOrWait grants w, or waits until it is granted, refused or bodyBudgetWait has passed.
 func (p *quotaPool) reserveOrWait(ctx context.Context, w *waiter) error {
 	p.mu.Lock()
 	switch {
 	case w.reservation.refused:
 		p.mu.Unlock()
 		return ErrTooSlow
+	// A first step must not overtake waiting ones of its app. Later steps may: their bodies already use part of the
+	// pool.
 	case p.canGrant(w) && (w.announced == 0 || !p.hasWaiting(w.reservation.app)):
 		p.applyGrant(w)
 		p.mu.Unlock()
@@ -187,22 +223,23 @@ func (p *quotaPool) reserveOrWait(ctx context.Context, w *waiter) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case err := <-w.result: // just in time
+	case err := <-w.result: // it was decided before mu was taken
 		return err
 	default:
 	}
 	p.waiting = slices.DeleteFunc(p.waiting, func(x *waiter) bool { return x == w })
 	w.reservation.waiter = nil
-	p.grantWaiting() // those who came later may fit
+	p.grantWaiting() // later steps may fit now
 	return errBodyBudgetExhausted
 }
 
-// hasWaiting reports whether a body of the app's waits to announce itself.
+// hasWaiting reports whether a first step of the app waits. The caller holds p.mu.
 func (p *quotaPool) hasWaiting(app db.ID) bool {
 	return slices.ContainsFunc(p.waiting, func(w *waiter) bool { return w.announced > 0 && w.reservation.app == app })
 }
 
-// computeShortage returns how much of the app's announcements and of the pool has to become free before w fits.
+// computeShortage returns by how much w does not fit: announced is what must become free of the app's announcements,
+// missing what must become free of the pool. Both are 0 if w fits. The caller holds p.mu.
 func (p *quotaPool) computeShortage(w *waiter) (announced, missing int64) {
 	s := p.apps[w.reservation.app]
 	if s == nil {
@@ -214,11 +251,13 @@ func (p *quotaPool) computeShortage(w *waiter) (announced, missing int64) {
 	return announced, max(0, s.used+w.amount-(p.size-p.used))
 }
 
+// canGrant reports whether w fits. The caller holds p.mu.
 func (p *quotaPool) canGrant(w *waiter) bool {
 	announced, missing := p.computeShortage(w)
 	return announced == 0 && missing == 0
 }
 
+// applyGrant takes what w asks for. The caller holds p.mu and has checked canGrant.
 func (p *quotaPool) applyGrant(w *waiter) {
 	t := w.reservation
 	s := p.apps[t.app]
@@ -234,7 +273,8 @@ func (p *quotaPool) applyGrant(w *waiter) {
 	p.used += w.amount
 }
 
-// grantWaiting gives those who wait what fits by now. Of those of one app that wait to announce themselves none overtakes another.
+// grantWaiting grants the waiting steps that fit, in their order. First steps of one app do not overtake each other;
+// steps of different apps may. The caller holds p.mu.
 func (p *quotaPool) grantWaiting() {
 	if len(p.waiting) == 0 {
 		return
@@ -258,7 +298,9 @@ func (p *quotaPool) grantWaiting() {
 	})
 }
 
-// refuseForWaiting refuses bodies for the sake of those who wait, and sees to it that this is done again as long as somebody does.
+// refuseForWaiting refuses bodies for the waiting steps, at most once in recheckInterval, and starts recheckTimer so
+// that it runs again while steps wait: a body may have become slow, or a step have waited for fairShareWait. The caller
+// holds p.mu.
 func (p *quotaPool) refuseForWaiting() {
 	now := time.Now()
 	if len(p.waiting) == 0 {
@@ -273,11 +315,11 @@ func (p *quotaPool) refuseForWaiting() {
 		})
 	}
 	if now.Sub(p.checkedAt) < recheckInterval {
-		return // however many wait, bodies are looked through a few times a second
+		return // looking through all bodies for each new waiter would be quadratic
 	}
 	p.checkedAt = now
 	p.refuseWithinApps(now)
-	var least *waiter // who would have least is served first
+	var least *waiter // the step whose app would use least is served first
 	for _, w := range p.waiting {
 		if announced, missing := p.computeShortage(w); announced == 0 && missing > 0 && (least == nil || p.projectUsage(w) < p.projectUsage(least)) {
 			least = w
@@ -289,7 +331,7 @@ func (p *quotaPool) refuseForWaiting() {
 	p.grantWaiting()
 }
 
-// projectUsage returns how much the app of w has with it.
+// projectUsage returns what the app of w would use if w were granted. The caller holds p.mu.
 func (p *quotaPool) projectUsage(w *waiter) int64 {
 	if s := p.apps[w.reservation.app]; s != nil {
 		return s.used + w.amount
@@ -297,7 +339,8 @@ func (p *quotaPool) projectUsage(w *waiter) int64 {
 	return w.amount
 }
 
-// refuseWithinApps refuses slow bodies of apps whose bodies wait to announce themselves.
+// refuseWithinApps refuses slow bodies of the apps whose first steps do not fit because of the app's own announcements:
+// the slowest first, and only as many as the first waiting step of the app needs. The caller holds p.mu.
 func (p *quotaPool) refuseWithinApps(now time.Time) {
 	var seen map[db.ID]bool
 	for _, w := range slices.Clone(p.waiting) {
@@ -312,7 +355,7 @@ func (p *quotaPool) refuseWithinApps(now time.Time) {
 		var slow []*poolReservation
 		for t := range p.apps[w.reservation.app].reservations {
 			switch {
-			case t.refused: // it has yet to leave
+			case t.refused: // its share becomes free soon
 				missing -= t.announced
 			case t.isSlow(now):
 				slow = append(slow, t)
@@ -329,7 +372,8 @@ func (p *quotaPool) refuseWithinApps(now time.Time) {
 	}
 }
 
-// refuseAcrossApps refuses bodies of any app so that w fits.
+// refuseAcrossApps refuses bodies of any app until w fits: slow ones, and after fairShareWait those of apps that use
+// more than the app of w would, beginning with the app that uses most. The caller holds p.mu.
 func (p *quotaPool) refuseAcrossApps(now time.Time, w *waiter) {
 	_, missing := p.computeShortage(w)
 	fairUsage := p.projectUsage(w)
@@ -337,7 +381,7 @@ func (p *quotaPool) refuseAcrossApps(now time.Time, w *waiter) {
 	for app, s := range p.apps {
 		for t := range s.reservations {
 			switch {
-			case t.refused: // it has yet to leave
+			case t.refused: // its share becomes free soon
 				missing -= t.used
 			case t.isSlow(now), app != w.reservation.app && s.used > fairUsage && t.cutOff != nil && now.Sub(w.since) >= fairShareWait:
 				candidates = append(candidates, t)
@@ -356,13 +400,15 @@ func (p *quotaPool) refuseAcrossApps(now time.Time, w *waiter) {
 	}
 }
 
-// averageRate returns how many bytes a second the body has arrived with.
+// averageRate returns at how many bytes a second the body arrived since its first step, without the time in which the
+// server delayed it.
 func (t *poolReservation) averageRate(now time.Time) float64 {
 	took := now.Sub(t.grantedAt) - time.Duration(t.pausedNanos.Load())
 	return float64(t.received.Load()) / max(took, time.Millisecond).Seconds()
 }
 
-// isSlow reports whether the body arrives, and has done so more slowly than it may while others wait.
+// isSlow reports whether the body still arrives, does not wait for the pool itself, and has been slower than
+// minBodyRate after its grace. The caller holds the pool's mu.
 func (t *poolReservation) isSlow(now time.Time) bool {
 	if t.cutOff == nil || t.waiter != nil {
 		return false
@@ -371,7 +417,8 @@ func (t *poolReservation) isSlow(now time.Time) bool {
 	return took > t.pool.grace && float64(t.received.Load()) < (took-t.pool.grace).Seconds()*minBodyRate
 }
 
-// refuseBody ends the arriving of a body. What it has becomes free when its reader has noticed.
+// refuseBody refuses a body that still arrives. What it reserved becomes free when its reader has noticed and releases
+// it. The caller holds p.mu.
 func (p *quotaPool) refuseBody(t *poolReservation) {
 	t.refused = true
 	if w := t.waiter; w != nil {

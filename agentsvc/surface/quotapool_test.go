@@ -12,13 +12,14 @@ import (
 	"stoa/tenancy/db"
 )
 
-// testBody is a body under way in a test.
+// testBody is a body that is being received in a test.
 type testBody struct {
 	*poolReservation
+	// cutOff is set by the pool, under its lock, when it refuses the body.
 	cutOff bool
 }
 
-// startBody has a body take n bytes of those that it announced.
+// startBody starts a body that announces a size and reserves n for its first step.
 func startBody(t *testing.T, p *quotaPool, app db.ID, announced, n int64) (*testBody, error) {
 	s := &testBody{}
 	part, err := p.reserveBody(t.Context(), app, announced, n, func() { s.cutOff = true })
@@ -29,7 +30,7 @@ func startBody(t *testing.T, p *quotaPool, app db.ID, announced, n int64) (*test
 	return s, err
 }
 
-// releaseWhenCutOff has a sender's reader notice that it is cut.
+// releaseWhenCutOff does what the reader of a body does when the body was refused.
 func (s *testBody) releaseWhenCutOff(p *quotaPool) {
 	p.mu.Lock()
 	refused := s.refused
@@ -39,8 +40,8 @@ func (s *testBody) releaseWhenCutOff(p *quotaPool) {
 	}
 }
 
-// TestPool: an app's large bodies wait for those of the same app before them, and for those of others only where all
-// of them together are too many.
+// TestPool checks that an app's large bodies wait for its own ones before them, and for those of other apps only if the
+// pool is used up.
 func TestPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newQuotaPool(appBodyBytes, totalBodyBytes)
@@ -73,7 +74,7 @@ func TestPool(t *testing.T) {
 		if _, err := p.reserveBody(cancelled, "acme", 100<<20, 100<<20, nil); !errors.Is(err, errBodyBudgetExhausted) {
 			t.Errorf("a client that is gone: %v", err)
 		}
-		for _, body := range []*poolReservation{globex, second, second} { // leaving again is nothing
+		for _, body := range []*poolReservation{globex, second, second} { // releasing twice does nothing
 			body.release()
 		}
 		if len(p.apps) != 0 || p.used != 0 || len(p.waiting) != 0 {
@@ -82,18 +83,18 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// TestPoolBesideColluders: however many apps take all the room they get and then send next to nothing, or go on at the least
-// rate, an app that has none is given some at once or after patience.
+// TestPoolBesideColluders checks that however many apps reserve all they can and then send almost nothing, or send at
+// little more than the lowest rate, an app that uses nothing gets memory after fairShareWait at the latest.
 func TestPoolBesideColluders(t *testing.T) {
 	for _, apps := range []int{4, 16, 100} {
-		for _, rate := range []int64{0, 2 * minBodyRate} { // bytes a second that each of their bodies goes on with
+		for _, rate := range []int64{0, 2 * minBodyRate} { // bytes a second at which each of their bodies continues
 			t.Run(fmt.Sprintf("%d at %d", apps, rate), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					p := newQuotaPool(appBodyBytes, totalBodyBytes)
 					var all []*testBody
 					for i := range apps {
 						app := db.ID(fmt.Sprintf("colluder-%d", i))
-						for n := int64(28 << 20); n >= 128<<10; n /= 2 { // what it can have
+						for n := int64(28 << 20); n >= 128<<10; n /= 2 { // all that the app can get
 							for p.canGrant(&waiter{reservation: &poolReservation{app: app}, amount: n, announced: n}) {
 								s, err := startBody(t, p, app, n, n)
 								if err != nil {
@@ -108,7 +109,7 @@ func TestPoolBesideColluders(t *testing.T) {
 						t.Fatalf("%d bytes are free: the test does not fill the room", p.size-p.used)
 					}
 					done := make(chan struct{})
-					go func() { // the colluders' readers
+					go func() { // the readers of the other apps' bodies
 						for tick := time.NewTicker(10 * time.Millisecond); ; {
 							select {
 							case <-done:
@@ -143,14 +144,15 @@ func TestPoolBesideColluders(t *testing.T) {
 					if cutOff > 8 {
 						t.Errorf("%d bodies were cut for one of 1 MiB", cutOff)
 					}
-					time.Sleep(time.Second) // the pool has no timer left
+					time.Sleep(time.Second) // the pool must have no timer left
 				})
 			})
 		}
 	}
 }
 
-// TestSlowBodiesOfOneApp: bodies that do not arrive keep others of their own app out no longer than the grace.
+// TestSlowBodiesOfOneApp checks that bodies which do not arrive keep out others of their app for no longer than the
+// grace.
 func TestSlowBodiesOfOneApp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newQuotaPool(appUnverifiedBytes, totalUnverifiedBytes)
@@ -162,7 +164,7 @@ func TestSlowBodiesOfOneApp(t *testing.T) {
 			}
 			slow = append(slow, s)
 		}
-		time.Sleep(slowBodyGrace + 2*time.Second + time.Millisecond) // as long as 128 KiB take at minBodyRate
+		time.Sleep(slowBodyGrace + 2*time.Second + time.Millisecond) // what 128 KiB take at minBodyRate
 		go func() {
 			for range 100 {
 				time.Sleep(10 * time.Millisecond)
@@ -192,12 +194,13 @@ func TestSlowBodiesOfOneApp(t *testing.T) {
 	})
 }
 
-// TestPacedBodyGivesWay: a body that waits for its app's rate is not slow, and yet leaves its room at once when it is refused.
+// TestPacedBodyGivesWay checks that a body which waits for its app's rate is not slow, and that it releases its memory
+// at once when it is refused.
 func TestPacedBodyGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newBodyBudget(nil, defaultBodyRate)
 		r.rates.chargeApp("acme", (bodyBurst+60)*defaultBodyRate-1)
-		r.rates.debtUntil.Store(0) // the body began before the debt
+		r.rates.debtUntil.Store(0) // as if the body had begun before the debt
 		a := newBodyMeter(t.Context(), r, "acme", &bodyReservation{}, nil)
 		end := make(chan error)
 		go func() {
@@ -222,7 +225,7 @@ func TestPacedBodyGivesWay(t *testing.T) {
 	})
 }
 
-// TestWaitingIsNotSlow: a body that waited long for its first room has its time from then on.
+// TestWaitingIsNotSlow checks that the time that a body waits for its first step does not make it slow.
 func TestWaitingIsNotSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newQuotaPool(appBodyBytes, totalBodyBytes)
@@ -238,7 +241,8 @@ func TestWaitingIsNotSlow(t *testing.T) {
 	})
 }
 
-// TestGrowingBodies: bodies that all arrived in part and wait for each other come to an end, one after the other.
+// TestGrowingBodies checks that bodies which have all arrived in part and wait for each other all end, one after the
+// other.
 func TestGrowingBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newQuotaPool(appBodyBytes, totalBodyBytes)
@@ -283,7 +287,8 @@ func TestGrowingBodies(t *testing.T) {
 	})
 }
 
-// TestBodyRates: an app's large bodies arrive as fast as they come up to a burst, then at the rate; others' are not held back.
+// TestBodyRates checks that an app's large bodies are read at once up to the burst and then at the rate, that other
+// apps are not delayed, and that apps without a debt are forgotten.
 func TestBodyRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate = 1 << 20

@@ -21,45 +21,70 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Observation is one answered request, for metrics. App and Agent are names that exist, or empty.
+// Observation describes one answered request, for metrics. App and Agent are names that exist, or empty, so that
+// callers cannot create metric labels.
 type Observation struct {
-	App      string
-	Agent    string
-	Method   string
-	Route    string // the pattern, not the path
-	Status   int
-	Code     Code // of the error that it was answered with, "" = none
+	App    string
+	Agent  string
+	Method string
+	// Route is the route's pattern, not the path.
+	Route  string
+	Status int
+	// Code is the code of the error that the request was answered with, "" = none.
+	Code     Code
 	Duration time.Duration
 }
 
-// requestRecord is what becomes known of a request on its way, for its log line and its metrics.
+// requestRecord is the ResponseWriter of a request and what becomes known about the request, for its log line, metrics
+// and span. The handler's goroutine writes it; other goroutines only read what was set before they started.
 type requestRecord struct {
 	http.ResponseWriter
-	id                  string
-	startedAt           time.Time
-	span                trace.Span // nil = there is none
-	route               string
-	rpcSystem           string // of remote procedure calls, "" = it is none
-	app                 string
-	agent               string
-	request             *Request
-	bodyBudget          *bodyBudget
-	maxBodyBytes        int64                // bytes that the body may have
-	receivedBytes       int                  // bytes of the body, of those that are JSON
-	bodyReservation     bodyReservation      // the body's room, until the request is answered or its visit leaves
-	responseReservation capacity.Reservation // what is read and prepared for the answer, until the request is answered
-	responseDeadline    time.Time            // when the whole of an answer must have been taken, zero = it is small, or open-ended
-	operator            authz.Principal
-	errorEncoder        ErrorEncoder
-	recorder            *responseRecorder // nil = nobody keeps the answer
-	conn                syscall.RawConn   // that the answer has to itself, nil = it has none
-	pieceTimeout        time.Duration     // how long the client may take to accept a piece of the answer, 0 = that is seen to elsewhere
-	status              int               // 0 = nothing was written
-	code                Code              // of the error
-	err                 error
+	// id is the request id: the client's X-Request-Id if it is acceptable, else a new one.
+	id        string
+	startedAt time.Time
+	// span is nil until the request is admitted, and if it is not traced. endTrace gives a refused request a span.
+	span trace.Span
+	// route is the pattern of the matched route, or routeUnknown, or "options".
+	route string
+	// rpcSystem is [Route].RPCSystem.
+	rpcSystem string
+	// app and agent are names that exist, "" until they are known.
+	app   string
+	agent string
+	// request is set once a tenant route is authenticated; then neither credential nor app was the reason for an error.
+	request    *Request
+	bodyBudget *bodyBudget
+	// maxBodyBytes bounds the body, 0 = the request has none.
+	maxBodyBytes int64
+	// receivedBytes is the size of the JSON body that was read.
+	receivedBytes int
+	// bodyReservation is for the memory of the body. It is released with the response or by [Request.ReleaseApp].
+	bodyReservation bodyReservation
+	// responseReservation is for the memory of what is read and encoded for the response. It is released with the
+	// response.
+	responseReservation capacity.Reservation
+	// responseDeadline is when the client must have taken all of a large response; zero = it is small or a stream.
+	responseDeadline time.Time
+	// operator is the principal of a request on an admin route.
+	operator authz.Principal
+	// errorEncoder is [Route].EncodeError.
+	errorEncoder ErrorEncoder
+	// recorder stores the response for repetitions of the request; nil = the request has no Idempotency-Key.
+	recorder *responseRecorder
+	// conn is the socket of an HTTP/1 request, for setCork; nil = HTTP/2, whose requests share a connection, or no
+	// socket.
+	conn syscall.RawConn
+	// pieceTimeout is the deadline of each write on HTTP/2; 0 = HTTP/1, where only large responses and streams need
+	// one.
+	pieceTimeout time.Duration
+	// status is the status that was sent, 0 = none yet. Once it is set an error can only be logged.
+	status int
+	// code and err are those of the error that the request was answered with.
+	code Code
+	err  error
 }
 
-// WriteHeader remembers the status.
+// WriteHeader records the first status and passes it on.
 func (rec *requestRecord) WriteHeader(status int) {
 	if rec.status == 0 {
 		rec.status = status
@@ -67,7 +92,8 @@ func (rec *requestRecord) WriteHeader(status int) {
 	rec.ResponseWriter.WriteHeader(status)
 }
 
-// Write remembers that there was an answer.
+// Write records that there is a response and passes b on. On HTTP/2 it sets a deadline: the client's flow control
+// window may be closed, so even a small write can block.
 func (rec *requestRecord) Write(b []byte) (int, error) {
 	if rec.status == 0 {
 		rec.status = http.StatusOK
@@ -81,7 +107,7 @@ func (rec *requestRecord) Write(b []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (rec *requestRecord) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 
-// appID is the app whose room the body takes, "" = that of the platform.
+// appID returns the app that the body counts for, "" = the platform.
 func (rec *requestRecord) appID() db.ID {
 	if rec.request == nil {
 		return ""
@@ -89,10 +115,10 @@ func (rec *requestRecord) appID() db.ID {
 	return rec.request.App.ID
 }
 
-// connKey is the key of the connection that a request came on.
+// connKey is the context key of a connection's socket.
 type connKey struct{}
 
-// withConn adds to ctx the connection that requests come on, below TLS.
+// withConn returns ctx with the socket of conn, which for TLS is the one below it. It is [http.Server].ConnContext.
 func withConn(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -108,32 +134,38 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, raw)
 }
 
+// recordKey is the context key of the requestRecord.
 type recordKey struct{}
 
+// recordOf returns the record of a request, nil outside of instrumentHandler.
 func recordOf(r *http.Request) *requestRecord {
 	rec, _ := r.Context().Value(recordKey{}).(*requestRecord)
 	return rec
 }
 
-// RequestOf returns the visit of a request on a tenant's route.
+// RequestOf returns the authenticated caller of a request on a tenant route, nil on other routes.
 func RequestOf(r *http.Request) *Request { return recordOf(r).request }
 
 // OperatorOf returns the principal of a request on an admin route.
 func OperatorOf(r *http.Request) authz.Principal { return recordOf(r).operator }
 
-// RequestID returns the id under which the request stands in the log.
+// RequestID returns the id of the request, which is in its log line, its error responses and its X-Request-Id header.
 func RequestID(r *http.Request) string { return recordOf(r).id }
 
-// statusClientGone is logged where the client left before there was an answer.
+// statusClientGone is the status in logs and metrics of a request whose client disconnected before the response. It is
+// nginx's number and is never sent.
 const statusClientGone = 499
 
-// instrumentHandler gives a request its id, survives its panics, and logs and observes it.
+// instrumentHandler is the outermost handler: it creates the request's record and id, recovers panics, and writes the
+// log line, the metrics and the span when the request has ended. It runs for requests of other protocols as well
+// ([Server.ServeNonHTTP]).
 func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &requestRecord{ResponseWriter: w, id: sanitizeRequestID(r.Header.Get("X-Request-Id")), startedAt: time.Now(), bodyBudget: s.bodyBudget}
 		w.Header()["X-Request-Id"] = []string{rec.id}
+		// On HTTP/1 the kernel's buffer takes a small response at once, whether or not the client reads.
 		if r.ProtoMajor > 1 {
-			rec.pieceTimeout = s.options.PieceTimeout // on a connection of its own, the system takes in what is small
+			rec.pieceTimeout = s.options.PieceTimeout
 		} else {
 			rec.conn, _ = r.Context().Value(connKey{}).(syscall.RawConn)
 		}
@@ -142,7 +174,9 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 		}
 		r = r.WithContext(recordContext{s.withOrigin(r, rec.id), rec})
 		defer rec.responseReservation.ReleaseBytes()
-		r.URL.RawPath = "" // routes match the decoded path, so that every spelling of a path is the same path
+		// Routes match the decoded path, so that every spelling of a path is the same path for routing and
+		// authorization.
+		r.URL.RawPath = ""
 		defer func() {
 			if p := recover(); p != nil {
 				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
@@ -151,7 +185,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 				rec.code = Internal
 				s.options.Log.ErrorContext(rec.withSpan(r.Context()), "a handler panicked", "request_id", rec.id, "route", rec.route, "panic", p, "stack", string(debug.Stack()))
 				if rec.status != 0 {
-					defer panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+					defer panic(http.ErrAbortHandler) // closes the connection: a truncated response must not look complete
 				} else {
 					rec.errorEncoder.writeError(rec, rec.id, errorResponse{code: Internal, status: http.StatusInternalServerError, text: textInternal})
 				}
@@ -162,6 +196,8 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 	})
 }
 
+// logRequest ends the span, reports the request to metrics and writes its log line. Health checks are logged at debug
+// level. The reason for a refused credential and the client's address are logged here and nowhere shown to the caller.
 func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration) {
 	if rec.status == 0 {
 		rec.status = http.StatusOK
@@ -193,7 +229,7 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 	s.options.Log.LogAttrs(rec.withSpan(r.Context()), level, "request", attrs...)
 }
 
-// refusalReason says for the log why a credential was refused, "" where none was.
+// refusalReason returns the reason, for the log only, why a credential or signature was refused, "" for other errors.
 func refusalReason(err error) string {
 	reason := authz.RefusalReason(err)
 	if reason == "" && (errors.Is(err, tenancy.ErrUnauthenticated) || errors.Is(err, trigger.ErrUnsigned)) {
@@ -202,9 +238,11 @@ func refusalReason(err error) string {
 	return reason
 }
 
+// maxRequestID bounds a client's request id, in bytes.
 const maxRequestID = 64
 
-// sanitizeRequestID returns the client's id for the request if it is a sane one, else a new one.
+// sanitizeRequestID returns the client's request id if it has 1 to maxRequestID characters, all of them letters, digits
+// or one of "-_.:", else a new id. Other characters could forge log lines.
 func sanitizeRequestID(given string) string {
 	if given == "" || len(given) > maxRequestID {
 		return agentsvc.NewID()

@@ -64,7 +64,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestIsAllowedOrigin holds which pages may change something or converse.
+// TestIsAllowedOrigin checks which pages may write or open a WebSocket.
 func TestIsAllowedOrigin(t *testing.T) {
 	t.Parallel()
 	named := config.CORS{AllowedOrigins: []string{"https://a.test"}}

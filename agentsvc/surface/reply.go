@@ -7,7 +7,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// replyOf returns the message that ev ends a task with and that stands alone, nil where it does neither.
+// replyOf returns the standalone reply that ev ends its task with, nil if it has none. A standalone reply is answered
+// as an A2A message instead of a task.
 func replyOf(ev agentsvc.Event) *agentsvc.Message {
 	if ev.Status == nil {
 		return nil
@@ -15,13 +16,15 @@ func replyOf(ev agentsvc.Event) *agentsvc.Message {
 	return ev.Status.StandaloneReply()
 }
 
-// encodeReplyEvent returns the body that tells of the message of ev alone.
+// encodeReplyEvent returns the body for the standalone reply of ev, which must have one.
 func (d StreamEncoder) encodeReplyEvent(ev agentsvc.Event) any { return d.EncodeReply(*replyOf(ev)) }
 
-// deferUntilKnown yields events from when it is known what they tell of. A task shows by what its agent says or does before its last word;
-// of a message that stands alone only the end is yielded. What breaks off before is told as of a task.
+// deferUntilKnown yields events once it is known whether the turn is a task or a standalone reply. Until an event shows
+// that it is a task, events are retained; a standalone reply drops them and yields only itself. If the events end or
+// fail before that is known, the turn is reported as a task.
 func deferUntilKnown(events iter.Seq2[agentsvc.Event, error]) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
+		// retained stays small: it contains only events for which isTaskEvent is false.
 		var retained []agentsvc.Event
 		known := false
 		for ev, err := range events {
@@ -51,7 +54,8 @@ func deferUntilKnown(events iter.Seq2[agentsvc.Event, error]) iter.Seq2[agentsvc
 	}
 }
 
-// isTaskEvent reports whether ev shows that an answer does not stand alone.
+// isTaskEvent reports whether ev shows that the turn is a task: it says something, calls a tool, or reaches a state
+// other than submitted and working.
 func isTaskEvent(ev agentsvc.Event) bool {
 	switch {
 	case ev.Status != nil:

@@ -9,20 +9,22 @@ import (
 	"stoa/tenancy/db"
 )
 
-// minResponseRate is how many bytes a second of a large answer a client has to take on the whole, besides [taken]: one that takes every
-// piece in time and no more would have the answer in memory for hours.
+// minResponseRate is how many bytes a second a client must take of a large response on the whole. Without it a client
+// that takes each piece just before its deadline would keep the response in memory for hours.
 const minResponseRate = 128 << 10
 
-// responseMemoryFactor is how many bytes of an app's memory a byte of what is read for an answer counts for: it is there as it was read, as
-// text, and as it is written.
+// responseMemoryFactor is how many bytes of the memory pool a byte that is read for a response counts for: it is in
+// memory as it was read, as text, and as it is written.
 const responseMemoryFactor = 2
 
-// responseDeadline returns until when an answer of n bytes must have been taken.
+// responseDeadline returns when a client must have taken a response of n bytes: acceptTimeout, and the time at
+// minResponseRate.
 func responseDeadline(now time.Time, n int) time.Time {
 	return now.Add(acceptTimeout + time.Duration(n)*time.Second/minResponseRate)
 }
 
-// writeDeadline returns until when the next piece of an answer must be taken.
+// writeDeadline returns the deadline of a write that may take timeout piece: never later than that of the whole
+// response.
 func (rec *requestRecord) writeDeadline(piece time.Duration) time.Time {
 	by := time.Now().Add(piece)
 	if !rec.responseDeadline.IsZero() && rec.responseDeadline.Before(by) {
@@ -31,12 +33,14 @@ func (rec *requestRecord) writeDeadline(piece time.Duration) time.Time {
 	return by
 }
 
-// initResponseMemory has what is read and prepared for the caller count for an app, "" = the platform.
+// initResponseMemory makes the memory of the response count for app, "" = the platform. Before it is called nothing
+// counts.
 func (rec *requestRecord) initResponseMemory(s *Server, app db.ID) {
 	rec.responseReservation.InitReservation(s.options.ResponseMemory, app, responseMemoryFactor)
 }
 
-// newPartReservation returns an empty hold for a part of what the visitor is answered, nil outside of a request.
+// newPartReservation returns a reservation of the response's memory for a part that ends before the response does, nil
+// outside of a request. The caller releases it.
 func (v *Request) newPartReservation() *capacity.Reservation {
 	if v.record == nil {
 		return nil
@@ -44,16 +48,17 @@ func (v *Request) newPartReservation() *capacity.Reservation {
 	return v.record.responseReservation.NewPart(1)
 }
 
-// reserveResponse waits until n bytes may be in memory for the answer that w is.
+// reserveResponse waits until n bytes of the response that w writes may be in memory. It returns [capacity.ErrFull] or
+// a [*capacity.TooLargeError]. Small responses cost nothing.
 func reserveResponse(w http.ResponseWriter, n int) error {
 	rec := unwrapRecord(w)
 	if n <= capacity.FreeBytes || rec == nil {
 		return nil
 	}
-	return rec.responseReservation.ReserveTotal(context.Background(), int64(n)) // it waits for a limited time
+	return rec.responseReservation.ReserveTotal(context.Background(), int64(n)) // waits for capacity.MaxWait at most
 }
 
-// unwrapRecord returns the record that w is or wraps, nil where there is none.
+// unwrapRecord returns the record that w is or wraps, nil if there is none.
 func unwrapRecord(w http.ResponseWriter) *requestRecord {
 	for {
 		switch to := w.(type) {
@@ -67,13 +72,15 @@ func unwrapRecord(w http.ResponseWriter) *requestRecord {
 	}
 }
 
-// recordContext is the context of a request: it knows the record, and what the answer has in memory.
+// recordContext is the context of a request. One type carries the record and the response's memory reservation, which
+// saves a context for each.
 type recordContext struct {
 	context.Context
 	record *requestRecord
 }
 
-// Value implements [context.Context].
+// Value implements [context.Context]. It answers capacity.ContextKey, so that packages which read large rows find the
+// request's reservation.
 func (c recordContext) Value(key any) any {
 	switch key.(type) {
 	case recordKey:

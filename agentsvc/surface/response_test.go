@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// slowClient is a connection whose client takes each piece of an answer after a while.
+// slowClient is a connection whose client takes each piece of a response after delay.
 type slowClient struct {
 	*httptest.ResponseRecorder
 	delay    time.Duration
@@ -31,12 +31,13 @@ func (c *slowClient) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSlowReader: a client that takes each piece of an answer in time, and no more, has a bounded time for the whole.
+// TestSlowReader checks that a client which takes each piece of a response just in time has a bounded time for the
+// whole.
 func TestSlowReader(t *testing.T) {
 	const size = 4 << 20
 	for name, tt := range map[string]struct {
 		each  time.Duration
-		whole bool // gets all of it
+		whole bool // the client gets the whole response
 		most  time.Duration
 	}{
 		"just in time for a piece":         {29 * time.Second, false, 30*time.Second + size/(128<<10)*time.Second},

@@ -11,8 +11,8 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestAnswersTakeMemory: an answer that is large takes memory until it is written, one that is too large is refused before a byte of it
-// is written, and one that is small takes none.
+// TestAnswersTakeMemory checks that a large response reserves memory until it is written, that one which is too large
+// is refused before any of it is written, and that a small one reserves none.
 func TestAnswersTakeMemory(t *testing.T) {
 	var maximum atomic.Int64
 	released := make(chan struct{}, 8)

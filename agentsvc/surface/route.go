@@ -12,49 +12,66 @@ import (
 	"stoa/authz"
 )
 
-// Handler answers a request or says why it cannot. After an error it must have written nothing.
+// Handler answers a request or returns an error, which errors.go then encodes. If it returns an error before it has
+// written anything, the caller gets that error as the response; after it has begun to write, the error is only logged.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
-// Kind says whose a route is.
+// Kind is who may reach a route, and so how its requests are authenticated.
 type Kind string
 
 // The kinds of routes.
 const (
-	Tenant Kind = "tenant" // of an app: it needs a [Request] and answers below /apps/{app} as well
-	Admin  Kind = "admin"  // of the platform's operator
-	Open   Kind = "open"   // of everybody
+	// Tenant routes belong to an app: they are served with a [Request], and below /apps/{app} as well.
+	Tenant Kind = "tenant"
+	// Admin routes are for the platform's operator. They are never served below /apps/{app}.
+	Admin Kind = "admin"
+	// Open routes need no credential and know no app, such as /health.
+	Open Kind = "open"
 )
 
-// Route is one thing that a dialect answers.
+// Route is one endpoint of a protocol. The zero value of a field is the strict choice: a small body, a deadline, no
+// anonymous discovery.
 type Route struct {
-	Method  string
+	// Method is the HTTP method. A GET route answers HEAD as well.
+	Method string
+	// Pattern is a path with parameters in braces, as chi reads it. It labels logs, metrics and spans.
 	Pattern string
-	Aliases []string // other patterns at which it answers, as the same route
+	// Aliases are further patterns at which the same route is served. They are labelled with Pattern.
+	Aliases []string
 	Kind    Kind
-	Scope   authz.Scope // what a caller needs, asked for before Serve; "" = Serve asks, or nothing is needed
-	// Query are the names that the query may have; any other is refused. On a tenant's route nil = Serve looks at it.
+	// Scope is what the caller needs; it is checked before Serve is called. "" = Serve checks, or nothing is needed.
+	Scope authz.Scope
+	// Query are the allowed query parameters; any other is refused. On a tenant route nil means that Serve checks the
+	// query; on an admin route nil allows none.
 	Query []string
-	// Discovery lets callers without a credential into every app: what they see, visibility decides. Every other route of a tenant
-	// acts or reads, and refuses pages of foreign origins where the app asks for no credential ([pageGuard]).
+	// Discovery lets callers without a credential into every app: the visibility of each agent then decides what they
+	// see. Every other tenant route acts or reads. Where the app needs no credential, those refuse pages of foreign
+	// origins ([pageGuard]).
 	Discovery bool
-	// Signed lets callers into every app without looking at their credentials: Serve has the visit prove itself ([Request.Prove]).
+	// Signed lets requests into every app without verifying a credential: Serve must call [Request.ReceiveDelivery],
+	// which verifies the signature of the delivery.
 	Signed bool
-	// LargeBody allows bodies of the size of messages.
+	// LargeBody allows bodies of up to maxMessage bytes; else maxBody bytes are allowed.
 	LargeBody bool
-	// Idempotent says that a request changes something: with an Idempotency-Key it takes effect once.
+	// Idempotent says that the request changes something and honours an Idempotency-Key: under a key it takes effect
+	// once.
 	Idempotent bool
-	// NoDeadline says that the answer may wait for a task: no deadline is set.
+	// NoDeadline says that the response may wait for a task. Without it the context ends after [Options].Deadline.
 	NoDeadline bool
-	// RequestHeaders and Reads are headers of requests and of answers that only this dialect has: pages of other origins get to use them.
+	// RequestHeaders and ResponseHeaders are headers that only this protocol has. CORS allows pages to send and to read
+	// them.
 	RequestHeaders, ResponseHeaders []string
-	// RPCSystem is the protocol whose calls it carries, as OpenTelemetry names it; "" = HTTP. The pattern is then /service/method.
+	// RPCSystem is the protocol whose calls the route carries, as OpenTelemetry names it, such as grpc; "" = HTTP. The
+	// pattern is then /service/method.
 	RPCSystem string
-	// EncodeError tells of errors in the dialect's own form; nil = as most endpoints do.
+	// EncodeError encodes errors in the protocol's own form; nil = an [ErrorRecord].
 	EncodeError ErrorEncoder
-	Serve       Handler
+	// Serve answers a request that has been authenticated.
+	Serve Handler
 }
 
-// mountRoute puts a route where it is reached. A GET answers HEAD as well, and the root of an app also without its slash.
+// mountRoute registers a route at all its patterns: its own, its aliases, and for a tenant route the same below
+// /apps/{app}. The root of an app is served with and without its slash.
 func (s *Server) mountRoute(route *Route) {
 	patterns := append([]string{route.Pattern}, route.Aliases...)
 	if route.Kind == Tenant {
@@ -74,11 +91,13 @@ func (s *Server) mountRoute(route *Route) {
 	}
 }
 
-// serveRoute carries a request through the door that its route has and writes what goes wrong.
+// serveRoute returns the handler of a route. It sets the deadline, runs admitAndServe and writes the error that it
+// returns.
 func (s *Server) serveRoute(route *Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := recordOf(r)
 		rec.route, rec.rpcSystem, rec.errorEncoder = route.Pattern, route.RPCSystem, route.EncodeError
+		// writeError gets r, not in: it must distinguish a client that disconnected from a deadline that has passed.
 		in := r
 		if !route.NoDeadline {
 			ctx, cancel := context.WithTimeout(r.Context(), s.options.Deadline)
@@ -91,13 +110,15 @@ func (s *Server) serveRoute(route *Route) http.HandlerFunc {
 	}
 }
 
+// admitAndServe authenticates and admits the request as the kind of its route demands, bounds its body and calls the
+// handler. It fills in rec as it learns what the request is about. All that it reserves is released when it returns.
 func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.ResponseWriter, r *http.Request) error {
 	if !isReadOnly(r) && !s.cors.isAllowedOrigin(r) {
 		return errOrigin
 	}
 	switch route.Kind {
 	case Tenant:
-		// What is answered depends on who asks, though the path may not tell.
+		// The response depends on the caller and on the app, though the path may name neither: no cache may share it.
 		w.Header()["Cache-Control"] = privateCacheControl
 		w.Header().Add("Vary", "Authorization")
 		v, err := s.authenticateHTTP(r, route)
@@ -123,9 +144,12 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		r = s.startTrace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
 	}
+	// The URL is checked after authentication, so that a caller without a credential learns nothing from the
+	// difference.
 	if err := checkURL(r.URL); err != nil {
 		return err
 	}
+	// An unknown path has no known query names; its own error is the better answer.
 	if route.Query != nil || route.Kind == Admin && route.Pattern != routeUnknown {
 		if err := CheckQuery(r, route.Query...); err != nil {
 			return err
@@ -139,15 +163,17 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 	return route.Serve(w, r)
 }
 
-// routeUnknown is the route of a request that no route answers.
+// routeUnknown labels requests that match no route, so that arbitrary paths do not become metric labels.
 const routeUnknown = "unknown"
 
+// privateCacheControl is shared by all responses of tenant routes; it must not be changed.
 var privateCacheControl = []string{"private, no-cache"}
 
-// PathParam returns a parameter of the path.
+// PathParam returns the decoded value of a parameter of the route's pattern, "" if the pattern has none of that name.
 func PathParam(r *http.Request, name string) string { return chi.URLParam(r, name) }
 
-// newUnknownHandler answers what no route does. Below /admin that is for the operator to hear alone, as everything there.
+// newUnknownHandler returns the handler for requests that match no route. Below /admin the caller is authenticated as
+// the operator first, so that others cannot find out which admin routes exist.
 func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
 	all, operator := s.serveRoute(&Route{Pattern: routeUnknown, Serve: answer}), s.serveRoute(&Route{Pattern: routeUnknown, Kind: Admin, Serve: answer})
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -159,7 +185,8 @@ func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
 	}
 }
 
-// findVerbs returns the verb that ends r's path, with its colon, and those that routes have in its place.
+// findVerbs returns the custom verb that ends r's path, with its colon, and the verbs that routes have for the same
+// resource. Both are empty if the path has no verb. Custom verbs are those of A2A's HTTP binding, such as message:send.
 func (s *Server) findVerbs(r *http.Request) (verb string, known []string) {
 	i := strings.LastIndexAny(r.URL.Path, ":/")
 	if i < 0 || r.URL.Path[i] != ':' {
@@ -181,11 +208,12 @@ func (s *Server) findVerbs(r *http.Request) (verb string, known []string) {
 	return r.URL.Path[i:], known
 }
 
+// handleNoPath returns the error for a path that no route has.
 func (s *Server) handleNoPath(_ http.ResponseWriter, r *http.Request) error {
 	return cmp.Or(s.checkVerb(r), errNoPath)
 }
 
-// checkVerb is the answer to a path that ends in a verb which is none, nil for any other.
+// checkVerb returns a "not found" error that lists the known verbs if r's path ends in an unknown one, else nil.
 func (s *Server) checkVerb(r *http.Request) error {
 	verb, known := s.findVerbs(r)
 	if len(known) == 0 {
@@ -194,8 +222,8 @@ func (s *Server) checkVerb(r *http.Request) error {
 	return &responseError{code: NotFound, status: http.StatusNotFound, text: "there is no " + verb + " here; there are " + strings.Join(known, ", ")}
 }
 
-// handleNoMethod answers a method that a path does not have, and names those it has (RFC 9110, 15.5.6). A path that ends in a
-// verb which is none is not there.
+// handleNoMethod returns the error for a method that a path does not have and sets Allow to those that it has (RFC
+// 9110, 15.5.6). A path that ends in an unknown verb does not exist, though another route may match it as a parameter.
 func (s *Server) handleNoMethod(w http.ResponseWriter, r *http.Request) error {
 	if err := s.checkVerb(r); err != nil {
 		return err
@@ -208,6 +236,7 @@ func (s *Server) handleNoMethod(w http.ResponseWriter, r *http.Request) error {
 	return newMethodError(r.Method)
 }
 
+// newMethodError returns a 405 error.
 func newMethodError(method string) error {
 	return &responseError{code: InvalidArgument, status: http.StatusMethodNotAllowed, text: "the method " + method + " is not allowed here"}
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestRoutesDoNotHideEachOther: two routes at one path, such as the metrics at that of the health record, are refused.
+// TestRoutesDoNotHideEachOther checks that two routes at one path, such as metrics at the path of the health check, are
+// refused.
 func TestRoutesDoNotHideEachOther(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

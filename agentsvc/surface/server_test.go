@@ -24,7 +24,7 @@ llms: {demo: {provider: scripted}}
 agents: {assistant: {llm: demo}}
 `
 
-// observations collects what a server observed.
+// observations collects the observations of a server.
 type observations struct {
 	mu   sync.Mutex
 	seen []surface.Observation
@@ -36,7 +36,7 @@ func (o *observations) record(x surface.Observation) {
 	o.seen = append(o.seen, x)
 }
 
-// newFixture is a house with a route of each kind.
+// newFixture returns a server with a route of each kind and an app acme besides the default one.
 func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 	t.Helper()
 	read := func(w http.ResponseWriter, r *http.Request) error {
@@ -82,7 +82,7 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 	return h, seen
 }
 
-// whitespace is n bytes of white space, which nobody holds in memory.
+// whitespace reads as n bytes of white space without having them in memory.
 type whitespace struct{ n int }
 
 func (s *whitespace) Read(b []byte) (int, error) {
@@ -124,7 +124,8 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
-// TestLargeBodyMemory holds what a body that is refused costs: by its own word nothing, else no more than is allowed.
+// TestLargeBodyMemory checks what a refused body costs: nothing if its Content-Length is too large, else a bounded
+// amount.
 func TestLargeBodyMemory(t *testing.T) {
 	h, _ := newFixture(t)
 	allocated := func(f func()) uint64 {
@@ -194,7 +195,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestGuessing tries the admin secret where it belongs and where it does not.
+// TestGuessing checks that guesses at the admin secret are throttled, and that those on tenant routes do not lock out
+// the operator.
 func TestGuessing(t *testing.T) {
 	t.Parallel()
 	h, _ := newFixture(t)
@@ -221,7 +223,7 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// TestLog holds what the log tells of requests, and that it tells nothing else.
+// TestLog checks what the log contains about requests, and that it contains no query, body or credential.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	h, seen := newFixture(t)
@@ -259,7 +261,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestHalfAnswer breaks off an answer whose handler panicked in the middle: it must not look whole.
+// TestHalfAnswer checks that a response whose handler panicked in its middle does not look complete to the client.
 func TestHalfAnswer(t *testing.T) {
 	t.Parallel()
 	h, _ := newFixture(t)

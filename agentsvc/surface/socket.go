@@ -20,9 +20,12 @@ import (
 )
 
 const (
-	maxConcurrentMessages = 16              // messages of one connection that are answered at a time
-	accessCheckInterval   = 5 * time.Second // how often it is seen whether a client may still be here
-	closeTimeout          = time.Second     // for a client to return the farewell of a server that stops
+	// maxConcurrentMessages bounds the messages of one connection whose turns are being reported.
+	maxConcurrentMessages = 16
+	// accessCheckInterval is how often a client's credential is verified again while its connection is open.
+	accessCheckInterval = 5 * time.Second
+	// closeTimeout is how long a client may take to answer a close frame.
+	closeTimeout = time.Second
 )
 
 var errTooManyMessages = &responseError{
@@ -30,13 +33,16 @@ var errTooManyMessages = &responseError{
 	text: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxConcurrentMessages),
 }
 
-// SocketProtocol is how a dialect converses: it reads a message with decode, and returns how its answers sound and call, which
-// submits it for a visitor or returns what is wrong with it.
+// SocketProtocol is a protocol over a WebSocket. It is called for each message. It decodes the message by decode, and
+// returns the encoder for its events and a function that submits it for an authenticated caller. An error in the
+// message is returned by call, so that it can be encoded and refused like any other.
 type SocketProtocol func(r *http.Request, decode func(any) error) (d StreamEncoder, call func(ctx context.Context, v *Request) (*Subscription, error))
 
-// ServeWebSocket makes r's connection a WebSocket over which the client sends messages, a text frame each, and is told what
-// comes of them in frames of talk's dialect. Each message is let in as a request of its own would be. The conversation
-// ends with the client's leaving, with the server's streams, and when the client would not be let in any more.
+// ServeWebSocket upgrades r's connection to a WebSocket. Each text frame of the client is one message; the events of
+// its turn are sent as text frames, interleaved with those of other messages. Each message is authenticated and
+// admitted as a request of its own. ServeWebSocket returns an error if the handshake fails, and otherwise nil when the
+// connection has ended: by the client, by [Server.EndStreams], by a write that timed out, or because the client's
+// access was revoked.
 func (v *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protocol SocketProtocol) error {
 	srv := v.server
 	credentials, err := srv.readCredentials(r)
@@ -55,31 +61,45 @@ func (v *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protoco
 	s.ctx, s.cancel = context.WithCancel(r.Context())
 	srv.openStreams.Add(1)
 	defer srv.openStreams.Add(-1)
-	v.ReleaseApp() // who may converse for hours holds no app
+	// The connection may last for hours. It must not keep a revision of the app open.
+	v.ReleaseApp()
 	s.serveConn()
 	return nil
 }
 
-// socketConn is a conversation over a WebSocket.
+// socketConn is one open WebSocket. Its goroutines are readMessages, which receives messages one after the other and
+// submits them, watchConn, which sends pings and verifies the credential again, and one relayEvents for each message
+// whose turn is reported. serveConn waits for all of them. Fields are set before they start and then only read, except
+// where noted.
 type socketConn struct {
-	server      *Server
-	conn        *websocket.Conn
-	netConn     net.Conn
-	r           *http.Request
+	server *Server
+	conn   *websocket.Conn
+	// netConn is the connection below conn. Closing it ends every read and write at once.
+	netConn net.Conn
+	// r is the handshake request. Its record lasts as long as the connection: log line, trace, memory.
+	r *http.Request
+	// credentials are those of the handshake. They are verified again for each message.
 	credentials Credentials
-	request     *Request // that opened it; each message has another
-	protocol    SocketProtocol
+	// request opened the connection. Only its app's id and its server are used; each message gets a Request of its own.
+	request  *Request
+	protocol SocketProtocol
 
-	ctx        context.Context // ends with the connection
+	// ctx ends with the connection. dropConn calls cancel.
+	ctx        context.Context
 	cancel     context.CancelFunc
 	goroutines sync.WaitGroup
-	slots      chan struct{} // of messages that are being answered
+	// slots contains one value for each message whose turn is being reported.
+	slots chan struct{}
 
-	writeMu   sync.Mutex
-	busyCount atomic.Int64 // while it is not 0 nobody may be looking for the client's pong
+	// writeMu serializes frames.
+	writeMu sync.Mutex
+	// busyCount counts the operations during which a missing pong proves nothing: a message is being received (a client
+	// answers no ping in the middle of a frame) or handled (the pong is not read meanwhile), or a frame is being
+	// written.
+	busyCount atomic.Int64
 }
 
-// serveConn converses until the connection is closed.
+// serveConn serves the connection until it is closed, and returns when all its goroutines have ended.
 func (s *socketConn) serveConn() {
 	defer s.goroutines.Wait()
 	defer s.dropConn()
@@ -87,21 +107,22 @@ func (s *socketConn) serveConn() {
 	s.readMessages()
 }
 
-// dropConn ends the connection without a farewell.
+// dropConn ends the connection at once, without a close frame. It may be called more than once and concurrently.
 func (s *socketConn) dropConn() {
 	s.cancel()
 	_ = s.netConn.Close()
 	_ = s.conn.CloseNow()
 }
 
-// closeWith ends the connection with a farewell, which the client has a limited time to return.
+// closeWith sends a close frame and waits at most wait for the client's answer; the connection then ends.
 func (s *socketConn) closeWith(code websocket.StatusCode, reason string, wait time.Duration) {
 	late := time.AfterFunc(wait, func() { _ = s.netConn.Close() })
 	defer late.Stop()
 	_ = s.conn.Close(code, reason)
 }
 
-// readMessages takes the client's messages in, one after the other, until it leaves.
+// readMessages receives the client's messages until the connection ends. A message that is refused is answered by an
+// error frame and the next one is received; a binary or an oversized one closes the connection.
 func (s *socketConn) readMessages() {
 	for {
 		body, values, retained, err := s.receiveMessage()
@@ -125,16 +146,22 @@ func (s *socketConn) readMessages() {
 }
 
 var (
+	// errFrameTooLong closes the connection with status 1009 (RFC 6455, 7.4.1).
 	errFrameTooLong = errors.New("the message is too long")
-	errBinaryFrame  = errors.New("the message is no text")
+	// errBinaryFrame closes the connection with status 1003.
+	errBinaryFrame = errors.New("the message is no text")
 )
 
-// skippedMessage is why a message was refused. The connection goes on with the next one.
+// skippedMessage is the reason for which a message was refused. It was read to its end, so that the next one can be
+// received.
 type skippedMessage struct{ error }
 
-// receiveMessage waits for a message, each piece of which must arrive in time once it has begun, and so must the whole. It has the room
-// that is returned with it. One that is refused is passed over.
+// receiveMessage waits for the next message and reads it. Once it has begun, each piece must arrive within PieceTimeout
+// and the whole within BodyTimeout, else the connection ends. It returns the body, the number of its JSON values and
+// the reservation for its bytes, which the caller must release. A message that is refused, by its content or because
+// its bytes are not available, is a skippedMessage.
 func (s *socketConn) receiveMessage() (body []byte, values int, retained *bodyReservation, err error) {
+	// Cancelling ctx closes the connection: the library cannot give up a message in its middle.
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	kind, r, err := s.conn.Reader(ctx)
@@ -148,6 +175,7 @@ func (s *socketConn) receiveMessage() (body []byte, values int, retained *bodyRe
 	}
 	defer time.AfterFunc(s.server.options.BodyTimeout, cancel).Stop()
 	pieceTimeout := s.server.options.PieceTimeout
+	// One byte more than is allowed can be read, to distinguish a message of exactly the maximum from a longer one.
 	complete := &io.LimitedReader{R: r, N: maxMessage + 1}
 	in := &timedReader{Reader: complete, timer: time.AfterFunc(pieceTimeout, cancel), pieceTimeout: pieceTimeout}
 	defer in.timer.Stop()
@@ -158,6 +186,7 @@ func (s *socketConn) receiveMessage() (body []byte, values int, retained *bodyRe
 		}
 	}()
 	a := newBodyMeter(s.ctx, s.server.bodyBudget, s.request.App.ID, retained, cancel)
+	// While the server does not read, the client's time for the next piece does not run.
 	a.pause = func() func() {
 		in.timer.Stop()
 		return func() { in.timer.Reset(pieceTimeout) }
@@ -169,6 +198,8 @@ func (s *socketConn) receiveMessage() (body []byte, values int, retained *bodyRe
 		err = counted.refused
 	}
 	var own *responseError
+	// The rest of a refused message is read and dropped. Its bytes count against the app's rate, so that sending
+	// refused messages is not cheaper than sending good ones.
 	if counted.refused != nil || errors.As(err, &own) {
 		retained.release()
 		err = skippedMessage{err}
@@ -176,7 +207,7 @@ func (s *socketConn) receiveMessage() (body []byte, values int, retained *bodyRe
 			var n int64
 			n, lost = io.CopyN(io.Discard, in, pieceSize)
 			s.server.bodyBudget.rates.chargeApp(s.request.App.ID, n)
-			_ = s.server.bodyBudget.rates.waitForDebt(s.ctx, s.request.App.ID) // the next read finds that the client is gone
+			_ = s.server.bodyBudget.rates.waitForDebt(s.ctx, s.request.App.ID) // if ctx ended, the next read fails
 			if lost != nil && !errors.Is(lost, io.EOF) {
 				return nil, 0, nil, lost
 			}
@@ -188,21 +219,24 @@ func (s *socketConn) receiveMessage() (body []byte, values int, retained *bodyRe
 	return body, counted.counter.totalValues(), retained, err
 }
 
-// timedReader is a message whose every piece must arrive in time.
+// timedReader reads a message in pieces of at most pieceSize bytes; timer, which ends the connection, is reset after
+// each.
 type timedReader struct {
 	io.Reader
 	timer        *time.Timer
 	pieceTimeout time.Duration
 }
 
-// Read reads no more than a piece: the library fills what it is given.
+// Read passes on at most pieceSize bytes, since the library fills any buffer that it gets before it returns.
 func (t *timedReader) Read(b []byte) (int, error) {
 	n, err := t.Reader.Read(b[:min(len(b), pieceSize)])
 	t.timer.Reset(t.pieceTimeout)
 	return n, err
 }
 
-// handleMessage lets a message in, submits it and has its events told. The next one is heard when this one is accepted.
+// handleMessage decodes a message, submits it and starts a goroutine that reports its turn. It returns once the message
+// is accepted or refused; only then the next one is received, so messages of a connection are accepted in their order.
+// It releases the reservation of the body.
 func (s *socketConn) handleMessage(body []byte, values int, retained *bodyReservation) {
 	s.busyCount.Add(1)
 	defer s.busyCount.Add(-1)
@@ -220,7 +254,8 @@ func (s *socketConn) handleMessage(body []byte, values int, retained *bodyReserv
 		return
 	}
 	ctx, span := s.server.startMessageSpan(s.ctx, recordOf(s.r))
-	messageReservation := recordOf(s.r).responseReservation.NewPart(1) // the connection may last for hours
+	// This reservation ends with the message. The request's own one lasts as long as the connection.
+	messageReservation := recordOf(s.r).responseReservation.NewPart(1)
 	f, err := s.submitMessage(capacity.WithReservation(ctx, messageReservation), call)
 	if err != nil {
 		messageReservation.ReleaseBytes()
@@ -238,12 +273,13 @@ func (s *socketConn) handleMessage(body []byte, values int, retained *bodyReserv
 	})
 }
 
-// accessDeniedError is why a client was not let in.
+// accessDeniedError marks an error of reauthenticate: one that may end the connection, not only the message.
 type accessDeniedError struct{ error }
 
 func (t accessDeniedError) Unwrap() error { return t.error }
 
-// reauthenticate lets the client in as if it had just come.
+// reauthenticate verifies the credentials of the handshake again and returns a Request that the caller must release.
+// Its errors are accessDeniedErrors.
 func (s *socketConn) reauthenticate(ctx context.Context) (*Request, error) {
 	ctx, cancel := s.request.WithDeadline(ctx)
 	defer cancel()
@@ -254,6 +290,7 @@ func (s *socketConn) reauthenticate(ctx context.Context) (*Request, error) {
 	return v, nil
 }
 
+// submitMessage authenticates the client, so that the message runs on the app's current revision, and submits by call.
 func (s *socketConn) submitMessage(ctx context.Context, call func(context.Context, *Request) (*Subscription, error)) (*Subscription, error) {
 	v, err := s.reauthenticate(ctx)
 	if err != nil {
@@ -263,7 +300,8 @@ func (s *socketConn) submitMessage(ctx context.Context, call func(context.Contex
 	return call(ctx, v)
 }
 
-// closeIfDenied ends the connection of a client that will not be let in any more.
+// closeIfDenied closes the connection if err says that the client's access was revoked. An unavailable dependency does
+// not close it.
 func (s *socketConn) closeIfDenied(err error) {
 	var denied accessDeniedError
 	if !errors.As(err, &denied) {
@@ -277,7 +315,8 @@ func (s *socketConn) closeIfDenied(err error) {
 	}
 }
 
-// relayEvents tells what comes of a message.
+// relayEvents writes the events of a message's turn as frames, then the protocol's DoneBody if it has one. A panic of
+// the encoder ends this message only: it runs in a goroutine of its own, where net/http would not recover it.
 func (s *socketConn) relayEvents(d StreamEncoder, f *Subscription) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -294,7 +333,7 @@ func (s *socketConn) relayEvents(d StreamEncoder, f *Subscription) {
 	}
 }
 
-// writeFault tells of an error that ends the answer to a message.
+// writeFault logs err and writes it as the last frame of a message.
 func (s *socketConn) writeFault(d StreamEncoder, err error) {
 	if s.ctx.Err() != nil {
 		return
@@ -303,8 +342,8 @@ func (s *socketConn) writeFault(d StreamEncoder, err error) {
 	_ = s.writeFrame(d.EncodeError(err))
 }
 
-// writeFrame writes one frame, for which the client has a limited time: one that does not take it is dropped, and goes on later
-// from the last event it has seen.
+// writeFrame writes body as one frame within PieceTimeout. A client that does not take it loses the connection, which
+// ends all its subscriptions; it can continue each of them later from the last event that it got.
 func (s *socketConn) writeFrame(body any) error {
 	var b bytes.Buffer
 	if err := writeJSONLine(&b, body); err != nil {
@@ -328,7 +367,8 @@ func (s *socketConn) writeFrame(body any) error {
 	return err
 }
 
-// watchConn sees to it that the client is there and may be, until the connection ends.
+// watchConn pings the client every KeepAlive, verifies its credential every accessCheckInterval and closes the
+// connection when the server stops. It returns when the connection has ended.
 func (s *socketConn) watchConn() {
 	o := s.server.options
 	ping, accessTicker := time.NewTicker(o.KeepAlive), time.NewTicker(min(o.KeepAlive, accessCheckInterval))
@@ -353,7 +393,8 @@ func (s *socketConn) watchConn() {
 	}
 }
 
-// pingClient drops a client that does not answer, as far as it could be heard.
+// pingClient drops the connection if the client does not answer a ping within PieceTimeout, unless busyCount says that
+// the answer could not be seen.
 func (s *socketConn) pingClient() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.server.options.PieceTimeout)
 	defer cancel()

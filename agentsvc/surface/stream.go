@@ -15,37 +15,46 @@ import (
 	"stoa/agentsvc/capacity"
 )
 
-// StreamEncoder is how a stream sounds.
+// StreamEncoder is how a protocol encodes the events of a subscription, over any transport. EncodeEvent and EncodeError
+// are required.
 type StreamEncoder struct {
-	// EncodeEvent returns the body that tells of an event, nil for one that this dialect does not tell.
+	// EncodeEvent returns the body of an event, [Bodies] if it needs several, or nil if the protocol does not report
+	// it.
 	EncodeEvent func(agentsvc.Event) any
-	// EncodeReply returns the body that tells of an answer that stands alone, in the place of all events; nil = as of any other.
+	// EncodeReply returns the body of a standalone reply (an A2A message without a task), which replaces all events of
+	// the turn; nil = such a reply is reported as a task.
 	EncodeReply func(agentsvc.Message) any
-	// EncodeError returns the body that tells of an error, the last thing on a stream.
+	// EncodeError returns the body of an error. It is the last body of a stream.
 	EncodeError func(error) any
-	// EndsWhenSettled says that the stream ends when the task waits for somebody, not only when it has ended.
+	// EndsWhenSettled ends the stream also when the task waits for input, a decision or a credential, not only when it
+	// ended.
 	EndsWhenSettled bool
-	// ErrorEventName is what the event of an error is called; "" = as the others.
+	// ErrorEventName is the name of the server-sent event of an error; "" = EventName.
 	ErrorEventName string
-	// EventName is what the events of a stream are called that tells names; "" = they have none.
+	// EventName is the name of the server-sent events; "" = they have none, so browsers deliver them as "message".
 	EventName string
-	// DoneBody is the body of a last event, called done where events have names, that tells of the stream's end; nil = there is
-	// none. A stream that broke off does not tell it.
+	// DoneBody is the body of a last event that marks the regular end of the stream; nil = there is none. It is named
+	// "done" if EventName is set. A stream that was interrupted does not end with it.
 	DoneBody any
-	// NotResumable says that nobody can come back to the stream: its events have no ids, and where the server ends it, or cannot read
-	// on, it tells Fault.
+	// NotResumable says that the protocol has no way to continue a stream. Its events then have no ids, and a stream
+	// that the server cannot continue ends with an error in place of a retry hint.
 	NotResumable bool
 }
 
-// Bodies is what tells of one event in more than one body.
+// Bodies is the encoding of one event as more than one body. They share the event's sequence.
 type Bodies []any
 
-// PlainBody is a body that is written as it is, without line breaks.
+// PlainBody is a body that is written as it is, not as JSON. It must not contain a line break.
 type PlainBody string
 
-// StreamEvents writes the events that f follows as server-sent events (WHATWG HTML, 9.2) until they end, the client leaves
-// or falls too far behind, or the server ends its streams. A fact carries its sequence as id, a chunk carries none. A
-// stream that ends although there is more to come tells its client to come back.
+// StreamEvents writes the events of f as server-sent events (WHATWG HTML, 9.2) and closes f. It returns when the events
+// end, the client disconnects or does not take an event within PieceTimeout, its access is revoked, or the server ends
+// its streams.
+//
+// A fact has its sequence as id, a delta has none: a client that reconnects with Last-Event-ID gets every fact after
+// it, and deltas that it lost are contained in the fact that follows them. A stream that ends before its task does ends
+// with "retry: 1000", which makes an EventSource reconnect after a second. An error of the client's own is not
+// returned. Other errors were already written to the stream when they are returned, for the log.
 func (v *Request) StreamEvents(w http.ResponseWriter, f *Subscription, d StreamEncoder) error {
 	defer f.Close()
 	v.server.openStreams.Add(1)
@@ -64,58 +73,76 @@ func (v *Request) StreamEvents(w http.ResponseWriter, f *Subscription, d StreamE
 	case err == nil:
 		out.writeDone(d)
 	case errors.Is(err, errClientGone):
-		return nil // the client comes back with the last id it saw
+		return nil // the client can resume after the last id that it got
 	case errors.Is(err, errStreamsEnding) && d.NotResumable:
 		_ = out.writeEvent(0, d.EncodeError(ErrNotReady))
 		return nil
+	// The client reconnects to another process, which has the same log.
 	case errors.Is(err, errStreamsEnding):
 		out.writeRetry()
 		return nil
+	// The log may be readable again in a second, here or in another process.
 	case (classifyError(err).code == Unavailable || errors.Is(err, capacity.ErrFull)) && !d.NotResumable:
 		out.writeRetry()
+	// 200 has been sent, so the error can only be an event.
 	default:
 		_ = out.writeNamedEvent(cmp.Or(d.ErrorEventName, out.eventName), 0, d.EncodeError(err))
 	}
 	return err
 }
 
-// sseWriter is a stream of server-sent events that is never silent for long. Its methods may be called at once.
+// sseWriter writes server-sent events and a comment whenever KeepAlive has passed without one. Every write has a
+// deadline, so a client that does not read blocks the subscription and the timer for a limited time only. Its methods
+// may be called concurrently.
 type sseWriter struct {
-	w                 http.ResponseWriter
-	rc                *http.ResponseController
-	reservation       *capacity.Reservation // of the event that is written
-	eventName         string                // of events, "" = they have none
+	w  http.ResponseWriter
+	rc *http.ResponseController
+	// reservation is for the memory of the event that is being written; nil = no bound.
+	reservation *capacity.Reservation
+	// eventName is [StreamEncoder].EventName.
+	eventName string
+	// pieceTimeout is for each write, keepAliveInterval between two writes.
 	pieceTimeout      time.Duration
 	keepAliveInterval time.Duration
-	cancel            context.CancelCauseFunc // called when the client does not take what it is sent
+	// cancel ends the subscription. Only writeKeepAlive calls it, which has no caller to return its error to.
+	cancel context.CancelCauseFunc
 
-	mu     sync.Mutex
-	buf    bytes.Buffer
-	timer  *time.Timer
+	// mu serializes writes and guards the fields below.
+	mu sync.Mutex
+	// buf is one event while it is being encoded, so that it is written in one piece.
+	buf bytes.Buffer
+	// timer calls writeKeepAlive; flushBuffer resets it after each write.
+	timer *time.Timer
+	// closed is set by closeStream: the ResponseWriter must not be used after the handler has returned.
 	closed bool
 }
 
+// maxIdleBuffer is how many bytes of buffer an idle stream may keep. Below it a reservation takes nothing from its pool
+// (capacity.FreeBytes has the same size).
 const maxIdleBuffer = 64 << 10
 
+// openStream writes the response headers and starts the timer for comments.
 func (s *sseWriter) openStream() {
 	setStreamHeaders(s.w.Header())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.w.WriteHeader(http.StatusOK)
-	_ = s.rc.Flush() // what is wrong with it, the first event finds out
+	_ = s.rc.Flush() // a broken connection fails the first event
 	s.timer = time.AfterFunc(s.keepAliveInterval, s.writeKeepAlive)
 }
 
 const eventStream = "text/event-stream"
 
-// setStreamHeaders sets the headers of a stream, which nobody is to keep or hold back.
+// setStreamHeaders sets the headers of an event stream. Caches must not store it, and X-Accel-Buffering makes nginx
+// pass events on at once.
 func setStreamHeaders(h http.Header) {
 	h.Set("Content-Type", eventStream)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 }
 
-// writeSingleEvent answers with a stream of one event.
+// writeSingleEvent writes a whole event stream that consists of one event. It returns an error only if body cannot be
+// encoded; then nothing is written.
 func writeSingleEvent(w http.ResponseWriter, body any) error {
 	var b bytes.Buffer
 	b.WriteString("data: ")
@@ -129,7 +156,7 @@ func writeSingleEvent(w http.ResponseWriter, body any) error {
 	return nil
 }
 
-// closeStream waits for a comment under way; nothing is written after it.
+// closeStream waits for a comment that is being written and stops the timer. Nothing is written after it.
 func (s *sseWriter) closeStream() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,11 +164,13 @@ func (s *sseWriter) closeStream() {
 	s.timer.Stop()
 }
 
+// writeEvent writes one event. seq is its id, 0 = it has none. An error means that the client did not take it, or that
+// there was no memory for it.
 func (s *sseWriter) writeEvent(seq int64, body any) error {
 	return s.writeNamedEvent(s.eventName, seq, body)
 }
 
-// writeDone says that the stream has come to its end, in a dialect that tells.
+// writeDone writes the event that marks the regular end of the stream, if the protocol has one.
 func (s *sseWriter) writeDone(d StreamEncoder) {
 	if d.DoneBody == nil {
 		return
@@ -153,6 +182,7 @@ func (s *sseWriter) writeDone(d StreamEncoder) {
 	_ = s.writeNamedEvent(name, 0, d.DoneBody)
 }
 
+// writeNamedEvent is writeEvent with a name for the event, "" = none.
 func (s *sseWriter) writeNamedEvent(name string, seq int64, body any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,6 +204,7 @@ func (s *sseWriter) writeNamedEvent(name string, seq int64, body any) error {
 	return s.flushBuffer()
 }
 
+// writeRetry asks the client to reconnect after a second. It is the last thing on a stream.
 func (s *sseWriter) writeRetry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,6 +212,8 @@ func (s *sseWriter) writeRetry() {
 	_ = s.flushBuffer()
 }
 
+// writeKeepAlive writes a comment. The timer calls it. It keeps proxies from closing a silent stream and detects
+// clients that are gone: then the subscription ends.
 func (s *sseWriter) writeKeepAlive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,16 +226,18 @@ func (s *sseWriter) writeKeepAlive() {
 	}
 }
 
-// flushBuffer writes the buffer, for which the client has a limited time, and begins the next silence. s.mu is held.
+// flushBuffer writes the buffer within pieceTimeout, empties it and restarts the timer for comments. The caller holds
+// s.mu.
 func (s *sseWriter) flushBuffer() error {
-	err := s.reservation.ReserveTotal(context.Background(), int64(s.buf.Len())) // it waits for a limited time
+	err := s.reservation.ReserveTotal(context.Background(), int64(s.buf.Len())) // waits for capacity.MaxWait at most
 	if err == nil {
-		_ = s.rc.SetWriteDeadline(time.Now().Add(s.pieceTimeout)) // not every connection can
+		_ = s.rc.SetWriteDeadline(time.Now().Add(s.pieceTimeout)) // not supported by the writers of tests
 		_, err = s.w.Write(s.buf.Bytes())
 	}
 	if err == nil {
 		err = s.rc.Flush()
 	}
+	// One large event must not keep its memory for as long as the stream lasts.
 	if s.buf.Reset(); s.buf.Cap() > maxIdleBuffer {
 		s.buf = bytes.Buffer{}
 		s.reservation.ReleaseBytes()
@@ -211,8 +246,9 @@ func (s *sseWriter) flushBuffer() error {
 	return err
 }
 
-// ParseAfter returns the sequence after which a client wants to go on: its Last-Event-ID, else what it gives in the request itself,
-// which browsers repeat as it was when they come back. It is nil where the client begins anew.
+// ParseAfter returns the sequence after which a client wants to continue, nil if it starts from the current state. The
+// Last-Event-ID header wins over given, which comes from the request itself: a browser that reconnects repeats the
+// request unchanged and adds the header. It returns an [*agentsvc.InvalidError] for a negative or malformed sequence.
 func ParseAfter(r *http.Request, given *int64) (*int64, error) {
 	if given != nil && *given < 0 {
 		return nil, agentsvc.NewInvalidError("after", "must be the id of an event")

@@ -18,7 +18,7 @@ import (
 	"stoa/agentsvc"
 )
 
-// newTestSubscription returns a following of what events yields, and the visit that streams it.
+// newTestSubscription returns a subscription to what events yields, and the request that streams it.
 func newTestSubscription(client context.Context, events func(ctx context.Context) iter.Seq2[agentsvc.Event, error]) (*Request, *Subscription) {
 	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}}
 	s.options.setDefaults()
@@ -31,7 +31,7 @@ func newTestSubscription(client context.Context, events func(ctx context.Context
 	return v, f
 }
 
-// plainEncoder is a dialect that tells facts by their sequence and chunks by their text.
+// plainEncoder encodes a status by its state, another fact by its sequence, a delta by its text, and usage not at all.
 var plainEncoder = StreamEncoder{
 	EncodeEvent: func(ev agentsvc.Event) any {
 		switch {
@@ -47,7 +47,7 @@ var plainEncoder = StreamEncoder{
 	EncodeError: func(err error) any { return classifyError(err).text },
 }
 
-// stallingClient is a client that takes what it is sent until it stalls.
+// stallingClient is a client that takes what it is sent until stallWrites is called.
 type stallingClient struct {
 	*httptest.ResponseRecorder
 	mu       sync.Mutex
@@ -148,7 +148,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// yieldThenBlock yields a first event and then waits for its context to end.
+// yieldThenBlock yields one event and then waits until its context ends.
 func yieldThenBlock(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		if yield(agentsvc.Event{Seq: 1}, nil) {

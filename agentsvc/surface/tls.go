@@ -15,10 +15,10 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// NewTLSConfig returns how listeners are to encrypt, nil where they are not to: TLS 1.2 or later, with the certificate that stands
-// in c's files. They are looked at again while the process serves: connections made after a change are shown the new
-// certificate, those that are open go on. What is wrong with the files is an error now; later it is logged, and the
-// certificate before stays.
+// NewTLSConfig returns the TLS configuration of listeners, nil if c is not enabled: TLS 1.2 or later, with the
+// certificate and key in c's files. The files are read again while the process serves: new connections get the new
+// certificate, open ones are not affected. It returns an error if the files cannot be used. Later such an error is
+// logged and the previous certificate stays in use.
 func NewTLSConfig(c config.TLS, log *slog.Logger) (*tls.Config, error) {
 	if !c.Enabled {
 		return nil, nil
@@ -30,21 +30,26 @@ func NewTLSConfig(c config.TLS, log *slog.Logger) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: p.getCertificate}, nil
 }
 
-// reloadInterval is how often, at most, the files of a certificate are read.
+// reloadInterval is how often the files of a certificate are read at most. They are read when a client connects.
 const reloadInterval = time.Second
 
-// keyPair is a certificate and its key, as they stand in files.
+// keyPair is a certificate and its key in files.
 type keyPair struct {
-	files   config.TLS
-	log     *slog.Logger
+	files config.TLS
+	log   *slog.Logger
+	// current is the certificate in use. It is written under mu and read without a lock.
 	current atomic.Pointer[tls.Certificate]
 
+	// mu guards the fields below and serializes loadFiles.
 	mu        sync.Mutex
 	checkedAt time.Time
-	lastRead  []byte // what the files last held, good or bad
+	// lastRead is what the files contained when they were read last, usable or not: a pair that cannot be used is
+	// logged once, not at every handshake.
+	lastRead []byte
 }
 
-// getCertificate is what whoever connects is shown.
+// getCertificate implements [tls.Config].GetCertificate. At most one handshake in reloadInterval reads the files;
+// concurrent ones do not wait for it (TryLock).
 func (p *keyPair) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if p.mu.TryLock() {
 		if time.Since(p.checkedAt) >= reloadInterval {
@@ -57,7 +62,8 @@ func (p *keyPair) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return p.current.Load(), nil
 }
 
-// loadFiles reads the files and takes over what they hold, if that has changed since they were last read.
+// loadFiles reads the files and starts to use what they contain, if that has changed and is a valid pair. The caller
+// holds p.mu or is the constructor.
 func (p *keyPair) loadFiles(now time.Time) error {
 	p.checkedAt = now
 	cert, err := os.ReadFile(p.files.CertFile)
@@ -86,7 +92,7 @@ func (p *keyPair) loadFiles(now time.Time) error {
 	return nil
 }
 
-// explainKeyError returns err, which tells what is wrong with a pair, or what most often is: a key that is encrypted.
+// explainKeyError returns a clearer error for the most common mistake, an encrypted key, else err.
 func explainKeyError(err error, key []byte) error {
 	if block, _ := pem.Decode(key); block != nil && (block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "") {
 		return fmt.Errorf("the key is encrypted; it must lie there in the clear, readable by this process alone")
@@ -94,7 +100,7 @@ func explainKeyError(err error, key []byte) error {
 	return err
 }
 
-// checkValidity refuses a certificate that no client would take now.
+// checkValidity returns an error for a certificate that has expired or is not valid yet: every client would refuse it.
 func checkValidity(c *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(c.NotAfter):

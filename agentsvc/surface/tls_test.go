@@ -23,7 +23,7 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// certificatePair is a self-signed certificate for this machine, and its key.
+// certificatePair is a self-signed certificate for 127.0.0.1 and its key, in PEM.
 type certificatePair struct{ cert, key []byte }
 
 func newPEMs(t *testing.T, serial int64, from, until time.Time) certificatePair {
@@ -47,7 +47,7 @@ func newPEMs(t *testing.T, serial int64, from, until time.Time) certificatePair 
 	return certificatePair{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})}
 }
 
-// writeFiles writes a pair into the files of dir.
+// writeFiles writes the pair into files in dir and returns the configuration for them.
 func (p certificatePair) writeFiles(t *testing.T, dir string) conf.TLS {
 	t.Helper()
 	files := conf.TLS{Enabled: true, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
@@ -59,7 +59,8 @@ func (p certificatePair) writeFiles(t *testing.T, dir string) conf.TLS {
 	return files
 }
 
-// TestTLS serves over TLS, and renews the certificate under a connection that stays open.
+// TestTLS checks that the server serves over TLS, and that a renewed certificate is used for new connections while open
+// ones continue.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	h, _ := newFixture(t)
@@ -125,7 +126,7 @@ func TestTLS(t *testing.T) {
 		t.Error("TLS 1.1 is spoken")
 	}
 
-	if err := os.WriteFile(files.KeyFile, second.key, 0o600); err != nil { // half a change: nothing to show yet
+	if err := os.WriteFile(files.KeyFile, second.key, 0o600); err != nil { // half of the change: the pair does not fit yet
 		t.Fatal(err)
 	}
 	shows := func() int64 {
@@ -139,7 +140,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// waitUntil waits for up to ten seconds until something holds.
+// waitUntil waits for up to ten seconds until condition is true.
 func waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for began := time.Now(); !condition(); time.Sleep(20 * time.Millisecond) {
@@ -149,7 +150,7 @@ func waitUntil(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// TestTLSRefuses wants files that clients could not be shown to be errors that tell what to mend.
+// TestTLSRefuses checks that files which cannot be used are errors that name the problem.
 func TestTLSRefuses(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

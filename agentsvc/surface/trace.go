@@ -14,9 +14,10 @@ import (
 	"stoa/tenancy"
 )
 
-// startTrace begins the span of a request that was let in, below the one that its caller names. It begins as late as that
-// because only now it is known whose it is, and so which part of the likes of it is recorded; it tells of the time
-// from the request's arrival on. An app is nil where the request is the operator's.
+// startTrace starts the span of an admitted request as a child of the one that its traceparent header names, and
+// returns r with it. It is called only after authentication, because the app decides which ratio of its requests is
+// recorded, and because an unauthenticated client must not choose what is recorded. The span nevertheless begins at the
+// request's arrival, with a child "enter" for the time until now. app is nil for the operator's requests.
 func (s *Server) startTrace(rec *requestRecord, r *http.Request, app *tenancy.App) *http.Request {
 	if s.options.Tracer == nil {
 		return r
@@ -33,6 +34,8 @@ func (s *Server) startTrace(rec *requestRecord, r *http.Request, app *tenancy.Ap
 	return r.WithContext(ctx)
 }
 
+// startSpan starts rec.span with the name and attributes of OpenTelemetry's conventions for HTTP servers, or for RPC
+// servers if the route carries calls.
 func (s *Server) startSpan(ctx context.Context, rec *requestRecord, r *http.Request) context.Context {
 	name := r.Method + " " + rec.route
 	about := []attribute.KeyValue{semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(rec.route)}
@@ -44,8 +47,8 @@ func (s *Server) startSpan(ctx context.Context, rec *requestRecord, r *http.Requ
 	return ctx
 }
 
-// startMessageSpan begins the span of one message of a conversation, in a trace of its own that names the conversation's: that
-// one may last for hours.
+// startMessageSpan starts the span of one WebSocket message, in a trace of its own that links to the connection's,
+// which may last for hours.
 func (s *Server) startMessageSpan(ctx context.Context, rec *requestRecord) (context.Context, trace.Span) {
 	if s.options.Tracer == nil {
 		return ctx, trace.SpanFromContext(context.Background())
@@ -55,8 +58,8 @@ func (s *Server) startMessageSpan(ctx context.Context, rec *requestRecord) (cont
 		trace.WithAttributes(semconv.HTTPRoute(rec.route), trail.AppKey.String(rec.app), semconv.GenAIAgentName(rec.agent)))
 }
 
-// endTrace ends the span of a request. One that was not let in gets a span now, in a trace of its own: who is not known may
-// not choose what is recorded.
+// endTrace ends the span of a request. A request that was refused before startTrace gets a span now, in a trace of its
+// own: the traceparent of an unauthenticated client is ignored. Requests to unknown paths get none.
 func (s *Server) endTrace(rec *requestRecord, r *http.Request) {
 	if rec.span == nil && s.options.Tracer != nil && rec.err != nil && rec.route != routeUnknown {
 		s.startSpan(context.Background(), rec, r)
@@ -81,7 +84,7 @@ func (s *Server) endTrace(rec *requestRecord, r *http.Request) {
 	rec.span.End()
 }
 
-// withSpan returns ctx with the request's span, for those who log outside of it.
+// withSpan returns ctx with the request's span, for log lines that are written outside of the handler.
 func (rec *requestRecord) withSpan(ctx context.Context) context.Context {
 	if rec.span == nil {
 		return ctx
@@ -89,7 +92,7 @@ func (rec *requestRecord) withSpan(ctx context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, rec.span)
 }
 
-// LogAttrs is what a line of the log says of the request that ctx belongs to, if it belongs to one.
+// LogAttrs returns the attributes that log lines of ctx's request carry, nil if ctx has no request.
 func LogAttrs(ctx context.Context) []slog.Attr {
 	rec, ok := ctx.Value(recordKey{}).(*requestRecord)
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// isUnavailable reports whether err tells of a dependency that does not answer at present, which is nobody's fault who
-// called.
+// isUnavailable reports whether err says that a dependency did not answer in time, which is neither the caller's fault
+// nor a bug: the database, the network, a deadline.
 func isUnavailable(err error) bool {
 	var network net.Error
 	return db.IsUnavailable(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)

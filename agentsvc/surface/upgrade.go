@@ -13,56 +13,68 @@ import (
 )
 
 const (
-	// subprotocol is what a client may offer beside its credential so that the answer names this and not the credential.
-	subprotocol       = "stoa.v1"
+	// subprotocol is what a client may offer besides its credential, so that the handshake response, which repeats one
+	// of the offers, does not need to contain the credential.
+	subprotocol = "stoa.v1"
+	// subprotocolPrefix begins the subprotocol that carries a bearer token. Browsers can set no other header of a
+	// handshake.
 	subprotocolPrefix = "bearer."
 )
 
 var (
+	// errNoHandshake is for a request to a WebSocket route that is not a valid handshake.
 	errNoHandshake = &responseError{
 		code: InvalidArgument, status: http.StatusBadRequest, text: "this path speaks WebSocket (RFC 6455, version 13, over HTTP/1.1), and the request is no handshake",
 	}
+	// errOrigin is for a handshake, or a request that writes, from a page of an origin that may not call.
 	errOrigin = &responseError{code: PermissionDenied, status: http.StatusForbidden, text: "pages of this origin may not call here"}
 )
 
-// upgradeWebSocket makes r's connection a WebSocket. It returns the connection below as well, which ends everything at once.
+// upgradeWebSocket upgrades r's connection to a WebSocket and also returns the network connection below it. It returns
+// errOrigin or errNoHandshake and then has written nothing.
 func (s *Server) upgradeWebSocket(w http.ResponseWriter, r *http.Request) (*websocket.Conn, net.Conn, error) {
 	if !s.cors.isAllowedOrigin(r) {
 		return nil, nil, errOrigin
 	}
 	h := &handshakeWriter{ResponseWriter: w}
-	// Its own check of origins knows hosts only; one has been made.
+	// InsecureSkipVerify turns off the library's check of origins, which knows host names only: isAllowedOrigin has
+	// checked.
 	conn, err := websocket.Accept(h, r, &websocket.AcceptOptions{Subprotocols: []string{subprotocol, offeredBearer(r)}, InsecureSkipVerify: true})
 	if err != nil {
 		return nil, nil, errNoHandshake
 	}
-	conn.SetReadLimit(-1) // receive has its own
+	// receiveMessage bounds messages itself, so that the close frame can contain the reason.
+	conn.SetReadLimit(-1)
 	return conn, h.conn, nil
 }
 
-// handshakeWriter is an answer that may become a connection, and that keeps to itself what the library says of a request that
-// is no handshake.
+// handshakeWriter is the ResponseWriter for a handshake. It drops the error response that the library writes for an
+// invalid handshake, which the server writes in the protocol's form, and keeps the hijacked connection.
 type handshakeWriter struct {
 	http.ResponseWriter
+	// conn is set by Hijack.
 	conn net.Conn
 }
 
+// WriteHeader passes on 101 and drops every other status.
 func (h *handshakeWriter) WriteHeader(status int) {
 	if status == http.StatusSwitchingProtocols {
 		h.ResponseWriter.WriteHeader(status)
 	}
 }
 
+// Write drops b.
 func (h *handshakeWriter) Write(b []byte) (int, error) { return len(b), nil }
 
-// Hijack is what a handshake ends with. HTTP/2 has no such thing.
+// Hijack implements [http.Hijacker] for websocket.Accept. It fails on HTTP/2, which has no hijacking.
 func (h *handshakeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
 	h.conn = conn
 	return conn, rw, err
 }
 
-// offeredBearer returns the subprotocol of a handshake that carries a credential, for clients that cannot set headers.
+// offeredBearer returns the offered subprotocol of a handshake that carries a credential, with its prefix, "" if there
+// is none.
 func offeredBearer(r *http.Request) string {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return ""
@@ -77,7 +89,8 @@ func offeredBearer(r *http.Request) string {
 	return ""
 }
 
-// subprotocolBearer returns the credential that a handshake shows as a subprotocol, "" if it shows none.
+// subprotocolBearer returns the bearer token that a handshake offers as a subprotocol, "" if there is none. An empty
+// token is [authz.ErrUnauthenticated].
 func subprotocolBearer(r *http.Request) (string, error) {
 	offer := offeredBearer(r)
 	if offer == subprotocolPrefix {
@@ -86,14 +99,16 @@ func subprotocolBearer(r *http.Request) (string, error) {
 	return strings.TrimPrefix(offer, subprotocolPrefix), nil
 }
 
-// socketGroup counts the connections that have left HTTP's hands, for whom nobody else waits.
+// socketGroup waits for the connections that were hijacked, which [http.Server.Shutdown] does not wait for. The zero
+// value is ready to use.
 type socketGroup struct {
+	// mu guards closed, and that Add is not called once Wait may have begun.
 	mu          sync.Mutex
 	closed      bool
 	openSockets sync.WaitGroup
 }
 
-// addSocket takes another one in, unless there are to be no more.
+// addSocket registers a connection. It returns false if the group is closed; otherwise removeSocket must follow.
 func (s *socketGroup) addSocket() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,9 +119,10 @@ func (s *socketGroup) addSocket() bool {
 	return true
 }
 
+// removeSocket says that a registered connection has ended.
 func (s *socketGroup) removeSocket() { s.openSockets.Done() }
 
-// closeAndWait takes no more in and waits for those that are open.
+// closeAndWait makes addSocket return false and waits until all registered connections have ended.
 func (s *socketGroup) closeAndWait() {
 	s.mu.Lock()
 	s.closed = true

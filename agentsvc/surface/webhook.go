@@ -19,11 +19,11 @@ import (
 	"stoa/agentsvc/trigger"
 )
 
-// ErrNoWebhook says that no webhook listens at a path, in whatever app, or in none.
+// ErrNoWebhook says that no webhook has the path. It is also the answer for an app that does not exist.
 var ErrNoWebhook error = &responseError{code: NotFound, status: http.StatusNotFound, text: "no such webhook"}
 
-// FindWebhook returns the app's webhook that listens at a path, as it is without the app's own part, to a method. It returns
-// [ErrNoWebhook], or a refusal of the method.
+// FindWebhook returns the app's webhook at path (without the app's prefix) for a method. It returns [ErrNoWebhook], or
+// a 405 error and sets Allow.
 func (v *Request) FindWebhook(method, path string) (*app.Webhook, error) {
 	w := v.runtime.Webhooks()[path]
 	switch {
@@ -36,16 +36,20 @@ func (v *Request) FindWebhook(method, path string) (*app.Webhook, error) {
 	return w, nil
 }
 
-// Schedules are when the app's agents are started by the clock.
+// Schedules returns the app's schedules by agent.
 func (v *Request) Schedules() map[string]*app.Schedule { return v.runtime.Schedules() }
 
-// Webhooks are where the app's agents are started by other services, by path.
+// Webhooks returns the app's webhooks by path.
 func (v *Request) Webhooks() map[string]*app.Webhook { return v.runtime.Webhooks() }
 
-// ReceiveDelivery reads a delivery to a webhook and has the visit act for it if its sender has signed it, and returns its id, "" = it has
-// none. The signature is computed while the body comes in. Until it is proven the body has none of the app's room but that which
-// deliveries without proof share. It returns a [trigger.ErrUnsigned]. Where the webhook asks for no signature, the sender is held to what
-// holds for every caller of an open app.
+// ReceiveDelivery reads a delivery to a webhook and verifies its signature. It returns the delivery's id, "" if it has
+// none, and its body, and makes the trigger's owner the principal of v. It returns [trigger.ErrUnsigned] for a delivery
+// that is not signed or wrongly signed. A webhook without a signature is checked like any other anonymous call
+// ([pageGuard]).
+//
+// Anybody can send deliveries, so until the signature is verified the body takes its memory from a separate quota and
+// its bytes count against a separate rate: unsigned deliveries cannot use up the app's own. Headers that no body could
+// match are refused before the body is read; the signature is computed while it is read.
 func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, body []byte, err error) {
 	if !w.Signature.IsRequired() {
 		if err := v.server.pageGuard.checkRequest(v.credentials, v.address.Host != ""); err != nil {
@@ -72,6 +76,7 @@ func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, b
 	if err := v.record.bodyReservation.reserveDecoded(r.Context(), v.server.bodyBudget, v.App.ID, len(body), values); err != nil {
 		return "", nil, err
 	}
+	// The delivery is accepted. Its tasks belong to the trigger, not to a user.
 	owner := trigger.TaskOwner(w.Agent)
 	v.Principal.Issuer, v.Principal.Subject, v.Principal.Anonymous = owner.Issuer, owner.Subject, false
 	if c, ok := v.runtime.Card(w.Agent); ok {
@@ -80,7 +85,8 @@ func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, b
 	return id, body, nil
 }
 
-// countDeliveryValues is countJSON for a body that may be something else by its content type.
+// countDeliveryValues is countJSON for a body of another content type: a form has as many values as fields, a text has
+// one.
 func countDeliveryValues(contentType string, body []byte) (values int, err error) {
 	kind, _, _ := mime.ParseMediaType(contentType)
 	switch {
@@ -95,9 +101,10 @@ func countDeliveryValues(contentType string, body []byte) (values int, err error
 	return countJSON(body)
 }
 
-// SubmitDelivery submits what a webhook makes of a delivery, under its key, and waits as long as the webhook does. A delivery that
-// came before leads to the task that it led to, whatever the webhook would make of it by now; again says so. Limits and
-// budgets hold as for any call.
+// SubmitDelivery submits the message that fill makes of a delivery, and waits for the webhook's ResultTimeout. key
+// identifies the delivery: a repeated one returns the task of the first one and repeated = true, and fill is not called
+// for it. A new one counts against limits and budgets as any call; the errors are those of reserveUsage, fill and
+// [Request.SubmitAndWait].
 func (v *Request) SubmitDelivery(ctx context.Context, w *app.Webhook, key string, fill func(*task.Submission) error) (t agentsvc.Task, repeated bool, err error) {
 	if t, err = v.loadDeliveredTask(ctx, w, key); !errors.Is(err, agentsvc.ErrNotFound) {
 		return t, true, err
@@ -110,15 +117,15 @@ func (v *Request) SubmitDelivery(ctx context.Context, w *app.Webhook, key string
 		return t, false, err
 	}
 	t, err = v.SubmitAndWait(ctx, sub, w.ResultTimeout)
-	if errors.Is(err, task.ErrKeyReused) { // its twin was faster, with another body
+	if errors.Is(err, task.ErrKeyReused) { // a concurrent repetition was faster, with another body
 		t, err = v.loadDeliveredTask(ctx, w, key)
 		return t, true, err
 	}
 	return t, false, err
 }
 
-// NewCallbackReceiver has the address that the sender of a delivery names told in a form of what comes of it. It returns an
-// [agentsvc.InvalidError] for an address that nothing may be sent to, and nil where the webhook calls nobody back.
+// NewCallbackReceiver returns a receiver for the address that a delivery names for its result, nil if the webhook has
+// no callback. It returns an [*agentsvc.InvalidError] for an address to which the server must not send.
 func (v *Request) NewCallbackReceiver(w *app.Webhook, format, contentType string, body []byte) (*store.Receiver, error) {
 	if w.Callback == nil {
 		return nil, nil
@@ -138,8 +145,8 @@ func (v *Request) NewCallbackReceiver(w *app.Webhook, format, contentType string
 	return &r, err
 }
 
-// loadDeliveredTask returns the task that a delivery has led to, as it stands, or when it has come to rest where the webhook waits for
-// that. It returns an [agentsvc.ErrNotFound] if there is none.
+// loadDeliveredTask returns the task of a delivery with that key, as it is, or with ResultTimeout as it is once it has
+// settled. It returns [agentsvc.ErrNotFound] if there is none.
 func (v *Request) loadDeliveredTask(ctx context.Context, w *app.Webhook, key string) (agentsvc.Task, error) {
 	owner := v.Principal.Owner()
 	deadlineCtx, cancel := v.WithDeadline(ctx)

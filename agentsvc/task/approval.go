@@ -11,19 +11,22 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// DecisionInput is what a human decides about a tool call: [agentsvc.OutcomeApproved] or [agentsvc.OutcomeRejected]. Call may be empty where
-// one alone waits. Arguments, where not nil, are what an approved call is to run with instead. With [agentsvc.OutcomeSupplied] it
-// brings the credential that Tool waits for, and has only that and Value.
+// DecisionInput is a human's decision about a tool call, or a credential, as a protocol decoded it.
 type DecisionInput struct {
-	Call      agentsvc.CallID
-	Outcome   agentsvc.DecisionOutcome
+	// Call may be empty where exactly one call waits for a decision.
+	Call    agentsvc.CallID
+	Outcome agentsvc.DecisionOutcome
+	// Arguments, if not nil, replace those of an approved call.
 	Arguments json.RawMessage
 	Comment   string
-	Tool      string
-	Value     string
+	// Tool and Value are set, and nothing else but Outcome, with [agentsvc.OutcomeSupplied]: the tool that waits for
+	// a credential, and the credential. Value is a secret: no error and no log may quote it.
+	Tool  string
+	Value string
 }
 
-// HasDecision reports whether m brings a decision, or something that is to be one.
+// HasDecision reports whether m has a data part of type tool_approval, also a malformed one. Admission uses it to
+// require the permission to decide before the message is parsed.
 func HasDecision(m agentsvc.Message) bool {
 	return slices.ContainsFunc(m.Parts, func(p agentsvc.Part) bool {
 		_, kind := readDecisionPart(p)
@@ -31,25 +34,26 @@ func HasDecision(m agentsvc.Message) bool {
 	})
 }
 
-// HasCredentials reports whether rulings bring credentials. They do not bring decisions as well.
+// HasCredentials reports whether the inputs are credentials. ParseDecisions never mixes them with decisions.
 func HasCredentials(decisions []DecisionInput) bool {
 	return len(decisions) > 0 && decisions[0].Outcome == agentsvc.OutcomeSupplied
 }
 
-// approvalPartType and credentialPartType are what data parts are called that ask for a decision or a credential, or bring one.
+// Types of data parts, both in requests of a task and in answers to them (docs/approvals.md, docs/credentials.md).
 const (
 	approvalPartType   = "tool_approval"
 	credentialPartType = "tool_credential"
 )
 
-// ParseDecisions returns the decisions or credentials that a message brings in its data parts, none if it is an ordinary message.
-// It takes the values of credentials out of the message, whatever else it finds. Text beside decisions is their comment,
-// anything else is refused with an [agentsvc.InvalidError].
+// ParseDecisions returns the decisions or credentials in the data parts of a message, none for an ordinary message.
+// It removes the values of credentials from m, even when it returns an error, so that they cannot be stored or logged
+// with the message. Text parts next to decisions are their comment. Any other part next to them, and a mix of
+// decisions and credentials, is an [agentsvc.InvalidError].
 func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 	received := m.Parts
 	m.Parts = redactCredentials(m.Parts)
 	var decisions []DecisionInput
-	var comment []string // texts may be large: they are copied only where there is something they comment on
+	var comment []string // joined only if there are decisions: the texts of an ordinary message may be large
 	otherPart := -1
 	for i, p := range received {
 		switch value, kind := readDecisionPart(p); {
@@ -84,7 +88,7 @@ func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 	return decisions, nil
 }
 
-// redactCredentials returns parts without the values of credentials.
+// redactCredentials returns a copy of parts without the values of credentials.
 func redactCredentials(parts []agentsvc.Part) []agentsvc.Part {
 	parts = slices.Clone(parts)
 	for i, p := range parts {
@@ -97,7 +101,8 @@ func redactCredentials(parts []agentsvc.Part) []agentsvc.Part {
 	return parts
 }
 
-// readDecisionPart returns what a part holds that brings a decision or a credential, and which of the two, "" for neither.
+// readDecisionPart returns the value and the type of a part that brings a decision or a credential; kind is "" for
+// any other part.
 func readDecisionPart(p agentsvc.Part) (value map[string]any, kind string) {
 	if p.Data == nil {
 		return nil, ""
@@ -112,6 +117,7 @@ func readDecisionPart(p agentsvc.Part) (value map[string]any, kind string) {
 	return nil, ""
 }
 
+// parseDecision decodes one decision part; at is the path prefix for its errors.
 func parseDecision(at, kind string, value map[string]any) (DecisionInput, error) {
 	if kind == credentialPartType {
 		return parseCredential(at, value)
@@ -135,7 +141,7 @@ func parseDecision(at, kind string, value map[string]any) (DecisionInput, error)
 	return r, nil
 }
 
-// parseCredential reads a credential. What is wrong with it is said without quoting it.
+// parseCredential decodes one credential part. Its errors do not quote the value.
 func parseCredential(at string, value map[string]any) (DecisionInput, error) {
 	tool, _ := value["tool"].(string)
 	secret, _ := value["value"].(string)
@@ -145,8 +151,9 @@ func parseCredential(at string, value map[string]any) (DecisionInput, error) {
 	return DecisionInput{Outcome: agentsvc.OutcomeSupplied, Tool: tool, Value: secret}, store.CheckCredential(at+"value", secret)
 }
 
-// NewQuestion is the message by which a task asks for decisions and credentials: in words, and as data parts that can be
-// answered in kind. Calls that need the same credential ask for it once.
+// NewQuestion returns the message with which a task requests decisions and credentials: one text part for humans, and
+// one data part for each request, which a client can answer with a part of the same type. Calls that need the same
+// credential share one request.
 func NewQuestion(id agentsvc.TaskID, approvals []agentsvc.Approval) agentsvc.Message {
 	m := agentsvc.Message{ID: agentsvc.MessageID(agentsvc.NewID()), Task: id, Role: agentsvc.RoleAgent}
 	var prompts []string
@@ -156,6 +163,7 @@ func NewQuestion(id agentsvc.TaskID, approvals []agentsvc.Approval) agentsvc.Mes
 		if requested[a.Credential] {
 			continue
 		}
+		// Decisions have a zero Credential, which must not count as requested.
 		requested[a.Credential] = !a.NeedsDecision()
 		prompts = append(prompts, a.Prompt)
 		parts = append(parts, agentsvc.Part{Data: &agentsvc.Data{MediaType: "application/json", Value: describeApproval(a)}})
@@ -164,11 +172,11 @@ func NewQuestion(id agentsvc.TaskID, approvals []agentsvc.Approval) agentsvc.Mes
 	return m
 }
 
-// describeApproval is what an approval asks for, as a program reads it.
+// describeApproval returns the data part of a request.
 func describeApproval(a agentsvc.Approval) map[string]any {
 	if isBudgetApproval(a) {
 		var w BudgetWait
-		_ = json.Unmarshal(a.Call.Arguments, &w) // it was made by us
+		_ = json.Unmarshal(a.Call.Arguments, &w) // pauseForBudget encoded it
 		return map[string]any{"type": budgetPartType, "budget": w.Budget, "scope": w.Scope, "prompt": a.Prompt}
 	}
 	if !a.NeedsDecision() {
@@ -177,7 +185,7 @@ func describeApproval(a agentsvc.Approval) map[string]any {
 	}
 	var arguments any = map[string]any{}
 	if len(a.Call.Arguments) > 0 {
-		_ = json.Unmarshal(a.Call.Arguments, &arguments) // they fit the tool's schema, so they are JSON
+		_ = json.Unmarshal(a.Call.Arguments, &arguments) // they were validated against the tool's schema, so they are JSON
 	}
 	value := map[string]any{
 		"type": approvalPartType, "call_id": string(a.Call.ID), "tool": a.Call.Name, "arguments": arguments, "prompt": a.Prompt, "kind": string(a.Kind),
@@ -188,7 +196,8 @@ func describeApproval(a agentsvc.Approval) map[string]any {
 	return value
 }
 
-// findApproval returns which of the open approvals a decision is about.
+// findApproval returns the open approval that a decision is about. Without a call id there must be exactly one that
+// waits for a decision.
 func findApproval(open []agentsvc.Approval, call agentsvc.CallID) (agentsvc.Approval, error) {
 	if call != "" {
 		i := slices.IndexFunc(open, func(a agentsvc.Approval) bool { return a.Call.ID == call })
@@ -212,7 +221,7 @@ func findApproval(open []agentsvc.Approval, call agentsvc.CallID) (agentsvc.Appr
 	}
 }
 
-// describeDecidable names the calls of open that wait for a decision.
+// describeDecidable returns id and name of the open calls that wait for a decision, for error messages.
 func describeDecidable(open []agentsvc.Approval) (names []string) {
 	for _, a := range open {
 		if a.NeedsDecision() {
@@ -222,7 +231,8 @@ func describeDecidable(open []agentsvc.Approval) (names []string) {
 	return names
 }
 
-// findCredentialApprovals returns which of the open approvals, of all that there were, wait for the credential of a tool.
+// findCredentialApprovals returns the open approvals that wait for the credential of a tool. all includes those that
+// earlier inputs of the same batch have settled, to distinguish a repeated input from a wrong one.
 func findCredentialApprovals(all, open []agentsvc.Approval, tool string) (about []agentsvc.Approval, err error) {
 	var others []string
 	for _, a := range open {

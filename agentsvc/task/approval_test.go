@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// TestRulingsCopyNoText: a message without decisions is looked through without a copy of its texts, which may be large.
+// TestRulingsCopyNoText: ParseDecisions does not copy the texts of a message without decisions, which may be large.
 func TestRulingsCopyNoText(t *testing.T) {
 	m := agentsvc.Message{Parts: []agentsvc.Part{{Text: strings.Repeat("x", 4<<20)}, {Text: strings.Repeat("y", 4<<20)}}}
 	result := testing.Benchmark(func(b *testing.B) {

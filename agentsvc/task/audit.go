@@ -9,15 +9,17 @@ import (
 	"stoa/tenancy"
 )
 
-// What stands on the audit trail of tasks: who decided about what. Texts of the app's, such as arguments of tools and the ids
-// that callers give, are told by their keyed hashes (see [Options].Hash): they stand on the task's log and go with it.
+// Audit entries about tasks say who decided what. Texts of the tenant, such as tool arguments and ids chosen by
+// callers, appear only as keyed hashes (see [Options].Hash): audit entries outlive the task and the tenant, its texts
+// must not.
 
-// decisionActions are what decisions of people are called there.
+// decisionActions are the audit actions of human decisions.
 var decisionActions = map[agentsvc.DecisionOutcome]string{
 	agentsvc.OutcomeApproved: "approval.approve", agentsvc.OutcomeRejected: "approval.reject", agentsvc.OutcomeSupplied: "credential.supply",
 }
 
-// newDecisionEntry is the entry of a decision about one of t's approvals.
+// newDecisionEntry returns the audit entry of a decision about one of t's approvals. Changed arguments are recorded
+// as two hashes, before and after.
 func (s *Service) newDecisionEntry(t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision) tenancy.AuditEntry {
 	detail := map[string]any{"task": string(t.ID), "agent": t.Agent, "call": string(a.Call.ID), "tool": a.Call.Name}
 	if a.Frame != "" {
@@ -41,7 +43,8 @@ func (s *Service) newDecisionEntry(t store.StoredTask, a agentsvc.Approval, d ag
 	return newUserEntry(d.By, decisionActions[d.Outcome], detail)
 }
 
-// newBudgetResumeEntry is the entry about a task that goes on because the budget that it waited for has room again.
+// newBudgetResumeEntry returns the audit entry of a task that continues because its budget has capacity again, with the
+// reason: the budget was deleted, was changed since the pause, or has capacity for another reason, such as a new window.
 func newBudgetResumeEntry(t store.StoredTask, a agentsvc.Approval, r BudgetChange) tenancy.AuditEntry {
 	detail := map[string]any{"task": string(t.ID), "agent": t.Agent, "budget": a.Call.Name, "waited_since": a.At.UTC().Format(time.RFC3339Nano)}
 	switch {
@@ -55,7 +58,7 @@ func newBudgetResumeEntry(t store.StoredTask, a agentsvc.Approval, r BudgetChang
 	return tenancy.AuditEntry{Actor: tenancy.System, Action: "task.resume", Detail: detail}
 }
 
-// newRunReceiverEntries is the entry about an address that came with the message of a run, if one did.
+// newRunReceiverEntries returns the audit entry of a receiver that came with a run's message, none if there was none.
 func (s *Service) newRunReceiverEntries(run store.Run) []tenancy.AuditEntry {
 	if run.Receiver == nil {
 		return nil
@@ -63,7 +66,8 @@ func (s *Service) newRunReceiverEntries(run store.Run) []tenancy.AuditEntry {
 	return s.newReceiverEntries(Visibility{Owner: &run.Owner}, "notification.set", run.Task, cmp.Or(run.Receiver.ID, string(run.Task)))
 }
 
-// newReceiverEntries is the entry about an address that a task's owner has told of it, or no longer. Where that is is not said.
+// newReceiverEntries returns the audit entry of a receiver that a task's owner set or removed. The receiver's address
+// is not recorded. A visibility that is not limited to an owner names no actor: then there is no entry.
 func (s *Service) newReceiverEntries(visibility Visibility, action string, id agentsvc.TaskID, receiver string) []tenancy.AuditEntry {
 	if visibility.Owner == nil {
 		return nil
@@ -71,7 +75,7 @@ func (s *Service) newReceiverEntries(visibility Visibility, action string, id ag
 	return []tenancy.AuditEntry{newUserEntry(*visibility.Owner, action, map[string]any{"task": string(id), "config": s.hashText(receiver)})}
 }
 
-// hashText returns the keyed hash of a text, "" where there is no key.
+// hashText returns the keyed hash of a text, "" without a key.
 func (s *Service) hashText(text string) string {
 	if s.options.Hash == nil {
 		return ""
@@ -79,7 +83,7 @@ func (s *Service) hashText(text string) string {
 	return s.options.Hash([]byte(text))
 }
 
-// newUserEntry is an entry of what a user of the app did.
+// newUserEntry returns an audit entry for an action of a user of the tenant.
 func newUserEntry(by agentsvc.Owner, action string, detail map[string]any) tenancy.AuditEntry {
 	return tenancy.AuditEntry{Actor: by.Subject, Issuer: by.Issuer, Action: action, Detail: detail}
 }

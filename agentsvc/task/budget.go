@@ -11,10 +11,11 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// BudgetPollInterval is the time between two looks whether the budget that a task waits for has room again.
+// BudgetPollInterval is the time between two checks whether the budget that a task waits for has capacity again.
 const BudgetPollInterval = 5 * time.Second
 
-// BudgetWait is what a task waits for whose budget is used up: the arguments of its approval.
+// BudgetWait describes what a paused task waits for. It is stored as the arguments of an approval of kind
+// AwaitBudget, so its JSON names must not change.
 type BudgetWait struct {
 	Budget string `json:"budget"`
 	ID     string `json:"id"`
@@ -22,20 +23,21 @@ type BudgetWait struct {
 	Needs  int64  `json:"needs"`
 }
 
-// BudgetChange is why a task goes on that waited for a budget.
+// BudgetChange is why a task that waited for a budget continues.
 type BudgetChange struct {
-	ChangedAt time.Time // when somebody changed the budget last; zero = it is gone
+	ChangedAt time.Time // last change of the budget; zero = it was deleted
 	ChangedBy string
 }
 
-// budgetPartType is what the data part is called by which a task tells that it waits for a budget.
+// budgetPartType is the type of the data part with which a task reports that it waits for a budget.
 const budgetPartType = "budget"
 
 // isBudgetApproval reports whether a waits for a budget.
 func isBudgetApproval(a agentsvc.Approval) bool { return a.Kind == agentsvc.AwaitBudget }
 
-// resumeWithinBudget has a task go on whose budgets have room again, and looks again later where they have none. Its run was claimed to
-// see to that. It returns [agentsvc.ErrLeaseLost]: there is nothing for this run in either case.
+// resumeWithinBudget continues a task if all budgets that it waits for have capacity, or postpones its approval by
+// BudgetPollInterval. run was woken for this check and has nothing to execute, so the result is
+// [agentsvc.ErrLeaseLost] in both cases.
 func (s *Service) resumeWithinBudget(ctx context.Context, run store.Run, t store.StoredTask) error {
 	var r store.DecisionRecord
 	for _, a := range t.Approvals {
@@ -56,14 +58,15 @@ func (s *Service) resumeWithinBudget(ctx context.Context, run store.Run, t store
 	appendStatus(&r, t, agentsvc.Status{State: agentsvc.Working})
 	r.NextRun = s.newResumeRun(t, r.Events[len(r.Events)-1].Seq, &acc)
 	if err := s.store.RecordDecisions(ctx, t, r); err != nil {
-		return err // somebody was faster, or it is looked at again
+		return err // the task changed meanwhile, or the run is tried again
 	}
 	s.publishDecisions(t, r, &acc)
 	s.dispatchTurn(acc)
 	return agentsvc.ErrLeaseLost
 }
 
-// loadBudgetChange returns why there is room for what a waits for, nil where there is none.
+// loadBudgetChange returns why there is capacity for what a waits for, nil where there is none. Where it cannot be known
+// the task continues: its next model call reserves from the budget anyway.
 func (s *Service) loadBudgetChange(ctx context.Context, a agentsvc.Approval) (*BudgetChange, error) {
 	var w BudgetWait
 	if err := json.Unmarshal(a.Call.Arguments, &w); err != nil || s.options.BudgetAvailability == nil {
@@ -72,7 +75,7 @@ func (s *Service) loadBudgetChange(ctx context.Context, a agentsvc.Approval) (*B
 	return s.options.BudgetAvailability(ctx, w)
 }
 
-// waitsOnlyForBudgets reports whether all that t waits for is budgets.
+// waitsOnlyForBudgets reports whether every open approval of t waits for a budget.
 func waitsOnlyForBudgets(t store.StoredTask) bool {
 	return len(t.Approvals) > 0 && !slices.ContainsFunc(t.Approvals, func(a agentsvc.Approval) bool { return !isBudgetApproval(a) })
 }

@@ -10,8 +10,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Cancel ends a task: whoever works on it loses its lease and stops, in whichever process. It returns
-// [agentsvc.ErrTaskEnded] for a task that has ended.
+// Cancel ends a task as cancelled and returns it. The write raises the task's epoch, so the worker that executes it,
+// in whichever process, can write nothing more; then its run is stopped. It returns [agentsvc.ErrNotFound] for a task
+// that is not visible and [agentsvc.ErrTaskEnded] for one that has ended.
 func (s *Service) Cancel(ctx context.Context, visibility Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
 	t, err := s.cancelTask(ctx, visibility, id, "")
 	if err == nil {
@@ -20,7 +21,7 @@ func (s *Service) Cancel(ctx context.Context, visibility Visibility, id agentsvc
 	return t, err
 }
 
-// cancelTask ends a task with a sentence that says why, if there is one.
+// cancelTask is Cancel without promoting the session's next run; why, if not empty, becomes the status message.
 func (s *Service) cancelTask(ctx context.Context, visibility Visibility, id agentsvc.TaskID, why string) (agentsvc.Task, error) {
 	status := agentsvc.Status{State: agentsvc.Cancelled}
 	if why != "" {
@@ -45,12 +46,13 @@ func (s *Service) cancelTask(ctx context.Context, visibility Visibility, id agen
 		case !isLost(err) || ctx.Err() != nil:
 			return agentsvc.Task{}, err
 		}
-		// The task moved on between the look and the step; look again.
+		// The task changed between the read and the write: read again.
 	}
 }
 
-// releaseReservation gives back what the turn held that was under way when t was cancelled. What its models have used nevertheless its
-// worker tells. Where it cannot be known the hold lapses with its window.
+// releaseReservation releases what the cancelled turn had reserved from the tenant's limits, unless a model call was
+// recorded: then the run's usage report has settled it. A paused task has no reservation left. On failure the
+// reservation expires with its window.
 func (s *Service) releaseReservation(ctx context.Context, t store.StoredTask) {
 	if s.options.ReleaseReservation == nil || t.Status.State.IsInterrupted() {
 		return
@@ -64,12 +66,12 @@ func (s *Service) releaseReservation(ctx context.Context, t store.StoredTask) {
 	}
 }
 
-// callCancelTimeout bounds how long a caller waits for another process to end a tool call.
+// callCancelTimeout bounds how long CancelCall waits for the process that executes the call.
 const callCancelTimeout = 5 * time.Second
 
-// CancelCall ends one running tool call of a task, in whichever process it runs; the agent goes on with a result that
-// says so. When it returns nil the call has ended, or is certain to as soon as its process looks. It returns
-// [agentsvc.ErrNotFound] for a task out of reach and for a call that does not run.
+// CancelCall cancels one tool call in progress, in whichever process it executes; the agent continues with a result
+// that reports the cancellation. nil means that the call has ended, or that its process will end it: the request is
+// stored. It returns [agentsvc.ErrNotFound] for a task that is not visible and for a call that is not in progress.
 func (s *Service) CancelCall(ctx context.Context, visibility Visibility, id agentsvc.TaskID, call agentsvc.CallID, reason string) error {
 	t, err := s.findTask(ctx, visibility, id, store.TaskParts{Approvals: true})
 	if err != nil || s.hub.StopCall(s.tenant, id, call, reason) {
@@ -92,7 +94,7 @@ func (s *Service) CancelCall(ctx context.Context, visibility Visibility, id agen
 	return s.waitForCallEnd(ctx, callCancel, evs[len(evs)-1].Seq)
 }
 
-// hasOpenCall reports whether a turn holds a tool call without its result.
+// hasOpenCall reports whether the facts contain the tool call without its result.
 func hasOpenCall(evs []agentsvc.Event, call agentsvc.CallID) (open bool) {
 	for _, ev := range evs {
 		switch {
@@ -105,14 +107,15 @@ func hasOpenCall(evs []agentsvc.Event, call agentsvc.CallID) (open bool) {
 	return open
 }
 
-// waitForCallEnd waits until a call that is to be cancelled has ended, or its turn, and finds out why.
+// waitForCallEnd waits until the call has a result or the task stops working, and returns nil if the call was
+// cancelled by request, or [agentsvc.ErrNotFound] if it ended by itself.
 func (s *Service) waitForCallEnd(ctx context.Context, callCancel store.CallCancel, after int64) error {
 	waiting, cancel := context.WithTimeout(ctx, callCancelTimeout)
 	defer cancel()
 	for ev, err := range s.followLog(waiting, callCancel.Task, after) {
 		switch {
 		case err != nil && waiting.Err() != nil:
-			return ctx.Err() // nil where patience has ended: the wish stays
+			return ctx.Err() // nil after callCancelTimeout: the request stays stored
 		case err != nil:
 			return err
 		case ev.Result != nil && ev.Result.Call == callCancel.Call, ev.Status != nil && ev.Status.State != agentsvc.Working:
@@ -126,7 +129,8 @@ func (s *Service) waitForCallEnd(ctx context.Context, callCancel store.CallCance
 	return agentsvc.ErrNotFound
 }
 
-// registerCall says that a run of this process is in the middle of a tool call, until over. The task is held.
+// registerCall adds a tool call of a run of this process until over is called. The run is registered as a writer, so
+// the topic exists for as long.
 func (h *Hub) registerCall(key topicKey, call agentsvc.CallID, stop context.CancelCauseFunc) (over func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +146,7 @@ func (h *Hub) registerCall(key topicKey, call agentsvc.CallID, stop context.Canc
 	}
 }
 
-// HasCall reports whether a run of this process is in the middle of a tool call.
+// HasCall reports whether the tool call is in progress in this process.
 func (h *Hub) HasCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,7 +154,8 @@ func (h *Hub) HasCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID) 
 	return t != nil && t.calls[call] != nil
 }
 
-// StopCall ends a tool call of a run of this process. It reports whether there is one.
+// StopCall cancels a tool call in this process with an [agentsvc.CallCancelledError] and reports whether it was in
+// progress here.
 func (h *Hub) StopCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID, reason string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

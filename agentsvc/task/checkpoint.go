@@ -11,11 +11,11 @@ import (
 	"stoa/agentsvc/trail"
 )
 
-// ErrNotRestorable says that a task did not break off, so that there is nothing to go on with.
+// ErrNotRestorable reports that a task was neither failed nor cancelled, so there is nothing to restore.
 var ErrNotRestorable = errors.New("only a task that failed or was cancelled can be restored")
 
-// ListCheckpoints lists the points of a task's last turn that it can be restored to, oldest first. It returns
-// [agentsvc.ErrNotFound] for a task out of reach.
+// ListCheckpoints returns the checkpoint events of a task's last turn, oldest first. It returns
+// [agentsvc.ErrNotFound] for a task that is not visible.
 func (s *Service) ListCheckpoints(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
@@ -24,11 +24,12 @@ func (s *Service) ListCheckpoints(ctx context.Context, visibility Visibility, id
 	return slices.DeleteFunc(facts, func(ev agentsvc.Event) bool { return ev.Checkpoint == nil }), err
 }
 
-// RestoreCheckpoint opens a new task that goes on where a task that failed or was cancelled stood at a checkpoint, given by its
-// sequence: what the agent had said and done by then is neither asked nor done again. The new task belongs to the
-// owner of the old one, which stays as it is, and waits for its turn in their session; it keeps hold, which may be nil.
-// That by wanted it stands on the audit trail. It returns [agentsvc.ErrNotFound] for a task out of reach and for a checkpoint
-// that its last turn does not have, and [ErrNotRestorable].
+// RestoreCheckpoint opens a new task that continues a failed or cancelled one from a checkpoint, given by its
+// sequence. The turn's facts up to the checkpoint are copied into the new task's log, so its run replays them and
+// calls neither model nor tool again for them. The new task belongs to the old one's owner and context and waits in
+// their session's queue; the old task is unchanged. reservation, which may be nil, is stored with the run; by is
+// named in the audit entry. It returns [agentsvc.ErrNotFound] for a task that is not visible and for a sequence that
+// is no checkpoint of its last turn, and [ErrNotRestorable].
 func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by agentsvc.Owner, reservation *Reservation) (agentsvc.Task, error) {
 	t, err := s.findTask(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
@@ -78,10 +79,12 @@ func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, 
 	return restored, nil
 }
 
-// copyTurnFacts returns the facts of a turn as the beginning of task id, whose first message tells where it comes from. What
-// was consumed stays with the task that consumed it.
+// copyTurnFacts returns the facts of a turn as the beginning of task id. The first message's metadata names its
+// origin (restored_from). Status events, approvals and usage are left out: the first two describe the old task's
+// course, and usage was billed there.
 func copyTurnFacts(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]any) []agentsvc.Event {
 	first := *openingMessage(facts[0])
+	// A copy: the events may be shared with other readers.
 	first.Metadata = maps.Clone(first.Metadata)
 	if first.Metadata == nil {
 		first.Metadata = map[string]any{}
@@ -99,7 +102,7 @@ func copyTurnFacts(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]a
 	return evs
 }
 
-// loadLastTurn reads the facts of a task's last turn.
+// loadLastTurn reads the facts of a task's last turn, page by page through its whole log.
 func (s *Service) loadLastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	var turn []agentsvc.Event
 	for after := int64(0); ; {
@@ -120,7 +123,8 @@ func (s *Service) loadLastTurn(ctx context.Context, id agentsvc.TaskID) ([]agent
 	}
 }
 
-// openingMessage returns the user's message that opens a turn with ev, nil if ev opens none.
+// openingMessage returns the user's message if ev opens a turn, else nil: the submitted status of a new task, or a
+// user message of the task's own agent.
 func openingMessage(ev agentsvc.Event) *agentsvc.Message {
 	switch {
 	case ev.Status != nil && ev.Status.State == agentsvc.Submitted:

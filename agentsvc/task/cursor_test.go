@@ -9,7 +9,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// TestYieldEvents: what is heard and what the log holds come out as one, whichever of them knew of a thing first.
+// TestYieldEvents: queued events and the log's facts come out as one stream in order, whichever source had an event
+// first.
 func TestYieldEvents(t *testing.T) {
 	fact := func(seq int64, message agentsvc.MessageID) agentsvc.Event {
 		return agentsvc.Event{Seq: seq, Message: &agentsvc.Message{ID: message}}

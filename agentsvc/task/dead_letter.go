@@ -12,8 +12,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// DeadLetters are the runs of all apps that have failed: after their last try, because their worker died with them too
-// often, or because no try could even begin. Their tasks have ended.
+// DeadLetters gives the operator access to the failed runs of all tenants: those whose last attempt failed, whose
+// workers died too often, or that could not begin. Their tasks have ended as failed. Requeueing opens a new task.
 type DeadLetters struct {
 	db           *db.DB
 	runs         *store.RunQueue
@@ -22,25 +22,25 @@ type DeadLetters struct {
 	options      DeadOptions
 }
 
-// DeadOptions tune [DeadLetters]. The zero value works.
+// DeadOptions configure [DeadLetters]. The zero value works.
 type DeadOptions struct {
-	// ReleaseReservation gives back what the turn of a task of tenant holds of the limits that became a dead letter before a model
-	// answered; nil = turns hold nothing.
+	// ReleaseReservation releases what the turn had reserved from the tenant's limits, where no model call of it was
+	// recorded; nil = turns reserve nothing.
 	ReleaseReservation func(ctx context.Context, tenant db.ID, t agentsvc.Task, note string)
 }
 
-// NewDeadLetters returns the dead letters in d. wake is called when one has become a pending run.
+// NewDeadLetters returns the dead letters in d. wake is called when one became a pending run.
 func NewDeadLetters(d *db.DB, hub *Hub, wake func(), o DeadOptions) *DeadLetters {
 	return &DeadLetters{db: d, runs: store.NewRunQueue(d), hub: hub, wakeClaimers: wake, options: o}
 }
 
-// List returns the letters that f chooses, those of the newest tasks first, and how many there are on all pages.
+// List returns the dead letters that f selects, those of the newest tasks first, and how many there are on all pages.
 func (l *DeadLetters) List(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, int, error) {
 	return l.runs.ListDeadLetters(ctx, f)
 }
 
-// Add makes run a dead letter and ends its task as failed, unless the task no longer waits for it: that is
-// [agentsvc.ErrLeaseLost].
+// Add makes run a dead letter and ends its task as failed. It returns [agentsvc.ErrLeaseLost] if the task does not
+// wait for the run any more. queue.Options.GiveUp calls it.
 func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) error {
 	st := store.New(l.db, run.Tenant)
 	for {
@@ -57,7 +57,7 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 		case err == nil:
 			l.hub.publishEvents(topicKey{run.Tenant, run.Task}, ev)
 			l.releaseReservation(ctx, st, run, t.Task)
-			// Where it cannot be called up now, the queue's periodic look does.
+			// On failure the queue's periodic check promotes the run.
 			if called, _ := st.PromoteNextRun(ctx, t.Owner, t.Context); called {
 				l.wakeClaimers()
 			}
@@ -68,7 +68,7 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 	}
 }
 
-// releaseReservation gives back what a turn held that was given up. Where it cannot be known the hold lapses with its window.
+// releaseReservation releases the reservation of a turn that was given up. On failure it expires with its window.
 func (l *DeadLetters) releaseReservation(ctx context.Context, st *store.Store, run store.Run, t agentsvc.Task) {
 	if l.options.ReleaseReservation == nil {
 		return
@@ -78,9 +78,9 @@ func (l *DeadLetters) releaseReservation(ctx context.Context, st *store.Store, r
 	}
 }
 
-// Requeue has a new task go on where that of a dead letter ended, as by, an operator, wishes, and returns its id: the old one has ended and stays
-// so. What the old turn had recorded counts as done: neither model nor tool is asked for it again. It returns
-// [agentsvc.ErrNotFound] for what is no dead letter, or no longer.
+// Requeue opens a new task that continues a dead letter's turn and returns its id; by is the operator, for the audit
+// entry. The old task stays failed. The turn's recorded facts are copied, so neither model nor tool is called again
+// for them. It returns [agentsvc.ErrNotFound] if id is no dead letter (any more).
 func (l *DeadLetters) Requeue(ctx context.Context, by string, id store.DeadLetterID) (store.DeadLetter, agentsvc.TaskID, error) {
 	found, _, err := l.runs.ListDeadLetters(ctx, store.DeadLetterFilter{ID: id, Limit: 1})
 	if err == nil && len(found) == 0 {
@@ -93,11 +93,11 @@ func (l *DeadLetters) Requeue(ctx context.Context, by string, id store.DeadLette
 	return found[0], next, err
 }
 
-// requeuePageSize is how many letters are looked up at a time.
+// requeuePageSize is how many dead letters RequeueAll reads at a time.
 const requeuePageSize = 100
 
-// RequeueAll requeues the letters that f chooses, at most so many, and returns how many they were and how many are
-// left. At an error those before it stay requeued.
+// RequeueAll requeues the dead letters that f selects and stops after most of them. It returns how many it requeued
+// and how many are left. An error stops it as well; those requeued before stay so.
 func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f store.DeadLetterFilter, most int) (n, left int, err error) {
 	for looked := 0; ; {
 		f.Limit = min(requeuePageSize, most-looked)
@@ -110,11 +110,11 @@ func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f store.DeadLet
 		}
 		looked += len(found)
 		for _, d := range found {
-			f.Before = d.ID // one that fails itself at once is a newer task's
+			f.Before = d.ID // a requeued run that fails at once belongs to a newer task, so it is not read again
 			switch _, err := l.requeueRun(ctx, by, d); {
 			case err == nil:
 				n, left = n+1, left-1
-			case errors.Is(err, agentsvc.ErrNotFound): // somebody else was faster
+			case errors.Is(err, agentsvc.ErrNotFound): // another operator requeued it
 				left--
 			default:
 				return n, left, fmt.Errorf("requeue run %s: %w", d.ID, err)
@@ -123,6 +123,8 @@ func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f store.DeadLet
 	}
 }
 
+// requeueRun requeues one dead letter. The store sets the new run's revision to the tenant's current one: the failure
+// may be one of the old configuration.
 func (l *DeadLetters) requeueRun(ctx context.Context, by string, d store.DeadLetter) (agentsvc.TaskID, error) {
 	st := store.New(l.db, d.Tenant)
 	old, err := st.LoadTaskState(ctx, d.ID.Task)
@@ -158,7 +160,8 @@ func (l *DeadLetters) requeueRun(ctx context.Context, by string, d store.DeadLet
 	return run.Task, nil
 }
 
-// loadStandingReceivers returns the notifications of its agent's configuration that tell of a task, by id.
+// loadStandingReceivers returns the ids of the configured notifications that reported on a task. The new task gets
+// the same: this code has no access to the tenant's configuration.
 func loadStandingReceivers(ctx context.Context, st *store.Store, id agentsvc.TaskID) (ids []string, err error) {
 	all, err := st.ListReceivers(ctx, id)
 	for _, r := range all {

@@ -12,11 +12,12 @@ import (
 	"stoa/agentsvc/trail"
 )
 
-// Decide settles tool calls of a task that wait for a human; by is who decides or supplies. When all are settled the turn
-// goes on where it stopped, one reject ends the task. Only the task's owner, of whom reach must make sure, supplies
-// credentials. It returns [agentsvc.ErrNotFound] for a task out of reach and for a call where none waits,
-// [agentsvc.ErrTaskEnded] for a task that has ended, [agentsvc.ErrNoOpenDecision] for what was decided before, and an
-// [agentsvc.InvalidError] for a ruling that cannot be, which names the calls that wait where it is about another.
+// Decide settles tool calls of a task that wait for a human; by is the principal who decides or supplies a
+// credential. When all are settled the paused turn continues in a new run; one rejection ends the task as rejected.
+// Credentials may only be supplied by the task's owner, which the visibility must ensure. It returns
+// [agentsvc.ErrNotFound] for a task that is not visible and for a call that does not wait, [agentsvc.ErrTaskEnded]
+// for a task that has ended, [agentsvc.ErrNoOpenDecision] for a call that was decided before, and an
+// [agentsvc.InvalidError] for an impossible decision; where that names a wrong call, it lists the calls that wait.
 func (s *Service) Decide(ctx context.Context, visibility Visibility, id agentsvc.TaskID, by agentsvc.Owner, decisions ...DecisionInput) (agentsvc.Task, error) {
 	ctx, span := trail.StartSpan(ctx, "decide")
 	acc := acceptedTurn{run: s.newTurnFactory().newRun(runRequest{priority: store.PriorityNormal, trace: trail.TraceParent(ctx)})}
@@ -29,14 +30,19 @@ func (s *Service) Decide(ctx context.Context, visibility Visibility, id agentsvc
 	return acc.task, nil
 }
 
-// decisionBatch is rulings with who made them and the message that brought them, if one did.
+// decisionBatch is a set of decisions that take effect together.
 type decisionBatch struct {
+	// by is stored in each decision and in the audit entries.
 	by        agentsvc.Owner
 	decisions []DecisionInput
-	message   agentsvc.MessageID
-	sent      *store.SentMessage
+	// message and sent identify the message that brought the decisions; both are empty for the decision endpoint.
+	message agentsvc.MessageID
+	sent    *store.SentMessage
 }
 
+// applyDecisions writes a batch of decisions and, when nothing remains open, the run that continues the turn, in one
+// transaction. The write is conditional on the epoch and sequence of the task that was read, so of two concurrent
+// decisions one is applied and the other reads the task again.
 func (s *Service) applyDecisions(ctx context.Context, visibility Visibility, id agentsvc.TaskID, b decisionBatch, acc *acceptedTurn) error {
 	for {
 		t, err := s.findTask(ctx, visibility, id, store.TaskParts{History: true, Artifacts: true, Approvals: true})
@@ -55,13 +61,15 @@ func (s *Service) applyDecisions(ctx context.Context, visibility Visibility, id 
 		case err == nil:
 			s.publishDecisions(t, r, acc)
 			return nil
+		// The run waits behind the others of the session. It needs no queue entry: MaxQueueDepth does not apply to
+		// decisions.
 		case errors.Is(err, agentsvc.ErrSessionBusy) && ctx.Err() == nil:
 			s.demoteToQueue(acc)
 			continue
 		case !isLost(err) || ctx.Err() != nil:
 			return err
 		}
-		// The task moved on between the look and the step, or the message was here before.
+		// The task changed between the read and the write, or the message was applied before.
 		if b.sent != nil {
 			if _, _, err := s.store.FindSentMessage(ctx, b.by, t.Agent, *b.sent); err == nil {
 				return agentsvc.ErrNoOpenDecision
@@ -72,12 +80,14 @@ func (s *Service) applyDecisions(ctx context.Context, visibility Visibility, id 
 	}
 }
 
-// resolveDecisions works out what follows from the rulings of b on t.
+// resolveDecisions computes what the decisions of b change on t, without writing: the decision events, the approvals
+// to close, the sealed credentials and the resulting status (working, still waiting for the rest, or rejected).
 func (s *Service) resolveDecisions(ctx context.Context, t store.StoredTask, b decisionBatch) (store.DecisionRecord, error) {
 	r := store.DecisionRecord{Sender: b.by, SentMessage: b.sent}
 	if t.Status.State.IsTerminal() {
 		return r, agentsvc.ErrTaskEnded
 	}
+	// Decisions are applied one after another, so that a call decided twice in one batch is refused.
 	open := slices.Clone(t.Approvals)
 	var rejected []string
 	for _, input := range b.decisions {
@@ -114,7 +124,8 @@ func (s *Service) resolveDecisions(ctx context.Context, t store.StoredTask, b de
 	return r, nil
 }
 
-// resolveDecision returns which of the open approvals a ruling is about, and what it says about each.
+// resolveDecision returns the open approvals that one input is about and the decision on them, without call, author
+// and message. A credential settles all approvals that wait for the same tool's credential.
 func (s *Service) resolveDecision(ctx context.Context, t store.StoredTask, open []agentsvc.Approval, r DecisionInput) ([]agentsvc.Approval, agentsvc.Decision, error) {
 	if r.Outcome == agentsvc.OutcomeSupplied {
 		about, err := findCredentialApprovals(t.Approvals, open, r.Tool)
@@ -127,11 +138,13 @@ func (s *Service) resolveDecision(ctx context.Context, t store.StoredTask, open 
 	if err != nil {
 		return nil, agentsvc.Decision{}, err
 	}
+	// Changed arguments are validated in the session of the task's owner, not in the approver's.
 	d, err := s.checkDecision(agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: t.Owner, Context: t.Context}), a, r)
 	return []agentsvc.Approval{a}, d, err
 }
 
-// explainMissingCall says why a call is not among those that wait.
+// explainMissingCall returns the error for a call that is not open: decided before, named twice in the batch, or
+// unknown.
 func (s *Service) explainMissingCall(ctx context.Context, t store.StoredTask, open []agentsvc.Approval, call agentsvc.CallID) error {
 	if call == "" {
 		return agentsvc.ErrNoOpenDecision
@@ -152,10 +165,12 @@ func (s *Service) explainMissingCall(ctx context.Context, t store.StoredTask, op
 	return agentsvc.ErrNotFound
 }
 
-// maxCommentBytes bounds what an approver says about a decision, in bytes.
+// maxCommentBytes bounds the comment of a decision.
 const maxCommentBytes = 10_000
 
-// checkDecision makes a ruling a decision: what an approver changed is checked like what a model asks for.
+// checkDecision turns an input into a decision. Arguments that the approver changed are validated like those of a
+// model. The hash binds the approval to the arguments: the call runs only with exactly these (see
+// [agentsvc.Decision.ApplyToCall]).
 func (s *Service) checkDecision(ctx context.Context, a agentsvc.Approval, r DecisionInput) (agentsvc.Decision, error) {
 	d := agentsvc.Decision{Call: a.Call.ID, Outcome: r.Outcome, Arguments: r.Arguments, Comment: r.Comment}
 	if len(r.Comment) > maxCommentBytes {
@@ -180,13 +195,15 @@ func (s *Service) checkDecision(ctx context.Context, a agentsvc.Approval, r Deci
 	return d, nil
 }
 
-// newResumeRun is the run that goes on with t's turn: its journal begins where that of the paused run does.
+// newResumeRun sets acc.run to the run that continues t's turn. It inherits the paused run's FirstSeq, so the runner
+// replays that run's journal: recorded model answers and tool results are reused, and the agent continues at the
+// decided calls.
 func (s *Service) newResumeRun(t store.StoredTask, seq int64, acc *acceptedTurn) *store.Run {
 	s.newTurnFactory().setNextTurn(&acc.run, t, t.FirstSeq, seq)
 	return &acc.run
 }
 
-// publishDecisions has readers and acc know of a ruling that is written.
+// publishDecisions updates acc after the decisions were committed and publishes their events.
 func (s *Service) publishDecisions(t store.StoredTask, r store.DecisionRecord, acc *acceptedTurn) {
 	acc.task, acc.events = t.Task, r.Events
 	for _, ev := range r.Events {
@@ -196,15 +213,17 @@ func (s *Service) publishDecisions(t store.StoredTask, r store.DecisionRecord, a
 	if acc.task.Status.State.IsInterrupted() {
 		acc.task.Approvals = slices.DeleteFunc(t.Approvals, func(a agentsvc.Approval) bool { return slices.Contains(r.ClosedApprovals, a.Seq) })
 	}
-	if r.NextRun == nil && acc.hasSlot { // there is nothing to run
+	if r.NextRun == nil && acc.hasSlot { // the task still waits or has ended
 		s.executor.ReleaseSlot(s.tenant)
 		acc.hasSlot = false
 	}
 	s.hub.publishEvents(s.newTopicKey(t.ID), r.Events...)
 }
 
-// expireApprovals ends the task of a run that was claimed because nobody decided in time. If somebody has, or there is time
-// again, the run goes back to its rest. It returns [agentsvc.ErrLeaseLost]: there is nothing to run in either case.
+// expireApprovals handles a run that the queue woke because an approval's timeout has passed. It rejects or fails the
+// task for the expired approvals, or continues a task that waits only for budgets. If nothing is overdue any more,
+// because a decision was made or the time extended, the run rests again. It returns [agentsvc.ErrLeaseLost] in all
+// these cases, since this run has nothing to execute, and other errors of the database.
 func (s *Service) expireApprovals(ctx context.Context, run store.Run) error {
 	for {
 		t, err := s.store.LoadTask(ctx, run.Task, store.TaskParts{Approvals: true})
@@ -236,8 +255,8 @@ func (s *Service) expireApprovals(ctx context.Context, run store.Run) error {
 	}
 }
 
-// resolveOverdue returns what follows from those of t's approvals that it is too late for: a call that nobody decided on is
-// rejected, and what lacks a credential fails.
+// resolveOverdue returns the decisions and the status that follow from t's expired approvals, whose sequences are
+// late: a call without a decision rejects the task; if only credentials are missing, it fails.
 func (s *Service) resolveOverdue(t store.StoredTask, late []int64) (r store.DecisionRecord, status agentsvc.Status) {
 	state := agentsvc.Failed
 	var why []string
@@ -258,14 +277,14 @@ func (s *Service) resolveOverdue(t store.StoredTask, late []int64) (r store.Deci
 	return r, newStatus(t.ID, state, why)
 }
 
-// addDecision adds to r that one of t's approvals is decided.
+// addDecision adds the decision about one approval to r: audit entry, closed approval and event.
 func (s *Service) addDecision(r *store.DecisionRecord, t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision) {
 	r.AuditEntries = append(r.AuditEntries, s.newDecisionEntry(t, a, d))
 	r.ClosedApprovals = append(r.ClosedApprovals, a.Seq)
 	r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &d})
 }
 
-// appendStatus adds the status that follows to r and gives its events their places behind t's.
+// appendStatus adds the resulting status to r and numbers its events after t's last one.
 func appendStatus(r *store.DecisionRecord, t store.StoredTask, status agentsvc.Status) {
 	r.Events = append(r.Events, agentsvc.Event{Status: &status})
 	for i, ev := range r.Events {
@@ -273,7 +292,7 @@ func appendStatus(r *store.DecisionRecord, t store.StoredTask, status agentsvc.S
 	}
 }
 
-// newStatus is a status with a message of sentences.
+// newStatus returns a status whose message consists of the given sentences.
 func newStatus(id agentsvc.TaskID, state agentsvc.State, sentences []string) agentsvc.Status {
 	return agentsvc.Status{State: state, Message: &agentsvc.Message{
 		ID: agentsvc.MessageID(agentsvc.NewID()), Task: id, Role: agentsvc.RoleAgent,
@@ -281,6 +300,7 @@ func newStatus(id agentsvc.TaskID, state agentsvc.State, sentences []string) age
 	}}
 }
 
+// formatReason returns a comment as the end of a sentence, "" if there is none.
 func formatReason(comment string) string {
 	if comment = strings.TrimSpace(comment); comment == "" {
 		return ""

@@ -12,8 +12,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestManyBlockingCalls: a tenant has 700 blocking calls under way whose runs do not end. Half of the places for live runs are
-// free all the while; when the callers are gone the tenant has places again, and no run of its queue goes before others.
+// TestManyBlockingCalls: a tenant has 700 blocking calls whose runs do not end. Half of the live slots stay free
+// meanwhile. When the callers disconnect, the tenant gets slots again and none of its queued runs keeps its priority.
 func TestManyBlockingCalls(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -55,7 +55,7 @@ func TestManyBlockingCalls(t *testing.T) {
 		finish()
 		callers.Wait()
 		waitUntil(t, "most places are free, and no run in the queue is awaited", func() bool {
-			return countFreeSlots(p, "acme") > share/2 && countAwaited(t, d) == 0 // some of the queue were handed over when the first callers left
+			return countFreeSlots(p, "acme") > share/2 && countAwaited(t, d) == 0 // some queued runs got live slots when the first callers disconnected
 		})
 		if n := p.pool.Inflight(); n < share {
 			t.Errorf("%d runs are at work, want the %d whose callers are gone to go on", n, share)
@@ -75,7 +75,7 @@ func waitUntil(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// countFreeSlots returns how many places for live runs a tenant may have at present.
+// countFreeSlots returns how many live slots a tenant could acquire now.
 func countFreeSlots(p *process, tenant db.ID) (n int) {
 	for _, ok := p.pool.AcquireSlot(tenant); ok; _, ok = p.pool.AcquireSlot(tenant) {
 		n++
@@ -86,7 +86,7 @@ func countFreeSlots(p *process, tenant db.ID) (n int) {
 	return n
 }
 
-// countAwaited counts the runs in the queue that count as waited for.
+// countAwaited returns the number of queued runs with the priority of awaited ones.
 func countAwaited(t *testing.T, d *db.DB) (n int) {
 	t.Helper()
 	var b db.Batch

@@ -8,23 +8,24 @@ import (
 )
 
 const (
-	// maxDrafts and maxDraftBytes bound what is kept of messages that are being written: how many of a task, and how many
-	// bytes of each. Of a longer one nothing is kept.
+	// maxDrafts and maxDraftBytes bound the drafts of one task: their number, and the bytes of each. A longer draft
+	// is dropped; its readers get the whole message with its fact.
 	maxDrafts     = 8
 	maxDraftBytes = 64 << 10
 )
 
-// draft is a message that is being written, as far as it has come.
+// draft is the text of an unfinished message so far, collected from its chunks for readers that subscribe later.
 type draft struct {
 	message  agentsvc.MessageID
-	afterSeq int64 // the last fact before its last chunk
+	afterSeq int64 // sequence of the last fact before its last chunk
 	text     []byte
 }
 
-// drafts are those of a task, the oldest first.
+// drafts are the drafts of one task, the oldest first. Hub.mu guards them.
 type drafts []draft
 
-// applyEvents follows what is added to the task: chunks grow a draft, the fact that holds the whole message ends it.
+// applyEvents updates the drafts: a chunk extends one, the fact with the whole message removes it, and the end or
+// pause of a turn removes all.
 func (ds *drafts) applyEvents(evs []agentsvc.Event) {
 	for _, ev := range evs {
 		switch st := ev.Status; {
@@ -38,6 +39,8 @@ func (ds *drafts) applyEvents(evs []agentsvc.Event) {
 	}
 }
 
+// appendChunk appends the new part of a chunk to its draft. A chunk that leaves a gap is ignored, as is one whose
+// text is known.
 func (ds *drafts) appendChunk(c agentsvc.Chunk) {
 	i := slices.IndexFunc(*ds, func(d draft) bool { return d.message == c.Message })
 	if i < 0 {
@@ -63,16 +66,18 @@ func (ds *drafts) appendChunk(c agentsvc.Chunk) {
 	}
 }
 
+// removeDraft removes the draft of a message, if there is one.
 func (ds *drafts) removeDraft(m agentsvc.MessageID) {
 	*ds = slices.DeleteFunc(*ds, func(d draft) bool { return d.message == m })
 }
 
-// toChunk is all of the draft in one piece.
+// toChunk returns the whole draft as one chunk.
 func (d draft) toChunk() *agentsvc.Chunk {
 	return &agentsvc.Chunk{Message: d.message, Text: string(d.text), After: d.afterSeq}
 }
 
-// mergeChunks joins chunks that follow each other, so that a reader behind its writer catches up in one step.
+// mergeChunks joins adjacent chunks of one message, so that a reader behind its writer catches up in one step. It
+// reuses evs' array.
 func mergeChunks(evs []agentsvc.Event) []agentsvc.Event {
 	out := evs[:0]
 	for i := 0; i < len(evs); {

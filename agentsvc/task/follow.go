@@ -12,19 +12,22 @@ import (
 )
 
 const (
-	// pageEvents is how many events are read from the log at once, and pageBytes at how many bytes it ends before that: a reader
-	// who takes his time keeps what was read for him.
+	// pageEvents and pageBytes bound one page read from the log. A slow reader keeps its page in memory until it has
+	// taken it, so the page must be small.
 	pageEvents = 256
 	pageBytes  = 64 << 10
-	// The log is read again after firstPollInterval, then less and less often, where the task is at work in another process.
+	// While the task executes in another process the log is polled: after firstPollInterval, then twice as long each
+	// time up to maxPollInterval.
 	firstPollInterval = 50 * time.Millisecond
 	maxPollInterval   = time.Second
-	// Where it is at work in this process, which says what it does, somebody else may still have ended it.
+	// While the task executes in this process the hub delivers every event; another process may still end the task
+	// (cancel, rescue).
 	localPollInterval = 10 * time.Second
 )
 
-// Follow returns a task as it stands and its events from there on, or where after is not nil what never changes of the task,
-// its state, and the events that follow that sequence. The events end with the task's end, or with an error.
+// Follow returns a task and its events. With after nil it returns the whole task and the events that follow that
+// snapshot; else it returns what never changes of the task and its state, and the events after that sequence, which a
+// reconnecting client passes. The events end with the task's end or with an error.
 func (s *Service) Follow(ctx context.Context, visibility Visibility, id agentsvc.TaskID, after *int64) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
 	parts := store.TaskParts{History: true, Artifacts: true}
 	if after != nil {
@@ -44,7 +47,7 @@ func (s *Service) Follow(ctx context.Context, visibility Visibility, id agentsvc
 	return t.Task, s.followLog(ctx, id, from), nil
 }
 
-// followLog follows a task from what the log holds after a sequence.
+// followLog returns the events of a task after a sequence: first those on the log, then new ones.
 func (s *Service) followLog(ctx context.Context, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		r := s.hub.subscribe(s.newTopicKey(id), after)
@@ -55,26 +58,33 @@ func (s *Service) followLog(ctx context.Context, id agentsvc.TaskID, after int64
 	}
 }
 
-// streamEvents yields the facts after sequence last and the chunks that come between, until the task ends. Where look is
-// set the log is read before anything else; where it is not, a run of this process has begun or is about to, and says
-// what it does. While there is none, other processes are asked.
+// streamEvents yields the facts after sequence last, in order and without gaps, and the chunks between them, until
+// the task ends. With look it begins with the log; without, a run of this process has begun or is about to, and
+// delivers its events through r.
+//
+// Two sources feed a reader: the subscription's queue, which is fast but may drop events, and the log, which is
+// complete. The cursor discards what was yielded already and detects gaps; a gap, a dropped queue or a signal of
+// another process makes it read the log. While no run of this process writes, the hub follows other processes
+// (followRemote), and the log is polled in case their signals are lost.
 func (s *Service) streamEvents(ctx context.Context, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
 	c := cursor{lastSeq: last, sentBytes: map[agentsvc.MessageID]int{}}
 	wait, here := firstPollInterval, !look
 	for {
 		before := c.lastSeq
 		n := r.drainQueue()
+		// rest are queued events before which facts are missing: the log has them.
 		rest, more := c.yieldEvents(n.events, nil, yield)
 		if !more || (look || rest != nil || n.lagged || n.signaled) && !s.readLog(ctx, r, rest, id, &c, yield) {
 			return
 		}
+		// Events of the other process before followRemote took effect were not signalled: read the log once more.
 		if !n.hasLocalWriter && !here && r.followRemote() {
-			look = true // what was said before
+			look = true
 			continue
 		}
 		switch {
 		case n.signaled:
-			wait = maxPollInterval // whoever writes says so
+			wait = maxPollInterval // the other process signals its writes, so polling is only a safeguard
 		case len(n.events) > 0 || c.lastSeq > before:
 			wait = firstPollInterval
 		}
@@ -91,7 +101,7 @@ func (s *Service) streamEvents(ctx context.Context, r *subscription, id agentsvc
 			yield(agentsvc.Event{}, err)
 			return
 		}
-		// A run that was handed over in this process is about to begin.
+		// here ends when the local run has begun (hasLocalWriter reports it from then on) or when nothing came in time.
 		here = here && !look && !n.hasLocalWriter
 		if look {
 			wait = min(2*wait, maxPollInterval)
@@ -99,10 +109,11 @@ func (s *Service) streamEvents(ctx context.Context, r *subscription, id agentsvc
 	}
 }
 
-// readLog yields what the log holds after c, and between its facts the news and what r, which may be nil, hears meanwhile.
-// It reports whether there may be more to come; after an error, which it yields, there is not.
+// readLog yields what the log holds after c, in order with the queued events and those that r, which may be nil,
+// receives meanwhile. It reports whether more may follow; after an error, which it yields, it reports false.
 func (s *Service) readLog(ctx context.Context, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
-	reserved := capacity.ReservationFrom(ctx).NewPart(2) // a page, as it was read and as text, until its facts are yielded
+	// The factor 2 covers a page as read and as encoded text, until its facts are yielded.
+	reserved := capacity.ReservationFrom(ctx).NewPart(2)
 	defer reserved.ReleaseBytes()
 	reading := ctx
 	if reserved != nil {
@@ -110,24 +121,26 @@ func (s *Service) readLog(ctx context.Context, r *subscription, queued []agentsv
 	}
 	for behind := false; ; behind = true {
 		reserved.ReleaseBytes()
+		// The previous page was yielded: its memory is free.
 		facts, full, err := s.loadPage(reading, id, c.lastSeq, behind)
 		if err != nil {
 			yield(agentsvc.Event{}, err)
 			return false
 		}
-		// What was said before these facts has been heard by now.
+		// Any chunk that precedes these facts was queued before they were committed, so it is in r's queue by now.
 		var more bool
 		if queued, more = c.yieldEvents(append(queued, r.drainEvents()...), facts, yield); !more {
 			return false
 		}
 		if !full && (queued == nil || len(facts) == 0) {
-			return true // facts that the log does not have are gone with their task
+			return true // if queued events are left, the facts before them were deleted with their task
 		}
 	}
 }
 
-// loadPage reads what follows sequence after in the log. A reader has one page at once. For more, those who are far behind wait
-// for each other, so that a crowd of them leaves time to everybody else.
+// loadPage reads the page of the log after a sequence. A reader's first page is read at once. Further pages (behind)
+// need one of the hub's catch-up slots, so that many readers with long logs to read leave processors to other
+// requests.
 func (s *Service) loadPage(ctx context.Context, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
 	if behind {
 		select {
@@ -140,14 +153,15 @@ func (s *Service) loadPage(ctx context.Context, id agentsvc.TaskID, after int64,
 	return s.store.LoadEventPage(ctx, id, after, pageEvents, pageBytes)
 }
 
-// isSettled reports whether the run that wrote ev ended with it.
+// isSettled reports whether ev ended or paused the turn, so that no run executes after it.
 func isSettled(ev agentsvc.Event) bool {
 	return isTerminal(ev) || ev.Status != nil && ev.Status.State.IsInterrupted()
 }
 
+// isTerminal reports whether ev ended the task.
 func isTerminal(ev agentsvc.Event) bool { return ev.Status != nil && ev.Status.State.IsTerminal() }
 
-// waitForWake waits for news. It reports whether none came within d.
+// waitForWake waits for the subscription's wake signal. It reports whether d passed without one.
 func waitForWake(ctx context.Context, wake <-chan struct{}, d time.Duration) (none bool, err error) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -161,14 +175,14 @@ func waitForWake(ctx context.Context, wake <-chan struct{}, d time.Duration) (no
 	}
 }
 
-// cursor is how far a reader is: the last fact, and how much of each message being written.
+// cursor is a reader's position: the last fact that it has yielded, and how many bytes of each unfinished message.
 type cursor struct {
 	lastSeq   int64
-	sentBytes map[agentsvc.MessageID]int
+	sentBytes map[agentsvc.MessageID]int // by message; math.MaxInt once the whole message was yielded as a fact
 }
 
-// yieldEvents yields the news, each behind those of facts that come before it, and then the rest of facts. It returns the news
-// before which facts are missing, and reports whether there may be more to come.
+// yieldEvents yields the queued events, each after those of facts that precede it, and then the rest of facts. It
+// returns the queued events before which facts are missing, and whether more may follow.
 func (c *cursor) yieldEvents(queued, facts []agentsvc.Event, yield func(agentsvc.Event, error) bool) (rest []agentsvc.Event, more bool) {
 	upTo := func(seq int64) bool {
 		for len(facts) > 0 && facts[0].Seq <= seq {
@@ -185,6 +199,7 @@ func (c *cursor) yieldEvents(queued, facts []agentsvc.Event, yield func(agentsvc
 	}
 	queued = mergeChunks(queued)
 	for i, ev := range queued {
+		// A chunk belongs directly after the fact with sequence After.
 		before := ev.Seq - 1
 		if ev.Chunk != nil {
 			before = ev.Chunk.After
@@ -203,10 +218,14 @@ func (c *cursor) yieldEvents(queued, facts []agentsvc.Event, yield func(agentsvc
 	return nil, upTo(math.MaxInt64)
 }
 
-// nextEvent returns what of ev the reader has not had, or nil. A gap, facts that come before ev, means: read the log.
+// nextEvent returns the part of ev that the reader has not seen yet, or nil if there is none. gap reports that facts
+// before ev are missing. A chunk is skipped where text before it is missing: the message's fact will bring the whole
+// text.
 func (c *cursor) nextEvent(ev agentsvc.Event) (next *agentsvc.Event, gap bool) {
 	if ch := ev.Chunk; ch != nil {
 		had, begun := c.sentBytes[ch.Message]
+		// Not begun and older than the last fact: the message may be finished already, and its text was yielded with
+		// its fact.
 		if ch.Offset > had || ch.Offset+len(ch.Text) <= had || !begun && ch.After < c.lastSeq {
 			return nil, false
 		}
@@ -227,7 +246,7 @@ func (c *cursor) nextEvent(ev agentsvc.Event) (next *agentsvc.Event, gap bool) {
 	return &ev, false
 }
 
-// advancePast moves c behind a fact. Of the message it holds no chunk is wanted any more.
+// advancePast moves c behind a fact. Further chunks of the message that the fact contains are repetitions.
 func (c *cursor) advancePast(ev agentsvc.Event) {
 	c.lastSeq = ev.Seq
 	if m := ev.Message; m != nil {

@@ -11,73 +11,84 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// Bounds of what a slow reader leaves lying: past them the reader is told to read the log. Facts that are large are read there in any
-// case, by readers who have memory for them.
+// Bounds of one subscription's queue. When one is exceeded the queue is dropped and the reader continues from the
+// log, where large facts are read under the reader's own memory reservation. So a slow client costs bounded memory
+// and never delays the writer.
 const (
-	maxQueuedEvents = 1024      // events
-	maxQueuedBytes  = 256 << 10 // of them
+	maxQueuedEvents = 1024      // number of events
+	maxQueuedBytes  = 256 << 10 // sum of their ByteSize
 )
 
-// Hub tells the readers of a task what is added to its log: those of this process facts and live chunks alike, those of
-// other processes that there is something to read, and chunks where they can be carried. It holds no truth: whoever
-// misses something reads the log. One hub serves all tenants of a process.
+// Hub delivers what is added to the logs of tasks to their readers: to subscriptions in this process facts and
+// chunks, to other processes a signal that there is something to read, and chunks where the bus carries data. It
+// stores nothing that the log does not have, except the drafts of unfinished messages. One Hub serves all tenants of
+// a process. It is safe for concurrent use.
 type Hub struct {
-	bus          *signal.Bus
-	catchUpSlots chan struct{} // holds one for each reader who reads on in a log that he is far behind
+	bus *signal.Bus
+	// catchUpSlots is a semaphore for readers that read more than one page: half of the processors.
+	catchUpSlots chan struct{}
 
+	// mu guards topics, everything below them, and tenantCheck.
 	mu          sync.Mutex
-	topics      map[topicKey]*topic
-	tenantCheck TenantCheck // nil = tenants never end
+	topics      map[topicKey]*topic // of tasks with a subscription or a writer here
+	tenantCheck TenantCheck         // nil = tenants never end
 }
 
-// TenantCheck returns why a tenant no longer answers, nil where it does. It is called for each new reader, and is to wait
-// for nothing as a rule.
+// TenantCheck returns why a tenant's tasks cannot be followed (for example because it was deleted), nil where they
+// can. It is called for each new reader and should not block.
 type TenantCheck func(ctx context.Context, tenant db.ID) error
 
-// SetTenantCheck has readers who begin to listen after [Hub.EndTenant] end as well, because ended tells of it: from when End is
-// called until the tenant answers again.
+// SetTenantCheck sets the check for readers that subscribe after [Hub.EndTenant]. It must report the tenant as ended
+// from before EndTenant is called until the tenant is active again; otherwise a reader could subscribe in between and
+// never end.
 func (h *Hub) SetTenantCheck(ended TenantCheck) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tenantCheck = ended
 }
 
+// topicKey identifies a task across tenants.
 type topicKey struct {
 	tenant db.ID
 	task   agentsvc.TaskID
 }
 
+// topic is what the hub knows of one task. Hub.mu guards it.
 type topic struct {
 	subscriptions []*subscription
-	writers       int // runs of this process at work on the task
-	calls         map[agentsvc.CallID]context.CancelCauseFunc
-	drafts        drafts
-	unfollow      func() // ends what reach began; nil where it has not
+	writers       int // runs of this process that execute the task
+	// calls are the tool calls in progress in those runs, with the functions that cancel them.
+	calls    map[agentsvc.CallID]context.CancelCauseFunc
+	drafts   drafts
+	unfollow func() // ends what followRemote began; nil where it has not begun
 }
 
-// NewHub returns a hub without topics that reaches other processes by bus, which may be nil.
+// NewHub returns a hub without topics. bus connects it with other processes; nil = this process only.
 func NewHub(bus *signal.Bus) *Hub {
 	h := &Hub{bus: bus, catchUpSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), topics: map[topicKey]*topic{}}
+	// A process that starts to follow a task gets the drafts of unfinished messages, as a local subscription does.
 	bus.OnFollow(taskTopic, h.broadcastDrafts)
 	return h
 }
 
-// subscription is one subscription.
+// subscription is one reader of a task.
 type subscription struct {
 	hub  *Hub
 	key  topicKey
-	wake chan struct{}
+	wake chan struct{} // capacity 1: one pending signal covers all changes
 
-	// Under hub.mu:
-	queue    []agentsvc.Event
-	bytes    int64 // of the queue
+	// Guarded by hub.mu:
+	queue []agentsvc.Event
+	bytes int64 // ByteSize of the queue
+	// lagged reports that events were dropped because the queue was full. signaled reports that another process
+	// signalled new facts.
 	lagged   bool
-	signaled bool  // by another process
-	err      error // why there is nothing more to come
+	signaled bool
+	err      error // ends the subscription; set when the tenant ends
 }
 
-// subscribe begins to listen for a reader who knows the log up to sequence last. It begins with the messages that are
-// being written, from their start.
+// subscribe adds a reader who has the log up to sequence last. Its queue starts with the drafts of unfinished
+// messages, so it sees them from their first byte.
 func (h *Hub) subscribe(key topicKey, last int64) *subscription {
 	r := &subscription{hub: h, key: key, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
@@ -93,7 +104,7 @@ func (h *Hub) subscribe(key topicKey, last int64) *subscription {
 	return r
 }
 
-// ensureTopic returns the topic of key, new if need be. h.mu is held.
+// ensureTopic returns the topic of key and creates it if it is missing. The caller holds h.mu.
 func (h *Hub) ensureTopic(key topicKey) *topic {
 	t := h.topics[key]
 	if t == nil {
@@ -103,7 +114,7 @@ func (h *Hub) ensureTopic(key topicKey) *topic {
 	return t
 }
 
-// dropUnusedTopic forgets the topic if nobody is left. h.mu is held.
+// dropUnusedTopic deletes the topic if it has neither subscriptions nor writers. The caller holds h.mu.
 func (h *Hub) dropUnusedTopic(key topicKey, t *topic) {
 	if len(t.subscriptions) == 0 && t.unfollow != nil {
 		t.unfollow()
@@ -114,7 +125,7 @@ func (h *Hub) dropUnusedTopic(key topicKey, t *topic) {
 	}
 }
 
-// addWriter says that a run of this process works on the task, until release.
+// addWriter reports that a run of this process executes the task, until release is called.
 func (h *Hub) addWriter(key topicKey) (release func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,13 +136,13 @@ func (h *Hub) addWriter(key topicKey) (release func()) {
 		defer h.mu.Unlock()
 		t.writers--
 		for _, r := range t.subscriptions {
-			r.wakeUp() // they looked at nothing while the run was here
+			r.wakeUp() // they waited for localPollInterval; from now on they follow other processes
 		}
 		h.dropUnusedTopic(key, t)
 	}
 }
 
-// publishEvents tells the task's readers, here and elsewhere, what a process has added.
+// publishEvents delivers events, which are committed or chunks, to all readers of the task. It never blocks.
 func (h *Hub) publishEvents(key topicKey, evs ...agentsvc.Event) {
 	h.publishLocal(key, evs)
 	if h.bus.HasFollowers() {
@@ -139,7 +150,7 @@ func (h *Hub) publishEvents(key topicKey, evs ...agentsvc.Event) {
 	}
 }
 
-// publishLocal tells the readers of this process.
+// publishLocal delivers events to the subscriptions of this process, or marks those whose queue is full as lagged.
 func (h *Hub) publishLocal(key topicKey, evs []agentsvc.Event) {
 	var bytes int64
 	for _, ev := range evs {
@@ -163,7 +174,8 @@ func (h *Hub) publishLocal(key topicKey, evs []agentsvc.Event) {
 	}
 }
 
-// endIfTenantEnded ends r if its tenant no longer answers. It is called once r listens: what comes later calls [Hub.EndTenant].
+// endIfTenantEnded ends r if its tenant has ended. It is called after subscribe: a tenant that ends later is handled
+// by [Hub.EndTenant].
 func (r *subscription) endIfTenantEnded(ctx context.Context) {
 	r.hub.mu.Lock()
 	ended := r.hub.tenantCheck
@@ -179,8 +191,8 @@ func (r *subscription) endIfTenantEnded(ctx context.Context) {
 	}
 }
 
-// EndTenant has the readers of a tenant's tasks end with err: the tenant no longer answers. Those who come later are ended by what
-// [Hub.SetTenantCheck] was given, which must know of it by now.
+// EndTenant ends all subscriptions of a tenant's tasks with err. Later ones are ended by the function of
+// [Hub.SetTenantCheck].
 func (h *Hub) EndTenant(tenant db.ID, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,6 +207,7 @@ func (h *Hub) EndTenant(tenant db.ID, err error) {
 	}
 }
 
+// wakeUp signals the reader. The caller holds hub.mu.
 func (r *subscription) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
@@ -202,16 +215,16 @@ func (r *subscription) wakeUp() {
 	}
 }
 
-// queuedNews is what a reader has not taken yet.
+// queuedNews is what drainQueue returns: everything that changed since the last drain.
 type queuedNews struct {
 	events         []agentsvc.Event
-	lagged         bool  // events were dropped
-	signaled       bool  // by another process, that there is something to read
-	hasLocalWriter bool  // a run of this process writes
-	endErr         error // nothing comes after evs
+	lagged         bool  // events were dropped: read the log
+	signaled       bool  // another process has written: read the log
+	hasLocalWriter bool  // a run of this process executes the task
+	endErr         error // nothing follows events
 }
 
-// drainQueue empties the reader's queue.
+// drainQueue returns and clears the subscription's queue and flags.
 func (r *subscription) drainQueue() queuedNews {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
@@ -221,7 +234,7 @@ func (r *subscription) drainQueue() queuedNews {
 	return n
 }
 
-// drainEvents empties the reader's queue and leaves the rest of the news. Without a reader there is none.
+// drainEvents returns and clears the queued events but leaves the flags to drainQueue. r may be nil.
 func (r *subscription) drainEvents() []agentsvc.Event {
 	if r == nil {
 		return nil
@@ -233,7 +246,7 @@ func (r *subscription) drainEvents() []agentsvc.Event {
 	return evs
 }
 
-// close ends the subscription. It may be called again.
+// close removes the subscription. It may be called more than once.
 func (r *subscription) close() {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()

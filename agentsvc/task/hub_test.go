@@ -37,7 +37,7 @@ func newFinalStatus(seq int64, id string) agentsvc.Event {
 	return agentsvc.Event{Seq: seq, Status: &agentsvc.Status{State: agentsvc.InputRequired, Message: &agentsvc.Message{ID: agentsvc.MessageID(id)}}}
 }
 
-// TestCursor: what a reader makes of events that come late, twice, in pieces or not at all.
+// TestCursor: the events that a reader sees when events arrive late, twice, in pieces or not at all.
 func TestCursor(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -79,7 +79,7 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// TestChunksAnyhow: however chunks arrive, a reader's text only ever grows along the message's.
+// TestChunksAnyhow: in whatever order chunks arrive, the text that a reader sees is always a prefix of the message.
 func TestChunksAnyhow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -117,7 +117,7 @@ func TestChunksAnyhow(t *testing.T) {
 	})
 }
 
-// TestMerge joins what follows each other, and leaves the events of other readers as they are.
+// TestMerge: adjacent chunks of a message are joined, and the events of other readers are unchanged.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	in := []agentsvc.Event{
@@ -134,7 +134,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestLagBytes: large events lie in no queue, however few they are.
+// TestLagBytes: large events are never queued, however few they are.
 func TestLagBytes(t *testing.T) {
 	t.Parallel()
 	h := NewHub(nil)
@@ -161,7 +161,7 @@ func TestLagBytes(t *testing.T) {
 	}
 }
 
-// TestLag: a reader that falls behind is told to read the log, once, and goes on with what comes then.
+// TestLag: a reader whose queue overflows is marked as lagged once, and then receives new events again.
 func TestLag(t *testing.T) {
 	t.Parallel()
 	h := NewHub(nil)
@@ -204,7 +204,7 @@ func TestLag(t *testing.T) {
 	h.publishEvents(key, newFact(1, "m"))
 }
 
-// TestGap: a reader whose writer is at work here, and who missed facts, reads them in the log as soon as it can know.
+// TestGap: a reader who missed facts of a writer in this process reads them from the log as soon as it sees the gap.
 func TestGap(t *testing.T) {
 	t.Parallel()
 	for name, miss := range map[string]func(h *Hub, key topicKey, evs []agentsvc.Event){
@@ -213,7 +213,7 @@ func TestGap(t *testing.T) {
 			for range maxQueuedEvents {
 				h.publishEvents(key, newChunk("m", 0, "x"))
 			}
-			h.publishEvents(key, evs...) // which finds no place
+			h.publishEvents(key, evs...) // which exceeds the queue
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

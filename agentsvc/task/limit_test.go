@@ -17,12 +17,12 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// setOptions gives the tenant's pass of p other limits.
+// setOptions replaces the options of p's task service.
 func (p *process) setOptions(o task.Options) {
 	p.Service = task.New(p.st, "acme", 7, p.hub, p.pool, slog.New(slog.NewTextHandler(io.Discard, nil)), o)
 }
 
-// insertApp writes the record of the tenant, whose limit the claims read.
+// insertApp writes the tenant's row, from which claims read the limit.
 func insertApp(t *testing.T, d *db.DB, concurrent int64) {
 	t.Helper()
 	var b db.Batch
@@ -33,8 +33,8 @@ func insertApp(t *testing.T, d *db.DB, concurrent int64) {
 	}
 }
 
-// TestConcurrent: of all the runs of an app, live, queued and continued, in two processes, no more are at work at a
-// time than may be; the others wait, and all end.
+// TestConcurrent: of all runs of a tenant, live, queued and continued, in two processes, never more execute at a time
+// than the limit; the others wait and all end.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -96,7 +96,8 @@ func TestConcurrent(t *testing.T) {
 	})
 }
 
-// TestDepthLimit: what finds the queue full is refused before anything is written; whoever finds a place here never asks.
+// TestDepthLimit: a message that finds the queue full is refused before anything is written; one that gets a live
+// slot is not subject to the limit.
 func TestDepthLimit(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -118,7 +119,7 @@ func TestDepthLimit(t *testing.T) {
 	})
 }
 
-// TestRequeue: a new task goes on where a dead letter ended, with what had been recorded, and only once.
+// TestRequeue: a requeued dead letter continues in a new task from its recorded facts, and can be requeued only once.
 func TestRequeue(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -129,7 +130,7 @@ func TestRequeue(t *testing.T) {
 				return err
 			}
 			journalSizes <- len(evs)
-			if len(evs) > 2 { // goes on behind the message
+			if len(evs) > 2 { // continues after the message
 				return w.recordEnd(agentsvc.Completed, "done")
 			}
 			if err := w.recordMessage("halfway"); err != nil {
@@ -173,7 +174,7 @@ func TestRequeue(t *testing.T) {
 	})
 }
 
-// TestGivenUp: a task whose run is given up fails, and whoever listens hears of it; one that has moved on is left alone.
+// TestGivenUp: giving up a run fails its task and its readers see that; a task that has changed is left alone.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -206,7 +207,7 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// countAuditEntries counts those of the audit trail that tell of an action.
+// countAuditEntries returns the number of audit entries with an action.
 func countAuditEntries(t *testing.T, d *db.DB, action string) (n int) {
 	t.Helper()
 	var b db.Batch

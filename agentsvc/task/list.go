@@ -14,34 +14,36 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// The sizes of a page.
+// Page sizes, in tasks.
 const (
 	DefaultPageSize = 50
 	MaxPageSize     = 100
 )
 
-// Query chooses tasks and a page of them. Size 0 is [DefaultPageSize]; Token is the Next of the page before.
+// Query selects tasks and a page of them. Size 0 is [DefaultPageSize]; Token is [Page].Next of the previous page.
 type Query struct {
 	Context agentsvc.ContextID
 	State   agentsvc.State
-	After   time.Time // of their status; zero = any
+	After   time.Time // lower bound of the status time; zero = any
 	Size    int
 	Token   string
 	Parts   store.TaskParts
 }
 
-// Page is a page of tasks, newest first, which ends before its size where the tasks are large. Next is "" on the last one. It may be another caller's as well, and is not to be
-// changed.
+// Page is a page of tasks, newest first. It may have fewer tasks than its size where the tasks are large. Next is ""
+// on the last page. A page may be shared with other callers and must not be modified.
 type Page struct {
-	Tasks             []agentsvc.Task
-	TaskEncodedCaches []*store.EncodedCache // of the tasks, nil where the query asks for history, artifacts or approvals
-	EncodedCache      *store.EncodedCache   // of the page, nil where those of the tasks are
+	Tasks []agentsvc.Task
+	// TaskEncodedCaches hold encoded forms of the tasks, in the same order; entries are nil where the query reads
+	// history, artifacts or approvals. EncodedCache holds those of the whole page; nil in the same case.
+	TaskEncodedCaches []*store.EncodedCache
+	EncodedCache      *store.EncodedCache
 	Next              string
-	Total             int
+	Total             int // on all pages
 }
 
-// List returns a page of the tasks within reach. It returns an [agentsvc.InvalidError] for a page token that is not
-// from this query.
+// List returns a page of the visible tasks. It returns an [agentsvc.InvalidError] for an invalid size, state or
+// context, and for a page token of another query.
 func (s *Service) List(ctx context.Context, visibility Visibility, q Query) (Page, error) {
 	if q.Size == 0 {
 		q.Size = DefaultPageSize
@@ -63,16 +65,19 @@ func (s *Service) List(ctx context.Context, visibility Visibility, q Query) (Pag
 	for _, t := range page.Tasks {
 		bytes += t.ByteSize()
 	}
-	// It may have been read for somebody else, and what is made of it is the caller's own.
+	// The read's memory was reserved by the caller that performed it; each caller reserves its own for what it makes
+	// of the page.
 	return page, capacity.ReservationFrom(ctx).ReserveTotal(ctx, bytes)
 }
 
-// pageReadKey is a page as callers ask for it: what tells it from every other.
+// pageReadKey identifies page reads that can be shared: same query, same visibility.
 type pageReadKey struct {
 	Query
 	visibility string
 }
 
+// cacheKey returns a text that is equal only for equal visibilities. Agent names are quoted, because tenants choose
+// them.
 func (r Visibility) cacheKey() string {
 	b := strconv.AppendBool(make([]byte, 0, 64), r.Agents == nil)
 	for _, name := range r.Agents {
@@ -84,6 +89,7 @@ func (r Visibility) cacheKey() string {
 	return string(b)
 }
 
+// listPage reads the page of q. It requests one task more than the size, which shows whether another page follows.
 func (s *Service) listPage(ctx context.Context, visibility Visibility, q Query) (Page, error) {
 	before, err := s.decodePageToken(visibility, q)
 	if err != nil {
@@ -110,11 +116,14 @@ func (s *Service) listPage(ctx context.Context, visibility Visibility, q Query) 
 	return p, nil
 }
 
-// encodePageToken names the place after id in this query and in no other.
+// encodePageToken returns the token of the page after task id. It begins with a digest of the query, so that a token
+// cannot be used with another query; it is no secret and grants nothing, since the query's visibility is applied
+// again.
 func (s *Service) encodePageToken(visibility Visibility, q Query, id agentsvc.TaskID) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(s.digestQuery(visibility, q, id) + string(id)))
 }
 
+// decodePageToken returns the id of the last task of the previous page, "" without a token.
 func (s *Service) decodePageToken(visibility Visibility, q Query) (agentsvc.TaskID, error) {
 	if q.Token == "" {
 		return "", nil
@@ -126,8 +135,11 @@ func (s *Service) decodePageToken(visibility Visibility, q Query) (agentsvc.Task
 	return "", agentsvc.NewInvalidError("page_token", "is not a token of this query; begin again without it")
 }
 
+// digestSize is the length of the query's digest in a page token, in bytes.
 const digestSize = 12
 
+// digestQuery returns the digest of everything that selects tasks, with the tenant and the position. Page size and
+// parts may change between pages.
 func (s *Service) digestQuery(visibility Visibility, q Query, id agentsvc.TaskID) string {
 	owner := agentsvc.Owner{}
 	if visibility.Owner != nil {

@@ -9,23 +9,25 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Observer is told what a run puts on the log of its task, and what it could not put there any more.
+// Observer records what runs write to the logs of their tasks; the billing ledger is one. What it records is not
+// fenced by the lease: usage that was spent counts even if the run lost its task.
 type Observer interface {
-	// AppendObservation adds to b what is to be written in the transaction of what it is told. It may be told the same again.
+	// AppendObservation adds the observer's rows to b, the transaction of the facts in o. It may be called again for
+	// the same facts, when the transaction is retried.
 	AppendObservation(b *db.Batch, o Observation)
-	// WriteObservation writes by itself what it is told: where no transaction of the log takes it along.
+	// WriteObservation writes the observer's rows in a transaction of its own, where the log's cannot contain them.
 	WriteObservation(ctx context.Context, o Observation) error
 }
 
-// Observation is what a run has done.
+// Observation is what a run has done in one record.
 type Observation struct {
 	Run    *store.Run
 	Events []agentsvc.Event
-	Worked time.Duration // where the run is over, how long it was at work
-	Ended  bool          // and so is its turn
+	Worked time.Duration // how long the run executed; only where it is over, else 0
+	Ended  bool          // the turn is over as well: the run is not retried
 }
 
-// newObserverBatch is what an observer has to write beside rec.
+// newObserverBatch returns the observer's statements for rec's transaction, nil if there are none.
 func (r *Recorder) newObserverBatch(rec store.Record) *db.Batch {
 	if r.service.options.Observer == nil || r.service.options.ObserveSeparately {
 		return nil
@@ -35,7 +37,7 @@ func (r *Recorder) newObserverBatch(rec store.Record) *db.Batch {
 	return &b
 }
 
-// newObservation is what rec does.
+// newObservation returns the observation of rec.
 func (r *Recorder) newObservation(rec store.Record) Observation {
 	o := Observation{Run: r.run, Events: rec.Events}
 	if rec.EndState != "" {
@@ -44,14 +46,15 @@ func (r *Recorder) newObservation(rec store.Record) Observation {
 	return o
 }
 
-// observeSeparately tells an observer of rec, which is written, where the transaction of the log could not take that along.
+// observeSeparately passes rec, which is committed, to an observer in another database.
 func (r *Recorder) observeSeparately(ctx context.Context, rec store.Record) {
 	if r.service.options.Observer != nil && r.service.options.ObserveSeparately {
 		r.writeObservation(ctx, r.newObservation(rec))
 	}
 }
 
-// ObserveUnrecorded tells an observer of the facts that a run which is over could not put on the log.
+// ObserveUnrecorded passes the facts that a finished run could not write to its log to the observer, and the run's
+// execution time if its end was not recorded either.
 func (r *Recorder) ObserveUnrecorded(ctx context.Context, facts []agentsvc.Event) {
 	if r.service.options.Observer == nil || r.ended && len(facts) == 0 {
 		return
@@ -63,6 +66,7 @@ func (r *Recorder) ObserveUnrecorded(ctx context.Context, facts []agentsvc.Event
 	r.writeObservation(ctx, o)
 }
 
+// writeObservation writes an observation outside the log's transaction. A failure is logged only: the run is over.
 func (r *Recorder) writeObservation(ctx context.Context, o Observation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observerTimeout)
 	defer cancel()
@@ -71,5 +75,5 @@ func (r *Recorder) writeObservation(ctx context.Context, o Observation) {
 	}
 }
 
-// observerTimeout bounds how long an observer may take to write by itself.
+// observerTimeout bounds one write outside the log's transaction.
 const observerTimeout = 5 * time.Second

@@ -8,8 +8,9 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// SetReceiver has r told of what happens to its task from now on, and returns it as it is kept. Of tasks out of reach, as of
-// those that are not there, it returns [agentsvc.ErrNotFound]; where a task has as many as it may have, [store.ErrTooManyReceivers].
+// SetReceiver registers r for the events of its task from now on, or replaces the receiver with its id, and returns
+// it as stored. An empty id becomes the task's. It returns [agentsvc.ErrNotFound] for a task that is not visible, and
+// [store.ErrTooManyReceivers].
 func (s *Service) SetReceiver(ctx context.Context, visibility Visibility, r store.Receiver) (store.Receiver, error) {
 	if _, err := s.findTask(ctx, visibility, r.Task, store.TaskParts{}); err != nil {
 		return r, err
@@ -20,7 +21,8 @@ func (s *Service) SetReceiver(ctx context.Context, visibility Visibility, r stor
 	return r, s.store.SetReceiver(ctx, r, s.newReceiverEntries(visibility, "notification.set", r.Task, r.ID)...)
 }
 
-// ListReceivers returns those who are told of a task, by id. It returns [agentsvc.ErrNotFound] for a task out of reach.
+// ListReceivers returns the receivers of a task ordered by id, or [agentsvc.ErrNotFound] for a task that is not
+// visible.
 func (s *Service) ListReceivers(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]store.Receiver, error) {
 	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
@@ -28,7 +30,8 @@ func (s *Service) ListReceivers(ctx context.Context, visibility Visibility, id a
 	return s.store.ListReceivers(ctx, id)
 }
 
-// DropReceiver has a receiver told no more, which may be so already. It returns [agentsvc.ErrNotFound] for a task out of reach.
+// DropReceiver removes a receiver. It is no error if there is none; [agentsvc.ErrNotFound] is for a task that is not
+// visible.
 func (s *Service) DropReceiver(ctx context.Context, visibility Visibility, id agentsvc.TaskID, receiver string) error {
 	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return err
@@ -36,7 +39,9 @@ func (s *Service) DropReceiver(ctx context.Context, visibility Visibility, id ag
 	return s.store.DeleteReceiver(ctx, id, receiver, s.newReceiverEntries(visibility, "notification.drop", id, receiver)...)
 }
 
-// checkReceiverLimit returns [store.ErrTooManyReceivers] if a task has as many receivers as it may have, and r is not in place of one.
+// checkReceiverLimit returns [store.ErrTooManyReceivers] if r would be one too many for its task: it neither replaces
+// one nor is there capacity. It is a check before the message is accepted, not a guarantee: concurrent messages may each
+// add one.
 func (s *Service) checkReceiverLimit(ctx context.Context, id agentsvc.TaskID, r *store.Receiver) error {
 	if r == nil {
 		return nil

@@ -9,22 +9,26 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// Recorder writes the log of one run. It is not safe for concurrent use.
+// Recorder writes the log of one run. Every write is conditional on the run's epoch and sequence, which the store
+// advances in run, so a worker that has lost its lease cannot write. It is used by the run's goroutine only, except
+// RegisterCall.
 type Recorder struct {
 	service      *Service
 	run          *store.Run
-	removeWriter func()
-	startedAt    time.Time
-	ended        bool // the end of the run is on record
+	removeWriter func()    // removes the run from the hub's writers
+	startedAt    time.Time // for [Observation].Worked
+	ended        bool      // the run's end is committed
 }
 
-// NewRecorder returns the writer for run, which stands at the run's sequence. Close it when the run is over.
+// NewRecorder returns the recorder of run and registers the run as a writer in the hub. Close must be called when the
+// run is over.
 func (s *Service) NewRecorder(run *store.Run) *Recorder {
 	return &Recorder{service: s, run: run, removeWriter: s.hub.addWriter(s.newTopicKey(run.Task)), startedAt: time.Now()}
 }
 
-// BeginRun takes the lease of a run that was claimed from the queue. It returns [agentsvc.ErrLeaseLost] if the task no longer
-// waits for it, or waited for somebody for too long.
+// BeginRun acquires the task's lease for a run that was claimed from the queue: it raises the task's epoch, which
+// fences all earlier workers, and completes run. It returns [agentsvc.ErrLeaseLost] if the task no longer waits for
+// the run, also after it handled an expired approval or a budget wait (expireApprovals).
 func (r *Recorder) BeginRun(ctx context.Context) error {
 	evs, err := r.service.store.AcquireTaskLease(ctx, r.run)
 	switch {
@@ -36,17 +40,18 @@ func (r *Recorder) BeginRun(ctx context.Context) error {
 	return err
 }
 
-// RegisterCall says that a tool call is under way, which stop ends, until over is called.
+// RegisterCall makes a tool call cancellable by [Service.CancelCall] until over is called; stop cancels the call's
+// context.
 func (r *Recorder) RegisterCall(call agentsvc.CallID, stop context.CancelCauseFunc) (over func()) {
 	return r.service.hub.registerCall(r.service.newTopicKey(r.run.Task), call, stop)
 }
 
-// ReadJournal reads the facts of the run's turn so far.
+// ReadJournal returns the facts of the run's turn so far, beginning with the message that opened it.
 func (r *Recorder) ReadJournal(ctx context.Context) ([]agentsvc.Event, error) {
 	return r.service.store.LoadJournal(ctx, *r.run)
 }
 
-// ReadSession reads the conversation that the run continues.
+// ReadSession returns the conversation that the run continues. A new context has none, which saves the query.
 func (r *Recorder) ReadSession(ctx context.Context) (agentsvc.Session, error) {
 	if r.run.IsNewContext {
 		return agentsvc.Session{Context: r.run.Context}, nil
@@ -54,14 +59,16 @@ func (r *Recorder) ReadSession(ctx context.Context) (agentsvc.Session, error) {
 	return r.service.store.LoadConversation(ctx, *r.run)
 }
 
-// PublishChunk shows readers a piece of a message that is being written. It is kept nowhere.
+// PublishChunk delivers a piece of an unfinished message to readers. It is not stored.
 func (r *Recorder) PublishChunk(c agentsvc.Chunk) {
 	c.After = r.run.Seq
 	r.service.hub.publishEvents(r.service.newTopicKey(r.run.Task), agentsvc.Event{Task: r.run.Task, Chunk: &c})
 }
 
-// RecordFacts appends facts, in one transaction with the run's end if rec has one. It returns [agentsvc.ErrLeaseLost] if the
-// lease is somebody else's by now: then nothing was written and the run must stop. A [*store.UnavailableError] may pass.
+// RecordFacts appends facts to the log, in one transaction with the run's end if rec has one and with the observer's
+// rows (usage). It returns [agentsvc.ErrLeaseLost] if the lease is lost: then the log is unchanged and the run must
+// stop. After a [*store.UnavailableError] a retry may succeed. The events are published after the commit, and the
+// session's next run is promoted when this one has ended.
 func (r *Recorder) RecordFacts(ctx context.Context, rec store.Record) error {
 	for i, ev := range rec.Events {
 		rec.Events[i] = stampEvent(r.run.Task, r.run.Seq+1+int64(i), ev)
@@ -79,12 +86,13 @@ func (r *Recorder) RecordFacts(ctx context.Context, rec store.Record) error {
 	return nil
 }
 
-// stopGrace is how long a fact may still be written after its run was told to stop: less than the grace that a process
-// gives its runs when it stops.
+// stopGrace is how long a fact may be written after its run was cancelled. It must be shorter than the grace that
+// a stopping process gives its runs (queue's drainGrace).
 const stopGrace = 2 * time.Second
 
-// WithStopGrace returns a context that outlives ctx for as long as a fact of a run that is told to stop may still be written:
-// one that says what has happened and cannot happen again. It ends with ctx where the run has lost its lease.
+// WithStopGrace returns a context for writing a fact that must not be lost when the run is stopped, such as the
+// result of a tool call: it ends stopGrace after ctx. Where the run has lost its lease it ends with ctx, because no
+// write can succeed.
 func (r *Recorder) WithStopGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	lost := func() bool { return errors.Is(context.Cause(ctx), agentsvc.ErrLeaseLost) }
 	if lost() {
@@ -103,5 +111,5 @@ func (r *Recorder) WithStopGrace(ctx context.Context) (context.Context, context.
 	return extended, func() { stop(); cancel() }
 }
 
-// Close lets readers know that this process no longer writes.
+// Close removes the run from the hub's writers: readers then follow other processes.
 func (r *Recorder) Close() { r.removeWriter() }

@@ -9,12 +9,15 @@ import (
 	"stoa/tenancy/db"
 )
 
-// taskTopic is the topic of signals about tasks. The key is tenant and task with a slash between them.
+// taskTopic is the bus topic of tasks. A key is "tenant/task". A message without data means that there are new facts;
+// one with data is a JSON chunk.
 const taskTopic = "task"
 
+// String returns the key on the bus. Neither ids of tenants nor of tasks contain a slash.
 func (k topicKey) String() string { return string(k.tenant) + "/" + string(k.task) }
 
-// broadcastEvents tells the task's readers in other processes: of facts that there are some, of chunks what they are.
+// broadcastEvents signals events to the task's readers in other processes: new facts by one signal, since these
+// processes read the log; chunks with their text.
 func (h *Hub) broadcastEvents(key topicKey, evs []agentsvc.Event) {
 	name := key.String()
 	if slices.ContainsFunc(evs, func(ev agentsvc.Event) bool { return ev.Chunk == nil }) {
@@ -27,12 +30,13 @@ func (h *Hub) broadcastEvents(key topicKey, evs []agentsvc.Event) {
 	}
 }
 
+// broadcastChunk sends a chunk to the followers of a task. The bus may drop it.
 func (h *Hub) broadcastChunk(name string, c agentsvc.Chunk) {
-	data, _ := json.Marshal(c) // text and numbers always marshal
+	data, _ := json.Marshal(c) // cannot fail: text and numbers
 	h.bus.SendToFollowers(taskTopic, name, string(data))
 }
 
-// broadcastDrafts shows a process that begins to follow a task what is being written here.
+// broadcastDrafts sends the drafts of a task to a process that begins to follow it.
 func (h *Hub) broadcastDrafts(name string) {
 	tenant, task, _ := strings.Cut(name, "/")
 	for _, d := range h.copyDrafts(topicKey{db.ID(tenant), agentsvc.TaskID(task)}) {
@@ -40,7 +44,7 @@ func (h *Hub) broadcastDrafts(name string) {
 	}
 }
 
-// copyDrafts are copies of those of a task that a run of this process writes.
+// copyDrafts returns a copy of the task's drafts if a run of this process writes them.
 func (h *Hub) copyDrafts(key topicKey) drafts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,8 +55,9 @@ func (h *Hub) copyDrafts(key topicKey) drafts {
 	return slices.Clone(t.drafts)
 }
 
-// followRemote has the reader's process hear of the task from others as well, until its last reader has gone. It reports
-// whether it did not before. Where a run of this process is at work there is nobody to hear from.
+// followRemote makes this process follow the task in other processes until its last subscription closes. It reports
+// whether it was not followed before. It does nothing while a run of this process executes the task: no other process
+// writes then.
 func (r *subscription) followRemote() bool {
 	h := r.hub
 	h.mu.Lock()
@@ -65,7 +70,8 @@ func (r *subscription) followRemote() bool {
 	return true
 }
 
-// receiveRemote takes in what another process says of a task.
+// receiveRemote handles a message of another process: a chunk is delivered, a signal wakes the readers to read the
+// log.
 func (h *Hub) receiveRemote(key topicKey, data string) {
 	if data != "" {
 		var c agentsvc.Chunk

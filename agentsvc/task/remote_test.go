@@ -20,8 +20,8 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// withConnectedProcesses runs f with a database and a way to open processes on it that are connected: over PostgreSQL alone, and
-// over Redis, which carries live text as well.
+// withConnectedProcesses runs f with a database and a function that opens connected processes on it: once over
+// PostgreSQL, and once over Redis, which also carries chunks.
 func withConnectedProcesses(t *testing.T, f func(t *testing.T, text bool, open func(func(w *runWork) error) *process)) {
 	t.Parallel()
 	run := func(name string, text bool, link func(t *testing.T, d *db.DB) signal.Link) {
@@ -59,8 +59,8 @@ func withConnectedProcesses(t *testing.T, f func(t *testing.T, text bool, open f
 	})
 }
 
-// requirePromptDelivery fails the test unless half of what was told elsewhere was told within 100 ms, and what a loaded machine adds to
-// it: three times as long as the same takes in one process.
+// requirePromptDelivery fails the test unless half of the remote deliveries took less than 100 ms plus what a loaded
+// machine adds: three times the duration of the same deliveries within one process.
 func requirePromptDelivery(t *testing.T, elsewhere, here []time.Duration) {
 	t.Helper()
 	slices.Sort(elsewhere)
@@ -72,8 +72,8 @@ func requirePromptDelivery(t *testing.T, elsewhere, here []time.Duration) {
 	}
 }
 
-// TestFactsReachRemoteReaders: a reader in another process is told of each fact long before it would look for itself, and where
-// text is carried it sees a message from its start, however late it came.
+// TestFactsReachRemoteReaders: a reader in another process is signalled each fact long before it would poll. Where
+// chunks are carried, it sees a message from its start, however late it subscribed.
 func TestFactsReachRemoteReaders(t *testing.T) {
 	withConnectedProcesses(t, func(t *testing.T, text bool, open func(func(w *runWork) error) *process) {
 		step := make(chan struct{})
@@ -100,7 +100,7 @@ func TestFactsReachRemoteReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		var readers []func() (agentsvc.Event, error, bool)
-		for range 2 { // the second finds the first there
+		for range 2 { // the second is sent while the first is stored
 			_, evs, err := there.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -136,7 +136,7 @@ func TestFactsReachRemoteReaders(t *testing.T) {
 		defer stop()
 		var took, ours []time.Duration
 		for range 20 {
-			time.Sleep(150 * time.Millisecond) // so that who looks for himself looks seldom
+			time.Sleep(150 * time.Millisecond) // so that polling is rare
 			began := time.Now()
 			step <- struct{}{}
 			for i, next := range append([]func() (agentsvc.Event, error, bool){local}, readers...) {
@@ -158,7 +158,8 @@ func TestFactsReachRemoteReaders(t *testing.T) {
 	})
 }
 
-// TestCancelElsewhere: a task that is cancelled through another process stops at once, and knows why.
+// TestCancelElsewhere: a task that is cancelled through another process stops at once, with the cancellation as its
+// cause.
 func TestCancelElsewhere(t *testing.T) {
 	withConnectedProcesses(t, func(t *testing.T, _ bool, open func(func(w *runWork) error) *process) {
 		causes := make(chan error, 1)
@@ -196,7 +197,8 @@ func TestCancelElsewhere(t *testing.T) {
 	})
 }
 
-// TestCancelCallElsewhere: a running call ends from any process, and one that does not run is not found in any.
+// TestCancelCallElsewhere: a call in progress can be cancelled from any process, and one that is not in progress is
+// not found in any.
 func TestCancelCallElsewhere(t *testing.T) {
 	withConnectedProcesses(t, func(t *testing.T, _ bool, open func(func(w *runWork) error) *process) {
 		begun := make(chan struct{})
@@ -215,7 +217,7 @@ func TestCancelCallElsewhere(t *testing.T) {
 			ctx, stop := context.WithCancelCause(w)
 			defer stop(nil)
 			begun <- struct{}{}
-			<-begun // the wish may be there before the call
+			<-begun // the request may be stored before the call begins
 			over := w.RegisterCall("c1", stop)
 			<-ctx.Done()
 			over()
@@ -265,8 +267,8 @@ func TestCancelCallElsewhere(t *testing.T) {
 	})
 }
 
-// TestWorkElsewhere: what is accepted where nobody works is picked up at once by another process, and whoever waits
-// hears all of it.
+// TestWorkElsewhere: a run that is accepted by a process without workers is claimed at once by another one, and its
+// caller receives all events.
 func TestWorkElsewhere(t *testing.T) {
 	withConnectedProcesses(t, func(t *testing.T, text bool, open func(func(w *runWork) error) *process) {
 		web := open(nil)
@@ -305,7 +307,7 @@ func TestWorkElsewhere(t *testing.T) {
 	})
 }
 
-// TestQuiet: a call whose caller waits where it runs asks nothing of other processes.
+// TestQuiet: a call that executes in its caller's process sends nothing to other processes.
 func TestQuiet(t *testing.T) {
 	withConnectedProcesses(t, func(t *testing.T, _ bool, open func(func(w *runWork) error) *process) {
 		reservation := make(chan struct{})

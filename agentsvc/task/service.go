@@ -1,9 +1,26 @@
-// Package task is the pass between the front of the house and the back. [Service.Submit] accepts a message as a turn
-// of a task, [Service.Call] and [Service.Follow] read the task's log as it grows, a [Recorder] writes it. Every way of
-// calling an agent, in every dialect, is these two verbs: submit, then read the events.
+// Package task accepts turns and lets callers follow them. Every way of calling an agent, over every protocol, uses
+// the same two steps: submit a message, then read the events of the task's log.
 //
-// The log is the truth and lives in the store. What passes through the [Hub] is a copy for readers in this process,
-// and the live chunks of text that no log keeps.
+// The log is in the store and is the only authority. What passes through the [Hub] is a copy of it for the readers of
+// this process, plus live chunks of text that no log keeps; a reader that misses something reads the log.
+//
+// The main types:
+//
+//   - [Service] is one tenant's API. [Service.Submit] and [Service.SubmitAndFollow] accept a message: they write the
+//     task, its run and the first events in one transaction and then dispatch the run, either to a slot of this
+//     process ([Executor]) or to the queue.
+//   - [Service.Follow] and [Service.SubmitAndFollow] return the events as an iterator (follow.go).
+//   - [Service.Decide], or a message with decision parts, settles open approvals. When all are settled, the same
+//     transaction writes a run that continues the paused turn from its journal (decide.go).
+//   - [Recorder] writes the log of one run, fenced by the epoch of its lease. The runner package uses it.
+//   - [Hub] delivers events to the subscriptions of this process and, through the signal bus, of other processes
+//     (hub.go, remote.go).
+//   - [DeadLetters] are the failed runs of all tenants and their requeueing.
+//
+// A slow reader never delays the writer. Its subscription's queue is bounded; beyond the bound the queue is dropped
+// and the reader continues from the log, one page at a time.
+//
+// Reads that several callers request at once are shared (shared_read.go).
 package task
 
 import (
@@ -17,106 +34,122 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Executor is the workers, of this process and beyond, as far as the pass needs to know them.
+// Executor starts and stops runs, in this process and in others. queue.Pool implements it.
 type Executor interface {
-	// AcquireSlot takes a place for a run of the tenant that somebody waits for. Start or Release gives it back.
+	// AcquireSlot reserves a slot of this process for a run of the tenant whose caller waits, and returns the worker
+	// to lease it to. StartRun or ReleaseSlot must follow. ok is false where no slot is free.
 	AcquireSlot(tenant db.ID) (worker string, ok bool)
+	// StartRun executes a written run in its reserved slot, without waiting for it.
 	StartRun(run store.Run)
+	// ReleaseSlot releases a reserved slot in which no run is started.
 	ReleaseSlot(tenant db.ID)
-	// DetachCaller says that the caller who waited for a task, which has been started or queued, is gone before its end.
+	// DetachCaller reports that the caller who waited for a started or queued task disconnected before its end.
 	DetachCaller(tenant db.ID, task agentsvc.TaskID)
-	// ReserveQueueDepth makes room in the tenant's queue, which holds most runs, for one that is about to be written, and returns what
-	// is to be told whether it was. Its error may be shown to whoever sent it.
+	// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
+	// written. done must be called with whether it was written. The error may be shown to the sender.
 	ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
-	// NotifyQueued says that a pending run was written, Wake that a run has become pending.
+	// NotifyQueued reports that a pending run was written; WakeClaimers that some run has become pending.
 	NotifyQueued(run store.Run)
 	WakeClaimers()
-	// StopRun ends the run of a task that was cancelled, if one is at work in any process.
+	// StopRun cancels the run of a cancelled task, in whichever process it executes.
 	StopRun(tenant db.ID, task agentsvc.TaskID)
-	// NotifyRunChanged says that something was written about the run of a task.
+	// NotifyRunChanged makes the process that executes the task's run read what was written about it.
 	NotifyRunChanged(tenant db.ID, task agentsvc.TaskID)
 }
 
-// Service is the pass of one tenant.
+// Service accepts, follows, decides and cancels the tasks of one tenant, at one revision of its configuration. All
+// fields are set by New and read-only; it is safe for concurrent use.
 type Service struct {
-	store     *store.Store
-	tenant    db.ID
-	revision  int64
-	hub       *Hub
-	executor  Executor
-	log       *slog.Logger
-	options   Options
+	store  *store.Store
+	tenant db.ID
+	// revision is stored with each run. A queued run is executed with the revision it was accepted at.
+	revision int64
+	hub      *Hub
+	executor Executor
+	log      *slog.Logger
+	options  Options
+	// taskReads and pageReads merge equal reads that callers request at the same time.
 	taskReads sharedReads[taskReadKey, store.StoredTask]
 	pageReads sharedReads[pageReadKey, Page]
 }
 
-// Options tune a [Service]. The zero value works.
+// Options configure a [Service]. The zero value works.
 type Options struct {
-	// Check says what is wrong with a tool call whose arguments an approver has changed; nil = nothing ever is.
+	// Check validates a tool call whose arguments an approver has changed; nil = all are valid.
 	Check func(ctx context.Context, call agentsvc.ToolCall) error
-	// OnBusy is what agents do about a message that finds its session at work: [Queue] where nothing is said.
+	// OnBusy is, by agent, what to do with a message whose session already has an unfinished run; [Queue] for agents
+	// not listed.
 	OnBusy map[string]OnBusy
-	// Vault keeps the credentials that owners of tasks supply. Where no tool needs any it may be missing.
+	// Vault seals the credentials that task owners supply. nil only where no tool requests any.
 	Vault *store.Vault
-	// MaxQueueDepth is how many runs of the tenant may wait for a worker; 0 = any number. A decision is never refused for it.
+	// MaxQueueDepth is how many runs of the tenant may wait for a worker; 0 = any number. Decisions are not subject
+	// to it.
 	MaxQueueDepth int64
-	// MaxConcurrent is how many runs of the tenant may be at work at a time, in all processes; 0 = any number.
+	// MaxConcurrent is how many runs of the tenant may execute at a time, in all processes together; 0 = any number.
 	MaxConcurrent int64
-	// BudgetAvailability returns why the budget that a task waits for has room again, nil where it has none; nil = it always has.
+	// BudgetAvailability returns why the budget that a paused task waits for has capacity again, or nil where it has
+	// none. A nil function means that there is always capacity.
 	BudgetAvailability func(ctx context.Context, w BudgetWait) (*BudgetChange, error)
-	// ReleaseReservation gives back what the turn of a task holds of the limits that was cancelled before a model answered; nil = turns
-	// hold nothing.
+	// ReleaseReservation releases what the turn of a cancelled task had reserved from the tenant's limits, if no
+	// model call of the turn was recorded. note is [Reservation].Note. nil = turns reserve nothing.
 	ReleaseReservation func(t agentsvc.Task, note string)
-	// Notifications are those that tell of the tasks of an agent, by id; nil = none do.
+	// Notifications returns the ids of the configured notifications that report on tasks of an agent; nil = none.
 	Notifications func(agent string) []string
-	// Hash returns the keyed hash by which the audit trail, which outlives the tenant, tells a text of the tenant's apart;
-	// nil = entries are without.
+	// Hash returns the keyed hash that stands for a text of the tenant in audit entries. Audit entries outlive the
+	// tenant, so they must not contain its texts. nil = entries have no hash.
 	Hash func(text []byte) string
-	// Observer is told of what runs do; it may be nil. With Apart what it writes is in another database than the log.
+	// Observer records what runs do, such as their usage; nil = none. With ObserveSeparately its rows are in another
+	// database than the log, so they cannot be part of the log's transaction.
 	Observer          Observer
 	ObserveSeparately bool
 }
 
-// New returns the pass of a tenant whose configuration stands at revision.
+// New returns the service of a tenant at a revision of its configuration.
 func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Executor, log *slog.Logger, o Options) *Service {
 	return &Service{store: st, tenant: tenant, revision: revision, hub: hub, executor: workers, log: log, options: o}
 }
 
+// newTopicKey returns the hub's key of a task of this tenant.
 func (s *Service) newTopicKey(id agentsvc.TaskID) topicKey { return topicKey{s.tenant, id} }
 
-// Visibility is what a caller may see: tasks of Agents, or of all where it is nil, and of Owner, or of everyone in the app
-// where it is nil. What is out of reach answers as what does not exist.
+// Visibility limits which tasks a caller can see: those of Agents (nil = of all agents) and of Owner (nil = of every
+// user of the tenant). A task outside it is answered exactly like one that does not exist.
 type Visibility struct {
 	Agents []string
 	Owner  *agentsvc.Owner
 }
 
+// includesTask reports whether the caller may see t.
 func (r Visibility) includesTask(t agentsvc.Task) bool {
 	return (r.Agents == nil || slices.Contains(r.Agents, t.Agent)) && (r.Owner == nil || *r.Owner == t.Owner)
 }
 
-// Get returns a task. It returns [agentsvc.ErrNotFound] for one out of reach.
+// Get returns the requested parts of a task, or [agentsvc.ErrNotFound] for one that does not exist or is not visible.
+// The result is shared with other callers and must not be modified.
 func (s *Service) Get(ctx context.Context, visibility Visibility, id agentsvc.TaskID, parts store.TaskParts) (agentsvc.Task, error) {
 	t, err := s.findTask(ctx, visibility, id, parts)
 	return t.Task, err
 }
 
-// taskReadKey is a task as it is read.
+// taskReadKey identifies reads of a task that can be shared: visibility is checked after the read, for each caller.
 type taskReadKey struct {
 	id    agentsvc.TaskID
 	parts store.TaskParts
 }
 
+// findTask reads a task and checks its visibility. Every method that takes a task id from a caller goes through it.
 func (s *Service) findTask(ctx context.Context, visibility Visibility, id agentsvc.TaskID, parts store.TaskParts) (store.StoredTask, error) {
 	if checkID("task_id", string(id)) != nil {
-		return store.StoredTask{}, agentsvc.ErrNotFound // and no database takes it as a parameter
+		// An id that is too long or not UTF-8 cannot exist, and PostgreSQL refuses it as a parameter.
+		return store.StoredTask{}, agentsvc.ErrNotFound
 	}
 	t, err := s.taskReads.readShared(ctx, taskReadKey{id, parts}, func(ctx context.Context) (store.StoredTask, error) { return s.store.LoadTask(ctx, id, parts) })
 	if err == nil && !visibility.includesTask(t.Task) {
 		err = agentsvc.ErrNotFound
 	}
 	if err == nil {
-		// It may have been read for somebody else, and what is made of it is the caller's own.
+		// The read's memory was reserved by the caller that performed it; each caller reserves its own for what it
+		// makes of the task.
 		err = capacity.ReservationFrom(ctx).ReserveTotal(ctx, t.ByteSize())
 	}
 	if err != nil {

@@ -30,7 +30,7 @@ var (
 	all = store.TaskParts{History: true, Artifacts: true}
 )
 
-// runWork is a run under the hands of a handler.
+// runWork is a run that a handler executes.
 type runWork struct {
 	context.Context
 	*task.Recorder
@@ -62,13 +62,13 @@ type process struct {
 	bus  *signal.Bus
 }
 
-// startProcess opens a process whose runs handle does.
+// startProcess opens a process whose runs are executed by handle.
 func startProcess(t *testing.T, d *db.DB, handle func(w *runWork) error, options ...task.Options) *process {
 	t.Helper()
 	return joinProcess(t, d, nil, handle, options...)
 }
 
-// joinProcess opens a process that bus connects with others. Without handle it accepts and does not work.
+// joinProcess opens a process that bus connects with others. Without handle it accepts runs and executes none.
 func joinProcess(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *runWork) error, options ...task.Options) *process {
 	t.Helper()
 	o := append(options, task.Options{})[0]
@@ -101,7 +101,7 @@ func joinProcess(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *runWork
 	return p
 }
 
-// startClaiming has the process claim from the queue as well.
+// startClaiming makes the process claim from the queue as well.
 func (p *process) startClaiming(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -119,7 +119,7 @@ func newReply(t agentsvc.Task, text string) task.Submission {
 	return sub
 }
 
-// withTimeout is a context for a stream that ends.
+// withTimeout returns a context for a stream that ends.
 func withTimeout(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
@@ -152,7 +152,7 @@ func (p *process) readLog(t *testing.T, id agentsvc.TaskID) []agentsvc.Event {
 	return evs
 }
 
-// requireLog compares what a reader was told with the log from sequence after on.
+// requireLog compares the facts that a reader received with the log after sequence after.
 func (p *process) requireLog(t *testing.T, id agentsvc.TaskID, after int, got []agentsvc.Event) {
 	t.Helper()
 	if diff := cmp.Diff(p.readLog(t, id)[after:], got, cmpopts.EquateEmpty()); diff != "" {
@@ -178,7 +178,8 @@ func runChatty(w *runWork) error {
 	return w.recordEnd(agentsvc.Completed, "done")
 }
 
-// TestCall: who listens is told submitted, working, the text as it comes and every fact in order, and then no more.
+// TestCall: a waiting caller receives submitted, working, the chunks and every fact in order, and then the stream
+// ends.
 func TestCall(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -210,8 +211,8 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// TestSlowReader: one who reads nothing until everything is over, and more than is kept for him, misses no fact and
-// reads no text twice.
+// TestSlowReader: a reader who reads nothing until the task has ended, and whose queue has overflowed, misses no fact
+// and receives no text twice.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	const messages = 400
@@ -256,7 +257,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestFollow: from whichever sequence on, while the task works and when it has ended, what one is told is the log.
+// TestFollow: from any sequence on, while the task executes and after its end, the facts that a reader receives are
+// those of the log.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -285,7 +287,7 @@ func TestFollow(t *testing.T) {
 		close(step)
 		for range ask {
 			r := <-readings
-			p.requireLog(t, got.ID, int(max(0, min(r.after, 2))), r.facts) // nobody has seen what is not there yet
+			p.requireLog(t, got.ID, int(max(0, min(r.after, 2))), r.facts) // a sequence beyond the log
 		}
 		for after := range int64(9) {
 			_, evs, err := p.Follow(withTimeout(t), task.Visibility{}, got.ID, &after)
@@ -307,7 +309,7 @@ func withAwaited(sub task.Submission) task.Submission {
 	return sub
 }
 
-// TestElsewhere: a task that works in another process is followed by its log.
+// TestElsewhere: a task that executes in another process is followed by its log.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -349,8 +351,8 @@ func TestElsewhere(t *testing.T) {
 	})
 }
 
-// TestClaimedElsewhere: a run leaves this process without an end, another process finishes the task, and who follows it
-// here is told.
+// TestClaimedElsewhere: a run leaves this process without an end and another process finishes the task; a reader here
+// receives that end.
 func TestClaimedElsewhere(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
@@ -369,7 +371,7 @@ func TestClaimedElsewhere(t *testing.T) {
 		}
 	}
 	go func() {
-		time.Sleep(50 * time.Millisecond) // the reader waits for what the run here says
+		time.Sleep(50 * time.Millisecond) // the reader waits for events of the local run
 		runs := store.NewRunQueue(d)
 		if _, err := runs.RescueRuns(context.Background(), -time.Hour); err != nil {
 			t.Error(err)
@@ -394,7 +396,7 @@ func TestClaimedElsewhere(t *testing.T) {
 	}
 }
 
-// TestReaderLeaves: however a reader leaves, nothing of it stays.
+// TestReaderLeaves: nothing of a reader remains in the hub, however it leaves.
 func TestReaderLeaves(t *testing.T) {
 	t.Parallel()
 	finish := make(chan struct{})
@@ -426,10 +428,10 @@ func TestReaderLeaves(t *testing.T) {
 			t.Errorf("told %+v, %v; want the end of the context", ev, err)
 		}
 	}
-	// The runs still hold their topics; the hub is looked at when the process stops.
+	// The runs are still registered as writers; the hub is checked when the process stops.
 }
 
-// TestCancel ends a task wherever it stands; who works on it stops at once.
+// TestCancel: cancelling ends a task in every state and stops the run that executes it at once.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -484,7 +486,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestReach: what is out of reach answers as what does not exist, to everything one can ask.
+// TestReach: a task that is not visible is answered like one that does not exist, by every method.
 func TestReach(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -528,7 +530,7 @@ func TestReach(t *testing.T) {
 				if c.reach.Owner != nil {
 					sub.Owner = *c.reach.Owner
 				}
-				if c.id != "" { // which opens a task
+				if c.id != "" { // the message opens a task
 					_, err = p.Submit(ctx, sub)
 					requireNotFound(t, "answer", err)
 				}

@@ -8,26 +8,29 @@ import (
 	"stoa/agentsvc"
 )
 
-// OnBusy is what becomes of a message that opens a task in a session where a run is at work or waits.
+// OnBusy is an agent's policy for a message that opens a task in a session with an unfinished run (docs/agents.md).
 type OnBusy string
 
-// What may become of it.
+// The policies.
 const (
-	Queue     OnBusy = "queue"     // the task waits for its turn
+	Queue     OnBusy = "queue"     // the task waits until the earlier runs have ended
 	Reject    OnBusy = "reject"    // the message is refused
-	Interrupt OnBusy = "interrupt" // the others are cancelled
+	Interrupt OnBusy = "interrupt" // the earlier tasks are cancelled
 )
 
 const (
-	// maxQueueAttempts bounds how often a message looks for its place in a line that others join and leave, a moment each.
+	// maxQueueAttempts bounds how often a message tries to join a session's queue that other messages join and leave
+	// meanwhile. Each attempt fails only if the queue changed within one transaction.
 	maxQueueAttempts = 200
-	retryPause       = 5 * time.Millisecond
+	// retryPause is the delay after a task that has ended but whose run has not.
+	retryPause = 5 * time.Millisecond
 
+	// interruptedReason is the message of a task that [Interrupt] cancels.
 	interruptedReason = "A newer message of the conversation took the place of this task."
 )
 
-// demoteToQueue has acc's run, whose session is occupied, be born behind the others. Its place in this process is for
-// somebody who can begin.
+// demoteToQueue prepares acc's run to wait in the queue of its occupied session: it releases the slot, which a run
+// that can begin should have, and removes the lease.
 func (s *Service) demoteToQueue(acc *acceptedTurn) {
 	if acc.hasSlot {
 		s.executor.ReleaseSlot(s.tenant)
@@ -36,7 +39,8 @@ func (s *Service) demoteToQueue(acc *acceptedTurn) {
 	acc.run.Worker, acc.run.Attempts, acc.run.MayWait = "", 0, true
 }
 
-// enqueueRun has acc's run give way, if there is room in the queue.
+// enqueueRun is demoteToQueue for a run that needs an entry of the tenant's queue. It returns the error of a full
+// queue.
 func (s *Service) enqueueRun(ctx context.Context, acc *acceptedTurn) (err error) {
 	s.demoteToQueue(acc)
 	if acc.confirmWritten == nil {
@@ -45,7 +49,7 @@ func (s *Service) enqueueRun(ctx context.Context, acc *acceptedTurn) (err error)
 	return err
 }
 
-// resolveOccupied does what the agent of sub does when its session is occupied, so that the message can be accepted after all.
+// resolveOccupied applies the agent's policy to an occupied session. nil means that the write can be tried again.
 func (s *Service) resolveOccupied(ctx context.Context, sub Submission, acc *acceptedTurn) error {
 	switch s.busyPolicy(sub.Agent) {
 	case Reject:
@@ -56,6 +60,7 @@ func (s *Service) resolveOccupied(ctx context.Context, sub Submission, acc *acce
 	return s.enqueueRun(ctx, acc)
 }
 
+// busyPolicy returns the policy of an agent.
 func (s *Service) busyPolicy(agent string) OnBusy {
 	if b, ok := s.options.OnBusy[agent]; ok {
 		return b
@@ -63,13 +68,14 @@ func (s *Service) busyPolicy(agent string) OnBusy {
 	return Queue
 }
 
-// cancelSessionQueue cancels what stands in the line of sub's session, from its end, so that nothing begins meanwhile.
+// cancelSessionQueue cancels the unfinished tasks of sub's session, the last one first, so that no waiting run is
+// promoted meanwhile.
 func (s *Service) cancelSessionQueue(ctx context.Context, sub Submission) error {
 	ids, err := s.store.ListQueuedTasks(ctx, sub.Owner, sub.Message.Context)
 	for _, id := range ids {
 		_, one := s.cancelTask(ctx, Visibility{Owner: &sub.Owner}, id, interruptedReason)
 		if errors.Is(one, agentsvc.ErrTaskEnded) {
-			sleepContext(ctx, retryPause) // its run is about to end, too
+			sleepContext(ctx, retryPause) // the task has ended; its run will in a moment
 			continue
 		}
 		err = errors.Join(err, one)
@@ -77,9 +83,10 @@ func (s *Service) cancelSessionQueue(ctx context.Context, sub Submission) error 
 	return err
 }
 
-// promoteNextRun has the next run of a session begin, if others wait and nobody is at work. Where it cannot, the queue's
-// periodic look does.
+// promoteNextRun makes the session's next waiting run pending, if no other run of the session is unfinished. On
+// failure it only logs: the queue's periodic check promotes the run later.
 func (s *Service) promoteNextRun(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) {
+	// The caller's request may be over: the run must still be promoted.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	called, err := s.store.PromoteNextRun(ctx, owner, id)

@@ -18,13 +18,13 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// inSession puts a message into the session c.
+// inSession returns a submission of a message in session c.
 func inSession(sub task.Submission) task.Submission {
 	sub.Message.Context = "c"
 	return sub
 }
 
-// loadOpeningText is the message that opened the task of w.
+// loadOpeningText returns the text of the message that opened the task of w.
 func loadOpeningText(w *runWork) string {
 	if s := w.run.Message.Text(); s != "" {
 		return s
@@ -48,10 +48,10 @@ func mustSubmit(t *testing.T, p *process, sub task.Submission) agentsvc.Task {
 	return got
 }
 
-// testTimeout bounds how long a test waits for what must come.
+// testTimeout bounds how long a test waits for an event that must come.
 const testTimeout = 30 * time.Second
 
-// messageCount is how many messages one session gets: fewer where each has to wait for the one writer.
+// messageCount is how many messages one session gets: fewer on SQLite, where all wait for one writer.
 func messageCount(d *db.DB) int {
 	if d.Engine() == db.SQLite {
 		return 50
@@ -76,8 +76,8 @@ func (p *process) waitForState(t *testing.T, id agentsvc.TaskID, state agentsvc.
 	return got
 }
 
-// TestTurns: of many messages of one session, sent through two processes by some who wait and some who do not, one is at
-// work at a time, in the order they were accepted in.
+// TestTurns: of many messages of one session, sent through two processes by waiting and other callers, one executes
+// at a time, in the order of acceptance.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -91,7 +91,7 @@ func TestTurns(t *testing.T) {
 			mu.Lock()
 			order = append(order, loadOpeningText(w))
 			mu.Unlock()
-			at.Add(-1) // before the end is on record another may not begin; after, it may
+			at.Add(-1) // the next run may begin only after this end is committed
 			err := w.recordEnd(agentsvc.Completed, "done")
 			at.Add(1)
 			return err
@@ -144,7 +144,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestTurnsAtOnce: many at once through two processes all have their turn, one at a time.
+// TestTurnsAtOnce: many concurrent messages of a session through two processes are all executed, one at a time.
 func TestTurnsAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -183,7 +183,8 @@ func TestTurnsAtOnce(t *testing.T) {
 	})
 }
 
-// TestQueue: what waits is submitted, keeps the session's order, can be cancelled, and a caller simply waits.
+// TestQueue: a waiting task is submitted, keeps the order of its session and can be cancelled; its caller just waits
+// longer.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -194,7 +195,7 @@ func TestQueue(t *testing.T) {
 			return w.recordEnd(agentsvc.Completed, "done")
 		})
 		p.startClaiming(t)
-		opened := mustSubmit(t, p, withAwaited(newSubmission("first"))) // without a context: it begins the session
+		opened := mustSubmit(t, p, withAwaited(newSubmission("first"))) // without a context: it opens the session
 		<-began
 		follow := func(text string) task.Submission {
 			sub := newSubmission(text)
@@ -237,7 +238,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestReject: a message that finds its session at work leaves nothing; the same one again is no other message.
+// TestReject: a message that is refused because its session is busy leaves nothing, and can be sent again.
 func TestReject(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -270,12 +271,12 @@ func TestReject(t *testing.T) {
 			p.waitForState(t, opened.ID, agentsvc.InputRequired)
 		}
 		close(finish)
-		settled := mustSubmit(t, p, inSession(newSubmission("first"))) // those before rest, and are in nobody's way
+		settled := mustSubmit(t, p, inSession(newSubmission("first"))) // the earlier tasks wait for their user and occupy nothing
 		p.waitForState(t, settled.ID, agentsvc.InputRequired)
 	})
 }
 
-// TestInterrupt: a newer message takes the place of a run that hangs, and of those that wait behind it.
+// TestInterrupt: a newer message cancels the run that executes and those that wait behind it.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -323,7 +324,7 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// TestInterruptAtOnce: of many newer messages at once the last one stands, and each is answered.
+// TestInterruptAtOnce: of many concurrent newer messages the last one remains, and each gets an answer.
 func TestInterruptAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -359,7 +360,8 @@ func TestInterruptAtOnce(t *testing.T) {
 	})
 }
 
-// TestSettledTaskBlocksNoOthers: a task that rests blocks nobody, and what it is answered waits for its turn.
+// TestSettledTaskBlocksNoOthers: a task that waits for its user blocks no other task, and the user's answer waits in
+// the session's queue.
 func TestSettledTaskBlocksNoOthers(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -392,7 +394,7 @@ func TestSettledTaskBlocksNoOthers(t *testing.T) {
 	})
 }
 
-// TestCrash: when the worker of a session's run died, that run goes first all the same.
+// TestCrash: after the worker of a session's run died, that run is still the first of its session.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

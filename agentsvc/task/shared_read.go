@@ -5,22 +5,26 @@ import (
 	"sync"
 )
 
-// sharedReads has those who ask for the same at the same time read it once. Nobody is told what was read before they asked: who
-// comes while it is being read waits for that to end, and is told, with all others who wait, what is read next.
+// sharedReads merges equal reads that several callers request at the same time. A caller never gets a result whose
+// read began before its call, unlike with singleflight: while a read is in progress, new callers wait for it to end
+// and then share the next read. So a caller that has just written sees its write.
 type sharedReads[K comparable, V any] struct {
 	mu      sync.Mutex
-	current map[K]*sharedRead[V] // that are under way
+	current map[K]*sharedRead[V] // by key, the read in progress
 }
 
-// sharedRead is one of them. When it is done it has found something, or there is an error.
+// sharedRead is one read. result and err are written before done is closed and read after it.
 type sharedRead[V any] struct {
-	done   chan struct{}
-	next   *sharedRead[V] // that waits for this one
+	done chan struct{}
+	// next is the read that begins when this one is done, with all callers that came meanwhile; guarded by
+	// sharedReads.mu.
+	next   *sharedRead[V]
 	result V
 	err    error
 }
 
-// readShared returns what read finds, or what it finds for somebody else after do was called. Nobody may change it.
+// readShared returns what read returns, called by this caller or by another one after this call began. The result is
+// shared: no caller may modify it.
 func (s *sharedReads[K, V]) readShared(ctx context.Context, key K, read func(context.Context) (V, error)) (found V, err error) {
 	before, current, isReader := s.joinRead(key)
 	wait := current.done
@@ -41,17 +45,19 @@ func (s *sharedReads[K, V]) readShared(ctx context.Context, key K, read func(con
 	}
 	switch {
 	case isReader:
-		current.err = context.Canceled // as it stays where read panics
+		current.err = context.Canceled // the value that remains if read panics
 		defer s.endRead(key, current)
 		current.result, current.err = read(ctx)
-	case current.err != nil: // which may be about the one who read, such as that he has left
+	// The error may concern only the caller that read, for example its cancelled context, so each other caller reads
+	// for itself.
+	case current.err != nil:
 		return read(ctx)
 	}
 	return current.result, current.err
 }
 
-// joinRead returns the reading that the caller takes part in, which has not begun, the one that it waits for, nil = none, and
-// whether the caller is the one who reads.
+// joinRead adds the caller to a read that has not begun. It returns that read, the one in progress before it (nil =
+// none), and whether this caller has to perform it.
 func (s *sharedReads[K, V]) joinRead(key K) (before, current *sharedRead[V], isReader bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,18 +77,19 @@ func (s *sharedReads[K, V]) joinRead(key K) (before, current *sharedRead[V], isR
 	return nil, current, true
 }
 
-// endRead lets those go who wait for mine, and the next reading begin.
+// endRead releases the callers that wait for current and lets the next read begin.
 func (s *sharedReads[K, V]) endRead(key K, current *sharedRead[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.startNextRead(key, current)
 }
 
-// abandonRead ends mine before it has begun: those who wait for it read for themselves.
+// abandonRead ends a read whose reader gave up before it began. The callers that joined it read for themselves.
 func (s *sharedReads[K, V]) abandonRead(key K, before, current *sharedRead[V], why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	current.err = why
+	// The read in progress has not ended: detach from it. Otherwise current is already the one in progress.
 	if before.next == current && s.current[key] == before {
 		before.next = nil
 		close(current.done)
@@ -91,6 +98,7 @@ func (s *sharedReads[K, V]) abandonRead(key K, before, current *sharedRead[V], w
 	s.startNextRead(key, current)
 }
 
+// startNextRead makes the next read, if any, the one in progress and closes current.done. The caller holds s.mu.
 func (s *sharedReads[K, V]) startNextRead(key K, current *sharedRead[V]) {
 	if current.next != nil {
 		s.current[key] = current.next

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestSharing: whoever asks is told what was there when they asked or later, and those who wait at the same time read once.
+// TestSharing: a caller gets a result that was read after its call began, and callers that wait at the same time
+// share one read.
 func TestSharing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,7 +43,8 @@ func TestSharing(t *testing.T) {
 	})
 }
 
-// TestSharingWithoutItsReader: where the one who was to read leaves, or fails, those who wait for it read for themselves.
+// TestSharingWithoutItsReader: if the caller that was to read leaves or fails, those who wait for it read for
+// themselves.
 func TestSharingWithoutItsReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,11 +64,11 @@ func TestSharingWithoutItsReader(t *testing.T) {
 		}
 		leaving, finish := context.WithCancel(t.Context())
 		ask(t.Context(), 1, nil, slow(1, nil))
-		ask(leaving, 0, context.Canceled, slow(2, nil)) // is to read next
-		ask(t.Context(), 3, nil, slow(3, nil))          // and waits for that
+		ask(leaving, 0, context.Canceled, slow(2, nil)) // performs the next read
+		ask(t.Context(), 3, nil, slow(3, nil))          // waits for that read
 		finish()
 		synctest.Wait()
-		ask(t.Context(), 0, wrong, slow(0, wrong)) // is to read next now
+		ask(t.Context(), 0, wrong, slow(0, wrong)) // performs the next read now
 		ask(t.Context(), 5, nil, slow(5, nil))
 		gone, cancel := context.WithCancel(t.Context())
 		ask(gone, 0, context.Canceled, slow(6, nil))

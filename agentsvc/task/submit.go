@@ -17,30 +17,42 @@ import (
 	"stoa/agentsvc/trail"
 )
 
-// Submission is a message for an agent. Message.Task names the task it continues, if any; Message.ID, where the
-// client chose one, makes sending it again harmless, and so does Key, which goes before it: whatever else it sends under
-// the same Key is refused. Live says that somebody waits: the turn then starts in this
-// process at once, if there is room. Rulings are what [Rulings] found in the message, and then nothing else is read of it:
-// decisions, where its sender may decide, which are about anybody's task, or credentials for a task of its own.
+// Submission is a message for an agent, as a protocol decoded it.
 type Submission struct {
-	Agent       string
-	Owner       agentsvc.Owner
-	Message     agentsvc.Message
-	Key         string
-	Awaited     bool
-	Background  bool // no human has sent it: it comes after what humans have sent
-	Decisions   []DecisionInput
-	Reservation *Reservation // nil = nothing was reserved for it
-	// Receiver is told of what happens to the task from the turn on that the message opens; nil = nobody new is.
+	// Agent is the one that the request addresses, Owner the authenticated user; neither is taken from the message.
+	Agent string
+	Owner agentsvc.Owner
+	// Message.Task names the task that the message continues, if any. A Message.ID that the client chose makes a
+	// repeated send harmless: it finds the task of the first one.
+	Message agentsvc.Message
+	// Key is an idempotency key. It takes precedence over Message.ID; another message under the same key is refused
+	// with [ErrKeyReused].
+	Key string
+	// Awaited reports that the caller waits for the answer: the turn starts in this process at once if a slot is
+	// free.
+	Awaited bool
+	// Background gives the turn the lowest priority: no human has sent it.
+	Background bool
+	// Decisions are what [ParseDecisions] found in the message. If there are any, the message opens no turn by its
+	// text. Decisions about calls may concern any user's task, so the caller must have checked the sender's
+	// permission; credentials only the sender's own task.
+	Decisions []DecisionInput
+	// Reservation is what admission reserved from the tenant's limits for this message; nil = nothing.
+	Reservation *Reservation
+	// Receiver is a push notification receiver to register with the turn; nil = none.
 	Receiver *store.Receiver
 }
 
-// Reservation is what was reserved for a message when it was admitted.
+// Reservation is what admission reserved from a tenant's limits for a message. The note is stored with the run; the
+// run's first usage report, or a cancellation before it, settles the reservation by this note.
 type Reservation struct {
-	Note     string // for whoever settles it when the turn is run
-	Recorded bool   // a turn was written that has the note; else whoever admitted the message settles
+	Note string // identifies the reservation for the code that settles it
+	// Recorded reports that a run was written with the note. If it is false when the submission returns, the caller
+	// must release the reservation itself.
+	Recorded bool
 }
 
+// runPriority returns the priority of the turn's run.
 func (sub Submission) runPriority() store.Priority {
 	switch {
 	case sub.Awaited:
@@ -51,7 +63,8 @@ func (sub Submission) runPriority() store.Priority {
 	return store.PriorityNormal
 }
 
-// taskVisibility is how far a submission goes.
+// taskVisibility returns which tasks the submission may continue: the sender's own tasks of the agent, or, for
+// decisions about calls, any task of the agent.
 func (sub Submission) taskVisibility() Visibility {
 	if len(sub.Decisions) > 0 && !HasCredentials(sub.Decisions) {
 		return Visibility{Agents: []string{sub.Agent}}
@@ -59,17 +72,22 @@ func (sub Submission) taskVisibility() Visibility {
 	return Visibility{[]string{sub.Agent}, &sub.Owner}
 }
 
-// ErrConflict says that the same message id came before with another body.
+// ErrConflict reports that a message with the same id and another body was accepted before.
 var ErrConflict = errors.New("a message with this id and another body was sent before")
 
-// ErrKeyReused says that the same key came before with another message.
+// ErrKeyReused reports that another message was accepted under the same idempotency key.
 var ErrKeyReused = errors.New("another message came under this key before; take a new Idempotency-Key, or over MCP a new id of the call")
 
-// Submit accepts a message as a new turn of a task, or starts a task if the message names none. When Submit returns,
-// the turn survives a crash. It returns [agentsvc.ErrNotFound] for a task out of reach, [agentsvc.ErrTaskEnded] for
-// one that has ended, [agentsvc.ErrTaskBusy] for one that is at work, [agentsvc.ErrAwaitingDecision], [agentsvc.ErrAwaitingCredential] and
-// [agentsvc.ErrAwaitingBudget] for one that waits for a decision, a credential or a budget, [agentsvc.ErrSessionBusy] where the agent takes no message while its
-// session is at work, and [ErrConflict]; for a message that brings decisions or credentials what [Service.Decide] returns.
+// Submit accepts a message as a new turn of a task, or opens a task if the message names none. When Submit returns,
+// the turn is committed and survives a crash. It returns
+//
+//   - [agentsvc.ErrNotFound] for a task that does not exist or is not visible,
+//   - [agentsvc.ErrTaskEnded] and [agentsvc.ErrTaskBusy] for one that has ended or executes,
+//   - [agentsvc.ErrAwaitingDecision], [agentsvc.ErrAwaitingCredential] and [agentsvc.ErrAwaitingBudget] for one that
+//     waits for something else than a message,
+//   - [agentsvc.ErrSessionBusy] where the agent's OnBusy policy refuses the message,
+//   - [ErrConflict] and [ErrKeyReused] for a repeated id or key with another content,
+//   - for a message with decisions or credentials what [Service.Decide] returns.
 func (s *Service) Submit(ctx context.Context, sub Submission) (agentsvc.Task, error) {
 	acc, err := s.acceptMessage(ctx, sub)
 	if err != nil {
@@ -79,24 +97,26 @@ func (s *Service) Submit(ctx context.Context, sub Submission) (agentsvc.Task, er
 	return acc.task, nil
 }
 
-// SubmitAndFollow is Submit for a caller who listens: beside the task as accepted it returns the turn's events, the first ones
-// included. They end with the task's end or with ctx; the caller breaks off when it has seen enough.
+// SubmitAndFollow is Submit for a caller who waits. It also returns the turn's events, from the first one. They end
+// with the task's end or with ctx; the caller stops iterating when it has seen enough. If ctx ends before the turn
+// has ended or paused, the run continues as one whose caller has disconnected ([Executor].DetachCaller).
 func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
 	sub.Awaited = true
 	acc, err := s.acceptMessage(ctx, sub)
 	if err != nil {
 		return agentsvc.Task{}, nil, err
 	}
-	if acc.events == nil { // sent before: what there is to see stands in the log
+	if acc.events == nil { // a repeated message: its events are on the log
 		return acc.task, s.followLog(ctx, acc.task.ID, acc.beforeSeq), nil
 	}
+	// Subscribe before the run is dispatched, so that none of its events can be missed without reading the log.
 	r := s.hub.subscribe(s.newTopicKey(acc.task.ID), acc.task.Seq)
 	if !acc.hasSlot {
 		r.followRemote()
 	}
 	s.dispatchTurn(acc)
 	r.endIfTenantEnded(ctx)
-	var over atomic.Bool // the turn, as far as the caller knows
+	var over atomic.Bool // set when the caller has seen the turn's end or pause
 	context.AfterFunc(ctx, func() {
 		r.close()
 		if !over.Load() {
@@ -120,17 +140,26 @@ func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc
 	}, nil
 }
 
-// acceptedTurn is a turn that is in the database and waits to be started. Events is nil where it was there already.
+// acceptedTurn is the result of accepting a message or decision: the turn is committed and its run waits to be
+// dispatched. The stages of acceptance fill it in.
 type acceptedTurn struct {
-	task      agentsvc.Task
-	events    []agentsvc.Event
-	beforeSeq int64 // sequence before the turn's first event, where it was there already
+	// task is the task after the turn's first events.
+	task agentsvc.Task
+	// events are those written with the turn; nil where a repeated message found an earlier turn, so that there is
+	// nothing to start.
+	events []agentsvc.Event
+	// beforeSeq is the sequence before the first event of that earlier turn; set only where events is nil.
+	beforeSeq int64
 	run       store.Run
-	hasSlot   bool // a place of this process's workers
-	// confirmWritten, where it is not nil, is to be told whether the run was written, for which the queue has made room.
+	// hasSlot reports that a slot of this process is reserved for run.
+	hasSlot bool
+	// confirmWritten, if not nil, must be called with whether the run was written: it settles the reserved queue
+	// entry.
 	confirmWritten func(bool)
 }
 
+// dispatchTurn starts the committed turn's run: in its reserved slot, or by notifying the queue. For a repeated
+// message it does nothing.
 func (s *Service) dispatchTurn(acc acceptedTurn) {
 	switch {
 	case acc.hasSlot:
@@ -140,6 +169,8 @@ func (s *Service) dispatchTurn(acc acceptedTurn) {
 	}
 }
 
+// acceptMessage validates the message and writes its turn. An awaited message is first tried with a slot of this
+// process; where no slot is free, or the tenant's limit of executing runs is reached, it is written for the queue.
 func (s *Service) acceptMessage(ctx context.Context, sub Submission) (acc acceptedTurn, err error) {
 	ctx, span := trail.StartSpan(ctx, "submit")
 	defer func() {
@@ -162,8 +193,9 @@ func (s *Service) acceptMessage(ctx context.Context, sub Submission) (acc accept
 	return s.writeTurn(ctx, sub, false)
 }
 
-// writeTurn writes a turn, in a place of this process's workers or for the queue. It returns [store.ErrTooManyRunning] where there is no
-// such place, or none for this tenant.
+// writeTurn writes the turn of a message, with a reserved slot of this process (here) or for the queue. It returns
+// [store.ErrTooManyRunning] where here is set and no slot is free or the tenant's limit is reached. On every failure
+// it releases the slot and the queue entry that it reserved.
 func (s *Service) writeTurn(ctx context.Context, sub Submission, here bool) (acc acceptedTurn, err error) {
 	req := runRequest{priority: sub.runPriority(), trace: trail.TraceParent(ctx)}
 	if here {
@@ -190,6 +222,7 @@ func (s *Service) writeTurn(ctx context.Context, sub Submission, here bool) (acc
 	default:
 		err = s.resumeWithInput(ctx, sub, &acc)
 	}
+	// The run that continues after decisions is not admitted again, so it stores no note.
 	if sub.Reservation != nil && err == nil && acc.events != nil && len(sub.Decisions) == 0 {
 		sub.Reservation.Recorded = true
 	}
@@ -200,7 +233,7 @@ func (s *Service) writeTurn(ctx context.Context, sub Submission, here bool) (acc
 	return acc, err
 }
 
-// reserveQueueDepth makes room in the queue for a run that is about to be written.
+// reserveQueueDepth reserves an entry of the tenant's queue for a run that is about to be written.
 func (s *Service) reserveQueueDepth(ctx context.Context) (done func(written bool), err error) {
 	if s.options.MaxQueueDepth == 0 {
 		return func(bool) {}, nil
@@ -208,12 +241,16 @@ func (s *Service) reserveQueueDepth(ctx context.Context) (done func(written bool
 	return s.executor.ReserveQueueDepth(ctx, s.tenant, s.options.MaxQueueDepth)
 }
 
-// openTask starts a new task. Where its session is occupied it does what the agent does then, and tries again.
+// openTask opens a new task. If the task's session is occupied by another run, the agent's OnBusy policy decides;
+// unless it refuses, the write is tried again, because other messages may join or leave the session in between.
 func (s *Service) openTask(ctx context.Context, sub Submission, acc *acceptedTurn) error {
 	sent := newSent(sub)
+	// A new context cannot be occupied, and a run with a slot must not wait.
 	acc.run.MayWait = !acc.hasSlot && sub.Message.Context != "" && s.busyPolicy(sub.Agent) == Queue
 	for range maxQueueAttempts {
 		err := s.createTask(ctx, sub, sent, acc)
+		// A write into an existing session fails in the same way for "occupied" and for "sent before", so both are
+		// looked up.
 		occupied := errors.Is(err, agentsvc.ErrSessionBusy)
 		if !occupied && !errors.Is(err, store.ErrAlreadySent) {
 			return err
@@ -232,7 +269,8 @@ func (s *Service) openTask(ctx context.Context, sub Submission, acc *acceptedTur
 	return agentsvc.ErrSessionBusy
 }
 
-// createTask writes a new task, with a run in this process where acc holds a place.
+// createTask writes the task with its first events, its run and the record of the sent message. A run with a slot is
+// written as working (two events), a queued one as submitted.
 func (s *Service) createTask(ctx context.Context, sub Submission, sent *store.SentMessage, acc *acceptedTurn) error {
 	s.setRunMessage(sub, acc)
 	run := &acc.run
@@ -250,7 +288,7 @@ func (s *Service) createTask(ctx context.Context, sub Submission, sent *store.Se
 	return s.store.CreateTask(ctx, *run, acc.events, sent, s.newRunReceiverEntries(*run)...)
 }
 
-// newConflictError is what a message is told that is another one than that which came before it under its key, or else its id.
+// newConflictError returns the error for a message whose key, or else id, belongs to another message.
 func (sub *Submission) newConflictError() error {
 	if sub.Key != "" {
 		return ErrKeyReused
@@ -258,7 +296,8 @@ func (sub *Submission) newConflictError() error {
 	return ErrConflict
 }
 
-// findSentTask finds the task that the same message opened before.
+// findSentTask returns the task that the same message opened before. It returns [agentsvc.ErrNotFound] if it was not
+// sent before, and [ErrConflict] or [ErrKeyReused] if the content differs.
 func (s *Service) findSentTask(ctx context.Context, sub Submission, sent store.SentMessage) (agentsvc.Task, error) {
 	id, hash, err := s.store.FindSentMessage(ctx, sub.Owner, sub.Agent, sent)
 	if err != nil {
@@ -270,14 +309,15 @@ func (s *Service) findSentTask(ctx context.Context, sub Submission, sent store.S
 	return s.Get(ctx, sub.taskVisibility(), id, store.TaskParts{History: true, Artifacts: true})
 }
 
-// FindByKey returns the task to which an owner's message to an agent has led that came under a key. It returns
-// [agentsvc.ErrNotFound] where there is none.
+// FindByKey returns the task that an owner's message to an agent with this idempotency key led to, or
+// [agentsvc.ErrNotFound].
 func (s *Service) FindByKey(ctx context.Context, owner agentsvc.Owner, agent, key string) (agentsvc.TaskID, error) {
 	id, _, err := s.store.FindSentMessage(ctx, owner, agent, store.SentMessage{Message: agentsvc.MessageID(key), IsKey: true})
 	return id, err
 }
 
-// resumeWithInput continues a task that waits for its user. Where its session is occupied the turn waits for the others.
+// resumeWithInput continues a task that waits for its user. If its session is occupied, the turn waits in the
+// session's queue. It retries as long as the task changes between the read and the conditional write.
 func (s *Service) resumeWithInput(ctx context.Context, sub Submission, acc *acceptedTurn) error {
 	for {
 		switch err := s.tryResumeWithInput(ctx, sub, acc); {
@@ -288,11 +328,13 @@ func (s *Service) resumeWithInput(ctx context.Context, sub Submission, acc *acce
 		case !isLost(err) || ctx.Err() != nil:
 			return err
 		}
-		// The task or the line moved on between the look and the step; look again.
+		// The task or the session's queue changed between the read and the write: read again.
 	}
 }
 
-// tryResumeWithInput is one try of resume.
+// tryResumeWithInput is one attempt of resumeWithInput: it reads the task, checks that it waits for a message, and
+// writes the turn on the condition that the task's epoch and sequence are unchanged. A task that does not wait for a
+// message may have been continued by this very message already; findResent checks that.
 func (s *Service) tryResumeWithInput(ctx context.Context, sub Submission, acc *acceptedTurn) error {
 	t, err := s.findTask(ctx, sub.taskVisibility(), sub.Message.Task, store.TaskParts{History: true, Artifacts: true, Approvals: true})
 	sent := newSent(sub)
@@ -339,7 +381,8 @@ func (s *Service) tryResumeWithInput(ctx context.Context, sub Submission, acc *a
 	return nil
 }
 
-// decideByMessage settles what the message decides.
+// decideByMessage applies the decisions or credentials of a message. If nothing is open, the message may be a
+// repeated one.
 func (s *Service) decideByMessage(ctx context.Context, sub Submission, acc *acceptedTurn) error {
 	b := decisionBatch{by: sub.Owner, decisions: sub.Decisions, message: sub.Message.ID, sent: newSent(sub)}
 	err := s.applyDecisions(ctx, sub.taskVisibility(), sub.Message.Task, b, acc)
@@ -349,8 +392,8 @@ func (s *Service) decideByMessage(ctx context.Context, sub Submission, acc *acce
 	return err
 }
 
-// findResent finds out whether a message that cannot continue its task is the one that did before. If not it returns the
-// error otherwise.
+// findResent checks whether a message that cannot continue its task is the one that already did. If so it sets
+// acc.task and acc.beforeSeq, so that the caller sees that turn; if not it returns fallbackErr.
 func (s *Service) findResent(ctx context.Context, sub Submission, sent *store.SentMessage, acc *acceptedTurn, fallbackErr error) error {
 	if sent == nil {
 		return fallbackErr
@@ -365,6 +408,7 @@ func (s *Service) findResent(ctx context.Context, sub Submission, sent *store.Se
 		return sub.newConflictError()
 	}
 	acc.task = t
+	// The turn begins at the event that carries the message, or at the first decision that the message made.
 	c := cursor{sentBytes: map[agentsvc.MessageID]int{}}
 	s.readLog(ctx, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
 		if rerr != nil || ev.Message != nil && ev.Message.ID == sub.Message.ID || ev.Decision != nil && ev.Decision.Message == sub.Message.ID {
@@ -376,7 +420,8 @@ func (s *Service) findResent(ctx context.Context, sub Submission, sent *store.Se
 	return err
 }
 
-// setRunMessage sets what a run has of the message that opens its turn.
+// setRunMessage puts the message, its reservation's note and its receiver into the run. A message without an id gets
+// one.
 func (s *Service) setRunMessage(sub Submission, acc *acceptedTurn) {
 	run := &acc.run
 	run.Message = sub.Message
@@ -390,7 +435,9 @@ func (s *Service) setRunMessage(sub Submission, acc *acceptedTurn) {
 	run.Receiver = sub.Receiver
 }
 
-// newSent returns what makes the message recognisable, nil if its client gave it neither an id nor a key.
+// newSent returns what identifies a repeated send of the message, or nil if the client gave neither an id nor a key.
+// The hash covers the content. Under a key it also covers the task and the context that the message names: the key
+// alone selects the record.
 func newSent(sub Submission) *store.SentMessage {
 	m := sub.Message
 	if m.ID == "" && sub.Key == "" {
@@ -409,15 +456,16 @@ func newSent(sub Submission) *store.SentMessage {
 		body.Task, body.Context = m.Task, m.Context
 	}
 	sum := sha256.New()
-	_ = store.WriteJSON(sum, body) // it is made of what was decoded from JSON
+	_ = store.WriteJSON(sum, body) // cannot fail: the values were decoded from JSON
 	sent.Hash = hex.EncodeToString(sum.Sum(nil)[:16])
 	return sent
 }
 
-// maxIDBytes bounds an identifier that a caller chooses, in bytes: it becomes part of keys in the database.
+// maxIDBytes bounds an identifier that a caller chooses: it becomes part of index keys.
 const maxIDBytes = 256
 
-// checkID says what is wrong with an identifier that a caller chose.
+// checkID returns an [agentsvc.InvalidError] about field if a caller's identifier cannot be stored: too long, not
+// UTF-8 or with a NUL, which PostgreSQL's TEXT refuses.
 func checkID(field, id string) error {
 	switch {
 	case len(id) > maxIDBytes:
@@ -428,7 +476,7 @@ func checkID(field, id string) error {
 	return nil
 }
 
-// stampEvent gives an event its place in the log.
+// stampEvent sets an event's task, sequence and time. Times have microseconds, the resolution of the database.
 func stampEvent(id agentsvc.TaskID, seq int64, ev agentsvc.Event) agentsvc.Event {
 	ev.Task, ev.Seq, ev.At = id, seq, time.Now().UTC().Truncate(time.Microsecond)
 	if ev.Status != nil {
@@ -437,4 +485,5 @@ func stampEvent(id agentsvc.TaskID, seq int64, ev agentsvc.Event) agentsvc.Event
 	return ev
 }
 
+// isLost reports whether a conditional write failed because the task had changed.
 func isLost(err error) bool { return errors.Is(err, agentsvc.ErrLeaseLost) }

@@ -17,10 +17,10 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// replyUntilEnough asks back until it is told "enough".
+// replyUntilEnough is a handler that asks for more input until the message is "enough".
 func replyUntilEnough(w *runWork) error {
 	text := w.run.Message.Text()
-	if text == "" { // claimed from the queue: the message stands in the log
+	if text == "" { // claimed from the queue: the message is on the log
 		evs, err := w.ReadJournal(w)
 		if err != nil {
 			return err
@@ -35,7 +35,7 @@ func replyUntilEnough(w *runWork) error {
 	return w.recordEnd(agentsvc.InputRequired, "and?")
 }
 
-// drainTurn drains evs until the turn ends.
+// drainTurn reads evs until the turn ends.
 func drainTurn(t *testing.T, evs func(func(agentsvc.Event, error) bool)) (facts []agentsvc.Event) {
 	t.Helper()
 	for ev, err := range evs {
@@ -59,7 +59,7 @@ func submitAndDrain(t *testing.T, p *process, sub task.Submission) (agentsvc.Tas
 	return got, drainTurn(t, evs)
 }
 
-// TestResume: the answer to a waiting task is a turn of its own, in the same context.
+// TestResume: the answer to a waiting task is a turn of its own in the same context.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -87,7 +87,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// TestBusy: a task at work takes no message.
+// TestBusy: a task that executes accepts no message.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	finish := make(chan struct{})
@@ -104,7 +104,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestAnswersAtOnce: of many answers to one question one is taken; the others hear that the task is at work.
+// TestAnswersAtOnce: of many concurrent answers to one question one is accepted; the others get "task busy".
 func TestAnswersAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -137,8 +137,8 @@ func TestAnswersAtOnce(t *testing.T) {
 	})
 }
 
-// TestResend: sending the same message again changes nothing and shows the same turn; another body under its id is a
-// conflict.
+// TestResend: sending the same message again changes nothing and returns the same turn; another content under its id
+// is a conflict.
 func TestResend(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -202,7 +202,7 @@ func TestResend(t *testing.T) {
 	})
 }
 
-// TestInvalid: what cannot be accepted says which field is at fault, and leaves nothing.
+// TestInvalid: an invalid message is refused with the field at fault, and leaves nothing.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -230,7 +230,7 @@ func TestInvalid(t *testing.T) {
 	})
 }
 
-// TestFull: a caller who finds no place in this process waits for the queue.
+// TestFull: a caller for whom no slot is free waits for the queue.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -257,7 +257,7 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestList: pages are whole and disjoint, and a token is good for its own query alone.
+// TestList: pages are complete and disjoint, and a token is valid only for its query.
 func TestList(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -13,8 +13,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestTurnsHaveTraceAndReceivers: whatever a task or a turn of it comes from, its run carries the trace of who asked for it, and the
-// notifications of the app's configuration tell of the task.
+// TestTurnsHaveTraceAndReceivers: the run of every turn, whatever opened it, has the trace of its request and the
+// configured notifications of its agent.
 func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

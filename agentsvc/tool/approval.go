@@ -7,27 +7,30 @@ import (
 	"stoa/agentsvc"
 )
 
-// ApprovalOptions says what humans have to do with a tool's calls.
+// ApprovalOptions are a tool's configured rules for human approval.
 type ApprovalOptions struct {
-	Required bool          // each call waits until somebody agrees
-	Prompt   string        // what that human is asked, "" = nothing of its own
-	Timeout  time.Duration // after which it is too late, 0 = never
+	// Required makes each call wait for a human's decision.
+	Required bool
+	// Prompt is the question to the human, "" = a default.
+	Prompt string
+	// Timeout is how long the decision is waited for, 0 = without limit.
+	Timeout time.Duration
 }
 
-// ApprovalFor returns what a human has to do with the call of a tool. A tool that the set does not hold needs nobody.
+// ApprovalFor returns the approval rules of a tool. A tool that is not in the set needs no approval: its call fails.
 func (s *Set) ApprovalFor(name string) ApprovalOptions {
 	t, _ := s.tools[name].Tool.(configuredTool)
 	return t.settings.Approval
 }
 
-// HasTool reports whether the set has a tool of this name.
+// HasTool reports whether the set has a tool with this name.
 func (s *Set) HasTool(name string) bool {
 	_, ok := s.tools[name]
 	return ok
 }
 
-// CheckCall returns what is wrong with a call before anybody runs it, as an [agentsvc.InvalidError]: its arguments do not
-// fit, or the set does not hold the tool.
+// CheckCall returns an [agentsvc.InvalidError] if the call cannot run: the tool is not in the set, or its arguments do
+// not fit. It has no effect, so it can be used before a human is asked and for arguments that an approver changed.
 func (s *Set) CheckCall(ctx context.Context, call agentsvc.ToolCall) error {
 	t, ok := s.tools[call.Name]
 	if !ok {

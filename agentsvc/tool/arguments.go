@@ -7,11 +7,12 @@ import (
 	"fmt"
 )
 
-// argumentSchema is what a tool's schema says about them.
+// argumentSchema is the compiled schema of a tool's arguments.
 type argumentSchema struct {
 	schema Schema
 }
 
+// compileArguments compiles the schema of a tool's parameters.
 func compileArguments(parameters json.RawMessage) (argumentSchema, error) {
 	schema, err := NewSchema(parameters)
 	if err != nil {
@@ -20,7 +21,8 @@ func compileArguments(parameters json.RawMessage) (argumentSchema, error) {
 	return argumentSchema{schema}, nil
 }
 
-// checkArguments reports in words for a model what is wrong with text as arguments.
+// checkArguments returns an error, written for the model, if text is not an object that fits the schema. The text
+// continues a sentence that begins with "The arguments".
 func (a argumentSchema) checkArguments(ctx context.Context, text json.RawMessage) error {
 	value, err := a.schema.ValidateJSON(ctx, text)
 	if errors.Is(err, ErrInvalidJSON) {

@@ -13,30 +13,34 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// CredentialProvider is what a tool sends of its caller's own: a header of the requests to its server, and to no other. A nil one
-// is none.
+// CredentialProvider describes the credential of its caller that a tool sends: the value of a header in requests to one
+// server, and to no other. A nil provider means that the tool sends none.
 type CredentialProvider struct {
 	agentsvc.Credential
-	Prompt         string        // what its caller is asked for
-	Timeout        time.Duration // after which it is too late, 0 = never
-	Vault          *store.Vault  // that keeps the values
-	AllowAnonymous bool          // callers whom nobody can tell apart share one
+	// Prompt is the request to the caller, "" = a default.
+	Prompt string
+	// Timeout is how long the credential is waited for, 0 = without limit.
+	Timeout time.Duration
+	// Vault stores the values, encrypted, by caller.
+	Vault *store.Vault
+	// AllowAnonymous lets callers without an identity share one credential. Otherwise they cannot use the tool.
+	AllowAnonymous bool
 	Logger         *slog.Logger
 }
 
-// CredentialError says that a tool needs its caller's credential first: it did nothing without, or its server refused the
-// one it had.
+// CredentialError reports that a call needs its caller's credential: there was none, and the call had no effect, or its
+// server refused it (Refused). The agent asks the caller for it and ends the turn until it is supplied.
 type CredentialError struct {
 	*CredentialProvider
 	Refused bool
 }
 
-// Error returns one line that a caller and a model may read.
+// Error returns one line for callers and models.
 func (e *CredentialError) Error() string {
 	return fmt.Sprintf("%s needs a credential of its caller that %s accepts", e.Tool, e.Server)
 }
 
-// NewApproval is what the caller of a tool is asked for.
+// NewApproval returns the request for the credential that call lacks.
 func (e *CredentialError) NewApproval(call agentsvc.ToolCall) agentsvc.Approval {
 	prompt := e.Prompt
 	if prompt == "" {
@@ -48,19 +52,21 @@ func (e *CredentialError) NewApproval(call agentsvc.ToolCall) agentsvc.Approval 
 	return agentsvc.Approval{Call: call, Kind: agentsvc.SupplyCredential, Prompt: prompt, Timeout: e.Timeout, Credential: e.CredentialProvider.Credential}
 }
 
+// errAnonymousCaller is the error of a caller without an identity: credentials are stored by caller.
 var errAnonymousCaller = errors.New("the tool needs a credential of its caller, and callers without a name have none")
 
-// CallerCredential is the credential of one caller at hand.
+// CallerCredential is the decrypted credential of one caller. Nil means no credential.
 type CallerCredential struct {
 	Owner agentsvc.Owner
 	Value string
 
 	provider *CredentialProvider
-	sealed   store.SealedCredential
+	// sealed identifies the stored value, so that DropRefused does not delete one that was supplied since.
+	sealed store.SealedCredential
 }
 
-// LoadCredential returns the credential of the caller whose turn ctx belongs to. It returns a [*CredentialError] if that caller has
-// supplied none, and nil if none is needed.
+// LoadCredential returns the credential of the caller in whose turn ctx is (agentsvc.SessionFromContext). It returns a
+// [*CredentialError] if that caller has supplied none, and nil for a nil provider.
 func (c *CredentialProvider) LoadCredential(ctx context.Context) (*CallerCredential, error) {
 	if c == nil {
 		return nil, nil
@@ -80,7 +86,8 @@ func (c *CredentialProvider) LoadCredential(ctx context.Context) (*CallerCredent
 	return &CallerCredential{Owner: key.Owner, Value: value, provider: c, sealed: sealed}, nil
 }
 
-// DropRefused forgets a credential that its server did not accept. It returns a [*CredentialError].
+// DropRefused deletes a credential that its server refused, and returns the [*CredentialError] that asks for another
+// one.
 func (g *CallerCredential) DropRefused(ctx context.Context) error {
 	if err := g.provider.Vault.DropCredential(ctx, g.sealed); err != nil {
 		g.provider.Logger.ErrorContext(ctx, "a credential that its server refused is still there", "tool", g.provider.Tool, "error", err)
@@ -88,10 +95,12 @@ func (g *CallerCredential) DropRefused(ctx context.Context) error {
 	return &CredentialError{CredentialProvider: g.provider, Refused: true}
 }
 
-// minRedactedLength is how long a piece of a credential is that is looked for in what a server says.
+// minRedactedLength is the least number of bytes of a text that RedactText replaces: shorter ones would occur by
+// chance.
 const minRedactedLength = 6
 
-// RedactText returns text without the credential, should its server have repeated it: as a whole, or what follows its scheme.
+// RedactText returns text with the credential replaced, in case its server repeated it: the whole value, or the part
+// after its scheme ("Bearer ..."). Without it, a server could put the caller's credential into the conversation.
 func (g *CallerCredential) RedactText(text string) string {
 	if g == nil {
 		return text
@@ -108,7 +117,8 @@ func (g *CallerCredential) RedactText(text string) string {
 	return text
 }
 
-// URLOrigin returns the scheme, host and port of an http or https address, "" for any other.
+// URLOrigin returns scheme, host and port of an http or https address in lower case, without the default port, and ""
+// for any other address.
 func URLOrigin(u *url.URL) string {
 	scheme, host := strings.ToLower(u.Scheme), strings.ToLower(u.Host)
 	port, known := map[string]string{"http": ":80", "https": ":443"}[scheme]

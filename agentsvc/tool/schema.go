@@ -13,17 +13,19 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxViolations bounds how much of what is wrong with a value a model is told at once.
+// maxViolations bounds the number of violations in one error text.
 const maxViolations = 8
 
-// Schema is a JSON Schema that a model's words are held to.
+// Schema is a compiled JSON Schema for values that a model writes. Validation is bounded, see schemaMeter. It is safe
+// for concurrent use.
 type Schema struct {
 	compiled *jsonschema.Schema
 	meter    *schemaMeter
 }
 
-// NewSchema reads a JSON Schema (draft 2020-12 unless it names another). It loads nothing: a schema that refers to
-// another document is an error.
+// NewSchema compiles a JSON Schema (draft 2020-12 unless its $schema says otherwise). A schema that refers to another
+// document is an error, since nothing is loaded: a reference could read a file or call a server. The error continues
+// "is" or "are".
 func NewSchema(text json.RawMessage) (Schema, error) {
 	if err := checkJSONCost(text); err != nil {
 		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
@@ -38,6 +40,7 @@ func NewSchema(text json.RawMessage) (Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.UseLoader(disabledLoader{})
 	meter := attachMeter(c)
+	// here is the address of the schema itself, for references within it.
 	const here = "stoa://schema"
 	if err := c.AddResource(here, doc); err != nil {
 		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
@@ -49,11 +52,11 @@ func NewSchema(text json.RawMessage) (Schema, error) {
 	return Schema{compiled, meter}, nil
 }
 
-// ErrInvalidJSON says that a text is no JSON value.
+// ErrInvalidJSON reports that a text is not a JSON value.
 var ErrInvalidJSON = errors.New("not valid JSON")
 
-// ValidateJSON returns the JSON value that text is, numbers as [json.Number]. It returns [ErrInvalidJSON] if it is none, and where
-// it does not fit the schema an error that says in words for a model what is wrong where.
+// ValidateJSON returns the JSON value of text, with numbers as [json.Number]. The error is [ErrInvalidJSON], or lists
+// for the model which values do not fit the schema and why; the value is returned with the latter.
 func (s Schema) ValidateJSON(ctx context.Context, text json.RawMessage) (any, error) {
 	if err := checkJSONCost(text); err != nil {
 		return nil, err
@@ -71,16 +74,20 @@ func (s Schema) ValidateJSON(ctx context.Context, text json.RawMessage) (any, er
 	}
 }
 
-// What a JSON text may hold that a schema is compiled from or applied to.
+// Bounds of a JSON text that is compiled as a schema or validated.
 const (
-	maxValues      = 100_000 // and names of members, as in a request's body
-	maxNumberBytes = 400     // of a number as it is written
-	maxExponent    = 400     // of ten; float64 ends at 308
+	// maxValues bounds values and member names, as in a request's body.
+	maxValues = 100_000
+	// maxNumberBytes bounds the length of a number.
+	maxNumberBytes = 400
+	// maxExponent bounds a number's decimal exponent. That of a float64 ends at 308.
+	maxExponent = 400
 )
 
-// checkJSONCost returns an error for JSON that costs far more to decode or to compare than its length suggests: of more than
-// [maxValues] values and names, each of which takes dozens of bytes in memory, or with a number such as 1e999999, which the library would
-// compute with exactly, in a million digits. It returns nil for what is not JSON, which the decoder reports.
+// checkJSONCost returns an error for JSON that costs far more to decode or compare than its length suggests: more than
+// [maxValues] values and names, each of which takes dozens of bytes of memory, or a number such as 1e999999, which the
+// library would compute exactly, with a million digits. It returns nil for text that is not JSON; the decoder reports
+// that.
 func checkJSONCost(text json.RawMessage) error {
 	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for values := 0; ; values++ {
@@ -90,7 +97,7 @@ func checkJSONCost(text json.RawMessage) error {
 		}
 		switch kind := token.Kind(); {
 		case kind == ']' || kind == '}':
-			values-- // its beginning counted
+			values-- // its opening token was counted
 		case values >= maxValues:
 			return fmt.Errorf("more than %d values", maxValues)
 		case kind == '0' && !isComputable(token.String()):
@@ -99,7 +106,7 @@ func checkJSONCost(text json.RawMessage) error {
 	}
 }
 
-// isComputable reports whether exact arithmetic with a JSON number takes no more than some microseconds.
+// isComputable reports whether exact arithmetic with a JSON number takes a few microseconds at most.
 func isComputable(number string) bool {
 	if len(number) > maxNumberBytes {
 		return false
@@ -112,7 +119,7 @@ func isComputable(number string) bool {
 	return err == nil && -maxExponent <= exponent && exponent <= maxExponent
 }
 
-// describeViolations says where which value is wrong.
+// describeViolations returns a list of the violations with their locations (JSON Pointers).
 func describeViolations(invalid *jsonschema.ValidationError) string {
 	var list []string
 	for _, unit := range invalid.BasicOutput().Errors {
@@ -132,9 +139,10 @@ func describeViolations(invalid *jsonschema.ValidationError) string {
 	return strings.Join(list, "; ")
 }
 
-// disabledLoader is a schema loader that loads nothing.
+// disabledLoader is a schema loader that refuses every document.
 type disabledLoader struct{}
 
+// Load implements [jsonschema.URLLoader].
 func (disabledLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s is another document, which is not loaded", url)
 }

@@ -9,8 +9,8 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// TestSchemaWork: what it takes to hold a value to a schema is bounded, whether patterns or parts that refer to each other are
-// to blame, and a large usual value fits a usual schema.
+// TestSchemaWork checks that the cost of a validation is bounded, for costly patterns and for parts that refer to each
+// other, and that a large usual value fits a usual schema.
 func TestSchemaWork(t *testing.T) {
 	t.Parallel()
 	const costs = "it takes more work to check than is allowed"

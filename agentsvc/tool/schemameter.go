@@ -10,19 +10,23 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// schemaMeter bounds what it takes to hold a value to a schema. Both are a tenant's or a model's: a schema of some lines whose
-// parts refer to each other twice takes time that doubles with each level of a value, and its patterns match any text. The
-// library has no bound of its own, so each part of the schema counts when it was applied, and the patterns count their steps.
-// Where they are too many, it is left by a panic that bounded recovers.
+// schemaMeter bounds the cost of validating a value against a schema. Both come from tenants or models: in a schema of
+// a few lines whose parts refer to each other twice, the time doubles with each level of the value, and its patterns
+// match any text. The library has no bound, so each part of a schema spends steps when it is applied, and the patterns
+// spend theirs. Beyond the budget a panic leaves the library, which runWithWorkLimit recovers: its interfaces return no
+// error.
 type schemaMeter struct {
-	mu   sync.Mutex // one value at a time is held to a schema: the compiled parts know the meter, and no call
+	// mu serialises validations against one schema: the compiled parts refer to the meter, not to a call.
+	mu sync.Mutex
+	// work is the budget of the present validation, guarded by mu. It is nil until the first one.
 	work *pattern.StepBudget
 }
 
-// keywordSteps is what it takes to apply a keyword, or one item of one, to a value: less than a microsecond.
+// keywordSteps is the cost in steps of applying one keyword, or one item of it, to a value: less than a microsecond.
 const keywordSteps = 16
 
-// attachMeter has everything that c compiles be counted.
+// attachMeter makes c compile schemas whose parts spend steps of the returned meter. It bounds the size of all
+// patterns.
 func attachMeter(c *jsonschema.Compiler) *schemaMeter {
 	m, sizes, total := &schemaMeter{}, map[string]bool{}, 0
 	c.UseRegexpEngine(func(expr string) (jsonschema.Regexp, error) {
@@ -39,6 +43,8 @@ func attachMeter(c *jsonschema.Compiler) *schemaMeter {
 		}
 		return meteredPattern{p, expr, m}, nil
 	})
+	// The library compiles this extension for each object of the schema, and calls it for each value that the object is
+	// applied to. So it counts applications without a change of the library.
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: "stoa://meter", Compile: func(_ *jsonschema.CompilerContext, keywords map[string]any) (jsonschema.SchemaExt, error) {
 		steps := keywordSteps
 		for _, v := range keywords {
@@ -56,14 +62,15 @@ func attachMeter(c *jsonschema.Compiler) *schemaMeter {
 	return m
 }
 
-// workLimitPanic is what spend panics with.
+// workLimitPanic is the value with which spendSteps leaves the library.
 type workLimitPanic struct{ error }
 
-// runWithWorkLimit calls validate with the budget of a text of size bytes.
+// runWithWorkLimit calls validate with the budget for a text of size bytes. Other panics pass through.
 func (m *schemaMeter) runWithWorkLimit(ctx context.Context, size int, validate func() error) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.work = pattern.NewStepBudget(context.WithoutCancel(ctx), size) // it ends by itself before anyone would cancel it
+	// The end of ctx is not an error of the value. The budget ends the validation soon enough without it.
+	m.work = pattern.NewStepBudget(context.WithoutCancel(ctx), size)
 	m.work.BeginComputation()
 	defer m.work.EndComputation()
 	defer func() {
@@ -78,6 +85,7 @@ func (m *schemaMeter) runWithWorkLimit(ctx context.Context, size int, validate f
 	return validate()
 }
 
+// spendSteps spends steps of the present validation.
 func (m *schemaMeter) spendSteps(steps int) {
 	if m.work == nil {
 		return // the schema is being compiled
@@ -87,7 +95,7 @@ func (m *schemaMeter) spendSteps(steps int) {
 	}
 }
 
-// meteredKeywords is an object of a schema. It says nothing about a value.
+// meteredKeywords is the meter's extension of one schema object. It accepts every value.
 type meteredKeywords struct {
 	meter *schemaMeter
 	steps int
@@ -96,7 +104,7 @@ type meteredKeywords struct {
 // Validate implements [jsonschema.SchemaExt].
 func (p meteredKeywords) Validate(*jsonschema.ValidatorContext, any) { p.meter.spendSteps(p.steps) }
 
-// meteredPattern is a pattern of a schema.
+// meteredPattern is a pattern of a schema, matched by package pattern.
 type meteredPattern struct {
 	*pattern.Pattern
 	expr  string

@@ -15,32 +15,39 @@ import (
 	"stoa/agentsvc"
 )
 
-// Options bound the calls of a [Set].
+// Options configure a [Set].
 type Options struct {
-	Timeout   time.Duration   // of one call of a tool that has no time of its own, 30 s if zero
-	MaxOutput int             // characters of a result that the model reads, unlimited if zero
-	Sources   []Source        // have tools as well, which [Set.LoadLiveSet] looks up
-	Decorator func(Tool) Tool // what to make of each tool, nil = nothing
-	Logger    *slog.Logger    // told of panics and of tools that ignore their deadline; [slog.Default] if nil
+	// Timeout bounds a call of a tool without a timeout of its own, 0 = 30 s.
+	Timeout time.Duration
+	// MaxOutput bounds a result, in characters; 0 = no bound.
+	MaxOutput int
+	// Sources list further tools at the start of each turn, see [Set.LoadLiveSet].
+	Sources []Source
+	// Decorator wraps each tool, e.g. with a guardrail; nil: none.
+	Decorator func(Tool) Tool
+	// Logger reports panics and tools that ignore their deadline, [slog.Default] if nil.
+	Logger *slog.Logger
 }
 
-// Set holds the tools that one agent may call. It is safe for concurrent use.
+// Set holds the tools that one agent may call. It is built with a revision, then read-only except for lastLive, and
+// safe for concurrent use.
 type Set struct {
-	opts     Options
-	specs    []agentsvc.ToolSpec
-	tools    map[string]toolEntry
+	opts  Options
+	specs []agentsvc.ToolSpec
+	tools map[string]toolEntry
+	// lastLive caches the result of LoadLiveSet, so that schemas are compiled again only if a source's tools changed.
 	lastLive atomic.Pointer[liveSet]
 }
 
-// toolEntry is a tool with its compiled schema and where it comes from.
+// toolEntry is a tool with its compiled schema and the name of its source, for errors.
 type toolEntry struct {
 	Tool
 	schema argumentSchema
 	origin string
 }
 
-// NewSet returns a set of tools. It returns an [agentsvc.InvalidError] for two tools of one name and for parameters
-// that are no JSON Schema of an object.
+// NewSet returns a set of tools. It returns an [agentsvc.InvalidError] for two tools with one name and for parameters
+// that are not a JSON Schema.
 func NewSet(tools []Tool, opts Options) (*Set, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = 30 * time.Second
@@ -60,7 +67,7 @@ func NewSet(tools []Tool, opts Options) (*Set, error) {
 	return s, nil
 }
 
-// addTool puts a tool of a new name in. It returns an [agentsvc.InvalidError] for parameters that are no schema.
+// addTool adds a tool whose name is not in the set. It returns an [agentsvc.InvalidError] for an invalid schema.
 func (s *Set) addTool(origin string, t Tool) error {
 	if s.opts.Decorator != nil {
 		t = Decorate(t, s.opts.Decorator)
@@ -78,19 +85,21 @@ func (s *Set) addTool(origin string, t Tool) error {
 	return nil
 }
 
-// Specs describes the tools to a model, in the order they were given. The caller must not change them.
+// Specs returns the descriptions of the tools for a model, in the order they were added. The caller must not change
+// them.
 func (s *Set) Specs() []agentsvc.ToolSpec { return s.specs }
 
-// IsIdempotent reports whether the call of the tool of this name may simply run again. A tool the set does not hold may:
-// its call does nothing.
+// IsIdempotent reports whether a call of the tool with unknown outcome may be repeated. This holds for a tool that is
+// not in the set too: its call has no effect.
 func (s *Set) IsIdempotent(name string) bool {
 	t, ok := s.tools[name]
 	return !ok || t.Tool.IsIdempotent()
 }
 
-// ExecuteCall runs one call and returns what the model reads, which says in words what went wrong if the call failed: an
-// unknown tool, arguments that do not fit, an error, a panic, the end of the time. It returns when the call's time is
-// over or ctx ends, even if the tool does not. Where the call needs its caller's credential first, it says what for.
+// ExecuteCall runs one call and returns the result for the model. If the call failed (unknown tool, invalid arguments,
+// error, panic, timeout), the result is the reason in words, with Failed set. It returns when the call's time is over
+// or ctx ends, even if the tool does not. If the call lacks its caller's credential, it also returns that error. step
+// becomes [Input.Step].
 func (s *Set) ExecuteCall(ctx context.Context, call agentsvc.ToolCall, step string) (agentsvc.ToolResult, *CredentialError) {
 	text, err := s.runWithTimeout(ctx, call, step)
 	if err != nil {
@@ -101,6 +110,7 @@ func (s *Set) ExecuteCall(ctx context.Context, call agentsvc.ToolCall, step stri
 	return agentsvc.ToolResult{Call: call.ID, Name: call.Name, Text: s.trimOutput(text), Failed: err != nil}, credentialErr
 }
 
+// runWithTimeout checks and runs a call.
 func (s *Set) runWithTimeout(ctx context.Context, call agentsvc.ToolCall, step string) (string, error) {
 	t, ok := s.tools[call.Name]
 	if !ok {
@@ -113,12 +123,14 @@ func (s *Set) runWithTimeout(ctx context.Context, call agentsvc.ToolCall, step s
 	if err := t.schema.checkArguments(ctx, args); err != nil {
 		return "", fmt.Errorf("the arguments of %s %w", call.Name, err)
 	}
+	// A worker that lost its lease must not start the effect: another worker continues the turn.
 	if agentsvc.CheckLease(ctx) != nil {
 		return "", fmt.Errorf("%s was not run: the call was cancelled", call.Name)
 	}
 	limit := callTimeout(t.Tool, s.opts.Timeout)
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	// The buffer lets the goroutine of a tool that ignores its deadline end later, without a reader.
 	done := make(chan callOutcome, 1)
 	go func() { done <- s.callWithRecover(callCtx, t, Input{Step: step, Arguments: args}) }()
 	var out callOutcome
@@ -143,22 +155,25 @@ func (s *Set) runWithTimeout(ctx context.Context, call agentsvc.ToolCall, step s
 	return "", fmt.Errorf("%s: %w", call.Name, out.err)
 }
 
-// callOutcome is what a call came to.
+// callOutcome is what a tool's Call returned.
 type callOutcome struct {
 	text string
 	err  error
 }
 
+// errToolPanicked is the error that the model reads after a panic.
 var errToolPanicked = errors.New("the tool failed inside; the same call will most likely fail again")
 
-// callWithRecover runs a call and turns a panic into an error.
+// callWithRecover calls t and turns a panic into an error. The tool runs in a goroutine of its own, where an
+// unrecovered panic would end the process.
 func (s *Set) callWithRecover(ctx context.Context, t Tool, in Input) (out callOutcome) {
 	defer func() {
 		v := recover()
 		if v == nil {
 			return
 		}
-		// A value that is not the runtime's may hold what no log may: its type says enough beside the stack.
+		// The value of a panic may hold arguments or secrets, which must not be logged: only its type is, unless it is
+		// an error of the runtime.
 		what := fmt.Sprintf("%T", v)
 		if bug, ok := v.(runtime.Error); ok {
 			what = bug.Error()
@@ -170,6 +185,8 @@ func (s *Set) callWithRecover(ctx context.Context, t Tool, in Input) (out callOu
 	return callOutcome{text, err}
 }
 
+// unknownToolError returns the error for a tool that is not in the set. It lists the names, so that the model can
+// correct the call.
 func (s *Set) unknownToolError(name string) error {
 	if len(s.specs) == 0 {
 		return fmt.Errorf("there is no tool %q: no tools are offered", name)
@@ -181,7 +198,8 @@ func (s *Set) unknownToolError(name string) error {
 	return fmt.Errorf("there is no tool %q; the tools are %s", name, strings.Join(names, ", "))
 }
 
-// trimOutput makes text fit to be kept and read: UTF-8 without NUL, not longer than MaxOutput but for a note that says so.
+// trimOutput returns text in a form that can be stored (valid UTF-8 without NUL, which PostgreSQL refuses), cut to
+// MaxOutput characters with a note.
 func (s *Set) trimOutput(text string) string {
 	if strings.IndexByte(text, 0) >= 0 || !utf8.ValidString(text) {
 		text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeTool is a tool that does as its function says.
+// fakeTool is a tool whose call is a function.
 type fakeTool struct {
 	name       string
 	parameters string
@@ -82,7 +82,7 @@ func TestRun(t *testing.T) {
 			t.Parallel()
 			got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{ID: "c1", Name: tt.tool, Arguments: json.RawMessage(tt.args)}, "s1")
 			want := agentsvc.ToolResult{Call: "c1", Name: tt.tool, Text: tt.want, Failed: tt.failed}
-			if tt.name == "several" { // the order of the complaints is free
+			if tt.name == "several" { // violations may be listed in any order
 				for part := range strings.SplitSeq(tt.want, "; ") {
 					if !strings.Contains(got.Text, strings.TrimPrefix(part, "the arguments of weather do not fit its schema: ")) {
 						t.Errorf("%q lacks %q", got.Text, part)
@@ -130,7 +130,7 @@ func TestTimeout(t *testing.T) {
 				if tt.logs && !strings.Contains(log.String(), "tool=slow") {
 					t.Errorf("log = %q", log.String())
 				}
-				time.Sleep(2 * time.Hour) // until the stubborn tool is done
+				time.Sleep(2 * time.Hour) // until the tool that ignores its deadline has ended
 			})
 		})
 	}

@@ -2,19 +2,22 @@ package tool
 
 import "time"
 
-// Settings are what a configuration says about a tool, whatever its kind. The zero value says nothing.
+// Settings are the configured properties of a tool of any kind. The zero value changes nothing.
 type Settings struct {
-	Timeout    time.Duration // of one call; the set's if zero
-	Idempotent *bool         // whether a call may run again, for a tool that cannot know; its own word if nil
+	// Timeout bounds one call, 0 = the set's.
+	Timeout time.Duration
+	// Idempotent overrides the tool's IsIdempotent; nil: it does not.
+	Idempotent *bool
 	Approval   ApprovalOptions
 }
 
-// WithSettings returns t under settings.
+// WithSettings returns t with settings applied.
 func WithSettings(t Tool, settings Settings) Tool {
 	return configuredTool{t, settings}
 }
 
-// Decorate returns what around makes of t, under the settings that t has.
+// Decorate returns decorator(t), under the settings of t: a decorator wraps the tool within its settings, so that
+// [Set.ApprovalFor] and timeouts still find them.
 func Decorate(t Tool, decorator func(Tool) Tool) Tool {
 	if s, ok := t.(configuredTool); ok {
 		s.Tool = decorator(s.Tool)
@@ -23,12 +26,13 @@ func Decorate(t Tool, decorator func(Tool) Tool) Tool {
 	return decorator(t)
 }
 
-// configuredTool is a tool under settings.
+// configuredTool is a tool with settings. It is always the outermost wrapper, see Decorate.
 type configuredTool struct {
 	Tool
 	settings Settings
 }
 
+// IsIdempotent implements [Tool].
 func (s configuredTool) IsIdempotent() bool {
 	if s.settings.Idempotent != nil {
 		return *s.settings.Idempotent
@@ -36,7 +40,7 @@ func (s configuredTool) IsIdempotent() bool {
 	return s.Tool.IsIdempotent()
 }
 
-// callTimeout is how long a call of t may take.
+// callTimeout returns the bound of one call of t.
 func callTimeout(t Tool, defaultTimeout time.Duration) time.Duration {
 	if s, ok := t.(configuredTool); ok && s.settings.Timeout > 0 {
 		return s.settings.Timeout

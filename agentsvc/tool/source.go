@@ -9,31 +9,31 @@ import (
 	"stoa/agentsvc"
 )
 
-// Source is where tools come from that are not known before somebody asks: a server with tools of its own. It is safe
-// for concurrent use.
+// Source is a server that lists its tools at run time. Implementations are safe for concurrent use.
 type Source interface {
-	// Name says in messages whose tools they are.
+	// Name names the source in messages.
 	Name() string
-	// ListTools returns the tools there are now. They are comparable, and as long as a tool has not changed it is the same
-	// value. It returns an [*UnavailableError] if they cannot be known.
+	// ListTools returns the present tools. They are comparable, and a tool that has not changed is returned as the same
+	// value, so that the set can see whether anything changed. It returns an [*UnavailableError] if they cannot be
+	// listed, or a [*CredentialError].
 	ListTools(ctx context.Context) ([]Tool, error)
 }
 
-// UnavailableError says that the tools of a source cannot be known at the moment. Its text holds nothing secret.
+// UnavailableError reports that a source's tools cannot be listed at the moment. Its text holds nothing secret.
 type UnavailableError struct {
-	Source string // its name
+	Source string // the source's name
 	Reason string
 }
 
-// Error returns one line that a caller may read.
+// Error returns one line for callers.
 func (e *UnavailableError) Error() string {
 	return fmt.Sprintf("the tools of %s are not available: %s", e.Source, e.Reason)
 }
 
-// SourceWithSettings returns src with its tools under settings.
+// SourceWithSettings returns src with settings applied to its tools.
 func SourceWithSettings(src Source, settings Settings) Source { return configuredSource{src, settings} }
 
-// configuredSource is a source whose tools are under settings.
+// configuredSource is a source whose tools have settings.
 type configuredSource struct {
 	Source
 	settings Settings
@@ -49,16 +49,17 @@ func (s configuredSource) ListTools(ctx context.Context) ([]Tool, error) {
 	return configured, err
 }
 
-// liveSet is what a set's sources held when they were last asked, and the set that came of it.
+// liveSet is a set with the tools of sources, and the lists it was built from.
 type liveSet struct {
-	tools [][]Tool // by source
+	// tools are the sources' lists, in the order of Options.Sources.
+	tools [][]Tool
 	set   *Set
 }
 
-// LoadLiveSet returns the set with the tools that its sources have now; without sources that is the set itself. It is asked
-// for once a turn, so that the turn sees one set from its start to its end. It returns an [*UnavailableError] if a
-// source does not answer, and an [agentsvc.InvalidError] if two tools of different origin share a name. A source's
-// tool that no model could call, for its name or its schema, is left out and logged.
+// LoadLiveSet returns a set that also has the present tools of the sources; without sources it returns s. An agent
+// calls it once a turn, so that the tools do not change within a turn. It returns a source's error, or an
+// [agentsvc.InvalidError] if tools of two origins have the same name. A source's tool that no model could call, because
+// of its name or schema, is left out and logged.
 func (s *Set) LoadLiveSet(ctx context.Context) (*Set, error) {
 	if len(s.opts.Sources) == 0 {
 		return s, nil
@@ -74,6 +75,7 @@ func (s *Set) LoadLiveSet(ctx context.Context) (*Set, error) {
 		return last.set, nil
 	}
 	set := &Set{opts: s.opts, specs: slices.Clip(s.specs), tools: make(map[string]toolEntry, len(s.tools))}
+	// The result has its sources' tools already.
 	set.opts.Sources = nil
 	for name, t := range s.tools {
 		set.tools[name] = t
@@ -89,10 +91,11 @@ func (s *Set) LoadLiveSet(ctx context.Context) (*Set, error) {
 	return set, nil
 }
 
-// toolNamePattern are the names that every model accepts.
+// toolNamePattern matches the names that every vendor's API accepts.
 var toolNamePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// addSourceTool adds a tool of a source.
+// addSourceTool adds a tool of a source, or logs why it is left out. A name of another origin is an error: leaving one
+// tool out would let a server replace a configured tool, or be replaced by one.
 func (s *Set) addSourceTool(ctx context.Context, src Source, t Tool) error {
 	name := t.Spec().Name
 	other, exists := s.tools[name]

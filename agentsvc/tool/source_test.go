@@ -13,7 +13,7 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// fakeSource is a source that has what its fields say.
+// fakeSource is a source that returns the values of its fields.
 type fakeSource struct {
 	name  string
 	tools []tool.Tool

@@ -8,13 +8,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traceContext is how a trace is told of to others (W3C Trace Context). Baggage is neither taken nor given: what callers put
-// there is nobody else's business.
+// traceContext is the propagation format, W3C Trace Context. Baggage is neither accepted nor sent: it could carry a
+// caller's data to third parties.
 var traceContext propagation.TraceContext
 
+// traceparentHeader is the header of W3C Trace Context.
 const traceparentHeader = "traceparent"
 
-// TraceParent names the span of ctx in the form in which it goes on record, "" if there is none.
+// TraceParent returns the span of ctx as a traceparent, the form in which a run stores it; "" if there is none.
 func TraceParent(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ""
@@ -24,7 +25,7 @@ func TraceParent(ctx context.Context) string {
 	return carried[traceparentHeader]
 }
 
-// WithTraceParent returns a context whose spans stand below the one that [TraceParent] named.
+// WithTraceParent returns a context whose spans are children of the span that [TraceParent] returned.
 func WithTraceParent(ctx context.Context, traceparent string) context.Context {
 	if traceparent == "" {
 		return ctx
@@ -32,39 +33,41 @@ func WithTraceParent(ctx context.Context, traceparent string) context.Context {
 	return traceContext.Extract(ctx, propagation.MapCarrier{traceparentHeader: traceparent})
 }
 
-// WithRequestTrace returns a context whose spans stand below the one that the headers of a request name, if they do.
+// WithRequestTrace returns a context whose spans are children of the span in the headers of a request, if there is one.
 func WithRequestTrace(ctx context.Context, h http.Header) context.Context {
 	return traceContext.Extract(ctx, propagation.HeaderCarrier(h))
 }
 
-// WithPropagation returns c as one that tells whom it calls of the trace that the call belongs to.
+// WithPropagation returns a copy of c that sends the traceparent of its request's context.
 func WithPropagation(c *http.Client) *http.Client {
 	out := *c
 	out.Transport = propagatingTransport{c.Transport}
 	return &out
 }
 
-// propagatingTransport is a transport that tells of the trace.
+// propagatingTransport adds the traceparent header to requests.
 type propagatingTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
 func (l propagatingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if trace.SpanContextFromContext(req.Context()).IsValid() {
+		// A RoundTripper must not change the request it is given.
 		req = req.Clone(req.Context())
 		traceContext.Inject(req.Context(), propagation.HeaderCarrier(req.Header))
 	}
 	return l.next.RoundTrip(req)
 }
 
+// samplingRatioKey is the context key of WithSamplingRatio.
 type samplingRatioKey struct{}
 
-// WithSamplingRatio returns a context of a trace that is about to begin, of which this part of all is recorded, whatever else
-// holds in the process.
+// WithSamplingRatio returns a context for a trace that is about to begin, of which the fraction part is recorded,
+// instead of the process's own ratio.
 func WithSamplingRatio(ctx context.Context, part float64) context.Context {
 	return context.WithValue(ctx, samplingRatioKey{}, part)
 }
 
-// SamplingRatio returns what [WithSamplingRatio] has said.
+// SamplingRatio returns the fraction set by [WithSamplingRatio], and whether there is one.
 func SamplingRatio(ctx context.Context) (part float64, carried bool) {
 	part, carried = ctx.Value(samplingRatioKey{}).(float64)
 	return part, carried

@@ -1,10 +1,10 @@
-// Package trail is what a call leaves behind for whoever looks for it later: its spans. A span begins below the one in
-// the context and with that one's tracer, so that a room needs no tracer of its own, and where nobody records the call
-// [StartSpan] costs a look into the context. Only the two that begin a trace, the front door and the worker of a run, are
-// given a tracer.
+// Package trail records spans of OpenTelemetry. A span is a child of the one in the context and uses that span's
+// tracer, so callers need no tracer of their own; if the call is not recorded [StartSpan] costs one look-up in the
+// context. Only the two places where a trace begins have a tracer: the server's request handler and the worker of a
+// run.
 //
-// What a span says is names, counts and times. Neither what was said nor what went wrong in words is for it: of an
-// error it has the kind.
+// Attributes of spans are names, counts and times. They contain no text of conversations and no error messages: of an
+// error only the kind is recorded.
 package trail
 
 import (
@@ -20,8 +20,7 @@ import (
 // IsRecorded reports whether the call of ctx is recorded.
 func IsRecorded(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
 
-// StartSpan begins a span below the one of ctx, if that one is recorded. Otherwise it returns ctx, and a span to which nothing
-// that is done has an effect.
+// StartSpan starts a child of the span in ctx, if that is recorded. Otherwise it returns ctx and a span without effect.
 func StartSpan(ctx context.Context, name string, o ...trace.SpanStartOption) (context.Context, trace.Span) {
 	parentSpan := trace.SpanFromContext(ctx)
 	if !parentSpan.IsRecording() {
@@ -30,10 +29,11 @@ func StartSpan(ctx context.Context, name string, o ...trace.SpanStartOption) (co
 	return parentSpan.TracerProvider().Tracer("stoa").Start(ctx, name, o...)
 }
 
-// noopSpan is the span of what is not recorded.
+// noopSpan is returned for calls that are not recorded. It is shared, since it has no state.
 var noopSpan = trace.SpanFromContext(context.Background())
 
-// EndSpan ends a span with what came of it. That its caller did not wait for it is no fault of its own.
+// EndSpan ends a span with the kind of err. A cancelled context is not an error of the span: the caller stopped
+// waiting.
 func EndSpan(span trace.Span, err error) {
 	if span.IsRecording() {
 		if kind := ErrorKind(err); kind != "" {
@@ -43,16 +43,18 @@ func EndSpan(span trace.Span, err error) {
 	}
 }
 
-// FailSpan says that what a span tells of came to nothing, and which kind of error it was.
+// FailSpan marks a span as failed with a kind of error. The description stays empty, since error messages may contain
+// text of conversations.
 func FailSpan(span trace.Span, kind string) {
 	span.SetStatus(codes.Error, "")
 	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 }
 
-// kindError is an error that knows what kind of error it is.
+// kindError is implemented by errors that know their kind.
 type kindError interface{ Kind() string }
 
-// ErrorKind is what kind of error err is, in one of few words: "" for none, and for the end of a wait that nobody kept up.
+// ErrorKind returns the kind of err, one of a small number of words: "" for nil and for a cancelled context, "timeout",
+// the error's own Kind, or _OTHER.
 func ErrorKind(err error) string {
 	var kinded kindError
 	switch {
@@ -66,8 +68,10 @@ func ErrorKind(err error) string {
 	return semconv.ErrorTypeOther.Value.AsString()
 }
 
-// What spans say beside what the conventions have names for.
+// The attributes for which the semantic conventions have no name.
 const (
-	AppKey  = attribute.Key("stoa.app")  // its name
-	TaskKey = attribute.Key("stoa.task") // its id
+	// AppKey is the name of the app.
+	AppKey = attribute.Key("stoa.app")
+	// TaskKey is the id of the task.
+	TaskKey = attribute.Key("stoa.task")
 )

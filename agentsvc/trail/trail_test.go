@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// startRecordedSpan returns a context in a recorded span, and what has been recorded.
+// startRecordedSpan returns a context with a recorded span, the span, and its recorder.
 func startRecordedSpan(t *testing.T) (context.Context, trace.Span, *tracetest.SpanRecorder) {
 	t.Helper()
 	seen := tracetest.NewSpanRecorder()
@@ -27,7 +27,7 @@ type oddError struct{}
 func (oddError) Error() string { return "canary" }
 func (oddError) Kind() string  { return "odd" }
 
-// TestEndSpan: a span tells of the kind of an error, and of none where nobody is to blame.
+// TestEndSpan checks that a span has the kind of an error, and none for a cancelled context.
 func TestEndSpan(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -59,7 +59,7 @@ func TestEndSpan(t *testing.T) {
 	}
 }
 
-// TestUnrecorded: where nobody records, nothing is made.
+// TestUnrecorded checks that no span is created without a recorded parent.
 func TestUnrecorded(t *testing.T) {
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
@@ -73,7 +73,7 @@ func TestUnrecorded(t *testing.T) {
 	}
 }
 
-// TestPropagation: a trace goes on from its name, and is told to whoever is called with a client that leads.
+// TestPropagation checks that a trace continues from its traceparent, and that a client with propagation sends it.
 func TestPropagation(t *testing.T) {
 	ctx, span, _ := startRecordedSpan(t)
 	name := TraceParent(ctx)

@@ -9,16 +9,19 @@ import (
 	"stoa/agentsvc"
 )
 
-// Callback is where the sender of a delivery wants its result: at an address that stands in the body, on one of some hosts.
+// Callback finds the URL to which the result of a delivery is posted: it stands in the delivery's body, and its host
+// must be in a list. The list keeps a sender from directing results to any address.
 type Callback struct {
-	Field string   // of the body, a path as that of a [Field]
-	Hosts []string // with a port where it is not the usual one
+	// Field is the path of the URL in the body, as in [Field].
+	Field string
+	// Hosts are the allowed hosts, with a port unless it is the scheme's default.
+	Hosts []string
 }
 
-// FieldPath names the address as those who are told what is wrong with it know it.
+// FieldPath returns the name of the field in error messages.
 func (c *Callback) FieldPath() string { return "body." + c.Field }
 
-// FindAddress finds the address. It returns an [agentsvc.InvalidError] for a body that has none, or one on another host.
+// FindAddress returns the URL. A body without one, or with one on another host, is an [agentsvc.InvalidError].
 func (c *Callback) FindAddress(contentType string, body []byte) (string, error) {
 	payload, err := DecodePayload(contentType, body)
 	if err != nil {
@@ -45,7 +48,7 @@ func (c *Callback) FindAddress(contentType string, body []byte) (string, error) 
 	return text, nil
 }
 
-// hostPort is a host with its port, which is the scheme's where it has none.
+// hostPort returns a host in lower case with its port, by default the scheme's.
 func hostPort(host, scheme string) string {
 	u := url.URL{Host: host}
 	port := u.Port()

@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc/trigger"
 )
 
-// TestCallback: a result goes to the address that the body has, on a host that is listed and on no other.
+// TestCallback checks that the URL is read from the body, and that its host must be in the list.
 func TestCallback(t *testing.T) {
 	t.Parallel()
 	c := &trigger.Callback{Field: "reply.to", Hosts: []string{"hooks.example.com", "other.example.com:8443", "[2001:db8::1]"}}

@@ -4,34 +4,41 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // zones are known wherever the program runs
+	_ "time/tzdata" // embeds the time zone database, so that zones are known on every host
 
 	cron "github.com/netresearch/go-cron"
 
 	"stoa/agentsvc"
 )
 
-// Cron is a schedule in the time of a place.
+// Cron is a schedule of five cron fields in the local time of a time zone. It is immutable.
 //
-// Where clocks are put forward, a tick whose local time is left out comes at the first moment after; where they are put
-// back, one whose local time comes twice comes at the first. A schedule of every hour follows the time that passes
-// instead: it neither skips the repeated hour nor runs more often.
+// Where the clocks are put forward, a tick at a local time that does not exist comes at the first instant after the
+// gap. Where they are put back, a tick at a local time that occurs twice comes at the first. A schedule that has ticks
+// in every hour follows elapsed time instead: it neither skips the repeated hour nor runs more often in it.
 type Cron struct {
-	text         string
-	location     *time.Location
-	wallSchedule *cron.SpecSchedule // of a clock that is never changed
-	everyHour    bool               // hour
+	// text is the five fields, with single spaces.
+	text     string
+	location *time.Location
+	// wallSchedule computes ticks in a zone without clock changes (UTC). Its times are local times, to be converted by
+	// firstInstant.
+	wallSchedule *cron.SpecSchedule
+	// everyHour is set if the hour field allows all hours.
+	everyHour bool
 }
 
+// allHours has a bit for each hour, as the library represents the field *.
 const allHours = 1<<24 - 1
 
-// maxSearchYears bounds how far away a tick may be; the 29th of February is eight years away at most.
-const maxSearchYears = 10 // years
+// maxSearchYears bounds the search for the next tick. The 29th of February is at most eight years away.
+const maxSearchYears = 10
 
+// cronParser parses five fields. DowOrDom means, as in cron, that a day matches if the day of month or the weekday
+// matches.
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).WithMaxSearchYears(maxSearchYears)
 
-// ParseCron reads a schedule: the five fields of cron or a name for them such as @daily, in an IANA time zone. What is
-// wrong is an [agentsvc.InvalidError] of the field cron or timezone.
+// ParseCron parses a schedule: the five fields of cron or a descriptor such as @daily, in an IANA time zone. An error
+// is an [agentsvc.InvalidError] of the field cron or timezone.
 func ParseCron(text, zone string) (*Cron, error) {
 	at, err := time.LoadLocation(zone)
 	if err != nil || zone == "" || zone == "Local" {
@@ -59,13 +66,14 @@ func ParseCron(text, zone string) (*Cron, error) {
 	return c, nil
 }
 
-// Location is the place in whose time the schedule is.
+// Location returns the time zone of the schedule.
 func (c *Cron) Location() *time.Location { return c.location }
 
-// String is the schedule as [ParseCronSpec] reads it.
+// String returns the schedule as [ParseCronSpec] parses it: the time zone, a space, the fields. It is stored in column
+// schedule.spec and identifies the schedule.
 func (c *Cron) String() string { return c.location.String() + " " + c.text }
 
-// ParseCronSpec reads what [Cron.String] has written.
+// ParseCronSpec parses the result of [Cron.String].
 func ParseCronSpec(spec string) (*Cron, error) {
 	zone, text, _ := strings.Cut(spec, " ")
 	c, err := ParseCron(text, zone)
@@ -75,12 +83,13 @@ func ParseCronSpec(spec string) (*Cron, error) {
 	return c, nil
 }
 
-// Next returns the first tick after a time, the zero time if there is none.
+// Next returns the first tick after a time, the zero time if there is none within maxSearchYears.
 func (c *Cron) Next(after time.Time) time.Time {
 	if c.everyHour {
 		return c.nextEveryHour(after)
 	}
 	for w := c.wallSchedule.Next(wallClock(after.In(c.location))); !w.IsZero(); w = c.wallSchedule.Next(w) {
+		// After a repeated hour the instant of a local time can be before after: then try the next local time.
 		if at := c.firstInstant(w); at.After(after) {
 			return at
 		}
@@ -88,8 +97,8 @@ func (c *Cron) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// nextEveryHour is Next for a schedule of every hour: in each stretch between two changes of the clocks it goes by the
-// clock of that stretch.
+// nextEveryHour is Next for a schedule with ticks in every hour. Between two clock changes it uses the offset of that
+// interval.
 func (c *Cron) nextEveryHour(after time.Time) time.Time {
 	for {
 		here := after.In(c.location)
@@ -103,7 +112,7 @@ func (c *Cron) nextEveryHour(after time.Time) time.Time {
 		if end.IsZero() || at.Before(end) {
 			return at.In(c.location)
 		}
-		// The clocks change first. Their new time may be a tick from its very first moment.
+		// The clocks change before this tick. The first instant after the change may be a tick itself.
 		if first := c.wallSchedule.Next(wallClock(end.In(c.location)).Add(-time.Second)); first.Equal(wallClock(end.In(c.location))) {
 			return end.In(c.location)
 		}
@@ -111,7 +120,8 @@ func (c *Cron) nextEveryHour(after time.Time) time.Time {
 	}
 }
 
-// LatestTick returns the last tick that is not after now, of those from a tick on.
+// LatestTick returns the last tick that is not after now, or from if there is none after from. It searches backwards in
+// growing steps, so that a schedule that was not run for months does not enumerate all its ticks.
 func (c *Cron) LatestTick(from, now time.Time) time.Time {
 	latest := from
 	for back := time.Hour; ; back *= 8 {
@@ -128,13 +138,13 @@ func (c *Cron) LatestTick(from, now time.Time) time.Time {
 	}
 }
 
-// wallClock is what a clock shows, as a time of a place where clocks are never changed.
+// wallClock returns the local time of t as a time in UTC, where arithmetic has no clock changes.
 func wallClock(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// firstInstant returns the first moment at which the place's clocks show w, or where they never do the first at which they show
-// more.
+// firstInstant returns the first instant whose local time is w. If there is none, because the clocks are put forward
+// over w, it returns the first instant with a later local time.
 func (c *Cron) firstInstant(w time.Time) time.Time {
 	at := time.Date(w.Year(), w.Month(), w.Day(), w.Hour(), w.Minute(), w.Second(), 0, c.location)
 	start, end := at.ZoneBounds()
@@ -146,6 +156,8 @@ func (c *Cron) firstInstant(w time.Time) time.Time {
 	case start.IsZero():
 		return at
 	}
+	// If w occurs twice, time.Date may have returned the second instant. The first one has the offset from before the
+	// change.
 	_, before := start.Add(-time.Second).In(c.location).Zone()
 	if earlier := w.Add(-time.Duration(before) * time.Second); earlier.Before(start) {
 		return earlier.In(c.location)

@@ -30,13 +30,13 @@ func mustParseTime(t testing.TB, text string) time.Time {
 	return at
 }
 
-// TestNext has clocks put forward and back.
+// TestNext checks ticks around clock changes in both directions.
 func TestNext(t *testing.T) {
 	t.Parallel()
 	const berlin, sydney, paulo, lord = "Europe/Berlin", "Australia/Sydney", "America/Sao_Paulo", "Australia/Lord_Howe"
 	for _, c := range []struct {
 		name, cron, zone, after string
-		want                    string // in the zone's time, with its offset
+		want                    string // in the zone's local time, with its offset
 	}{
 		{"every day", "30 9 * * *", "UTC", "2024-03-09T09:30:00Z", "2024-03-10T09:30:00Z 2024-03-11T09:30:00Z"},
 		{"every ten minutes", "*/10 * * * *", "UTC", "2024-03-09T09:30:01Z", "2024-03-09T09:40:00Z 2024-03-09T09:50:00Z"},
@@ -78,7 +78,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestLatest finds what was missed last.
+// TestLatest checks that the latest missed tick is found.
 func TestLatest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, cron, from, now, want string }{
@@ -102,7 +102,7 @@ func TestLatest(t *testing.T) {
 	}
 }
 
-// TestTicksIncrease: whatever the schedule, the place and the moment, ticks follow each other, and no tick lies between two.
+// TestTicksIncrease checks for random schedules, zones and times that ticks ascend and that no tick lies between two.
 func TestTicksIncrease(t *testing.T) {
 	t.Parallel()
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kathmandu", "Africa/Casablanca", "Pacific/Apia"}
@@ -139,7 +139,7 @@ func TestTicksIncrease(t *testing.T) {
 	})
 }
 
-// TestParseCron says what is wrong with a schedule.
+// TestParseCron checks the errors of invalid schedules.
 func TestParseCron(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ cron, zone, want string }{

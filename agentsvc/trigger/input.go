@@ -1,19 +1,22 @@
 package trigger
 
 import (
+	"context"
 	"strings"
 
 	"stoa/agentsvc"
 )
 
-// Field picks a value out of a body.
+// Field selects a value from a body.
 type Field struct {
-	Path     string
-	As       string // "" = the last name of Path
+	// Path is a path of names and list indices, with dots.
+	Path string
+	// As is the name of the value; "" means the last element of Path.
+	As       string
 	Required bool
 }
 
-// Name is what the template knows the value by.
+// Name returns the name by which the template and the message know the value.
 func (f Field) Name() string {
 	if f.As != "" {
 		return f.As
@@ -21,18 +24,20 @@ func (f Field) Name() string {
 	return f.Path[strings.LastIndex(f.Path, ".")+1:]
 }
 
-// Input makes an agent's message of a delivery's body.
+// Input makes an agent's message from the body of a delivery.
 //
-// With a template it is what that makes: of the fields of the body, if it is an object, else of the one field payload; and
-// of the fields that are picked. Without one it is the text that goes before, an empty line, and the body as it came, or
-// where fields are picked a JSON object of those.
+// With a template, the message is its result. Its data are the fields of the body, if that is an object, or else the
+// one field payload; selected fields are added. Without a template the message is the configured text, an empty line,
+// and the body as received or, if fields are selected, a JSON object of them.
 type Input struct {
 	preamble string
 	fields   []Field
-	template *Template // nil = none
+	// template is nil if there is none.
+	template *Template
 }
 
-// NewInput returns an input. What is wrong with the template is an [agentsvc.InvalidError] of the field template.
+// NewInput returns an input. before is the text before the body, source the template. An invalid template is an
+// [agentsvc.InvalidError] of the field template.
 func NewInput(before, source string, fields []Field) (*Input, error) {
 	in := &Input{preamble: before, fields: fields}
 	if source == "" {
@@ -45,8 +50,9 @@ func NewInput(before, source string, fields []Field) (*Input, error) {
 	return in, nil
 }
 
-// BuildMessage makes the message. What the body lacks, or a template cannot make of it, is an [agentsvc.InvalidError].
-func (in *Input) BuildMessage(contentType string, body []byte) (string, error) {
+// BuildMessage returns the message. A body that lacks a required field, or on which the template fails, is an
+// [agentsvc.InvalidError].
+func (in *Input) BuildMessage(ctx context.Context, contentType string, body []byte) (string, error) {
 	payload, err := DecodePayload(contentType, body)
 	if err != nil {
 		return "", err
@@ -73,14 +79,17 @@ func (in *Input) BuildMessage(contentType string, body []byte) (string, error) {
 	for name, v := range picked {
 		data[name] = v
 	}
-	message, err := in.template.RenderText(data)
+	message, err := in.template.RenderText(ctx, data)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	if err != nil {
 		return "", agentsvc.NewInvalidError("body", "the webhook's template cannot make a message of it: %.200v", err)
 	}
 	return checkMessage(message)
 }
 
-// checkMessage refuses a message without words, and one that is too long.
+// checkMessage returns the message, or an [agentsvc.InvalidError] if it is blank or too long.
 func checkMessage(message string) (string, error) {
 	switch {
 	case strings.TrimSpace(message) == "":
@@ -91,5 +100,5 @@ func checkMessage(message string) (string, error) {
 	return message, nil
 }
 
-// maxMessageBytes bounds a message that is no template's.
+// maxMessageBytes bounds a message. Those of a template have the lower bound maxTextBytes.
 const maxMessageBytes = 2 << 20

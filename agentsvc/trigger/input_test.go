@@ -1,6 +1,9 @@
 package trigger_test
 
 import (
+	"context"
+	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -8,7 +11,7 @@ import (
 	"stoa/agentsvc/trigger"
 )
 
-// TestMessage makes messages of bodies.
+// TestMessage checks the messages made of bodies.
 func TestMessage(t *testing.T) {
 	t.Parallel()
 	push := `{"ref": "refs/heads/main", "id": 12345678901234567, "rate": 0.5, "commits": [{"by": "ana"}, {"by": "bob"}], "tags": ["a", "b"], "none": null}`
@@ -49,7 +52,7 @@ func TestMessage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := in.BuildMessage(c.kind, []byte(c.body))
+			got, err := in.BuildMessage(t.Context(), c.kind, []byte(c.body))
 			switch {
 			case c.wrong == "" && (err != nil || got != c.want):
 				t.Errorf("got %q (%v), want %q", got, err, c.want)
@@ -60,7 +63,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestTemplateBounds: no template takes long or makes much, whatever is sent.
+// TestTemplateBounds checks that no template takes long or produces much, for any body.
 func TestTemplateBounds(t *testing.T) {
 	t.Parallel()
 	large := `{"n": 1000000000000, "list": [` + strings.Repeat(`"x",`, 100_000) + `"x"]}`
@@ -80,25 +83,81 @@ func TestTemplateBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			got, err := in.BuildMessage("", []byte(large))
+			got, err := in.BuildMessage(t.Context(), "", []byte(large))
 			if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "it makes too much of the body") || took > 8*time.Second {
 				t.Errorf("%d bytes and %v after %v", len(got), err, took)
 			}
 		})
 	}
 	for template, want := range map[string]string{
-		`{{printf "%1000000000d" 1}}`:             "printf",
-		`{{define "x"}}{{end}}{{template "x"}}`:   "another template",
-		`{{block "x" .}}{{end}}`:                  "another template",
-		`{{call .x}}`:                             "calls call",
-		`{{if .x}}{{with html .y}}{{end}}{{end}}`: "calls html",
-		`{{range (js .x).y}}{{end}}`:              "calls js",
-		`{{.a`:                                    "unclosed action",
-		`{{nonsense}}`:                            "nonsense",
-		strings.Repeat("x", 64<<10+1):             "longer than",
+		`{{printf "%1000000000d" 1}}`:                 "printf",
+		`{{define "x"}}{{end}}{{template "x"}}`:       "another template",
+		`{{block "x" .}}{{end}}`:                      "another template",
+		`{{call .x}}`:                                 "calls call",
+		`{{if .x}}{{with html .y}}{{end}}{{end}}`:     "calls html",
+		`{{range (js .x).y}}{{end}}`:                  "calls js",
+		`{{.a`:                                        "unclosed action",
+		`{{print` + strings.Repeat(" .a", 256) + `}}`: "more than 256 arguments",
+		`{{if eq .a (or ` + strings.Repeat(" .a", 256) + `)}}{{end}}`: "more than 256 arguments",
+		`{{nonsense}}`:                "nonsense",
+		strings.Repeat("x", 64<<10+1): "longer than",
 	} {
 		if _, err := trigger.NewInput("", template, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want something of %s", template, err, want)
 		}
 	}
+}
+
+// TestTemplateMemory: what the calls of an execution make is bounded together, whether it is kept by one action or by many variables.
+func TestTemplateMemory(t *testing.T) { // measures all that is allocated, and so runs alone
+	body := []byte(`{"x": "` + strings.Repeat("a", 200_000) + `", "list": [` + strings.Repeat(`"",`, 50_000) + `""]}`)
+	for name, template := range map[string]string{
+		"arguments": "{{print" + strings.Repeat(" (json .x)", 80) + "}}",
+		"variables": strings.Repeat("{{$v := upper .x}}", 200),
+		"branches":  strings.Repeat("{{if upper .x}}{{end}}", 200),
+		"lists":     "{{len (print" + strings.Repeat(` (join "" .list)`, 60) + ")}}",
+	} {
+		in, err := trigger.NewInput("", template, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := in.BuildMessage(t.Context(), "", body)
+		runtime.ReadMemStats(&after)
+		const maximum = 16 << 20
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > maximum || err == nil || !strings.Contains(err.Error(), "it makes too much of the body") {
+			t.Errorf("%s: %d KiB are allocated, at most %d KiB may be; %d bytes and %v", name, allocated>>10, maximum>>10, len(got), err)
+		}
+	}
+}
+
+// TestTemplateEndsWithContext: an execution ends with its context, which it looks at once for every slice of steps.
+func TestTemplateEndsWithContext(t *testing.T) {
+	t.Parallel()
+	tpl, err := trigger.ParseTemplate(`{{range 90000}}{{end}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := &endingContext{Context: t.Context(), endsAfter: 1 << 30}
+	if _, err := tpl.RenderText(ctx, nil); err != nil || ctx.looks < 100 {
+		t.Errorf("%v after %d looks", err, ctx.looks)
+	}
+	ctx = &endingContext{Context: t.Context(), endsAfter: 10}
+	if _, err := tpl.RenderText(ctx, nil); !errors.Is(err, context.Canceled) || ctx.looks > 12 {
+		t.Errorf("%v after %d looks", err, ctx.looks)
+	}
+}
+
+// endingContext is a context that has ended after some looks at it.
+type endingContext struct {
+	context.Context
+	endsAfter, looks int
+}
+
+func (c *endingContext) Err() error {
+	if c.looks++; c.looks >= c.endsAfter {
+		return context.Canceled
+	}
+	return nil
 }

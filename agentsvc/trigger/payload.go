@@ -14,8 +14,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// DecodePayload reads the body of a delivery by its content type: JSON, which it is without a type, a form, or text. Whole
-// numbers of JSON keep all their digits. What is wrong is an [agentsvc.InvalidError].
+// DecodePayload decodes the body of a delivery by its content type: JSON, also if the type is missing, a form, or text.
+// Integers in JSON keep all digits up to 64 bits. An error is an [agentsvc.InvalidError].
 func DecodePayload(contentType string, body []byte) (any, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
@@ -36,6 +36,7 @@ func DecodePayload(contentType string, body []byte) (any, error) {
 	return nil, agentsvc.NewInvalidError("Content-Type", "must be JSON, application/x-www-form-urlencoded or text")
 }
 
+// decodeJSON decodes one JSON value. An empty body is an empty object.
 func decodeJSON(body []byte) (any, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return map[string]any{}, nil
@@ -52,7 +53,8 @@ func decodeJSON(body []byte) (any, error) {
 	return normalizeNumbers(v), nil
 }
 
-// normalizeNumbers makes whole numbers of numbers that are, so that templates print and compare them as such.
+// normalizeNumbers replaces [json.Number] by int64 where possible, else by float64, so that templates print and compare
+// numbers. It changes v.
 func normalizeNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -73,6 +75,7 @@ func normalizeNumbers(v any) any {
 	return v
 }
 
+// decodeForm decodes a form. A name that occurs once is a string, any other a list.
 func decodeForm(body string) (any, error) {
 	values, err := url.ParseQuery(body)
 	if err != nil {
@@ -93,7 +96,7 @@ func decodeForm(body string) (any, error) {
 	return form, nil
 }
 
-// lookupPath finds the value at a path of names, and of numbers in lists, with dots between them.
+// lookupPath returns the value at a path of names, and of indices into lists, with dots between them.
 func lookupPath(v any, path string) (any, bool) {
 	for name := range strings.SplitSeq(path, ".") {
 		switch at := v.(type) {
@@ -116,7 +119,7 @@ func lookupPath(v any, path string) (any, bool) {
 	return v, true
 }
 
-// formatValue is a value as a person reads it: a text as it is, anything else as JSON.
+// formatValue returns a value as text: a string as it is, anything else as JSON.
 func formatValue(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -124,10 +127,12 @@ func formatValue(v any) string {
 	return encodeJSON(v)
 }
 
+// encodeJSON returns v as JSON, without escaping for HTML: the text is read by a model.
 func encodeJSON(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // what was JSON can be
+	// Values that were decoded from JSON or a form can always be encoded.
+	_ = e.Encode(v)
 	return strings.TrimSpace(b.String())
 }

@@ -14,58 +14,75 @@ import (
 	"stoa/tenancy/db"
 )
 
-// AppSchedules is the schedules of an app, at a generation of it; a suspended app has none.
+// AppSchedules are the schedules of an app at a generation of its record. A suspended app has none.
 type AppSchedules struct {
 	Generation int64
-	Crons      map[string]*Cron // by agent
+	// Crons are by agent.
+	Crons map[string]*Cron
 }
 
-// Tick is one time at which an agent is to be started.
+// Tick is one scheduled start of an agent.
 type Tick struct {
 	Tenant db.ID
 	Agent  string
-	Spec   string // of the schedule as [Cron.String] writes it
-	At     time.Time
+	// Spec identifies the schedule; it is [Cron.String].
+	Spec string
+	// At is the scheduled time.
+	At time.Time
 }
 
-// ErrTickRefused says that a tick may not start its agent. It is over with that; the next one may.
+// ErrTickRefused reports that the agent may not be started for a tick. The tick is done; the next one is tried as
+// usual.
 var ErrTickRefused = errors.New("the tick is refused")
 
-// ErrNoSchedule says that an agent has no such schedule any more.
+// ErrNoSchedule reports that the agent no longer has the schedule of a tick.
 var ErrNoSchedule = errors.New("the agent has no such schedule")
 
-// SchedulerOptions say what a [Scheduler] reads and starts. Plan and Start are required.
+// SchedulerOptions are the options of a [Scheduler]. LoadSchedules and StartTick are required.
 type SchedulerOptions struct {
-	// LoadSchedules reads the schedules of an app. [tenancy.ErrNotFound] says that it is not there: to this process.
+	// LoadSchedules returns the schedules of an app. It returns [tenancy.ErrNotFound] for an app that this process does
+	// not have.
 	LoadSchedules func(ctx context.Context, app db.ID) (AppSchedules, error)
-	// StartTick starts an agent under the tick's key, so that doing it again finds the same task. After an [ErrTickRefused] the tick
-	// is over, after any other error it is tried again.
+	// StartTick starts an agent with an idempotency key that follows from the tick, so that a repetition returns the
+	// same task. After [ErrTickRefused] the tick is done. After [ErrNoSchedule], [tenancy.ErrNotFound] or
+	// [tenancy.ErrSuspended] nothing is recorded, since the schedule is about to be replaced or deleted. After any
+	// other error the start is repeated when the claim has expired.
 	StartTick func(ctx context.Context, t Tick) (agentsvc.TaskID, error)
 	Log       *slog.Logger
 
-	TickInterval time.Duration // between looks for ticks; 1 second
-	SyncInterval time.Duration // between looks for apps that no signal told of; 10 seconds
-	ClaimTTL     time.Duration // how long a tick is its taker's; 15 seconds
-	MaxStarts    int           // ticks that are started at a time; 32
+	// TickInterval is the interval between searches for due ticks; 1 second if zero.
+	TickInterval time.Duration
+	// SyncInterval is the interval between searches for changed apps that no signal reported; 10 seconds if zero.
+	SyncInterval time.Duration
+	// ClaimTTL is how long a process has a tick it has claimed; 15 seconds if zero. A start may take two thirds of it.
+	ClaimTTL time.Duration
+	// MaxStarts bounds the concurrent starts; 32 if zero.
+	MaxStarts int
 }
 
-// Scheduler starts agents by their schedules, those of every app of the database. In every process there may be one.
+// Scheduler starts the agents of all apps of a database by their schedules. Each process has one; claims make each tick
+// start once.
 type Scheduler struct {
-	table            scheduleTable
-	options          SchedulerOptions
-	wake             chan struct{}
-	defaultSchedules AppSchedules // of the default app, which is this process's
+	table   scheduleTable
+	options SchedulerOptions
+	wake    chan struct{}
+	// defaultSchedules are those of the default app, whose configuration is this process's file. Used by the goroutine
+	// of Run only.
+	defaultSchedules AppSchedules
 
-	starts        sync.WaitGroup
-	startPermits  chan struct{}
-	mu            sync.Mutex
-	startingByApp map[db.ID]int // ticks of an app that are being started
+	// starts are the goroutines that start ticks. startPermits has MaxStarts slots, each held by one of them.
+	starts       sync.WaitGroup
+	startPermits chan struct{}
+	// mu guards startingByApp.
+	mu sync.Mutex
+	// startingByApp counts the starts in progress, by app.
+	startingByApp map[db.ID]int
 }
 
-// maxTicksPerApp is how many ticks of an app are started at a time, so that one that is slow to load leaves room for others.
+// maxTicksPerApp bounds the concurrent starts of one app, so that an app that is slow to load does not delay others.
 const maxTicksPerApp = 4
 
-// NewScheduler returns a clock over the schedules of d.
+// NewScheduler returns a scheduler for the schedules in d.
 func NewScheduler(d *db.DB, o SchedulerOptions) *Scheduler {
 	o.TickInterval, o.SyncInterval = cmp.Or(o.TickInterval, time.Second), cmp.Or(o.SyncInterval, 10*time.Second)
 	o.ClaimTTL, o.MaxStarts = cmp.Or(o.ClaimTTL, 15*time.Second), cmp.Or(o.MaxStarts, 32)
@@ -75,7 +92,7 @@ func NewScheduler(d *db.DB, o SchedulerOptions) *Scheduler {
 	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), startingByApp: map[db.ID]int{}}
 }
 
-// Wake has the clock look for changed apps soon.
+// Wake makes the scheduler look for changed apps soon. It does not block.
 func (c *Scheduler) Wake() {
 	select {
 	case c.wake <- struct{}{}:
@@ -83,7 +100,8 @@ func (c *Scheduler) Wake() {
 	}
 }
 
-// Run lives until ctx ends.
+// Run starts due ticks and synchronizes schedules until ctx ends, and then waits for the starts in progress. Failures
+// are logged once at their beginning and end.
 func (c *Scheduler) Run(ctx context.Context) error {
 	tickTimer, syncTimer := time.NewTicker(c.options.TickInterval), time.NewTicker(c.options.SyncInterval)
 	defer tickTimer.Stop()
@@ -115,7 +133,8 @@ func (c *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// syncSchedules brings the table up to date with the apps that have changed.
+// syncSchedules stores the schedules of the apps whose generation has changed since they were stored. The default app
+// has no record in the database: its generation is compared with the one in this process.
 func (c *Scheduler) syncSchedules(ctx context.Context) error {
 	defaultApp, err := c.options.LoadSchedules(ctx, tenancy.DefaultID)
 	switch {
@@ -130,6 +149,7 @@ func (c *Scheduler) syncSchedules(ctx context.Context) error {
 		c.defaultSchedules = defaultApp
 	}
 	ids, err := c.table.findChangedApps(ctx)
+	// There may be more changed apps than one query returns.
 	if len(ids) == maxAppsPerQuery {
 		c.Wake()
 	}
@@ -137,7 +157,8 @@ func (c *Scheduler) syncSchedules(ctx context.Context) error {
 		p, wrong := c.options.LoadSchedules(ctx, id)
 		switch {
 		case errors.Is(wrong, tenancy.ErrNotFound):
-			continue // deleted since
+			// The app was deleted after the query.
+			continue
 		case wrong == nil:
 			wrong = c.table.saveSchedules(ctx, id, p.Generation, p.Crons)
 		}
@@ -146,7 +167,8 @@ func (c *Scheduler) syncSchedules(ctx context.Context) error {
 	return err
 }
 
-// startDueTicks has what is due started, as far as there is room, and waits for none of it.
+// startDueTicks starts the ticks that are due, each in a goroutine, as far as the bounds allow. It does not wait for
+// them.
 func (c *Scheduler) startDueTicks(ctx context.Context) error {
 	due, err := c.table.findDueTicks(ctx)
 	if err != nil {
@@ -154,7 +176,8 @@ func (c *Scheduler) startDueTicks(ctx context.Context) error {
 	}
 	for _, d := range due {
 		if defaultApp := c.defaultSchedules.Crons[d.Agent]; d.Tenant == tenancy.DefaultID && (defaultApp == nil || defaultApp.String() != d.Spec) {
-			continue // of another process's file
+			// The default app of another process has this schedule; that process starts it.
+			continue
 		}
 		if !c.adjustStarting(d.Tenant, 1) {
 			continue
@@ -163,7 +186,8 @@ func (c *Scheduler) startDueTicks(ctx context.Context) error {
 		case c.startPermits <- struct{}{}:
 		case <-time.After(c.options.TickInterval):
 			c.adjustStarting(d.Tenant, -1)
-			return nil // they are due still
+			// The remaining ticks stay due.
+			return nil
 		}
 		c.starts.Go(func() {
 			if err := c.startTick(ctx, d); err != nil && ctx.Err() == nil {
@@ -176,7 +200,8 @@ func (c *Scheduler) startDueTicks(ctx context.Context) error {
 	return nil
 }
 
-// adjustStarting counts a tick of an app that is being started, or with -1 no longer is, and reports whether there was room for it.
+// adjustStarting adds n, 1 or -1, to the starts in progress of an app. For 1 it returns false if the app already has
+// maxTicksPerApp.
 func (c *Scheduler) adjustStarting(app db.ID, n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +214,8 @@ func (c *Scheduler) adjustStarting(app db.ID, n int) bool {
 	return true
 }
 
-// startTick starts one agent, if nobody else does. Of several ticks that were missed it is started for the last.
+// startTick starts one agent unless another process has claimed the tick. Of several missed ticks only the last one is
+// started.
 func (c *Scheduler) startTick(ctx context.Context, d DueTick) error {
 	cron, err := ParseCronSpec(d.Spec)
 	if err != nil {
@@ -198,6 +224,7 @@ func (c *Scheduler) startTick(ctx context.Context, d DueTick) error {
 	if mine, err := c.table.claimTick(ctx, d, c.options.ClaimTTL); err != nil || !mine {
 		return err
 	}
+	// The start must end before the claim does: otherwise another process could store the outcome at the same time.
 	ctx, cancel := context.WithTimeout(ctx, c.options.ClaimTTL*2/3)
 	defer cancel()
 	t := Tick{d.Tenant, d.Agent, d.Spec, cron.LatestTick(d.At, d.Now)}
@@ -206,12 +233,14 @@ func (c *Scheduler) startTick(ctx context.Context, d DueTick) error {
 	refused := errors.Is(err, ErrTickRefused)
 	switch {
 	case errors.Is(err, ErrNoSchedule), errors.Is(err, tenancy.ErrNotFound), errors.Is(err, tenancy.ErrSuspended):
-		return nil // the table will know soon
+		// The next synchronization will delete or replace the schedule.
+		return nil
 	case refused:
 		o.Error = err.Error()
 		c.options.Log.WarnContext(ctx, "a schedule may not start its agent", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
 	case err != nil:
 		c.options.Log.WarnContext(ctx, "a schedule could not start its agent and tries again", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
+		// The claim stays and expires, which is the pause before the next attempt.
 		return nil
 	}
 	return c.table.finishTick(ctx, d, o, cron.Next(d.Now))

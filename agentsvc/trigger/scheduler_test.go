@@ -22,21 +22,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// claimTTL is how long a tick is its taker's: longer than any test takes. Those that wait for its end have it lapse.
+// claimTTL is longer than any test takes. Tests that need the end of a claim set it in the database.
 const claimTTL = time.Minute
 
-// fixture is some clocks on one database, and what they have started.
+// fixture is several schedulers on one database, with what they have started.
 type fixture struct {
 	*testing.T
 	d *db.DB
 
 	mu         sync.Mutex
 	schedules  map[db.ID]trigger.AppSchedules
-	started    []string // app, agent and time, as often as it was
-	nextError  error    // of the next start
+	started    []string // app, agent and time of each start
+	nextError  error    // the error of the next start
 	block      chan struct{}
-	hangingApp db.ID         // the app whose starts all hang
-	hourly     *trigger.Cron // halfway between two of its ticks when the test begins, so that none comes by itself
+	hangingApp db.ID         // all starts of this app hang
+	hourly     *trigger.Cron // at the beginning of the test it is halfway between two of its ticks, so that none becomes due during the test
 }
 
 func newFixture(t *testing.T, d *db.DB) *fixture {
@@ -44,10 +44,10 @@ func newFixture(t *testing.T, d *db.DB) *fixture {
 	return &fixture{T: t, d: d, schedules: map[db.ID]trigger.AppSchedules{}, hourly: mustParseCron(t, fmt.Sprint(minute, " * * * *"), "UTC")}
 }
 
-// lastTick returns the last of the hourly ticks.
+// lastTick returns the last tick of the hourly schedule.
 func (w *fixture) lastTick() time.Time { return w.hourly.Next(time.Now()).Add(-time.Hour) }
 
-// startScheduler starts a clock of the tower, which ends with the test or when it is told to.
+// startScheduler starts a scheduler of the fixture, which ends with the test or when stop is called.
 func (w *fixture) startScheduler(defaultApp bool) (stop func()) {
 	w.Helper()
 	c := trigger.NewScheduler(w.d, trigger.SchedulerOptions{
@@ -90,7 +90,7 @@ func (w *fixture) startScheduler(defaultApp bool) (stop func()) {
 	return stop
 }
 
-// setSchedules gives an app schedules.
+// setSchedules sets the schedules of an app.
 func (w *fixture) setSchedules(app db.ID, generation int64, crons map[string]*trigger.Cron) {
 	w.mu.Lock()
 	w.schedules[app] = trigger.AppSchedules{Generation: generation, Crons: crons}
@@ -98,7 +98,7 @@ func (w *fixture) setSchedules(app db.ID, generation int64, crons map[string]*tr
 	w.bumpGeneration(app, generation)
 }
 
-// bumpGeneration has the database say that an app has changed.
+// bumpGeneration sets an app's generation in the database.
 func (w *fixture) bumpGeneration(app db.ID, generation int64) {
 	if app != tenancy.DefaultID {
 		w.execSQL(`INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, data_key, master_key, grants, plan, labels, created_at, updated_at)
@@ -123,7 +123,7 @@ func (w *fixture) makeOverdue(app db.ID, n int) {
 	w.execSQL(`UPDATE schedule SET next_at = CAST($2 AS BIGINT), held_until = 0 WHERE tenant = $1`, string(app), since.UnixMicro())
 }
 
-// expireClaims lets the time pass for which ticks are held.
+// expireClaims ends all claims on ticks.
 func (w *fixture) expireClaims() {
 	w.Helper()
 	w.execSQL(`UPDATE schedule SET held_until = held_until - CAST($1 AS BIGINT) WHERE held_until > 0`, claimTTL.Microseconds())
@@ -138,7 +138,7 @@ func (w *fixture) loadSchedules(app db.ID) map[string]trigger.ScheduleStatus {
 	return rows
 }
 
-// waitUntil waits for what the clocks do.
+// waitUntil waits for an effect of the schedulers.
 func (w *fixture) waitUntil(what string, holds func() bool) {
 	w.Helper()
 	for began := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -154,7 +154,7 @@ func (w *fixture) startedTicks() []string {
 	return slices.Clone(w.started)
 }
 
-// TestScheduler has three clocks start what was missed, once, for the last of the missed times.
+// TestScheduler checks that three schedulers start a missed schedule once, for the last of its missed ticks.
 func TestScheduler(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -174,7 +174,7 @@ func TestScheduler(t *testing.T) {
 			rows, defaultApp := w.loadSchedules("acme"), w.loadSchedules(tenancy.DefaultID)
 			return rows["a"].Last.Task != "" && rows["b"].Last.Task != "" && defaultApp["own"].Last.Task != ""
 		})
-		time.Sleep(100 * time.Millisecond) // another would come now
+		time.Sleep(100 * time.Millisecond) // a second start would come now
 		got := w.startedTicks()
 		slices.Sort(got)
 		last := w.lastTick().Format("15:04")
@@ -187,7 +187,7 @@ func TestScheduler(t *testing.T) {
 	})
 }
 
-// TestSchedulerFailures has the start fail, be refused, and die in the middle.
+// TestSchedulerFailures checks a start that fails, one that is refused, and one that is interrupted.
 func TestSchedulerFailures(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -234,7 +234,7 @@ func TestSchedulerFailures(t *testing.T) {
 	})
 }
 
-// hasClaimedTick reports whether somebody has taken a tick.
+// hasClaimedTick reports whether any tick is claimed.
 func (w *fixture) hasClaimedTick() bool {
 	n := 0
 	var b db.Batch
@@ -245,7 +245,7 @@ func (w *fixture) hasClaimedTick() bool {
 	return n > 0
 }
 
-// TestSchedulerSlowApp: an app of which every start hangs delays nobody else's ticks.
+// TestSchedulerSlowApp checks that an app whose starts all hang does not delay the ticks of others.
 func TestSchedulerSlowApp(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -266,12 +266,12 @@ func TestSchedulerSlowApp(t *testing.T) {
 	})
 }
 
-// TestSchedulerChanges changes an app's schedules, its state, and has an old plan come late.
+// TestSchedulerChanges changes an app's schedules and its status, and stores the schedules of an old generation late.
 func TestSchedulerChanges(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		w := newFixture(t, d)
-		daily := mustParseCron(t, fmt.Sprint("0 ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *"), "Europe/Berlin") // hours away
+		daily := mustParseCron(t, fmt.Sprint("0 ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *"), "Europe/Berlin") // 12 hours from now
 		w.setSchedules("acme", 1, map[string]*trigger.Cron{"a": w.hourly, "b": w.hourly})
 		w.startScheduler(false)
 		w.waitUntil("the schedules are known", func() bool { return len(w.loadSchedules("acme")) == 2 })
@@ -286,7 +286,7 @@ func TestSchedulerChanges(t *testing.T) {
 			t.Errorf("the changed schedule begins at %v", next)
 		}
 		w.setSchedules("acme", 1, map[string]*trigger.Cron{"old": w.hourly})
-		w.bumpGeneration("acme", 3) // so that somebody reads what was the plan of another generation
+		w.bumpGeneration("acme", 3) // so that the schedulers read the schedules of another generation
 		time.Sleep(60 * time.Millisecond)
 		if _, old := w.loadSchedules("acme")["old"]; old {
 			t.Error("a plan of an older generation has replaced a newer one")

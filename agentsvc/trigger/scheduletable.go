@@ -12,36 +12,44 @@ import (
 	"stoa/tenancy/db"
 )
 
-// DueTick is a schedule whose time has come.
+// DueTick is a schedule whose next tick is due.
 type DueTick struct {
 	Tenant db.ID
 	Agent  string
-	Spec   string    // as [Cron.String] writes it
-	At     time.Time // the tick that is due
-	Now    time.Time // by the database
+	// Spec is [Cron.String] of the schedule.
+	Spec string
+	// At is the time of the tick that is due.
+	At time.Time
+	// Now is the database's time of the query.
+	Now time.Time
 }
 
-// Outcome is what came of a tick.
+// Outcome is the result of a tick.
 type Outcome struct {
-	At    time.Time // the scheduled time
-	Task  agentsvc.TaskID
-	Error string // why there is no task
+	// At is the scheduled time.
+	At   time.Time
+	Task agentsvc.TaskID
+	// Error is why there is no task, "" if there is one.
+	Error string
 }
 
-// ScheduleStatus is a schedule as it stands.
+// ScheduleStatus is the state of a schedule.
 type ScheduleStatus struct {
 	Spec string
 	Next time.Time
-	Last Outcome // zero = it had no tick yet
+	// Last is the outcome of the last tick, zero if there was none.
+	Last Outcome
 }
 
-// scheduleTable holds the schedules of all apps.
+// scheduleTable has the statements on the tables schedule and schedule_app. A row of schedule is one agent's schedule;
+// its column held_until is the end of the claim on its next tick.
 type scheduleTable struct{ db *db.DB }
 
-// maxAppsPerQuery is how many are looked at in one go.
+// maxAppsPerQuery bounds the rows of one query.
 const maxAppsPerQuery = 100
 
-// findChangedApps returns some apps that have changed since their schedules were read.
+// findChangedApps returns apps whose generation is newer than the one at which their schedules were stored, at most
+// maxAppsPerQuery.
 func (t scheduleTable) findChangedApps(ctx context.Context) (ids []db.ID, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -57,12 +65,13 @@ func (t scheduleTable) findChangedApps(ctx context.Context) (ids []db.ID, err er
 	return ids, nil
 }
 
-// saveSchedules makes want the schedules of an app, as they are at a generation of it. What is there already keeps its next tick;
-// what is new or another one begins with the first tick from now on. Of an app in the database an older generation changes
-// nothing.
+// saveSchedules replaces the stored schedules of an app by those of a generation. An unchanged schedule keeps its next
+// tick and its last outcome. A new or changed one gets the first tick from now on and loses its claim. A removed one is
+// deleted. An older generation than the stored one changes nothing, so processes that are behind cannot undo a change.
 func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation int64, want map[string]*Cron) error {
 	err := t.db.Tenant(app).RunTx(ctx, func(tx *db.Tx) error {
-		if app != tenancy.DefaultID { // whose generations are each process's own
+		// Generations of the default app are each process's own and cannot be compared.
+		if app != tenancy.DefaultID {
 			n, err := tx.Exec(ctx, `INSERT INTO schedule_app (tenant, generation) VALUES ($1, $2)
 				ON CONFLICT (tenant) DO UPDATE SET generation = excluded.generation WHERE schedule_app.generation < excluded.generation`, string(app), generation)
 			if err != nil || n == 0 {
@@ -83,7 +92,8 @@ func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation 
 		if err != nil {
 			return err
 		}
-		for _, agent := range slices.Sorted(maps.Keys(want)) { // all lock in one order
+		// Sorted, so that concurrent transactions lock the rows in one order.
+		for _, agent := range slices.Sorted(maps.Keys(want)) {
 			c := want[agent]
 			if there[agent] == c.String() {
 				continue
@@ -110,9 +120,11 @@ func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation 
 	return nil
 }
 
-// findDueTicks returns some schedules whose time has come and that nobody has taken, a few of each app, the longest due first.
+// findDueTicks returns schedules whose tick is due and not claimed, at most maxTicksPerApp of each app, the longest due
+// first.
 func (t scheduleTable) findDueTicks(ctx context.Context) (due []DueTick, err error) {
 	var b db.Batch
+	// Apps that are suspended or being deleted are excluded. The default app has no row in table app and is not.
 	b.Query(func(r db.Row) error {
 		var d DueTick
 		var at, now int64
@@ -131,7 +143,8 @@ func (t scheduleTable) findDueTicks(ctx context.Context) (due []DueTick, err err
 	return due, nil
 }
 
-// claimTick takes a tick for a time, and reports whether nobody else has.
+// claimTick claims a tick for a time, and reports whether it succeeded. The conditions on spec and next_at make the
+// claim fail if the schedule was changed, or the tick completed, since it was read.
 func (t scheduleTable) claimTick(ctx context.Context, d DueTick, lasting time.Duration) (mine bool, err error) {
 	var n int64
 	var b db.Batch
@@ -144,7 +157,8 @@ func (t scheduleTable) claimTick(ctx context.Context, d DueTick, lasting time.Du
 	return n > 0, nil
 }
 
-// finishTick writes down what came of a tick, and when the next one is due.
+// finishTick stores the outcome of a tick and the time of the next one, and ends the claim. If the schedule was changed
+// meanwhile it stores nothing.
 func (t scheduleTable) finishTick(ctx context.Context, d DueTick, o Outcome, next time.Time) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE schedule SET next_at = $5, held_until = 0, last_at = $6, last_task = $7, last_error = $8
@@ -156,7 +170,7 @@ func (t scheduleTable) finishTick(ctx context.Context, d DueTick, o Outcome, nex
 	return nil
 }
 
-// LoadSchedules returns the schedules of an app by agent.
+// LoadSchedules returns the state of the schedules of an app, by agent.
 func LoadSchedules(ctx context.Context, d *db.DB, app db.ID) (map[string]ScheduleStatus, error) {
 	rows := map[string]ScheduleStatus{}
 	var b db.Batch

@@ -16,35 +16,43 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// The headers of Standard Webhooks.
+// The headers of the Standard Webhooks specification.
 const (
 	headerID        = "Webhook-Id"
 	headerTime      = "Webhook-Timestamp"
 	headerSignature = "Webhook-Signature"
 )
 
-// timeTolerance is how far the time of a delivery may be from now.
+// timeTolerance is how far the timestamp of a delivery may be from the present, in both directions. It bounds replays;
+// the reference libraries of Standard Webhooks use the same value.
 const timeTolerance = 5 * time.Minute
 
 // maxDeliveryID bounds the id of a delivery, in bytes.
 const maxDeliveryID = 256
 
-// ErrUnsigned says that a delivery does not come from whom it should, without saying why.
+// ErrUnsigned reports that a delivery is not signed as required. It gives no reason, so that a sender learns nothing
+// about the secret.
 var ErrUnsigned = errors.New("the delivery is not signed as it must be")
 
-// Signature verifies where deliveries come from. A secret signs either the body, in hex in a header with or without
-// "sha256=" before it, or as Standard Webhooks has it the id, the time and the body. No key is used for both forms: the id, the
-// time and the body of one form would be a body of the other. Without a secret everybody may deliver.
+// Signature verifies the signatures of deliveries. There are two forms: the body signed in hex in a header, with or
+// without the prefix "sha256=", and Standard Webhooks, which signs the id, the timestamp and the body. The two forms
+// never share a key: a text signed in one form could be presented as a body in the other. Without a secret every
+// delivery is accepted.
 type Signature struct {
-	secret          []byte // the key of the hex form
-	standardKey     []byte // the key of Standard Webhooks, nil where the secret is not of that kind
-	signatureHeader string // carries the signature in hex
-	timeHeader      string // the header with the time that is signed before the body; "" = there is none
+	// secret is the key of the hex form; empty if nothing is signed.
+	secret []byte
+	// standardKey is the key of Standard Webhooks; nil if the secret is not of that kind.
+	standardKey []byte
+	// signatureHeader is the header with the signature in hex.
+	signatureHeader string
+	// timeHeader is the header with the timestamp that is signed before the body; "" if there is none.
+	timeHeader string
 }
 
-// NewSignature returns the signature by a secret, which may be "". Only one that begins with whsec_ is for Standard Webhooks:
-// its key is what the base64 behind that says. In the other form the key is the whole text, the signature is in header, and where timeHeader is not "" every
-// delivery has its time there, in seconds since 1970, which is signed with a dot before the body.
+// NewSignature returns the verifier for a secret, which may be "". A secret that begins with whsec_ also accepts
+// Standard Webhooks, with the key that follows in base64. In the hex form the key is the whole text and the signature
+// is in header. If timeHeader is not "", each delivery has its timestamp there, in Unix seconds; the signed text is
+// then the timestamp, a dot and the body.
 func NewSignature(secret, header, timeHeader string) (*Signature, error) {
 	s := &Signature{signatureHeader: header, timeHeader: timeHeader}
 	if secret == "" {
@@ -61,18 +69,21 @@ func NewSignature(secret, header, timeHeader string) (*Signature, error) {
 	return s, nil
 }
 
-// IsRequired reports whether deliveries must be signed: there is a secret.
+// IsRequired reports whether deliveries must be signed.
 func (s *Signature) IsRequired() bool { return len(s.secret) > 0 }
 
-// BodyVerifier verifies one delivery. What is written to it is the delivery's body.
+// BodyVerifier verifies one delivery while its body is read: the body is written to it.
 type BodyVerifier struct {
-	id         string    // that counts if the delivery is signed
-	mac        hash.Hash // nil = everybody may deliver
-	signatures [][]byte  // of which one must be that of the body
+	// id is the delivery's id, "" if it is not authenticated.
+	id string
+	// mac is nil if deliveries need no signature.
+	mac hash.Hash
+	// signatures are the given ones; one of them must match.
+	signatures [][]byte
 }
 
-// BeginVerification returns the proof of a delivery with headers h, whose body is yet to be written to it. It returns [ErrUnsigned] for one
-// that no body makes a good one: it lacks a signature, or its signed time is not about now.
+// BeginVerification returns the verifier of a delivery with headers h. It returns [ErrUnsigned] if no body could be
+// valid: the signature is missing or malformed, or the timestamp is not within timeTolerance.
 func (s *Signature) BeginVerification(h http.Header, now time.Time) (*BodyVerifier, error) {
 	id := h.Get(headerID)
 	if len(id) > maxDeliveryID {
@@ -84,7 +95,8 @@ func (s *Signature) BeginVerification(h http.Header, now time.Time) (*BodyVerifi
 	case s.standardKey != nil && h.Get(headerSignature) != "":
 		return s.beginStandard(id, h.Get(headerTime), h.Get(headerSignature), now)
 	}
-	var signed []byte // before the body
+	// signed is the text that is signed before the body.
+	var signed []byte
 	if s.timeHeader != "" {
 		at := h.Get(s.timeHeader)
 		if !isTimely(at, now) {
@@ -96,17 +108,20 @@ func (s *Signature) BeginVerification(h http.Header, now time.Time) (*BodyVerifi
 	if err != nil || len(given) != sha256.Size {
 		return nil, ErrUnsigned
 	}
-	p := &BodyVerifier{mac: hmac.New(sha256.New, s.secret), signatures: [][]byte{given}} // nobody has signed the id
+	// In the hex form the id is not signed, so it is not used.
+	p := &BodyVerifier{mac: hmac.New(sha256.New, s.secret), signatures: [][]byte{given}}
 	_, _ = p.mac.Write(signed)
 	return p, nil
 }
 
-// isTimely reports whether at, in seconds since 1970, is about now.
+// isTimely reports whether at, in Unix seconds, is within timeTolerance of now.
 func isTimely(at string, now time.Time) bool {
 	seconds, err := strconv.ParseInt(at, 10, 64)
 	return err == nil && time.Unix(seconds, 0).Sub(now).Abs() <= timeTolerance
 }
 
+// beginStandard is BeginVerification for Standard Webhooks. The header may have several signatures, of old and new
+// keys; those of other versions than v1 are ignored.
 func (s *Signature) beginStandard(id, at, signatures string, now time.Time) (*BodyVerifier, error) {
 	if id == "" || !isTimely(at, now) {
 		return nil, ErrUnsigned
@@ -126,7 +141,7 @@ func (s *Signature) beginStandard(id, at, signatures string, now time.Time) (*Bo
 	return p, nil
 }
 
-// Write takes the next piece of the body. It returns no error.
+// Write adds a piece of the body. It never fails.
 func (p *BodyVerifier) Write(b []byte) (int, error) {
 	if p.mac != nil {
 		return p.mac.Write(b)
@@ -134,14 +149,15 @@ func (p *BodyVerifier) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// VerifyBody returns the id that the sender has given the delivery, "" if it has none that can be believed. It returns [ErrUnsigned] if
-// the body is not the one that was signed.
+// VerifyBody returns the delivery's id, "" if it has none that is authenticated. It returns [ErrUnsigned] if no
+// signature matches the body.
 func (p *BodyVerifier) VerifyBody() (id string, err error) {
 	if p.mac == nil {
 		return p.id, nil
 	}
 	want := p.mac.Sum(nil)
 	for _, given := range p.signatures {
+		// hmac.Equal takes the same time for every input.
 		if hmac.Equal(given, want) {
 			return p.id, nil
 		}
@@ -149,7 +165,7 @@ func (p *BodyVerifier) VerifyBody() (id string, err error) {
 	return "", ErrUnsigned
 }
 
-// VerifyDelivery is Begin, Write and End for a body that is there as a whole.
+// VerifyDelivery verifies a delivery whose body is complete: BeginVerification, Write and VerifyBody.
 func (s *Signature) VerifyDelivery(h http.Header, body []byte, now time.Time) (id string, err error) {
 	p, err := s.BeginVerification(h, now)
 	if err != nil {

@@ -24,7 +24,7 @@ func computeMAC(key []byte, text string) []byte {
 	return m.Sum(nil)
 }
 
-// TestVerifyDelivery tells good deliveries from others.
+// TestVerifyDelivery checks valid and invalid deliveries.
 func TestVerifyDelivery(t *testing.T) {
 	t.Parallel()
 	const secret, another, body = "a secret of the test alone", "another secret of the test", `{"a": 1}`
@@ -35,7 +35,7 @@ func TestVerifyDelivery(t *testing.T) {
 		return []string{"Webhook-Id", id, "Webhook-Timestamp", fmt.Sprint(at), "Webhook-Signature",
 			"v1,AAAA v1," + base64.StdEncoding.EncodeToString(computeMAC(key, fmt.Sprintf("%s.%d.%s", id, at, body)))}
 	}
-	// The example of the specification of Standard Webhooks.
+	// The example of the Standard Webhooks specification.
 	example := []string{"Webhook-Id", "msg_p5jXN8AQM9LWM0D4loKWxJek", "Webhook-Timestamp", "1614265330", "Webhook-Signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}
 	for _, c := range []struct {
 		name, secret string
@@ -95,7 +95,7 @@ func TestVerifyDelivery(t *testing.T) {
 	}
 }
 
-// TestDeliveryKey tells deliveries apart.
+// TestDeliveryKey checks that different deliveries have different keys.
 func TestDeliveryKey(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
@@ -111,10 +111,11 @@ func TestDeliveryKey(t *testing.T) {
 	}
 }
 
-// secretOfLength is a secret of n bytes.
+// secretOfLength returns a secret of n bytes.
 func secretOfLength(n int) string { return strings.Repeat("abcdefgh12345678", n/16+1)[:n] }
 
-// TestSecretBounds: no secret that could be guessed is taken, least of all an empty one, and none that is not what it says.
+// TestSecretBounds checks that a secret that could be guessed is refused, also an empty whsec_ one, and that malformed
+// ones are.
 func TestSecretBounds(t *testing.T) {
 	t.Parallel()
 	coded := func(n int) string {
@@ -124,7 +125,7 @@ func TestSecretBounds(t *testing.T) {
 		secret string
 		good   bool
 	}{
-		{"", true}, // whether it may be left out is for the configuration to say
+		{"", true}, // the configuration's validation decides whether it may be empty
 		{"whsec_", false},
 		{coded(1), false},
 		{coded(23), false},
@@ -165,8 +166,8 @@ func TestSecretBounds(t *testing.T) {
 	}
 }
 
-// TestSignedTime: where a trigger names a header for the time, that is signed with the body and bounds how long a recorded
-// delivery can be sent again.
+// TestSignedTime checks a trigger with a header for the timestamp: the timestamp is signed with the body and bounds how
+// long a recorded delivery can be repeated.
 func TestSignedTime(t *testing.T) {
 	t.Parallel()
 	const secret, body = "a secret of the test alone", `{"a": 1}`
@@ -222,8 +223,8 @@ func TestSignedTime(t *testing.T) {
 	}
 }
 
-// TestOneFormReplaysInNoOther: what a sender has signed in one form is no good delivery in the other one, whose headers and body
-// anybody can put together from what was recorded.
+// TestOneFormReplaysInNoOther checks that what a sender has signed in one form is not valid in the other, with headers
+// and a body composed from a recorded delivery.
 func TestOneFormReplaysInNoOther(t *testing.T) {
 	t.Parallel()
 	const id, stamp, body = "1700000000", "1700000000", `{"a": 1}`

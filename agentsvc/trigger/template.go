@@ -1,6 +1,7 @@
 package trigger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -9,59 +10,64 @@ import (
 	"text/template"
 	"text/template/parse"
 	"time"
+
+	"stoa/agentsvc/pattern"
 )
 
-// Bounds of what a template may make of a body, whoever has written it and whatever is sent.
+// Bounds of a template's execution, for any template and any body.
 const (
-	maxTextBytes     = 256 << 10 // bytes of a message, and of a text on the way to it
-	maxSteps         = 100_000   // actions and turns of loops
+	// maxTextBytes bounds the result, and every text on the way to it.
+	maxTextBytes = 256 << 10
+	// maxMadeBytes bounds all that the functions return in one execution together: an action keeps the arguments of
+	// all calls in it, and a variable its value.
+	maxMadeBytes = 4 * maxTextBytes
+	// maxSteps bounds the actions, the loop iterations and the calls of functions.
+	maxSteps = 100_000
+	// maxExecutionTime bounds the time of one execution, without the time it waits for its turn of the processor.
 	maxExecutionTime = time.Second
 )
 
+// errTooLarge reports that an execution has exceeded one of the bounds.
 var errTooLarge = errors.New("it makes too much of the body")
 
-// templateFuncs are those that a template may call: they take bounded time, and make no more than maxTextBytes of anything.
-var templateFuncs = template.FuncMap{
-	"json":  func(v any) (string, error) { return limitText(encodeJSON(v)) },
-	"print": func(vs ...any) (string, error) { return limitText(printValues(vs)) },
-	"upper": func(s string) (string, error) { return limitText(strings.ToUpper(s)) },
-	"lower": func(s string) (string, error) { return limitText(strings.ToLower(s)) },
-	"trim":  strings.TrimSpace,
-	"join": func(sep string, list []any) (string, error) {
-		parts, size := make([]string, len(list)), 0
-		for i, v := range list {
-			parts[i] = formatValue(v)
-			if size += len(parts[i]) + len(sep); size > maxTextBytes {
-				return "", errTooLarge
+// newTemplateFuncs returns the functions that templates may call in the execution x. Each takes bounded time, returns at
+// most maxTextBytes, and is paid for from x. They replace the built-in functions of the same names.
+func newTemplateFuncs(x *execution) template.FuncMap {
+	return template.FuncMap{
+		"json":  func(v any) (string, error) { return x.pay(encodeJSON(v)) },
+		"print": func(vs ...any) (string, error) { return x.pay(printValues(vs)) },
+		"upper": func(s string) (string, error) { return x.pay(strings.ToUpper(s)) },
+		"lower": func(s string) (string, error) { return x.pay(strings.ToLower(s)) },
+		"trim":  func(s string) (string, error) { return strings.TrimSpace(s), x.step() },
+		"join":  x.join,
+		"default": func(usual, v any) (any, error) {
+			if v == nil || reflect.ValueOf(v).IsZero() {
+				v = usual
 			}
-		}
-		return strings.Join(parts, sep), nil
-	},
-	"default": func(usual, v any) any {
-		if v == nil || reflect.ValueOf(v).IsZero() {
-			return usual
-		}
-		return v
-	},
+			return v, x.step()
+		},
+	}
 }
 
-// builtinFuncs are the functions of text/template that a template may call beside them.
+// templateFuncs are the functions that are known while templates are parsed. An execution has its own.
+var templateFuncs = newTemplateFuncs(nil)
+
+// builtinFuncs are the functions of text/template that templates may call as well. The others, such as printf, can
+// produce texts without bound.
 var builtinFuncs = []string{"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "index", "slice"}
 
-// maxTemplateBytes bounds a template, in bytes.
-const maxTemplateBytes = 64 << 10
+// Bounds of a template's source.
+const (
+	maxTemplateBytes = 64 << 10
+	// maxArguments bounds the arguments of one action: nothing is looked at while a built-in function compares them.
+	maxArguments = 256
+)
 
-// stepFuncName is what is called before each action, and at each turn of a loop. No template can call it: it is not there when one is read.
+// stepFuncName is the function that instrumentNode inserts before each action and in each loop iteration. Templates
+// cannot call it: it is not defined while they are parsed.
 const stepFuncName = "step"
 
-func limitText(s string) (string, error) {
-	if len(s) > maxTextBytes {
-		return "", errTooLarge
-	}
-	return s, nil
-}
-
-// printValues is what values look like side by side.
+// printValues returns values as text, with spaces between them. It stops soon after maxTextBytes.
 func printValues(vs []any) string {
 	var b strings.Builder
 	for i, v := range vs {
@@ -69,16 +75,17 @@ func printValues(vs []any) string {
 			b.WriteByte(' ')
 		}
 		if b.WriteString(formatValue(v)); b.Len() > maxTextBytes {
-			break // told by the caller
+			// The caller checks the length and returns the error.
+			break
 		}
 	}
 	return b.String()
 }
 
-// Template makes texts of data, and is bounded in what it can do.
+// Template is a text/template with bounds on what it can call and produce. It is safe for concurrent use.
 type Template struct{ parsed *template.Template }
 
-// ParseTemplate reads a template. What is wrong with it may be shown to whoever has written it.
+// ParseTemplate parses a template. The error may be shown to its author.
 func ParseTemplate(src string) (*Template, error) {
 	t, err := parseTemplate(src)
 	if err != nil {
@@ -87,9 +94,12 @@ func ParseTemplate(src string) (*Template, error) {
 	return &Template{t}, nil
 }
 
-// RenderText makes a text of data.
-func (t *Template) RenderText(data any) (string, error) { return executeTemplate(t.parsed, data) }
+// RenderText executes the template on data. Beyond the bounds it returns errTooLarge, and ctx.Err() if ctx ends.
+func (t *Template) RenderText(ctx context.Context, data any) (string, error) {
+	return executeTemplate(ctx, t.parsed, data)
+}
 
+// parseTemplate parses a template and instruments it.
 func parseTemplate(src string) (*template.Template, error) {
 	if len(src) > maxTemplateBytes {
 		return nil, fmt.Errorf("is longer than %d bytes", maxTemplateBytes)
@@ -107,7 +117,8 @@ func parseTemplate(src string) (*template.Template, error) {
 	return t, instrumentNode(t.Root)
 }
 
-// instrumentNode refuses what a template may not do below a node, and has each step be counted.
+// instrumentNode returns an error if a node calls what templates may not, and inserts the counting action before each
+// node below it that is not text. A loop's body is a list, which begins with one, so empty bodies count as well.
 func instrumentNode(n parse.Node) error {
 	switch n := n.(type) {
 	case *parse.ListNode:
@@ -119,14 +130,14 @@ func instrumentNode(n parse.Node) error {
 			if err := instrumentNode(nested); err != nil {
 				return err
 			}
-			if nested.Type() == parse.NodeAction {
+			if nested.Type() != parse.NodeText {
 				nodes = append(nodes, newStepNode())
 			}
 			nodes = append(nodes, nested)
 		}
 		n.Nodes = nodes
 	case *parse.ActionNode:
-		return instrumentNode(n.Pipe)
+		return instrumentPipe(n.Pipe)
 	case *parse.IfNode:
 		return instrumentBranch(&n.BranchNode)
 	case *parse.WithNode:
@@ -156,40 +167,121 @@ func instrumentNode(n parse.Node) error {
 	return nil
 }
 
-// newStepNode is the action that counts.
+// instrumentPipe instruments the pipe of an action, which may have at most maxArguments.
+func instrumentPipe(n *parse.PipeNode) error {
+	if countArguments(n) > maxArguments {
+		return fmt.Errorf("has more than %d arguments in one action", maxArguments)
+	}
+	return instrumentNode(n)
+}
+
+// countArguments returns the number of arguments below a node, those of calls in parentheses included.
+func countArguments(n parse.Node) int {
+	count := 1
+	switch n := n.(type) {
+	case *parse.PipeNode:
+		if n == nil {
+			return 0
+		}
+		for _, c := range n.Cmds {
+			for _, arg := range c.Args {
+				count += countArguments(arg)
+			}
+		}
+	case *parse.ChainNode:
+		count += countArguments(n.Node)
+	}
+	return count
+}
+
+// newStepNode returns an action that calls stepFuncName. It prints nothing.
 func newStepNode() parse.Node {
 	call := &parse.CommandNode{NodeType: parse.NodeCommand, Args: []parse.Node{parse.NewIdentifier(stepFuncName)}}
 	return &parse.ActionNode{NodeType: parse.NodeAction, Pipe: &parse.PipeNode{NodeType: parse.NodePipe, Cmds: []*parse.CommandNode{call}}}
 }
 
+// instrumentBranch instruments an if, with or range node.
 func instrumentBranch(n *parse.BranchNode) error {
-	return errors.Join(instrumentNode(n.Pipe), instrumentNode(n.List), instrumentNode(n.ElseList))
+	return errors.Join(instrumentPipe(n.Pipe), instrumentNode(n.List), instrumentNode(n.ElseList))
 }
 
-// executeTemplate makes a message of data.
-func executeTemplate(t *template.Template, data any) (string, error) {
+// execution is what one execution of a template has taken. An execution takes turns of the processor with other long
+// computations, see [pattern.StepBudget].
+type execution struct {
+	work  *pattern.StepBudget
+	began time.Time     // of the piece of work since the last step
+	spent time.Duration // before that
+	steps int
+	made  int // bytes that functions have returned
+}
+
+// stepCost is the price of a step, in steps of the work: an action takes as long as some comparisons of a pattern.
+const stepCost = 32
+
+// step counts an action, a loop iteration or a call. It returns errTooLarge beyond the bounds, and the context's error.
+func (x *execution) step() error { return x.spend(0) }
+
+// spend counts a step that has made some bytes.
+func (x *execution) spend(size int) error {
+	x.steps++
+	x.made += size
+	x.spent += time.Since(x.began)
+	if size > maxTextBytes || x.made > maxMadeBytes || x.steps > maxSteps || x.spent > maxExecutionTime {
+		return errTooLarge
+	}
+	err := x.work.SpendSteps(stepCost + size)
+	x.began = time.Now()
+	return err
+}
+
+// pay returns a text that a function has made, if the execution may have it.
+func (x *execution) pay(s string) (string, error) {
+	if err := x.spend(len(s)); err != nil {
+		return "", err
+	}
+	return s, nil
+}
+
+// join returns the values of a list with sep between them. A value counts as a byte at least.
+func (x *execution) join(sep string, list []any) (string, error) {
+	var b strings.Builder
+	for i, v := range list {
+		if i > 0 {
+			b.WriteString(sep)
+		}
+		b.WriteString(formatValue(v))
+		if b.Len() > maxTextBytes || x.made+i > maxMadeBytes {
+			return "", errTooLarge
+		}
+	}
+	x.made += len(list)
+	return x.pay(b.String())
+}
+
+// executeTemplate executes a clone of a template, so that concurrent executions are independent.
+func executeTemplate(ctx context.Context, t *template.Template, data any) (string, error) {
 	t, err := t.Clone()
 	if err != nil {
 		return "", err
 	}
-	steps, until := 0, time.Now().Add(maxExecutionTime)
-	t.Funcs(template.FuncMap{stepFuncName: func() (string, error) {
-		if steps++; steps > maxSteps || time.Now().After(until) {
-			return "", errTooLarge
-		}
-		return "", nil
-	}})
+	x := &execution{work: pattern.NewStepBudget(ctx, 0), began: time.Now()}
+	x.work.BeginComputation()
+	defer x.work.EndComputation()
+	t.Funcs(newTemplateFuncs(x)).Funcs(template.FuncMap{stepFuncName: func() (string, error) { return "", x.step() }})
 	var b cappedBuilder
-	if err := t.Execute(&b, data); err != nil {
-		if errors.Is(err, errTooLarge) {
-			return "", errTooLarge
-		}
+	switch err := t.Execute(&b, data); {
+	case err == nil:
+		return b.String(), nil
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case errors.Is(err, errTooLarge), errors.Is(err, pattern.ErrTooManySteps):
+		return "", errTooLarge
+	default:
 		return "", errors.New(strings.TrimPrefix(err.Error(), "template: "))
 	}
-	return b.String(), nil
 }
 
-// cappedBuilder is a text that does not grow beyond maxTextBytes.
+// cappedBuilder is a strings.Builder that returns errTooLarge instead of growing beyond maxTextBytes.
 type cappedBuilder struct{ strings.Builder }
 
 func (c *cappedBuilder) Write(p []byte) (int, error) {

@@ -9,8 +9,7 @@ import (
 	"stoa/agentsvc/surface/a2a"
 )
 
-// addA2ARoutes are what the official A2A surface answers over REST, of each version: how a stranger would try a route, and
-// what a caller must have for it.
+// addA2ARoutes adds the REST routes of the official A2A surface, of each version, to the isolation and access tables.
 func addA2ARoutes() {
 	const asAgent, elsewhere, inApp = "/a2a/assistant", "/a2a/{agent}", "/apps/{app}/a2a/assistant"
 	row := func(method, path string, n accessRule, probes ...isolationProbe) {
@@ -66,7 +65,7 @@ func addA2ARoutes() {
 
 func init() { addA2ARoutes() }
 
-// newA2AParams is the params of a message as both versions of the official protocol read it, whose answer is waited for.
+// newA2AParams returns the params of a blocking message that both versions of the A2A protocol accept.
 func newA2AParams(_ appIDs, part any, more ...any) any {
 	m := map[string]any{"messageId": "official", "role": "user", "parts": []any{part}}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -75,7 +74,7 @@ func newA2AParams(_ appIDs, part any, more ...any) any {
 	return map[string]any{"message": m}
 }
 
-// newA2AProtoParams is the same in the words of Protocol Buffers, as version 0.3 has it over REST.
+// newA2AProtoParams is newA2AParams in the JSON encoding of Protocol Buffers, as version 0.3 has it over REST.
 func newA2AProtoParams(x appIDs, part any, more ...any) any {
 	if p, ok := part.(map[string]any); ok && p["data"] != nil {
 		part = map[string]any{"data": map[string]any{"data": p["data"]}}
@@ -83,7 +82,7 @@ func newA2AProtoParams(x appIDs, part any, more ...any) any {
 	return newA2AParams(x, part, more...)
 }
 
-// foreignA2AMessages are messages that name somebody else's ids.
+// foreignA2AMessages returns messages that contain ids of another tenant or user.
 func foreignA2AMessages(send func(appIDs, any, ...any) any) []func(x appIDs) any {
 	text := func(s string) any { return map[string]any{"text": s} }
 	return []func(x appIDs) any{
@@ -104,7 +103,7 @@ func foreignA2AMessages(send func(appIDs, any, ...any) any) []func(x appIDs) any
 	}
 }
 
-// foreignA2AParams says for each kind of method what a stranger would ask for.
+// foreignA2AParams returns params with foreign ids for a method.
 func foreignA2AParams(method string) []func(x appIDs) any {
 	switch {
 	case strings.HasPrefix(method, "Send"), strings.HasPrefix(method, "message/"):
@@ -121,7 +120,7 @@ func foreignA2AParams(method string) []func(x appIDs) any {
 	return []func(x appIDs) any{func(x appIDs) any { return map[string]any{"id": x.task} }}
 }
 
-// newPushConfigParams are the params of a push notification config in both versions, of one that there is.
+// newPushConfigParams returns params that name an existing push notification config, in the form of both versions.
 func newPushConfigParams(x appIDs) any {
 	config := map[string]any{"id": x.task, "url": "https://thief.invalid"}
 	return map[string]any{
@@ -130,7 +129,7 @@ func newPushConfigParams(x appIDs) any {
 	}
 }
 
-// probeA2A tries the ids with every JSON-RPC method of the official protocol, at each of its places.
+// probeA2A tries foreign ids with every JSON-RPC method of the A2A protocol, at each of its endpoints.
 func (h *testServer) probeA2A(t *testing.T, token string, x appIDs) {
 	t.Helper()
 	for _, method := range a2a.MethodNames() {
@@ -143,7 +142,8 @@ func (h *testServer) probeA2A(t *testing.T, token string, x appIDs) {
 	}
 }
 
-// checkA2AAccess has every caller use every JSON-RPC method of the official protocol.
+// checkA2AAccess lets every caller use every JSON-RPC method of the A2A protocol and compares the result with the
+// access table.
 func (h *testServer) checkA2AAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
 	for _, method := range a2a.MethodNames() {
@@ -171,7 +171,8 @@ func (h *testServer) checkA2AAccess(t *testing.T, callers []matrixCaller) {
 	}
 }
 
-// subscribeA2A follows a task as official clients do, and returns what there was to read when the task has ended.
+// subscribeA2A subscribes to a task as official clients do. The returned function returns what was received when the
+// task has ended.
 func (p *process) subscribeA2A(t *testing.T, token, id string) (remaining func() string) {
 	t.Helper()
 	resp, err := http.DefaultClient.Do(p.newRequest(t, http.MethodPost, "/a2a/assistant", token, newRPCCall("SubscribeToTask", map[string]any{"id": id})))

@@ -12,6 +12,7 @@ import (
 	"time"
 )
 
+// appKeyCmd is `stoa app key`.
 type appKeyCmd struct {
 	Create keyCreateCmd `cmd:"" help:"Print a new API key of an app. Nobody can see it again."`
 	List   keyListCmd   `cmd:"" help:"List the API keys of an app, never what they look like."`
@@ -19,11 +20,13 @@ type appKeyCmd struct {
 	Delete keyDeleteCmd `cmd:"" help:"Delete an API key, which is then refused."`
 }
 
-// apiKeyRecord is an API key as the admin API shows it.
+// apiKeyRecord is an API key in the JSON of the admin API.
 type apiKeyRecord struct {
-	ID         string   `json:"id"`
-	Name       string   `json:"name"`
-	Key        string   `json:"key"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Key is only in the response that creates or rotates the key: the server stores a hash of it.
+	Key string `json:"key"`
+	// Prefix is the beginning of the key, by which people recognise it.
 	Prefix     string   `json:"prefix"`
 	Roles      []string `json:"roles"`
 	Scope      string   `json:"scope"`
@@ -32,8 +35,8 @@ type apiKeyRecord struct {
 	LastUsedAt string   `json:"last_used_at"`
 }
 
-// newKeyPrinter prints the bare key, so that K=$(stoa app key create ...) holds it and nothing else, and its id beside that: by it the
-// key is rotated and deleted.
+// newKeyPrinter returns a function that prints the key alone to out, so that K=$(stoa app key create ...) works in a
+// shell, and its id to err, which rotate and delete need.
 func newKeyPrinter(c *console) func(json.RawMessage) error {
 	return func(answer json.RawMessage) error {
 		var k apiKeyRecord
@@ -51,6 +54,7 @@ func newKeyPrinter(c *console) func(json.RawMessage) error {
 	}
 }
 
+// keyCreateCmd is `stoa app key create`.
 type keyCreateCmd struct {
 	appFlags `embed:""`
 	Label    string    `required:"" name:"name" placeholder:"TEXT" help:"What the key is for."`
@@ -59,8 +63,9 @@ type keyCreateCmd struct {
 	Expires  time.Time `format:"2006-01-02" placeholder:"YYYY-MM-DD" help:"The day at whose beginning (UTC) the key expires; without it, it does not."`
 }
 
-// Run makes the key and prints it.
+// Run creates the key and prints it.
 func (cmd *keyCreateCmd) Run(ctx context.Context, c *console) error {
+	// Empty roles and scope select the server's defaults.
 	body := map[string]any{"name": cmd.Label, "roles": cmd.Role, "scope": cmd.Scope}
 	if !cmd.Expires.IsZero() {
 		body["expires_at"] = cmd.Expires.UTC().Format(time.RFC3339)
@@ -68,11 +73,12 @@ func (cmd *keyCreateCmd) Run(ctx context.Context, c *console) error {
 	return cmd.callAPI(ctx, c, http.MethodPost, "/keys", body, newKeyPrinter(c))
 }
 
+// keyListCmd is `stoa app key list`.
 type keyListCmd struct {
 	appFlags `embed:""`
 }
 
-// Run lists the keys, the newest first.
+// Run prints the app's keys, the newest first, by their prefixes.
 func (cmd *keyListCmd) Run(ctx context.Context, c *console) error {
 	return cmd.callAPI(ctx, c, http.MethodGet, "/keys", nil, func(answer json.RawMessage) error {
 		var list struct{ Keys []apiKeyRecord }
@@ -87,13 +93,14 @@ func (cmd *keyListCmd) Run(ctx context.Context, c *console) error {
 	})
 }
 
+// keyRotateCmd is `stoa app key rotate`.
 type keyRotateCmd struct {
 	appFlags `embed:""`
 	ID       string         `arg:"" help:"The key's id."`
 	Overlap  *time.Duration `placeholder:"DURATION" help:"How long the key so far stays good, at most 720h; 0s ends it at once (24h)."`
 }
 
-// Run rotates the key and prints it.
+// Run gives the key a new text and prints it. The old text stays valid for the overlap.
 func (cmd *keyRotateCmd) Run(ctx context.Context, c *console) error {
 	body := map[string]any{}
 	if cmd.Overlap != nil {
@@ -102,12 +109,13 @@ func (cmd *keyRotateCmd) Run(ctx context.Context, c *console) error {
 	return cmd.callAPI(ctx, c, http.MethodPost, "/keys/"+url.PathEscape(cmd.ID)+":rotate", body, newKeyPrinter(c))
 }
 
+// keyDeleteCmd is `stoa app key delete`.
 type keyDeleteCmd struct {
 	appFlags `embed:""`
 	ID       string `arg:"" help:"The key's id."`
 }
 
-// Run deletes the key.
+// Run deletes the key; it is refused from then on.
 func (cmd *keyDeleteCmd) Run(ctx context.Context, c *console) error {
 	return cmd.callAPI(ctx, c, http.MethodDelete, "/keys/"+url.PathEscape(cmd.ID), nil, func(json.RawMessage) error {
 		c.printStatus("the key %s of %s deleted", cmd.ID, cmd.Name)

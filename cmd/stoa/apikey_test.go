@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// createAPIKey makes an API key of an app.
+// createAPIKey creates an API key of an app.
 func (h *testServer) createAPIKey(t *testing.T, app string, more map[string]any) (k apiKeyRecord) {
 	t.Helper()
 	body := map[string]any{"name": "test"}
@@ -24,7 +24,8 @@ func (h *testServer) createAPIKey(t *testing.T, app string, more map[string]any)
 	return k
 }
 
-// TestAPIKeys makes, uses, rotates and deletes keys of an app and of the default one in two processes on one database.
+// TestAPIKeys creates, uses, rotates and deletes keys of an app and of the default app, in two processes on one
+// database.
 func TestAPIKeys(t *testing.T) {
 	t.Parallel()
 	database := dbtest.NewPostgresURL(t)
@@ -43,7 +44,7 @@ func TestAPIKeys(t *testing.T) {
 				return status == want
 			}
 			var brief apiKeyRecord
-			for life := time.Second; ; life *= 4 { // long enough to be good in both
+			for life := time.Second; ; life *= 4 { // until it is long enough to be valid in both
 				end := time.Now().Add(life)
 				brief = h.createAPIKey(t, app, map[string]any{"expires_at": end.UTC().Format(time.RFC3339Nano)})
 				if works(h, brief.Key, 200) && works(other, brief.Key, 200) {
@@ -131,7 +132,8 @@ func textBetween(s, before, after string) string {
 	return found
 }
 
-// TestAPIKeyShownOnce repeats the calls that show a key: the repetition tells of the same key and does not show it.
+// TestAPIKeyShownOnce repeats the calls that return a key: the repetition identifies the same key and does not
+// contain its text.
 func TestAPIKeyShownOnce(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -171,7 +173,7 @@ func TestAPIKeyShownOnce(t *testing.T) {
 	})
 }
 
-// TestAPIKeyUse notes that a key was used.
+// TestAPIKeyUse checks that the use of a key is recorded.
 func TestAPIKeyUse(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, newSQLiteURL(t))
@@ -193,8 +195,8 @@ func TestAPIKeyUse(t *testing.T) {
 	}
 }
 
-// TestAgentSecurity holds callers to the credentials that an agent asks for itself, in an open app and in one that
-// asks for others.
+// TestAgentSecurity checks the credentials that an agent itself requires, in an open app and in one that requires
+// others.
 func TestAgentSecurity(t *testing.T) {
 	t.Parallel()
 	src := `
@@ -254,7 +256,7 @@ agents:
 			if strings.HasPrefix(method, "tasks") {
 				params = map[string]any{"id": unknownIDs.task}
 				if tt.key == weak.Key {
-					want = 200 // a viewer may look
+					want = 200 // a viewer may read
 				}
 			}
 			req := h.newRequest(t, "POST", "/agents/"+tt.agent, tt.credential, newRPCCall(method, params))
@@ -279,7 +281,7 @@ agents:
 		{"and where the agent names nothing", "GET", "/apps/acme/agents/told", "", nil, 200,
 			`"security_schemes":{"bearer":{"type":"http","scheme":"bearer","bearer_format":"JWT"},"key":{"type":"apiKey","name":"X-Shop-Key","in":"header"}},"security":[{"bearer":[]}]}`},
 	})
-	// What a key has begun is the key's, however it is shown.
+	// A task that was created with a key belongs to the key, in whichever header the key is sent.
 	req := h.newRequest(t, "POST", "/agents/keyed", "", helloCall)
 	req.Header.Set("X-Shop-Key", key.Key)
 	_, task := h.sendRequest(t, req)

@@ -16,8 +16,8 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// appCmd is the admin API. Its commands need the admin secret: STOA_ADMIN_SECRET, STOA_ADMIN_SECRET_FILE, or the file
-// that a server on SQLite keeps beside its database.
+// appCmd is `stoa app`, the client of the admin API. Its commands need the admin secret: STOA_ADMIN_SECRET,
+// STOA_ADMIN_SECRET_FILE, or the file that a server on SQLite keeps next to its database (findAdminSecret).
 type appCmd struct {
 	Create    appCreateCmd    `cmd:"" help:"Create an app from a configuration file."`
 	List      appListCmd      `cmd:"" help:"List the apps."`
@@ -34,30 +34,30 @@ type appCmd struct {
 	Revoke    appRevokeCmd    `cmd:"" help:"Revoke the tokens that an app's callers hold."`
 }
 
-// appRecord is a tenant as the admin API shows it.
+// appRecord is an app in the JSON of the admin API.
 type appRecord struct {
 	Name        string            `json:"name"`
 	DisplayName string            `json:"display_name"`
 	Status      string            `json:"status"`
 	Revision    int64             `json:"revision"`
-	Config      json.RawMessage   `json:"config"`
+	Config      json.RawMessage   `json:"config"` // a string of YAML, or an object; secrets are masked
 	Grants      grant.List        `json:"grants"`
 	Plan        string            `json:"plan"`
 	Limits      limitsRecord      `json:"limits"`
-	Auth        map[string]any    `json:"auth"`
+	Auth        map[string]any    `json:"auth"` // the app's own issuer, empty without one
 	Labels      map[string]string `json:"labels"`
 	CreatedAt   string            `json:"created_at"`
 	UpdatedAt   string            `json:"updated_at"`
 }
 
-// appFlags are common to the commands about one app.
+// appFlags are the arguments of the commands about one app.
 type appFlags struct {
 	serverFlag `embed:""`
 	Name       string `arg:"" help:"The app's name."`
 	JSON       bool   `name:"json" help:"Print the API's answer as JSON."`
 }
 
-// callAPI sends one request about the app and shows the answer: as it is with --json, else as show does.
+// callAPI sends one request to subpath of the app and prints the response: unchanged with --json, else with show.
 func (f *appFlags) callAPI(ctx context.Context, c *console, method, subpath string, body any, show func(json.RawMessage) error) error {
 	api, err := f.newAdminClient()
 	if err != nil {
@@ -67,13 +67,15 @@ func (f *appFlags) callAPI(ctx context.Context, c *console, method, subpath stri
 	if err := api.doJSON(ctx, method, "/admin/apps/"+url.PathEscape(f.Name)+subpath, body, &answer); err != nil {
 		return err
 	}
+	// A response without a body (204) is reported by show, also with --json.
 	if f.JSON && len(answer) > 0 {
 		return c.printJSON(answer)
 	}
 	return show(answer)
 }
 
-// newAppPrinter returns a function that reads an app from an answer and says what has become of it.
+// newAppPrinter returns a function that reads an app from a response and prints a line with its name, the text
+// format, its revision and its status.
 func (f *appFlags) newAppPrinter(c *console, format string) func(json.RawMessage) error {
 	return func(answer json.RawMessage) error {
 		var a appRecord
@@ -85,13 +87,14 @@ func (f *appFlags) newAppPrinter(c *console, format string) func(json.RawMessage
 	}
 }
 
+// appListCmd is `stoa app list`.
 type appListCmd struct {
 	serverFlag `embed:""`
 	Status     string `placeholder:"STATUS" help:"Only apps that are active, suspended or deleting."`
 	JSON       bool   `name:"json" help:"Print the API's answer as JSON."`
 }
 
-// Run lists all apps, however many pages they fill.
+// Run prints the apps of all pages.
 func (cmd *appListCmd) Run(ctx context.Context, c *console) error {
 	api, err := cmd.newAdminClient()
 	if err != nil {
@@ -115,11 +118,12 @@ func (cmd *appListCmd) Run(ctx context.Context, c *console) error {
 	return c.printTable([]string{"NAME", "STATUS", "REVISION", "PLAN", "UPDATED", "DISPLAY NAME"}, rows)
 }
 
+// appGetCmd is `stoa app get`.
 type appGetCmd struct {
 	appFlags `embed:""`
 }
 
-// Run shows the app and its configuration, in which secrets are masked.
+// Run prints the app and its configuration, in which secrets are masked.
 func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 	return cmd.callAPI(ctx, c, http.MethodGet, "", nil, func(answer json.RawMessage) error {
 		var a appRecord
@@ -151,7 +155,8 @@ func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 	})
 }
 
-// formatIssuer tells whose tokens an app takes beside the server's.
+// formatIssuer returns one line about the app's own issuer, whose tokens it accepts in addition to the server's; "-"
+// without one.
 func formatIssuer(auth map[string]any) string {
 	if len(auth) == 0 {
 		return "-"
@@ -159,7 +164,9 @@ func formatIssuer(auth map[string]any) string {
 	return fmt.Sprintf("%v for %v, keys at %v", auth["issuer"], auth["audience"], auth["jwks_url"])
 }
 
-// readPages reads a list to its end. Each page holds its entries under key.
+// readPages returns the entries of all pages of a list of the admin API. Each page has its entries under key and the
+// token of the next page under next_page_token. Query parameters without a value are not sent. A token that repeats
+// ends the list, so that a faulty server cannot cause an endless loop.
 func readPages(ctx context.Context, api *client, path, key string, query url.Values) ([]json.RawMessage, error) {
 	query.Set("page_size", "100")
 	for name := range query {
@@ -182,7 +189,7 @@ func readPages(ctx context.Context, api *client, path, key string, query url.Val
 		all = append(all, entries...)
 		var next string
 		if raw, ok := page["next_page_token"]; ok {
-			_ = json.Unmarshal(raw, &next) // not a string: there is no next page
+			_ = json.Unmarshal(raw, &next) // not a string: the last page
 		}
 		if next == "" || next == query.Get("page_token") {
 			return all, nil
@@ -191,7 +198,7 @@ func readPages(ctx context.Context, api *client, path, key string, query url.Val
 	}
 }
 
-// formatConfig returns a configuration for people: YAML as it was written, or the object as indented JSON.
+// formatConfig returns a configuration for display: YAML as it was given, an object as indented JSON.
 func formatConfig(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {

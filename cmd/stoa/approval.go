@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// approval is a tool call that waits for a human.
+// approval is a tool call that waits for a human's decision, as a data part of the status message shows it.
 type approval struct {
 	CallID    string          `json:"call_id"`
 	Tool      string          `json:"tool"`
@@ -16,7 +16,8 @@ type approval struct {
 	Agent     string          `json:"agent"`
 }
 
-// findApprovals finds the tool calls that parts ask about.
+// findApprovals returns the approvals that parts request. A data part is one if it has a call_id; other parts are
+// ignored.
 func findApprovals(parts []part) (found []approval) {
 	for _, p := range parts {
 		var a approval
@@ -27,9 +28,9 @@ func findApprovals(parts []part) (found []approval) {
 	return found
 }
 
-// promptForInput asks the human at the terminal for what a task waits for and returns the parts of a message that brings it:
-// credentials first, decisions in a message of their own. It returns nil if the task waits for neither, or nobody
-// answers: that leaves it as it is.
+// promptForInput asks the human at the terminal for what a task waits for and returns the parts of the message that
+// answers it. Credentials come first; decisions are asked for in a later message. It returns nil if the task waits
+// for neither, if no human is there (--json, a pipe), or if the human gives no answer; the task then stays as it is.
 func (cmd *callCmd) promptForInput(ctx context.Context, c *console, show *transcript) []any {
 	if !c.interactive || cmd.JSON || show.state != "input_required" && show.state != "auth_required" {
 		return nil
@@ -41,7 +42,8 @@ func (cmd *callCmd) promptForInput(ctx context.Context, c *console, show *transc
 	return cmd.promptForDecisions(ctx, c, show)
 }
 
-// promptForDecisions asks about the tool calls that a task waits for. After a no nothing else is asked, since it ends the task.
+// promptForDecisions asks for a decision on each tool call and returns the parts that contain them. It stops after
+// the first rejection, because a rejection ends the task.
 func (cmd *callCmd) promptForDecisions(ctx context.Context, c *console, show *transcript) []any {
 	var parts []any
 	for _, a := range show.approvals {
@@ -63,7 +65,8 @@ func (cmd *callCmd) promptForDecisions(ctx context.Context, c *console, show *tr
 	return parts
 }
 
-// promptYesNo asks until it is answered: "approve", "reject", or "" where nobody answers any more.
+// promptYesNo asks until the answer is yes or no. It returns "approve", "reject", or "" at the end of the input or of
+// ctx.
 func (c *console) promptYesNo(ctx context.Context, question string) string {
 	for {
 		line, ok := c.promptLine(ctx, question, false)

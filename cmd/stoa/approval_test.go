@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestCallPromptsForDecisions: whoever calls an agent from a terminal is asked about its tool calls there.
+// TestCallPromptsForDecisions checks that stoa call asks at the terminal for decisions about tool calls.
 func TestCallPromptsForDecisions(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))
@@ -56,7 +56,8 @@ func TestCallPromptsForDecisions(t *testing.T) {
 	}
 }
 
-// TestCallPromptNamesAgent: a question names the agent whose call it is about, and a line that nobody answers ends.
+// TestCallPromptNamesAgent checks that a question names the agent whose call it is about, and that the end of the
+// input ends the question.
 func TestCallPromptNamesAgent(t *testing.T) {
 	t.Parallel()
 	var asked bytes.Buffer
@@ -72,7 +73,7 @@ func TestCallPromptNamesAgent(t *testing.T) {
 	}
 }
 
-// TestCallInterrupted: whoever breaks a call off learns that the task goes on.
+// TestCallInterrupted checks that an interrupted stoa call reports that the task continues.
 func TestCallInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +103,7 @@ type teeWriter struct{ a, b *bytes.Buffer }
 
 func (w *teeWriter) Write(p []byte) (int, error) { w.a.Write(p); return w.b.Write(p) }
 
-// blockedReader is a terminal at which nobody types.
+// blockedReader is a terminal without input.
 type blockedReader struct{ ctx context.Context }
 
 func (b blockedReader) Read([]byte) (int, error) {
@@ -122,7 +123,8 @@ tools: {fetch: {type: function, handler: http_request}}
 agents: {assistant: {llm: m, tools: [fetch]}}
 `
 
-// TestCancelCall: a tool call that hangs is cancelled by its owner or by an operator, and nobody else.
+// TestCancelCall checks that a hanging tool call can be cancelled by its owner and by an operator, and by no other
+// caller.
 func TestCancelCall(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {

@@ -16,15 +16,15 @@ import (
 	"stoa/tenancy"
 )
 
-// auditCmd reads the audit trail and finds out whether it is as it was written. Its commands need the admin secret, but
-// for verifying a file.
+// auditCmd is `stoa audit`: it reads the audit trail and verifies its hash chains. Its commands need the admin
+// secret, except verifying a file.
 type auditCmd struct {
 	List   auditListCmd   `cmd:"" default:"withargs" help:"List the newest entries."`
 	Export auditExportCmd `cmd:"" help:"Print the audit trail, a JSON object in each line."`
 	Verify auditVerifyCmd `cmd:"" help:"Find entries that were changed, removed, inserted or moved."`
 }
 
-// auditFilter chooses entries.
+// auditFilter selects entries of the audit trail on the server.
 type auditFilter struct {
 	App    string `placeholder:"NAME" help:"Only of this app, by name or id."`
 	Actor  string `placeholder:"NAME" help:"Only what this actor did."`
@@ -33,6 +33,7 @@ type auditFilter struct {
 	Until  string `placeholder:"TIME" help:"Only before this time."`
 }
 
+// queryValues returns the fields that were given as a query of the admin API.
 func (f auditFilter) queryValues() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"app": f.App, "actor": f.Actor, "action": f.Action, "since": f.Since, "until": f.Until} {
@@ -43,13 +44,14 @@ func (f auditFilter) queryValues() url.Values {
 	return q
 }
 
+// auditListCmd is `stoa audit list`, also `stoa audit`.
 type auditListCmd struct {
 	serverFlag  `embed:""`
 	auditFilter `embed:""`
 	JSON        bool `name:"json" help:"Print the API's answer as JSON."`
 }
 
-// Run lists a page of entries, the newest first.
+// Run prints one page of entries, the newest first.
 func (cmd *auditListCmd) Run(ctx context.Context, c *console) error {
 	api, err := cmd.newAdminClient()
 	if err != nil {
@@ -78,12 +80,15 @@ func (cmd *auditListCmd) Run(ctx context.Context, c *console) error {
 	return c.printTable([]string{"AT", "ACTOR", "ACTION", "APP", "CLIENT", "DETAIL"}, rows)
 }
 
+// auditExportCmd is `stoa audit export`.
 type auditExportCmd struct {
 	serverFlag  `embed:""`
 	auditFilter `embed:""`
 }
 
-// Run prints the entries as the server sends them. An export that was cut off is an error.
+// Run prints the entries as the server sends them, one JSON object a line. The server ends a complete export with a
+// line that has End set; without it the export is an error, because a connection that ends early looks like a shorter
+// trail.
 func (cmd *auditExportCmd) Run(ctx context.Context, c *console) error {
 	api, err := cmd.newAdminClient()
 	if err != nil {
@@ -101,6 +106,7 @@ func (cmd *auditExportCmd) Run(ctx context.Context, c *console) error {
 	return err
 }
 
+// auditVerifyCmd is `stoa audit verify`.
 type auditVerifyCmd struct {
 	serverFlag `embed:""`
 	App        string   `placeholder:"NAME" help:"Only the chains of this app, by name or id."`
@@ -108,10 +114,13 @@ type auditVerifyCmd struct {
 	File       string   `arg:"" optional:"" help:"An export; - for standard input. Without it, the server is asked for one."`
 }
 
-// Run recomputes every hash, and prints where each chain ends and what is wrong with it. A flaw is an error.
+// Run recomputes every hash of the exported trail and prints, for each chain, its last hash and its flaws. Any flaw
+// is an error. --contains detects a chain that was cut off at its end, which hashes alone cannot show: the caller
+// supplies hashes noted earlier.
 func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 	var rows [][]string
 	flaws := int64(0)
+	// report prints the flaws of one chain. It counts in flaws also those that the verifier did not list.
 	report := func(v tenancy.VerifyResult, name string) {
 		for _, f := range v.Flaws {
 			where := name
@@ -125,6 +134,7 @@ func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 		}
 		flaws += int64(len(v.Flaws)) + v.OmittedFlaws
 	}
+	// The verifier reads line by line: a trail may be larger than memory.
 	v := tenancy.Verifier{RequiredHashes: cmd.Contains, OnResult: func(v tenancy.VerifyResult) {
 		name, state := formatChainName(v), "good"
 		if len(v.Flaws) > 0 {
@@ -144,6 +154,7 @@ func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 	if err := c.printTable([]string{"CHAIN", "APP ID", "ENTRIES", "STATE", "HEAD"}, rows); err != nil {
 		return err
 	}
+	// Without this check a misspelled name would look like a verified trail.
 	if cmd.App != "" && cmd.File == "" && len(rows) == 0 {
 		return fmt.Errorf("there is no chain of an app %s", cmd.App)
 	}
@@ -153,6 +164,8 @@ func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 	return nil
 }
 
+// formatChainName returns how a chain is shown: by the app's last name, "(platform)" for the chain without an app, or
+// "(no entries)".
 func formatChainName(v tenancy.VerifyResult) string {
 	switch {
 	case v.AppID == "":
@@ -163,7 +176,7 @@ func formatChainName(v tenancy.VerifyResult) string {
 	return v.App
 }
 
-// readLines hands each line of the export to use.
+// readLines calls use for each line of the export: from the server, from a file, or from standard input for "-".
 func (cmd *auditVerifyCmd) readLines(ctx context.Context, c *console, use func(raw []byte, line tenancy.ExportLine) error) error {
 	switch cmd.File {
 	case "":
@@ -183,7 +196,7 @@ func (cmd *auditVerifyCmd) readLines(ctx context.Context, c *console, use func(r
 	return scanLines(f, use)
 }
 
-// streamExport hands each line of the server's export to use as it comes.
+// streamExport requests an export from the server and calls use for each line as it arrives.
 func streamExport(ctx context.Context, api *client, q url.Values, use func(raw []byte, line tenancy.ExportLine) error) error {
 	resp, err := api.sendRequest(ctx, http.MethodGet, "/admin/audit/export?"+q.Encode(), "application/x-ndjson", nil)
 	if err != nil {
@@ -193,9 +206,10 @@ func streamExport(ctx context.Context, api *client, q url.Values, use func(raw [
 	return scanLines(resp.Body, use)
 }
 
-// maxLineBytes bounds one line of an export, in bytes.
+// maxLineBytes bounds one line of an export, in bytes; the buffer grows to it only if a line is that long.
 const maxLineBytes = 4 << 20
 
+// scanLines calls use for each line that is not empty. A line that is not JSON is an error with the line's number.
 func scanLines(from io.Reader, use func(raw []byte, line tenancy.ExportLine) error) error {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxLineBytes)

@@ -19,7 +19,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// auditEntry is an entry of the audit trail as the API shows it.
+// auditEntry is an entry of the audit trail in the JSON of the API.
 type auditEntry struct {
 	Actor, Issuer, Action, Client, Hash string
 
@@ -36,20 +36,20 @@ func (h *testServer) listAuditEntries(t *testing.T, query string) (entries []aud
 	return page.Entries
 }
 
-// TestAuditWatched: what was done to the trail is told by the log, the admin API and the metrics.
+// TestAuditWatched checks that a manipulation of the trail is reported by the log, the admin API and the metrics.
 func TestAuditWatched(t *testing.T) {
 	t.Parallel()
 	var log sharedBuffer
 	h := openLoggedServer(t, newSQLiteURL(t), slog.New(slog.NewTextHandler(&log, nil)))
 	h.createApp(t, "acme", paidApp)
-	h.listAuditEntries(t, "app=acme") // the chain is there
+	h.listAuditEntries(t, "app=acme") // the chain exists
 	var b db.Batch
 	b.Exec(nil, `UPDATE audit SET actor = 'eve' WHERE app = 'acme' AND seq = 1`)
 	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
 	watch := newAuditInspector(h.server)
-	watch.lease = store.NewLeaderLease(h.db, "audit-of-the-test", "test") // the house has its own
+	watch.lease = store.NewLeaderLease(h.db, "audit-of-the-test", "test") // the server has its own
 	if err := watch.inspectOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +71,8 @@ func TestAuditWatched(t *testing.T) {
 	}
 }
 
-// TestAudit: what people decide about tasks, and what they entrust and take back, stands on the trail with who it was and
-// from where, also where the task itself is kept in memory only; and no argument and no credential stands there.
+// TestAudit checks that decisions about tasks, and supplied and deleted credentials, are on the trail with actor and
+// client, also if the task is in memory only; and that no argument and no credential is.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -98,7 +98,7 @@ func TestAudit(t *testing.T) {
 			task, call := h.createApprovalTask(t, ana)
 			byMessage := newDecisionMessage(appIDs{approvalTask: task, callID: call})
 			h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", op, newRPCCall("message:send", byMessage))
-			h.createCredentialTask(t, ana) // supplies for one of two
+			h.createCredentialTask(t, ana) // supplies one of two credentials
 			h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/credentials/open", ana, nil)
 			h.requireStatus(t, http.StatusNotFound, nil, "DELETE", "/credentials/open", ana, nil)
 
@@ -133,7 +133,7 @@ func TestAudit(t *testing.T) {
 	})
 }
 
-// TestAuditQuery: a misspelled or malformed filter is refused, since it would choose everything.
+// TestAuditQuery checks that a misspelled or malformed filter is refused: ignoring it would select everything.
 func TestAuditQuery(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))
@@ -144,8 +144,8 @@ func TestAuditQuery(t *testing.T) {
 	h.requireStatus(t, http.StatusBadRequest, nil, "GET", "/admin/audit?actors=ana", testSecret, nil)
 }
 
-// TestAuditCommands exports the trail and verifies it, from the server and from a file, before and after somebody has
-// laid hands on it.
+// TestAuditCommands exports the trail and verifies it, from the server and from a file, before and after a
+// manipulation.
 func TestAuditCommands(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {

@@ -13,23 +13,28 @@ import (
 	"stoa/tenancy/db"
 )
 
+// billingCmd is `stoa billing`.
 type billingCmd struct {
 	Check billingCheckCmd `cmd:"" help:"Work out the balances of all budgets from what was used, and show those that were wrong."`
 }
 
+// billingCheckCmd is `stoa billing check`. It opens the database directly and needs no server.
 type billingCheckCmd struct {
 	Database string `default:"sqlite://stoa.db" env:"STOA_DATABASE" placeholder:"URL" help:"The database: sqlite://PATH or postgres://... (${default})."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
 
-// Run puts right the balances of budgets in the windows under way. It may run beside a server on PostgreSQL. It fails if
-// any was wrong.
+// Run recomputes the balances of all budgets in their present windows from the usage and the reservations in the
+// database, corrects those that are wrong and prints them. It returns an error if any was wrong. On PostgreSQL it may
+// run while servers do.
 func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
+	// Summing the usage of all apps may take long: the default timeout of 30 s for an answer would break it off.
 	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 2, ResponseTimeout: time.Hour})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }()
+	// Without a bus: the servers read the corrected balances from the database.
 	b, err := billing.Open(ctx, d, nil, billing.Options{})
 	if err != nil {
 		return err
@@ -58,14 +63,15 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	return err
 }
 
-// billingSettings stand in the environment as STOA_INVOICE_ and their names.
+// billingSettings are settings of billing, from STOA_INVOICE_ and the field's name.
 type billingSettings struct {
-	Grace string `default:"72h"`
+	Grace string `default:"72h"` // duration, or graceOff
 }
 
+// graceOff is the value of STOA_INVOICE_GRACE with which drafts become final only by an operator's call.
 const graceOff = "off"
 
-// parseGrace is how long after the end of its month a draft becomes final by itself, 0 = it never does.
+// parseGrace returns how long after the end of its month a draft invoice becomes final automatically, 0 for never.
 func (s billingSettings) parseGrace() (time.Duration, error) {
 	if s.Grace == graceOff {
 		return 0, nil
@@ -77,7 +83,10 @@ func (s billingSettings) parseGrace() (time.Duration, error) {
 	return d, nil
 }
 
-// openBilling brings up what counts the apps' usage and bounds it.
+// openBilling opens the billing service. An app's model calls reserve the most that they can cost in every budget
+// that applies, before the call, and settle the reservation with the usage row afterwards, in one transaction. The
+// reservations of a process that died expire. The closer writes the usage rows that still wait in memory for the
+// database.
 func (h *server) openBilling(ctx context.Context) error {
 	var s billingSettings
 	if err := envconfig.Process("stoa_invoice", &s); err != nil {
@@ -93,10 +102,10 @@ func (h *server) openBilling(ctx context.Context) error {
 	return err
 }
 
-// usageFlushTimeout bounds how long a process that ends waits for the database to take usage.
+// usageFlushTimeout bounds how long a stopping process waits for the database to accept usage.
 const usageFlushTimeout = 5 * time.Second
 
-// flushUsage writes the usage that waits for the database before the process ends.
+// flushUsage writes the usage rows that wait in memory. It returns an error with the number of rows that are lost.
 func (h *server) flushUsage() error {
 	ctx, cancel := context.WithTimeout(context.Background(), usageFlushTimeout)
 	defer cancel()
@@ -107,7 +116,8 @@ func (h *server) flushUsage() error {
 	return nil
 }
 
-// newPlanCheck refuses the name of a plan that does not exist.
+// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is a [tenancy.InvalidError]. It is nil
+// without billing (stoa validate), so that any name passes.
 func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) error {
 	if b == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestBillingWalk sends the requests of the page about billing, and holds what it shows of the answers to what comes back.
+// TestBillingWalk sends the requests of docs/billing.md and compares the responses with those of the page.
 func TestBillingWalk(t *testing.T) {
 	page, err := os.ReadFile("../../docs/billing.md")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestBillingWalk(t *testing.T) {
 	}
 }
 
-// matchesShown reports whether came is what a page shows, members left out aside.
+// matchesShown reports whether came is what a page shows. Members that the page leaves out are ignored.
 func matchesShown(shown, came any) bool {
 	switch shown := shown.(type) {
 	case map[string]any:

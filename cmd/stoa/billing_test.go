@@ -22,21 +22,21 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// paidApp is an app whose model tells what it used.
+// paidApp is an app whose model reports usage.
 const paidApp = `
 llms: {m: {provider: scripted, script: [{when: {text: "^sum$"}, then: [{call: {tool: calc, arguments: {expression: "1+1"}}}]}, {then: [{say: "hello there", usage: {input_tokens: 100, output_tokens: 20}}]}]}}
 tools: {calc: {type: function, handler: calculator}}
 agents: {assistant: {llm: m, tools: [calc]}}
 `
 
-// usageAnswer is what a question about usage is answered with.
+// usageAnswer is the response to a usage query.
 type usageAnswer struct {
 	From, To string
 	Rows     []map[string]any
 	Totals   map[string]any
 }
 
-// selectFields are some fields of a row, in order.
+// selectFields returns the named fields of a row, in order.
 func selectFields(row map[string]any, names ...string) (out []any) {
 	for _, n := range names {
 		out = append(out, row[n])
@@ -68,7 +68,7 @@ func (h *testServer) sendText(t *testing.T, token, text string) (int, string) {
 	return h.doRequest(t, "POST", "/agents/assistant", token, newRPCCall("message:send", newTextMessage(text)))
 }
 
-// sumMetric is the sum of a metric over its labels.
+// sumMetric returns the sum of a metric over its labels.
 func (h *testServer) sumMetric(t *testing.T, name string) (sum float64) {
 	t.Helper()
 	families, err := h.metrics.registry.Gather()
@@ -85,7 +85,7 @@ func (h *testServer) sumMetric(t *testing.T, name string) (sum float64) {
 	return sum
 }
 
-// TestUsage: what a call uses is counted once, priced, and told to those who may know.
+// TestUsage checks that the usage of a call is counted once, priced, and visible to authorised callers only.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"", "storage: {tasks: {backend: inmemory}}\n"} {
@@ -114,7 +114,7 @@ func TestUsage(t *testing.T) {
 				for _, r := range got.Rows {
 					rows = append(rows, selectFields(r, names...))
 				}
-				// The call of the tool is 1 word to read, and 2 words and 1 to say.
+				// The call of the tool is 1 word of input and 2 words of output, the answer 1.
 				want := [][]any{
 					{"assistant", "", "", "ana", 0.0, 0.0, 0.0, 1.0, 1000.0, 0.0, 0.0},
 					{"assistant", "scripted", "scripted", "ana", 201.0, 42.0, 3.0, 0.0, 201*3.0 + 42*5, 33.0, 0.0},
@@ -145,7 +145,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestPlans puts apps on plans: what a plan says of limits and models acts.
+// TestPlans checks that the limits and models of a plan apply to the apps on it.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -196,7 +196,8 @@ type budgetAnswer struct {
 	}
 }
 
-// TestBudget: a call beyond a hard budget is refused at the door, one that finds it used up in its middle fails and says why.
+// TestBudget checks a hard budget: a call beyond it is refused at admission, and a task that exhausts it fails with a
+// reason.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -208,7 +209,7 @@ func TestBudget(t *testing.T) {
 		if status, text := h.sendText(t, ana, "hi"); status != http.StatusOK || !strings.Contains(text, "hello there") {
 			t.Fatal(status, text)
 		}
-		// Two calls of a model, and one is left.
+		// The task needs two calls of a model, and the budget has one left.
 		if status, text := h.sendText(t, ana, "sum"); status != http.StatusOK || !strings.Contains(text, "the budget cap (agent assistant) is used up until ") {
 			t.Errorf("in the middle: %d %s", status, text)
 		}
@@ -241,7 +242,8 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// TestPause: a task that finds its budget used up waits, is told nothing by anybody, and goes on by itself when there is room.
+// TestPause checks that a task with an exhausted budget waits without an event for its readers and continues when the
+// budget is raised.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"", "storage: {tasks: {backend: inmemory}}\n"} {
@@ -270,7 +272,7 @@ func TestPause(t *testing.T) {
 					h.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, newRPCCall("tasks/get", map[string]any{"id": id}))
 					return got.Result.Status.State
 				}
-				if backend == "" && h.db.Engine() == db.Postgres { // once is enough
+				if backend == "" && h.db.Engine() == db.Postgres { // one engine is enough
 					time.Sleep(task.BudgetPollInterval + 2*time.Second)
 				}
 				if s := state(); s != "input_required" {
@@ -302,8 +304,8 @@ func loadBerlinZone(t *testing.T) *time.Location {
 	return zone
 }
 
-// TestBudgetAcrossServers has 200 callers at three houses on one database share a budget of calls and one of tokens. They end
-// at the cap exactly.
+// TestBudgetAcrossServers lets 200 callers at three servers on one database share a budget of calls and one of
+// tokens. The total must be exactly the budget.
 func TestBudgetAcrossServers(t *testing.T) {
 	t.Parallel()
 	database := dbtest.NewPostgresURL(t)
@@ -316,7 +318,7 @@ func TestBudgetAcrossServers(t *testing.T) {
 	servers[0].requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": folder, "window": "year", "hard": true})
 	servers[0].requireStatus(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, map[string]any{"name": "much", "unit": "tokens", "amount": 10_000_000, "window": "year", "hard": true})
 	ana := servers[0].createToken(t, "acme", "ana", nil)
-	for _, h := range servers { // they have heard of the budget
+	for _, h := range servers { // until they have loaded the budget
 		waitWithin(t, 20*time.Second, "a house knows of the budgets", func() bool {
 			return h.deps.Billing.NewBudgetGate("", "").HasBudgets()
 		})
@@ -349,7 +351,7 @@ func TestBudgetAcrossServers(t *testing.T) {
 	}
 }
 
-// TestBillingCheck puts a balance right and says which was wrong.
+// TestBillingCheck checks that stoa billing check corrects a wrong balance and reports it.
 func TestBillingCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// serveWebPage serves a page that can call agents, and returns its origin.
+// serveWebPage serves a page that can call agents and returns its origin.
 func serveWebPage(t *testing.T) string {
 	t.Helper()
 	script, err := os.ReadFile("testdata/browser/page.js")
@@ -32,7 +32,7 @@ func serveWebPage(t *testing.T) string {
 	return srv.URL
 }
 
-// browserApp is what both apps of the browser's test do.
+// browserApp is the configuration of both apps of TestBrowser.
 const browserApp = `
 llms:
   demo:
@@ -46,8 +46,9 @@ llms:
 agents: {assistant: {llm: demo}}
 `
 
-// TestBrowser has pages in a real browser call a server of another origin: streams by fetch, a WebSocket, events that go on
-// after the server's restart. A page of an origin that may not call reads nothing and changes nothing.
+// TestBrowser calls a server of another origin from pages in a real browser: streams by fetch, a WebSocket, and
+// server-sent events that resume after a restart of the server. A page of an origin that is not allowed reads nothing
+// and changes nothing.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_BROWSER")

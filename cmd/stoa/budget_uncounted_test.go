@@ -9,8 +9,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestBudgetUncounted: a budget that is made while another process has calls under way counts them, within seconds and by
-// itself.
+// TestBudgetUncounted checks that a budget that is created while another process has calls in progress counts them
+// within seconds, without an operator's action.
 func TestBudgetUncounted(t *testing.T) {
 	t.Parallel()
 	database := dbtest.NewPostgresURL(t)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// BenchmarkCall is a blocking call through the whole house, on a database in memory: with nobody watching, with metrics,
-// and with one call in a hundred recorded, or all.
+// BenchmarkCall measures a blocking call through the whole server with the in-memory database: without metrics and
+// traces, with metrics, and with one in a hundred or all calls traced.
 func BenchmarkCall(b *testing.B) {
 	for _, bb := range []struct{ name, config, ratio string }{
 		{"plain", "", ""},

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// callbackApp is the configuration of an app whose webhook posts what comes of it to hosts.
+// callbackApp returns the configuration of an app whose webhook posts its results to hosts.
 func callbackApp(hosts ...string) string {
 	list, _ := json.Marshal(hosts)
 	return `
@@ -24,7 +24,7 @@ agents:
 `
 }
 
-// webhookResult is what a webhook's sender is answered, and called back with.
+// webhookResult is the response to a webhook delivery, and the body of a callback.
 type webhookResult struct {
 	TaskID    string  `json:"task_id"`
 	Status    string  `json:"status"`
@@ -33,7 +33,7 @@ type webhookResult struct {
 	AgentName string  `json:"agent_name"`
 }
 
-// deliverWebhook sends a delivery to the webhook of an app, and returns the task that it has led to.
+// deliverWebhook sends a delivery to the webhook of an app and returns the task that it created.
 func (h *testServer) deliverWebhook(t *testing.T, app, text, address string, want int) (task string) {
 	t.Helper()
 	status, answer := h.sendRequest(t, h.newSignedDelivery(t, app, text, address))
@@ -47,7 +47,7 @@ func (h *testServer) deliverWebhook(t *testing.T, app, text, address string, wan
 	return got.TaskID
 }
 
-// newSignedDelivery is a delivery to the webhook of an app whose sender names an address to be called back at.
+// newSignedDelivery returns a signed delivery to the webhook of an app that names a callback address.
 func (h *testServer) newSignedDelivery(t *testing.T, app, text, address string) *http.Request {
 	t.Helper()
 	raw, _ := json.Marshal(map[string]string{"text": text, "callback_url": address})
@@ -58,7 +58,7 @@ func (h *testServer) newSignedDelivery(t *testing.T, app, text, address string) 
 	return req
 }
 
-// parseResults are what an inbox was called back with.
+// parseResults returns the callbacks that an inbox has received.
 func (in *inbox) parseResults(t *testing.T) (all []webhookResult) {
 	t.Helper()
 	for _, m := range in.listMessages() {
@@ -71,8 +71,8 @@ func (in *inbox) parseResults(t *testing.T) (all []webhookResult) {
 	return all
 }
 
-// TestCallback: the sender of a delivery is told once, signed, what comes of it, when that is over; not while its app is suspended,
-// at once when it is resumed, and never of an app that is deleted.
+// TestCallback checks that the sender of a delivery receives one signed callback when the task has ended: not while
+// the app is suspended, at once when it is resumed, and none for a deleted app.
 func TestCallback(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -132,7 +132,7 @@ func TestCallback(t *testing.T) {
 	})
 }
 
-// TestCallbackAfterKill kills a process between what happens and what is told of it: the next one tells it.
+// TestCallbackAfterKill kills a process between the end of a task and its callback: the next process sends it.
 func TestCallbackAfterKill(t *testing.T) {
 	t.Parallel()
 	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {

@@ -16,8 +16,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestSignedCards: with --sign-cards every card that official clients read is signed by keys that lie where it says, and has the
-// entity tag that it had; without, none is.
+// TestSignedCards checks that with --sign-cards every card that official clients read has a signature whose keys are
+// at the URL it names, and its entity tag from before; without the flag no card is signed.
 func TestSignedCards(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stoa.yaml")
@@ -88,7 +88,7 @@ agents:
 	}
 }
 
-// verifyCard holds the signature of a card to the key that it names.
+// verifyCard verifies the signature of a card with the key that it names.
 func (h *testServer) verifyCard(t *testing.T, what, card string) {
 	t.Helper()
 	var signed struct {

@@ -18,29 +18,33 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// serverFlag names the server that a command talks to.
+// serverFlag is the flag --server of every client command.
 type serverFlag struct {
 	Server string `default:"http://127.0.0.1:8080" env:"STOA_SERVER" placeholder:"URL" help:"The server (${default})."`
 }
 
-// client speaks to a server's HTTP API with one credential.
+// client sends requests to a server's HTTP API with one credential.
 type client struct {
-	baseURL    string      // without a slash at its end
-	header     http.Header // goes with every request
+	baseURL    string      // without a trailing slash
+	header     http.Header // copied into every request
 	httpClient *http.Client
 }
 
-// How long a client waits for an answer to begin, and how much of one it reads.
+// Bounds of a client: the wait for the header of a response, also for a whole request of doJSON, and the bytes that
+// it reads of a body. A stream may last longer than responseTimeout.
 const (
 	responseTimeout  = time.Minute
 	maxResponseBytes = 64 << 20
 )
 
+// newClient returns a client for the server at a URL. bearer is an access token, an API key or the admin secret; ""
+// sends no credential.
 func newClient(server, bearer string) (*client, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, &exitError{code: exitUsage, cause: fmt.Errorf("--server must be a URL such as http://127.0.0.1:8080, it is %q", server)}
 	}
+	// A clone, because the timeout must not change the default transport. It honours proxies of the environment.
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = responseTimeout
 	header := http.Header{"User-Agent": {"stoa/" + strings.TrimPrefix(version, "v")}}
@@ -50,7 +54,7 @@ func newClient(server, bearer string) (*client, error) {
 	return &client{baseURL: strings.TrimRight(server, "/"), header: header, httpClient: &http.Client{Transport: transport}}, nil
 }
 
-// newAdminClient returns a client that holds the admin secret.
+// newAdminClient returns a client with the admin secret as its credential.
 func (f serverFlag) newAdminClient() (*client, error) {
 	secret, err := findAdminSecret()
 	if err != nil {
@@ -59,8 +63,8 @@ func (f serverFlag) newAdminClient() (*client, error) {
 	return newClient(f.Server, secret)
 }
 
-// doJSON sends body, unless it is nil, as JSON and reads the answer into answer, unless that is nil or there
-// is none. An answer that is no success is an [*apiError].
+// doJSON sends body as JSON, nothing if it is nil, and decodes the response into answer unless answer is nil or the
+// response is empty. A response with another status than 2xx is an [*apiError].
 func (c *client) doJSON(ctx context.Context, method, path string, body, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
@@ -79,7 +83,8 @@ func (c *client) doJSON(ctx context.Context, method, path string, body, answer a
 	return nil
 }
 
-// sendRequest sends body, unless it is nil, as JSON and returns the answer, whose body the caller closes.
+// sendRequest sends body as JSON, nothing if it is nil, and returns a response with a status 2xx, whose body the
+// caller closes. Any other status is an [*apiError].
 func (c *client) sendRequest(ctx context.Context, method, path, accept string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -109,6 +114,8 @@ func (c *client) sendRequest(ctx context.Context, method, path, accept string, b
 	return nil, c.readError(resp)
 }
 
+// unreachableError returns the error for a request without a response. It removes the URL that net/http repeats, and
+// adds what the user can do.
 func (c *client) unreachableError(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -117,17 +124,17 @@ func (c *client) unreachableError(err error) error {
 	return fmt.Errorf("no answer from %s: %w (start a server with stoa serve, or name another with --server)", c.baseURL, err)
 }
 
-// apiError is an answer that is no success.
+// apiError is a response of the server that is not 2xx.
 type apiError struct {
 	Status     int
 	Code       string
 	Message    string
 	RequestID  string
-	RetryAfter string // seconds to wait, as the server says
+	RetryAfter string // seconds, from the Retry-After header; "" = none
 	Problems   []config.Problem
 }
 
-// Error returns the message with what an operator needs to find the request.
+// Error returns the message with the code, the request's id for the server's log, and the time to wait.
 func (e *apiError) Error() string {
 	details := []string{fmt.Sprintf("HTTP %d", e.Status)}
 	if e.Code != "" {
@@ -142,7 +149,8 @@ func (e *apiError) Error() string {
 	return e.Message + " (" + strings.Join(details, ", ") + ")"
 }
 
-// readError reads what the server says about a request it did not carry out.
+// readError decodes the error body of the HTTP API. A body in another format, such as a proxy's page, is replaced by
+// the status line.
 func (c *client) readError(resp *http.Response) error {
 	var body struct {
 		Error struct {
@@ -155,6 +163,7 @@ func (c *client) readError(resp *http.Response) error {
 		} `json:"error"`
 	}
 	e := &apiError{Status: resp.StatusCode, RetryAfter: resp.Header.Get("Retry-After")}
+	// The error body may come from a proxy and not from Stoa.
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxResponseBytes)).Decode(&body); err != nil || body.Error.Message == "" {
 		e.Message = fmt.Sprintf("%s answered %q, not in Stoa's words", c.baseURL, resp.Status)
 		return e
@@ -164,8 +173,9 @@ func (c *client) readError(resp *http.Response) error {
 	return e
 }
 
-// findAdminSecret finds the admin secret: in the environment, in the file that the environment names, or in the file
-// that a server on SQLite keeps beside its database. While two are valid, the first is taken.
+// findAdminSecret returns the admin secret from the environment, from the file that the environment names, or from
+// the file that a server on SQLite keeps next to its database. During a rotation two secrets are valid; it returns
+// the first.
 func findAdminSecret() (string, error) {
 	secret, err := readSecret(adminSecretName)
 	if secret != "" || err != nil {
@@ -184,7 +194,8 @@ func findAdminSecret() (string, error) {
 		adminSecretName, adminSecretName, filepath.Base(name))
 }
 
-// secretsFile returns the file in which a server keeps the secrets it made, which lies beside its SQLite database.
+// secretsFile returns the path of the file with the generated secrets: stoa.secrets in the folder of the SQLite
+// database.
 func secretsFile(database string) string {
 	path, ok := strings.CutPrefix(database, "sqlite://")
 	path, _, _ = strings.Cut(path, "?")
@@ -194,6 +205,7 @@ func secretsFile(database string) string {
 	return filepath.Join(filepath.Dir(path), "stoa.secrets")
 }
 
+// firstSecret returns the first of one or two secrets with a comma between them.
 func firstSecret(list string) string {
 	one, _, _ := strings.Cut(list, ",")
 	return strings.TrimSpace(one)

@@ -23,14 +23,14 @@ type collector struct {
 	url string
 
 	mu      sync.Mutex
-	raw     []byte // of everything
+	raw     []byte // every received body
 	service map[string]string
 	spans   []*tracepb.Span
-	metrics []string // names
+	metrics []string // names of the received metrics
 	logs    []map[string]string
 }
 
-// newCollector is a collector that this test's houses are told of.
+// newCollector starts a collector and points the OTEL_* variables of the test's servers to it.
 func newCollector(t *testing.T) *collector {
 	t.Helper()
 	c := &collector{}
@@ -44,7 +44,7 @@ func newCollector(t *testing.T) *collector {
 	return c
 }
 
-// ServeHTTP takes one export.
+// ServeHTTP receives one export.
 func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	c.mu.Lock()
@@ -98,7 +98,7 @@ func attributeTexts(attrs []*common.KeyValue) map[string]string {
 	return out
 }
 
-// awaitSpans waits for the spans of a trace until those of these names are there, each once at least.
+// awaitSpans waits until the trace has at least one span of each name and returns its spans.
 func (c *collector) awaitSpans(t *testing.T, trace string, names ...string) []*tracepb.Span {
 	t.Helper()
 	var found []*tracepb.Span
@@ -116,7 +116,7 @@ func (c *collector) awaitSpans(t *testing.T, trace string, names ...string) []*t
 	return found
 }
 
-// findSpan returns the first span of a name, nil if there is none.
+// findSpan returns the first span with a name, nil if there is none.
 func findSpan(spans []*tracepb.Span, name string) *tracepb.Span {
 	for _, s := range spans {
 		if s.Name == name {

@@ -15,17 +15,22 @@ import (
 	"golang.org/x/term"
 )
 
-// console is where a command reads and writes: what was asked for goes to out, what there is to say about it to err.
+// console is the input and output of a command. Results go to out, messages about the work to err, so that out can be
+// piped. Everything from a server is printed without control characters, which a terminal would execute.
 type console struct {
-	in         io.Reader
-	out, err   io.Writer
-	lineReader *bufio.Reader // of in, where it is read line by line
+	in       io.Reader
+	out, err io.Writer
+	// lineReader reads in, from the first promptLine on: a new one for each line would lose what it has buffered.
+	lineReader *bufio.Reader
 
-	interactive   bool // a human sits at in and reads err
+	// interactive means that in and err are terminals: a human can be asked.
+	interactive   bool
 	outIsTerminal bool // out is a terminal
-	useColor      bool // err is a terminal that knows colours
+	// useColor means that err is a terminal with colours; NO_COLOR and TERM=dumb turn them off.
+	useColor bool
 }
 
+// newStandardConsole returns the console of the process's standard streams.
 func newStandardConsole() *console {
 	outShown, errShown := term.IsTerminal(int(os.Stdout.Fd())), term.IsTerminal(int(os.Stderr.Fd()))
 	return &console{
@@ -38,12 +43,12 @@ func newStandardConsole() *console {
 	}
 }
 
-// printStatus writes a line about what was done.
+// printStatus writes a line to err about what was done.
 func (c *console) printStatus(format string, args ...any) {
 	fmt.Fprintln(c.err, stripControls(fmt.Sprintf(format, args...)))
 }
 
-// printDimmed writes a dimmed line: something to notice, not the answer.
+// printDimmed writes a line to err in a dimmed colour: progress, not a result.
 func (c *console) printDimmed(format string, args ...any) {
 	line := stripControls(fmt.Sprintf(format, args...))
 	if c.useColor {
@@ -52,8 +57,7 @@ func (c *console) printDimmed(format string, args ...any) {
 	fmt.Fprintln(c.err, line)
 }
 
-// printText writes text that came from elsewhere to out, as it is into a file or pipe, and without control characters
-// onto a terminal, which would obey them.
+// printText writes text of an agent to out: unchanged into a file or pipe, without control characters on a terminal.
 func (c *console) printText(text string) {
 	if c.outIsTerminal {
 		text = stripControls(text)
@@ -61,7 +65,7 @@ func (c *console) printText(text string) {
 	io.WriteString(c.out, text)
 }
 
-// printJSON writes v as indented JSON; a [printJSON.RawMessage] keeps its order of keys.
+// printJSON writes v to out as indented JSON. A [json.RawMessage] keeps the order of its keys.
 func (c *console) printJSON(v any) error {
 	e := json.NewEncoder(c.out)
 	e.SetEscapeHTML(false)
@@ -69,7 +73,7 @@ func (c *console) printJSON(v any) error {
 	return e.Encode(v)
 }
 
-// printTable writes rows in columns under their headers.
+// printTable writes rows to out in aligned columns under headers.
 func (c *console) printTable(headers []string, rows [][]string) error {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{headers}, rows...) {
@@ -78,8 +82,9 @@ func (c *console) printTable(headers []string, rows [][]string) error {
 	return w.Flush()
 }
 
-// promptLine asks for a line, trimmed, which is not shown where it is secret and a terminal is there to hide it. It reports
-// whether anybody answered before ctx ended; a terminal shows again what is typed then.
+// promptLine asks question on err and returns the line that was typed, without surrounding white space. A secret is
+// not echoed if in is a terminal. It reports false at the end of the input or of ctx; in both cases it restores the
+// terminal's echo.
 func (c *console) promptLine(ctx context.Context, question string, secret bool) (string, bool) {
 	fmt.Fprint(c.err, stripControls(question))
 	file, terminal := c.in.(*os.File)
@@ -97,10 +102,11 @@ func (c *console) promptLine(ctx context.Context, question string, secret bool) 
 	answer := make(chan string, 1)
 	unanswered := func() (string, bool) {
 		if !hidden {
-			fmt.Fprintln(c.err) // where the question's line would have ended
+			fmt.Fprintln(c.err) // ends the line of the question
 		}
 		return "", false
 	}
+	// A read from a terminal cannot be cancelled: when ctx ends first, this goroutine stays until the process exits.
 	go func() {
 		defer close(answer)
 		if hidden {
@@ -124,7 +130,7 @@ func (c *console) promptLine(ctx context.Context, question string, secret bool) 
 	}
 }
 
-// promptValue reads one line from a human, without showing it when it is a secret.
+// promptValue asks question on err and returns the word that was typed. A secret is not echoed on a terminal.
 func (c *console) promptValue(question string, secret bool) (string, error) {
 	fmt.Fprint(c.err, question)
 	if f, ok := c.in.(*os.File); ok && secret {
@@ -149,7 +155,8 @@ func (c *console) readInput(name string) (string, error) {
 	return string(content), err
 }
 
-// reportError writes err, if there is something to say, and returns the exit code.
+// reportError writes err to c.err unless its text is empty, and returns the exit code: 0 for nil, that of an
+// [exitError], else exitFailed.
 func (c *console) reportError(err error) int {
 	if err == nil {
 		return 0
@@ -169,7 +176,8 @@ func (c *console) reportError(err error) int {
 	return code
 }
 
-// stripControls removes what a terminal would obey from text.
+// stripControls removes control characters except line feed and tab. Text of agents and servers could otherwise move
+// the cursor or change the terminal's settings.
 func stripControls(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {

@@ -15,7 +15,8 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// appSettings is what an app is created with and what can be changed.
+// appSettings are the settings of an app that create and update share. What was not given is nil or "" and stays as
+// it is.
 type appSettings struct {
 	Config      string   `placeholder:"FILE" help:"The configuration, or - to read it from standard input."`
 	Secret      []string `sep:"none" placeholder:"NAME=VALUE" help:"A secret that the configuration uses as $${NAME}; NAME alone takes the value from the environment. Repeatable."`
@@ -31,8 +32,11 @@ type appSettings struct {
 	DryRun      bool     `help:"Only check: change nothing."`
 }
 
-// newBody returns the settings that were given as the API takes them.
+// newBody returns the request body of the admin API with the settings that were given. It reads the configuration's
+// file. A list with the only element "" was given to remove all.
 func (s *appSettings) newBody(c *console) (map[string]any, error) {
+	// The API distinguishes an absent member (unchanged) from an empty one (removed), so that only what was given is
+	// set.
 	body := map[string]any{}
 	if s.Config != "" {
 		content, err := c.readInput(s.Config)
@@ -42,6 +46,7 @@ func (s *appSettings) newBody(c *console) (map[string]any, error) {
 		body["config"] = content
 	}
 	if s.Secret != nil {
+		// A name without a value is read from the environment, so that the secret is not on the command line.
 		secrets, err := parsePairs("--secret", s.Secret, os.LookupEnv)
 		if err != nil {
 			return nil, err
@@ -69,6 +74,7 @@ func (s *appSettings) newBody(c *console) (map[string]any, error) {
 		body["plan"] = *s.Plan
 	}
 	limits := map[string]any{}
+	// A pointer distinguishes 0 (unlimited) from a flag that was not given.
 	for name, n := range map[string]*int64{"weight": s.Weight, "max_concurrent_tasks": s.MaxTasks, "queue_depth": s.QueueDepth} {
 		if n != nil {
 			limits[name] = *n
@@ -90,7 +96,7 @@ func (s *appSettings) newBody(c *console) (map[string]any, error) {
 	return body, nil
 }
 
-// parseIssuer returns the issuer that fields describe, nil where there are none.
+// parseIssuer returns the JSON object of an issuer, nil if there are no fields, which removes the app's issuer.
 func parseIssuer(fields map[string]string) map[string]any {
 	if len(fields) == 0 {
 		return nil
@@ -104,6 +110,7 @@ func parseIssuer(fields map[string]string) map[string]any {
 	return auth
 }
 
+// dryRunQuery returns the query that makes the server check the request and change nothing.
 func (s *appSettings) dryRunQuery() string {
 	if s.DryRun {
 		return "?dry_run=true"
@@ -111,7 +118,7 @@ func (s *appSettings) dryRunQuery() string {
 	return ""
 }
 
-// describeResult says in the past or in the conditional what has become of the app.
+// describeResult returns verb, or "would be" and verb for a dry run.
 func (s *appSettings) describeResult(verb string) string {
 	if s.DryRun {
 		return "would be " + verb
@@ -119,8 +126,10 @@ func (s *appSettings) describeResult(verb string) string {
 	return verb
 }
 
-// explainProblems shows each offence of the configuration where it stands in the file.
+// explainProblems prints the configuration's errors from a response with their lines in the file, as stoa validate
+// does. Any other error is returned as it is.
 func (s *appSettings) explainProblems(c *console, err error) error {
+	// The response has the problems with positions in the text that newBody sent, which is the file.
 	var refused *apiError
 	if !errors.As(err, &refused) || len(refused.Problems) == 0 {
 		return err
@@ -128,12 +137,13 @@ func (s *appSettings) explainProblems(c *console, err error) error {
 	return c.printProblems(&config.Error{File: s.Config, Problems: refused.Problems})
 }
 
+// appCreateCmd is `stoa app create`.
 type appCreateCmd struct {
 	appFlags    `embed:""`
 	appSettings `embed:""`
 }
 
-// Run creates the app, or says everything that is wrong with its configuration.
+// Run creates the app, or prints every error of its configuration.
 func (cmd *appCreateCmd) Run(ctx context.Context, c *console) error {
 	if cmd.Config == "" {
 		return &exitError{code: exitUsage, cause: errors.New("an app needs --config FILE (see stoa app create --help)")}
@@ -157,13 +167,15 @@ func (cmd *appCreateCmd) Run(ctx context.Context, c *console) error {
 	return cmd.newAppPrinter(c, cmd.describeResult("created"))(answer)
 }
 
+// appUpdateCmd is `stoa app update`.
 type appUpdateCmd struct {
 	appFlags    `embed:""`
 	appSettings `embed:""`
 	IfRevision  int64 `placeholder:"N" help:"Change nothing unless the app is at this revision."`
 }
 
-// Run changes what was given and leaves the rest.
+// Run changes the settings that were given. --if-revision becomes an If-Match header, so that an update made
+// meanwhile is not overwritten.
 func (cmd *appUpdateCmd) Run(ctx context.Context, c *console) error {
 	body, err := cmd.newBody(c)
 	if err != nil {
@@ -177,6 +189,7 @@ func (cmd *appUpdateCmd) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	if cmd.IfRevision > 0 {
+		// An ETag is quoted (RFC 9110, 8.8.3).
 		api.header.Set("If-Match", strconv.Quote(strconv.FormatInt(cmd.IfRevision, 10)))
 	}
 	var answer json.RawMessage
@@ -189,8 +202,8 @@ func (cmd *appUpdateCmd) Run(ctx context.Context, c *console) error {
 	return cmd.newAppPrinter(c, cmd.describeResult("updated"))(answer)
 }
 
-// parsePairs reads NAME=VALUE arguments. A name alone takes its value from lookup, where there is one; an empty argument
-// names nothing.
+// parsePairs parses NAME=VALUE arguments. A name without a value takes it from lookup, unless lookup is nil; an empty
+// argument is skipped. flag is the name for error messages.
 func parsePairs(flag string, args []string, lookup func(string) (string, bool)) (map[string]string, error) {
 	found := map[string]string{}
 	for _, arg := range withoutEmpty(args) {
@@ -208,7 +221,7 @@ func parsePairs(flag string, args []string, lookup func(string) (string, bool)) 
 	return found, nil
 }
 
-// formatGrants lists grants as --grant takes them.
+// formatGrants returns grants in the syntax of --grant, separated by commas.
 func formatGrants(list grant.List) string {
 	words := make([]string, len(list))
 	for i, g := range list {
@@ -217,6 +230,8 @@ func formatGrants(list grant.List) string {
 	return strings.Join(words, ", ")
 }
 
+// withoutEmpty returns args without empty strings, never nil: an empty list removes all entries, nil would leave
+// them.
 func withoutEmpty(args []string) []string {
 	kept := []string{}
 	for _, arg := range args {

@@ -6,15 +6,15 @@ import (
 	"fmt"
 )
 
-// credential is what a tool needs of its caller's own.
+// credential is a request for a secret of the caller's own that a tool needs, as a data part shows it.
 type credential struct {
 	Type   string `json:"type"`
 	Tool   string `json:"tool"`
-	Header string `json:"header"`
-	Server string `json:"server"`
+	Header string `json:"header"` // in which the tool sends the secret
+	Server string `json:"server"` // that receives it, shown so that the human can decide
 }
 
-// findCredentials finds what parts ask the caller for.
+// findCredentials returns the credentials that parts request.
 func findCredentials(parts []part) (found []credential) {
 	for _, p := range parts {
 		var w credential
@@ -25,11 +25,13 @@ func findCredentials(parts []part) (found []credential) {
 	return found
 }
 
-// promptForCredentials asks for the credentials that a task waits for, without showing what is typed.
+// promptForCredentials asks for the credentials that a task waits for, without echo, and returns the parts that
+// contain them. It returns nil if one is not given.
 func (cmd *callCmd) promptForCredentials(ctx context.Context, c *console, show *transcript) []any {
 	var parts []any
 	for _, w := range show.credentials {
 		value, ok := c.promptLine(ctx, fmt.Sprintf("%s for %s at %s: ", w.Header, w.Tool, w.Server), true)
+		// One missing credential leaves the whole task waiting.
 		if !ok || value == "" {
 			return nil
 		}

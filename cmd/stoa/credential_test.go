@@ -22,8 +22,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// newLeakyServer is a server that lets in who brings the right key, and repeats to everybody what they brought: as a web page,
-// and as an MCP server with the tool buy, whose call fails where that is asked for.
+// newLeakyServer starts a server that requires a key and repeats the key it was sent in its responses: as a web page,
+// and as an MCP server with the tool buy, whose call fails on request.
 func newLeakyServer(t *testing.T) string {
 	t.Helper()
 	const key = "right-canary"
@@ -93,7 +93,7 @@ tools:
 agents: {assistant: {llm: m, tools: [fetch, page, shop]}}
 `
 
-// sharedBuffer is a buffer that many may write to.
+// sharedBuffer is a buffer that is safe for concurrent writers.
 type sharedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -111,8 +111,9 @@ func (s *sharedBuffer) String() string {
 	return s.buf.String()
 }
 
-// TestCredentialCanary looks for what users supply in every answer, in the log, in every table, in the metrics and in what is
-// exported of traces: it is nowhere, even where the server repeats it. What they say is in none of the last three either.
+// TestCredentialCanary searches for credentials that users supply in every response, in the log, in every table, in
+// the metrics and in exported traces: they are in none of them, even if the tool's server repeats them. Messages of
+// users are in none of the last three.
 func TestCredentialCanary(t *testing.T) {
 	t.Setenv("OTEL_LOGS_EXPORTER", "otlp")
 	t.Setenv("OTEL_METRICS_EXPORTER", "otlp")
@@ -217,7 +218,7 @@ func TestCredentialCanary(t *testing.T) {
 	}
 }
 
-// dumpDatabase is all that the database holds, a text for each row.
+// dumpDatabase returns everything in the database, one text for each row.
 func (h *testServer) dumpDatabase(t *testing.T) (rows []string) {
 	t.Helper()
 	q := `SELECT c.relname FROM pg_class c WHERE c.relkind = 'r' AND pg_table_is_visible(c.oid) AND c.relname NOT LIKE 'pg_%'`
@@ -238,7 +239,7 @@ func (h *testServer) dumpDatabase(t *testing.T) (rows []string) {
 	return rows
 }
 
-// TestCallPromptsForCredentials: whoever calls an agent from a terminal is asked for credentials there.
+// TestCallPromptsForCredentials checks that stoa call asks for credentials at the terminal.
 func TestCallPromptsForCredentials(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))

@@ -9,8 +9,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// TestCurrencies moves an app from dollars to euros: a new price book does not, a plan does. Its hard budget of dollars then
-// refuses calls until there is one of euros, and its usage is told in both.
+// TestCurrencies moves an app from dollars to euros: a new price book does not change its currency, a plan does. Its
+// hard budget in dollars then refuses calls until there is one in euros, and its usage is reported in both.
 func TestCurrencies(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {

@@ -9,7 +9,8 @@ import (
 	"stoa/ratelimit"
 )
 
-// TestDeadLettersReleaseReservations has a turn given up before its model answered: what it held of a limit of tokens is free again.
+// TestDeadLettersReleaseReservations checks that a turn that becomes a dead letter before its model answered releases
+// its reservation of a token limit.
 func TestDeadLettersReleaseReservations(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {

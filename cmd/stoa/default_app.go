@@ -20,11 +20,14 @@ import (
 // one. On PostgreSQL a process without a file has no default app and cfg stays nil. cfg, fileHash and restartKeys are
 // written at start and then only by the goroutine of watchFile; every other goroutine reads them.
 type defaultApp struct {
-	path          string                        // of the operator's file; "" = none
-	cfg           atomic.Pointer[config.Config] // the configuration in force
-	fileHash      atomic.Value                  // string: SHA-256 of the file in hex, "" without one
-	restartKeys   atomic.Pointer[[]string]      // keys that the file has changed but that need a restart to act
-	notifications app.NotificationSettings      // set by openNotifications, then read-only
+	path string // of the operator's file; "" = none
+	// cfg is the configuration in force. It is replaced as a whole and never changed in place.
+	cfg atomic.Pointer[config.Config]
+	// fileHash is a string: the SHA-256 of the file in hexadecimal, "" without a file.
+	fileHash atomic.Value
+	// restartKeys are the keys that the file has changed but that act only after a restart.
+	restartKeys   atomic.Pointer[[]string]
+	notifications app.NotificationSettings // set by openNotifications, then read-only
 }
 
 // fileFingerprint returns the hash of the operator's file, "" without one. The queue's lease renewal compares the
@@ -52,8 +55,8 @@ func loadDefaultApp(path string) (*defaultApp, error) {
 }
 
 // useBuiltinConfig sets the configuration that is served without a file. A server that only this machine can reach
-// uses the model provider whose API key is in the environment; any other uses the scripted model, because strangers
-// could otherwise spend the operator's key.
+// uses the model provider whose API key is in the environment; any other uses the scripted model, because callers
+// from elsewhere could otherwise spend the operator's key.
 func (o *defaultApp) useBuiltinConfig(loopback bool) error {
 	provider, key := "scripted", ""
 	if loopback {
@@ -73,6 +76,7 @@ func (o *defaultApp) useBuiltinConfig(loopback bool) error {
 func (o *defaultApp) newAppBuilder(deps app.Dependencies) func(ctx context.Context, s *tenancy.Snapshot) (*app.App, error) {
 	return func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
 		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, Grants: s.App.Grants, Hash: s.Hasher.Sum}
+		// The operator's file: host powers and private networks without grants.
 		if s.App.ID == tenancy.DefaultID {
 			t.DefaultApp, t.PrivateNetwork, t.Notifications = true, true, o.notifications
 			return app.Build(o.cfg.Load(), t, deps)
@@ -81,6 +85,7 @@ func (o *defaultApp) newAppBuilder(deps app.Dependencies) func(ctx context.Conte
 		if err != nil {
 			return nil, err
 		}
+		// A tenant calls private addresses only with the grant, for its tools and its notifications alike.
 		t.PrivateNetwork = s.App.Grants.Has(grant.PrivateNetwork)
 		t.Notifications.PrivateNetwork = t.PrivateNetwork
 		if t.Notifications.Secret, err = parseNotificationSecret(s.Secret); err != nil {
@@ -111,7 +116,7 @@ func newConfigChecker(deps app.Dependencies) func(ctx context.Context, src []byt
 		}
 		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Grants: grants, PrivateNetwork: grants.Has(grant.PrivateNetwork), DryRun: true}, deps)
 		if err != nil {
-			// The build knows the field but not where it stands; add line and column for the caller.
+			// The build knows the field's path only; add line and column for the caller.
 			return config.AddPositions(err, "", src)
 		}
 		return a.Close()
@@ -159,6 +164,8 @@ func (o *defaultApp) reloadFile(apps *tenancy.Service, deps app.Dependencies) er
 	if err := o.checkBuild(cfg, deps); err != nil {
 		return err
 	}
+	// After checkBuild and before the store: the new configuration is complete and not yet visible to other
+	// goroutines.
 	o.preserveRestartSettings(cfg)
 	o.cfg.Store(cfg)
 	return o.publishConfig(apps)

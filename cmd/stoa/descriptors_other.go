@@ -2,5 +2,5 @@
 
 package main
 
-// descriptors returns 0: nobody knows.
+// descriptors returns 0: the limit is unknown on this system.
 func descriptors() uint64 { return 0 }

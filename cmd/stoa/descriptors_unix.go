@@ -4,8 +4,8 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// descriptors returns how many files and connections the process may have open, 0 = nobody knows. Go has raised the bound to the
-// hard one when the process began.
+// descriptors returns how many files and connections the process may have open, 0 if that is unknown. The Go runtime
+// raises the soft limit to the hard limit when the process starts, so that this is the hard limit.
 func descriptors() uint64 {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {

@@ -11,21 +11,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// dialectClient is a dialect as a client speaks it: each function returns the answer as JSON. Nil ones are what it has no words for.
+// dialectClient is a client of one protocol. Each function returns the response as JSON; a nil function is an
+// operation that the protocol does not have.
 type dialectClient struct {
 	name   string
-	send   func(text, task string) string           // to a new task, or on one that waits
+	send   func(text, task string) string           // creates a task, or answers one that waits
 	decide func(task, call, decision string) string // about a tool call
 	get    func(task string) string
 	list   func() string
 	cancel func(task string) string
 }
 
-// messageStyle is what a dialect calls the members of a message.
+// messageStyle is the names of a message's members in one protocol.
 type messageStyle struct {
 	id, role, parts, task string
-	wrapped               bool // data
-	typed                 bool // parts say what they are
+	wrapped               bool // data is in an object of its own
+	typed                 bool // parts have a member with their type
 }
 
 var (
@@ -36,7 +37,7 @@ var (
 	a2a03ProtoStyle = messageStyle{"messageId", "ROLE_USER", "parts", "taskId", true, false}   // and over gRPC
 )
 
-// newDialectClients are all dialects, spoken with a token.
+// newDialectClients returns a client with a token for every protocol.
 func (h *testServer) newDialectClients(t *testing.T, token string) []dialectClient {
 	t.Helper()
 	conn := h.dialGRPC(t)
@@ -55,7 +56,7 @@ func (h *testServer) newDialectClients(t *testing.T, token string) []dialectClie
 		}
 		return answer
 	}
-	// message is one of a style; data that is wrapped stands as Protocol Buffers of version 0.3 have it.
+	// message returns a message in a style; wrapped data has the form of Protocol Buffers of version 0.3.
 	message := func(part map[string]any, task string, as messageStyle) map[string]any {
 		n++
 		if data, ok := part["data"]; ok && as.wrapped {
@@ -78,7 +79,7 @@ func (h *testServer) newDialectClients(t *testing.T, token string) []dialectClie
 		return map[string]any{"data": map[string]any{"type": "tool_approval", "call_id": call, "decision": decision}}
 	}
 	waiting := map[string]any{"blocking": true}
-	// spoken makes a dialect of what takes a message with one part.
+	// withMessages completes a client with the operations that send a message with one part.
 	withMessages := func(d dialectClient, send func(part map[string]any, task string) string) dialectClient {
 		d.send = func(s, task string) string { return send(text(s), task) }
 		d.decide = func(task, call, decision string) string { return send(newDecision(call, decision), task) }
@@ -150,14 +151,14 @@ func (h *testServer) newDialectClients(t *testing.T, token string) []dialectClie
 	}
 }
 
-// taskFacts is what a dialect tells of a task, in words that belong to none.
+// taskFacts is what a protocol shows of a task, in protocol-independent form.
 type taskFacts struct {
 	ID, Context, State string
-	Answer             string   // of the agent
-	History, Artifacts []string // the history, and the artifacts
+	Answer             string // of the agent
+	History, Artifacts []string
 }
 
-// findMember returns the first member of an object that goes by one of the names.
+// findMember returns the first member of an object that has one of the names.
 func findMember(object any, names ...string) any {
 	m, _ := object.(map[string]any)
 	for _, name := range names {
@@ -168,7 +169,7 @@ func findMember(object any, names ...string) any {
 	return nil
 }
 
-// findTask finds the task in an answer.
+// findTask returns the task in a response.
 func findTask(v any) any {
 	for _, at := range []string{"result", "task", "structuredContent"} {
 		if inner := findMember(v, at); inner != nil {
@@ -226,8 +227,8 @@ func readTaskFacts(task any) (got taskFacts) {
 	return got
 }
 
-// TestDialects tells one story in every dialect, with the end of each chapter facts in another one: all of them read the same
-// of every task.
+// TestDialects runs the same sequence of operations in every protocol and reads each task in all others: they must
+// show the same facts.
 func TestDialects(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -252,7 +253,7 @@ agents:
 `)
 		all := h.newDialectClients(t, h.createToken(t, "acme", "ana", map[string]any{"roles": []string{"operator"}}))
 		readers := slices.DeleteFunc(slices.Clone(all), func(d dialectClient) bool { return d.get == nil })
-		// same wants every dialect to tell the same of a task.
+		// same checks that every protocol shows the same facts of a task.
 		same := func(id, state, answer string) {
 			t.Helper()
 			first := parseFacts(t, readers[0].get(id))
@@ -301,7 +302,7 @@ agents:
 			next.decide(sum, pending.Tasks[0].Approvals[0].CallID, "approve")
 			same(sum, "completed", "It is 2.")
 		}
-		// Data that is no object.
+		// Data that is not an object.
 		list := map[string]any{"messageId": "list", "role": "ROLE_USER", "parts": []any{map[string]any{"data": []int{1, 2}}}}
 		_, body := h.doRequest(t, http.MethodPost, "/a2a/assistant", h.createToken(t, "acme", "ana", nil), newRPCCall("SendMessage", map[string]any{"message": list}))
 		sent := parseFacts(t, body).ID

@@ -11,37 +11,49 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// closeGrace is what is left for answers under way after the time for draining is over.
+// closeGrace is the time for responses in progress after --shutdown-timeout is over.
 const closeGrace = 5 * time.Second
 
-// drain stops the process so that nobody notices: it is not ready and serves on until the balancers know, begins no more
-// runs and finishes or hands back those under way, ends the streams with a hint to come back, and closes. It does not
-// wait for balancers where the house falls first.
+// drain stops the process without losing a request or a run. The steps are ordered:
+//
+//   - Responses ask clients to open a new connection for the next request, and /ready reports 503 until the load
+//     balancers have stopped sending requests (at most --drain-delay).
+//   - The worker pools start no more runs. They wait for the running ones until --shutdown-timeout is over, stop the
+//     rest and release their leases, so that another process continues these runs without a lost attempt.
+//   - Streams end with a hint to reconnect, and the HTTP and gRPC servers close within closeGrace.
+//   - The signals that announce the released runs are flushed.
+//
+// aborted ends when a loop of the process has failed; then drain does not wait for load balancers. The lease renewal
+// keeps running until drain returns.
 func (h *server) drain(ctx, aborted context.Context, frontend *surface.Server, server *http.Server) error {
 	h.log.Info("stopping", "inflight", h.countInflight())
 	left, cancel := context.WithTimeout(ctx, h.settings.shutdownTimeout)
 	defer cancel()
+	// Clients that reuse connections would otherwise never reach the other processes.
 	frontend.Drain()
 	if h.grpcServer != nil {
 		h.grpcServer.Drain()
 	}
 	h.drainer.awaitBalancers(aborted, h.settings.drainDelay)
 	var work errgroup.Group
+	// The pools drain in parallel: together they have only one shutdown timeout.
 	for _, p := range h.workerPools() {
 		work.Go(func() error { return p.Drain(left) })
 	}
 	err := work.Wait()
 	last, cancelLast := context.WithTimeout(ctx, closeGrace)
 	defer cancelLast()
+	// After the runs: a stream shows the end of a run that finishes during the drain.
 	frontend.EndStreams()
 	var calls errgroup.Group
 	if h.grpcServer != nil {
 		calls.Go(func() error { h.grpcServer.Close(last); return nil })
 	}
+	// Responses that are still in progress after closeGrace are cut off.
 	if serr := server.Shutdown(last); serr != nil {
 		err = errors.Join(err, server.Close())
 	}
 	_ = calls.Wait()
-	h.bus.Flush(last) // others go on with what was handed back
+	h.bus.Flush(last) // other processes learn at once that runs were released
 	return err
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// TestDrainer: a process that stops waits for those who ask whether it is ready, and for nobody else.
+// TestDrainer checks that a stopping process waits for load balancers that probe /ready, and only for those.
 func TestDrainer(t *testing.T) {
 	const limit = 5 * time.Second
 	for _, c := range []struct {
 		name     string
-		asks     time.Duration // a balancer asks this often; 0 = there is none
-		requests time.Duration // for how long requests come after the stop, one in 100 ms
+		asks     time.Duration // interval of the balancer's probes; 0 = no balancer
+		requests time.Duration // how long requests arrive after the stop, one in 100 ms
 		want     time.Duration
 	}{
 		{"nobody asks", 0, 0, 0},

@@ -12,8 +12,8 @@ import (
 	"stoa/tenancy"
 )
 
-// TestReadersAfterTheEnd has readers begin to listen who were let in before their app was suspended or deleted, after all
-// who listened by then were sent away: they are sent away as well, and once the app answers again they listen.
+// TestReadersAfterTheEnd subscribes with readers that were admitted before their app was suspended or deleted, after
+// the subscriptions of that time were ended: theirs end as well. Once the app is active again, subscriptions work.
 func TestReadersAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -52,13 +52,14 @@ func TestReadersAfterTheEnd(t *testing.T) {
 			if err := c.change(); err != nil {
 				t.Fatal(err)
 			}
-			for !errors.Is(h.tryAcquireApp(t, app), c.want) { // each waits for a look that is under way
+			for !errors.Is(h.tryAcquireApp(t, app), c.want) { // each waits for the check in progress
 				if t.Context().Err() != nil {
 					t.Fatal("the change is not seen")
 				}
 			}
 			want := c.want
-			if want == nil { // it is let in, listens until it goes, and is not sent away
+			// it is admitted, reads until it disconnects, and is not ended
+			if want == nil {
 				cancel()
 				want = context.Canceled
 			}

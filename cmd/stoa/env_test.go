@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// flagCases holds for each flag a value and what it must change, "" for one that is refused as not available yet.
+// flagCases has for each flag a value and the setting that it must change, "" for a flag that is refused as not
+// available yet.
 var flagCases = map[string]struct {
 	value string
 	want  func(s settings) any
@@ -52,7 +53,7 @@ var flagCases = map[string]struct {
 
 var camelWord = regexp.MustCompile(`[A-Z]+[a-z]*`)
 
-// TestEnvironment sets each flag's variable, and each with nonsense.
+// TestEnvironment sets each flag's variable to a valid and to an invalid value.
 func TestEnvironment(t *testing.T) {
 	names := map[string]string{"GRPCPort": "STOA_GRPC_PORT", "PublicURL": "STOA_PUBLIC_URL", "PublicGRPC": "STOA_PUBLIC_GRPC"}
 	for f := range reflect.TypeFor[flags]().Fields() {
@@ -90,7 +91,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestPrecedence holds that the command line beats the environment.
+// TestPrecedence checks that the command line overrides the environment.
 func TestPrecedence(t *testing.T) {
 	t.Setenv("STOA_PORT", "1")
 	port := 2
@@ -99,7 +100,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestDrainDelay: a process takes leave for no longer than it may take to stop.
+// TestDrainDelay checks that the drain delay is at most the shutdown timeout.
 func TestDrainDelay(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -122,7 +123,8 @@ func TestDrainDelay(t *testing.T) {
 	}
 }
 
-// TestHasPrivateMetrics: metrics tell who the tenants are where nobody else can read them, on either address.
+// TestHasPrivateMetrics checks that app names are labels only if no other machine can read the metrics, on either
+// address.
 func TestHasPrivateMetrics(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestWordsOfErrors holds that the admin API says what was wrong and where, and nothing of how it works inside.
+// TestWordsOfErrors checks that errors of the admin API describe what is wrong and where, and nothing of the
+// implementation.
 func TestWordsOfErrors(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))

@@ -2,7 +2,8 @@ package main
 
 import "testing"
 
-// TestExplainKeys: of an API key it is explained what that key may, unless somebody asks what else it might.
+// TestExplainKeys checks that an explanation of an API key describes what the key may do, unless the request asks
+// about other rights.
 func TestExplainKeys(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, newSQLiteURL(t))

@@ -13,22 +13,24 @@ import (
 	"stoa/billing"
 )
 
-// exportSettings say where usage is exported to. Each stands in the environment as STOA_EXPORT_ and its name; the secrets of
-// the webhook and of Stripe may also be in a file, as secrets are.
+// exportSettings configure the export of usage, from STOA_EXPORT_ and the field's name. The secrets of the webhook
+// and of Stripe may also come from a file (readSecret).
 type exportSettings struct {
-	Folder         string
+	Folder         string             // "" = no export to files
 	Format         billing.FileFormat `default:"ndjson"`
-	Webhook        string
-	Stripe         map[string]string // meter:event,...
-	PrivateNetwork bool              `split_words:"true"` // the webhook may have an address of the inside
+	Webhook        string             // https URL, "" = none
+	Stripe         map[string]string  // Stripe event name by meter, as meter:event,...
+	PrivateNetwork bool               `split_words:"true"` // the webhook may have a private address, and plain http
 }
 
+// Names of the secrets of exports.
 const (
 	webhookSecretName = "STOA_EXPORT_WEBHOOK_SECRET"
 	stripeKeyName     = "STOA_EXPORT_STRIPE_KEY"
 )
 
-// openExports brings up what exports usage, if anything does. What is set and cannot work is refused.
+// openExports creates the exporter of usage with a sink for each configured target. It returns an error for a setting
+// that cannot work, such as a missing folder or secret, instead of exporting nothing.
 func (h *server) openExports() error {
 	var s exportSettings
 	if err := envconfig.Process("stoa_export", &s); err != nil {
@@ -52,6 +54,7 @@ func (h *server) openExports() error {
 		}
 		sinks["file"] = billing.FileSink{Folder: s.Folder, Format: s.Format}
 	}
+	// One of the two alone is a mistake that newWebhookSink reports.
 	if s.Webhook != "" || secret != "" {
 		if sinks["webhook"], err = s.newWebhookSink(h, secret); err != nil {
 			return err
@@ -66,7 +69,10 @@ func (h *server) openExports() error {
 	return nil
 }
 
+// newWebhookSink returns the sink of the webhook. Redirects are not followed: the signed usage must reach the
+// configured address only.
 func (s exportSettings) newWebhookSink(h *server, text string) (billing.Sink, error) {
+	// Usage is signed but not encrypted, so that plain http is for private networks only.
 	u, err := url.Parse(s.Webhook)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !s.PrivateNetwork) {
 		return nil, errors.New("STOA_EXPORT_WEBHOOK must be an https address; http will do with STOA_EXPORT_PRIVATE_NETWORK=true")
@@ -82,8 +88,9 @@ func (s exportSettings) newWebhookSink(h *server, text string) (billing.Sink, er
 	return billing.WebhookSink{URL: s.Webhook, Secret: secret, Client: egress.WithoutRedirects(client)}, nil
 }
 
-// runBilling looks after credits and exports until ctx ends.
+// runBilling runs the exports, the expiry of credits and the finalisation of invoices until ctx ends.
 func (h *server) runBilling(ctx context.Context) error {
+	// Both loops end with ctx. The channel has capacity 1, so that the goroutine never blocks.
 	ended := make(chan error, 1)
 	go func() { ended <- h.exporter.Run(ctx) }()
 	return errors.Join(h.deps.Billing.RunBookkeeping(ctx), <-ended)

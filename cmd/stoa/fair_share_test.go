@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// greedyApp has a scripted model that pauses and one at %s that sends a word now and then and does not end.
+// greedyApp has a scripted model that pauses, and one at %s that sends a word now and then and does not end.
 const greedyApp = `
 llms:
   pauses: {provider: scripted, script: [{when: {text: quick}, then: [{say: "at once"}]}, {then: [{say: "one ", pause: 10m}, {say: two}]}]}
@@ -26,7 +26,7 @@ agents:
 
 const quietApp = `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`
 
-// newEndlessModel is a model that sends a word every second until its caller is gone.
+// newEndlessModel starts a model that sends a word every second until its caller disconnects.
 func newEndlessModel(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +46,7 @@ func newEndlessModel(t *testing.T) string {
 	return server.URL
 }
 
-// openCrowdedServer opens a house with few places, an app that wants them all and one that wants one.
+// openCrowdedServer opens a server with few workers, an app that uses all of them and an app that needs one.
 func openCrowdedServer(t *testing.T, database string) (h *testServer, greedy, quiet string) {
 	t.Helper()
 	mine, err := loadDefaultApp(exampleConfig)
@@ -70,14 +70,14 @@ func openCrowdedServer(t *testing.T, database string) (h *testServer, greedy, qu
 	return h, h.createToken(t, "greedy", "eve", nil), h.createToken(t, "quiet", "ana", nil)
 }
 
-// nonBlockingMessage has words for an agent that nobody waits for.
+// nonBlockingMessage returns the params of a message whose caller does not wait for the result.
 func nonBlockingMessage(text string) map[string]any {
 	m := newTextMessage(text)
 	m["configuration"] = map[string]any{"blocking": false}
 	return m
 }
 
-// queryNumber reads a number of the database.
+// queryNumber returns the number that a query selects.
 func (h *testServer) queryNumber(t *testing.T, query string, args ...any) (n int64) {
 	t.Helper()
 	var b db.Batch
@@ -88,7 +88,7 @@ func (h *testServer) queryNumber(t *testing.T, query string, args ...any) (n int
 	return n
 }
 
-// taskView is a task as its caller sees it.
+// taskView is a task in a response.
 type taskView struct {
 	Result struct {
 		ID     string `json:"task_id"`
@@ -103,8 +103,8 @@ func onEachDatabase(t *testing.T, f func(t *testing.T, database string)) {
 	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, dbtest.NewPostgresURL(t)) })
 }
 
-// TestQueueBesideEndlessRuns: an app fills the queue with runs that pause, or whose model sends a word now and then for
-// ever. A queued task of another app begins and ends meanwhile.
+// TestQueueBesideEndlessRuns fills the queue with one app's runs that pause, or whose model sends a word now and then
+// without an end. A queued task of another app starts and ends meanwhile.
 func TestQueueBesideEndlessRuns(t *testing.T) {
 	t.Parallel()
 	for _, agent := range []string{"pauses", "drips"} {
@@ -131,8 +131,9 @@ func TestQueueBesideEndlessRuns(t *testing.T) {
 	}
 }
 
-// TestLiveBesideBlockingCalls: an app has far more slow blocking calls under way than there are places. A blocking call of
-// another begins at once, without the queue. When the callers are gone the app itself has live places again, and its runs go on.
+// TestLiveBesideBlockingCalls has far more slow blocking calls of one app in progress than there are workers. A
+// blocking call of another app starts at once, without the queue. When the callers have disconnected, the first app
+// can start such calls again, and its runs continue.
 func TestLiveBesideBlockingCalls(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, database string) {

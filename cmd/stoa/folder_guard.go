@@ -7,8 +7,10 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// newFolderGuard returns what keeps tenants from this server's own files, whatever folders they are granted: the folders of the
-// database, of the configuration and of the exports, the files of secrets and keys, and the .env files that are read.
+// newFolderGuard returns the guard that keeps tenants away from this server's own files: the folders of the database,
+// of the configuration and of the exports, the files of secrets, keys and certificates, the log file, and the .env
+// files that config.NewLookup reads. A grant of a folder that is, contains or lies in one of them is refused when it
+// is made and again when it is used.
 func (h *server) newFolderGuard() (*grant.Guard, error) {
 	private := []string{".env"}
 	if h.db.Engine() == db.SQLite {
@@ -20,6 +22,7 @@ func (h *server) newFolderGuard() (*grant.Guard, error) {
 	if home, ok := lookupEnv("HOME"); ok {
 		private = append(private, filepath.Join(home, ".env"))
 	}
+	// Secrets that are read from files (readSecret).
 	for _, name := range []string{adminSecretName, masterKeyName, metricsTokenName, stripeKeyName, webhookSecretName, notificationSecretName} {
 		if path, ok := lookupEnv(name + "_FILE"); ok {
 			private = append(private, path)
@@ -28,6 +31,7 @@ func (h *server) newFolderGuard() (*grant.Guard, error) {
 	if folder, ok := lookupEnv("STOA_EXPORT_FOLDER"); ok {
 		private = append(private, folder)
 	}
+	// Files that the operator's configuration names.
 	if cfg := h.defaultApp.cfg.Load(); cfg != nil {
 		for _, path := range []string{cfg.Server.TLS.CertFile, cfg.Server.TLS.KeyFile, cfg.Logger.File} {
 			if path != "" {

@@ -13,9 +13,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// openMetrics starts counting, if anybody reads what is counted. App labels tell who the tenants are, so they need a
-// token or a machine of one's own.
+// openMetrics creates the metrics recorder if something reads it: a Prometheus endpoint or an OTLP exporter. Without
+// a reader h.metrics stays nil and nothing is counted. App names identify tenants, so that they are labels only if
+// reading needs a token or is possible from this machine alone.
 func (h *server) openMetrics(ctx context.Context) error {
+	// Push (OTLP) and pull (Prometheus) are independent; either needs the recorder.
 	pushed, err := newMetricReader(ctx)
 	if err != nil {
 		return err
@@ -35,7 +37,9 @@ func (h *server) openMetrics(ctx context.Context) error {
 	return err
 }
 
-// registerGauges shows the state of the house and its front whenever somebody asks for it.
+// registerGauges registers the metrics that are computed when they are read. It is called once, when the surface
+// server exists. A callback runs on the goroutine of the reader and must be quick; what needs a query is cached for
+// queueStatsTTL.
 func (h *server) registerGauges(frontend *surface.Server) error {
 	m := h.metrics
 	if m == nil {
@@ -52,6 +56,7 @@ func (h *server) registerGauges(frontend *surface.Server) error {
 			}
 		}, "bound")
 	m.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(h.runtimes.Len))
+	// One query serves the gauges of the queue.
 	queue := &queueStatsCache{runs: store.NewRunQueue(h.db)}
 	m.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
 		queue.observeStates, "state")
@@ -75,7 +80,7 @@ func (h *server) registerGauges(frontend *surface.Server) error {
 	return m.defineErr
 }
 
-// registerDBGauges shows the pool of connections to PostgreSQL.
+// registerDBGauges registers the statistics of the PostgreSQL connection pool. SQLite has no pool.
 func (m *metricsRecorder) registerDBGauges(d *db.DB) {
 	m.newGauge("stoa_db_connections_max", "", "Connections to PostgreSQL that there may be.", observeInt(func() int64 { return d.Stats().Max }))
 	m.newGauge("stoa_db_connections", "", "Connections to PostgreSQL: idle and used.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
@@ -90,26 +95,32 @@ func (m *metricsRecorder) registerDBGauges(d *db.DB) {
 	})
 }
 
+// withLabel returns an observation's attribute set of one label.
 func withLabel(key, value string) metric.ObserveOption {
 	return metric.WithAttributes(attribute.String(key, value))
 }
 
-// Of looks at the queue: how long one holds for whoever asks next, and how long it may take.
+// Bounds of the queries behind gauges, so that a frequent or slow scrape does not load the database: how long a
+// result is reused, and how long one query may take.
 const (
 	queueStatsTTL     = 10 * time.Second
 	queueStatsTimeout = 2 * time.Second
 )
 
-// queueStatsCache is the queue as it was last looked at. Where it cannot be seen it shows nothing.
+// queueStatsCache caches the statistics of the queue for all gauges that show a part of them. A scrape then needs one
+// query.
 type queueStatsCache struct {
 	runs *store.RunQueue
 
+	// mu guards the fields below. It is locked during the query, so that concurrent scrapes share one.
 	mu       sync.Mutex
-	loadedAt time.Time
+	loadedAt time.Time // of the last attempt, also a failed one
 	stats    store.QueueStats
-	loaded   bool
+	loaded   bool // the last attempt succeeded
 }
 
+// loadStats returns the statistics, at most queueStatsTTL old, and whether they are valid. A failed query is not
+// repeated before queueStatsTTL is over.
 func (q *queueStatsCache) loadStats(ctx context.Context) (store.QueueStats, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,7 +134,8 @@ func (q *queueStatsCache) loadStats(ctx context.Context) (store.QueueStats, bool
 	return q.stats, q.loaded
 }
 
-// newReceiversObserver shows how many are told of tasks, as they were last counted.
+// newReceiversObserver returns the callback that shows how many notification receivers are open and failing. Its
+// result is cached for queueStatsTTL; mu guards the captured variables.
 func newReceiversObserver(q *store.ReceiverQueue) observeFunc {
 	var mu sync.Mutex
 	var at time.Time
@@ -145,6 +157,8 @@ func newReceiversObserver(q *store.ReceiverQueue) observeFunc {
 	}
 }
 
+// observeStates shows the runs by state. Nothing is shown if the statistics are not available: a 0 would look like an
+// empty queue.
 func (q *queueStatsCache) observeStates(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 	if s, ok := q.loadStats(ctx); ok {
 		for state, n := range map[string]int64{"pending": s.Pending, "running": s.Running, "failed": s.Failed, "input_required": s.InputRequired} {
@@ -153,13 +167,15 @@ func (q *queueStatsCache) observeStates(ctx context.Context, show func(float64, 
 	}
 }
 
+// observeOldest shows the age in seconds of the pending run that was accepted first.
 func (q *queueStatsCache) observeOldest(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 	if s, ok := q.loadStats(ctx); ok {
 		show(s.OldestPending.Seconds())
 	}
 }
 
-// newAppsObserver shows the apps with the most runs under the labels that they have.
+// newAppsObserver returns the callback that shows the pending and running runs by app. names is nil if apps may not
+// be labels; then nothing is shown. Apps that share the label "other" are added up.
 func (q *queueStatsCache) newAppsObserver(names *topK) observeFunc {
 	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 		s, ok := q.loadStats(ctx)
@@ -172,13 +188,15 @@ func (q *queueStatsCache) newAppsObserver(names *topK) observeFunc {
 			sums[[2]string{"pending", label}] += a.Pending
 			sums[[2]string{"running", label}] += a.Running
 		}
+		// The sums are complete before they are shown: the SDK keeps the last value of a label set.
 		for of, n := range sums {
 			show(float64(n), metric.WithAttributes(attribute.String("state", of[0]), attribute.String("app", of[1])))
 		}
 	}
 }
 
-// recordOutcome counts a run that ended without an end of its own on the log.
+// recordOutcome counts an attempt of a run that ended without recording a state on the task's log, and returns err.
+// Attempts that recorded a state are counted by recordRunEnd.
 func (h *server) recordOutcome(ctx context.Context, app string, err error) error {
 	if out := runOutcome(err); out != "" && h.metrics != nil {
 		h.metrics.recordRunState(ctx, app, out)

@@ -9,50 +9,59 @@ import (
 	"time"
 )
 
-// How garbage is collected while large bodies are taken in. Each leaves copies of itself behind, and at defaultGCPercent the heap may
-// grow to five times what is in use, bodies included, before they are collected.
+// Thresholds of garbage collection while large request bodies or answers are in memory. Decoding a large body leaves
+// several copies as garbage, and with defaultGCPercent the heap may grow to five times the live memory, these bodies
+// included, before a collection. Under pressure the heap may grow by a quarter only.
 const (
-	pressureGCPercent     = 25
-	pressureBytes         = 2 << 20                // that large bodies take in memory, from when on it is so
-	pressureCheckInterval = 500 * time.Millisecond // without that many before it is seen whether it may be as usual again
-	maxResidualHeap       = 16 << 20               // bytes of heap in use beyond what was in use before, with which it may
-	maxPressureTime       = 30 * time.Second       // without that many after which it is in any case
+	pressureGCPercent = 25 // GOGC under pressure
+	// pressureBytes is the number of bytes of large bodies and answers above which pressure begins.
+	pressureBytes         = 2 << 20
+	pressureCheckInterval = 500 * time.Millisecond // between checks whether pressure has ended
+	// maxResidualHeap is how many bytes the live heap may be above its size before the pressure.
+	maxResidualHeap = 16 << 20
+	maxPressureTime = 30 * time.Second // after which pressure ends even if the heap has not shrunk
 )
 
-// gcTuner has garbage collected more often as long as large bodies, or what was made of them, are in memory, or large answers.
+// gcTuner collects garbage more often while large bodies, what was decoded from them, or large answers are in memory.
+// addBytes begins the pressure on any goroutine; Run ends it.
 type gcTuner struct {
-	defaultPercent  int           // percent
-	largeBytes      atomic.Int64  // bytes that large bodies and answers take
-	underPressure   atomic.Bool   // garbage is collected more often
-	pressureStarted chan struct{} // pressed has become true
+	defaultPercent int // GOGC without pressure; set by newGCTuner
+	// largeBytes is the number of bytes in use by large bodies and answers, summed over all trackers.
+	largeBytes      atomic.Int64
+	underPressure   atomic.Bool   // set by addBytes, cleared by Run
+	pressureStarted chan struct{} // capacity 1: wakes Run after underPressure was set
 }
 
+// newGCTuner returns a tuner that restores the GOGC in force now. It must be called after tuneGC.
 func newGCTuner() *gcTuner {
 	return &gcTuner{defaultPercent: int(readRuntimeMetric("/gc/gogc:percent")), pressureStarted: make(chan struct{}, 1)} //nolint:gosec // a percentage
 }
 
-// newBytesTracker returns what is told how many bytes one kind of large things takes. That is called often and by many.
+// newBytesTracker returns a function that reports how many bytes one user of large memory has at present (an absolute
+// number, not a difference). It is safe for concurrent use and cheap enough for every request.
 func (c *gcTuner) newBytesTracker() func(bytes int64) {
 	var last atomic.Int64
 	return func(bytes int64) { c.addBytes(bytes - last.Swap(bytes)) }
 }
 
-// addBytes adds to what large things take.
+// addBytes adds to largeBytes and begins the pressure when the threshold is exceeded. CompareAndSwap lets one caller
+// change GOGC, since [debug.SetGCPercent] stops the world.
 func (c *gcTuner) addBytes(bytes int64) {
 	if large := c.largeBytes.Add(bytes); large > pressureBytes && c.underPressure.CompareAndSwap(false, true) {
-		if c.defaultPercent > pressureGCPercent { // GOGC may be less, or off
+		if c.defaultPercent > pressureGCPercent { // GOGC may be lower, or off (-1)
 			debug.SetGCPercent(pressureGCPercent)
 		}
 		select {
 		case c.pressureStarted <- struct{}{}:
-		default: // Run has yet to see the last time
+		default: // Run has not yet consumed the previous wake-up
 		}
 	}
 }
 
-// Run goes back to the usual way of collecting when large bodies are gone, until ctx ends.
+// Run restores the default GOGC whenever a pressure has ended, until ctx ends.
 func (c *gcTuner) Run(ctx context.Context) error {
 	for {
+		// Read before the wait: the size of the live heap without pressure.
 		before := readRuntimeMetric("/gc/heap/live:bytes")
 		select {
 		case <-ctx.Done():
@@ -69,7 +78,9 @@ func (c *gcTuner) Run(ctx context.Context) error {
 	}
 }
 
-// waitUntilFreed returns when what large bodies took has been collected.
+// waitUntilFreed returns when the memory of the large bodies has been collected: their users have released it and the
+// live heap is back near before (bytes), or maxPressureTime has passed since the release. It collects in each check,
+// because a process without requests would not collect by itself.
 func (c *gcTuner) waitUntilFreed(ctx context.Context, before uint64) error {
 	check := time.NewTicker(pressureCheckInterval)
 	defer check.Stop()
@@ -83,6 +94,7 @@ func (c *gcTuner) waitUntilFreed(ctx context.Context, before uint64) error {
 			since = time.Now()
 			continue
 		}
+		// Until a collection the live heap still counts what was released.
 		runtime.GC()
 		if readRuntimeMetric("/gc/heap/live:bytes") <= before+maxResidualHeap || time.Since(since) > maxPressureTime {
 			return nil
@@ -90,7 +102,7 @@ func (c *gcTuner) waitUntilFreed(ctx context.Context, before uint64) error {
 	}
 }
 
-// readRuntimeMetric reads a number of the runtime's.
+// readRuntimeMetric returns a metric of runtime/metrics that is a uint64.
 func readRuntimeMetric(name string) uint64 {
 	sample := []metrics.Sample{{Name: name}}
 	metrics.Read(sample)

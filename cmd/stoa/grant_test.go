@@ -33,8 +33,9 @@ tools:
   shell: {type: command, working_directory: %q, allowed_commands: [cat, bash, id, chmod, cp], require_approval: false}
 `
 
-// TestGrantedFolders: a tenant reaches the folders that its grants name and nothing else of the host, not by its
-// configuration and not by links that its programs leave; the server's own folders and the system's cannot be granted.
+// TestGrantedFolders checks that a tenant reaches the folders of its grants and nothing else of the host: not by its
+// configuration and not by symbolic links that its programs create. The server's own folders and the system's cannot
+// be granted.
 func TestGrantedFolders(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -57,7 +58,8 @@ func TestGrantedFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		data := filepath.Dir(secretsFile(h.settings.databaseURL)) // of PostgreSQL it is the current folder, which is not the server's data
+		// on PostgreSQL the current folder, which has no data of the server
+		data := filepath.Dir(secretsFile(h.settings.databaseURL))
 		if h.db.Engine() == db.Postgres {
 			data = filepath.Dir(h.defaultApp.path)
 		}
@@ -116,7 +118,7 @@ func TestGrantedFolders(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(programs, "mine")); err != nil || info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
 			t.Errorf("%v %v", info, err)
 		}
-		// What was a folder when the app was made is a link when it is used.
+		// A folder that existed when the app was created is a symbolic link when it is used.
 		for _, folder := range []string{files, programs} {
 			if err := os.Rename(folder, folder+".old"); err != nil {
 				t.Fatal(err)
@@ -133,8 +135,8 @@ func TestGrantedFolders(t *testing.T) {
 	})
 }
 
-// TestStoredGrants: an app whose grant an earlier version has stored without folders is there and shows it as it was; the
-// grant gives nothing, and what is wrong is said with what to do.
+// TestStoredGrants checks an app whose grant was stored without folders by an earlier version: the app loads and
+// shows the grant, the grant gives nothing, and the error describes what to do.
 func TestStoredGrants(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -163,7 +165,8 @@ func TestStoredGrants(t *testing.T) {
 	})
 }
 
-// TestExternalDatabaseIsOneFile: an app's SQLite file is no other app's and not the platform's, by whatever name.
+// TestExternalDatabaseIsOneFile checks that an app's SQLite file cannot be another app's or the platform's, under any
+// name.
 func TestExternalDatabaseIsOneFile(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
@@ -195,8 +198,8 @@ func TestExternalDatabaseIsOneFile(t *testing.T) {
 	}
 }
 
-// TestDatabaseApartFromPrograms: no program or tool that a tenant drives writes where a SQLite file of an app lies, its own or
-// another's.
+// TestDatabaseApartFromPrograms checks that no program or tool that a tenant controls can write in a folder with the
+// SQLite file of an app, its own or another's.
 func TestDatabaseApartFromPrograms(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {

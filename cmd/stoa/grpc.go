@@ -60,5 +60,5 @@ func (h *server) serveGRPC(ctx context.Context, g *errgroup.Group, frontend *sur
 		TLS: h.tlsConfig, OnCall: h.drainer.noteRequest, AcquireStream: h.streams.acquireStream, Ready: ext.NewReadyCheck(ext.Options{Database: h.db.Ping, Ready: h.drainer.checkReady}),
 	})
 	g.Go(func() error { return h.grpcServer.Serve(h.connections.limitListener(h.grpcListener)) })
-	context.AfterFunc(ctx, h.grpcServer.Stop) // ends at once if a loop of the process fails
+	context.AfterFunc(ctx, h.grpcServer.Stop) // for a failed loop; a drain has closed it before
 }

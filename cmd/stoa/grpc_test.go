@@ -30,7 +30,8 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 )
 
-// grpcProbe says how a stranger would call a method over gRPC, and what a caller needs for it. Messages are JSON, with ids as in paths.
+// grpcProbe is how a foreign caller would call a gRPC method, and what a caller needs for it. Messages are JSON, with
+// ids as in paths.
 type grpcProbe struct {
 	messages []string
 	anyOf    []string // scopes, one of which is needed
@@ -41,7 +42,7 @@ const (
 	service03 = "/a2a.v1.A2AService/"
 )
 
-// foreignMessages10 and spoken03 are messages of each version that name somebody else's ids.
+// foreignMessages10 and foreignMessages03 are messages of each version with ids of another tenant or user.
 var (
 	foreignMessages10 = []string{
 		`{"tenant": "assistant", "message": {"messageId": "walk-1", "role": "ROLE_USER", "parts": [{"text": "mine now"}], "taskId": "{task}"}}`,
@@ -68,7 +69,7 @@ var (
 	foreignPushConfigs03 = []string{`{"name": "tasks/{task}/pushNotificationConfigs/{task}"}`}
 )
 
-// grpcProbes has a row for each method of gRPC. A method without one fails the tests.
+// grpcProbes has a row for each gRPC method. A method without a row fails the tests.
 var grpcProbes = map[string]grpcProbe{
 	service10 + "SendMessage":                      {foreignMessages10, assistantScopes()},
 	service10 + "SendStreamingMessage":             {foreignMessages10, assistantScopes()},
@@ -94,9 +95,9 @@ var grpcProbes = map[string]grpcProbe{
 	service03 + "GetAgentCard":                     {[]string{`{}`}, assistantScopes("agents:read")},
 }
 
-var _, _ = pb03.File_a2a_proto, pb10.File_a2av1_proto // the methods' messages
+var _, _ = pb03.File_a2a_proto, pb10.File_a2av1_proto // registers the methods' messages
 
-// probeGRPC tries the ids over gRPC and wants the answers of ids that never existed.
+// probeGRPC tries foreign ids over gRPC and expects the responses of ids that never existed.
 func (h *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
 	t.Helper()
 	conn := h.dialGRPC(t)
@@ -122,14 +123,14 @@ func (h *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
 	}
 }
 
-// idFields are the places of ids in messages of gRPC, as the library calls the fields.
+// idFields are the fields of gRPC messages that contain ids, by the library's names.
 var idFields = map[string]string{
 	"task_id": "{task}", "context_id": "{context}", "message_id": "{message}", "page_token": "{cursor}", "tenant": "{app}", "parent": "{task}", "name": "{task}",
 	"reference_task_ids": "{task}", "id": "{task}",
 }
 
-// findUnprobedIDs returns the fields with ids of a method's message, and of what lies in it, that none of its walks fills with one of a
-// stranger's.
+// findUnprobedIDs returns the id fields of a method's message, and of the messages in it, that no probe fills with a
+// foreign id.
 func findUnprobedIDs(t *testing.T, method string) (missing []string) {
 	t.Helper()
 	all := strings.Join(grpcProbes[method].messages, "\n")
@@ -166,14 +167,14 @@ func (h *testServer) dialGRPC(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// workingEvents matches the events of an agent at work, whose text may come in one piece or in several.
+// workingEvents matches the events of a working agent, whose text may come in one piece or in several.
 var (
 	workingEvents   = regexp.MustCompile(`(?m)^.*TASK_STATE_WORKING.*\n`)
 	protoTimes      = regexp.MustCompile(`"(timestamp|totalSize|total_size|execution_time)":("[^"]*"|[0-9.e-]+)`)
 	protoRequestIDs = regexp.MustCompile(`request_id:? ?"?[0-9a-f-]{36}"?`)
 )
 
-// sendGRPCProbe calls a method and returns all that is answered.
+// sendGRPCProbe calls a method and returns its whole response.
 func (h *testServer) sendGRPCProbe(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string, x appIDs) string {
 	t.Helper()
 	answers, err := callGRPC(t, conn, token, method, x.replaceIDs(message), x.replaceIDs(agent))
@@ -188,7 +189,7 @@ func (h *testServer) sendGRPCProbe(t *testing.T, conn *grpc.ClientConn, token, m
 	return normalizeAnswer(protoTimes.ReplaceAllString(text, "TIME"), x)
 }
 
-// callGRPC has a method answer a message in JSON, and returns its answers as lines of JSON.
+// callGRPC calls a method with a message in JSON and returns its responses as lines of JSON.
 func callGRPC(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string) (answers string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -202,7 +203,7 @@ func callGRPC(t *testing.T, conn *grpc.ClientConn, token, method, message, agent
 	return callGRPCWithContext(ctx, t, conn, method, message)
 }
 
-// callGRPCWithContext is [call] with the metadata that ctx carries.
+// callGRPCWithContext is callGRPC with the metadata of ctx.
 func callGRPCWithContext(ctx context.Context, t *testing.T, conn *grpc.ClientConn, method, message string) (answers string, err error) {
 	t.Helper()
 	d := findMethod(t, method)
@@ -229,7 +230,7 @@ func callGRPCWithContext(ctx context.Context, t *testing.T, conn *grpc.ClientCon
 	}
 }
 
-// compactJSON is m as JSON without the white space that the library varies.
+// compactJSON returns m as JSON without white space, which the library varies on purpose.
 func compactJSON(m proto.Message) string {
 	raw, _ := protojson.Marshal(m)
 	var out bytes.Buffer
@@ -247,7 +248,8 @@ func findMethod(t *testing.T, method string) protoreflect.MethodDescriptor {
 	return d.(protoreflect.MethodDescriptor)
 }
 
-// checkGRPCAccess has every kind of caller use every method of gRPC: what its row does not allow is refused, what it allows is not.
+// checkGRPCAccess lets every kind of caller use every gRPC method: what its row allows is accepted, everything else
+// is refused.
 func (h *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
 	conn := h.dialGRPC(t)
@@ -260,7 +262,7 @@ func (h *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
 		for _, c := range callers {
 			message := row.messages[0]
 			_, err := callGRPC(t, conn, c.token, method, unknownIDs.replaceIDs(message), "assistant")
-			want := codes.OK // let in
+			want := codes.OK // accepted
 			switch {
 			case c.stranger && c.token != "", c.token == "":
 				want = codes.Unauthenticated
@@ -268,7 +270,8 @@ func (h *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
 				want = codes.PermissionDenied
 			}
 			if c.token == "" {
-				continue // the default app is open: there is no other without a credential
+				// the default app is open: another app is not possible without a credential
+				continue
 			}
 			got := grpcstatus.Code(err)
 			refused := got == codes.Unauthenticated || got == codes.PermissionDenied
@@ -279,7 +282,7 @@ func (h *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
 	}
 }
 
-// TestGRPCPort has a process answer gRPC at a port of its own, and its card say so.
+// TestGRPCPort checks that a process serves gRPC at its own port and that its card has the address.
 func TestGRPCPort(t *testing.T) {
 	t.Parallel()
 	p := startProcess(t, t.TempDir())

@@ -20,7 +20,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// foreignIssuer is an issuer elsewhere, whose keys lie at its URL.
+// foreignIssuer is an issuer outside the server, whose keys are at its URL.
 type foreignIssuer struct {
 	url     string
 	key     ed25519.PrivateKey
@@ -48,7 +48,7 @@ func newForeignIssuer(t *testing.T) *foreignIssuer {
 	return o
 }
 
-// signToken signs claims, to which what every token needs is added. A claim that is nil is left out.
+// signToken signs claims after adding what every token needs. A claim that is nil is left out.
 func (o *foreignIssuer) signToken(claims map[string]any) string {
 	all := map[string]any{"iss": o.url, "aud": "stoa-test", "sub": "ana", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(all, claims)
@@ -59,7 +59,8 @@ func (o *foreignIssuer) signToken(claims map[string]any) string {
 	return input + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(o.key, []byte(input)))
 }
 
-// writeConfig writes an operator's file with agents of each visibility, whose server.auth is o's and has more.
+// writeConfig writes an operator's file with agents of each visibility, whose server.auth trusts o and has the keys
+// of more.
 func (o *foreignIssuer) writeConfig(t *testing.T, more string) string {
 	t.Helper()
 	src := fmt.Sprintf(`
@@ -91,7 +92,7 @@ type requestCase struct {
 	name, method, path, credential string
 	body                           any
 	want                           int
-	contains                       string // in the answer
+	contains                       string // text that the response must contain
 }
 
 func (h *testServer) checkRequests(t *testing.T, all []requestCase) {
@@ -105,10 +106,10 @@ func (h *testServer) checkRequests(t *testing.T, all []requestCase) {
 
 var helloCall = newRPCCall("message:send", newTextMessage("hi"))
 
-// helloV1Body is hello below /v1.
+// helloV1Body is the hello message in the format of /v1.
 var helloV1Body = map[string]any{"message": map[string]any{"messageId": "m-1", "role": "user", "parts": []any{map[string]any{"text": "hi"}}}}
 
-// TestServerAuth lets callers of the default app in as server.auth says.
+// TestServerAuth checks who may call the default app under server.auth.
 func TestServerAuth(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
@@ -222,7 +223,7 @@ func TestServerAuth(t *testing.T) {
 	})
 }
 
-// TestAppIssuer has apps bring issuers of their own, in two processes on one database.
+// TestAppIssuer gives apps issuers of their own, in two processes on one database.
 func TestAppIssuer(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
@@ -302,7 +303,7 @@ func TestAppIssuer(t *testing.T) {
 	}
 }
 
-// awaitPropagation waits until what was changed has reached every process: two seconds, and longer where the machine is busy.
+// awaitPropagation waits until a change has reached every process: two seconds, and longer on a busy machine.
 func awaitPropagation(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(20 * time.Millisecond) {

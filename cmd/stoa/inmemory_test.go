@@ -7,8 +7,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestInMemory: what an app keeps in memory is served as any other, is in no table of the platform's, and goes with
-// the app.
+// TestInMemory checks that what an app keeps in memory is served like any other data, is in no table of the
+// platform's database, and is deleted with the app.
 func TestInMemory(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -46,7 +46,7 @@ func TestInMemory(t *testing.T) {
 				}
 			}
 		}
-		var b db.Batch // as if it waited for another try
+		var b db.Batch // as if it waited for a retry
 		b.Exec(nil, "UPDATE run SET state = 'pending', ready = FALSE, available_at = stoa_now() + 3600000000")
 		if err := h.deps.InMemory.DB.Platform().Do(t.Context(), &b); err != nil {
 			t.Fatal(err)

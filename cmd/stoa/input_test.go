@@ -13,8 +13,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// dialectRequests are ways to send a message over HTTP, one for each dialect and binding. Only the JSON-RPC ones answer 200 to a call that
-// they cannot take.
+// dialectRequests has a request that sends a message over HTTP for each protocol and binding. Only the JSON-RPC ones
+// answer with status 200 to a call that they cannot accept.
 var dialectRequests = []struct {
 	name, path string
 	rpc        bool
@@ -43,7 +43,7 @@ var dialectRequests = []struct {
 	}},
 }
 
-// postBody sends a body under a content type, "" = none.
+// postBody sends a body with a content type, "" = none.
 func (h *testServer) postBody(t *testing.T, path, kind string, body io.Reader) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, h.url+path, body)
@@ -56,7 +56,7 @@ func (h *testServer) postBody(t *testing.T, path, kind string, body io.Reader) (
 	return h.sendRequest(t, req)
 }
 
-// TestContentTypes sends one message to every dialect under different types: all take the same ones.
+// TestContentTypes sends one message to every protocol with different content types: all accept the same ones.
 func TestContentTypes(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))
@@ -86,7 +86,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestTooLarge sends 64 MiB to every dialect, and 10,000 parts to those whose own tests do not.
+// TestTooLarge sends 64 MiB to every protocol, and 10,000 parts to those whose own tests do not.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))
@@ -108,7 +108,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestInternal takes a table away under a serving house: every dialect says that something went wrong inside, and not what.
+// TestInternal drops a table of a serving server: every protocol reports an internal error and no detail of it.
 func TestInternal(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))

@@ -17,11 +17,12 @@ import (
 	"stoa/tenancy/db"
 )
 
-// What the house hands to its rooms so that they tell what they do. What nobody counts or records is nil.
-
-// newInstrumentation is who watches the apps.
+// newInstrumentation returns the hooks that apps call about models, tools, runs and budgets. A hook that neither
+// metrics nor tracing needs stays nil, so that it costs nothing. RecordContent follows the OpenTelemetry variable for
+// GenAI content and affects the default app only.
 func (h *server) newInstrumentation() app.Instrumentation {
 	w := app.Instrumentation{RecordSpans: h.tracer != nil}
+	// The variable of the OpenTelemetry conventions for GenAI; content is off by default because it is personal data.
 	if text, _ := lookupEnv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"); text == "true" {
 		w.RecordContent = true
 	}
@@ -35,7 +36,8 @@ func (h *server) newInstrumentation() app.Instrumentation {
 	return w
 }
 
-// recordRunEnd is told of an attempt of a run whose end is on the log.
+// recordRunEnd records the attempt of a run whose end is on the task's log: as the state of its span and as a metric.
+// state is "" if the run will be retried, took the time since the attempt began.
 func (h *server) recordRunEnd(ctx context.Context, app string, run store.Run, state agentsvc.State, took time.Duration) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(runStateKey.String(string(state)))
@@ -48,21 +50,23 @@ func (h *server) recordRunEnd(ctx context.Context, app string, run store.Run, st
 	}
 }
 
-// recordFinding counts a finding of a guardrail, where anything is counted.
+// recordFinding counts a finding of a guardrail if metrics are enabled.
 func (h *server) recordFinding(ctx context.Context, app string, f guardrail.Finding) {
 	if h.metrics != nil {
 		h.metrics.recordFinding(ctx, app, f)
 	}
 }
 
-// recordCommitGroup counts a commit of so many writes.
+// recordCommitGroup counts a commit and how many writes shared it. The database is opened before the metrics, so that
+// h.metrics is looked up at each call.
 func (h *server) recordCommitGroup(ctx context.Context, writes int) {
 	if h.metrics != nil {
 		h.metrics.dbGroupSize.Record(ctx, int64(writes))
 	}
 }
 
-// newDeadLetterFunc makes runs dead letters and counts them.
+// newDeadLetterFunc returns queue.Options.GiveUp: it turns a run that has had its attempts into a dead letter and
+// counts it.
 func (h *server) newDeadLetterFunc(dead *task.DeadLetters) func(context.Context, store.Run, string) error {
 	return func(ctx context.Context, run store.Run, reason string) error {
 		err := dead.Add(ctx, run, reason)
@@ -73,8 +77,8 @@ func (h *server) newDeadLetterFunc(dead *task.DeadLetters) func(context.Context,
 	}
 }
 
-// releaseReservation gives back what the turn of a dead letter holds of its app's limits. Where the app cannot be had it lapses with its
-// window.
+// releaseReservation releases what the turn of a dead letter has reserved of its app's limits; note is the
+// reservation as the run stored it. If the app cannot be loaded, the reservation lapses with its window.
 func (h *server) releaseReservation(ctx context.Context, tenant db.ID, t agentsvc.Task, note string) {
 	a, _, release, err := h.runtimes.Acquire(ctx, tenant)
 	if err != nil {
@@ -85,8 +89,9 @@ func (h *server) releaseReservation(ctx context.Context, tenant db.ID, t agentsv
 	a.RateLimits().ReleaseTask(t, note)
 }
 
-// appName is what an app of that id is called, "" where that cannot be known.
+// appName returns the name of an app for a metric's label, "" if the app cannot be read.
 func (h *server) appName(ctx context.Context, id db.ID) string {
+	// Its name is fixed, so that no query is needed.
 	if id == tenancy.DefaultID {
 		return tenancy.DefaultName
 	}
@@ -97,7 +102,7 @@ func (h *server) appName(ctx context.Context, id db.ID) string {
 	return s.App.Name
 }
 
-// newRuntimeOptions say who is told of the apps that are loaded.
+// newRuntimeOptions returns the callbacks of the runtime cache: status changes, and metrics of builds and evictions.
 func (h *server) newRuntimeOptions() tenancy.RuntimeCacheOptions {
 	o := tenancy.RuntimeCacheOptions{Log: h.log, OnChange: h.handleAppChange}
 	if h.metrics != nil {

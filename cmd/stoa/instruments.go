@@ -9,59 +9,69 @@ import (
 
 //go:generate go test -run TestMetricsPage -update .
 
-// metricInfo describes a metric as Prometheus shows it.
+// metricInfo describes a metric under the name that Prometheus shows. docs/metrics.md is generated from the list of
+// all (TestMetricsPage).
 type metricInfo struct {
 	name, kind, help string
 	labels           []string
 }
 
-// intCounter counts in whole numbers.
+// intCounter is a counter of whole numbers.
 type intCounter = metric.Int64Counter
 
+// meter returns the meter that all instruments belong to. Prometheus does not show its name (WithoutScopeInfo).
 func (m *metricsRecorder) meter() metric.Meter { return m.provider.Meter("stoa") }
 
-// addInfo takes a figure into the list of all.
+// addInfo adds a metric to the list and keeps the first error of an instrument's creation, so that the many
+// definitions need no error handling of their own; newMetricsRecorder returns it. It runs before the recorder is
+// shared.
 func (m *metricsRecorder) addInfo(name, kind, help string, err error, labels ...string) {
 	m.defineErr = cmp.Or(m.defineErr, err)
 	m.infos = append(m.infos, metricInfo{name, kind, help, labels})
 }
 
+// newCounter defines a counter. The exporter appends _total to its name.
 func (m *metricsRecorder) newCounter(name, help string, labels ...string) intCounter {
 	c, err := m.meter().Int64Counter(name, metric.WithDescription(help))
 	m.addInfo(name+"_total", "counter", help, err, labels...)
 	return c
 }
 
+// newFloatCounter is newCounter for amounts that are not whole numbers.
 func (m *metricsRecorder) newFloatCounter(name, help string, labels ...string) metric.Float64Counter {
 	c, err := m.meter().Float64Counter(name, metric.WithDescription(help))
 	m.addInfo(name+"_total", "counter", help, err, labels...)
 	return c
 }
 
-// unitSuffixes are the ends of names.
+// unitSuffixes are what the Prometheus exporter appends to a name for a unit.
 var unitSuffixes = map[string]string{"s": "_seconds"}
 
+// newHistogram defines a histogram with explicit upper bounds of its buckets.
 func (m *metricsRecorder) newHistogram(name, unit, help string, bounds []float64, labels ...string) metric.Float64Histogram {
 	h, err := m.meter().Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(bounds...))
 	m.addInfo(name+unitSuffixes[unit], "histogram", help, err, labels...)
 	return h
 }
 
-// observeFunc is what a gauge shows at present, once for each of its labels.
+// observeFunc reports the present values of a metric by calling show once for each set of labels. It runs on the
+// goroutine of the reader.
 type observeFunc func(ctx context.Context, show func(n float64, labels ...metric.ObserveOption))
 
-// newGauge makes a figure that is read when somebody asks.
+// newGauge defines a gauge whose value is computed when it is read.
 func (m *metricsRecorder) newGauge(name, unit, help string, read observeFunc, labels ...string) {
 	_, err := m.meter().Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithFloat64Callback(newFloatCallback(read)))
 	m.addInfo(name+unitSuffixes[unit], "gauge", help, err, labels...)
 }
 
-// newObservedCounter makes a counter that somebody else counts.
+// newObservedCounter defines a counter whose total is kept elsewhere and read by the callback. The total must never
+// decrease.
 func (m *metricsRecorder) newObservedCounter(name, unit, help string, read observeFunc, labels ...string) {
 	_, err := m.meter().Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithFloat64Callback(newFloatCallback(read)))
 	m.addInfo(name+unitSuffixes[unit]+"_total", "counter", help, err, labels...)
 }
 
+// newFloatCallback adapts an observeFunc to OpenTelemetry.
 func newFloatCallback(read observeFunc) metric.Float64Callback {
 	return func(ctx context.Context, o metric.Float64Observer) error {
 		read(ctx, o.Observe)
@@ -69,7 +79,7 @@ func newFloatCallback(read observeFunc) metric.Float64Callback {
 	}
 }
 
-// observeInt is the reading of a gauge without labels.
+// observeInt returns the observeFunc of a single value without labels.
 func observeInt(read func() int64) observeFunc {
 	return func(_ context.Context, show func(float64, ...metric.ObserveOption)) { show(float64(read())) }
 }

@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// invoiceAnswer is an invoice as it is answered.
+// invoiceAnswer is an invoice in a response.
 type invoiceAnswer struct {
 	ID, Kind, Status string
 	Number           int64
@@ -25,8 +25,8 @@ type invoiceAnswer struct {
 	}
 }
 
-// TestInvoices: what an app has used becomes an invoice that credits pay a part of, is seen by those who may see it, is
-// taken back, and is there when the app is gone.
+// TestInvoices checks that an app's usage becomes an invoice, that credits pay a part of it, that authorised callers
+// only can read it, that it can be voided, and that it outlives the app.
 func TestInvoices(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -120,7 +120,8 @@ func TestInvoices(t *testing.T) {
 	})
 }
 
-// requireMediaType asks for an invoice in a form and fails the test unless it has that media type and holds part.
+// requireMediaType requests an invoice in a format and fails the test unless the response has that media type and
+// contains part.
 func (h *testServer) requireMediaType(t *testing.T, path, accept, bearer, form, part string) {
 	t.Helper()
 	req := h.newRequest(t, "GET", path, bearer, nil)
@@ -137,7 +138,7 @@ func (h *testServer) requireMediaType(t *testing.T, path, accept, bearer, form, 
 	}
 }
 
-// TestExports exports what is used into a folder and to a webhook, and refuses settings that cannot work.
+// TestExports exports usage into a folder and to a webhook, and checks that settings that cannot work are refused.
 func TestExports(t *testing.T) {
 	folder := t.TempDir()
 	var posts atomic.Int64

@@ -18,17 +18,19 @@ import (
 	"stoa/tenancy/db"
 )
 
-// appIDs is what an app's users have that strangers might name: each field is an id, or a name only that app knows.
+// appIDs are what a foreign caller might name of an app's users: each field is an id, or a name that only the app
+// knows.
 type appIDs struct {
 	app, agent, task, context, message, cursor string
 	approvalTask, callID                       string // a task whose tool call waits for a decision
-	user                                       string // of whom something is remembered
-	credentialTask, tool                       string // a task that waits for a credential, and a tool that one is kept for
-	key                                        string // the id of an API key
-	invoice                                    string
+	user                                       string // a user with a memory
+	// A task that waits for a credential, and a tool with a stored one.
+	credentialTask, tool string
+	key                  string // id of an API key
+	invoice              string
 }
 
-// unknownIDs's ids never existed.
+// unknownIDs are ids that never existed.
 var unknownIDs = appIDs{
 	app: "nosuchapp", agent: "nosuchagent", task: "01a00000-0000-7000-8000-000000000000", context: "01a00000-0000-7000-8000-000000000001",
 	message: "nosuchmessage", cursor: "bm9zdWNoY3Vyc29ybm9zdWNoY3Vyc29y",
@@ -37,27 +39,27 @@ var unknownIDs = appIDs{
 	invoice: "1999-01",
 }
 
-// isolationProbe is one way to use an id of somebody else.
+// isolationProbe is one way to use a foreign id.
 type isolationProbe struct {
 	path        string
 	body        func(x appIDs) any
-	lastEventID string // Last-Event-ID
+	lastEventID string // value of the Last-Event-ID header
 
-	header, value string // another one, "" = none
+	header, value string // a further header, "" = none
 }
 
-// replaceIDs makes a path with what the ids are.
+// replaceIDs returns a path with its placeholders replaced by the ids.
 func (x appIDs) replaceIDs(path string) string {
 	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor,
 		"{held}", x.approvalTask, "{call}", x.callID, "{user}", x.user, "{tool}", x.tool, "{wanting}", x.credentialTask, "{key}", x.key,
 		"{invoice}", x.invoice, "{config}", x.task).Replace(path)
 }
 
-// nilBody is for routes that read none.
+// nilBody is the body of routes that read none.
 func nilBody(appIDs) any { return nil }
 
-// routeProbes says for each route how a stranger would try it. A route without a row fails the test. Rows that name
-// no id stand for routes that take none.
+// routeProbes has for each route the ways to try a foreign id. A route without a row fails the test. Rows without an
+// id are for routes that take none.
 var routeProbes = map[string][]isolationProbe{
 	"GET /health":                      {{path: "/health"}},
 	"GET /ready":                       {{path: "/ready"}},
@@ -68,7 +70,7 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /agents":                      {{path: "/apps/{app}/agents"}},
 	"GET /agents/{agent}":              {{path: "/agents/{agent}"}, {path: "/apps/{app}/agents/{agent}"}},
 	"GET /agents/{agent}/.well-known/agent-card.json":     {{path: "/agents/{agent}/.well-known/agent-card.json"}, {path: "/apps/{app}/agents/{agent}/.well-known/agent-card.json"}},
-	"POST /agents/{agent}":                                nil, // rpcProbes
+	"POST /agents/{agent}":                                nil, // see rpcProbes
 	"GET /v1/agents":                                      {{path: "/apps/{app}/v1/agents"}},
 	"GET /v1/agents/{agent}/.well-known/agent-card.json":  {{path: "/v1/agents/{agent}/.well-known/agent-card.json"}, {path: "/apps/{app}/v1/agents/{agent}/.well-known/agent-card.json"}},
 	"POST /v1/agents/{agent}/message:send":                newSendProbes("/v1/agents/assistant/message:send", "/v1/agents/{agent}/message:send", "/apps/{app}/v1/agents/assistant/message:send"),
@@ -78,7 +80,7 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /v1/agents/{agent}/tasks/{task}:subscribe":       {{path: "/v1/agents/assistant/tasks/{task}:subscribe"}, {path: "/v1/agents/assistant/tasks/{task}:subscribe?format=response&after=0"}, {path: "/v1/agents/assistant/tasks/{task}:subscribe", lastEventID: "1"}, {path: "/v1/agents/{agent}/tasks/{task}:subscribe"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}:subscribe"}},
 	"GET /v1/agents/{agent}/tasks":                        {{path: "/v1/agents/assistant/tasks?context_id={context}"}, {path: "/v1/agents/assistant/tasks?page_token={cursor}"}, {path: "/v1/agents/{agent}/tasks"}, {path: "/apps/{app}/v1/agents/assistant/tasks"}},
 	"GET /v1/agents/{agent}/tasks/{task}":                 {{path: "/v1/agents/assistant/tasks/{task}?include_artifacts=true"}, {path: "/v1/agents/{agent}/tasks/{task}"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}"}},
-	"GET /v1/agents/{agent}/stream":                       {{path: "/v1/agents/{agent}/stream"}, {path: "/apps/{app}/v1/agents/assistant/stream"}}, // and socketWalks
+	"GET /v1/agents/{agent}/stream":                       {{path: "/v1/agents/{agent}/stream"}, {path: "/apps/{app}/v1/agents/assistant/stream"}}, // and probeWebSocket
 	"GET /api/schema":                                     {{path: "/apps/{app}/api/schema"}},
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
 	"GET /triggers":                                       {{path: "/apps/{app}/triggers"}},
@@ -162,7 +164,7 @@ func emptyBody(appIDs) any { return map[string]any{} }
 
 func newDecisionBody(x appIDs) any { return map[string]any{"call_id": x.callID} }
 
-// newDecisionMessage is the params of a message that decides on a tool call.
+// newDecisionMessage returns the params of a message with a decision about a tool call.
 func newDecisionMessage(x appIDs) any {
 	return map[string]any{"message": map[string]any{"role": "user", "task_id": x.approvalTask, "parts": []any{map[string]any{"type": "data", "data": newDecisionData(x)}}}}
 }
@@ -171,7 +173,7 @@ func newDecisionData(x appIDs) any {
 	return map[string]any{"type": "tool_approval", "call_id": x.callID, "decision": "approve"}
 }
 
-// newCredentialMessage is the params of a message that brings a credential.
+// newCredentialMessage returns the params of a message with a credential.
 func newCredentialMessage(x appIDs) any {
 	value := newCredentialData("locked", "mine now")
 	return map[string]any{"message": map[string]any{"role": "user", "task_id": x.credentialTask, "parts": []any{map[string]any{"type": "data", "data": value}}}}
@@ -181,7 +183,7 @@ func newCredentialData(tool, value string) any {
 	return map[string]any{"type": "tool_credential", "tool": tool, "value": value}
 }
 
-// rpcProbes says the same for each JSON-RPC method of the extension surface.
+// rpcProbes has the same for each JSON-RPC method of the extension surface.
 var rpcProbes = map[string][]func(x appIDs) any{
 	"message:send":                  {func(x appIDs) any { return newTextMessage("mine now", "task_id", x.task) }, func(x appIDs) any { return newTextMessage("recall", "context_id", x.context) }, func(x appIDs) any { return newTextMessage("hello", "message_id", x.message, "context_id", x.context) }, newDecisionMessage, newCredentialMessage},
 	"message:stream":                {newDecisionMessage, newCredentialMessage, func(x appIDs) any { return newTextMessage("mine now", "task_id", x.task) }, func(x appIDs) any { return newTextMessage("recall", "context_id", x.context) }},
@@ -201,9 +203,9 @@ tools:
 agents: {assistant: {llm: m, tools: [calc, locked, open]}, %s: {llm: m, visibility: internal}}
 `
 
-// TestIsolation walks every route and every JSON-RPC method as another tenant, and as another user of the same one,
-// with every id that a tenant has. The answer must be the one for an id that never existed, and nothing of the tenant
-// may change.
+// TestIsolation tries every route and every JSON-RPC method with every kind of id of a tenant, as another tenant and
+// as another user of the same tenant. The response must be the one for an id that never existed, and nothing of the
+// tenant may change.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
 	onEachEngineWith(t, "../../examples/notifications.yaml", func(t *testing.T, h *testServer) {
@@ -220,8 +222,8 @@ func TestIsolation(t *testing.T) {
 		}
 		walkers := []struct {
 			name, token string
-			adds        bool   // the walker's own calls leave rows in the app
-			from        appIDs // whose ids are tried
+			adds        bool   // the caller's own calls add rows to the app
+			from        appIDs // the ids to try
 		}{
 			{"another tenant", h.createToken(t, "globex", "ana", map[string]any{"roles": []string{"admin"}}), false, x},
 			{"another tenant's key", h.createAPIKey(t, "globex", map[string]any{"roles": []string{"admin"}}).Key, false, x},
@@ -273,7 +275,7 @@ func TestIsolation(t *testing.T) {
 	})
 }
 
-// createAppIDs has ana leave a trace of every kind: a task that waits, one that has ended, a session, a page token.
+// createAppIDs creates data of every kind as user ana: a waiting task, an ended one, a session, a page token.
 func (h *testServer) createAppIDs(t *testing.T, ana string) appIDs {
 	t.Helper()
 	x := appIDs{app: "acme", agent: "acmeonly", message: "m-ana"}
@@ -309,7 +311,7 @@ func (h *testServer) createAppIDs(t *testing.T, ana string) appIDs {
 	return x
 }
 
-// addFailedReceiver has an address told of the task that waits, of which nothing changes any more: it is no address to be told at.
+// addFailedReceiver adds a notification receiver that has failed for good to the waiting task.
 func (h *testServer) addFailedReceiver(t *testing.T, ana string, x appIDs) {
 	t.Helper()
 	config := map[string]any{"id": x.task, "url": "https://127.0.0.1:9"}
@@ -321,7 +323,7 @@ func (h *testServer) addFailedReceiver(t *testing.T, ana string, x appIDs) {
 	})
 }
 
-// finalizeInvoice leaves a final invoice.
+// finalizeInvoice creates a final invoice.
 func (h *testServer) finalizeInvoice(t *testing.T, app string) string {
 	t.Helper()
 	var list struct{ Invoices []struct{ ID string } }
@@ -333,7 +335,7 @@ func (h *testServer) finalizeInvoice(t *testing.T, app string) string {
 	return list.Invoices[0].ID
 }
 
-// createApprovalTask leaves a task of ana whose tool call waits for a decision.
+// createApprovalTask creates a task of ana whose tool call waits for a decision.
 func (h *testServer) createApprovalTask(t *testing.T, ana string) (id, call string) {
 	t.Helper()
 	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("sum")))
@@ -355,7 +357,8 @@ func (h *testServer) createApprovalTask(t *testing.T, ana string) (id, call stri
 	return "", ""
 }
 
-// createCredentialTask leaves a task of ana that waits for a credential, and a credential that she has supplied for the tool open.
+// createCredentialTask creates a task of ana that waits for a credential, and a stored credential of hers for the
+// tool open.
 func (h *testServer) createCredentialTask(t *testing.T, ana string) (waiting string) {
 	t.Helper()
 	for _, tool := range []string{"locked", "open"} {
@@ -381,7 +384,7 @@ func (h *testServer) createCredentialTask(t *testing.T, ana string) (waiting str
 	return waiting
 }
 
-// requireIsolated tries the ids and ids that never existed and wants one answer.
+// requireIsolated tries the ids and ids that never existed, and requires the same response.
 func (h *testServer) requireIsolated(t *testing.T, token, method string, probe isolationProbe, x appIDs) {
 	t.Helper()
 	if probe.body == nil {
@@ -413,7 +416,7 @@ var (
 	timeForm      = regexp.MustCompile(`"timestamp":"[^"]*"|"execution_time":[0-9.e-]+|"(total_size|input|total)":[0-9]+`)
 )
 
-// normalizeAnswer takes out of an answer what differs from call to call, and what the caller said itself.
+// normalizeAnswer removes from a response what differs from call to call and what the caller sent itself.
 func normalizeAnswer(body string, x appIDs) string {
 	for _, specific := range []string{x.task, x.context, x.message, x.cursor, x.approvalTask, x.callID, x.credentialTask, x.key, x.agent, x.app} {
 		body = strings.ReplaceAll(body, specific, "ID")
@@ -424,7 +427,8 @@ func normalizeAnswer(body string, x appIDs) string {
 	return timeForm.ReplaceAllString(body, "TIME")
 }
 
-// listRPCMethods reads the names of JSON-RPC methods out of a dialect's source, so that a new one cannot be forgotten.
+// listRPCMethods reads the names of JSON-RPC methods from a protocol's source, so that a new method without a probe
+// fails the test.
 func listRPCMethods(t *testing.T, file string) []string {
 	t.Helper()
 	src, err := os.ReadFile(file)
@@ -444,7 +448,7 @@ func listRPCMethods(t *testing.T, file string) []string {
 	return names
 }
 
-// addMemory leaves a memory of a user and returns who that is.
+// addMemory adds a memory of a user and returns the user's name.
 func (h *testServer) addMemory(t *testing.T, app string) (user string) {
 	t.Helper()
 	id, err := h.apps.FindAppID(t.Context(), app)
@@ -458,7 +462,7 @@ func (h *testServer) addMemory(t *testing.T, app string) (user string) {
 	return zoe.Owner.Subject
 }
 
-// addChangedTool leaves a tool of a server that has changed since it was first used.
+// addChangedTool adds a tool of an MCP server that has changed since it was first used.
 func (h *testServer) addChangedTool(t *testing.T, app string) {
 	t.Helper()
 	id, err := h.apps.FindAppID(t.Context(), app)
@@ -472,7 +476,7 @@ func (h *testServer) addChangedTool(t *testing.T, app string) {
 	}
 }
 
-// dumpAppRows is everything the database holds of an app, a text for each row.
+// dumpAppRows returns everything in the database of an app, one text for each row.
 func (h *testServer) dumpAppRows(t *testing.T, app string) (rows []string) {
 	t.Helper()
 	id, err := h.apps.FindAppID(t.Context(), app)
@@ -506,7 +510,7 @@ func listTenantTables(t *testing.T, s *sql.DB, engine db.Engine) (names []string
 	return names
 }
 
-// queryRows returns each row as one text.
+// queryRows returns each selected row as one text.
 func queryRows(t *testing.T, s *sql.DB, q string, args ...any) (lines []string) {
 	t.Helper()
 	rows, err := s.QueryContext(t.Context(), q, args...)

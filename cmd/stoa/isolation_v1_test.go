@@ -11,7 +11,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// newSendProbes says how a stranger would send messages of the versioned surface to paths.
+// newSendProbes returns probes that send foreign messages of the versioned surface to paths.
 func newSendProbes(paths ...string) (probes []isolationProbe) {
 	for _, path := range paths {
 		for _, written := range foreignV1Messages {
@@ -21,7 +21,7 @@ func newSendProbes(paths ...string) (probes []isolationProbe) {
 	return probes
 }
 
-// foreignV1Messages are messages of the versioned surface that name somebody else's ids.
+// foreignV1Messages are messages of the versioned surface with foreign ids.
 var foreignV1Messages = []func(x appIDs) any{
 	func(x appIDs) any { return newV1TextMessage("mine now", "taskId", x.task) },
 	func(x appIDs) any { return newV1TextMessage("recall", "contextId", x.context) },
@@ -34,7 +34,7 @@ var foreignV1Messages = []func(x appIDs) any{
 	},
 }
 
-// newV1TextMessage is a message of the versioned surface with text, whose answer is waited for, and what else is given of it.
+// newV1TextMessage returns a blocking message of the versioned surface with text and further members.
 func newV1TextMessage(text string, more ...any) map[string]any {
 	return newV1Message(map[string]any{"text": text}, more...)
 }
@@ -47,7 +47,7 @@ func newV1Message(part map[string]any, more ...any) map[string]any {
 	return map[string]any{"message": m, "configuration": map[string]any{"blocking": true}}
 }
 
-// probeWebSocket tries the ids over a WebSocket and wants the answers of ids that never existed.
+// probeWebSocket tries foreign ids over a WebSocket and expects the responses of ids that never existed.
 func (h *testServer) probeWebSocket(t *testing.T, token string, x appIDs) {
 	t.Helper()
 	for _, body := range foreignV1Messages {
@@ -58,7 +58,7 @@ func (h *testServer) probeWebSocket(t *testing.T, token string, x appIDs) {
 	}
 }
 
-// sendOverWebSocket sends a message over a WebSocket and returns the frames of its answer.
+// sendOverWebSocket sends a message over a WebSocket and returns the frames of the response.
 func (h *testServer) sendOverWebSocket(t *testing.T, token string, body any, x appIDs) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -7,33 +7,37 @@ import (
 	"net/url"
 )
 
+// appSuspendCmd is `stoa app suspend`.
 type appSuspendCmd struct {
 	appFlags `embed:""`
 	Reason   string `placeholder:"TEXT" help:"Why, for the audit log."`
 }
 
-// Run suspends the app.
+// Run suspends the app: its calls are refused and its runs stop until it is resumed.
 func (cmd *appSuspendCmd) Run(ctx context.Context, c *console) error {
 	return cmd.callAPI(ctx, c, http.MethodPost, ":suspend", newReasonBody(cmd.Reason), cmd.newAppPrinter(c, "suspended"))
 }
 
+// appResumeCmd is `stoa app resume`.
 type appResumeCmd struct {
 	appFlags `embed:""`
 	Reason   string `placeholder:"TEXT" help:"Why, for the audit log."`
 }
 
-// Run ends the suspension of the app.
+// Run ends the suspension of the app. Its postponed runs continue.
 func (cmd *appResumeCmd) Run(ctx context.Context, c *console) error {
 	return cmd.callAPI(ctx, c, http.MethodPost, ":resume", newReasonBody(cmd.Reason), cmd.newAppPrinter(c, "resumed"))
 }
 
+// appDeleteCmd is `stoa app delete`.
 type appDeleteCmd struct {
 	serverFlag `embed:""`
 	Name       string `arg:"" help:"The app's name."`
 	Yes        bool   `short:"y" help:"Do not ask."`
 }
 
-// Run deletes the app with every row, secret and key it owns. On a terminal it asks for the name once more.
+// Run deletes the app with every row, secret and key it owns. On a terminal the user must type the name again,
+// because nothing can be restored.
 func (cmd *appDeleteCmd) Run(ctx context.Context, c *console) error {
 	api, err := cmd.newAdminClient()
 	if err != nil {
@@ -52,6 +56,7 @@ func (cmd *appDeleteCmd) Run(ctx context.Context, c *console) error {
 	return nil
 }
 
+// newReasonBody returns the request body with the reason for the audit log, without the field if why is "".
 func newReasonBody(why string) map[string]string {
 	if why == "" {
 		return map[string]string{}

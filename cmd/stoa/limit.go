@@ -8,8 +8,9 @@ import (
 	"stoa/ratelimit"
 )
 
-// openRateCounts says where calls are counted that limits hold for. Redis is asked through a client of its own, which waits
-// for nothing for long.
+// openRateCounts opens the counters of rate limits: in Redis if it is configured, else in the database. Redis is
+// reached through a client of its own with short timeouts and no retries, because every call of an app waits for its
+// counters.
 func (h *server) openRateCounts() error {
 	var client redis.UniversalClient
 	if h.settings.redisURL != "" {
@@ -17,6 +18,7 @@ func (h *server) openRateCounts() error {
 		if err != nil {
 			return fmt.Errorf("--redis: %w", err)
 		}
+		// Not h.redis: the subscriptions of the bus need longer timeouts and retries.
 		client = redis.NewClient(ratelimit.BoundRedisOptions(o))
 		h.addCloser(client.Close)
 	}

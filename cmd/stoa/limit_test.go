@@ -19,8 +19,8 @@ llms: {demo: {provider: scripted}}
 agents: {assistant: {llm: demo}}
 `
 
-// TestLimitsOfAFleet has 200 callers at two processes ask at once: together they are let in as often as the operator
-// allows. A change of what is allowed acts at both within two seconds.
+// TestLimitsOfAFleet sends 200 concurrent calls to two processes: together they admit exactly as many as the operator
+// allows. A change of the limit acts at both within two seconds.
 func TestLimitsOfAFleet(t *testing.T) {
 	onEachFleetSerially(t, func(t *testing.T, _ bool, args []string) {
 		replicas := []*process{startProcess(t, t.TempDir(), args...), startProcess(t, t.TempDir(), args...)}
@@ -41,7 +41,7 @@ func TestLimitsOfAFleet(t *testing.T) {
 			}
 			return status
 		}
-		time.Sleep(2 * time.Second) // until the other one must know
+		time.Sleep(2 * time.Second) // until the other process must know
 		var in atomic.Int64
 		var all sync.WaitGroup
 		for i := range 200 {

@@ -6,13 +6,16 @@ import (
 	"strconv"
 )
 
-// maxUnsentBytes bounds what waits in the system's buffer of a connection, in bytes, beyond what is on its way. Without a bound
-// the system takes in megabytes for a client who does not read: memory, and work that nobody has use for.
+// maxUnsentBytes bounds, in bytes, what the kernel buffers for a connection beyond the data that is in transit
+// (TCP_NOTSENT_LOWAT). Without it the kernel accepts megabytes for a client that does not read: memory per
+// connection, and events that were encoded although the client may never read them. With it a slow client blocks its
+// writer early, so that the surface's write timeout can end the connection.
 const maxUnsentBytes = 128 << 10
 
-// listenTCP opens a port of the house.
+// listenTCP opens a public TCP listener with the bound maxUnsentBytes on every accepted connection.
 func listenTCP(host string, port int) (net.Listener, error) {
 	c := net.ListenConfig{Control: boundUnsent}
-	c.SetMultipathTCP(false) // whose connections do not inherit the bound
+	// Connections of a multipath listener do not inherit the bound.
+	c.SetMultipathTCP(false)
 	return c.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 }

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// boundUnsent leaves the bound to the system.
+// boundUnsent does nothing: this system has no such bound, or Go has no name for it.
 func boundUnsent(string, string, syscall.RawConn) error { return nil }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestUnsent has a client read nothing: the system takes in little for it.
+// TestUnsent checks that the kernel buffers little for a client that does not read.
 func TestUnsent(t *testing.T) {
 	t.Parallel()
 	l, err := listenTCP("127.0.0.1", 0)

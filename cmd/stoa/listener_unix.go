@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundUnsent sets the bound for a listening socket and thereby for the connections that it accepts.
+// boundUnsent sets TCP_NOTSENT_LOWAT on a listening socket; accepted connections inherit it.
 func boundUnsent(_, _ string, raw syscall.RawConn) error {
 	var failed error
+	// Control returns its own error only; the callback's is kept apart.
 	err := raw.Control(func(fd uintptr) {
 		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsentBytes)
 	})

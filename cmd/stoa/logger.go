@@ -14,8 +14,8 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// newLogger returns the process's logger and what closes it: lines on a file or the standard error, and where the
-// OTEL_* variables ask for it records for a collector.
+// newLogger returns the process's logger and a function that closes it. It writes lines to logger.file or standard
+// error, and also sends records to a collector if the OTEL_* variables request it.
 func newLogger(ctx context.Context, s settings) (*slog.Logger, func() error, error) {
 	var out io.Writer = os.Stderr
 	closers := []func() error{}
@@ -31,6 +31,7 @@ func newLogger(ctx context.Context, s settings) (*slog.Logger, func() error, err
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
 		return nil, nil, fmt.Errorf("--log-level: %w", err)
 	}
+	// Lines always, and records for a collector in addition if they are exported.
 	h := newLineHandler(out, s.logFormat, level)
 	exported, end, err := newLogExporter(ctx)
 	if err != nil {
@@ -42,6 +43,7 @@ func newLogger(ctx context.Context, s settings) (*slog.Logger, func() error, err
 	}
 	return slog.New(correlatingHandler{Handler: h, level: level}), func() error {
 		var errs []error
+		// The exporter is flushed before the file closes, since it may log.
 		for _, c := range slices.Backward(closers) {
 			errs = append(errs, c())
 		}
@@ -49,7 +51,8 @@ func newLogger(ctx context.Context, s settings) (*slog.Logger, func() error, err
 	}, nil
 }
 
-// newLineHandler writes a line for each record. Line ends within a record are escaped, so that nobody makes up lines.
+// newLineHandler returns a handler that writes one line for each record. Both formats escape line ends inside a
+// record, so that a caller's text cannot forge a record.
 func newLineHandler(out io.Writer, format string, level slog.Level) slog.Handler {
 	o := &slog.HandlerOptions{Level: level, AddSource: format == "verbose"}
 	if format == "json" {
@@ -58,15 +61,15 @@ func newLineHandler(out io.Writer, format string, level slog.Level) slog.Handler
 	return slog.NewTextHandler(out, o)
 }
 
-// correlatingHandler is a handler that adds to each record what it belongs to: the request, the app, the run's task, the trace.
-// What a record says of that itself stands.
+// correlatingHandler adds to each record what its context belongs to: the request, the app, the task of the run, and
+// the trace. An attribute that the record already has is not added again.
 type correlatingHandler struct {
 	slog.Handler
 	level slog.Level
-	keys  []string // keys that every record has
+	keys  []string // keys of the attributes that WithAttrs has added
 }
 
-// Enabled implements [slog.Handler].
+// Enabled implements [slog.Handler]. The level is checked here because an exporting handler has none of its own.
 func (h correlatingHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= h.level && h.Handler.Enabled(ctx, level)
 }
@@ -78,6 +81,7 @@ func (h correlatingHandler) Handle(ctx context.Context, r slog.Record) error {
 		r.Attrs(func(a slog.Attr) bool { written = append(written, a.Key); return true })
 		r = r.Clone()
 		for _, a := range details {
+			// The record's own attribute is more specific than the context's.
 			if !slices.Contains(written, a.Key) {
 				r.AddAttrs(a)
 			}
@@ -86,7 +90,8 @@ func (h correlatingHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements [slog.Handler].
+// WithAttrs implements [slog.Handler]. slices.Clip keeps handlers that were derived from the same one from sharing an
+// array of keys.
 func (h correlatingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	h.Handler, h.keys = h.Handler.WithAttrs(attrs), slices.Clip(h.keys)
 	for _, a := range attrs {
@@ -101,13 +106,13 @@ func (h correlatingHandler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// runKey is the key of the run that a context belongs to.
+// runKey is the context key of a runInfo; executeWithSpan sets it.
 type runKey struct{}
 
-// runInfo is a run, as far as a line of the log tells of it.
+// runInfo identifies the run that a log record belongs to, by the name of its app and the id of its task.
 type runInfo struct{ app, task string }
 
-// contextAttrs is what is known of what ctx belongs to.
+// contextAttrs returns the attributes that identify the request, run and trace of ctx.
 func contextAttrs(ctx context.Context) []slog.Attr {
 	attrs := surface.LogAttrs(ctx)
 	if w, ok := ctx.Value(runKey{}).(runInfo); ok {
@@ -119,11 +124,11 @@ func contextAttrs(ctx context.Context) []slog.Attr {
 	return attrs
 }
 
-// redisLogger has the Redis client speak through the process's logger, in a low voice: it tells of every attempt to
-// reach a server that is not there, and whoever uses it tells of the outage.
+// redisLogger logs the messages of the Redis client at debug level: the client reports every attempt to reach an
+// unavailable server, and the users of the client already report the outage once.
 type redisLogger struct{ log *slog.Logger }
 
-// Printf logs what the client has to say of its connections.
+// Printf implements the logger interface of go-redis.
 func (l redisLogger) Printf(_ context.Context, format string, args ...any) {
 	l.log.Debug("redis: " + fmt.Sprintf(format, args...))
 }

@@ -10,7 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// TestCorrelated: a record says what it belongs to, once, and makes up no lines.
+// TestCorrelated checks that a record identifies what it belongs to, once, and that its text cannot forge further
+// lines.
 func TestCorrelated(t *testing.T) {
 	t.Parallel()
 	at := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})

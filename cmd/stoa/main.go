@@ -1,10 +1,36 @@
-// Command stoa hosts AI agents for many tenants, and is the tool to run and to call that service from a terminal.
+// Command stoa hosts AI agents for many tenants. The same binary is the server and its command line client.
 //
-// Each command is a struct of flags with a Run method, in a file of its name. All of them but serve, validate, schema,
-// migrate and billing are clients: they speak the same HTTP API as everybody else.
+// Each command is a struct of flags with a Run method, in a file named after the command. serve, validate, schema,
+// migrate and billing work on local files or on the database; every other command is a client of the HTTP API
+// (client.go) and has no access that another HTTP client would not have.
 //
-// The exit code is 0 for success, 1 for a failure and 2 for a command line that makes no sense; call has more to say
-// about how the agent's task went.
+// The server is composed in this package. A newcomer starts with serve.go:
+//
+//   - [serveCmd].Run resolves the settings (env.go) and calls openServer.
+//   - openServer constructs the parts of a [server] in order of dependency: TLS and tracing, database and schema,
+//     tenancy and billing, identity, queue, notifications, runtimes of apps, gRPC. Each step registers a closer.
+//   - [server].serveListener starts the background loops and the listeners; surfaces.go lists the protocols that
+//     answer.
+//   - [server].drain stops the process without losing a request or a run.
+//
+// How a message becomes an answer, and where to read on:
+//
+//   - A request reaches package surface over the listener of serveListener. It verifies the credential with
+//     [server].verifier or apiKeys, which decides the tenant, and acquires the tenant's built app from
+//     [server].runtimes.
+//   - The app's task service writes the turn and starts its run here with a lease, or leaves it to the queue.
+//     [server].runPool claims queued runs and calls executeRun, which selects the app and the revision of the run.
+//   - The worker writes events with the epoch of its lease. A worker that lost its lease changes nothing any more:
+//     its statements match no row, and its context ends.
+//   - Budgets are reserved and settled around each model call (packages app and billing, opened by openBilling);
+//     limits are counted at admission (openRateCounts).
+//   - Every answer is read from the task's log. [server].bus signals new events to the subscriptions of other
+//     processes.
+//   - schedule.go loads the schedules of an app's current revision; notify.go delivers notifications and callbacks.
+//   - A new protocol is a package below agentsvc/surface and a line in newRoutes (surfaces.go).
+//
+// The exit code is 0 for success, 1 for a failure, 2 for a wrong command line and 130 for an interrupt. The call
+// command adds 3 and 4 for the state in which the task ended.
 package main
 
 import (
@@ -13,14 +39,15 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	_ "time/tzdata" // zones on hosts that know none
+	_ "time/tzdata" // time zones for hosts without a zone database
 
 	"github.com/alecthomas/kong"
 
 	"stoa/agentsvc/sandbox"
 )
 
-// commands is the command line.
+// commands is the grammar of the command line. kong reads it by reflection and calls the Run method of the selected
+// command.
 type commands struct {
 	Serve    serveCmd    `cmd:"" help:"Run the server."`
 	Validate validateCmd `cmd:"" help:"Check a configuration file and show every error in it."`
@@ -34,21 +61,23 @@ type commands struct {
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
-// The exit codes.
+// Exit codes of the process. Scripts depend on them: they are part of the command line's contract (see callCmd.Help).
 const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitRejected    = 3   // call: the task was rejected or cancelled
-	exitWaiting     = 4   // call: the task waits for an answer, an approval or a credential
-	exitInterrupted = 130 // as shells count SIGINT
+	exitWaiting     = 4   // call: the task waits for input, an approval or a credential
+	exitInterrupted = 130 // 128 + SIGINT, as shells report it
 )
 
-// exitError is an error that ends the process with its code. Without a cause, all has been said already.
+// exitError is an error that sets the process's exit code. With a nil cause nothing more is printed: the command has
+// already reported the problem.
 type exitError struct {
-	code  int
+	code  int // one of the exit constants
 	cause error
 }
 
+// Error returns the text of the cause, "" without one.
 func (e *exitError) Error() string {
 	if e.cause == nil {
 		return ""
@@ -56,22 +85,27 @@ func (e *exitError) Error() string {
 	return e.cause.Error()
 }
 
+// Unwrap returns the cause for errors.Is and errors.As.
 func (e *exitError) Unwrap() error { return e.cause }
 
+// main runs one command and exits with its code. RunHelper must come first: the sandbox starts this executable again
+// as its helper, and the helper must become the sandboxed program before anything else is initialised.
 func main() {
 	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // restores the default handling, so that a second signal ends the process at once
 	os.Exit(runCommand(ctx, os.Args[1:], newStandardConsole()))
 }
 
-// runCommand executes one command line and returns the exit code.
+// runCommand executes one command line and returns the exit code. Tests call it instead of main. A command that
+// failed because ctx was cancelled is reported as an interrupt, whatever error it returned.
 func runCommand(ctx context.Context, args []string, c *console) int {
 	parser, err := kong.New(&commands{},
 		kong.Name("stoa"),
 		kong.Description("Stoa hosts AI agents for many tenants."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Writers(c.out, c.err),
+		// BindTo and Bind make ctx and c parameters of the commands' Run methods.
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
 	)
@@ -92,7 +126,8 @@ func runCommand(ctx context.Context, args []string, c *console) int {
 	return c.reportError(err)
 }
 
-// usageError says how a command line went wrong and where its help is.
+// usageError returns an [exitError] with the code 2 that repeats err and names the help of the command that was
+// parsed so far.
 func usageError(err error) error {
 	help := "stoa --help"
 	var parse *kong.ParseError

@@ -23,14 +23,14 @@ import (
 	"stoa/cmd/stoa/stoatest"
 )
 
-// TestMain makes the command stoa available to scripts, in this test's own binary.
+// TestMain provides the command stoa to test scripts, in this test's own binary.
 func TestMain(m *testing.M) {
-	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable)) // the server in this binary finds itself as the helper
+	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable)) // the server in this binary starts itself as the helper
 	testscript.Main(testRunner{m}, map[string]func(){"stoa": main})
 }
 
-// testRunner run in an environment that has the secrets of their houses. They wait for processes more than they work, so that
-// there are more of them at once than usual.
+// testRunner runs the tests in an environment with the secrets of their servers. Tests wait for processes more than
+// they compute, so that more of them run in parallel than usual.
 type testRunner struct{ *testing.M }
 
 func (m testRunner) Run() int {
@@ -45,7 +45,7 @@ func (m testRunner) Run() int {
 	return m.M.Run()
 }
 
-// TestScripts runs the command line as a person would, against a server that plays its part of a dialogue.
+// TestScripts runs the command line as a user does, against a server that plays a recorded dialogue.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	examples, err := filepath.Abs("../../examples")
@@ -69,7 +69,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// cmdServe FILE starts a server that plays the dialogue of FILE.
+// cmdServe implements serve FILE: it starts a server that plays the dialogue of FILE.
 func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: serve FILE")
@@ -84,7 +84,7 @@ func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("STOA_SERVER", server.URL)
 }
 
-// cmdServed checks that the dialogue was held to its end and word for word.
+// cmdServed implements served: it checks that the dialogue was completed with the expected requests.
 func cmdServed(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: served")
@@ -100,7 +100,7 @@ func cmdServed(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdCode N COMMAND... runs a command and checks its exit code.
+// cmdCode implements code N COMMAND...: it runs a command and checks its exit code.
 func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N COMMAND...")
@@ -114,19 +114,19 @@ func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// exchange is one request that a server expects and its answer.
+// exchange is a request that a dialogue expects and its response.
 type exchange struct {
 	Request string            `yaml:"request"` // method and path
 	Bearer  string            `yaml:"bearer"`
 	Header  map[string]string `yaml:"header"`
-	Body    string            `yaml:"body"`   // JSON; a message's id counts as *
-	Status  int               `yaml:"status"` // 200
-	Retry   string            `yaml:"retry"`  // Retry-After
+	Body    string            `yaml:"body"`   // JSON; a message's id is written as *
+	Status  int               `yaml:"status"` // default 200
+	Retry   string            `yaml:"retry"`  // the Retry-After header
 	Answer  string            `yaml:"answer"`
-	Stream  []string          `yaml:"stream"` // instead of an answer
+	Stream  []string          `yaml:"stream"` // instead of a JSON response
 }
 
-// dialogue is a server that expects its exchanges one after the other.
+// dialogue is a server that expects its exchanges in order.
 type dialogue struct {
 	mu        sync.Mutex
 	exchanges []exchange
@@ -167,7 +167,7 @@ func (d *dialogue) failRequest(w http.ResponseWriter, wrong string) {
 	http.Error(w, wrong, http.StatusTeapot)
 }
 
-// wireRequest is what matters of a request.
+// wireRequest is the part of a request that is compared.
 type wireRequest struct {
 	Line   string
 	Bearer string
@@ -195,7 +195,7 @@ func readWireRequest(r *http.Request, headers map[string]string) wireRequest {
 	return got
 }
 
-// decodeBody reads JSON and replaces what differs from call to call.
+// decodeBody decodes JSON and replaces what differs from call to call.
 func decodeBody(body string) any {
 	if body == "" {
 		return nil
@@ -212,7 +212,7 @@ func decodeBody(body string) any {
 	return v
 }
 
-// TestSecretsFile finds the file that a server keeps beside its database.
+// TestSecretsFile finds the secrets file next to a server's database.
 func TestSecretsFile(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ database, want string }{
@@ -231,7 +231,7 @@ func TestSecretsFile(t *testing.T) {
 	}
 }
 
-// TestEvents reads streams as they come over the wire.
+// TestEvents reads event streams in the formats that the standard allows.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -261,7 +261,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestTerminal keeps what an agent says from commanding the terminal, and leaves files as they are.
+// TestTerminal checks that an agent's text cannot control the terminal and is unchanged in files.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []bool{true, false} {

@@ -9,35 +9,36 @@ import (
 	"testing"
 )
 
-// accessRule is what a caller must have for a route or a method: one of the scopes, or, with none, what stands in who.
+// accessRule is what a caller needs for a route or method: one of the scopes, or without scopes the access level.
 type accessRule struct {
 	path   string
-	agent  string // that the header names, "" = none
+	agent  string // named in the request's header, "" = none
 	body   any
 	anyOf  []string
 	access accessLevel
 }
 
-// accessLevel says who passes where scopes do not decide.
+// accessLevel is who has access if scopes do not decide.
 type accessLevel string
 
 const (
-	byScope       accessLevel = ""          // whoever has one of the scopes
-	anyCaller     accessLevel = "everyone"  // with a good credential or none
-	discoveryOnly accessLevel = "discovery" // everyone; what there is to see, visibility decides
-	operatorOnly  accessLevel = "operator"  // the platform's operator alone
+	byScope       accessLevel = ""          // any caller with one of the scopes
+	anyCaller     accessLevel = "everyone"  // with a valid credential or none
+	discoveryOnly accessLevel = "discovery" // every caller; visibility decides what is shown
+	operatorOnly  accessLevel = "operator"  // the platform's operator only
 	byMethod      accessLevel = "by method" // see rpcAccess
 )
 
-// anyAgentScopes are the scopes that reach at least one's own tasks, of whichever agent.
+// anyAgentScopes returns the scopes that give access at least to a caller's own tasks, of any agent.
 func anyAgentScopes(wide string) []string { return append(assistantScopes(wide), "agents:call:other") }
 
-// assistantScopes are those that reach at least one's own tasks of the assistant, whom all methods are sent to.
+// assistantScopes returns the scopes that give access at least to a caller's own tasks of the assistant, to which all
+// methods are sent.
 func assistantScopes(wide ...string) []string {
 	return append(wide, "agents:call", "agents:call:assistant")
 }
 
-// routeAccess has a row for each route. A route without one fails the test, and so denies by default.
+// routeAccess has a row for each route. A route without a row fails the test, so that access is denied by default.
 var routeAccess = map[string]accessRule{
 	"GET /health":                      {path: "/health", access: anyCaller},
 	"GET /ready":                       {path: "/ready", access: anyCaller},
@@ -154,7 +155,7 @@ var rpcAccess = map[string][]accessRule{
 	"tasks/pushNotificationConfig/": {{body: map[string]any{"id": unknownIDs.task}, anyOf: assistantScopes()}},
 }
 
-// roleScopes is who may do what, once more and by hand: what the tokens below carry must be this and no more.
+// roleScopes repeats the scopes of each role by hand: the tokens of the test must have exactly these.
 var roleScopes = map[string]string{
 	"admin":     "agents:read agents:call tasks:read tasks:cancel tasks:approve config:read config:write usage:read",
 	"operator":  "agents:read agents:call tasks:read tasks:cancel tasks:approve config:read config:write usage:read",
@@ -162,20 +163,20 @@ var roleScopes = map[string]string{
 	"approver":  "agents:read tasks:read tasks:approve",
 	"caller":    "agents:read agents:call",
 	"viewer":    "agents:read tasks:read usage:read",
-	"desk":      "agents:call:assistant tasks:approve", // the app's own
-	"elsewhere": "agents:call:other",                   // as well
+	"desk":      "agents:call:assistant tasks:approve", // a role of the app
+	"elsewhere": "agents:call:other",                   // likewise
 }
 
-// matrixCaller is somebody who knocks at every door.
+// matrixCaller is a kind of caller.
 type matrixCaller struct {
 	name, token string
 	scopes      []string
-	stranger    bool // shows no good credential of the app
+	stranger    bool // has no valid credential of the app
 	operator    bool
 }
 
-// TestMatrix has every kind of caller use every route and every JSON-RPC method: what its row does not allow is
-// refused, whoever asks, and what it allows is not.
+// TestMatrix lets every kind of caller use every route and every JSON-RPC method: what the row allows is accepted,
+// everything else is refused.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	o := newForeignIssuer(t)
@@ -220,7 +221,8 @@ agents: {assistant: {llm: m}}
 	})
 }
 
-// newMatrixCallers are one for each role, for each scope that a token is narrowed to, and those without any.
+// newMatrixCallers returns a caller for each role, for each scope that a token is narrowed to, and those without a
+// credential.
 func (h *testServer) newMatrixCallers(t *testing.T, o *foreignIssuer) []matrixCaller {
 	t.Helper()
 	for _, role := range []string{"desk", "elsewhere"} {
@@ -246,7 +248,7 @@ func (h *testServer) newMatrixCallers(t *testing.T, o *foreignIssuer) []matrixCa
 	)
 }
 
-// checkAccess has c make a request, and compares whether it is let in with whether n says so.
+// checkAccess sends a request as c and compares whether it is accepted with the rule n.
 func (h *testServer) checkAccess(t *testing.T, what, method, path string, body any, n accessRule, c matrixCaller) {
 	t.Helper()
 	req := h.newRequest(t, method, path, c.token, body)
@@ -254,7 +256,7 @@ func (h *testServer) checkAccess(t *testing.T, what, method, path string, body a
 		req.Header.Set("agent-name", n.agent)
 	}
 	status, answer := h.sendRequest(t, req)
-	want := 0 // let in
+	want := 0 // accepted
 	switch {
 	case n.access == anyCaller:
 	case n.access == operatorOnly && c.stranger:
@@ -262,7 +264,7 @@ func (h *testServer) checkAccess(t *testing.T, what, method, path string, body a
 	case n.access == operatorOnly && !c.operator:
 		want = http.StatusForbidden
 	case n.access == operatorOnly:
-	case c.operator: // on a tenant's route
+	case c.operator: // on a route of a tenant
 		want = http.StatusForbidden
 	case n.access == discoveryOnly && c.token == "":
 	case c.stranger:
@@ -277,7 +279,7 @@ func (h *testServer) checkAccess(t *testing.T, what, method, path string, body a
 	}
 }
 
-// allowsScopes reports whether one of scopes is what n needs.
+// allowsScopes reports whether one of scopes satisfies n.
 func (n accessRule) allowsScopes(scopes []string) bool {
 	return slices.ContainsFunc(n.anyOf, func(s string) bool { return slices.Contains(scopes, s) })
 }

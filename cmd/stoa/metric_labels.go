@@ -7,20 +7,26 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// metricLabels are those of a measurement; one without a value is left out. The last is the app's.
+// metricLabels are the labels of one measurement. A label without a value is left out. The last place is the app's
+// (withAppLabel). It is an array so that it can be the key of a map.
 type metricLabels [5]metricLabel
 
+// metricLabel is one label.
 type metricLabel struct{ key, value string }
 
-// maxAttributeSets bounds the sets that are kept, far above what the bounds of labels allow at a time.
+// maxAttributeSets bounds the label sets that are cached here and counted by the SDK. The bounds of topK keep the
+// number of sets in use far below it.
 const maxAttributeSets = 20_000
 
-// attributeSets keeps labels in the form in which they are counted, since putting them in order costs more than counting.
+// attributeSets caches label sets in the encoded form that instruments take: sorting and encoding a set costs more
+// than the count itself. The zero value is ready to use.
 type attributeSets struct {
-	mu      sync.RWMutex
+	mu      sync.RWMutex // guards options
 	options map[metricLabels]metric.MeasurementOption
 }
 
+// optionFor returns the encoded form of l. A full cache is emptied: that is cheaper than keeping an order of use, and
+// it happens only when many names change.
 func (s *attributeSets) optionFor(l metricLabels) metric.MeasurementOption {
 	s.mu.RLock()
 	set := s.options[l]
@@ -28,6 +34,7 @@ func (s *attributeSets) optionFor(l metricLabels) metric.MeasurementOption {
 	if set != nil {
 		return set
 	}
+	// A miss: two goroutines may both compute the set, which is harmless.
 	var attrs []attribute.KeyValue
 	for _, one := range l {
 		if one.value != "" {
@@ -37,6 +44,7 @@ func (s *attributeSets) optionFor(l metricLabels) metric.MeasurementOption {
 	set = metric.WithAttributeSet(attribute.NewSet(attrs...))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// nil is the zero value of attributeSets.
 	if s.options == nil || len(s.options) >= maxAttributeSets {
 		s.options = map[metricLabels]metric.MeasurementOption{}
 	}

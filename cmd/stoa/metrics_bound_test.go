@@ -10,8 +10,8 @@ import (
 	"stoa/agentsvc/trail"
 )
 
-// TestMetricsLabelBounds: as many apps and models as may have labels have them at once, and no server of a model makes
-// more of them by what it answers.
+// TestMetricsLabelBounds checks that as many apps and models as allowed have labels at the same time, and that a
+// model's server cannot create more of them by its responses.
 func TestMetricsLabelBounds(t *testing.T) {
 	t.Parallel()
 	m, err := newMetricsRecorder(true)

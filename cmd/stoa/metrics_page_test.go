@@ -27,12 +27,12 @@ var updatePage = flag.Bool("update", false, "write the table of docs/metrics.md"
 
 const metricsHeading = "## Every metric\n"
 
-// openExercisedServer serves a house on PostgreSQL of whose every figure there is something to see.
+// openExercisedServer starts a server on PostgreSQL and exercises it until every metric has a value.
 func openExercisedServer(t *testing.T) *testServer {
 	t.Helper()
 	h := openTestServer(t, dbtest.NewPostgresURL(t))
 	h.requireStatus(t, 200, nil, "POST", "/agents/assistant", "", newRPCCall("message:send", newTextMessage("hello")))
-	// A run that rests until it is tried again.
+	// A run that waits for its next attempt.
 	if err := h.db.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, ready, last_error, created_at)
 			VALUES ('default', 'resting', 1, 'pending', 1, 1, 1, '', stoa_now() + 3600000000, FALSE, 'no', stoa_now())`)
@@ -57,7 +57,7 @@ func openExercisedServer(t *testing.T) *testServer {
 	return h
 }
 
-// TestMetricsPage holds the page of the metrics to what Prometheus is shown: names, kinds, labels, words.
+// TestMetricsPage compares docs/metrics.md with what Prometheus is shown: names, kinds, labels, help texts.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	const file = "../../docs/metrics.md"

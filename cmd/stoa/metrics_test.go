@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc/guardrail"
 )
 
-// TestGuardrailFindings: findings are counted by guardrail and action, and by app where apps may be told.
+// TestGuardrailFindings checks that findings are counted by guardrail and action, and by app if apps are labels.
 func TestGuardrailFindings(t *testing.T) {
 	t.Parallel()
 	for _, withApps := range []bool{true, false} {
@@ -38,5 +38,5 @@ func TestGuardrailFindings(t *testing.T) {
 			}
 		}
 	}
-	(&server{}).recordFinding(t.Context(), "acme", guardrail.Finding{}) // where nothing is counted
+	(&server{}).recordFinding(t.Context(), "acme", guardrail.Finding{}) // without metrics
 }

@@ -11,6 +11,7 @@ import (
 	"stoa/tenancy/db"
 )
 
+// migrateCmd is `stoa migrate`. It opens the database directly and needs no server.
 type migrateCmd struct {
 	Action          string `arg:"" optional:"" enum:"up,status" default:"up" help:"up changes the schema, status only looks."`
 	Database        string `default:"sqlite://stoa.db" env:"STOA_DATABASE" placeholder:"URL" help:"The database: sqlite://PATH or postgres://... (${default})."`
@@ -18,8 +19,9 @@ type migrateCmd struct {
 	JSON            bool   `name:"json" help:"Print JSON."`
 }
 
-// Run brings the schema of the database up to this version, or shows how far it is.
+// Run migrates the schema to this version, or only prints its version (status).
 func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
+	// A migration uses one connection.
 	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 1})
 	if err != nil {
 		return err
@@ -47,8 +49,10 @@ func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 	return err
 }
 
+// describeStatus returns one line about the schema and the command that corrects it.
 func describeStatus(s migrations.Status) string {
 	switch {
+	// A migration that was interrupted is recorded as dirty until it has been repeated.
 	case s.Dirty:
 		return fmt.Sprintf("migration %d of %d was cut off; stoa migrate up runs it again", s.Current, s.Latest)
 	case s.Current > s.Latest:
@@ -59,8 +63,9 @@ func describeStatus(s migrations.Status) string {
 	return fmt.Sprintf("the schema is at %d of %d: up to date", s.Current, s.Latest)
 }
 
-// migrateSchema brings the schema of d up to this version. It logs in at as, or where d was opened if as is "", and lets
-// the login that d was opened with act under Stoa's roles.
+// migrateSchema migrates the schema of d to this version. On PostgreSQL it logs in at the URL as, or with d's own
+// login if as is "", and grants d's login the right to act under Stoa's database roles, which row-level security is
+// written for.
 func migrateSchema(ctx context.Context, d *db.DB, as string) error {
 	return d.ChangeSchema(ctx, as, func(s *sql.DB) error {
 		var logins []string
@@ -75,8 +80,8 @@ func migrateSchema(ctx context.Context, d *db.DB, as string) error {
 	})
 }
 
-// findLogin returns the name of the login that d was opened with. Where the same login migrates, the database knows
-// it, whatever the URL leaves to defaults.
+// findLogin returns the user name of the login that d was opened with. If the same login migrates, it asks the
+// database, because the URL may leave the name to a default.
 func findLogin(ctx context.Context, d *db.DB, as string, s *sql.DB) (string, error) {
 	if as == "" || as == d.URL() {
 		var login string

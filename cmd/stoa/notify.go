@@ -17,17 +17,18 @@ import (
 	"stoa/tenancy/db"
 )
 
-// notificationSecretName names what signs the notifications of an app: a secret of the app's own, for the default app a setting
-// of the process.
+// notificationSecretName is the name of the secret that signs the notifications of an app (Standard Webhooks): a
+// secret of the app, for the default app a secret of the process.
 const notificationSecretName = "STOA_NOTIFICATION_SECRET"
 
-// notificationSettings say how the default app's callers are told. Each stands in the environment as STOA_NOTIFICATION_ and its
-// name.
+// notificationSettings are the default app's settings of notifications, from STOA_NOTIFICATION_ and the field's name.
 type notificationSettings struct {
-	PrivateNetwork bool `split_words:"true"` // whoever may call the app may have private addresses told
+	// PrivateNetwork lets callers of the default app name receivers in private networks.
+	PrivateNetwork bool `split_words:"true"`
 }
 
-// loadNotificationSettings reads how the default app's callers are told.
+// loadNotificationSettings reads the notification settings of the default app from the environment. It is called
+// once, by openNotifications.
 func (o *defaultApp) loadNotificationSettings() error {
 	var s notificationSettings
 	if err := envconfig.Process("stoa_notification", &s); err != nil {
@@ -46,15 +47,18 @@ func (o *defaultApp) loadNotificationSettings() error {
 	return nil
 }
 
-// openNotifications makes ready to tell addresses of tasks: those that configurations name or let webhooks name, and those of callers
-// if the operator wants that.
+// openNotifications creates the dispatchers that deliver notifications: to addresses in configurations, to callbacks
+// of webhooks, and to addresses of callers if server.push_notifications allows them. A web process delivers only
+// those of its in-memory database, which no other process can read; workers deliver those of the durable one.
 func (h *server) openNotifications(context.Context) error {
 	if err := h.defaultApp.loadNotificationSettings(); err != nil {
 		return err
 	}
+	// The formats of request bodies, by the name that a receiver's row has: one protocol, one entry.
 	forms := maps.Clone(a2a.Formats)
 	maps.Copy(forms, webhook.Formats)
-	databases := []*db.DB{h.deps.InMemory.DB} // no other process knows what is in memory here
+	// The in-memory database cannot be read by another process.
+	databases := []*db.DB{h.deps.InMemory.DB} // no other process can read the in-memory database
 	if h.settings.role != roleWeb {
 		databases = append(databases, h.db)
 	}
@@ -73,7 +77,7 @@ func (h *server) openNotifications(context.Context) error {
 	return nil
 }
 
-// acquireNotifier lends the desk of an app that answers.
+// acquireNotifier returns the notifier of an active app and the function that releases its runtime.
 func (h *server) acquireNotifier(ctx context.Context, tenant db.ID) (*notify.Notifier, func(), error) {
 	a, _, release, err := h.runtimes.Acquire(ctx, tenant)
 	if err != nil {
@@ -82,7 +86,7 @@ func (h *server) acquireNotifier(ctx context.Context, tenant db.ID) (*notify.Not
 	return a.Notifier(), release, nil
 }
 
-// runDispatchers tells addresses until ctx ends.
+// runDispatchers delivers notifications until ctx ends.
 func (h *server) runDispatchers(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, c := range h.dispatchers {
@@ -91,7 +95,8 @@ func (h *server) runDispatchers(ctx context.Context) error {
 	return g.Wait()
 }
 
-// parseNotificationSecret returns what signs the notifications of an app with these secrets, nil if nothing does.
+// parseNotificationSecret returns the key that signs an app's notifications, nil if the app has no such secret. A
+// malformed secret is a [tenancy.InvalidError].
 func parseNotificationSecret(secret func(name string) (string, bool)) ([]byte, error) {
 	text, there := secret(notificationSecretName)
 	if !there {

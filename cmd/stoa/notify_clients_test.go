@@ -19,7 +19,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// officialInterfaces are the ways in which official clients speak, and where.
+// officialInterfaces returns the protocol versions and bindings of the official clients, with their addresses.
 func (h *testServer) officialInterfaces() map[string]*spec.AgentInterface {
 	web, dialled := h.url+"/a2a/assistant", h.grpcListener.Addr().String()
 	return map[string]*spec.AgentInterface{
@@ -32,7 +32,7 @@ func (h *testServer) officialInterfaces() map[string]*spec.AgentInterface {
 	}
 }
 
-// bearerTransport is a client over HTTP that shows a token.
+// bearerTransport is an HTTP transport that sends a token.
 type bearerTransport string
 
 func (s bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -41,7 +41,7 @@ func (s bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// newOfficialClient is the official client of Go that speaks in one of these ways.
+// newOfficialClient returns the official Go client for one of these interfaces.
 func newOfficialClient(t *testing.T, transport *spec.AgentInterface, token string) *a2aclient.Client {
 	t.Helper()
 	hc := &http.Client{Transport: bearerTransport(token)}
@@ -61,8 +61,8 @@ func newOfficialClient(t *testing.T, transport *spec.AgentInterface, token strin
 	return c
 }
 
-// TestPushClients has the official client of each version and binding set, read and delete push notification configs, and
-// strangers find none of them.
+// TestPushClients sets, reads and deletes push notification configs with the official client of each version and
+// binding. Foreign callers find none of them.
 func TestPushClients(t *testing.T) {
 	t.Parallel()
 	h := openServerWith(t, dbtest.NewPostgresURL(t), newTestLog(t), "../../examples/notifications.yaml")
@@ -84,7 +84,7 @@ func TestPushClients(t *testing.T) {
 			if !ok || task.Status.State != spec.TaskStateInputRequired {
 				t.Fatalf("send answers %+v", answer)
 			}
-			shown := &spec.PushAuthInfo{Scheme: "Bearer"} // nothing secret is ever answered
+			shown := &spec.PushAuthInfo{Scheme: "Bearer"} // responses contain no secret
 			other := spec.PushConfig{TaskID: task.ID, ID: "other", URL: "https://receiver.invalid/told"}
 			want := []*spec.PushConfig{{TaskID: other.TaskID, ID: other.ID, URL: other.URL}, {TaskID: task.ID, ID: "with-it", URL: in.url, Auth: shown}}
 			made, err := c.CreateTaskPushConfig(ctx, &other)

@@ -27,13 +27,13 @@ llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "wh
 agents: {assistant: {llm: m}}
 `
 
-// createNotifyingApp creates an app that may call private addresses, and returns a caller's token.
+// createNotifyingApp creates an app that may call private addresses and returns a caller's token.
 func (h *testServer) createNotifyingApp(t *testing.T) (token string) {
 	t.Helper()
 	return h.createNotifyingAppNamed(t, "acme", "")
 }
 
-// createNotifyingAppNamed is notified with a name and more of a configuration.
+// createNotifyingAppNamed is createNotifyingApp with a name and further configuration.
 func (h *testServer) createNotifyingAppNamed(t *testing.T, name, more string) (token string) {
 	t.Helper()
 	app := map[string]any{"name": name, "config": notifyingApp + more, "grants": []string{"private_network"}}
@@ -41,7 +41,7 @@ func (h *testServer) createNotifyingAppNamed(t *testing.T, name, more string) (t
 	return h.createToken(t, name, "ana", nil)
 }
 
-// notification is how it goes with the one address that is told of a task.
+// notification is the state of the one receiver of a task.
 type notification struct {
 	Status, Error string
 	Attempts      int `json:"failed_attempts"`
@@ -57,13 +57,13 @@ func (h *testServer) getNotification(t *testing.T, token, task string) notificat
 	return out.Notifications[0]
 }
 
-// inbox is a receiver of notifications. It answers with status, 204 at first.
+// inbox is a receiver of notifications. It answers with status, initially 204.
 type inbox struct {
 	url      string
 	mu       sync.Mutex
 	status   int
 	received []string
-	signed   int // of got
+	signed   int // number of messages with a valid signature
 }
 
 func newInbox(t *testing.T) *inbox {
@@ -96,7 +96,8 @@ func (in *inbox) listMessages() []string {
 	return slices.Clone(in.received)
 }
 
-// awaitMessage waits until the last message of the inbox says something, for longer than the lease of a process that was killed.
+// awaitMessage waits until the last message of the inbox contains a text, for longer than the lease of a killed
+// process.
 func (in *inbox) awaitMessage(t *testing.T, what string) []string {
 	t.Helper()
 	var all []string
@@ -107,7 +108,7 @@ func (in *inbox) awaitMessage(t *testing.T, what string) []string {
 	return all
 }
 
-// parseStates are those of messages of version 1.0, and what artifacts there are, or of tasks of version 0.3.
+// parseStates returns the states and artifacts in messages of version 1.0, or of tasks of version 0.3.
 func parseStates(t *testing.T, messages []string) (out []string) {
 	t.Helper()
 	for _, m := range messages {
@@ -138,7 +139,7 @@ func parseStates(t *testing.T, messages []string) (out []string) {
 	return out
 }
 
-// sendWithPush sends a message of which an address is to be told, by a configuration of that id, and returns the task.
+// sendWithPush sends a message with a push notification config of an id and an address, and returns the task.
 func (h *testServer) sendWithPush(t *testing.T, token, text, config, url string) (id string) {
 	t.Helper()
 	var out struct{ Task struct{ ID string } }
@@ -149,7 +150,7 @@ func (h *testServer) sendWithPush(t *testing.T, token, text, config, url string)
 	return out.Task.ID
 }
 
-// listNotificationAudit is what an app's audit trail tells of notifications: what was done, who did it and with which configuration.
+// listNotificationAudit returns the entries of an app's audit trail about notifications: action, actor and config.
 func (h *testServer) listNotificationAudit(t *testing.T, app string) (entries []string) {
 	t.Helper()
 	var trail struct {
@@ -166,7 +167,7 @@ func (h *testServer) listNotificationAudit(t *testing.T, app string) (entries []
 	return entries
 }
 
-// hashForAudit returns the keyed hash of a text of an app on the audit trail.
+// hashForAudit returns the keyed hash of a text of an app, as the audit trail shows it.
 func (h *testServer) hashForAudit(t *testing.T, app, text string) string {
 	t.Helper()
 	a, err := h.apps.LoadApp(t.Context(), app)
@@ -180,7 +181,7 @@ func (h *testServer) hashForAudit(t *testing.T, app, text string) string {
 	return snapshot.Hasher.Sum([]byte(text))
 }
 
-// isPostponed reports whether the one receiver of a task that is still told rests.
+// isPostponed reports whether the one open receiver of a task is postponed.
 func (h *testServer) isPostponed(t *testing.T, task string) (postponed bool) {
 	t.Helper()
 	var b db.Batch
@@ -191,7 +192,7 @@ func (h *testServer) isPostponed(t *testing.T, task string) (postponed bool) {
 	return postponed
 }
 
-// countReceivers counts those that are told, of all apps.
+// countReceivers returns the number of open receivers of all apps.
 func (h *testServer) countReceivers(t *testing.T) int64 {
 	t.Helper()
 	open, _, err := store.NewReceiverQueue(h.db).CountReceivers(t.Context())
@@ -201,8 +202,8 @@ func (h *testServer) countReceivers(t *testing.T) int64 {
 	return open
 }
 
-// TestNotifications: an address that comes with a message hears the whole of its task in either version. An app that is suspended
-// tells nothing, one that is deleted leaves nothing to tell.
+// TestNotifications checks that a receiver given with a message gets all events of its task, in either version. A
+// suspended app sends nothing, a deleted one leaves nothing to send.
 func TestNotifications(t *testing.T) {
 	t.Parallel()
 	onEachEngineWith(t, "../../examples/notifications.yaml", func(t *testing.T, h *testServer) {
@@ -267,7 +268,7 @@ func TestNotifications(t *testing.T) {
 	})
 }
 
-// TestNotifiedAfterKill kills a process between what happens and what is told of it: the next one tells it.
+// TestNotifiedAfterKill kills a process between an event and its notification: the next process sends it.
 func TestNotifiedAfterKill(t *testing.T) {
 	t.Parallel()
 	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
@@ -300,7 +301,7 @@ func TestNotifiedAfterKill(t *testing.T) {
 	})
 }
 
-// TestNotificationSecret: what cannot sign is refused, by the admin API and at the start.
+// TestNotificationSecret checks that an invalid signing secret is refused, by the admin API and at the start.
 func TestNotificationSecret(t *testing.T) {
 	t.Parallel()
 	onEachEngineWith(t, "../../examples/notifications.yaml", func(t *testing.T, h *testServer) {

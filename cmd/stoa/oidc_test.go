@@ -48,7 +48,7 @@ func startOpenIDProvider(t *testing.T) string {
 	return ""
 }
 
-// requestToken has the provider grant a token to one of its clients.
+// requestToken requests a token from the provider as one of its clients.
 func requestToken(t *testing.T, provider, client, resource, scope string) string {
 	t.Helper()
 	form := url.Values{"grant_type": {"client_credentials"}, "resource": {resource}, "scope": {scope}}
@@ -73,7 +73,8 @@ func requestToken(t *testing.T, provider, client, resource, scope string) string
 	return out.AccessToken
 }
 
-// TestOpenIDProvider takes the tokens of a real provider, found by what it says of itself, of each kind of key.
+// TestOpenIDProvider checks that tokens of a real provider are accepted, configured by its discovery document, with
+// each kind of key.
 func TestOpenIDProvider(t *testing.T) {
 	t.Parallel()
 	provider := startOpenIDProvider(t)

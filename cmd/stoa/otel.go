@@ -23,11 +23,14 @@ import (
 	"stoa/agentsvc"
 )
 
-// The OTEL_* variables say what leaves the process for a collector. What nobody asks for does not exist: no exporter, no
-// queue, no span. Endpoints, headers, time-outs, queues and bounds the exporters and the SDK read themselves.
+// This file reads the OTEL_* variables that select the export of traces, metrics and logs over OTLP. A signal that is
+// not requested creates no exporter, queue or span. Endpoints, headers, timeouts, queues and bounds are read by the
+// exporters and the SDK themselves.
 
-// isSignalExported reports whether a signal, TRACES, METRICS or LOGS, is to go to a collector. Traces do where there is one,
-// the others where their variable says so.
+// isSignalExported reports whether a signal (TRACES, METRICS or LOGS) is exported to a collector: if
+// OTEL_<signal>_EXPORTER is otlp, and traces also if that variable is not set but an OTLP endpoint is. It returns an
+// error for an exporter or protocol that Stoa does not have, since ignoring the variable would lose telemetry
+// silently.
 func isSignalExported(signal string) (bool, error) {
 	if off, _ := lookupEnv("OTEL_SDK_DISABLED"); strings.EqualFold(off, "true") {
 		return false, nil
@@ -48,6 +51,7 @@ func isSignalExported(signal string) (bool, error) {
 			return false, nil
 		}
 	}
+	// The variable of the signal overrides the general one.
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if protocol, given := lookupEnv(name); given && protocol != "http/protobuf" {
 			return false, fmt.Errorf("%s must be http/protobuf, %q is not available", name, protocol)
@@ -58,16 +62,18 @@ func isSignalExported(signal string) (bool, error) {
 	return true, nil
 }
 
-// newResource is who sends: this process of Stoa, unless OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say otherwise.
+// newResource returns the identity of this process in exported telemetry. OTEL_SERVICE_NAME and
+// OTEL_RESOURCE_ATTRIBUTES override its defaults. The instance id is new in each process.
 func newResource(ctx context.Context) (*resource.Resource, error) {
 	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
 		semconv.ServiceName("stoa"), semconv.ServiceVersion(version), semconv.ServiceInstanceID(agentsvc.NewID())), resource.WithFromEnv())
 }
 
-// telemetryFlushTimeout bounds how long a stopping process waits for its collector.
+// telemetryFlushTimeout bounds how long a stopping process waits for its collector, for each signal.
 const telemetryFlushTimeout = 5 * time.Second
 
-// newShutdown returns what ends a provider, in time.
+// newShutdown returns a closer that flushes and ends a provider. It never fails: undelivered telemetry is logged and
+// must not change the exit code of the process.
 func newShutdown(shutdown func(context.Context) error) func() error {
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), telemetryFlushTimeout)
@@ -79,7 +85,8 @@ func newShutdown(shutdown func(context.Context) error) func() error {
 	}
 }
 
-// newLogExporter returns a handler that sends records to a collector, nil if nobody asks for it.
+// newLogExporter returns a handler that sends log records to a collector and its closer, nil if logs are not
+// exported.
 func newLogExporter(ctx context.Context) (slog.Handler, func() error, error) {
 	if wanted, err := isSignalExported("LOGS"); err != nil || !wanted {
 		return nil, nil, err
@@ -96,7 +103,8 @@ func newLogExporter(ctx context.Context) (slog.Handler, func() error, error) {
 	return otelslog.NewHandler("stoa", otelslog.WithLoggerProvider(p)), newShutdown(p.Shutdown), nil
 }
 
-// newMetricReader returns what sends metrics to a collector every OTEL_METRIC_EXPORT_INTERVAL, nil if nobody asks for it.
+// newMetricReader returns the reader that sends metrics to a collector every OTEL_METRIC_EXPORT_INTERVAL, nil if
+// metrics are not exported.
 func newMetricReader(ctx context.Context) (metric.Reader, error) {
 	if wanted, err := isSignalExported("METRICS"); err != nil || !wanted {
 		return nil, err
@@ -108,7 +116,8 @@ func newMetricReader(ctx context.Context) (metric.Reader, error) {
 	return metric.NewPeriodicReader(exporter), nil
 }
 
-// logTelemetryErrors has the SDK's own errors logged, once a minute at most: a collector that is away is away for every batch.
+// logTelemetryErrors logs the SDK's own errors, at most one a minute, because an unavailable collector fails every
+// batch. The handler is global to the process.
 func logTelemetryErrors(log *slog.Logger) {
 	var last atomic.Int64
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
@@ -119,7 +128,7 @@ func logTelemetryErrors(log *slog.Logger) {
 	}))
 }
 
-// checkPropagators refuses forms of trace headers that are not understood.
+// checkPropagators returns an error for a format of trace headers in OTEL_PROPAGATORS that is not supported.
 func checkPropagators() error {
 	list, given := lookupEnv("OTEL_PROPAGATORS")
 	for name := range strings.SplitSeq(list, ",") {
@@ -130,14 +139,14 @@ func checkPropagators() error {
 	return nil
 }
 
-// readSampleRatio reads the part of all traces that OTEL_TRACES_SAMPLER_ARG names.
+// readSampleRatio returns OTEL_TRACES_SAMPLER_ARG, the fraction of traces to record from 0 to 1; 1 if it is not set.
 func readSampleRatio() (float64, error) {
 	text, given := lookupEnv("OTEL_TRACES_SAMPLER_ARG")
 	if !given {
 		return 1, nil
 	}
 	part, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(part >= 0 && part <= 1) {
+	if err != nil || !(part >= 0 && part <= 1) { // written so that NaN is refused
 		return 0, errors.New("OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1")
 	}
 	return part, nil

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestStartInOutage: a process that starts while the server's issuer does not answer lets in whom the processes before it
-// would; one that never had its keys does not start.
+// TestStartInOutage starts a process while the issuer of server.auth is unavailable: it accepts the tokens that
+// earlier processes accepted. A process without cached keys does not start.
 func TestStartInOutage(t *testing.T) {
 	o := newForeignIssuer(t)
 	config, database := o.writeConfig(t, ""), "sqlite://"+filepath.Join(t.TempDir(), "stoa.db")

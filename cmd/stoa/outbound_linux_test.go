@@ -23,30 +23,31 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// publicAddress is a public address that the network of [TestOutbound] has.
+// publicAddress is a public address in the network of [TestOutbound].
 const publicAddress = "93.184.215.14"
 
-// forbiddenHosts are hosts that an app without the grant private_network may not reach, in every form in which one could be written.
+// forbiddenHosts are hosts that an app without the grant private_network may not reach, in every notation of an
+// address.
 var forbiddenHosts = []string{
 	"127.0.0.1", "127.9.9.9", "localhost", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "2130706433", "0x7f000001", "0177.0.0.1", "127.1",
 	"0.0.0.0", "[::]", "10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "169.254.169.254", "[::ffff:169.254.169.254]", "168.63.129.16", "100.100.100.200",
 	"[fd00::1]", "[fe80::1]", "[fd00:ec2::254]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", publicAddress, "[::ffff:" + publicAddress + "]",
 }
 
-// outboundCall is one way for an app to have the server call an address.
+// outboundCall is one way for an app to make the server call an address.
 type outboundCall struct {
 	name string
-	// config is the app's, in which HOST and PORT are the address.
+	// config is the app's configuration, in which HOST and PORT are replaced by the address.
 	config string
-	// trigger has the address called, and returns what is told of that; nil = the agent assistant is called.
+	// trigger causes the call and returns what the app sees of it; nil = the agent assistant is called.
 	trigger func(t *testing.T, h *testServer, app, host, port string) string
-	// usesMemory says that it is used when a caller of whom something is remembered comes again; the log tells of it.
+	// usesMemory means that the call happens when a user with memories calls again; its error is in the log.
 	usesMemory bool
-	// slow says that it is tried again for seconds: it is held to a few of the addresses.
+	// slow means that the call is retried for seconds; it is tested with a few of the addresses.
 	slow bool
 }
 
-// testedHosts are the addresses that w is held to.
+// testedHosts returns the addresses that w is tested with.
 func (w outboundCall) testedHosts() []string {
 	if w.slow {
 		return []string{"127.0.0.1", "169.254.169.254", publicAddress}
@@ -54,7 +55,7 @@ func (w outboundCall) testedHosts() []string {
 	return forbiddenHosts
 }
 
-// repeatCall has the address called once more where that takes a further conversation.
+// repeatCall causes the call again if that takes a further conversation.
 func (w outboundCall) repeatCall(t *testing.T, h *testServer, app string) bool {
 	if w.usesMemory {
 		callAgent(t, h, app, "", "")
@@ -62,7 +63,8 @@ func (w outboundCall) repeatCall(t *testing.T, h *testServer, app string) bool {
 	return w.usesMemory
 }
 
-// outboundCalls are all that an app's configuration or its callers can have called. What the operator alone names is not among them.
+// outboundCalls are all ways in which an app's configuration or its callers choose an address. Addresses that only
+// the operator can set are not among them.
 var outboundCalls = []outboundCall{
 	{name: "model openai", config: newModelConfig("openai")},
 	{name: "model anthropic", config: newModelConfig("anthropic")},
@@ -99,14 +101,14 @@ func newEmbedderConfig(provider string) string {
 storage: {memory: {backend: vector, embedder: e}}, agents: {assistant: {llm: m}}}`
 }
 
-// callAgent calls the app's agent and returns the answer, and what is remembered of it.
+// callAgent calls the app's agent and returns the response and the remembered text.
 func callAgent(t *testing.T, h *testServer, app, _, _ string) string {
 	t.Helper()
 	_, body := h.doRequest(t, "POST", "/agents/assistant", h.createToken(t, app, "ana", nil), newRPCCall("message:send", newTextMessage("what do you remember")))
 	return body
 }
 
-// awaitDeliveryError waits until an address of a task is given up or reached, and returns what is told of it.
+// awaitDeliveryError waits until a receiver of a task has failed for good or was reached, and returns its error.
 func (h *testServer) awaitDeliveryError(t *testing.T, token, task string) (why string) {
 	t.Helper()
 	waitWithin(t, 30*time.Second, "an address is given up or tried again", func() bool {
@@ -144,7 +146,8 @@ func triggerCallback(t *testing.T, h *testServer, app, host, port string) string
 	return h.awaitDeliveryError(t, h.createToken(t, app, "otto", map[string]any{"roles": []string{"operator"}}), findTaskID(body))
 }
 
-// fetchIssuerKeys has an app bring an issuer of its own, and fetches its keys as [server.issuerHTTPClient] has them fetched.
+// fetchIssuerKeys gives an app an issuer of its own and fetches its keys with the client of
+// [server.issuerHTTPClient].
 func fetchIssuerKeys(t *testing.T, h *testServer, app, host, port string) string {
 	at := "https://" + host + ":" + port + "/jwks"
 	status, body := h.doRequest(t, "PUT", "/admin/apps/"+app, testSecret, map[string]any{"auth": map[string]any{"issuer": "https://login.example/" + app, "jwks_url": at, "audience": app}})
@@ -166,13 +169,14 @@ func fetchIssuerKeys(t *testing.T, h *testServer, app, host, port string) string
 	return resp.Status
 }
 
-// findTaskID returns the first id of a task in an answer, "" if there is none.
+// findTaskID returns the first task id in a response, "" if there is none.
 func findTaskID(answer string) string { return taskIDForm.FindString(answer) }
 
 var taskIDForm = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// TestOutbound has an app call every forbidden address in every way there is: nothing is reached, and it is told that the address is
-// not allowed. The same ways reach what the operator grants. It runs in a network of its own that has a public address.
+// TestOutbound calls every forbidden address in every way: nothing is reached, and the error says that the address is
+// not allowed. The same ways reach an address that the operator granted. It runs in a network namespace of its own
+// that has a public address.
 func TestOutbound(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("STOA_TEST_NETWORK") == "" {
@@ -195,7 +199,8 @@ func TestOutbound(t *testing.T) {
 	}
 	configureNetwork(t)
 	granted, port := listenEverywhere(t)
-	unexpected, elsewhere := listenEverywhere(t) // a port that no granted app knows, and so none of its retries
+	// A port that no app with the grant knows, and so none of its retries.
+	unexpected, elsewhere := listenEverywhere(t)
 	var log syncBuffer
 	h := openServerWith(t, dbtest.NewSQLiteURL(t), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), "../../examples/notifications.yaml")
 	try := func(t *testing.T, name string, w outboundCall, host string, grants ...string) (answer string) {
@@ -227,7 +232,7 @@ func TestOutbound(t *testing.T) {
 		for i, w := range outboundCalls {
 			for j, host := range w.testedHosts() {
 				t.Run(w.name+" "+host, func(t *testing.T) {
-					t.Parallel() // some of them are tried again for seconds before they are told
+					t.Parallel() // some calls are retried for seconds
 					app := fmt.Sprintf("app-%d-%d", i, j)
 					answer := try(t, app, w, host)
 					reported := func(text string) bool {
@@ -258,7 +263,7 @@ func TestOutbound(t *testing.T) {
 	}
 }
 
-// configureNetwork brings the loopback interface of this test's network up and gives it [publicAddress].
+// configureNetwork enables the loopback interface of this test's network and gives it [publicAddress].
 func configureNetwork(t *testing.T) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
@@ -283,7 +288,7 @@ func configureNetwork(t *testing.T) {
 	}
 }
 
-// listenEverywhere counts the connections to a port of every address of the network, which it refuses what they ask for.
+// listenEverywhere counts the connections to a port of every address of the network. It refuses every request.
 func listenEverywhere(t *testing.T) (reached *atomic.Int64, port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "[::]:0")

@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// commandApp asks for no credential and has an agent that runs a command once it is approved. %[1]s is its folder, %[2]s more of server.
+// commandApp needs no credential and has an agent that runs a command after an approval. %[1]s is its folder, %[2]s
+// further keys of server.
 const commandApp = `
 llms:
   m:
@@ -29,9 +30,9 @@ agents: {assistant: {llm: m, tools: [shell]}}
 server: {host: 127.0.0.1%[2]s}
 `
 
-// TestPagesInBrowser: pages of a foreign origin in a real browser neither act nor read in an open app: by fetch, form, WebSocket,
-// events or picture, from their own name or from one that resolves to the server by now. Where the operator has written their
-// origin out, they do.
+// TestPagesInBrowser checks that pages of a foreign origin in a real browser can neither act nor read in an open app:
+// by fetch, form, WebSocket, server-sent events or image, from their own host name or from one that meanwhile
+// resolves to the server. They can if the operator has configured their origin.
 func TestPagesInBrowser(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_BROWSER")
@@ -63,7 +64,7 @@ func TestPagesInBrowser(t *testing.T) {
 		"default":        {"", all(403), all(403), false},
 		"a named origin": {fmt.Sprintf(", cors: {allowed_origins: ['http://evil.example:%s']}", foreignPort), all(200), all(200), true},
 		"every origin":   {", cors: {allowed_origins: ['*']}", all(200), all(200), true},
-		// Whose origin is not among those that are named reads nothing, and changes nothing by what it sends unseen.
+		// A page whose origin is not configured reads nothing, and what it sends without reading changes nothing.
 		"another origin": {", cors: {allowed_origins: ['https://app.example.com']}", page{Landed: 200, Read: []int{0, 0}, Blob: make([]int, 7)}, all(403), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestPagesInBrowser(t *testing.T) {
 			if err := json.Unmarshal(out, &got); err != nil {
 				t.Fatalf("%s: %v", out, err)
 			}
-			if tt.acts { // the task has ended when the second page comes to it
+			if tt.acts { // the task has ended when the second page requests it
 				for i, status := range got.Rebound.Blob {
 					if status == http.StatusConflict {
 						got.Rebound.Blob[i] = http.StatusOK

@@ -27,7 +27,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// anonymousApp is an app that asks for no credential, with a webhook that asks for no signature and one that does. %s is more of server.
+// anonymousApp is an app that needs no credential, with one webhook without and one with a signature. %s is further
+// keys of server.
 const anonymousApp = `
 llms: {m: {provider: scripted}}
 tools: {calc: {type: function, handler: calculator, require_approval: true}}
@@ -38,7 +39,7 @@ agents:
 server: {push_notifications: true%s}
 `
 
-// openAnonymousServer serves anonymousApp, with more keys of server.
+// openAnonymousServer serves anonymousApp with further keys of server.
 func openAnonymousServer(t *testing.T, more string) *testServer {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "stoa.yaml")
@@ -48,7 +49,7 @@ func openAnonymousServer(t *testing.T, more string) *testServer {
 	return openServerWith(t, dbtest.NewSQLiteURL(t), slog.New(slog.DiscardHandler), file)
 }
 
-// pageOrigin is what a browser says of the page that a request comes from.
+// pageOrigin is the headers by which a browser describes the page that a request comes from.
 type pageOrigin struct{ origin, site, host string }
 
 func (s pageOrigin) setHeaders(req *http.Request) {
@@ -63,7 +64,7 @@ func (s pageOrigin) setHeaders(req *http.Request) {
 	}
 }
 
-// refusedOrigins are requests that an open app refuses, with what the refusal names as the remedy.
+// refusedOrigins are requests that an open app refuses, with the remedy that the error names.
 var refusedOrigins = map[pageOrigin]string{
 	{origin: "https://evil.example"}:                                              "server.cors.allowed_origins",
 	{origin: "https://evil.example", site: "cross-site"}:                          "server.cors.allowed_origins",
@@ -81,7 +82,7 @@ var refusedOrigins = map[pageOrigin]string{
 	{host: "93.184.216.34", origin: "http://93.184.216.34", site: "same-origin"}:  "--public-url",
 }
 
-// acceptedOrigins are requests that no open app refuses for where they come from. %s is the server's own host and port.
+// acceptedOrigins are requests that an open app accepts. %s is the server's own host and port.
 var acceptedOrigins = []pageOrigin{
 	{}, {site: "none"}, {origin: "http://%s"}, {origin: "http://%s", site: "same-origin"}, {site: "same-origin"},
 	{origin: "http://localhost:3000", site: "cross-site"}, {origin: "https://127.0.0.1"}, {origin: "http://[::1]:5173"}, {origin: "http://app.localhost"},
@@ -90,7 +91,7 @@ var acceptedOrigins = []pageOrigin{
 
 var pathParameters = regexp.MustCompile(`\{[a-z]+\}`)
 
-// expandPaths are paths at which a route answers, in the default app and as such.
+// expandPaths returns paths of a route, below the default app and below /apps.
 func expandPaths(route surface.Route) (paths []string) {
 	for _, p := range append([]string{route.Pattern}, route.Aliases...) {
 		p = strings.ReplaceAll(p, "{agent}", "assistant")
@@ -103,8 +104,9 @@ func expandPaths(route surface.Route) (paths []string) {
 	return paths
 }
 
-// TestForeignPages: while an app asks for no credential, whatever acts or reads in it refuses pages of foreign origins and foreign
-// names of the server, on every route that is registered; what only shows what is here answers them as anybody else.
+// TestForeignPages checks, on every registered route, that an app without authentication refuses pages of foreign
+// origins and foreign host names wherever a request acts or reads; discovery routes answer them like any other
+// caller.
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
 	h := openAnonymousServer(t, "")
@@ -160,7 +162,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// TestForeignPagesCode: the refusal is the one that the surfaces have for what a caller may not do, and a page may read it.
+// TestForeignPagesCode checks that the error has the code of a forbidden call, and that a page may read it.
 func TestForeignPagesCode(t *testing.T) {
 	t.Parallel()
 	h := openAnonymousServer(t, "")
@@ -181,7 +183,8 @@ func TestForeignPagesCode(t *testing.T) {
 	}
 }
 
-// TestForeignCalls: the same holds over gRPC. Browsers cannot speak it, but a proxy that translates gRPC-Web hands on what they show.
+// TestForeignCalls checks the same over gRPC. Browsers cannot use it directly, but a gRPC-Web proxy forwards their
+// headers.
 func TestForeignCalls(t *testing.T) {
 	t.Parallel()
 	h := openAnonymousServer(t, "")
@@ -216,7 +219,7 @@ func TestForeignCalls(t *testing.T) {
 	}
 }
 
-// TestWelcomePages: origins that the operator wrote out, signed deliveries, and callers with a credential are not refused.
+// TestWelcomePages checks that configured origins, signed deliveries and callers with a credential are accepted.
 func TestWelcomePages(t *testing.T) {
 	t.Parallel()
 	evil, rebound := pageOrigin{origin: "https://evil.example", site: "cross-site"}, pageOrigin{host: "evil.example", origin: "http://evil.example"}
@@ -224,7 +227,7 @@ func TestWelcomePages(t *testing.T) {
 	for _, tt := range []struct {
 		name, more string
 		shown      pageOrigin
-		app        string // whose token is shown, "" = none is
+		app        string // whose token is sent, "" = none
 		want       int
 	}{
 		{"every origin", ", cors: {allowed_origins: ['*']}", evil, "", 200},
@@ -255,7 +258,7 @@ func TestWelcomePages(t *testing.T) {
 	}
 }
 
-// TestSignedPages: what a signature proves comes from no page, under whatever name.
+// TestSignedPages checks that a request with a valid signature is accepted under any origin and host.
 func TestSignedPages(t *testing.T) {
 	t.Parallel()
 	h := openAnonymousServer(t, "")

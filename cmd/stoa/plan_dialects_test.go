@@ -8,21 +8,23 @@ import (
 	"testing"
 )
 
-// surfaceFolder is where the surfaces live, and table the file that lists them.
+// surfaceFolder is the folder of the surfaces, and routeTableFile the file that lists them.
 const (
 	surfaceFolder  = "agentsvc/surface"
 	routeTableFile = "cmd/stoa/surfaces.go"
 )
 
-// allowedImporters are the files beside the table of surfaces that know one. A new dialect needs none.
+// allowedImporters are the files other than the table of surfaces that may import a surface. A new protocol needs
+// none.
 var allowedImporters = map[string][]string{
-	"ext":     {"cmd/stoa/cards.go", "cmd/stoa/grpc.go"}, // shows the keys of cards, and knows when the house is ready
+	"ext":     {"cmd/stoa/cards.go", "cmd/stoa/grpc.go"}, // the path of the card keys, and the readiness check
 	"a2a":     {"cmd/stoa/notify.go", "agentsvc/surface/a2agrpc"},
-	"a2agrpc": {"cmd/stoa/cards.go", "cmd/stoa/grpc.go", "cmd/stoa/serve.go"}, // no HTTP: it has a port instead of a line in the table
+	"a2agrpc": {"cmd/stoa/cards.go", "cmd/stoa/grpc.go", "cmd/stoa/serve.go"}, // a port of its own instead of a line in the table
 	"webhook": {"cmd/stoa/schedule.go", "cmd/stoa/notify.go"},
 }
 
-// TestPlanDialects holds that a dialect is one folder and one line in the table of surfaces: no other product code knows of it.
+// TestPlanDialects checks that a protocol is one folder and one line in the table of surfaces: no other product code
+// imports it.
 func TestPlanDialects(t *testing.T) {
 	t.Parallel()
 	lines, met := map[string]int{}, map[string]bool{}
@@ -33,6 +35,7 @@ func TestPlanDialects(t *testing.T) {
 		for _, imported := range f.imports {
 			folder := strings.TrimPrefix(imported, modulePath+"/")
 			name := path.Base(folder)
+			// The description of the table, and the surface with a port of its own.
 			if path.Dir(folder) != surfaceFolder || folder == f.folder || f.path == routeTableFile {
 				continue
 			}
@@ -63,7 +66,7 @@ func TestPlanDialects(t *testing.T) {
 	}
 	for folder := range layers {
 		name := path.Base(folder)
-		if path.Dir(folder) != surfaceFolder || name == "openapi" || name == "a2agrpc" { // what tells of the table, and what has a port instead
+		if path.Dir(folder) != surfaceFolder || name == "openapi" || name == "a2agrpc" { // the description of the table, and the surface with a port
 			continue
 		}
 		if lines[name] != 1 {

@@ -26,7 +26,7 @@ func startProcess(t *testing.T, dir string, args ...string) *process {
 	return &process{p, &testServer{url: p.URL}}
 }
 
-// slowApp is an app whose agent takes two seconds over each answer.
+// slowApp is an app whose agent takes two seconds for each answer.
 const slowApp = `
 llms: {m: {provider: scripted, script: [{when: {text: "^slow"}, then: [{say: "one ", pause: 2s}, {say: two}]}, {then: [{say: "%s: {{text}}"}]}]}}
 agents: {assistant: {llm: m}}
@@ -47,7 +47,7 @@ type taskAnswer struct {
 	}
 }
 
-// statusText is what the task's agent said last.
+// statusText returns the text of the task's last status.
 func (a taskAnswer) statusText() string {
 	var b strings.Builder
 	for _, p := range a.Result.Status.Message.Parts {
@@ -56,15 +56,15 @@ func (a taskAnswer) statusText() string {
 	return b.String()
 }
 
-// onEachProcessDatabase are the addresses that process tests run on.
+// onEachProcessDatabase runs f with the database URL of each engine.
 func onEachProcessDatabase(t *testing.T, f func(t *testing.T, dir, database string)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, t.TempDir(), "sqlite://stoa.db") })
 	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, t.TempDir(), dbtest.NewPostgresURL(t)) })
 }
 
-// TestTwoProcesses serves one PostgreSQL twice: each answers every tenant, and a change made at one is in force at
-// the other within two seconds.
+// TestTwoProcesses runs two servers on one PostgreSQL: each serves every tenant, and a change made at one acts at the
+// other within two seconds.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	database := dbtest.NewPostgresURL(t)
@@ -110,7 +110,7 @@ func waitWithin(t *testing.T, d time.Duration, what string, holds func() bool) {
 	}
 }
 
-// TestCardAddress wants the URL of a card to be where the server was found.
+// TestCardAddress checks that the URL on a card is the address at which the server was reached.
 func TestCardAddress(t *testing.T) {
 	t.Parallel()
 	p := startProcess(t, t.TempDir())
@@ -121,7 +121,7 @@ func TestCardAddress(t *testing.T) {
 	}
 }
 
-// TestRefusesToStart wants one clear line and exit code 1 for each way a start can go wrong.
+// TestRefusesToStart checks that each way in which a start can fail gives one clear line and exit code 1.
 func TestRefusesToStart(t *testing.T) {
 	t.Parallel()
 	taken := startProcess(t, t.TempDir())
@@ -167,8 +167,8 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
-// TestWatch changes the configuration file and its .env under a serving process: good changes act without a restart
-// and leave sessions and tasks alone, a bad one changes nothing.
+// TestWatch changes the configuration file and its .env while the server runs: valid changes act without a restart
+// and leave sessions and tasks alone, an invalid one changes nothing.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -215,7 +215,7 @@ agents: {assistant: {llm: m}}
 	waitWithin(t, 20*time.Second, "a changed .env serves", says("four: hi"))
 	waitWithin(t, 20*time.Second, "each configuration is on the audit trail", func() bool {
 		_, trail := p.doRequest(t, "GET", "/admin/audit?app=default&action=config", testSecret, nil)
-		return strings.Count(trail, `"config.load"`) == 4 // what stands in .env is in the environment
+		return strings.Count(trail, `"config.load"`) == 4 // a change of .env changes variables, not the document
 	})
 	answer := newTextMessage("go on")
 	answer["message"].(map[string]any)["task_id"] = waiting.Result.TaskID
@@ -224,7 +224,7 @@ agents: {assistant: {llm: m}}
 	}
 }
 
-// TestFilesDiffer gives two processes of one database different configuration files: both say so.
+// TestFilesDiffer gives two processes on one database different configuration files: both log a warning.
 func TestFilesDiffer(t *testing.T) {
 	t.Parallel()
 	database := dbtest.NewPostgresURL(t)
@@ -243,7 +243,7 @@ func TestFilesDiffer(t *testing.T) {
 	}
 }
 
-// TestOpenDefault has a process say so when everyone who reaches it may use its own app.
+// TestOpenDefault checks that a process warns when its default app needs no credential on a public address.
 func TestOpenDefault(t *testing.T) {
 	t.Parallel()
 	for host, warned := range map[string]bool{"0.0.0.0": true, "127.0.0.1": false} {

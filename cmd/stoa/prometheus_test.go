@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestPrometheus: the real Prometheus scrapes a house with its token and answers from what it found, and its own checker
-// has nothing to say against the names.
+// TestPrometheus lets a real Prometheus scrape a server with its token and query the result, and checks the metric
+// names with promtool.
 func TestPrometheus(t *testing.T) {
 	for _, program := range []string{"prometheus", "promtool"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -59,7 +59,7 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// startPrometheus starts a Prometheus that scrapes target, and returns its address.
+// startPrometheus starts a Prometheus that scrapes target and returns its address.
 func startPrometheus(t *testing.T, target string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,7 +91,7 @@ func startPrometheus(t *testing.T, target string) string {
 	return "http://" + addr
 }
 
-// queryPrometheus returns the one value that a query comes to, "" if there is none yet.
+// queryPrometheus returns the single value of a query, "" if there is none yet.
 func queryPrometheus(t *testing.T, prometheus, query string) string {
 	t.Helper()
 	resp, err := http.Get(prometheus + "/api/v1/query?query=" + url.QueryEscape(query)) //nolint:noctx // it is beside us

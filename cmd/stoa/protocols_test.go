@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// addProtocolRoutes are what the surfaces for clients of other protocols than A2A answer: how a stranger would try a route, and what a
-// caller must have for it.
+// addProtocolRoutes adds the routes of the OpenAI and MCP surfaces to the isolation and access tables.
 func addProtocolRoutes() {
 	row := func(key string, n accessRule, probes ...isolationProbe) {
 		routeAccess[key], routeProbes[key] = n, probes
@@ -26,17 +25,17 @@ func addProtocolRoutes() {
 		isolationProbe{path: "/openai/v1/models/{agent}"}, isolationProbe{path: "/apps/{app}/openai/v1/models/{agent}"})
 
 	row("GET /api/openapi.json", accessRule{path: "/api/openapi.json", access: anyCaller}, isolationProbe{path: "/api/openapi.json"})
-	row("POST /mcp/{agent}", accessRule{access: byMethod}) // probeMCP and checkMCPAccess
+	row("POST /mcp/{agent}", accessRule{access: byMethod}) // see probeMCP and checkMCPAccess
 }
 
 func init() { addProtocolRoutes() }
 
-// newToolCallParams are calls of an agent's tool that name somebody else's ids.
+// newToolCallParams returns a function for params of a tool call with foreign ids.
 func newToolCallParams(args func(x appIDs) map[string]any) func(x appIDs) any {
 	return func(x appIDs) any { return map[string]any{"name": "assistant", "arguments": args(x)} }
 }
 
-// statelessCall is a call of MCP's newest revision, which says in headers as well what it is.
+// statelessCall is a call of MCP's newest revision, which also describes itself in headers.
 type statelessCall map[string]any
 
 const mcpLatestVersion = "2026-07-28"
@@ -49,7 +48,7 @@ func (l statelessCall) headers(h http.Header) {
 	}
 }
 
-// newMCPCall is a call of a method, alone or within a session.
+// newMCPCall returns a call of a method, stateless if alone is set, else in a session.
 func newMCPCall(method string, alone bool, params any) any {
 	call := newRPCCall(method, params)
 	if !alone {
@@ -64,7 +63,7 @@ func newMCPCall(method string, alone bool, params any) any {
 	return statelessCall(call)
 }
 
-// mcpMethods are the methods of an agent's MCP server, with what a stranger would say and what a caller needs.
+// mcpMethods are the methods of an agent's MCP server, with foreign params and the scopes that a caller needs.
 var mcpMethods = []struct {
 	method string
 	alone  bool
@@ -89,7 +88,8 @@ var mcpMethods = []struct {
 	{"notifications/cancelled", false, assistantScopes("tasks:cancel"), []func(appIDs) any{func(appIDs) any { return map[string]any{"requestId": 1} }}},
 }
 
-// probeMCP tries the ids with every method of an agent's MCP server, and to cancel a call of its owner's session.
+// probeMCP tries foreign ids with every method of an agent's MCP server, and tries to cancel a call of another user's
+// session.
 func (h *testServer) probeMCP(t *testing.T, token string, x appIDs) {
 	t.Helper()
 	for _, m := range mcpMethods {
@@ -102,7 +102,7 @@ func (h *testServer) probeMCP(t *testing.T, token string, x appIDs) {
 	}
 }
 
-// checkMCPAccess has every caller use every method.
+// checkMCPAccess lets every caller use every method.
 func (h *testServer) checkMCPAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
 	for _, m := range mcpMethods {

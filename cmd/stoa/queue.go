@@ -10,19 +10,21 @@ import (
 	"strconv"
 )
 
-// queueCmd looks after the runs that wait for a worker and those that failed for good. Its commands need the admin secret.
+// queueCmd is `stoa queue`: it shows the runs that wait for a worker and the dead letters, and requeues them. Its
+// commands need the admin secret.
 type queueCmd struct {
 	List    queueListCmd    `cmd:"" default:"withargs" help:"Show how many runs wait, work, rest and failed, and of whom."`
 	Dead    queueDeadCmd    `cmd:"" help:"List the dead letters: runs that failed for good, and why."`
 	Requeue queueRequeueCmd `cmd:"" help:"Have new tasks go on where dead letters ended."`
 }
 
+// queueListCmd is `stoa queue list`, also `stoa queue`.
 type queueListCmd struct {
 	serverFlag `embed:""`
 	JSON       bool `name:"json" help:"Print the API's answer as JSON."`
 }
 
-// Run shows the queue at a glance.
+// Run prints the numbers of runs by state, and the apps with pending or running runs.
 func (cmd *queueListCmd) Run(ctx context.Context, c *console) error {
 	api, err := cmd.newAdminClient()
 	if err != nil {
@@ -61,20 +63,21 @@ func (cmd *queueListCmd) Run(ctx context.Context, c *console) error {
 	return c.printTable([]string{"APP", "PENDING", "RUNNING"}, rows)
 }
 
-// deadFilter chooses dead letters.
+// deadFilter selects dead letters. The server combines the given fields with AND; an empty filter selects all.
 type deadFilter struct {
 	App   string `placeholder:"NAME" help:"Only of this app."`
 	Agent string `placeholder:"NAME" help:"Only of this agent."`
 	Error string `placeholder:"TEXT" help:"Only those whose error holds this text."`
 }
 
+// queueDeadCmd is `stoa queue dead`.
 type queueDeadCmd struct {
 	serverFlag `embed:""`
 	deadFilter `embed:""`
 	JSON       bool `name:"json" help:"Print the API's answer as JSON."`
 }
 
-// Run lists all dead letters that were asked for, however many pages they fill.
+// Run lists the selected dead letters of all pages.
 func (cmd *queueDeadCmd) Run(ctx context.Context, c *console) error {
 	api, err := cmd.newAdminClient()
 	if err != nil {
@@ -103,6 +106,7 @@ func (cmd *queueDeadCmd) Run(ctx context.Context, c *console) error {
 	return c.printTable([]string{"ID", "APP", "AGENT", "ATTEMPTS", "FAILED", "ERROR"}, rows)
 }
 
+// queueRequeueCmd is `stoa queue requeue`.
 type queueRequeueCmd struct {
 	serverFlag `embed:""`
 	deadFilter `embed:""`
@@ -110,9 +114,11 @@ type queueRequeueCmd struct {
 	All        bool     `help:"All dead letters, or all that the filters choose."`
 }
 
-// Run requeues the letters named, or those that the filters choose.
+// Run requeues the named dead letters, or those that the filter selects. It refuses to requeue everything unless
+// --all is given. Each dead letter continues as a new task.
 func (cmd *queueRequeueCmd) Run(ctx context.Context, c *console) error {
 	filtered := cmd.deadFilter != deadFilter{}
+	// Exactly one of the two ways to select: ids, or a filter (possibly --all).
 	if (len(cmd.ID) > 0) == (cmd.All || filtered) {
 		return &exitError{code: exitUsage, cause: errors.New("name dead letters, or choose them with --app, --agent and --error, or take --all")}
 	}
@@ -132,12 +138,15 @@ func (cmd *queueRequeueCmd) Run(ctx context.Context, c *console) error {
 	if len(cmd.ID) > 0 {
 		return nil
 	}
+	// The filter is sent again in each request: the requeued ones no longer match it.
 	body := map[string]string{"app": cmd.App, "agent": cmd.Agent, "error": cmd.Error}
+	// The server requeues a bounded number for each request and returns how many remain.
 	for total := 0; ; {
 		var did struct{ Requeued, Remaining int }
 		if err := api.doJSON(ctx, http.MethodPost, "/admin/queue/dead:requeue", body, &did); err != nil {
 			return err
 		}
+		// Nothing requeued although some remain means that the rest cannot be requeued: stop instead of looping.
 		if total += did.Requeued; did.Requeued == 0 || did.Remaining == 0 {
 			c.printStatus("%d requeued, %d remaining", total, did.Remaining)
 			return nil

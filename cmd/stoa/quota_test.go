@@ -13,8 +13,8 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// TestStoredBytes: an app that stores as much as it may is refused in every dialect, and told what helps; another is answered,
-// and when its retention has deleted something the app is answered as well.
+// TestStoredBytes checks that an app at its storage limit is refused in every protocol with the remedy in the error,
+// that other apps are not, and that the app is accepted again once its retention has deleted something.
 func TestStoredBytes(t *testing.T) {
 	t.Parallel()
 	database := "sqlite://" + filepath.Join(t.TempDir(), "stoa.db")

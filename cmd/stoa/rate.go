@@ -8,15 +8,16 @@ import (
 	"stoa/tenancy"
 )
 
-// limitsRecord is what an app may take of the house, as the admin API shows it.
+// limitsRecord is an app's limits in the JSON of the admin API.
 type limitsRecord struct {
+	// Weight is the app's share in the queue's fair scheduling, relative to other apps.
 	Weight             int64          `json:"weight"`
-	MaxConcurrentTasks int64          `json:"max_concurrent_tasks"`
-	QueueDepth         int64          `json:"queue_depth"`
+	MaxConcurrentTasks int64          `json:"max_concurrent_tasks"` // 0 = unlimited
+	QueueDepth         int64          `json:"queue_depth"`          // tasks that may wait for a worker
 	Rate               []tenancy.Rate `json:"rate"`
 }
 
-// formatRates returns the rates as --rate takes them.
+// formatRates returns the rates in the syntax of --rate, separated by commas.
 func (l limitsRecord) formatRates() string {
 	texts := make([]string, len(l.Rate))
 	for i, r := range l.Rate {
@@ -29,11 +30,13 @@ func (l limitsRecord) formatRates() string {
 	return strings.Join(texts, ", ")
 }
 
-// parseRates reads the arguments of --rate. Whether the words are ones that the server knows, it says itself.
+// parseRates parses the arguments of --rate, PER[/AGENT]:TYPE:WINDOW=LIMIT. It checks the syntax only; the server
+// validates the values, so that the client need not know them.
 func parseRates(args []string) ([]tenancy.Rate, error) {
 	out := make([]tenancy.Rate, len(args))
 	for i, arg := range args {
 		what, number, ok := strings.Cut(arg, "=")
+		// PER[/AGENT], TYPE, WINDOW
 		words := strings.Split(what, ":")
 		n, err := strconv.ParseInt(number, 10, 64)
 		if !ok || len(words) != 3 || err != nil {

@@ -11,7 +11,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// BenchmarkRead is what callers read, through the whole house: a page of tasks, one task, a card.
+// BenchmarkRead measures read requests through the whole server: a page of tasks, one task, a card.
 func BenchmarkRead(b *testing.B) {
 	config := filepath.Join(b.TempDir(), "stoa.yaml")
 	if err := os.WriteFile(config, []byte("llms: {m: {provider: scripted}}\nagents: {assistant: {llm: m}}\n"), 0o600); err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestReadme types the README's tour into a shell, word for word but for the port, on each engine.
+// TestReadme runs the commands of the README's tour in a shell, unchanged but for the port, on each engine.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	onEachProcessDatabase(t, runReadmeTour)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestNoRecovery kills a process in the middle of a task whose app does not let such tasks go on: it fails and says why.
+// TestNoRecovery kills a process during a task whose app has recovery disabled: the task fails with a reason.
 func TestNoRecovery(t *testing.T) {
 	t.Parallel()
 	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {

@@ -10,7 +10,7 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// TestRefusalsCounted: the metrics tell which rule refuses whose calls, and whose runs were given up.
+// TestRefusalsCounted checks that metrics count refused calls by rule and app, and dead runs.
 func TestRefusalsCounted(t *testing.T) {
 	h := openTestServer(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
 	h.createApp(t, "acme", paidApp)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPlanAfterRestart: an app whose plan has lost one of its models loads, serves its other agents, and says what is
-// wrong with the one that is left without.
+// TestPlanAfterRestart checks that an app whose plan no longer has one of its models loads, serves its other agents,
+// and reports the error of the agent without a model.
 func TestPlanAfterRestart(t *testing.T) {
 	t.Parallel()
 	database := "sqlite://" + filepath.Join(t.TempDir(), "stoa.db")

@@ -24,15 +24,15 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// onEachFleet runs f with the arguments that connect the processes of a fleet: over PostgreSQL alone, and over Redis, which
-// carries live text as well.
+// onEachFleet runs f with the arguments that connect the processes of a fleet: over PostgreSQL alone, and over Redis,
+// which also carries streamed text.
 func onEachFleet(t *testing.T, f func(t *testing.T, text bool, args []string)) {
 	t.Helper()
 	t.Parallel()
 	runOnEachFleet(t, (*testing.T).Parallel, f)
 }
 
-// onEachFleetSerially is fleets while no other test runs, for one that takes slowness for failure.
+// onEachFleetSerially is onEachFleet while no other test runs, for a test with time limits.
 func onEachFleetSerially(t *testing.T, f func(t *testing.T, text bool, args []string)) {
 	t.Helper()
 	runOnEachFleet(t, func(*testing.T) {}, f)
@@ -59,7 +59,7 @@ func requireRedisURL(t *testing.T) string {
 	return url
 }
 
-// streamingApp is an app whose agent says what it does in several facts and a good many words.
+// streamingApp is an app whose agent produces several facts and much streamed text.
 const streamingApp = `
 llms:
   m:
@@ -105,13 +105,13 @@ func (e streamEvent) statusText() (s string) {
 	return s
 }
 
-// eventStream is an open stream of events.
+// eventStream is an open stream of server-sent events.
 type eventStream struct {
 	t           *testing.T
 	body        io.ReadCloser
 	lines       *bufio.Reader
 	close       context.CancelFunc
-	retryHinted bool // the stream asked to come back
+	retryHinted bool // the stream contained a retry hint
 	err         error
 }
 
@@ -130,7 +130,7 @@ func (p *process) openStream(t *testing.T, token string, last int64, envelope ma
 	return &eventStream{t: t, body: resp.Body, lines: bufio.NewReader(resp.Body), close: cancel}
 }
 
-// nextEvent returns the next event, false at the end of the stream or where it broke off.
+// nextEvent returns the next event, false at the end of the stream or after an error.
 func (s *eventStream) nextEvent() (ev streamEvent, ok bool) {
 	s.t.Helper()
 	for {
@@ -167,7 +167,7 @@ func (s *eventStream) readFacts() (all []streamEvent) {
 	}
 }
 
-// countResumes is how often TestResume cuts a stream: STOA_TEST_RESUMES, or 200 times.
+// countResumes returns how often TestResume cuts a stream: STOA_TEST_RESUMES, or 200 times.
 func countResumes(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("STOA_TEST_RESUMES"))
 	if err != nil {
@@ -179,8 +179,8 @@ func countResumes(t *testing.T) int {
 	return n
 }
 
-// TestResume opens streams at one replica, cuts them anywhere and goes on at the other: together both parts are the
-// log, whichever part of it the task's worker has written by then.
+// TestResume opens streams at one replica, cuts them at random and resumes at the other: together both parts are the
+// log, whatever part of it the worker had written by then.
 func TestResume(t *testing.T) {
 	onEachFleet(t, func(t *testing.T, _ bool, args []string) {
 		replicas := []*process{startProcess(t, t.TempDir(), args...), startProcess(t, t.TempDir(), args...)}
@@ -235,10 +235,10 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// steppedModel is a model that says "one ", and the next word when it is told to.
+// steppedModel is a model that sends "one ", and the next word when the test allows it.
 type steppedModel struct {
 	url   string
-	steps []chan struct{} // closed for "two", and for the end
+	steps []chan struct{} // closed to release "two" and the end
 }
 
 func newSteppedModel(t *testing.T) *steppedModel {
@@ -263,7 +263,7 @@ func newSteppedModel(t *testing.T) *steppedModel {
 	return a
 }
 
-// createApp creates the app acme, whose assistant the author is.
+// createApp creates the app acme, whose assistant uses the model a.
 func (a *steppedModel) createApp(t *testing.T, p *process) {
 	t.Helper()
 	p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "grants": []string{"private_network"}, "config": fmt.Sprintf(`
@@ -272,8 +272,8 @@ agents: {assistant: {llm: m}, echo: {llm: s}}
 `, a.url)})
 }
 
-// TestLiveElsewhere: who subscribes at another replica in the middle of a message reads it from its start where text is
-// carried, and in any case hears its end at once.
+// TestLiveElsewhere subscribes at another replica in the middle of a message: the reader gets the message from its
+// start if text is carried, and in any case gets its end at once.
 func TestLiveElsewhere(t *testing.T) {
 	onEachFleet(t, func(t *testing.T, text bool, args []string) {
 		model := newSteppedModel(t)
@@ -305,7 +305,7 @@ func TestLiveElsewhere(t *testing.T) {
 				}
 			}
 		}
-		time.Sleep(3 * time.Second) // so that who looks for himself looks seldom
+		time.Sleep(3 * time.Second) // so that a reader that polls polls rarely
 		close(model.steps[1])
 		var late [len(here)]time.Duration
 		var readers sync.WaitGroup
@@ -334,7 +334,7 @@ func TestLiveElsewhere(t *testing.T) {
 	})
 }
 
-// TestCancelAnywhere: a task is cancelled, and a tool call ended, through a replica that does not run it.
+// TestCancelAnywhere cancels a task, and a tool call, through a replica that does not run it.
 func TestCancelAnywhere(t *testing.T) {
 	onEachFleet(t, func(t *testing.T, _ bool, args []string) {
 		begun, left := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -405,7 +405,8 @@ func TestCancelAnywhere(t *testing.T) {
 	})
 }
 
-// TestRoles: a web process accepts and serves, and leaves the work to a worker, which answers nobody.
+// TestRoles checks that a web process accepts and serves and leaves runs to a worker, which serves no tenant's
+// requests.
 func TestRoles(t *testing.T) {
 	onEachFleet(t, func(t *testing.T, text bool, args []string) {
 		web := startProcess(t, t.TempDir(), append(args, "--role", "web")...)
@@ -440,7 +441,7 @@ func TestRoles(t *testing.T) {
 		slices.Sort(took)
 		slices.Sort(alone)
 		t.Logf("a blocking call over two processes took %v (median), a look into the database through one %v", took[10], alone[10])
-		if took[10] > 500*time.Millisecond+10*alone[10] { // looking for oneself would take a second
+		if took[10] > 500*time.Millisecond+10*alone[10] { // polling alone would take a second
 			t.Errorf("half of the calls took %v, a look into the database takes %v", took[10], alone[10])
 		}
 		s := web.openStream(t, token, 0, newRPCCall("message:stream", newTextMessage("slow")))
@@ -453,7 +454,7 @@ func TestRoles(t *testing.T) {
 		if text != (complete > 0) {
 			t.Errorf("%d pieces of text came as they were written", complete)
 		}
-		// Without its worker the task waits; another one, later, goes on.
+		// Without its worker the task waits; a worker that starts later continues it.
 		if err := worker.SignalAndWait(syscall.SIGTERM); err != nil {
 			t.Errorf("the worker ended with %v:\n%s", err, worker.Output())
 		}
@@ -469,8 +470,8 @@ func TestRoles(t *testing.T) {
 	})
 }
 
-// TestRoll stops a process while it has a balancer, a stream and work: it serves on for a while, with a word to each
-// client to connect anew; then it hands its work over, and whoever listened goes on at the other.
+// TestRoll stops a process with a load balancer, a stream and runs: it serves on for a while and asks clients to open
+// new connections; then it releases its runs, and readers continue at the other process.
 func TestRoll(t *testing.T) {
 	onEachFleet(t, func(t *testing.T, _ bool, args []string) {
 		model := newSteppedModel(t)
@@ -532,8 +533,8 @@ func TestRoll(t *testing.T) {
 	})
 }
 
-// TestRedisDown takes Redis away and gives it back: readers at another replica miss nothing, either process tells of it
-// once, and text is live again.
+// TestRedisDown stops Redis and starts it again: readers at another replica miss nothing, each process logs the
+// outage once, and text is streamed again.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
 	target := strings.TrimPrefix(requireRedisURL(t), "redis://")
@@ -584,7 +585,7 @@ func TestRedisDown(t *testing.T) {
 	}
 }
 
-// tcpProxy is a connection to a server that can be pulled out.
+// tcpProxy forwards connections to a server and can cut them.
 type tcpProxy struct {
 	address, target string
 	mu              sync.Mutex
@@ -617,7 +618,7 @@ func newTCPProxy(t *testing.T, target string) *tcpProxy {
 	return c
 }
 
-// forwardConn passes a connection on, or closes it where the cable is out.
+// forwardConn forwards a connection, or closes it while the proxy is cut.
 func (c *tcpProxy) forwardConn(near net.Conn) {
 	far, err := net.Dial("tcp", c.target)
 	if err != nil {

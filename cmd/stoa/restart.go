@@ -8,18 +8,21 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// preserveRestartSettings leaves in cfg, which is to take the place of the configuration in force, what takes a restart as it is in force,
-// and notes what the file would have otherwise.
+// preserveRestartSettings copies the settings that need a restart from the configuration in force into cfg, its
+// successor, and stores the keys that the file has changed among them, for keysAwaitingRestart. The provider is
+// exempt: it is only shown on agent cards.
 func (o *defaultApp) preserveRestartSettings(cfg *config.Config) {
 	now := o.cfg.Load()
 	late := changedRestartKeys(now, cfg)
 	o.restartKeys.Store(&late)
 	provider := cfg.Server.Provider
+	// The new configuration is not published yet, so that it can be changed in place.
 	cfg.Server, cfg.Logger, cfg.Observability = now.Server, now.Logger, now.Observability
 	cfg.Server.Provider = provider
 }
 
-// keysAwaitingRestart names the keys of the file that act once the process is restarted.
+// keysAwaitingRestart returns the keys whose new values in the file act only after a restart. The admin API shows
+// them.
 func (o *defaultApp) keysAwaitingRestart() []string {
 	if late := o.restartKeys.Load(); late != nil {
 		return *late
@@ -27,8 +30,9 @@ func (o *defaultApp) keysAwaitingRestart() []string {
 	return nil
 }
 
-// changedRestartKeys names the keys in which two configurations differ and which act at a start alone: logger, observability and
-// those of server, but for the provider, which stands on cards.
+// changedRestartKeys returns, sorted, the keys in which two configurations differ and which act only at a start:
+// logger, observability and every key of server but the provider. It finds the keys of server by reflection over the
+// yaml tags, so that a new key is included without a change here.
 func changedRestartKeys(now, next *config.Config) (keys []string) {
 	was, is := reflect.ValueOf(now.Server), reflect.ValueOf(next.Server)
 	for i := range was.NumField() {

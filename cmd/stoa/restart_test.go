@@ -7,7 +7,7 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// TestChangedRestartKeys names the parts of a changed file that take a restart.
+// TestChangedRestartKeys checks which changed keys of a file need a restart.
 func TestChangedRestartKeys(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -8,11 +8,12 @@ import (
 	"strconv"
 )
 
+// appRevisionsCmd is `stoa app revisions`.
 type appRevisionsCmd struct {
 	appFlags `embed:""`
 }
 
-// Run lists the app's revisions.
+// Run prints the app's revisions and marks the current one.
 func (cmd *appRevisionsCmd) Run(ctx context.Context, c *console) error {
 	return cmd.callAPI(ctx, c, http.MethodGet, "/revisions", nil, func(answer json.RawMessage) error {
 		var list struct {
@@ -38,12 +39,13 @@ func (cmd *appRevisionsCmd) Run(ctx context.Context, c *console) error {
 	})
 }
 
+// appRestoreCmd is `stoa app restore`.
 type appRestoreCmd struct {
 	appFlags `embed:""`
 	Revision int64 `arg:"" help:"The revision whose configuration to restore."`
 }
 
-// Run makes the configuration of an earlier revision the current one, as a new revision.
+// Run copies the configuration of an earlier revision into a new revision, which becomes the current one.
 func (cmd *appRestoreCmd) Run(ctx context.Context, c *console) error {
 	subpath := fmt.Sprintf("/revisions/%d:restore", cmd.Revision)
 	return cmd.callAPI(ctx, c, http.MethodPost, subpath, nil, cmd.newAppPrinter(c, fmt.Sprintf("restored from revision %d", cmd.Revision)))

@@ -8,7 +8,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestRolesEverywhere changes roles at one process: within two seconds tokens that name them may more or less at another.
+// TestRolesEverywhere changes roles at one process: within two seconds tokens with these roles have the new rights at
+// another.
 func TestRolesEverywhere(t *testing.T) {
 	t.Parallel()
 	database := dbtest.NewPostgresURL(t)
@@ -33,7 +34,7 @@ agents: {assistant: {llm: m}, helper: {llm: m}}
 	}
 	becomes := func(what, agent string, status int) {
 		t.Helper()
-		if got := callStatus(one, agent); got != status { // who changed it sees it at once
+		if got := callStatus(one, agent); got != status { // the process that changed it applies it at once
 			t.Errorf("%s: %d where it was changed, want %d", what, got, status)
 		}
 		waitWithin(t, 20*time.Second, what+" at the other process", func() bool { return callStatus(two, agent) == status })

@@ -12,14 +12,20 @@ import (
 	"stoa/tenancy/db"
 )
 
-// runSchedules starts agents by their schedules until ctx ends.
+// runSchedules starts agents by their schedules until ctx ends. Every process runs a scheduler; each tick is claimed
+// in the database, so that one process starts it. A change of any app wakes the scheduler to read that app's
+// schedules again.
 func (h *server) runSchedules(ctx context.Context) error {
 	c := trigger.NewScheduler(h.db, trigger.SchedulerOptions{LoadSchedules: h.loadSchedules, StartTick: h.startTick, Log: h.log})
+	// The watch ends with the scheduler. A lost signal is made up for by the scheduler's own polling.
 	defer h.bus.WatchTopic(tenancy.TopicApp, func(string) { c.Wake() })()
 	return c.Run(ctx)
 }
 
-// loadSchedules reads the schedules of an app. One that does not answer, and one whose configuration does not load, has none.
+// loadSchedules returns the schedules of an app's current revision, at the app's generation. The scheduler calls it
+// again when the generation has changed: a new revision's schedules replace the stored ones, and a schedule that the
+// revision no longer has is not started. An app that is suspended, or whose configuration does not load, has no
+// schedules until its next change.
 func (h *server) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedules, error) {
 	s, err := h.apps.LoadSnapshot(ctx, id, 0)
 	if err != nil {
@@ -28,6 +34,7 @@ func (h *server) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedu
 	p := trigger.AppSchedules{Generation: s.App.Generation, Crons: map[string]*trigger.Cron{}}
 	cfg := h.defaultApp.cfg.Load()
 	if id != tenancy.DefaultID {
+		// The default app is always active.
 		if s.App.Status != tenancy.Active {
 			return p, nil
 		}
@@ -50,7 +57,8 @@ func (h *server) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedu
 	return p, nil
 }
 
-// startTick starts the agent of a tick.
+// startTick starts the agent of a tick with the app's current revision. Starting the same tick twice finds the same
+// task (see [trigger.SchedulerOptions]). A tick whose schedule no longer exists is not counted.
 func (h *server) startTick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, error) {
 	a, of, release, err := h.runtimes.Acquire(ctx, t.Tenant)
 	if err != nil {
@@ -64,7 +72,7 @@ func (h *server) startTick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID
 	return id, err
 }
 
-// webhookOptions is what the surface of webhooks needs.
+// webhookOptions returns the options of the webhook surface.
 func (h *server) webhookOptions() webhook.Options {
 	o := webhook.Options{DB: h.db}
 	if h.metrics != nil {

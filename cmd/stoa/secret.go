@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
+// appSecretCmd is `stoa app secret`.
 type appSecretCmd struct {
 	Set    secretSetCmd    `cmd:"" help:"Set a secret."`
 	List   secretListCmd   `cmd:"" help:"List the names of the secrets, never their values."`
 	Delete secretDeleteCmd `cmd:"" help:"Delete a secret."`
 }
 
-// secretPath returns where the secret called name of an app lies; all of them for "".
+// secretPath returns the path of an app's secret in the admin API, or of the list of its secrets if name is "".
 func secretPath(app, name string) string {
 	path := "/admin/apps/" + url.PathEscape(app) + "/secrets"
 	if name != "" {
@@ -25,6 +26,7 @@ func secretPath(app, name string) string {
 	return path
 }
 
+// secretSetCmd is `stoa app secret set`.
 type secretSetCmd struct {
 	serverFlag `embed:""`
 	App        string `arg:"" help:"The app's name."`
@@ -32,13 +34,14 @@ type secretSetCmd struct {
 	Value      string `arg:"" optional:"" help:"Its value. Without it, it is read from standard input, where no list of processes and no history shows it."`
 }
 
-// Run sets the secret.
+// Run sets the secret. Without a value on the command line it asks for it, or reads standard input.
 func (cmd *secretSetCmd) Run(ctx context.Context, c *console) error {
 	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
 	value := cmd.Value
+	// From the safest source that is available: the argument, a prompt without echo, a pipe.
 	switch {
 	case value != "":
 	case c.interactive:
@@ -49,6 +52,7 @@ func (cmd *secretSetCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
+	// Files and echo end in a line feed that is not part of the secret.
 	if value = strings.TrimRight(value, "\r\n"); value == "" {
 		return errors.New("the secret has no value, so nothing was set")
 	}
@@ -59,11 +63,12 @@ func (cmd *secretSetCmd) Run(ctx context.Context, c *console) error {
 	return nil
 }
 
+// secretListCmd is `stoa app secret list`.
 type secretListCmd struct {
 	appFlags `embed:""`
 }
 
-// Run lists the names of the app's secrets.
+// Run prints the names of the app's secrets. The API never returns their values.
 func (cmd *secretListCmd) Run(ctx context.Context, c *console) error {
 	return cmd.callAPI(ctx, c, http.MethodGet, "/secrets", nil, func(answer json.RawMessage) error {
 		var list struct {
@@ -84,6 +89,7 @@ func (cmd *secretListCmd) Run(ctx context.Context, c *console) error {
 	})
 }
 
+// secretDeleteCmd is `stoa app secret delete`.
 type secretDeleteCmd struct {
 	serverFlag `embed:""`
 	App        string `arg:"" help:"The app's name."`

@@ -13,16 +13,21 @@ import (
 	"stoa/tenancy/db"
 )
 
-// processSecrets are what a process must know and nobody else may.
+// processSecrets are the secrets of a process. They are set by loadSecrets and then read-only.
 type processSecrets struct {
-	adminSecret  string // one, or two with a comma while they are being changed
-	masterKeys   string // base64, likewise
+	// adminSecret is one secret, or two with a comma between them during a rotation: both are accepted.
+	adminSecret string
+	// masterKeys is one key, or two likewise: 32 bytes each in base64. The first one encrypts, both decrypt.
+	masterKeys string
+	// metricsToken is the bearer token of the metrics endpoint, "" = none is needed.
 	metricsToken string
-	path         string // where the first two lie, if this process's kind made them
+	// path is the file that contains the first two, "" if they came from the environment.
+	path string
 }
 
-// loadSecrets reads the secrets. What is missing is made on SQLite, once, in a file beside the database that only its
-// owner reads; on PostgreSQL, which other processes share, it is an error.
+// loadSecrets reads the secrets of the process. On SQLite it generates a missing admin secret or master key and
+// stores it in a file next to the database, readable by its owner only. On PostgreSQL a missing one is an error,
+// because all processes on the database must have the same.
 func loadSecrets(engine db.Engine, database string) (processSecrets, error) {
 	var s processSecrets
 	var errs [3]error
@@ -32,6 +37,7 @@ func loadSecrets(engine db.Engine, database string) (processSecrets, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return s, err
 	}
+	// The metrics token is optional: without one the endpoint is open.
 	if s.adminSecret != "" && s.masterKeys != "" {
 		return s, nil
 	}
@@ -42,7 +48,8 @@ func loadSecrets(engine db.Engine, database string) (processSecrets, error) {
 	return s, s.fillFromFile(secretsFile(database))
 }
 
-// fillFromFile fills in what is missing from the file at path, which it makes or completes.
+// fillFromFile sets the secrets that are missing from the file at path. It generates those that the file lacks and
+// adds them to it, so that they are the same after a restart.
 func (s *processSecrets) fillFromFile(path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -60,6 +67,7 @@ func (s *processSecrets) fillFromFile(path string) error {
 			continue
 		}
 		*one.value = generateSecret()
+		// Lines are appended, so that what else is in the file is kept.
 		text += one.name + "=" + *one.value + "\n"
 	}
 	s.path = path
@@ -69,7 +77,8 @@ func (s *processSecrets) fillFromFile(path string) error {
 	return writeSecrets(path, text)
 }
 
-// writeSecrets replaces the file as a whole, so that a crash leaves the old one or the new one.
+// writeSecrets replaces the file atomically by a rename: after a crash the file is complete, either the old or the
+// new one. A lost master key would make every stored secret unreadable.
 func writeSecrets(path, text string) error {
 	next := path + ".new"
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
@@ -81,6 +90,7 @@ func writeSecrets(path, text string) error {
 	return nil
 }
 
+// findSecretValue returns the value of the line NAME=value, "" if there is none.
 func findSecretValue(text, name string) string {
 	for line := range strings.Lines(text) {
 		if key, value, _ := strings.Cut(strings.TrimSpace(line), "="); key == name {
@@ -90,14 +100,14 @@ func findSecretValue(text, name string) string {
 	return ""
 }
 
-// generateSecret returns 32 random bytes in base64.
+// generateSecret returns 32 random bytes in base64. crypto/rand.Read never returns an error.
 func generateSecret() string {
 	raw := make([]byte, 32)
-	_, _ = rand.Read(raw) // never fails
+	_, _ = rand.Read(raw)
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// openKeyring opens the ring of the master keys.
+// openKeyring returns the keyring of the master keys. The first key wraps new data keys; the others only unwrap.
 func (s processSecrets) openKeyring() (*tenancy.Keyring, error) {
 	var masters [][]byte
 	for field := range strings.SplitSeq(s.masterKeys, ",") {

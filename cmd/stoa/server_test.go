@@ -18,7 +18,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// testServer is a whole serving process inside the test.
+// testServer is a complete server inside the test's process.
 type testServer struct {
 	*server
 	url string
@@ -26,13 +26,13 @@ type testServer struct {
 
 const testSecret = stoatest.AdminSecret
 
-// onEachEngine runs f against a house on each engine, both beside each other: it is the last thing that a test does.
+// onEachEngine runs f against a server on each engine in parallel. It must be the last statement of a test.
 func onEachEngine(t *testing.T, f func(t *testing.T, h *testServer)) {
 	t.Helper()
 	onEachEngineWith(t, exampleConfig, f)
 }
 
-// onEachEngineWith is onEachEngine with a configuration of the test's own.
+// onEachEngineWith is onEachEngine with a configuration of the test.
 func onEachEngineWith(t *testing.T, config string, f func(t *testing.T, h *testServer)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) {
@@ -45,16 +45,16 @@ func onEachEngineWith(t *testing.T, config string, f func(t *testing.T, h *testS
 	})
 }
 
-// exampleConfig is what a house serves where its test brings nothing.
+// exampleConfig is the configuration of a server whose test has none of its own.
 const exampleConfig = "../../examples/default.yaml"
 
-// openTestServer serves the default example on database until the test ends.
+// openTestServer serves exampleConfig on database until the test ends.
 func openTestServer(t testing.TB, database string) *testServer {
 	t.Helper()
 	return openLoggedServer(t, database, newTestLog(t))
 }
 
-// newTestLog is the log of a house that nobody reads, but for whoever asks for it.
+// newTestLog returns a logger that discards records unless the environment asks for them.
 func newTestLog(t testing.TB) *slog.Logger {
 	if os.Getenv("STOA_TEST_LOG") != "" {
 		return slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -62,13 +62,13 @@ func newTestLog(t testing.TB) *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// openLoggedServer is openTestServer with a log.
+// openLoggedServer is openTestServer with a logger.
 func openLoggedServer(t testing.TB, database string, log *slog.Logger) *testServer {
 	t.Helper()
 	return openServerWith(t, database, log, exampleConfig)
 }
 
-// openServerWith is openLoggedServer with a configuration of the test's own.
+// openServerWith is openLoggedServer with a configuration of the test.
 func openServerWith(t testing.TB, database string, log *slog.Logger, config string) *testServer {
 	t.Helper()
 	h, err := prepareServer(t, database, log, config)
@@ -78,7 +78,7 @@ func openServerWith(t testing.TB, database string, log *slog.Logger, config stri
 	return startTestServer(t, h)
 }
 
-// prepareServer makes a house of a configuration ready to serve.
+// prepareServer opens a server with a configuration, ready to serve.
 func prepareServer(t testing.TB, database string, log *slog.Logger, config string) (*server, error) {
 	t.Helper()
 	mine, err := loadDefaultApp(config)
@@ -115,13 +115,13 @@ func startTestServer(t testing.TB, h *server) *testServer {
 	return &testServer{h, "http://" + l.Addr().String()}
 }
 
-// doRequest sends a request and returns status and body. A body that is no string is sent as JSON.
+// doRequest sends a request and returns status and body. A body that is not a string is sent as JSON.
 func (h *testServer) doRequest(t testing.TB, method, path, bearer string, body any) (int, string) {
 	t.Helper()
 	return h.sendRequest(t, h.newRequest(t, method, path, bearer, body))
 }
 
-// sendRequest sends req. An answer that takes longer than twenty seconds fails the test.
+// sendRequest sends req. A response that takes longer than twenty seconds fails the test.
 func (h *testServer) sendRequest(t testing.TB, req *http.Request) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -168,7 +168,8 @@ func (h *testServer) newRequest(t testing.TB, method, path, bearer string, body 
 	return req
 }
 
-// requireStatus asks and fails the test unless the answer has that status; into, where not nil, receives it.
+// requireStatus sends a request and fails the test unless the response has that status; the body is decoded into into
+// unless that is nil.
 func (h *testServer) requireStatus(t testing.TB, status int, into any, method, path, bearer string, body any) {
 	t.Helper()
 	got, text := h.doRequest(t, method, path, bearer, body)
@@ -182,7 +183,7 @@ func (h *testServer) requireStatus(t testing.TB, status int, into any, method, p
 	}
 }
 
-// createToken mints a token of an app.
+// createToken issues a token of an app.
 func (h *testServer) createToken(t *testing.T, app, sub string, more map[string]any) string {
 	t.Helper()
 	body := map[string]any{"sub": sub}
@@ -196,12 +197,12 @@ func (h *testServer) createToken(t *testing.T, app, sub string, more map[string]
 	return out.AccessToken
 }
 
-// newRPCCall is a JSON-RPC envelope.
+// newRPCCall returns a JSON-RPC request.
 func newRPCCall(method string, params any) map[string]any {
 	return map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 }
 
-// newTextMessage is the params of a message with text, and what else is given of it.
+// newTextMessage returns the params of a message with text and further members.
 func newTextMessage(text string, more ...any) map[string]any {
 	m := map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}
 	for i := 0; i+1 < len(more); i += 2 {

@@ -14,7 +14,7 @@ import (
 	"stoa/agentsvc/notify"
 )
 
-// newStandingApp is the configuration of an app that has addresses told of its agent's tasks.
+// newStandingApp returns the configuration of an app with notifications for its agent's tasks.
 func newStandingApp(url string) string {
 	return fmt.Sprintf(`
 llms: {m: {provider: scripted, script: [{when: {text: "^break"}, then: [{fail: {status: 400, message: "upstream said no"}}]}, {then: [{say: "You said: {{text}}"}]}]}}
@@ -28,8 +28,8 @@ agents:
 `, url)
 }
 
-// TestStandingNotifications: addresses that the configuration names hear how an agent's tasks go, whoever calls it; not while the
-// app is suspended. How that goes is the operators' business.
+// TestStandingNotifications checks that addresses in the configuration are notified of an agent's tasks for every
+// caller; not while the app is suspended. Their delivery state is visible to operators only.
 func TestStandingNotifications(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {

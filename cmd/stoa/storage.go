@@ -8,19 +8,21 @@ import (
 	"stoa/tenancy"
 )
 
-// storageSize is how much an app stores, as it was measured last.
+// storageSize is the last measurement of what an app stores. Only the goroutine of sweeper.run uses it.
 type storageSize struct {
 	bytes        int64
-	known        bool
-	nextAt       time.Time // to be measured again
-	recordedHour time.Time // the hour in which it was
+	known        bool      // bytes has been measured
+	nextAt       time.Time // earliest time of the next measurement
+	recordedHour time.Time // the last hour for which a sample was recorded
 }
 
-// measureShare is the part of the time that an app may be measured: what takes a minute is done every hour and a half or so, and
-// the hours between count as the one before.
+// measureShare limits the time spent on measuring an app to 1/measureShare of all time. A measurement reads all of
+// the app's rows: one that takes a minute is repeated after 100 minutes, and the hours between are recorded with the
+// last size.
 const measureShare = 100
 
-// sampleStorage notes what an app stores, once in each hour.
+// sampleStorage records as usage what an app stores, once in each hour. Only the process with the sweep lease does
+// so; the lease is renewed here because measuring many apps takes longer than one lease.
 func (s *sweeper) sampleStorage(ctx context.Context, a tenancy.App, w *storageSize) error {
 	hour := time.Now().Truncate(time.Hour)
 	if !w.recordedHour.Before(hour) {
@@ -31,6 +33,7 @@ func (s *sweeper) sampleStorage(ctx context.Context, a tenancy.App, w *storageSi
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
+	// Too early for another measurement: the last size is recorded for this hour.
 	if began := time.Now(); !began.Before(w.nextAt) {
 		n, err := store.New(s.h.db, a.ID).StoredBytes(ctx)
 		w.nextAt = began.Add(measureShare * time.Since(began))

@@ -10,12 +10,12 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestSampleStorage: whichever processes measure what an app stores, it is noted once in an hour.
+// TestSampleStorage checks that an app's storage is recorded once in an hour, whichever processes measure it.
 func TestSampleStorage(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
 	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", "", newRPCCall("message/send", newTextMessage("hello")))
-	for range 2 { // processes
+	for range 2 { // two processes
 		s := newSweeper(h.server)
 		for range 2 {
 			if err := s.sweepDueApps(t.Context()); err != nil {

@@ -19,8 +19,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestSweep: what apps keep no longer goes, in the platform's database and in one of the app's own, by one process at
-// a time; what it was answers as what never was.
+// TestSweep checks that expired data is deleted, in the platform's database and in one of the app's own, by one
+// process at a time; its ids then behave like ids that never existed.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
@@ -126,7 +126,7 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// ageRows makes all tasks and sessions older. It returns what their ids begin with then.
+// ageRows makes all tasks and sessions older. It returns the new prefix of their ids.
 func ageRows(t *testing.T, d *db.DB, by time.Duration) string {
 	t.Helper()
 	at := time.Now().Add(-by)
@@ -155,7 +155,7 @@ func countRows(t *testing.T, d *db.DB, id db.ID, table string) (n int) {
 	return n
 }
 
-// TestSweepPeriod: what is kept long is looked for seldom.
+// TestSweepPeriod checks that apps with long retentions are swept rarely.
 func TestSweepPeriod(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -172,7 +172,7 @@ func TestSweepPeriod(t *testing.T) {
 	}
 }
 
-// TestLoadRetention reads the retention of the operator's own file as well.
+// TestLoadRetention checks that the retention of the operator's own file is read, too.
 func TestLoadRetention(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))
@@ -185,8 +185,8 @@ func TestLoadRetention(t *testing.T) {
 	}
 }
 
-// TestSpelledOtherwise: what an app's configuration says of schedules and retention acts however it is spelled: by a secret, or
-// with escaped letters.
+// TestSpelledOtherwise checks that schedules and retention of an app's configuration act however they are written:
+// from a secret, or with escaped characters.
 func TestSpelledOtherwise(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))

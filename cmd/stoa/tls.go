@@ -8,8 +8,8 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// openTLS reads the certificate that the configuration names, if it names one. A process that was told to encrypt and
-// cannot does not start.
+// openTLS reads the certificate of server.tls, if one is configured. A process that is configured for TLS and cannot
+// read its certificate does not start, rather than serving without encryption.
 func (h *server) openTLS(context.Context) (err error) {
 	if cfg := h.defaultApp.cfg.Load(); cfg != nil {
 		h.tlsConfig, err = surface.NewTLSConfig(cfg.Server.TLS, h.log)
@@ -17,7 +17,8 @@ func (h *server) openTLS(context.Context) (err error) {
 	return err
 }
 
-// serveHTTP answers what comes in at l, encrypted where the house encrypts, until server is shut down.
+// serveHTTP serves l until server is shut down, over TLS if it is configured. The certificate comes from TLSConfig,
+// so that ServeTLS is given no files.
 func (h *server) serveHTTP(server *http.Server, l net.Listener) error {
 	if h.tlsConfig == nil {
 		return ignoreClosed(server.Serve(l))
@@ -26,7 +27,7 @@ func (h *server) serveHTTP(server *http.Server, l net.Listener) error {
 	return ignoreClosed(server.ServeTLS(l, "", ""))
 }
 
-// localURL is the address at which this machine reaches a listener of the house, as a URL.
+// localURL returns the URL at which this machine reaches a listener of the server.
 func (h *server) localURL(addr net.Addr) string {
 	if h.tlsConfig != nil {
 		return "https://" + reachableAddress(addr)

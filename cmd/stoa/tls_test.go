@@ -19,7 +19,7 @@ import (
 	"stoa/cmd/stoa/stoatest"
 )
 
-// writeCertificate writes a certificate for this machine and its key into dir, and returns who trusts it.
+// writeCertificate writes a certificate for this machine and its key into dir, and returns a pool that trusts it.
 func writeCertificate(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -53,7 +53,7 @@ agents: {assistant: {llm: m}}
 server: {tls: {enabled: true, cert_file: cert.pem, key_file: key.pem}}
 `
 
-// TestServeTLS serves over TLS alone, and does not start where it cannot.
+// TestServeTLS checks that a server with TLS accepts TLS only, and does not start without its certificate.
 func TestServeTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -9,6 +9,7 @@ import (
 	"time"
 )
 
+// appTokenCmd is `stoa app token`.
 type appTokenCmd struct {
 	appFlags `embed:""`
 	Sub      string        `required:"" placeholder:"SUBJECT" help:"Who the token is for."`
@@ -17,8 +18,9 @@ type appTokenCmd struct {
 	TTL      time.Duration `name:"ttl" placeholder:"DURATION" help:"How long it is valid, at most 720h (1h)."`
 }
 
-// Run prints the bare token, so that T=$(stoa app token ...) holds it and nothing else.
+// Run issues an access token and prints only the token, so that T=$(stoa app token ...) works in a shell.
 func (cmd *appTokenCmd) Run(ctx context.Context, c *console) error {
+	// What is not given is left out, so that the server's defaults apply.
 	body := map[string]any{"sub": cmd.Sub}
 	if len(cmd.Role) > 0 {
 		body["roles"] = cmd.Role
@@ -44,12 +46,13 @@ func (cmd *appTokenCmd) Run(ctx context.Context, c *console) error {
 	})
 }
 
+// appRevokeCmd is `stoa app revoke`.
 type appRevokeCmd struct {
 	appFlags `embed:""`
 	Sub      string `placeholder:"SUBJECT" help:"Only the tokens of this subject."`
 }
 
-// Run makes every token that was issued before now invalid, for the app or for one subject of it.
+// Run revokes every token that was issued before now, of the app or of one subject. Tokens issued later are valid.
 func (cmd *appRevokeCmd) Run(ctx context.Context, c *console) error {
 	body := map[string]string{}
 	whose := "all tokens of " + cmd.Name

@@ -23,7 +23,8 @@ import (
 	"stoa/tenancy"
 )
 
-// openTracing starts recording, if the OTEL_* variables ask for it.
+// openTracing creates the tracer if the OTEL_* variables request traces. Otherwise h.tracer stays nil and no span is
+// created.
 func (h *server) openTracing(ctx context.Context) error {
 	wanted, err := isSignalExported("TRACES")
 	if err != nil || !wanted {
@@ -32,6 +33,7 @@ func (h *server) openTracing(ctx context.Context) error {
 	if err := checkPropagators(); err != nil {
 		return err
 	}
+	// Settings that are not supported are errors at the start: tracing that silently does nothing is hard to notice.
 	processSampler, err := newProcessSampler()
 	if err != nil {
 		return err
@@ -51,14 +53,15 @@ func (h *server) openTracing(ctx context.Context) error {
 	return nil
 }
 
-// appSampler records the part of an app's traces that the app has of its own, whatever its callers wish, and of all others
-// what the process records.
+// appSampler decides which traces are recorded. An app may have a sampling ratio of its own, which overrides the wish
+// of its callers (the sampled flag of their traceparent); everything else is decided by processSampler.
 type appSampler struct{ processSampler sdk.Sampler }
 
-// ShouldSample implements [sdk.Sampler].
+// ShouldSample implements [sdk.Sampler]. The app's ratio decides only at the root of what this process records; the
+// spans below follow their parent.
 func (s appSampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	if part, specific := trail.SamplingRatio(p.ParentContext); specific && !trace.SpanFromContext(p.ParentContext).IsRecording() {
-		if rand.Float64() < part { // and not by the trace's id, which a caller may have chosen
+		if rand.Float64() < part { // not by the trace id, which a caller may have chosen
 			return sdk.AlwaysSample().ShouldSample(p)
 		}
 		return sdk.NeverSample().ShouldSample(p)
@@ -69,7 +72,7 @@ func (s appSampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 // Description implements [sdk.Sampler].
 func (s appSampler) Description() string { return "App{" + s.processSampler.Description() + "}" }
 
-// newProcessSampler is what OTEL_TRACES_SAMPLER names.
+// newProcessSampler returns the sampler that OTEL_TRACES_SAMPLER names, parentbased_always_on by default.
 func newProcessSampler() (sdk.Sampler, error) {
 	part, err := readSampleRatio()
 	if err != nil {
@@ -96,19 +99,22 @@ func newProcessSampler() (sdk.Sampler, error) {
 	return nil, fmt.Errorf("OTEL_TRACES_SAMPLER: %q is none of always_on, always_off, traceidratio and those with parentbased_ before them", name)
 }
 
-// executeWithSpan runs a run of a. Its span stands below that of what asked for it, in whichever process that was.
+// executeWithSpan executes a run with app a and records its span. The span's parent is that of the request that
+// created the run, also if another process accepted it: the run carries the trace parent in its row. began includes
+// the time in which the app was loaded.
 func (h *server) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *app.App, run store.Run) error {
 	ctx = context.WithValue(ctx, runKey{}, runInfo{of.Name, string(run.Task)})
 	if h.tracer == nil {
 		return h.recordOutcome(ctx, of.Name, a.ExecuteRun(ctx, run))
 	}
 	ctx = trail.WithTraceParent(ctx, run.Trace)
+	// A run without a trace parent (a schedule, or an untraced request) begins a trace of its own.
 	if part, specific := of.TraceRatio(); specific && run.Trace == "" {
 		ctx = trail.WithSamplingRatio(ctx, part)
 	}
 	kind := trace.SpanKindInternal
 	if run.Epoch == 0 {
-		kind = trace.SpanKindConsumer // it comes from the queue
+		kind = trace.SpanKindConsumer // no epoch yet: it was claimed from the queue
 	}
 	ctx, span := h.tracer.Start(ctx, "run", trace.WithTimestamp(began), trace.WithSpanKind(kind), trace.WithAttributes(
 		trail.AppKey.String(of.Name), trail.TaskKey.String(string(run.Task)), attribute.Int64("stoa.turn", run.Turn), attribute.Int64("stoa.attempt", run.Attempts)))
@@ -120,10 +126,12 @@ func (h *server) executeWithSpan(ctx context.Context, began time.Time, of *tenan
 	return h.recordOutcome(ctx, of.Name, err)
 }
 
-// runStateKey is what a run's span says became of it.
+// runStateKey is the span attribute with the outcome of a run.
 const runStateKey = attribute.Key("stoa.state")
 
-// runOutcome names what became of a run without an end of its own on the log.
+// runOutcome names the outcome of an attempt that ended without recording a state on the task's log, by the error of
+// App.ExecuteRun; it returns "" if the attempt did record one. A lost lease is an error here because another worker
+// has the task: this one must not write any more.
 func runOutcome(err error) string {
 	var cancelled *agentsvc.CallCancelledError
 	switch {
@@ -141,10 +149,11 @@ func runOutcome(err error) string {
 	return "unrecorded"
 }
 
-// redisTracer records what calls have Redis do, without keys and values.
+// redisTracer records the Redis commands of traced calls as spans, without keys and values, which may be personal
+// data.
 type redisTracer struct{}
 
-// DialHook implements [redis.Hook].
+// DialHook implements [redis.Hook]. Connecting is not recorded: it is not part of one call.
 func (redisTracer) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
@@ -162,7 +171,7 @@ func (redisTracer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook implements [redis.Hook].
+// ProcessPipelineHook implements [redis.Hook]. A pipeline is one span with the number of its commands.
 func (redisTracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if !trail.IsRecorded(ctx) {
@@ -175,9 +184,10 @@ func (redisTracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
+// redisAttributes are common to all Redis spans; they are built once.
 var redisAttributes = trace.WithAttributes(semconv.DBSystemNameRedis)
 
-// ignoreRedisNil is err unless it says that there is nothing under a key.
+// ignoreRedisNil returns err, or nil for [redis.Nil]: a missing key is an answer and not a failure of the call.
 func ignoreRedisNil(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return nil

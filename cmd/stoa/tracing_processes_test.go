@@ -21,7 +21,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// newTracedShop is an MCP server that keeps the trace header of each call of its tool.
+// newTracedShop starts an MCP server that records the trace header of each call of its tool.
 func newTracedShop(t *testing.T) (url string, parents func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -45,8 +45,8 @@ func newTracedShop(t *testing.T) (url string, parents func() []string) {
 	}
 }
 
-// TestTraceAcrossProcesses: a call that one process lets in and another works is one trace, from the caller's span down to
-// model, SQL and the server of a tool.
+// TestTraceAcrossProcesses checks that a call that one process accepts and another executes is one trace, from the
+// caller's span to the model, SQL and the tool's server.
 func TestTraceAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	c := &collector{}
@@ -96,7 +96,7 @@ agents: {assistant: {llm: m, tools: [shop]}}
 	for _, s := range spans {
 		byID[hex.EncodeToString(s.SpanId)] = s
 	}
-	commits := map[string]bool{} // by what they stand below
+	commits := map[string]bool{} // by the name of the parent span
 	for _, s := range spans {
 		parent := byID[hex.EncodeToString(s.ParentSpanId)]
 		switch want := above[s.Name]; {

@@ -29,7 +29,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// tracedApp is an app that does a little of everything. %s is the address of a model's server and of another agent.
+// tracedApp is an app with a tool, a model, a remote agent and more. %s is the address of a model's server and of
+// another agent.
 const tracedApp = `
 llms:
   m:
@@ -49,16 +50,16 @@ agents:
 observability: {metrics: {enabled: true}}
 `
 
-// forbiddenTexts is what nothing that leaves the house for its operator may hold.
+// forbiddenTexts are texts that no exported telemetry may contain.
 var forbiddenTexts = []string{"canary-answer", "canary-prompt", "canary-api-key", "canary-instruction", "canary-upstream", "77777", testSecret}
 
-// refusingServer is a server that refuses with a canary, and keeps the trace headers that it was sent, by path.
+// refusingServer is a server that refuses requests with a canary text and records their trace headers by path.
 type refusingServer struct {
 	mu     sync.Mutex
 	parent map[string]string
 }
 
-// ServeHTTP refuses.
+// ServeHTTP refuses the request.
 func (o *refusingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	o.parent[r.URL.Path] = r.Header.Get("Traceparent")
@@ -73,7 +74,7 @@ func (o *refusingServer) traceParent(path string) (string, bool) {
 	return parent, ok
 }
 
-// openTracedServer serves tracedApp, and returns what it logs.
+// openTracedServer serves tracedApp and returns what it logs.
 func openTracedServer(t *testing.T, database string) (*testServer, *refusingServer, *syncBuffer) {
 	t.Helper()
 	out := &refusingServer{parent: map[string]string{}}
@@ -87,7 +88,7 @@ func openTracedServer(t *testing.T, database string) (*testServer, *refusingServ
 	return openServerWith(t, database, slog.New(correlatingHandler{Handler: newLineHandler(&log, "json", slog.LevelDebug), level: slog.LevelDebug}), config), out, &log
 }
 
-// syncBuffer is a buffer for many writers.
+// syncBuffer is a buffer that is safe for concurrent writers.
 type syncBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -106,7 +107,7 @@ func (b *syncBuffer) String() string {
 	return b.buf.String()
 }
 
-// sendTraced sends a message within a trace of the caller's, and returns the answer.
+// sendTraced sends a message within a trace of the caller and returns the response.
 func (h *testServer) sendTraced(t *testing.T, trace, agent string, more ...any) string {
 	t.Helper()
 	req := h.newRequest(t, "POST", "/agents/"+agent, "", newRPCCall("message:send", newTextMessage("canary-prompt", more...)))
@@ -118,8 +119,8 @@ func (h *testServer) sendTraced(t *testing.T, trace, agent string, more ...any) 
 	return body
 }
 
-// TestTraces: a call is one trace from the caller's span down to model, tool and commit, on either engine, whether it is
-// worked where it came in or comes from the queue; and nothing of it holds what was said.
+// TestTraces checks that a call is one trace from the caller's span to model, tool and commit, on either engine,
+// whether it is executed where it was accepted or comes from the queue; and that the trace has no text of messages.
 func TestTraces(t *testing.T) {
 	for engine, database := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "stoa.db") },
@@ -195,8 +196,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestTracesOutward: other agents are told of the trace, the vendors of models are not; and what goes wrong there is
-// told of without their words.
+// TestTracesOutward checks that the trace is propagated to other agents and not to model vendors, and that their
+// errors are recorded without their text.
 func TestTracesOutward(t *testing.T) {
 	c := newCollector(t)
 	t.Setenv("OTEL_LOGS_EXPORTER", "otlp")
@@ -243,7 +244,8 @@ func TestTracesOutward(t *testing.T) {
 	}
 }
 
-// TestTraceContent: the operator's own app has what was said in its spans where the operator wants it, other apps never.
+// TestTraceContent checks that spans of the default app have message content if the operator enables it, and those of
+// other apps never.
 func TestTraceContent(t *testing.T) {
 	c := newCollector(t)
 	t.Setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
@@ -272,7 +274,8 @@ func TestTraceContent(t *testing.T) {
 	}
 }
 
-// TestTraceRatio: the label of an app says which part of its calls is traced, whatever its callers and the process say.
+// TestTraceRatio checks that the label of an app decides which fraction of its calls is traced, against the wishes of
+// callers and the process's sampler.
 func TestTraceRatio(t *testing.T) {
 	c := newCollector(t)
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
@@ -317,7 +320,7 @@ func TestTraceRatio(t *testing.T) {
 	}
 }
 
-// TestChosenTraceIDs: who chooses the id of a trace does not choose that it is among the few of an app that are recorded.
+// TestChosenTraceIDs checks that a caller who chooses a trace id cannot choose that it is sampled.
 func TestChosenTraceIDs(t *testing.T) {
 	t.Parallel()
 	s := appSampler{sdk.NeverSample()}
@@ -329,7 +332,7 @@ func TestChosenTraceIDs(t *testing.T) {
 	}
 }
 
-// TestTracesOfRefusedCallers: whoever is not let in chooses nothing about what is recorded.
+// TestTracesOfRefusedCallers checks that a caller who is not authenticated has no influence on what is recorded.
 func TestTracesOfRefusedCallers(t *testing.T) {
 	c := newCollector(t)
 	h, _, _ := openTracedServer(t, "sqlite://:memory:")
@@ -350,7 +353,7 @@ func TestTracesOfRefusedCallers(t *testing.T) {
 	}
 }
 
-// TestTelemetryRefused: what the OTEL_* variables ask for and is not there, is named.
+// TestTelemetryRefused checks that values of the OTEL_* variables that are not supported are named in an error.
 func TestTelemetryRefused(t *testing.T) {
 	for _, tt := range []struct{ name, value, want string }{
 		{"OTEL_TRACES_EXPORTER", "zipkin", "OTEL_TRACES_EXPORTER must be otlp or none"},
@@ -386,7 +389,7 @@ func TestTelemetryRefused(t *testing.T) {
 	})
 }
 
-// TestTracesOfRedis: what a recorded call has Redis do is recorded, without keys and values.
+// TestTracesOfRedis checks that the Redis commands of a recorded call are recorded, without keys and values.
 func TestTracesOfRedis(t *testing.T) {
 	t.Parallel()
 	o, err := redis.ParseURL(requireRedisURL(t))
@@ -410,7 +413,7 @@ func TestTracesOfRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := map[string]int{} // a new connection has words of its own to say
+	got := map[string]int{} // a new connection sends commands of its own
 	for _, s := range seen.Ended() {
 		got[s.Name()+" "+s.Status().Code.String()]++
 		if strings.Contains(fmt.Sprint(s.Attributes()), "canary") {

@@ -6,28 +6,33 @@ import (
 	"strings"
 )
 
-// transcript shows a task to a human while it goes on: what the agent says on out, tool calls, artifacts and what the
-// task waits for on err.
+// transcript shows a task to a human while it runs: the agent's text on out, tool calls, artifacts and requests for
+// input on err. One goroutine uses it.
 type transcript struct {
 	console *console
 	cmd     *callCmd
 
-	taskID      string
-	state       string
-	approvals   []approval      // decisions that the task waits for
-	credentials []credential    // what else it waits for
-	lastText    string          // the whole text of the last status
-	printed     strings.Builder // what out has seen of the message that is being written
-	shownCalls  map[string]bool // the tool calls shown
-	lineOpen    bool
+	taskID string
+	state  string
+	// approvals and credentials are what the task waits for, by its last status.
+	approvals   []approval
+	credentials []credential
+	lastText    string // complete text of the last status
+	// printed is the text of the message in progress that out has received, also with --json, where it is not shown.
+	printed strings.Builder
+	// shownCalls are the ids of the tool calls that were printed, since every update repeats them.
+	shownCalls map[string]bool
+	lineOpen   bool // the last text did not end with a line feed
 }
 
-// applyUpdate shows an update and says whether the task is at rest.
+// applyUpdate shows an update and reports whether the task has ended or waits for input. An answer without a task
+// counts as a completed one.
 func (t *transcript) applyUpdate(u taskUpdate) (ended bool) {
 	t.taskID = cmp.Or(u.TaskID, t.taskID)
 	if u.Artifact != nil {
 		t.printArtifact(u.Artifact)
 	}
+	// Neither artifact nor status: an answer without a task is shown like a completed task.
 	if u.Status == nil {
 		if u.Message == nil {
 			return false
@@ -45,16 +50,20 @@ func (t *transcript) applyUpdate(u taskUpdate) (ended bool) {
 	switch t.state {
 	case "submitted":
 		return false
+	// The text of a working status is a piece of the answer that continues what was printed.
 	case "working":
 		t.printText(t.lastText)
 		return false
+	// The text of a final status is the whole answer or question.
 	case "completed", "input_required", "auth_required":
 		t.printText(t.unprintedText())
 	}
 	return true
 }
 
-// unprintedText returns what out has not seen of the last, whole text: all of it where it was not streamed.
+// unprintedText returns what was not yet printed of the last complete text. A stream sends the text first in pieces
+// and then as a whole; without streaming only the whole arrives. If the whole does not continue the pieces, it is
+// printed on a new line.
 func (t *transcript) unprintedText() string {
 	written := t.printed.String()
 	if remaining, ok := strings.CutPrefix(t.lastText, written); ok {
@@ -67,6 +76,7 @@ func (t *transcript) unprintedText() string {
 	return t.lastText
 }
 
+// printText prints a piece of the agent's text and records it. With --json only the record is kept.
 func (t *transcript) printText(text string) {
 	if text == "" {
 		return
@@ -78,7 +88,7 @@ func (t *transcript) printText(text string) {
 	}
 }
 
-// endLine ends the line that the agent was writing.
+// endLine ends the line of the agent's text, before a message on err.
 func (t *transcript) endLine() {
 	if t.lineOpen && !t.cmd.JSON {
 		t.console.printText("\n")
@@ -86,6 +96,7 @@ func (t *transcript) endLine() {
 	t.lineOpen = false
 }
 
+// printToolCall prints a tool call once. The text after it is a new message.
 func (t *transcript) printToolCall(call toolCall) {
 	if t.shownCalls[call.ID] {
 		return
@@ -95,12 +106,14 @@ func (t *transcript) printToolCall(call toolCall) {
 	}
 	t.shownCalls[call.ID] = true
 	t.endLine()
+	// Text after a tool call belongs to the next message of the model.
 	t.printed.Reset()
 	if !t.cmd.JSON {
 		t.console.printDimmed("> %s(%s)", call.Function.Name, call.Function.Arguments)
 	}
 }
 
+// printArtifact prints the name and the media type of an artifact.
 func (t *transcript) printArtifact(a *artifact) {
 	if t.cmd.JSON {
 		return
@@ -113,7 +126,7 @@ func (t *transcript) printArtifact(a *artifact) {
 	t.console.printDimmed("> artifact %s (%s)", cmp.Or(a.Name, a.ID), kind)
 }
 
-// reportEnd says how the task came to rest, and turns that into the exit code.
+// reportEnd prints how the task ended or what it waits for, and returns the error with the matching exit code.
 func (t *transcript) reportEnd() error {
 	t.endLine()
 	switch t.state {
@@ -124,7 +137,7 @@ func (t *transcript) reportEnd() error {
 	case "rejected", "cancelled":
 		why := t.lastText
 		if strings.HasSuffix(t.printed.String(), why) {
-			why = "" // it stands there
+			why = "" // it is already printed
 		}
 		return &exitError{code: exitRejected, cause: errors.New(formatReason("the task was "+t.state, why))}
 	case "input_required", "auth_required":
@@ -142,7 +155,7 @@ func (t *transcript) reportEnd() error {
 	return errors.New("the stream ended before the task did" + t.describeTask())
 }
 
-// describeTask names the task, for messages about a stream that broke off.
+// describeTask returns the addition to an error of the stream that names the task, which continues on the server.
 func (t *transcript) describeTask() string {
 	if t.taskID == "" {
 		return ""
@@ -150,6 +163,7 @@ func (t *transcript) describeTask() string {
 	return "; the task " + t.taskID + " may go on without us"
 }
 
+// formatReason returns what, followed by why unless that is "".
 func formatReason(what, why string) string {
 	if why == "" {
 		return what

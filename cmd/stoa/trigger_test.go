@@ -19,7 +19,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// newScheduledApp is the configuration of an app with a schedule, and more of it.
+// newScheduledApp returns the configuration of an app with a schedule and further keys.
 func newScheduledApp(cron, more string) string {
 	return fmt.Sprintf(`
 llms: {m: {provider: scripted}}
@@ -28,7 +28,7 @@ agents:
 %s`, cron, more)
 }
 
-// scheduleAnswer is what GET /triggers tells of a schedule.
+// scheduleAnswer is a schedule in the response of GET /triggers.
 type scheduleAnswer struct {
 	Agent     string    `json:"agent"`
 	Cron      string    `json:"cron"`
@@ -39,7 +39,7 @@ type scheduleAnswer struct {
 	LastError string    `json:"last_error"`
 }
 
-// getSchedule returns what an app's operator is told of its one schedule.
+// getSchedule returns an app's only schedule as an operator sees it.
 func (h *testServer) getSchedule(t *testing.T, app string) (s scheduleAnswer) {
 	t.Helper()
 	var out struct {
@@ -68,12 +68,12 @@ func (h *testServer) makeOverdue(t *testing.T, app string) {
 	}
 }
 
-// TestSchedule follows a schedule through its app's life: it is known, fires once for what was missed, is refused by a limit,
-// changes with its app, rests while that is suspended, and goes with it.
+// TestSchedule follows a schedule through its app's life: it is stored, fires once for all missed ticks, is refused
+// by a limit, changes with the app's revision, rests while the app is suspended, and is deleted with it.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
-		daily := func(minute int) string { // hours away, so that no tick comes by itself
+		daily := func(minute int) string { // hours away, so that no tick fires by itself
 			return fmt.Sprint(minute, " ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *")
 		}
 		cron, second, third := daily(30), daily(40), daily(50)
@@ -113,7 +113,7 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("the task is %+v", got)
 		}
 
-		// Another schedule, under a limit that the first tick has used up.
+		// Another schedule, under a limit that the first tick has exhausted.
 		limit := "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"
 		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(second, limit)})
 		waitUntil(t, "the schedule has changed", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == second && !s.NextAt.IsZero() })
@@ -140,7 +140,7 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-// countSchedules counts the schedules of an app, or of all.
+// countSchedules returns the number of schedules of an app, or of all.
 func (h *testServer) countSchedules(t *testing.T, app string) (n int) {
 	t.Helper()
 	var b db.Batch
@@ -164,8 +164,8 @@ func waitUntil(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestDefaultAppTriggers has the operator's file start agents: its schedule fires once a start after the time has come, also in an app
-// that keeps its tasks in memory, and its webhook counts against the limits.
+// TestDefaultAppTriggers starts agents by triggers of the operator's file: a schedule fires once after the start for
+// the time that has passed, also in an app that keeps its tasks in memory, and a webhook counts against the limits.
 func TestDefaultAppTriggers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stoa.yaml")
@@ -183,7 +183,7 @@ rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month
 	h.makeOverdue(t, tenancy.DefaultName)
 	waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, tenancy.DefaultName).LastTask != "" })
 	for i, want := range []int{http.StatusAccepted, http.StatusAccepted, http.StatusTooManyRequests, http.StatusAccepted} {
-		body := fmt.Sprintf(`{"n": %d}`, i%3) // the last is the first again, which is no further call
+		body := fmt.Sprintf(`{"n": %d}`, i%3) // the last repeats the first, which is not a further call
 		mac := hmac.New(sha256.New, []byte("a-secret-of-all-the-hooks"))
 		mac.Write([]byte(body))
 		req := h.newRequest(t, "POST", "/webhooks/hooked", "", body)

@@ -6,8 +6,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestURLs: an address that is no text is refused as any other mistake, before a database is asked for what cannot be in it,
-// and a query of which a part would be lost is refused as a whole.
+// TestURLs checks that a path that is not valid text is refused like any other mistake, before a database is asked
+// for it, and that a query that would be parsed only in part is refused.
 func TestURLs(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, dbtest.NewPostgresURL(t))

@@ -12,15 +12,17 @@ import (
 	"stoa/tenancy"
 )
 
+// validateCmd is `stoa validate`.
 type validateCmd struct {
 	File string `arg:"" help:"The configuration file."`
 	JSON bool   `name:"json" help:"Print JSON."`
 }
 
-// Run checks the file as serve would and shows everything that is wrong with it at once.
+// Run checks the file as serve does and prints every error in it, with line and column.
 func (cmd *validateCmd) Run(c *console) error {
 	err := cmd.checkFile()
 	var invalid *config.Error
+	// Only problems of the document are a result; a file that cannot be read is an error of the command.
 	if err != nil && !errors.As(err, &invalid) {
 		return err
 	}
@@ -38,6 +40,7 @@ func (cmd *validateCmd) Run(c *console) error {
 		}
 	}
 	switch {
+	// The problems are in the JSON; the exit code alone reports the failure.
 	case invalid != nil && cmd.JSON:
 		return &exitError{code: exitFailed}
 	case invalid != nil:
@@ -48,7 +51,8 @@ func (cmd *validateCmd) Run(c *console) error {
 	return nil
 }
 
-// checkFile reads the file and builds what it describes, which calls nobody and needs no database.
+// checkFile parses the file and builds the app that it describes, with the same function as serve. A build opens no
+// connection; with no database and a keyring of zeros it can store nothing.
 func (cmd *validateCmd) checkFile() error {
 	cfg, err := config.Load(cmd.File, lookupEnv)
 	if err != nil {
@@ -58,10 +62,11 @@ func (cmd *validateCmd) checkFile() error {
 	if err != nil {
 		return err
 	}
-	keys, err := tenancy.NewKeyring(make([]byte, 32)) // nothing is sealed here
+	keys, err := tenancy.NewKeyring(make([]byte, 32)) // no secret is encrypted with it
 	if err != nil {
 		return err
 	}
+	// No database, queue or billing: app.Build creates only what a configuration describes.
 	deps := app.Dependencies{
 		Keys: keys, PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}),
 		Sandbox: sandbox.NewHost(helper, sandbox.Options{}), Log: slog.New(slog.DiscardHandler),
@@ -71,7 +76,8 @@ func (cmd *validateCmd) checkFile() error {
 	return (&defaultApp{path: cmd.File}).checkBuild(cfg, deps)
 }
 
-// printProblems lists what is wrong with a configuration, one line each that editors can jump to, and counts it.
+// printProblems prints the errors of a configuration, one a line in the format FILE:LINE:COLUMN that editors
+// recognise, and their number. It returns the [exitError] that ends the command.
 func (c *console) printProblems(invalid *config.Error) error {
 	c.printStatus("%s", invalid.Error())
 	noun := "errors"

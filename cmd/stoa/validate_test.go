@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestValidateExamples: what the examples ask for, the command that checks them knows.
+// TestValidateExamples checks that stoa validate accepts the examples.
 func TestValidateExamples(t *testing.T) {
 	for _, name := range []string{"KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"} {
 		t.Setenv(name, "x")

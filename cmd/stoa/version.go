@@ -6,17 +6,18 @@ import (
 	"runtime/debug"
 )
 
-// version and commit are set by the linker; see the Makefile.
+// version and commit are set by the linker (-X); see the Makefile.
 var (
 	version = "v0.1.0"
 	commit  = ""
 )
 
+// versionCmd is `stoa version`.
 type versionCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// Run prints the version, the commit and the Go version this binary was built from.
+// Run prints the version, the commit and the Go version of this binary.
 func (cmd *versionCmd) Run(c *console) error {
 	if cmd.JSON {
 		return c.printJSON(struct {
@@ -29,11 +30,13 @@ func (cmd *versionCmd) Run(c *console) error {
 	return nil
 }
 
-// buildCommit returns the commit this binary was built from, or "unknown".
+// buildCommit returns the commit this binary was built from: the linker's, else the one that the go command recorded,
+// else "unknown".
 func buildCommit() string {
 	if commit != "" {
 		return commit
 	}
+	// A binary of "go build" in a repository has the commit; one of "go install" has none.
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {

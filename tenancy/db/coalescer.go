@@ -11,38 +11,55 @@ import (
 )
 
 const (
-	maxGroupSize   = 128       // batches that share one commit
-	largeBatchSize = 256 << 10 // bytes of a batch from which on it is committed alone: it takes the database 10 ms and more
+	// maxGroupSize is how many batches share one commit at most.
+	maxGroupSize = 128
+	// largeBatchSize is the size in bytes from which on a batch is committed alone: writing it takes the database 10 ms
+	// and more, for which smaller ones would wait.
+	largeBatchSize = 256 << 10
 )
 
-// slowCommitAfter is how long a group may keep a smaller one waiting.
+// slowCommitAfter is the time after which a second writer may start regardless of how many batches are queued.
 const slowCommitAfter = 50 * time.Millisecond
 
-// coalescer turns concurrent writes into group commits: a writer takes what is queued, at most [maxGroupSize], and commits
-// it at once. It waits for nobody: a lone write goes out alone. A large batch is committed alone, and while others are
-// queued each second commit is one of theirs, so that nobody waits for more than one large batch of others. With two
-// writers one group is put together and answered while the other is being committed. The second goes when it is as large
-// as the first: a commit costs as much as several writes, and what comes too soon for a group of its own is in the next.
+// coalescer turns concurrent writes into group commits. A writer takes what is queued, at most maxGroupSize batches,
+// and commits it at once: it does not wait for more, so a single write is committed alone without delay. While it
+// commits, the next group gathers.
+//
+// A large batch is committed alone. While small ones are queued, every second commit is one of theirs, so that no batch
+// waits for more than one large batch of others. With two writers (see maxWriters) the second one starts when as many
+// batches are queued as are being committed, or when the commit under way is slow: a commit costs as much as several
+// writes, so a smaller group is better merged into the next one.
 type coalescer struct {
-	engine     engine
-	maxWriters int // writers at a time
+	engine engine
+	// maxWriters is how many writers may run at a time. engine, maxWriters and onCommit are read-only after the DB is
+	// opened.
+	maxWriters int
 	onCommit   func(ctx context.Context, batches int)
 
-	mu          sync.Mutex
-	small       batchQueue
-	large       batchQueue
-	preferSmall bool // the next group is of small calls, if there are any: the last was a large one
-	closed      bool
-	writers     int
-	committing  int            // calls that are being committed
-	slowCommits int            // groups that are, for longer than patience
-	work        sync.WaitGroup // of writers
+	// mu guards the fields below, the queues and the fields of queued batches included.
+	mu    sync.Mutex
+	small batchQueue
+	large batchQueue
+	// preferSmall is set after a large batch: the next group is one of small batches if there are any.
+	preferSmall bool
+	// closed is set by closeAndWait; enqueue then refuses.
+	closed bool
+	// writers is the number of writers that run.
+	writers int
+	// committing is the number of batches that are being committed.
+	committing int
+	// slowCommits is the number of commits that have taken longer than slowCommitAfter.
+	slowCommits int
+	// work counts the writers, for closeAndWait.
+	work sync.WaitGroup
 }
 
 func newCoalescer(e engine, writers int) *coalescer {
 	return &coalescer{engine: e, maxWriters: writers, small: newBatchQueue(), large: newBatchQueue()}
 }
 
+// writeBatch queues w and returns its outcome. If ctx ends first, a batch that is still queued is withdrawn and has no
+// effect. One that was started continues; its outcome is returned if it is there already, else it is unknown.
 func (c *coalescer) writeBatch(ctx context.Context, w *pendingBatch) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -67,7 +84,7 @@ func (c *coalescer) writeBatch(ctx context.Context, w *pendingBatch) error {
 	}
 }
 
-// withdrawQueued reports whether w was still queued. Then it is left out of every group.
+// withdrawQueued withdraws w if no writer has taken it yet, and reports whether it did.
 func (c *coalescer) withdrawQueued(w *pendingBatch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,6 +92,7 @@ func (c *coalescer) withdrawQueued(w *pendingBatch) bool {
 	return w.withdrawn
 }
 
+// enqueue queues w, starts a writer if needed, and reports false after closeAndWait.
 func (c *coalescer) enqueue(w *pendingBatch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,10 +108,10 @@ func (c *coalescer) enqueue(w *pendingBatch) bool {
 	return true
 }
 
-// queuedCount returns how many calls no writer has taken. c.mu is held.
+// queuedCount returns the number of queued batches. The caller holds c.mu.
 func (c *coalescer) queuedCount() int { return c.small.length + c.large.length }
 
-// maybeStartWriter begins with another writer if there is work for it. c.mu is held.
+// maybeStartWriter starts another writer if there is work for one. The caller holds c.mu.
 func (c *coalescer) maybeStartWriter() {
 	if c.queuedCount() > 0 && c.writers < c.maxWriters && (c.writers == 0 || c.canCommitNext()) {
 		c.writers++
@@ -102,15 +120,16 @@ func (c *coalescer) maybeStartWriter() {
 	}
 }
 
-// canCommitNext reports whether what is queued is to go beside what is under way. c.mu is held.
+// canCommitNext reports whether the queued batches should be committed in parallel with the commit under way. The
+// caller holds c.mu.
 func (c *coalescer) canCommitNext() bool {
 	return c.committing > 0 && c.queuedCount() >= c.committing || c.slowCommits > 0
 }
 
-// runWriter writes group after group until nothing is queued.
+// runWriter commits group after group until nothing is queued.
 func (c *coalescer) runWriter() {
 	defer c.work.Done()
-	runtime.Gosched() // whoever is about to write may still join
+	runtime.Gosched() // lets goroutines that are about to write join the group
 	for {
 		group := c.nextGroup()
 		if len(group) == 0 {
@@ -120,9 +139,10 @@ func (c *coalescer) runWriter() {
 	}
 }
 
-// commitGroup writes a group, and tells of it.
+// commitGroup commits a group and calls onCommit. A timer counts the commit as slow after slowCommitAfter and lets a
+// second writer start.
 func (c *coalescer) commitGroup(group []*pendingBatch) {
-	var late, over bool // under c.mu
+	var late, over bool // guarded by c.mu
 	timer := time.AfterFunc(slowCommitAfter, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -133,6 +153,7 @@ func (c *coalescer) commitGroup(group []*pendingBatch) {
 	})
 	ctx, span := startCommitSpan(group)
 	c.engine.runGroup(group)
+	// The commit is over: if the timer fires now it must not count it as slow, for which the function checks over.
 	timer.Stop()
 	c.mu.Lock()
 	over = true
@@ -149,13 +170,15 @@ func (c *coalescer) commitGroup(group []*pendingBatch) {
 	}
 }
 
-// nextGroup removes a large call, or up to maxGroupSize others, and orders those by the rows they lock. The writer that is given
-// nothing has ended.
+// nextGroup removes one large batch or up to maxGroupSize small ones from the queues. It orders them by tenant and key,
+// which is the order in which they lock rows. If it returns nothing the calling writer is no longer counted and must
+// end.
 func (c *coalescer) nextGroup() []*pendingBatch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var group []*pendingBatch
-	if c.committing == 0 || c.canCommitNext() { // or it is the next of whoever writes the group under way
+	if c.committing == 0 || c.canCommitNext() { // else another writer commits, which takes these batches next
+		// Large and small groups alternate while both are queued.
 		if c.large.length > 0 && !(c.preferSmall && c.small.length > 0) {
 			group, c.preferSmall = c.large.popGroup(1), true
 		}
@@ -172,7 +195,7 @@ func (c *coalescer) nextGroup() []*pendingBatch {
 	return group
 }
 
-// closeAndWait refuses new writes and returns when the queued ones are done.
+// closeAndWait refuses further writes and returns when the queued ones are committed.
 func (c *coalescer) closeAndWait() {
 	c.mu.Lock()
 	c.closed = true
@@ -180,11 +203,14 @@ func (c *coalescer) closeAndWait() {
 	c.work.Wait()
 }
 
-// batchQueue has the calls of each tenant in their order, and gives one of each tenant in turn. The coalescer's lock guards it.
+// batchQueue holds queued batches per tenant in their order and serves the tenants in turn, so that a tenant with many
+// writes does not delay the others. It is guarded by the coalescer's mu.
 type batchQueue struct {
 	batches map[ID][]*pendingBatch
-	order   []ID // tenants with calls, the next to serve first
-	length  int
+	// order lists the tenants with queued batches, the next one to serve first.
+	order []ID
+	// length is the number of batches of all tenants, withdrawn ones included.
+	length int
 }
 
 func newBatchQueue() batchQueue { return batchQueue{batches: map[ID][]*pendingBatch{}} }
@@ -197,7 +223,7 @@ func (q *batchQueue) pushBatch(w *pendingBatch) {
 	q.length++
 }
 
-// popGroup removes up to most calls. Those whose waiter has given up are left out.
+// popGroup removes up to most batches, marks them as started, and drops withdrawn ones.
 func (q *batchQueue) popGroup(most int) []*pendingBatch {
 	group := make([]*pendingBatch, 0, min(q.length, most))
 	for q.length > 0 && len(group) < most {

@@ -75,7 +75,8 @@ func TestGroupOddities(t *testing.T) {
 	})
 }
 
-// TestGroupSizes: a group goes beside another when it is as large, or when that one takes too long.
+// TestGroupSizes checks when a second group is committed in parallel: if it is as large as the first, or the first is
+// slow.
 func TestGroupSizes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestGroupSizes(t *testing.T) {
 		writes(5, 1, 1, 6)
 		writes(1, 1, 1, 6, 6)
 		writes(3, 1, 1, 6, 6)
-		done(1, 1, 6, 6) // the three wait for the other six
+		done(1, 1, 6, 6) // the three wait until six are committed
 		done(1, 1, 6, 6, 3)
 		writes(1, 1, 1, 6, 6, 3)
 		time.Sleep(time.Second)
@@ -116,7 +117,7 @@ func TestGroupSizes(t *testing.T) {
 	})
 }
 
-// TestLargeBatches: each is committed alone, and small ones wait for one of them at most.
+// TestLargeBatches checks that each large batch is committed alone, and that small ones wait for one of them at most.
 func TestLargeBatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +137,7 @@ func TestLargeBatches(t *testing.T) {
 		writes(1, 1)
 		writes(2, 1<<20)
 		writes(3, 1)
-		h.Proceed <- struct{}{} // the lone one
+		h.Proceed <- struct{}{} // the single batch
 		writes(2, 1)
 		writes(2, 1<<20)
 		for range 3 {
@@ -153,7 +154,7 @@ func TestLargeBatches(t *testing.T) {
 	})
 }
 
-// TestLockedRow: who writes to a row that somebody else has locked waits alone.
+// TestLockedRow checks that only the batch which writes to a locked row waits for it.
 func TestLockedRow(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -207,7 +208,7 @@ func TestLockedRow(t *testing.T) {
 	}
 }
 
-// lockRows locks all rows there are until unlock is called.
+// lockRows locks all existing rows until unlock is called.
 func lockRows(t *testing.T, d *db.DB) (unlock func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), d.URL())
@@ -220,7 +221,8 @@ func lockRows(t *testing.T, d *db.DB) (unlock func()) {
 	return func() { _ = conn.Close(context.Background()) }
 }
 
-// TestFairQueue: a tenant with thousands of writes in the queue delays another's single one by a few groups at most.
+// TestFairQueue queues thousands of writes of one tenant: they delay another tenant's single write by a few groups at
+// most.
 func TestFairQueue(t *testing.T) {
 	t.Parallel()
 	const flood, groups = 6000, 8
@@ -253,7 +255,8 @@ func TestFairQueue(t *testing.T) {
 	})
 }
 
-// TestGiveUp: a waiter who gives up is told for certain while its batch is queued, and not once it is on its way.
+// TestGiveUp cancels waiting callers: the outcome is certain while the batch is queued, and unknown once it was
+// started.
 func TestGiveUp(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -272,7 +275,7 @@ func TestGiveUp(t *testing.T) {
 		}
 		var sent []<-chan error
 		want := "later"
-		for i := range map[db.Engine]int{db.Postgres: 2, db.SQLite: 1}[d.Engine()] { // as many as there are writers
+		for i := range map[db.Engine]int{db.Postgres: 2, db.SQLite: 1}[d.Engine()] { // one for each writer
 			id := fmt.Sprint("sent", i)
 			sent, want = append(sent, write(id, 0, i+1)), want+" "+id
 		}
@@ -293,7 +296,7 @@ func TestGiveUp(t *testing.T) {
 		if err := alice.Write(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
-		waitForWrites(t, d, 0, 0) // those that were sent have ended as well
+		waitForWrites(t, d, 0, 0) // the started batches have ended too
 		b = db.Batch{}
 		b.Query(func(r db.Row) error {
 			ids = append(ids, "")
@@ -308,7 +311,7 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// TestGiveUpWritesNoResults: who gives up while its batch is on its way has what it reads into to itself.
+// TestGiveUpWritesNoResults cancels a caller whose batch was started: its variables are not written afterwards.
 func TestGiveUpWritesNoResults(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -342,7 +345,7 @@ func TestGiveUpWritesNoResults(t *testing.T) {
 	})
 }
 
-// waitForWrites waits until so many writes are queued and so many groups on their way.
+// waitForWrites waits until the given numbers of writes are queued and of groups are being committed.
 func waitForWrites(t *testing.T, d *db.DB, queued, writers int) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		n, at := d.WriteCounts()
@@ -356,7 +359,7 @@ func waitForWrites(t *testing.T, d *db.DB, queued, writers int) {
 	}
 }
 
-// blockWrites keeps every write on its way until release is called.
+// blockWrites keeps every commit from completing until release is called.
 func blockWrites(t *testing.T, d *db.DB) (release func()) {
 	t.Helper()
 	if d.Engine() == db.Postgres {
@@ -390,7 +393,8 @@ func blockWrites(t *testing.T, d *db.DB) (release func()) {
 	}
 }
 
-// TestClose: what was queued before Close is written, what comes later is refused, and nobody is told otherwise.
+// TestClose checks that writes queued before Close are committed and later ones are refused, each with the matching
+// error.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []db.Engine{db.SQLite, db.Postgres} {

@@ -1,14 +1,26 @@
-// Package db is the one seam to SQL. A [DB] is the platform's database, PostgreSQL or SQLite, behind one body of
-// SQL; a [Handle] is the only way to its rows: [DB.Tenant] gives one that reaches a single tenant's rows,
-// [DB.Platform] one that reaches all of them and says so in its name.
+// Package db is the only access to SQL. A [DB] is the platform's database, PostgreSQL or SQLite, behind one body of
+// SQL. A [Handle] is the only access to its rows: [DB.Tenant] returns one that reaches a single tenant's rows,
+// [DB.Platform] one that reaches all of them. [OpenExternal] opens a database that an app brings for itself.
 //
-// A store call is a [Batch], a list of statements that take effect together in one round trip. [Handle.Do] sends it
-// alone, [Handle.Write] groups it with concurrent ones into one commit. On PostgreSQL each batch sets its role and
-// tenant itself, for its transaction only, so that forced row-level security holds without a round trip of its own;
-// on SQLite the handle is the only lock.
+// A store call builds a [Batch], a list of statements that take effect together in one round trip. There are three ways
+// to execute one:
 //
-// SQL is written once: numbered parameters ($1), CAST instead of ::, text keys, microseconds in BIGINT and
-// stoa_now() for the database's own time.
+//   - [Handle.Do] executes it alone, for reads and for writes that must not wait for others.
+//   - [Handle.Write] groups it with concurrent ones into one commit, for the writes of calls and runs: a commit, which
+//     waits for the disk, costs as much as several writes.
+//   - [Handle.RunTx] runs a function in a transaction, for administration.
+//
+// On PostgreSQL each transaction begins with a statement that sets its role and tenant, for this transaction only, so
+// that forced row-level security applies without a round trip of its own: a statement without a condition on the tenant
+// still reaches no other tenant's rows. SQLite has no roles; there only the conditions of the statements separate the
+// tenants.
+//
+// Every write has one of three outcomes: nil, it is committed; an error, it had no effect; [ErrUnknownOutcome], the
+// caller must read the rows to find out. The exception is an error of the caller's own read function, which is returned
+// although the batch is committed.
+//
+// SQL is written once for both engines: numbered parameters ($1), CAST instead of ::, text keys, times as microseconds
+// since 1970 in BIGINT, and stoa_now() for the database's own time, which is the one clock of leases and schedules.
 package db
 
 import (
@@ -20,67 +32,75 @@ import (
 	"time"
 )
 
-// ID is a tenant's immutable identifier. It is the first column of every tenant table's key.
+// ID is the immutable identifier of a tenant. It is the first column of the key of every tenant table.
 type ID string
 
 // Engine is a kind of database.
 type Engine string
 
-// The engines.
+// The engines. The values also name the folders of package migrations.
 const (
 	Postgres Engine = "postgres"
 	SQLite   Engine = "sqlite"
 )
 
-// The roles under which statements run on PostgreSQL. Both are NOLOGIN and own nothing.
+// The roles of statements on PostgreSQL. Both are NOLOGIN and own nothing, so that forced row-level security applies to
+// them; the policies are in migrations/postgres/0001_base.up.sql.
 const (
 	roleTenant   = "stoa_tenant"
 	rolePlatform = "stoa_platform"
 )
 
-// ErrUnknownOutcome says that the connection was lost, or the caller's time over, while a transaction may have been
-// committing: its rows must be looked up before anyone is answered.
+// ErrUnknownOutcome reports that the connection was lost, or the caller's context ended, while a transaction may have
+// been committing. The caller must read the rows before it answers or repeats the write.
 var ErrUnknownOutcome = errors.New("the outcome of the commit is unknown")
 
-// ErrClosed says that the database has been closed.
+// ErrClosed reports that the database has been closed.
 var ErrClosed = errors.New("the database is closed")
 
-// Options tune a [DB]. The zero value works.
+// Options configure a [DB]. The zero value works.
 type Options struct {
-	MaxConns int // connections of the pool on PostgreSQL; 0 = what the URL says, else 16
-	// OnCommit is told, after each commit of [Handle.Write], how many batches it held; it may be nil.
+	// MaxConns is the size of the connection pool on PostgreSQL; 0 takes pool_max_conns of the URL, else 16.
+	MaxConns int
+	// OnCommit is called after each commit of [Handle.Write] with the number of its batches. It may be nil.
 	OnCommit func(ctx context.Context, batches int)
-	// ResponseTimeout is when an answer of PostgreSQL counts as lost on the way where its caller has set no deadline; 30 seconds.
+	// ResponseTimeout is how long an answer of PostgreSQL is waited for if the caller set no deadline; 30 seconds.
 	ResponseTimeout time.Duration
 	Log             *slog.Logger
 }
 
-// maxWriters is how many group commits may be under way at a time.
+// maxWriters is how many group commits may run at a time. On PostgreSQL one group is assembled while another is being
+// committed; SQLite has one writing connection.
 var maxWriters = map[Engine]int{Postgres: 2, SQLite: 1}
 
-// engine is what PostgreSQL and SQLite do differently.
+// engine is the part of a [DB] in which PostgreSQL and SQLite differ.
 type engine interface {
 	// runBatch executes c alone, in one transaction.
 	runBatch(ctx context.Context, c *pendingBatch) error
-	// runGroup executes calls in one transaction and sends each its outcome.
+	// runGroup executes calls in one transaction and sends the outcome of each on its channel done. A batch that fails
+	// must not affect the others.
 	runGroup(calls []*pendingBatch)
+	// runTx runs f in a transaction under role and tenant.
 	runTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error
 	pingServer(ctx context.Context) error
 	poolStats() Stats
+	// closeEngine releases everything the engine acquired, also if opening it failed half way.
 	closeEngine() error
 }
 
-// DB is the platform's database. It is safe for concurrent use.
+// DB is a database. It is safe for concurrent use.
 type DB struct {
+	// engineKind, url, engine and coalescer are set when the DB is opened and read-only afterwards.
 	engineKind Engine
 	url        string
 	engine     engine
 	coalescer  *coalescer
-	quota      Quota // nil = tenants may store what they like
+	// quota is set by SetQuota before the first write; nil means no limit.
+	quota Quota
 }
 
-// Open connects to the database at url: sqlite://PATH, sqlite://:memory: or postgres://... . It does not migrate.
-// A SQLite file is locked for this process; a second one is refused.
+// Open connects to the platform's database at url: sqlite://PATH, sqlite://:memory: or postgres://... . It does not
+// migrate the schema. A SQLite file is locked for this process; if another process has it, Open fails.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -105,37 +125,38 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	return d, nil
 }
 
-// Engine tells which engine d runs on.
+// Engine returns the engine that d runs on.
 func (d *DB) Engine() Engine { return d.engineKind }
 
-// URL returns the address d was opened with. It may hold a password.
+// URL returns the URL that d was opened with. It may contain a password.
 func (d *DB) URL() string { return d.url }
 
-// Tenant returns the handle through which the rows of id are reached, and no others.
+// Tenant returns the handle that reaches the rows of the tenant id and no others.
 func (d *DB) Tenant(id ID) *Handle { return &Handle{d: d, role: roleTenant, tenant: id} }
 
-// Platform returns the handle that reaches every tenant's rows: for claims, rescues and the operator's lists.
+// Platform returns the handle that reaches every tenant's rows: for claiming and rescuing runs and for the operator.
 func (d *DB) Platform() *Handle { return &Handle{d: d, role: rolePlatform} }
 
-// Ping reports whether the database answers.
+// Ping returns an error if the database does not answer.
 func (d *DB) Ping(ctx context.Context) error { return d.engine.pingServer(ctx) }
 
-// Stats is the pool of connections to PostgreSQL at present. On SQLite there is none, and all of it is zero.
+// Stats are figures of PostgreSQL's connection pool; all zero on SQLite.
 type Stats struct {
 	Max, Open, Idle int64
-	Waits           int64 // how often somebody has found none free
-	Waited          time.Duration
+	// Waits is how often no connection was free, Waited how long callers waited for one in total.
+	Waits  int64
+	Waited time.Duration
 }
 
-// Stats tells of the pool.
+// Stats returns the figures of the connection pool at this moment.
 func (d *DB) Stats() Stats { return d.engine.poolStats() }
 
-// ErrBusy says that [DB.EraseDeleted] has to wait for those who read.
+// ErrBusy reports that [DB.EraseDeleted] could not finish because a transaction is reading an older state.
 var ErrBusy = errors.New("the database is being read")
 
-// EraseDeleted sees to it that what was deleted is in no file of the database any more. On SQLite it rebuilds a file
-// of at most 256 MiB and empties the journal, and is [ErrBusy] while somebody reads an older state; PostgreSQL does it by
-// itself, when it vacuums.
+// EraseDeleted removes deleted rows from the database's files. On SQLite it rebuilds a file of at most 256 MiB and
+// empties the write-ahead log; it returns [ErrBusy] while a reader prevents that. On PostgreSQL it does nothing: vacuum
+// does it.
 func (d *DB) EraseDeleted(ctx context.Context) error {
 	if l, ok := d.engine.(*sqliteEngine); ok {
 		return l.eraseDeleted(ctx)
@@ -143,13 +164,14 @@ func (d *DB) EraseDeleted(ctx context.Context) error {
 	return nil
 }
 
-// Close finishes the writes under way and disconnects.
+// Close completes the queued writes and disconnects.
 func (d *DB) Close() error {
 	d.coalescer.closeAndWait()
 	return d.engine.closeEngine()
 }
 
-// Handle reaches a tenant's rows, or every tenant's where it came from [DB.Platform].
+// Handle executes statements for one tenant, or for all tenants if it came from [DB.Platform]. A store gets its handle
+// from its constructor, so that no method can name another tenant.
 type Handle struct {
 	d      *DB
 	role   string
@@ -159,10 +181,10 @@ type Handle struct {
 // Tenant returns the tenant whose rows h reaches, "" for the platform's handle.
 func (h *Handle) Tenant() ID { return h.tenant }
 
-// Engine tells which engine h runs on.
+// Engine returns the engine that h runs on.
 func (h *Handle) Engine() Engine { return h.d.engineKind }
 
-// Do executes b in one transaction and one round trip. The database's [Quota] may refuse it.
+// Do executes b in one transaction and one round trip. It returns the [Quota]'s error if that refuses b.
 func (h *Handle) Do(ctx context.Context, b *Batch) (err error) {
 	if err := h.checkQuota(b); err != nil {
 		return err
@@ -175,8 +197,9 @@ func (h *Handle) Do(ctx context.Context, b *Batch) (err error) {
 }
 
 // Write executes b in one transaction, grouped with concurrent writes into one commit. A statement that fails undoes
-// its own batch and no other. When ctx ends first the error is [ErrUnknownOutcome] if the batch may still take effect;
-// what it then finds reaches nobody: no count is set and no read function called once Write has returned.
+// its own batch and no other. If ctx ends first the error is ctx's own if the batch was not started, and
+// [ErrUnknownOutcome] if it may still take effect; in both cases no row count is set and no read function is called
+// after Write has returned. It returns the [Quota]'s error if that refuses b.
 func (h *Handle) Write(ctx context.Context, b *Batch) (err error) {
 	if err := h.checkQuota(b); err != nil {
 		return err
@@ -188,8 +211,8 @@ func (h *Handle) Write(ctx context.Context, b *Batch) (err error) {
 	return h.d.coalescer.writeBatch(ctx, &pendingBatch{ctx: ctx, role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1), span: span})
 }
 
-// RunTx runs f in a transaction that commits when f returns nil. It holds a connection, on SQLite the only writing one,
-// for as long as f takes: it is for administration, not for calls.
+// RunTx runs f in a transaction that commits when f returns nil and is undone otherwise. It occupies a connection, on
+// SQLite the only writing one, while f runs: it is for administration, not for calls.
 func (h *Handle) RunTx(ctx context.Context, f func(tx *Tx) error) (err error) {
 	ctx, span := h.startSpan(ctx, nil)
 	if span != nil {
@@ -198,23 +221,24 @@ func (h *Handle) RunTx(ctx context.Context, f func(tx *Tx) error) (err error) {
 	return h.d.engine.runTx(ctx, h.role, h.tenant, f)
 }
 
-// Row is one row of a result.
+// Row is one row of a result, valid until the read function returns.
 type Row interface {
 	Scan(dest ...any) error
 }
 
-// Tx is a transaction under way.
+// Tx is a transaction of [Handle.RunTx], valid until its function returns.
 type Tx struct {
 	exec  func(ctx context.Context, sql string, args []any) (int64, error)
 	query func(ctx context.Context, read func(Row) error, sql string, args []any) error
 }
 
-// Exec executes a statement and returns how many rows it touched.
+// Exec executes a statement and returns the number of rows it affected.
 func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
 	return tx.exec(ctx, sql, args)
 }
 
-// Query executes a statement and calls read for each row of its result.
+// Query executes a statement and calls read for each row of its result. An error of read ends the iteration and is
+// returned.
 func (tx *Tx) Query(ctx context.Context, read func(Row) error, sql string, args ...any) error {
 	return tx.query(ctx, read, sql, args)
 }

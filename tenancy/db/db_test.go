@@ -17,7 +17,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// insertTask adds a bare task row, the simplest thing a tenant owns.
+// insertTask inserts a bare task row, the simplest row of a tenant.
 func insertTask(b *db.Batch, tenant db.ID, id string) {
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		VALUES ($1, $2, 'a', 'c', 'i', 's', 'working', 1, 1, 1, 1, stoa_now(), stoa_now())`, string(tenant), id)
@@ -61,7 +61,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestGroup sends many writes at once, some of which fail: each gets its own outcome and nothing of its neighbours'.
+// TestGroup sends many writes at once, some of which fail: each gets its own outcome and results.
 func TestGroup(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -91,7 +91,7 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// TestGroupIsolation: in a group of the writes of many, each reaches the rows of its tenant alone, and the platform's all.
+// TestGroupIsolation groups the writes of many tenants: each reaches only its tenant's rows, the platform's reach all.
 func TestGroupIsolation(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -126,7 +126,8 @@ func TestGroupIsolation(t *testing.T) {
 	wg.Wait()
 }
 
-// TestIsolation: on PostgreSQL a tenant's handle sees no other tenant's rows even where the SQL forgets to ask.
+// TestIsolation checks that on PostgreSQL a tenant's handle sees no other tenant's rows, even with SQL that does not
+// name the tenant.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -159,8 +160,8 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-// TestNoSetting logs in as an operator's application would, under a tenant's role and without a tenant: no rows, on
-// a fresh connection (setting absent) and on a used one (setting empty).
+// TestNoSetting connects under a tenant's role but without a tenant: there are no rows, on a new connection (setting
+// absent) and on a used one (setting empty).
 func TestNoSetting(t *testing.T) {
 	t.Parallel()
 	url := dbtest.NewPostgresURL(t)
@@ -192,7 +193,7 @@ func TestNoSetting(t *testing.T) {
 	}
 }
 
-// TestForced looks into the catalogue: every table with a tenant has forced row-level security and its two policies.
+// TestForced checks in the catalogue that every table with a tenant has forced row-level security and its two policies.
 func TestForced(t *testing.T) {
 	t.Parallel()
 	conn, err := pgx.Connect(t.Context(), dbtest.NewPostgresURL(t))
@@ -269,8 +270,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestReadersDoNotWait reads several statements at once, new to every connection, from more callers than there are
-// connections.
+// TestReadersDoNotWait reads several statements at once, not yet prepared on any connection, from more goroutines than
+// there are connections.
 func TestReadersDoNotWait(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -293,7 +294,7 @@ func TestReadersDoNotWait(t *testing.T) {
 	})
 }
 
-// TestCloseLeavesOneFile copies the file of a closed database: it holds everything, and nobody else may read it.
+// TestCloseLeavesOneFile copies the file of a closed database: it contains everything, and other users cannot read it.
 func TestCloseLeavesOneFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "stoa.db")

@@ -12,8 +12,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestErase deletes rows that were written in any order, in any size and more than once, so that pages were split, merged,
-// chained and freed: no byte of them is left in the file or beside it.
+// TestErase deletes rows that were written in many orders and sizes and more than once, so that pages were split,
+// merged, chained and freed: no byte of them remains in the file or its auxiliary files.
 func TestErase(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "erase.db")

@@ -10,7 +10,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// IsDuplicate reports whether err says that a row with the same key is already there.
+// IsDuplicate reports whether err says that a row with the same key exists (SQLSTATE 23505 unique_violation).
 func IsDuplicate(err error) bool {
 	var e *pgconn.PgError
 	if errors.As(err, &e) {
@@ -19,13 +19,13 @@ func IsDuplicate(err error) bool {
 	return isSQLiteDuplicate(err)
 }
 
-// IsFull reports whether err says that the database has no room left.
+// IsFull reports whether err says that the database's disk is full (SQLSTATE 53100 disk_full, SQLITE_FULL).
 func IsFull(err error) bool {
 	var e *sqlite.Error
 	return sqlState(err) == "53100" || errors.As(err, &e) && e.Code() == sqlite3.SQLITE_FULL
 }
 
-// isConnectionLost reports whether err tells of a connection that broke.
+// isConnectionLost reports whether err says that a connection broke.
 func isConnectionLost(err error) bool {
 	var n net.Error
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &n)

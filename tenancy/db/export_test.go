@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// SummarizeSQL is for the tests.
+// SummarizeSQL exports summarizeSQL to the tests.
 var SummarizeSQL = summarizeSQL
 
-// WriteCounts returns how many writes are queued, and how many groups are put together or on their way.
+// WriteCounts returns how many writes are queued, and how many writers run.
 func (d *DB) WriteCounts() (queued, writers int) {
 	d.coalescer.mu.Lock()
 	defer d.coalescer.mu.Unlock()
 	return d.coalescer.queuedCount(), d.coalescer.writers
 }
 
-// PipelineSQL returns the statements that go to PostgreSQL for a group, the i-th batch of which is of the i-th tenant, and how
-// many rows each inserts.
+// PipelineSQL returns the statements that PostgreSQL gets for a group whose i-th batch belongs to the i-th tenant, and
+// how many rows each inserts.
 func PipelineSQL(tenants []ID, batches ...*Batch) (sql []string, rows []int) {
 	calls := make([]*pendingBatch, len(batches))
 	for i, b := range batches {
@@ -31,16 +31,16 @@ func PipelineSQL(tenants []ID, batches ...*Batch) (sql []string, rows []int) {
 	return sql, rows
 }
 
-// BlockedEngine is a database whose commits end when they may.
+// BlockedEngine is an engine whose commits complete only when the test allows it.
 type BlockedEngine struct {
 	engine
-	Proceed chan struct{} // the oldest commit ends for each that it receives
+	Proceed chan struct{} // each value lets the oldest commit complete
 
 	mu         sync.Mutex
 	groupSizes []int
 }
 
-// GroupSizes returns how many batches each commit holds, in the order of their beginning.
+// GroupSizes returns the number of batches of each commit, in the order in which the commits began.
 func (h *BlockedEngine) GroupSizes() []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,7 +57,8 @@ func (h *BlockedEngine) runGroup(calls []*pendingBatch) {
 	}
 }
 
-// NewWriter returns a function that writes a batch as [Handle.Write] does on an engine, and one that ends when all is written.
+// NewWriter returns a function that writes a batch as [Handle.Write] does, and one that returns when everything is
+// written.
 func (h *BlockedEngine) NewWriter(e Engine) (write func(*Batch) error, end func()) {
 	c := newCoalescer(h, maxWriters[e])
 	return func(b *Batch) error {
@@ -65,10 +66,10 @@ func (h *BlockedEngine) NewWriter(e Engine) (write func(*Batch) error, end func(
 	}, c.closeAndWait
 }
 
-// ManySQL is the statement that inserts rows.
+// ManySQL returns the statement for the rows of several batches.
 func (in *InsertTarget) ManySQL() string { return in.sql }
 
-// SetSharedBackoff sets how long a database goes without what batches share after it was not as they said.
+// SetSharedBackoff sets how long a tenant uses no shared statements after one failed.
 func (d *DB) SetSharedBackoff(long time.Duration) {
 	if p, ok := d.engine.(*postgresEngine); ok {
 		p.sharedBackoffTime = long

@@ -16,36 +16,46 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Bounds of what a guest's server is trusted with.
+// Bounds for the server of an external database, which the tenant chose.
 const (
 	externalConnectTimeout   = 5 * time.Second
 	externalStatementTimeout = 10 * time.Second
-	maxExternalMessage       = 64 << 20 // bytes of one message of the protocol
+	// maxExternalMessage bounds one message of PostgreSQL's protocol, in bytes.
+	maxExternalMessage = 64 << 20
 )
 
-// ExternalDB is where a database is that an app brings: not the platform's, with a login that is nobody's but the app's.
-// Two that are equal are the same database, used in the same way.
+// ExternalDB describes a database that an app brings, with a login of the app's own. Two equal values are the same
+// database used in the same way, so that it may serve as the key of a cache.
 type ExternalDB struct {
-	Driver             Engine
-	Host               string // of PostgreSQL; a name or an address, never a socket
-	Port               int    // 0 = the driver's usual one
-	Database           string // its name, or SQLite's file
+	Driver Engine
+	// Host is PostgreSQL's host, a name or an address, never a socket.
+	Host string
+	// Port is PostgreSQL's port; 0 means 5432.
+	Port int
+	// Database is the name of PostgreSQL's database, or the path of SQLite's file.
+	Database           string
 	Username, Password string
-	SSLMode            string // as PostgreSQL names them; "" = disable
-	MaxConns, MaxIdle  int    // MaxConns is at least 1
-	Schema             string // of PostgreSQL, in which unqualified names are looked up; "" = the login's own
+	// SSLMode is one of PostgreSQL's sslmode values; "" means disable.
+	SSLMode string
+	// MaxConns is at least 1; MaxIdle is how many connections stay open unused.
+	MaxConns, MaxIdle int
+	// Schema is PostgreSQL's search_path; "" means the login's own.
+	Schema string
 }
 
-// Dialer is how a guest's server is reached.
+// Dialer is how an external database is reached, with the restrictions of its app.
 type Dialer struct {
-	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
-	Roots      *x509.CertPool   // nil = the system's
-	TenantFile *TenantFileRules // what SQLite's file is held to; nil = it is the operator's
+	// Dial opens the connection and enforces the app's rules for outgoing connections, name resolution included.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Roots are the trusted certificate authorities; nil means the system's.
+	Roots *x509.CertPool
+	// TenantFile are the rules for SQLite's file; nil means that the file is the operator's and trusted.
+	TenantFile *TenantFileRules
 }
 
-// OpenExternal returns the database of a guest. It connects when there is something to do; what it connects to it reaches
-// by way alone, reading nothing from the environment. Statements end within ten seconds. Its handles know no roles: a
-// statement that forgets its tenant reaches every row there is.
+// OpenExternal returns the external database g. It connects when there is something to do, only through dialer, and
+// reads nothing from the process's environment. A statement ends within externalStatementTimeout. The database has none
+// of Stoa's roles, so its handles do not isolate tenants: a statement that does not name its tenant reaches every row.
 func OpenExternal(ctx context.Context, g ExternalDB, dialer Dialer) (*DB, error) {
 	d := &DB{engineKind: g.Driver}
 	var err error
@@ -64,8 +74,9 @@ func OpenExternal(ctx context.Context, g ExternalDB, dialer Dialer) (*DB, error)
 	return d, nil
 }
 
+// openExternal opens an external PostgreSQL database.
 func openExternal(ctx context.Context, g ExternalDB, dialer Dialer) (engine, error) {
-	// The text keeps the parser from looking for a login elsewhere; what it found all the same is set anew below.
+	// The complete text keeps the parser from taking a login from the environment; all of its values are replaced below.
 	cfg, err := pgxpool.ParseConfig("host=guest port=5432 user=guest password=guest dbname=guest sslmode=disable sslnegotiation=postgres")
 	if err != nil {
 		return nil, errors.New("the process's own settings for PostgreSQL clients cannot be read")
@@ -84,7 +95,7 @@ func openExternal(ctx context.Context, g ExternalDB, dialer Dialer) (engine, err
 		c.Fallbacks = append(c.Fallbacks, &pgconn.FallbackConfig{Host: c.Host, Port: c.Port, TLSConfig: t})
 	}
 	c.DialFunc = dialer.Dial
-	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the dialler's task
+	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // Dial resolves the name
 	c.ConnectTimeout, c.MaxProtocolMessageBodyLen = externalConnectTimeout, maxExternalMessage
 	c.ValidateConnect, c.AfterConnect, c.KerberosSrvName, c.KerberosSpn = nil, nil, "", ""
 	c.RuntimeParams = map[string]string{
@@ -103,7 +114,8 @@ func openExternal(ctx context.Context, g ExternalDB, dialer Dialer) (engine, err
 	return newPostgresEngine(pool, newTxBegin("stoa.role"), 2*externalStatementTimeout), nil
 }
 
-// tlsModes are the modes of encryption: what is tried, one after the other; nil = without.
+// tlsModes maps sslmode to the configurations to try, in order; nil means without TLS. They follow the documentation of
+// PostgreSQL's libpq.
 var tlsModes = map[string]func(host string, roots *x509.CertPool) []*tls.Config{
 	"":          func(string, *x509.CertPool) []*tls.Config { return []*tls.Config{nil} },
 	"disable":   func(string, *x509.CertPool) []*tls.Config { return []*tls.Config{nil} },
@@ -116,12 +128,12 @@ var tlsModes = map[string]func(host string, roots *x509.CertPool) []*tls.Config{
 	},
 }
 
-// unverifiedTLS encrypts and asks nobody who they are: what the modes allow, prefer and require promise, and no more.
+// unverifiedTLS encrypts without verifying the server, which is what allow, prefer and require mean.
 func unverifiedTLS() *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the mode's meaning
 }
 
-// verifiedCATLS takes a server of any name whose certificate somebody among roots has signed.
+// verifiedCATLS accepts a server with any name whose certificate is signed by one of roots, as verify-ca demands.
 func verifiedCATLS(roots *x509.CertPool) *tls.Config {
 	t := unverifiedTLS()
 	t.VerifyConnection = func(s tls.ConnectionState) error {
@@ -135,7 +147,7 @@ func verifiedCATLS(roots *x509.CertPool) *tls.Config {
 	return t
 }
 
-// limitIdle has the pool keep no more than limit connections that nobody uses.
+// limitIdle makes the pool keep at most limit unused connections; pgxpool has no such setting.
 func limitIdle(cfg *pgxpool.Config, limit int) {
 	var mu sync.Mutex
 	idle := map[*pgx.Conn]bool{}
@@ -157,14 +169,15 @@ func limitIdle(cfg *pgxpool.Config, limit int) {
 	}
 }
 
-// publicMessages are what a server's codes mean, in words that may be shown to whoever chose the database.
+// publicMessages maps a SQLSTATE to a text that may be shown to the tenant that chose the database. The server's own
+// message is not shown, since it may contain data.
 var publicMessages = map[string]string{
 	"28P01": "the login was refused", "28000": "the login was refused", "3D000": "there is no such database",
 	"42501": "the login lacks a privilege", "53300": "the server has no connection left", "57P03": "the server is starting",
 	"57014": "no answer in time", "53100": "the server's disk is full", "25006": "the server is read-only",
 }
 
-// PublicMessage puts what a database said into words that may be shown to whoever chose it. It is "" where err is not an
+// PublicMessage describes an error of an external database to the tenant that chose it. It is "" if err is not an
 // answer of a database.
 func PublicMessage(err error) string {
 	var lite interface{ Code() int }

@@ -26,7 +26,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// newExternalDB is the test's own PostgreSQL database as an app would name it, used by a login that is no superuser.
+// newExternalDB returns the test's own PostgreSQL database as an app would configure it, with a login that is no
+// superuser.
 func newExternalDB(t *testing.T) (g db.ExternalDB, admin *pgx.Conn) {
 	t.Helper()
 	u, err := url.Parse(dbtest.NewPostgresURL(t))
@@ -72,7 +73,7 @@ func runSQL(t *testing.T, d *db.DB, sql string) error {
 	return d.Tenant("acme").Do(ctx, &b)
 }
 
-// TestExternalLimits: max_conns bounds the connections at work, max_idle those that rest.
+// TestExternalLimits checks that max_conns bounds the connections in use, and max_idle the idle ones.
 func TestExternalLimits(t *testing.T) {
 	t.Parallel()
 	g, admin := newExternalDB(t)
@@ -117,7 +118,7 @@ func TestExternalLimits(t *testing.T) {
 	t.Errorf("%d connections rest, want %d", remaining, g.MaxIdle)
 }
 
-// TestExternalRole: a guest's statements act as the guest's login, whatever roles the server knows.
+// TestExternalRole checks that an app's statements run as the app's login, whatever roles the server has.
 func TestExternalRole(t *testing.T) {
 	t.Parallel()
 	g, _ := newExternalDB(t)
@@ -133,7 +134,7 @@ func TestExternalRole(t *testing.T) {
 	}
 }
 
-// TestExternalMessage: what a server says is put into words that name neither it nor the login.
+// TestExternalMessage checks that public messages contain neither the server's name nor the login.
 func TestExternalMessage(t *testing.T) {
 	t.Parallel()
 	g, _ := newExternalDB(t)
@@ -157,7 +158,7 @@ func TestExternalMessage(t *testing.T) {
 	}
 }
 
-// TestExternalFileNotShared: a SQLite file may be shared by guests, and never with a platform.
+// TestExternalFileNotShared checks that several apps may share a SQLite file, but not with a platform.
 func TestExternalFileNotShared(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "own.db")
@@ -184,8 +185,8 @@ func TestExternalFileNotShared(t *testing.T) {
 	}
 }
 
-// fakeServer is a PostgreSQL of few words: it offers TLS with cert, where there is one, asks for a password and answers no
-// query.
+// fakeServer is a minimal PostgreSQL server: it offers TLS with cert if there is one, asks for a password, and answers
+// no query.
 type fakeServer struct {
 	net.Listener
 	passwords chan string
@@ -266,7 +267,7 @@ func newCertificate(t *testing.T, name string) (*tls.Certificate, *x509.CertPool
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// TestExternalTLSModes: each mode of encryption takes the servers that it promises to take, and tells others no password.
+// TestExternalTLSModes checks that each sslmode accepts the servers it should, and sends no password to others.
 func TestExternalTLSModes(t *testing.T) {
 	t.Parallel()
 	named, trusted := newCertificate(t, "localhost")
@@ -274,7 +275,7 @@ func TestExternalTLSModes(t *testing.T) {
 	_, untrusted := newCertificate(t, "localhost")
 	for _, c := range []struct {
 		mode                         string
-		bare, good, misnamed, forged string // what the server is told: how, or nothing
+		bare, good, misnamed, forged string // how the server received the password, or nothing
 	}{
 		{"disable", "plain", "plain", "plain", "plain"},
 		{"allow", "plain", "plain", "plain", "plain"},
@@ -320,7 +321,7 @@ func TestExternalTLSModes(t *testing.T) {
 	}
 }
 
-// TestExternalEnvironment: what the process's environment says of PostgreSQL is the operator's and stays so.
+// TestExternalEnvironment checks that the process's environment variables for PostgreSQL are not used.
 func TestExternalEnvironment(t *testing.T) {
 	for name, value := range map[string]string{
 		"PGPASSWORD": "canary", "PGUSER": "canary", "PGSSLMODE": "require", "PGHOST": "canary", "PGPORT": "1", "PGOPTIONS": "-c canary=1",
@@ -345,7 +346,7 @@ func TestExternalEnvironment(t *testing.T) {
 	}
 }
 
-// TestExternalTimeout: a server that says nothing costs its callers their time and no more.
+// TestExternalTimeout checks that callers of a server that does not answer get an error in time.
 func TestExternalTimeout(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

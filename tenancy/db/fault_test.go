@@ -17,8 +17,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestDeadlock has two processes lock two rows in opposite order: the one that PostgreSQL chooses as its victim tries
-// again, and both get through.
+// TestDeadlock locks two rows in opposite order from two processes: the one that PostgreSQL aborts tries again, and
+// both succeed.
 func TestDeadlock(t *testing.T) {
 	t.Parallel()
 	url := dbtest.NewPostgresURL(t) + "&options=-c%20deadlock_timeout%3D20ms"
@@ -52,7 +52,7 @@ func TestDeadlock(t *testing.T) {
 	}
 }
 
-// TestKilled has an operator end the sessions under writers' hands: what a writer was told is true.
+// TestKilled ends the sessions of writers at work: every reported outcome is true.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -129,7 +129,8 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d sessions ended; %d writes failed, %d of unknown outcome, of %d", kills, lost, unknown, len(reported))
 }
 
-// TestResponseTimeout: an answer that does not come is waited for as long as its caller has said, and no caller waits for ever.
+// TestResponseTimeout checks that a missing answer is waited for as long as the caller's deadline says, and never
+// forever.
 func TestResponseTimeout(t *testing.T) {
 	t.Parallel()
 	d, err := db.Open(t.Context(), dbtest.NewPostgresURL(t), db.Options{ResponseTimeout: 300 * time.Millisecond})
@@ -176,7 +177,7 @@ func TestResponseTimeout(t *testing.T) {
 	}
 }
 
-// TestReads: however many tenants read, and however long that takes, the platform and whoever writes find a connection.
+// TestReads checks that tenants' reads, however many and long, leave connections to the platform and to writers.
 func TestReads(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -201,7 +202,7 @@ func TestReads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	most := int(d.Stats().Max)
-	for n := 0; n < most-most/4; { // until readers hold all connections that they may
+	for n := 0; n < most-most/4; { // until the readers use all connections that they may
 		if err := conn.QueryRow(ctx, `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -221,7 +222,8 @@ func TestReads(t *testing.T) {
 	readers.Wait()
 }
 
-// TestTx: a transaction is whole or absent, and one that panics leaves the database usable.
+// TestTx checks that a transaction takes effect completely or not at all, and that one that panics leaves the database
+// usable.
 func TestTx(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -264,7 +266,7 @@ func TestTx(t *testing.T) {
 	})
 }
 
-// TestUnwritable: a SQLite file that cannot be written is told at once, not at the first call.
+// TestUnwritable checks that a SQLite file that cannot be written is reported by Open and not by the first call.
 func TestUnwritable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,8 +6,9 @@ import (
 	"syscall"
 )
 
-// lockFile takes the lock beside the SQLite file at path, which errors call name, for as long as the returned file is open. The
-// kernel drops it with the process, so a lock proves that its holder lives. A shared lock keeps out only who wants the file alone.
+// lockFile locks the SQLite file at path by an flock(2) on the file path.lock, until the returned file is closed. name
+// is what errors call the file. The kernel releases the lock when the process ends, so a lock proves that its owner is
+// alive. A shared lock excludes only an exclusive one.
 func lockFile(path, name string, shared bool) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -24,9 +25,9 @@ func lockFile(path, name string, shared bool) (*os.File, error) {
 	return f, nil
 }
 
-// createPrivateFile makes the file at path, which errors call name, so that only its owner reads it. SQLite gives the files it
-// puts beside it the same mode. One that exists is left alone: to close it would drop the locks that other connections of
-// this process hold on it.
+// createPrivateFile creates the file at path with mode 0600; SQLite gives its auxiliary files the same mode. name is
+// what errors call the file. An existing file is not opened: closing it would release the POSIX locks of this process's
+// other connections to it.
 func createPrivateFile(path, name string, flags int) error {
 	if _, err := os.Lstat(path); err == nil && flags&syscall.O_NOFOLLOW != 0 {
 		return nil

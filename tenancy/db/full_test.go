@@ -9,7 +9,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestFull: a write for which there is no room fails alone and says so, also in a group, and nothing is left of it.
+// TestFull writes to a full disk: only the writes that do not fit fail, also in a group, and nothing of them remains.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)

@@ -7,26 +7,32 @@ import (
 	"strings"
 )
 
-// InsertTarget says where the rows go that [Batch.InsertRows] adds.
+// InsertTarget describes the rows that [Batch.InsertRows] adds to one table. It is made once, at package
+// initialisation, and its identity is what lets rows of several batches be merged.
 type InsertTarget struct {
 	rowStatement
-	insertOne string // inserts a row, whose values are its arguments
+	// insertOne inserts one row, whose values are its arguments.
+	insertOne string
 }
 
-// rowStatement is a statement of PostgreSQL about rows, whose columns are its arguments.
+// rowStatement is a statement about any number of rows. On PostgreSQL its arguments are one array per column.
 type rowStatement struct {
-	columns []column // those that rows have values of
-	sql     string
-	// In a group that can be written again: where not all rows are new or as they are said to be, shared fails.
-	shared     string
-	returnsRow bool // shared returns the numbers of the rows that somebody is to be told of
+	// columns are the columns whose values a row has, in order.
+	columns []column
+	// sql is the statement for rows of batches that execute their own statements; "" for a [RowChange], which has only
+	// the shared form.
+	sql string
+	// shared is the form for [Batch.Shared]: it fails if a row is not new or not in the expected state.
+	shared string
+	// returnsRow means that shared returns the ordinal numbers, from 1, of the rows whose affected count becomes 1.
+	returnsRow bool
 }
 
 type column struct{ name, kind string }
 
-// NewInsertTarget describes rows of table. Columns are separated by commas: each is its name and its type, TEXT, BIGINT or BOOLEAN,
-// for a string, int64 or bool, or, where all rows have the same, its name, " = " and an expression.
-// A row is left out where there is one already that has the same in the columns that unique names, if it names any.
+// NewInsertTarget describes rows of table. columns is a list separated by commas; each element is a name and a type
+// (TEXT, BIGINT or BOOLEAN, for a string, int64 or bool), or, if all rows have the same value, a name, " = " and an
+// expression. If unique names columns, a row is skipped if one with the same values in these columns exists.
 func NewInsertTarget(table, columns, unique string) *InsertTarget {
 	in := &InsertTarget{}
 	var names, one, many, fixed, same []string
@@ -49,25 +55,26 @@ func NewInsertTarget(table, columns, unique string) *InsertTarget {
 	return in
 }
 
-// addColumn adds a column, given by its name and its type, and returns its name.
+// addColumn adds a column, given as name and type, and returns its name.
 func (s *rowStatement) addColumn(text string) string {
 	name, kind, _ := strings.Cut(strings.TrimSpace(text), " ")
 	s.columns = append(s.columns, column{name, kind})
 	return name
 }
 
-// arrayArg is the argument that holds the last column's values.
+// arrayArg is the SQL expression of the array with the last column's values.
 func (s *rowStatement) arrayArg() string {
 	last := len(s.columns)
 	return "CAST($" + strconv.Itoa(last) + " AS " + s.columns[last-1].kind + "[])"
 }
 
-// SQL returns the statement that inserts one row. Its arguments are the row's values.
+// SQL returns the statement that inserts one row, whose arguments are the row's values.
 func (in *InsertTarget) SQL() string { return in.insertOne }
 
-// InsertRows adds rows, each of which has its values in the order of in's columns. In a [Handle.Write] they take effect where they
-// stand in the batch, or before: on PostgreSQL one statement inserts what all batches of a group and of the same tenant
-// insert into the same, for to begin and end a statement takes longer than a row.
+// InsertRows adds rows, each with its values in the order of the columns of in. In a [Handle.Write] on PostgreSQL one
+// statement inserts the rows that all batches of a group and tenant insert into the same target, because starting and
+// ending a statement takes longer than inserting a row. They may therefore be inserted earlier than their place in the
+// batch.
 func (b *Batch) InsertRows(in *InsertTarget, rows ...[]any) {
 	if len(rows) == 0 {
 		return
@@ -75,7 +82,7 @@ func (b *Batch) InsertRows(in *InsertTarget, rows ...[]any) {
 	b.addRowStatement(stmt{sql: in.insertOne, rowStmt: &in.rowStatement, rows: rows})
 }
 
-// addRowStatement adds a statement about rows.
+// addRowStatement adds a statement about rows after checking their types.
 func (b *Batch) addRowStatement(s stmt) {
 	for _, row := range s.rows {
 		s.rowStmt.checkRow(row)
@@ -84,7 +91,8 @@ func (b *Batch) addRowStatement(s stmt) {
 	b.stmts = append(b.stmts, s)
 }
 
-// checkRow panics where row is none of in's, which is its writer's mistake: others of the group would be the ones to pay for it.
+// checkRow panics if row does not fit the columns. It is a mistake in the calling code, found here because in a merged
+// statement it would make the batches of other callers fail.
 func (s *rowStatement) checkRow(row []any) {
 	if len(row) != len(s.columns) {
 		panic(fmt.Sprintf("%s: %d values", s.shared, len(row)))
@@ -108,7 +116,7 @@ func (c column) canHold(v any) bool {
 	return false
 }
 
-// columnArgs returns the columns of rows.
+// columnArgs returns the arguments of the merged statement: the values of rows by column.
 func (s *rowStatement) columnArgs(rows [][]any) []any {
 	args := make([]any, len(s.columns))
 	for i, c := range s.columns {

@@ -19,12 +19,12 @@ const taskColumns = `tenant TEXT, id TEXT, agent TEXT, seq BIGINT, context_id = 
 
 var (
 	taskTarget    = db.NewInsertTarget("task", taskColumns, "")
-	newTaskTarget = db.NewInsertTarget("task", taskColumns, "tenant, id") // leaves those that are there
+	newTaskTarget = db.NewInsertTarget("task", taskColumns, "tenant, id") // skips rows that exist
 	noteTarget    = db.NewInsertTarget("note", "tenant TEXT, text TEXT", "")
 )
 
-// TestInsert has many insert at once, in a group and alone: each gets its own outcome, and what it inserts stands there as it
-// said, once.
+// TestInsert inserts concurrently, in groups and alone: each caller gets its own outcome, and every row is stored once
+// with its values.
 func TestInsert(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -39,13 +39,13 @@ func TestInsert(t *testing.T) {
 			switch i % 5 {
 			case 0:
 				b.InsertRows(taskTarget, row(one), row(two))
-			case 1: // what is there already stays
+			case 1: // the row exists and stays
 				b.InsertRows(taskTarget, row(one))
 				b.InsertRows(newTaskTarget, row(one), row(two))
-			case 2: // the second is there
+			case 2: // the second row is a duplicate, so the batch fails
 				b.InsertRows(taskTarget, row(one))
 				b.InsertRows(taskTarget, row(one))
-			case 3: // somebody else's
+			case 3: // another tenant's
 				b.InsertRows(taskTarget, row(one), []any{"t9", two, odd + two, int64(i)})
 			case 4:
 				b.InsertRows(taskTarget)
@@ -84,7 +84,8 @@ func TestInsert(t *testing.T) {
 	})
 }
 
-// TestInsertTogether: what batches of a tenant insert into the same is one statement, where the first of them stands.
+// TestInsertTogether checks that the rows of a tenant's batches for one target are one statement, at the place of the
+// first.
 func TestInsertTogether(t *testing.T) {
 	t.Parallel()
 	var a, b, c, other db.Batch
@@ -97,7 +98,7 @@ func TestInsertTogether(t *testing.T) {
 	c.InsertRows(taskTarget, row("4"))
 	c.InsertRows(noteTarget, []any{"t", "y"})
 	other.InsertRows(taskTarget, row("5"))
-	for range 2 { // again, as after a failure
+	for range 2 { // a second time, as after a failure
 		sql, rows := db.PipelineSQL([]db.ID{"t", "t", "t", "u"}, &a, &b, &c, &other)
 		want := []string{"enter", taskTarget.ManySQL(), "UPDATE a", "UPDATE b", noteTarget.ManySQL(), "enter", taskTarget.ManySQL()}
 		if diff := cmp.Diff(want, sql); diff != "" {
@@ -109,7 +110,7 @@ func TestInsertTogether(t *testing.T) {
 	}
 }
 
-// TestInsertMistake: a row that does not fit is told to who wrote it, not to the group.
+// TestInsertMistake checks that a row that does not fit panics in its caller and not in the group.
 func TestInsertMistake(t *testing.T) {
 	t.Parallel()
 	for _, row := range [][]any{{"t", "1", ""}, {"t", "1", "", 1}, {"t", int64(1), "", int64(1)}, {"t", "1", nil, int64(1)}, {"t", "1", "", int64(1), "more"}} {

@@ -23,7 +23,7 @@ func migrateDB(t *testing.T, d *db.DB) {
 	}
 }
 
-// TestMigrateAtOnce starts five replicas on one empty database, and a cluster that has no roles to share but these.
+// TestMigrateAtOnce starts five processes on one empty database in a cluster without Stoa's roles.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -53,7 +53,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// createEmptySchema returns the address of a second, empty schema in d's database.
+// createEmptySchema returns the URL of a second, empty schema in d's database.
 func createEmptySchema(t *testing.T, d *db.DB) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), d.URL())
@@ -67,7 +67,7 @@ func createEmptySchema(t *testing.T, d *db.DB) string {
 	return d.URL() + "&search_path=empty"
 }
 
-// TestDirty leaves the mark of a process killed inside a migration: the next start repairs it.
+// TestDirty leaves the dirty mark of a process killed within a migration: the next start repairs it.
 func TestDirty(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -82,7 +82,7 @@ func TestDirty(t *testing.T) {
 	})
 }
 
-// TestNewer lets this version start on the schema of a newer one, whole or cut off in the middle: it leaves both alone.
+// TestNewer starts this version on the schema of a newer one, complete or interrupted: it changes neither.
 func TestNewer(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

@@ -7,32 +7,41 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// pendingBatch is a batch on its way to the database.
+// pendingBatch is a batch on its way to the database with the scope it runs under.
 type pendingBatch struct {
-	ctx     context.Context // the caller's; nil = it has none
-	role    string
-	tenant  ID
-	batch   *Batch
-	readErr error // of the batch's read functions
-	done    chan error
-	span    trace.Span // nil = nobody records it
+	// ctx is the caller's context; nil if there is none.
+	ctx    context.Context
+	role   string
+	tenant ID
+	batch  *Batch
+	// readErr is the first error of the batch's read functions. It is written by the goroutine that executes the batch.
+	readErr error
+	// done (capacity 1) receives the outcome of a grouped batch.
+	done chan error
+	// span is the caller's span; nil if it is not recorded.
+	span trace.Span
 
-	// Of a grouped call, under the coalescer's lock:
-	started   bool // it is on its way
-	withdrawn bool // nobody waits for it, and nobody will take it
+	// started means that a writer has taken the batch. started and withdrawn are guarded by the coalescer's mu; at most
+	// one of them is set.
+	started bool
+	// withdrawn means that the caller gave up while the batch was queued: it must not be executed.
+	withdrawn bool
 
-	resultMu  sync.Mutex // held while the waiter is told something
-	abandoned bool       // nobody waits for what the batch finds, under telling
+	// resultMu guards abandoned and is held while a result is written into the caller's variables.
+	resultMu sync.Mutex
+	// abandoned means that the caller has returned: its variables must not be written any more.
+	abandoned bool
 }
 
-// abandonResults says that nobody waits any more. When it returns nothing is told, now or later.
+// abandonResults stops results from reaching the caller. When it returns, no write into the caller's variables is under
+// way.
 func (c *pendingBatch) abandonResults() {
 	c.resultMu.Lock()
 	c.abandoned = true
 	c.resultMu.Unlock()
 }
 
-// setRowCount tells the waiter, where it asked by n, how many rows a statement touched.
+// setRowCount stores the number of affected rows in n, unless n is nil or the caller has returned.
 func (c *pendingBatch) setRowCount(n *int64, rows int64) {
 	if n == nil {
 		return
@@ -44,19 +53,19 @@ func (c *pendingBatch) setRowCount(n *int64, rows int64) {
 	}
 }
 
-// resetRowCounts takes back what the waiter was told by what its batch shares.
+// resetRowCounts clears the row counts that the failed shared statements have set.
 func (c *pendingBatch) resetRowCounts() {
 	for _, s := range c.batch.Shared.stmts {
 		c.setRowCount(s.affected, 0)
 	}
 }
 
-// hasSameScope reports whether both calls reach the same rows.
+// hasSameScope reports whether both batches run under the same role and tenant.
 func (c *pendingBatch) hasSameScope(other *pendingBatch) bool {
 	return c.role == other.role && c.tenant == other.tenant
 }
 
-// rowReader returns the read function of s, which does nothing once the waiter has left.
+// rowReader returns the read function of s, which does nothing after the caller has returned.
 func (c *pendingBatch) rowReader(s stmt) func(Row) error {
 	return func(r Row) error {
 		c.resultMu.Lock()

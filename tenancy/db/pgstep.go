@@ -6,30 +6,35 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// pipelineStep is a statement of a pipeline, and whose it is: nil = nobody's alone.
+// pipelineStep is one statement of a pipeline. owner is the batch it belongs to; it is nil for the statement that
+// begins a scope and for a merged one, which has rowOwners instead.
 type pipelineStep struct {
 	stmt
-	owner     *pendingBatch
-	rowOwners []rowOwner // of each of the rows that it is about
+	owner *pendingBatch
+	// rowOwners has, for each element of rows, the batch it came from.
+	rowOwners []rowOwner
 }
 
-// rowOwner is a row's call, and what counts it.
+// rowOwner is the batch of one row of a merged statement, and the variable that receives the row's count.
 type rowOwner struct {
 	owner    *pendingBatch
 	affected *int64
 }
 
-// minBatch is how many batches of a tenant are worth statements that they share.
+// minBatch is how many batches with a shared form one tenant must have in a group for the shared statements to be used.
 const minBatch = 3
 
-// buildPipeline returns the statements of calls, where one is about the rows of several of the same role and tenant. Where shared,
-// which begins a transaction as enter does, is not empty, batches in company go by what they share, unless their tenant is one
-// to be wary of; shares reports whether there are any.
+// buildPipeline returns the statements of calls in order. Consecutive calls of the same role and tenant form a scope,
+// which begins with the statement that sets them; rows for the same rowStatement within a scope are merged into one
+// step. If shared, an alternative beginning, is not empty, a scope with at least minBatch shared forms uses these,
+// unless its tenant is backed off; shares reports whether any scope does.
 func buildPipeline(beginSQL, shared string, backedOff func(ID) bool, calls []*pendingBatch) (steps []pipelineStep, shares bool) {
-	about := map[*rowStatement]int{} // where in steps
+	about := map[*rowStatement]int{} // index in steps of the merged statement, within the present scope
 	sharing := false
 	for i, c := range calls {
 		c.readErr = nil
+		// A new scope: merged statements must not mix tenants, whose rows the policies separate by the transaction's
+		// setting.
 		if i == 0 || !c.hasSameScope(calls[i-1]) {
 			clear(about)
 			begin := beginSQL
@@ -69,7 +74,7 @@ func buildPipeline(beginSQL, shared string, backedOff func(ID) bool, calls []*pe
 	return steps, shares
 }
 
-// hasMinBatch reports whether enough of the first calls, those of one tenant, have something to share.
+// hasMinBatch reports whether the scope that begins with calls[0] has at least minBatch batches with a shared form.
 func hasMinBatch(calls []*pendingBatch) bool {
 	n := 0
 	for _, c := range calls {
@@ -83,7 +88,7 @@ func hasMinBatch(calls []*pendingBatch) bool {
 	return n >= minBatch
 }
 
-// setArgs sets the arguments of a step that is about rows.
+// setArgs sets the arguments of a merged step: an array per column, for a row change also the number of rows.
 func (s *pipelineStep) setArgs() {
 	if s.rowStmt == nil {
 		return
@@ -94,9 +99,10 @@ func (s *pipelineStep) setArgs() {
 	}
 }
 
-// isRowChange reports whether the step changes rows that are there.
+// isRowChange reports whether the step is a [RowChange], which has only a shared form.
 func (s *pipelineStep) isRowChange() bool { return s.rowStmt != nil && s.rowStmt.sql == "" }
 
+// receiveResults reads the result of each step in order. It returns the first error of the database.
 func receiveResults(res pgx.BatchResults, steps []pipelineStep) error {
 	for _, s := range steps {
 		if err := s.receiveResult(res); err != nil {
@@ -106,6 +112,8 @@ func receiveResults(res pgx.BatchResults, steps []pipelineStep) error {
 	return nil
 }
 
+// receiveResult reads the step's result and passes it to the batches it belongs to. A row change without returned rows
+// has affected every row, or else it would have failed.
 func (s *pipelineStep) receiveResult(res pgx.BatchResults) error {
 	switch {
 	case s.isRowChange() && s.rowStmt.returnsRow:
@@ -148,10 +156,11 @@ func (s *pipelineStep) receiveResult(res pgx.BatchResults) error {
 	return nil
 }
 
-// countRow tells the row's waiter that it counts.
+// countRow sets the row's affected count to 1.
 func (w rowOwner) countRow() { w.owner.setRowCount(w.affected, 1) }
 
-// readPostgresRows calls read for each row. It tells an error of read, which undoes nothing, from one of the database.
+// readPostgresRows calls read for each row. It returns an error of read, which must not undo the transaction,
+// separately from one of the database.
 func readPostgresRows(rows pgx.Rows, read func(Row) error) (readErr, err error) {
 	defer rows.Close()
 	for rows.Next() {

@@ -7,9 +7,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// runTx runs f in a transaction. Each statement has its own response timeout, so that the time that f takes does not
+// count.
 func (p *postgresEngine) runTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
-	// What went wrong first, within the transaction or at its commit: pgx hides it behind the error of the rollback, which finds the
-	// connection closed.
+	// The first error, within the transaction or at its commit: pgx replaces it by the error of the rollback, which fails on the
+	// closed connection.
 	var failed, commit error
 	err := pgx.BeginFunc(ctx, timedBeginner{p, &commit}, func(tx pgx.Tx) error {
 		exec := func(ctx context.Context, sql string, args []any) (int64, error) {
@@ -41,13 +43,14 @@ func (p *postgresEngine) runTx(ctx context.Context, role string, tenant ID, f fu
 	return cmp.Or(failed, err)
 }
 
-// timedBeginner begins transactions that wait for the server's answers as long as [postgresEngine.withTimeout] says.
+// timedBeginner begins transactions whose begin, commit and rollback have the timeout of [postgresEngine.withTimeout].
 type timedBeginner struct {
 	p         *postgresEngine
-	commitErr *error // receives the error of the commit
+	commitErr *error // receives the error of the commit; read by runTx
 }
 
-// Begin begins a transaction, on another connection where the pool lent one that was closed meanwhile.
+// Begin begins a transaction. If the pool returned a connection that the server has closed, it takes another one, at
+// most as often as the pool has connections.
 func (b timedBeginner) Begin(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := b.p.withTimeout(ctx)
 	defer cancel()
@@ -58,13 +61,15 @@ func (b timedBeginner) Begin(ctx context.Context) (pgx.Tx, error) {
 	return timedTx{tx, b.p, b.commitErr}, err
 }
 
-// timedTx ends them.
+// timedTx is a transaction whose end has a timeout.
 type timedTx struct {
 	pgx.Tx
-	p         *postgresEngine
-	commitErr *error // as of [timedBeginner]
+	p *postgresEngine
+	// commitErr is that of timedBeginner.
+	commitErr *error
 }
 
+// Commit records its error in commitErr, from which runTx finds out whether the outcome is known.
 func (e timedTx) Commit(ctx context.Context) error {
 	ctx, cancel := e.p.withTimeout(ctx)
 	defer cancel()

@@ -10,22 +10,23 @@ import (
 	"sync"
 )
 
-// pinnedFolder is a folder that stays open, so that names of files in it lead into this folder and no other, whatever takes its
-// place in the path. All who use one folder share one: SQLite keeps one name for the memory that connections to a file share,
-// and removes the file behind that name with the last of them.
+// pinnedFolder is a folder that stays open, so that the names of files in it refer to this folder even if its path is
+// replaced by another folder or a link. All users of one folder share one pinnedFolder: SQLite identifies the shared
+// memory of a file by the file's name, and removes it with the last connection of that name.
 type pinnedFolder struct {
-	dir   *os.File
-	info  fs.FileInfo
-	users int // under pinned.mu
+	dir  *os.File
+	info fs.FileInfo
+	// users is guarded by pinnedFolders.mu.
+	users int
 }
 
-// pinnedFolders are the folders that are in use.
+// pinnedFolders lists the folders in use.
 var pinnedFolders struct {
 	mu      sync.Mutex
 	folders []*pinnedFolder
 }
 
-// pinFolder returns the pinned folder that dir is. It takes dir over.
+// pinFolder returns the pinnedFolder of dir and adds a user. It takes ownership of dir, also on errors.
 func pinFolder(dir *os.File) (*pinnedFolder, error) {
 	info, err := dir.Stat()
 	if err != nil {
@@ -45,7 +46,8 @@ func pinFolder(dir *os.File) (*pinnedFolder, error) {
 	return f, nil
 }
 
-// filePath returns a path of the file of that name in the folder.
+// filePath returns a path of the named file in the folder. On Linux it leads through the open descriptor; elsewhere it
+// is an ordinary path, and a replaced folder is detected by checkFolder only.
 func (f *pinnedFolder) filePath(name string) string {
 	if runtime.GOOS == "linux" {
 		return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir.Fd(), name)
@@ -53,13 +55,13 @@ func (f *pinnedFolder) filePath(name string) string {
 	return filepath.Join(f.dir.Name(), name)
 }
 
-// isSameFolder reports whether dir is the same folder.
+// isSameFolder reports whether dir is the same folder, by device and inode.
 func (f *pinnedFolder) isSameFolder(dir *os.File) bool {
 	info, err := dir.Stat()
 	return err == nil && os.SameFile(f.info, info)
 }
 
-// releaseFolder closes the folder after its last user.
+// releaseFolder removes a user and closes the folder after the last one.
 func (f *pinnedFolder) releaseFolder() error {
 	pinnedFolders.mu.Lock()
 	defer pinnedFolders.mu.Unlock()

@@ -14,25 +14,29 @@ import (
 )
 
 const (
-	// groupTimeout bounds a group's transaction: what others write waits behind it.
+	// groupTimeout bounds a group's transaction, since other writes wait for it.
 	groupTimeout = 10 * time.Second
-	// lockWaitTimeout bounds the transaction of a batch that waits for a locked row: nobody's request waits longer for it anyway.
+	// lockWaitTimeout bounds a batch that waits for a locked row, including the wait for a slot.
 	lockWaitTimeout = 30 * time.Second
-	// maxAttempts bounds how often a batch that met a deadlock is tried.
+	// maxAttempts is how often a batch is tried that met a deadlock or a serialization failure.
 	maxAttempts = 4
 )
 
-// txBegin is how a transaction begins: the statement that puts it, for itself only, under a role and a tenant.
+// txBegin holds the statements that begin a transaction: each sets, for the transaction only, the role ($1) and the
+// tenant ($2) to which the policies of row-level security refer.
 type txBegin struct {
+	// standalone is for a batch that no other waits for. Locked rows are waited for without a bound of their own.
 	standalone string
-	// Of a batch that others wait for, and of one that went its own way since: they say how long a row that somebody
-	// else has locked is waited for.
+	// group is for a batch that others wait for: a locked row is waited for 100 ms. lockWait is for such a batch that
+	// was taken out of its group: 20 s.
 	group, lockWait string
-	// Of batches that share statements: those are planned once, whatever there is in the tables then. See [newRowChange].
+	// shared is group for shared statements. It makes the planner choose generic plans with index lookups, whatever the
+	// statistics of the tables say at that moment. See [newRowChange].
 	shared string
 }
 
-// newTxBegin returns the entry that sets the role by the setting of that name.
+// newTxBegin returns the statements for the setting that holds the role: "role" itself, or, for an external database
+// without Stoa's roles, a setting without effect.
 func newTxBegin(setting string) txBegin {
 	beginSQL := `SELECT set_config('` + setting + `', $1, true), set_config('stoa.tenant', $2, true)`
 	group := beginSQL + `, set_config('lock_timeout', '100ms', true)`
@@ -43,20 +47,28 @@ func newTxBegin(setting string) txBegin {
 	}
 }
 
+// postgresEngine executes batches on PostgreSQL through a connection pool. A pipeline with one sync is an implicit
+// transaction: its statements are sent together and committed together in one round trip.
 type postgresEngine struct {
-	pool            *pgxpool.Pool
-	begin           txBegin
-	responseTimeout time.Duration  // after which an answer counts as lost, where its caller has not said how long it is waited for
-	lockWaitSlots   chan struct{}  // places, and so connections, for batches that wait for a locked row
-	readSlots       chan struct{}  // and for what tenants read: however much that is, leases are renewed and commits made
-	lockWaits       sync.WaitGroup // for those batches
+	pool  *pgxpool.Pool
+	begin txBegin
+	// responseTimeout is how long an answer is waited for if the caller set no deadline.
+	responseTimeout time.Duration
+	// lockWaitSlots bounds the batches that wait for locked rows to a quarter of the connections.
+	lockWaitSlots chan struct{}
+	// readSlots bounds the batches that tenants execute with Do to three quarters of the connections, so that commits
+	// and the renewal of leases always find one.
+	readSlots chan struct{}
+	// lockWaits counts the goroutines of runAloneAndReply, for closeEngine.
+	lockWaits sync.WaitGroup
 
-	// Tenants whose batches did not find what they share, and when that was. It cost everybody in the group a second attempt,
-	// so for some time they go by their own statements.
-	sharedBackoff     sync.Map // ID to time.Time
+	// sharedBackoff maps a tenant to the time at which one of its shared statements failed. A failure makes the whole
+	// group repeat its work, so such a tenant uses its own statements for sharedBackoffTime.
+	sharedBackoff     sync.Map // from ID to time.Time
 	sharedBackoffTime time.Duration
 }
 
+// openPostgres opens the platform's database and checks that it answers.
 func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -82,6 +94,7 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 	return p, nil
 }
 
+// newPostgresEngine returns an engine over pool; lost is the responseTimeout.
 func newPostgresEngine(pool *pgxpool.Pool, beginSQL txBegin, lost time.Duration) *postgresEngine {
 	conns := pool.Config().MaxConns
 	return &postgresEngine{
@@ -90,6 +103,7 @@ func newPostgresEngine(pool *pgxpool.Pool, beginSQL txBegin, lost time.Duration)
 	}
 }
 
+// runBatch executes c alone. A tenant's batch takes a slot first; the platform's does not wait.
 func (p *postgresEngine) runBatch(ctx context.Context, c *pendingBatch) error {
 	if c.tenant != "" {
 		select {
@@ -102,12 +116,13 @@ func (p *postgresEngine) runBatch(ctx context.Context, c *pendingBatch) error {
 	return p.runAlone(ctx, p.begin.standalone, c)
 }
 
-// runAlone executes c in a transaction of its own, again where another one's deadlock or the end of its connection undid it.
+// runAlone executes c in a transaction of its own. It repeats c after a deadlock or serialization failure, and after
+// the end of a connection before anything took effect, for instance at a restart of the server.
 func (p *postgresEngine) runAlone(ctx context.Context, beginSQL string, c *pendingBatch) error {
 	for try := 1; ; try++ {
 		err := p.runPipeline(ctx, beginSQL, c)
 		switch {
-		case isConflict(err) && try < maxAttempts: // not at once, or the same two meet again
+		case isConflict(err) && try < maxAttempts: // after a random pause, else the same two batches meet again
 			time.Sleep(rand.N(10 * time.Millisecond << try))
 		case (isSessionEnded(err) || isUnsent(err)) && try <= int(p.pool.Config().MaxConns):
 		default:
@@ -116,13 +131,15 @@ func (p *postgresEngine) runAlone(ctx context.Context, beginSQL string, c *pendi
 	}
 }
 
-// runPipeline executes calls as one pipeline with one sync: an implicit transaction. Its error is that of the first
-// statement that failed; then nothing has taken effect.
+// runPipeline executes calls as one pipeline with their own statements. The error is that of the first statement that
+// failed; then nothing has taken effect.
 func (p *postgresEngine) runPipeline(ctx context.Context, beginSQL string, calls ...*pendingBatch) error {
 	steps, _ := buildPipeline(beginSQL, "", nil, calls)
 	return p.executeSteps(ctx, steps, calls)
 }
 
+// executeSteps sends steps as one pipeline and reads their results. Only if a batch writes is an error classified as
+// one with an unknown outcome.
 func (p *postgresEngine) executeSteps(ctx context.Context, steps []pipelineStep, calls []*pendingBatch) error {
 	var b pgx.Batch
 	for _, s := range steps {
@@ -151,8 +168,8 @@ func (p *postgresEngine) executeSteps(ctx context.Context, steps []pipelineStep,
 	return err
 }
 
-// withTimeout returns a context for one answer of the server. One that is lost on the way would be waited for for ever: to both
-// sides the connection looks whole.
+// withTimeout returns a context for one answer of the server. Without a deadline an answer that is lost on the network
+// would be waited for forever, because the connection looks intact to both sides.
 func (p *postgresEngine) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -167,6 +184,7 @@ func (p *postgresEngine) poolStats() Stats {
 	return Stats{int64(s.MaxConns()), int64(s.TotalConns()), int64(s.IdleConns()), s.EmptyAcquireCount(), s.EmptyAcquireWaitTime()}
 }
 
+// closeEngine waits for batches that wait for locked rows, whose callers still expect an outcome, and closes the pool.
 func (p *postgresEngine) closeEngine() error {
 	p.lockWaits.Wait()
 	p.pool.Close()

@@ -1,27 +1,32 @@
 package db
 
-// StorageKind says what a batch adds to what its tenant stores.
+// StorageKind says what a batch adds to the data that its tenant stores.
 type StorageKind int
 
-// What a batch may add.
+// The kinds of storage, from the one a quota must not refuse to the one it refuses first.
 const (
-	StoresNothing StorageKind = iota // it changes, ends or deletes what is there; it is never refused
-	StoresEnd                        // few bytes, by which something ends; they are counted and never refused
-	StoresMore                       // to something that was begun
-	StoresNew                        // something new
+	// StoresNothing changes or deletes rows that exist. It is never counted or refused.
+	StoresNothing StorageKind = iota
+	// StoresEnd adds the few bytes with which something ends. A quota counts them and should let them pass, so that a
+	// tenant at its limit still ends its tasks properly.
+	StoresEnd
+	// StoresMore adds to something that was begun.
+	StoresMore
+	// StoresNew begins something new.
+	StoresNew
 )
 
-// Quota bounds what tenants store in a database.
+// Quota bounds the data that tenants store in a database.
 type Quota interface {
-	// AllowWrite counts bytes that the tenant is about to write, or returns why it may not write them. It is called before each
-	// such write and does not wait.
+	// AllowWrite counts bytes that the tenant is about to write, or returns the error with which the write is refused.
+	// It is called before each such write and must not block.
 	AllowWrite(tenant ID, bytes int64, what StorageKind) error
 }
 
-// SetQuota has q asked before each batch that adds to what a tenant stores. It is called before the first of them.
+// SetQuota makes d ask q before each batch that adds data. It must be called before the first such batch.
 func (d *DB) SetQuota(q Quota) { d.quota = q }
 
-// checkQuota asks the quota whether b may be written.
+// checkQuota returns the quota's error if b may not be written.
 func (h *Handle) checkQuota(b *Batch) error {
 	if h.d.quota == nil || b.StorageKind == StoresNothing {
 		return nil
@@ -29,7 +34,8 @@ func (h *Handle) checkQuota(b *Batch) error {
 	return h.d.quota.AllowWrite(h.tenant, b.payloadSize(), b.StorageKind)
 }
 
-// payloadSize returns how many bytes of text b brings. What it would bring in its shared form is the same.
+// payloadSize returns the bytes of text in the arguments of b. The shared form has the same arguments and is not
+// counted.
 func (b *Batch) payloadSize() (n int64) {
 	for _, s := range b.stmts {
 		n += argsSize(s.args)

@@ -5,19 +5,22 @@ import (
 	"strings"
 )
 
-// RowChange says how the rows change that [Batch.Change] names, in a statement of PostgreSQL that several batches share.
+// RowChange describes a change of the rows that [Batch.ChangeRow] names, as one statement of PostgreSQL for the rows of
+// several batches. It exists only as a shared form.
 type RowChange struct{ rowStatement }
 
-// NewRowChange describes a change of rows of table. Columns are those of [NewInsertTarget]; key are those of them that make a row of the
-// table what it is, set says what becomes of it, and where what it must be, both with v for what is given. Where a row is not
-// there or not so, the group goes on without what it shares.
+// NewRowChange describes a change of rows of table. columns are as in [NewInsertTarget]; key names those columns,
+// separated by ", ", that identify a row. set is the SET list and where the expected state, in both of which v.NAME is
+// a given value. If a row is missing or not in the expected state, the statement divides by zero and the group falls
+// back to the batches' own statements ([isPreconditionFailed]).
 func NewRowChange(table, key, columns, set, where string) *RowChange {
 	c := newRowChange(table, key, columns, set)
 	c.shared = "WITH t AS (" + c.shared + " AND " + where + " RETURNING 1) SELECT 1 / CAST(COUNT(*) = " + c.countArg() + " AS INTEGER) FROM t"
 	return c
 }
 
-// NewReturningChange is [NewRowChange] where a row may be missing, and where those count for which told is true when they are changed.
+// NewReturningChange is [NewRowChange] for changes where a row may be missing. The affected count becomes 1 for a row
+// that is changed and for which the expression reported is true.
 func NewReturningChange(table, key, columns, set, reported string) *RowChange {
 	c := newRowChange(table, key, columns, set)
 	c.shared = "WITH t AS (" + c.shared + " RETURNING v.n, " + reported + " AS told) SELECT n FROM t WHERE told"
@@ -25,9 +28,10 @@ func NewReturningChange(table, key, columns, set, reported string) *RowChange {
 	return c
 }
 
-// newRowChange looks each row up by its whole key and goes to the place where it is. A plain join of a young table, of which there
-// are no statistics, or of one with many small tenants would be planned to read all rows of the tenant; a lookup that cannot be
-// pulled up (OFFSET 0), of rows that are taken to be few (a LIMIT that is not known yet), is not.
+// newRowChange builds the UPDATE. It looks each row up by its whole key and then goes to its physical place (ctid). The
+// planner must not turn this into a join: for a new table without statistics, or one with many small tenants, it would
+// read all rows of the tenant. OFFSET 0 keeps the lookup from being pulled up into a join, and the LIMIT with a
+// parameter makes the planner assume few rows.
 func newRowChange(table, key, columns, set string) *RowChange {
 	c := &RowChange{}
 	var names, lists, same []string
@@ -43,13 +47,13 @@ func newRowChange(table, key, columns, set string) *RowChange {
 	return c
 }
 
-// countArg is the argument behind the columns: how many rows there are.
+// countArg is the SQL expression of the argument after the columns: the number of rows.
 func (c *RowChange) countArg() string {
 	return "CAST($" + strconv.Itoa(len(c.columns)+1) + " AS BIGINT)"
 }
 
-// ChangeRow adds the change of a row to what others share: it is for [Batch.Shared] alone. n receives 1, or, of a change that
-// tells, whether it is to be told.
+// ChangeRow adds the change of a row to b, which must be the [Batch.Shared] of another batch. n, if not nil, receives
+// 1, or for a [NewReturningChange] 1 only if the row is reported.
 func (b *Batch) ChangeRow(n *int64, c *RowChange, row []any) {
 	b.addRowStatement(stmt{sql: c.shared, rowStmt: &c.rowStatement, rows: [][]any{row}, affected: n})
 }

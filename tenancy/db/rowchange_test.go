@@ -19,7 +19,7 @@ var (
 	readChange   = db.NewReturningChange("task", "tenant, id", "tenant TEXT, id TEXT, context TEXT", "context_id = v.context", "task.seq = 9")
 )
 
-// newMoveBatch is a batch that moves a task on from sequence 1 by itself, or with others.
+// newMoveBatch returns a batch that advances a task from sequence 1, with a shared form.
 func newMoveBatch(tenant, id string, to int64, n, reported *int64) *db.Batch {
 	b := &db.Batch{Key: id, Shared: &db.Batch{}}
 	b.Exec(n, "UPDATE task SET agent = 'alone', seq = $3 WHERE tenant = $1 AND id = $2 AND seq = 1", tenant, id, to)
@@ -28,8 +28,8 @@ func newMoveBatch(tenant, id string, to int64, n, reported *int64) *db.Batch {
 	return b
 }
 
-// TestShared puts batches of PostgreSQL into one group that share statements if enough of their tenant's do, and unless one
-// of them finds what it did not expect. Whoever writes it, each is told its own outcome.
+// TestShared writes groups on PostgreSQL that use shared statements if enough batches of their tenant have them, and
+// own statements if one batch meets an unexpected row. In both cases each caller gets its own outcome.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	note := func(b *db.Batch, id string) *db.Batch {
@@ -39,10 +39,10 @@ func TestShared(t *testing.T) {
 		return b
 	}
 	for name, c := range map[string]struct {
-		seqs []int64 // of the tasks, by number
+		seqs []int64 // sequence of each task, by number
 		more func(b *db.Batch, i int) *db.Batch
-		want string // who wrote each
-		told string // of which the writer was told, where they share
+		want string // which batch's form wrote each task
+		told string // the count that each caller got, with shared statements
 	}{
 		"in company":           {seqs: []int64{1, 1, 1, 1}, want: "shared shared shared shared", told: "0 1 0 1"},
 		"too few":              {seqs: []int64{1, 1}, want: "alone alone", told: "0 0"},
@@ -69,7 +69,7 @@ func TestShared(t *testing.T) {
 				for i := range c.seqs {
 					batches[i] = newMoveBatch("acme", fmt.Sprint(i), []int64{5, 9}[i%2], &ns[i], &tolds[i])
 					if i != 1 {
-						batches[i].Exec(nil, "SELECT 1") // each has more than the other
+						batches[i].Exec(nil, "SELECT 1") // each form has a further statement
 					}
 					if c.more != nil {
 						batches[i] = c.more(batches[i], i)
@@ -98,8 +98,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestSharedBackoff: after batches of a tenant did not find what they share, they go by their own statements for some time, and nobody
-// else's do.
+// TestSharedBackoff checks that after a failed shared statement the tenant's batches use their own statements for some
+// time, and other tenants' do not.
 func TestSharedBackoff(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
@@ -142,7 +142,7 @@ func TestSharedBackoff(t *testing.T) {
 	}
 }
 
-// withoutShared takes from the i-th batch what it shares.
+// withoutShared removes the shared form of the i-th batch.
 func withoutShared(which int) func(b *db.Batch, i int) *db.Batch {
 	return func(b *db.Batch, i int) *db.Batch {
 		if i == which {
@@ -162,7 +162,7 @@ func readAgent(t *testing.T, d *db.DB, id string) (agent string) {
 	return agent
 }
 
-// writeInOneGroup has the batches of a tenant written in one commit.
+// writeInOneGroup writes the batches of a tenant in one commit.
 func writeInOneGroup(t *testing.T, d *db.DB, tenant db.ID, batches []*db.Batch) {
 	t.Helper()
 	release := blockWrites(t, d)
@@ -175,7 +175,7 @@ func writeInOneGroup(t *testing.T, d *db.DB, tenant db.ID, batches []*db.Batch) 
 		})
 	}
 	under := map[db.Engine]int{db.Postgres: 2, db.SQLite: 1}[d.Engine()]
-	for i := range under { // as many as there may be, so that the others wait together
+	for i := range under { // one for each writer, so that the others are queued together
 		var b db.Batch
 		insertTask(&b, "holding", fmt.Sprint(time.Now().UnixNano()))
 		write("holding", &b)
@@ -189,10 +189,10 @@ func writeInOneGroup(t *testing.T, d *db.DB, tenant db.ID, batches []*db.Batch) 
 	all.Wait()
 }
 
-// TestSharedPlan: a change looks rows up by their keys, and does so too where it was planned when the table was empty.
+// TestSharedPlan checks that a change looks rows up by their keys, also if it was planned when the table was empty.
 func TestSharedPlan(t *testing.T) {
 	t.Parallel()
-	d, err := db.Open(t.Context(), dbtest.NewPostgresURL(t), db.Options{MaxConns: 1}) // a session knows of its own plans
+	d, err := db.Open(t.Context(), dbtest.NewPostgresURL(t), db.Options{MaxConns: 1}) // plans belong to a session
 	if err != nil {
 		t.Fatal(err)
 	}

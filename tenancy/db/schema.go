@@ -8,8 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// ChangeSchema lends f a connection that may change the schema. On PostgreSQL it logs in at url, or where d was opened if
-// url is ""; on SQLite url means nothing and all else waits for f.
+// ChangeSchema calls f with a connection that may change the schema. On PostgreSQL it connects to url, or with the URL
+// of d if url is "", so that migrations can use a login with more rights. On SQLite it lends the writing connection;
+// all other writes wait for f.
 func (d *DB) ChangeSchema(ctx context.Context, url string, f func(*sql.DB) error) error {
 	if l, ok := d.engine.(*sqliteEngine); ok {
 		return l.changeSchema(ctx, f)
@@ -26,7 +27,8 @@ func (d *DB) ChangeSchema(ctx context.Context, url string, f func(*sql.DB) error
 	return f(s)
 }
 
-// changeSchema hands the writing connection to f through its pool and takes it back.
+// changeSchema releases the writing connection to f through its pool and takes it back. Prepared statements are closed
+// first, since they would keep the connection and refer to the former schema.
 func (l *sqliteEngine) changeSchema(ctx context.Context, f func(*sql.DB) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

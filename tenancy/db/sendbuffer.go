@@ -6,13 +6,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// sendBuffer is what a connection keeps ready for the bytes of a group: the driver makes a buffer anew for each pipeline and lets
-// it grow by quarters, which for a group comes to several times what is sent. It is sent as a message without a byte.
+// sendBuffer is a buffer that a connection keeps for the bytes of a pipeline. pgx allocates a buffer for each pipeline
+// and grows it by quarters, which for a group allocates several times what is sent. As a workaround it is sent as a
+// protocol message without content, whose Encode replaces pgx's empty buffer by this one.
 type sendBuffer []byte
 
+// sendBufferSize is the capacity of a sendBuffer, in bytes.
 const sendBufferSize = 64 << 10
 
-// presizeSendBuffer has what is sent next on conn, on which nothing is under way, go into the connection's own buffer.
+// presizeSendBuffer makes the next pipeline on conn use the connection's own buffer. Nothing may be under way on conn.
 func presizeSendBuffer(conn *pgx.Conn) {
 	extra := conn.PgConn().CustomData()
 	r, ok := extra["room"].(sendBuffer)
@@ -23,13 +25,13 @@ func presizeSendBuffer(conn *pgx.Conn) {
 	conn.PgConn().Frontend().Send(r)
 }
 
-// Frontend marks a message that goes to the server.
+// Frontend implements pgproto3.FrontendMessage: it marks messages to the server.
 func (sendBuffer) Frontend() {}
 
-// Decode refuses: nobody receives a room.
+// Decode is not supported: the server never sends this message.
 func (sendBuffer) Decode([]byte) error { return errors.ErrUnsupported }
 
-// Encode moves what is there into the room.
+// Encode moves dst into the larger buffer and adds nothing.
 func (r sendBuffer) Encode(dst []byte) ([]byte, error) {
 	if cap(dst) >= cap(r) {
 		return dst, nil

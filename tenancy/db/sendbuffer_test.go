@@ -11,13 +11,13 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestLargeAndSmall has groups that are larger than what a connection keeps room for, and small ones behind them on the same
-// connections: what is written is what was said.
+// TestLargeAndSmall writes groups that are larger than a sendBuffer, and then small ones on the same connections: every
+// value is stored as it was sent.
 func TestLargeAndSmall(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		const waves, writes = 4, 24
-		size := func(wave, i int) int { return 1 + i*i*100*((wave+1)%2) } // up to 53 kB, or a byte each
+		size := func(wave, i int) int { return 1 + i*i*100*((wave+1)%2) } // up to 53 kB, or one byte each
 		for wave := range waves {
 			var wg sync.WaitGroup
 			for i := range writes {

@@ -18,37 +18,57 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// sqliteOptions are how a SQLite file is used.
+// sqliteOptions are the ways in which a SQLite file is used.
 type sqliteOptions struct {
-	erase         bool             // what is deleted is overwritten
-	readers, idle int              // connections that read beside the one that writes, and how many of them stay open unused
-	shared        bool             // other processes may use the file as well
-	maxDuration   time.Duration    // that a call's statements take together; 0 = as long as they need, also without their caller
-	tenantRules   *TenantFileRules // nil = the file is the operator's
+	// erase overwrites deleted rows (PRAGMA secure_delete).
+	erase bool
+	// readers is the number of connections for reading, in addition to the one that writes; idle is how many of them
+	// stay open unused.
+	readers, idle int
+	// shared allows other processes to use the file as well.
+	shared bool
+	// maxDuration bounds the statements of one batch together; 0 means that they run to their end, also if their caller
+	// has gone.
+	maxDuration time.Duration
+	// tenantRules restrict a file that a tenant chose; nil means that the file is the operator's and trusted.
+	tenantRules *TenantFileRules
 }
 
-// platformFileOptions is how the platform's own file is used.
+// platformFileOptions are the options of the platform's own file.
 var platformFileOptions = sqliteOptions{readers: 4, idle: 4, erase: true}
 
+// registerNowFunc registers the SQL function stoa_now(), microseconds since 1970, for all connections of the process.
+// Unlike on PostgreSQL it is the time of the call, not of the transaction's start.
 var registerNowFunc = sync.OnceValue(func() error {
 	return sqlite.RegisterScalarFunction("stoa_now", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
 		return time.Now().UnixMicro(), nil
 	})
 })
 
-// sqliteEngine is a SQLite database: one connection writes, others read. In memory there is only the one.
+// sqliteEngine executes batches on SQLite. One connection writes, others read in WAL mode, where readers do not block
+// the writer. A database in memory has only the one connection.
 type sqliteEngine struct {
-	fileLock    *os.File
-	tenantFile  *tenantFile   // nil = the operator's file, or memory
-	maxDuration time.Duration // as in bounds
+	fileLock *os.File
+	// tenantFile is nil for an operator's file and in memory.
+	tenantFile *tenantFile
+	// maxDuration is that of sqliteOptions.
+	maxDuration time.Duration
 	writeDB     *sql.DB
-	readDB      *sql.DB // nil where the one connection reads as well, as in memory
-	mu          sync.Mutex
-	writeConn   *sql.Conn // the writing connection, under mu
-	writeStmts  map[string]*sql.Stmt
-	readStmts   sync.Map // SQL text to *sql.Stmt of the reading pool
+	// readDB is nil if the writing connection reads as well, as in memory.
+	readDB *sql.DB
+	// mu serialises the use of the writing connection and guards writeConn and writeStmts.
+	mu sync.Mutex
+	// writeConn is the writing connection.
+	writeConn *sql.Conn
+	// writeStmts holds the prepared statements of writeConn by their SQL. The code has a fixed set of statements, so
+	// that it is bounded.
+	writeStmts map[string]*sql.Stmt
+	// readStmts maps SQL text to the prepared *sql.Stmt of readDB.
+	readStmts sync.Map
 }
 
+// openSQLite opens the file at path, or ":memory:", in one of three ways: in memory, a trusted file, or a tenant's
+// file.
 func openSQLite(ctx context.Context, path string, use sqliteOptions) (engine, error) {
 	if err := registerNowFunc(); err != nil {
 		return nil, fmt.Errorf("register stoa_now: %w", err)
@@ -67,7 +87,7 @@ func openSQLite(ctx context.Context, path string, use sqliteOptions) (engine, er
 	return l, nil
 }
 
-// How each connection uses a file, and how the one that writes does so.
+// The pragmas of connections. WAL with synchronous=FULL makes each commit durable.
 const (
 	waitPragma  = "busy_timeout(5000)"
 	readPragma  = "query_only(1)"
@@ -78,11 +98,12 @@ const (
 	pragmaParam = "_pragma="
 )
 
-// dataSource returns what the driver is told to open: a file with the pragmas of a connection.
+// dataSource returns the driver's name of a file with the pragmas of its connections.
 func dataSource(file string, pragmas ...string) string {
 	return file + "?" + pragmaParam + strings.Join(pragmas, "&"+pragmaParam)
 }
 
+// openMemory opens a database in memory, which lives as long as its one connection.
 func (l *sqliteEngine) openMemory(ctx context.Context, path string, _ sqliteOptions) (err error) {
 	if l.writeDB, err = sql.Open("sqlite", dataSource("file::memory:", waitPragma, walPragma, syncPragma, cachePragma)); err != nil {
 		return err
@@ -90,7 +111,7 @@ func (l *sqliteEngine) openMemory(ctx context.Context, path string, _ sqliteOpti
 	return l.openWritableConn(ctx, path)
 }
 
-// openFile opens a file of the operator's.
+// openFile opens a trusted file: it locks it, creates it if needed, and opens the reading and writing connections.
 func (l *sqliteEngine) openFile(ctx context.Context, path string, use sqliteOptions) (err error) {
 	if l.fileLock, err = lockFile(path, path, use.shared); err != nil {
 		return err
@@ -123,7 +144,8 @@ func (l *sqliteEngine) openFile(ctx context.Context, path string, use sqliteOpti
 	return l.checkWritable(ctx, path)
 }
 
-// openTenant opens a file of a tenant's.
+// openTenant opens a tenant's file through its pinned folder, with the rules of [TenantFileRules]. The size of values
+// is limited before any pragma reads the schema, which the tenant may have written.
 func (l *sqliteEngine) openTenant(ctx context.Context, path string, use sqliteOptions) (err error) {
 	if l.tenantFile, err = openTenantFile(path, use.tenantRules); err != nil {
 		return err
@@ -158,7 +180,7 @@ func (l *sqliteEngine) openTenant(ctx context.Context, path string, use sqliteOp
 	return l.checkWritable(ctx, path)
 }
 
-// openWriteConn takes the connection that writes.
+// openWriteConn takes the single writing connection out of its pool for the lifetime of the engine.
 func (l *sqliteEngine) openWriteConn(ctx context.Context, path string) (err error) {
 	l.writeDB.SetMaxOpenConns(1)
 	l.writeDB.SetConnMaxLifetime(0)
@@ -168,7 +190,8 @@ func (l *sqliteEngine) openWriteConn(ctx context.Context, path string) (err erro
 	return nil
 }
 
-// openWritableConn takes the connection that writes and sees that it can.
+// openWritableConn takes the writing connection and creates a temporary table, which fails if the connection cannot
+// write.
 func (l *sqliteEngine) openWritableConn(ctx context.Context, path string) error {
 	if err := l.openWriteConn(ctx, path); err != nil {
 		return err
@@ -179,6 +202,7 @@ func (l *sqliteEngine) openWritableConn(ctx context.Context, path string) error 
 	return nil
 }
 
+// checkWritable writes into the file, so that a read-only one is found at the start and not at the first call.
 func (l *sqliteEngine) checkWritable(ctx context.Context, path string) error {
 	if _, err := l.writeConn.ExecContext(ctx, "PRAGMA user_version = 1"); err != nil {
 		return fmt.Errorf("the SQLite file %s cannot be written: %w", path, err)
@@ -186,11 +210,12 @@ func (l *sqliteEngine) checkWritable(ctx context.Context, path string) error {
 	return nil
 }
 
-// maxVacuumSize is the size of a file, in bytes, up to which erase rebuilds it. A larger one would keep writers waiting for long.
+// maxVacuumSize is the size of a file, in bytes, up to which eraseDeleted rebuilds it; a larger one would block writers
+// for too long.
 const maxVacuumSize = 256 << 20
 
-// eraseDeleted overwrites what is left of deleted rows. Most of it secure_delete has overwritten, but not the copies of rows that
-// SQLite leaves between a page's rows when it splits the page: those go when the file is rebuilt.
+// eraseDeleted removes what is left of deleted rows. secure_delete overwrites most of it, but not the copies of rows
+// that remain in a page's free space when SQLite splits the page; VACUUM, which rebuilds the file, removes those.
 func (l *sqliteEngine) eraseDeleted(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,11 +231,11 @@ func (l *sqliteEngine) eraseDeleted(ctx context.Context) error {
 	return l.truncateWAL(ctx)
 }
 
-// truncateWait is how long truncate waits for those who read, in milliseconds: nobody writes meanwhile.
+// truncateWait is how long truncateWAL waits for readers, in milliseconds; writers wait meanwhile.
 const truncateWait = 100
 
-// truncateWAL brings what is in the journal beside the file into the file and empties the journal, which holds former states
-// of pages until then. It returns [ErrBusy] while somebody reads an older state. l.mu is held.
+// truncateWAL moves the write-ahead log into the file and empties it; until then it holds former versions of pages. It
+// returns [ErrBusy] while a transaction reads an older state. The caller holds l.mu.
 func (l *sqliteEngine) truncateWAL(ctx context.Context) error {
 	if _, err := l.writeConn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", truncateWait)); err != nil {
 		return err
@@ -235,8 +260,8 @@ func (l *sqliteEngine) pingServer(ctx context.Context) error {
 
 func (l *sqliteEngine) poolStats() Stats { return Stats{} }
 
-// closeEngine brings everything into the one file and disconnects. A statement left open would keep its connection, and the
-// journal beside the file with it.
+// closeEngine closes everything openSQLite acquired, also if that failed half way. Statements are closed first: an open
+// one would keep its connection open, and the write-ahead log would not be merged into the file.
 func (l *sqliteEngine) closeEngine() error {
 	var errs []error
 	for _, st := range l.writeStmts {
@@ -263,6 +288,7 @@ func (l *sqliteEngine) closeEngine() error {
 	return errors.Join(errs...)
 }
 
+// isSQLiteDuplicate reports whether err is a violation of a primary key or a unique constraint.
 func isSQLiteDuplicate(err error) bool {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {

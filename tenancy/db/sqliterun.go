@@ -7,6 +7,7 @@ import (
 	"errors"
 )
 
+// runBatch executes c alone: on a reading connection if it only reads, else on the writing one.
 func (l *sqliteEngine) runBatch(ctx context.Context, c *pendingBatch) error {
 	if !c.batch.writes && l.readDB != nil {
 		if l.tenantFile != nil {
@@ -23,15 +24,16 @@ func (l *sqliteEngine) runBatch(ctx context.Context, c *pendingBatch) error {
 	return cmp.Or(l.runAlone(c), c.readErr)
 }
 
-// runAlone executes c in a transaction of its own. l.mu is held.
+// runAlone executes c in a transaction of its own. The caller holds l.mu.
 func (l *sqliteEngine) runAlone(c *pendingBatch) error {
 	ctx, cancel := l.withTimeout(c.ctx)
 	defer cancel()
 	return l.runInTx(ctx, func() error { return l.applyBatch(ctx, c) })
 }
 
-// withTimeout returns the context of a call's statements: on a guest's file they end with their caller, and after the longest time.
-// The platform's end by themselves, and a statement that can be interrupted costs more.
+// withTimeout returns the context of a batch's statements. On an external file they end with their caller and after
+// maxDuration. On the platform's file they are not interrupted: they are short, and the driver does more work for a
+// statement that can be cancelled.
 func (l *sqliteEngine) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if l.maxDuration == 0 {
 		return context.Background(), func() {}
@@ -42,15 +44,16 @@ func (l *sqliteEngine) withTimeout(ctx context.Context) (context.Context, contex
 	return context.WithTimeout(ctx, l.maxDuration)
 }
 
-// readSnapshot reads in one snapshot.
+// readSnapshot executes the statements of c, which only read, in one transaction, so that they see one state of the
+// database. A single statement needs no transaction.
 func (l *sqliteEngine) readSnapshot(ctx context.Context, c *pendingBatch) error {
 	if l.maxDuration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = l.withTimeout(ctx)
 		defer cancel()
 	}
-	// Prepared before the transaction begins: preparing takes a connection, and a transaction that waits for a second
-	// one while it holds its first can wait for ever.
+	// Statements are prepared before the transaction begins: preparing takes a connection, and if every transaction
+	// waited for a second connection while it holds its first, all would wait forever.
 	prepared := make([]*sql.Stmt, len(c.batch.stmts))
 	for i, s := range c.batch.stmts {
 		var err error
@@ -73,7 +76,8 @@ func (l *sqliteEngine) readSnapshot(ctx context.Context, c *pendingBatch) error 
 	return tx.Commit()
 }
 
-// prepareRead returns the statement of the reading connections for sql.
+// prepareRead returns the prepared statement of the reading connections for text. Of two concurrent calls one closes
+// its own.
 func (l *sqliteEngine) prepareRead(ctx context.Context, text string) (*sql.Stmt, error) {
 	if st, ok := l.readStmts.Load(text); ok {
 		return st.(*sql.Stmt), nil
@@ -89,6 +93,8 @@ func (l *sqliteEngine) prepareRead(ctx context.Context, text string) (*sql.Stmt,
 	return st.(*sql.Stmt), nil
 }
 
+// queryStmt executes a prepared statement and reads its rows. The result's first error wins, that of the read function
+// included.
 func queryStmt(ctx context.Context, prepared *sql.Stmt, s stmt) error {
 	rows, err := prepared.QueryContext(ctx, s.args...)
 	if err != nil {
@@ -97,7 +103,8 @@ func queryStmt(ctx context.Context, prepared *sql.Stmt, s stmt) error {
 	return cmp.Or(readSQLiteRows(rows, s.readRow))
 }
 
-// readSQLiteRows calls read for each row. It tells an error of read, which undoes nothing, from one of the database.
+// readSQLiteRows calls read for each row. It returns an error of read, which must not undo the transaction, separately
+// from one of the database.
 func readSQLiteRows(rows *sql.Rows, read func(Row) error) (readErr, err error) {
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
@@ -108,11 +115,12 @@ func readSQLiteRows(rows *sql.Rows, read func(Row) error) (readErr, err error) {
 	return nil, rows.Err()
 }
 
-// errGroupRolledBack says that a failure undid the whole transaction, as that of a full disk does.
+// errGroupRolledBack reports that a failure undid the whole transaction and with it the savepoints, as a full disk
+// does.
 var errGroupRolledBack = errors.New("the transaction was undone")
 
-// runGroup commits calls together; a savepoint around each keeps one's failure from the others. Where it cannot, each
-// goes alone.
+// runGroup commits calls together. A savepoint around each batch undoes a failed one without affecting the others. If
+// the transaction itself was undone, each batch is executed alone.
 func (l *sqliteEngine) runGroup(calls []*pendingBatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,6 +133,7 @@ func (l *sqliteEngine) runGroup(calls []*pendingBatch) {
 	defer cancel()
 	err := l.runInTx(ctx, func() error {
 		for i, c := range calls {
+			// The savepoints all have one name: they do not nest, each is released before the next one.
 			if err := l.execSQL(ctx, "SAVEPOINT one"); err != nil {
 				return err
 			}
@@ -148,14 +157,16 @@ func (l *sqliteEngine) runGroup(calls []*pendingBatch) {
 	}
 }
 
-// applyInGroup executes one call of a group.
+// applyInGroup executes one batch of a group with its own timeout.
 func (l *sqliteEngine) applyInGroup(c *pendingBatch) error {
 	ctx, cancel := l.withTimeout(c.ctx)
 	defer cancel()
 	return l.applyBatch(ctx, c)
 }
 
-// runInTx runs f in a transaction of the writing connection, which ends even if f panics. l.mu is held.
+// runInTx runs f in a transaction of the writing connection, which ends even if f panics. BEGIN IMMEDIATE takes the
+// write lock at once, since a reading transaction that begins to write later can fail with SQLITE_BUSY. For a tenant's
+// file the schema is checked first. The caller holds l.mu.
 func (l *sqliteEngine) runInTx(ctx context.Context, f func() error) error {
 	if err := l.execSQL(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -163,7 +174,7 @@ func (l *sqliteEngine) runInTx(ctx context.Context, f func() error) error {
 	committed := false
 	defer func() {
 		if !committed {
-			_ = l.execSQL(context.Background(), "ROLLBACK") // SQLite may have done it already
+			_ = l.execSQL(context.Background(), "ROLLBACK") // fails if SQLite has rolled back already
 		}
 	}()
 	var err error
@@ -180,6 +191,8 @@ func (l *sqliteEngine) runInTx(ctx context.Context, f func() error) error {
 	return err
 }
 
+// applyBatch executes the own statements of c, never the shared form, and row by row: on SQLite a statement has no
+// round trip that merging could save. The caller holds l.mu.
 func (l *sqliteEngine) applyBatch(ctx context.Context, c *pendingBatch) error {
 	for _, s := range c.batch.stmts {
 		for _, row := range s.rows {
@@ -212,6 +225,8 @@ func (l *sqliteEngine) execSQL(ctx context.Context, sql string) error {
 	return err
 }
 
+// execArgs executes a statement on the writing connection and returns the number of affected rows. The caller holds
+// l.mu.
 func (l *sqliteEngine) execArgs(ctx context.Context, sql string, args []any) (int64, error) {
 	st, err := l.prepareWrite(ctx, sql)
 	if err != nil {
@@ -224,6 +239,8 @@ func (l *sqliteEngine) execArgs(ctx context.Context, sql string, args []any) (in
 	return res.RowsAffected()
 }
 
+// queryRows executes a query on the writing connection, so that it sees the transaction's own writes. The caller holds
+// l.mu.
 func (l *sqliteEngine) queryRows(ctx context.Context, read func(Row) error, sql string, args []any) (readErr, err error) {
 	st, err := l.prepareWrite(ctx, sql)
 	if err != nil {
@@ -236,6 +253,7 @@ func (l *sqliteEngine) queryRows(ctx context.Context, read func(Row) error, sql 
 	return readSQLiteRows(rows, read)
 }
 
+// prepareWrite returns the prepared statement of the writing connection for sql. The caller holds l.mu.
 func (l *sqliteEngine) prepareWrite(ctx context.Context, sql string) (*sql.Stmt, error) {
 	if st, ok := l.writeStmts[sql]; ok {
 		return st, nil
@@ -247,6 +265,8 @@ func (l *sqliteEngine) prepareWrite(ctx context.Context, sql string) (*sql.Stmt,
 	return st, err
 }
 
+// runTx runs f in a transaction of the writing connection, which no other write can use meanwhile. SQLite has no roles,
+// so role and tenant are ignored.
 func (l *sqliteEngine) runTx(ctx context.Context, _ string, _ ID, f func(*Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -15,43 +15,48 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// maxValueSize is the longest value, in bytes, that is written to or read from a tenant's file.
+// maxValueSize bounds a value that is written to or read from a tenant's file, in bytes.
 const maxValueSize = 64 << 20
 
-// fileError reports a SQLite file that a guest may not use. What it says may be shown to whoever chose the file.
+// fileError reports that a tenant's SQLite file may not be used. Its text may be shown to the tenant.
 type fileError struct{ err error }
 
 func (e *fileError) Error() string { return "the database file cannot be used: " + e.err.Error() }
 func (e *fileError) Unwrap() error { return e.err }
 
-// tenantFile is a SQLite file that a tenant has chosen, and may have written. What lies in it beside rows is never
-// executed, and it is opened in the folder that was looked at, whatever becomes of the path to it.
+// tenantFile is a SQLite file that a tenant chose and may have written. A SQLite schema can contain code (views,
+// triggers, generated columns), so it is checked before any statement uses it, and the file is opened in the folder
+// that was checked, whatever becomes of the path.
 type tenantFile struct {
-	folder      *pinnedFolder
-	name        string
-	openFolder  func() (*os.File, error) // opens the folder by its path and looks at the file
-	allowObject func(SchemaObject) error // looks at what lies in the file beside rows
+	folder *pinnedFolder
+	name   string
+	// openFolder opens the folder by its path and checks the file; it is [TenantFileRules.OpenFolder].
+	openFolder func() (*os.File, error)
+	// allowObject checks one object of the schema; it is [TenantFileRules.AllowObject].
+	allowObject func(SchemaObject) error
 
-	checkedVersion atomic.Pointer[int64] // the version of the schema that was looked at last; nil = none was
+	// checkedVersion is the schema_version that was checked last; nil before the first check.
+	checkedVersion atomic.Pointer[int64]
 }
 
-// SchemaObject is a table, an index, a view or a trigger in a SQLite file.
+// SchemaObject is a table, an index, a view or a trigger in a SQLite file: a row of sqlite_schema.
 type SchemaObject struct {
 	Type, Name string
-	SQL        string // the statement that made it; empty of the indexes that SQLite makes by itself
+	// SQL is the statement that created it, "" for indexes that SQLite creates itself.
+	SQL string
 }
 
-// TenantFileRules is what a tenant's SQLite file is held to.
+// TenantFileRules are the conditions on a tenant's SQLite file.
 type TenantFileRules struct {
-	// OpenFolder opens the folder of the file, having looked at the file. It is called before the file is made or opened and after
-	// each connection has opened it.
+	// OpenFolder checks the file and opens its folder. It is called before the file is created or opened, and again
+	// after each connection has opened it.
 	OpenFolder func() (*os.File, error)
-	// AllowObject returns an error for what may not lie in the file beside rows. Of a table it sees what may be executed with it: checks,
-	// generated columns, defaults.
+	// AllowObject returns an error for an object that the file may not contain. From a table's SQL it sees what would
+	// be executed with it: checks, generated columns and defaults.
 	AllowObject func(SchemaObject) error
 }
 
-// openTenantFile looks at the file at path and pins its folder.
+// openTenantFile checks the file at path and pins its folder.
 func openTenantFile(path string, use *TenantFileRules) (*tenantFile, error) {
 	if err := registerPinnedVFS(); err != nil {
 		return nil, err
@@ -70,7 +75,7 @@ func openTenantFile(path string, use *TenantFileRules) (*tenantFile, error) {
 // filePath returns the file's path through the pinned folder.
 func (f *tenantFile) filePath() string { return f.folder.filePath(f.name) }
 
-// checkFolder looks at the file anew.
+// checkFolder checks the file again and that its path still leads to the pinned folder.
 func (f *tenantFile) checkFolder() error {
 	dir, err := f.openFolder()
 	if err != nil {
@@ -83,8 +88,9 @@ func (f *tenantFile) checkFolder() error {
 	return nil
 }
 
-// openConnections returns connections to the file. The statements of setup run on each first; none may look at the schema, since no value
-// of it is bounded yet.
+// openConnections returns a pool of connections to the file. The statements of setup run first on each; they must not
+// read the schema, because the size of values is not limited yet. SQLite's own defences are enabled: defensive mode
+// forbids writes to the schema, trusted_schema=0 unsafe functions in it.
 func (f *tenantFile) openConnections(setup ...string) (*sql.DB, error) {
 	query := url.Values{"vfs": {pinnedVFS}, "_defensive": {"1"}, "_pragma": append([]string{"trusted_schema(0)", "cell_size_check(1)"}, setup...)}
 	dsn := (&url.URL{Scheme: "file", Path: f.filePath(), RawQuery: query.Encode()}).String()
@@ -96,7 +102,7 @@ func (f *tenantFile) openConnections(setup ...string) (*sql.DB, error) {
 	return sql.OpenDB(connector), plain.Close()
 }
 
-// tenantConnector opens connections to a tenant's file.
+// tenantConnector opens connections to a tenant's file and checks the file before and after.
 type tenantConnector struct {
 	driver driver.Driver
 	dsn    string
@@ -108,21 +114,21 @@ func (c *tenantConnector) Driver() driver.Driver { return c.driver }
 
 // Connect implements [driver.Connector].
 func (c *tenantConnector) Connect(context.Context) (driver.Conn, error) {
-	if err := c.file.checkFolder(); err != nil { // readers connect long after the file was opened first
+	if err := c.file.checkFolder(); err != nil { // reading connections are opened long after the file was checked first
 		return nil, err
 	}
 	conn, err := c.driver.Open(c.dsn)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.file.checkFolder(); err != nil { // a second name that was there only in that moment shows
+	if err := c.file.checkFolder(); err != nil { // finds a hard link that existed only at the moment of opening
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
-// checkSchema looks at what lies in the file beside rows, if it has changed since somebody looked last. It runs first in each
-// transaction, so that nothing can change before the transaction's other statements.
+// checkSchema checks every object of the schema, if the schema has changed since the last check. It must be the first
+// statement of a transaction, so that no other process can change the schema before the transaction's other statements.
 func (f *tenantFile) checkSchema(query func(read func(Row) error, sql string) error) error {
 	var version int64
 	if err := query(func(r Row) error { return r.Scan(&version) }, "PRAGMA schema_version"); err != nil {
@@ -147,14 +153,15 @@ func (f *tenantFile) checkSchema(query func(read func(Row) error, sql string) er
 	return err
 }
 
-// limitValueSize holds values on a connection to [maxValueSize].
+// limitValueSize limits values on a connection to maxValueSize.
 func limitValueSize(conn *sql.Conn) error {
 	_, err := sqlite.Limit(conn, sqlite3.SQLITE_LIMIT_LENGTH, maxValueSize)
 	return err
 }
 
-// readTenantSnapshot reads in one snapshot of a tenant's file. Statements are compiled for each call: a connection's values are bounded
-// before it looks at the schema.
+// readTenantSnapshot executes the statements of c, which only read, in one transaction of a tenant's file. Statements
+// are not kept prepared: they are compiled after the size of values on the connection is limited and the schema is
+// checked.
 func (l *sqliteEngine) readTenantSnapshot(ctx context.Context, c *pendingBatch) error {
 	ctx, cancel := l.withTimeout(ctx)
 	defer cancel()

@@ -19,10 +19,10 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// plainTable makes the table that tenants' files may hold here.
+// plainTable creates the only table that tenants' files may contain here.
 const plainTable = "CREATE TABLE x (n TEXT)"
 
-// newTenantFile is a SQLite file below root as an app brings one.
+// newTenantFile returns a SQLite file below root as an app would configure it.
 func newTenantFile(t *testing.T, root, name string) (db.ExternalDB, db.Dialer) {
 	t.Helper()
 	guard, err := grant.NewGuard()
@@ -44,7 +44,7 @@ func newTenantFile(t *testing.T, root, name string) (db.ExternalDB, db.Dialer) {
 	}}
 }
 
-// TestExchangedFolder: while a program exchanges the folder of a tenant's file with a link that leads out, nothing is made
+// TestExchangedFolder replaces the folder of a tenant's file by a link that leads out, repeatedly: nothing is created
 // or changed where the link leads.
 func TestExchangedFolder(t *testing.T) {
 	t.Parallel()
@@ -99,7 +99,7 @@ func TestExchangedFolder(t *testing.T) {
 	}
 }
 
-// execInFile runs statements in the file at path as somebody does who is not this server.
+// execInFile executes statements in the file at path as another process would.
 func execInFile(t *testing.T, path string, statements ...string) {
 	t.Helper()
 	d, err := sql.Open("sqlite", path)
@@ -114,7 +114,7 @@ func execInFile(t *testing.T, path string, statements ...string) {
 	}
 }
 
-// newTenantRoot is a folder of a tenant.
+// newTenantRoot returns a new root folder of a tenant.
 func newTenantRoot(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -124,11 +124,11 @@ func newTenantRoot(t *testing.T) string {
 	return root
 }
 
-// endlessSQL is an expression that never has a value.
+// endlessSQL is an expression whose evaluation does not end.
 const endlessSQL = "(SELECT count(*) FROM (WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n FROM c))"
 
-// TestPreparedFile: what a tenant has put into its file beside rows does nothing when the server writes and reads, be it
-// there when the file is opened or come later.
+// TestPreparedFile checks that schema objects which a tenant put into its file are never executed, whether they are
+// present when the file is opened or added later.
 func TestPreparedFile(t *testing.T) {
 	t.Parallel()
 	const table = plainTable
@@ -178,8 +178,8 @@ func TestPreparedFile(t *testing.T) {
 	}
 }
 
-// TestTenantStatementsEnd: a statement of an app's own file ends with its caller, whether it writes or reads, and so does
-// the work of closing.
+// TestTenantStatementsEnd checks that a statement on an app's own file ends with its caller, for writes, reads and
+// closing.
 func TestTenantStatementsEnd(t *testing.T) {
 	t.Parallel()
 	for name, statement := range map[string]string{
@@ -218,7 +218,7 @@ func TestTenantStatementsEnd(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-				case <-time.After(5 * time.Second): // of statements that end with their caller it needs none of it
+				case <-time.After(5 * time.Second): // only a hanging statement takes this long
 					t.Error("the statement goes on")
 				}
 			})

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// startSpan begins the span of a batch, or of a transaction where b is nil, if what it belongs to is recorded. It tells of the
-// statements without their arguments: what stands in them is ours, what goes with them is the tenants'.
+// startSpan starts the span of a batch, or of a transaction if b is nil, if the span above it is recorded. It records
+// the statements' verbs and tables but never arguments, which are the tenants' data.
 func (h *Handle) startSpan(ctx context.Context, b *Batch) (context.Context, trace.Span) {
 	above := trace.SpanFromContext(ctx)
 	if !above.IsRecording() {
@@ -28,6 +28,7 @@ func (h *Handle) startSpan(ctx context.Context, b *Batch) (context.Context, trac
 
 var systemAttributes = map[Engine]attribute.KeyValue{Postgres: semconv.DBSystemNamePostgreSQL, SQLite: semconv.DBSystemNameSQLite}
 
+// endSpan ends a span with the SQLSTATE of err. A caller's cancellation is not an error of the database.
 func endSpan(span trace.Span, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		kind := sqlState(err)
@@ -40,8 +41,8 @@ func endSpan(span trace.Span, err error) {
 	span.End()
 }
 
-// startCommitSpan begins the span of a commit, if some of what it holds is recorded: below the first such batch, with a link to
-// each further one, and from each to it.
+// startCommitSpan starts the span of a group commit if a batch of the group is recorded. Its parent is the first such
+// batch; it is linked with the others in both directions, since a span has only one parent.
 func startCommitSpan(group []*pendingBatch) (context.Context, trace.Span) {
 	ctx := context.Background()
 	var links []trace.Link
@@ -68,10 +69,10 @@ func startCommitSpan(group []*pendingBatch) (context.Context, trace.Span) {
 	return ctx, span
 }
 
-// maxSummaryLength bounds a summary, as the conventions for database spans do.
+// maxSummaryLength bounds a summary as OpenTelemetry's conventions for database spans demand.
 const maxSummaryLength = 255
 
-// summarizeBatch names what a batch does to which tables, such as "INSERT task, INSERT event".
+// summarizeBatch names the verbs and tables of a batch, such as "INSERT task, INSERT event".
 func (b *Batch) summarizeBatch() string {
 	var out strings.Builder
 	for _, s := range b.stmts {
@@ -87,8 +88,8 @@ func (b *Batch) summarizeBatch() string {
 	return out.String()
 }
 
-// summarizeSQL names what the parts of a statement do that write, or where none does its verb and the first table that it
-// reads.
+// summarizeSQL names the verbs and tables of a statement's writing parts, or if it has none its verb and the first
+// table it reads. It is not a parser: it relies on the keywords in capitals that the SQL of this repository uses.
 func summarizeSQL(sql string) string {
 	words := strings.FieldsFunc(sql, func(r rune) bool { return strings.ContainsRune(" \t\n(),;", r) })
 	var parts []string

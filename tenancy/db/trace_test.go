@@ -15,8 +15,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestSpans: each recorded write has a span named after what it does, below which or linked to which there is the commit
-// that it shared; what is not recorded has none.
+// TestSpans checks that each recorded write has a span named after its statements, to which the span of its commit is a
+// child or linked, and that other writes have none.
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -42,7 +42,7 @@ func TestSpans(t *testing.T) {
 		}
 		all.Wait()
 		for began := time.Now(); time.Since(began) < 5*time.Second && len(seen.Ended()) < len(seen.Started())-calls; {
-			time.Sleep(time.Millisecond) // the commits' spans end after their callers were answered
+			time.Sleep(time.Millisecond) // a commit's span ends after its callers have returned
 		}
 		commits, writes := map[string]bool{}, 0
 		for _, s := range seen.Ended() {
@@ -72,7 +72,7 @@ func TestSpans(t *testing.T) {
 	})
 }
 
-// TestSpanNames: a batch is named after what it does to which tables, without a value.
+// TestSpanNames checks that the name of a span contains verbs and tables and no values.
 func TestSpanNames(t *testing.T) {
 	t.Parallel()
 	for sql, want := range map[string]string{
@@ -90,7 +90,7 @@ func TestSpanNames(t *testing.T) {
 	}
 }
 
-// TestGrouped: whoever wants to know is told how many writes share each commit.
+// TestGrouped checks that OnCommit gets the number of writes in each commit.
 func TestGrouped(t *testing.T) {
 	t.Parallel()
 	var commits, writes atomic.Int64

@@ -10,22 +10,24 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// States of PostgreSQL (SQLSTATE) that pass: connections, resources, an operator's hand, a lock or a statement that
-// took too long.
+// transientStates are SQLSTATE classes and codes of temporary failures: connection exceptions, insufficient resources,
+// operator intervention, lock not available, serialization failure, deadlock.
 var transientStates = []string{"08", "53", "57", "55P03", "40001", "40P01"}
 
-// Results of SQLite that pass or that only the operator can cure: busy, locked, read-only, I/O error, full, cannot open.
+// transientResults are SQLite's result codes of failures that are temporary or that the operator has to remedy: busy,
+// locked, read-only, I/O error, full, cannot open.
 var transientResults = []int{5, 6, 8, 10, 13, 14}
 
-// IsRejected reports whether err is the database's answer that a statement cannot be carried out, now or later: of one that did not
-// answer, or answers otherwise soon, it is not.
+// IsRejected reports whether err is the database's final answer that a statement cannot be executed. It is false if the
+// database did not answer, or may answer otherwise soon ([IsUnavailable]).
 func IsRejected(err error) bool {
 	var state interface{ SQLState() string }
 	var result interface{ Code() int }
 	return err != nil && !IsUnavailable(err) && (errors.As(err, &state) || errors.As(err, &result))
 }
 
-// IsUnavailable reports whether err tells of a database that does not answer at present, which is nobody's fault who asked.
+// IsUnavailable reports whether err says that the database does not answer at present, which is not the caller's fault
+// and may pass. A timeout of the network alone is not counted: it is the caller's own deadline.
 func IsUnavailable(err error) bool {
 	var state interface{ SQLState() string }
 	var result interface{ Code() int }

@@ -9,13 +9,13 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// pinnedVFS names SQLite's way to the files of a [pinnedFolder].
+// pinnedVFS is the name of the SQLite VFS (the layer that opens files) for files in a [pinnedFolder].
 const pinnedVFS = "stoa-pinned"
 
-// registerPinnedVFS gives SQLite that way. It is SQLite's usual one but for one function: names stay as they are. The usual one
-// replaces them by what their symbolic links lead to and opens that by its path, so that a program which exchanges a folder
-// with a link meanwhile chooses the file. A pinned folder's name is a link of the kernel's, and its file is opened through it. The
-// last part of a name is followed in neither.
+// registerPinnedVFS registers pinnedVFS. It is a copy of SQLite's default VFS except for xFullPathname, which leaves
+// names as they are. The default one resolves symbolic links and then opens the resulting path, so that a program which
+// replaces a folder by a link in between could choose the file. The path of a pinned folder is itself a link
+// (/proc/self/fd/N), through which the file must be opened. Neither VFS follows a link in the last element of a path.
 var registerPinnedVFS = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	defer tls.Close()
@@ -28,7 +28,7 @@ var registerPinnedVFS = sync.OnceValue(func() error {
 	vfs := (*sqlite3.Tsqlite3_vfs)(toPointer(vfsMemory))
 	*vfs = *(*sqlite3.Tsqlite3_vfs)(toPointer(usual))
 	vfs.FpNext, vfs.FzName = 0, name
-	// SQLite's functions are pointers to Go's, as a variable of a function's type holds them.
+	// In the translated SQLite a C function pointer is the content of a Go variable of function type.
 	fullPathname := copyPathname
 	vfs.FxFullPathname = *(*uintptr)(unsafe.Pointer(&fullPathname))
 	if code := sqlite3.Xsqlite3_vfs_register(tls, vfsMemory, 0); code != sqlite3.SQLITE_OK {
@@ -37,7 +37,7 @@ var registerPinnedVFS = sync.OnceValue(func() error {
 	return nil
 })
 
-// copyPathname is the xFullPathname of [pinnedVFS]: it copies a path of C to out, which has room for n bytes.
+// copyPathname is the xFullPathname of pinnedVFS: it copies the C string path to out, which has room for n bytes.
 func copyPathname(_ *libc.TLS, _, path uintptr, n int32, out uintptr) int32 {
 	name := libc.GoString(path)
 	if len(name) >= int(n) {
@@ -48,5 +48,6 @@ func copyPathname(_ *libc.TLS, _, path uintptr, n int32, out uintptr) int32 {
 	return sqlite3.SQLITE_OK
 }
 
-// toPointer returns an address of C's memory, which Go's collector does not move, as a pointer.
+// toPointer returns an address in C memory as a pointer. Go's collector does not move or free that memory, so the
+// conversion is safe although vet's rules for unsafe.Pointer cannot see it.
 func toPointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }

@@ -1,5 +1,11 @@
-// Package grant holds the powers over the host that an operator gives an app: their form in the API, on the command line and
-// in the database, and which folders a grant with roots reaches.
+// Package grant defines the powers over the host that an operator gives to an app: their form in the API, on the
+// command line and in the database, and the folders that a power with roots reaches.
+//
+// A [List] is what an app was granted. [List.Normalize] checks it when the operator sets it; [List.Has] and
+// [List.Roots] are asked when the app's configuration is built. A [Guard] knows the folders that no grant may reach:
+// those of the system and of this server. [Guard.ResolvePath] turns a path in a configuration into a [RootedPath],
+// through which files are opened without leaving the granted root, even if links are exchanged meanwhile. See
+// docs/security.md.
 package grant
 
 import (
@@ -12,32 +18,42 @@ import (
 	"strings"
 )
 
-// The grants.
+// The powers.
 const (
-	Command        = "command"         // programs of the host, in folders below its roots
-	Filesystem     = "filesystem"      // files and folders below its roots
-	OperatorModels = "operator_models" // the operator's keys of models
-	PrivateNetwork = "private_network" // private addresses
-	SQLite         = "sqlite"          // SQLite files, below the roots of filesystem
-	Stdio          = "stdio"           // MCP servers that are programs of the host
+	// Command runs programs of the host, in folders below its roots.
+	Command = "command"
+	// Filesystem reads files and folders below its roots.
+	Filesystem = "filesystem"
+	// OperatorModels uses the operator's API keys of models.
+	OperatorModels = "operator_models"
+	// PrivateNetwork connects to addresses of private networks.
+	PrivateNetwork = "private_network"
+	// SQLite opens SQLite files below the roots of Filesystem.
+	SQLite = "sqlite"
+	// Stdio starts MCP servers that are programs of the host.
+	Stdio = "stdio"
 )
 
+// grantNames are all powers, sorted, for checks and error messages.
 var grantNames = []string{Command, Filesystem, OperatorModels, PrivateNetwork, SQLite, Stdio}
 
-// Bounds of what an app is granted.
+// Bounds of a list of grants.
 const (
-	maxGrants     = 32
-	maxRoots      = 32 // of one grant
+	maxGrants = 32
+	// maxRoots bounds the roots of one grant.
+	maxRoots = 32
+	// maxRootLength bounds one root, in bytes.
 	maxRootLength = 1024
 )
 
-// Grant is one power. In JSON it is its name, or an object with its name as the only key and its roots as the value.
+// Grant is one power. In JSON it is its name, or an object with the name as the only key and the roots as its value.
 type Grant struct {
-	Name  string
-	Roots []string // absolute paths of folders; of filesystem and command alone
+	Name string
+	// Roots are absolute paths of folders. Only Filesystem and Command have any.
+	Roots []string
 }
 
-// needsRoots reports whether a grant means nothing without roots.
+// needsRoots reports whether a power has no effect without roots.
 func needsRoots(name string) bool { return name == Command || name == Filesystem }
 
 // MarshalJSON implements [json.Marshaler].
@@ -48,7 +64,8 @@ func (g Grant) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]string{g.Name: g.Roots})
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It takes what [Grant.MarshalJSON] writes, and does not check it.
+// UnmarshalJSON implements [json.Unmarshaler]. It accepts what [Grant.MarshalJSON] writes, and does not check names or
+// roots: a grant that is stored must stay readable if the rules become stricter.
 func (g *Grant) UnmarshalJSON(raw []byte) error {
 	if len(raw) > 0 && raw[0] == '"' {
 		*g = Grant{}
@@ -65,7 +82,7 @@ func (g *Grant) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// String returns the grant as the command line takes it, one word for each root.
+// String returns the grant in the form of the command line, NAME=ROOT once for each root.
 func (g Grant) String() string {
 	if len(g.Roots) == 0 {
 		return g.Name
@@ -73,10 +90,11 @@ func (g Grant) String() string {
 	return g.Name + "=" + strings.Join(g.Roots, ", "+g.Name+"=")
 }
 
-// List is all that an app is granted.
+// List is everything that an app was granted.
 type List []Grant
 
-// ParseList reads grants as the command line takes them: NAME, or NAME=ROOT, once for each root. It does not check them.
+// ParseList parses grants in the form of the command line: NAME, or NAME=ROOT once for each root. It does not check
+// them.
 func ParseList(words []string) List {
 	list := List{}
 	for _, word := range words {
@@ -92,17 +110,18 @@ func ParseList(words []string) List {
 	return list
 }
 
-// Has reports whether the list gives a power. One that takes roots gives nothing without any.
+// Has reports whether the list gives the power. A power that needs roots is not given without any.
 func (l List) Has(name string) bool {
 	return slices.ContainsFunc(l, func(g Grant) bool { return g.Name == name && (!needsRoots(name) || len(g.Roots) > 0) })
 }
 
-// IsRootless reports whether the list names a power that takes roots without any, as lists of earlier versions do.
+// IsRootless reports whether the list names a power that needs roots without any, as lists stored by earlier versions
+// do.
 func (l List) IsRootless(name string) bool {
 	return needsRoots(name) && !l.Has(name) && slices.ContainsFunc(l, func(g Grant) bool { return g.Name == name })
 }
 
-// Roots returns the folders that a power reaches.
+// Roots returns the folders that the power reaches, in the order of the list.
 func (l List) Roots(name string) []string {
 	var roots []string
 	for _, g := range l {
@@ -113,7 +132,8 @@ func (l List) Roots(name string) []string {
 	return roots
 }
 
-// FindProgramOverlap reports whether programs that l lets run reach folders in which other lets SQLite files lie, and names one of each.
+// FindProgramOverlap reports whether programs that l allows reach folders in which other allows SQLite files, and
+// returns one folder of each. Paths are compared as written and with symbolic links resolved.
 func (l List) FindProgramOverlap(other List) (folder, files string, overlaps bool) {
 	if !other.Has(SQLite) {
 		return "", "", false
@@ -128,12 +148,14 @@ func (l List) FindProgramOverlap(other List) (folder, files string, overlaps boo
 	return "", "", false
 }
 
-// Equal reports whether l and other give the same in the same order.
+// Equal reports whether l and other have the same elements in the same order; normalized lists are equal if they give
+// the same powers.
 func (l List) Equal(other List) bool {
 	return slices.EqualFunc(l, other, func(a, b Grant) bool { return a.Name == b.Name && slices.Equal(a.Roots, b.Roots) })
 }
 
-// Normalize returns what an operator has written, in order and each once, or what is wrong with it.
+// Normalize checks a list that an operator wrote and returns it sorted, with one element for each name. guard may be
+// nil. The error describes the first bad element.
 func (l List) Normalize(guard *Guard) (List, error) {
 	if len(l) > maxGrants {
 		return nil, fmt.Errorf("there are %d, %d are allowed", len(l), maxGrants)
@@ -152,6 +174,7 @@ func (l List) Normalize(guard *Guard) (List, error) {
 	return normalized, nil
 }
 
+// checkGrant checks one element: its name, whether it has roots exactly if it needs them, and each root.
 func (g Grant) checkGrant(guard *Guard) error {
 	switch {
 	case !slices.Contains(grantNames, g.Name):
@@ -175,7 +198,7 @@ func (g Grant) checkGrant(guard *Guard) error {
 	return nil
 }
 
-// mergeRoots puts the roots of one name together, cleans and sorts them.
+// mergeRoots returns one element for each name with its cleaned roots, sorted and without duplicates.
 func (l List) mergeRoots() List {
 	roots := map[string][]string{}
 	for _, g := range l {

@@ -49,7 +49,7 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// TestStored: a grant of earlier versions, without roots, is read and written as it was, and gives nothing.
+// TestStored reads and writes a grant of earlier versions without roots: it is kept and gives nothing.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	const stored = `["filesystem","stdio",{"command":["/srv/acme"]}]`
@@ -75,8 +75,8 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// TestCheckRoot: the folders of the system, those that belong to all, and the server's own are granted to nobody, by no spelling
-// and through no link.
+// TestCheckRoot checks that the folders of the system, shared folders and the server's own cannot be granted, in any
+// spelling and through any link.
 func TestCheckRoot(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -119,7 +119,7 @@ func TestCheckRoot(t *testing.T) {
 	}
 }
 
-// TestResolvePath: a path leads below its root when it is used, whatever has become of the folders on the way.
+// TestResolvePath checks that a path leads below its root when it is used, even if folders in it were replaced.
 func TestResolvePath(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -192,7 +192,8 @@ func TestResolvePath(t *testing.T) {
 	}
 }
 
-// TestCheckDatabase: a SQLite file of an app is one file with one name, and not the platform's by another.
+// TestCheckDatabase checks that a SQLite file of an app must be a regular file with one name that is not the
+// platform's.
 func TestCheckDatabase(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -242,7 +243,7 @@ func TestCheckDatabase(t *testing.T) {
 			t.Errorf("%s can be a database", denied)
 		}
 	}
-	if err := os.Remove(platform); err != nil { // the platform's file by its only name is still the platform's
+	if err := os.Remove(platform); err != nil { // its last name still leads to the platform's file
 		t.Fatal(err)
 	}
 	moved, err := grant.NewGuard(filepath.Join(root, "platform.db"))
@@ -254,7 +255,8 @@ func TestCheckDatabase(t *testing.T) {
 	}
 }
 
-// TestFindProgramOverlap: the folders of one app's programs and those of another's SQLite files are apart, as they are written and where links lead.
+// TestFindProgramOverlap compares the folders of one app's programs with those of another's SQLite files, as written
+// and with links resolved.
 func TestFindProgramOverlap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

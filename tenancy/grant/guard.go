@@ -11,23 +11,24 @@ import (
 	"syscall"
 )
 
-// reservedFolders are the folders of the host that no grant reaches: none lies in one of them or has one in it.
+// reservedFolders are folders of the host that no grant reaches: a root may neither lie in one nor contain one.
 var reservedFolders = []string{
 	"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var/run",
-	// What services of the host keep, and what is queued for them: programs of root read it.
+	// Data of services, and spools for them, which programs running as root read.
 	"/var/backups", "/var/cache", "/var/log", "/var/mail", "/var/spool", "/var/lib/containerd", "/var/lib/docker", "/var/lib/dpkg",
 	"/var/lib/kubelet", "/var/lib/mysql", "/var/lib/postgresql", "/var/lib/private", "/var/lib/redis", "/var/lib/systemd",
 }
 
-// sharedFolders are folders that belong to all users of a host: a grant names a folder in them.
+// sharedFolders are folders that all users of a host share. They cannot be roots themselves; folders in them can.
 var sharedFolders = []string{"/", "/home", "/tmp", "/var", "/var/lib", "/var/tmp"}
 
-// Guard knows what no grant reaches. A nil Guard knows the host's own folders alone.
+// Guard knows the folders that no grant may reach. A nil Guard knows only those of the system. It is immutable.
 type Guard struct {
-	serverPaths []string // files and folders of the server: data, configuration, secrets
+	// serverPaths are absolute paths of files and folders of the server: data, configuration, secrets.
+	serverPaths []string
 }
 
-// NewGuard returns a guard of the server's own files and folders.
+// NewGuard returns a guard of the system's folders and of the server's own files and folders.
 func NewGuard(private ...string) (*Guard, error) {
 	g := &Guard{}
 	for _, path := range private {
@@ -40,7 +41,7 @@ func NewGuard(private ...string) (*Guard, error) {
 	return g, nil
 }
 
-// CheckRoot returns an error if no grant may name root, as it is written or where its symbolic links lead.
+// CheckRoot returns an error if no grant may name root, as it is written or with symbolic links resolved.
 func (g *Guard) CheckRoot(root string) error {
 	for _, path := range []string{filepath.Clean(root), resolveSymlinks(root)} {
 		if slices.Contains(sharedFolders, path) {
@@ -63,18 +64,20 @@ func (g *Guard) CheckRoot(root string) error {
 	return nil
 }
 
-// RootedPath is a file or folder below a root. Opening it leads nowhere else, whatever programs do to the folders above it
-// meanwhile.
+// RootedPath is a file or folder below a root. Opening it cannot lead outside of the root, whatever happens to the
+// folders in its path meanwhile: os.Root refuses links that leave it.
 type RootedPath struct {
-	Root string // without symbolic links
-	Path string // below it, "." for the root itself
+	// Root is the path of the root without symbolic links.
+	Root string
+	// Path is relative to Root; "." is the root itself.
+	Path string
 }
 
-// ErrOutsideRoots reports a path that lies below none of the roots.
+// ErrOutsideRoots reports a path that is below none of the roots.
 var ErrOutsideRoots = errors.New("lies below none of the folders that the operator has granted")
 
-// ResolvePath returns the place of an absolute path below one of roots, each of which is checked anew: what is a link now need not
-// have been one when it was granted.
+// ResolvePath returns the [RootedPath] of an absolute path below one of roots. The root is checked again: it may have
+// become a symbolic link since it was granted. A path outside of all roots is [ErrOutsideRoots].
 func (g *Guard) ResolvePath(roots []string, path string) (RootedPath, error) {
 	if !filepath.IsAbs(path) {
 		return RootedPath{}, errors.New("must be an absolute path")
@@ -98,17 +101,17 @@ func (g *Guard) ResolvePath(roots []string, path string) (RootedPath, error) {
 	return RootedPath{}, fmt.Errorf("%w: %s", ErrOutsideRoots, strings.Join(roots, ", "))
 }
 
-// FullPath returns the place as a path.
+// FullPath returns the absolute path.
 func (p RootedPath) FullPath() string { return filepath.Join(p.Root, p.Path) }
 
-// IsIn reports whether the place is folder or lies in it, as folder is written or where its symbolic links lead.
+// IsIn reports whether the path is folder or lies in it, with folder as written or with symbolic links resolved.
 func (p RootedPath) IsIn(folder string) bool {
 	_, written := RelBelow(folder, p.FullPath())
 	_, resolved := RelBelow(resolveSymlinks(folder), p.FullPath())
 	return written || resolved
 }
 
-// OpenFolder opens the folder.
+// OpenFolder opens the folder as a root of its own. The caller must close it.
 func (p RootedPath) OpenFolder() (*os.Root, error) {
 	root, err := os.OpenRoot(p.Root)
 	if err != nil || p.Path == "." {
@@ -118,7 +121,8 @@ func (p RootedPath) OpenFolder() (*os.Root, error) {
 	return root.OpenRoot(p.Path)
 }
 
-// StatFolder opens the folder and returns what it is and its path without symbolic links.
+// StatFolder opens the folder and returns its path without symbolic links and its file information. It returns
+// [ErrOutsideRoots] if the path now leads outside of the root.
 func (p RootedPath) StatFolder() (string, fs.FileInfo, error) {
 	folder, err := p.OpenFolder()
 	if err != nil {
@@ -136,7 +140,7 @@ func (p RootedPath) StatFolder() (string, fs.FileInfo, error) {
 	return name, info, err
 }
 
-// OpenFile opens a file for reading. It does not wait for the writer of a pipe.
+// OpenFile opens a file for reading. O_NONBLOCK keeps it from waiting if the file is a named pipe without a writer.
 func (p RootedPath) OpenFile() (*os.File, error) {
 	root, err := os.OpenRoot(p.Root)
 	if err != nil {
@@ -146,20 +150,22 @@ func (p RootedPath) OpenFile() (*os.File, error) {
 	return root.OpenFile(p.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// RelBelow returns path relative to root, if it is root or lies below it as both are written.
+// RelBelow returns path relative to root, and whether it is root or below it. It compares the text of the paths and
+// does not look at the file system.
 func RelBelow(root, path string) (string, bool) {
 	below, err := filepath.Rel(filepath.Clean(root), filepath.Clean(path))
 	return below, err == nil && filepath.IsLocal(below)
 }
 
-// pathsOverlap reports whether one of two clean paths is the other or lies below it.
+// pathsOverlap reports whether one of two paths equals the other or lies below it.
 func pathsOverlap(a, b string) bool {
 	_, aboveB := RelBelow(a, b)
 	_, aboveA := RelBelow(b, a)
 	return aboveA || aboveB
 }
 
-// resolveSymlinks follows the symbolic links of the part of a path that is there.
+// resolveSymlinks resolves the symbolic links in the existing part of a path; the rest of the path is appended
+// unchanged.
 func resolveSymlinks(path string) string {
 	path = filepath.Clean(path)
 	for part, remainder := path, ""; ; part, remainder = filepath.Dir(part), filepath.Join(filepath.Base(part), remainder) {

@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// sqliteSuffixes are what SQLite, and the lock on its file, put behind a file's name.
+// sqliteSuffixes are the suffixes of a database's files: those of SQLite and of the lock file of package db.
 var sqliteSuffixes = []string{"", "-wal", "-shm", "-journal", ".lock"}
 
-// CheckDatabase refuses a SQLite file that need not be the app's alone; see [Guard.OpenDatabaseFolder].
+// CheckDatabase refuses a SQLite file that may not belong to the app alone; see [Guard.OpenDatabaseFolder].
 func (g *Guard) CheckDatabase(p RootedPath) error {
 	folder, err := g.OpenDatabaseFolder(p)
 	if err != nil {
@@ -22,11 +22,11 @@ func (g *Guard) CheckDatabase(p RootedPath) error {
 	return folder.Close()
 }
 
-// OpenDatabaseFolder opens the folder of a SQLite file and refuses a file that need not be the app's alone: neither its path below
-// the root nor any of its files may be a symbolic link. A file with several names is refused because the others may lie in
-// another app's folder, or be the platform's database: they cannot be found from here, and a database has no need of them. A file that
-// does not exist yet is none of these. Whatever takes the folder's place in its path later, the returned file is still the folder
-// that was looked at.
+// OpenDatabaseFolder opens the folder of a SQLite file and refuses a file that may not belong to the app alone. Neither
+// the path below the root nor a file of the database may be a symbolic link. A file with several names (hard links) is
+// refused, because the others may lie in another app's folder or be the platform's database: they cannot be found from
+// here. A file that does not exist yet is accepted. The returned folder is the one that was checked, even if its path
+// leads elsewhere later.
 func (g *Guard) OpenDatabaseFolder(p RootedPath) (_ *os.File, err error) {
 	root, err := RootedPath{Root: p.Root, Path: filepath.Dir(p.Path)}.OpenFolder()
 	if err != nil {
@@ -65,7 +65,7 @@ func (g *Guard) OpenDatabaseFolder(p RootedPath) (_ *os.File, err error) {
 	return folder, nil
 }
 
-// checkFile refuses a file that is none, has several names or is the server's.
+// checkFile refuses a file that is not a regular one, has several names, or belongs to the server.
 func (g *Guard) checkFile(name string, info fs.FileInfo) error {
 	at, ok := info.Sys().(*syscall.Stat_t)
 	switch {
@@ -79,8 +79,8 @@ func (g *Guard) checkFile(name string, info fs.FileInfo) error {
 	return nil
 }
 
-// folderPath returns where an open folder lies, without symbolic links. On Linux the kernel says it; elsewhere it is what the path
-// leads to now.
+// folderPath returns the path of an open folder without symbolic links. On Linux the kernel provides it; elsewhere it
+// is where path leads now.
 func folderPath(folder *os.File, path string) (string, error) {
 	if runtime.GOOS == "linux" {
 		return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", folder.Fd()))
@@ -88,8 +88,8 @@ func folderPath(folder *os.File, path string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// isServerFile reports whether a file is one of the server's own, or lies in one of its folders, by whatever name: its device
-// and number count.
+// isServerFile reports whether a file is one of the server's own or lies directly in one of its folders, under any
+// name: device and inode are compared.
 func (g *Guard) isServerFile(info fs.FileInfo) bool {
 	if g == nil {
 		return false
@@ -102,7 +102,7 @@ func (g *Guard) isServerFile(info fs.FileInfo) bool {
 		if os.SameFile(serverInfo, info) {
 			return true
 		}
-		entries, _ := os.ReadDir(path) // none where it is a file
+		entries, _ := os.ReadDir(path) // no entries if path is a file
 		for _, e := range entries {
 			if serverInfo, err := os.Stat(filepath.Join(path, e.Name())); err == nil && os.SameFile(serverInfo, info) {
 				return true

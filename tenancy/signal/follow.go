@@ -10,23 +10,28 @@ import (
 )
 
 const (
-	// followTTL is how long a process counts as a follower after it said so. It says so again three times as often.
+	// followTTL is how long a process counts as a follower of a key after it announced it. It announces its keys every
+	// third of this time.
 	followTTL = 30 * time.Second
-	// maxFollowers bounds what is known of the followers in other processes. Who finds no room hears nothing.
+	// maxFollowers bounds the pairs of key and process that a process knows. A follower beyond it receives no signals
+	// and depends on its own look at the database.
 	maxFollowers = 100_000
 )
 
-// localFollowers is what this process follows.
+// localFollowers holds the followers in this process. mu guards keys.
 type localFollowers struct {
 	mu   sync.Mutex
 	keys map[Signal]map[*follower]struct{}
 }
 
+// follower is one call of FollowKey; its address identifies it.
 type follower struct{ callback func(data string) }
 
-// FollowKey calls hear for what [Bus.NotifyFollowers] and [Bus.SendToFollowers] say of a key in other processes, until stop is called: with
-// data, or with "" for "look again". A call under way may end after stop. Hear must return at once; it may call the
-// bus. The other processes know of it a moment later; what was said before, the follower has to read.
+// FollowKey calls callback, until stop is called, when another process calls [Bus.NotifyFollowers] or
+// [Bus.SendToFollowers] for the key: with the data, or with "" if the key is to be read again. A call under way may end
+// after stop returns. callback must return at once; it may call the bus. Other processes learn about the follower a
+// moment later, so the caller must read the key itself after this call. It does not report changes made in this
+// process.
 func (b *Bus) FollowKey(topic, key string, callback func(data string)) (stop func()) {
 	if b == nil || b.remote == nil {
 		return func() {}
@@ -38,11 +43,11 @@ func (b *Bus) FollowKey(topic, key string, callback func(data string)) (stop fun
 	return func() { b.localFollowers.removeFollower(s, f) }
 }
 
-// HasFollowers reports whether any process follows anything, as far as this one knows. Where none does there is nothing to
-// tell or send, and finding out costs nothing.
+// HasFollowers reports whether any other process follows any key, as far as this process knows. It is one atomic load,
+// so that callers can skip preparing signals that no process would receive.
 func (b *Bus) HasFollowers() bool { return b != nil && b.remoteFollowers.count.Load() > 0 }
 
-// NotifyFollowers has the followers of a key in other processes look at it again. Call it after the commit.
+// NotifyFollowers makes the followers of a key in other processes read it again. Call it after the commit.
 func (b *Bus) NotifyFollowers(topic, key string) {
 	if !b.HasFollowers() {
 		return
@@ -53,7 +58,8 @@ func (b *Bus) NotifyFollowers(topic, key string) {
 	}
 }
 
-// SendToFollowers brings data to the followers of a key in other processes, if the link carries any and they keep up.
+// SendToFollowers sends data to the followers of a key in other processes. Data is dropped if the link carries none or
+// too much is pending; receivers must be able to do without it.
 func (b *Bus) SendToFollowers(topic, key, data string) {
 	if !b.HasFollowers() || !b.remote.link.carriesData() {
 		return
@@ -64,8 +70,8 @@ func (b *Bus) SendToFollowers(topic, key, data string) {
 	}
 }
 
-// OnFollow has join called for each key of topic that another process begins to follow. It may call the bus. It is to be
-// set before [Bus.Run].
+// OnFollow makes the bus call callback for each key of topic that another process starts to follow. callback may call
+// the bus. Only one topic can be set, before [Bus.Run].
 func (b *Bus) OnFollow(topic string, callback func(key string)) {
 	if b == nil {
 		return
@@ -75,20 +81,22 @@ func (b *Bus) OnFollow(topic string, callback func(key string)) {
 	b.remoteFollowers.followTopic, b.remoteFollowers.onFollow = topic, callback
 }
 
+// handleFollow calls the function set by OnFollow. It is set before Run and read-only afterwards, so no lock is needed.
 func (b *Bus) handleFollow(s Signal) {
 	if b.remoteFollowers.onFollow != nil && b.remoteFollowers.followTopic == s.Topic {
 		b.remoteFollowers.onFollow(s.Key)
 	}
 }
 
-// deliverFollowed hands on what another process says of a followed key. Who says what nobody here follows is told so.
+// deliverFollowed passes a signal of another process to the followers here. If there are none, it sends that process an
+// unfollow: this is how a follower that stopped is removed before its announcement expires.
 func (b *Bus) deliverFollowed(from string, s Signal, data string) {
 	if !b.localFollowers.notifyFollowers(s, data) {
 		b.remote.enqueue(from, func(m *pendingSignals) { m.addUnfollow(s) })
 	}
 }
 
-// renewFollows says again and again what this process follows, and forgets followers that no longer do.
+// renewFollows announces the followed keys periodically and removes the expired followers of other processes.
 func (b *Bus) renewFollows(ctx context.Context) {
 	tick := time.NewTicker(followTTL / 3)
 	defer tick.Stop()
@@ -103,13 +111,14 @@ func (b *Bus) renewFollows(ctx context.Context) {
 	}
 }
 
+// announceFollows sends all followed keys to all processes.
 func (b *Bus) announceFollows() {
 	for _, s := range b.localFollowers.listKeys() {
 		b.remote.enqueue("", func(m *pendingSignals) { m.addFollow(s) })
 	}
 }
 
-// addFollower reports whether the key was not followed before.
+// addFollower adds a follower and reports whether the key had none before.
 func (g *localFollowers) addFollower(s Signal, f *follower) (first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,7 +143,8 @@ func (g *localFollowers) listKeys() []Signal {
 	return slices.Collect(maps.Keys(g.keys))
 }
 
-// notifyFollowers tells the followers of a key, or of all, and reports whether there were any.
+// notifyFollowers calls the followers of a key, or all for the zero Signal, and reports whether there were any. It
+// calls them without the lock, so that they may call the bus.
 func (g *localFollowers) notifyFollowers(s Signal, data string) bool {
 	all := g.followersOf(s)
 	for _, f := range all {
@@ -143,7 +153,7 @@ func (g *localFollowers) notifyFollowers(s Signal, data string) bool {
 	return len(all) > 0
 }
 
-// followersOf lists the followers of what s means.
+// followersOf returns the followers of s, all of them for the zero Signal.
 func (g *localFollowers) followersOf(s Signal) []*follower {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,22 +167,29 @@ func (g *localFollowers) followersOf(s Signal) []*follower {
 	return all
 }
 
-// remoteFollowers is what other processes follow, each until a time by this process's clock.
+// remoteFollowers holds what other processes follow.
 type remoteFollowers struct {
-	count       atomic.Int64
-	followTopic string // of join
+	// count is the number of pairs of key and process, for HasFollowers.
+	count atomic.Int64
+	// followTopic and onFollow are set by OnFollow before Run and read-only afterwards.
+	followTopic string
 	onFollow    func(key string)
 
+	// mu guards keys, which maps a key to the processes that follow it and the time until which they count, in
+	// nanoseconds since 1970 by this process's clock.
 	mu   sync.RWMutex
 	keys map[Signal]map[string]int64
 }
 
+// peersOf returns the processes that follow s.
 func (f *remoteFollowers) peersOf(s Signal) []string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return slices.Collect(maps.Keys(f.keys[s]))
 }
 
+// addPeer records that peer follows keys and calls joined for each key that it did not follow before, after releasing
+// the lock.
 func (f *remoteFollowers) addPeer(peer string, keys [][2]string, joined func(Signal)) {
 	until := time.Now().Add(followTTL).UnixNano()
 	var fresh []Signal
@@ -206,6 +223,7 @@ func (f *remoteFollowers) removePeer(peer string, keys [][2]string) {
 	}
 }
 
+// expirePeers removes followers whose announcement is older than followTTL.
 func (f *remoteFollowers) expirePeers() {
 	now := time.Now().UnixNano()
 	f.mu.Lock()
@@ -219,7 +237,7 @@ func (f *remoteFollowers) expirePeers() {
 	}
 }
 
-// dropPeer drops a follower. f.mu is held.
+// dropPeer removes a follower. The caller holds f.mu.
 func (f *remoteFollowers) dropPeer(s Signal, peer string) {
 	if _, ok := f.keys[s][peer]; !ok {
 		return

@@ -11,7 +11,7 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// followRecorder gathers what a follower of one key hears.
+// followRecorder records the calls of one follower.
 type followRecorder struct {
 	mu       sync.Mutex
 	received []string
@@ -49,14 +49,14 @@ func waitUntil(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// TestFollow: who follows a key hears of it and of no other, from processes that came before and after it.
+// TestFollow checks that a follower of a key receives that key only, from processes that started before and after it.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	forEachLink(t, func(t *testing.T, link func() signal.Link) {
 		writer, reader, other := signal.New(link(), nil), signal.New(link(), nil), signal.New(link(), nil)
 		joined := make(chan string, 10)
 		writer.OnFollow("task", func(key string) { joined <- key })
-		early := followKey(t, reader, "acme/1") // before anybody is connected
+		early := followKey(t, reader, "acme/1") // before any connection is made
 		for _, b := range []*signal.Bus{reader, writer, other} {
 			startBus(t, b)
 		}
@@ -96,7 +96,7 @@ func TestFollow(t *testing.T) {
 			t.Error("a link that carries no data brought some")
 		}
 
-		// A follower that has gone is forgotten when it is told in vain.
+		// A follower that has stopped is removed when a signal reaches its process.
 		early.stop()
 		late.stop()
 		waitUntil(t, "the writer forgets them", func() bool {
@@ -107,7 +107,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// TestSlow: what is sent to a process faster than it goes out is dropped past a bound, and the signals are not.
+// TestSlow sends data faster than the link can: data beyond the bound is dropped, signals are not.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	client := newRedisClient(t)
@@ -133,7 +133,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestFlush: what was published has gone when flush returns, however briefly the process lives on.
+// TestFlush checks that everything published has been sent when Flush returns, although the process ends right after
+// it.
 func TestFlush(t *testing.T) {
 	t.Parallel()
 	forEachLink(t, func(t *testing.T, link func() signal.Link) {
@@ -151,7 +152,7 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// TestBusWithoutLink: a bus without a link, and none at all, have nobody to tell.
+// TestBusWithoutLink calls the methods of a bus without a link and of a nil bus.
 func TestBusWithoutLink(t *testing.T) {
 	t.Parallel()
 	for _, b := range []*signal.Bus{nil, signal.New(nil, nil)} {
@@ -168,7 +169,7 @@ func TestBusWithoutLink(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce: a process that speaks of far more than one message holds is heard in full.
+// TestTwoAtOnce sends far more than one message can hold: all of it arrives.
 func TestTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	url := dbtest.NewPostgresURL(t)

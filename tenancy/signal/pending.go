@@ -3,26 +3,33 @@ package signal
 import "encoding/json"
 
 const (
-	// maxPending bounds the signals that wait to be sent to one address; beyond it they become one "look at everything".
+	// maxPending bounds the signals that are pending for one process; beyond it they are replaced by one for
+	// everything.
 	maxPending = 10_000
-	// maxData bounds the data that waits to be sent to one process, in bytes; beyond it data is dropped.
+	// maxData bounds the data that is pending for one process, in bytes; beyond it data is dropped.
 	maxData = 1 << 20
 )
 
-// pendingSignals is what waits to be sent to one process, or to all.
+// pendingSignals is what is to be sent to one process, or to all. Equal signals are merged, since a receiver reads the
+// current state anyway. It is guarded by the queue's mu until drainPending takes it.
 type pendingSignals struct {
-	hello     bool // the sender has just come, or come back: whoever follows something is to say so
-	signals   signalSet
-	followed  signalSet // of keys that the receiver follows
-	follows   signalSet // the sender follows
-	unfollows signalSet // the sender does not follow
+	// hello asks the receivers to announce the keys that they follow: the sender has just connected.
+	hello   bool
+	signals signalSet
+	// followed are changed keys that the receiver follows.
+	followed signalSet
+	// follows are keys that the sender follows, unfollows keys that it does not follow.
+	follows   signalSet
+	unfollows signalSet
+	// data has triples of topic, key and data, in order.
 	data      [][3]string
-	dataBytes int // of data
+	dataBytes int
 }
 
+// signalSet is a set of signals; nil is empty.
 type signalSet map[Signal]struct{}
 
-// addUpTo adds to a set what there is room for.
+// addUpTo adds v unless the set has limit elements, and reports whether it did.
 func (s *signalSet) addUpTo(v Signal, limit int) bool {
 	if *s == nil {
 		*s = signalSet{}
@@ -34,6 +41,7 @@ func (s *signalSet) addUpTo(v Signal, limit int) bool {
 	return true
 }
 
+// addSignal and the other add methods merge one entry into what is pending, within its bound.
 func (m *pendingSignals) addSignal(s Signal) {
 	if !m.signals.addUpTo(s, maxPending) {
 		m.replaceWithAll()
@@ -46,6 +54,7 @@ func (m *pendingSignals) addFollowed(s Signal) {
 	}
 }
 
+// replaceWithAll replaces the pending signals by one for everything, which is always correct.
 func (m *pendingSignals) replaceWithAll() {
 	m.followed, m.signals = nil, signalSet{Signal{}: {}}
 }
@@ -53,6 +62,7 @@ func (m *pendingSignals) replaceWithAll() {
 func (m *pendingSignals) addFollow(s Signal)   { m.follows.addUpTo(s, maxFollowers) }
 func (m *pendingSignals) addUnfollow(s Signal) { m.unfollows.addUpTo(s, maxPending) }
 
+// addData appends data, or drops it beyond maxData: unlike a signal it cannot be merged, and its loss is allowed.
 func (m *pendingSignals) addData(s Signal, data string) {
 	if m.dataBytes+len(data) > maxData {
 		return
@@ -61,7 +71,9 @@ func (m *pendingSignals) addData(s Signal, data string) {
 	m.data = append(m.data, [3]string{s.Topic, s.Key, data})
 }
 
-// message is what travels: who says it, and pairs of topic and key, or topic, key and data.
+// message is the JSON text that processes exchange. From is the sender's id; signals are pairs of topic and key, data
+// are triples of topic, key and data. The JSON names must stay, since processes of two versions run together during an
+// update.
 type message struct {
 	From     string      `json:"from"`
 	Hello    bool        `json:"hello,omitempty"`
@@ -72,11 +84,12 @@ type message struct {
 	Data     [][3]string `json:"data,omitempty"`
 }
 
-// messageOverhead is the room that a message takes beside its entries, in bytes.
+// messageOverhead is an upper bound of a message's size without its entries, in bytes.
 const messageOverhead = 200
 
-// encodeMessages packs the mail into messages of at most limit bytes. Follows come first: whoever is woken by what comes with
-// them knows of them. What fits nowhere becomes "look at all of the topic", or of everything.
+// encodeMessages packs the pending signals into messages of at most limit bytes. Follows come first, so that the
+// receiver knows the followers before it handles the signals. A signal that is too long for a message becomes one for
+// its topic, or for everything.
 func (m *pendingSignals) encodeMessages(from string, limit int) []string {
 	w := messageEncoder{from: from, limit: limit, next: message{From: from, Hello: m.hello}, size: messageOverhead}
 	for s := range m.follows {
@@ -101,6 +114,7 @@ func (m *pendingSignals) encodeMessages(from string, limit int) []string {
 	return w.messages
 }
 
+// messageEncoder collects entries in next and completes it when size, an estimate from above, would exceed limit.
 type messageEncoder struct {
 	from     string
 	limit    int
@@ -109,6 +123,7 @@ type messageEncoder struct {
 	messages []string
 }
 
+// shortenToFit returns s, or a more general signal that fits into a message.
 func (w *messageEncoder) shortenToFit(s Signal) Signal {
 	if w.canFit(s) {
 		return s
@@ -119,11 +134,12 @@ func (w *messageEncoder) shortenToFit(s Signal) Signal {
 	return Signal{}
 }
 
+// canFit reports whether a message can hold s.
 func (w *messageEncoder) canFit(s Signal) bool {
 	return messageOverhead+encodedLen([2]string{s.Topic, s.Key}) <= w.limit
 }
 
-// addPair adds s to a list of the next message, if any message can hold it.
+// addPair adds s to a list of the next message. A signal that no message can hold is left out.
 func (w *messageEncoder) addPair(s Signal, list func(*message) *[][2]string) {
 	if !w.canFit(s) {
 		return
@@ -134,7 +150,7 @@ func (w *messageEncoder) addPair(s Signal, list func(*message) *[][2]string) {
 	*to = append(*to, p)
 }
 
-// ensureSpace makes room for n bytes.
+// ensureSpace reserves n bytes, in a new message if the present one would become too long.
 func (w *messageEncoder) ensureSpace(n int) {
 	if w.size > messageOverhead && w.size+n > w.limit {
 		w.finishMessage()
@@ -143,11 +159,12 @@ func (w *messageEncoder) ensureSpace(n int) {
 }
 
 func (w *messageEncoder) finishMessage() {
-	text, _ := json.Marshal(w.next) // strings always marshal
+	text, _ := json.Marshal(w.next) // cannot fail: the message consists of strings
 	w.messages = append(w.messages, string(text))
 	w.next, w.size = message{From: w.from}, messageOverhead
 }
 
+// encodedLen returns the length of v in JSON with the comma after it.
 func encodedLen(v any) int {
 	text, _ := json.Marshal(v)
 	return len(text) + 1

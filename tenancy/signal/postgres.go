@@ -8,29 +8,30 @@ import (
 )
 
 const (
-	// broadcastChannel is where every process listens; it is private to the database. Each has one of its own as well.
+	// broadcastChannel is the NOTIFY channel of all processes on a database. Each process has one of its own as well,
+	// see channelFor.
 	broadcastChannel = "stoa_signal"
-	// idleTimeout is how long a connection may say nothing before it is asked whether it still lives.
+	// idleTimeout is how long a connection may be silent before it is checked with a ping.
 	idleTimeout = 10 * time.Second
-	// ioTimeout bounds connecting, sending and asking.
+	// ioTimeout bounds connecting, sending and pinging.
 	ioTimeout = 5 * time.Second
 )
 
-// NewPostgresLink returns a link over LISTEN and NOTIFY on one connection of its own to the database at url. It needs a
-// session: behind a pooler that shares connections between transactions nothing arrives, so give it the direct
-// address or use Redis.
+// NewPostgresLink returns a link over LISTEN and NOTIFY, on one connection of its own to the database at url. It needs
+// a session: a pooler in transaction mode delivers no notifications, so url must be the direct address, or Redis be
+// used.
 func NewPostgresLink(url string) Link { return &postgresLink{url: url} }
 
 type postgresLink struct{ url string }
 
-// maxMessageSize: PostgreSQL carries less than 8,000 bytes.
+// maxMessageSize is below the 8000 bytes to which PostgreSQL limits a payload.
 func (*postgresLink) maxMessageSize() int { return 7_500 }
 
-// carriesData: what is notified passes through one queue that every listener of the database reads.
+// carriesData is false: every notification passes through one queue that all listeners of the database read.
 func (*postgresLink) carriesData() bool { return false }
 
-// serveConnection listens and sends on one connection: while nothing is to be sent it waits for notifications, and a message
-// in out interrupts the wait.
+// serveConnection listens and sends on one connection. pgx allows one use at a time, so it waits for notifications
+// until a batch to send interrupts the wait.
 func (p *postgresLink) serveConnection(ctx context.Context, self string, ready func(), receive func(string), out <-chan outgoingBatch) error {
 	conn, err := p.openConnection(ctx, self)
 	if err != nil {
@@ -59,6 +60,7 @@ func (p *postgresLink) serveConnection(ctx context.Context, self string, ready f
 	}
 }
 
+// openConnection connects and subscribes to the channel of all processes and to the one of this process.
 func (p *postgresLink) openConnection(ctx context.Context, self string) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
@@ -73,7 +75,7 @@ func (p *postgresLink) openConnection(ctx context.Context, self string) (*pgx.Co
 	return conn, nil
 }
 
-// channelFor is the channel of one process, or where to is "" that of all.
+// channelFor returns the channel of one process, or of all if to is "".
 func channelFor(to string) string {
 	if to == "" {
 		return broadcastChannel
@@ -81,8 +83,8 @@ func channelFor(to string) string {
 	return broadcastChannel + "_" + to
 }
 
-// receiveUntilOutgoing hands notifications to receive until there is something to send, or nothing was heard for a while: then it
-// returns an empty parcel, and sending none is a question whether the connection lives.
+// receiveUntilOutgoing passes notifications to receive until there is a batch to send, which it returns. After
+// idleTimeout without one it returns an empty batch; sendNotifications then pings the server.
 func receiveUntilOutgoing(ctx context.Context, conn *pgx.Conn, receive func(string), out <-chan outgoingBatch) (outgoingBatch, error) {
 	waiting, interrupt := context.WithTimeout(ctx, idleTimeout)
 	defer interrupt()
@@ -104,6 +106,7 @@ func receiveUntilOutgoing(ctx context.Context, conn *pgx.Conn, receive func(stri
 		if err == nil {
 			continue
 		}
+		// pgx keeps the connection usable after a wait that was cancelled between messages, and closes it otherwise.
 		interrupted := waiting.Err() != nil && !conn.IsClosed()
 		interrupt()
 		next := <-got
@@ -114,6 +117,7 @@ func receiveUntilOutgoing(ctx context.Context, conn *pgx.Conn, receive func(stri
 	}
 }
 
+// sendNotifications sends the messages in one round trip, or pings the server if there are none.
 func sendNotifications(ctx context.Context, conn *pgx.Conn, messages []addressedMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// TestReconnect cuts the connections: subscribers are told to look at everything, and signals flow again.
+// TestReconnect cuts the connections: receivers are asked to read everything again, and signals arrive again.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	cut := func(t *testing.T, link func() signal.Link, kill func()) {
@@ -61,7 +61,7 @@ func TestReconnect(t *testing.T) {
 			ended := 0
 			for line := range strings.Lines(all) {
 				if !strings.Contains(line, " name=stoa-cut ") {
-					continue // another test's, perhaps another package's
+					continue // a session of another test or package
 				}
 				id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
 				if err := client.ClientKillByFilter(t.Context(), "ID", id).Err(); err != nil {
@@ -76,7 +76,7 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
-// TestUnreachable starts with nobody to connect to: Run keeps trying and ends with its context.
+// TestUnreachable starts without a server: Run keeps trying and ends with its context.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	b := signal.New(signal.NewPostgresLink("postgres://nobody@127.0.0.1:1/none?sslmode=disable"), nil)
@@ -92,7 +92,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestOutage has nobody to connect to for a while: that is told once, and its end once.
+// TestOutage stops the server for a while: the loss and the restoration are logged once each.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	client := newRedisClient(t)
@@ -141,7 +141,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// relayConnection passes a connection on to an address until both have ended.
+// relayConnection forwards a connection to an address until both sides have closed.
 func relayConnection(near net.Conn, to string) {
 	defer func() { _ = near.Close() }()
 	far, err := net.Dial("tcp", to)

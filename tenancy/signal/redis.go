@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewRedisLink returns a link over the publish and subscribe of client, on the named channel and one below it for each
-// process. A Redis that several installations share needs a channel for each.
+// NewRedisLink returns a link over Redis's publish and subscribe, on the named channel and one below it for each
+// process. Installations that share a Redis need different channels.
 func NewRedisLink(client redis.UniversalClient, channel string) Link {
 	return &redisLink{client, channel}
 }
@@ -19,11 +19,13 @@ type redisLink struct {
 	channel string
 }
 
-// maxMessageSize bounds a message to what a subscriber takes in with one look.
+// maxMessageSize keeps messages small enough for a subscriber to process without delaying the next ones.
 func (*redisLink) maxMessageSize() int { return 64 << 10 }
 
+// carriesData is true: a message goes only to the subscribers of its channel.
 func (*redisLink) carriesData() bool { return true }
 
+// channelFor returns the channel of one process, or of all if to is "".
 func (p *redisLink) channelFor(to string) string {
 	if to == "" {
 		return p.channel
@@ -31,8 +33,7 @@ func (p *redisLink) channelFor(to string) string {
 	return p.channel + ":" + to
 }
 
-// serveConnection subscribes once and publishes beside it. Silence is broken by a ping; a ping without an answer ends the
-// connection.
+// serveConnection subscribes on one connection and publishes through the client's pool. It returns when either fails.
 func (p *redisLink) serveConnection(ctx context.Context, self string, ready func(), receive func(string), out <-chan outgoingBatch) error {
 	sub := p.client.Subscribe(ctx, p.channelFor(self), p.channel)
 	listening := make(chan error, 1)
@@ -41,12 +42,13 @@ func (p *redisLink) serveConnection(ctx context.Context, self string, ready func
 		listening <- p.receiveMessages(ctx, sub, ready, receive)
 	}()
 	err := p.publishOutgoing(ctx, out, listening)
-	_ = sub.Close() // which ends listen
+	_ = sub.Close() // ends receiveMessages
 	for range listening {
 	}
 	return err
 }
 
+// publishOutgoing publishes batches until one fails, listening reports an error, or ctx ends.
 func (p *redisLink) publishOutgoing(ctx context.Context, out <-chan outgoingBatch, listening <-chan error) error {
 	for {
 		select {
@@ -64,6 +66,7 @@ func (p *redisLink) publishOutgoing(ctx context.Context, out <-chan outgoingBatc
 	}
 }
 
+// sendBatch publishes the messages in one round trip.
 func (p *redisLink) sendBatch(ctx context.Context, messages []addressedMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
@@ -76,6 +79,8 @@ func (p *redisLink) sendBatch(ctx context.Context, messages []addressedMessage) 
 	return err
 }
 
+// receiveMessages passes messages to receive. After half of idleTimeout without one it pings; if the ping is not
+// answered in the same time the connection is considered lost. It calls ready when both subscriptions are confirmed.
 func (p *redisLink) receiveMessages(ctx context.Context, sub *redis.PubSub, ready func(), receive func(string)) error {
 	pinged := false
 	for {
@@ -95,7 +100,7 @@ func (p *redisLink) receiveMessages(ctx context.Context, sub *redis.PubSub, read
 		}
 		switch m := got.(type) {
 		case *redis.Subscription:
-			if m.Count == 2 { // of both channels
+			if m.Count == 2 { // both channels
 				ready()
 			}
 		case *redis.Message:

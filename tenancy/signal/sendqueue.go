@@ -14,44 +14,53 @@ import (
 )
 
 const (
-	// minSendInterval is the least time between two messages. Whatever is published meanwhile goes out together.
+	// minSendInterval is the least time between two batches; signals within it are sent together.
 	minSendInterval = 2 * time.Millisecond
-	// maxReconnectPause bounds the wait between two attempts to reconnect.
+	// maxReconnectPause bounds the exponential pause between two attempts to connect.
 	maxReconnectPause = 3 * time.Second
 )
 
-// Link carries messages between the processes of one installation, to all or to one. [NewPostgresLink] and [NewRedisLink] make one.
+// Link carries messages between the processes of one installation, to all or to one. [NewPostgresLink] and
+// [NewRedisLink] return one.
 type Link interface {
-	// serveConnection serves one connection of the process self until it breaks or ctx ends and returns why. It calls ready once
-	// it receives, then receive for each message, its own included, and sends what it takes from out.
+	// serveConnection serves one connection of the process with the id self until it breaks or ctx ends, and returns
+	// why. It calls ready once it receives messages, then receive for each, the process's own included, and sends the
+	// batches that it takes from out.
 	serveConnection(ctx context.Context, self string, ready func(), receive func(payload string), out <-chan outgoingBatch) error
-	// maxMessageSize is the most bytes that one message may have.
+	// maxMessageSize is the largest size of one message, in bytes.
 	maxMessageSize() int
-	// carriesData reports whether messages may carry more than names.
+	// carriesData reports whether messages may carry data, and not only names.
 	carriesData() bool
 }
 
-// outgoingBatch is what goes out together. Whoever takes one puts into sent, once, whether it went.
+// outgoingBatch are messages that are sent together. The link that takes one must put into sent, exactly once, whether
+// it was sent; false makes the queue send it again on the next connection.
 type outgoingBatch struct {
 	messages []addressedMessage
 	sent     chan bool
 }
 
-// addressedMessage is a message to a process, or where to is "" to all.
+// addressedMessage is a message to the process with the id to, or to all if to is "".
 type addressedMessage struct{ to, payload string }
 
-// sendQueue gathers what is to be said while a message is on its way and sends it once, or more often where connections
-// break.
+// sendQueue collects signals while a batch is being sent, and sends each at least once: a batch that was under way when
+// the connection broke is sent again.
 type sendQueue struct {
 	link Link
 	log  *slog.Logger
+	// self is the random id of this process on the bus.
 	self string
+	// wake (capacity 1) starts sendPending when something is pending.
 	wake chan struct{}
 
-	mu      sync.Mutex
-	pending map[string]*pendingSignals // by addressee
+	// mu guards the fields below.
+	mu sync.Mutex
+	// pending maps the id of a receiving process, "" for all, to what is to be sent to it.
+	pending map[string]*pendingSignals
+	// sending is set while a batch that was taken from pending has not been sent.
 	sending bool
-	waiting []chan struct{} // for everything to be sent
+	// waiting are the channels of waitUntilSent, closed when everything is sent.
+	waiting []chan struct{}
 }
 
 func newSendQueue(link Link, log *slog.Logger) *sendQueue {
@@ -61,7 +70,7 @@ func newSendQueue(link Link, log *slog.Logger) *sendQueue {
 	return &sendQueue{link: link, log: log, self: uuid.NewString(), wake: make(chan struct{}, 1), pending: map[string]*pendingSignals{}}
 }
 
-// enqueue adds to the mail for a process, or where to is "" for all.
+// enqueue lets add change what is pending for the process to, or for all if to is "". add runs under the lock.
 func (o *sendQueue) enqueue(to string, add func(m *pendingSignals)) {
 	o.mu.Lock()
 	m := o.pending[to]
@@ -77,7 +86,7 @@ func (o *sendQueue) enqueue(to string, add func(m *pendingSignals)) {
 	}
 }
 
-// drainPending empties the outbox.
+// drainPending takes everything pending and returns it as messages.
 func (o *sendQueue) drainPending() []addressedMessage {
 	o.mu.Lock()
 	pending := o.pending
@@ -92,7 +101,7 @@ func (o *sendQueue) drainPending() []addressedMessage {
 	return messages
 }
 
-// markSent says that what was taken has gone.
+// markSent records that the batch taken last was sent, and ends waits if nothing else is pending.
 func (o *sendQueue) markSent() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,7 +114,7 @@ func (o *sendQueue) markSent() {
 	o.waiting = nil
 }
 
-// waitUntilSent waits until nothing is pending, or ctx ends.
+// waitUntilSent returns when nothing is pending or being sent, or ctx ends.
 func (o *sendQueue) waitUntilSent(ctx context.Context) {
 	o.mu.Lock()
 	if len(o.pending) == 0 && !o.sending {
@@ -121,7 +130,8 @@ func (o *sendQueue) waitUntilSent(ctx context.Context) {
 	}
 }
 
-// maintainConnection keeps one connection up and tells once when it is lost and once when it is back.
+// maintainConnection keeps one connection of the link open until ctx ends, with exponential pauses between attempts. It
+// logs once when the connection is lost and once when it is restored.
 func (o *sendQueue) maintainConnection(ctx context.Context, connected func(), receive func(message)) error {
 	out := make(chan outgoingBatch)
 	done := make(chan struct{})
@@ -132,7 +142,7 @@ func (o *sendQueue) maintainConnection(ctx context.Context, connected func(), re
 	defer func() { <-done }()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 50*time.Millisecond, maxReconnectPause
-	var since time.Time // of the outage; zero while there is none
+	var since time.Time // beginning of the outage; zero while connected
 	for ctx.Err() == nil {
 		err := o.link.serveConnection(ctx, o.self, func() {
 			pause.Reset()
@@ -154,7 +164,7 @@ func (o *sendQueue) maintainConnection(ctx context.Context, connected func(), re
 	return ctx.Err()
 }
 
-// sendPending hands what is pending to the connection, and to the next one what the last could not send.
+// sendPending hands batches to the connection until ctx ends. A batch that was not sent goes to the next connection.
 func (o *sendQueue) sendPending(ctx context.Context, out chan<- outgoingBatch) {
 	var unsent []addressedMessage
 	for {
@@ -176,21 +186,26 @@ func (o *sendQueue) sendPending(ctx context.Context, out chan<- outgoingBatch) {
 			unsent = nil
 			o.markSent()
 		}
+		// Signals that are enqueued during this pause are merged into the next batch.
 		sleepContext(ctx, minSendInterval)
 	}
 }
 
+// decodePayload passes a message of another process to receive. One that cannot be parsed, as from another version of
+// Stoa, counts as a signal for everything.
 func (o *sendQueue) decodePayload(payload string, receive func(message)) {
 	var m message
 	if err := json.Unmarshal([]byte(payload), &m); err != nil {
-		receive(message{Signals: [][2]string{{}}}) // somebody of another version said something
+		receive(message{Signals: [][2]string{{}}}) // the empty topic: everything may have changed
 		return
 	}
+	// The link delivers a process's own messages as well; its receivers were called when it published.
 	if m.From != o.self {
 		receive(m)
 	}
 }
 
+// sleepContext waits for d or until ctx ends.
 func sleepContext(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -200,7 +215,7 @@ func sleepContext(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connectionError tells why a connection ended, never nil.
+// connectionError returns a non-nil error that says in which operation a connection ended.
 func connectionError(err error, doing string) error {
 	if err == nil {
 		err = errors.New("connection closed")

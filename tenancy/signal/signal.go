@@ -1,14 +1,18 @@
-// Package signal says "look again": a [Bus] tells this process at once, and the others through PostgreSQL or Redis,
-// that something behind a key of a topic has changed.
+// Package signal notifies processes that something changed: a [Bus] notifies this process at once, and the others
+// through PostgreSQL or Redis, that the data behind a key of a topic has changed.
 //
-// There are two ways to listen. [Bus.WatchTopic] hears of every key of a topic, whichever process publishes it: that is for
-// what changes seldom or concerns everybody. [Bus.Follow] hears of one key, and only from processes that know somebody
-// follows it: that is for what changes often and hardly ever concerns another process. Followed keys may also carry
-// data, where the link has room for it.
+// There are two ways to receive signals. [Bus.WatchTopic] receives every key of a topic from every process; it is for
+// changes that are rare or concern every process. [Bus.FollowKey] receives one key, and only from processes that know
+// that it is followed; it is for changes that are frequent and rarely concern another process, such as the events of a
+// task. Signals for followed keys may also carry data, if the link supports it.
 //
-// A signal promises nothing. It may come late, twice, for nothing, or not at all; the database is the truth, and
-// whoever is signalled reads it. So a lost connection costs time, never correctness: after one, everybody is told to
-// look at everything.
+// A signal guarantees nothing. It may arrive late, twice, without a change, or never; the database holds the truth, and
+// the receiver reads it. A lost connection therefore costs time and never correctness: after it, every receiver is told
+// to read everything again. Each user of the package must also look at the database from time to time.
+//
+// How a signal travels: Publish, NotifyFollowers and SendToFollowers call the receivers in this process or add to a
+// [sendQueue], which merges what is pending per receiving process. The queue's goroutine packs it into messages and
+// hands them to the connection of the [Link]. The receiving process decodes a message and calls its receivers.
 package signal
 
 import (
@@ -17,28 +21,31 @@ import (
 	"sync"
 )
 
-// Signal names what changed: a kind of thing and which of them. An empty Key means all of the topic, an empty Topic
+// Signal names what changed: a topic and a key in it. An empty Key stands for all keys of the topic, an empty Topic for
 // everything.
 type Signal struct {
 	Topic string
 	Key   string
 }
 
-// Bus spreads signals. It is safe for concurrent use and its methods never wait for a listener or the network. A nil
-// bus reaches nobody.
+// Bus distributes signals. It is safe for concurrent use, and its methods never wait for a receiver or the network. A
+// nil Bus has no receivers.
 type Bus struct {
-	remote          *sendQueue // nil: this process only
+	// remote is the queue to other processes; nil if there are none. It is set by New.
+	remote          *sendQueue
 	localFollowers  localFollowers
 	remoteFollowers remoteFollowers
 
+	// mu guards watchers, which maps a topic to its watchers.
 	mu       sync.RWMutex
 	watchers map[string]map[*watcher]struct{}
 }
 
+// watcher is one call of WatchTopic; its address identifies it.
 type watcher struct{ callback func(key string) }
 
-// New returns a bus that reaches this process alone, or with a link all processes that share it. A bus with a link
-// sends and receives while [Bus.Run] runs, and tells log when its connection breaks and when it is back.
+// New returns a bus for this process alone (link is nil), or for all processes that share link. A bus with a link
+// exchanges signals while [Bus.Run] runs, and logs when its connection breaks and when it is restored.
 func New(link Link, log *slog.Logger) *Bus {
 	b := &Bus{watchers: map[string]map[*watcher]struct{}{}}
 	b.localFollowers.keys = map[Signal]map[*follower]struct{}{}
@@ -49,8 +56,7 @@ func New(link Link, log *slog.Logger) *Bus {
 	return b
 }
 
-// Run exchanges signals with other processes until ctx ends, over and over through lost connections. It returns the
-// reason ctx ended.
+// Run exchanges signals with other processes until ctx ends, whose error it returns. It reconnects after failures.
 func (b *Bus) Run(ctx context.Context) error {
 	if b.remote == nil {
 		<-ctx.Done()
@@ -62,8 +68,8 @@ func (b *Bus) Run(ctx context.Context) error {
 	return b.remote.maintainConnection(ctx, b.handleConnected, b.handleMessage)
 }
 
-// Publish tells the watchers of topic in every process to look at key again. Call it after the commit, never inside a
-// transaction.
+// Publish notifies the watchers of topic in every process that key changed. Call it after the commit, never inside a
+// transaction: the receivers read the database at once.
 func (b *Bus) Publish(topic, key string) {
 	if b == nil {
 		return
@@ -75,15 +81,16 @@ func (b *Bus) Publish(topic, key string) {
 	}
 }
 
-// Flush waits until what was published has left this process, or ctx ends.
+// Flush waits until everything published so far has been sent, or ctx ends.
 func (b *Bus) Flush(ctx context.Context) {
 	if b != nil && b.remote != nil {
 		b.remote.waitUntilSent(ctx)
 	}
 }
 
-// WatchTopic calls look for each signal of topic until stop is called, with the empty key for "look at all of them". It is
-// called by the publisher and so must return at once and must not call the bus.
+// WatchTopic calls callback for each signal of topic until stop is called; the empty key means that every key may have
+// changed. callback runs in the publisher's goroutine while the bus is locked: it must return at once and must not call
+// the bus.
 func (b *Bus) WatchTopic(topic string, callback func(key string)) (stop func()) {
 	if b == nil {
 		return func() {}
@@ -104,7 +111,7 @@ func (b *Bus) WatchTopic(topic string, callback func(key string)) (stop func()) 
 	}
 }
 
-// notifyWatchers tells this process's watchers.
+// notifyWatchers calls the watchers in this process that s concerns.
 func (b *Bus) notifyWatchers(s Signal) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -123,20 +130,23 @@ func (b *Bus) notifyWatchers(s Signal) {
 	}
 }
 
-// handleConnected begins a connection: what happened since the last one is unknown, here and there.
+// handleConnected is called when a connection is ready. Signals may have been lost in both directions: it announces
+// what this process follows, asks the others to do the same, and makes all receivers here read everything again.
 func (b *Bus) handleConnected() {
 	b.remote.enqueue("", func(m *pendingSignals) { m.hello = true })
 	b.announceFollows()
 	b.notifyAll()
 }
 
+// notifyAll notifies every receiver in this process that everything may have changed.
 func (b *Bus) notifyAll() {
 	b.notifyWatchers(Signal{})
 	b.localFollowers.notifyFollowers(Signal{}, "")
 }
 
-// handleMessage takes in what another process says.
+// handleMessage processes a message from another process.
 func (b *Bus) handleMessage(m message) {
+	// Followers come first, so that the functions called below find them.
 	b.remoteFollowers.addPeer(m.From, m.Follow, b.handleFollow)
 	b.remoteFollowers.removePeer(m.From, m.Unfollow)
 	if m.Hello {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// watchRecorder gathers the keys that a watcher was told.
+// watchRecorder records the keys that a watcher receives.
 type watchRecorder struct {
 	mu      sync.Mutex
 	keys    map[string]int
@@ -47,7 +47,7 @@ func (h *watchRecorder) countKey(key string) int {
 	return h.keys[key]
 }
 
-// waitForKey returns when key was heard more than n times.
+// waitForKey returns when key was received more than n times.
 func (h *watchRecorder) waitForKey(t *testing.T, key string, n int) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -76,7 +76,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// forEachLink returns each way to reach another process that this machine has.
+// forEachLink runs f with each kind of link that is available on this machine.
 func forEachLink(t *testing.T, f func(t *testing.T, link func() signal.Link)) {
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
@@ -109,7 +109,7 @@ func newRedisClient(t *testing.T) *redis.Client {
 	return client
 }
 
-// startBus starts b and returns when it is connected.
+// startBus runs b and returns when it is connected.
 func startBus(t *testing.T, b *signal.Bus) {
 	t.Helper()
 	h := watchTopic(t, b, "run")
@@ -160,7 +160,7 @@ func TestProcesses(t *testing.T) {
 	})
 }
 
-// TestFlood publishes more than the outbox holds before anything is connected: it becomes one "look at everything".
+// TestFlood publishes more than maxPending signals before a connection exists: they become one signal for everything.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	forEachLink(t, func(t *testing.T, link func() signal.Link) {

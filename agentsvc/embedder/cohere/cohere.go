@@ -1,4 +1,4 @@
-// Package cohere makes vectors with Cohere's embed API, version 2.
+// Package cohere implements embedder.Embedder with version 2 of Cohere's embed API (POST /v2/embed).
 package cohere
 
 import (
@@ -8,14 +8,18 @@ import (
 	"stoa/agentsvc/embedder"
 )
 
-// Options are what Cohere asks for beyond what all vendors do.
+// Options are the common options and those of Cohere's API.
 type Options struct {
 	embedder.Options
-	InputType       string // what the texts are, whatever they are for; search_document or search_query if empty
-	OutputDimension int    // length of the vectors to ask for, where the model has several
-	Truncate        string // which end of a text that is too long is cut: NONE, START or END
+	// InputType overrides the purpose of each text; "": search_document or search_query, by the purpose.
+	InputType string
+	// OutputDimension is the length of the vectors to request, for models that have several; 0 = the model's.
+	OutputDimension int
+	// Truncate is the end at which a text that is too long is cut: NONE (an error), START or END.
+	Truncate string
 }
 
+// The bodies of /v2/embed, as far as they are used.
 type (
 	embedRequest struct {
 		Model           string   `json:"model"`
@@ -32,12 +36,13 @@ type (
 	}
 )
 
+// inputTypes are the API's names of the purposes.
 var inputTypes = map[embedder.Purpose]string{embedder.Document: "search_document", embedder.Query: "search_query"}
 
-// maxBatchSize is how many texts Cohere takes in one request.
+// maxBatchSize is the largest number of texts that the API accepts in one request.
 const maxBatchSize = 96
 
-// New returns an embedder. Without more it uses embed-v4.0.
+// New returns an embedder, of embed-v4.0 if no model is given.
 func New(o Options) embedder.Embedder {
 	o.Model = cmp.Or(o.Model, "embed-v4.0")
 	o.BaseURL = cmp.Or(o.BaseURL, "https://api.cohere.com")

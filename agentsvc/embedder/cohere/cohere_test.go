@@ -16,7 +16,7 @@ func TestEmbedder(t *testing.T) {
 	})
 }
 
-// TestCohereFields sees what only cohere is told.
+// TestCohereFields checks the fields that only Cohere's API has.
 func TestCohereFields(t *testing.T) {
 	t.Parallel()
 	s := embeddertest.NewServer(t)
@@ -42,7 +42,7 @@ func TestCohereFields(t *testing.T) {
 	}
 }
 
-// TestBatches asks for no more texts at once than cohere takes.
+// TestBatches checks that no request has more texts than Cohere accepts.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	s := embeddertest.NewServer(t)

@@ -1,5 +1,5 @@
-// Package embeddertest emulates vendors' embedding servers for tests: whatever their dialect, a text's vector counts
-// its letters, so texts of the same letters are near each other.
+// Package embeddertest emulates the vendors' embedding servers for tests, and holds the suite of all embedders
+// ([RunSuite]). In every dialect, a text's vector counts its letters, so texts with the same letters are similar.
 package embeddertest
 
 import (
@@ -12,26 +12,27 @@ import (
 	"unicode"
 )
 
-// Dimension is the length of the vectors.
+// Dimension is the length of the vectors: one element for each letter, and one that is never 0.
 const Dimension = 27
 
-// Server speaks the dialects of openai (/embeddings), ollama (/api/embed) and cohere (/v2/embed).
+// Server emulates OpenAI (/embeddings), Ollama (/api/embed) and Cohere (/v2/embed).
 type Server struct {
 	*httptest.Server
 
+	// mu guards the fields below.
 	mu         sync.Mutex
 	requests   []Request
 	failStatus int
 	embedText  func(text string) []float32
 }
 
-// Request is what a client sent.
+// Request is one recorded request.
 type Request struct {
 	Path, Key string
 	Body      map[string]any
 }
 
-// Texts are the texts of the request.
+// Texts returns the texts of the request, in any dialect.
 func (r Request) Texts() (texts []string) {
 	for _, field := range []string{"input", "texts"} {
 		list, _ := r.Body[field].([]any)
@@ -42,7 +43,7 @@ func (r Request) Texts() (texts []string) {
 	return texts
 }
 
-// NewServer starts a server that stops with the test.
+// NewServer starts a server that is closed at the end of the test.
 func NewServer(t testing.TB) *Server {
 	s := &Server{embedText: LetterVector}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.handleEmbed))
@@ -50,31 +51,31 @@ func NewServer(t testing.TB) *Server {
 	return s
 }
 
-// FailWith has the server answer every request with an HTTP status, 0 for success again.
+// FailWith makes the server answer every request with an HTTP status; 0 restores normal answers.
 func (s *Server) FailWith(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failStatus = status
 }
 
-// SetEmbedText has the server make vectors by f.
+// SetEmbedText replaces the function that makes vectors.
 func (s *Server) SetEmbedText(f func(text string) []float32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.embedText = f
 }
 
-// Requests returns what came in so far.
+// Requests returns the requests so far, in order.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Request{}, s.requests...)
 }
 
-// LetterVector is the vector of a text.
+// LetterVector returns the vector of a text.
 func LetterVector(text string) []float32 {
 	v := make([]float32, Dimension)
-	v[Dimension-1] = 0.1 // a text without letters has a direction as well
+	v[Dimension-1] = 0.1 // a text without letters has a direction too
 	for _, r := range text {
 		if r = unicode.ToLower(r); r >= 'a' && r <= 'z' {
 			v[r-'a']++
@@ -83,6 +84,8 @@ func LetterVector(text string) []float32 {
 	return v
 }
 
+// handleEmbed records and answers a request. Bodies of errors contain the word "secret", which no error of an embedder
+// may.
 func (s *Server) handleEmbed(w http.ResponseWriter, r *http.Request) {
 	raw, _ := io.ReadAll(r.Body)
 	req := Request{Path: r.URL.Path, Key: r.Header.Get("Authorization")}
@@ -107,7 +110,7 @@ func (s *Server) handleEmbed(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/embeddings":
 		data := make([]any, len(vectors))
-		for i, v := range vectors { // in reverse: the index tells
+		for i, v := range vectors { // in reverse: a client must use the index
 			data[len(data)-1-i] = map[string]any{"object": "embedding", "index": i, "embedding": v}
 		}
 		answer = map[string]any{"object": "list", "data": data}

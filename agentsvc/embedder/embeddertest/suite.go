@@ -12,14 +12,16 @@ import (
 	"stoa/agentsvc/embedder"
 )
 
-// Vendor is what the suite knows of a vendor's embedder.
+// Vendor describes the embedder under test.
 type Vendor struct {
-	New   func(o embedder.Options) embedder.Embedder
-	Path  string // that it asks
-	Model string // that it uses where none is named
+	New func(o embedder.Options) embedder.Embedder
+	// Path is the path of its requests.
+	Path string
+	// Model is its default model.
+	Model string
 }
 
-// RunSuite holds a vendor's embedder to what [embedder.Embedder] promises.
+// RunSuite checks that a vendor's embedder behaves as [embedder.Embedder] requires.
 func RunSuite(t *testing.T, v Vendor) {
 	for _, c := range []struct {
 		name string
@@ -31,12 +33,13 @@ func RunSuite(t *testing.T, v Vendor) {
 	}
 }
 
-// newEmbedder makes an embedder that asks s.
+// newEmbedder returns an embedder that sends its requests to s.
 func (v Vendor) newEmbedder(s *Server, o embedder.Options) embedder.Embedder {
 	o.BaseURL, o.HTTP = s.URL, s.Client()
 	return v.New(o)
 }
 
+// testBatches checks order, batch sizes, path, key and model.
 func testBatches(t *testing.T, v Vendor, s *Server) {
 	e := v.newEmbedder(s, embedder.Options{APIKey: "key", BatchSize: 2})
 	texts := []string{"one", "two", "three", "four", "five"}
@@ -64,6 +67,7 @@ func testBatches(t *testing.T, v Vendor, s *Server) {
 	}
 }
 
+// testNoTexts checks that no request is sent without texts.
 func testNoTexts(t *testing.T, v Vendor, s *Server) {
 	if got, err := v.newEmbedder(s, embedder.Options{}).Embed(t.Context(), embedder.Query, nil); err != nil || len(got) != 0 {
 		t.Error(got, err)
@@ -73,6 +77,7 @@ func testNoTexts(t *testing.T, v Vendor, s *Server) {
 	}
 }
 
+// testDimension checks that unusable vectors are errors.
 func testDimension(t *testing.T, v Vendor, s *Server) {
 	requireError := func(what string, e embedder.Embedder) {
 		t.Helper()
@@ -94,6 +99,7 @@ func testDimension(t *testing.T, v Vendor, s *Server) {
 	requireError("a vector without direction", v.newEmbedder(s, embedder.Options{}))
 }
 
+// testHTTPErrors checks the errors for HTTP statuses, and that they do not quote the answer.
 func testHTTPErrors(t *testing.T, v Vendor, s *Server) {
 	for status, retryable := range map[int]bool{401: false, 400: false, 404: false, 429: true, 500: true, 503: true} {
 		s.FailWith(status)
@@ -109,6 +115,7 @@ func testHTTPErrors(t *testing.T, v Vendor, s *Server) {
 	}
 }
 
+// testTimeout checks that a request ends after Options.Timeout.
 func testTimeout(t *testing.T, v Vendor, _ *Server) {
 	blockingTransport := roundTripFunc(func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
@@ -120,6 +127,7 @@ func testTimeout(t *testing.T, v Vendor, _ *Server) {
 	}
 }
 
+// roundTripFunc is a transport without a network.
 type roundTripFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,4 +1,5 @@
-// Package ollama makes vectors with a model that an Ollama server runs.
+// Package ollama implements embedder.Embedder with a model on an Ollama server (POST /api/embed). Ollama makes no
+// difference between purposes.
 package ollama
 
 import (
@@ -8,18 +9,20 @@ import (
 	"stoa/agentsvc/embedder"
 )
 
+// The bodies of /api/embed, as far as they are used.
 type (
 	embedRequest struct {
-		Model      string   `json:"model"`
-		Input      []string `json:"input"`
-		Dimensions int      `json:"dimensions,omitempty"`
+		Model string   `json:"model"`
+		Input []string `json:"input"`
+		// Dimensions is left out for the model's own length.
+		Dimensions int `json:"dimensions,omitempty"`
 	}
 	embedResponse struct {
 		Embeddings [][]float32 `json:"embeddings"`
 	}
 )
 
-// New returns an embedder. Without more it uses nomic-embed-text on this machine.
+// New returns an embedder, of nomic-embed-text on this machine if nothing else is given.
 func New(o embedder.Options) embedder.Embedder {
 	o.Model = cmp.Or(o.Model, "nomic-embed-text")
 	o.BaseURL = cmp.Or(o.BaseURL, "http://localhost:11434")

@@ -13,7 +13,7 @@ func TestEmbedder(t *testing.T) {
 	embeddertest.RunSuite(t, embeddertest.Vendor{New: ollama.New, Path: "/api/embed", Model: "nomic-embed-text"})
 }
 
-// TestDimension asks for vectors of the length that was set, and for none where it was not.
+// TestDimension checks that a configured length of vectors is requested, and none otherwise.
 func TestDimension(t *testing.T) {
 	t.Parallel()
 	s := embeddertest.NewServer(t)

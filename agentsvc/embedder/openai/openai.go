@@ -1,4 +1,5 @@
-// Package openai makes vectors with the embeddings API of OpenAI, or of a server that speaks it.
+// Package openai implements embedder.Embedder with OpenAI's embeddings API (POST /embeddings) or a compatible server.
+// The API makes no difference between purposes.
 package openai
 
 import (
@@ -8,6 +9,8 @@ import (
 	"stoa/agentsvc/embedder"
 )
 
+// The bodies of /embeddings, as far as they are used. encoding_format is float, because compatible servers may not
+// support base64.
 type (
 	embedRequest struct {
 		Model      string   `json:"model"`
@@ -23,7 +26,7 @@ type (
 	}
 )
 
-// New returns an embedder. Without more it uses text-embedding-3-small.
+// New returns an embedder, of text-embedding-3-small if no model is given.
 func New(o embedder.Options) embedder.Embedder {
 	o.Model = cmp.Or(o.Model, "text-embedding-3-small")
 	o.BaseURL = cmp.Or(o.BaseURL, "https://api.openai.com/v1")
@@ -32,7 +35,10 @@ func New(o embedder.Options) embedder.Embedder {
 		if err := o.PostJSON(ctx, "openai", "/embeddings", embedRequest{o.Model, texts, o.Dimension, "float"}, &a); err != nil {
 			return nil, err
 		}
+		// The number of vectors is checked by embedder.New.
 		vectors := make([][]float32, len(a.Data))
+		// The API states the order by the index, not by the position. A missing vector stays nil, which embedder.New
+		// refuses.
 		for _, d := range a.Data {
 			if d.Index < 0 || d.Index >= len(vectors) {
 				return nil, &embedder.Error{Vendor: "openai", Message: "answered with a vector of no text"}

@@ -1,6 +1,9 @@
-// Package anthropic speaks to Anthropic's messages through the official client. System prompt and tools are marked for
-// the vendor's prompt cache. It reads nothing from the environment and from no profile of the operator's: a tenant's
-// base URL never sees the operator's credentials.
+// Package anthropic implements llm.Provider with Anthropic's messages API, through the official client. System prompt
+// and tools are marked for the vendor's prompt cache. The package reads neither the environment nor a profile of the
+// operator, so a tenant's base URL never receives the operator's credentials.
+//
+// A call: encodeRequest builds the request, the client streams it through upstream.Vendor.NewClient, answerDecoder
+// turns events into chunks.
 package anthropic
 
 import (
@@ -19,46 +22,53 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// BaseURL is where models are asked if [Options] name no other server.
+// BaseURL is the server that is called if [Options] name none.
 const BaseURL = "https://api.anthropic.com/"
 
-// Bounds of an answer in tokens, which the API wants to be told.
+// Bounds of an answer in tokens. The API requires one.
 const (
-	// MaxTokens is the longest answer if [Options] name no other; what may be spent on thinking comes on top.
+	// MaxTokens is the longest answer if [Options] set none; the budget for thinking is added to it.
 	MaxTokens = 8192
-	// MaxTokensThinking is the same for a model that decides by itself how much it thinks, which counts.
+	// MaxTokensThinking is the same for a model that decides itself how much it thinks, where thinking is included.
 	MaxTokensThinking = 32_000
-	// MinThinking is the least that the API lets a model spend on thinking, and what it gets if [Options] do not say.
+	// MinThinking is the least budget for thinking that the API accepts, and the default.
 	MinThinking = 1024
 )
 
-// Options describe one model on one server. HTTP is required; it is the way out, see package egress.
+// Options describe one model on one server. HTTP is required; it must enforce the egress rules, see package egress.
 type Options struct {
-	Name        string // how errors and usage call the provider, "anthropic" if empty
-	Model       string // "claude-haiku-4-5" if empty
-	APIKey      string // none is sent if empty
-	BaseURL     string
-	HTTP        *http.Client
-	Temperature *float64 // the server's default if nil; the API takes none beside Thinking
-	MaxTokens   int64    // of one answer with its thinking, see [MaxTokens] if zero
-	// Thinking lets the model think before it answers, for up to ThinkingBudget tokens, or as hard as that amounts to
-	// where the model decides by itself.
+	// Name is the provider's name in errors and usage, "anthropic" if empty.
+	Name string
+	// Model is the vendor's name of the model, "claude-haiku-4-5" if empty.
+	Model string
+	// APIKey is sent if it is not empty.
+	APIKey  string
+	BaseURL string
+	HTTP    *http.Client
+	// Temperature is not sent together with Thinking, which the API refuses; nil: the server's default.
+	Temperature *float64
+	// MaxTokens bounds one answer including its thinking, 0 = see the constant [MaxTokens].
+	MaxTokens int64
+	// Thinking lets the model think before it answers, for up to ThinkingBudget tokens. A model that accepts no budget
+	// gets the corresponding effort, see thinkingEffort.
 	Thinking       bool
 	ThinkingBudget int64
-	// FirstTimeout bounds the wait for the first word of an answer, [upstream.DefaultFirstTimeout] if zero; IdleTimeout the wait
-	// for the next piece from there on, 60 s if zero.
+	// FirstTimeout bounds the wait for the first piece of an answer, 0 = [upstream.DefaultFirstTimeout]; IdleTimeout
+	// the wait for each later one, 0 = 60 s.
 	FirstTimeout, IdleTimeout time.Duration
 }
 
-// Provider asks one model. It is safe for concurrent use.
+// Provider calls one model. It is read-only and safe for concurrent use.
 type Provider struct {
-	opts     Options
+	opts Options
+	// vendor describes the protocol to package upstream; messages is the client, which sends through it.
 	vendor   upstream.Vendor
 	messages anthropic.MessageService
-	effort   anthropic.OutputConfigEffort // beside thinking, "" = the model's default
+	// effort replaces the thinking budget where the model accepts none, "" = the model's default.
+	effort anthropic.OutputConfigEffort
 }
 
-// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
+// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work. It makes no request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("anthropic: an HTTP client is required")
@@ -75,6 +85,7 @@ func New(opts Options) (*Provider, error) {
 	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
 		return nil, err
 	}
+	// Computed first: applyTokenLimits replaces an unset budget by the default.
 	effort := opts.thinkingEffort()
 	if err := opts.applyTokenLimits(); err != nil {
 		return nil, err
@@ -84,8 +95,9 @@ func New(opts Options) (*Provider, error) {
 	clientOptions := []option.RequestOption{
 		option.WithBaseURL(opts.BaseURL),
 		option.WithHTTPClient(p.vendor.NewClient(opts.HTTP)),
+		// llm.WithRetry repeats calls, and knows what has been shown.
 		option.WithMaxRetries(0),
-		// Else the environment decides whether spans hold prompts.
+		// Otherwise environment variables decide whether spans contain prompts.
 		option.WithoutOpenTelemetry(),
 		option.WithOpenTelemetryPropagation(false),
 	}
@@ -96,9 +108,9 @@ func New(opts Options) (*Provider, error) {
 	return p, nil
 }
 
-// Stream asks the model once. Tool calls are yielded when the answer is whole, never from one that broke off; what the
-// model thought is not yielded, but goes with the calls it led to. It returns an [agentsvc.InvalidError] for a file
-// that the API does not take.
+// Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
+// broke off. Thoughts are not yielded, but attached to the calls that they led to. A file that the API does not accept
+// is an [agentsvc.InvalidError].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
@@ -112,11 +124,13 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 	})
 }
 
+// readStream sends the request and yields the chunks of each event.
 func (p *Provider) readStream(ctx context.Context, params anthropic.MessageNewParams, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
 	stream := p.messages.NewStreaming(ctx, params)
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {
 		ev := stream.Current()
+		// The event ends the message; nothing that follows is read.
 		if ev.Type == "message_stop" {
 			break
 		}
@@ -132,7 +146,8 @@ func (p *Provider) readStream(ctx context.Context, params anthropic.MessageNewPa
 	yield(a.finishAnswer())
 }
 
-// translateStreamError tells an error that the server reports in the middle of an answer from others.
+// translateStreamError returns upstream.ErrReported for an error that the server reports within an answer, whose text
+// must not be shown, and err otherwise.
 func translateStreamError(err error) error {
 	var reported *anthropic.Error
 	if errors.As(err, &reported) {
@@ -141,7 +156,7 @@ func translateStreamError(err error) error {
 	return err
 }
 
-// refineError adds to e what the type in an error's body says.
+// refineError refines e by the error type in the body, and by known texts where the type is too general.
 func refineError(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
@@ -150,7 +165,7 @@ func refineError(e *llm.Error, body []byte) {
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &in) != nil {
-		return // no type; the status says enough
+		return // the status is enough
 	}
 	switch {
 	case in.Error.Type == "billing_error", strings.HasPrefix(in.Error.Message, "Your credit balance is too low"):

@@ -48,7 +48,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// sseEvent is the server-sent event of data, which names its type.
+// sseEvent returns the server-sent event of data, which names its type.
 func sseEvent(data string) string {
 	kind := "content_block_delta"
 	if _, after, ok := strings.Cut(data, `{"type":"`); ok {
@@ -177,7 +177,7 @@ func TestAdaptiveThinking(t *testing.T) {
 	}
 }
 
-// TestRefusedSettings: settings that a model refuses are named, in words of our own.
+// TestRefusedSettings checks that settings which a model refuses are named in a text of our own.
 func TestRefusedSettings(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]string{
@@ -200,7 +200,7 @@ func TestRefusedSettings(t *testing.T) {
 }
 
 // TestForeignCalls continues a turn whose calls another model made: thinking is off for the rest of it, as the API
-// demands.
+// requires.
 func TestForeignCalls(t *testing.T) {
 	t.Parallel()
 	srv := llmtest.NewServer(t, []llmtest.Reply{{ToolName: "get", Pieces: []string{"ok"}}})

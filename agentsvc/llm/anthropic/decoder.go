@@ -9,30 +9,35 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// answerDecoder puts the events of one message together.
+// answerDecoder assembles the events of one message. Blocks of content are interleaved and numbered by the server.
 type answerDecoder struct {
 	*upstream.AnswerBuilder
-	calls                        map[int64]*upstream.PartialCall // by the block's index, as the next two
-	thinkingByIndex              map[int64]*thinkingBlock
-	thinkingBlocks               []*thinkingBlock
-	stopReason                   anthropic.StopReason
+	// calls and thinkingByIndex hold the blocks in progress, by block index.
+	calls           map[int64]*upstream.PartialCall
+	thinkingByIndex map[int64]*thinkingBlock
+	// thinkingBlocks are all blocks of thought, in order.
+	thinkingBlocks []*thinkingBlock
+	stopReason     anthropic.StopReason
+	// The token counts of the request: message_start reports them, message_delta may correct them.
 	inputTokens, cacheReadTokens int64
 	cacheWriteTokens             int64
 }
 
-// thinkingBlock is a block of thought that is still coming in.
+// thinkingBlock is a block of thought. redacted is set instead of text if the vendor encrypted it.
 type thinkingBlock struct {
 	text, signature []byte
 	redacted        string
 }
 
+// newAnswerDecoder returns a decoder that adds to a.
 func newAnswerDecoder(a *upstream.AnswerBuilder) *answerDecoder {
 	return &answerDecoder{AnswerBuilder: a, calls: map[int64]*upstream.PartialCall{}, thinkingByIndex: map[int64]*thinkingBlock{}}
 }
 
-// addEvent takes in the next event and returns what can be shown at once: text.
+// addEvent processes the next event and returns the chunks that can be shown at once, i.e. text.
 func (a *answerDecoder) addEvent(ev anthropic.MessageStreamEventUnion) ([]llm.Chunk, error) {
 	switch ev.Type {
+	// The first event reports the usage of the request.
 	case "message_start":
 		u := ev.Message.Usage
 		a.inputTokens, a.cacheReadTokens, a.cacheWriteTokens = u.InputTokens, u.CacheReadInputTokens, u.CacheCreationInputTokens
@@ -41,6 +46,7 @@ func (a *answerDecoder) addEvent(ev anthropic.MessageStreamEventUnion) ([]llm.Ch
 		return a.startBlock(ev)
 	case "content_block_delta":
 		return a.addDelta(ev)
+	// It reports the stop reason and cumulative counts. max keeps the counts of message_start where it reports none.
 	case "message_delta":
 		if ev.Delta.StopReason != "" {
 			a.stopReason = ev.Delta.StopReason
@@ -53,11 +59,13 @@ func (a *answerDecoder) addEvent(ev anthropic.MessageStreamEventUnion) ([]llm.Ch
 	return nil, nil
 }
 
-// updateUsage sets the usage. The API counts apart what is read from the cache and written to it.
+// updateUsage sets the usage. The API counts the tokens read from and written to the cache separately from the input;
+// [agentsvc.Usage] includes them.
 func (a *answerDecoder) updateUsage(out, reasoning int64) {
 	a.SetUsage(a.inputTokens+a.cacheReadTokens+a.cacheWriteTokens, out, a.cacheReadTokens, a.cacheWriteTokens, reasoning)
 }
 
+// startBlock processes the start of a block of content.
 func (a *answerDecoder) startBlock(ev anthropic.MessageStreamEventUnion) ([]llm.Chunk, error) {
 	block := ev.ContentBlock
 	switch block.Type {
@@ -67,16 +75,18 @@ func (a *answerDecoder) startBlock(ev anthropic.MessageStreamEventUnion) ([]llm.
 		call, err := a.StartCall(block.ID, block.Name)
 		a.calls[ev.Index] = call
 		return nil, err
+	// Thoughts are buffered, not shown: they go back to the vendor with the calls.
 	case "thinking", "redacted_thinking":
 		t := &thinkingBlock{text: []byte(block.Thinking), signature: []byte(block.Signature), redacted: block.Data}
 		a.thinkingByIndex[ev.Index] = t
 		a.thinkingBlocks = append(a.thinkingBlocks, t)
-		// What a block costs beside its text keeps the number of blocks bounded.
+		// The constant is a block's own memory: it bounds the number of empty blocks.
 		return nil, a.AddBufferedBytes(len(t.text) + len(t.signature) + len(t.redacted) + 64)
 	}
 	return nil, nil
 }
 
+// addDelta processes a piece of a block. Pieces of unknown blocks are ignored.
 func (a *answerDecoder) addDelta(ev anthropic.MessageStreamEventUnion) ([]llm.Chunk, error) {
 	d := ev.Delta
 	switch d.Type {
@@ -96,7 +106,7 @@ func (a *answerDecoder) addDelta(ev anthropic.MessageStreamEventUnion) ([]llm.Ch
 	return nil, nil
 }
 
-// finishAnswer returns the last chunks of an answer that came to its end.
+// finishAnswer returns the last chunks of an answer. Without a stop reason the stream ended early.
 func (a *answerDecoder) finishAnswer() ([]llm.Chunk, error) {
 	if calls := a.Calls(); len(calls) > 0 && len(a.thinkingBlocks) > 0 {
 		list := make([]sealedThought, len(a.thinkingBlocks))
@@ -107,6 +117,7 @@ func (a *answerDecoder) finishAnswer() ([]llm.Chunk, error) {
 		if err != nil {
 			return nil, err
 		}
+		// The API wants all thoughts before the first call, so that call carries them.
 		calls[0].Thought = upstream.SealThought(vendorName, string(text))
 	}
 	switch a.stopReason {

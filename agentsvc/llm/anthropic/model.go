@@ -7,13 +7,13 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 )
 
-// versionPattern finds the version in the name of a Claude, wherever gateways put that: claude-haiku-4-5,
+// versionPattern matches the version in a Claude model's name, also where gateways decorate it: claude-haiku-4-5,
 // claude-opus-4-20250514, claude-3-7-sonnet-latest, anthropic.claude-opus-4-6-v1.
 var versionPattern = regexp.MustCompile(`claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?:[-@:]|$)`)
 
-// hasThinkingBudget reports whether a model is told how much it may think. Claude up to 4.5 knows nothing else, from 4.7 on it
-// refuses a budget and decides by itself, which 4.6 can as well. A Claude without a version is a new one; what is no
-// Claude only speaks its protocol, as old Claudes did.
+// hasThinkingBudget reports whether the model accepts a budget for thinking. Claude up to 4.5 requires one; 4.6 accepts
+// both forms; from 4.7 on it refuses a budget and decides itself. A Claude name without a version is treated as new;
+// another name is a model behind the same protocol and treated like an old Claude.
 func hasThinkingBudget(model string) bool {
 	if !claudePattern.MatchString(model) {
 		return true
@@ -27,9 +27,10 @@ func hasThinkingBudget(model string) bool {
 	return major < 4 || major == 4 && minor < 6
 }
 
+// claudePattern matches the names of Claude models, with or without a gateway's prefix.
 var claudePattern = regexp.MustCompile(`(^|[./:])claude-`)
 
-// thinkingConfig is how the model is asked to think.
+// thinkingConfig returns the thinking parameter in the form that the model accepts.
 func (p *Provider) thinkingConfig() anthropic.ThinkingConfigParamUnion {
 	if hasThinkingBudget(p.opts.Model) {
 		return anthropic.ThinkingConfigParamOfEnabled(p.opts.ThinkingBudget)
@@ -37,8 +38,8 @@ func (p *Provider) thinkingConfig() anthropic.ThinkingConfigParamUnion {
 	return anthropic.ThinkingConfigParamUnion{OfAdaptive: &anthropic.ThinkingConfigAdaptiveParam{}}
 }
 
-// thinkingEffort is what a budget comes to for a model that takes none: how hard it tries. It is empty, the model's own
-// default, where no budget is set.
+// thinkingEffort returns the effort that replaces the thinking budget for a model that accepts none; "", the model's
+// default, if there is no budget.
 func (o Options) thinkingEffort() anthropic.OutputConfigEffort {
 	switch {
 	case !o.Thinking || o.ThinkingBudget == 0 || hasThinkingBudget(o.Model):

@@ -29,7 +29,7 @@ func TestBudgeted(t *testing.T) {
 		"claude-mythos-preview":                  false,
 		"claude-opus-10":                         false,
 		"claude-next":                            false,
-		"kimi-k2":                                true, // speaks the protocol
+		"kimi-k2":                                true, // another model behind the same protocol
 		"my-claude-like-model":                   true,
 		"projects/x/models/claude-opus-4-7@2026": false,
 	} {

@@ -13,10 +13,10 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// vendorName marks the thoughts of this vendor's models.
+// vendorName seals the thoughts of this vendor, see upstream.SealThought.
 const vendorName = "anthropic"
 
-// applyTokenLimits fills in the bounds of an answer, or says what is wrong with them.
+// applyTokenLimits sets the defaults of MaxTokens and ThinkingBudget and checks them.
 func (o *Options) applyTokenLimits() error {
 	if o.Thinking && o.ThinkingBudget == 0 {
 		o.ThinkingBudget = MinThinking
@@ -29,30 +29,35 @@ func (o *Options) applyTokenLimits() error {
 	}
 	switch {
 	case o.MaxTokens > 0:
+	// The API counts thinking as output: the budget is added, so that the answer keeps its length.
 	case hasThinkingBudget(o.Model):
 		o.MaxTokens = MaxTokens + o.ThinkingBudget
 	default:
 		o.MaxTokens = max(MaxTokensThinking, MaxTokens+o.ThinkingBudget)
 	}
+	// A rule of the API.
 	if o.ThinkingBudget >= o.MaxTokens {
 		return agentsvc.NewInvalidError("thinking.budget_tokens", "must be less than max_tokens, %d", o.MaxTokens)
 	}
 	return nil
 }
 
-// encodeRequest puts req into the API's words. An error is an [agentsvc.InvalidError].
+// encodeRequest returns the API's parameters for req. Consecutive entries of one role become one message, since the API
+// requires alternating roles. An error is an [agentsvc.InvalidError].
 func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, error) {
 	out := anthropic.MessageNewParams{Model: p.opts.Model, MaxTokens: req.TokenLimit(p.opts.MaxTokens)}
 	if err := llm.FileSupportOf("anthropic").CheckFiles(req.Conversation); err != nil {
 		return out, err
 	}
 	switch {
+	// The API accepts no temperature together with thinking.
 	case p.opts.Thinking && canThink(req.Conversation):
 		out.Thinking = p.thinkingConfig()
 		out.OutputConfig.Effort = p.effort
 	case p.opts.Temperature != nil && !p.opts.Thinking:
 		out.Temperature = anthropic.Float(*p.opts.Temperature)
 	}
+	// The prompt is marked for the cache: it is the same in each step of a turn.
 	if strings.TrimSpace(req.System) != "" {
 		out.System = []anthropic.TextBlockParam{{Text: req.System, CacheControl: anthropic.NewCacheControlEphemeralParam()}}
 	}
@@ -61,6 +66,7 @@ func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, e
 		if err != nil {
 			return out, err
 		}
+		// A cache mark covers everything before it: one on the last tool suffices for all.
 		if i == len(req.Tools)-1 {
 			tool.CacheControl = anthropic.NewCacheControlEphemeralParam()
 		}
@@ -68,9 +74,11 @@ func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, e
 	}
 	for _, e := range req.Conversation {
 		role, blocks := encodeEntry(e)
+		// The API refuses a message without content.
 		if len(blocks) == 0 {
 			continue
 		}
+		// Several tool results, or results and the next user message, are consecutive entries of the user's role.
 		if last := len(out.Messages) - 1; last >= 0 && out.Messages[last].Role == role {
 			out.Messages[last].Content = append(out.Messages[last].Content, blocks...)
 			continue
@@ -80,8 +88,8 @@ func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, e
 	return out, nil
 }
 
-// canThink reports whether the API lets the model think as it continues the conversation: in the middle of a turn it
-// does only if the model's last calls of tools come with their thoughts. They do not where another model made them.
+// canThink reports whether the API permits thinking for this request. In the middle of a turn it requires the thoughts
+// of the model's last tool calls, which are missing if another model made the calls.
 func canThink(conversation []agentsvc.Entry) bool {
 	for _, e := range slices.Backward(conversation) {
 		switch {
@@ -89,12 +97,15 @@ func canThink(conversation []agentsvc.Entry) bool {
 		case e.Message.Role != agentsvc.RoleAgent || len(e.Message.ToolCalls) == 0:
 			return true
 		default:
+			// The last agent message made calls: they must come with this vendor's thoughts.
 			return len(decodeThoughts(e.Message.ToolCalls)) > 0
 		}
 	}
 	return true
 }
 
+// encodeTool returns a tool definition. The API's type has fields for the properties; the rest of the schema goes into
+// extra fields.
 func encodeTool(spec agentsvc.ToolSpec) (anthropic.ToolParam, error) {
 	schema, err := upstream.ParameterSchema(spec)
 	if err != nil {
@@ -104,6 +115,7 @@ func encodeTool(spec agentsvc.ToolSpec) (anthropic.ToolParam, error) {
 	if spec.Description != "" {
 		tool.Description = anthropic.String(spec.Description)
 	}
+	// The library writes "type": "object" itself.
 	tool.InputSchema.Properties = schema["properties"]
 	delete(schema, "properties")
 	delete(schema, "type")
@@ -111,11 +123,12 @@ func encodeTool(spec agentsvc.ToolSpec) (anthropic.ToolParam, error) {
 	return tool, nil
 }
 
-// encodeEntry returns what an entry is to the API: who speaks, and the blocks. Files that the model made are left out, and
-// so is text without words, which the API refuses.
+// encodeEntry returns the role and the content blocks of an entry. Files that the model made are left out, and so is
+// blank text, which the API refuses.
 func encodeEntry(e agentsvc.Entry) (anthropic.MessageParamRole, []anthropic.ContentBlockParamUnion) {
 	if r := e.Result; r != nil {
 		block := anthropic.NewToolResultBlock(string(r.Call), r.Text, r.Failed)
+		// The API refuses an empty text block, but accepts a result without content.
 		if r.Text == "" {
 			block.OfToolResult.Content = nil
 		}
@@ -126,6 +139,7 @@ func encodeEntry(e agentsvc.Entry) (anthropic.MessageParamRole, []anthropic.Cont
 	}
 	var blocks []anthropic.ContentBlockParamUnion
 	if e.Message.Role == agentsvc.RoleAgent {
+		// Thoughts come first in the message, as the API requires.
 		blocks = decodeThoughts(e.Message.ToolCalls)
 	}
 	for _, part := range e.Message.Parts {
@@ -140,19 +154,20 @@ func encodeEntry(e agentsvc.Entry) (anthropic.MessageParamRole, []anthropic.Cont
 		return anthropic.MessageParamRoleUser, blocks
 	}
 	for _, call := range e.Message.ToolCalls {
+		// Calls come after the text.
 		blocks = append(blocks, anthropic.NewToolUseBlock(string(call.ID), upstream.CallArguments(call), call.Name))
 	}
 	return anthropic.MessageParamRoleAssistant, blocks
 }
 
-// sealedThought is a block of what a model thought, as the API wants it back.
+// sealedThought is a stored block of thought. The API checks the signature, so the text must be returned unchanged.
 type sealedThought struct {
 	Thinking  string `json:"thinking,omitempty"`
 	Signature string `json:"signature,omitempty"`
 	Redacted  string `json:"redacted,omitempty"`
 }
 
-// decodeThoughts returns what led to the calls, which all of them carry on the first.
+// decodeThoughts returns the blocks of thought before the calls, which the first call carries.
 func decodeThoughts(calls []agentsvc.ToolCall) []anthropic.ContentBlockParamUnion {
 	if len(calls) == 0 {
 		return nil

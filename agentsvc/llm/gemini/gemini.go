@@ -1,6 +1,6 @@
-// Package gemini speaks to Google's Gemini API through the official client. The client looks at the environment when it
-// is made, but nothing of it counts: key, address and backend are always given, so a tenant's base URL never sees the
-// operator's key.
+// Package gemini implements llm.Provider with Google's Gemini API, through the official client. The client reads the
+// environment when it is created, but key, address and backend are always given explicitly, so a tenant's base URL
+// never receives the operator's key.
 package gemini
 
 import (
@@ -19,36 +19,44 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// BaseURL is where models are asked if [Options] name no other server.
+// BaseURL is the server that is called if [Options] name none.
 const BaseURL = "https://generativelanguage.googleapis.com/"
 
-// Options describe one model on one server. HTTP is required; it is the way out, see package egress.
+// Options describe one model on one server. HTTP is required; it must enforce the egress rules, see package egress.
 type Options struct {
-	Name        string // how errors and usage call the provider, "gemini" if empty
-	Model       string // "gemini-2.5-pro" if empty
-	APIKey      string // none is sent if empty
-	BaseURL     string
-	HTTP        *http.Client
-	Temperature *float64 // the server's default if nil
-	MaxTokens   int64    // of one answer, the server's default if zero
-	// FirstTimeout bounds the wait for the first word of an answer, [upstream.DefaultFirstTimeout] if zero; IdleTimeout the wait
-	// for the next piece from there on, 60 s if zero.
+	// Name is the provider's name in errors and usage, "gemini" if empty.
+	Name string
+	// Model is the vendor's name of the model, "gemini-2.5-pro" if empty.
+	Model string
+	// APIKey is sent if it is not empty.
+	APIKey  string
+	BaseURL string
+	HTTP    *http.Client
+	// Temperature is nil for the server's default.
+	Temperature *float64
+	// MaxTokens bounds one answer, 0 = the server's default.
+	MaxTokens int64
+	// FirstTimeout bounds the wait for the first piece of an answer, 0 = [upstream.DefaultFirstTimeout]; IdleTimeout
+	// the wait for each later one, 0 = 60 s.
 	FirstTimeout, IdleTimeout time.Duration
 }
 
-// Provider asks one model. It is safe for concurrent use.
+// Provider calls one model. It is read-only and safe for concurrent use.
 type Provider struct {
-	opts   Options
+	opts Options
+	// vendor describes the protocol to package upstream; models is the client, which sends through it.
 	vendor upstream.Vendor
 	models *genai.Models
 }
 
+// keyHeader carries the API key. The client requires a key and would take one from the environment, so it gets
+// placeholderKey, and PrepareRequest replaces the header.
 const (
 	keyHeader      = "X-Goog-Api-Key"
-	placeholderKey = "none" // the client wants a key, and would take the environment's
+	placeholderKey = "none"
 )
 
-// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
+// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work. It makes no request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("gemini: an HTTP client is required")
@@ -67,6 +75,7 @@ func New(opts Options) (*Provider, error) {
 	}
 	p := &Provider{opts: opts}
 	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, EndOnReadError: true, RefineError: refineError, PrepareRequest: func(req *http.Request) {
+		// Replace the placeholder by the configured key, or by none.
 		req.Header.Del(keyHeader)
 		if opts.APIKey != "" {
 			req.Header.Set(keyHeader, opts.APIKey)
@@ -77,15 +86,16 @@ func New(opts Options) (*Provider, error) {
 		HTTPOptions: genai.HTTPOptions{BaseURL: opts.BaseURL},
 	})
 	if err != nil {
-		return nil, errors.New("gemini: the client cannot be made") // its own words may hold the configuration
+		// The library's error may quote the configuration.
+		return nil, errors.New("gemini: the client cannot be made")
 	}
 	p.models = client.Models
 	return p, nil
 }
 
-// Stream asks the model once. Tool calls are yielded when the answer is whole, never from one that broke off; what the
-// model thought is not yielded, but its signature goes with the calls it led to. It returns an [agentsvc.InvalidError]
-// for a file that the API does not take.
+// Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
+// broke off. Thoughts are not yielded, but their signatures are attached to the calls that they led to. A file that the
+// API does not accept is an [agentsvc.InvalidError].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
@@ -100,7 +110,9 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 	})
 }
 
+// readStream sends the request and yields the chunks of each event.
 func (p *Provider) readStream(ctx context.Context, contents []*genai.Content, config *genai.GenerateContentConfig, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
+	// Pulled instead of ranged over, so that nextEvent can recover a panic of the library for each event.
 	next, stop := iter.Pull2(p.models.GenerateContentStream(ctx, p.opts.Model, contents, config))
 	defer stop()
 	for {
@@ -120,8 +132,8 @@ func (p *Provider) readStream(ctx context.Context, contents []*genai.Content, co
 	}
 }
 
-// nextEvent returns the next event of a stream. The client panics on JSON of a shape that it does not expect: that is
-// [upstream.ErrMalformed].
+// nextEvent returns the next event of a stream. The client panics on JSON of an unexpected shape, which a tenant's
+// server may send; that becomes [upstream.ErrMalformed].
 func nextEvent(next func() (*genai.GenerateContentResponse, error, bool)) (ev *genai.GenerateContentResponse, ok bool, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -132,7 +144,9 @@ func nextEvent(next func() (*genai.GenerateContentResponse, error, bool)) (ev *g
 	return ev, ok, err
 }
 
-// translateStreamError tells what the server says in the middle of an answer, and what cannot be read of it, from other errors.
+// translateStreamError returns upstream.ErrReported for an error that the server reports within an answer,
+// upstream.ErrMalformed for an unreadable event, and err otherwise. The library has no type for the second one, only a
+// prefix.
 func translateStreamError(err error) error {
 	var reported genai.APIError
 	switch {
@@ -144,7 +158,8 @@ func translateStreamError(err error) error {
 	return err
 }
 
-// refineError adds to e what the details in an error's body say.
+// refineError refines e by the error details in the body: an invalid key has status 400, and the wait is not in a
+// header.
 func refineError(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
@@ -155,9 +170,10 @@ func refineError(e *llm.Error, body []byte) {
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &in) != nil {
-		return // no details; the status says enough
+		return // the status is enough
 	}
 	for _, d := range in.Error.Details {
+		// An invalid key is answered with 400, which would read as an invalid request.
 		if d.Reason == "API_KEY_INVALID" {
 			e.Reason = llm.StatusReason(http.StatusUnauthorized)
 		}

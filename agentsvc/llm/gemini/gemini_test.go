@@ -44,7 +44,7 @@ func TestSuite(t *testing.T) {
 
 func sseEvent(data string) string { return "data: " + data + "\n\n" }
 
-// candidateEvent is the event of one part of an answer.
+// candidateEvent returns the event of one part of an answer.
 func candidateEvent(part, finish string) string {
 	return sseEvent(fmt.Sprintf(`{"candidates":[{"content":{"role":"model","parts":[%s]}%s}]}`, part, finish))
 }

@@ -11,22 +11,26 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// vendorName marks the thoughts of this vendor's models.
+// vendorName seals the thoughts of this vendor, see upstream.SealThought.
 const vendorName = "gemini"
 
-// encodeRequest puts req into the API's words. An error is an [agentsvc.InvalidError].
+// encodeRequest returns the API's parameters for req. Consecutive entries of one role become one content. An error is
+// an [agentsvc.InvalidError].
 func (p *Provider) encodeRequest(req llm.Request) ([]*genai.Content, *genai.GenerateContentConfig, error) {
 	config := &genai.GenerateContentConfig{AutomaticContinuation: genai.Ptr(false)}
+	// Checked before anything is built, so that the error names the file.
 	if err := llm.FileSupportOf("gemini").CheckFiles(req.Conversation); err != nil {
 		return nil, nil, err
 	}
 	if p.opts.Temperature != nil {
 		config.Temperature = genai.Ptr(float32(*p.opts.Temperature))
 	}
+	// Zero is left out: no limit.
 	config.MaxOutputTokens = int32(min(req.TokenLimit(p.opts.MaxTokens), math.MaxInt32))
 	if req.System != "" {
 		config.SystemInstruction = &genai.Content{Parts: []*genai.Part{{Text: req.System}}}
 	}
+	// All functions are declarations of one tool.
 	if len(req.Tools) > 0 {
 		tool := &genai.Tool{}
 		for _, spec := range req.Tools {
@@ -46,6 +50,7 @@ func (p *Provider) encodeRequest(req llm.Request) ([]*genai.Content, *genai.Gene
 		if len(parts) == 0 {
 			continue
 		}
+		// Several tool results are consecutive entries of the user's role.
 		if last := len(contents) - 1; last >= 0 && contents[last].Role == role {
 			contents[last].Parts = append(contents[last].Parts, parts...)
 			continue
@@ -55,9 +60,11 @@ func (p *Provider) encodeRequest(req llm.Request) ([]*genai.Content, *genai.Gene
 	return contents, config, nil
 }
 
-// encodeParts returns what an entry is to the API: who speaks, and what. Files that the model made are left out.
+// encodeParts returns the role and the parts of an entry. A tool result is a function response in the user's role.
+// Files that the model made are left out.
 func encodeParts(e agentsvc.Entry) (string, []*genai.Part) {
 	if r := e.Result; r != nil {
+		// The keys are those of the API's documentation for function responses.
 		key := "output"
 		if r.Failed {
 			key = "error"
@@ -85,7 +92,7 @@ func encodeParts(e agentsvc.Entry) (string, []*genai.Part) {
 	for _, call := range e.Message.ToolCalls {
 		p := &genai.Part{FunctionCall: &genai.FunctionCall{ID: string(call.ID), Name: call.Name, Args: upstream.CallArguments(call)}}
 		if text, ok := upstream.UnsealThought(vendorName, call); ok {
-			// A signature that is not base64 is nobody's.
+			// A signature that is not base64 is not this vendor's; the call is then sent without one.
 			p.ThoughtSignature, _ = base64.StdEncoding.DecodeString(text)
 		}
 		out = append(out, p)
@@ -93,6 +100,7 @@ func encodeParts(e agentsvc.Entry) (string, []*genai.Part) {
 	return genai.RoleModel, out
 }
 
+// encodeFilePart returns a file as an address, which the vendor fetches, or by value.
 func encodeFilePart(f agentsvc.File) *genai.Part {
 	media := llm.NormalizeMediaType(f.MediaType)
 	if f.URI != "" {

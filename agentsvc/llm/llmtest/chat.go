@@ -28,6 +28,7 @@ type chatRequest struct {
 	} `json:"tools"`
 }
 
+// chatMessage is a message of a request. Content is a string or a list of parts.
 type chatMessage struct {
 	Role       string          `json:"role"`
 	Content    json.RawMessage `json:"content"`
@@ -35,6 +36,7 @@ type chatMessage struct {
 	ToolCallID string          `json:"tool_call_id"`
 }
 
+// chatCall is a tool call, or a piece of one in a stream.
 type chatCall struct {
 	Index    int    `json:"index"`
 	ID       string `json:"id,omitempty"`
@@ -45,11 +47,12 @@ type chatCall struct {
 	} `json:"function"`
 }
 
-// chatDialect is OpenAI's chat completions.
+// chatDialect is OpenAI's chat completions API.
 var chatDialect = dialect{apiKey: bearerToken, readRequest: readChat, writeReply: writeChatReply, writeError: jsonErrorWriter(func(_ int, message string) any {
 	return object{"error": object{"message": message, "type": "error", "code": message}}
 })}
 
+// readChat is the readRequest function of the dialect.
 func readChat(_ *http.Request, body []byte) (parsedRequest, error) {
 	var req chatRequest
 	if err := json.Unmarshal(body, &req); err != nil {
@@ -59,6 +62,7 @@ func readChat(_ *http.Request, body []byte) (parsedRequest, error) {
 	return parsedRequest{model: req.Model, text: text, tool: tool, includeUsage: req.StreamOptions.IncludeUsage}, err
 }
 
+// writeChatReply is the writeReply function of the dialect.
 func writeChatReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
 	stream := chatStream{sseWriter: newSSEWriter(w), model: a.model}
 	stream.writeReply(r, reply, a.text)
@@ -71,8 +75,8 @@ func writeChatReply(w http.ResponseWriter, r *http.Request, reply Reply, a parse
 	stream.writeData("[DONE]")
 }
 
-// checkMessages reports what a real server would not accept. It returns the text that the conversation ends with, and the
-// tool whose result that is.
+// checkMessages returns an error where a real server would refuse the messages, else the text that the conversation
+// ends with, and the tool whose result that is.
 func (r chatRequest) checkMessages() (text, tool string, err error) {
 	if r.Model == "" || len(r.Messages) == 0 || !r.Stream {
 		return "", "", errors.New("model, messages and stream are required")
@@ -82,8 +86,9 @@ func (r chatRequest) checkMessages() (text, tool string, err error) {
 			return "", "", errors.New("a tool is malformed")
 		}
 	}
-	pendingCalls := map[string]string{} // calls that wait for a result: id to name
+	pendingCalls := map[string]string{} // calls without a result yet: id to name
 	for i, m := range r.Messages {
+		// The API requires a result for each call before any other message.
 		if m.Role != "tool" && len(pendingCalls) > 0 {
 			return "", "", fmt.Errorf("messages[%d] comes before all tool results", i)
 		}
@@ -98,6 +103,7 @@ func (r chatRequest) checkMessages() (text, tool string, err error) {
 				pendingCalls[c.ID] = c.Function.Name
 			}
 		case "tool":
+			// A result must refer to a call of the last assistant message.
 			if tool = pendingCalls[m.ToolCallID]; tool == "" {
 				return "", "", fmt.Errorf("messages[%d] answers no tool call", i)
 			}
@@ -143,6 +149,7 @@ type chatStream struct {
 	model string
 }
 
+// writeChunk writes one event with the fields of more added.
 func (s chatStream) writeChunk(choices []object, more object) {
 	event := object{"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": s.model, "choices": choices}
 	for k, v := range more {
@@ -151,10 +158,12 @@ func (s chatStream) writeChunk(choices []object, more object) {
 	s.writeJSON(event)
 }
 
+// writeDelta writes an event with one choice.
 func (s chatStream) writeDelta(delta object, finish any) {
 	s.writeChunk([]object{{"index": 0, "delta": delta, "finish_reason": finish}}, nil)
 }
 
+// writeReply writes the text, the calls and the finish reason of a reply.
 func (s chatStream) writeReply(r *http.Request, reply Reply, result string) {
 	s.writeDelta(object{"role": "assistant", "content": ""}, nil)
 	field, finish := "content", "stop"
@@ -178,7 +187,7 @@ func (s chatStream) writeReply(r *http.Request, reply Reply, result string) {
 	s.writeDelta(object{}, finish)
 }
 
-// writeCall writes a tool call in pieces: its name, then its arguments in three.
+// writeCall writes a tool call in pieces: its name, then its arguments in three, as the vendor streams them.
 func (s chatStream) writeCall(index int, call agentsvc.ToolCall) {
 	piece := chatCall{Index: index, ID: callID(call, "call_"), Type: "function"}
 	piece.Function.Name = call.Name
@@ -190,6 +199,7 @@ func (s chatStream) writeCall(index int, call agentsvc.ToolCall) {
 	}
 }
 
+// writeUsage writes the last event before [DONE], which has no choices.
 func (s chatStream) writeUsage(u agentsvc.Usage) {
 	s.writeChunk([]object{}, object{"usage": object{
 		"prompt_tokens":             u.InputTokens,

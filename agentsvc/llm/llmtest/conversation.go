@@ -26,7 +26,7 @@ func newMessage(role agentsvc.Role, text string) agentsvc.Entry {
 	}}
 }
 
-// Answer is what a provider yielded.
+// Answer is the collected output of one call.
 type Answer struct {
 	Text   string
 	Pieces int // chunks with text
@@ -36,8 +36,8 @@ type Answer struct {
 	Err    error
 }
 
-// CollectAnswer streams one call with the conversation and gathers the answer. It fails the test where the order of the chunks
-// breaks the promise of [llm.Provider].
+// CollectAnswer makes one call and collects its output. It fails the test if the order of the chunks violates
+// [llm.Provider]: nothing follows the end, usage comes at most once, and there is a stop reason or an error.
 func CollectAnswer(ctx context.Context, t *testing.T, p llm.Provider, conversation []agentsvc.Entry) Answer {
 	t.Helper()
 	var a Answer
@@ -71,13 +71,13 @@ func CollectAnswer(ctx context.Context, t *testing.T, p llm.Provider, conversati
 	return a
 }
 
-// checkLeaks fails the test if goroutines outlive it.
+// checkLeaks fails the test if it leaves goroutines behind.
 func checkLeaks(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 }
 
-// requireClosed fails the test if the subject's upstream requests go on.
+// requireClosed fails the test if upstream requests are still open after 5 s.
 func requireClosed(t *testing.T, s Subject) {
 	t.Helper()
 	if s.OpenRequests == nil {

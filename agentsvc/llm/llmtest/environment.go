@@ -13,7 +13,7 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// NewLocalClient returns a client that may call this machine.
+// NewLocalClient returns an egress client that may call this machine.
 func NewLocalClient(t *testing.T) *http.Client {
 	t.Helper()
 	c := egress.New(egress.Options{PrivateNetwork: true})
@@ -21,12 +21,12 @@ func NewLocalClient(t *testing.T) *http.Client {
 	return c.HTTP()
 }
 
-// operatorCanary stands in each variable of the environment that [RequireEnvironmentIgnored] sets.
+// operatorCanary is the value of every variable that [RequireEnvironmentIgnored] sets.
 const operatorCanary = "canary-of-the-operator"
 
-// RequireEnvironmentIgnored sets the variables that a vendor's library knows, and checks that a provider made without a
-// key asks the server it was given, once, and sends nothing of them. NewProvider makes it, with the server's URL.
-// Status is what the server answers a call without a key, 200 where it wants none.
+// RequireEnvironmentIgnored sets the environment variables that a vendor's library reads, and checks that a provider
+// without a key sends one request, to the given server, with nothing of them: a tenant's server must not receive the
+// operator's credentials. newProvider gets the server's URL; status is the server's answer to a call without a key.
 func RequireEnvironmentIgnored(t *testing.T, variables []string, status int, newProvider func(url string) llm.Provider) {
 	t.Helper()
 	for _, name := range variables {
@@ -71,7 +71,7 @@ func RequireEnvironmentIgnored(t *testing.T, variables []string, status int, new
 	}
 }
 
-// RequireSameJSON compares two JSON texts.
+// RequireSameJSON compares two JSON texts by value.
 func RequireSameJSON(t *testing.T, want string, got []byte) {
 	t.Helper()
 	var wanted, actual any

@@ -11,7 +11,7 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// generateDialect is Gemini's generateContent, streamed.
+// generateDialect is Gemini's generateContent API, streamed.
 var generateDialect = dialect{
 	apiKey:      func(r *http.Request) string { return r.Header.Get("X-Goog-Api-Key") },
 	readRequest: readGenerate, writeReply: writeGenerateReply,
@@ -20,11 +20,13 @@ var generateDialect = dialect{
 	}),
 }
 
+// generateContent is a message of a request.
 type generateContent struct {
 	Role  string         `json:"role"`
 	Parts []generatePart `json:"parts"`
 }
 
+// generatePart is a part of a message; one of its fields is set.
 type generatePart struct {
 	Text             string `json:"text"`
 	ThoughtSignature string `json:"thoughtSignature"`
@@ -48,6 +50,8 @@ type generatePart struct {
 	} `json:"functionResponse"`
 }
 
+// readGenerate is the readRequest function of the dialect. It requires alternating roles and results in the order of
+// the calls.
 func readGenerate(r *http.Request, body []byte) (parsedRequest, error) {
 	model, verb, _ := strings.Cut(r.PathValue("call"), ":")
 	if verb != "streamGenerateContent" || r.URL.Query().Get("alt") != "sse" {
@@ -73,7 +77,7 @@ func readGenerate(r *http.Request, body []byte) (parsedRequest, error) {
 		}
 	}
 	a := parsedRequest{model: model, includeUsage: true}
-	var pendingCalls []string // the names of the calls that wait for a result
+	var pendingCalls []string // names of the calls without a result yet, in order
 	for i, c := range req.Contents {
 		if want := []string{"user", "model"}[i%2]; c.Role != want || len(c.Parts) == 0 {
 			return parsedRequest{}, fmt.Errorf("contents[%d]: want parts of role %s", i, want)
@@ -123,6 +127,7 @@ func readGenerate(r *http.Request, body []byte) (parsedRequest, error) {
 	return a, nil
 }
 
+// writeGenerateReply is the writeReply function of the dialect.
 func writeGenerateReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
 	s := newSSEWriter(w)
 	send := func(finish string, parts ...object) {

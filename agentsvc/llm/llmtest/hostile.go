@@ -20,28 +20,28 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// WireFormat is how a protocol writes an answer, piece by piece.
+// WireFormat is how a protocol writes an answer, piece by piece. The strings are the bytes of the body.
 type WireFormat struct {
-	// Provider returns the provider that speaks the protocol with the server at base, through client.
+	// Provider returns the provider of the protocol for the server at base, called through client.
 	Provider func(t *testing.T, base string, client *http.Client) llm.Provider
 	// Event frames JSON as an event.
 	Event func(data string) string
-	// Begin is what comes before any other piece.
+	// Begin precedes all other pieces.
 	Begin string
 	// Text is a piece of text.
 	Text func(text string) string
-	// Call is the n-th tool call with arguments, of which text is the first piece. It does not end the call.
+	// Call is the n-th tool call with text as the first piece of its arguments. It does not end the call.
 	Call func(n int, name, text string) string
 	// End ends an answer.
 	End string
-	// StreamError is an error in the middle of an answer, with [Canary] in it.
+	// StreamError is an error in the middle of an answer that contains [Canary].
 	StreamError string
-	// Comment is what a server may send to keep the line open, if there is such a thing.
+	// Comment is what a server may send to keep the connection open, "" if the protocol has no such thing.
 	Comment string
 }
 
-// RunHostileSuite checks that what no server should send ends in a typed error, soon and in little memory: not in a tool
-// call, a success or a hang.
+// RunHostileSuite checks that answers which no server should send end in a typed error, within the time and memory
+// bounds of package upstream: not in a tool call, a success or a hang.
 func RunHostileSuite(t *testing.T, w WireFormat) {
 	t.Run("garbage", func(t *testing.T) { testGarbage(t, w) })
 	t.Run("memory", func(t *testing.T) { testMemory(t, w) })
@@ -66,6 +66,7 @@ func (w WireFormat) startProvider(t *testing.T, h http.HandlerFunc) llm.Provider
 	return w.Provider(t, srv.URL, client)
 }
 
+// testGarbage sends answers that break off, are malformed, too long, or report an error, and checks the reason shown.
 func testGarbage(t *testing.T, w WireFormat) {
 	hi := w.Text("hi")
 	half := w.Event(`{"a":1}`)
@@ -103,6 +104,7 @@ func testGarbage(t *testing.T, w WireFormat) {
 	}
 }
 
+// manyCalls returns more tool calls than an answer may have.
 func manyCalls(w WireFormat) string {
 	var b strings.Builder
 	for n := range 200 {
@@ -111,6 +113,7 @@ func manyCalls(w WireFormat) string {
 	return b.String()
 }
 
+// writeEvents writes a body and flushes it.
 func writeEvents(w http.ResponseWriter, begin string, events ...string) {
 	for _, ev := range append([]string{begin}, events...) {
 		if _, err := io.WriteString(w, ev); err != nil {
@@ -120,6 +123,7 @@ func writeEvents(w http.ResponseWriter, begin string, events ...string) {
 	w.(http.Flusher).Flush()
 }
 
+// testMemory sends answers far larger than permitted and measures the heap.
 func testMemory(t *testing.T, w WireFormat) {
 	block := strings.Repeat("x", 1<<20)
 	start, _, _ := strings.Cut(w.Event("DATA"), "DATA")
@@ -157,7 +161,7 @@ func testMemory(t *testing.T, w WireFormat) {
 			if !errors.As(got, &e) || e.Retryable || e.Reason != reasonTooLong {
 				t.Errorf("error = %v", got)
 			}
-			// What was allocated in all, garbage included, is far more than what is held.
+			// All allocations, garbage included, far exceed what is live at a time.
 			if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 600 {
 				t.Errorf("%d MiB were allocated", grown)
 			}
@@ -168,17 +172,18 @@ func testMemory(t *testing.T, w WireFormat) {
 	}
 }
 
-// roundTripFunc answers without a network.
+// roundTripFunc is a transport without a network, so that the test can run in a synctest bubble.
 type roundTripFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// How long a model may take before its first word, and for a whole answer.
+// firstTimeout and totalTimeout are the defaults of package upstream.
 const (
 	firstTimeout = 10 * time.Minute
 	totalTimeout = 20 * time.Minute
 )
 
+// testDripFeed sends too little, too slowly, or without end, and checks when the call ends.
 func testDripFeed(t *testing.T, w WireFormat) {
 	tests := []struct {
 		name    string
@@ -238,12 +243,13 @@ func testDripFeed(t *testing.T, w WireFormat) {
 	}
 }
 
-// cancellableBody is a body that breaks off when its request is cancelled.
+// cancellableBody is a body whose reads fail after its request was cancelled, as those of net/http do.
 type cancellableBody struct {
 	req  *http.Request
 	next io.Reader
 }
 
+// Read implements [io.Reader].
 func (l *cancellableBody) Read(p []byte) (int, error) {
 	if err := l.req.Context().Err(); err != nil {
 		return 0, err
@@ -251,7 +257,7 @@ func (l *cancellableBody) Read(p []byte) (int, error) {
 	return l.next.Read(p)
 }
 
-// testSlowReader takes longer than the idle timeout to look at each chunk: that is not the model's silence.
+// testSlowReader takes longer than the idle timeout to process each chunk, which must not count as the model's silence.
 func testSlowReader(t *testing.T, w WireFormat) {
 	synctest.Test(t, func(t *testing.T) {
 		p := w.Provider(t, "http://model.example", &http.Client{Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
@@ -272,7 +278,7 @@ func testSlowReader(t *testing.T, w WireFormat) {
 	})
 }
 
-// testLostLease: a run that somebody else has by now sends neither a first request nor another one.
+// testLostLease checks that a run which lost its lease sends neither a first request nor a retry.
 func testLostLease(t *testing.T, w WireFormat) {
 	for requests := range 2 {
 		t.Run(fmt.Sprintf("after %d requests", requests), func(t *testing.T) {

@@ -1,5 +1,7 @@
-// Package llmtest holds the suite that every [llm.Provider] passes, and a server that speaks the wire protocols of
-// model vendors for the providers that need one. Both play a script of [Reply]s.
+// Package llmtest holds the tests that every llm.Provider must pass, and a [Server] that speaks the wire protocols of
+// the vendors. [RunSuite] tests the behaviour, [RunHostileSuite] the bounds against a server that misbehaves, and
+// [RequireEnvironmentIgnored] that the operator's environment has no effect. Server and suite play a script of
+// [Reply]s.
 package llmtest
 
 import (
@@ -10,36 +12,43 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// Canary is what the server writes into the body of every error. It must not turn up anywhere else.
+// Canary is in the body of every error that the server sends. It must not appear anywhere else.
 const Canary = "canary-of-the-upstream-body"
 
-// Reply is one answer of a model. The first turn of a script whose Text or Tool fits is given.
+// Reply is one answer of a scripted model. The first reply of a script whose condition holds is given.
 type Reply struct {
-	UserText string // the conversation ends with a user message of exactly this text
-	ToolName string // or with the result of the tool of this name
+	// UserText is the condition that the conversation ends with this user message.
+	UserText string
+	// ToolName is the condition that it ends with a result of this tool.
+	ToolName string
 
-	Thought string   // what the model thinks first, which nobody may see
-	Pieces  []string // pieces of the answer; {{result}} in them is the tool result's text
-	Calls   []agentsvc.ToolCall
-	Usage   agentsvc.Usage
-	Stop    llm.StopReason // [llm.StopLength] or [llm.StopRefusal], else as Calls say
+	// Thought is what the model thinks first. It must never be shown.
+	Thought string
+	// Pieces are the pieces of the text. {{result}} in them is the text of the tool result.
+	Pieces []string
+	Calls  []agentsvc.ToolCall
+	Usage  agentsvc.Usage
+	// Stop is [llm.StopLength] or [llm.StopRefusal]; otherwise it follows from Calls.
+	Stop llm.StopReason
 
-	Hang       bool // stay silent after Say until the caller has gone
-	Status     int  // fail with this HTTP status
+	// Hang makes the server send nothing more after Pieces until the client is gone.
+	Hang bool
+	// Status makes the call fail with this HTTP status.
+	Status     int
 	RetryAfter time.Duration
 }
 
-// Subject is a provider under test. Open counts the upstream requests that are being answered; it is nil where there
-// is no upstream.
+// Subject is a provider under test.
 type Subject struct {
-	Provider     llm.Provider
+	Provider llm.Provider
+	// OpenRequests returns the number of upstream requests being answered; nil: there is no upstream.
 	OpenRequests func() int
-	// ReportsRefusal says that the protocol tells a refusal from an answer.
+	// ReportsRefusal reports that the protocol distinguishes a refusal from an answer.
 	ReportsRefusal bool
 }
 
-// RunSuite checks that the providers that newSubject makes behave as [llm.Provider] promises. A subject plays the script
-// it is made with and frees what it holds at the end of its test.
+// RunSuite checks that the providers made by newSubject behave as [llm.Provider] requires. A subject plays the given
+// script and releases its resources at the end of its test. No goroutine may outlive a test.
 func RunSuite(t *testing.T, newSubject func(t *testing.T, script []Reply) Subject) {
 	tests := []struct {
 		name string
@@ -65,7 +74,7 @@ func RunSuite(t *testing.T, newSubject func(t *testing.T, script []Reply) Subjec
 	}
 }
 
-// suiteScript is what the suite's subjects play.
+// suiteScript is the script of the suite's subjects.
 var suiteScript = []Reply{
 	{UserText: "hello", Pieces: []string{"Hello ", "to ", "you."}, Usage: agentsvc.Usage{InputTokens: 7, OutputTokens: 3}},
 	{UserText: "weather", Calls: []agentsvc.ToolCall{{Name: "get_weather", Arguments: []byte(`{"city":"Köln","days":[1,2]}`)}}},
@@ -82,7 +91,7 @@ var suiteScript = []Reply{
 	{UserText: "broken", Status: 500},
 }
 
-// suiteTools are what the suite offers to the models.
+// suiteTools are the tools that the suite offers.
 var suiteTools = []agentsvc.ToolSpec{
 	{Name: "get_weather", Description: "the weather", Parameters: []byte(`{"type":"object","properties":{"city":{"type":"string"}}}`)},
 	{Name: "get_time", Description: "the time", Parameters: []byte(`{"type":"object"}`)},

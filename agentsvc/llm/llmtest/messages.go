@@ -25,9 +25,10 @@ var messagesDialect = dialect{
 	}),
 }
 
-// thoughtSignature is what vendors sign the thoughts of their models with here.
+// thoughtSignature is the signature of the server's thoughts. A request that returns a thought without it is refused.
 const thoughtSignature = "c2lnbmVk"
 
+// messagesRequest is the body of a request, as far as a script needs it.
 type messagesRequest struct {
 	Model       string          `json:"model"`
 	MaxTokens   int             `json:"max_tokens"`
@@ -45,11 +46,13 @@ type messagesRequest struct {
 	} `json:"tools"`
 }
 
+// messagesMessage is a message of a request: roles alternate.
 type messagesMessage struct {
 	Role    string          `json:"role"`
 	Content []messagesBlock `json:"content"`
 }
 
+// messagesBlock is a block of content; Type says which fields are used.
 type messagesBlock struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
@@ -67,6 +70,7 @@ type messagesBlock struct {
 	} `json:"source"`
 }
 
+// readMessages is the readRequest function of the dialect. It enforces the API's rules for thinking, roles and results.
 func readMessages(r *http.Request, body []byte) (parsedRequest, error) {
 	var req messagesRequest
 	if err := json.Unmarshal(body, &req); err != nil {
@@ -91,11 +95,13 @@ func readMessages(r *http.Request, body []byte) (parsedRequest, error) {
 		}
 	}
 	a := parsedRequest{model: req.Model, thinking: think, includeUsage: true}
-	pendingCalls := map[string]string{} // calls that wait for a result: id to name
+	pendingCalls := map[string]string{} // calls without a result yet: id to name
 	for i, m := range req.Messages {
+		// Roles alternate, beginning with the user's.
 		if want := []string{"user", "assistant"}[i%2]; m.Role != want || len(m.Content) == 0 {
 			return parsedRequest{}, fmt.Errorf("messages.%d: want content of role %s", i, want)
 		}
+		// With thinking on, the calls of the present turn must come with their thoughts.
 		if think && i >= len(req.Messages)-2 && m.Role == "assistant" && m.hasCalls() && m.Content[0].Type != "thinking" {
 			return parsedRequest{}, fmt.Errorf("messages.%d: expected a thinking block first", i)
 		}
@@ -123,11 +129,12 @@ func readMessages(r *http.Request, body []byte) (parsedRequest, error) {
 	return a, nil
 }
 
-// hasCalls reports whether the model called tools.
+// hasCalls reports whether the message calls tools.
 func (m messagesMessage) hasCalls() bool {
 	return slices.ContainsFunc(m.Content, func(b messagesBlock) bool { return b.Type == "tool_use" })
 }
 
+// checkBlock returns an error where the API would refuse the block. It adds tool calls to pendingCalls.
 func (b messagesBlock) checkBlock(role string, pendingCalls map[string]string) error {
 	switch role + " " + b.Type {
 	case "user text", "assistant text":
@@ -157,6 +164,7 @@ func (b messagesBlock) checkBlock(role string, pendingCalls map[string]string) e
 	return nil
 }
 
+// writeMessagesReply is the writeReply function of the dialect.
 func writeMessagesReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
 	s := newSSEWriter(w)
 	send := func(kind string, more object) {

@@ -10,7 +10,7 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// ollamaDialect is Ollama's chat. Its server asks for no key: a request without one passes.
+// ollamaDialect is Ollama's chat API. A request without a key is accepted, as by a real server.
 var ollamaDialect = dialect{
 	apiKey: func(r *http.Request) string {
 		if r.Header.Get("Authorization") == "" {
@@ -22,6 +22,7 @@ var ollamaDialect = dialect{
 	writeError: jsonErrorWriter(func(_ int, message string) any { return object{"error": message} }),
 }
 
+// ollamaMessage is a message of a request or an answer.
 type ollamaMessage struct {
 	Role      string       `json:"role"`
 	Content   string       `json:"content"`
@@ -31,6 +32,7 @@ type ollamaMessage struct {
 	ToolCalls []ollamaCall `json:"tool_calls,omitempty"`
 }
 
+// ollamaCall is a tool call; its arguments are an object, not text.
 type ollamaCall struct {
 	ID       string `json:"id,omitempty"`
 	Function struct {
@@ -40,6 +42,7 @@ type ollamaCall struct {
 	} `json:"function"`
 }
 
+// readOllama is the readRequest function of the dialect.
 func readOllama(_ *http.Request, body []byte) (parsedRequest, error) {
 	var req struct {
 		Model    string          `json:"model"`
@@ -100,6 +103,7 @@ func readOllama(_ *http.Request, body []byte) (parsedRequest, error) {
 	return a, nil
 }
 
+// writeOllamaReply is the writeReply function of the dialect.
 func writeOllamaReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	send := func(m ollamaMessage, more object) {

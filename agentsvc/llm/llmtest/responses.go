@@ -23,6 +23,7 @@ type responseItem struct {
 	Output    string          `json:"output"`
 }
 
+// readResponses is the readRequest function of the dialect.
 func readResponses(_ *http.Request, body []byte) (parsedRequest, error) {
 	var req struct {
 		Model  string         `json:"model"`
@@ -74,6 +75,7 @@ func readResponses(_ *http.Request, body []byte) (parsedRequest, error) {
 	return a, nil
 }
 
+// contentText returns the text of an item's content, which is a string or a list of parts.
 func (i responseItem) contentText() (string, error) {
 	var fullText string
 	if json.Unmarshal(i.Content, &fullText) == nil {
@@ -92,6 +94,7 @@ func (i responseItem) contentText() (string, error) {
 	return fullText, nil
 }
 
+// writeResponsesReply is the writeReply function of the dialect.
 func writeResponsesReply(w http.ResponseWriter, r *http.Request, reply Reply, a parsedRequest) {
 	s := newSSEWriter(w)
 	send := func(kind string, more object) {

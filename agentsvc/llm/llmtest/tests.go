@@ -14,16 +14,19 @@ import (
 	"stoa/agentsvc/llm"
 )
 
+// testText checks that text is streamed and complete.
 func testText(t *testing.T, s Subject) {
 	a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("hello"))
 	if a.Err != nil || a.Text != "Hello to you." || a.Stop != llm.StopEnd || len(a.Calls) != 0 {
 		t.Errorf("answer = %+v", a)
 	}
+	// A provider that collects the answer before it yields would show nothing for seconds.
 	if a.Pieces < 3 {
 		t.Errorf("the text came in %d pieces, want it streamed", a.Pieces)
 	}
 }
 
+// testCall checks a tool call with non-ASCII and nested arguments.
 func testCall(t *testing.T, s Subject) {
 	a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("weather"))
 	if a.Err != nil || a.Stop != llm.StopTools {
@@ -32,6 +35,7 @@ func testCall(t *testing.T, s Subject) {
 	requireCalls(t, a.Calls, "get_weather", `{"city":"Köln","days":[1,2]}`)
 }
 
+// testParallelCalls checks several calls in one answer, after text, without the thought.
 func testParallelCalls(t *testing.T, s Subject) {
 	a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("two"))
 	if a.Err != nil || a.Stop != llm.StopTools || a.Text != "Let me look." {
@@ -40,7 +44,7 @@ func testParallelCalls(t *testing.T, s Subject) {
 	requireCalls(t, a.Calls, "get_weather", `{"city":"Rome"}`, "get_time", `{}`)
 }
 
-// requireCalls compares calls with pairs of a name and arguments.
+// requireCalls compares calls with pairs of name and arguments, and requires unique ids.
 func requireCalls(t *testing.T, calls []agentsvc.ToolCall, want ...string) {
 	t.Helper()
 	if len(calls) != len(want)/2 {
@@ -66,6 +70,7 @@ func requireCalls(t *testing.T, calls []agentsvc.ToolCall, want ...string) {
 	}
 }
 
+// testResults sends the results of parallel calls back, which the server accepts only if they match the calls.
 func testResults(t *testing.T, s Subject) {
 	conversation := UserConversation("two")
 	first := CollectAnswer(t.Context(), t, s.Provider, conversation)
@@ -85,6 +90,7 @@ func testResults(t *testing.T, s Subject) {
 	}
 }
 
+// testUsage checks the reported tokens.
 func testUsage(t *testing.T, s Subject) {
 	a := CollectAnswer(t.Context(), t, s.Provider, UserConversation("hello"))
 	if a.Usage == nil {
@@ -98,6 +104,7 @@ func testUsage(t *testing.T, s Subject) {
 	}
 }
 
+// testRefusal checks that a refusal is shown, and reported where the protocol can.
 func testRefusal(t *testing.T, s Subject) {
 	want := llm.StopEnd
 	if s.ReportsRefusal {
@@ -109,6 +116,7 @@ func testRefusal(t *testing.T, s Subject) {
 	}
 }
 
+// testErrors checks status and retryability, and that the upstream body is not quoted.
 func testErrors(t *testing.T, s Subject) {
 	tests := []struct {
 		text      string
@@ -125,12 +133,14 @@ func testErrors(t *testing.T, s Subject) {
 		if e.Status != tt.status || e.Retryable != tt.retryable || e.Provider == "" {
 			t.Errorf("%s: error = %+v, want status %d, retryable %v", tt.text, e, tt.status, tt.retryable)
 		}
+		// The upstream body may hold prompts and keys.
 		if strings.Contains(e.Error(), Canary) {
 			t.Errorf("%s: %q shows the upstream body", tt.text, e)
 		}
 	}
 }
 
+// testCancel cancels the context in the middle of an answer.
 func testCancel(t *testing.T, s Subject) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -147,6 +157,7 @@ func testCancel(t *testing.T, s Subject) {
 	requireClosed(t, s)
 }
 
+// testBreak stops the iteration in the middle of an answer.
 func testBreak(t *testing.T, s Subject) {
 	for _, err := range s.Provider.Stream(t.Context(), llm.Request{Conversation: UserConversation("hang")}) {
 		if err != nil {
@@ -157,6 +168,7 @@ func testBreak(t *testing.T, s Subject) {
 	requireClosed(t, s)
 }
 
+// testCancelledBefore calls with an ended context.
 func testCancelledBefore(t *testing.T, s Subject) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -166,6 +178,7 @@ func testCancelledBefore(t *testing.T, s Subject) {
 	requireClosed(t, s)
 }
 
+// testConcurrent makes several calls of one provider at the same time.
 func testConcurrent(t *testing.T, s Subject) {
 	var wg sync.WaitGroup
 	for range 8 {

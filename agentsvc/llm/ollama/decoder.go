@@ -7,14 +7,16 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// answerDecoder puts the lines of one answer together.
+// answerDecoder assembles the lines of one answer.
 type answerDecoder struct {
 	*upstream.AnswerBuilder
+	// done reports that the last line was read; doneReason is its reason.
 	done       bool
 	doneReason string
 }
 
-// decodeLine takes in the next line, which is whole or the rest of a body that broke off.
+// decodeLine processes the next line. complete is false for the rest of a body without a newline: if that is not JSON,
+// the answer broke off, while a complete line that is not JSON is malformed.
 func (a *answerDecoder) decodeLine(text []byte, complete bool) ([]llm.Chunk, error) {
 	var ev chatResponse
 	switch err := json.Unmarshal(text, &ev); {
@@ -26,16 +28,20 @@ func (a *answerDecoder) decodeLine(text []byte, complete bool) ([]llm.Chunk, err
 	return nil, upstream.ErrBrokeOff
 }
 
-// addResponse takes in the next line and returns what can be shown at once: text.
+// addResponse processes the next object and returns the chunks that can be shown at once, i.e. text. A tool call is
+// always complete in one object.
 func (a *answerDecoder) addResponse(ev chatResponse) ([]llm.Chunk, error) {
+	// An error in the middle of an answer: the status was sent long before.
 	if ev.Error != "" {
 		return nil, upstream.ErrReported
 	}
+	// Each call is complete: its arguments are appended in one piece.
 	for _, c := range ev.Message.ToolCalls {
 		call, err := a.StartCall(c.ID, c.Function.Name)
 		if err != nil {
 			return nil, err
 		}
+		// The server sends arguments as an object, not as text that contains JSON.
 		if !isObject(c.Function.Arguments) {
 			return nil, upstream.ErrMalformed
 		}
@@ -43,6 +49,7 @@ func (a *answerDecoder) addResponse(ev chatResponse) ([]llm.Chunk, error) {
 			return nil, err
 		}
 	}
+	// The last line has the token counts. The server does not report its prompt cache.
 	if ev.Done {
 		a.done, a.doneReason = true, ev.DoneReason
 		a.SetUsage(ev.PromptEvalCount, ev.EvalCount, 0, 0, 0)
@@ -50,9 +57,10 @@ func (a *answerDecoder) addResponse(ev chatResponse) ([]llm.Chunk, error) {
 	return a.AddText(ev.Message.Content)
 }
 
-// finishAnswer returns the last chunks of an answer that came to its end.
+// finishAnswer returns the last chunks of an answer.
 func (a *answerDecoder) finishAnswer() ([]llm.Chunk, error) {
 	switch {
+	// The body ended before the last line.
 	case !a.done:
 		return nil, upstream.ErrBrokeOff
 	case a.doneReason == "length":

@@ -1,6 +1,6 @@
-// Package ollama asks models that an Ollama server runs (POST /api/chat). It does not use the official client, which may
-// sign requests with the key of the operator's account on this machine and holds a buffer of 8 MB for each call, nor the
-// official structs, which come with 57 MB of other code.
+// Package ollama implements llm.Provider with the chat endpoint of an Ollama server (POST /api/chat). It does not use
+// the official client, which may sign requests with the key of the operator's account on this machine and allocates a
+// buffer of 8 MB for each call, nor the official structs, which come with 57 MB of other code.
 package ollama
 
 import (
@@ -19,32 +19,39 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// BaseURL is where models are asked if [Options] name no other server.
+// BaseURL is the server that is called if [Options] name none.
 const BaseURL = "http://localhost:11434"
 
-// Options describe one model on one server. HTTP is required; it is the way out, see package egress.
+// Options describe one model on one server. HTTP is required; it must enforce the egress rules, see package egress.
 type Options struct {
-	Name        string // how errors and usage call the provider, "ollama" if empty
-	Model       string // "qwen3" if empty
-	APIKey      string // sent as a bearer token, where a server wants one
-	BaseURL     string
-	HTTP        *http.Client
-	Temperature *float64 // the model's default if nil
-	MaxTokens   int64    // of one answer, the model's default if zero
-	// FirstTimeout bounds the wait for the first word of an answer, [upstream.DefaultFirstTimeout] if zero; IdleTimeout the wait
-	// for the next piece from there on, 60 s if zero.
+	// Name is the provider's name in errors and usage, "ollama" if empty.
+	Name string
+	// Model is the server's name of the model, "qwen3" if empty.
+	Model string
+	// APIKey is sent as a bearer token if it is not empty. Ollama itself needs none; a proxy may.
+	APIKey  string
+	BaseURL string
+	HTTP    *http.Client
+	// Temperature is nil for the model's default.
+	Temperature *float64
+	// MaxTokens bounds one answer, 0 = the model's default.
+	MaxTokens int64
+	// FirstTimeout bounds the wait for the first piece of an answer, 0 = [upstream.DefaultFirstTimeout]; IdleTimeout
+	// the wait for each later one, 0 = 60 s.
 	FirstTimeout, IdleTimeout time.Duration
 }
 
-// Provider asks one model. It is safe for concurrent use.
+// Provider calls one model. It is read-only and safe for concurrent use.
 type Provider struct {
-	opts       Options
+	opts Options
+	// vendor describes the protocol to package upstream; httpClient sends through it.
 	vendor     upstream.Vendor
 	httpClient *http.Client
-	chatURL    string // address
+	// chatURL is the address of the chat endpoint.
+	chatURL string
 }
 
-// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
+// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work. It makes no request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("ollama: an HTTP client is required")
@@ -71,8 +78,8 @@ func New(opts Options) (*Provider, error) {
 	return p, nil
 }
 
-// Stream asks the model once. Tool calls are yielded when the answer is whole, never from one that broke off; what the
-// model thought is left out. It returns an [agentsvc.InvalidError] for a file that the API does not take.
+// Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
+// broke off. Thoughts are dropped. A file that the API does not accept is an [agentsvc.InvalidError].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
@@ -86,6 +93,7 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 	})
 }
 
+// newRequest returns the HTTP request for req.
 func (p *Provider) newRequest(ctx context.Context, req llm.Request) (*http.Request, error) {
 	params, err := p.encodeRequest(req)
 	if err != nil {
@@ -106,6 +114,8 @@ func (p *Provider) newRequest(ctx context.Context, req llm.Request) (*http.Reque
 	return out, nil
 }
 
+// readAnswer sends the request and yields the chunks of each line. A line without a newline is the rest of a body that
+// ended early.
 func (p *Provider) readAnswer(req *http.Request, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
 	resp, err := p.httpClient.Do(req)
 	if err != nil {
@@ -114,8 +124,9 @@ func (p *Provider) readAnswer(req *http.Request, a *answerDecoder, yield func([]
 	}
 	defer func() { _ = resp.Body.Close() }()
 	lines := bufio.NewReader(resp.Body)
+	// Each line is one event. The last one may come without a newline.
 	for {
-		line, err := lines.ReadBytes('\n') // the way in bounds a line
+		line, err := lines.ReadBytes('\n') // upstream bounds a line
 		if err != nil && !errors.Is(err, io.EOF) {
 			yield(nil, err)
 			return

@@ -38,8 +38,8 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// TestToolSchema: what the server reads of a schema is sent, in the form that it reads; the rest is not, and a schema that would
-// have it refuse the whole request is refused before.
+// TestToolSchema checks that the part of a schema that the server reads is sent in the form it reads, that the rest is
+// not sent, and that a schema for which the server would refuse the whole request is refused before.
 func TestToolSchema(t *testing.T) {
 	t.Parallel()
 	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Pieces: []string{"ok"}}})
@@ -86,7 +86,7 @@ func TestHostileServers(t *testing.T) {
 	})
 }
 
-// TestNothingFromEnvironment also lays out a key of the operator's account: the official client would sign with it.
+// TestNothingFromEnvironment also provides a key of the operator's account, with which the official client would sign.
 func TestNothingFromEnvironment(t *testing.T) {
 	home := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(home, ".ollama"), 0o700); err != nil {

@@ -9,9 +9,10 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// encodeRequest puts req into the API's words. An error is an [agentsvc.InvalidError].
+// encodeRequest returns the API's body for req. An error is an [agentsvc.InvalidError].
 func (p *Provider) encodeRequest(req llm.Request) (*chatRequest, error) {
 	out := &chatRequest{Model: p.opts.Model, Options: map[string]any{}}
+	// Checked first, so that the error names the file.
 	if err := llm.FileSupportOf("ollama").CheckFiles(req.Conversation); err != nil {
 		return nil, err
 	}
@@ -19,6 +20,7 @@ func (p *Provider) encodeRequest(req llm.Request) (*chatRequest, error) {
 		out.Options["temperature"] = *p.opts.Temperature
 	}
 	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 {
+		// num_predict is the server's name of the bound of output tokens.
 		out.Options["num_predict"] = n
 	}
 	for _, spec := range req.Tools {
@@ -28,6 +30,7 @@ func (p *Provider) encodeRequest(req llm.Request) (*chatRequest, error) {
 		}
 		out.Tools = append(out.Tools, t)
 	}
+	// The system prompt is the first message.
 	if req.System != "" {
 		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: req.System})
 	}
@@ -43,12 +46,15 @@ func (p *Provider) encodeRequest(req llm.Request) (*chatRequest, error) {
 	return out, nil
 }
 
+// encodeTool returns a tool definition with the part of the schema that the server accepts, see parameters. The schema
+// is converted by encoding and decoding it, so that unknown keywords are dropped at every level.
 func encodeTool(spec agentsvc.ToolSpec) (tool, error) {
 	t := tool{Type: "function", Function: function{Name: spec.Name, Description: spec.Description}}
 	schema, err := upstream.ParameterSchema(spec)
 	if err != nil {
 		return t, err
 	}
+	// Without it, the field would be encoded as null.
 	if schema["properties"] == nil {
 		schema["properties"] = map[string]any{}
 	}
@@ -56,14 +62,15 @@ func encodeTool(spec agentsvc.ToolSpec) (tool, error) {
 	if err != nil {
 		return t, err
 	}
+	// A keyword has a form that the server does not accept.
 	if err := json.Unmarshal(text, &t.Function.Parameters); err != nil {
 		return t, agentsvc.NewInvalidError(spec.Name+".parameters", "hold what this model's server cannot read in a schema")
 	}
 	return t, nil
 }
 
-// encodeMessage returns what an entry is to the API, without a role where it is nothing. Files that the model made are left
-// out.
+// encodeMessage returns the message for an entry; its Role is "" if the entry has no content for the API. Files that
+// the model made are left out.
 func encodeMessage(e agentsvc.Entry) (chatMessage, error) {
 	if r := e.Result; r != nil {
 		return chatMessage{Role: "tool", Content: r.Text, ToolName: r.Name, ToolCallID: string(r.Call)}, nil
@@ -75,6 +82,7 @@ func encodeMessage(e agentsvc.Entry) (chatMessage, error) {
 	if e.Message.Role != agentsvc.RoleAgent {
 		for _, part := range e.Message.Parts {
 			if part.File != nil {
+				// FileSupport accepts images only; they are sent by value.
 				m.Images = append(m.Images, part.File.Bytes)
 			}
 		}
@@ -87,18 +95,21 @@ func encodeMessage(e agentsvc.Entry) (chatMessage, error) {
 		if len(args) == 0 {
 			args = []byte("{}")
 		}
+		// The server would refuse the whole request with an error of its own.
 		if !isObject(args) {
 			return m, agentsvc.NewInvalidError("tool call "+string(call.ID), "its arguments are no JSON object")
 		}
 		out.Function.Arguments = args
 		m.ToolCalls = append(m.ToolCalls, out)
 	}
+	// Nothing to send, e.g. a message with files only.
 	if m.Content == "" && len(m.ToolCalls) == 0 {
 		return chatMessage{}, nil
 	}
 	return m, nil
 }
 
+// isObject reports whether text is a JSON object.
 func isObject(text []byte) bool {
 	text = bytes.TrimSpace(text)
 	return len(text) > 0 && text[0] == '{' && json.Valid(text)

@@ -11,12 +11,14 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// encodeChatRequest puts req into the words of chat completions. An error is an [agentsvc.InvalidError].
+// encodeChatRequest returns the parameters of a chat completion for req. An error is an [agentsvc.InvalidError].
 func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewParams, error) {
 	out := openai.ChatCompletionNewParams{
-		Model:         p.opts.Model,
+		Model: p.opts.Model,
+		// Without it, a stream has no usage.
 		StreamOptions: openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
 	}
+	// Checked before anything is sent, so that the error names the file.
 	if err := llm.FileSupportOf("openai").CheckFiles(req.Conversation); err != nil {
 		return out, err
 	}
@@ -24,7 +26,7 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 		out.Temperature = openai.Float(*p.opts.Temperature)
 	}
 	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 && p.opts.BaseURL == BaseURL {
-		// OpenAI's reasoning models refuse max_tokens; many compatible servers know nothing else.
+		// OpenAI's reasoning models refuse max_tokens; many compatible servers know only that.
 		out.MaxCompletionTokens = openai.Int(n)
 	} else if n > 0 {
 		out.MaxTokens = openai.Int(n)
@@ -36,6 +38,7 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 		}
 		out.Tools = append(out.Tools, openai.ChatCompletionFunctionTool(fn))
 	}
+	// The system prompt is the first message.
 	if req.System != "" {
 		out.Messages = append(out.Messages, openai.SystemMessage(req.System))
 	}
@@ -43,6 +46,7 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 		switch {
 		case e.Result != nil:
 			out.Messages = append(out.Messages, openai.ToolMessage(e.Result.Text, string(e.Result.Call)))
+		// An entry without message and result has nothing to send.
 		case e.Message == nil:
 		case e.Message.Role == agentsvc.RoleAgent:
 			out.Messages = append(out.Messages, encodeAgentMessage(*e.Message)...)
@@ -53,6 +57,7 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 	return out, nil
 }
 
+// encodeFunction returns a tool definition. A tool without parameters is sent without a schema.
 func encodeFunction(spec agentsvc.ToolSpec) (shared.FunctionDefinitionParam, error) {
 	fn := shared.FunctionDefinitionParam{Name: spec.Name}
 	if spec.Description != "" {
@@ -65,8 +70,8 @@ func encodeFunction(spec agentsvc.ToolSpec) (shared.FunctionDefinitionParam, err
 	return fn, err
 }
 
-// encodeAgentMessage returns what the model said, or nothing if it said nothing. Files that it made are left out: the API
-// takes none in its own messages.
+// encodeAgentMessage returns the model's message, or nothing if it has neither text nor calls. Files that the model
+// made are left out: the API accepts none in assistant messages.
 func encodeAgentMessage(m agentsvc.Message) []openai.ChatCompletionMessageParamUnion {
 	var msg openai.ChatCompletionAssistantMessageParam
 	if text := upstream.PartsText(m.Parts...); text != "" {
@@ -82,12 +87,15 @@ func encodeAgentMessage(m agentsvc.Message) []openai.ChatCompletionMessageParamU
 			},
 		})
 	}
+	// Nothing to send, e.g. a message that had files only.
 	if !msg.Content.OfString.Valid() && len(msg.ToolCalls) == 0 {
 		return nil
 	}
 	return []openai.ChatCompletionMessageParamUnion{{OfAssistant: &msg}}
 }
 
+// encodeUserMessage returns a user's message. Without files it is sent as plain text, since some compatible servers do
+// not accept a list of parts.
 func encodeUserMessage(m agentsvc.Message) openai.ChatCompletionMessageParamUnion {
 	if !upstream.HasFile(m.Parts) {
 		return openai.UserMessage(upstream.PartsText(m.Parts...))
@@ -98,12 +106,13 @@ func encodeUserMessage(m agentsvc.Message) openai.ChatCompletionMessageParamUnio
 			parts = append(parts, openai.TextContentPart(upstream.PartsText(part)))
 			continue
 		}
+		// The only files that FileSupport accepts here are images.
 		parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: fileURL(*part.File)}))
 	}
 	return openai.UserMessage(parts)
 }
 
-// fileURL is where the model is to look: a file's own address, or its bytes as a data URL (RFC 2397).
+// fileURL returns the file's address, or its bytes as a data URL (RFC 2397).
 func fileURL(f agentsvc.File) string {
 	if f.URI != "" {
 		return f.URI
@@ -111,28 +120,36 @@ func fileURL(f agentsvc.File) string {
 	return "data:" + llm.NormalizeMediaType(f.MediaType) + ";base64," + base64.StdEncoding.EncodeToString(f.Bytes)
 }
 
-// chatDecoder puts the pieces of one completion together.
+// chatDecoder assembles the events of one completion.
 type chatDecoder struct {
 	*upstream.AnswerBuilder
-	callsByIndex map[int64]*upstream.PartialCall // by the index that the server gives
-	refused      bool
+	// callsByIndex holds the last call of each index, to which pieces are appended.
+	callsByIndex map[int64]*upstream.PartialCall
+	// refused reports that the model wrote a refusal, which arrives in a field of its own.
+	refused bool
+	// finishReason is "" until the server sends one.
 	finishReason string
 }
 
+// newChatDecoder returns a decoder that adds to a.
 func newChatDecoder(a *upstream.AnswerBuilder) *chatDecoder {
 	return &chatDecoder{AnswerBuilder: a, callsByIndex: map[int64]*upstream.PartialCall{}}
 }
 
-// addEvent takes in the next event and returns what can be shown at once: text.
+// addEvent processes the next event and returns the chunks that can be shown at once, i.e. text. Only the first choice
+// is read.
 func (a *chatDecoder) addEvent(ev openai.ChatCompletionChunk) ([]llm.Chunk, error) {
+	// With IncludeUsage, the last event has the usage and no choices.
 	if u := ev.Usage; ev.JSON.Usage.Valid() {
 		a.SetUsage(u.PromptTokens, u.CompletionTokens, u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens, u.CompletionTokensDetails.ReasoningTokens)
 	}
 	var out []llm.Chunk
 	for _, choice := range ev.Choices {
+		// The request asks for one choice; servers that send more are not followed.
 		if choice.Index != 0 {
 			continue
 		}
+		// A refusal is shown like text.
 		for _, piece := range []string{choice.Delta.Content, choice.Delta.Refusal} {
 			chunks, err := a.AddText(piece)
 			if err != nil {
@@ -140,12 +157,14 @@ func (a *chatDecoder) addEvent(ev openai.ChatCompletionChunk) ([]llm.Chunk, erro
 			}
 			out = append(out, chunks...)
 		}
+		// A refusal may come without the finish reason content_filter.
 		a.refused = a.refused || choice.Delta.Refusal != ""
 		for _, piece := range choice.Delta.ToolCalls {
 			if err := a.addCallPiece(piece); err != nil {
 				return nil, err
 			}
 		}
+		// Sent with the last piece of the choice, before the usage.
 		if choice.FinishReason != "" {
 			a.finishReason = choice.FinishReason
 		}
@@ -153,10 +172,13 @@ func (a *chatDecoder) addEvent(ev openai.ChatCompletionChunk) ([]llm.Chunk, erro
 	return out, nil
 }
 
-// addCallPiece takes in a piece of a tool call. Some servers give parallel calls one index: a new id then starts a new call.
+// addCallPiece processes a piece of a tool call. Some servers give parallel calls the same index: a new id then starts
+// a new call.
 func (a *chatDecoder) addCallPiece(piece openai.ChatCompletionChunkChoiceDeltaToolCall) error {
 	c := a.callsByIndex[piece.Index]
+	// The index has no call yet, or a piece with another id: a new call.
 	if c == nil || (piece.ID != "" && c.ID != "" && piece.ID != c.ID) {
+		// Id and name are set below, from this piece or a later one.
 		started, err := a.StartCall("", "")
 		if err != nil {
 			return err
@@ -167,6 +189,7 @@ func (a *chatDecoder) addCallPiece(piece openai.ChatCompletionChunkChoiceDeltaTo
 	if piece.ID != "" {
 		c.ID = piece.ID
 	}
+	// Only the first name counts, in case a server repeats it.
 	if c.Name == "" {
 		c.Name = piece.Function.Name
 	}
@@ -176,7 +199,7 @@ func (a *chatDecoder) addCallPiece(piece openai.ChatCompletionChunkChoiceDeltaTo
 	return a.AppendArguments(c, piece.Function.Arguments)
 }
 
-// finishAnswer returns the last chunks of an answer that came to its end.
+// finishAnswer returns the last chunks of a completion. Without a finish reason the stream ended early.
 func (a *chatDecoder) finishAnswer() ([]llm.Chunk, error) {
 	switch {
 	case a.finishReason == "":

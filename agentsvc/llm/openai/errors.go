@@ -11,21 +11,22 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// codeReasons tells what a code in an error's body means.
+// codeReasons are texts for callers by the code in an error's body.
 var codeReasons = map[string]string{
 	"context_length_exceeded": "the conversation is longer than the model can read",
 	"insufficient_quota":      "the account's quota is used up",
 	"model_not_found":         "the model is unknown there",
 }
 
-// paramReasons tells what to do about a parameter that is refused.
+// paramReasons are texts for callers by the parameter that the server refused, with what to change in the
+// configuration.
 var paramReasons = map[string]string{
 	"temperature":      "it takes no such temperature: leave temperature out",
 	"max_tokens":       "it takes no such max_tokens: leave max_tokens out, or set api: responses",
 	"reasoning_effort": "it takes tools in another protocol only: set api: responses",
 }
 
-// refineError adds to e what the code in an error's body says.
+// refineError refines e by the code and the parameter in the body.
 func refineError(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
@@ -35,8 +36,9 @@ func refineError(e *llm.Error, body []byte) {
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &in) != nil {
-		return // no code; the status says enough
+		return // the status is enough
 	}
+	// Compatible servers send numbers or null as the code.
 	code, _ := in.Error.Code.(string)
 	if known := codeReasons[code]; known != "" {
 		e.Reason = known
@@ -44,12 +46,14 @@ func refineError(e *llm.Error, body []byte) {
 	if known := paramReasons[in.Error.Param]; known != "" && e.Status == http.StatusBadRequest {
 		e.Reason = known
 	}
+	// It comes with status 429, but waiting does not help.
 	if code == "insufficient_quota" || in.Error.Type == "insufficient_quota" {
 		e.Retryable = false
 	}
 }
 
-// translateStreamError tells an error that the server reports in the middle of an answer from others.
+// translateStreamError returns upstream.ErrReported for an error that the server reports within an answer, whose text
+// must not be shown, and err otherwise.
 func translateStreamError(err error) error {
 	var reported *ssestream.StreamError
 	if errors.As(err, &reported) {

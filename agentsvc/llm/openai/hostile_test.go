@@ -23,12 +23,12 @@ func newProviderFor(t *testing.T, h http.HandlerFunc) *openai.Provider {
 	return newProvider(t, openai.Options{BaseURL: srv.URL})
 }
 
-// deltaEvent is the event of one piece of an answer. Both arguments are JSON.
+// deltaEvent returns the event of one piece of an answer. Both arguments are JSON.
 func deltaEvent(piece, finish string) string {
 	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n", piece, finish)
 }
 
-// callPieceEvent is the delta of a piece of a tool call.
+// callPieceEvent returns the delta of a piece of a tool call.
 func callPieceEvent(index int, id, name, arguments string) string {
 	return deltaEvent(fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"function":{"name":%q,"arguments":%q}}]}`, index, id, name, arguments), "null")
 }
@@ -43,7 +43,8 @@ func writeEvents(w http.ResponseWriter, events ...string) {
 	w.(http.Flusher).Flush()
 }
 
-// TestHostile feeds a provider what no server should send. None of it may end in a tool call, a success or a large heap.
+// TestHostile sends a provider answers that no server should send. None may end in a tool call, a success or a large
+// heap.
 func TestHostile(t *testing.T) {
 	const done = "data: [DONE]\n\n"
 	hi := deltaEvent(`{"content":"hi"}`, "null")
@@ -102,7 +103,7 @@ func TestUsageOutOfRange(t *testing.T) {
 	}
 }
 
-// TestCompatible holds what servers do that are compatible only in part.
+// TestCompatible checks behaviour of servers that are only partly compatible.
 func TestCompatible(t *testing.T) {
 	t.Parallel()
 	earlier := agentsvc.Entry{Message: &agentsvc.Message{Role: agentsvc.RoleAgent, ToolCalls: []agentsvc.ToolCall{{ID: "call_0", Name: "get", Arguments: []byte("{}")}}}}
@@ -111,7 +112,7 @@ func TestCompatible(t *testing.T) {
 		name   string
 		events []string
 		stop   llm.StopReason
-		calls  []string // names and arguments
+		calls  []string // names with arguments
 	}{
 		{"one index for two calls", []string{callPieceEvent(0, "a", "get", "{}"), callPieceEvent(0, "b", "put", "{}"), deltaEvent("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}", "put{}"}},
 		{"no ids", []string{callPieceEvent(0, "", "get", ""), callPieceEvent(1, "", "put", "{}"), deltaEvent("{}", `"tool_calls"`)}, llm.StopTools, []string{"get{}", "put{}"}},

@@ -1,6 +1,9 @@
-// Package openai speaks to OpenAI's chat completions and to every server that is compatible with them, or to OpenAI's
-// responses, through the official client. It reads nothing from the environment: a tenant's base URL never sees the
-// operator's key, organisation or project.
+// Package openai implements llm.Provider with OpenAI's chat completions, which many other servers offer too, or with
+// OpenAI's responses API, through the official client. It reads nothing from the environment, so a tenant's base URL
+// never receives the operator's key, organisation or project.
+//
+// Both protocols share options, errors and the reading of the stream (forwardStream); each has an encoder and a decoder
+// of its own (chat.go, responses.go).
 package openai
 
 import (
@@ -19,34 +22,40 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// BaseURL is where models are asked if [Options] name no other server.
+// BaseURL is the server that is called if [Options] name none.
 const BaseURL = "https://api.openai.com/v1/"
 
-// Options describe one model on one server. HTTP is required; it is the way out, see package egress.
+// Options describe one model on one server. HTTP is required; it must enforce the egress rules, see package egress.
 type Options struct {
-	Name        string // how errors and usage call the provider, "openai" if empty
-	Model       string // "gpt-4o" if empty
-	APIKey      string // none is sent if empty
-	BaseURL     string
-	HTTP        *http.Client
-	Temperature *float64 // the server's default if nil
-	MaxTokens   int64    // of one answer, the server's default if zero
-	// Responses asks OpenAI's responses instead of chat completions, which every compatible server has.
+	// Name is the provider's name in errors and usage, "openai" if empty.
+	Name string
+	// Model is the vendor's name of the model, "gpt-4o" if empty.
+	Model string
+	// APIKey is sent if it is not empty. Compatible servers may need none.
+	APIKey  string
+	BaseURL string
+	HTTP    *http.Client
+	// Temperature is nil for the server's default.
+	Temperature *float64
+	// MaxTokens bounds one answer, 0 = the server's default.
+	MaxTokens int64
+	// Responses selects the responses API instead of chat completions.
 	Responses bool
-	// FirstTimeout bounds the wait for the first word of an answer, [upstream.DefaultFirstTimeout] if zero; IdleTimeout the wait
-	// for the next piece from there on, 60 s if zero.
+	// FirstTimeout bounds the wait for the first piece of an answer, 0 = [upstream.DefaultFirstTimeout]; IdleTimeout
+	// the wait for each later one, 0 = 60 s.
 	FirstTimeout, IdleTimeout time.Duration
 }
 
-// Provider asks one model. It is safe for concurrent use.
+// Provider calls one model. It is read-only and safe for concurrent use.
 type Provider struct {
-	opts      Options
+	opts Options
+	// vendor describes the protocol to package upstream; the two services are clients that send through it.
 	vendor    upstream.Vendor
 	chat      openai.ChatCompletionService
 	responses responses.ResponseService
 }
 
-// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work, and calls nobody.
+// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work. It makes no request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("openai: an HTTP client is required")
@@ -66,11 +75,13 @@ func New(opts Options) (*Provider, error) {
 	p := &Provider{opts: opts}
 	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, EndMarker: "data:[DONE]", RefineError: refineError}
 	if opts.Responses {
+		// The last event of a complete response.
 		p.vendor.EndMarker = "event:response.completed"
 	}
 	clientOptions := []option.RequestOption{
 		option.WithBaseURL(opts.BaseURL),
 		option.WithHTTPClient(p.vendor.NewClient(opts.HTTP)),
+		// llm.WithRetry repeats calls, and knows what has been shown.
 		option.WithMaxRetries(0),
 	}
 	if opts.APIKey != "" {
@@ -81,8 +92,8 @@ func New(opts Options) (*Provider, error) {
 	return p, nil
 }
 
-// Stream asks the model once. Tool calls are yielded when the answer is whole, never from one that broke off. It
-// returns an [agentsvc.InvalidError] for a file that the API does not take.
+// Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
+// broke off. A file that the API does not accept is an [agentsvc.InvalidError].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		if p.opts.Responses {
@@ -92,8 +103,10 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 	})
 }
 
+// streamChat makes a call of chat completions.
 func (p *Provider) streamChat(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
 	return func(yield func([]llm.Chunk, error) bool) {
+		// A request that cannot be encoded is the call's only item: an InvalidError.
 		params, err := p.encodeChatRequest(req)
 		if err != nil {
 			yield(nil, err)
@@ -104,6 +117,7 @@ func (p *Provider) streamChat(ctx context.Context, req llm.Request) iter.Seq2[[]
 	}
 }
 
+// streamResponses makes a call of the responses API.
 func (p *Provider) streamResponses(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
 	return func(yield func([]llm.Chunk, error) bool) {
 		params, err := p.encodeResponsesRequest(req)
@@ -116,7 +130,7 @@ func (p *Provider) streamResponses(ctx context.Context, req llm.Request) iter.Se
 	}
 }
 
-// forwardStream yields what add makes of each event of a stream, and at last what end does.
+// forwardStream yields what add returns for each event of a stream, and what end returns after the last one.
 func forwardStream[E any](stream *ssestream.Stream[E], add func(E) ([]llm.Chunk, error), end func() ([]llm.Chunk, error), yield func([]llm.Chunk, error) bool) {
 	defer func() { _ = stream.Close() }()
 	for stream.Next() {

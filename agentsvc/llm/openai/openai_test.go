@@ -86,7 +86,7 @@ func TestRequest(t *testing.T) {
 	llmtest.RequireSameJSON(t, want, srv.Requests()[0].Body)
 }
 
-// roundTripFunc answers without a network.
+// roundTripFunc is a transport without a network.
 type roundTripFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -217,7 +217,7 @@ func TestConnectionIsReused(t *testing.T) {
 	var conns atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeEvents(w, deltaEvent(`{"content":"hi"}`, `"stop"`), "data: [DONE]\n\n")
-		time.Sleep(5 * time.Millisecond) // the body ends a little after its last event
+		time.Sleep(5 * time.Millisecond) // the body ends shortly after its last event
 	}))
 	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {

@@ -9,8 +9,8 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// encodeResponsesRequest puts req into the words of the responses API. The server keeps nothing of it. An error is an
-// [agentsvc.InvalidError].
+// encodeResponsesRequest returns the parameters of a response for req. Store is false: the server keeps nothing, and
+// each request contains the whole conversation. An error is an [agentsvc.InvalidError].
 func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNewParams, error) {
 	out := responses.ResponseNewParams{Model: p.opts.Model, Store: openai.Bool(false)}
 	if err := llm.FileSupportOf("openai").CheckFiles(req.Conversation); err != nil {
@@ -30,6 +30,7 @@ func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNe
 		if err != nil {
 			return out, err
 		}
+		// Strict mode would restrict the schemas that tools may have.
 		fn := responses.FunctionToolParam{Name: spec.Name, Parameters: schema, Strict: openai.Bool(false)}
 		if spec.Description != "" {
 			fn.Description = openai.String(spec.Description)
@@ -40,6 +41,7 @@ func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNe
 		switch {
 		case e.Result != nil:
 			item := responses.ResponseInputItemParamOfFunctionCallOutput(e.Result.Text)
+			// The constructor has no parameter for the id.
 			item.OfFunctionCallOutput.CallID = openai.String(string(e.Result.Call))
 			out.Input.OfInputItemList = append(out.Input.OfInputItemList, item)
 		case e.Message == nil:
@@ -52,18 +54,20 @@ func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNe
 	return out, nil
 }
 
-// encodeAgentItems returns what the model said and which tools it called.
+// encodeAgentItems returns the items for the model's message: its text and its tool calls.
 func encodeAgentItems(m agentsvc.Message) []responses.ResponseInputItemUnionParam {
 	var items []responses.ResponseInputItemUnionParam
 	if text := upstream.PartsText(m.Parts...); text != "" {
 		items = append(items, responses.ResponseInputItemParamOfMessage(text, responses.EasyInputMessageRoleAssistant))
 	}
 	for _, call := range m.ToolCalls {
+		// Calls are items of their own in this API, not parts of the assistant's message.
 		items = append(items, responses.ResponseInputItemParamOfFunctionCall(string(call.Arguments), string(call.ID), call.Name))
 	}
 	return items
 }
 
+// encodeUserItem returns the item for a user's message.
 func encodeUserItem(m agentsvc.Message) responses.ResponseInputItemUnionParam {
 	const user = responses.EasyInputMessageRoleUser
 	if !upstream.HasFile(m.Parts) {
@@ -82,20 +86,26 @@ func encodeUserItem(m agentsvc.Message) responses.ResponseInputItemUnionParam {
 	return responses.ResponseInputItemParamOfMessage(parts, user)
 }
 
-// responsesDecoder puts the events of one response together.
+// responsesDecoder assembles the events of one response.
 type responsesDecoder struct {
 	*upstream.AnswerBuilder
-	callsByIndex     map[int64]*upstream.PartialCall // by the place of the item in the output
-	refused          bool
-	endEvent         string
-	incompleteReason string // why it is incomplete
+	// callsByIndex holds the calls by the index of their item in the output.
+	callsByIndex map[int64]*upstream.PartialCall
+	// refused reports that the model wrote a refusal.
+	refused bool
+	// endEvent is the type of the event that ended the response, "" before it.
+	endEvent string
+	// incompleteReason is the server's reason if endEvent is response.incomplete.
+	incompleteReason string
 }
 
+// newResponsesDecoder returns a decoder that adds to a.
 func newResponsesDecoder(a *upstream.AnswerBuilder) *responsesDecoder {
 	return &responsesDecoder{AnswerBuilder: a, callsByIndex: map[int64]*upstream.PartialCall{}}
 }
 
-// addEvent takes in the next event and returns what can be shown at once: text.
+// addEvent processes the next event and returns the chunks that can be shown at once, i.e. text. Events of other types,
+// e.g. reasoning, are ignored.
 func (r *responsesDecoder) addEvent(ev responses.ResponseStreamEventUnion) ([]llm.Chunk, error) {
 	switch ev.Type {
 	case "response.output_text.delta":
@@ -103,6 +113,7 @@ func (r *responsesDecoder) addEvent(ev responses.ResponseStreamEventUnion) ([]ll
 	case "response.refusal.delta":
 		r.refused = true
 		return r.AddText(ev.Delta)
+	// A call begins with its id and name; its arguments follow as deltas with the same output index.
 	case "response.output_item.added":
 		if ev.Item.Type != "function_call" {
 			return nil, nil
@@ -114,7 +125,9 @@ func (r *responsesDecoder) addEvent(ev responses.ResponseStreamEventUnion) ([]ll
 		if call := r.callsByIndex[ev.OutputIndex]; call != nil {
 			return nil, r.AppendArguments(call, ev.Delta)
 		}
+		// Arguments of a call that never began.
 		return nil, upstream.ErrMalformed
+	// The last event carries the usage of the whole response.
 	case "response.completed", "response.incomplete":
 		r.endEvent, r.incompleteReason = ev.Type, ev.Response.IncompleteDetails.Reason
 		if u := ev.Response.Usage; ev.Response.JSON.Usage.Valid() {
@@ -126,7 +139,7 @@ func (r *responsesDecoder) addEvent(ev responses.ResponseStreamEventUnion) ([]ll
 	return nil, nil
 }
 
-// finishAnswer returns the last chunks of a response that came to its end.
+// finishAnswer returns the last chunks of a response. Without an end event the stream ended early.
 func (r *responsesDecoder) finishAnswer() ([]llm.Chunk, error) {
 	switch {
 	case r.endEvent == "":

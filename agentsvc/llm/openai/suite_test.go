@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// apiVariants are the two protocols that the provider speaks.
+// apiVariants are the two protocols of the provider.
 var apiVariants = map[string]bool{"chat": false, "responses": true}
 
 func TestSuite(t *testing.T) {

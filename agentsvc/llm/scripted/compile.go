@@ -13,8 +13,9 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// compileRule checks rule number n of a script.
+// compileRule checks the n-th rule of a script and returns its compiled form. The error joins all mistakes.
 func compileRule(n int, r Rule) (compiledRule, error) {
+	// {{text}} and {{result}} are known to every rule; compilePattern adds the named groups.
 	c := ruleChecker{path: fmt.Sprintf("script[%d]", n), knownPlaceholders: []string{"text", "result"}}
 	out := compiledRule{toolName: r.When.ToolResult, items: slices.Clone(r.Then), usage: r.Usage, standalone: r.Standalone}
 	c.checkUsage("usage", r.Usage)
@@ -23,6 +24,7 @@ func compileRule(n int, r Rule) (compiledRule, error) {
 	if len(r.Then) == 0 {
 		c.addError("then", "is empty; say at least what to answer")
 	}
+	// Items are checked after the conditions, whose groups they may use.
 	for i, it := range out.items {
 		out.items[i] = c.checkItem(fmt.Sprintf("then[%d]", i), it)
 		if it.isTerminal() && i < len(r.Then)-1 {
@@ -32,27 +34,36 @@ func compileRule(n int, r Rule) (compiledRule, error) {
 			c.addError(fmt.Sprintf("then[%d]", i), "is the work of a task; an answer with reply: message only says words")
 		}
 	}
+	// An answer with calls ends with StopTools, so it cannot also ask or refuse. A failure after a call is an error
+	// like any other.
 	calls := slices.ContainsFunc(r.Then, func(it Item) bool { return it.Call != nil })
+	// An answer with calls ends with StopTools, so it cannot also ask or refuse. A failure after a call is an error
+	// like any other.
 	if last := len(r.Then) - 1; calls && r.Then[last].isTerminal() && r.Then[last].Failure == nil {
 		c.addError(fmt.Sprintf("then[%d]", last), "cannot go with a call: the model either waits for a tool or for the user")
 	}
 	return out, errors.Join(c.errs...)
 }
 
-// isTerminal reports whether an answer ends with it.
+// isTerminal reports whether the item ends the answer.
 func (it Item) isTerminal() bool { return it.Failure != nil || it.Question != "" || it.Refusal != "" }
 
-// ruleChecker gathers the mistakes of one rule.
+// ruleChecker checks one rule and collects its mistakes.
 type ruleChecker struct {
-	path              string
-	knownPlaceholders []string // names of placeholders
+	// path is the field name of the rule, for errors.
+	path string
+	// knownPlaceholders are the placeholders that items may use: the fixed ones and the named groups of the rule's
+	// patterns.
+	knownPlaceholders []string
 	errs              []error
 }
 
+// addError adds a mistake in a field of the rule.
 func (c *ruleChecker) addError(field, format string, args ...any) {
 	c.errs = append(c.errs, agentsvc.NewInvalidError(c.path+"."+field, format, args...))
 }
 
+// compilePattern compiles a condition and makes its groups known. It returns nil for "".
 func (c *ruleChecker) compilePattern(field, expr string) *pattern.Pattern {
 	if expr == "" {
 		return nil
@@ -66,8 +77,9 @@ func (c *ruleChecker) compilePattern(field, expr string) *pattern.Pattern {
 	return p
 }
 
-// checkItem checks it and returns it with its JSON values as they will be sent.
+// checkItem checks an item and returns it with normalized JSON values.
 func (c *ruleChecker) checkItem(field string, it Item) Item {
+	// Exactly one effect, because the order of several in one item would be undefined.
 	effects := 0
 	for _, set := range []bool{it.Text != "", it.Call != nil, it.Failure != nil, it.Question != "", it.Refusal != "", it.Artifact != nil} {
 		if set {
@@ -96,18 +108,20 @@ func (c *ruleChecker) checkItem(field string, it Item) Item {
 	return it
 }
 
-// MaxPause bounds one pause of a script. How long all those of an answer take together, the longest run bounds.
+// MaxPause bounds one pause of a script. The sum of an answer's pauses is bounded by the run's time limit.
 const MaxPause = 10 * time.Minute
 
-// maxTokens bounds a count of tokens, so that the sum of many calls is still a number.
+// maxTokens bounds a configured token count, so that sums over many calls do not overflow.
 const maxTokens = 1_000_000_000_000
 
+// checkUsage checks configured token counts.
 func (c *ruleChecker) checkUsage(field string, u *Usage) {
 	if u != nil && (min(u.InputTokens, u.OutputTokens) < 0 || max(u.InputTokens, u.OutputTokens) > maxTokens) {
 		c.addError(field, "has counts that are not 0 to %d", int64(maxTokens))
 	}
 }
 
+// checkCall checks a tool call and returns it with normalized arguments.
 func (c *ruleChecker) checkCall(field string, call Call) *Call {
 	if call.Tool == "" {
 		c.addError(field+".tool", "is missing")
@@ -118,6 +132,7 @@ func (c *ruleChecker) checkCall(field string, call Call) *Call {
 	return &call
 }
 
+// checkArtifact checks an artifact and returns it with a normalized value.
 func (c *ruleChecker) checkArtifact(field string, a Artifact) *Artifact {
 	if a.Name == "" {
 		c.addError(field+".name", "is missing")
@@ -131,6 +146,7 @@ func (c *ruleChecker) checkArtifact(field string, a Artifact) *Artifact {
 	if sources != 1 {
 		c.addError(field, "needs exactly one of text, data, file_base64 and url")
 	}
+	// Decoded again when it is played; only its validity matters here.
 	if _, err := base64.StdEncoding.DecodeString(a.FileBase64); err != nil {
 		c.addError(field+".file_base64", "is no base64: %v", err)
 	}
@@ -141,7 +157,8 @@ func (c *ruleChecker) checkArtifact(field string, a Artifact) *Artifact {
 	return &a
 }
 
-// normalizeValue returns v as JSON knows it, whatever Go types it was made of.
+// normalizeValue returns v as decoded from JSON, whatever Go types the configuration's parser used, so that fillValue
+// needs to know JSON's types only.
 func (c *ruleChecker) normalizeValue(field string, v any) any {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -154,6 +171,7 @@ func (c *ruleChecker) normalizeValue(field string, v any) any {
 	return out
 }
 
+// checkPlaceholders reports placeholders that the rule does not define.
 func (c *ruleChecker) checkPlaceholders(field, s string) {
 	for _, found := range placeholderPattern.FindAllStringSubmatch(s, -1) {
 		if !slices.Contains(c.knownPlaceholders, found[1]) {

@@ -5,14 +5,17 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// ruleInput is what a rule looks at.
+// ruleInput is what rules are matched against.
 type ruleInput struct {
-	text      string // of the matching message
-	toolName  string // whose result it is, if it is one
-	userText  string // by the user last
+	// text is the matching message's text; toolName is the tool whose result it is, "" for a user's message.
+	text     string
+	toolName string
+	// userText and messageID are those of the last user message.
+	userText  string
 	messageID string
 }
 
+// newRuleInput returns the input for a conversation.
 func newRuleInput(conversation []agentsvc.Entry) ruleInput {
 	var input ruleInput
 	for i := len(conversation) - 1; i >= 0; i-- {
@@ -23,6 +26,7 @@ func newRuleInput(conversation []agentsvc.Entry) ruleInput {
 		}
 	}
 	input.text = input.userText
+	// A conversation that ends with a result continues a turn: the result is the matching message.
 	if n := len(conversation); n > 0 && conversation[n-1].Result != nil {
 		result := conversation[n-1].Result
 		input.text, input.toolName = result.Text, result.Name
@@ -30,7 +34,7 @@ func newRuleInput(conversation []agentsvc.Entry) ruleInput {
 	return input
 }
 
-// compiledRule is a [Rule] that was checked.
+// compiledRule is a checked [Rule]. Nil patterns match everything.
 type compiledRule struct {
 	text, messageID *pattern.Pattern
 	toolName        string
@@ -39,7 +43,8 @@ type compiledRule struct {
 	standalone      bool
 }
 
-// matchInput reports whether r holds for sc, and the values of its placeholders. Where the work fails it reports false.
+// matchInput reports whether r matches, and returns the values of its placeholders. If the budget fails it returns
+// false; the caller checks the budget.
 func (r compiledRule) matchInput(w *pattern.StepBudget, input ruleInput) (map[string]string, bool) {
 	if r.toolName != "" && r.toolName != input.toolName {
 		return nil, false
@@ -54,12 +59,12 @@ func (r compiledRule) matchInput(w *pattern.StepBudget, input ruleInput) (map[st
 	return values, true
 }
 
-// matchGroups reports whether p, if there is one, matches s, and puts its named groups into values.
+// matchGroups reports whether p matches s, and adds its named groups to values. A nil p matches.
 func matchGroups(w *pattern.StepBudget, p *pattern.Pattern, s string, values map[string]string) bool {
 	if p == nil {
 		return true
 	}
-	found, ok, _ := p.FindGroups(w, s) // the error stays in the work
+	found, ok, _ := p.FindGroups(w, s) // the budget keeps the error
 	for i, text := range found {
 		values[p.Names()[i]] = text
 	}

@@ -2,51 +2,59 @@ package scripted
 
 import "time"
 
-// Rule says what to answer when. A rule without conditions matches always.
+// Rule is an answer and its conditions. A rule without conditions always matches.
 type Rule struct {
-	When       When
-	Then       []Item
-	Usage      *Usage // instead of the counted tokens
-	Standalone bool   // the answer is a message by itself; it holds words alone
+	When When
+	Then []Item
+	// Usage is reported instead of the counted tokens; nil: they are counted.
+	Usage *Usage
+	// Standalone marks the answer as a message by itself, see llm.Chunk. It must consist of text.
+	Standalone bool
 }
 
-// When holds a rule's conditions; all that are set must hold. Text and MessageID are RE2 expressions; their named
-// groups can be used in the rule's items.
+// When is the condition of a rule: all fields that are set must match. Text and MessageID are RE2 expressions; their
+// named groups are placeholders in the rule's items.
 type When struct {
-	Text       string // matches the text of the matching message
-	ToolResult string // the matching message is the result of the tool of this name
-	MessageID  string // matches the id of the last user message
+	Text       string
+	ToolResult string
+	MessageID  string
 }
 
-// Item is one step of an answer: exactly one of its fields, and Pause and Usage with any of them or alone. Strings may hold
-// {{text}}, the last user message's text, {{result}}, the tool result's text, and {{name}} for a named group.
+// Item is one step of an answer. Exactly one field is set, except that Pause and Usage may be set with any other or
+// alone. Strings may contain the placeholders {{text}} (the last user message), {{result}} (the matching tool result)
+// and {{name}} for a named group.
 type Item struct {
-	Text     string        // joins what was said before
-	Pause    time.Duration // a delay after the rest of the item
-	Call     *Call         // calls a tool; several calls of an answer run in parallel
-	Failure  *Failure      // ends in an error
-	Question string        // ends with a question to the user
-	Refusal  string        // ends with the model's refusal
+	// Text is appended to the answer.
+	Text string
+	// Pause is a delay after the item, at most MaxPause.
+	Pause time.Duration
+	// Call calls a tool. The calls of one answer run concurrently.
+	Call *Call
+	// Failure ends the answer with an error, Question with a question to the user, Refusal with the model's refusal.
+	Failure  *Failure
+	Question string
+	Refusal  string
 	Artifact *Artifact
-	Usage    *Usage // instead of the counted tokens, and of the rule's
+	// Usage is reported instead of the counted tokens and of the rule's, from this item on.
+	Usage *Usage
 }
 
-// Call is the call of a tool.
+// Call calls the tool with this name. Strings in the arguments may contain placeholders.
 type Call struct {
 	Tool      string
 	Arguments map[string]any
 }
 
-// Failure is an error as a model's server would answer it. Status is 500 if zero. Message stands for the body of that
-// answer: like that of any model it reaches nobody.
+// Failure is an error as a model's server would send it. Status is the HTTP status, 0 = 500. Message represents the
+// body, which is never shown.
 type Failure struct {
 	Status  int
 	Message string
 }
 
-// Artifact is a file or a value to hand out: exactly one of Text, Data, FileBase64 and URL is set. Artifacts of one
-// name are one artifact: a later one replaces it, or extends it with Append. Last marks its end; one that no later
-// item of its rule extends ends by itself.
+// Artifact is an artifact update; exactly one of Text, Data, FileBase64 and URL is set. Artifacts with the same name
+// are the same artifact: a later one replaces it, or extends it if Append is set. Last marks the end; an artifact that
+// no later item of the rule extends ends without it.
 type Artifact struct {
 	Name        string
 	Description string
@@ -59,7 +67,7 @@ type Artifact struct {
 	Last        bool
 }
 
-// Usage are token counts to report.
+// Usage is a pair of token counts to report.
 type Usage struct {
 	InputTokens  int64
 	OutputTokens int64

@@ -1,9 +1,13 @@
-// Package scripted is a language model made of rules: it needs no network, costs nothing and always answers the same.
-// The quick start, demonstrations, load tests and tests of a tenant's own configuration run on it, through the same
-// seam as the models of the vendors.
+// Package scripted implements llm.Provider with rules instead of a model: it needs no network, costs nothing and always
+// gives the same answer. The quick start, demonstrations, load tests and tests of a tenant's own configuration use it,
+// through the same interface and decorators as the vendors' models.
 //
-// A script is a list of rules; the first one that matches says the answer. A rule looks at the matching message: the
-// tool result that the conversation ends with (of several parallel ones the last), else the last user message.
+// A script is a list of [Rule]s; the first one that matches determines the answer. A rule looks at the matching
+// message: the tool result that the conversation ends with (the last of several), else the last user message. [New]
+// checks and compiles a script; [Provider.Stream] finds the rule and an answerWriter yields its items.
+//
+// Scripts are a tenant's configuration: matching is bounded by a pattern.StepBudget, and the answer by the request's
+// size.
 package scripted
 
 import (
@@ -17,21 +21,24 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// Options are the model's names and its script. Without rules it answers "You said: " and the user's text.
+// Options are the names of the model and its script. Without rules it answers "You said: " and the user's text.
 type Options struct {
-	Name   string // how errors and usage call the provider, "scripted" if empty
-	Model  string // "scripted" if empty
+	// Name is the provider's name in errors and usage, "scripted" if empty.
+	Name string
+	// Model is the model's name in usage, "scripted" if empty.
+	Model  string
 	Script []Rule
 }
 
-// Provider plays one script. It is safe for concurrent use.
+// Provider plays one script. It is read-only and safe for concurrent use.
 type Provider struct {
 	name, model string
-	rules       []compiledRule
+	// rules are in the order of the script: the first match wins.
+	rules []compiledRule
 }
 
-// New returns a provider that plays opts.Script. An error joins an [agentsvc.InvalidError] for each mistake of it, whose
-// field starts with "script".
+// New returns a provider that plays opts.Script. The error joins an [agentsvc.InvalidError] for each mistake, with a
+// field that starts with "script".
 func New(opts Options) (*Provider, error) {
 	script := opts.Script
 	if len(script) == 0 {
@@ -50,11 +57,12 @@ func New(opts Options) (*Provider, error) {
 	return p, nil
 }
 
-// patternWorkFactor is how often a script may look at a text at the usual cost of a pattern; most patterns cost far less.
+// patternWorkFactor is the step budget of a call in multiples of the usual cost of matching one pattern, because a
+// script has several rules.
 const patternWorkFactor = 4
 
-// Stream plays the first rule that matches, word by word: each chunk of text is a word with the space after it. Where
-// no rule matches the answer is empty.
+// Stream yields the answer of the first rule that matches. Each chunk of text is a word with the space after it. If no
+// rule matches, the answer is empty.
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -82,6 +90,7 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 				return
 			}
 		}
+		// No rule matched: an empty answer, with the usage of the input.
 		a.writeEnd(llm.StopEnd)
 	}
 }

@@ -30,7 +30,7 @@ var contractScript = []scripted.Rule{
 	{Then: []scripted.Item{{Text: "You said: {{text}}"}}},
 }
 
-// collectChunks gathers what a call yields.
+// collectChunks returns the chunks of a call.
 func collectChunks(t *testing.T, p *scripted.Provider, conversation ...agentsvc.Entry) ([]llm.Chunk, error) {
 	t.Helper()
 	var chunks []llm.Chunk

@@ -34,7 +34,7 @@ func newProvider(t *testing.T, opts scripted.Options) *scripted.Provider {
 	return p
 }
 
-// newRule says in a script what a turn asks for.
+// newRule returns the rule of a script for a reply of the suite.
 func newRule(t *testing.T, reply llmtest.Reply) scripted.Rule {
 	t.Helper()
 	r := scripted.Rule{When: scripted.When{ToolResult: reply.ToolName}}

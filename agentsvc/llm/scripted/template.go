@@ -7,12 +7,15 @@ import (
 	"stoa/agentsvc/capacity"
 )
 
+// placeholderPattern matches a placeholder such as {{text}}.
 var placeholderPattern = regexp.MustCompile(`\{\{(\w+)\}\}`)
 
-// fillPlaceholders replaces the placeholders of s, each of which may stand for all that the user sent. Where the answer has no room for that it
-// returns nothing, and the answer has its error.
+// fillPlaceholders returns s with its placeholders replaced. The size is computed and reserved first: each placeholder
+// may be as long as everything the user sent, so a small script could fill the memory. If the result exceeds the
+// answer's bound, it sets a.err and returns "".
 func (a *answerWriter) fillPlaceholders(s string) string {
 	size := len(s)
+	// The size is known without building the text.
 	for _, at := range placeholderPattern.FindAllStringIndex(s, -1) {
 		size += len(a.values[s[at[0]+2:at[1]-2]])
 	}
@@ -30,7 +33,7 @@ func (a *answerWriter) fillPlaceholders(s string) string {
 	})
 }
 
-// fillValue returns a copy of v, a JSON value, with the placeholders of every string in it replaced.
+// fillValue returns a copy of the JSON value v with the placeholders in its strings replaced.
 func (a *answerWriter) fillValue(v any) any {
 	switch v := v.(type) {
 	case string:

@@ -6,8 +6,8 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// countInputTokens counts the words that the model reads: of the system prompt, of every message and of every tool result.
-// A word, what stands between white space, is this model's token.
+// countInputTokens counts the words of the system prompt, the messages and the tool results. A word, i.e. text between
+// white space, is this model's token.
 func countInputTokens(req llm.Request) int64 {
 	n := countWords(req.System)
 	for _, e := range req.Conversation {
@@ -23,8 +23,10 @@ func countInputTokens(req llm.Request) int64 {
 	return n
 }
 
+// countWords returns the number of words in s.
 func countWords(s string) int64 {
 	var n int64
+	// in reports that the last character belongs to a word.
 	in := false
 	for _, r := range s {
 		space := unicode.IsSpace(r)
@@ -36,8 +38,9 @@ func countWords(s string) int64 {
 	return n
 }
 
-// cutWord returns the first word of s with the white space around it, and the rest.
+// cutWord splits s after its first word and the white space around it.
 func cutWord(s string) (first, remaining string) {
+	// seen: a word has begun; after: white space follows it.
 	seen, after := false, false
 	for i, r := range s {
 		switch space := unicode.IsSpace(r); {

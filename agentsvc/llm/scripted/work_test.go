@@ -12,8 +12,8 @@ import (
 	"stoa/agentsvc/pattern"
 )
 
-// TestCostlyText: a text in which the patterns of a script take more work than is allowed ends the turn in an error that says
-// so, before any rule answers, and one whose context ends while they are looked for ends with it.
+// TestCostlyText checks that a text which exceeds the step budget of a script's patterns ends the turn with an error
+// before any rule answers, and that the end of the context ends the matching.
 func TestCostlyText(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, scripted.Options{Script: []scripted.Rule{
@@ -34,7 +34,7 @@ func TestCostlyText(t *testing.T) {
 	}
 }
 
-// TestManyRules: a long text is looked at by as many usual rules as a script has.
+// TestManyRules checks that a long text can be matched against as many usual rules as a script has.
 func TestManyRules(t *testing.T) {
 	t.Parallel()
 	var script []scripted.Rule
@@ -50,7 +50,7 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// TestOverfull: placeholders make no more of a text than an answer may hold.
+// TestOverfull checks that placeholders cannot make an answer larger than permitted.
 func TestOverfull(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat("{{text}}", 2000)
@@ -68,7 +68,7 @@ func TestOverfull(t *testing.T) {
 	}
 }
 
-// endingContext is a context that has ended after some looks at it.
+// endingContext is a context that ends after a number of checks.
 type endingContext struct {
 	context.Context
 	maxErrCalls, errCalls int

@@ -12,37 +12,49 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// Bounds of what one answer may gather.
+// Bounds of one answer.
 const (
-	maxCalls          = 128
-	maxFileFactor     = 4       // times as many bytes of files as of text
-	maxTokens         = 1 << 40 // a count beyond is no count
+	// maxCalls is the largest number of tool calls, as in package agent.
+	maxCalls = 128
+	// maxFileFactor is the bound of file bytes as a multiple of the bound of text bytes.
+	maxFileFactor = 4
+	// maxTokens is the largest plausible token count. A larger number is an error of the server and counts as 0.
+	maxTokens         = 1 << 40
 	contentFilterText = "The model's content filter stopped the answer."
 )
 
-// AnswerBuilder puts the pieces of one answer together and holds them to their bounds: of text, of what is held until the end (arguments
-// and thoughts), and of files. All of them count for what its app may have in memory.
+// AnswerBuilder assembles one answer from its pieces and enforces its bounds: of text, of what is buffered until the
+// end (arguments and thoughts), and of files. All bytes are reserved for the app (package capacity). A vendor's decoder
+// embeds it. It is used by one goroutine.
 type AnswerBuilder struct {
-	ctx           context.Context
-	maxBytes      int // bytes of text, and of what is held
-	step          string
-	usedIDs       map[agentsvc.CallID]bool
-	calls         []*PartialCall
-	bufferedBytes int // bytes
-	textBytes     int // bytes
-	fileBytes     int // bytes
+	// ctx carries the reservation.
+	ctx context.Context
+	// maxBytes bounds textBytes, and separately bufferedBytes.
+	maxBytes int
+	// step is llm.Request.Step, for generated call ids.
+	step string
+	// usedIDs are the call ids of the conversation and of this answer, and "". Each call must have an id of its own,
+	// since results refer to it.
+	usedIDs map[agentsvc.CallID]bool
+	calls   []*PartialCall
+	// bufferedBytes, textBytes and fileBytes count bytes by kind.
+	bufferedBytes int
+	textBytes     int
+	fileBytes     int
 	usage         agentsvc.Usage
-	hasUsage      bool
+	// hasUsage reports that the server reported the usage. Otherwise the meter estimates it.
+	hasUsage bool
 }
 
-// PartialCall is a tool call that is still coming in.
+// PartialCall is a tool call whose arguments are still arriving.
 type PartialCall struct {
 	ID, Name string
-	Thought  string // what goes back to the vendor with the call
-	args     []byte
+	// Thought is returned to the vendor with the call in later requests, see SealThought.
+	Thought string
+	args    []byte
 }
 
-// NewAnswerBuilder returns the empty answer of a model to req.
+// NewAnswerBuilder returns an empty answer to req.
 func NewAnswerBuilder(ctx context.Context, provider, model string, req llm.Request) *AnswerBuilder {
 	a := &AnswerBuilder{ctx: ctx, maxBytes: req.ByteLimit(), step: req.Step, usedIDs: map[agentsvc.CallID]bool{"": true}}
 	a.usage = agentsvc.Usage{Provider: provider, Model: model}
@@ -57,7 +69,7 @@ func NewAnswerBuilder(ctx context.Context, provider, model string, req llm.Reque
 	return a
 }
 
-// AddText takes in a piece of text and returns the chunks to show for it.
+// AddText adds a piece of text and returns the chunks to show for it, none for "".
 func (a *AnswerBuilder) AddText(piece string) ([]llm.Chunk, error) {
 	if piece == "" {
 		return nil, nil
@@ -68,10 +80,10 @@ func (a *AnswerBuilder) AddText(piece string) ([]llm.Chunk, error) {
 	return []llm.Chunk{{Text: piece}}, nil
 }
 
-// IsEmpty reports whether no text came in so far.
+// IsEmpty reports whether the answer has no text yet.
 func (a *AnswerBuilder) IsEmpty() bool { return a.textBytes == 0 }
 
-// StartCall starts a tool call. Its id and name may follow later.
+// StartCall adds a tool call. The decoder may set its id and name later.
 func (a *AnswerBuilder) StartCall(id, name string) (*PartialCall, error) {
 	if len(a.calls) == maxCalls {
 		return nil, ErrTooLong
@@ -81,12 +93,13 @@ func (a *AnswerBuilder) StartCall(id, name string) (*PartialCall, error) {
 	return c, a.AddBufferedBytes(len(id) + len(name))
 }
 
-// AddFileBytes counts the bytes of a file that is part of the answer.
+// AddFileBytes counts the bytes of a file in the answer.
 func (a *AnswerBuilder) AddFileBytes(n int) error {
 	return a.addBytes(&a.fileBytes, n, maxFileFactor*a.maxBytes)
 }
 
-// addBytes counts n bytes more of a kind of which there may be as many as most.
+// addBytes adds n bytes to a count and reserves them. It returns [ErrTooLong] beyond limit, or the error of the
+// reservation.
 func (a *AnswerBuilder) addBytes(count *int, n, limit int) error {
 	if *count += n; *count > limit {
 		return ErrTooLong
@@ -94,7 +107,7 @@ func (a *AnswerBuilder) addBytes(count *int, n, limit int) error {
 	return capacity.ReservationFrom(a.ctx).ReserveBytes(a.ctx, int64(n))
 }
 
-// AppendArguments adds a piece to the arguments of c.
+// AppendArguments appends a piece to the arguments of c.
 func (a *AnswerBuilder) AppendArguments(c *PartialCall, piece string) error {
 	if err := a.AddBufferedBytes(len(piece)); err != nil {
 		return err
@@ -103,17 +116,18 @@ func (a *AnswerBuilder) AppendArguments(c *PartialCall, piece string) error {
 	return nil
 }
 
-// Calls returns the tool calls so far, in their order.
+// Calls returns the tool calls so far, in order.
 func (a *AnswerBuilder) Calls() []*PartialCall { return a.calls }
 
-// AddBufferedBytes counts bytes that are kept until the end of the answer. It returns [ErrTooLong] where they are too many, and what
-// [capacity.Hold.Add] returns.
+// AddBufferedBytes counts bytes that are buffered until the end of the answer. It returns [ErrTooLong] if there are too
+// many, or the error of [capacity.Reservation.ReserveBytes].
 func (a *AnswerBuilder) AddBufferedBytes(n int) error {
 	return a.addBytes(&a.bufferedBytes, n, a.maxBytes)
 }
 
-// SetUsage sets the answer's usage, as [agentsvc.Usage] counts it: in includes read and written, out includes reasoning.
-// What cannot be a count is taken for none.
+// SetUsage sets the usage, in tokens, as [agentsvc.Usage] counts it: in includes the tokens read from and written to
+// the cache, out includes reasoning. Implausible counts become 0, and parts are cut to their whole, so that a faulty
+// server cannot make a price negative.
 func (a *AnswerBuilder) SetUsage(in, out, read, written, reasoning int64) {
 	a.hasUsage = true
 	a.usage.InputTokens, a.usage.OutputTokens = validTokenCount(in), validTokenCount(out)
@@ -122,6 +136,7 @@ func (a *AnswerBuilder) SetUsage(in, out, read, written, reasoning int64) {
 	a.usage.ReasoningTokens = min(validTokenCount(reasoning), a.usage.OutputTokens)
 }
 
+// validTokenCount returns n, or 0 if n is not a plausible count.
 func validTokenCount(n int64) int64 {
 	if n < 0 || n > maxTokens {
 		return 0
@@ -129,8 +144,8 @@ func validTokenCount(n int64) int64 {
 	return n
 }
 
-// Finish returns the last chunks of an answer that came to its end for the reason stop: its tool calls, unless it was cut
-// short or refused, its usage and the stop.
+// Finish returns the last chunks of a complete answer: its tool calls, the usage and the stop reason. An answer that
+// was cut off or refused yields no calls, since they may be incomplete. A call that is malformed fails the answer.
 func (a *AnswerBuilder) Finish(stop llm.StopReason) ([]llm.Chunk, error) {
 	last := llm.Chunk{Stop: stop}
 	if a.hasUsage {
@@ -156,8 +171,8 @@ func (a *AnswerBuilder) Finish(stop llm.StopReason) ([]llm.Chunk, error) {
 	return append(out, last), nil
 }
 
-// completeCall returns a call whose arguments are complete. Where the server gave no id, or one that the conversation has
-// already, it gets one that depends on the step alone.
+// completeCall returns the n-th call as a domain value. A call without an id, or with one that is used already, gets an
+// id derived from the step, so that a repeated attempt derives the same one.
 func (a *AnswerBuilder) completeCall(n int, c *PartialCall) (*agentsvc.ToolCall, error) {
 	args := json.RawMessage(c.args)
 	if len(args) == 0 {

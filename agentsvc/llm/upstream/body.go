@@ -10,27 +10,38 @@ import (
 )
 
 const (
-	// maxEventBytes bounds one event.
+	// maxEventBytes bounds one event, in bytes: the vendors' libraries read a whole event into memory. An event may
+	// hold a file.
 	maxEventBytes = 8 << 20
-	// What may follow the last line of an answer is read only as far as this.
+	// drainBytes and drainTimeout bound what Close reads after the end marker, so that the connection can be reused.
 	drainBytes   = 4 << 10
 	drainTimeout = 100 * time.Millisecond
 )
 
-// eventBody is a body of events, server-sent ones (HTML living standard, section 9.2) or lines, that ends in an error where
-// one is too long.
+// eventBody is the body of a stream of events: server-sent events (HTML living standard, section 9.2) or lines. Reading
+// fails with ErrTooLong when an event exceeds maxEventBytes, and reserves the memory of the largest event. It is read
+// by one goroutine.
 type eventBody struct {
 	io.ReadCloser
-	lineDelimited bool   // each line is an event
-	marker        string // the line that ends an answer, without blanks; empty where none does
-	ctx           context.Context
-	eventSize     int    // of the event that is being read
-	maxEventSize  int    // that an event had, which is in memory while it is read
-	line          []byte // the start of the line that is being read
-	markerRead    bool   // the marker was read
-	eof           bool   // the body's end was read
+	// lineDelimited: each line is an event, see Vendor.LineDelimited.
+	lineDelimited bool
+	// marker is Vendor.EndMarker.
+	marker string
+	// ctx is the request's; its reservation pays for the event's memory.
+	ctx context.Context
+	// eventSize is the number of bytes of the current event so far.
+	eventSize int
+	// maxEventSize is the size of the largest event so far, which has been reserved.
+	maxEventSize int
+	// line is the beginning of the current line without blanks, one byte longer than marker at most.
+	line []byte
+	// markerRead: the end marker was read.
+	markerRead bool
+	// eof: the end of the body was read.
+	eof bool
 }
 
+// Read implements [io.Reader].
 func (b *eventBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	for _, c := range p[:n] {
@@ -59,7 +70,8 @@ func (b *eventBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the body. It reads what little may follow a whole answer, so that the connection can be used again.
+// Close closes the body. After a complete answer it first reads the few bytes that may follow, bounded by drainBytes
+// and drainTimeout: net/http reuses a connection only if the body was read to its end.
 func (b *eventBody) Close() error {
 	if b.markerRead && !b.eof {
 		late := time.AfterFunc(drainTimeout, func() { _ = b.ReadCloser.Close() })
@@ -69,12 +81,13 @@ func (b *eventBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// truncatingBody is a body that simply ends where it breaks off, and tells broken why.
+// truncatingBody is a body that reports a read error as its end and stores it in bodyErr, see Vendor.EndOnReadError.
 type truncatingBody struct {
 	io.ReadCloser
 	bodyErr *error
 }
 
+// Read implements [io.Reader].
 func (q truncatingBody) Read(p []byte) (int, error) {
 	n, err := q.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -84,7 +97,7 @@ func (q truncatingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the body. That it is closed already is no error.
+// Close closes the body. It returns nil, also if the body is closed already: the vendor's library would log the error.
 func (q truncatingBody) Close() error {
 	_ = q.ReadCloser.Close()
 	return nil

@@ -15,7 +15,7 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// What can be wrong with an answer. Their texts may be shown to anyone.
+// Failures of an answer. Their texts may be shown to callers.
 var (
 	ErrBrokeOff      = errors.New("the answer broke off")
 	ErrTooLong       = errors.New("the answer is too long")
@@ -24,20 +24,25 @@ var (
 	ErrReported      = errors.New("the server reported an error in the middle of the answer")
 )
 
+// Causes with which a call ends. They are translated before they leave the package.
 var (
+	// errReaderStopped reports that the consumer stopped the iteration. It never leaves the package.
 	errReaderStopped = errors.New("the reader stopped")
-	errIdleTimeout   = errors.New("no further piece of the answer came in time")
+	// errIdleTimeout is the cause with which a call is cancelled after FirstTimeout or IdleTimeout.
+	errIdleTimeout = errors.New("no further piece of the answer came in time")
 )
 
-// answerTimeoutError says that an answer went on for longer than it may. To ask again would cost as much and end no earlier.
+// answerTimeoutError reports that an answer took longer than TotalTimeout. It is not retryable: another attempt would
+// cost as much and take as long.
 type answerTimeoutError struct{ limit time.Duration }
 
 func (e *answerTimeoutError) Error() string { return "the answer took longer than " + e.limit.String() }
 
-// maxErrorBody bounds how much of an error's body is looked at.
+// maxErrorBody bounds the part of an error's body, in bytes, that is parsed for vendor codes.
 const maxErrorBody = 64 << 10
 
-// publicError puts what went wrong into words that a caller may read.
+// publicError returns err as an error for callers. Errors of Stoa's own types pass unchanged; of all others only a
+// fixed text remains, because their texts may quote the body. An error that is not known to be permanent is retryable.
 func (v Vendor) publicError(err error) error {
 	var invalid *agentsvc.InvalidError
 	var known *llm.Error
@@ -83,13 +88,14 @@ func (v Vendor) publicError(err error) error {
 	return out
 }
 
+// isMalformed reports whether err says that the body is not the JSON it should be.
 func isMalformed(err error) bool {
 	var syntax *json.SyntaxError
 	var typed *json.UnmarshalTypeError
 	return errors.Is(err, ErrMalformed) || errors.As(err, &syntax) || errors.As(err, &typed)
 }
 
-// statusError returns the error that an answer other than 200 stands for. It closes the body.
+// statusError returns the error for an answer with another status than 200, and closes the body.
 func (v Vendor) statusError(resp *http.Response) error {
 	defer func() { _ = resp.Body.Close() }()
 	out := &llm.Error{
@@ -100,15 +106,15 @@ func (v Vendor) statusError(resp *http.Response) error {
 		Reason:     llm.StatusReason(resp.StatusCode),
 	}
 	if v.RefineError != nil {
-		// A body that cannot be read has no code; the status says enough.
+		// A body that cannot be read has no code; the status is enough.
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 		v.RefineError(out, text)
 	}
 	return out
 }
 
-// parseRetryAfter reads the wait a server asks for: milliseconds in a header that some vendors send, else seconds or a date
-// (RFC 9110, section 10.2.3).
+// parseRetryAfter returns the wait that the server asks for, 0 if none: Retry-After-Ms, which some vendors send, else
+// Retry-After in seconds or as a date (RFC 9110, section 10.2.3).
 func parseRetryAfter(h http.Header) time.Duration {
 	if d, ok := parseDuration(h.Get("Retry-After-Ms"), time.Millisecond); ok {
 		return d
@@ -122,6 +128,7 @@ func parseRetryAfter(h http.Header) time.Duration {
 	return 0
 }
 
+// parseDuration parses a number of units. It is cut to 24 h, so that it cannot overflow.
 func parseDuration(s string, unit time.Duration) (time.Duration, bool) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(n) || n < 0 {

@@ -8,13 +8,13 @@ import (
 	"stoa/agentsvc"
 )
 
-// PartsText returns the text of parts, data as JSON. Files are left out.
+// PartsText returns the concatenated text of parts, with data parts as JSON and without files.
 func PartsText(parts ...agentsvc.Part) string {
 	var b strings.Builder
 	for _, p := range parts {
 		b.WriteString(p.Text)
 		if p.Data != nil {
-			// A value that came from JSON goes back to it.
+			// The value was decoded from JSON, so it can be encoded.
 			text, _ := json.Marshal(p.Data.Value)
 			b.Write(text)
 		}
@@ -22,12 +22,13 @@ func PartsText(parts ...agentsvc.Part) string {
 	return b.String()
 }
 
-// HasFile reports whether one of parts is a file.
+// HasFile reports whether parts contains a file.
 func HasFile(parts []agentsvc.Part) bool {
 	return slices.ContainsFunc(parts, func(p agentsvc.Part) bool { return p.File != nil })
 }
 
-// ParameterSchema returns the schema of a tool's parameters, that of an object without properties where it has none.
+// ParameterSchema returns the JSON Schema of a tool's parameters as a map, which the caller may change; that of an
+// object without properties if the tool has none.
 func ParameterSchema(spec agentsvc.ToolSpec) (map[string]any, error) {
 	if len(spec.Parameters) == 0 {
 		return map[string]any{"type": "object", "properties": map[string]any{}}, nil
@@ -39,7 +40,8 @@ func ParameterSchema(spec agentsvc.ToolSpec) (map[string]any, error) {
 	return schema, nil
 }
 
-// CallArguments returns a call's arguments as an object, an empty one where they are none.
+// CallArguments returns a call's arguments as an object, an empty one if they are none: some vendors refuse anything
+// else.
 func CallArguments(call agentsvc.ToolCall) map[string]any {
 	args := map[string]any{}
 	if json.Unmarshal(call.Arguments, &args) != nil || args == nil {
@@ -48,10 +50,10 @@ func CallArguments(call agentsvc.ToolCall) map[string]any {
 	return args
 }
 
-// SealThought marks a thought as the vendor's own, so that no other vendor is sent it.
+// SealThought marks a thought with its vendor, so that it is not sent to another one, e.g. after a fallback.
 func SealThought(vendor, thought string) string { return vendor + ":" + thought }
 
-// UnsealThought returns the thought that came with a call, if it is this vendor's.
+// UnsealThought returns the thought of a call, and whether it is this vendor's.
 func UnsealThought(vendor string, call agentsvc.ToolCall) (string, bool) {
 	return strings.CutPrefix(call.Thought, vendor+":")
 }

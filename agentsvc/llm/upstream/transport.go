@@ -7,26 +7,28 @@ import (
 	"stoa/agentsvc"
 )
 
-// userAgent is all that servers learn of who calls.
+// userAgent is the only thing that servers learn about the client.
 const userAgent = "stoa"
 
-// NewClient returns a client that calls through out, each time only if the call is still to be made here ([agentsvc.CheckLease]).
-// It tells servers less about this machine than vendors' libraries do, and lets in only answers with status 200, whose
-// events are not too long. Any other answer is an [*llm.Error].
+// NewClient returns a client that sends requests through out, which enforces the egress rules. Before each request it
+// checks the lease ([agentsvc.CheckLease]), so that a worker that lost its run makes no further paid call. It removes
+// the headers with which vendors' libraries describe the machine. An answer with another status than 200 is an
+// [*llm.Error]; the body of any other is bounded by eventBody.
 func (v Vendor) NewClient(out *http.Client) *http.Client {
 	return &http.Client{
 		Transport: vendorTransport{v, out},
-		// Out has followed what redirects it follows.
+		// out has already followed the redirects that the egress rules permit.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// vendorTransport is a transport that calls with a client.
+// vendorTransport is the transport of NewClient. It is safe for concurrent use.
 type vendorTransport struct {
 	vendor Vendor
 	client *http.Client
 }
 
+// RoundTrip implements [http.RoundTripper].
 func (g vendorTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	for name := range req.Header {

@@ -1,6 +1,13 @@
-// Package upstream is what all vendors of models have in common: a way out that lets in only what can be an answer,
-// the wait for its next piece, the putting together of tool calls, and words for what went wrong. Everything a server
-// sends is held to a bound, whatever the server is.
+// Package upstream is what the vendors' providers have in common. A vendor describes its protocol by a [Vendor] and
+// implements llm.Provider with it:
+//
+//   - [Vendor.NewClient] returns the HTTP client for the vendor's library: it checks the lease before each request,
+//     turns other statuses than 200 into an llm.Error and bounds the size of events.
+//   - [Vendor.Stream] runs a call, bounds the waits for the answer and makes all errors fit for callers.
+//   - [AnswerBuilder] assembles the answer from the decoded events, within bounds.
+//
+// A model's server may be a tenant's own, so everything it sends is bounded and nothing of its error texts is passed
+// on.
 package upstream
 
 import (
@@ -16,44 +23,46 @@ import (
 	"stoa/agentsvc/llm"
 )
 
-// DefaultFirstTimeout bounds the wait for the first word of an answer where nothing else is said: some models think before they
-// say anything, and some servers load the model first. It is as long as vendors' own clients wait.
+// DefaultFirstTimeout bounds the wait for the first piece of an answer where none is configured. Some models think
+// before they answer, and some servers load the model first; vendors' own clients wait as long.
 const DefaultFirstTimeout = 10 * time.Minute
 
-// defaultTotalTimeout bounds the time that an answer is waited for from its request to its end where nothing else is said: a server that
-// always sends one more piece in time would never end it.
+// defaultTotalTimeout bounds the time from the request to the end of its answer where none is configured. Without it, a
+// server that sends one piece just in time, again and again, would never end the call.
 const defaultTotalTimeout = 20 * time.Minute
 
-// defaultIdleTimeout bounds the wait for the next piece of an answer where nothing else is said.
+// defaultIdleTimeout bounds the wait for the next piece of an answer where none is configured.
 const defaultIdleTimeout = time.Minute
 
-// Vendor is what tells one vendor's protocol from another's. The zero value of a field means the usual.
+// Vendor describes how one vendor's protocol differs from others. It is read-only once a provider has it.
 type Vendor struct {
-	// Name is how errors and usage call the provider.
+	// Name is the provider's name in errors and usage.
 	Name string
-	// FirstTimeout bounds the wait for each piece up to the first word of an answer, [DefaultFirstTimeout] if zero.
+	// FirstTimeout bounds the wait for each event up to the first one with content, 0 = [DefaultFirstTimeout].
 	FirstTimeout time.Duration
-	// IdleTimeout bounds the wait for the next piece of an answer from there on, 60 s if zero.
+	// IdleTimeout bounds the wait for each later event, 0 = 60 s.
 	IdleTimeout time.Duration
-	// TotalTimeout bounds the time that an answer is waited for from its request to its end, 20 min if zero.
+	// TotalTimeout bounds the sum of all waits of a call, 0 = 20 min. The time that the reader takes does not count.
 	TotalTimeout time.Duration
-	// EndMarker is the line that ends an answer, blanks aside; empty where only the end of the body does.
+	// EndMarker is the line that ends an answer, without blanks; "" if only the end of the body does. After it the
+	// connection can be reused, see eventBody.Close.
 	EndMarker string
-	// LineDelimited says that each line is an event. Else events are server-sent ones, which an empty line ends.
+	// LineDelimited reports that each line is an event. Otherwise events are server-sent events, ended by an empty
+	// line.
 	LineDelimited bool
-	// EndOnReadError lets a body that cannot be read any further simply end. The vendor's client would write the error to the
-	// process's log.
+	// EndOnReadError makes a body that fails end normally and keeps its error aside. It is for a vendor library that
+	// would write the error to the process's log.
 	EndOnReadError bool
-	// RefineError adds to an error, whose reason follows from the status, what the vendor's codes in the body say.
-	// It takes no text from the body: that may hold prompts and keys.
+	// RefineError adds to an error, whose reason follows from the status, what the vendor's codes in the body mean. It
+	// must not copy text of the body, which may hold prompts and keys.
 	RefineError func(e *llm.Error, body []byte)
-	// PrepareRequest changes a request just before it goes out.
+	// PrepareRequest changes a request just before it is sent.
 	PrepareRequest func(req *http.Request)
 }
 
-// Stream makes one call and yields what it comes to as [llm.Provider] promises. Events makes the call with the context
-// it is given; each of its items is what one event of the answer came to, and an error is the last. Its errors may be
-// anything: Stream puts them into words that a caller may read.
+// Stream makes one call and yields its outcome as [llm.Provider] requires. events makes the call with the context it is
+// given; each of its items is the chunks of one event, possibly none, and an error is its last item. Stream translates
+// that error into one for callers.
 func (v Vendor) Stream(ctx context.Context, events func(ctx context.Context) iter.Seq2[[]llm.Chunk, error]) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
 		err := v.readEvents(ctx, events, func(c llm.Chunk) bool { return yield(c, nil) })
@@ -67,15 +76,18 @@ func (v Vendor) Stream(ctx context.Context, events func(ctx context.Context) ite
 	}
 }
 
-// readEvents passes on what events yields. It returns errReaderStopped where yield wants no more.
+// readEvents yields the chunks of events and enforces the timeouts. It returns errReaderStopped if yield returned
+// false.
 func (v Vendor) readEvents(ctx context.Context, events func(context.Context) iter.Seq2[[]llm.Chunk, error], yield func(llm.Chunk) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wait := cmp.Or(v.FirstTimeout, DefaultFirstTimeout)
-	// The timers run only while the model is waited for, not while the reader is.
+	// The timers run only while the model is waited for, not while the reader processes a chunk: a slow reader is not
+	// the model's failure.
 	timer := time.AfterFunc(wait, func() { cancel(errIdleTimeout) })
 	defer timer.Stop()
 	late := &answerTimeoutError{cmp.Or(v.TotalTimeout, defaultTotalTimeout)}
+	// remaining is what is left of the total; since is when the present wait began.
 	remaining, since := late.limit, time.Now()
 	totalTimer := time.AfterFunc(remaining, func() { cancel(late) })
 	defer totalTimer.Stop()
@@ -109,10 +121,10 @@ func (v Vendor) readEvents(ctx context.Context, events func(context.Context) ite
 	return nil
 }
 
-// bodyErrKey is where the context of a quiet call holds a pointer to what broke its body off.
+// bodyErrKey is the context key of a pointer to the error that ended a body, see Vendor.EndOnReadError.
 type bodyErrKey struct{}
 
-// CheckBaseURL returns an [agentsvc.InvalidError] for a base URL that is none.
+// CheckBaseURL returns an [agentsvc.InvalidError] if base is not an absolute http or https URL.
 func CheckBaseURL(base string) error {
 	if u, err := url.Parse(base); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return agentsvc.NewInvalidError("base_url", "is no http or https URL")

@@ -1,8 +1,22 @@
-// Package a2a is the official A2A protocol, versions 1.0 and 0.3, over JSON-RPC and REST: one dialect with two vocabularies.
+// Package a2a implements the official A2A protocol, versions 1.0 and 0.3, over JSON-RPC and REST (docs/api/a2a.md).
+// The gRPC binding is package a2agrpc; it reuses the conversions and error details of this package.
 //
-// A call takes the same way whatever its version and binding. rpc.go and rest.go, the bindings, read it into the shapes of
-// wire.go, which hold what any version sends; decode.go makes of them the types of the protocol's library, and convert.go the words,
-// and back. call.go carries it out. A [versionCodec] says what its version calls things; errors.go does for errors.
+// Both versions and both bindings share one implementation. A request passes through these files in this order:
+//
+//  1. [Routes] (a2a.go) is the table of endpoints. Package surface authenticates the caller and resolves
+//     the tenant before it calls a handler of this table.
+//  2. rpc.go and rest.go, the bindings, decode a request into params (wire.go). Its structs accept the
+//     field names of every version and binding.
+//  3. call.go and push.go carry the call out: one function per method, independent of version and
+//     binding. They authorize the caller, call the task service and return values of the types of the
+//     protocol's Go library (package spec, github.com/a2aproject/a2a-go).
+//  4. decode.go and convert.go convert wire structs to library types, library types to domain types
+//     (package agentsvc), and back.
+//  5. A versionCodec (codec.go) encodes the library types in the form of its version and binding.
+//     errors.go does the same for errors, format.go for push notifications.
+//
+// To add a method, write its function in call.go and list it in versionMethods (rpc.go) and in newRESTRoutes. To
+// add a protocol version, write another versionCodec and register it in versionMethods and [Routes].
 package a2a
 
 import (
@@ -14,15 +28,21 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// Options tune the surface. The zero value works.
+// Options configure the endpoints. The zero value is valid.
 type Options struct {
-	BlockFor time.Duration // how long a blocking call waits for its task; 5 minutes
+	// BlockFor is the longest time that a blocking SendMessage waits for its task to end or to need input. After it
+	// the answer is the task as it then stands. 0 = 5 minutes.
+	BlockFor time.Duration
 }
 
-// Routes returns what the surface answers: at /a2a/{agent} JSON-RPC and below it REST, of version 0.3 below /v0.3/v1, and at
-// the root JSON-RPC for the agent that the query names.
+// Routes returns the endpoints of the protocol: JSON-RPC of both versions at /a2a/{agent}, REST 1.0 below it and
+// REST 0.3 below /a2a/{agent}/v0.3/v1. JSON-RPC is also answered at / and /stream, where the query parameter agent
+// names the agent, or the app's default agent answers. Package surface mounts every route below /apps/{app} as
+// well.
 func Routes(o Options) []surface.Route {
 	blockFor := cmp.Or(o.BlockFor, 5*time.Minute)
+	// NoDeadline is set because the HTTP handler cannot know before it has read the body whether the method waits
+	// for a task. bindVersion sets the deadline for those that do not.
 	rpc := func(pattern string, streams bool) surface.Route {
 		return surface.Route{
 			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: newEndpoint(blockFor, streams),
@@ -33,7 +53,9 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/a2a/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: handlePublicCard},
 	}
 	for _, r := range newRESTRoutes("/a2a/{agent}", "/extendedAgentCard", binding{&codec10, blockFor, encodeError}) {
-		// A client whose interface names a tenant, {app} or {app}/{agent}, puts it before the path.
+		// REST 1.0 allows a tenant segment before the path (A2A 1.0, "tenant" of an interface). A client whose
+		// interface names the tenant {app} or {app}/{agent} sends it as one or two path segments. decodeCall reads
+		// them back as the parameters tenant and of.
 		suffix := strings.TrimPrefix(r.Pattern, "/a2a/{agent}")
 		r.Aliases = []string{"/a2a/{agent}/{tenant}" + suffix, "/a2a/{agent}/{tenant}/{of}" + suffix}
 		routes = append(routes, r)
@@ -41,8 +63,11 @@ func Routes(o Options) []surface.Route {
 	return append(routes, newRESTRoutes("/a2a/{agent}/v0.3/v1", "/card", binding{&codec03REST, blockFor, encodeError03})...)
 }
 
-// newRESTRoutes returns what a binding answers below base; the two versions differ in where the extended card is.
+// newRESTRoutes returns the REST routes of one binding below base. The versions have the same paths except for that
+// of the extended card, which is cardPath.
 func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
+	// RespellField runs inside the route, so that the field names of errors are those of the protocol also for
+	// errors of the domain packages.
 	of := func(method, path string, serve surface.Handler) surface.Route {
 		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, EncodeError: b.encodeError, Serve: func(w http.ResponseWriter, r *http.Request) error {
 			return RespellField(serve(w, r))
@@ -52,6 +77,7 @@ func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
 	sends.LargeBody, streams.LargeBody = true, true
 	follow := of(http.MethodGet, "/tasks/{task}:subscribe", b.streamHandler(handleSubscribe))
 	posted := of(http.MethodPost, "/tasks/{task}:subscribe", b.streamHandler(handleSubscribe)) // clients of 1.0 do
+	// These four wait for a task, so package surface must not end them at its deadline for short requests.
 	for _, r := range []*surface.Route{&sends, &streams, &follow, &posted} {
 		r.NoDeadline = true
 	}
@@ -66,7 +92,8 @@ func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
 	}
 }
 
-// handlePublicCard answers with the card of an agent.
+// handlePublicCard answers with the card of an agent that the caller may see. The route is a Discovery route: no
+// credential is needed, and the visibility of the agent decides. The answer carries an ETag.
 func handlePublicCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	c, err := v.Card(surface.PathParam(r, "agent"))

@@ -14,33 +14,43 @@ import (
 	"stoa/authz"
 )
 
-// call is one call of a method under way, whatever its version and binding.
+// call is one call of a method in progress, for every version and binding. The binding (rpc.go or rest.go) creates
+// and prepares it; while the method runs only Message and agent are written. It belongs to the goroutine of its
+// request.
 type call struct {
 	params
-	codec    *versionCodec
-	r        *http.Request
-	request  *surface.Request
-	agent    string
-	blockFor time.Duration
+	codec    *versionCodec    // of the version and binding of the request
+	r        *http.Request    // carries the deadline in its context, if the method has one
+	request  *surface.Request // the authenticated caller and its app
+	agent    string           // set by resolveAgent
+	blockFor time.Duration    // see Options.BlockFor
 }
 
+// ctx returns the context of the request; it ends when the client disconnects.
 func (c *call) ctx() context.Context { return c.r.Context() }
 
-// unaryMethod carries out a call that has one answer.
+// unaryMethod carries out a method that has one response. The result is already encoded by c.codec; nil means that
+// the response has no content, see versionCodec.emptyResult.
 type unaryMethod func(*call) (any, error)
 
-// streamMethod begins a call whose answer is a stream of events.
+// streamMethod starts a method whose response is a stream of events. All errors that the request can cause must be
+// returned here, before the stream begins: afterwards the HTTP status has been sent.
 type streamMethod func(*call) (*taskStream, error)
 
-// taskStream is a stream that is about to be told.
+// taskStream is a stream that is ready to be written: the subscription to the task's events and their encoder.
+// writeEvents closes the subscription.
 type taskStream struct {
 	*surface.Subscription
-	encoder         *EventEncoder
-	endsWhenSettled bool // it ends when the task waits for somebody
+	encoder *EventEncoder
+	// endsWhenSettled says that the stream also ends when the task needs input or authorization, not only at a
+	// terminal state.
+	endsWhenSettled bool
 }
 
-// resolveAgent finds the agent that a call is for: the one of the path, else of the query, else the one that stands for the app. What
-// the caller names as tenant must agree.
+// resolveAgent sets c.agent: the agent of the path, else of the query parameter agent, else the app's default
+// agent. It returns an error if the request names a tenant that is not this app or agent. The app itself was
+// decided before, from the credential (surface.Server.Authenticate): the tenant of a request can only confirm it,
+// never change it.
 func (c *call) resolveAgent() error {
 	c.agent = surface.PathParam(c.r, "agent")
 	if c.agent == "" {
@@ -56,7 +66,12 @@ func (c *call) resolveAgent() error {
 	return c.request.CheckTenant(c.Tenant, c.agent)
 }
 
-// admitMessage reads what the caller wants to tell the agent.
+// admitMessage decodes the message, authorizes the caller to send it, reserves its budgets and limits, and returns
+// what is to be submitted.
+//
+// What is wrong with the message is collected first but returned only after authorization
+// ([surface.Request.AdmitMessage] decides the order), so that a caller without permission learns nothing from
+// validation errors.
 func (c *call) admitMessage() (task.Submission, error) {
 	m, wrong := c.Message.toProtocol(c.codec)
 	converted, err := ToDomainMessage(m)
@@ -74,12 +89,13 @@ func (c *call) admitMessage() (task.Submission, error) {
 	if err == nil {
 		sub.Key, err = surface.IdempotencyKey(c.r)
 	}
-	c.Message = nil // a stream may last longer than anyone needs the message that opened it
+	c.Message = nil // a stream may stay open for hours; the decoded message must not stay in memory that long
 	return sub, err
 }
 
-// handleSend answers with the task: as it ends or comes to wait for somebody, or where the caller does not want to wait, as it was
-// accepted. Who waits is told of an answer that stands alone instead of its task.
+// handleSend answers SendMessage: with the task when it has ended or needs input, with the task as it stands after
+// c.blockFor, or at once with the accepted task if the client asked not to wait. If the agent answered with a
+// message instead of a task, a client that waited receives that message alone.
 func handleSend(c *call) (any, error) {
 	sub, err := c.admitMessage()
 	if err != nil {
@@ -103,7 +119,7 @@ func handleSend(c *call) (any, error) {
 	return c.codec.encodeSendResult(NewTask(t, n, true))
 }
 
-// handleStream answers with the task and its events until it ends or waits for somebody.
+// handleStream answers SendStreamingMessage with the task and its events until the task ends or needs input.
 func handleStream(c *call) (*taskStream, error) {
 	sub, err := c.admitMessage()
 	if err != nil {
@@ -116,7 +132,8 @@ func handleStream(c *call) (*taskStream, error) {
 	return &taskStream{f, NewEventEncoder(f.Task, false), true}, nil
 }
 
-// resolveTask finds out which task the call is about and how far the caller reaches.
+// resolveTask returns the task ID of the call and which tasks of the agent the caller may act on: with the scope
+// wide those of every user of the app, else its own. A task outside this visibility is later reported as not found.
 func (c *call) resolveTask(wide authz.Scope) (agentsvc.TaskID, task.Visibility, error) {
 	visibility, err := c.request.ResolveAgentVisibility(c.ctx(), wide, c.agent)
 	if err != nil {
@@ -126,7 +143,7 @@ func (c *call) resolveTask(wide authz.Scope) (agentsvc.TaskID, task.Visibility, 
 	return id, visibility, err
 }
 
-// handleGet answers with a task.
+// handleGet answers GetTask.
 func handleGet(c *call) (any, error) {
 	id, visibility, err := c.resolveTask(authz.TasksRead)
 	if err != nil {
@@ -136,6 +153,7 @@ func handleGet(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The history is only read from the store if at least one of its messages will be part of the answer.
 	t, err := c.request.Tasks().Get(c.ctx(), visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
 	if err != nil {
 		return nil, err
@@ -143,7 +161,8 @@ func handleGet(c *call) (any, error) {
 	return c.codec.encodeTask(NewTask(t, n, true))
 }
 
-// handleList answers with a page of the agent's tasks, without their histories where their length is not said.
+// handleList answers ListTasks with a page of the agent's tasks. Histories are left out unless historyLength asks
+// for them.
 func handleList(c *call) (any, error) {
 	visibility, err := c.request.ResolveAgentVisibility(c.ctx(), authz.TasksRead, c.agent)
 	if err != nil {
@@ -164,7 +183,7 @@ func handleList(c *call) (any, error) {
 	return c.codec.encodeList(&answer)
 }
 
-// handleCancel ends a task and answers with it.
+// handleCancel cancels a task and answers with it. It returns [surface.ErrNotCancelable] for a task that has ended.
 func handleCancel(c *call) (any, error) {
 	id, visibility, err := c.resolveTask(authz.TasksCancel)
 	if err != nil {
@@ -177,8 +196,10 @@ func handleCancel(c *call) (any, error) {
 	return c.codec.encodeTask(NewTask(t, nil, true))
 }
 
-// handleSubscribe answers with the task as it stands and its events from there on until it ends, or with the events after the last one
-// that the caller has seen. A task that has ended has nothing to subscribe to.
+// handleSubscribe answers SubscribeToTask: a snapshot of the task and its events from there on until the task ends.
+// With the header Last-Event-ID it answers with the events after that one and without the snapshot. Without that
+// header a task that has ended is an error (A2A 1.0, UnsupportedOperationError); with it the client may still read
+// the events that it missed.
 func handleSubscribe(c *call) (*taskStream, error) {
 	id, visibility, err := c.resolveTask(authz.TasksRead)
 	if err != nil {
@@ -199,7 +220,8 @@ func handleSubscribe(c *call) (*taskStream, error) {
 	return &taskStream{f, NewEventEncoder(f.Task, after != nil), false}, nil
 }
 
-// handleCard answers with the agent's card as those see it who have shown a credential.
+// handleCard answers with the extended card: the agent's card as callers with a credential see it. Permission to
+// read agents or to call this one is enough.
 func handleCard(c *call) (any, error) {
 	if err := c.request.Authorize(c.ctx(), authz.AgentsRead, c.agent, ""); err != nil && c.request.Authorize(c.ctx(), authz.AgentsCall, c.agent, "") != nil {
 		return nil, err
@@ -211,7 +233,12 @@ func handleCard(c *call) (any, error) {
 	return c.request.BuildOfficialCard(known)
 }
 
-// writeEvents writes the events of f, each in an envelope.
+// writeEvents writes the events of f as server-sent events until they end. envelope wraps each encoded event: in a
+// JSON-RPC response for that binding, not at all for REST. The parameter final of the inner functions marks the
+// last event of a stream, which version 0.3 writes as a member of a status update.
+//
+// A client that does not read a piece within surface.Options.PieceTimeout is disconnected; the task continues, and
+// the client can resume with handleSubscribe and the last event ID that it has seen.
 func (c *call) writeEvents(w http.ResponseWriter, f *taskStream, d surface.StreamEncoder, envelope func(any) any) error {
 	d.EndsWhenSettled = f.endsWhenSettled
 	reported := func(ev spec.Event, final bool) any {

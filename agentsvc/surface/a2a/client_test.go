@@ -18,13 +18,13 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// newClient returns the official client for one version and binding, made of the card that the app shows.
+// newClient returns the official client for one version and binding, created from the agent's card.
 func newClient(t *testing.T, h *surfacetest.Fixture, agent string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
 	t.Helper()
 	return newClientAt(t, h, "/a2a/"+agent, version, binding, token)
 }
 
-// newClientAt is client for the card below a path.
+// newClientAt is newClient for the card at a path.
 func newClientAt(t *testing.T, h *surfacetest.Fixture, path string, version spec.ProtocolVersion, binding spec.TransportProtocol, token string) *a2aclient.Client {
 	t.Helper()
 	hc := &http.Client{Transport: surfacetest.BearerTransport(token)}
@@ -58,7 +58,7 @@ func newClientAt(t *testing.T, h *surfacetest.Fixture, path string, version spec
 	return c
 }
 
-// bindings are the ways to speak to an agent.
+// bindings are the versions and bindings of the protocol.
 var bindings = []struct {
 	name    string
 	version spec.ProtocolVersion
@@ -83,13 +83,13 @@ func messageText(m *spec.Message) string {
 	return b.String()
 }
 
-// streamSummary is what a stream tells: the states in their order, and the text of the last status.
+// streamSummary is what a client has read of a stream: the states in order, and the text of the last status.
 type streamSummary struct {
 	id     spec.TaskID
 	states []spec.TaskState
 	first  string // kind of the first event
 	last   string
-	deltas string // texts of the statuses that say working, joined
+	deltas string // texts of the statuses in the state working, joined
 	calls  []string
 }
 
@@ -130,7 +130,7 @@ func readStream(t *testing.T, events iter.Seq2[spec.Event, error]) (out streamSu
 	return out
 }
 
-// TestClients has the official client do everything in every version and binding.
+// TestClients runs every method with the official client, in every version and binding.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -144,7 +144,7 @@ func TestClients(t *testing.T) {
 				t.Errorf("send answers %+v", done)
 			}
 			sent := textMessage("weather Rome")
-			if b.version != a2av0.Version { // whose texts have no type
+			if b.version != a2av0.Version { // texts of 0.3 have no media type
 				sent.Parts[0].MediaType = "text/markdown"
 			}
 			streamed := readStream(t, c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: sent}))
@@ -192,7 +192,7 @@ func sendMessage(t *testing.T, c *a2aclient.Client, m *spec.Message) *spec.Task 
 	return task
 }
 
-// checkInputRequired answers what an agent asks for.
+// checkInputRequired answers a question of an agent on the same task.
 func checkInputRequired(t *testing.T, c *a2aclient.Client) {
 	t.Helper()
 	sent := sendMessage(t, c, textMessage("ask"))
@@ -225,7 +225,7 @@ func checkApproval(t *testing.T, c *a2aclient.Client) {
 	}
 }
 
-// checkSubscription follows a task that waits until somebody cancels it.
+// checkSubscription subscribes to a task that needs input until the task is cancelled.
 func checkSubscription(t *testing.T, c *a2aclient.Client) {
 	t.Helper()
 	sent := sendMessage(t, c, textMessage("ask"))
@@ -250,7 +250,7 @@ func checkSubscription(t *testing.T, c *a2aclient.Client) {
 	}
 }
 
-// checkListing pages through the tasks. Version 0.3 has no such method over JSON-RPC in its client.
+// checkListing reads the task list page by page. The client of version 0.3 has no such method over JSON-RPC.
 func checkListing(t *testing.T, c *a2aclient.Client, version spec.ProtocolVersion) {
 	t.Helper()
 	page, err := c.ListTasks(t.Context(), &spec.ListTasksRequest{PageSize: 2, Status: spec.TaskStateCompleted, IncludeArtifacts: true})
@@ -276,7 +276,7 @@ func checkListing(t *testing.T, c *a2aclient.Client, version spec.ProtocolVersio
 	}
 }
 
-// checkErrors provokes the errors that the client has names for.
+// checkErrors causes each error that the client library has a value for.
 func checkErrors(t *testing.T, c *a2aclient.Client, ended spec.TaskID) {
 	t.Helper()
 	ctx := t.Context()
@@ -306,7 +306,7 @@ func checkErrors(t *testing.T, c *a2aclient.Client, ended spec.TaskID) {
 	}
 }
 
-// TestStrangers has the client of another app, and another user, ask for a task: it is not there.
+// TestStrangers checks that a task is not found for a user of another app and for another user of the same app.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

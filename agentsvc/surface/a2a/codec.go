@@ -16,26 +16,33 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// versionCodec is how a version of the protocol says things, in one of its bindings.
+// versionCodec holds what differs between the versions and bindings: names in error texts and the encoding of every
+// result. There are three, codec10, codec03 and codec03REST, and they are read-only. The encode functions return a
+// value for encoding/json or already encoded JSON.
 type versionCodec struct {
 	version      string
-	partKinds    string // what a part may have one of
-	fileKinds    string // what a file has either of
-	doubleBase64 bool   // clients encode the bytes of files twice
-	mediaType    string // the media type of answers over REST
+	partKinds    string // the contents that a part may have, for error texts
+	fileKinds    string // the contents that a file may have, for error texts
+	doubleBase64 bool   // clients encode the bytes of files in base64 twice
+	mediaType    string // Content-Type of REST responses; unused over JSON-RPC
 
-	decodeData       func(raw json.RawMessage, at string) (spec.PartContent, error)
-	encodeSendResult func(spec.SendMessageResult) (any, error) // what a message is answered with
+	decodeData func(raw json.RawMessage, at string) (spec.PartContent, error)
+	// encodeSendResult encodes the result of SendMessage: a task or a message.
+	encodeSendResult func(spec.SendMessageResult) (any, error)
 	encodeTask       func(*spec.Task) (any, error)
 	encodeList       func(*spec.ListTasksResponse) (any, error)
-	encodeEvent      func(ev spec.Event, final bool) (any, error)
+	// encodeEvent encodes an event of a stream. final is only used by 0.3, whose status updates say whether they
+	// are the last.
+	encodeEvent func(ev spec.Event, final bool) (any, error)
 
 	encodePush     func(*spec.PushConfig) (any, error)
 	encodePushList func([]*spec.PushConfig) (any, error)
-	emptyResult    any // what a call is answered with that has no answer, nil over REST: an empty body
+	// emptyResult is the result of a method without one: an empty object in 1.0; nil in 0.3, which is null over
+	// JSON-RPC and 204 without a body over REST.
+	emptyResult any
 }
 
-// codec10 is version 1.0, in which both bindings say the same.
+// codec10 is version 1.0. JSON-RPC and REST have the same JSON.
 var codec10 = versionCodec{
 	version: surface.A2A10, partKinds: "text, raw, url and data", fileKinds: "bytes or uri", mediaType: "application/a2a+json",
 	decodeData:       decodeAny,
@@ -54,6 +61,8 @@ var codec10 = versionCodec{
 	emptyResult:    struct{}{},
 }
 
+// encodeEvent10 encodes an event as a StreamResponse of 1.0. Tasks and statuses go through the timed types of
+// wire.go.
 func encodeEvent10(ev spec.Event, _ bool) (any, error) {
 	switch ev := ev.(type) {
 	case *spec.Task:
@@ -64,7 +73,8 @@ func encodeEvent10(ev spec.Event, _ bool) (any, error) {
 	return spec.StreamResponse{Event: ev}, nil
 }
 
-// codec03 is version 0.3 over JSON-RPC, which tells kinds apart by a member of that name.
+// codec03 is version 0.3 over JSON-RPC, whose objects have a member kind. The library's package a2av0 converts the
+// types of 1.0 to those of 0.3.
 var codec03 = versionCodec{
 	version: surface.A2A03, partKinds: "text, file and data", fileKinds: "bytes or uri",
 	decodeData:       decodeObject,
@@ -95,7 +105,8 @@ var codec03 = versionCodec{
 	},
 }
 
-// codec03REST is version 0.3 over REST, which says everything as its Protocol Buffers do.
+// codec03REST is version 0.3 over REST, whose JSON is that of its Protocol Buffers. The library's package pbjson
+// encodes it.
 var codec03REST = versionCodec{
 	version: surface.A2A03, partKinds: "text, file and data", fileKinds: "fileWithBytes or fileWithUri", doubleBase64: true, mediaType: "application/json",
 	decodeData: func(raw json.RawMessage, at string) (spec.PartContent, error) {
@@ -122,6 +133,7 @@ var codec03REST = versionCodec{
 		return out, nil
 	},
 	encodeEvent: func(ev spec.Event, final bool) (any, error) {
+		// The library has no parameter for final, so a status update is decoded again and the member set.
 		body, err := pbjson.ToProtoStreamEvent(wrapNonObjects(ev))
 		if _, status := ev.(*spec.TaskStatusUpdateEvent); err != nil || !status {
 			return json.RawMessage(body), err
@@ -147,8 +159,10 @@ var codec03REST = versionCodec{
 	},
 }
 
-// wrapNonObjects returns ev with data that is no object as the only member of one, as the library says it in the other bindings of
-// version 0.3, in which data is always an object.
+// wrapNonObjects changes the parts of ev in place and returns ev: data that is not a JSON object becomes {"value":
+// data}, with data_part_compat in the metadata of its part. Data of version 0.3 is always an object. Package a2av0
+// does the same for codec03; pbjson does not. ev must have been created for this response, because its parts
+// change.
 func wrapNonObjects[E spec.Event](ev E) E {
 	for p := range AllParts(ev) {
 		d, ok := p.Content.(spec.Data)
@@ -160,9 +174,10 @@ func wrapNonObjects[E spec.Event](ev E) E {
 	return ev
 }
 
+// toRawMessage adapts the result of pbjson's functions to those of versionCodec.
 func toRawMessage(body []byte, err error) (any, error) { return json.RawMessage(body), err }
 
-// decodeAny reads data that may be any JSON value.
+// decodeAny decodes data of version 1.0, which may be any JSON value.
 func decodeAny(raw json.RawMessage, at string) (spec.PartContent, error) {
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil {
@@ -171,7 +186,7 @@ func decodeAny(raw json.RawMessage, at string) (spec.PartContent, error) {
 	return spec.Data{Value: value}, nil
 }
 
-// decodeObject reads data that must be a JSON object.
+// decodeObject decodes data of version 0.3, which must be a JSON object.
 func decodeObject(raw json.RawMessage, at string) (spec.PartContent, error) {
 	var value map[string]any
 	if json.Unmarshal(raw, &value) != nil || value == nil {
@@ -180,13 +195,15 @@ func decodeObject(raw json.RawMessage, at string) (spec.PartContent, error) {
 	return spec.Data{Value: value}, nil
 }
 
+// versionHeader is the request header and the query parameter that name the version (A2A 1.0, 3.6).
 const versionHeader = "A2A-Version"
 
-// patchSuffix is what a version has behind its first two numbers, which does not count (A2A 1.0, 3.6).
+// patchSuffix matches the patch number of a version such as 1.0.2, which is not part of the negotiation (A2A 1.0,
+// 3.6).
 var patchSuffix = regexp.MustCompile(`^\.[0-9]+$`)
 
-// NegotiateVersion returns the version that a request names in its header or else its query, "" if it names none. It returns a
-// [surface.ErrVersion] for one that is not among versions.
+// NegotiateVersion returns which of versions the request names in the header A2A-Version or else in the query, or
+// "" if it names none. It returns a [surface.ErrVersion] for a version that is not among them.
 func NegotiateVersion(r *http.Request, versions ...string) (string, error) {
 	named := r.Header.Get(versionHeader)
 	if named == "" && r.URL.RawQuery != "" {

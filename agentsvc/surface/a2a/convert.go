@@ -12,15 +12,16 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// states are the words' states as version 1.0 names them.
+// states maps the domain's task states to those of version 1.0. It must list every agentsvc.State: a missing one
+// would be sent as the unspecified state.
 var states = map[agentsvc.State]spec.TaskState{
 	agentsvc.Submitted: spec.TaskStateSubmitted, agentsvc.Working: spec.TaskStateWorking, agentsvc.Completed: spec.TaskStateCompleted,
 	agentsvc.Failed: spec.TaskStateFailed, agentsvc.Cancelled: spec.TaskStateCanceled, agentsvc.InputRequired: spec.TaskStateInputRequired,
 	agentsvc.Rejected: spec.TaskStateRejected, agentsvc.AuthRequired: spec.TaskStateAuthRequired,
 }
 
-// NewTask returns t with the last messages of its history, all where length is nil, and with its artifacts where they are asked
-// for.
+// NewTask returns t as the library's type, with the last *length messages of its history (all if length is nil) and
+// with its artifacts if artifacts is set. The result shares metadata and data values with t.
 func NewTask(t agentsvc.Task, length *int, artifacts bool) *spec.Task {
 	out := &spec.Task{ID: spec.TaskID(t.ID), ContextID: string(t.Context), Status: newStatus(t, t.Status)}
 	history := t.History
@@ -38,7 +39,8 @@ func NewTask(t agentsvc.Task, length *int, artifacts bool) *spec.Task {
 	return out
 }
 
-// newStatus returns a status of t. What a user said is not its message, though it may have brought it about.
+// newStatus returns a status of t. Only a message of the agent becomes the status message: a user message that
+// caused the status is in the history. Times are truncated to milliseconds, the precision of the protocol.
 func newStatus(t agentsvc.Task, s agentsvc.Status) spec.TaskStatus {
 	at := s.At.UTC().Truncate(time.Millisecond)
 	out := spec.TaskStatus{State: states[s.State], Timestamp: &at}
@@ -48,7 +50,8 @@ func newStatus(t agentsvc.Task, s agentsvc.Status) spec.TaskStatus {
 	return out
 }
 
-// newMessage returns a message of t. The tools that it calls stand in its metadata.
+// newMessage returns a message of t. Its tool calls go into the metadata under tool_calls, because the protocol has
+// no type for them; the metadata is cloned first, since m may be shared with other streams.
 func newMessage(t agentsvc.Task, m agentsvc.Message) *spec.Message {
 	out := &spec.Message{
 		ID: string(m.ID), ContextID: string(t.Context), TaskID: spec.TaskID(t.ID), Role: spec.MessageRoleUser, Parts: nonEmptyParts(newParts(m.Parts)), Metadata: m.Metadata,
@@ -63,12 +66,13 @@ func newMessage(t agentsvc.Task, m agentsvc.Message) *spec.Message {
 	return out
 }
 
-// NewReply returns a message that stands alone in a conversation.
+// NewReply returns a message that the agent sent instead of a task: it has a context ID but no task ID.
 func NewReply(m agentsvc.Message, context agentsvc.ContextID) *spec.Message {
 	return newMessage(agentsvc.Task{Context: context}, m)
 }
 
-// newToolCalls returns calls as every dialect shows them, in types that Protocol Buffers have as well.
+// newToolCalls returns tool calls in the shape that every surface has for them. It uses maps and not structs:
+// metadata is also encoded as a google.protobuf.Struct (gRPC), which takes only JSON types.
 func newToolCalls(calls []agentsvc.ToolCall) (out []any) {
 	for _, c := range surface.NewToolCallRecords(calls) {
 		out = append(out, map[string]any{"id": c.ID, "type": c.Type, "function": map[string]any{"name": c.Function.Name, "arguments": c.Function.Arguments}})
@@ -76,7 +80,7 @@ func newToolCalls(calls []agentsvc.ToolCall) (out []any) {
 	return out
 }
 
-// nonEmptyParts returns parts, of which the protocol wants at least one.
+// nonEmptyParts returns parts, or one empty text part if there is none, because the protocol requires at least one.
 func nonEmptyParts(parts spec.ContentParts) spec.ContentParts {
 	if len(parts) == 0 {
 		return spec.ContentParts{spec.NewTextPart("")}
@@ -88,6 +92,8 @@ func newArtifact(a agentsvc.Artifact) *spec.Artifact {
 	return &spec.Artifact{ID: spec.ArtifactID(a.ID), Name: a.Name, Description: a.Description, Parts: nonEmptyParts(newParts(a.Parts)), Metadata: a.Metadata}
 }
 
+// newParts converts the parts of a message or artifact. A file is sent by its URL if it has one, else with its
+// bytes.
 func newParts(words []agentsvc.Part) spec.ContentParts {
 	parts := make(spec.ContentParts, len(words))
 	for i, p := range words {
@@ -105,7 +111,8 @@ func newParts(words []agentsvc.Part) spec.ContentParts {
 	return parts
 }
 
-// AllParts returns the parts that ev holds.
+// AllParts returns the parts of every message and artifact in ev. The parts are those of ev itself, so that a
+// caller may change them in place.
 func AllParts(ev spec.Event) iter.Seq[*spec.Part] {
 	return func(yield func(*spec.Part) bool) {
 		for _, parts := range collectParts(ev) {
@@ -118,6 +125,7 @@ func AllParts(ev spec.Event) iter.Seq[*spec.Part] {
 	}
 }
 
+// collectParts returns the part lists of ev: those of its status message, history and artifacts.
 func collectParts(ev spec.Event) (all []spec.ContentParts) {
 	addMessage := func(m *spec.Message) {
 		if m != nil {
@@ -143,7 +151,9 @@ func collectParts(ev spec.Event) (all []spec.ContentParts) {
 	return all
 }
 
-// ToDomainMessage returns a message that a client sent as the words have it, or what is wrong with it and where.
+// ToDomainMessage returns a client's message as the domain's type. An [agentsvc.InvalidError] names the field that
+// is wrong; the message is then returned as far as it was converted. Only users may send messages; role and
+// messageId are required by the protocol.
 func ToDomainMessage(m *spec.Message) (agentsvc.Message, error) {
 	if m == nil {
 		return agentsvc.Message{}, agentsvc.NewInvalidError("message", "is missing")
@@ -167,7 +177,8 @@ func ToDomainMessage(m *spec.Message) (agentsvc.Message, error) {
 	return converted, names.CompleteMessage(&converted, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return toDomainPart(m.Parts[i], at) })
 }
 
-// toDomainPart returns p, which stands at the given place, as the words have it.
+// toDomainPart returns p as the domain's type; at is the path of the part for errors. Bytes must not be empty and a
+// URL must be absolute. The server never fetches the URL here.
 func toDomainPart(p *spec.Part, at string) (agentsvc.Part, error) {
 	if p == nil {
 		return agentsvc.Part{}, agentsvc.NewInvalidError(at, "is empty")
@@ -190,7 +201,8 @@ func toDomainPart(p *spec.Part, at string) (agentsvc.Part, error) {
 	return agentsvc.Part{}, agentsvc.NewInvalidError(at, "must have exactly one of text, raw, url and data")
 }
 
-// ParseState returns the state of a name, in the spelling of any version; the unspecified one is none.
+// ParseState returns the state of a name in the spelling of any version (TASK_STATE_INPUT_REQUIRED,
+// input-required). An empty or unspecified name is "", which means no filter.
 func ParseState(name string) (agentsvc.State, error) {
 	plain := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "TASK_STATE_")), "-", "_")
 	if plain == "canceled" {

@@ -7,13 +7,14 @@ import (
 	"testing"
 )
 
-// listingConfig is an app whose agent answers with a list.
+// listingConfig is an app whose agent answers with a JSON list.
 const listingConfig = `
 llms: {demo: {provider: scripted, script: [{then: [{say: "[1,2]"}]}]}}
 agents: {lister: {llm: demo, structured_output: {schema: {type: array}}}}
 `
 
-// TestObjects sees version 0.3 tell data that is no object as the member of one, in whatever an answer is.
+// TestObjects checks that clients of version 0.3 receive data that is no object as the member of an object, in
+// every kind of response.
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

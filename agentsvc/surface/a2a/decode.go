@@ -16,7 +16,8 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// roles are the spellings of a sender's role, numbers of the enumeration included.
+// roles maps the JSON text of a sender's role to the library's constant: the names of 1.0 and 0.3 and the numbers
+// of the Protocol Buffers enumeration. The keys are raw JSON, so texts have their quotes.
 var roles = map[string]spec.MessageRole{
 	"": spec.MessageRoleUnspecified, `""`: spec.MessageRoleUnspecified, "null": spec.MessageRoleUnspecified,
 	"0": spec.MessageRoleUnspecified, `"ROLE_UNSPECIFIED"`: spec.MessageRoleUnspecified,
@@ -24,13 +25,16 @@ var roles = map[string]spec.MessageRole{
 	"2": spec.MessageRoleAgent, `"ROLE_AGENT"`: spec.MessageRoleAgent, `"agent"`: spec.MessageRoleAgent,
 }
 
-// toProtocol returns m as the protocol's library has it, or what is wrong with a part and where.
+// toProtocol returns m as the library's type, nil for a missing message. An [agentsvc.InvalidError] names the part
+// that is wrong; the message is returned with it as far as it was decoded. IDs and the role are validated later, by
+// [ToDomainMessage].
 func (m *message) toProtocol(codec *versionCodec) (*spec.Message, error) {
 	if m == nil {
 		return nil, nil
 	}
 	role, known := roles[string(m.Role)]
 	if !known {
+		// An unknown role is passed on so that the later error can name it.
 		role = spec.MessageRole(strings.Trim(string(m.Role), `"`))
 	}
 	out := &spec.Message{
@@ -42,7 +46,8 @@ func (m *message) toProtocol(codec *versionCodec) (*spec.Message, error) {
 		parts = m.Content
 	}
 	if len(parts) > surface.MaxParts {
-		out.Parts = make(spec.ContentParts, len(parts)) // refused as too many
+		// Not decoded: CompleteMessage refuses the number of parts before it reads any.
+		out.Parts = make(spec.ContentParts, len(parts))
 		return out, nil
 	}
 	for i, p := range parts {
@@ -55,10 +60,10 @@ func (m *message) toProtocol(codec *versionCodec) (*spec.Message, error) {
 	return out, nil
 }
 
-// isGiven reports whether a member is there.
+// isGiven reports whether a JSON member is present and not null.
 func isGiven(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// firstGiven returns the first of some members that is there, nil where none is.
+// firstGiven returns the first member that is present and not null, or nil.
 func firstGiven(members ...json.RawMessage) json.RawMessage {
 	for _, raw := range members {
 		if isGiven(raw) {
@@ -68,7 +73,8 @@ func firstGiven(members ...json.RawMessage) json.RawMessage {
 	return nil
 }
 
-// toProtocol returns p, which stands at the given place, as the protocol's library has it.
+// toProtocol returns p as the library's type. at is the path of the part in the request, such as message.parts[0],
+// for errors. A part must have exactly one content, and kind (version 0.3), if present, must agree with it.
 func (p *part) toProtocol(codec *versionCodec, at string) (*spec.Part, error) {
 	n := 0
 	for _, there := range []bool{p.Text != nil, p.Raw != nil, p.URL != nil, p.File != nil, isGiven(p.Data)} {
@@ -101,7 +107,7 @@ func (p *part) toProtocol(codec *versionCodec, at string) (*spec.Part, error) {
 	return out, err
 }
 
-// fillPart fills out with f.
+// fillPart sets the content, name and media type of out from f, the file of version 0.3.
 func (f *file) fillPart(codec *versionCodec, at string, out *spec.Part) (err error) {
 	out.Filename, out.MediaType = f.Name, cmp.Or(f.MediaType, f.MediaTypeSnake)
 	bytes, uri := cmp.Or(f.Bytes, f.BytesLong, f.BytesSnake), cmp.Or(f.URI, f.URILong, f.URISnake)
@@ -113,6 +119,9 @@ func (f *file) fillPart(codec *versionCodec, at string, out *spec.Part) (err err
 		return nil
 	}
 	raw, err := decodeBase64(at, bytes)
+	// The clients of 0.3 over REST encode the bytes in base64 twice (their Protocol Buffers JSON encodes bytes that
+	// are already base64 text). Bytes that decode strictly a second time are therefore taken as encoded twice; all
+	// others as encoded once (docs/api/a2a.md).
 	if inner, wrong := base64.StdEncoding.Strict().DecodeString(string(raw)); codec.doubleBase64 && wrong == nil && len(inner) > 0 {
 		raw = inner
 	}
@@ -120,6 +129,7 @@ func (f *file) fillPart(codec *versionCodec, at string, out *spec.Part) (err err
 	return err
 }
 
+// decodeBase64 decodes a file's bytes; at is the path of the member for the error.
 func decodeBase64(at, text string) (spec.Raw, error) {
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -128,7 +138,8 @@ func decodeBase64(at, text string) (spec.Raw, error) {
 	return raw, nil
 }
 
-// returnsImmediately reports whether the caller does not want to wait.
+// returnsImmediately reports whether the client does not want to wait for the task. returnImmediately (1.0) takes
+// precedence over blocking (0.3); the default is to wait.
 func (c *configuration) returnsImmediately() bool {
 	for _, now := range []*bool{c.ReturnImmediately, c.ReturnImmediatelySnake} {
 		if now != nil {
@@ -138,7 +149,8 @@ func (c *configuration) returnsImmediately() bool {
 	return c.Blocking != nil && !*c.Blocking
 }
 
-// historyLength is how much of a history is asked for, nil where that is not said.
+// historyLength returns the first of the given lengths that is set, or nil if none is, which means the whole
+// history for a single task. field is the name for the error.
 func historyLength(field string, of ...*int) (*int, error) {
 	for _, n := range of {
 		if n != nil {
@@ -148,7 +160,7 @@ func historyLength(field string, of ...*int) (*int, error) {
 	return nil, nil
 }
 
-// toQuery returns which tasks are asked for and how much of their history.
+// toQuery returns the query of ListTasks and the number of messages of each history, 0 if it is not given.
 func (p *params) toQuery() (q task.Query, history int, err error) {
 	n, err := historyLength("historyLength", p.HistoryLength, p.HistoryLengthSnake)
 	if err != nil {
@@ -172,6 +184,8 @@ func (p *params) toQuery() (q task.Query, history int, err error) {
 			}
 		}
 	}
+	// Three names for one filter: statusTimestampAfter is that of 1.0, lastUpdatedAfter that of 0.3,
+	// lastUpdatedTime another name that clients use. The last one in this list that is given wins.
 	for _, since := range []struct {
 		field string
 		raw   json.RawMessage
@@ -190,10 +204,11 @@ func (p *params) toQuery() (q task.Query, history int, err error) {
 	return q, history, nil
 }
 
-// maxMillis is the last one of the year 9999, beyond which no text goes.
+// maxMillis is 9999-12-31T23:59:59.999Z in milliseconds since 1970: RFC 3339 has four digits for the year.
 const maxMillis = 253_402_300_799_999
 
-// parseTime reads a time: a text, or the milliseconds since 1970 that version 0.3 has, in a query as text.
+// parseTime parses a time in RFC 3339, or milliseconds since 1970 as version 0.3 has them. In a query the number
+// arrives as a JSON text, so quotes are removed first.
 func parseTime(raw json.RawMessage) (at time.Time, err error) {
 	millis, err := strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64)
 	switch {
@@ -205,7 +220,8 @@ func parseTime(raw json.RawMessage) (at time.Time, err error) {
 	return time.UnixMilli(millis), nil
 }
 
-// resolveTaskID returns the id of the task that params name.
+// resolveTaskID returns the ID of the task that the request names, in the path or in the member id. An empty ID or
+// one that cannot be an identifier is an [agentsvc.InvalidError].
 func (p *params) resolveTaskID() (agentsvc.TaskID, error) {
 	id, err := p.decodeID("must be the id of a task, as text")
 	if id = cmp.Or(p.path.task, id); err == nil && id == "" {
@@ -214,7 +230,8 @@ func (p *params) resolveTaskID() (agentsvc.TaskID, error) {
 	return agentsvc.TaskID(id), cmp.Or(err, surface.CheckID("id", id))
 }
 
-// decodeID returns the member of that name, "" where there is none.
+// decodeID returns the member id, "" if it is missing. JSON-RPC clients may send a number; that is an error with
+// the text wanted.
 func (p *params) decodeID(wanted string) (id string, err error) {
 	if isGiven(p.ID) && json.Unmarshal(p.ID, &id) != nil {
 		err = agentsvc.NewInvalidError("id", "%s", wanted)

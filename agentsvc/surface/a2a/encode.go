@@ -11,22 +11,26 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// EventEncoder tells the events of one task: first the task itself, then what changes. A text in a status that says working is
-// what the agent has said since the event before; the status that ends the turn holds the whole.
+// EventEncoder converts the domain events of one task to protocol events, for one stream or one notification. The
+// first event is the task itself, the later ones are updates. A status update in the state working carries only the
+// text since the event before (see [surface.DeltaTracker]); the status that ends the turn carries the whole text.
+// It belongs to one goroutine.
 type EventEncoder struct {
 	surface.DeltaTracker
+	// task is the snapshot at the start of the subscription. Its history and artifacts are dropped once they are
+	// sent, because a stream may stay open for hours.
 	task           agentsvc.Task
-	taskSent       bool               // of the task itself
-	openingMessage agentsvc.MessageID // the message of the turn that is told, "" = it has not been seen
+	taskSent       bool               // the task event was sent, or the client resumed and already has it
+	openingMessage agentsvc.MessageID // the user message that opened the turn, "" = not seen yet
 }
 
-// NewEventEncoder returns a teller of the events that come after t, as it stood when the listening began. A client that goes on from
-// an event it has seen is not told of the task again.
+// NewEventEncoder returns an encoder of the events after t, the snapshot at the start of the subscription. With
+// resumed the client continues after an event that it has seen, and no task event is sent.
 func NewEventEncoder(t agentsvc.Task, resumed bool) *EventEncoder {
 	return &EventEncoder{task: t, taskSent: resumed}
 }
 
-// EncodeEvent returns what tells of ev, nil for what is not told.
+// EncodeEvent returns the protocol event for ev, or nil if the protocol has none for it (such as usage events).
 func (t *EventEncoder) EncodeEvent(ev agentsvc.Event) spec.Event {
 	if !t.taskSent {
 		t.openingMessage = cmp.Or(openingMessageID(ev), t.openingMessage)
@@ -34,13 +38,16 @@ func (t *EventEncoder) EncodeEvent(ev agentsvc.Event) spec.Event {
 	if !t.taskSent && ev.Status != nil {
 		t.taskSent = true
 		now := t.task
-		if now.Status = *ev.Status; ev.Seq < t.task.Seq { // what has happened since is yet to be told
+		// The snapshot is newer than this event: later events will carry the rest. Send the task as it was at ev,
+		// without artifacts and with the history only up to the message that opened the turn. Otherwise the client
+		// would receive the same content twice.
+		if now.Status = *ev.Status; ev.Seq < t.task.Seq {
 			now.Artifacts = nil
 			if i := slices.IndexFunc(now.History, func(m agentsvc.Message) bool { return m.ID == t.openingMessage }); i >= 0 {
 				now.History = now.History[:i+1]
 			}
 		}
-		t.task.History, t.task.Artifacts = nil, nil // a stream may last long
+		t.task.History, t.task.Artifacts = nil, nil // they are in the event now; release the memory
 		return NewTask(now, nil, true)
 	}
 	switch {
@@ -63,7 +70,8 @@ func (t *EventEncoder) EncodeEvent(ev agentsvc.Event) spec.Event {
 	return t.encodeStatus(agentsvc.Status{State: agentsvc.Working, Message: &m, At: at})
 }
 
-// openingMessageID is the message of a user's that ev tells of, "" if it tells of none.
+// openingMessageID returns the ID of the user message in ev, "" if ev has none. A user message comes as an event of
+// its own or with a status.
 func openingMessageID(ev agentsvc.Event) agentsvc.MessageID {
 	m := ev.Message
 	if ev.Status != nil {
@@ -75,6 +83,7 @@ func openingMessageID(ev agentsvc.Event) agentsvc.MessageID {
 	return m.ID
 }
 
+// encodeStatus returns s as a status update of the stream's task.
 func (t *EventEncoder) encodeStatus(s agentsvc.Status) *spec.TaskStatusUpdateEvent {
 	return &spec.TaskStatusUpdateEvent{TaskID: spec.TaskID(t.task.ID), ContextID: string(t.task.Context), Status: newStatus(t.task, s)}
 }

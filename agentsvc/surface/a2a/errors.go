@@ -14,7 +14,8 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// errorKinds are the errors that A2A has numbers for: their reason, and what REST and gRPC call them.
+// errorKinds maps the JSON-RPC codes of A2A (A2A 1.0, 5.4) to the reason in google.rpc.ErrorInfo and to the name of
+// the status over REST and gRPC. The codes are those that package surface assigns in its error table.
 var errorKinds = map[int]struct{ reason, status string }{
 	-32700: {spec.ErrorReason(spec.ErrParseError), "INVALID_ARGUMENT"},
 	-32600: {spec.ErrorReason(spec.ErrInvalidRequest), "INVALID_ARGUMENT"},
@@ -28,24 +29,29 @@ var errorKinds = map[int]struct{ reason, status string }{
 	-32009: {spec.ErrorReason(spec.ErrVersionNotSupported), "FAILED_PRECONDITION"},
 }
 
-// transportReasons are those of the door.
+// transportReasons are the reasons of errors that have no code of A2A because they arise before the protocol:
+// authentication, authorization, limits and unavailability.
 var transportReasons = map[surface.Code]string{
 	surface.Unauthenticated: spec.ErrorReason(spec.ErrUnauthenticated), surface.PermissionDenied: spec.ErrorReason(spec.ErrUnauthorized),
 	surface.ResourceExhausted: string(surface.ResourceExhausted), surface.Unavailable: string(surface.Unavailable),
 	surface.Internal: spec.ErrorReason(spec.ErrInternalError), surface.NotFound: string(surface.NotFound),
 }
 
-// codeInternal is the number of what has none of its own; doors are those that version 0.3 has for errors of the door over REST.
+// codeInternal is the JSON-RPC code of every error that has no code of its own.
 const codeInternal = -32603
 
+// transportCodes are the codes that version 0.3 over REST uses for transport errors instead of codeInternal. -31401
+// and -31403 are the codes of the protocol's Go library for unauthenticated and unauthorized; with codeInternal the
+// clients of 0.3 would report a limit or a wrong token as a fault of the server.
 var transportCodes = map[surface.Code]int{
 	surface.Unauthenticated: -31401, surface.PermissionDenied: -31403, surface.ResourceExhausted: -32000, surface.Unavailable: -32000,
 }
 
-// fieldSpelling is how the protocol spells the fields that the rooms behind it know in another way.
+// fieldSpelling replaces the field names of the domain packages (snake_case) by those of the protocol.
 var fieldSpelling = strings.NewReplacer("page_token", "pageToken", "page_size", "pageSize", "context_id", "contextId", "message_id", "messageId", "task_id", "taskId")
 
-// RespellField returns err with the field that it is about as the protocol spells it.
+// RespellField returns err with the field name of an [agentsvc.InvalidError] as the protocol spells it. Other
+// errors are returned unchanged.
 func RespellField(err error) error {
 	var wrong *agentsvc.InvalidError
 	if !errors.As(err, &wrong) {
@@ -54,7 +60,9 @@ func RespellField(err error) error {
 	return agentsvc.NewInvalidError(fieldSpelling.Replace(wrong.Field), "%s", wrong.Reason)
 }
 
-// ErrorReason returns the reason of a fault, as google.rpc.ErrorInfo tells it, and the name of its status.
+// ErrorReason returns the reason for google.rpc.ErrorInfo and the name of the status, such as NOT_FOUND. A missing
+// task is TASK_NOT_FOUND although its class, not found, has a reason of its own; for all other errors the transport
+// class takes precedence over the code.
 func ErrorReason(f surface.Fault) (reason, status string) {
 	kind, known := errorKinds[f.RPC]
 	transportReason := transportReasons[f.Code]
@@ -69,14 +77,14 @@ func ErrorReason(f surface.Fault) (reason, status string) {
 	return string(f.Code), string(f.Code)
 }
 
-// ErrorMetadata is what google.rpc.ErrorInfo tells of a fault beside the reason: its details that are texts or numbers, such as the
-// limit or the budget that is reached.
+// ErrorMetadata returns the metadata of google.rpc.ErrorInfo: the details of a fault that are texts or integers,
+// such as the request ID, the limit or the budget. Values of other types have no form there.
 func ErrorMetadata(f surface.Fault) map[string]string {
 	out := map[string]string{}
 	for name, v := range f.Details {
 		switch v := v.(type) {
 		case string:
-			if name != "field" { // it is told of in a google.rpc.BadRequest
+			if name != "field" { // the field is in a google.rpc.BadRequest instead
 				out[name] = v
 			}
 		case int64:
@@ -86,7 +94,8 @@ func ErrorMetadata(f surface.Fault) map[string]string {
 	return out
 }
 
-// faultDetails are what is told of a fault beside its number and message: why, and which field is wrong.
+// faultDetails returns the error details of a fault: an ErrorInfo, and a BadRequest if a field of the request is
+// wrong.
 func faultDetails(f surface.Fault) []*errordetails.Typed {
 	reason, _ := ErrorReason(f)
 	all := []*errordetails.Typed{errordetails.NewErrorInfo(reason, spec.ProtocolDomain, ErrorMetadata(f))}
@@ -97,7 +106,8 @@ func faultDetails(f surface.Fault) []*errordetails.Typed {
 	return all
 }
 
-// restError is an error of REST (google.rpc.Status, AIP-193). Version 0.3 has number, message and data at the top.
+// restError is the body of an error over REST (google.rpc.Status, AIP-193). Version 1.0 has only Error; version 0.3
+// also has code, message and data at the top level.
 type restError struct {
 	Code    int                   `json:"code,omitempty"`
 	Message string                `json:"message,omitempty"`
@@ -105,6 +115,7 @@ type restError struct {
 	Error   restErrorStatus       `json:"error"`
 }
 
+// restErrorStatus is the status of version 1.0; Code is the HTTP status.
 type restErrorStatus struct {
 	Code    int                   `json:"code"`
 	Status  string                `json:"status"`
@@ -112,7 +123,8 @@ type restErrorStatus struct {
 	Details []*errordetails.Typed `json:"details"`
 }
 
-// encodeError tells of errors as version 1.0 does over REST.
+// encodeError encodes a fault for version 1.0 over REST. FAILED_PRECONDITION is 400 there, as google.rpc.Code maps
+// it; the other surfaces of Stoa answer 409.
 func encodeError(f surface.Fault) (int, any) {
 	_, name := ErrorReason(f)
 	status := f.Status
@@ -122,7 +134,8 @@ func encodeError(f surface.Fault) (int, any) {
 	return status, restError{Error: restErrorStatus{status, name, f.FullMessage(), faultDetails(f)}}
 }
 
-// encodeError03 tells of them so that clients of version 0.3 find them, those too that read the form of 1.0.
+// encodeError03 encodes a fault for version 0.3 over REST. It keeps the members of 1.0, since some clients of 0.3
+// read that form.
 func encodeError03(f surface.Fault) (int, any) {
 	status, body := encodeError(f)
 	p, _ := body.(restError)

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newFixture is a house with [surfacetest.Script] as the default app, and as the apps acme and globex.
+// newFixture serves [surfacetest.Script] as the default app and as the apps acme and globex.
 func newFixture(t *testing.T) *surfacetest.Fixture {
 	t.Helper()
 	return newFixtureWith(t, surfacetest.Script)

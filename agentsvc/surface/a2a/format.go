@@ -7,14 +7,16 @@ import (
 	"stoa/agentsvc/notify"
 )
 
-// The forms in which each version's clients are told of their tasks.
 const (
+	// The names under which a receiver's format is stored ([store.Receiver.Format]). They are in the database:
+	// changing one makes the stored receivers undeliverable.
 	Format10 = "a2a/1.0"
 	Format03 = "a2a/0.3"
 )
 
-// Formats are they: version 1.0 tells of each status and artifact as a stream does, 0.3 the task as it stands after it, without
-// its history.
+// Formats are the bodies of push notifications; package notify delivers them. A client of version 1.0 receives each
+// status and artifact as a stream would send it (with resumed set, so that no snapshot comes first); a client of
+// 0.3 receives the whole task as it stands after the event, without its history.
 var Formats = map[string]notify.Format{
 	Format10: {ShouldSend: isNotified, EncodeBody: func(t agentsvc.Task, ev agentsvc.Event) ([]byte, error) {
 		return marshalBody(codec10.encodeEvent(NewEventEncoder(t, true).EncodeEvent(ev), false))
@@ -25,8 +27,10 @@ var Formats = map[string]notify.Format{
 	}},
 }
 
+// isNotified reports whether ev causes a notification: statuses and artifacts do, deltas and messages do not.
 func isNotified(ev agentsvc.Event) bool { return ev.Status != nil || ev.Artifact != nil }
 
+// marshalBody adapts the result of an encode function to [notify.Format].
 func marshalBody(body any, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err

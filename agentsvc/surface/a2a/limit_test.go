@@ -15,7 +15,8 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestTooMuch refuses what is too large before anything is made of it, in every version and binding.
+// TestTooMuch checks that requests beyond the bounds are refused before they are processed, in every version and
+// binding.
 func TestTooMuch(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -52,7 +53,7 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
-// TestPageToken refuses the page tokens of another user, another app and another query.
+// TestPageToken checks that a page token is refused for another user, another app and another query.
 func TestPageToken(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -81,8 +82,8 @@ func TestPageToken(t *testing.T) {
 	}
 }
 
-// TestTenant takes what the caller names as tenant where it agrees with the token and the path, in every place that versions and
-// bindings have for it.
+// TestTenant checks that the tenant of a request must agree with the credential and the path, wherever a version
+// and binding has it.
 func TestTenant(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -103,7 +104,7 @@ func TestTenant(t *testing.T) {
 
 var errAny = errors.New("refused")
 
-// TestResumesStream follows a task from the event that the client saw last, without the task before it.
+// TestResumesStream subscribes after the last event that the client has seen and expects no snapshot of the task.
 func TestResumesStream(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -120,7 +121,7 @@ func TestResumesStream(t *testing.T) {
 	}
 }
 
-// TestCardOfExtension has the official client find its way from the card of the extension surface.
+// TestCardOfExtension creates the official client from the card of the extension surface.
 func TestCardOfExtension(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, func(*surfacetest.Fixture) []surface.Route {
@@ -134,7 +135,8 @@ func TestCardOfExtension(t *testing.T) {
 	}
 }
 
-// TestExhausted tells over every binding which limit is reached, and in 0.3 with a number that does not blame the server.
+// TestExhausted checks that every binding names the limit that is reached, and that 0.3 has an error code that does
+// not mean a fault of the server.
 func TestExhausted(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script + "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"}, func(*surfacetest.Fixture) []surface.Route {

@@ -16,17 +16,24 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// PushService are the calls about push notification configs of an agent's tasks, in the types of the protocol's library. They reach
-// the caller's own tasks alone. What a config holds that is secret goes in and never out.
+// PushService implements the methods about push notification configs of an agent's tasks, in the types of the
+// protocol's library, for this package and for a2agrpc. It acts on the caller's own tasks only, also for callers
+// that may read the tasks of others: where a task's notifications go is decided by its owner. Tokens and
+// credentials of a config are write-only: no method returns them.
+//
+// A config is stored as a [store.Receiver]; package notify delivers to it in one of the [Formats].
 type PushService struct {
 	Request *surface.Request
-	Agent   string
-	Version string
-	Invalid error // what is wrong with the call as it was read, told to those who may make it
+	Agent   string // the agent whose tasks are meant
+	Version string // surface.A2A10 or surface.A2A03; it selects the format of the notifications
+	// Invalid is the decoding error of the request, or nil. The methods return it only after the caller is
+	// authorized.
+	Invalid error
 }
 
-// SetConfig has an address told of what happens to a task from now on. A config without an id gets one: that of its task, where
-// version 0.3 is spoken, so that it takes the place of the one before.
+// SetConfig stores a config, which receives the events of its task from now on, and returns it as stored. A config
+// without an ID gets a new one in version 1.0, and the ID of its task in version 0.3, where it so replaces the
+// config that was set without an ID before.
 func (p PushService) SetConfig(ctx context.Context, c *spec.PushConfig) (*spec.PushConfig, error) {
 	visibility, err := p.authorizeTask(ctx, c.TaskID)
 	if err != nil {
@@ -44,7 +51,8 @@ func (p PushService) SetConfig(ctx context.Context, c *spec.PushConfig) (*spec.P
 	return p.toPublicConfig(stored)
 }
 
-// GetConfig returns a config of a task, of version 0.3 without an id the one that was set without one.
+// GetConfig returns a config of a task, or [agentsvc.ErrNotFound]. In version 0.3 an empty ID means the config that
+// was set without one.
 func (p PushService) GetConfig(ctx context.Context, id spec.TaskID, config string) (*spec.PushConfig, error) {
 	all, err := p.ListConfigs(ctx, id)
 	if err != nil {
@@ -60,7 +68,8 @@ func (p PushService) GetConfig(ctx context.Context, id spec.TaskID, config strin
 	return all[i], nil
 }
 
-// ListConfigs returns the configs of a task. There are few: none is on another page.
+// ListConfigs returns all configs of a task on one page. The number of configs of a task is bounded, so there is no
+// paging.
 func (p PushService) ListConfigs(ctx context.Context, id spec.TaskID) ([]*spec.PushConfig, error) {
 	visibility, err := p.authorizeTask(ctx, id)
 	if err != nil {
@@ -72,6 +81,7 @@ func (p PushService) ListConfigs(ctx context.Context, id spec.TaskID) ([]*spec.P
 	}
 	all := make([]*spec.PushConfig, 0, len(stored))
 	for _, r := range stored {
+		// Receivers of other formats, such as the callback of a webhook trigger, are not configs of this protocol.
 		if _, ours := Formats[r.Format]; !ours {
 			continue
 		}
@@ -84,7 +94,8 @@ func (p PushService) ListConfigs(ctx context.Context, id spec.TaskID) ([]*spec.P
 	return all, nil
 }
 
-// DeleteConfig ends a config. To do so twice does no harm.
+// DeleteConfig removes a config. Removing one that does not exist is no error, so that a client may repeat the
+// call.
 func (p PushService) DeleteConfig(ctx context.Context, id spec.TaskID, config string) error {
 	visibility, err := p.authorizeTask(ctx, id)
 	if err != nil {
@@ -96,7 +107,9 @@ func (p PushService) DeleteConfig(ctx context.Context, id spec.TaskID, config st
 	return p.Request.Tasks().DropReceiver(ctx, visibility, agentsvc.TaskID(id), config)
 }
 
-// authorizeTask asks whether the caller may, whether there are push notifications at all, and whether the task has an id.
+// authorizeTask authorizes the caller for its own tasks of p.Agent and checks the task ID. Its order is the
+// contract: permission first, then [surface.ErrNoPush] where push notifications are off, then p.Invalid, then the
+// ID.
 func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Visibility, error) {
 	visibility, err := p.Request.ResolveOwnVisibility(ctx, p.Agent)
 	if err == nil {
@@ -108,7 +121,9 @@ func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Vi
 	return visibility, cmp.Or(err, surface.CheckID("taskId", string(id)))
 }
 
-// NewReceiver returns a config as the receiver of a task of the caller's. It returns [surface.ErrNoPush] where nobody is told.
+// NewReceiver returns a config as a receiver of the caller's, with its secrets encrypted and bound to the caller as
+// owner. It returns [surface.ErrNoPush] where push notifications are off, or an [agentsvc.InvalidError] for an
+// address that is not allowed.
 func (p PushService) NewReceiver(c *spec.PushConfig) (*store.Receiver, error) {
 	id, format := c.ID, Format03
 	if p.Version == surface.A2A10 {
@@ -121,7 +136,8 @@ func (p PushService) NewReceiver(c *spec.PushConfig) (*store.Receiver, error) {
 	return p.Request.NewReceiver(id, format, a)
 }
 
-// toPublicConfig returns a receiver as its owner sees it.
+// toPublicConfig returns a receiver as its owner may read it: the URL and the name of the scheme, without token and
+// credentials.
 func (p PushService) toPublicConfig(r store.Receiver) (*spec.PushConfig, error) {
 	d, err := p.Request.Notifier()
 	if err != nil {
@@ -138,7 +154,8 @@ func (p PushService) toPublicConfig(r store.Receiver) (*spec.PushConfig, error) 
 	return c, nil
 }
 
-// decodeInline reads a config that comes with a message.
+// decodeInline returns the receiver of a config that comes with a message. The task service sets its task, since
+// the message may start a new one.
 func (p PushService) decodeInline(raw json.RawMessage) (*store.Receiver, error) {
 	var in pushConfig
 	if err := json.Unmarshal(raw, &in); err != nil {
@@ -147,7 +164,7 @@ func (p PushService) decodeInline(raw json.RawMessage) (*store.Receiver, error) 
 	return p.NewReceiver(in.toConfig("", in.ID))
 }
 
-// toConfig returns a as the config of a task, under an id.
+// toConfig returns a as the config of a task under the given ID.
 func (a pushAddress) toConfig(task spec.TaskID, id string) *spec.PushConfig {
 	c := &spec.PushConfig{TaskID: task, ID: id, URL: a.URL, Token: a.Token}
 	if auth := a.Authentication; auth != nil {
@@ -156,7 +173,8 @@ func (a pushAddress) toConfig(task spec.TaskID, id string) *spec.PushConfig {
 	return c
 }
 
-// firstKnownScheme returns the first of some schemes that is known here, or where none is the first of all.
+// firstKnownScheme returns the first scheme that notifications can use (Bearer or Basic). If there is none it
+// returns the first scheme as given, so that the validation error names it; "" for no schemes.
 func firstKnownScheme(schemes []string) string {
 	for _, s := range schemes {
 		if strings.EqualFold(s, "bearer") || strings.EqualFold(s, "basic") {
@@ -166,8 +184,9 @@ func firstKnownScheme(schemes []string) string {
 	return strings.Join(schemes[:min(len(schemes), 1)], "")
 }
 
-// toPushConfig returns the config that params hold and which task it belongs to. Where they name a task beside an id, that is the
-// config's.
+// toPushConfig returns the push notification config of a request. Its task is named by the path, by taskId or, if
+// neither is present, by id, which is the task's ID in version 0.3; otherwise id is that of the config. The error
+// is about id only; the config is returned with it, so that the caller can be authorized first.
 func (p *params) toPushConfig() (*spec.PushConfig, error) {
 	id, wrong := p.decodeID("must be a text")
 	task, own := cmp.Or(p.path.task, p.TaskID, p.TaskIDSnake), cmp.Or(p.path.toPushConfig, p.PushID, p.PushIDSnake)
@@ -184,13 +203,14 @@ func (p *params) toPushConfig() (*spec.PushConfig, error) {
 	return nested.toConfig(spec.TaskID(task), cmp.Or(own, nested.ID, id)), wrong
 }
 
-// preparePush returns the calls about configs as c makes them, and the config that it names.
+// preparePush returns the service for c and the config that c names. A decoding error is passed on as
+// PushService.Invalid.
 func (c *call) preparePush() (PushService, *spec.PushConfig) {
 	in, wrong := c.toPushConfig()
 	return PushService{c.request, c.agent, c.codec.version, wrong}, in
 }
 
-// handleSetPush has an address told of a task.
+// handleSetPush answers CreateTaskPushNotificationConfig (0.3: set).
 func handleSetPush(c *call) (any, error) {
 	p, in := c.preparePush()
 	stored, err := p.SetConfig(c.ctx(), in)
@@ -200,7 +220,7 @@ func handleSetPush(c *call) (any, error) {
 	return c.codec.encodePush(stored)
 }
 
-// handleGetPush answers with a config.
+// handleGetPush answers GetTaskPushNotificationConfig.
 func handleGetPush(c *call) (any, error) {
 	p, in := c.preparePush()
 	stored, err := p.GetConfig(c.ctx(), in.TaskID, in.ID)
@@ -210,7 +230,7 @@ func handleGetPush(c *call) (any, error) {
 	return c.codec.encodePush(stored)
 }
 
-// handleListPushes answers with all configs of a task.
+// handleListPushes answers ListTaskPushNotificationConfigs.
 func handleListPushes(c *call) (any, error) {
 	p, in := c.preparePush()
 	all, err := p.ListConfigs(c.ctx(), in.TaskID)
@@ -220,7 +240,7 @@ func handleListPushes(c *call) (any, error) {
 	return c.codec.encodePushList(all)
 }
 
-// handleDeletePush ends a config.
+// handleDeletePush answers DeleteTaskPushNotificationConfig.
 func handleDeletePush(c *call) (any, error) {
 	p, in := c.preparePush()
 	return c.codec.emptyResult, p.DeleteConfig(c.ctx(), in.TaskID, in.ID)

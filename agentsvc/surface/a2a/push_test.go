@@ -17,8 +17,9 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestPushWithAnswer: a config that comes with an answer is told of the turn that it opens; it takes the place of one of its id, is
-// one of those that a task may have, and does not go with a decision.
+// TestPushWithAnswer sends a push notification config with a message that continues a task. The config must receive
+// the events of that turn, replace the one with the same ID, count towards the configs that a task may have, and be
+// refused together with a decision.
 func TestPushWithAnswer(t *testing.T) {
 	t.Parallel()
 	reported := make(chan string, 100)

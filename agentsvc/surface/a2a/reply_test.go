@@ -6,7 +6,7 @@ import (
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 )
 
-// terseConfig is an app whose agent answers without a task where it can.
+// terseConfig is an app whose agent answers with a message instead of a task.
 const terseConfig = `
 llms:
   demo:
@@ -21,7 +21,7 @@ llms:
 agents: {brief: {llm: demo}}
 `
 
-// TestReply has the official client ask an agent that answers without a task where it can.
+// TestReply calls an agent that answers with a message instead of a task, with the official client.
 func TestReply(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -11,14 +11,15 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// binding is the REST binding of a version.
+// binding is the REST binding of one version: it decodes requests, calls the shared methods of call.go and writes
+// their results.
 type binding struct {
-	codec       *versionCodec
-	blockFor    time.Duration
-	encodeError surface.ErrorEncoder
+	codec       *versionCodec        // codec10 or codec03REST
+	blockFor    time.Duration        // see Options.BlockFor
+	encodeError surface.ErrorEncoder // also used for an error that ends a stream
 }
 
-// unaryHandler returns the handler of a method.
+// unaryHandler returns the HTTP handler of a method with one response. A nil result becomes 204 No Content.
 func (b binding) unaryHandler(m unaryMethod) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		c, err := b.decodeCall(r)
@@ -37,7 +38,8 @@ func (b binding) unaryHandler(m unaryMethod) surface.Handler {
 	}
 }
 
-// streamHandler returns the handler of a method whose answer is a stream.
+// streamHandler returns the HTTP handler of a method with a stream. An error before the stream begins is an HTTP
+// error; a later one is a last event named error with the body that the HTTP error would have had.
 func (b binding) streamHandler(m streamMethod) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		c, err := b.decodeCall(r)
@@ -56,7 +58,8 @@ func (b binding) streamHandler(m streamMethod) surface.Handler {
 	}
 }
 
-// decodeCall reads a request: the query, the path, and the body where there is one.
+// decodeCall decodes a request into a call: first the query, then the body, which overrides the query, then the
+// path. It returns an error for another A2A-Version than the binding's.
 func (b binding) decodeCall(r *http.Request) (*call, error) {
 	c := &call{codec: b.codec, r: r, request: surface.RequestOf(r), blockFor: b.blockFor}
 	if _, err := NegotiateVersion(r, b.codec.version); err != nil {
@@ -65,12 +68,15 @@ func (b binding) decodeCall(r *http.Request) (*call, error) {
 	if err := decodeQuery(r.URL.Query(), &c.params); err != nil {
 		return nil, err
 	}
+	// ContentLength is -1 for a body of unknown length, which is then read; only a body known to be empty is
+	// skipped.
 	if r.ContentLength != 0 && r.Method == http.MethodPost {
 		if err := surface.DecodeMessage(r, &c.params); err != nil {
 			return nil, err
 		}
 	}
 	c.path.task, c.path.toPushConfig = surface.PathParam(r, "task"), surface.PathParam(r, "config")
+	// The path parameters tenant and of are the alias patterns of [Routes].
 	if tenant := surface.PathParam(r, "tenant"); tenant != "" {
 		if of := surface.PathParam(r, "of"); of != "" {
 			tenant += "/" + of
@@ -83,7 +89,8 @@ func (b binding) decodeCall(r *http.Request) (*call, error) {
 	return c, c.resolveAgent()
 }
 
-// decodeQuery reads what a query asks for into p. Names that are not known are passed over.
+// decodeQuery decodes the query into p. It converts the known parameters to a JSON object and decodes that like a
+// body. Unknown parameters are ignored, since clients of other versions send them.
 func decodeQuery(q url.Values, p *params) error {
 	members := map[string]any{}
 	for name := range q {

@@ -8,17 +8,19 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// rpcMethod is a method of the JSON-RPC binding: what carries it out, exactly one of a method and an opening.
+// rpcMethod is a method of the JSON-RPC binding. Exactly one of unary and stream is set.
 type rpcMethod struct {
 	unary        unaryMethod
 	stream       streamMethod
-	idempotent   bool // it takes effect once under an Idempotency-Key
-	waitsForTask bool // for a task
+	idempotent   bool // with an Idempotency-Key it takes effect once, and a repeated call gets the recorded response
+	waitsForTask bool // no deadline is set: the response may wait blockFor for its task
 }
 
+// sendMethod is not marked idempotent: the task service itself deduplicates messages by Idempotency-Key.
 var sendMethod = rpcMethod{unary: handleSend, waitsForTask: true}
 
-// versionMethods are the methods of each version by name. No name is in both.
+// versionMethods are the methods of each version by name. The versions share no name, so the name alone decides the
+// version if the request has no A2A-Version header.
 var versionMethods = []struct {
 	as      *versionCodec
 	methods map[string]rpcMethod
@@ -39,7 +41,7 @@ var versionMethods = []struct {
 	}},
 }
 
-// MethodNames lists the JSON-RPC methods of every version.
+// MethodNames returns the JSON-RPC methods of all versions, sorted. Tests use it to cover every method.
 func MethodNames() (names []string) {
 	for _, d := range versionMethods {
 		for name := range d.methods {
@@ -50,8 +52,9 @@ func MethodNames() (names []string) {
 	return names
 }
 
-// newEndpoint answers JSON-RPC. Which version is spoken says the header, else the method's name. Where streams is set a message
-// is answered with a stream whichever method sends it.
+// newEndpoint returns the handler of a JSON-RPC endpoint. The version is that of the A2A-Version header or, without
+// it, the one that has the method. A method of the other version than the header's is unknown. With streams (the
+// path /stream) the methods that send a message always answer with a stream.
 func newEndpoint(blockFor time.Duration, streams bool) surface.Handler {
 	find := func(r *http.Request, name string) (surface.Method, error) {
 		version, err := NegotiateVersion(r, surface.A2A10, surface.A2A03)
@@ -73,10 +76,12 @@ func newEndpoint(blockFor time.Duration, streams bool) surface.Handler {
 	return surface.Endpoint{FindMethod: find, EncodeErrorData: func(f surface.Fault) any { return faultDetails(f) }}.ServeRPC
 }
 
-// bindVersion returns m as the front door calls it.
+// bindVersion returns m as a [surface.Method] for one version: it decodes the params, resolves the agent, sets the
+// deadline for methods that do not wait for a task, and writes the result or the stream.
 func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) surface.Method {
 	run := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 		if m.stream != nil {
+			// Called before anything can fail, since it decides whether an error is written as JSON or as an event.
 			rpc.AcceptEventStream()
 		}
 		c := &call{codec: codec, r: r, request: surface.RequestOf(r), blockFor: blockFor}
@@ -95,6 +100,7 @@ func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) surf
 			}
 			return c.writeEvents(w, f, surface.StreamEncoder{EncodeError: rpc.EncodeError}, rpc.EncodeResult)
 		}
+		// The route has no deadline (see Routes), so the method sets it.
 		if !m.waitsForTask {
 			ctx, stop := c.request.WithDeadline(r.Context())
 			defer stop()

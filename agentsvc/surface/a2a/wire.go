@@ -8,8 +8,9 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// What comes in. One set of shapes serves every version and binding: names are taken in camelCase and in snake_case, and
-// a part in the shape of any of them. What goes out has the types of the protocol's own library.
+// Request types. One set of structs decodes every version and binding: names are accepted in camelCase and in
+// snake_case (the fields that end in Snake), and a part in the shape of any version. Where both spellings are
+// present, camelCase wins. Responses have the types of the protocol's library, except for those below.
 type (
 	params struct {
 		Tenant        string          `json:"tenant"`
@@ -21,8 +22,11 @@ type (
 		HistoryLengthSnake *int `json:"history_length"`
 		listParams
 		pushParams
-		path struct{ task, toPushConfig string } // ids that stand there, and then nowhere else
+		// path holds the IDs from the URL of a REST request; they take precedence over the body.
+		path struct{ task, toPushConfig string }
 	}
+	// listParams select the page of ListTasks. The three time filters are the names of different versions and
+	// clients for the same filter (see toQuery).
 	listParams struct {
 		ContextID             string          `json:"contextId"`
 		ContextIDSnake        string          `json:"context_id"`
@@ -40,8 +44,9 @@ type (
 		UpdatedTime           json.RawMessage `json:"lastUpdatedTime"`
 		UpdatedTimeSnake      json.RawMessage `json:"last_updated_time"`
 	}
-	// pushParams is what calls about push notification configs say beside an id: 1.0 has the config's members beside its task,
-	// 0.3 in a member of their own, and over REST in one within another.
+	// pushParams hold the push notification config of a request. Version 1.0 sends its members directly in the
+	// params, 0.3 over JSON-RPC in the member pushNotificationConfig, and 0.3 over REST in that member within the
+	// member config.
 	pushParams struct {
 		TaskID      string `json:"taskId"`
 		TaskIDSnake string `json:"task_id"`
@@ -51,14 +56,18 @@ type (
 		pushNested
 		Config *pushNested `json:"config"`
 	}
+	// pushNested is the member pushNotificationConfig under its two spellings.
 	pushNested struct {
 		Push      *pushConfig `json:"pushNotificationConfig"`
 		PushSnake *pushConfig `json:"push_notification_config"`
 	}
+	// pushConfig is a push notification config with its own ID.
 	pushConfig struct {
 		ID string `json:"id"`
 		pushAddress
 	}
+	// pushAddress is where notifications are sent and how the server authenticates there. Version 1.0 has one
+	// scheme, version 0.3 a list of schemes.
 	pushAddress struct {
 		URL            string `json:"url"`
 		Token          string `json:"token"`
@@ -68,6 +77,8 @@ type (
 			Credentials string   `json:"credentials"`
 		} `json:"authentication"`
 	}
+	// configuration is the member of that name in SendMessage. blocking is the name of version 0.3,
+	// returnImmediately (with the opposite meaning) that of 1.0.
 	configuration struct {
 		HistoryLength          *int  `json:"historyLength"`
 		HistoryLengthSnake     *int  `json:"history_length"`
@@ -76,6 +87,8 @@ type (
 		ReturnImmediatelySnake *bool `json:"return_immediately"`
 		surface.PushConfig
 	}
+	// message is a message as clients send it. Parts is called content in 0.3 over REST. Role is raw because
+	// clients send it as text or as the number of the Protocol Buffers enumeration.
 	message struct {
 		MessageID      string          `json:"messageId"`
 		MessageIDSnake string          `json:"message_id"`
@@ -88,6 +101,8 @@ type (
 		Content        []part          `json:"content"`
 		Metadata       map[string]any  `json:"metadata"`
 	}
+	// part is a part in the union of all versions: 1.0 has text, raw, url or data; 0.3 has kind and text, file or
+	// data. Pointers tell an empty value from a missing one.
 	part struct {
 		Kind           string          `json:"kind"`
 		Text           *string         `json:"text"`
@@ -99,6 +114,8 @@ type (
 		MediaType      string          `json:"mediaType"`
 		MediaTypeSnake string          `json:"media_type"`
 	}
+	// file is the file of a part in version 0.3; bytes and uri are the names over JSON-RPC, fileWithBytes and
+	// fileWithUri those over REST.
 	file struct {
 		Bytes          string `json:"bytes"`
 		BytesLong      string `json:"fileWithBytes"`
@@ -112,12 +129,16 @@ type (
 	}
 )
 
-// What goes out of version 1.0, whose times always have milliseconds.
+// Response types of version 1.0. They exist because timestamps must always have milliseconds, which the library's
+// types leave out when they are zero.
 type (
+	// timedStatus replaces the timestamp of the embedded status: the outer member of the same JSON name wins in
+	// encoding/json.
 	timedStatus struct {
 		spec.TaskStatus
 		Timestamp string `json:"timestamp"`
 	}
+	// timedTask, timedUpdate and timedList are the library's types with a timedStatus in the place of their status.
 	timedTask struct {
 		*spec.Task
 		Status timedStatus `json:"status"`
@@ -130,6 +151,7 @@ type (
 		*spec.ListTasksResponse
 		Tasks []timedTask `json:"tasks"`
 	}
+	// taskEvent and statusEvent are the members of a stream response (A2A 1.0, StreamResponse) that hold a status.
 	taskEvent struct {
 		Task timedTask `json:"task"`
 	}
@@ -138,26 +160,29 @@ type (
 	}
 )
 
+// newTimedStatus requires s.Timestamp, which newStatus of convert.go always sets.
 func newTimedStatus(s spec.TaskStatus) timedStatus {
 	return timedStatus{s, surface.FormatTime(*s.Timestamp)}
 }
 
 func newTimedTask(t *spec.Task) timedTask { return timedTask{t, newTimedStatus(t.Status)} }
 
-// What goes out of version 0.3 as a page of tasks. No member is ever left out.
+// Response types of version 0.3 for a page of tasks. No member is ever left out, so none has omitempty.
 type (
+	// list03 is a page of tasks over REST; Tasks holds tasks already encoded.
 	list03 struct {
 		Tasks         []any  `json:"tasks"`
 		NextPageToken string `json:"nextPageToken"`
 		TotalSize     int    `json:"totalSize"`
 	}
+	// sizedList is a page of tasks over JSON-RPC, which also has the page size.
 	sizedList struct {
 		list03
 		PageSize int `json:"pageSize"`
 	}
 )
 
-// newList03 returns a page that has room for the tasks of l.
+// newList03 returns a page with len(l.Tasks) empty elements, which the caller fills.
 func newList03(l *spec.ListTasksResponse) list03 {
 	return list03{make([]any, len(l.Tasks)), l.NextPageToken, l.TotalSize}
 }

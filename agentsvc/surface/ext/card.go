@@ -9,8 +9,11 @@ import (
 	"stoa/agentsvc/surface"
 )
 
+// protocolVersion is the version of this surface's own card format, not that of official A2A.
 const protocolVersion = "1.0"
 
+// handleListCards answers with the short cards of all agents that the caller may see. [surface.WriteList] encodes
+// one card at a time: the list of a large app must not be in memory for every caller at once.
 func handleListCards(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	cards := v.Cards()
@@ -23,6 +26,8 @@ func handleListCards(w http.ResponseWriter, r *http.Request) error {
 	}, cardTotal{len(cards)})
 }
 
+// handleCard answers with the full card of one agent, with an ETag. An agent that the caller may not see is not
+// found.
 func handleCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	c, err := v.Card(surface.PathParam(r, "agent"))
@@ -36,7 +41,7 @@ func handleCard(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteTagged(w, r, answer)
 }
 
-// handleDefaultCard answers with the card of the agent that stands for the app.
+// handleDefaultCard answers with the full card of the app's default agent.
 func handleDefaultCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	c, err := v.Card("")
@@ -50,8 +55,10 @@ func handleDefaultCard(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteTagged(w, r, answer)
 }
 
-// newFullCard returns the card of an agent with what official clients read of it. The address is that of this surface, which is why
-// the members that say what version 0.3 finds there are left out: it looks among the interfaces.
+// newFullCard returns a card with the members of the official A2A card added. The member url is that of this
+// surface, so the members that describe what version 0.3 finds at url are cleared: a client of 0.3 then looks into
+// the additional interfaces. The signature covers the official members as BuildOfficialCard encodes them, so
+// members of the same name must have the same value here.
 func newFullCard(v *surface.Request, c agentsvc.Card) (agentCard, error) {
 	card := newCard(v, c)
 	if org, site := v.Provider(); org != "" || site != "" {
@@ -63,12 +70,14 @@ func newFullCard(v *surface.Request, c agentsvc.Card) (agentCard, error) {
 	return card, err
 }
 
+// newCard returns the short card of an agent: the members of this surface alone.
 func newCard(v *surface.Request, c agentsvc.Card) agentCard {
 	card := agentCard{
 		Name: c.Name, Description: c.Description, URL: surface.AgentURL(v.BaseURL(), c.Agent), Version: c.Version,
 		ProtocolVersion: protocolVersion, DefaultInputModes: surface.MediaTypesOrText(c.InputModes), DefaultOutputModes: surface.MediaTypesOrText(c.OutputModes),
 		Capabilities: capabilities{Streaming: true}, PreferredTransport: "jsonrpc", Skills: []skill{},
 	}
+	// The operator prefers gRPC (server.transport: grpc); the endpoint for it is in the official members.
 	if v.PrefersGRPC() {
 		card.PreferredTransport = "grpc"
 	}
@@ -95,6 +104,7 @@ func newCard(v *surface.Request, c agentsvc.Card) agentCard {
 	return card
 }
 
+// newSecurityScheme returns a way to authenticate as cards describe it (OpenAPI 3, Security Scheme Object).
 func newSecurityScheme(s agentsvc.Scheme) securityScheme {
 	if s.Header != "" {
 		return securityScheme{Type: "apiKey", Name: s.Header, In: "header"}
@@ -102,6 +112,7 @@ func newSecurityScheme(s agentsvc.Scheme) securityScheme {
 	return securityScheme{Type: "http", Scheme: "bearer", BearerFormat: s.Format}
 }
 
+// handleSchema answers with the JSON Schema of app configurations.
 func handleSchema(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(config.Schema())

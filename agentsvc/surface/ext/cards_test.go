@@ -15,7 +15,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// newManyAgentsConfig is a configuration of agents that all say a text of themselves.
+// newManyAgentsConfig returns a configuration of n agents with the same description.
 func newManyAgentsConfig(n int, description string) string {
 	var doc strings.Builder
 	doc.WriteString("llms: {m: {provider: scripted}}\nagents:\n")
@@ -25,7 +25,7 @@ func newManyAgentsConfig(n int, description string) string {
 	return doc.String()
 }
 
-// TestCardListIsBounded: the cards of all agents of an app, which everybody may read, are a few MiB at most.
+// TestCardListIsBounded checks that the list of an app's cards, which anybody may request, is at most a few MiB.
 func TestCardListIsBounded(t *testing.T) {
 	t.Parallel()
 	const maximum = 6 << 20 // bytes

@@ -9,7 +9,8 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// toDomain returns m as the words have it, or what is wrong with it and where.
+// toDomain returns m as a domain message, or an [agentsvc.InvalidError] that names the field that is wrong; m is
+// then returned as far as it was converted.
 func (m *message) toDomain() (agentsvc.Message, error) {
 	converted := agentsvc.Message{
 		ID:      agentsvc.MessageID(cmp.Or(m.MessageID, m.MessageIDCamel)),
@@ -23,7 +24,8 @@ func (m *message) toDomain() (agentsvc.Message, error) {
 	return converted, names.CompleteMessage(&converted, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return m.Parts[i].toDomain(at) })
 }
 
-// toDomain returns p, which stands at the given place, as the words have it.
+// toDomain returns p as a domain part; at is its path in the request, such as message.parts[0], for errors. A
+// member of another part type is refused: ignoring it would lose content that the client meant to send.
 func (p *part) toDomain(at string) (agentsvc.Part, error) {
 	kind := cmp.Or(p.Type, p.Kind)
 	converted, err := p.toContent(kind, at)
@@ -33,7 +35,8 @@ func (p *part) toDomain(at string) (agentsvc.Part, error) {
 	return converted, err
 }
 
-// misplacedMember returns a member that only parts of another type have, "" where there is none.
+// misplacedMember returns the name of a member that belongs to another part type than kind, "" if there is none.
+// data belongs to two types: base64 in a file, an object in a data part.
 func (p *part) misplacedMember(kind string) string {
 	switch {
 	case kind != "text" && p.Text != nil:
@@ -46,6 +49,7 @@ func (p *part) misplacedMember(kind string) string {
 	return ""
 }
 
+// toContent decodes the members that belong to the part type kind.
 func (p *part) toContent(kind, at string) (agentsvc.Part, error) {
 	switch kind {
 	case "text":
@@ -69,6 +73,7 @@ func (p *part) toContent(kind, at string) (agentsvc.Part, error) {
 	}
 }
 
+// toFile returns the file of a part of type file: an absolute URL, or bytes in base64 in data.
 func (p *part) toFile(at string) (*agentsvc.File, error) {
 	f := &agentsvc.File{Name: p.Name, MediaType: cmp.Or(p.MimeType, p.MimeTypeCamel)}
 	encoded := ""
@@ -78,10 +83,11 @@ func (p *part) toFile(at string) (*agentsvc.File, error) {
 	return f, surface.FileFields{URI: "url", Bytes: "data"}.CompleteFile(f, at, p.URL, encoded)
 }
 
-// eventEncoder tells the events of one stream.
+// eventEncoder encodes the events of one stream. The embedded tracker remembers how much text was sent.
 type eventEncoder struct{ surface.DeltaTracker }
 
-// encodeEvent returns the update that tells of ev, nil for what this surface does not tell.
+// encodeEvent returns the update for ev, or nil for an event that this surface does not send, such as usage.
+// Messages and deltas are status updates in the state working.
 func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	switch {
 	case ev.Status != nil:
@@ -96,9 +102,10 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	return nil
 }
 
+// newWorkingUpdate returns new text of the agent as a status update.
 func newWorkingUpdate(ev agentsvc.Event, m agentsvc.Message) statusUpdate {
 	at := ev.At
-	if at.IsZero() { // a chunk has no time of its own
+	if at.IsZero() { // deltas have no time
 		at = time.Now()
 	}
 	return statusUpdate{"task.status_update", string(ev.Task), surface.NewStatusRecord(agentsvc.Status{State: agentsvc.Working, Message: &m, At: at})}

@@ -1,6 +1,15 @@
-// Package ext is the extension surface: paths without a version, JSON in snake_case, one JSON-RPC endpoint for each
-// agent. wire.go holds the shapes, convert.go turns words into them and back, and routes.go is the table of what is
-// answered; message.go, task.go and card.go answer it, health.go says how the process is.
+// Package ext implements the extension surface (docs/api/extension.md): paths without a version, JSON in
+// snake_case, one JSON-RPC endpoint per agent, discovery of agents, and the health and key endpoints of the
+// process.
+//
+// [Routes] is the table of endpoints. Package surface authenticates the caller and resolves the tenant before it
+// calls a handler. message.go and task.go implement the JSON-RPC methods (see handler.findMethod), card.go
+// describes agents, health.go reports the state of the process and serves public keys. wire.go holds the request
+// and response types, convert.go converts them to and from domain types. Responses about tasks use the records of
+// package surface, which other surfaces share.
+//
+// To add a JSON-RPC method, write its function and list it in findMethod. A method that does not wait for a task
+// must be wrapped in withDeadline, because the route itself has no deadline.
 package ext
 
 import (
@@ -13,19 +22,32 @@ import (
 	"stoa/authz"
 )
 
-// Options tell the surface about the process. What is nil is not asked.
+// Options describe the process. A nil function means that the process does not have what it reports.
 type Options struct {
-	Version  string                      // of the service, in the form v1.2.3
-	Role     string                      // of the process, as /ready tells it
-	Database func(context.Context) error // whether the database answers
-	Ready    func(context.Context) error // whether requests may come: not while migrating or draining
-	JWKS     func() []byte               // the public keys of the built-in issuer
-	CardKeys func() []byte               // those that cards are signed with
-	Auth     config.Auth                 // how to log in, for /health to tell
-	BlockFor time.Duration               // how long a blocking call waits for its task; 0 = 5 minutes
+	Version  string                      // of the service, in the form v1.2.3; shown by /health
+	Role     string                      // of the process (the flag --role), shown by /ready
+	Database func(context.Context) error // pings the database; nil = there is nothing to ping
+	Ready    func(context.Context) error // returns an error while the process migrates or drains; nil = always ready
+	// JWKS returns the public keys of the built-in token issuer as a JWK set; nil = there is no issuer.
+	JWKS func() []byte
+	// CardKeys returns the public keys of card signatures as a JWK set; nil = cards are not signed.
+	CardKeys func() []byte
+	Auth     config.Auth   // how to log in, shown by /health
+	BlockFor time.Duration // how long a blocking call waits for its task; 0 = 5 minutes
 }
 
-// Routes returns what the surface answers.
+// Routes returns the endpoints:
+//
+//	/health, /ready                  probes of the process
+//	/.well-known/jwks.json           keys of the built-in token issuer
+//	/.well-known/card-keys.json      keys of card signatures
+//	/agents, /agents/{agent}         discovery; no credential needed, visibility decides
+//	POST /agents/{agent}             JSON-RPC
+//	/api/tasks/.../toolCalls/...     cancels one tool call
+//	/api/schema                      JSON Schema of configurations
+//
+// The routes of kind Tenant are also mounted below /apps/{app}; those of kind Open need no credential and belong to
+// the process.
 func Routes(o Options) []surface.Route {
 	if o.BlockFor == 0 {
 		o.BlockFor = 5 * time.Minute

@@ -9,27 +9,35 @@ import (
 	"stoa/agentsvc/surface"
 )
 
+// Bounds of the database check.
 const (
-	pingInterval = time.Second            // how old an answer of the database may be
-	pingTimeout  = 100 * time.Millisecond // how long whoever asks waits for a new one
-	// A database that says no is gone at once; one that says nothing may be slow, and a fleet whose balancer takes
-	// every process for dead answers nobody.
+	pingInterval = time.Second // a result younger than this is reused, so that probes cannot load the database
+	// pingTimeout is how long a caller waits for a ping in progress before it gets the previous result.
+	pingTimeout = 100 * time.Millisecond
+	// databaseTimeout ends a ping. A refused connection is reported at once, but a database that does not answer
+	// may only be slow. If a short stall made every process unready, the load balancer would have no target left;
+	// so the previous result stays until databaseTimeout is over.
 	databaseTimeout = 4 * time.Second
 )
 
-// healthChecker tells how the process is. It asks the database once a second at most, however many ask.
+// healthChecker reports the state of the process. However many callers ask, it pings the database at most once a
+// second, with one ping at a time.
 type healthChecker struct {
-	options Options
+	options Options // read-only
 
-	mu          sync.Mutex
-	checkedAt   time.Time     // when the last question began
-	lastErr     error         // what it answered last
-	pendingPing chan struct{} // closed when the question under way is answered; nil = there is none
+	// mu guards the fields below.
+	mu        sync.Mutex
+	checkedAt time.Time // start of the last ping
+	// lastErr is the result of the last finished ping; nil at the start, since the process opened the database
+	// before it serves.
+	lastErr     error
+	pendingPing chan struct{} // closed when the ping in progress has finished; nil = none is in progress
 }
 
 func newHealthChecker(o Options) *healthChecker { return &healthChecker{options: o} }
 
-// checkDatabase reports whether the database answers, as far as is known: it was there when the process started.
+// checkDatabase returns the result of the last ping, after it has waited up to pingTimeout for one in progress. It
+// starts a ping if the last one is older than pingInterval.
 func (h *healthChecker) checkDatabase(ctx context.Context) error {
 	if h.options.Database == nil {
 		return nil
@@ -38,8 +46,11 @@ func (h *healthChecker) checkDatabase(ctx context.Context) error {
 	defer h.mu.Unlock()
 	if h.pendingPing == nil && time.Since(h.checkedAt) >= pingInterval {
 		h.pendingPing, h.checkedAt = make(chan struct{}), time.Now()
+		// The ping outlives the request that started it, since other callers use its result.
 		go h.pingDatabase(context.WithoutCancel(ctx), h.pendingPing)
 	}
+	// Wait without the lock, so that other callers can wait for the same ping and pingDatabase can store its
+	// result.
 	if reply := h.pendingPing; reply != nil {
 		h.mu.Unlock()
 		select {
@@ -51,7 +62,7 @@ func (h *healthChecker) checkDatabase(ctx context.Context) error {
 	return h.lastErr
 }
 
-// pingDatabase asks the database and notes its answer. It lives no longer than patience.
+// pingDatabase pings the database, stores the result and closes reply. It ends within databaseTimeout.
 func (h *healthChecker) pingDatabase(ctx context.Context, reply chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -62,10 +73,11 @@ func (h *healthChecker) pingDatabase(ctx context.Context, reply chan struct{}) {
 	close(reply)
 }
 
-// NewReadyCheck returns what /ready goes by, for other protocols.
+// NewReadyCheck returns the check behind /ready, for other protocols (gRPC health). It has its own healthChecker
+// and so its own pings.
 func NewReadyCheck(o Options) func(context.Context) error { return newHealthChecker(o).checkReady }
 
-// checkReady reports whether requests may come.
+// checkReady returns an error while the process must not receive requests.
 func (h *healthChecker) checkReady(ctx context.Context) error {
 	if h.options.Ready != nil {
 		if err := h.options.Ready(ctx); err != nil {
@@ -75,7 +87,8 @@ func (h *healthChecker) checkReady(ctx context.Context) error {
 	return h.checkDatabase(ctx)
 }
 
-// handleHealth answers as long as the process serves.
+// handleHealth answers 200 as long as the process serves, also when the database is unreachable: a liveness probe
+// must not restart every process because of the database. The state of the database is a member of the answer.
 func (h *healthChecker) handleHealth(w http.ResponseWriter, r *http.Request) error {
 	answer := healthRecord{Status: "ok", Version: h.options.Version, Database: "connected"}
 	if a := h.options.Auth; a.Enabled {
@@ -88,7 +101,7 @@ func (h *healthChecker) handleHealth(w http.ResponseWriter, r *http.Request) err
 	return surface.WriteJSON(w, http.StatusOK, answer)
 }
 
-// handleReady answers as long as requests may come, and what they are for.
+// handleReady answers 200 with the process's role while it may receive requests, else 503.
 func (h *healthChecker) handleReady(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.checkReady(r.Context()) != nil {
@@ -97,10 +110,10 @@ func (h *healthChecker) handleReady(w http.ResponseWriter, r *http.Request) erro
 	return surface.WriteJSON(w, http.StatusOK, readyRecord{Status: "ready", Role: h.options.Role})
 }
 
-// CardKeysPath is where the public keys lie that cards are signed with.
+// CardKeysPath is the path of the public keys that verify card signatures; the signatures name it (jku).
 const CardKeysPath = "/.well-known/card-keys.json"
 
-// newJWKSHandler answers with public keys (RFC 7517).
+// newJWKSHandler serves a JWK set (RFC 7517), an empty one if keys is nil. Clients may cache it for 5 minutes.
 func newJWKSHandler(keys func() []byte) surface.Handler {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		set := []byte(`{"keys":[]}`)

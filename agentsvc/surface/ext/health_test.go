@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestDatabase asks for the health of databases that answer, refuse, are slow and are silent.
+// TestDatabase checks the health of databases that answer, refuse, are slow, and do not answer.
 func TestDatabase(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
@@ -25,7 +25,7 @@ func TestDatabase(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		database func(context.Context) error
-		good     []bool // second by second, since the database became what it is
+		good     []bool // expected results, one per second after the change of the database
 	}{
 		{"answers", after(time.Millisecond, nil), []bool{true, true, true, true, true, true}},
 		{"refuses", after(time.Millisecond, refused), []bool{false, false, false, false, false, false}},
@@ -55,7 +55,7 @@ func TestDatabase(t *testing.T) {
 					}
 					time.Sleep(time.Second - time.Since(began))
 				}
-				time.Sleep(databaseTimeout) // the last question ends
+				time.Sleep(databaseTimeout) // until the last ping has ended
 			})
 		})
 	}

@@ -40,7 +40,7 @@ rate_limiting:
   limits: %s
 `
 
-// newLimitedFixture is a house with two apps that have the same limits.
+// newLimitedFixture serves two apps with the same limits.
 func newLimitedFixture(t *testing.T, scope, backend, limits string) (h *surfacetest.Fixture, alice, bob testCaller) {
 	t.Helper()
 	h = surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.Fixture) []surface.Route {
@@ -58,7 +58,7 @@ type testCaller struct {
 	token string
 }
 
-// limitAnswer is what a client reads of its limits.
+// limitAnswer is what a response says about limits.
 type limitAnswer struct {
 	status    int
 	remaining string
@@ -72,7 +72,8 @@ func (c testCaller) sendRPC(t *testing.T, method, params string) limitAnswer {
 	return limitAnswer{resp.StatusCode, resp.Header.Get("X-RateLimit-Remaining"), body, resp.Header}
 }
 
-// waitForStableDay waits until today, and so every window beneath it, lasts for a while.
+// waitForStableDay waits, if necessary, until the current day lasts for 30 more seconds. All longer windows then
+// last as well.
 func waitForStableDay(t *testing.T) {
 	t.Helper()
 	if _, end := ratelimit.Day.BoundsAt(time.Now()); time.Until(end) < 30*time.Second {
@@ -80,7 +81,8 @@ func waitForStableDay(t *testing.T) {
 	}
 }
 
-// TestLimits counts calls, tells how the limits stand on each answer, and refuses what is beyond them.
+// TestLimits checks that calls are counted, that each response has the state of the limits, and that calls beyond a
+// limit are refused.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"memory", "sql"} {
@@ -100,7 +102,7 @@ func TestLimits(t *testing.T) {
 				{testCaller{h, "wrong"}, "message:send", newMessageParams("hello", ""), 401, ""},
 				{alice, "message:stream", newMessageParams("hello", ""), 200, "1"},
 				{alice, "tasks/list", "{}", 200, ""},
-				{alice, "message:send", `{}`, 200, ""}, // no message: no call
+				{alice, "message:send", `{}`, 200, ""}, // a call without a message does not count
 				{alice, "message:send", newMessageParams("hello", `, "configuration": {"blocking": false}`), 200, "0"},
 				{alice, "message:send", newMessageParams("hello", ""), 429, "0"},
 				{alice, "message:stream", newMessageParams("hello", ""), 429, "0"},
@@ -154,7 +156,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNoLimits has nothing of limits on an answer where there are none.
+// TestNoLimits checks that responses have no limit headers where there are no limits.
 func TestNoLimits(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, ext.Options{})
@@ -166,7 +168,7 @@ func TestNoLimits(t *testing.T) {
 	}
 }
 
-// TestLimitOfSessions counts each session for itself, and calls without one under their user.
+// TestLimitOfSessions checks that each session is counted separately, and calls without a session under their user.
 func TestLimitOfSessions(t *testing.T) {
 	t.Parallel()
 	waitForStableDay(t)
@@ -186,7 +188,7 @@ func TestLimitOfSessions(t *testing.T) {
 	}
 }
 
-// TestDecisionsAreNotCounted approves a call of a tool when no further call is allowed.
+// TestDecisionsAreNotCounted approves a tool call after the limit is reached.
 func TestDecisionsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	waitForStableDay(t)
@@ -210,7 +212,7 @@ func TestDecisionsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestLimitOfTokens holds what a turn will use, and counts what it has used.
+// TestLimitOfTokens checks that a turn reserves tokens when it starts and settles its actual usage when it ends.
 func TestLimitOfTokens(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"memory", "sql"} {
@@ -219,7 +221,8 @@ func TestLimitOfTokens(t *testing.T) {
 			waitForStableDay(t)
 			_, alice, bob := newLimitedFixture(t, "user", backend, "[{type: token, window: month, limit: 100}]")
 			nowhere := `{"message": {"role": "user", "task_id": "01a00000-0000-7000-8000-000000000000", "parts": [{"type": "text", "text": "hello"}]}}`
-			// What is left is what the call leaves that asks, which holds one token, or as many as the last turns used.
+			// remaining is what is left after the reservation of the same call: one token at first, later as many
+			// as the last turns used.
 			for i, step := range []struct {
 				who       testCaller
 				params    string
@@ -227,13 +230,13 @@ func TestLimitOfTokens(t *testing.T) {
 				remaining string
 			}{
 				{alice, newMessageParams(strings.Repeat("word", 40), ""), 200, "59"},
-				{alice, nowhere, 200, "16"}, // 42 were used and 42 are held, which come back
+				{alice, nowhere, 200, "16"}, // 42 were used and 42 are reserved; the reservation is returned
 				{alice, newMessageParams("hello", ""), 200, "16"},
 				{alice, nowhere, 429, "16"},
 				{bob, newMessageParams("hello", ""), 200, "98"},
 			} {
 				var got limitAnswer
-				for range 100 { // what was used counts when it is on the log, right after the answer
+				for range 100 { // usage counts when it is recorded, shortly after the response
 					if got = step.who.sendRPC(t, "message:send", step.params); got.remaining == step.remaining {
 						break
 					}
@@ -258,8 +261,8 @@ func (c testCaller) limitHeader(t *testing.T) string {
 	return c.sendRPC(t, "message:send", newMessageParams("hello", "")).header.Get("RateLimit-Policy")
 }
 
-// TestOperatorsLimits changes what the operator allows an app while a task of it is at work: it acts at once, and the task
-// goes on.
+// TestOperatorsLimits changes the operator's limits of an app while one of its tasks is running: the change acts at
+// once, and the task continues.
 func TestOperatorsLimits(t *testing.T) {
 	t.Parallel()
 	waitForStableDay(t)
@@ -286,10 +289,10 @@ func TestOperatorsLimits(t *testing.T) {
 		want []int
 	}{
 		{`[{"per": "app", "type": "count", "window": "day", "limit": 2}]`, []int{200, 200, 429}},
-		{`[{"per": "app", "type": "count", "window": "day", "limit": 3}]`, []int{200, 429}}, // the count goes on
+		{`[{"per": "app", "type": "count", "window": "day", "limit": 3}]`, []int{200, 429}}, // the count of the former limit continues
 		{`[{"per": "agent", "agent": "other", "type": "count", "window": "day", "limit": 1}]`, []int{200, 200}},
 		{`[{"per": "agent", "agent": "assistant", "type": "count", "window": "day", "limit": 1}]`, []int{200, 429}},
-		{`[{"per": "key", "type": "count", "window": "day", "limit": 1}]`, []int{200, 200}}, // it is no key
+		{`[{"per": "key", "type": "count", "window": "day", "limit": 1}]`, []int{200, 200}}, // the caller has a token, no key
 		{`[]`, []int{200, 200}},
 	} {
 		setRate(step.rate)
@@ -315,7 +318,7 @@ func TestOperatorsLimits(t *testing.T) {
 	}
 }
 
-// TestOperatorsLimitsAreChecked refuses what makes no sense, and says where.
+// TestOperatorsLimitsAreChecked checks that invalid limits are refused with the path of the wrong member.
 func TestOperatorsLimitsAreChecked(t *testing.T) {
 	t.Parallel()
 	h, _, _ := newLimitedFixture(t, "user", "memory", "[{type: count, window: day, limit: 100}]")

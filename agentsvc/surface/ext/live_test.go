@@ -41,7 +41,7 @@ func newMessageParams(text, more string) string {
 	return `{"message": {"role": "user", "parts": [{"type": "text", "text": "` + text + `"}]}` + more + `}`
 }
 
-// callForTask returns the result of a JSON-RPC call.
+// callForTask makes a JSON-RPC call and returns the task in its result.
 func callForTask(t *testing.T, h *surfacetest.Fixture, body string) (task struct {
 	TaskID string `json:"task_id"`
 	Status struct{ State string }
@@ -75,7 +75,8 @@ func eventText(ev surfacetest.Event) string {
 	return b.String()
 }
 
-// TestStreamIsLive reads the first words while the model still pauses, drops the stream and goes on from where it was.
+// TestStreamIsLive reads the first delta while the model is still writing, closes the stream and resumes it after
+// the last event.
 func TestStreamIsLive(t *testing.T) {
 	t.Parallel()
 	config, goOn := surfacetest.NewHaltingModel(t)
@@ -120,7 +121,7 @@ func TestStreamIsLive(t *testing.T) {
 	}
 }
 
-// TestSubscribe follows a task that was sent without waiting, from its snapshot to its cancellation.
+// TestSubscribe subscribes to a task that was sent without waiting, from its snapshot to its cancellation.
 func TestSubscribe(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, ext.Options{})
@@ -150,7 +151,7 @@ func TestSubscribe(t *testing.T) {
 	}
 }
 
-// TestBlockingGivesUp returns the task as it stands after the longest wait.
+// TestBlockingGivesUp checks that a blocking call returns the unfinished task after BlockFor.
 func TestBlockingGivesUp(t *testing.T) {
 	t.Parallel()
 	state := ""
@@ -165,7 +166,7 @@ func TestBlockingGivesUp(t *testing.T) {
 	t.Errorf("after the longest wait the task is %s, want working", state)
 }
 
-// TestShutdown ends streams with a hint to come back, and blocking calls with the task.
+// TestShutdown checks that a shutdown ends streams with a retry hint and blocking calls with the task.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, ext.Options{})
@@ -213,7 +214,7 @@ func TestHealth(t *testing.T) {
 	check("/health", http.StatusOK, `"database":"connected"`)
 	busy.Store(false)
 	broken.Store(true)
-	time.Sleep(1100 * time.Millisecond) // it is asked once a second at most
+	time.Sleep(1100 * time.Millisecond) // the database is pinged once a second at most
 	check("/health", http.StatusOK, `"database":"unreachable"`)
 	check("/ready", http.StatusServiceUnavailable, `"UNAVAILABLE"`)
 }

@@ -12,12 +12,13 @@ import (
 	"stoa/authz"
 )
 
-// handler answers the JSON-RPC methods of an agent.
+// handler holds the options that the JSON-RPC methods need.
 type handler struct {
-	blockFor time.Duration
+	blockFor time.Duration // see Options.BlockFor
 }
 
-// findMethod finds the method of that name.
+// findMethod returns the JSON-RPC method of a name, or nil, which becomes the error -32601. Methods that wait for a
+// task have no deadline; all others run under withDeadline. The message methods have two spellings.
 func (c handler) findMethod(name string) surface.Method {
 	switch name {
 	case "message:send", "message/send":
@@ -39,7 +40,8 @@ func (c handler) findMethod(name string) surface.Method {
 	return nil
 }
 
-// withDeadline bounds how long a method may take that waits for no task.
+// withDeadline bounds a method by the server's deadline for requests that do not wait for a task. The route has
+// none, because it also serves the methods that wait.
 func withDeadline(m surface.Method) surface.Method {
 	return func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 		ctx, stop := surface.RequestOf(r).WithDeadline(r.Context())
@@ -48,11 +50,14 @@ func withDeadline(m surface.Method) surface.Method {
 	}
 }
 
+// refusePush answers the push notification methods, which this surface does not have: with a refusal for callers
+// that may not call the agent, else with [surface.ErrNoPush].
 func refusePush(_ http.ResponseWriter, r *http.Request, _ *surface.RPC) error {
 	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""), surface.ErrNoPush)
 }
 
-// decodeParams reads the params of a call, which must be for the agent that it was sent to: tenant, a part of them, may say so.
+// decodeParams decodes the params of a call into params. tenant must point into params; after decoding, what it
+// names must be the caller's app or the agent of the path.
 func decodeParams(r *http.Request, rpc *surface.RPC, params any, tenant *string) error {
 	if err := rpc.DecodeParams(params); err != nil {
 		return err
@@ -60,8 +65,8 @@ func decodeParams(r *http.Request, rpc *surface.RPC, params any, tenant *string)
 	return surface.RequestOf(r).CheckTenant(*tenant, surface.PathParam(r, "agent"))
 }
 
-// handleSend answers with the task: as it ends or comes to wait for somebody, or where the caller does not want to wait, as
-// it was accepted.
+// handleSend answers message/send: with the task when it has ended, needs input or blockFor is over, or at once if
+// blocking is false.
 func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	p, sub, err := admitMessage(r, rpc)
 	if err != nil {
@@ -72,7 +77,7 @@ func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *surface
 		length = p.Configuration.HistoryLengthCamel
 	}
 	if length == nil {
-		length = new(int) // who sends a message knows what was said
+		length = new(int) // no history: the client knows the message that it sends
 	}
 	if err := surface.CheckHistoryLength("history_length", *length); err != nil {
 		return err
@@ -88,7 +93,7 @@ func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *surface
 	return rpc.WriteResult(surface.NewTaskRecord(t, length))
 }
 
-// handleStream answers with the task's events until it ends or waits for somebody.
+// handleStream answers message/stream with the task's events until it ends or needs input.
 func (c handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	_, sub, err := admitMessage(r, rpc)
 	if err != nil {
@@ -102,7 +107,9 @@ func (c handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *surfa
 	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true})
 }
 
-// admitMessage reads what the caller wants to tell the agent.
+// admitMessage decodes the message, authorizes the caller and reserves its budgets and limits. A validation error
+// is passed to [surface.Request.AdmitMessage], which returns it only to callers that may call the agent. A push
+// notification config is refused, since ignoring it would leave the client waiting for notifications.
 func admitMessage(r *http.Request, rpc *surface.RPC) (messageParams, task.Submission, error) {
 	var p messageParams
 	if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
@@ -113,6 +120,7 @@ func admitMessage(r *http.Request, rpc *surface.RPC) (messageParams, task.Submis
 	if p.Message != nil {
 		m, wrong = p.Message.toDomain()
 	}
+	// This surface has no push notifications; a2a has.
 	if wrong == nil && p.Configuration.FirstConfig() != nil {
 		wrong = surface.ErrNoPush
 	}

@@ -12,7 +12,9 @@ import (
 	"stoa/authz"
 )
 
-// resolveTask reads the params of a method about one task.
+// resolveTask decodes the params of a method about one task and returns which tasks of the agent the caller may act
+// on: with the scope wide those of every user of the app, else its own. The ID is in p.ID, whichever spelling the
+// client used.
 func resolveTask(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParams, task.Visibility, error) {
 	var p taskParams
 	if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
@@ -29,6 +31,8 @@ func resolveTask(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParam
 	return p, visibility, surface.CheckID("id", p.ID)
 }
 
+// handleGet answers tasks/get with the task, its artifacts and as much of its history as history_length asks for
+// (without it all).
 func handleGet(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksRead)
 	if err != nil {
@@ -49,6 +53,8 @@ func handleGet(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	return rpc.WriteResult(surface.NewTaskRecord(t, p.HistoryLength))
 }
 
+// handleList answers tasks/list with a page of the agent's tasks, without histories unless history_length asks for
+// them. Params are optional.
 func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	p := listParams{HistoryLength: new(int)}
 	if len(rpc.Params) > 0 {
@@ -64,6 +70,7 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error 
 	if p.HistoryLength == nil {
 		p.HistoryLength = new(int)
 	}
+	// The first of the errors decides the answer; joining keeps the order of the checks.
 	err = errors.Join(surface.CheckHistoryLength("history_length", *p.HistoryLength), surface.CheckID("context_id", p.ContextID))
 	if p.PageSize != nil {
 		q.Size = *p.PageSize
@@ -72,6 +79,7 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error 
 	if err != nil {
 		return err
 	}
+	// The parts that the answer leaves out are not read from the store.
 	q.Parts = store.TaskParts{History: *p.HistoryLength > 0, Artifacts: p.IncludeArtifacts}
 	page, err := surface.RequestOf(r).Tasks().List(r.Context(), visibility, q)
 	if err != nil {
@@ -84,6 +92,7 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error 
 	return rpc.WriteResult(answer)
 }
 
+// handleCancel answers tasks/cancel with the cancelled task. A task that has ended is [surface.ErrNotCancelable].
 func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksCancel)
 	if err != nil {
@@ -96,10 +105,11 @@ func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) erro
 	return rpc.WriteResult(surface.NewTaskRecord(t, new(int)))
 }
 
-// maxReason bounds why a tool call is cancelled, in bytes.
+// maxReason bounds the reason for cancelling a tool call, in bytes; the agent's model reads it.
 const maxReason = 1000
 
-// handleCancelCall ends one running tool call; its task goes on.
+// handleCancelCall cancels one running tool call. The task continues: the agent receives the cancellation as the
+// call's result. The route names no agent, so the visibility covers all agents that the caller may act on.
 func handleCancelCall(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksCancel, "")
@@ -120,8 +130,8 @@ func handleCancelCall(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, callCancelled{Cancelled: true, TaskID: id, CallID: call})
 }
 
-// handleSubscribe answers with the task as it stands and its events from there on until it ends, or with the events after
-// the last one that the caller has seen.
+// handleSubscribe answers tasks/subscribe with a snapshot of the task and its events until the task ends, or with
+// the events after the one that Last-Event-ID or the param after names.
 func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksRead)
 	if err != nil {

@@ -6,8 +6,11 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// What comes in. Names are taken in camelCase as well, and a part's type as kind, as other A2A clients write them.
+// Request types. Names are accepted in camelCase as well (the fields that end in Camel), and a part's type as kind,
+// because other A2A clients write them so.
 type (
+	// messageParams are the params of message/send and message/stream. Blocking is a pointer because a missing
+	// value means true.
 	messageParams struct {
 		Tenant        string   `json:"tenant"`
 		Message       *message `json:"message"`
@@ -18,6 +21,7 @@ type (
 			surface.PushConfig
 		} `json:"configuration"`
 	}
+	// message is a message as clients send it. A missing role means the user.
 	message struct {
 		MessageID      string         `json:"message_id"`
 		MessageIDCamel string         `json:"messageId"`
@@ -29,6 +33,8 @@ type (
 		Parts          []part         `json:"parts"`
 		Metadata       map[string]any `json:"metadata"`
 	}
+	// part is a part of the type that type or kind names. Data is base64 text in a file and an object in a data
+	// part. Text is a pointer to tell an empty text from a missing one.
 	part struct {
 		Type          string          `json:"type"`
 		Kind          string          `json:"kind"`
@@ -39,6 +45,7 @@ type (
 		URL           string          `json:"url"`
 		Data          json.RawMessage `json:"data"`
 	}
+	// taskParams are the params of every method about one task; each method reads what it needs.
 	taskParams struct {
 		Tenant             string `json:"tenant"`
 		ID                 string `json:"id"`
@@ -48,9 +55,11 @@ type (
 		HistoryLengthCamel *int   `json:"historyLength"`
 		After              *int64 `json:"after"`
 	}
+	// cancelBody is the optional body of a tool call's cancellation.
 	cancelBody struct {
 		Reason string `json:"reason"`
 	}
+	// listParams select the page of tasks/list; a pointer is nil for a value that is not given.
 	listParams struct {
 		Tenant           string `json:"tenant"`
 		ContextID        string `json:"context_id"`
@@ -62,23 +71,29 @@ type (
 	}
 )
 
-// What goes out, beside the shapes that package surface shares.
+// Response types, in addition to the records that package surface shares among surfaces.
 type (
+	// taskList is the answer of tasks/list. TotalSize counts all pages.
 	taskList struct {
 		Tasks         []surface.TaskRecord `json:"tasks"`
 		NextPageToken string               `json:"next_page_token"`
 		TotalSize     int                  `json:"total_size"`
 	}
+	// callCancelled is the answer to a tool call's cancellation; Cancelled is always true.
 	callCancelled struct {
 		Cancelled bool   `json:"cancelled"`
 		TaskID    string `json:"task_id"`
 		CallID    string `json:"call_id"`
 	}
+	// statusUpdate is the event of a stream for a status and for new text of the agent (state working). Type is
+	// task.status_update.
 	statusUpdate struct {
 		Type   string               `json:"type"`
 		TaskID string               `json:"task_id"`
 		Status surface.StatusRecord `json:"status"`
 	}
+	// artifactUpdate is the event for an artifact or, with Append, for more parts of one. Type is
+	// task.artifact_update.
 	artifactUpdate struct {
 		Type     string                 `json:"type"`
 		TaskID   string                 `json:"task_id"`
@@ -86,12 +101,13 @@ type (
 		Append   bool                   `json:"append"`
 		Last     bool                   `json:"last"`
 	}
-	// cardTotal stands behind the list of cards.
+	// cardTotal holds the members after the list of cards.
 	cardTotal struct {
 		Total int `json:"total"`
 	}
-	// agentCard is a card, in one of its own with the members that official clients read beside those of this surface: where both
-	// have one of the same name, it serves both.
+	// agentCard has the members of this surface and, in a full card, those of the official A2A card by embedding.
+	// Where both have a member of the same name, the outer one is encoded (encoding/json), and it must be valid for
+	// both kinds of clients.
 	agentCard struct {
 		*surface.OfficialCard
 		Name               string                    `json:"name"`
@@ -108,23 +124,27 @@ type (
 		SecuritySchemes    map[string]securityScheme `json:"security_schemes,omitempty"`
 		Security           []map[string][]string     `json:"security,omitempty"`
 	}
+	// capabilities embeds the official ones in the same way.
 	capabilities struct {
 		*surface.OfficialCapabilities
 		Streaming              bool `json:"streaming"`
 		PushNotifications      bool `json:"push_notifications"`
 		StateTransitionHistory bool `json:"state_transition_history"`
 	}
+	// provider has the organization under both names, org for this surface and organization for official clients.
 	provider struct {
 		Org          string `json:"org"`
 		Organization string `json:"organization"`
 		URL          string `json:"url"`
 	}
+	// skill is one ability of an agent; Tags is never null and Description falls back to the name.
 	skill struct {
 		ID          string   `json:"id"`
 		Name        string   `json:"name"`
 		Description string   `json:"description"`
 		Tags        []string `json:"tags"`
 	}
+	// securityScheme is a Security Scheme Object of OpenAPI 3: type http with Scheme, or apiKey with Name and In.
 	securityScheme struct {
 		Type         string `json:"type"`
 		Scheme       string `json:"scheme,omitempty"`
@@ -132,10 +152,13 @@ type (
 		Name         string `json:"name,omitempty"`
 		In           string `json:"in,omitempty"`
 	}
+	// readyRecord is the answer of /ready while the process may receive requests; otherwise it is an error.
 	readyRecord struct {
 		Status string `json:"status"`
 		Role   string `json:"role,omitempty"`
 	}
+	// healthRecord is the answer of /health. Database is connected or unreachable. Nothing sets StudioMode yet: it
+	// is always false.
 	healthRecord struct {
 		Status     string      `json:"status"`
 		StudioMode bool        `json:"studio_mode"`
@@ -143,6 +166,7 @@ type (
 		Version    string      `json:"version"`
 		Database   string      `json:"database"`
 	}
+	// authRecord tells a client how to log in; /health has it only if authentication is enabled.
 	authRecord struct {
 		Enabled  bool   `json:"enabled"`
 		Type     string `json:"type"`

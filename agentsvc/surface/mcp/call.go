@@ -13,9 +13,13 @@ import (
 	"stoa/authz"
 )
 
-// handleCallTool sends the agent a message and answers with what comes of it, for a client that reads events as a stream: however long it
-// takes, and with progress if the client wants to be told. In the newest revision a client that leaves before the end ends the task,
-// unless a key says that the same call may be made again.
+// handleCallTool answers tools/call: it submits the arguments as a message and answers with the task's result. A
+// client that accepts an event stream gets the result as the last event, after progress notifications if it sent a
+// progressToken; the stream lasts as long as the task. Other clients wait up to blockFor.
+//
+// In the newest revision the end of the connection cancels the call (docs/api/mcp.md), and the task is cancelled
+// with it, except with an Idempotency-Key, under which the client may ask again. In older revisions only
+// notifications/cancelled does that.
 func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	p, sub, err := admitToolCall(r, rpc)
 	if err != nil {
@@ -41,14 +45,17 @@ func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *sur
 		return rpc.WriteResult(newCallResult(t, base))
 	}
 	t := &eventEncoder{rpc: rpc, task: f.Task, progressToken: p.Meta.ProgressToken, base: base}
+	// A repeated call found its finished task: there is nothing to stream.
 	if st := f.Task.Status.State; st.IsTerminal() || st.IsInterrupted() {
 		defer f.Close()
-		return rpc.WriteResult(newCallResult(f.Task, base)) // the same call came before
+		return rpc.WriteResult(newCallResult(f.Task, base))
 	}
 	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: t.encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true, NotResumable: true})
 }
 
-// admitToolCall reads a call of the agent's one tool.
+// admitToolCall decodes a call, authorizes the caller and reserves its budgets and limits. Validation errors are
+// passed to [surface.Request.AdmitMessage], which returns them only to callers that may call the agent. The
+// idempotency key is that of the header or else made of session and request ID.
 func admitToolCall(r *http.Request, rpc *surface.RPC) (p callParams, sub task.Submission, err error) {
 	agent := surface.PathParam(r, "agent")
 	m, wrong := p.toMessage(rpc, agent)
@@ -64,7 +71,8 @@ func admitToolCall(r *http.Request, rpc *surface.RPC) (p callParams, sub task.Su
 	return p, sub, err
 }
 
-// toMessage returns the message that a call is, or what is wrong with the call.
+// toMessage decodes the params of rpc into p and returns the message of the call, or an error that names the wrong
+// member.
 func (p *callParams) toMessage(rpc *surface.RPC, agent string) (m agentsvc.Message, err error) {
 	if err := rpc.DecodeParams(p); err != nil {
 		return m, err
@@ -86,10 +94,13 @@ func (p *callParams) toMessage(rpc *surface.RPC, agent string) (m agentsvc.Messa
 	return m, names.CompleteMessage(&m, 1, func(int, string) (agentsvc.Part, error) { return agentsvc.TextPart(a.Message), nil })
 }
 
-// modelErrorCodes are the errors that whoever chose the arguments of a call can do something about.
+// modelErrorCodes are the errors that the model of the client can correct, since it chose the arguments of the
+// call.
 var modelErrorCodes = []surface.Code{surface.InvalidArgument, surface.NotFound, surface.Aborted}
 
-// writeToolError tells of a call that came to nothing: to the model, where that may help, as the result of its call.
+// writeToolError answers a call that started no task. An error that the model may correct is a result with isError,
+// which clients show to their model; JSON-RPC errors often end the conversation. All others, errors in the params
+// themselves and errors for callers without permission are returned as JSON-RPC or HTTP errors.
 func writeToolError(r *http.Request, rpc *surface.RPC, err error) error {
 	if surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), "") != nil {
 		return err
@@ -101,7 +112,9 @@ func writeToolError(r *http.Request, rpc *surface.RPC, err error) error {
 	return rpc.WriteResult(callResult{resultBase: newResultBase(r), Content: []content{newTextContent(f.Text)}, IsError: true})
 }
 
-// handleCancelled ends the task of a call that its client does not want any more. A notification has no answer, whatever it comes to.
+// handleCancelled answers notifications/cancelled: it cancels the task of the named request of the same session.
+// The client gets no information about the outcome, since a notification has no response; an unknown request is
+// ignored.
 func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	v, agent := surface.RequestOf(r), surface.PathParam(r, "agent")
 	visibility, err := v.ResolveAgentVisibility(r.Context(), authz.TasksCancel, agent)
@@ -121,7 +134,9 @@ func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) e
 	return nil
 }
 
-// requestKey returns the key under which a request of the caller's session takes effect once, "" for one that shows no session.
+// requestKey returns the idempotency key of a request: a hash of session and request ID, so that its length is
+// bounded. It is "" without a session or ID, and in the newest revision, which has no sessions. Keys are per user,
+// so another user's session ID gives no access.
 func requestKey(r *http.Request, id string) string {
 	session := r.Header.Get(sessionHeader)
 	if session == "" || id == "" || isNewestRevision(r) {
@@ -131,7 +146,7 @@ func requestKey(r *http.Request, id string) string {
 	return "mcp-" + hex.EncodeToString(sum[:16])
 }
 
-// acceptsEventStream reports whether the client accepts a stream.
+// acceptsEventStream reports whether the Accept header contains text/event-stream.
 func acceptsEventStream(r *http.Request) bool {
 	return strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/event-stream")
 }

@@ -19,13 +19,13 @@ import (
 	"stoa/authz"
 )
 
-// connectClient is the official client for Go, as a user of an app at the server of one of its agents.
+// connectClient returns a session of the official Go client with an agent's server, as a user of an app.
 func connectClient(t *testing.T, h *surfacetest.Fixture, app, sub, agent string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
 	t.Helper()
 	return connectRevision(t, h, app, sub, agent, "", o)
 }
 
-// connectRevision is connect in a revision of the protocol, "" = the newest.
+// connectRevision is connectClient for a protocol revision, "" = the newest.
 func connectRevision(t *testing.T, h *surfacetest.Fixture, app, sub, agent, revision string, o *sdk.ClientOptions) (*sdk.ClientSession, error) {
 	t.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
@@ -46,7 +46,7 @@ type taskOutcome struct {
 	Text      string `json:"text"`
 }
 
-// callTool calls an agent's tool.
+// callTool calls an agent's tool and returns the result with its decoded structured content.
 func callTool(t *testing.T, s *sdk.ClientSession, agent string, args map[string]any) (*sdk.CallToolResult, taskOutcome) {
 	t.Helper()
 	res, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: agent, Arguments: args})
@@ -71,7 +71,7 @@ func resultText(res *sdk.CallToolResult) string {
 	return strings.Join(texts, "|")
 }
 
-// TestVersions: official clients of any revision agree on one with the server, the newest that both have.
+// TestVersions checks that client and server agree on the newest revision that both support.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -90,7 +90,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestClient has the official client find the tool, call it and go on with what came of it, with a handshake and without.
+// TestClient lists the tool, calls it and continues the conversation with the official client, with and without a
+// handshake.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -107,7 +108,7 @@ func checkRevision(t *testing.T, h *surfacetest.Fixture, revision string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Ping(t.Context(), nil); (err == nil) != (revision < "2026-07-28") { // which has it no more
+	if err := s.Ping(t.Context(), nil); (err == nil) != (revision < "2026-07-28") { // the newest revision has no ping
 		t.Error(err)
 	}
 	if at := s.InitializeResult(); at.ServerInfo == nil || at.ServerInfo.Name != "assistant" || at.Instructions != "Answers questions." {
@@ -154,7 +155,8 @@ func checkRevision(t *testing.T, h *surfacetest.Fixture, revision string) {
 	}
 }
 
-// TestClientElsewhere has a stranger use what is not theirs.
+// TestClientElsewhere checks that another user and a user of another app cannot continue a task, and that private
+// and unknown agents have no server.
 func TestClientElsewhere(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -179,7 +181,7 @@ func TestClientElsewhere(t *testing.T) {
 	}
 }
 
-// TestClientProgress is told of what the agent says on the way.
+// TestClientProgress checks that progress notifications carry the agent's messages.
 func TestClientProgress(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -214,7 +216,8 @@ func TestClientProgress(t *testing.T) {
 	}
 }
 
-// TestClientCancels ends the task of a call that the client gives up: by a notification, or where it has no session by leaving.
+// TestClientCancels checks that a cancelled call cancels its task: by a notification, or in the newest revision by
+// closing the connection.
 func TestClientCancels(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -238,7 +241,7 @@ func TestClientCancels(t *testing.T) {
 	}
 }
 
-// TestJavaScript has the official client for JavaScript do the same.
+// TestJavaScript runs the official client for JavaScript.
 func TestJavaScript(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_CLIENT_SDKS")
@@ -272,7 +275,7 @@ func TestJavaScript(t *testing.T) {
 	surfacetest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
 }
 
-// TestCancelIsTheOwners has a stranger who knows a session's name and a request's id cancel nothing.
+// TestCancelIsTheOwners checks that another user cannot cancel a call with the session ID and the request ID.
 func TestCancelIsTheOwners(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -298,7 +301,8 @@ func TestCancelIsTheOwners(t *testing.T) {
 	}
 }
 
-// TestOrigins refuses pages that may not call, whatever their browser asks first.
+// TestOrigins checks that requests from pages of origins that are not allowed are refused, also without a preflight
+// request.
 func TestOrigins(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{

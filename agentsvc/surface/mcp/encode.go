@@ -8,19 +8,21 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// eventEncoder tells of one call on a stream.
+// eventEncoder encodes the events of one call's stream.
 type eventEncoder struct {
 	surface.DeltaTracker
 	rpc           *surface.RPC
-	task          agentsvc.Task
-	progressToken json.RawMessage // of progress, nil = the client does not want to be told
-	lastProgress  int64           // the progress that was told
-	base          resultBase      // what the result has beside what came of the call
+	task          agentsvc.Task   // the task with all events applied so far
+	progressToken json.RawMessage // from the call's _meta; nil = the client wants no progress
+	lastProgress  int64           // the progress value sent last
+	base          resultBase      // members that the newest revision adds to every result
 }
 
-// encodeEvent returns what tells of ev: the result where the call comes to its end, else progress where the agent begins or says
-// something.
+// encodeEvent returns the result for the event that ends the turn, a progress notification for statuses and for
+// messages of the agent, else nil. Progress values are sequence numbers, because they must increase (MCP
+// specification, Progress).
 func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
+	// Deltas have no sequence number; the message that they belong to follows as an event.
 	if ev.Seq == 0 {
 		return nil
 	}
@@ -39,13 +41,15 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	return nil
 }
 
+// newProgress returns a progress notification and remembers its value.
 func (t *eventEncoder) newProgress(ev agentsvc.Event, message string) notification {
 	t.lastProgress = ev.Seq
 	return notification{"2.0", "notifications/progress", progress{t.progressToken, ev.Seq, message}}
 }
 
-// newCallResult returns what came of a call, as its task tells. A task that waits for somebody is no error: its result is what is
-// asked.
+// newCallResult returns the result of a call from its task: the answer's text first, then artifacts and files, and
+// the same in structured form. A task that waits for input is no error: its text is the question, and task_id
+// continues it.
 func newCallResult(t agentsvc.Task, base resultBase) callResult {
 	out := taskOutcome{TaskID: string(t.ID), ContextID: string(t.Context), State: string(t.Status.State)}
 	res := callResult{resultBase: base, Structured: &out, Content: []content{}}
@@ -82,7 +86,8 @@ func newCallResult(t agentsvc.Task, base resultBase) callResult {
 
 func newTextContent(text string) content { return content{Type: "text", Text: &text} }
 
-// newContent returns a part of a task's result.
+// newContent returns a part of a result. A file is a link by its URL, an image or audio content by its media type,
+// else an embedded resource with an invented URI, which the protocol requires.
 func newContent(task string, p agentsvc.Part) content {
 	f := p.File
 	switch {
@@ -101,6 +106,7 @@ func newContent(task string, p agentsvc.Part) content {
 	return content{Type: "resource", Resource: &resource{"task:" + task + "/" + fileName(f), f.MediaType, f.Bytes}}
 }
 
+// fileName returns the name of f, "file" if it has none: the protocol requires one.
 func fileName(f *agentsvc.File) string {
 	if f.Name == "" {
 		return "file"

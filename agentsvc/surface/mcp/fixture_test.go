@@ -17,7 +17,7 @@ func newRoutes(*surfacetest.Fixture) []surface.Route {
 	return mcp.Routes(mcp.Options{BlockFor: 5 * time.Second})
 }
 
-// newFixture is a house with [surfacetest.Script] as the default app, and as the apps acme and globex.
+// newFixture serves [surfacetest.Script] as the default app and as the apps acme and globex.
 func newFixture(t *testing.T) *surfacetest.Fixture {
 	t.Helper()
 	return surfacetest.NewScripted(t, surfacetest.Options{}, newRoutes)

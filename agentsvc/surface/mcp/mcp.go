@@ -1,10 +1,14 @@
-// Package mcp makes each agent a server of the Model Context Protocol over streamable HTTP, with one tool that bears the agent's
-// name: a call of the tool is a message to the agent. No process keeps anything between two requests. What a client is given as
-// its session is a name that it shows again: together with the id of a request it makes that request recognisable, so that a
-// repetition is harmless and the call can be cancelled, through whichever process.
+// Package mcp makes each agent a server of the Model Context Protocol over streamable HTTP (docs/api/mcp.md), with
+// one tool that has the agent's name: a call of the tool is a message to the agent.
 //
-// wire.go holds the shapes, revision.go what the newest revision of the protocol asks for, call.go answers calls of the tool,
-// encode.go turns words into what a model reads.
+// POST /mcp/{agent} is the only endpoint. A request is a JSON-RPC call: findMethod selects the method by the
+// protocol revision and the name; tools/call (call.go) decodes the message, authorizes the caller, submits a task
+// and answers with its result (encode.go), as JSON or as a stream with progress. revision.go has what differs in
+// the newest revision, wire.go the request and response types and the JSON schemas of the tool.
+//
+// No state is kept between requests, so any process can answer any of them. The session ID that initialize returns
+// is only a name: together with a request's ID it forms the idempotency key of a call. A repeated request therefore
+// finds its task, and notifications/cancelled can name it.
 package mcp
 
 import (
@@ -19,12 +23,15 @@ import (
 	"stoa/authz"
 )
 
-// Options tune the surface. The zero value works.
+// Options configure the endpoint. The zero value is valid.
 type Options struct {
-	BlockFor time.Duration // how long a call waits whose client reads no events; 5 minutes
+	// BlockFor is how long a call waits for its task if the client accepts no event stream; after it the result
+	// says that the agent is still working. 0 = 5 minutes.
+	BlockFor time.Duration
 }
 
-// Routes returns what the surface answers.
+// Routes returns the endpoint. There is no GET and no DELETE: the server sends nothing outside of responses, and
+// there is no session to end; package surface answers 405.
 func Routes(o Options) []surface.Route {
 	c := handler{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	return []surface.Route{{
@@ -33,6 +40,8 @@ func Routes(o Options) []surface.Route {
 	}}
 }
 
+// Headers of the protocol. The newest revision requires the first three, older ones use the version and the
+// session.
 const (
 	versionHeader = "MCP-Protocol-Version"
 	methodHeader  = "Mcp-Method"
@@ -40,16 +49,18 @@ const (
 	sessionHeader = "MCP-Session-Id"
 )
 
-// handler answers the methods of one agent's server.
+// handler holds the options of the endpoint.
 type handler struct {
-	blockFor time.Duration
+	blockFor time.Duration // see Options.BlockFor
 }
 
+// handleRequest answers one JSON-RPC request or notification.
 func (c handler) handleRequest(w http.ResponseWriter, r *http.Request) error {
 	return surface.Endpoint{FindMethod: c.findMethod, ErrorStatus: errorStatus}.ServeRPC(w, r)
 }
 
-// findMethod returns the method of that name in the revision that the request speaks, which before an initialize it does not say.
+// findMethod returns the method of that name in the revision of the request's header. A request without the header
+// is one of an older revision: initialize comes before a version is agreed on.
 func (c handler) findMethod(r *http.Request, name string) (surface.Method, error) {
 	switch v := r.Header.Get(versionHeader); {
 	case v == newestRevision:
@@ -61,7 +72,7 @@ func (c handler) findMethod(r *http.Request, name string) (surface.Method, error
 	}
 }
 
-// findNewestMethod finds a method of the newest revision.
+// findNewestMethod returns a method of the newest revision, nil for an unknown name.
 func (c handler) findNewestMethod(name string) surface.Method {
 	switch name {
 	case "server/discover":
@@ -77,7 +88,8 @@ func (c handler) findNewestMethod(name string) surface.Method {
 	return nil
 }
 
-// findOlderMethod finds a method of the revisions that begin with a handshake.
+// findOlderMethod returns a method of the revisions that begin with a handshake (initialize), nil for an unknown
+// name.
 func (c handler) findOlderMethod(name string) surface.Method {
 	switch name {
 	case "initialize":
@@ -92,7 +104,9 @@ func (c handler) findOlderMethod(name string) surface.Method {
 	return c.findNewestMethod(name)
 }
 
-// requireAgentAccess returns m for those who may call the agent.
+// requireAgentAccess returns m with a check that the caller may call the agent. Every method needs it, also
+// discovery: the description of an agent is not public here. handleCallTool and handleCancelled authorize
+// themselves.
 func requireAgentAccess(m surface.Method) surface.Method {
 	return func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 		if err := surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""); err != nil {
@@ -102,17 +116,20 @@ func requireAgentAccess(m surface.Method) surface.Method {
 	}
 }
 
+// handlePing answers ping with an empty result.
 func handlePing(_ http.ResponseWriter, _ *http.Request, rpc *surface.RPC) error {
 	return rpc.WriteResult(struct{}{})
 }
 
-// handleNotification takes a notification that changes nothing.
+// handleNotification accepts a notification that has no effect here, such as notifications/initialized. A
+// notification has no JSON-RPC response; the status is 202.
 func handleNotification(w http.ResponseWriter, _ *http.Request, _ *surface.RPC) error {
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
 
-// handleInitialize agrees on a version and gives the client its session.
+// handleInitialize answers the handshake of older revisions: with the client's version if it is supported, else
+// with the latest one that has a handshake. It returns a new session ID, which is stored nowhere.
 func handleInitialize(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	var p initializeParams
 	if err := rpc.DecodeParams(&p); err != nil {
@@ -122,6 +139,7 @@ func handleInitialize(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) 
 	if err != nil {
 		return err
 	}
+	// Element 0 is the newest revision, which has no handshake.
 	if !slices.Contains(supportedVersions[1:], p.ProtocolVersion) {
 		p.ProtocolVersion = supportedVersions[1]
 	}
@@ -129,6 +147,8 @@ func handleInitialize(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) 
 	return rpc.WriteResult(initializeResult{ProtocolVersion: p.ProtocolVersion, ServerInfo: newImplementation(card), Instructions: card.Description})
 }
 
+// handleListTools answers with the agent's one tool. Its description, which models read to choose a tool, is that
+// of the agent and its skills.
 func handleListTools(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	card, err := surface.RequestOf(r).FindAgent(surface.PathParam(r, "agent"))
 	if err != nil {
@@ -136,7 +156,7 @@ func handleListTools(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) e
 	}
 	description := card.Description
 	for _, s := range card.Skills {
-		if s.Description != card.Description { // else it is what every agent can do that names no skills
+		if s.Description != card.Description { // an agent without configured skills has one made from its description
 			description += "\n- " + s.Name + ": " + s.Description
 		}
 	}

@@ -9,14 +9,15 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// newestRevision is the revision that has neither handshake nor session: each request says by itself what it speaks, and the end of its
-// connection is the end of what it asked for.
+// newestRevision is the protocol revision without handshake and session: each request states its version and the
+// client's capabilities, in headers and in params._meta, and the end of its connection cancels it.
 const newestRevision = "2026-07-28"
 
-// supportedVersions are those of the protocol that are spoken, the latest first.
+// supportedVersions are the supported revisions, the latest first. handleInitialize relies on the newest being
+// element 0.
 var supportedVersions = []string{newestRevision, "2025-11-25", "2025-06-18"}
 
-// The errors that only this protocol has, and those of JSON-RPC that have a status of their own.
+// Error codes of this protocol, and those of JSON-RPC that have an HTTP status of their own in the newest revision.
 const (
 	codeHeaderMismatch     = -32020
 	codeUnsupportedVersion = -32022
@@ -27,7 +28,8 @@ const (
 	codeInvalidParams  = -32602
 )
 
-// errorStatus is the one of HTTP for an error: 200, but in the newest revision where a request is wrong.
+// errorStatus returns the HTTP status of a JSON-RPC error: 200 in older revisions; in the newest 404 for an unknown
+// method and 400 for a wrong request.
 func errorStatus(r *http.Request, f surface.Fault) int {
 	if isNewestRevision(r) {
 		switch f.RPC {
@@ -40,17 +42,20 @@ func errorStatus(r *http.Request, f surface.Fault) int {
 	return http.StatusOK
 }
 
-// isNewestRevision reports whether a request speaks the newest revision.
+// isNewestRevision reports whether a request has the newest revision in its version header.
 func isNewestRevision(r *http.Request) bool { return r.Header.Get(versionHeader) == newestRevision }
 
-// refuseVersion refuses a version, and says which there are.
+// refuseVersion returns a method that answers with the supported versions. The requested one is cut to 40 bytes,
+// since the client chose it.
 func refuseVersion(version string) surface.Method {
 	return func(_ http.ResponseWriter, _ *http.Request, rpc *surface.RPC) error {
 		return rpc.WriteError(http.StatusBadRequest, codeUnsupportedVersion, "Unsupported protocol version", refusedVersion{supportedVersions, version[:min(len(version), 40)]})
 	}
 }
 
-// requireSelfDescription returns m for requests that say by themselves what they speak, in headers as in their params. Notifications need not.
+// requireSelfDescription returns m with the checks of the newest revision: version, method and tool name must be
+// the same in the headers and in the body, and the client's capabilities must be present. Proxies may route by the
+// headers, so a difference is an error and not resolved. Notifications (without an ID) are exempt.
 func requireSelfDescription(m surface.Method) surface.Method {
 	if m == nil {
 		return nil
@@ -76,7 +81,7 @@ func requireSelfDescription(m surface.Method) surface.Method {
 	}
 }
 
-// handleDiscover tells what there is.
+// handleDiscover answers server/discover, which takes the place of initialize in the newest revision.
 func handleDiscover(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	card, err := surface.RequestOf(r).FindAgent(surface.PathParam(r, "agent"))
 	if err != nil {
@@ -85,7 +90,8 @@ func handleDiscover(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) er
 	return rpc.WriteResult(discoverResult{resultBase: newResultBase(r).withCachePolicy(), SupportedVersions: supportedVersions, Instructions: card.Description})
 }
 
-// newResultBase is what results have beside their own members: in the newest revision that they are whole, and whose they are.
+// newResultBase returns the members that the newest revision adds to every result: that it is complete, and the
+// server's name. For older revisions it is zero and encodes to nothing.
 func newResultBase(r *http.Request) (c resultBase) {
 	if !isNewestRevision(r) {
 		return c
@@ -97,7 +103,8 @@ func newResultBase(r *http.Request) (c resultBase) {
 	return c
 }
 
-// withCachePolicy says how long a result may be kept, and for whom: an app changes at any time, and each caller sees of it what it may.
+// withCachePolicy adds a cache policy of 0 ms, private: the app's configuration may change at any time, and the
+// answer depends on the caller.
 func (c resultBase) withCachePolicy() resultBase {
 	if c.ResultType != "" {
 		c.TTL, c.Scope = new(int), "private"

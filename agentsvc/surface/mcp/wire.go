@@ -7,11 +7,12 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// What comes in.
+// Request types. Members that do not act here, such as the client's name, are ignored.
 type (
 	initializeParams struct {
 		ProtocolVersion string `json:"protocolVersion"`
 	}
+	// callParams are the params of tools/call. Arguments refers to the request's body instead of copying it.
 	callParams struct {
 		Name      string              `json:"name"`
 		Arguments surface.AliasedJSON `json:"arguments"`
@@ -19,15 +20,17 @@ type (
 			ProgressToken json.RawMessage `json:"progressToken"`
 		} `json:"_meta"`
 	}
+	// arguments are the tool's arguments; inputSchema describes them.
 	arguments struct {
 		Message   string `json:"message"`
 		ContextID string `json:"context_id"`
 		TaskID    string `json:"task_id"`
 	}
+	// cancelledParams name the request to cancel; its ID may be a text or a number.
 	cancelledParams struct {
 		RequestID json.RawMessage `json:"requestId"`
 	}
-	// requestParams are what a request of the newest revision says of itself.
+	// requestParams are what every request of the newest revision states about itself.
 	requestParams struct {
 		Name string `json:"name"`
 		Meta struct {
@@ -37,7 +40,7 @@ type (
 	}
 )
 
-// What goes out.
+// Response types.
 type (
 	initializeResult struct {
 		ProtocolVersion string         `json:"protocolVersion"`
@@ -59,6 +62,7 @@ type (
 		Capabilities      capabilities `json:"capabilities"`
 		Instructions      string       `json:"instructions,omitempty"`
 	}
+	// resultBase is embedded in every result; it is empty for older revisions. TTL is in milliseconds.
 	resultBase struct {
 		ResultType string      `json:"resultType,omitempty"`
 		TTL        *int        `json:"ttlMs,omitempty"`
@@ -79,6 +83,8 @@ type (
 		InputSchema  json.RawMessage `json:"inputSchema"`
 		OutputSchema json.RawMessage `json:"outputSchema"`
 	}
+	// callResult is the result of tools/call. Structured repeats the outcome for programs, as outputSchema
+	// describes it.
 	callResult struct {
 		resultBase
 		Content    []content    `json:"content"`
@@ -92,6 +98,8 @@ type (
 		Text      string `json:"text"`
 		Data      any    `json:"data,omitempty"`
 	}
+	// content is one item of a result; Type says which members are used: text, image, audio, resource_link or
+	// resource.
 	content struct {
 		Type     string    `json:"type"`
 		Text     *string   `json:"text,omitempty"`
@@ -113,6 +121,7 @@ type (
 		Supported []string `json:"supported"`
 		Requested string   `json:"requested"`
 	}
+	// notification is a progress notification on the stream of a call.
 	notification struct {
 		JSONRPC string   `json:"jsonrpc"`
 		Method  string   `json:"method"`
@@ -125,18 +134,19 @@ type (
 	}
 )
 
+// newImplementation returns the server's name and version: those of the agent.
 func newImplementation(c agentsvc.Card) implementation {
 	return implementation{c.Agent, c.Name, c.Version}
 }
 
-// inputSchema is what the tool of an agent is given.
+// inputSchema is the JSON Schema of the tool's arguments. Its descriptions are read by the client's model.
 var inputSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"message":{"type":"string","description":"What the agent is asked or told."},` +
 	`"context_id":{"type":"string","description":"The conversation to continue: the context_id of an earlier result. Left out, a new one begins."},` +
 	`"task_id":{"type":"string","description":"The task to continue: the task_id of an earlier result whose state is input_required."}` +
 	`},"required":["message"],"additionalProperties":false}`)
 
-// outputSchema is what comes of a call.
+// outputSchema is the JSON Schema of taskOutcome.
 var outputSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"task_id":{"type":"string"},"context_id":{"type":"string"},` +
 	`"state":{"type":"string","description":"completed; or input_required, where the agent asks something back or waits for a person; or another state of tasks."},` +

@@ -9,13 +9,14 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// handler answers calls of agents.
+// handler holds the options of the chat endpoint.
 type handler struct {
-	blockFor time.Duration
+	blockFor time.Duration // see Options.BlockFor
 }
 
-// handleChat answers with what the agent says: at once as a whole, or piece by piece. A client that leaves before the end ends the
-// task, since nothing leads back to it, unless a key says that the same call may be made again.
+// handleChat answers a chat completion, as a whole or as a stream. If the client disconnects before the end, the
+// task is cancelled, since the client has no way to return to it. A request with an Idempotency-Key is the
+// exception: sent again, it finds the same task.
 func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 	b, sub, err := admitChat(r)
 	if err != nil {
@@ -27,11 +28,13 @@ func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	t := &eventEncoder{r: r, task: f.Task, includeUsage: b.StreamOptions.IncludeUsage}
+	// A client may also disconnect right after it has received the whole answer; t.ended tells that case apart.
 	defer func() {
 		if r.Context().Err() != nil && !t.ended && sub.Key == "" {
 			v.AbandonTask(r.Context(), f.Task)
 		}
 	}()
+	// NotResumable: clients of this API do not send Last-Event-ID, so a broken stream ends with an error event.
 	if b.Stream {
 		return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: t.encodeEvent, EncodeError: t.encodeStreamError, EndsWhenSettled: true, DoneBody: surface.PlainBody("[DONE]"), NotResumable: true})
 	}
@@ -41,12 +44,15 @@ func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 	}
 	status, body := t.encodeCompletion(done)
 	if status != http.StatusOK {
-		w.Header().Set("X-Should-Retry", "false") // the official clients ask again otherwise, which would be another task
+		// Otherwise the official clients repeat the request, which would start another task.
+		w.Header().Set("X-Should-Retry", "false")
 	}
 	return surface.WriteJSON(w, status, body)
 }
 
-// admitChat reads what the caller wants to tell which agent.
+// admitChat decodes a request, authorizes the caller for the agent that model names and reserves its budgets and
+// limits. Validation errors are passed to [surface.Request.AdmitMessage], which returns them only to callers that
+// may call the agent.
 func admitChat(r *http.Request) (b chatRequest, sub task.Submission, err error) {
 	if err := surface.DecodeMessage(r, &b); err != nil {
 		return b, sub, err
@@ -55,6 +61,7 @@ func admitChat(r *http.Request) (b chatRequest, sub task.Submission, err error) 
 		return b, sub, agentsvc.NewInvalidError("model", "is missing: the name of an agent")
 	}
 	m, wrong := b.toDomain()
+	// A stream may stay open for long; the raw conversation must not stay in memory.
 	b.Messages = nil
 	if sub, err = surface.RequestOf(r).AdmitMessage(r.Context(), b.Model, m, wrong); err == nil {
 		sub.Key, err = surface.IdempotencyKey(r)

@@ -24,7 +24,7 @@ import (
 	"stoa/authz"
 )
 
-// newFixture is a house with the surfacetest.Script as the default app, and as the apps acme and globex.
+// newFixture serves surfacetest.Script as the default app and as the apps acme and globex.
 func newFixture(t *testing.T) *surfacetest.Fixture {
 	t.Helper()
 	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, newRoutes)
@@ -33,18 +33,18 @@ func newFixture(t *testing.T) *surfacetest.Fixture {
 	return h
 }
 
-// newClient is the official client for Go, as a user of an app.
+// newClient returns the official Go client with the token of a user of an app.
 func newClient(t *testing.T, h *surfacetest.Fixture, app, sub string) sdk.Client {
 	t.Helper()
 	return sdk.NewClient(option.WithBaseURL(h.URL+"/openai/v1"), option.WithAPIKey(h.MintToken(t, app, authz.TokenSpec{Subject: sub})))
 }
 
-// newChatParams has an agent answer a question that comes after what was said before.
+// newChatParams returns a request with earlier messages and a question.
 func newChatParams(agent, question string, before ...sdk.ChatCompletionMessageParamUnion) sdk.ChatCompletionNewParams {
 	return sdk.ChatCompletionNewParams{Model: agent, Messages: append(before, sdk.UserMessage(question))}
 }
 
-// readStream reads a stream to its end, put together as the client does.
+// readStream reads a stream to its end and joins its chunks with the client library's accumulator.
 func readStream(t *testing.T, c sdk.Client, p sdk.ChatCompletionNewParams) (answer sdk.ChatCompletionAccumulator, err error) {
 	t.Helper()
 	p.StreamOptions.IncludeUsage = sdk.Bool(true)
@@ -58,7 +58,7 @@ func readStream(t *testing.T, c sdk.Client, p sdk.ChatCompletionNewParams) (answ
 	return answer, s.Err()
 }
 
-// TestClient has the official client call agents, at once and streamed: the answers must be the same.
+// TestClient calls agents with the official client, without and with a stream: the answers must be equal.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -99,7 +99,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestClientErrors has the client meet what can go wrong.
+// TestClientErrors checks how the official client reports the errors of this surface.
 func TestClientErrors(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -168,7 +168,7 @@ func TestClientModels(t *testing.T) {
 	}
 }
 
-// TestClientLimits uses up a limit: the client is told when to come back.
+// TestClientLimits uses up a limit and checks that the client learns when to retry.
 func TestClientLimits(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
@@ -192,7 +192,7 @@ func TestClientLimits(t *testing.T) {
 	}
 }
 
-// fakeUpstream is a model's server that keeps what it was told last.
+// fakeUpstream is a model server that records the last request.
 type fakeUpstream struct {
 	mu           sync.Mutex
 	lastMessages string
@@ -219,8 +219,8 @@ func (u *fakeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"Yes."},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
 }
 
-// TestConversation has the model see what the client says was said before, behind the agent's instruction and past its
-// guardrails.
+// TestConversation checks what the model receives: the agent's instruction, then the client's earlier messages,
+// filtered by the guardrails.
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	up := &fakeUpstream{}
@@ -252,7 +252,8 @@ user "And now?"
 	}
 }
 
-// TestClientDisconnects ends the task of a client that leaves, at once or in the middle of a stream, unless it may come back.
+// TestClientDisconnects checks that a client that disconnects, before the answer or in the middle of a stream,
+// cancels its task, but not with an Idempotency-Key.
 func TestClientDisconnects(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -278,7 +279,7 @@ func TestClientDisconnects(t *testing.T) {
 	}
 }
 
-// TestBlockFor gives up on an agent that takes too long, and does not have the client ask again.
+// TestBlockFor checks that a call fails after BlockFor and that the client does not retry it.
 func TestBlockFor(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, func(*surfacetest.Fixture) []surface.Route {
@@ -291,7 +292,7 @@ func TestBlockFor(t *testing.T) {
 	}
 }
 
-// TestShutdown tells a stream's reader that it ends before its answer does.
+// TestShutdown checks that a stream that the shutdown interrupts ends with an error.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -308,7 +309,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestJavaScript has the official client for JavaScript do the same.
+// TestJavaScript runs the official client for JavaScript.
 func TestJavaScript(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_CLIENT_SDKS")

@@ -12,14 +12,16 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// Bounds of a conversation.
+// Bounds of a request. They keep the work per request bounded; the size in bytes is bounded by package surface.
 const (
-	maxMessages = 1000
-	maxParts    = 1000 // of all messages together
-	maxName     = 256  // bytes of what an application calls its user
+	maxMessages = 1000 // messages of a conversation
+	maxParts    = 1000 // parts of all messages together
+	maxName     = 256  // bytes of user and safety_identifier; surface.CheckID has the same bound and checks it
 )
 
-// toDomain returns the request as a message for its agent, or what is wrong with it and where.
+// toDomain returns the request as a message to its agent, or an [agentsvc.InvalidError] that names the member that
+// is wrong. The last message must be the user's. user, safety_identifier and metadata are stored with the message;
+// they do not decide whose task it is, which is the credential's principal.
 func (b *chatRequest) toDomain() (agentsvc.Message, error) {
 	var m agentsvc.Message
 	if err := b.checkSupported(); err != nil {
@@ -34,6 +36,7 @@ func (b *chatRequest) toDomain() (agentsvc.Message, error) {
 		if conversation[i], err = in.toDomain(fmt.Sprintf("messages[%d]", i)); err != nil {
 			return m, err
 		}
+		// Counted over all messages: a thousand messages of a thousand parts would pass a bound per message.
 		if parts += len(conversation[i].Parts); parts > maxParts {
 			return m, agentsvc.NewInvalidError("messages", "may have at most %d parts together", maxParts)
 		}
@@ -43,8 +46,10 @@ func (b *chatRequest) toDomain() (agentsvc.Message, error) {
 		return m, agentsvc.NewInvalidError("messages", "must end with one whose role is user: what the agent is asked")
 	}
 	m = conversation[last]
+	// The capacity is limited so that an append cannot overwrite the last message.
 	m.PriorMessages = conversation[:last:last]
 	m.Metadata = b.Metadata
+	// Metadata that the client sent under the same names is overwritten.
 	for name, value := range map[string]string{"user": b.User, "safety_identifier": b.SafetyIdentifier} {
 		switch err := surface.CheckID(name, value); {
 		case err != nil:
@@ -58,7 +63,8 @@ func (b *chatRequest) toDomain() (agentsvc.Message, error) {
 	return m, nil
 }
 
-// checkSupported refuses what would make the answer another one than an agent gives.
+// checkSupported refuses options that would require another kind of answer. Options that only tune a model are
+// ignored instead, see wire.go.
 func (b *chatRequest) checkSupported() error {
 	switch {
 	case b.N != nil && *b.N != 1:
@@ -80,8 +86,8 @@ func (b *chatRequest) checkSupported() error {
 	return nil
 }
 
-// toDomain returns m, which stands at the given place. What is called system or developer is said by the caller as all the rest:
-// the instruction that goes before everything is the agent's own.
+// toDomain returns m as a domain message; at is its path for errors. The roles system and developer become user
+// messages: only the agent's configuration can instruct the agent, so that a caller cannot override it.
 func (m *message) toDomain(at string) (agentsvc.Message, error) {
 	converted := agentsvc.Message{Role: agentsvc.RoleUser}
 	switch m.Role {
@@ -99,7 +105,9 @@ func (m *message) toDomain(at string) (agentsvc.Message, error) {
 	var text string
 	var parts []part
 	switch {
+	// Content may be missing only in an assistant message with a refusal.
 	case len(m.Content) == 0 || string(m.Content) == "null":
+		// An assistant message may consist of a refusal alone.
 		if converted.Role != agentsvc.RoleAgent || m.Refusal == "" {
 			return converted, agentsvc.NewInvalidError(at+".content", "is missing")
 		}
@@ -121,7 +129,8 @@ func (m *message) toDomain(at string) (agentsvc.Message, error) {
 	return converted, nil
 }
 
-// toDomain returns p, which stands at the given place.
+// toDomain returns p as a domain part; at is its path for errors. Audio becomes a data URL, so that all files take
+// the same way.
 func (p *part) toDomain(at string) (agentsvc.Part, error) {
 	switch p.Type {
 	case "text":
@@ -142,7 +151,9 @@ func (p *part) toDomain(at string) (agentsvc.Part, error) {
 	return agentsvc.Part{}, agentsvc.NewInvalidError(at+".type", "unknown type %.40q: text, image_url, input_audio or file", p.Type)
 }
 
-// newFilePart returns a file by its address, which may hold its bytes (RFC 2397). Its type is what the address says, else usual.
+// newFilePart returns a file by its address: an absolute URL, which the server does not fetch, or a data URL with
+// the bytes in base64 (RFC 2397). name is the member that holds the address. The media type is that of the data URL
+// or of the path's extension, else defaultType.
 func newFilePart(at, name, address, defaultType, fileName string) (agentsvc.Part, error) {
 	f := &agentsvc.File{Name: fileName, MediaType: defaultType}
 	if address == "" {

@@ -9,30 +9,33 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// Why an answer ends.
+// Values of finish_reason.
 const (
-	finishStop          = "stop"           // it is whole, or asks something back
-	finishContentFilter = "content_filter" // the agent or one of its guardrails refuses
+	finishStop          = "stop"           // the answer is complete, or the agent asks for input
+	finishContentFilter = "content_filter" // the agent or a guardrail refused
 )
 
-// eventEncoder tells of one task.
+// eventEncoder encodes the answer of one task. It belongs to the goroutine of its request.
 type eventEncoder struct {
 	surface.DeltaTracker
-	r            *http.Request
+	r *http.Request
+	// task is the snapshot at the start of the subscription; only ID, agent and creation time are used.
 	task         agentsvc.Task
-	includeUsage bool // is told on streams
-	started      bool
-	ended        bool               // the answer came to its end
-	lastMessage  agentsvc.MessageID // whose text was told last, "" = none was
+	includeUsage bool               // stream_options.include_usage: a last chunk has the tokens
+	started      bool               // the first chunk with the role was sent
+	ended        bool               // the answer is complete; handleChat does not cancel the task then
+	lastMessage  agentsvc.MessageID // the message whose text was sent last, "" = none
 }
 
-// encodeCompletion returns the answer of a task, with its status.
+// encodeCompletion returns the HTTP status and body for a finished task. The texts of all agent messages are
+// paragraphs of one answer. A task that waits for input is an answer, too: its question.
 func (t *eventEncoder) encodeCompletion(task agentsvc.Task) (status int, body any) {
 	t.ended = true
 	if err := newTaskFailure(task); err != nil {
 		return err.status, err.toErrorBody(surface.RequestID(t.r))
 	}
 	var texts []string
+	// The history of this task only: prior messages of the client are not part of it.
 	for _, m := range task.History {
 		if text := messageText(m); m.Role == agentsvc.RoleAgent && text != "" {
 			texts = append(texts, text)
@@ -45,7 +48,9 @@ func (t *eventEncoder) encodeCompletion(task agentsvc.Task) (status int, body an
 	return http.StatusOK, answer
 }
 
-// encodeEvent returns the chunks that tell of ev, nil where there are none.
+// encodeEvent returns the chunks for ev, or nil if there are none. The first status opens the answer with the role.
+// The status that ends the turn adds the text that deltas have not sent, the finish reason and, if asked for, the
+// usage; or an error, if the task has failed.
 func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	st := ev.Status
 	if st == nil {
@@ -56,6 +61,7 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 		return nil
 	}
 	var out surface.Bodies
+	// The first chunk carries the role and an empty text, as OpenAI's own streams do.
 	if empty := ""; !t.started {
 		t.started = true
 		out = append(out, t.newChunk(delta{Role: "assistant", Content: &empty}, nil))
@@ -73,6 +79,7 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	}
 	out = append(out, t.newChunk(delta{}, finishReason(st.State)))
 	if t.includeUsage {
+		// The chunk with the usage has no choices (stream_options.include_usage).
 		last := t.newCompletion("chat.completion.chunk")
 		last.Choices, last.Usage = []choice{}, newUsage(st.Message)
 		out = append(out, last)
@@ -80,7 +87,8 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	return out
 }
 
-// continueText returns the text of m as it follows on what was told.
+// continueText returns the text of m as a continuation of what was sent: a new message starts a new paragraph, as
+// in encodeCompletion.
 func (t *eventEncoder) continueText(m agentsvc.Message) string {
 	text := messageText(m)
 	if text == "" {
@@ -93,6 +101,8 @@ func (t *eventEncoder) continueText(m agentsvc.Message) string {
 	return text
 }
 
+// newChunk returns a chunk. With include_usage every chunk has the member usage, null except in the last one
+// (OpenAI's API reference, stream_options).
 func (t *eventEncoder) newChunk(d delta, finish *string) completion {
 	c := t.newCompletion("chat.completion.chunk", choice{Delta: &d, Finish: finish})
 	if t.includeUsage {
@@ -101,17 +111,18 @@ func (t *eventEncoder) newChunk(d delta, finish *string) completion {
 	return c
 }
 
-// newCompletion returns what stands around every answer. Its id is the task's.
+// newCompletion returns a completion or chunk around choices. Its ID is the task's.
 func (t *eventEncoder) newCompletion(object string, choices ...choice) completion {
 	return completion{ID: string(t.task.ID), Object: object, Created: t.task.Created.Unix(), Model: t.task.Agent, Choices: choices}
 }
 
-// encodeStreamError tells of an error in the middle of a stream.
+// encodeStreamError returns the body of an error in the middle of a stream.
 func (t *eventEncoder) encodeStreamError(err error) any {
 	_, body := encodeError(surface.NewFault(surface.RequestID(t.r), err))
 	return body
 }
 
+// finishReason returns finishContentFilter for a rejected task, else finishStop.
 func finishReason(s agentsvc.State) *string {
 	reason := finishStop
 	if s == agentsvc.Rejected {
@@ -120,8 +131,8 @@ func finishReason(s agentsvc.State) *string {
 	return &reason
 }
 
-// messageText returns what m says: its texts, or where it has none its data as JSON. Data beside a text tells machines more, such as which
-// tool waits for an approval.
+// messageText returns the texts of m or, if it has none, its data as JSON. Data of a message that has text is left
+// out: it is meant for programs, such as which tool waits for an approval.
 func messageText(m agentsvc.Message) string {
 	if text := m.Text(); text != "" {
 		return text
@@ -136,7 +147,8 @@ func messageText(m agentsvc.Message) string {
 	return b.String()
 }
 
-// newUsage returns the tokens that the last message of a turn tells of.
+// newUsage returns the token counts of the turn, which the runner stores in the metadata of the last message. They
+// are float64 because metadata is decoded JSON.
 func newUsage(m *agentsvc.Message) usage {
 	var u usage
 	if m == nil {

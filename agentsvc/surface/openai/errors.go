@@ -9,7 +9,8 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// errorTypes are what OpenAI calls errors of a kind.
+// errorTypes maps the codes of package surface to OpenAI's error types; every other code is invalidRequest. Client
+// libraries choose their exception by status and type.
 var errorTypes = map[surface.Code]string{
 	surface.Unauthenticated: "authentication_error", surface.PermissionDenied: "permission_error", surface.ResourceExhausted: "rate_limit_error",
 	surface.Internal: "server_error", surface.Unavailable: "server_error",
@@ -17,7 +18,8 @@ var errorTypes = map[surface.Code]string{
 
 const invalidRequest = "invalid_request_error"
 
-// encodeError tells of an error as OpenAI does. Its code is the house's own, in lower case.
+// encodeError encodes a fault in OpenAI's form. code is the code of the other surfaces in lower case, param the
+// field that is wrong.
 func encodeError(f surface.Fault) (status int, body any) {
 	e := errorRecord{Message: f.Text, Type: errorTypes[f.Code], Code: strings.ToLower(string(f.Code)), Details: f.Details}
 	if e.Type == "" {
@@ -29,21 +31,23 @@ func encodeError(f surface.Fault) (status int, body any) {
 	return f.Status, errorBody{e}
 }
 
-// taskFailure is what is told of a task that came to no answer.
+// taskFailure describes a task that has no answer.
 type taskFailure struct {
 	task   agentsvc.TaskID
-	status int
-	code   string
+	status int    // HTTP status of a response without a stream
+	code   string // member code of the error, task_ and the state
 	text   string
 }
 
-// newTaskFailure returns why a task has no answer, nil if it has one. That it failed is no failure of this server's, and asking
-// again would be another task.
+// newTaskFailure returns why a task has no answer, or nil if it has one. A failed task is 422 and not 5xx: this
+// server has worked, and a client that retried would start another task. A task that is still in progress after
+// BlockFor is 504.
 func newTaskFailure(t agentsvc.Task) *taskFailure {
 	e := &taskFailure{task: t.ID, status: http.StatusUnprocessableEntity, code: "task_" + string(t.Status.State)}
 	switch t.Status.State {
 	case agentsvc.Failed, agentsvc.Cancelled:
 		e.text = fmt.Sprintf("the task ended %s", t.Status.State)
+		// The runner's message about the failure, which is meant for callers.
 		if m := t.Status.Message; m != nil && m.Role == agentsvc.RoleAgent && messageText(*m) != "" {
 			e.text = messageText(*m)
 		}
@@ -55,6 +59,7 @@ func newTaskFailure(t agentsvc.Task) *taskFailure {
 	return nil
 }
 
+// toErrorBody returns the error's body with the task's ID, under which the task can be read on other surfaces.
 func (e *taskFailure) toErrorBody(requestID string) errorBody {
 	return errorBody{errorRecord{Message: e.text, Type: "task_error", Code: e.code, Details: map[string]any{"task_id": e.task, "request_id": requestID}}}
 }

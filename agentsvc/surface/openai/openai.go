@@ -1,10 +1,15 @@
-// Package openai is the surface for clients of OpenAI's Chat Completions: an agent is a model there, its name the model's. The
-// client keeps the conversation and sends the whole of it each time, so every call is a task of its own without a session: the
-// last message is what the agent is asked, what comes before it is told to the agent as the client says it was. What the agent
-// does on its way to the answer, tools above all, is not told.
+// Package openai implements the surface for clients of OpenAI's Chat Completions API (docs/api/openai.md): an agent
+// is a model, and the agent's name is the model's name.
 //
-// wire.go holds the shapes, decode.go turns a request into words, encode.go words into an answer; chat.go and models.go answer what
-// the table in [Routes] names.
+// The client keeps the conversation and sends all of it with every request. So every request is a task of its own
+// without a session: the last message is what the agent is asked, and the messages before it are passed to the
+// agent as the client sent them ([agentsvc.Message.PriorMessages]). Tool calls and other intermediate steps of the
+// agent are not part of the response.
+//
+// A request passes through admitChat (chat.go), which decodes it (wire.go, decode.go), authorizes the caller and
+// reserves budgets and limits; handleChat submits the task and writes the answer as a whole or as a stream of
+// chunks (encode.go). models.go lists the agents as models, errors.go has OpenAI's form of errors. The credential
+// is the API key of the client library; package surface resolves the app from it.
 package openai
 
 import (
@@ -15,12 +20,15 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// Options tune the surface. The zero value works.
+// Options configure the endpoints. The zero value is valid.
 type Options struct {
-	BlockFor time.Duration // how long a call without a stream waits for its answer; 5 minutes
+	// BlockFor is how long a call without a stream waits for its answer; after it the call fails with 504 while the
+	// task continues. 0 = 5 minutes.
+	BlockFor time.Duration
 }
 
-// requestHeaders are what the official client for JavaScript adds to each request, in a page as well, and reads what it looks for.
+// requestHeaders are the headers that the official client for JavaScript adds to every request, responseHeaders
+// those that it reads. Both are needed for CORS: a browser asks for permission for each of them.
 var (
 	requestHeaders = []string{
 		"OpenAI-Organization", "OpenAI-Project", "X-Stainless-Arch", "X-Stainless-Helper-Method", "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version",
@@ -29,15 +37,18 @@ var (
 	responseHeaders = []string{"X-Should-Retry"}
 )
 
-// Routes returns what the surface answers.
+// Routes returns the endpoints. Package surface mounts each of them below /apps/{app} as well, so that the base URL
+// may name the app.
 func Routes(o Options) []surface.Route {
 	c := handler{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	of := func(method, path string, serve surface.Handler) surface.Route {
 		return surface.Route{Method: method, Pattern: "/openai/v1" + path, Kind: surface.Tenant, EncodeError: encodeError, Serve: serve, RequestHeaders: requestHeaders, ResponseHeaders: responseHeaders}
 	}
 	chat := of(http.MethodPost, "/chat/completions", c.handleChat)
+	// A completion lasts as long as its task.
 	chat.LargeBody, chat.NoDeadline = true, true
 	list, one := of(http.MethodGet, "/models", handleListModels), of(http.MethodGet, "/models/{agent}", handleGetModel)
+	// Discovery: no credential is needed, the visibility of an agent decides.
 	list.Discovery, one.Discovery = true, true
 	return []surface.Route{chat, list, one}
 }

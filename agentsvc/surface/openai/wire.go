@@ -2,8 +2,10 @@ package openai
 
 import "encoding/json"
 
-// What comes in. What tunes a model (temperature and the like) is the agent's own affair and passed over.
+// Request types. Members that tune a model (temperature and the like) are not listed and so ignored: the agent's
+// configuration decides. Members that would change the kind of answer are listed to be refused (checkSupported).
 type (
+	// chatRequest is the body of chat/completions. Model is the agent's name.
 	chatRequest struct {
 		Model         string    `json:"model"`
 		Messages      []message `json:"messages"`
@@ -25,11 +27,14 @@ type (
 		} `json:"response_format"`
 	}
 	message struct {
-		Role      string            `json:"role"`
-		Content   json.RawMessage   `json:"content"` // a text or a list of parts
+		Role string `json:"role"`
+		// Content is a text or a list of parts.
+		Content   json.RawMessage   `json:"content"`
 		Refusal   string            `json:"refusal"`
 		ToolCalls []json.RawMessage `json:"tool_calls"`
 	}
+	// part is a part of a message; Type says which of the other members is used. ImageURL and File.Data may be data
+	// URLs.
 	part struct {
 		Type     string  `json:"type"`
 		Text     *string `json:"text"`
@@ -48,8 +53,12 @@ type (
 	}
 )
 
-// What goes out.
+// Response types, as the official client libraries decode them. Members without omitempty are required there, also
+// when they are null.
 type (
+	// completion is a whole answer (object chat.completion) or a chunk of a stream (chat.completion.chunk). ID is
+	// the task's ID, Created is in seconds since 1970. Usage is untyped because chunks of a stream with
+	// include_usage have it as null.
 	completion struct {
 		ID      string   `json:"id"`
 		Object  string   `json:"object"`
@@ -58,6 +67,7 @@ type (
 		Choices []choice `json:"choices"`
 		Usage   any      `json:"usage,omitempty"`
 	}
+	// choice is the only choice: Message in a whole answer, Delta in a chunk. Finish is null until the last chunk.
 	choice struct {
 		Index    int               `json:"index"`
 		Message  *assistantMessage `json:"message,omitempty"`
@@ -65,15 +75,19 @@ type (
 		Logprobs *string           `json:"logprobs"`
 		Finish   *string           `json:"finish_reason"`
 	}
+	// assistantMessage is the message of a whole answer. Refusal is always null: a refusal is content with the
+	// finish reason content_filter.
 	assistantMessage struct {
 		Role    string  `json:"role"`
 		Content string  `json:"content"`
 		Refusal *string `json:"refusal"`
 	}
+	// delta is new text. Content is a pointer, because the first chunk has an empty text and the last one none.
 	delta struct {
 		Role    string  `json:"role,omitempty"`
 		Content *string `json:"content,omitempty"`
 	}
+	// usage holds the tokens of all model calls of the turn.
 	usage struct {
 		Prompt        int64             `json:"prompt_tokens"`
 		Completion    int64             `json:"completion_tokens"`
@@ -91,6 +105,7 @@ type (
 		Object string        `json:"object"`
 		Data   []modelRecord `json:"data"`
 	}
+	// modelRecord is a Model object. OwnedBy is the app's name; Created is in seconds since 1970.
 	modelRecord struct {
 		ID      string `json:"id"`
 		Object  string `json:"object"`
@@ -100,6 +115,7 @@ type (
 	errorBody struct {
 		Error errorRecord `json:"error"`
 	}
+	// errorRecord is an error in OpenAI's form; Details is an addition of Stoa with the request ID.
 	errorRecord struct {
 		Message string         `json:"message"`
 		Type    string         `json:"type"`

@@ -1,6 +1,7 @@
-// Package openapi tells what the server answers as an OpenAPI document (version 3.1). The paths, who may call and what a request
-// may carry follow from the table of routes; descriptions.json holds what that table does not know: what an operation is for, and
-// the shapes of bodies.
+// Package openapi builds the OpenAPI document (version 3.1) of the server and serves it at [Path]. Paths, security,
+// path parameters and idempotency follow from the table of routes, so they cannot differ from it. descriptions.json
+// holds what that table does not contain: summaries, query parameters and the schemas of bodies, by method and
+// pattern. A test compares both, so a new route must be described there.
 package openapi
 
 import (
@@ -18,9 +19,11 @@ import (
 // Path is where the document is served.
 const Path = "/api/openapi.json"
 
-// WithDocument returns routes and behind them the one that tells of all of them, itself included.
+// WithDocument returns routes and the route of the document, which describes all of them including itself. The
+// document is built once, here; if that fails, the route answers with the error.
 func WithDocument(version string, routes []surface.Route) []surface.Route {
 	documentRoute := surface.Route{Method: http.MethodGet, Pattern: Path, Kind: surface.Open}
+	// Clip makes append copy, so that the caller's slice is not changed.
 	all := append(slices.Clip(routes), documentRoute)
 	document, err := BuildDocument(version, all)
 	all[len(routes)].Serve = func(w http.ResponseWriter, _ *http.Request) error {
@@ -37,29 +40,32 @@ func WithDocument(version string, routes []surface.Route) []surface.Route {
 //go:embed descriptions.json
 var descriptionsJSON []byte
 
-// descriptions are what the table of routes does not know.
+// descriptions is the content of descriptions.json.
 type descriptions struct {
-	Operations map[string]description     `json:"operations"` // by method and pattern
-	Parameters map[string]string          `json:"parameters"` // of paths and queries, by name
-	Schemas    map[string]json.RawMessage `json:"schemas"`
+	Operations map[string]description `json:"operations"` // by "METHOD pattern"
+	Parameters map[string]string      `json:"parameters"` // descriptions of path and query parameters, by name
+	// Schemas are copied unchanged into components/schemas of the document.
+	Schemas map[string]json.RawMessage `json:"schemas"`
 }
 
-// description is one operation. Answer, Body and Refused name schemas, "" = none: Refused is of what a request that is bad, or for
-// what is not there, is told where that is not the same as elsewhere. Also are other statuses with the same answer; Kind is the media
-// type of an answer that is not JSON, or that may be a stream instead.
+// description is one operation. Answer, Body and Refused are names in Schemas, "" = none.
 type description struct {
-	Tag     string   `json:"tag"`
-	Summary string   `json:"summary"`
-	Answer  string   `json:"answer"`
+	Tag     string `json:"tag"`
+	Summary string `json:"summary"`
+	// Answer is the schema of the response under Status (0 = 200) and the statuses of Also.
+	Answer string `json:"answer"`
+	// Refused is the schema of 400 and 404 where it is not the common one.
 	Refused string   `json:"refused"`
 	Body    string   `json:"body"`
 	Query   []string `json:"query"`
 	Status  int      `json:"status"`
 	Also    []int    `json:"also"`
-	Kind    string   `json:"kind"`
+	// Kind is the media type of a response that is not JSON, or of a stream that the response may be instead.
+	Kind string `json:"kind"`
 }
 
-// DescribedOperations lists the operations that are described, each by its method and pattern.
+// DescribedOperations returns the keys of all described operations, as "METHOD pattern". A test compares them with
+// the routes.
 func DescribedOperations() (keys []string) {
 	d, err := readDescriptions()
 	if err != nil {
@@ -76,11 +82,12 @@ func readDescriptions() (d descriptions, err error) {
 	return d, err
 }
 
-// jsonObject is a piece of the document.
+// jsonObject is a part of the document. The document is built of maps because most of its objects have optional
+// members.
 type jsonObject = map[string]any
 
-// BuildDocument returns the document of routes for a version of the service. Of a route that nobody described it tells what the table
-// of routes knows.
+// BuildDocument returns the document of routes in JSON; version is that of the service. A route without a
+// description appears with what the table of routes knows, under the tag other.
 func BuildDocument(version string, routes []surface.Route) ([]byte, error) {
 	d, err := readDescriptions()
 	if err != nil {
@@ -118,9 +125,10 @@ func BuildDocument(version string, routes []surface.Route) ([]byte, error) {
 	})
 }
 
+// pathParameter matches a parameter of a route's pattern.
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
-// newOperation returns the operation of a route.
+// newOperation returns the Operation Object of a route.
 func (d descriptions) newOperation(r surface.Route, operationDescription description) jsonObject {
 	op := jsonObject{"operationId": operationID(r), "summary": operationDescription.Summary, "tags": []string{operationDescription.Tag}, "responses": d.newResponses(r, operationDescription), "security": newSecurity(r)}
 	var params []any
@@ -144,6 +152,8 @@ func (d descriptions) newOperation(r surface.Route, operationDescription descrip
 	return op
 }
 
+// newParameter returns a Parameter Object; in is path or query. Path parameters must be marked as required (OpenAPI
+// 3.1, Parameter Object).
 func (d descriptions) newParameter(in, name string, required bool) jsonObject {
 	p := jsonObject{"name": name, "in": in, "schema": jsonObject{"type": "string"}, "description": d.Parameters[name]}
 	if required {
@@ -152,7 +162,8 @@ func (d descriptions) newParameter(in, name string, required bool) jsonObject {
 	return p
 }
 
-// newResponses are what a route may answer. Errors of dialects with a form of their own are not shown.
+// newResponses returns the responses of a route. Routes with an error format of their own (EncodeError) have no
+// default response, because the schema Error would be wrong for them.
 func (d descriptions) newResponses(r surface.Route, operationDescription description) jsonObject {
 	status := operationDescription.Status
 	if status == 0 {
@@ -177,6 +188,7 @@ func (d descriptions) newResponses(r surface.Route, operationDescription descrip
 	}
 	for _, other := range operationDescription.Also {
 		shape := schemaRef(operationDescription.Answer)
+		// These statuses are also used for errors of the server.
 		if other >= http.StatusInternalServerError {
 			shape = jsonObject{"anyOf": []any{shape, schemaRef("Error")}}
 		}
@@ -188,7 +200,9 @@ func (d descriptions) newResponses(r surface.Route, operationDescription descrip
 	return out
 }
 
-// newSecurity is who may call a route.
+// newSecurity returns the security requirements of a route: a list of alternatives, where {} means that no
+// credential is needed and an empty list that none is accepted. Signed routes verify a signature, which OpenAPI
+// cannot describe.
 func newSecurity(r surface.Route) []any {
 	switch {
 	case r.Kind == surface.Admin:
@@ -201,11 +215,13 @@ func newSecurity(r surface.Route) []any {
 	return []any{jsonObject{"bearer": []string{}}}
 }
 
+// schemaRef returns a reference to a schema of descriptions.json.
 func schemaRef(schema string) jsonObject { return jsonObject{"$ref": "#/components/schemas/" + schema} }
 
 var nonAlphanumeric = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// operationID returns an operation's id, made of its method and pattern.
+// operationID returns a unique ID of a route in snake_case, such as get_agents_agent; generated clients name their
+// functions by it.
 func operationID(r surface.Route) string {
 	return strings.Trim(nonAlphanumeric.ReplaceAllString(strings.ToLower(r.Method)+"_"+r.Pattern, "_"), "_")
 }

@@ -29,13 +29,13 @@ import (
 	"stoa/billing"
 )
 
-// newRoutes are all that a server can answer.
+// newRoutes returns the routes of all surfaces.
 func newRoutes() []surface.Route {
 	return openapi.WithDocument("v1.2.3", slices.Concat(ext.Routes(ext.Options{}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}), ops.Routes(ops.Options{Billing: &billing.Service{}, Metrics: http.NotFoundHandler()}), webhook.Routes(webhook.Options{})))
 }
 
-// buildDocument is the document of all routes.
+// buildDocument returns the document of all routes, encoded and decoded.
 func buildDocument(t *testing.T) (raw []byte, doc map[string]any) {
 	t.Helper()
 	raw, err := openapi.BuildDocument("v1.2.3", newRoutes())
@@ -48,7 +48,7 @@ func buildDocument(t *testing.T) (raw []byte, doc map[string]any) {
 	return raw, doc
 }
 
-// TestValid holds the document to the schema of OpenAPI 3.1, and its schemas to JSON Schema 2020-12.
+// TestValid validates the document against the schema of OpenAPI 3.1, and its schemas against JSON Schema 2020-12.
 func TestValid(t *testing.T) {
 	t.Parallel()
 	src, err := os.ReadFile("testdata/oas-3.1.json")
@@ -78,8 +78,8 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// TestDocumentComplete wants an operation for every route, a route for every operation, ids that are all different, and words for every
-// parameter.
+// TestDocumentComplete checks that every route has an operation and every operation a route, that IDs are unique,
+// and that every parameter has a description.
 func TestDocumentComplete(t *testing.T) {
 	t.Parallel()
 	_, doc := buildDocument(t)
@@ -116,7 +116,7 @@ func TestDocumentComplete(t *testing.T) {
 	}
 }
 
-// TestServed asks for the document without a credential. It tells of a route that nobody has described as well.
+// TestServed requests the document without a credential. A route without a description must be in it, too.
 func TestServed(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.Fixture) []surface.Route {
@@ -146,10 +146,10 @@ func compileSchemas(t *testing.T, doc map[string]any) map[string]*jsonschema.Sch
 	return shapes
 }
 
-// strictSchemas are the shapes that name every member there is; the others may have more.
+// strictSchemas matches the schemas that list every member; other objects may have more.
 var strictSchemas = regexp.MustCompile("^(Price|Plan|Overage|Retention|Budget|Usage|Credit|Ledger|Invoice|Export)")
 
-// forbidAdditional has objects with members take no other.
+// forbidAdditional sets additionalProperties to false in every object schema with properties.
 func forbidAdditional(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -166,7 +166,8 @@ func forbidAdditional(v any) {
 	}
 }
 
-// TestAnswers holds the answers of every dialogue, and the bodies that were taken, to the shapes that the document gives them.
+// TestAnswers validates the answers of all dialogues, and the bodies of requests that succeeded, against the
+// schemas of the document.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	_, doc := buildDocument(t)
@@ -225,14 +226,15 @@ var (
 	inexactNumber  = regexp.MustCompile(`: (SECONDS|UNIX)\b`)
 )
 
-// describedOperation is an operation and the paths that it answers.
+// describedOperation is an operation with a pattern for its paths.
 type describedOperation struct {
 	method string
 	path   *regexp.Regexp
 	op     map[string]any
 }
 
-// listOperations are those of the document, of two that answer one path the one with less to fill in first.
+// listOperations returns the operations of the document. Of two that match the same path, the one with more fixed
+// text comes first.
 func listOperations(doc map[string]any) (all []describedOperation) {
 	fixed := func(pattern string) int { return len(pathVariable.ReplaceAllString(pattern, "")) }
 	paths := doc["paths"].(map[string]any)
@@ -245,7 +247,7 @@ func listOperations(doc map[string]any) (all []describedOperation) {
 	return all
 }
 
-// findOperation returns the operation of a request, nil for one that the document does not tell of.
+// findOperation returns the operation of a request, nil if the document has none.
 func findOperation(all []describedOperation, requestText string) map[string]any {
 	m := requestLine.FindStringSubmatch(requestText)
 	if m == nil {
@@ -261,8 +263,8 @@ func findOperation(all []describedOperation, requestText string) map[string]any 
 	return nil
 }
 
-// requestSchema returns the name of the shape that the body of a request has that was answered well. What is wrong with a call of
-// JSON-RPC is answered well, too.
+// requestSchema returns the name of the schema of a request's body, "" if there is none or the request failed.
+// JSON-RPC calls are excluded: their errors have status 200 as well.
 func requestSchema(all []describedOperation, requestText, answer string) string {
 	head, body, _ := strings.Cut(requestText, "\n\n")
 	if answer[0] != '2' || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: application/x-www-form-urlencoded") {
@@ -275,7 +277,7 @@ func requestSchema(all []describedOperation, requestText, answer string) string 
 	return ""
 }
 
-// responseSchema returns the name of the shape that an answer has by the document, "" for one that it does not tell of.
+// responseSchema returns the name of the schema of an answer, "" if the document has none.
 func responseSchema(all []describedOperation, requestText, answer string) string {
 	if !strings.Contains(answer, "Content-Type: application/json") {
 		return ""
@@ -291,7 +293,7 @@ func responseSchema(all []describedOperation, requestText, answer string) string
 	return schemaName(of)
 }
 
-// schemaName returns the name of the shape of what is sent or answered as JSON.
+// schemaName returns the name of the schema in a Request Body or Response Object.
 func schemaName(of map[string]any) string {
 	content, _ := of["content"].(map[string]any)
 	body, _ := content["application/json"].(map[string]any)
@@ -300,7 +302,7 @@ func schemaName(of map[string]any) string {
 	return strings.TrimPrefix(ref, "#/components/schemas/")
 }
 
-// parseBody reads the body of an answer as dialogues show it.
+// parseBody decodes the body of a recorded answer.
 func parseBody(t *testing.T, answer string) any {
 	t.Helper()
 	_, body, _ := strings.Cut(answer, "\n\n")

@@ -11,10 +11,11 @@ import (
 	"stoa/tenancy"
 )
 
-// defaultOverlap is how long the key before a rotation stays good where nobody says.
+// defaultOverlap is how long the previous key stays valid after a rotation that does not set overlap.
 const defaultOverlap = 24 * time.Hour
 
-// createKey makes an API key. This answer is the only one that ever shows it.
+// createKey creates an API key. Its text is only in this response: the database holds a hash, and a repetition
+// under the same Idempotency-Key is answered without the text.
 func (a adminAPI) createKey(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b keyBody
 	if err := o.decodeBody(&b, false); err != nil {
@@ -35,12 +36,13 @@ func (a adminAPI) createKey(ctx context.Context, o *mutation) (mutationResult, e
 	return newKeyResult(http.StatusCreated, text, key, app), err
 }
 
-// rotateKey gives a key another text; the former one stays good for a while.
+// rotateKey replaces the text of a key; the previous text stays valid for the overlap. ID, roles and scope stay.
 func (a adminAPI) rotateKey(ctx context.Context, o *mutation) (mutationResult, error) {
 	b := rotateBody{}
 	if err := o.decodeBody(&b, true); err != nil {
 		return mutationResult{}, err
 	}
+	// An overlap of 0s makes the previous text invalid at once; "" means the default.
 	overlap := defaultOverlap
 	if b.Overlap != "" {
 		var err error
@@ -52,6 +54,7 @@ func (a adminAPI) rotateKey(ctx context.Context, o *mutation) (mutationResult, e
 	return newKeyResult(http.StatusOK, text, key, app), err
 }
 
+// newKeyResult returns a response with the key's text and, for repetitions, the same without it.
 func newKeyResult(status int, text string, k tenancy.APIKey, app tenancy.App) mutationResult {
 	replayed := newKeyRecord(app.Name, k)
 	shown := replayed
@@ -59,10 +62,12 @@ func newKeyResult(status int, text string, k tenancy.APIKey, app tenancy.App) mu
 	return mutationResult{status: status, body: shown, replayBody: replayed, appID: app.ID}
 }
 
+// deleteKey deletes a key, which is refused from then on.
 func (a adminAPI) deleteKey(ctx context.Context, o *mutation) (mutationResult, error) {
 	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteAPIKey(ctx, o.actor, o.appName(), surface.PathParam(o.r, "key"))
 }
 
+// handleListAPIKeys answers with the keys of an app, the newest first, without their texts.
 func (a adminAPI) handleListAPIKeys(w http.ResponseWriter, r *http.Request) error {
 	app := surface.PathParam(r, "app")
 	found, err := a.apps.ListAPIKeys(r.Context(), app)
@@ -76,11 +81,14 @@ func (a adminAPI) handleListAPIKeys(w http.ResponseWriter, r *http.Request) erro
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
+// newKeyRecord returns a key as responses show it, without its text. Its tasks belong to the subject key:<id>, so
+// they survive rotations.
 func newKeyRecord(app string, k tenancy.APIKey) keyRecord {
 	r := keyRecord{
 		ID: k.ID, Name: k.Name, Prefix: authz.KeyPrefix(app, k.ID), Sub: authz.APIKeySubjectPrefix + k.ID, Roles: k.Roles, Scope: k.Scope,
 		CreatedAt: formatTime(k.CreatedAt), RotatedAt: formatTime(k.RotatedAt), ExpiresAt: formatTime(k.ExpiresAt), LastUsedAt: formatTime(k.LastUsedAt),
 	}
+	// FormerUntil stays in the row after it has passed.
 	if time.Now().Before(k.FormerUntil) {
 		r.FormerUntil = formatTime(k.FormerUntil)
 	}

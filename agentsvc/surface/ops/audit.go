@@ -10,7 +10,8 @@ import (
 	"stoa/tenancy"
 )
 
-// handleAudit answers with a page of the audit trail, the newest entry first, and with what is known to be wrong with its chains.
+// handleAudit answers with a page of the audit trail, the newest entry first, and with the known flaws of its hash
+// chains.
 func (a adminAPI) handleAudit(w http.ResponseWriter, r *http.Request) error {
 	f, err := parseAuditFilter(r)
 	if err != nil {
@@ -24,6 +25,7 @@ func (a adminAPI) handleAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// Flaws are searched in the background; this only reads what was found.
 	known, _, err := a.apps.ListFoundFlaws(r.Context(), f.App)
 	if err != nil {
 		return err
@@ -38,10 +40,10 @@ func (a adminAPI) handleAudit(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// auditParams are those of the filters of the trail.
+// auditParams are the query parameters that select audit entries.
 var auditParams = []string{"app", "actor", "action", "since", "until"}
 
-// parseAuditFilter reads which entries are asked for.
+// parseAuditFilter parses the query parameters of auditParams. since is inclusive, until exclusive.
 func parseAuditFilter(r *http.Request) (f tenancy.AuditFilter, err error) {
 	q := r.URL.Query()
 	f = tenancy.AuditFilter{App: q.Get("app"), Actor: q.Get("actor"), Action: q.Get("action")}
@@ -55,11 +57,13 @@ func parseAuditFilter(r *http.Request) (f tenancy.AuditFilter, err error) {
 	return f, nil
 }
 
-// exportLineTimeout is how long a client may take for the next lines of an export.
+// exportLineTimeout is how long a client may take to accept one line of an export. The export as a whole has no
+// deadline, because a trail may be of any size.
 const exportLineTimeout = 30 * time.Second
 
-// handleExportAudit answers with the audit trail, a JSON object in each line, as it is read. An answer without a last line that
-// says so was cut off.
+// handleExportAudit writes the audit trail as JSON lines while it is read, so that its size does not matter for
+// memory. The last line is the end marker of [tenancy.Service.ExportTrail]; an export without it was cut off by an
+// error, which cannot be reported otherwise after the status has been sent.
 func (a adminAPI) handleExportAudit(w http.ResponseWriter, r *http.Request) error {
 	f, err := parseAuditFilter(r)
 	if err != nil {
@@ -73,11 +77,14 @@ func (a adminAPI) handleExportAudit(w http.ResponseWriter, r *http.Request) erro
 		if err != nil {
 			return err
 		}
+		// The status is sent with the first line, so that an error before it is still an HTTP error.
 		if !started {
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			started = true
 		}
-		_ = rc.SetWriteDeadline(time.Now().Add(exportLineTimeout)) // not every connection can
+		// A client that stops reading must not keep the export open for good. The error is ignored, because not
+		// every connection supports deadlines.
+		_ = rc.SetWriteDeadline(time.Now().Add(exportLineTimeout))
 		if err := out.Encode(line); err != nil {
 			return err
 		}

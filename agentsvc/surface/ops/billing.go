@@ -9,7 +9,8 @@ import (
 	"stoa/authz"
 )
 
-// billingRoutes are the prices, plans and budgets of the platform, and what an app sees of its own.
+// billingRoutes returns the endpoints for prices, plans, budgets and usage: those of the platform below /admin, and
+// those in which an app reads its own.
 func billingRoutes(a adminAPI) []surface.Route {
 	return []surface.Route{
 		{Method: http.MethodPost, Pattern: "/admin/prices", Serve: newMutationHandler(a.addPrice), Idempotent: true},
@@ -34,7 +35,8 @@ func billingRoutes(a adminAPI) []surface.Route {
 	}
 }
 
-// parseTime reads a time, or a day in UTC, usual where it is missing.
+// parseTime parses a time in RFC 3339 or a day, which means its start in UTC. An empty text is defaultTime. The
+// error names field.
 func parseTime(field, text string, defaultTime time.Time) (time.Time, error) {
 	if text == "" {
 		return defaultTime, nil

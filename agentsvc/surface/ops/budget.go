@@ -11,7 +11,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// loadBudgetApp returns the app whose budgets a path is about, the zero one for the platform.
+// loadBudgetApp returns the app of a budget route, or the zero App for the routes below /admin/budgets, whose
+// budgets apply to all apps together.
 func (a adminAPI) loadBudgetApp(ctx context.Context, name string) (tenancy.App, error) {
 	if name == "" {
 		return tenancy.App{}, nil
@@ -19,19 +20,28 @@ func (a adminAPI) loadBudgetApp(ctx context.Context, name string) (tenancy.App, 
 	return a.apps.LoadApp(ctx, name)
 }
 
+// budgetBody is a budget, in requests and responses.
 type budgetBody struct {
-	Name        string       `json:"name"`
-	Scope       scopeBody    `json:"scope"`
-	Unit        billing.Unit `json:"unit"`
-	Amount      *int64       `json:"amount"`
-	Currency    string       `json:"currency,omitempty"`
-	Window      string       `json:"window"`
-	Timezone    string       `json:"timezone"`
-	Hard        bool         `json:"hard"`
-	OnExhausted string       `json:"on_exhausted"`
-	Thresholds  []int        `json:"thresholds"`
+	Name  string       `json:"name"`
+	Scope scopeBody    `json:"scope"`
+	Unit  billing.Unit `json:"unit"`
+	// Amount is in tokens, calls or nano-units, by Unit. It is a pointer to tell 0 from a missing value.
+	Amount *int64 `json:"amount"`
+	// Currency is that of Amount, only for budgets in money.
+	Currency string `json:"currency,omitempty"`
+	// Window is the period after which the balance starts at 0 again; its days and months begin in Timezone, "" =
+	// UTC.
+	Window   string `json:"window"`
+	Timezone string `json:"timezone"`
+	// Hard budgets refuse calls beyond Amount; others only record thresholds.
+	Hard bool `json:"hard"`
+	// OnExhausted is what a task does when a hard budget is used up: it fails (reject) or waits (pause).
+	OnExhausted string `json:"on_exhausted"`
+	// Thresholds are percentages of Amount.
+	Thresholds []int `json:"thresholds"`
 }
 
+// scopeBody restricts a budget to calls of an agent, an API key, a user or a model; empty members do not restrict.
 type scopeBody struct {
 	Agent string `json:"agent,omitempty"`
 	Key   string `json:"key,omitempty"`
@@ -39,18 +49,23 @@ type scopeBody struct {
 	Model string `json:"model,omitempty"`
 }
 
+// balanceBody is a budget with its balance in the current window.
 type balanceBody struct {
 	budgetBody
-	Committed int64           `json:"committed"`
-	Reserved  int64           `json:"reserved"`
-	Remaining int64           `json:"remaining"`
-	ResetsAt  *string         `json:"resets_at"`
+	// Committed is settled usage, Reserved is held back for calls in progress, Remaining is what is left of Amount
+	// after both.
+	Committed int64 `json:"committed"`
+	Reserved  int64 `json:"reserved"`
+	Remaining int64 `json:"remaining"`
+	// ResetsAt is the end of the window, null for a budget without one.
+	ResetsAt *string `json:"resets_at"`
+	// Passed are the thresholds that were reached in the current window.
 	Passed    []thresholdBody `json:"passed"`
 	CreatedAt *string         `json:"created_at"`
 	UpdatedAt *string         `json:"updated_at"`
 }
 
-// thresholdBody is a threshold that was passed in the window under way, and how the budget stood then.
+// thresholdBody is a threshold that was passed in the current window, and the balance at that time.
 type thresholdBody struct {
 	Threshold int     `json:"threshold"`
 	At        *string `json:"at"`
@@ -58,6 +73,7 @@ type thresholdBody struct {
 	Amount    int64   `json:"amount"`
 }
 
+// newBalanceBody returns a balance; lists are never null.
 func newBalanceBody(b billing.Balance) balanceBody {
 	passed := []thresholdBody{}
 	for _, p := range b.PassedThresholds {
@@ -68,13 +84,14 @@ func newBalanceBody(b billing.Balance) balanceBody {
 	}
 }
 
+// newBudgetBody returns the settings of a budget. decodeBudgetUpdate decodes a change over it.
 func newBudgetBody(b billing.Budget) budgetBody {
 	return budgetBody{
 		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
 	}
 }
 
-// decodeBudget reads what a budget is to be.
+// decodeBudget decodes a new budget.
 func (o *mutation) decodeBudget() (billing.Budget, error) {
 	var b budgetBody
 	if err := o.decodeBody(&b, false); err != nil {
@@ -83,6 +100,7 @@ func (o *mutation) decodeBudget() (billing.Budget, error) {
 	return b.toBudget()
 }
 
+// toBudget returns the domain's budget; package billing validates it.
 func (b budgetBody) toBudget() (billing.Budget, error) {
 	if b.Amount == nil {
 		return billing.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
@@ -93,6 +111,7 @@ func (b budgetBody) toBudget() (billing.Budget, error) {
 	}, nil
 }
 
+// addBudget creates a budget of an app or of the platform. The name is unique among its budgets.
 func (a adminAPI) addBudget(ctx context.Context, o *mutation) (mutationResult, error) {
 	app, err := a.loadBudgetApp(ctx, o.appName())
 	if err != nil {
@@ -102,6 +121,8 @@ func (a adminAPI) addBudget(ctx context.Context, o *mutation) (mutationResult, e
 	if err != nil {
 		return mutationResult{}, err
 	}
+	// Package billing cannot check the scope: it does not know configurations and keys. A change cannot alter the
+	// scope, so only a new budget is checked.
 	if err := a.checkScope(ctx, app, b.Scope); err != nil {
 		return mutationResult{}, err
 	}
@@ -109,6 +130,8 @@ func (a adminAPI) addBudget(ctx context.Context, o *mutation) (mutationResult, e
 	return mutationResult{status: http.StatusCreated, body: newBalanceBody(made), appID: app.ID}, err
 }
 
+// updateBudget changes a budget. The body is decoded inside the transaction that has locked the budget's row, so
+// that two partial changes cannot overwrite each other.
 func (a adminAPI) updateBudget(ctx context.Context, o *mutation) (mutationResult, error) {
 	app, err := a.loadBudgetApp(ctx, o.appName())
 	if err != nil {
@@ -118,7 +141,7 @@ func (a adminAPI) updateBudget(ctx context.Context, o *mutation) (mutationResult
 	return mutationResult{status: http.StatusOK, body: newBalanceBody(made), appID: app.ID}, err
 }
 
-// decodeBudgetUpdate reads what a budget is to be that is there. What is left out stays as it is.
+// decodeBudgetUpdate decodes a change over the current budget was: members that are left out stay unchanged.
 func (o *mutation) decodeBudgetUpdate(was billing.Budget) (billing.Budget, error) {
 	b := newBudgetBody(was)
 	if err := o.decodeBody(&b, false); err != nil {
@@ -130,6 +153,7 @@ func (o *mutation) decodeBudgetUpdate(was billing.Budget) (billing.Budget, error
 	return b.toBudget()
 }
 
+// deleteBudget deletes a budget with its balances and threshold events.
 func (a adminAPI) deleteBudget(ctx context.Context, o *mutation) (mutationResult, error) {
 	app, err := a.loadBudgetApp(ctx, o.appName())
 	if err != nil {
@@ -138,6 +162,7 @@ func (a adminAPI) deleteBudget(ctx context.Context, o *mutation) (mutationResult
 	return mutationResult{status: http.StatusNoContent}, a.billing.DeleteBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"))
 }
 
+// handleListBudgets answers an operator with the budgets of an app, or with those of the platform.
 func (a adminAPI) handleListBudgets(w http.ResponseWriter, r *http.Request) error {
 	app, err := a.loadBudgetApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
@@ -146,10 +171,12 @@ func (a adminAPI) handleListBudgets(w http.ResponseWriter, r *http.Request) erro
 	return a.writeBudgets(w, r, app.ID)
 }
 
+// handleListAppBudgets answers an app with its own budgets.
 func (a adminAPI) handleListAppBudgets(w http.ResponseWriter, r *http.Request) error {
 	return a.writeBudgets(w, r, surface.RequestOf(r).App.ID)
 }
 
+// writeBudgets answers with the budgets of an app and their balances; "" = those of the platform.
 func (a adminAPI) writeBudgets(w http.ResponseWriter, r *http.Request, app db.ID) error {
 	found, err := a.billing.ListBudgets(r.Context(), app)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestBudgetTogether: of two changes of one budget at once neither takes the other one back, and the audit trail tells of
-// each what it replaced.
+// TestBudgetTogether checks that concurrent changes of one budget do not overwrite each other, and that the audit
+// entry of each has the terms it replaced.
 func TestBudgetTogether(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
@@ -44,7 +44,7 @@ func TestBudgetTogether(t *testing.T) {
 		Amount     int64
 		Thresholds []int
 	}
-	follows := map[string]string{} // what each change replaced, and what by
+	follows := map[string]string{} // terms before a change, to those after it
 	var q db.Batch
 	q.Query(func(r db.Row) error {
 		var detail string

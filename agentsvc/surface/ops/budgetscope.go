@@ -12,8 +12,9 @@ import (
 	"stoa/tenancy"
 )
 
-// checkScope refuses the scope of a budget that no call could ever be of: an agent or a key that the app does not have, or a
-// model that none of its configuration is. Of a budget of all apps, whose app is the zero one, only the key is looked at.
+// checkScope refuses a budget scope that no call can match: an agent or key that the app does not have, or a model
+// that its configuration does not use. Such a budget would look active and never count. For a budget of all apps
+// (zero app) only the key is checked.
 func (a adminAPI) checkScope(ctx context.Context, app tenancy.App, s billing.Scope) error {
 	if s.Key != "" {
 		_, of, err := a.apps.FindAPIKey(ctx, s.Key)
@@ -33,24 +34,30 @@ func (a adminAPI) checkScope(ctx context.Context, app tenancy.App, s billing.Sco
 		}
 	}
 	models, all := listModels(app.Config)
+	// The same matching as for calls (billing.Scope), so that this check and the budget agree.
 	fits := func(m string) bool {
 		provider, name, _ := strings.Cut(m, "/")
 		return billing.MatchesModel(s.Model, provider, name)
 	}
+	// Without the full list of models the scope cannot be checked and is accepted.
 	if s.Model == "" || !all || slices.ContainsFunc(models, fits) {
 		return nil
 	}
 	return agentsvc.NewInvalidError("scope.model", "%.64q fits no model of the app; there are %s", s.Model, strings.Join(models, ", "))
 }
 
-// listModels returns the models of a configuration whose calls count in budgets, as provider/model, in order, and whether these
-// are all: one whose name is not written out may be any. Embedders are none of them.
+// listModels returns the models of a configuration that budgets count, as provider/model in alphabetical order of
+// their names in the configuration. all is false if the list may be incomplete: a model named by a variable
+// (${...}) or by a default is not known here. Embedders are not listed.
 func listModels(config map[string]any) (models []string, all bool) {
+	// The configuration is untyped here: tenancy stores it as JSON. Failed type assertions leave zero values, which
+	// make the list incomplete.
 	entries, _ := config["llms"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		entry, _ := entries[name].(map[string]any)
 		provider, _ := entry["provider"].(string)
 		model, _ := entry["model"].(string)
+		// The scripted provider needs no model name; its calls are recorded under the provider's.
 		if provider == "scripted" && model == "" {
 			model = provider
 		}

@@ -9,7 +9,7 @@ import (
 	"stoa/authz"
 )
 
-// handleListCheckpoints answers with the points that a task of the caller's, or of the app's, can be restored to.
+// handleListCheckpoints answers with the checkpoints of a task, which it can be restored to.
 func handleListCheckpoints(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksRead, "")
@@ -27,7 +27,9 @@ func handleListCheckpoints(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// handleRestoreCheckpoint opens a task that goes on where another one broke off, and answers with it.
+// handleRestoreCheckpoint starts a new task that continues another one from a checkpoint, and answers 201 with the
+// new task. The scope is that of cancelling: restoring acts on a task of its owner. The new task counts against the
+// owner's limits and budgets (see [surface.Request.RestoreTask]).
 func handleRestoreCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksCancel, "")
@@ -36,7 +38,7 @@ func handleRestoreCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	}
 	id, err := strconv.ParseInt(surface.PathParam(r, "checkpoint"), 10, 64)
 	if err != nil {
-		return agentsvc.ErrNotFound
+		return agentsvc.ErrNotFound // an ID that is no number names no checkpoint
 	}
 	t, err := v.RestoreTask(r.Context(), visibility, agentsvc.TaskID(surface.PathParam(r, "task")), id)
 	if err != nil {

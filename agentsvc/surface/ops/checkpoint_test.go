@@ -11,7 +11,7 @@ import (
 	"stoa/authz"
 )
 
-// breakingConfig is an app whose agents calculate, tell what that used, and fail.
+// breakingConfig is an app whose agents call a calculator, report usage, and fail.
 const breakingConfig = `
 llms:
   demo:
@@ -31,7 +31,7 @@ storage:
 rate_limiting: {enabled: true, scope: user, limits: [{type: %s, window: month, limit: %d}]}
 `
 
-// newBreakingFixture has an app that limits its callers.
+// newBreakingFixture serves breakingConfig with a limit per user.
 func newBreakingFixture(t *testing.T, unit string, limit int) *surfacetest.Fixture {
 	t.Helper()
 	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
@@ -39,7 +39,7 @@ func newBreakingFixture(t *testing.T, unit string, limit int) *surfacetest.Fixtu
 	return h
 }
 
-// sendMessage sends a message to an agent of acme, and returns the task that it opened, if any.
+// sendMessage sends a message to an agent of acme and returns the ID of the task, if one was started.
 func sendMessage(t *testing.T, h *surfacetest.Fixture, agent, token, text string, headers ...string) (task string, resp *http.Response) {
 	t.Helper()
 	resp, body := h.Do(t, http.MethodPost, "/agents/"+agent, token,
@@ -55,13 +55,14 @@ func sendMessage(t *testing.T, h *surfacetest.Fixture, agent, token, text string
 	return out.Result.TaskID, resp
 }
 
-// restoreCheckpoint asks for a task to go on from a checkpoint.
+// restoreCheckpoint restores a task from a checkpoint.
 func restoreCheckpoint(t *testing.T, h *surfacetest.Fixture, task, checkpoint, token string, headers ...string) (resp *http.Response, body string) {
 	t.Helper()
 	return h.Do(t, http.MethodPost, "/tasks/"+task+"/checkpoints/"+checkpoint+":restore", token, nil, headers...)
 }
 
-// TestRestoreIsACall counts a restore against the limits of the task's owner, whoever asks for it, and refuses it as a message.
+// TestRestoreIsACall checks that a restore counts against the limits of the task's owner, whoever requests it, and
+// is refused like a message.
 func TestRestoreIsACall(t *testing.T) {
 	t.Parallel()
 	h := newBreakingFixture(t, "count", 3)
@@ -74,7 +75,7 @@ func TestRestoreIsACall(t *testing.T) {
 		remaining   string
 	}{
 		{task, ana, http.StatusCreated, "1"},
-		{task, bob, http.StatusNotFound, ""}, // it is not there for him
+		{task, bob, http.StatusNotFound, ""}, // the task belongs to another user
 		{"nosuch", ana, http.StatusNotFound, ""},
 		{task, op, http.StatusCreated, "0"},
 		{task, ana, http.StatusTooManyRequests, "0"},
@@ -93,13 +94,14 @@ func TestRestoreIsACall(t *testing.T) {
 	}
 }
 
-// TestRestoreReserves has a restore reserve tokens, which are given back where it fails, and else when its run is over.
+// TestRestoreReserves checks that a restore reserves tokens, which are returned if it fails and otherwise settled
+// when its run ends.
 func TestRestoreReserves(t *testing.T) {
 	t.Parallel()
 	h := newBreakingFixture(t, "token", 1000)
 	ana := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"})
 	task, _ := sendMessage(t, h, "assistant", ana, "sum")
-	waitReleased := func(what string) { // a message that there is no room for tells what is left
+	waitReleased := func(what string) { // a message that exceeds the limit reports what is left
 		t.Helper()
 		surfacetest.WaitUntil(t, what, func() bool {
 			_, resp := sendMessage(t, h, "assistant", ana, strings.Repeat("much ", 800))
@@ -129,7 +131,7 @@ func TestRestoreReserves(t *testing.T) {
 	}
 }
 
-// TestRestoreNeedsTheAgentsKey: whoever may not send an agent a message has no task of it go on either.
+// TestRestoreNeedsTheAgentsKey checks that a caller without the agent's own credential cannot restore a task of it.
 func TestRestoreNeedsTheAgentsKey(t *testing.T) {
 	t.Parallel()
 	h := newBreakingFixture(t, "count", 100)
@@ -155,7 +157,7 @@ func TestRestoreNeedsTheAgentsKey(t *testing.T) {
 		{ana, nil, http.StatusUnauthorized},
 		{ana, []string{"X-Key", "wrong"}, http.StatusUnauthorized},
 		{op, nil, http.StatusUnauthorized},
-		{bob, nil, http.StatusNotFound}, // it is not there for him
+		{bob, nil, http.StatusNotFound}, // the task belongs to another user
 		{ana, []string{"X-Key", key}, http.StatusCreated},
 	} {
 		if resp, body := restoreCheckpoint(t, h, task, "7", step.token, step.headers...); resp.StatusCode != step.status {

@@ -8,9 +8,11 @@ import (
 	"stoa/authz"
 )
 
-// handleListCredentials answers with what the caller has entrusted to tools: for which, never what.
+// handleListCredentials answers with the credentials that the caller has given to tools: for which tool and server,
+// never the value. Other users' credentials are not listed, whatever the caller may read.
 func handleListCredentials(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
+	// The visibility itself is not used: this only checks that the caller may use the app at all.
 	if _, err := v.ResolveVisibility(r.Context(), authz.TasksRead, ""); err != nil {
 		return err
 	}
@@ -27,7 +29,7 @@ func handleListCredentials(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// handleDeleteCredential erases what the caller has entrusted to a tool.
+// handleDeleteCredential deletes the caller's credential for a tool.
 func handleDeleteCredential(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	if _, err := v.ResolveVisibility(r.Context(), authz.TasksCancel, ""); err != nil {
@@ -37,6 +39,7 @@ func handleDeleteCredential(w http.ResponseWriter, r *http.Request) error {
 	if err := surface.CheckID("tool", tool); err != nil {
 		return err
 	}
+	// Without a vault the app has no credentials.
 	if v.Vault() == nil {
 		return agentsvc.ErrNotFound
 	}

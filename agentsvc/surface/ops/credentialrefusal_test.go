@@ -9,7 +9,8 @@ import (
 	"stoa/authz"
 )
 
-// TestRefusedCredential has a caller learn that it is the credential which was refused, and the log why.
+// TestRefusedCredential checks that a caller learns that its credential was refused, and that only the log has the
+// reason.
 func TestRefusedCredential(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
@@ -34,7 +35,7 @@ func TestRefusedCredential(t *testing.T) {
 	}
 }
 
-// TestPrivateIssuer refuses an issuer whose keys lie at an address that the app may not reach.
+// TestPrivateIssuer checks that an issuer is refused if its keys are at an address that the app may not reach.
 func TestPrivateIssuer(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)

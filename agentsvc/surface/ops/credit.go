@@ -11,25 +11,31 @@ import (
 	"stoa/billing"
 )
 
+// Amounts are in nano-units of the currency.
 type (
+	// creditRequest grants a credit; Amount is a pointer to tell 0 from a missing value.
 	creditRequest struct {
 		Amount    *int64 `json:"amount"`
 		Currency  string `json:"currency"`
 		ExpiresAt string `json:"expires_at"`
 		Note      string `json:"note"`
 	}
+	// creditBody is a credit in responses.
 	creditBody struct {
-		ID        string  `json:"id"`
-		Amount    int64   `json:"amount"`
-		Currency  string  `json:"currency"`
-		Remaining int64   `json:"remaining"` // as the books have it
-		Pending   int64   `json:"pending"`   // of that, what drafts will take
+		ID       string `json:"id"`
+		Amount   int64  `json:"amount"`
+		Currency string `json:"currency"`
+		// Remaining is what is left by the ledger: final invoices are deducted. Pending is the part of it that
+		// drafts will use.
+		Remaining int64   `json:"remaining"`
+		Pending   int64   `json:"pending"`
 		Status    string  `json:"status"`
 		ExpiresAt *string `json:"expires_at"`
 		Note      string  `json:"note"`
 		CreatedAt *string `json:"created_at"`
 		CreatedBy string  `json:"created_by"`
 	}
+	// ledgerEntryBody is one entry of the ledger. The postings of an entry add up to 0.
 	ledgerEntryBody struct {
 		ID       int64            `json:"id"`
 		Kind     string           `json:"kind"`
@@ -37,15 +43,19 @@ type (
 		Credit   string           `json:"credit,omitempty"`
 		Currency string           `json:"currency"`
 		At       string           `json:"at"`
-		Postings map[string]int64 `json:"postings"` // by account
+		Postings map[string]int64 `json:"postings"` // amount by account
 	}
+	// ledgerBody is a page of the ledger, the newest entry first, with the balances over all entries.
 	ledgerBody struct {
-		Balances map[string]map[billing.Account]billing.Money `json:"balances"` // by currency and account
+		Balances map[string]map[billing.Account]billing.Money `json:"balances"` // by currency, then by account
 		Entries  []ledgerEntryBody                            `json:"entries"`
-		Before   int64                                        `json:"next_before,omitempty"`
+		// Before is the query parameter before of the next page, 0 = this is the last one.
+		Before int64 `json:"next_before,omitempty"`
 	}
 )
 
+// addCredit grants a credit to an app. The Idempotency-Key is also stored with the credit for good: recorded
+// responses expire, and money must not be granted twice.
 func (a adminAPI) addCredit(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b creditRequest
 	if err := o.decodeBody(&b, false); err != nil {
@@ -62,6 +72,7 @@ func (a adminAPI) addCredit(ctx context.Context, o *mutation) (mutationResult, e
 	if err != nil {
 		return mutationResult{}, err
 	}
+	// package surface stores the response to a key for 24 hours only (tenancy.idempotencyTTL).
 	key, err := surface.IdempotencyKey(o.r)
 	if err != nil {
 		return mutationResult{}, err
@@ -70,7 +81,7 @@ func (a adminAPI) addCredit(ctx context.Context, o *mutation) (mutationResult, e
 	return mutationResult{status: http.StatusCreated, body: newCreditBody(c), appID: app.ID}, err
 }
 
-// handleListCredits lists the credits of an app in the order in which they pay.
+// handleListCredits answers with the credits of an app in the order in which invoices use them.
 func (a adminAPI) handleListCredits(w http.ResponseWriter, r *http.Request) error {
 	app, err := a.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
@@ -87,6 +98,7 @@ func (a adminAPI) handleListCredits(w http.ResponseWriter, r *http.Request) erro
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"credits": out})
 }
 
+// revokeCredit closes a credit with what is left of it.
 func (a adminAPI) revokeCredit(ctx context.Context, o *mutation) (mutationResult, error) {
 	app, err := a.loadBilledApp(ctx, o.appName())
 	if err != nil {
@@ -95,7 +107,7 @@ func (a adminAPI) revokeCredit(ctx context.Context, o *mutation) (mutationResult
 	return mutationResult{status: http.StatusNoContent}, a.billing.RevokeCredit(ctx, o.actor, app, surface.PathParam(o.r, "credit"))
 }
 
-// handleLedger answers with what the accounts of an app stand at, and a page of the entries behind that, the newest first.
+// handleLedger answers with the balances of an app's accounts and a page of the ledger entries, the newest first.
 func (a adminAPI) handleLedger(w http.ResponseWriter, r *http.Request) error {
 	size, err := surface.ParsePageSize(r, 50, 1000)
 	if err != nil {
@@ -126,6 +138,7 @@ func (a adminAPI) handleLedger(w http.ResponseWriter, r *http.Request) error {
 			out.Entries[i].Postings[string(p.Account)] = int64(p.Amount)
 		}
 	}
+	// Entry 1 is the oldest that can exist, so a page that ends with it is the last one.
 	if n := len(entries); n == size && entries[n-1].ID > 1 {
 		out.Before = entries[n-1].ID
 	}

@@ -13,7 +13,8 @@ import (
 	"stoa/tenancy"
 )
 
-// handleExplain says what an app's policy decides about a principal, and which rule does.
+// handleExplain answers what an app's policy decides about a principal, and by which rule. It uses the same policy
+// code as a request.
 func (a adminAPI) handleExplain(w http.ResponseWriter, r *http.Request) error {
 	scope, agent, err := parseExplainQuery(r)
 	if err != nil {
@@ -31,6 +32,7 @@ func (a adminAPI) handleExplain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// The built-in and the app's own roles; the policy of the running app is built from the same.
 	x, err := policy.ExplainAuthorization(p, scope, agent)
 	if err != nil {
 		return err
@@ -40,6 +42,7 @@ func (a adminAPI) handleExplain(w http.ResponseWriter, r *http.Request) error {
 		Principal: principalBody{Subject: p.Subject, Roles: p.Roles, Scopes: scopeNames(p.Scopes), UnknownRoles: unknownRoles(p.Roles, &app)},
 		Action:    string(scope), Object: cmp.Or(agent, "*"),
 	}
+	// Without a rule the member is null.
 	if x.Rule != nil {
 		rule := ruleBody(*x.Rule)
 		out.Rule = &rule
@@ -48,19 +51,22 @@ func (a adminAPI) handleExplain(w http.ResponseWriter, r *http.Request) error {
 		out.Holders = append(out.Holders, ruleBody(h))
 	}
 	if scope == authz.TasksRead || scope == authz.TasksCancel {
+		// Without the scope a principal that may call agents still acts on its own tasks.
 		out.Tasks = describeVisibility(policy, p, scope)
 	}
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// loadPrincipal is the principal that is asked about. It need not exist: it is who a token with that sub, roles and scope would
-// speak for. An API key is what it is, unless the query says what else it might be.
+// loadPrincipal returns the principal of the query. It need not exist: it is the principal that a token with this
+// sub, these roles and this scope would have. For an API key (key:<id>) without roles and scope in the query, those
+// of the stored key are used.
 func (a adminAPI) loadPrincipal(r *http.Request, app *tenancy.App) (authz.Principal, error) {
 	q := r.URL.Query()
 	subject, scope := q.Get("subject"), q.Get("scope")
 	roles := strings.FieldsFunc(q.Get("roles"), func(c rune) bool { return c == ',' || c == ' ' })
 	if id, isKey := strings.CutPrefix(subject, authz.APIKeySubjectPrefix); isKey && len(roles) == 0 && scope == "" {
 		key, of, err := a.apps.FindAPIKey(r.Context(), id)
+		// A key of another app is answered as one that does not exist.
 		if err == nil && of.App != app.ID {
 			err = fmt.Errorf("%w: no such key", tenancy.ErrNotFound)
 		}
@@ -72,7 +78,8 @@ func (a adminAPI) loadPrincipal(r *http.Request, app *tenancy.App) (authz.Princi
 	return authz.HypotheticalPrincipal(app, subject, roles, scope)
 }
 
-// parseExplainQuery reads what a decision is asked about. An action is a scope; its object is an agent, or * for every one.
+// parseExplainQuery returns the scope of the query's action and the agent of its object, "" for all agents. Only
+// agents:call has an object; it may be part of the action (agents:call:<agent>).
 func parseExplainQuery(r *http.Request) (scope authz.Scope, agent string, err error) {
 	action, object := r.URL.Query().Get("action"), r.URL.Query().Get("object")
 	if action == "" {
@@ -95,7 +102,7 @@ func parseExplainQuery(r *http.Request) (scope authz.Scope, agent string, err er
 	return authz.ParseScope("object", string(authz.AgentsCall)+":"+object)
 }
 
-// describeVisibility says whose tasks p may act on: all, own or none.
+// describeVisibility returns whose tasks p may act on with scope: all, own or none.
 func describeVisibility(policy *authz.Policy, p authz.Principal, scope authz.Scope) string {
 	switch visibility, err := policy.AuthorizeTasks(p, scope, ""); {
 	case err != nil:
@@ -106,6 +113,7 @@ func describeVisibility(policy *authz.Policy, p authz.Principal, scope authz.Sco
 	return "own"
 }
 
+// unknownRoles returns the roles that are neither built in nor of the app. They grant nothing.
 func unknownRoles(roles []string, app *tenancy.App) []string {
 	names := []string{}
 	for _, r := range roles {

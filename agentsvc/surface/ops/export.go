@@ -6,17 +6,20 @@ import (
 	"stoa/agentsvc/surface"
 )
 
+// exportBody is the state of one usage export.
 type exportBody struct {
-	Name      string  `json:"name"`
-	Batch     int64   `json:"batch"`   // the last one
-	Pending   bool    `json:"pending"` // it is under way
-	Rows      int64   `json:"rows"`    // that were taken
-	Refused   int64   `json:"refused"` // that never will be
+	Name string `json:"name"`
+	// Batch is the number of the last batch; Pending says that it is still being delivered.
+	Batch   int64 `json:"batch"`
+	Pending bool  `json:"pending"`
+	// Rows counts the usage rows that the receiver has accepted, Refused those that it has refused for good.
+	Rows      int64   `json:"rows"`
+	Refused   int64   `json:"refused"`
 	LastError string  `json:"last_error,omitempty"`
 	UpdatedAt *string `json:"updated_at"`
 }
 
-// handleListExports answers with how far each export of usage is.
+// handleListExports answers with the progress of each usage export.
 func (a adminAPI) handleListExports(w http.ResponseWriter, r *http.Request) error {
 	list, err := a.billing.ListExports(r.Context())
 	if err != nil {

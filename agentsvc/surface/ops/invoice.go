@@ -14,7 +14,7 @@ import (
 	"stoa/tenancy"
 )
 
-// invoiceRoutes are the books of apps: credits, invoices and the entries behind them.
+// invoiceRoutes returns the endpoints for credits, invoices, the ledger and usage exports.
 func invoiceRoutes(a adminAPI) []surface.Route {
 	return []surface.Route{
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/credits", Serve: newMutationHandler(a.addCredit), Idempotent: true},
@@ -31,8 +31,9 @@ func invoiceRoutes(a adminAPI) []surface.Route {
 	}
 }
 
-// loadBilledApp returns the app of that name, or of that name or id one whose books are kept. One that is not gone is returned as it is
-// now, with its plan, by which it is invoiced.
+// loadBilledApp returns the app of that name, or a former app of that name or ID that has a ledger: invoices
+// outlive their app. An app that still exists is returned in its current form, because the plan is needed for its
+// drafts.
 func (a adminAPI) loadBilledApp(ctx context.Context, name string) (tenancy.App, error) {
 	app, err := a.apps.LoadApp(ctx, name)
 	if !errors.Is(err, tenancy.ErrNotFound) {
@@ -45,6 +46,8 @@ func (a adminAPI) loadBilledApp(ctx context.Context, name string) (tenancy.App, 
 		}
 		return former, ferr
 	}
+	// The name may be the ID of an app that still exists. Another app may have a former app's name by now, so the
+	// IDs must agree.
 	switch live, err := a.apps.LoadApp(ctx, former.Name); {
 	case err == nil && live.ID == former.ID:
 		return live, nil
@@ -58,6 +61,7 @@ type invoiceList struct {
 	Invoices []billing.Invoice `json:"invoices"`
 }
 
+// handleListInvoices answers an operator with all invoices of an app, drafts included, without their lines.
 func (a adminAPI) handleListInvoices(w http.ResponseWriter, r *http.Request) error {
 	app, err := a.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
@@ -70,6 +74,7 @@ func (a adminAPI) handleListInvoices(w http.ResponseWriter, r *http.Request) err
 	return surface.WriteJSON(w, http.StatusOK, invoiceList{list})
 }
 
+// handleListAppInvoices answers an app with its final invoices.
 func (a adminAPI) handleListAppInvoices(w http.ResponseWriter, r *http.Request) error {
 	list, err := a.billing.ListFinalInvoices(r.Context(), surface.RequestOf(r).App.ID)
 	if err != nil {
@@ -78,6 +83,7 @@ func (a adminAPI) handleListAppInvoices(w http.ResponseWriter, r *http.Request) 
 	return surface.WriteJSON(w, http.StatusOK, invoiceList{list})
 }
 
+// handleGetInvoice answers an operator with one invoice, in JSON, CSV or HTML.
 func (a adminAPI) handleGetInvoice(w http.ResponseWriter, r *http.Request) error {
 	app, err := a.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
@@ -91,6 +97,7 @@ func (a adminAPI) handleGetInvoice(w http.ResponseWriter, r *http.Request) error
 	return writeInvoice(w, inv, mediaType)
 }
 
+// handleGetAppInvoice answers an app with one of its final invoices. A draft is not found.
 func (a adminAPI) handleGetAppInvoice(w http.ResponseWriter, r *http.Request) error {
 	id, mediaType := negotiateInvoice(r)
 	inv, err := a.billing.FindFinalInvoice(r.Context(), surface.RequestOf(r).App.ID, id)
@@ -100,14 +107,17 @@ func (a adminAPI) handleGetAppInvoice(w http.ResponseWriter, r *http.Request) er
 	return writeInvoice(w, inv, mediaType)
 }
 
+// finalizeInvoice makes a draft final.
 func (a adminAPI) finalizeInvoice(ctx context.Context, o *mutation) (mutationResult, error) {
 	return a.changeInvoice(ctx, o, a.billing.FinalizeInvoice)
 }
 
+// reverseInvoice reverses a final invoice and answers with the credit note.
 func (a adminAPI) reverseInvoice(ctx context.Context, o *mutation) (mutationResult, error) {
 	return a.changeInvoice(ctx, o, a.billing.ReverseInvoice)
 }
 
+// changeInvoice calls do for the invoice of the path. A body, if there is one, must be an empty object.
 func (a adminAPI) changeInvoice(ctx context.Context, o *mutation, do func(ctx context.Context, actor string, app tenancy.App, id string) (billing.Invoice, error)) (mutationResult, error) {
 	if err := o.decodeBody(&struct{}{}, true); err != nil {
 		return mutationResult{}, err
@@ -120,12 +130,14 @@ func (a adminAPI) changeInvoice(ctx context.Context, o *mutation, do func(ctx co
 	return mutationResult{status: http.StatusOK, body: inv, appID: app.ID}, err
 }
 
-// invoiceMediaTypes are the media types in which an invoice is written, by what stands behind its id in the path.
+// invoiceMediaTypes maps the suffix of an invoice's path to its media type.
 var invoiceMediaTypes = map[string]string{".json": "application/json", ".csv": "text/csv", ".html": "text/html"}
 
-// negotiateInvoice returns the id of an invoice and the media type that is asked for: by the path, else by the Accept header.
+// negotiateInvoice returns the ID and the media type of the requested invoice: the suffix of the path decides, else
+// the first known media type in Accept, else JSON. Quality values in Accept are ignored.
 func negotiateInvoice(r *http.Request) (id, mediaType string) {
 	id = surface.PathParam(r, "invoice")
+	// No suffix is the end of another one, so the order of the map does not matter.
 	for suffix, mediaType := range invoiceMediaTypes {
 		if before, ok := strings.CutSuffix(id, suffix); ok {
 			return before, mediaType
@@ -142,7 +154,10 @@ func negotiateInvoice(r *http.Request) (id, mediaType string) {
 	return id, invoiceMediaTypes[".json"]
 }
 
+// writeInvoice writes an invoice. CSV and HTML are rendered into memory first, so that a failure is still an HTTP
+// error. The Content-Security-Policy keeps text from customers in the HTML from loading or running anything.
 func writeInvoice(w http.ResponseWriter, inv billing.Invoice, mediaType string) error {
+	// Without a suffix in the path the representation depends on Accept.
 	w.Header().Add("Vary", "Accept")
 	var b bytes.Buffer
 	switch mediaType {

@@ -13,7 +13,8 @@ import (
 	"stoa/billing"
 )
 
-// TestInvoicesByID: an app that is there is invoiced by its plan, also where the path names its id.
+// TestInvoicesByID checks that an app that exists is invoiced by its plan, also if the path has its ID instead of
+// its name.
 func TestInvoicesByID(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
@@ -28,7 +29,7 @@ func TestInvoicesByID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The first price book is in another currency than the plan's.
+	// The first price book has another currency than the plan, so an invoice without the plan would be in USD.
 	for _, currency := range []string{"USD", "EUR"} {
 		_, err := h.Billing.AddPriceVersion(ctx, "admin", billing.PriceVersion{
 			Version: currency, Currency: currency, Effective: time.UnixMicro(0), Items: []billing.PriceItem{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 10}},
@@ -58,7 +59,7 @@ func TestInvoicesByID(t *testing.T) {
 	if err := h.Billing.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f); err != nil {
 		t.Fatal(err)
 	}
-	sendAdmin(201, &struct{}{}, http.MethodPost, "/admin/apps/acme/credits", map[string]any{"amount": 5}) // its books are opened
+	sendAdmin(201, &struct{}{}, http.MethodPost, "/admin/apps/acme/credits", map[string]any{"amount": 5}) // creates the app's ledger
 
 	byID := "/admin/apps/" + string(app.ID) + "/invoices/2026-01"
 	var want, got billing.Invoice

@@ -12,8 +12,8 @@ import (
 	"stoa/authz"
 )
 
-// handleListMemories answers with a page of what is remembered of a user: the caller, unless the query names another and the
-// caller may read everybody's.
+// handleListMemories answers with a page of the memories about one user: the caller, or the user of the query if
+// the caller may read every user's tasks. A user out of reach gets the answer of a user without memories.
 func handleListMemories(w http.ResponseWriter, r *http.Request) error {
 	filter, allowed, err := parseMemoryFilter(r, authz.TasksRead)
 	if err != nil {
@@ -24,6 +24,7 @@ func handleListMemories(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	token := r.URL.Query().Get("page_token")
+	// IDs of memories are UUIDs, and the token is the ID of the last one of the previous page.
 	if token != "" && uuid.Validate(token) != nil {
 		return agentsvc.NewInvalidError("page_token", "is not one that this list gave")
 	}
@@ -46,9 +47,9 @@ func handleListMemories(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// handleEraseMemories removes what is remembered of a user, and the credentials that user has entrusted to tools: the caller,
-// unless the query names another and the caller may cancel everybody's tasks. One whose token is for some agents alone
-// erases what these remember, and no credentials: they belong to no agent.
+// handleEraseMemories deletes the memories about one user and the credentials of that user: the caller, or the user
+// of the query if the caller may cancel every user's tasks. A token that is restricted to some agents deletes their
+// memories only, and no credentials, because credentials belong to no agent.
 func handleEraseMemories(w http.ResponseWriter, r *http.Request) error {
 	filter, allowed, err := parseMemoryFilter(r, authz.TasksCancel)
 	if err != nil {
@@ -68,8 +69,8 @@ func handleEraseMemories(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, map[string]int64{"erased": n})
 }
 
-// parseMemoryFilter returns which memories the query means, and whether they are within the caller's reach, which wide
-// extends to everybody's. What is not is as if it were not there.
+// parseMemoryFilter returns the memories that the query means and whether they are within the caller's visibility,
+// which the scope wide extends to all users. With allowed false the caller must be answered as if there were none.
 func parseMemoryFilter(r *http.Request, wide authz.Scope) (filter memory.Filter, allowed bool, err error) {
 	v, q := surface.RequestOf(r), r.URL.Query()
 	visibility, err := v.ResolveVisibility(r.Context(), wide, "")
@@ -84,6 +85,7 @@ func parseMemoryFilter(r *http.Request, wide authz.Scope) (filter memory.Filter,
 	if q.Has("user") && q.Get("user") == "" {
 		return filter, false, agentsvc.NewInvalidError("user", "is empty; without it, the caller is meant")
 	}
+	// Without a user the query means the caller, of the caller's issuer.
 	own := v.Principal.Owner()
 	filter = memory.Filter{Subject: q.Get("user"), Agents: visibility.Agents}
 	if q.Has("issuer") {
@@ -93,10 +95,13 @@ func parseMemoryFilter(r *http.Request, wide authz.Scope) (filter memory.Filter,
 	if filter.Subject == "" {
 		filter.Subject, filter.Issuer = own.Subject, &own.Issuer
 	}
+	// No owner in the visibility means all users of the app.
 	if visibility.Owner == nil {
 		return filter, true, nil
 	}
 	allowed = filter.Subject == own.Subject && (filter.Issuer == nil || *filter.Issuer == own.Issuer)
+	// Two issuers may use the same subject for different users: a caller without the wide scope reaches only that
+	// of its own issuer.
 	filter.Issuer = &own.Issuer
 	return filter, allowed, nil
 }

@@ -16,7 +16,7 @@ import (
 	"stoa/authz"
 )
 
-// TestMemories has users read and erase what is remembered of them, and operators what is remembered of anybody.
+// TestMemories checks that users read and delete their own memories, and operators those of every user.
 func TestMemories(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
@@ -120,7 +120,7 @@ func TestMemories(t *testing.T) {
 	}
 }
 
-// tokenIssuer reads who issued a token.
+// tokenIssuer returns the issuer in a token.
 func tokenIssuer(t *testing.T, token string) string {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])

@@ -11,8 +11,10 @@ import (
 	"stoa/authz"
 )
 
-// newMetricsRoute returns the route of the metrics, behind their token if they have one.
+// newMetricsRoute returns the route of the metrics. It is of kind Open, because scrapers have neither an app nor an
+// operator's credential; Options.MetricsToken protects it, if set.
 func newMetricsRoute(o Options) surface.Route {
+	// Hashes have equal lengths, so the constant-time comparison does not reveal the length of the token.
 	want := sha256.Sum256([]byte(o.MetricsToken))
 	return surface.Route{
 		Method: http.MethodGet, Pattern: cmp.Or(o.MetricsPath, "/metrics"), Kind: surface.Open,

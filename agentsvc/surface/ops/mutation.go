@@ -10,18 +10,21 @@ import (
 	"stoa/tenancy/db"
 )
 
-// mutation is a call that changes something.
+// mutation is one admin request that changes something.
 type mutation struct {
-	r      *http.Request
-	actor  string
-	body   []byte
-	dryRun bool // only tell what would come of it
+	// r is the request; its body has been read into body.
+	r *http.Request
+	// actor is the operator's name in the audit trail.
+	actor string
+	body  []byte // the whole request body, "" = none
+	// dryRun says to validate and answer as if the change were made, without writing anything.
+	dryRun bool
 }
 
-// appName returns the name of the app that the path names.
+// appName returns the path parameter app, "" on routes without one.
 func (o *mutation) appName() string { return surface.PathParam(o.r, "app") }
 
-// decodeBody reads the body, which may be missing where it is optional, into v.
+// decodeBody decodes the body into v; unknown members are errors. With optional, an empty body leaves v unchanged.
 func (o *mutation) decodeBody(v any, optional bool) error {
 	if optional && len(o.body) == 0 {
 		return nil
@@ -29,7 +32,7 @@ func (o *mutation) decodeBody(v any, optional bool) error {
 	return surface.DecodeJSON(o.body, v, true)
 }
 
-// parseDryRun reports whether the caller only wants to know what would come of it.
+// parseDryRun returns the query parameter dry_run. Only the routes that list it in Query can have it.
 func (o *mutation) parseDryRun() (bool, error) {
 	switch o.r.URL.Query().Get("dry_run") {
 	case "", "false":
@@ -40,16 +43,23 @@ func (o *mutation) parseDryRun() (bool, error) {
 	return false, agentsvc.NewInvalidError("dry_run", "must be true or false")
 }
 
-// mutationResult is what an order came to.
+// mutationResult is the response of a mutation.
 type mutationResult struct {
-	status     int
-	body       any   // nil = none
-	replayBody any   // what a repetition is told in its place, where body holds a secret
-	appID      db.ID // that the answer tells of, with which it is forgotten
-	revision   int64 // 0 = none is told
+	status int
+	body   any // nil = no body (204)
+	// replayBody is the body for a repetition under the same Idempotency-Key. It is set where body contains a
+	// secret, such as a new API key: responses are stored for repetitions, and a secret must not be stored in clear
+	// text. nil = body.
+	replayBody any
+	// appID is the app that the response describes; the stored response is deleted together with that app. "" =
+	// none.
+	appID    db.ID
+	revision int64 // sent as ETag; 0 = no ETag
 }
 
-// newMutationHandler returns the handler of a call that changes something.
+// newMutationHandler returns the HTTP handler of a mutation. The route must be of kind Admin and Idempotent:
+// package surface then claims the Idempotency-Key before the handler runs and stores its response for repetitions.
+// A mutation that returns an error is not stored, so the request may be sent again under the same key.
 func newMutationHandler(do func(ctx context.Context, o *mutation) (mutationResult, error)) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		o := &mutation{r: r, actor: surface.OperatorOf(r).ActorName()}
@@ -64,6 +74,7 @@ func newMutationHandler(do func(ctx context.Context, o *mutation) (mutationResul
 		if err != nil {
 			return err
 		}
+		// Set before the response is written: the recorder stores the response when the handler returns.
 		if err := surface.SetReplay(r, out.replayBody, out.appID); err != nil {
 			return err
 		}
@@ -71,6 +82,7 @@ func newMutationHandler(do func(ctx context.Context, o *mutation) (mutationResul
 	}
 }
 
+// writeResult writes the response with the revision as a strong ETag, which clients return in If-Match.
 func (out mutationResult) writeResult(w http.ResponseWriter) error {
 	if out.revision > 0 {
 		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(out.revision, 10)))

@@ -8,8 +8,9 @@ import (
 	"stoa/authz"
 )
 
-// handleListNotifications answers with who is told of a task and whether that goes well, never where. What the app itself has told is
-// not the business of the task's owner.
+// handleListNotifications answers with the receivers of a task's notifications and the state of their deliveries,
+// without addresses. Receivers that the app's configuration sets for all tasks are only shown to callers that may
+// read the app's tasks.
 func handleListNotifications(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksRead, "")
@@ -22,6 +23,7 @@ func handleListNotifications(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := notificationList{Notifications: []notificationBody{}}
 	for _, c := range all {
+		// The caller sees its own tasks only, so it is a user and not an operator of the app.
 		if c.IsStanding() && visibility.Owner != nil {
 			continue
 		}

@@ -1,8 +1,24 @@
-// Package ops is what operators use: the list of an app's tasks, decisions on their tool calls, the admin API over apps
-// and the queue, and the metrics; and where users see and erase what is kept of theirs. task.go, checkpoint.go, memory.go, credential.go,
-// app.go, secret.go, token.go, apikey.go, role.go, explain.go, tool.go, queue.go, audit.go, price.go, plan.go, budget.go and usage.go answer;
-// wire.go holds the shapes, mutation.go what the calls of the admin
-// API have in common.
+// Package ops implements the endpoints of operators and of users about their own data: the task list, decisions on
+// tool calls, checkpoints, memories and credentials of an app; the admin API below /admin (docs/api/admin.md); the
+// billing endpoints (docs/billing.md); and the metrics.
+//
+// [Routes] is the table of endpoints. Routes of kind Tenant belong to an app: package surface resolves the app from
+// the caller's credential, and the handler asks [surface.Request] which tasks or users the caller may act on.
+// Routes of kind Admin belong to the platform: package surface admits the admin secret and platform operators only,
+// and the app is a parameter of the path.
+//
+// An endpoint that reads is a [surface.Handler] (handle...). An endpoint of the admin API that changes something is
+// a function from mutation to mutationResult (mutation.go), wrapped by newMutationHandler, which reads the body,
+// dry_run and the actor, and writes status, ETag and body. It must be marked Idempotent in the table. The services
+// that it calls (tenancy, authz, billing, task) validate the request, write the audit entry and return the errors
+// that package surface maps to statuses.
+//
+// To add an endpoint, write its function in the file of its subject, list it in [Routes], describe it in
+// openapi/descriptions.json and in docs/api/admin.md.
+//
+// Request and response types are in wire.go, those of billing in the file of their subject. Times in responses are
+// RFC 3339 in UTC with milliseconds, null for none; amounts of money are integers in nano-units (10⁻⁹) of their
+// currency.
 package ops
 
 import (
@@ -19,31 +35,42 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Options are what the endpoints administer. Apps, Issuer, Keys, DB and Dead are required.
+// Options are the services behind the endpoints. Apps, Issuer, Keys, DB and DeadLetters are required.
 type Options struct {
-	Apps        *tenancy.Service
-	Issuer      *authz.Issuer
-	Keys        *authz.APIKeys
-	DB          *db.DB
-	InMemoryDB  *db.DB // where apps keep tasks in the memory of this process; nil = nowhere
+	Apps   *tenancy.Service
+	Issuer *authz.Issuer  // issues the tokens of mintToken
+	Keys   *authz.APIKeys // creates and rotates API keys
+	DB     *db.DB         // for queue statistics and tool pins
+	// InMemoryDB is the process's in-memory database, for apps with backend: inmemory; nil = there is none.
+	InMemoryDB *db.DB
+	// DeadLetters lists and requeues runs that failed for good.
 	DeadLetters *task.DeadLetters
 
-	RestartKeys func() []string // the keys of the default app's file that act once the process is restarted; nil = there are none
+	// RestartKeys returns the keys of the default app's file that were changed and act only after a restart of the
+	// process; nil = none.
+	RestartKeys func() []string
 
-	Billing *billing.Service // nil = there is none
+	// Billing is nil if the platform does not bill; the billing endpoints then do not exist.
+	Billing *billing.Service
 
-	Metrics      http.Handler // nil = there are none
-	MetricsPath  string       // "" = /metrics
-	MetricsToken string       // bearer token that readers of the metrics need; "" = none
+	// Metrics serves the metrics; nil = the endpoint does not exist.
+	Metrics     http.Handler
+	MetricsPath string // "" = /metrics
+	// MetricsToken is the bearer token that readers of the metrics must send; "" = none is needed.
+	MetricsToken string
 }
 
-// Routes returns what the endpoints answer.
+// Routes returns the endpoints. A route without a Kind is of kind Admin. Query lists the allowed query parameters
+// of a route: an admin route without one allows none, and package surface refuses all others, since a misspelled
+// filter or dry_run would have an unwanted effect.
 func Routes(o Options) []surface.Route {
 	a := adminAPI{apps: o.Apps, issuer: o.Issuer, keys: o.Keys, db: o.DB, deadLetters: o.DeadLetters, restartKeys: o.RestartKeys, billing: o.Billing}
+	// Runs of apps in memory are in a database of their own; the statistics add them.
 	if o.InMemoryDB != nil {
 		a.inMemoryRuns = []*store.RunQueue{store.NewRunQueue(o.InMemoryDB)}
 	}
 	routes := []surface.Route{
+		// Endpoints of an app.
 		{Method: http.MethodGet, Pattern: "/tasks", Query: []string{"agent", "context_id", "status", "page_size", "page_token"}, Kind: surface.Tenant, Serve: handleListTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Query: []string{"user", "issuer", "page_size", "page_token"}, Kind: surface.Tenant, Serve: handleListMemories},
 		{Method: http.MethodDelete, Pattern: "/memories", Query: []string{"user", "issuer"}, Kind: surface.Tenant, Serve: handleEraseMemories, Idempotent: true},
@@ -52,9 +79,12 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/tasks/{task}/checkpoints", Kind: surface.Tenant, Serve: handleListCheckpoints},
 		{Method: http.MethodGet, Pattern: "/tasks/{task}/notifications", Kind: surface.Tenant, Serve: handleListNotifications},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/checkpoints/{checkpoint}:restore", Kind: surface.Tenant, Serve: handleRestoreCheckpoint, Idempotent: true},
+		// Decisions need tasks:approve, also from the owner of the task. Package surface checks a Scope before the
+		// handler runs.
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeApproved), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Kind: surface.Tenant, Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeRejected), Idempotent: true},
 
+		// Apps, their secrets, tokens, keys, roles and tools.
 		{Method: http.MethodPost, Pattern: "/admin/apps", Query: []string{"dry_run"}, Serve: newMutationHandler(a.createApp), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps", Query: []string{"status", "page_size", "page_token"}, Serve: a.handleListApps},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}", Serve: a.handleGetApp},
@@ -80,16 +110,19 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/authz/explain", Query: []string{"subject", "object", "action", "roles", "scope"}, Serve: a.handleExplain},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: a.handleListTools},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: newMutationHandler(a.acceptTool), Idempotent: true},
+		// The queue of all apps.
 		{Method: http.MethodGet, Pattern: "/admin/queue", Serve: a.handleQueueStats},
 		{Method: http.MethodGet, Pattern: "/admin/queue/dead", Query: []string{"app", "agent", "error", "page_size", "page_token"}, Serve: a.handleListDeadLetters},
 		{Method: http.MethodPost, Pattern: "/admin/queue/dead:requeue", Serve: newMutationHandler(a.requeueRuns), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/admin/queue/dead/{id}:requeue", Serve: newMutationHandler(a.requeueRun), Idempotent: true},
+		// The audit trail. An export may take longer than the deadline of requests.
 		{Method: http.MethodGet, Pattern: "/admin/audit", Query: append(auditParams, "page_size", "page_token"), Serve: a.handleAudit},
 		{Method: http.MethodGet, Pattern: "/admin/audit/export", Query: auditParams, Serve: a.handleExportAudit, NoDeadline: true},
 	}
 	if a.billing != nil {
 		routes = append(routes, slices.Concat(billingRoutes(a), invoiceRoutes(a))...)
 	}
+	// The default is Admin and not Tenant or Open, so that a forgotten Kind cannot open an endpoint.
 	for i := range routes {
 		if routes[i].Kind == "" {
 			routes[i].Kind = surface.Admin
@@ -101,15 +134,16 @@ func Routes(o Options) []surface.Route {
 	return routes
 }
 
-// adminAPI answers the admin API.
+// adminAPI holds the dependencies of the admin endpoints; see Options. It is read-only and used by value.
 type adminAPI struct {
-	apps         *tenancy.Service
-	issuer       *authz.Issuer
-	keys         *authz.APIKeys
-	db           *db.DB
+	apps   *tenancy.Service
+	issuer *authz.Issuer
+	keys   *authz.APIKeys
+	db     *db.DB
+	// inMemoryRuns are the queues in this process's memory; handleQueueStats adds them.
 	inMemoryRuns []*store.RunQueue
 	deadLetters  *task.DeadLetters
 	restartKeys  func() []string
 
-	billing *billing.Service
+	billing *billing.Service // nil = no billing endpoints are registered
 }

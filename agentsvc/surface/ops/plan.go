@@ -10,28 +10,36 @@ import (
 	"stoa/billing"
 )
 
+// planBody is a plan, in requests and responses.
 type planBody struct {
-	Name               string                     `json:"name"`
-	Currency           string                     `json:"currency"`
-	Timezone           string                     `json:"timezone,omitempty"`
-	Included           map[string]int64           `json:"included"`
-	Overage            map[string]billing.Overage `json:"overage"`
-	MaxConcurrentTasks int64                      `json:"max_concurrent_tasks"`
-	QueueDepth         int64                      `json:"queue_depth"`
-	Weight             int64                      `json:"weight"`
-	AllowedModels      []string                   `json:"allowed_models"`
-	Retention          *retentionBody             `json:"retention"`
-	CreatedAt          *string                    `json:"created_at,omitempty"`
-	UpdatedAt          *string                    `json:"updated_at,omitempty"`
+	Name     string `json:"name"`
+	Currency string `json:"currency"`
+	// Timezone is where the months of invoices begin, a name of the IANA time zone database; "" = UTC.
+	Timezone string `json:"timezone,omitempty"`
+	// Included are the quantities by meter that the monthly price covers; Overage is the price of what exceeds
+	// them.
+	Included map[string]int64           `json:"included"`
+	Overage  map[string]billing.Overage `json:"overage"`
+	// The limits apply to each app on the plan that has none of its own; 0 = the plan sets none.
+	MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
+	QueueDepth         int64 `json:"queue_depth"`
+	Weight             int64 `json:"weight"`
+	// AllowedModels are patterns of provider/model; an empty list allows every model.
+	AllowedModels []string `json:"allowed_models"`
+	// Retention bounds how long finished tasks, events and idle sessions are kept; null = it does not.
+	Retention *retentionBody `json:"retention"`
+	CreatedAt *string        `json:"created_at,omitempty"`
+	UpdatedAt *string        `json:"updated_at,omitempty"`
 }
 
+// retentionBody holds Go durations such as "720h"; "" = the plan does not limit it.
 type retentionBody struct {
 	Tasks    string `json:"tasks,omitempty"`
 	Events   string `json:"events,omitempty"`
 	Sessions string `json:"sessions,omitempty"`
 }
 
-// decodePlan reads the terms of a plan.
+// decodePlan decodes the terms of a plan.
 func (o *mutation) decodePlan() (billing.Plan, error) {
 	var b planBody
 	if err := o.decodeBody(&b, false); err != nil {
@@ -46,6 +54,7 @@ func (o *mutation) decodePlan() (billing.Plan, error) {
 			name, text string
 			to         *time.Duration
 		}{{"tasks", r.Tasks, &p.Retention.Tasks}, {"events", r.Events, &p.Retention.Events}, {"sessions", r.Sessions, &p.Retention.Sessions}} {
+			// An empty duration means that the plan does not limit it.
 			if f.text == "" {
 				continue
 			}
@@ -58,6 +67,7 @@ func (o *mutation) decodePlan() (billing.Plan, error) {
 	return p, nil
 }
 
+// addPlan creates a plan.
 func (a adminAPI) addPlan(ctx context.Context, o *mutation) (mutationResult, error) {
 	p, err := o.decodePlan()
 	if err == nil {
@@ -66,6 +76,7 @@ func (a adminAPI) addPlan(ctx context.Context, o *mutation) (mutationResult, err
 	return mutationResult{status: http.StatusCreated, body: newPlanBody(p)}, err
 }
 
+// updatePlan replaces all terms of a plan, for every app that is on it. The name cannot change.
 func (a adminAPI) updatePlan(ctx context.Context, o *mutation) (mutationResult, error) {
 	p, err := o.decodePlan()
 	if err != nil {
@@ -75,11 +86,13 @@ func (a adminAPI) updatePlan(ctx context.Context, o *mutation) (mutationResult, 
 	if p.Name != "" && p.Name != name {
 		return mutationResult{}, agentsvc.NewInvalidError("name", "is another one than in the path; a plan keeps its name")
 	}
+	// Only the path names the plan; the body may repeat it.
 	p.Name = name
 	p, err = a.billing.UpdatePlan(ctx, o.actor, p)
 	return mutationResult{status: http.StatusOK, body: newPlanBody(p)}, err
 }
 
+// handleGetPlan answers with one plan.
 func (a adminAPI) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
 	p, err := a.billing.FindPlan(r.Context(), surface.PathParam(r, "plan"))
 	if err != nil {
@@ -88,6 +101,7 @@ func (a adminAPI) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, newPlanBody(p))
 }
 
+// handleListPlans answers with all plans.
 func (a adminAPI) handleListPlans(w http.ResponseWriter, r *http.Request) error {
 	found, err := a.billing.ListPlans(r.Context())
 	if err != nil {
@@ -100,6 +114,7 @@ func (a adminAPI) handleListPlans(w http.ResponseWriter, r *http.Request) error 
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"plans": out})
 }
 
+// newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.
 func newPlanBody(p billing.Plan) planBody {
 	b := planBody{
 		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, Overage: p.Overage, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
@@ -111,6 +126,7 @@ func newPlanBody(p billing.Plan) planBody {
 	return b
 }
 
+// formatDuration returns d as text, "" for 0.
 func formatDuration(d time.Duration) string {
 	if d == 0 {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestUnknownQuery has every admin route refuse a name in the query that it does not know, and one that comes twice, before
-// it does anything.
+// TestUnknownQuery checks that every admin route refuses an unknown query parameter, and one that is given twice,
+// before it has any effect.
 func TestUnknownQuery(t *testing.T) {
 	t.Parallel()
 	var admin []surface.Route

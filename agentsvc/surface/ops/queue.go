@@ -10,7 +10,7 @@ import (
 	"stoa/tenancy"
 )
 
-// handleQueueStats answers with the queue at a glance, and with what this process has in memory beside it.
+// handleQueueStats answers with counts of runs by state, in the database and in this process's memory.
 func (a adminAPI) handleQueueStats(w http.ResponseWriter, r *http.Request) error {
 	s, err := store.NewRunQueue(a.db).CountRuns(r.Context(), a.inMemoryRuns...)
 	if err != nil {
@@ -26,7 +26,8 @@ func (a adminAPI) handleQueueStats(w http.ResponseWriter, r *http.Request) error
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// handleListDeadLetters answers with a page of the runs that failed for good, those of the newest tasks first.
+// handleListDeadLetters answers with a page of the runs that failed for good, those of the newest tasks first. The
+// page token is the ID of the last run of the previous page.
 func (a adminAPI) handleListDeadLetters(w http.ResponseWriter, r *http.Request) error {
 	size, err := surface.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
 	if err != nil {
@@ -39,6 +40,7 @@ func (a adminAPI) handleListDeadLetters(w http.ResponseWriter, r *http.Request) 
 	}
 	f.Limit = size
 	if token := q.Get("page_token"); token != "" {
+		// The page token is the ID of a run; an ID that does not parse was not returned by this list.
 		var ok bool
 		if f.Before, ok = store.ParseDeadLetterID(token); !ok {
 			return agentsvc.NewInvalidError("page_token", "is not one that this list gave")
@@ -52,13 +54,17 @@ func (a adminAPI) handleListDeadLetters(w http.ResponseWriter, r *http.Request) 
 	for i, d := range dead {
 		out.Runs[i] = deadLetterBody{d.ID.String(), d.App, d.Agent, string(d.ID.Task), d.Attempts, d.Error, formatTime(d.FailedAt)}
 	}
+	// A full page may be the last one; the next request then returns an empty page.
 	if len(dead) == size {
 		out.NextPageToken = dead[size-1].ID.String()
 	}
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
+// newDeadLetterFilter returns a filter; empty values select everything.
 func newDeadLetterFilter(app, agent, text string) (store.DeadLetterFilter, error) {
+	// These are search terms of the operator; the check only keeps control characters and very long texts from the
+	// database.
 	for field, value := range map[string]string{"app": app, "agent": agent, "error": text} {
 		if err := surface.CheckID(field, value); err != nil {
 			return store.DeadLetterFilter{}, err
@@ -67,12 +73,14 @@ func newDeadLetterFilter(app, agent, text string) (store.DeadLetterFilter, error
 	return store.DeadLetterFilter{App: app, Agent: agent, Error: text}, nil
 }
 
-// requeueRun has a new task go on in place of one whose run failed for good.
+// requeueRun starts a new task that continues the one whose run failed for good. A run that was requeued or deleted
+// meanwhile is not found.
 func (a adminAPI) requeueRun(ctx context.Context, o *mutation) (mutationResult, error) {
 	id, ok := store.ParseDeadLetterID(surface.PathParam(o.r, "id"))
 	if !ok {
 		return mutationResult{}, agentsvc.ErrNotFound
 	}
+	// appID ties the stored response to the app of the run, so that it is deleted with that app.
 	d, next, err := a.deadLetters.Requeue(ctx, o.actor, id)
 	if err != nil {
 		return mutationResult{}, err
@@ -80,10 +88,12 @@ func (a adminAPI) requeueRun(ctx context.Context, o *mutation) (mutationResult, 
 	return mutationResult{status: http.StatusOK, body: requeuedBody{d.ID.String(), d.App, string(next)}, appID: d.Tenant}, nil
 }
 
-// maxRequeued bounds how many runs one call requeues.
+// maxRequeued bounds the runs that one request requeues. The response says how many remain, so that the operator
+// repeats the request.
 const maxRequeued = 1000
 
-// requeueRuns does so for all that a filter chooses, and tells how many they were and how many are left.
+// requeueRuns requeues the runs that a filter selects, at most maxRequeued, and answers with their number and how
+// many remain.
 func (a adminAPI) requeueRuns(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b requeueBody
 	if err := o.decodeBody(&b, false); err != nil {

@@ -8,6 +8,8 @@ import (
 	"stoa/agentsvc/surface"
 )
 
+// setSecret stores a secret of an app. The value is a pointer in the body to tell an empty secret from a missing
+// one. A value with which the current configuration no longer loads is refused.
 func (a adminAPI) setSecret(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b secretBody
 	if err := o.decodeBody(&b, false); err != nil {
@@ -19,10 +21,12 @@ func (a adminAPI) setSecret(ctx context.Context, o *mutation) (mutationResult, e
 	return mutationResult{status: http.StatusNoContent}, a.apps.StoreSecret(ctx, o.actor, o.appName(), surface.PathParam(o.r, "name"), *b.Value)
 }
 
+// deleteSecret deletes a secret; one that the current configuration needs is refused.
 func (a adminAPI) deleteSecret(ctx context.Context, o *mutation) (mutationResult, error) {
 	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteSecret(ctx, o.actor, o.appName(), surface.PathParam(o.r, "name"))
 }
 
+// handleListSecrets answers with names and dates; values are never returned.
 func (a adminAPI) handleListSecrets(w http.ResponseWriter, r *http.Request) error {
 	found, err := a.apps.ListSecrets(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"stoa/authz"
 )
 
-// handleListTasks answers with a page of the tasks that the caller may see: the app's, or its own.
+// handleListTasks answers with a page of tasks of all agents: those of every user if the caller may read the app's
+// tasks, else its own. Tasks include their open approvals.
 func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	v, q := surface.RequestOf(r), r.URL.Query()
 	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksRead, q.Get("agent"))
@@ -27,6 +28,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	// Approvals are included: this list is how operators find the calls that wait for them.
 	page, err := v.Tasks().List(r.Context(), visibility, task.Query{
 		Context: agentsvc.ContextID(q.Get("context_id")), State: agentsvc.State(q.Get("status")), Size: size, Token: q.Get("page_token"),
 		Parts: store.TaskParts{Approvals: true},
@@ -41,7 +43,15 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-// newDecisionHandler settles a tool call that waits for a human, and answers with the task as it then stands.
+// newDecisionHandler returns the handler that approves or rejects a tool call that waits for a decision.
+//
+// The task service writes the decision together with the task's new state in one transaction. If no other call of
+// the turn waits, the same transaction queues a new run that continues the turn from its log: the model is not
+// asked again for the step that called the tool. A rejection ends the task. A decision about a call that was
+// decided before is an error, so of two concurrent decisions one takes effect.
+//
+// The route's scope (tasks:approve) is the authorization, so the visibility is unrestricted within the app. The
+// response is the task as it stands after the commit, without history and artifacts.
 func newDecisionHandler(outcome agentsvc.DecisionOutcome) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var b decisionBody
@@ -53,6 +63,7 @@ func newDecisionHandler(outcome agentsvc.DecisionOutcome) surface.Handler {
 		}
 		v := surface.RequestOf(r)
 		decision := task.DecisionInput{Call: agentsvc.CallID(b.CallID), Outcome: outcome, Arguments: b.Arguments, Comment: b.Comment}
+		// JSON null means no arguments, as a missing member does: the call keeps its own.
 		if bytes.Equal(b.Arguments, []byte("null")) {
 			decision.Arguments = nil
 		}
@@ -65,6 +76,7 @@ func newDecisionHandler(outcome agentsvc.DecisionOutcome) surface.Handler {
 	}
 }
 
+// newTaskRecord returns a task with the name of its agent, since these lists are about all agents.
 func newTaskRecord(t agentsvc.Task) surface.TaskRecord {
 	record := surface.NewTaskRecord(t, nil)
 	record.Agent = t.Agent

@@ -11,7 +11,8 @@ import (
 	"stoa/tenancy"
 )
 
-// mintToken makes a token for an app. That it was made stands in the audit trail, the token nowhere.
+// mintToken issues a token for an app. The audit trail records its subject, roles, scope and lifetime; the token
+// itself is stored nowhere, and a repetition under the same Idempotency-Key is answered without it.
 func (a adminAPI) mintToken(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b tokenBody
 	if err := o.decodeBody(&b, false); err != nil {
@@ -28,6 +29,7 @@ func (a adminAPI) mintToken(ctx context.Context, o *mutation) (mutationResult, e
 	if err != nil {
 		return mutationResult{}, err
 	}
+	// A token would not be accepted; an error is clearer than a token that does not work.
 	if app.Status == tenancy.Deleting {
 		return mutationResult{}, fmt.Errorf("%w: the app %s is being deleted", tenancy.ErrPrecondition, app.Name)
 	}
@@ -39,12 +41,14 @@ func (a adminAPI) mintToken(ctx context.Context, o *mutation) (mutationResult, e
 		Actor: o.actor, Action: "app.tokens.create", App: app.Name, AppID: app.ID,
 		Detail: map[string]any{"sub": b.Sub, "roles": b.Roles, "scope": b.Scope, "ttl": token.TTL.String()},
 	})
+	// The recorded response must not hold the token.
 	shown := tokenAnswer{AccessToken: token.Text, TokenType: "Bearer", ExpiresIn: int64(token.TTL.Seconds())}
 	hidden := shown
 	hidden.AccessToken = ""
 	return mutationResult{status: http.StatusCreated, body: shown, replayBody: hidden, appID: app.ID}, err
 }
 
+// revokeTokens refuses all tokens of an app that were issued until now or, with sub, those of one subject.
 func (a adminAPI) revokeTokens(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b revokeBody
 	if err := o.decodeBody(&b, true); err != nil {

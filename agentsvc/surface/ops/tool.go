@@ -10,12 +10,13 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// handleListTools lists what is pinned of the tools that servers bring to an app.
+// handleListTools answers with the pinned definitions of the tools that MCP servers offer to an app.
 func (a adminAPI) handleListTools(w http.ResponseWriter, r *http.Request) error {
 	app, err := a.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
+	// The store of the app's ID: row-level security then limits the statement to this tenant.
 	pins, err := store.New(a.db, app.ID).ListPins(r.Context())
 	if err != nil {
 		return err
@@ -27,8 +28,9 @@ func (a adminAPI) handleListTools(w http.ResponseWriter, r *http.Request) error 
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{"tools": out})
 }
 
-// acceptTool lifts the block of a tool whose definition has changed. The order names the definition by its hash, so
-// that nobody accepts another one than they have seen.
+// acceptTool accepts the changed definition of a tool and so unblocks the tool. The request names the definition by
+// its hash: if the server has changed it again meanwhile, the request fails, and nobody accepts a definition that
+// they have not read.
 func (a adminAPI) acceptTool(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b acceptBody
 	if err := o.decodeBody(&b, false); err != nil {
@@ -49,11 +51,13 @@ func (a adminAPI) acceptTool(ctx context.Context, o *mutation) (mutationResult, 
 	return mutationResult{status: http.StatusOK, body: newPinBody(pin), appID: app.ID}, nil
 }
 
+// newPinBody returns a pin; Status is blocked while the server's definition differs from the accepted one.
 func newPinBody(p store.ToolPin) pinBody {
 	b := pinBody{
 		Server: p.Server, Tool: p.Accepted.Tool, Status: "accepted",
 		Hash: p.Accepted.Hash, Definition: json.RawMessage(p.Accepted.Body), PinnedAt: formatTime(p.PinnedAt),
 	}
+	// The tool is blocked until an operator accepts the new definition.
 	if p.Drift != nil {
 		b.Status = "blocked"
 		b.Drift = &driftBody{Hash: p.Drift.Hash, Definition: json.RawMessage(p.Drift.Body), At: formatTime(p.DriftedAt)}

@@ -12,7 +12,7 @@ import (
 	"stoa/tenancy"
 )
 
-// TestTools has an operator see that a tool has changed, and accept it.
+// TestTools checks that an operator sees that a tool's definition has changed, and can accept it.
 func TestTools(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{Default: "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}"}, newRoutes)

@@ -9,8 +9,8 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestNamesThatAreNot refuses limits, budgets and keys about what the app does not have, and says what it has. What is about
-// an agent that a later configuration drops stays.
+// TestNamesThatAreNot checks that limits, budgets and keys about things that the app does not have are refused with
+// a list of what it has. A limit or budget of an agent that a later configuration removes stays.
 func TestNamesThatAreNot(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)

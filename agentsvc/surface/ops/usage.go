@@ -10,10 +10,10 @@ import (
 	"stoa/tenancy"
 )
 
-// usageParams are what a question for usage may hold.
+// usageParams are the query parameters of the usage endpoints.
 var usageParams = []string{"from", "to", "group_by"}
 
-// handleUsage answers with what an app has used.
+// handleUsage answers an operator with the usage of an app, its charges and its costs.
 func (a adminAPI) handleUsage(w http.ResponseWriter, r *http.Request) error {
 	app, err := a.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
@@ -22,11 +22,13 @@ func (a adminAPI) handleUsage(w http.ResponseWriter, r *http.Request) error {
 	return a.writeUsage(w, r, &app, true)
 }
 
-// handleAppUsage answers an app with what it has used, and what that is charged; what it costs the platform is not its business.
+// handleAppUsage answers an app with its usage and charges. The platform's costs are left out.
 func (a adminAPI) handleAppUsage(w http.ResponseWriter, r *http.Request) error {
 	return a.writeUsage(w, r, surface.RequestOf(r).App, false)
 }
 
+// writeUsage answers with sums of usage between from and to, grouped by the dimensions of group_by. The default is
+// the current month in UTC until now.
 func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenancy.App, costs bool) error {
 	now, params := time.Now().UTC(), r.URL.Query()
 	var q billing.UsageQuery
@@ -34,9 +36,11 @@ func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenanc
 	if q.From, err = parseTime("from", params.Get("from"), time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)); err != nil {
 		return err
 	}
+	// to is exclusive: one millisecond after now includes what has just been recorded.
 	if q.To, err = parseTime("to", params.Get("to"), now.Truncate(time.Millisecond).Add(time.Millisecond)); err != nil {
 		return err
 	}
+	// Unknown dimensions are refused by package billing.
 	if by := params.Get("group_by"); by != "" {
 		q.By = strings.Split(by, ",")
 	}
@@ -53,7 +57,9 @@ func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenanc
 	})
 }
 
-// newSumBody is a sum with what it is the sum of. Money of several currencies is a list.
+// newSumBody returns a sum with its group. Money in one currency is in the members currency, charge and cost; money
+// in several is a list in charges. The member unpriced counts usage for which the price book has no price; its
+// charge is missing in the sum.
 func newSumBody(x billing.UsageSum, by []string, costs bool) map[string]any {
 	b := map[string]any{
 		"input_tokens": x.InputTokens, "output_tokens": x.OutputTokens, "cache_read_tokens": x.CacheReadTokens, "cache_write_tokens": x.CacheWriteTokens,
@@ -75,6 +81,7 @@ func newSumBody(x billing.UsageSum, by []string, costs bool) map[string]any {
 		case "agent":
 			b[g] = x.Agent
 		case "model":
+			// A model's name is only unique within its provider.
 			b[g], b["provider"] = x.Model, x.Provider
 		case "user":
 			b[g] = x.User
@@ -87,7 +94,7 @@ func newSumBody(x billing.UsageSum, by []string, costs bool) map[string]any {
 	return b
 }
 
-// setMoney puts money into a body.
+// setMoney adds an amount to a body; costs says whether the reader may see the platform's cost.
 func setMoney(b map[string]any, c billing.ChargedAmount, costs bool) {
 	b["currency"], b["charge"] = c.Currency, int64(c.Charge)
 	if costs {

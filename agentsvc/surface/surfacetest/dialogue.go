@@ -23,19 +23,25 @@ import (
 	"stoa/authz"
 )
 
+// update rewrites the recorded answers instead of comparing them.
 var update = flag.Bool("update", false, "write the answers into testdata")
 
-// RunDialogues plays every testdata/*.txtar. A file holds the house, then requests and the answers they must get:
+// RunDialogues replays every testdata/*.txtar as a subtest. A file holds a configuration, then requests and the
+// answers that they must get:
 //
 //	-- default.yaml --        configuration of the default app, if there is to be one
-//	-- apps/NAME.yaml --      an app
+//	-- apps/NAME.yaml --      configuration of another app
 //	-- NAME.request --        method and path, headers, an empty line, the body
-//	-- NAME.answer --         what comes back; -update writes it
+//	-- NAME.answer --         the expected answer; the flag -update writes it
 //
-// The method WEBSOCKET opens a connection and sends each line of the body when the one before has been answered; the answer
-// is the frames that came. The method CALL makes a call by [Fixture.CallMethod]; the answer is the messages that came. "Authorization: app/sub [role=ROLE...] [scope]" stands for a token of that app, "Authorization: admin" for the admin
-// secret, any other value for itself. {{NAME.a.b}} is a value out of the JSON of an earlier answer. What differs from
-// run to run is replaced: identifiers by their order, times by TIME, months by MONTH.
+// The method WEBSOCKET opens a connection and sends each line of the body after the one before has been answered;
+// the answer is the frames received. The method CALL makes a call by [Fixture.CallMethod]; the answer is the
+// messages received.
+//
+// "Authorization: app/sub [role=ROLE...] [scope]" stands for a new token of that app, "Authorization: admin" for
+// the admin secret, any other value for itself. {{NAME.a.b}} stands for a value in the JSON of an earlier answer.
+// What differs from run to run is replaced: identifiers by their order of appearance, times by TIME, months by
+// MONTH.
 func RunDialogues(t *testing.T, routes func(h *Fixture) []surface.Route) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	must(t, err)
@@ -50,6 +56,7 @@ func RunDialogues(t *testing.T, routes func(h *Fixture) []surface.Route) {
 	}
 }
 
+// runDialogue replays one file.
 func runDialogue(t *testing.T, file string, routes func(h *Fixture) []surface.Route) {
 	script, err := txtar.ParseFile(file)
 	must(t, err)
@@ -85,22 +92,23 @@ func runDialogue(t *testing.T, file string, routes func(h *Fixture) []surface.Ro
 	}
 }
 
-// dialogue is what was said so far.
+// dialogue is the state of a replay.
 type dialogue struct {
 	fixture *Fixture
-	bodies  map[string]string
-	ids     map[string]string
+	bodies  map[string]string // answers so far, by name of the request; for {{NAME...}}
+	ids     map[string]string // replacements of identifiers so far
 }
 
+// valueReference matches {{NAME.a.b}}.
 var valueReference = regexp.MustCompile(`\{\{([a-z0-9_-]+)\.([A-Za-z0-9_.]+)\}\}`)
 
-// sendNormalized sends a request and returns its answer, without what differs from run to run.
+// sendNormalized sends a request and returns its answer with everything replaced that differs from run to run.
 func (d *dialogue) sendNormalized(t *testing.T, name, request string) string {
 	t.Helper()
 	return d.normalizeAnswer(d.sendRequest(t, name, request))
 }
 
-// sendRequest sends a request and returns its answer.
+// sendRequest sends a request of a dialogue and returns its answer as formatAnswer writes it.
 func (d *dialogue) sendRequest(t *testing.T, name, request string) string {
 	t.Helper()
 	request = valueReference.ReplaceAllStringFunc(request, func(s string) string {
@@ -142,7 +150,7 @@ func (d *dialogue) sendRequest(t *testing.T, name, request string) string {
 	return formatAnswer(resp, answer)
 }
 
-// resolveCredential returns what an Authorization line stands for.
+// resolveCredential returns the credential that an Authorization line stands for.
 func (d *dialogue) resolveCredential(t *testing.T, text string) string {
 	t.Helper()
 	if text == "admin" {
@@ -166,6 +174,8 @@ func (d *dialogue) resolveCredential(t *testing.T, text string) string {
 	return d.fixture.MintToken(t, app, spec)
 }
 
+// lookupValue returns a value of an earlier answer, which is JSON or a stream; of a stream the first event counts.
+// Numbers in path are indexes of lists.
 func (d *dialogue) lookupValue(t *testing.T, name, path string) string {
 	t.Helper()
 	var v any
@@ -189,9 +199,11 @@ func (d *dialogue) lookupValue(t *testing.T, name, path string) string {
 	return fmt.Sprint(v)
 }
 
+// shownHeaders are the response headers that answers record.
 var shownHeaders = []string{"Content-Type", "WWW-Authenticate", "Retry-After", "Allow", "Etag", "Vary", "Cache-Control", "Idempotent-Replayed"}
 
-// formatAnswer writes an answer for people: JSON is indented, pieces of a text that come one after the other are joined.
+// formatAnswer returns an answer as dialogues record it: status, the headers of shownHeaders, the body. JSON is
+// indented, and the deltas of a stream that follow each other are joined.
 func formatAnswer(resp *http.Response, body string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", resp.Status)
@@ -215,13 +227,14 @@ func formatAnswer(resp *http.Response, body string) string {
 	return b.String() + strings.TrimRight(indented.String(), "\n") + "\n"
 }
 
-// joinStream joins chunks, which the reader may have been given in larger or smaller pieces.
+// joinStream joins the deltas of a stream. How a text is cut into deltas depends on timing, so recorded streams
+// must not.
 func joinStream(stream string) string {
 	events := strings.Split(strings.TrimRight(stream, "\n"), "\n\n")
 	return strings.Join(joinChunks(events), "\n\n") + "\n"
 }
 
-// joinChunks joins those events that hold the next piece of the message before them.
+// joinChunks joins consecutive events that carry text of the same message into the first of them.
 func joinChunks(events []string) (out []string) {
 	last := ""
 	for _, event := range events {
@@ -231,6 +244,7 @@ func joinChunks(events []string) (out []string) {
 			continue
 		}
 		before := out[len(out)-1]
+		// Insert before the end of the text: a part of A2A or the delta of a completion.
 		at := max(strings.LastIndex(before, `"}]`), strings.LastIndex(before, `"},"logprobs"`))
 		quoted, _ := json.Marshal(text)
 		out[len(out)-1] = before[:at] + string(quoted[1:len(quoted)-1]) + before[at:]
@@ -238,7 +252,7 @@ func joinChunks(events []string) (out []string) {
 	return out
 }
 
-// official are the events of official A2A, of either version.
+// official is the part of an official A2A event, of either version, that parseChunk reads.
 type (
 	official struct {
 		Status       officialStatus
@@ -248,11 +262,12 @@ type (
 	officialMessage struct {
 		ID             string `json:"messageId"`
 		Parts, Content []struct{ Text string }
-		Metadata       any // which a piece has none of
+		Metadata       any // deltas have none
 	}
 )
 
-// parseChunk returns which message an event holds a piece of, and the piece, in whatever dialect.
+// parseChunk returns the message that an event carries new text of, and that text; "" for an event that is no
+// delta. It knows the shapes of all surfaces.
 func parseChunk(event string) (of, text string) {
 	type parts []struct{ Text string }
 	var u struct {
@@ -268,7 +283,7 @@ func parseChunk(event string) (of, text string) {
 		}
 		Response struct{ Content parts }
 		Task     struct{ ID string }
-		ID       any // of a completion, or of a request
+		ID       any // of a completion or of a JSON-RPC request
 		Choices  []struct{ Delta struct{ Content string } }
 		EventID  int64 `json:"eventId"`
 		official
@@ -300,6 +315,7 @@ func parseChunk(event string) (of, text string) {
 	return "", ""
 }
 
+// Patterns of values that differ from run to run.
 var (
 	uuidPattern          = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	timePattern          = regexp.MustCompile(`"20\d\d-[^"]*Z"`)
@@ -307,12 +323,14 @@ var (
 	unixTimePattern      = regexp.MustCompile(`"created": ?[1-9][0-9]{9}`)
 	callIDPattern        = regexp.MustCompile(`call_[0-9a-f]{24}`)
 	hashPattern          = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
-	keyedHashPattern     = regexp.MustCompile(`"hmac-sha256:[0-9a-f]{32}"`) // by a key that is made anew in each run
+	keyedHashPattern     = regexp.MustCompile(`"hmac-sha256:[0-9a-f]{32}"`) // the key is new in each run
 	runSecondsPattern    = regexp.MustCompile(`"run_seconds": ?[0-9.e-]+`)
 	monthPattern         = regexp.MustCompile(`\b20\d\d-\d\d((-reversal)?[":])`)
 	tokenPattern         = regexp.MustCompile(`"(access_token|page_token|next_page_token|nextPageToken)": ?"[^"]+"`)
 )
 
+// normalizeAnswer replaces what differs from run to run. The same identifier always gets the same replacement, so
+// that answers still show which identifiers are equal.
 func (d *dialogue) normalizeAnswer(answer string) string {
 	answer = regexp.MustCompile(`"request_id": ?"[^"]*"`).ReplaceAllString(answer, `"request_id": "REQUEST"`)
 	answer = hashPattern.ReplaceAllString(answer, `"$1": "HASH"`)
@@ -330,7 +348,8 @@ func (d *dialogue) normalizeAnswer(answer string) string {
 	answer = unixTimePattern.ReplaceAllString(answer, `"created": UNIX`)
 	answer = tokenPattern.ReplaceAllString(answer, `"$1": "TOKEN"`)
 	return timePattern.ReplaceAllStringFunc(answer, func(at string) string {
-		// The one form that times have; but for those of A2A 0.3, whose library leaves zeros at the end out.
+		// Only this form is replaced, so that a time in another form shows up as a difference. A2A 0.3 may leave
+		// trailing zeros out, as its library does.
 		if _, err := time.Parse(`"2006-01-02T15:04:05.999Z"`, at); err != nil || len(at) > len(`"2006-01-02T15:04:05.000Z"`) {
 			return at
 		}
@@ -338,15 +357,16 @@ func (d *dialogue) normalizeAnswer(answer string) string {
 	})
 }
 
-// Event is one server-sent event.
+// Event is a server-sent event.
 type Event struct {
 	Name string
 	ID   string
-	Data map[string]any // nil where the data is no JSON object
-	Text string         // of the data
+	Data map[string]any // decoded data, nil if it is no JSON object
+	Text string         // the data as text
 }
 
-// ReadEvents reads a stream event by event. Comments are passed over. It returns false at the stream's end.
+// ReadEvents returns a function that reads the next event of a stream; it returns false at the stream's end.
+// Comments are skipped.
 func ReadEvents(t testing.TB, resp *http.Response) func() (Event, bool) {
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)

@@ -6,7 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestJoinStream gives a reader a message in two pieces: in every dialect they become one, and what is no piece stays.
+// TestJoinStream checks that two deltas of one message are joined into one event, in the shape of each surface, and
+// that other events are unchanged.
 func TestJoinStream(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string][3]string{

@@ -12,10 +12,12 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// CheckPage sends the requests of a page of the documentation and holds its answers to what comes back. Of its blocks of code,
-// one of yaml is the configuration of the default app, each of http is a request, and the block after it its answer, of
-// json (with its status, if that is not 200) or of text for a stream. One of websocket is a conversation: "> " before what is sent, "< " before
-// what comes. An answer may leave members out; what it shows must be so. Identifiers and times are those of some other day.
+// CheckPage sends the requests of a documentation page and compares the answers with those on the page, so that
+// examples stay correct. Its code blocks are: yaml, the configuration of the default app; http, a request; then its
+// answer as json (with the status if it is not 200) or as text for a stream; websocket, a conversation with "> "
+// before what is sent and "< " before what is received. An answer on the page may leave members out; those that it
+// shows must be equal. Identifiers and times may differ, but the same identifier must stand for the same one
+// everywhere on the page.
 func CheckPage(t *testing.T, file string, routes func(h *Fixture) []surface.Route) {
 	src, err := os.ReadFile(file)
 	must(t, err)
@@ -37,21 +39,23 @@ func CheckPage(t *testing.T, file string, routes func(h *Fixture) []surface.Rout
 			request = ""
 		}
 	}
+	// A page with fewer requests was probably not parsed as intended.
 	if p.requests < 5 {
 		t.Errorf("%s shows %d requests", file, p.requests)
 	}
 }
 
+// docPage is the state of checking one page.
 type docPage struct {
 	t         *testing.T
 	dialogue  dialogue
-	requests  int
-	actualIDs map[string]string // identifiers as they came, by those that the page shows
+	requests  int               // requests and conversations sent
+	actualIDs map[string]string // received identifiers, by those on the page
 }
 
 var identifierPattern = regexp.MustCompile(uuidPattern.String() + "|" + callIDPattern.String())
 
-// substituteIDs returns a request with the identifiers that came in the place of those that the page shows.
+// substituteIDs replaces the identifiers of the page in a request by those received.
 func (p *docPage) substituteIDs(text string) string {
 	return identifierPattern.ReplaceAllStringFunc(text, func(id string) string {
 		if got := p.actualIDs[id]; got != "" {
@@ -61,6 +65,7 @@ func (p *docPage) substituteIDs(text string) string {
 	})
 }
 
+// checkAnswer sends a request and compares its answer; status is "" for 200.
 func (p *docPage) checkAnswer(request, status, expected string) {
 	p.t.Helper()
 	got := p.dialogue.sendRequest(p.t, "page", p.substituteIDs(request))
@@ -76,6 +81,7 @@ func (p *docPage) checkAnswer(request, status, expected string) {
 	p.comparePieces(request, strings.Split(expected, "\n\n"), strings.Split(strings.TrimSpace(body), "\n\n"))
 }
 
+// checkConversation plays a WebSocket conversation.
 func (p *docPage) checkConversation(text string) {
 	p.t.Helper()
 	head, conversation, _ := strings.Cut(text, "\n\n")
@@ -91,7 +97,8 @@ func (p *docPage) checkConversation(text string) {
 	p.comparePieces(head, expected, strings.Split(strings.TrimSpace(got), "\n"))
 }
 
-// comparePieces holds events or bodies that the page shows to those that came, and learns which identifiers stand for which.
+// comparePieces compares events or bodies in order, and learns which received identifier an identifier of the page
+// stands for.
 func (p *docPage) comparePieces(request string, expected, actual []string) {
 	p.t.Helper()
 	if len(expected) != len(actual) {
@@ -105,6 +112,7 @@ func (p *docPage) comparePieces(request string, expected, actual []string) {
 	}
 }
 
+// isSame compares one event or body. What precedes the data of an event (its name and ID) must be equal.
 func (p *docPage) isSame(expected, actual string) bool {
 	head, data, isEvent := strings.Cut(expected, "data: ")
 	gotHead, gotData, _ := strings.Cut(actual, "data: ")
@@ -120,12 +128,13 @@ func (p *docPage) isSame(expected, actual string) bool {
 	return p.matchesValue(want, got)
 }
 
-// matchesValue reports whether got is what the page shows, members left out aside.
+// matchesValue reports whether got has everything that want shows; members that want leaves out may be present.
 func (p *docPage) matchesValue(want, got any) bool {
 	switch want := want.(type) {
 	case map[string]any:
 		object, _ := got.(map[string]any)
 		for key, value := range want {
+			// Values that differ from run to run must only be present.
 			if key == "timestamp" || key == "execution_time" || key == "request_id" || key == "nextPageToken" {
 				if object[key] == nil {
 					return false

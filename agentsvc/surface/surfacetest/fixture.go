@@ -1,5 +1,7 @@
-// Package surfacetest gives the tests of the dialects a whole house behind the front door: apps, tokens, workers and the
-// scripted model, on a SQLite database of its own, served over real HTTP.
+// Package surfacetest is the test harness of the surfaces. [New] serves a surface's routes over real HTTP with
+// everything behind them: apps, tokens, a worker pool, billing and the scripted model, on a SQLite database of its
+// own. [RunDialogues] replays the recorded requests and answers of testdata/*.txtar, [CheckPage] the examples of a
+// documentation page. A [Fixture] ends with its test.
 package surfacetest
 
 import (
@@ -37,9 +39,10 @@ import (
 // Secret is the admin secret of every [Fixture].
 const Secret = "an-admin-secret-for-tests-that-is-long-enough"
 
-// Fixture is a served house.
+// Fixture is a running server and the services behind it. New sets all fields except CallMethod; they are
+// read-only.
 type Fixture struct {
-	URL         string
+	URL         string // base URL of the server, without a slash at the end
 	DB          *db.DB
 	Apps        *tenancy.Service
 	Issuer      *authz.Issuer
@@ -49,22 +52,25 @@ type Fixture struct {
 	DeadLetters *task.DeadLetters
 
 	Billing *billing.Service
-	Log     *Log
+	Log     *Log // log of all services at debug level
 
-	// CallMethod makes a call of a dialogue in another protocol than HTTP and returns what was told, each message as JSON, the last
-	// one perhaps an error. Who has such a protocol sets it.
+	// CallMethod makes the calls of a dialogue (method CALL) over another protocol than HTTP and returns the
+	// messages received, each as JSON; the last one may be an error. Tests of such a protocol set it, before
+	// RunDialogues uses it.
 	CallMethod func(t testing.TB, method, body string, headers ...string) (received []string)
 }
 
-// Options say what a house is like beside its routes.
+// Options configure a Fixture in addition to its routes.
 type Options struct {
-	Default string // configuration of the default app, "" = there is none
-	Hosts   []string
-	Surface surface.Options          // what is missing is filled in
-	Formats map[string]notify.Format // in which addresses are told; none = nobody is told anything
+	Default string                   // configuration of the default app, "" = there is none
+	Hosts   []string                 // host patterns of apps, see tenancy.NewRouter
+	Surface surface.Options          // New fills in the services and the secret
+	Formats map[string]notify.Format // notification formats of the routes; nil = no notifications are sent
 }
 
-// New returns a house that answers routes until the test ends.
+// New returns a server of routes that runs until the end of the test. routes is called before the server starts and
+// may keep h, but must not send requests. Services are built in the order of their dependencies, as cmd/stoa does
+// it.
 func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixture {
 	t.Helper()
 	h := &Fixture{DB: dbtest.NewSQLite(t), Log: &Log{}}
@@ -79,6 +85,8 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	h.Billing, err = billing.Open(t.Context(), h.DB, bus, billing.Options{Log: log})
 	must(t, err)
 	shared.Billing = h.Billing
+	// The pool executes runs in runtimes of the cache, which is built later: the variable breaks the cycle. No run
+	// can exist before the server is started.
 	var live *tenancy.RuntimeCache[*app.App]
 	h.Workers = queue.New(store.NewRunQueue(h.DB), func(ctx context.Context, run store.Run) error {
 		a, _, release, err := live.AcquireRevision(ctx, run.Tenant, run.Revision)
@@ -107,7 +115,8 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	h.Keys = authz.NewAPIKeys(h.Apps, h.Issuer)
 	live = tenancy.NewRuntimeCache(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
 		var cfg *config.Config
-		var err error // apps are built side by side
+		var err error // builds run concurrently, so each needs its own
+		// The default app's file belongs to the operator: it is parsed without the restrictions of tenants.
 		if s.App.ID == tenancy.DefaultID {
 			cfg, err = config.Parse(s.Config, config.Options{})
 		} else {
@@ -153,11 +162,13 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	return h
 }
 
+// parseConfig parses the configuration of a tenant.
 func parseConfig(src []byte, grants grant.List, secret func(string) (string, bool)) (*config.Config, error) {
 	return config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants})
 }
 
-// runLoops runs the house's loops until the test ends.
+// runLoops runs the background loops of the services until the end of the test, which fails if a loop returns an
+// error. Runs in progress have a second to finish.
 func (h *Fixture) runLoops(t testing.TB, loops ...func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -177,6 +188,8 @@ func (h *Fixture) runLoops(t testing.TB, loops ...func(context.Context) error) {
 	})
 }
 
+// startHTTP serves h.Server. Streams are ended first at the end of the test, because the server waits for open
+// requests.
 func (h *Fixture) startHTTP(t testing.TB) {
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config = h.Server.NewHTTPServer()
@@ -188,14 +201,14 @@ func (h *Fixture) startHTTP(t testing.TB) {
 	})
 }
 
-// CreateApp creates an app.
+// CreateApp creates an app from a configuration in YAML.
 func (h *Fixture) CreateApp(t testing.TB, name, cfg string) {
 	t.Helper()
 	_, err := h.Apps.CreateApp(t.Context(), "test", tenancy.Draft{Name: name, Config: []byte(cfg)}, false)
 	must(t, err)
 }
 
-// MintToken returns a token of an app.
+// MintToken returns a token of the app of that name.
 func (h *Fixture) MintToken(t testing.TB, name string, spec authz.TokenSpec) string {
 	t.Helper()
 	a, err := h.Apps.LoadApp(t.Context(), name)
@@ -205,7 +218,9 @@ func (h *Fixture) MintToken(t testing.TB, name string, spec authz.TokenSpec) str
 	return token.Text
 }
 
-// Do sends a request and returns its answer, read whole. A body that is no string is sent as JSON.
+// Do sends a request and returns the response with its whole body; the response's Body is closed. credential is
+// sent as a bearer token, "" = none. A string or reader is sent as the body, any other value as JSON. headers are
+// pairs of name and value; Host sets the request's host.
 func (h *Fixture) Do(t testing.TB, method, path, credential string, body any, headers ...string) (*http.Response, string) {
 	t.Helper()
 	resp := h.OpenResponse(t, method, path, credential, body, headers...)
@@ -215,7 +230,7 @@ func (h *Fixture) Do(t testing.TB, method, path, credential string, body any, he
 	return resp, string(raw)
 }
 
-// OpenResponse is Do without reading the answer, which the caller closes.
+// OpenResponse is Do without reading the body, which the caller must close. Redirects are not followed.
 func (h *Fixture) OpenResponse(t testing.TB, method, path, credential string, body any, headers ...string) *http.Response {
 	t.Helper()
 	var content io.Reader
@@ -247,13 +262,13 @@ func (h *Fixture) OpenResponse(t testing.TB, method, path, credential string, bo
 	return resp
 }
 
-// Log is the log of a house.
+// Log collects the log of a Fixture.
 type Log struct {
-	mu  sync.Mutex
+	mu  sync.Mutex // guards buf: many goroutines log
 	buf bytes.Buffer
 }
 
-// Write adds to the log.
+// Write appends to the log.
 func (l *Log) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,6 +282,7 @@ func (l *Log) String() string {
 	return l.buf.String()
 }
 
+// must fails the test if err is not nil.
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -11,10 +11,11 @@ import (
 	"stoa/tenancy/db"
 )
 
-// WaitTimes are how long a call may wait that is to give up on a task at work: on a machine that is loaded, work begins late.
+// WaitTimes are timeouts for tests in which a call must give up while its task is in progress. A test tries them in
+// order, since on a loaded machine a task may start late.
 var WaitTimes = []time.Duration{50 * time.Millisecond, time.Second, 15 * time.Second}
 
-// WaitForWorking waits until n tasks are at work, as the log says.
+// WaitForWorking waits until exactly n tasks are in the state working in the database.
 func (h *Fixture) WaitForWorking(t testing.TB, n int) {
 	t.Helper()
 	at := 0
@@ -28,9 +29,9 @@ func (h *Fixture) WaitForWorking(t testing.TB, n int) {
 	}
 }
 
-// NewHaltingModel is a house's configuration whose agent says "one ", halts until goOn is called, and says "two": what a client has
-// heard before, it heard while the model still wrote. After half a minute the model goes on by itself; goOn reports whether
-// it had not.
+// NewHaltingModel returns an app configuration whose model sends "one ", halts until resume is called, and then
+// sends "two". What a client receives before that, it received while the model was still writing. The model resumes
+// by itself after 30 seconds; resume reports whether that had not happened yet.
 func NewHaltingModel(t testing.TB) (config string, resume func() bool) {
 	t.Helper()
 	halted := make(chan struct{})

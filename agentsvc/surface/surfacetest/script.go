@@ -9,8 +9,9 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// Script is an app whose agents do whatever a client may want to see: talk, call tools, ask back, make files, refuse, break, never
-// end. One agent is for everybody, one for those with a credential, one for nobody.
+// Script is an app whose agents show every behaviour that a client can see: answering, tool calls, approvals,
+// questions, files, refusals, failures, and a task that does not end. Its agents are public (assistant), internal
+// (clerk) and private (hidden).
 const Script = `
 llms:
   demo:
@@ -44,7 +45,8 @@ agents:
   hidden: {llm: demo, visibility: private}
 `
 
-// NewScripted is [New] with [Script] as the apps acme and globex, and as the default app where o has no other.
+// NewScripted is [New] with the apps acme and globex, both with the configuration [Script], which is also that of
+// the default app unless o.Default is set. Two equal apps let tests show that one tenant cannot reach the other.
 func NewScripted(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixture {
 	t.Helper()
 	o.Default = cmp.Or(o.Default, Script)
@@ -54,10 +56,11 @@ func NewScripted(t testing.TB, o Options, routes func(h *Fixture) []surface.Rout
 	return h
 }
 
-// BearerTransport is a client's transport that shows a token with every request, "" = none.
+// BearerTransport is an [http.RoundTripper] for client libraries; it adds a bearer token to every request, "" =
+// none.
 type BearerTransport string
 
-// RoundTrip sends a request with the token.
+// RoundTrip sends r with the token. r itself is not changed.
 func (b BearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b != "" {
 		r = r.Clone(r.Context())
@@ -66,7 +69,8 @@ func (b BearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// WaitUntil waits for up to ten seconds until something holds.
+// WaitUntil waits up to ten seconds for condition and fails the test if it does not hold by then; what describes
+// it.
 func WaitUntil(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {

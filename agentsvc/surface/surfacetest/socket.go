@@ -11,13 +11,14 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Socket is a client's end of a WebSocket.
+// Socket is a client's WebSocket connection; its methods fail the test on errors.
 type Socket struct {
 	*websocket.Conn
 	t testing.TB
 }
 
-// DialSocket opens a WebSocket, or returns the answer by which it was refused.
+// DialSocket opens a WebSocket at path, or returns the HTTP response by which the server refused it. The connection
+// is closed at the end of the test.
 func (h *Fixture) DialSocket(t testing.TB, path, credential string, o websocket.DialOptions) (*Socket, *http.Response) {
 	t.Helper()
 	if o.HTTPHeader == nil {
@@ -35,17 +36,19 @@ func (h *Fixture) DialSocket(t testing.TB, path, credential string, o websocket.
 		}
 		return nil, resp
 	}
+	// The library's limit of 32 KiB is smaller than answers may be.
 	conn.SetReadLimit(-1)
 	t.Cleanup(func() { _ = conn.CloseNow() })
 	return &Socket{conn, t}, resp
 }
 
-// withFrameTimeout is how long a test waits for a frame.
+// withFrameTimeout returns a context that bounds the wait for one frame. It is longer than the server's default
+// timeout for a piece of data (30 seconds), so that the server gives up first.
 func withFrameTimeout(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), 40*time.Second)
 }
 
-// WriteFrame sends a frame.
+// WriteFrame sends a text frame.
 func (s *Socket) WriteFrame(text string) {
 	s.t.Helper()
 	ctx, cancel := withFrameTimeout(s.t)
@@ -53,7 +56,7 @@ func (s *Socket) WriteFrame(text string) {
 	must(s.t, s.Write(ctx, websocket.MessageText, []byte(text)))
 }
 
-// ReadFrame waits for a frame and returns its text, or how the server closed the connection.
+// ReadFrame returns the text of the next frame, or the error with which the server closed the connection.
 func (s *Socket) ReadFrame() (string, error) {
 	s.t.Helper()
 	ctx, cancel := withFrameTimeout(s.t)
@@ -62,7 +65,7 @@ func (s *Socket) ReadFrame() (string, error) {
 	return string(body), err
 }
 
-// ReadAnswer returns the frames up to the last one of an answer.
+// ReadAnswer returns the frames up to the one with done, which ends an answer.
 func (s *Socket) ReadAnswer() (frames []string) {
 	s.t.Helper()
 	for {
@@ -77,7 +80,8 @@ func (s *Socket) ReadAnswer() (frames []string) {
 	}
 }
 
-// exchangeFrames sends frames, each when the one before has been answered, and shows what came.
+// exchangeFrames opens a WebSocket, sends each frame after the one before has been answered, and returns the frames
+// received, one per line; or the HTTP response if the connection was refused.
 func (h *Fixture) exchangeFrames(t testing.TB, path, credential string, frames []string, headers ...string) string {
 	t.Helper()
 	o := websocket.DialOptions{HTTPHeader: http.Header{}}

@@ -7,7 +7,7 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// handleListCards answers with the names under which agents are called and where they live.
+// handleListCards answers with the name and URL of every agent that the caller may see.
 func handleListCards(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	answer := cardList{Agents: []cardEntry{}}
@@ -17,6 +17,7 @@ func handleListCards(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, answer)
 }
 
+// handleCard answers with the card of one agent, or not found for an agent that the caller may not see.
 func handleCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	c, err := v.Card(surface.PathParam(r, "agent"))
@@ -26,6 +27,7 @@ func handleCard(w http.ResponseWriter, r *http.Request) error {
 	answer := agentCard{
 		Name: c.Name, Description: c.Description, Version: c.Version, Capabilities: []string{"streaming", "websocket"}, ContentTypes: c.InputModes,
 	}
+	// The names of the schemes that are required together have no member in this card.
 	schemes, _ := v.SecuritySchemes(c, "/v1/agents/"+c.Agent)
 	for _, s := range schemes {
 		if answer.Security == nil {
@@ -36,6 +38,7 @@ func handleCard(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, wrappedCard{answer})
 }
 
+// newSecurityScheme returns a way to authenticate as cards describe it (OpenAPI 3, Security Scheme Object).
 func newSecurityScheme(s agentsvc.Scheme) scheme {
 	if s.Header != "" {
 		return scheme{Type: "apiKey", Name: s.Header, In: "header"}

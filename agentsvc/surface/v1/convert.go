@@ -9,8 +9,8 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// roles are the spellings of a sender's role, numbers of the enumeration included. Only users send messages; a role that
-// is not given is theirs.
+// roles maps the JSON text of a sender's role to the domain's. Clients send the name of the Protocol Buffers
+// enumeration, its number or the short name. Only users send messages, so a missing role means the user.
 var roles = map[string]agentsvc.Role{
 	"": agentsvc.RoleUser, `""`: agentsvc.RoleUser, "null": agentsvc.RoleUser,
 	`"ROLE_UNSPECIFIED"`: agentsvc.RoleUser, "0": agentsvc.RoleUser,
@@ -18,12 +18,14 @@ var roles = map[string]agentsvc.Role{
 	`"ROLE_AGENT"`: agentsvc.RoleAgent, `"agent"`: agentsvc.RoleAgent, "2": agentsvc.RoleAgent,
 }
 
+// Prefixes of the enumeration names in Protocol Buffers.
 const (
 	rolePrefix  = "ROLE_"
 	statePrefix = "TASK_STATE_"
 )
 
-// toDomain returns m as the words have it, or what is wrong with it and where.
+// toDomain returns m as a domain message, or an [agentsvc.InvalidError] that names the field that is wrong; m is
+// then returned as far as it was converted.
 func (m *inMessage) toDomain() (agentsvc.Message, error) {
 	converted := agentsvc.Message{
 		ID:      agentsvc.MessageID(cmp.Or(m.MessageID, m.MessageIDSnake)),
@@ -41,7 +43,9 @@ func (m *inMessage) toDomain() (agentsvc.Message, error) {
 	return converted, names.CompleteMessage(&converted, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return m.Parts[i].toDomain(at) })
 }
 
-// toDomain returns p, which stands at the given place, as the words have it.
+// toDomain returns p as a domain part; at is its path in the request, such as message.parts[0], for errors. A part
+// has exactly one of text, file and data. A file is given by an absolute URL or by bytes in base64; the server does
+// not fetch the URL.
 func (p *inPart) toDomain(at string) (agentsvc.Part, error) {
 	hasData := len(p.Data) > 0 && string(p.Data) != "null"
 	given := 0
@@ -67,7 +71,8 @@ func (p *inPart) toDomain(at string) (agentsvc.Part, error) {
 	return agentsvc.Part{Data: &agentsvc.Data{Value: value}}, nil
 }
 
-// parseState returns the state of a name, in either spelling. The unspecified one is none.
+// parseState returns the state of a name such as TASK_STATE_WORKING or working. An empty or unspecified name is "",
+// which means no filter. Other mixtures of upper and lower case are refused.
 func parseState(name string) (agentsvc.State, error) {
 	plain, enum := strings.CutPrefix(name, statePrefix)
 	s := agentsvc.State(strings.ToLower(plain))
@@ -80,10 +85,11 @@ func parseState(name string) (agentsvc.State, error) {
 	return s, nil
 }
 
+// stateName returns the name of a state in the Protocol Buffers enumeration.
 func stateName(s agentsvc.State) string { return statePrefix + strings.ToUpper(string(s)) }
 
-// newTask returns t with the last messages of its history, all where length is nil, and with its artifacts where they are
-// asked for.
+// newTask returns t with the last *length messages of its history (all if length is nil), and with its artifacts if
+// artifacts is set.
 func newTask(t agentsvc.Task, length *int, artifacts bool) taskBody {
 	out := taskBody{ID: string(t.ID), ContextID: string(t.Context), Status: newStatus(t.Status)}
 	history := t.History
@@ -101,7 +107,8 @@ func newTask(t agentsvc.Task, length *int, artifacts bool) taskBody {
 	return out
 }
 
-// newStatus returns s. What a user said is not the status's update, though it may have brought the status about.
+// newStatus returns s. Only a message of the agent becomes the update: a user message that caused the status is in
+// the history.
 func newStatus(s agentsvc.Status) status {
 	out := status{State: stateName(s.State), Timestamp: surface.FormatTime(s.At)}
 	if s.Message != nil && s.Message.Role == agentsvc.RoleAgent {
@@ -111,6 +118,7 @@ func newStatus(s agentsvc.Status) status {
 	return out
 }
 
+// newMessage returns m without the IDs of its task and context; the caller sets them where the shape needs them.
 func newMessage(m agentsvc.Message) message {
 	return message{
 		MessageID: string(m.ID), Role: rolePrefix + strings.ToUpper(string(m.Role)), Parts: newParts(m.Parts),
@@ -118,7 +126,7 @@ func newMessage(m agentsvc.Message) message {
 	}
 }
 
-// newReply returns a message that stands alone in a conversation.
+// newReply returns a message that the agent sent instead of a task: it has a context ID but no task ID.
 func newReply(m agentsvc.Message, context agentsvc.ContextID) *message {
 	out := newMessage(m)
 	out.ContextID = string(context)
@@ -129,6 +137,7 @@ func newArtifact(a agentsvc.Artifact) artifact {
 	return artifact{a.ID, a.Name, a.Description, newParts(a.Parts), a.Metadata}
 }
 
+// newParts returns the parts of a message or artifact, never nil, so that the JSON is a list.
 func newParts(words []agentsvc.Part) []part {
 	parts := make([]part, len(words))
 	for i, p := range words {

@@ -7,15 +7,16 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// eventEncoder tells the events of one task.
+// eventEncoder encodes the events of one task for one stream. The embedded tracker remembers how much text of each
+// message was sent. It belongs to the goroutine that writes the stream.
 type eventEncoder struct {
 	surface.DeltaTracker
-	r       *http.Request
-	context agentsvc.ContextID
+	r       *http.Request      // its request ID is part of errors
+	context agentsvc.ContextID // of the task; set when the subscription is known
 }
 
-// encodeEvent returns the body that tells of ev in the first shape, nil for what this surface does not tell: a status with the
-// whole of its message, or what an agent has said since the event before.
+// encodeEvent returns the body for ev in the format message, or nil for an event that this surface does not send,
+// such as usage. A status carries its whole message; a message carries only the text since the event before.
 func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	switch {
 	case ev.Status != nil:
@@ -32,8 +33,9 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	return event{Msg: &out}
 }
 
-// encodeFrame returns what tells of ev in the second shape, nil for what this surface does not tell. The contents of all frames
-// together are the answer: nothing is told twice.
+// encodeFrame returns the frame for ev in the format response, or nil for an event that this surface does not send.
+// The contents of all frames, joined, are the answer: no text is sent twice. A message of a status is therefore
+// trimmed by what deltas have sent, and removed from the status.
 func (t *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
 	f := &frame{
 		Response: &response{Content: []part{}}, Task: &taskRef{ID: string(ev.Task), ContextID: string(t.context)}, EventID: ev.Seq,
@@ -42,6 +44,7 @@ func (t *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
 	switch {
 	case ev.Status != nil:
 		st := newStatus(*ev.Status)
+		// The status repeats the message that deltas have sent already: only the remainder becomes content.
 		if f.Task.Status = &st; st.Update != nil {
 			m, st.Update = t.TrimSent(*ev.Status.Message), nil
 		}
@@ -57,26 +60,30 @@ func (t *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
 	return f
 }
 
+// newArtifactUpdate requires that ev.Artifact is set.
 func (t *eventEncoder) newArtifactUpdate(ev agentsvc.Event) *artifactUpdate {
 	a := ev.Artifact
 	return &artifactUpdate{string(ev.Task), string(t.context), newArtifact(a.Artifact), a.Append, a.Last}
 }
 
-// messageFormat is the first shape of streams: events called message, and done at the end.
+// messageFormat is the format message: events named message, and a last event named done. A stream that breaks off
+// has no done event, so that a client can tell the difference.
 func (t *eventEncoder) messageFormat() surface.StreamEncoder {
 	fault := func(err error) any { return event{Error: t.newErrorRecord(err)} }
 	reply := func(m agentsvc.Message) any { return event{Msg: newReply(m, t.context)} }
 	return surface.StreamEncoder{EncodeEvent: t.encodeEvent, EncodeReply: reply, EncodeError: fault, EventName: "message", DoneBody: struct{}{}}
 }
 
-// responseFormat is the second shape of streams: pieces of a response, and [DONE] at the end.
+// responseFormat is the format response: unnamed events with pieces of the answer, and the line [DONE] at the end,
+// as clients of OpenAI's API expect it.
 func (t *eventEncoder) responseFormat() surface.StreamEncoder {
 	d := t.frameFormat("")
 	d.DoneBody = surface.PlainBody("[DONE]")
 	return d
 }
 
-// frameFormat is how the WebSocket sounds: pieces of the response to a message, and a last frame that says so.
+// frameFormat is the format of the WebSocket: frames of the format response that name the client message that they
+// answer, and a last frame with done. message is the ID of that client message, "" if it has none.
 func (t *eventEncoder) frameFormat(message string) surface.StreamEncoder {
 	encode := func(ev agentsvc.Event) any {
 		f := t.encodeFrame(ev)
@@ -92,6 +99,7 @@ func (t *eventEncoder) frameFormat(message string) surface.StreamEncoder {
 	}
 }
 
+// newErrorRecord returns err as callers may see it: internal details are replaced by the request ID.
 func (t *eventEncoder) newErrorRecord(err error) *surface.ErrorRecord {
 	record := surface.NewErrorRecord(t.r, err)
 	return &record

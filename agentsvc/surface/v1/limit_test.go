@@ -12,8 +12,8 @@ import (
 	"stoa/ratelimit"
 )
 
-// TestLimits counts calls in whatever way they come: what is told of them stands before a stream begins, and over a
-// WebSocket each message is a call.
+// TestLimits checks that calls count in every form: the limit headers are sent before a stream begins, and each
+// message of a WebSocket is a call.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	if _, end := ratelimit.Day.BoundsAt(time.Now()); time.Until(end) < 30*time.Second {

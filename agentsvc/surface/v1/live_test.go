@@ -56,7 +56,8 @@ func sendMessage(t *testing.T, h *surfacetest.Fixture, body string) task {
 	return out.Task
 }
 
-// TestStreamIsLive reads the first words while the model still pauses, drops the stream and goes on from where it was.
+// TestStreamIsLive reads the first delta while the model is still writing, closes the stream and resumes it after
+// the last event.
 func TestStreamIsLive(t *testing.T) {
 	t.Parallel()
 	config, goOn := surfacetest.NewHaltingModel(t)
@@ -88,7 +89,7 @@ func TestStreamIsLive(t *testing.T) {
 	}
 }
 
-// TestSubscribe follows a task that was sent without waiting, from its snapshot to its cancellation.
+// TestSubscribe subscribes to a task that was sent without waiting, from its snapshot to its cancellation.
 func TestSubscribe(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{})
@@ -111,7 +112,7 @@ func TestSubscribe(t *testing.T) {
 	}
 }
 
-// TestBlockingGivesUp returns the task as it stands after the longest wait.
+// TestBlockingGivesUp checks that a blocking call returns the unfinished task after BlockFor.
 func TestBlockingGivesUp(t *testing.T) {
 	t.Parallel()
 	state := ""
@@ -124,7 +125,7 @@ func TestBlockingGivesUp(t *testing.T) {
 	t.Errorf("after the longest wait the task is %s", state)
 }
 
-// TestShutdown ends a stream with a hint to come back, and does not call it done.
+// TestShutdown checks that a shutdown ends a stream with a retry hint and without the event done.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{})
@@ -138,7 +139,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestTooMuch refuses what is too large before anything is made of it.
+// TestTooMuch checks that requests beyond the bounds are refused before they are processed.
 func TestTooMuch(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{})
@@ -166,7 +167,7 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
-// TestPageToken refuses the page tokens of another user, another app and another query.
+// TestPageToken checks that a page token is refused for another user, another app and another query.
 func TestPageToken(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{})
@@ -207,7 +208,8 @@ func TestPageToken(t *testing.T) {
 	}
 }
 
-// TestListVariants: a page holds what it is asked for, whatever was asked for before.
+// TestListVariants checks that a page contains the parts that its query asks for, although pages are cached in
+// encoded form.
 func TestListVariants(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{})
@@ -225,7 +227,8 @@ func TestListVariants(t *testing.T) {
 	}
 }
 
-// TestStreamEnds ends the streams of clients that would not be let in any more, and nobody else's.
+// TestStreamEnds checks that streams end when their client loses its access, and that the streams of other clients
+// continue.
 func TestStreamEnds(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})

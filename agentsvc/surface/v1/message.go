@@ -13,13 +13,14 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// handler answers calls of agents.
+// handler holds the options that the handlers of message:send need.
 type handler struct {
-	blockFor time.Duration
+	blockFor time.Duration // see Options.BlockFor
 }
 
-// handleSend answers with the task: as it was accepted, or for a caller who wants to wait as it ends or comes to wait for
-// somebody. Who waits is told of an answer that stands alone instead of its task.
+// handleSend answers message:send. With configuration.blocking the answer is the task when it has ended, needs
+// input, or blockFor is over; otherwise the task as it was accepted. If the agent answered with a message instead
+// of a task, a blocking caller receives that message alone.
 func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 	b, sub, err := admitCall(r)
 	if err != nil {
@@ -31,7 +32,7 @@ func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 		length = o.HistoryLengthSnake
 	}
 	if length == nil {
-		length = new(int) // who sends a message knows what was said
+		length = new(int) // no history: the client knows the message that it sends
 	}
 	if err := surface.CheckHistoryLength("configuration.historyLength", *length); err != nil {
 		return err
@@ -50,7 +51,9 @@ func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, taskAnswer{newTask(t, length, o.IncludeArtifacts || o.IncludeArtifactsSnake)})
 }
 
-// handleStream answers with the task's events until it ends or waits for somebody.
+// handleStream answers message:stream with the task's events until it ends or needs input. The format is checked
+// before the message is admitted, so that a wrong format reserves nothing and starts no task. A client that reads
+// too slowly is disconnected (surface.Options.PieceTimeout) and can resume with handleSubscribe.
 func handleStream(w http.ResponseWriter, r *http.Request) error {
 	format, err := negotiateFormat(r)
 	if err != nil {
@@ -70,7 +73,9 @@ func handleStream(w http.ResponseWriter, r *http.Request) error {
 	return v.StreamEvents(w, f, d)
 }
 
-// admitCall reads what the caller wants to tell the agent, which the path names or else a header.
+// admitCall decodes the body, authorizes the caller and reserves its budgets and limits. The agent is that of the
+// path or, for /v1/message:send, of the header agent-name. The returned body no longer holds the message: a stream
+// may stay open for hours and must not keep it in memory.
 func admitCall(r *http.Request) (b sendBody, sub task.Submission, err error) {
 	if err := surface.DecodeMessage(r, &b); err != nil {
 		return b, sub, err
@@ -86,7 +91,9 @@ func admitCall(r *http.Request) (b sendBody, sub task.Submission, err error) {
 	return b, sub, err
 }
 
-// admitMessage admits a visitor to tell an agent b, which must be for that agent.
+// admitMessage authorizes the caller of v to send b to agent and returns what is to be submitted. It returns an
+// error if b names another tenant or agent. A validation error is passed to [surface.Request.AdmitMessage], which
+// returns it only to callers that may call the agent.
 func (b *sendBody) admitMessage(ctx context.Context, v *surface.Request, agent string) (task.Submission, error) {
 	if err := v.CheckTenant(b.Tenant, agent); err != nil {
 		return task.Submission{}, err
@@ -97,15 +104,18 @@ func (b *sendBody) admitMessage(ctx context.Context, v *surface.Request, agent s
 		m, wrong = b.Message.toDomain()
 	}
 	if wrong == nil && b.Configuration.FirstConfig() != nil {
+		// This surface has no push notifications. A config that was ignored would leave the client waiting for
+		// them.
 		wrong = surface.ErrNoPush
 	}
 	return v.AdmitMessage(ctx, agent, m, wrong)
 }
 
-// streamFormats are the shapes of streams, under the names by which a client chooses one.
+// streamFormats are the formats of streams under the names by which a client selects one.
 var streamFormats = map[string]func(*eventEncoder) surface.StreamEncoder{"message": (*eventEncoder).messageFormat, "response": (*eventEncoder).responseFormat}
 
-// negotiateFormat returns the shape that a client wants: what the query says, else a parameter of the media type it accepts.
+// negotiateFormat returns the format that the client selects: by the query parameter format, else by the parameter
+// profile of text/event-stream in Accept, else message. An unknown name is an [agentsvc.InvalidError].
 func negotiateFormat(r *http.Request) (func(*eventEncoder) surface.StreamEncoder, error) {
 	name, field := r.URL.Query().Get("format"), "format"
 	if name == "" {
@@ -118,7 +128,8 @@ func negotiateFormat(r *http.Request) (func(*eventEncoder) surface.StreamEncoder
 	return format, nil
 }
 
-// acceptedProfile returns the profile of server-sent events that a client accepts, "" if it names none.
+// acceptedProfile returns the parameter profile of the first text/event-stream in the Accept headers that has one,
+// "" if there is none. A media type that does not parse is skipped.
 func acceptedProfile(r *http.Request) string {
 	for _, line := range r.Header.Values("Accept") {
 		for kind := range strings.SplitSeq(line, ",") {

@@ -9,7 +9,12 @@ import (
 	"stoa/authz"
 )
 
-// handleSocket opens a WebSocket to an agent for whoever may send it messages or decide on its tool calls.
+// handleSocket upgrades to a WebSocket. Opening it needs permission to call the agent or to decide on its tool
+// calls. Each text frame is then a request of its own: package surface authenticates again, and admitMessage
+// authorizes and counts the message, so that a revoked credential or a used-up budget acts at the next message.
+//
+// The function passed to ServeWebSocket is called once per frame. It first decodes, because the ID of the client's
+// message is needed even for an error; the function that it returns submits the message.
 func handleSocket(w http.ResponseWriter, r *http.Request) error {
 	v, agent := surface.RequestOf(r), surface.PathParam(r, "agent")
 	if v.Authorize(r.Context(), authz.TasksApprove, agent, "") != nil {
@@ -27,6 +32,7 @@ func handleSocket(w http.ResponseWriter, r *http.Request) error {
 		if b.Message != nil {
 			id = cmp.Or(b.Message.MessageID, b.Message.MessageIDSnake)
 		}
+		// The context of the task is known only after the submission, before the first event is encoded.
 		t := &eventEncoder{r: r}
 		return t.frameFormat(id), func(ctx context.Context, v *surface.Request) (*surface.Subscription, error) {
 			if err != nil {

@@ -33,12 +33,12 @@ func dialSocket(t *testing.T, h *surfacetest.Fixture, credential string, protoco
 	return s
 }
 
-// newNumberedMessage is a message with an id.
+// newNumberedMessage returns a message with an ID.
 func newNumberedMessage(id, text string) string {
 	return `{"message": {"messageId": "` + id + `", "role": "user", "parts": [{"text": "` + text + `"}]}}`
 }
 
-// readUntilClosed waits for the end of the connection and returns its code, passing over what comes before.
+// readUntilClosed skips frames until the connection is closed, and returns close code and reason.
 func readUntilClosed(t *testing.T, s *surfacetest.Socket) (websocket.StatusCode, string) {
 	t.Helper()
 	receivedText := ""
@@ -51,7 +51,8 @@ func readUntilClosed(t *testing.T, s *surfacetest.Socket) (websocket.StatusCode,
 	}
 }
 
-// TestSocketCredential shows the credential in either place, and is answered a subprotocol that it offered.
+// TestSocketCredential sends the credential in the header and as a subprotocol, and checks that the server selects
+// a subprotocol that was offered.
 func TestSocketCredential(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{})
@@ -60,7 +61,7 @@ func TestSocketCredential(t *testing.T) {
 	tests := []struct {
 		name, header string
 		protocols    []string
-		want         string // the subprotocol, or the status of a refusal
+		want         string // the selected subprotocol, or the status of a refusal
 	}{
 		{"header", ana, nil, ""},
 		{"subprotocol", "", []string{"bearer." + ana}, "bearer." + ana},
@@ -93,7 +94,7 @@ func TestSocketCredential(t *testing.T) {
 	}
 }
 
-// TestSocketOrigin holds pages to the origins that may call.
+// TestSocketOrigin checks which origins of pages may open connections.
 func TestSocketOrigin(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://app.example.com"}}})
@@ -120,7 +121,7 @@ func TestSocketOrigin(t *testing.T) {
 	}
 }
 
-// TestSocketConcurrentMessages sends messages while others are being answered, as many as are allowed and one more.
+// TestSocketConcurrentMessages sends messages while others are being answered, up to the bound and one more.
 func TestSocketConcurrentMessages(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{})
@@ -155,7 +156,7 @@ func TestSocketConcurrentMessages(t *testing.T) {
 	if received["quick"] != "done " || received["quick text"] != "one two" || received["more"] != "done RESOURCE_EXHAUSTED" {
 		t.Errorf("told %v", received)
 	}
-	s.WriteFrame(newNumberedMessage("again", "hello")) // there is a place again
+	s.WriteFrame(newNumberedMessage("again", "hello")) // a slot is free again
 	if code, receivedText := "", ""; true {
 		for !strings.Contains(receivedText, `"messageId":"again","done":true`) {
 			text, err := s.ReadFrame()
@@ -167,10 +168,10 @@ func TestSocketConcurrentMessages(t *testing.T) {
 	}
 }
 
-// TestSocketFrames sends frames that are large, too large, broken off and no text.
+// TestSocketFrames sends frames that are large, too large, incomplete, and binary.
 func TestSocketFrames(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: time.Hour}) // a client of the library answers no ping while it sends
+	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: time.Hour}) // the client library answers no ping while it sends a frame
 	t.Run("3 MiB", func(t *testing.T) {
 		s := dialSocket(t, h, "")
 		s.WriteFrame(newNumberedMessage("large", strings.Repeat("a", 3<<20)))
@@ -223,7 +224,7 @@ func TestSocketFrames(t *testing.T) {
 	})
 }
 
-// keepSending goes on sending a little on a connection.
+// keepSending sends a few bytes on a connection again and again.
 func keepSending(t *testing.T, conn net.Conn) net.Conn {
 	tick := time.NewTicker(20 * time.Millisecond)
 	t.Cleanup(tick.Stop)
@@ -241,7 +242,7 @@ func keepSending(t *testing.T, conn net.Conn) net.Conn {
 	return conn
 }
 
-// openRawSocket opens a WebSocket of which the test reads and writes the bytes itself.
+// openRawSocket opens a WebSocket on which the test reads and writes single bytes.
 func openRawSocket(t *testing.T, h *surfacetest.Fixture) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
@@ -258,10 +259,10 @@ func openRawSocket(t *testing.T, h *surfacetest.Fixture) (net.Conn, *bufio.Reade
 	return conn, r
 }
 
-// closeTimeout is how long a test waits for a connection to end.
+// closeTimeout is how long a test waits for a connection to be closed.
 const closeTimeout = time.Minute
 
-// timeUntilClosed reports how long it took until the server had closed a connection that is only read, not answered.
+// timeUntilClosed returns how long the server took to close a connection on which the client only reads.
 func timeUntilClosed(t *testing.T, conn net.Conn, r *bufio.Reader) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -273,13 +274,13 @@ func timeUntilClosed(t *testing.T, conn net.Conn, r *bufio.Reader) time.Duration
 	}
 }
 
-// TestSocketPing drops a client that does not answer pings, and keeps one that does.
+// TestSocketPing checks that a client that does not answer pings is dropped, and one that does is not.
 func TestSocketPing(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, PieceTimeout: 2 * time.Second})
 	s := dialSocket(t, h, "")
 	pings := make(chan error, 1)
-	go func() { // whoever reads answers pings
+	go func() { // the library answers pings while it reads
 		_, _, err := s.Read(context.Background())
 		pings <- err
 	}()
@@ -288,7 +289,7 @@ func TestSocketPing(t *testing.T) {
 		t.Errorf("a client that answers no ping was not dropped within %v", took)
 	}
 	select {
-	case err := <-pings: // of a conversation that is older
+	case err := <-pings: // this connection is older than the one that was dropped
 		t.Errorf("a client that answers pings was dropped: %v", err)
 	default:
 	}
@@ -296,8 +297,8 @@ func TestSocketPing(t *testing.T) {
 	<-pings
 }
 
-// TestSocketSlowSender keeps a client that takes longer for one message than it has to answer a ping: it cannot answer in
-// the middle of a frame.
+// TestSocketSlowSender checks that a client is not dropped while it sends a message for longer than the ping
+// timeout: it cannot answer a ping in the middle of a frame.
 func TestSocketSlowSender(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, PieceTimeout: 1500 * time.Millisecond})
@@ -322,15 +323,15 @@ func TestSocketSlowSender(t *testing.T) {
 	}
 }
 
-// TestSocketSlowReader drops a client that does not take what it is sent.
+// TestSocketSlowReader checks that a client that does not read is dropped.
 func TestSocketSlowReader(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: 3 * time.Second})
 	conn, _ := openRawSocket(t, h)
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-	text := newNumberedMessage("big", strings.Repeat("a", 6<<20)) // more than the system takes in
+	text := newNumberedMessage("big", strings.Repeat("a", 6<<20)) // more than the operating system buffers
 	frame := []byte{0x81, 0xff, 0, 0, 0, 0, byte(len(text) >> 24), byte(len(text) >> 16), byte(len(text) >> 8), byte(len(text)), 0, 0, 0, 0}
-	if _, err := conn.Write(append(frame, text...)); err != nil { // and is told the text again
+	if _, err := conn.Write(append(frame, text...)); err != nil { // the agent answers with the same text
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(closeTimeout)
@@ -342,7 +343,8 @@ func TestSocketSlowReader(t *testing.T) {
 	}
 }
 
-// TestSocketEnds closes conversations whose clients may not go on.
+// TestSocketEnds checks that connections are closed when their clients lose access, with the close code for each
+// reason.
 func TestSocketEnds(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
@@ -381,7 +383,7 @@ func TestSocketEnds(t *testing.T) {
 	}
 }
 
-// TestSocketAdmission admits each message by itself.
+// TestSocketAdmission checks that each message is authorized separately.
 func TestSocketAdmission(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{})
@@ -397,7 +399,7 @@ func TestSocketAdmission(t *testing.T) {
 	}
 }
 
-// TestSocketResumes goes on over HTTP where a connection broke off.
+// TestSocketResumes continues over HTTP after the last event of a connection that broke off.
 func TestSocketResumes(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{})
@@ -423,7 +425,8 @@ func TestSocketResumes(t *testing.T) {
 	}
 }
 
-// TestSocketLimits counts each message against the app's limits, and goes on after one that was refused.
+// TestSocketLimits checks that each message counts against the app's limits, and that a refused message does not
+// end the connection.
 func TestSocketLimits(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{
@@ -438,7 +441,7 @@ func TestSocketLimits(t *testing.T) {
 	}
 }
 
-// TestSocketTrace has each message begin a trace of its own, beside that of the conversation.
+// TestSocketTrace checks that each message starts a trace of its own, separate from that of the connection.
 func TestSocketTrace(t *testing.T) {
 	t.Parallel()
 	seen := tracetest.NewSpanRecorder()
@@ -466,7 +469,7 @@ func TestSocketTrace(t *testing.T) {
 	}
 }
 
-// TestTrickle: a body of which a little arrives again and again is given up, as one is that stops.
+// TestTrickle checks that a body that arrives a few bytes at a time is cut off, like one that stops.
 func TestTrickle(t *testing.T) {
 	t.Parallel()
 	h := newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: closeTimeout, BodyTimeout: 300 * time.Millisecond})

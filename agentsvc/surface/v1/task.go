@@ -12,7 +12,8 @@ import (
 	"stoa/authz"
 )
 
-// resolveTask finds out which task the path names and how far the caller reaches.
+// resolveTask returns the task ID of the path and which tasks of the agent the caller may act on: with the scope
+// wide those of every user of the app, else its own. A task outside this visibility is later reported as not found.
 func resolveTask(r *http.Request, wide authz.Scope) (agentsvc.TaskID, task.Visibility, error) {
 	id := surface.PathParam(r, "task")
 	visibility, err := surface.RequestOf(r).ResolveAgentVisibility(r.Context(), wide, surface.PathParam(r, "agent"))
@@ -24,10 +25,11 @@ func resolveTask(r *http.Request, wide authz.Scope) (agentsvc.TaskID, task.Visib
 
 // taskDetail is how much of a task the query asks for.
 type taskDetail struct {
-	length    *int // of its history, nil = not said
+	length    *int // messages of its history, nil = not given
 	artifacts bool
 }
 
+// parseDetail parses history_length and include_artifacts. An error names the parameter.
 func parseDetail(q url.Values) (d taskDetail, err error) {
 	if text := q.Get("history_length"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -47,7 +49,8 @@ func parseDetail(q url.Values) (d taskDetail, err error) {
 	return d, nil
 }
 
-// handleGetTask answers with a task and its history.
+// handleGetTask answers with a task and its whole history, or as much of it as history_length asks for. Query names
+// are checked only after the caller is authorized, so that a refusal is the same for every query.
 func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 	id, visibility, err := resolveTask(r, authz.TasksRead)
 	if err != nil {
@@ -60,6 +63,7 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// The parts that the answer leaves out are not read from the store.
 	with := store.TaskParts{History: d.length == nil || *d.length > 0, Artifacts: d.artifacts}
 	t, err := surface.RequestOf(r).Tasks().Get(r.Context(), visibility, id, with)
 	if err != nil {
@@ -68,7 +72,8 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, newTask(t, d.length, d.artifacts))
 }
 
-// handleListTasks answers with a page of an agent's tasks, without their histories where their length is not said.
+// handleListTasks answers with a page of the agent's tasks. Histories are left out unless history_length asks for
+// them.
 func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	v, q := surface.RequestOf(r), r.URL.Query()
 	visibility, err := v.ResolveAgentVisibility(r.Context(), authz.TasksRead, surface.PathParam(r, "agent"))
@@ -89,6 +94,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// Without history_length a list has no histories, while a single task has its whole history.
 	if d.length == nil {
 		d.length = new(int)
 	}
@@ -97,6 +103,10 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// Pages and tasks that were read without history and artifacts are cached by the store together with their
+	// encoded form, under the name of this surface; the encoding then depends on the task alone, not on the query
+	// or the caller. Polling clients get the same bytes again without a new encoding. The caches are nil for other
+	// queries.
 	body, err := page.EncodedCache.GetOrEncode("v1", func() ([]byte, error) {
 		tasks := make([][]byte, len(page.Tasks))
 		for i, t := range page.Tasks {
@@ -114,7 +124,8 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteEncoded(w, body)
 }
 
-// handleCancelTask ends a task and answers with it.
+// handleCancelTask cancels a task and answers with it, without history and artifacts. A task that has ended is
+// [surface.ErrNotCancelable].
 func handleCancelTask(w http.ResponseWriter, r *http.Request) error {
 	id, visibility, err := resolveTask(r, authz.TasksCancel)
 	if err != nil {
@@ -127,8 +138,9 @@ func handleCancelTask(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, newTask(t, new(int), false))
 }
 
-// handleSubscribe answers with the task as it stands and its events from there on until it ends, or with the events after the
-// last one that the caller has seen.
+// handleSubscribe answers with a snapshot of the task and its events from there on until the task ends, or with the
+// events after the one that Last-Event-ID or the query parameter after names. The stream stays open while the task
+// waits for input.
 func handleSubscribe(w http.ResponseWriter, r *http.Request) error {
 	id, visibility, err := resolveTask(r, authz.TasksRead)
 	if err != nil {
@@ -151,11 +163,13 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	d := format(&eventEncoder{r: r, context: f.Task.Context})
+	// A subscriber also wants to see how the task continues after its input has arrived.
 	d.EndsWhenSettled = false
 	return v.StreamEvents(w, f, d)
 }
 
-// parseAfter returns the event after which the caller wants to go on, nil where it begins anew.
+// parseAfter returns the sequence number after which the client continues, or nil if it starts with a snapshot.
+// Last-Event-ID takes precedence over the query: browsers repeat the URL unchanged when they reconnect.
 func parseAfter(r *http.Request) (*int64, error) {
 	text := r.URL.Query().Get("after")
 	if text == "" {

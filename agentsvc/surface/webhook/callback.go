@@ -7,10 +7,12 @@ import (
 	"stoa/agentsvc/notify"
 )
 
-// callbackFormat is what the address is told in that a delivery's sender wants the result at.
+// callbackFormat is the name under which a callback's receiver is stored ([store.Receiver.Format]); it is in the
+// database and must not change.
 const callbackFormat = "webhook"
 
-// Formats are it: once, when the task has ended, with what a sender would be answered who had waited so long.
+// Formats are the bodies of callbacks. A callback is sent once, when the task has ended, with the same body that a
+// sender that waited would have received.
 var Formats = map[string]notify.Format{
 	callbackFormat: {
 		ShouldSend: func(ev agentsvc.Event) bool { return ev.Status != nil && ev.Status.State.IsTerminal() },

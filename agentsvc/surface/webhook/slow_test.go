@@ -15,12 +15,12 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 )
 
-// TestSlowDeliveries: whoever announces large deliveries without proof and sends next to nothing of them keeps no delivery to another
-// app out, and one to the same app only until it is seen that they are slow.
+// TestSlowDeliveries checks that unsigned deliveries that announce large bodies and hardly send anything do not
+// block deliveries to other apps, and those to the same app only until they are found to be slow.
 func TestSlowDeliveries(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-all-the-hooks"
-	var weighed atomic.Int64 // how often a large body took room
+	var weighed atomic.Int64 // how often the memory of large bodies changed
 	h := surfacetest.New(t, surfacetest.Options{Surface: surface.Options{OnLargeBodies: func(int64) { weighed.Add(1) }}}, newRoutes)
 	for _, app := range []string{"one", "two", "quiet"} {
 		h.CreateApp(t, app, "{llms: {demo: {provider: scripted}}, agents: {hooked: {llm: demo, trigger: {type: webhook, secret: "+secret+", response: {mode: async}}}}}")

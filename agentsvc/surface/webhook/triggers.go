@@ -11,7 +11,8 @@ import (
 	"stoa/agentsvc/trigger"
 )
 
-// handleListTriggers shows the app's triggers by agent, the schedules with when they are due and how it went last.
+// handleListTriggers answers with the app's triggers, sorted by agent: schedules with their next and last start,
+// and webhooks with their path.
 func (h handler) handleListTriggers(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	rows, err := trigger.LoadSchedules(r.Context(), h.db, v.App.ID)
@@ -29,10 +30,13 @@ func (h handler) handleListTriggers(w http.ResponseWriter, r *http.Request) erro
 	return surface.WriteJSON(w, http.StatusOK, all)
 }
 
+// newScheduleInfo returns a schedule of the current configuration with the state of its row. The row belongs to the
+// scheduler, which updates it some time after a new revision is active; until then row.Spec is the old schedule and
+// its next start is left out.
 func newScheduleInfo(agent string, s *app.Schedule, row trigger.ScheduleStatus) triggerInfo {
 	info := triggerInfo{Agent: agent, Type: "schedule", LastTaskID: row.Last.Task, LastError: row.Last.Error}
 	info.Timezone, info.Cron, _ = strings.Cut(s.Cron.String(), " ")
-	if row.Spec == s.Cron.String() { // else it was changed just now
+	if row.Spec == s.Cron.String() { // otherwise row.Next belongs to the schedule before the change
 		info.NextAt = surface.FormatTime(row.Next)
 	}
 	if !row.Last.At.IsZero() {

@@ -1,8 +1,14 @@
-// Package webhook is where other services start agents: a delivery to /webhooks/{webhook} is verified by its signature and
-// becomes a message to the agent whose trigger listens there; the answer says what came of it. It also shows an app's operators
-// what starts their agents without a caller.
+// Package webhook implements the endpoints through which other services start agents (docs/triggers.md): a delivery
+// to /webhooks/{webhook} is verified by its signature and becomes a message to the agent whose trigger has that
+// path. GET /triggers shows an app's operators its webhooks and schedules.
 //
-// wire.go holds the shapes, callback.go is what is posted where the sender wants the result, triggers.go shows the triggers.
+// A delivery passes through handleDelivery: find the webhook, verify the signature while the body is read, build
+// the message from the body, submit it under the delivery's key, and answer with the outcome. The key makes a
+// repeated delivery answer with the task of the first one. The caller of a delivery has no credential: it acts as
+// the trigger's own owner (trigger.TaskOwner), only after the signature is verified.
+//
+// wire.go holds the response types, callback.go encodes what is posted to a callback URL, triggers.go lists the
+// triggers.
 package webhook
 
 import (
@@ -19,33 +25,39 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Options tune the surface.
+// Options configure the endpoints. DB is required.
 type Options struct {
-	DB *db.DB // where the schedules stand
-	// OnDelivery is told what came of each delivery to a webhook that there is: started, repeated, unsigned, refused (by a limit or
-	// a budget), invalid or failed; nil = nobody wants to know.
+	DB *db.DB // holds the state of the schedules
+	// OnDelivery is called with the app and the outcome of each delivery to a webhook that exists: started,
+	// repeated, unsigned, refused (by a limit or a budget), invalid or failed. It feeds a metric. nil = it is not
+	// called.
 	OnDelivery func(app, outcome string)
 }
 
-// Routes returns what the surface answers.
+// Routes returns the endpoints. A webhook has one path and several methods; whether its configuration allows the
+// method is checked by FindWebhook.
 func Routes(o Options) []surface.Route {
 	if o.OnDelivery == nil {
 		o.OnDelivery = func(string, string) {}
 	}
 	h := handler{o.DB, o.OnDelivery}
 	routes := []surface.Route{{Method: http.MethodGet, Pattern: "/triggers", Kind: surface.Tenant, Scope: authz.TasksRead, Query: []string{}, Serve: h.handleListTriggers}}
+	// Signed routes skip the credential check: the handler verifies the signature. NoDeadline: a webhook may be
+	// configured to wait for its result.
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch} {
 		routes = append(routes, surface.Route{Method: method, Pattern: "/webhooks/{webhook}", Kind: surface.Tenant, Signed: true, NoDeadline: true, Serve: h.handleDelivery})
 	}
 	return routes
 }
 
+// handler holds the dependencies of the handlers; read-only.
 type handler struct {
 	db           *db.DB
-	countOutcome func(app, outcome string)
+	countOutcome func(app, outcome string) // Options.OnDelivery, never nil
 }
 
-// handleDelivery takes a delivery in.
+// handleDelivery accepts one delivery and answers with its outcome. A repeated delivery has the header
+// Idempotent-Replayed.
 func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	hook, err := v.FindWebhook(r.Method, "/webhooks/"+surface.PathParam(r, "webhook"))
@@ -64,14 +76,16 @@ func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, status, body)
 }
 
-// submitDelivery hands on what the sender of a request has proven to have sent.
+// submitDelivery verifies a delivery, builds the message and submits it; repeated reports that the delivery was
+// accepted before. The message is built inside the callback of SubmitDelivery, so that a repeated delivery is found
+// first and answered with its task also if the webhook's template has changed since.
 func submitDelivery(r *http.Request, v *surface.Request, hook *app.Webhook) (t agentsvc.Task, repeated bool, err error) {
 	id, body, err := v.ReceiveDelivery(r, hook)
 	if err != nil {
 		return t, false, err
 	}
 	return v.SubmitDelivery(r.Context(), hook, trigger.DeliveryKey(id, body), func(sub *task.Submission) error {
-		text, err := hook.Input.BuildMessage(r.Header.Get("Content-Type"), body)
+		text, err := hook.Input.BuildMessage(r.Context(), r.Header.Get("Content-Type"), body)
 		if err != nil {
 			return err
 		}
@@ -81,7 +95,7 @@ func submitDelivery(r *http.Request, v *surface.Request, hook *app.Webhook) (t a
 	})
 }
 
-// deliveryOutcome names what came of a delivery.
+// deliveryOutcome returns the outcome of a delivery, one of those that Options.OnDelivery lists.
 func deliveryOutcome(repeated bool, err error) string {
 	var spent *agentsvc.BudgetExhaustedError
 	var full *agentsvc.StorageLimitError

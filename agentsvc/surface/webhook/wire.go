@@ -6,7 +6,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// deliveryResponse is what the sender of a delivery is told.
+// deliveryResponse is the answer to a delivery and the body of a callback. Status is accepted, completed, failed or
+// timeout; Result is set only for completed.
 type deliveryResponse struct {
 	TaskID    agentsvc.TaskID `json:"task_id"`
 	Status    string          `json:"status"`
@@ -15,7 +16,8 @@ type deliveryResponse struct {
 	AgentName string          `json:"agent_name"`
 }
 
-// newDeliveryResponse tells how a task stands that a webhook has started. Where nobody waits for it, that it was.
+// newDeliveryResponse returns the HTTP status and body for a task that a webhook started. waits says that the
+// webhook is configured to wait for the result; without it the answer is only that the task was accepted.
 func newDeliveryResponse(t agentsvc.Task, waits bool) (status int, a deliveryResponse) {
 	a = deliveryResponse{TaskID: t.ID, AgentName: t.Agent}
 	text := ""
@@ -23,7 +25,7 @@ func newDeliveryResponse(t agentsvc.Task, waits bool) (status int, a deliveryRes
 		text = m.Text()
 	}
 	switch state := t.Status.State; {
-	case !waits, state.IsInterrupted(): // or it waits for somebody itself
+	case !waits, state.IsInterrupted(): // a task that waits for a human gives no result either
 		status, a.Status = http.StatusAccepted, "accepted"
 	case state == agentsvc.Completed:
 		status, a.Status, a.Result = http.StatusOK, "completed", &text
@@ -32,6 +34,7 @@ func newDeliveryResponse(t agentsvc.Task, waits bool) (status int, a deliveryRes
 		if text == "" {
 			a.Error = "the task is " + string(state)
 		}
+	// The wait is over; the task continues.
 	default:
 		status, a.Status = http.StatusGatewayTimeout, "timeout"
 		a.Error = "the agent is still at work; GET /tasks shows what comes of it"
@@ -39,11 +42,13 @@ func newDeliveryResponse(t agentsvc.Task, waits bool) (status int, a deliveryRes
 	return status, a
 }
 
-// triggerList is what starts an app's agents without a caller.
+// triggerList is the answer of GET /triggers.
 type triggerList struct {
 	Triggers []triggerInfo `json:"triggers"`
 }
 
+// triggerInfo is a trigger of type schedule or webhook. Cron to LastError belong to schedules, Path and Methods to
+// webhooks. Times are RFC 3339 in UTC.
 type triggerInfo struct {
 	Agent      string          `json:"agent"`
 	Type       string          `json:"type"`

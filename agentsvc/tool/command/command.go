@@ -1,6 +1,6 @@
-// Package command is the tool that runs programs of the host. There is no shell: a call is a program and its arguments,
-// the program must be one that the lists let through, its arguments reach it as they are, and it runs in a sandbox (see
-// package sandbox) that holds it to one folder.
+// Package command is the tool that runs programs of the host. There is no shell: a call names a program and its
+// arguments. A call passes three checks: its words are split without interpretation (words.go), the program must be
+// permitted by the lists (lists.go), and it runs in a sandbox that confines it to one folder (run.go, package sandbox).
 package command
 
 import (
@@ -20,39 +20,52 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// Bounds of a call.
+// Bounds of a call and defaults.
 const (
-	maxWords          = 256
-	maxWordBytes      = 64 << 10 // of all words
-	maxListedPrograms = 20       // programs that the description names
+	maxWords = 256
+	// maxWordBytes bounds all words together, in bytes.
+	maxWordBytes = 64 << 10
+	// maxListedPrograms is the number of programs that the description for the model names.
+	maxListedPrograms = 20
 	defaultTimeout    = 30 * time.Second
 	defaultMaxOutput  = 1 << 20
 )
 
 // Options describe a command tool.
 type Options struct {
-	Name          string        // that the model calls it by
-	Description   string        // that the model reads; its own if empty
-	Folder        string        // where programs run, and all that they can write
-	Root          string        // the folder below which Folder must lie, without symbolic links; "" = anywhere, and the programs are the operator's
-	Allowed       []string      // programs that may run, by name or absolute path; without any, all but the denied
-	Denied        []string      // programs that may not, besides the dangerous ones; stronger than Allowed
-	DenyByDefault bool          // nothing runs that is not in Allowed, even if that is empty
-	Timeout       time.Duration // of one call, 30 s if zero
-	MaxOutput     int           // bytes that are kept of what a program prints, 1 MiB if zero
+	// Name is the name that the model calls.
+	Name string
+	// Description is what the model reads, "" = a default.
+	Description string
+	// Folder is the working directory of programs, and the only folder that they can write.
+	Folder string
+	// Root is the folder below which Folder must be, also after symbolic links are resolved. It marks a tenant's tool:
+	// its programs run as untrusted. "" = Folder may be anywhere, and the programs are the operator's.
+	Root string
+	// Allowed lists programs that may run, by name or absolute path; empty: all that are not denied.
+	Allowed []string
+	// Denied lists programs that may not run, in addition to the dangerous ones. It takes precedence over Allowed.
+	Denied []string
+	// DenyByDefault permits nothing that Allowed does not list, even if Allowed is empty.
+	DenyByDefault bool
+	// Timeout bounds one call, 0 = 30 s.
+	Timeout time.Duration
+	// MaxOutput bounds the output that is returned, in bytes, 0 = 1 MiB.
+	MaxOutput int
 }
 
-// Tool runs programs. It is safe for concurrent use.
+// Tool runs programs. It is read-only after New and safe for concurrent use.
 type Tool struct {
-	spec   agentsvc.ToolSpec
-	opts   Options
+	spec agentsvc.ToolSpec
+	opts Options
+	// folder is Folder without symbolic links, as it was when the tool was built.
 	folder string
 	lists  programLists
 	host   *sandbox.Host
 }
 
-// New returns a command tool on host. It returns an [agentsvc.InvalidError] for a folder that is none and for an entry
-// of the lists that is neither a name nor an absolute path.
+// New returns a command tool on host. It returns an [agentsvc.InvalidError] if the folder is invalid or an entry of the
+// lists is neither a name nor an absolute path.
 func New(host *sandbox.Host, opts Options) (*Tool, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = defaultTimeout
@@ -61,6 +74,7 @@ func New(host *sandbox.Host, opts Options) (*Tool, error) {
 		opts.MaxOutput = defaultMaxOutput
 	}
 	folder, err := resolveFolder(opts.Folder)
+	// Below a root, a symbolic link must not lead outside of it.
 	if err == nil && opts.Root != "" {
 		folder, _, err = pinFolder(opts)
 	}
@@ -74,7 +88,8 @@ func New(host *sandbox.Host, opts Options) (*Tool, error) {
 	return &Tool{spec: newToolSpec(opts), opts: opts, folder: folder, lists: l, host: host}, nil
 }
 
-// resolveFolder returns the folder that programs are held to, without symbolic links.
+// resolveFolder returns the absolute path of dir without symbolic links. The root of the file system is refused: the
+// sandbox would confine nothing.
 func resolveFolder(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -90,7 +105,8 @@ func resolveFolder(dir string) (string, error) {
 	return folder, nil
 }
 
-// pinFolder returns the folder below the root of opts as it is now: its path without symbolic links, and what it is.
+// pinFolder returns the present path of the folder below opts.Root, without symbolic links, and its identity, by which
+// the sandbox refuses a folder that was replaced between this check and the start of the program.
 func pinFolder(opts Options) (string, fs.FileInfo, error) {
 	below, ok := grant.RelBelow(opts.Root, opts.Folder)
 	if !ok {
@@ -103,6 +119,7 @@ func pinFolder(opts Options) (string, fs.FileInfo, error) {
 	return folder, info, nil
 }
 
+// newToolSpec returns the description for the model. The default one names the permitted programs.
 func newToolSpec(opts Options) agentsvc.ToolSpec {
 	spec := agentsvc.ToolSpec{Name: opts.Name, Description: opts.Description, Parameters: json.RawMessage(`{
 		"type": "object",
@@ -117,6 +134,7 @@ func newToolSpec(opts Options) agentsvc.ToolSpec {
 		return spec
 	}
 	spec.Description = "Runs a program in a folder and returns its exit code and what it printed. There is no shell: no pipes, redirections, variables or wildcards."
+	// A long list of programs would cost tokens in every request.
 	switch n := len(opts.Allowed); {
 	case n > maxListedPrograms:
 		spec.Description += fmt.Sprintf(" Programs: %s and %d more.", strings.Join(opts.Allowed[:maxListedPrograms], ", "), n-maxListedPrograms)
@@ -129,10 +147,10 @@ func newToolSpec(opts Options) agentsvc.ToolSpec {
 // Spec implements [tool.Tool].
 func (t *Tool) Spec() agentsvc.ToolSpec { return t.spec }
 
-// IsIdempotent implements [tool.Tool]: nobody knows what a program does when it runs again.
+// IsIdempotent implements [tool.Tool]: what a program does when it runs again is unknown.
 func (t *Tool) IsIdempotent() bool { return false }
 
-// Call runs a program to its end, or to the end of its time. A program that fails is an error with what it printed.
+// Call runs a program until it ends or its time is over. A program that fails is an error with its output.
 func (t *Tool) Call(ctx context.Context, in tool.Input) (string, error) {
 	words, err := parseArguments(in)
 	if err != nil {

@@ -36,7 +36,7 @@ func newHost(t *testing.T) *sandbox.Host {
 	return h
 }
 
-// newTool makes a tool in a folder with a file of two lines and a way out of it.
+// newTool returns a tool in a folder with a file of two lines and a link that leads out of it.
 func newTool(t *testing.T, opts command.Options) *command.Tool {
 	t.Helper()
 	opts.Name = "shell"
@@ -59,7 +59,7 @@ func newTool(t *testing.T, opts command.Options) *command.Tool {
 	return c
 }
 
-// runCommand runs a command the way an agent does: through a set.
+// runCommand runs a command as an agent does, through a set.
 func runCommand(t *testing.T, c *command.Tool, line string, args ...string) agentsvc.ToolResult {
 	t.Helper()
 	s, err := tool.NewSet([]tool.Tool{c}, tool.Options{})
@@ -134,7 +134,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestDangerous: a listed program with arguments that tell it to start another one starts none.
+// TestDangerous checks that permitted programs cannot be made to start others by their arguments.
 func TestDangerous(t *testing.T) {
 	t.Parallel()
 	c := newTool(t, command.Options{Allowed: []string{"find", "git", "tar", "xargs", "awk", "timeout"}})
@@ -260,7 +260,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestTime: a program that hangs, and one that only starts more of itself, end with their time.
+// TestTime checks that a program that hangs, and one that keeps starting others, end at the timeout.
 func TestTime(t *testing.T) {
 	t.Parallel()
 	dir := ""

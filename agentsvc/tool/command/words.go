@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// shellSpecialChars are the characters that mean something to a shell outside quotes and would mean nothing here.
+// shellSpecialChars are the characters that a shell would interpret outside quotes.
 const shellSpecialChars = "|&;<>()$`\\\n\r"
 
-// splitWords separates a line into words at spaces and tabs. What stands in quotes belongs to one word; in double quotes \"
-// and \\ stand for the character behind the backslash, in single quotes nothing stands for anything else. Outside quotes a
-// character that a shell would act on is an error, since whoever wrote it expects one.
+// splitWords splits a line into words at spaces and tabs. Text in quotes is part of one word; in double quotes \" and
+// \\ stand for the second character, in single quotes nothing is special. Outside quotes a character that a shell would
+// interpret is an error, because the model that wrote it expects a shell.
 func splitWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
-	within := false // a word, which may be empty
+	within := false // a word has begun; it may be empty
 	for i := 0; i < len(line); i++ {
 		switch c := line[i]; {
 		case c == ' ' || c == '\t':
@@ -25,12 +25,14 @@ func splitWords(line string) ([]string, error) {
 			}
 		case c == '\'' || c == '"':
 			text, n := readQuoted(line[i:])
+			// The quote does not end.
 			if n == 0 {
 				return nil, fmt.Errorf("command: the quote %c is not closed", c)
 			}
 			word.WriteString(text)
 			within = true
 			i += n - 1
+		// Refused instead of passed on: the program would get the character as an argument, not what was meant.
 		case strings.IndexByte(shellSpecialChars, c) >= 0:
 			return nil, fmt.Errorf("command: there is no shell that %q would mean anything to; give one program, and arguments as they are in args or in quotes", c)
 		default:
@@ -44,7 +46,8 @@ func splitWords(line string) ([]string, error) {
 	return words, nil
 }
 
-// readQuoted returns the text in the quotes that line begins with, and how many bytes they span; 0 if they do not end.
+// readQuoted returns the text in the quotes with which line begins, and their length in bytes, 0 if they are not
+// closed.
 func readQuoted(line string) (string, int) {
 	var text strings.Builder
 	for i := 1; i < len(line); i++ {

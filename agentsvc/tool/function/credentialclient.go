@@ -8,14 +8,16 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// credentialClient is the way out of a function, with its caller's credential for the one server that it is meant for.
+// credentialClient sends requests of a tool, with the caller's credential to the one server it is for. The credential
+// is neither in the arguments nor in the result, so the model never reads it.
 type credentialClient struct {
 	httpClient *http.Client
 	provider   *tool.CredentialProvider
 }
 
-// sendRequest sends req. It returns the credential that went with it, nil if none did, and where one is needed and missing, or
-// was refused, a [*tool.CredentialError].
+// sendRequest sends req. It returns the answer and the credential that was sent, nil if none was. It returns a
+// [*tool.CredentialError] if the credential is missing, or was refused with 401; the agent then asks the caller for it
+// and repeats the call. Errors of the network contain the host and a fixed text only.
 func (w credentialClient) sendRequest(req *http.Request) (*http.Response, *tool.CallerCredential, error) {
 	var credential *tool.CallerCredential
 	if w.provider != nil && tool.URLOrigin(req.URL) == w.provider.Server {
@@ -29,6 +31,7 @@ func (w credentialClient) sendRequest(req *http.Request) (*http.Response, *tool.
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %s", req.URL.Host, egress.PublicMessage(err))
 	}
+	// After a redirect the last request may have gone elsewhere, without the credential: its 401 says nothing about it.
 	if credential != nil && resp.StatusCode == http.StatusUnauthorized && resp.Request.Header.Get(w.provider.Header) == credential.Value {
 		_ = resp.Body.Close()
 		return nil, nil, credential.DropRefused(req.Context())

@@ -10,35 +10,32 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/JohannesKaufmann/html-to-markdown/v2/converter"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/base"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/commonmark"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/table"
 	"golang.org/x/net/html/charset"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/egress"
+	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/tool"
 )
 
-// maxPageBytes is how many bytes of a page are read. Markdown is far shorter than the page it is made from.
+// maxPageBytes bounds the part of a page that is read, in bytes. It exceeds MaxBody, because Markdown is far shorter
+// than the HTML it is made from.
 const maxPageBytes = 2 << 20
 
-// webFetchTool shows a page as text.
+// webFetchTool is the built-in web_fetch: it returns a page as text. Unlike http_request it sends GET only, converts
+// HTML, and reads more of a page than it returns.
 type webFetchTool struct {
 	credentialClient
-	spec          agentsvc.ToolSpec
-	htmlConverter *converter.Converter
-	maxBody       int64
+	spec    agentsvc.ToolSpec
+	maxBody int64
 }
 
+// newWebFetch builds web_fetch.
 func newWebFetch(opts Options) (tool.Tool, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("web_fetch: an HTTP client is required")
 	}
-	// Escaping takes the square of the page's length, and a reader of the text needs none.
-	html := converter.NewConverter(converter.WithEscapeMode(converter.EscapeModeDisabled), converter.WithPlugins(base.NewBasePlugin(), commonmark.NewCommonmarkPlugin(), table.NewTablePlugin()))
-	return webFetchTool{credentialClient: credentialClient{opts.HTTP, opts.Credential}, htmlConverter: html, maxBody: opts.bodyLimit(), spec: opts.toolSpec(
+	return webFetchTool{credentialClient: credentialClient{opts.HTTP, opts.Credential}, maxBody: opts.bodyLimit(), spec: opts.toolSpec(
 		"Fetches a web page and returns its text, HTML as Markdown.", `{
 		"type": "object",
 		"properties": {
@@ -49,9 +46,13 @@ func newWebFetch(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
+// Spec implements [tool.Tool].
 func (w webFetchTool) Spec() agentsvc.ToolSpec { return w.spec }
-func (w webFetchTool) IsIdempotent() bool      { return true }
 
+// IsIdempotent implements [tool.Tool]: GET is a safe method (RFC 9110, section 9.2.1).
+func (w webFetchTool) IsIdempotent() bool { return true }
+
+// Call fetches the page. A status of 400 or more is an error with the page's text.
 func (w webFetchTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	var args struct {
 		URL string `json:"url"`
@@ -59,6 +60,7 @@ func (w webFetchTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
+	// Which addresses may be called at all is decided by the egress client.
 	if u, err := url.Parse(args.URL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return "", fmt.Errorf("%q is no http or https address", args.URL)
 	}
@@ -66,17 +68,19 @@ func (w webFetchTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is no http or https address", args.URL)
 	}
+	// Text formats are preferred, but anything is accepted: many servers ignore the header.
 	req.Header.Set("Accept", "text/html, text/markdown;q=0.9, text/*;q=0.8, application/json;q=0.8, */*;q=0.1")
 	resp, credential, err := w.sendRequest(req)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := w.readPage(resp)
+	text, err := w.readPage(ctx, resp)
 	if err != nil {
 		return "", err
 	}
 	text = credential.RedactText(text)
+	// Redirects may have led to another page, whose address is then part of the result.
 	head := ""
 	if final := resp.Request.URL.String(); final != args.URL {
 		head = "From " + credential.RedactText(final) + "\n\n"
@@ -87,18 +91,21 @@ func (w webFetchTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	return head + text, nil
 }
 
-// readPage returns the text of an answer: of HTML as Markdown, of other text as it is.
-func (w webFetchTool) readPage(resp *http.Response) (string, error) {
+// readPage returns the text of an answer, HTML as Markdown, with a note if it is cut. Content that is not text is an
+// error. It bounds both the bytes read (maxPageBytes) and the bytes returned (maxBody).
+func (w webFetchTool) readPage(ctx context.Context, resp *http.Response) (string, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPageBytes+1))
 	var large *egress.TooLargeError
 	if err != nil && !errors.As(err, &large) {
 		return "", fmt.Errorf("%s: the answer broke off: %s", resp.Request.URL.Host, egress.PublicMessage(err))
 	}
+	// The egress client may have cut the body before maxPageBytes.
 	cut := large != nil || len(body) > maxPageBytes
 	body = body[:min(len(body), maxPageBytes)]
 	declared := resp.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(declared)
 	if err != nil {
+		// Without a usable Content-Type the type is detected from the content.
 		declared = http.DetectContentType(body)
 		media, _, _ = strings.Cut(declared, ";")
 	}
@@ -106,16 +113,23 @@ func (w webFetchTool) readPage(resp *http.Response) (string, error) {
 	if !html && !isTextMediaType(media) {
 		return "", fmt.Errorf("%s is %s, which is no text", resp.Request.URL.Host, media)
 	}
+	// The encoding follows from the header, a byte order mark or the page's meta element, as in browsers.
 	encoding, _, _ := charset.DetermineEncoding(body, declared)
 	text, err := encoding.NewDecoder().String(string(body))
 	if err != nil {
 		text = string(body)
 	}
 	if html {
-		if text, err = w.htmlConverter.ConvertString(text, converter.WithDomain(resp.Request.URL.String())); err != nil {
-			return "", fmt.Errorf("%s: the page cannot be read as HTML", resp.Request.URL.Host)
+		// The conversion is a long computation: it spends steps and shares the processors with other apps.
+		work := pattern.NewStepBudget(ctx, 0)
+		work.BeginComputation()
+		text, err = convertHTML(work, text, resp.Request.URL, int(w.maxBody))
+		work.EndComputation()
+		if err != nil {
+			return "", fmt.Errorf("%s: the page could not be converted: %w", resp.Request.URL.Host, err)
 		}
 	}
+	// A result must be valid UTF-8 to be stored.
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if int64(len(text)) > w.maxBody {
 		text, cut = strings.ToValidUTF8(text[:w.maxBody], ""), true
@@ -126,7 +140,7 @@ func (w webFetchTool) readPage(resp *http.Response) (string, error) {
 	return text, nil
 }
 
-// isTextMediaType reports whether what has this media type is text.
+// isTextMediaType reports whether content of this media type is text.
 func isTextMediaType(media string) bool {
 	switch media {
 	case "application/json", "application/xml", "application/yaml", "application/javascript", "application/toml", "application/x-ndjson":

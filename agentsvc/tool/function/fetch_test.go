@@ -2,9 +2,11 @@ package function_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -91,6 +93,59 @@ func TestWebFetch(t *testing.T) {
 	for _, url := range []string{"ftp://a/b", "file:///etc/passwd", "x", ""} {
 		if got, failed := fetch(t, url); !failed || !strings.Contains(got, "is no http or https address") {
 			t.Errorf("%q: %q", url, got)
+		}
+	}
+}
+
+// TestWebFetchMemory checks that the memory for a page is in proportion to its size, whatever its tags and their
+// nesting.
+func TestWebFetchMemory(t *testing.T) { // measures all that is allocated, and so runs alone
+	const longPath = "/4096/"
+	pages := map[string]string{
+		"/colspan":      `<table><tr><td colspan="400000">x</td></tr><tr><td>y</td></tr></table>`,
+		"/rowspan":      `<table><tr><td rowspan=400 colspan=1000>x</td></tr><tr><td>y</td></tr></table>`,
+		"/spans":        "<table><tr>" + strings.Repeat("<td rowspan=90>x", 900) + "</tr>" + strings.Repeat("<tr><td>y", 90) + "</table>",
+		"/wide":         "<table><tr><td>" + strings.Repeat("x", 10_000) + "</td></tr>" + strings.Repeat("<tr><td>a</td></tr>", 3000) + "</table>",
+		"/rows_columns": "<table><tr>" + strings.Repeat("<td>", 1000) + "</tr>" + strings.Repeat("<tr><td>a", 1000) + "</table>",
+		"/quotes":       strings.Repeat("<blockquote>", 200) + strings.Repeat("a<br>", 20_000),
+		"/lists":        strings.Repeat("<ul><li>", 200) + strings.Repeat("a<br>", 20_000),
+		"/comments":     strings.Repeat("a<!-->", 10_000),
+		"/attributes":   "<p" + strings.Repeat(" a", 50_000) + ">x",
+		longPath:        strings.Repeat("<a href=x>y</a>", 4000),
+	}
+	var open strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&open, "<b id=%d>", i)
+	}
+	pages["/open_marks"] = open.String() + strings.Repeat("<p>x", 1000)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		path := r.URL.Path
+		if strings.HasPrefix(path, longPath) {
+			path = longPath
+		}
+		_, _ = io.WriteString(w, pages[path])
+	}))
+	t.Cleanup(srv.Close)
+	f := newBuiltin(t, "web_fetch", function.Options{HTTP: newLocalClient(t)})
+	fetch := func(path string) (text string, allocated int) {
+		if path == longPath {
+			path += strings.Repeat("x", 4096)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got := callTool(t, f, `{"url":"`+srv.URL+path+`"}`)
+		runtime.ReadMemStats(&after)
+		if got.Failed {
+			t.Errorf("%s: %.200s", path, got.Text)
+		}
+		return got.Text, int(after.TotalAlloc - before.TotalAlloc)
+	}
+	fetch("/attributes") // for what is allocated once
+	for path, page := range pages {
+		text, allocated := fetch(path)
+		if maximum := 4<<20 + 40*len(page); allocated > maximum || len(text) > 256<<10+100 {
+			t.Errorf("%s: %d KiB are allocated for a page of %d KiB, at most %d KiB may be; the text has %d KiB", path, allocated>>10, len(page)>>10, maximum>>10, len(text)>>10)
 		}
 	}
 }

@@ -16,17 +16,21 @@ import (
 
 // Bounds of files.
 const (
-	maxReadBytes  = 256 << 10 // bytes that are shown at once
-	maxWriteBytes = 1 << 20   // bytes of a file that is written
-	defaultLines  = 2000      // that are shown unless more are asked for
+	// maxReadBytes bounds what one call returns, in bytes.
+	maxReadBytes = 256 << 10
+	// maxWriteBytes bounds a file that is written, in bytes.
+	maxWriteBytes = 1 << 20
+	// defaultLines is the number of lines that are returned where the model gives none.
+	defaultLines = 2000
 )
 
-// readFileTool shows a text file of its folder.
+// readFileTool is the built-in read_file. It returns a range of lines, so that a model can read a long file in parts.
 type readFileTool struct {
 	spec   agentsvc.ToolSpec
 	folder confinedFolder
 }
 
+// newReadFile builds read_file.
 func newReadFile(opts Options) (tool.Tool, error) {
 	f, err := newConfinedFolder(opts)
 	if err != nil {
@@ -44,9 +48,13 @@ func newReadFile(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
+// Spec implements [tool.Tool].
 func (r readFileTool) Spec() agentsvc.ToolSpec { return r.spec }
-func (r readFileTool) IsIdempotent() bool      { return true }
 
+// IsIdempotent implements [tool.Tool]: reading has no effect.
+func (r readFileTool) IsIdempotent() bool { return true }
+
+// Call returns lines of a text file. It opens the file through the folder's root, so that no path leads outside.
 func (r readFileTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	args := struct {
 		Path  string `json:"path"`
@@ -73,12 +81,14 @@ func (r readFileTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	return readLines(ctx, f, name, max(args.From, 1), max(args.Lines, 1))
 }
 
-// readLines returns count lines of a file from the one numbered from, with a note if those are not all.
+// readLines returns count lines of a file from line number from on, with a note if those are not all. It reads the
+// whole file, to count its lines, in pieces: a line may be longer than memory.
 func readLines(ctx context.Context, f io.Reader, name string, from, count int) (string, error) {
 	in := bufio.NewReaderSize(f, 64<<10)
 	var text strings.Builder
-	at, last, long := 0, 0, false // the lines there are, the last one shown
+	at, last, long := 0, 0, false // lines read, number of the last line returned, the output is full
 	for atLineStart := true; ; {
+		// ReadSlice returns a piece of a line that is longer than the buffer, with ErrBufferFull.
 		part, err := in.ReadSlice('\n')
 		if len(part) == 0 && errors.Is(err, io.EOF) {
 			break
@@ -89,15 +99,19 @@ func readLines(ctx context.Context, f io.Reader, name string, from, count int) (
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
+		// A line is counted at its first piece.
 		if atLineStart {
 			at++
 		}
 		if atLineStart = err == nil; at >= from && at-from < count && !long {
+			// A NUL byte marks a binary file. Lines that are not returned are not checked.
 			if strings.IndexByte(string(part), 0) >= 0 {
 				return "", fmt.Errorf("%s is no text", name)
 			}
+			// The last line is cut when the output is full; the note says so.
 			remaining := maxReadBytes - text.Len()
 			long = len(part) > remaining
+			// The rest of the file is read on, to count its lines.
 			text.Write(part[:min(len(part), remaining)])
 			last = at
 		}
@@ -105,6 +119,7 @@ func readLines(ctx context.Context, f io.Reader, name string, from, count int) (
 	switch {
 	case at == 0:
 		return "[the file is empty]", nil
+	// The file ends before the requested line: an error, so that the model corrects the number.
 	case last == 0:
 		return "", fmt.Errorf("%s has %d lines", name, at)
 	case long:
@@ -115,12 +130,14 @@ func readLines(ctx context.Context, f io.Reader, name string, from, count int) (
 	return text.String(), nil
 }
 
-// writeFileTool writes text files of its folder.
+// writeFileTool is the built-in write_file. It replaces whole files only. A repeated call writes the same content, so
+// the tool is idempotent.
 type writeFileTool struct {
 	spec   agentsvc.ToolSpec
 	folder confinedFolder
 }
 
+// newWriteFile builds write_file.
 func newWriteFile(opts Options) (tool.Tool, error) {
 	f, err := newConfinedFolder(opts)
 	if err != nil {
@@ -137,9 +154,13 @@ func newWriteFile(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
+// Spec implements [tool.Tool].
 func (w writeFileTool) Spec() agentsvc.ToolSpec { return w.spec }
-func (w writeFileTool) IsIdempotent() bool      { return true }
 
+// IsIdempotent implements [tool.Tool]: a repeated call writes the same content to the same file.
+func (w writeFileTool) IsIdempotent() bool { return true }
+
+// Call writes a text file.
 func (w writeFileTool) Call(_ context.Context, in tool.Input) (string, error) {
 	var args struct {
 		Path    string `json:"path"`
@@ -152,6 +173,7 @@ func (w writeFileTool) Call(_ context.Context, in tool.Input) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
+	// Clean returns "." for the folder itself.
 	case name == ".":
 		return "", errors.New("the folder itself cannot be written")
 	case len(args.Content) > maxWriteBytes:
@@ -168,25 +190,31 @@ func (w writeFileTool) Call(_ context.Context, in tool.Input) (string, error) {
 	return fmt.Sprintf("%s now has %d bytes.", name, len(args.Content)), nil
 }
 
-// replaceFile puts a file in the place of what stands at name: whole, or not at all.
+// replaceFile replaces the file at name atomically: it writes a temporary file in the same folder and renames it, so
+// that a reader sees the old or the new content. It refuses anything but a regular file at name.
 func replaceFile(root *os.Root, name, content string) error {
+	// Lstat, not Stat: a symbolic link is not followed but refused.
 	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is no regular file, and is left as it is", name)
 	}
+	// Folders are created within the root only; a link that leads out of it fails.
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return describePathError(name, err)
 	}
 	tempName := path.Join(path.Dir(name), ".new-"+agentsvc.NewID())
+	// O_EXCL: the name is new, so no other file is overwritten.
 	f, err := root.OpenFile(tempName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return describePathError(name, err)
 	}
 	_, err = f.WriteString(content)
+	// An error of Close may be a failed write, e.g. a full disk.
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = root.Rename(tempName, name)
 	}
 	if err != nil {
+		// Leave no temporary file behind.
 		_ = root.Remove(tempName)
 		return describePathError(name, err)
 	}

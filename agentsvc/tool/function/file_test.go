@@ -14,7 +14,7 @@ import (
 	"stoa/agentsvc/tool/function"
 )
 
-// newTestFolder makes one with a few files, and with links that lead out of it.
+// newTestFolder creates a folder with a few files, and with links that lead out of it.
 func newTestFolder(t *testing.T) string {
 	t.Helper()
 	dir, outside := t.TempDir(), t.TempDir()

@@ -1,5 +1,6 @@
-// Package function holds the tools that are built in: they need no process and no server of their own. The table
-// handlers names them all.
+// Package function contains the built-in tools, which need neither a process nor a server of their own. builtins names
+// them; [New] builds one with its [Options]. Each tool is a file: its description and JSON Schema for the model, and
+// its Call. Tools with files use a confinedFolder, tools with HTTP a credentialClient.
 package function
 
 import (
@@ -14,19 +15,27 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// Options adapt a built-in. Empty fields keep what the handler brings.
+// Options configure a built-in tool. Empty fields keep the tool's defaults.
 type Options struct {
-	Name        string                   // that the model calls it by, the handler's if empty
-	Description string                   // that the model reads
-	Parameters  json.RawMessage          // JSON Schema that the arguments must fit
-	HTTP        *http.Client             // the way out, for http_request and web_fetch; see package egress
-	MaxBody     int64                    // bytes of a body that are sent or shown, for http_request and web_fetch; 256 KiB if zero
-	Credential  *tool.CredentialProvider // of the caller, for http_request and web_fetch; nil = none
-	Folder      string                   // that read_file, write_file and search_files are held to
-	Root        string                   // the folder below which Folder must lie, without symbolic links; "" = anywhere
+	// Name is the name that the model calls, "" = that of the built-in.
+	Name string
+	// Description and Parameters (a JSON Schema) replace what the model reads. The arguments are checked against the
+	// tool's own types all the same.
+	Description string
+	Parameters  json.RawMessage
+	// HTTP is the client of http_request and web_fetch; it must enforce the egress rules, see package egress.
+	HTTP *http.Client
+	// MaxBody bounds a body that http_request or web_fetch sends or returns, in bytes, 0 = 256 KiB.
+	MaxBody int64
+	// Credential is the caller's credential for http_request and web_fetch; nil: none.
+	Credential *tool.CredentialProvider
+	// Folder is the folder that read_file, write_file and search_files are confined to.
+	Folder string
+	// Root is the folder below which Folder must be, also after symbolic links are resolved; "" = anywhere.
+	Root string
 }
 
-// builtins are the built-ins by name.
+// builtins are the constructors of the built-in tools, by name.
 var builtins = map[string]func(Options) (tool.Tool, error){
 	"current_time": newCurrentTime,
 	"calculator":   newCalculator,
@@ -38,15 +47,15 @@ var builtins = map[string]func(Options) (tool.Tool, error){
 	"write_file":   newWriteFile,
 }
 
-// NeedsFolder reports whether the built-in of this name is held to a folder.
+// NeedsFolder reports whether the built-in needs Options.Folder.
 func NeedsFolder(handler string) bool {
 	return slices.Contains([]string{"read_file", "search_files", "write_file"}, handler)
 }
 
-// HandlerNames returns the names of the built-ins in alphabetical order.
+// HandlerNames returns the names of the built-ins, sorted.
 func HandlerNames() []string { return slices.Sorted(maps.Keys(builtins)) }
 
-// New returns the built-in of this name. It returns an [agentsvc.InvalidError] for a name that is none.
+// New returns the built-in with this name, or an [agentsvc.InvalidError] if there is none.
 func New(handler string, opts Options) (tool.Tool, error) {
 	build, ok := builtins[handler]
 	if !ok {
@@ -58,7 +67,7 @@ func New(handler string, opts Options) (tool.Tool, error) {
 	return build(opts)
 }
 
-// toolSpec describes a built-in, with what opts say instead.
+// toolSpec returns the description of a tool with o's replacements.
 func (o Options) toolSpec(description, parameters string) agentsvc.ToolSpec {
 	s := agentsvc.ToolSpec{Name: o.Name, Description: description, Parameters: json.RawMessage(parameters)}
 	if o.Description != "" {
@@ -70,6 +79,7 @@ func (o Options) toolSpec(description, parameters string) agentsvc.ToolSpec {
 	return s
 }
 
+// bodyLimit returns MaxBody or its default.
 func (o Options) bodyLimit() int64 {
 	if o.MaxBody <= 0 {
 		return 256 << 10
@@ -77,10 +87,12 @@ func (o Options) bodyLimit() int64 {
 	return o.MaxBody
 }
 
-// decodeArguments reads arguments into v. The schema the model was given may be the tenant's own, so types are checked again.
+// decodeArguments decodes the arguments into v. They fit the schema that the model was given, but that may be the
+// tenant's own, so the types are checked again.
 func decodeArguments(in tool.Input, v any) error {
 	err := json.Unmarshal(in.Arguments, v)
 	var typed *json.UnmarshalTypeError
+	// The error names the field, so that the model corrects it.
 	if errors.As(err, &typed) {
 		return agentsvc.NewInvalidError(typed.Field, "must be a %s, not a %s", typed.Type, typed.Value)
 	}

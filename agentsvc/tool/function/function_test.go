@@ -26,7 +26,7 @@ func newBuiltin(t *testing.T, handler string, opts function.Options) tool.Tool {
 	return f
 }
 
-// callTool runs a built-in the way an agent does: through a set.
+// callTool calls a built-in as an agent does, through a set.
 func callTool(t *testing.T, f tool.Tool, arguments string) agentsvc.ToolResult {
 	t.Helper()
 	s, err := tool.NewSet([]tool.Tool{f}, tool.Options{})

@@ -12,7 +12,7 @@ import (
 	"stoa/agentsvc/tool/function"
 )
 
-// newLocalClient is a client that may call this machine.
+// newLocalClient returns a client that may call this machine.
 func newLocalClient(t *testing.T) *http.Client {
 	t.Helper()
 	c := egress.New(egress.Options{PrivateNetwork: true})

@@ -18,21 +18,29 @@ import (
 
 // Bounds of a search.
 const (
-	maxPatternBytes  = 500 // bytes
-	maxBraces        = 4   // lists of alternatives in a glob, which multiply the work by their lengths
-	maxCommas        = 16  // between them, and so 5 to the 4th combinations at most
-	maxVisits        = 50_000
-	maxMatches       = 200
-	maxSearchedBytes = 8 << 20 // bytes of a file that is searched
-	maxLineBytes     = 300     // bytes of a line
+	// maxPatternBytes bounds each pattern, in bytes.
+	maxPatternBytes = 500
+	// maxBraces and maxCommas bound the alternatives of a glob: the cost grows with the product of the lists' lengths,
+	// here at most 5 to the 4th.
+	maxBraces = 4
+	maxCommas = 16
+	// maxVisits bounds the files and folders that are looked at.
+	maxVisits  = 50_000
+	maxMatches = 200
+	// maxSearchedBytes is the size above which a file is not searched, in bytes.
+	maxSearchedBytes = 8 << 20
+	// maxLineBytes bounds a line in the result, in bytes.
+	maxLineBytes = 300
 )
 
-// searchFilesTool finds files of its folder by name and text.
+// searchFilesTool is the built-in search_files: it finds files by path and lines by content. Visits, matches, the size
+// of files and the steps of the expression are bounded, and the result says where it was cut.
 type searchFilesTool struct {
 	spec   agentsvc.ToolSpec
 	folder confinedFolder
 }
 
+// newSearchFiles builds search_files.
 func newSearchFiles(opts Options) (tool.Tool, error) {
 	f, err := newConfinedFolder(opts)
 	if err != nil {
@@ -48,9 +56,13 @@ func newSearchFiles(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
+// Spec implements [tool.Tool].
 func (s searchFilesTool) Spec() agentsvc.ToolSpec { return s.spec }
-func (s searchFilesTool) IsIdempotent() bool      { return true }
 
+// IsIdempotent implements [tool.Tool]: searching has no effect.
+func (s searchFilesTool) IsIdempotent() bool { return true }
+
+// Call checks the patterns and walks the folder.
 func (s searchFilesTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	args := struct {
 		Files string `json:"files"`
@@ -59,6 +71,7 @@ func (s searchFilesTool) Call(ctx context.Context, in tool.Input) (string, error
 	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
+	// Paths of the walk have no leading "./".
 	args.Files = strings.TrimPrefix(args.Files, "./")
 	switch {
 	case len(args.Files) > maxPatternBytes || len(args.Text) > maxPatternBytes:
@@ -72,6 +85,7 @@ func (s searchFilesTool) Call(ctx context.Context, in tool.Input) (string, error
 	if err != nil {
 		return "", fmt.Errorf("text %w", err)
 	}
+	// An empty expression matches every line; without text, only paths are searched.
 	if args.Text == "" {
 		text = nil
 	}
@@ -80,6 +94,7 @@ func (s searchFilesTool) Call(ctx context.Context, in tool.Input) (string, error
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
+	// The walk is confined by root: symbolic links are neither followed nor matched.
 	search := fileSearch{root: root, pathPattern: args.Files, textPattern: text, work: pattern.NewStepBudget(ctx, 0)}
 	if err := fs.WalkDir(root.FS(), ".", search.walkFunc(ctx)); err != nil && !errors.Is(err, fs.SkipAll) {
 		return "", err
@@ -87,28 +102,33 @@ func (s searchFilesTool) Call(ctx context.Context, in tool.Input) (string, error
 	return search.formatMatches(), nil
 }
 
-// fileSearch is one at work.
+// fileSearch is the state of one search.
 type fileSearch struct {
 	root        *os.Root
 	pathPattern string
-	textPattern *pattern.Pattern // nil = any
+	// textPattern is matched against each line; nil: only paths are searched.
+	textPattern *pattern.Pattern
 	work        *pattern.StepBudget
-	visited     int
-	matches     []string
-	cutReason   string // why there may be more
+	// visited counts files and folders, see maxVisits.
+	visited int
+	matches []string
+	// cutReason says why the result is incomplete, "" if it is complete.
+	cutReason string
 }
 
+// walkFunc returns the function for each file and folder. Unreadable ones are skipped.
 func (s *fileSearch) walkFunc(ctx context.Context) fs.WalkDirFunc {
 	return func(name string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		// The bound counts folders too: a tree of empty folders takes time as well.
 		if s.visited++; s.visited > maxVisits {
 			s.cutReason = fmt.Sprintf("only the first %d files and folders were looked at", maxVisits)
 			return fs.SkipAll
 		}
 		if err != nil || !entry.Type().IsRegular() || !doublestar.MatchUnvalidated(s.pathPattern, name) {
-			return nil // what cannot be read is not found
+			return nil // skip it
 		}
 		if s.textPattern == nil {
 			return s.addMatch(name)
@@ -117,7 +137,9 @@ func (s *fileSearch) walkFunc(ctx context.Context) fs.WalkDirFunc {
 	}
 }
 
+// addMatch adds a line to the result, or ends the walk if the result is full.
 func (s *fileSearch) addMatch(line string) error {
+	// SkipAll ends the walk without an error.
 	if len(s.matches) == maxMatches {
 		s.cutReason = fmt.Sprintf("these are the first %d", maxMatches)
 		return fs.SkipAll
@@ -126,9 +148,11 @@ func (s *fileSearch) addMatch(line string) error {
 	return nil
 }
 
-// searchLines adds the lines of a file that fit, unless the file is no text.
+// searchLines adds the matching lines of a file, each with its path and number. A file with a NUL byte is not text and
+// is skipped from there on. All files share one step budget, which grows with the bytes that are searched.
 func (s *fileSearch) searchLines(name string) error {
 	f, info, err := openFile(s.root, name)
+	// Unreadable and very large files are skipped without an error: one of them must not fail the whole search.
 	if err != nil || info.Size() > maxSearchedBytes {
 		if err == nil {
 			_ = f.Close()
@@ -137,12 +161,14 @@ func (s *fileSearch) searchLines(name string) error {
 	}
 	defer func() { _ = f.Close() }()
 	in := bufio.NewScanner(f)
-	in.Buffer(nil, 1<<20) // a longer line ends the file
+	in.Buffer(nil, 1<<20) // a longer line ends the search in this file
 	for n := 1; in.Scan(); n++ {
 		line := in.Text()
+		// A NUL byte marks a binary file; what follows in it is not searched.
 		if strings.IndexByte(line, 0) >= 0 {
 			return nil
 		}
+		// The budget grows with the text that is searched.
 		s.work.AddBytes(len(line))
 		fits, err := s.textPattern.Match(s.work, line)
 		switch {
@@ -155,6 +181,7 @@ func (s *fileSearch) searchLines(name string) error {
 			continue
 		}
 		if len(line) > maxLineBytes {
+			// The cut may be within a character.
 			line = strings.ToValidUTF8(line[:maxLineBytes], "") + "..."
 		}
 		if err := s.addMatch(fmt.Sprintf("%s:%d: %s", name, n, line)); err != nil {
@@ -164,6 +191,7 @@ func (s *fileSearch) searchLines(name string) error {
 	return nil
 }
 
+// formatMatches returns the result as text, with the reason why it is incomplete, if any.
 func (s *fileSearch) formatMatches() string {
 	text := strings.Join(s.matches, "\n")
 	if text == "" {

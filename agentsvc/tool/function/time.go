@@ -4,17 +4,19 @@ import (
 	"context"
 	"fmt"
 	"time"
-	_ "time/tzdata" // the zones, for hosts that have none
+	_ "time/tzdata" // the zone database, for hosts without one
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/tool"
 )
 
-// currentTimeTool tells the time of day.
+// currentTimeTool is the built-in current_time. A model does not know the present time; the tool also returns the day
+// of the week, so that the model need not compute it.
 type currentTimeTool struct {
 	spec agentsvc.ToolSpec
 }
 
+// newCurrentTime builds current_time.
 func newCurrentTime(opts Options) (tool.Tool, error) {
 	return currentTimeTool{opts.toolSpec("Returns the current date and time, with the day of the week.", `{
 		"type": "object",
@@ -25,9 +27,13 @@ func newCurrentTime(opts Options) (tool.Tool, error) {
 	}`)}, nil
 }
 
+// Spec implements [tool.Tool].
 func (t currentTimeTool) Spec() agentsvc.ToolSpec { return t.spec }
-func (t currentTimeTool) IsIdempotent() bool      { return true }
 
+// IsIdempotent implements [tool.Tool]: the tool has no effect.
+func (t currentTimeTool) IsIdempotent() bool { return true }
+
+// Call returns the present time in a zone. "Local" is refused: it would reveal the host's zone.
 func (t currentTimeTool) Call(_ context.Context, in tool.Input) (string, error) {
 	var args struct {
 		Timezone string `json:"timezone"`
@@ -35,6 +41,7 @@ func (t currentTimeTool) Call(_ context.Context, in tool.Input) (string, error) 
 	if err := decodeArguments(in, &args); err != nil {
 		return "", err
 	}
+	// An empty name is UTC.
 	zone, err := time.LoadLocation(args.Timezone)
 	if err != nil || args.Timezone == "Local" {
 		return "", fmt.Errorf("%q is no IANA time zone; one is for example Europe/Berlin or UTC", args.Timezone)

@@ -12,13 +12,16 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// remoteTool is one of the server's tools.
+// remoteTool is one tool of a server. It is read-only once it is part of a list.
 type remoteTool struct {
-	server         *Server
-	spec           agentsvc.ToolSpec
-	definitionHash string // of the definition
+	// server owns the tool; spec is what the model reads.
+	server *Server
+	spec   agentsvc.ToolSpec
+	// definitionHash identifies the definition, see newDefinition.
+	definitionHash string
 	idempotent     bool
-	blocked        bool
+	// blocked reports that the definition is not the accepted one; calls fail.
+	blocked bool
 }
 
 // Spec implements [tool.Tool].
@@ -27,7 +30,8 @@ func (r *remoteTool) Spec() agentsvc.ToolSpec { return r.spec }
 // IsIdempotent implements [tool.Tool].
 func (r *remoteTool) IsIdempotent() bool { return r.idempotent }
 
-// Call implements [tool.Tool].
+// Call implements [tool.Tool]. With caller credentials it runs on the caller's own connection, and the credential is
+// removed from everything that the server returns.
 func (r *remoteTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	if r.blocked {
 		return "", errBlocked
@@ -46,28 +50,31 @@ func (r *remoteTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	return text, err
 }
 
+// errBlocked is the error of a blocked tool, for the model.
 var errBlocked = errors.New("the tool is blocked: the server describes it otherwise than before, and no operator has accepted that yet")
 
-// markBlocked leaves of the tool its name alone: what the server now says of it reaches no model.
+// markBlocked blocks the tool and removes its description and parameters: a changed description may be an attempt to
+// manipulate the model, and must not reach it.
 func (r *remoteTool) markBlocked() {
 	r.blocked = true
 	r.spec.Description = "Blocked until an operator accepts what its server changed. Do not call it."
 	r.spec.Parameters = nil
 }
 
-// isSame reports whether other is the same tool of the same definition.
+// isSame reports whether other has the same definition and state, so that one value can replace the other.
 func (r *remoteTool) isSame(other *remoteTool) bool {
 	return r.definitionHash == other.definitionHash && r.blocked == other.blocked && r.idempotent == other.idempotent
 }
 
-// idempotencyKeyField is the field of a call's _meta that holds its step: the same each time the call is repeated.
+// idempotencyKeyField is the key in a call's _meta that carries its step, which is the same for each repetition.
 const idempotencyKeyField = "idempotencyKey"
 
-// callTool runs a tool. A call that the server did not run because it had forgotten the session is repeated once, in a new
-// session. No other is.
+// callTool runs a tool. A call that the server did not run because it had forgotten the session is repeated once in a
+// new session. No other call is repeated, since its effect may have taken place.
 func (l *connector) callTool(ctx context.Context, r *remoteTool, in tool.Input) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// The call ends with the connector too.
 	defer context.AfterFunc(l.ctx, cancel)()
 	for again := false; ; again = true {
 		c, err := l.ensureConnection(ctx)
@@ -78,6 +85,7 @@ func (l *connector) callTool(ctx context.Context, r *remoteTool, in tool.Input) 
 			return "", err
 		}
 		seen := &httpExchange{}
+		// The program may print again: this request expects an answer.
 		c.resetOutputLimit()
 		params := &mcp.CallToolParams{Name: r.spec.Name, Arguments: in.Arguments}
 		if in.Step != "" {
@@ -89,6 +97,7 @@ func (l *connector) callTool(ctx context.Context, r *remoteTool, in tool.Input) 
 			return formatResult(res)
 		case ctx.Err() != nil:
 			return "", l.wrapUnavailable(ctx, ctx.Err())
+		// The server did not run the call, so repeating it is safe.
 		case seen.isSessionRefused() || errors.Is(err, mcp.ErrSessionMissing):
 			l.dropConnection(c)
 			if !again {
@@ -103,7 +112,8 @@ func (l *connector) callTool(ctx context.Context, r *remoteTool, in tool.Input) 
 	}
 }
 
-// checkOffered reports an error if the server has changed or withdrawn a tool since the turn began.
+// checkOffered returns an error if the server has withdrawn the tool, or changed it without approval, since the turn
+// listed its tools.
 func (l *connector) checkOffered(ctx context.Context, c *connection, r *remoteTool) error {
 	if c.toolsChanged.Load() {
 		if _, err := l.refreshList(ctx, c); err != nil {
@@ -121,7 +131,8 @@ func (l *connector) checkOffered(ctx context.Context, c *connection, r *remoteTo
 	return nil
 }
 
-// dropConnection gives up a connection that is lost, or whose session the server has forgotten.
+// dropConnection abandons a connection that is lost or whose session the server has forgotten. The session is closed in
+// the background, since that may take a request.
 func (l *connector) dropConnection(c *connection) {
 	l.wg.Go(func() { _ = c.session.Close() })
 	l.mu.Lock()
@@ -131,14 +142,14 @@ func (l *connector) dropConnection(c *connection) {
 	}
 }
 
-// resetOutputLimit tells the connection that what comes now was asked for.
+// resetOutputLimit restores the output limit of the server's program before a request.
 func (c *connection) resetOutputLimit() {
 	if c.process != nil {
 		c.process.resetOutputLimit()
 	}
 }
 
-// wrapUnavailable says that a call was not made, or not heard of again.
+// wrapUnavailable returns the error of a call without a connection: the context's if the call ended itself.
 func (l *connector) wrapUnavailable(ctx context.Context, err error) error {
 	switch {
 	case l.ctx.Err() == nil && ctx.Err() != nil:
@@ -149,18 +160,23 @@ func (l *connector) wrapUnavailable(ctx context.Context, err error) error {
 	return fmt.Errorf("its server is not available: %s", describeReason(err))
 }
 
-// codeNotSent is the code by which the client library says that a request did not get through to a server which is there.
+// codeNotSent is the JSON-RPC code with which the client library reports that a request was not delivered, although the
+// server is there.
 const codeNotSent = -32005
 
-// findRefusal returns the error by which a server, or the way to it, rejected one call and no more.
+// findRefusal returns the JSON-RPC error with which the server, or the library, rejected this call; nil: the connection
+// failed.
 func findRefusal(err error) *jsonrpc.Error {
 	var refused *jsonrpc.Error
 	errors.As(err, &refused)
 	return refused
 }
 
-// newCallError says what became of a call without a result.
+// newCallError returns the error of a call without a result, for the model. It distinguishes calls that cannot have
+// taken effect (nothing was sent, or the server refused it) from those whose effect is unknown, which must not be
+// repeated blindly.
 func (l *connector) newCallError(seen *httpExchange, refused *jsonrpc.Error, err error) error {
+	// No request left this process: the call cannot have taken effect.
 	if reason := seen.unsentFailure(); reason != nil {
 		return fmt.Errorf("its server is not available: %w", reason)
 	}

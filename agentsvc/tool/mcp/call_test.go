@@ -16,8 +16,7 @@ import (
 	"stoa/agentsvc/tool/mcp"
 )
 
-// TestCutOff has a server at an address die within a call, or send the call elsewhere: it is made once, and the next one
-// finds its way.
+// TestCutOff makes a server break off a call or redirect it: the call is made once, and the next one succeeds.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(w http.ResponseWriter, r *http.Request){
@@ -61,12 +60,12 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestServerUnreachable: a server that nobody can reach any more has run nothing, and the model is told so.
+// TestServerUnreachable checks that the result states that nothing ran if the server cannot be reached any more.
 func TestServerUnreachable(t *testing.T) {
 	t.Parallel()
 	next := newStreamableHandler(t, newShopServer(), &sdk.StreamableHTTPOptions{JSONResponse: true})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// So that nothing but a call tells the client that the server is gone.
+		// Without a kept connection, the client notices only by a call that the server is gone.
 		w.Header().Set("Connection", "close")
 		if r.Method == http.MethodGet {
 			w.WriteHeader(http.StatusMethodNotAllowed)
@@ -82,7 +81,7 @@ func TestServerUnreachable(t *testing.T) {
 	}
 }
 
-// TestFifty: fifty calls of one server are in their tool at the same time, whatever the transport.
+// TestFifty checks that fifty calls of one server run at the same time, over every transport.
 func TestFifty(t *testing.T) {
 	t.Parallel()
 	const width = 50

@@ -12,14 +12,18 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// connection is a session with the server, from its start to its loss.
+// connection is one session with the server, from its start to its loss.
 type connection struct {
-	session      *mcp.ClientSession
-	process      *process      // nil = none
-	done         chan struct{} // closed when the session is over
-	toolsChanged atomic.Bool   // the server said that its tools are others now
+	session *mcp.ClientSession
+	// process is the server's program; nil for a server at an address.
+	process *process
+	// done is closed when the session is over and its resources are released.
+	done chan struct{}
+	// toolsChanged is set when the server notifies that its list of tools changed, and cleared by refreshList.
+	toolsChanged atomic.Bool
 }
 
+// isAlive reports whether the session is not over.
 func (c *connection) isAlive() bool {
 	select {
 	case <-c.done:
@@ -29,25 +33,29 @@ func (c *connection) isAlive() bool {
 	}
 }
 
-// Errors of a server that is not there.
+// Reasons why a server is not available. Their texts are shown to callers and models.
 var (
 	errAppClosed      = errors.New("the app was closed")
 	errConnectionLost = errors.New("the connection was lost")
 	errNotMCP         = errors.New("it does not speak MCP as expected")
-	// errUnauthorized is HTTP 401: the server does not know who it is.
+	// errUnauthorized is HTTP 401: the server wants a (different) credential.
 	errUnauthorized = errors.New("the server answered HTTP 401")
 )
 
-// unavailableError says in words that may be shown why there is no connection.
+// unavailableError is the reason, fit to be shown, why there is no connection.
 type unavailableError struct {
 	reason string
-	cause  error // for logs at debug level
+	// cause is the underlying error. It may quote the server and is logged at debug level only.
+	cause error
 }
 
+// Error returns the reason.
 func (e *unavailableError) Error() string { return e.reason }
+
+// Unwrap returns the cause.
 func (e *unavailableError) Unwrap() error { return e.cause }
 
-// describeReason puts an error into words that may be shown.
+// describeReason returns a text for callers about err.
 func describeReason(err error) string {
 	var unavailable *unavailableError
 	switch {
@@ -63,8 +71,8 @@ func describeReason(err error) string {
 	return errNotMCP.Error()
 }
 
-// ensureConnection returns the connection there is, or makes one. One attempt serves all who wait. After one that did not
-// succeed the next is put off, and until then its error is returned at once.
+// ensureConnection returns the present connection or waits for a new one. All waiting calls share one attempt. After a
+// failed attempt the next one is delayed, and until then the error is returned at once.
 func (l *connector) ensureConnection(ctx context.Context) (*connection, error) {
 	l.mu.Lock()
 	switch {
@@ -78,6 +86,8 @@ func (l *connector) ensureConnection(ctx context.Context) (*connection, error) {
 		defer l.mu.Unlock()
 		return nil, l.dialErr
 	case l.dialDone == nil:
+		// The attempt runs in its own goroutine with the connector's lifetime: the end of the call that needed it first
+		// must not fail the others.
 		l.dialDone = make(chan struct{})
 		l.wg.Go(l.dialServer)
 	}
@@ -96,8 +106,9 @@ func (l *connector) ensureConnection(ctx context.Context) (*connection, error) {
 	return l.conn, nil
 }
 
-// dialServer makes one attempt to connect and to learn the server's tools.
+// dialServer makes one attempt to connect and to list the tools, and publishes its outcome.
 func (l *connector) dialServer() {
+	// A connection counts only when the tools are listed: a server that cannot list them is not usable.
 	conn, err := l.openConnection()
 	if err == nil {
 		if _, err = l.refreshList(l.ctx, conn); err != nil {
@@ -108,6 +119,7 @@ func (l *connector) dialServer() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Publish before dialDone is closed, so that the waiting calls see the outcome.
 	l.conn, l.dialErr = conn, err
 	close(l.dialDone)
 	l.dialDone = nil
@@ -116,10 +128,13 @@ func (l *connector) dialServer() {
 		l.options.Logger.Debug("connected to an MCP server", "tool", l.options.Name)
 		return
 	}
+	// Calls until nextDial fail with dialErr at once, so that a server that is down is not dialled by every turn.
 	wait := l.retryBackoff.NextBackOff()
 	l.nextDial = time.Now().Add(wait)
 	switch {
+	// The connector was stopped: no failure of the server.
 	case l.ctx.Err() != nil:
+	// Expected of a server whose callers have credentials, so not a warning.
 	case l.options.Credential != nil && errors.Is(err, errUnauthorized):
 		l.options.Logger.Debug("an MCP server wants a credential of its caller", "tool", l.options.Name)
 	default:
@@ -128,12 +143,14 @@ func (l *connector) dialServer() {
 	}
 }
 
-// openConnection connects by the transport that is asked for, that worked before, or that does.
+// openConnection connects by the configured transport, by the one that worked before, or by each in turn. An address
+// that ends in /sse suggests the older transport.
 func (l *connector) openConnection() (*connection, error) {
 	s := l.Server
 	s.mu.Lock()
 	detected := s.detectedTransport
 	s.mu.Unlock()
+	// A transport that worked once is not detected again: the server is expected to keep it.
 	try := []Transport{detected}
 	if detected == "" {
 		try = []Transport{StreamableHTTP, SSE}
@@ -155,14 +172,15 @@ func (l *connector) openConnection() (*connection, error) {
 		}
 		var answered *responseError
 		if !errors.As(err, &answered) {
-			break // nobody is there to speak the other one either
+			break // no answer at all: the other transport would not get one either
 		}
 	}
 	return nil, first
 }
 
-// connectWith connects by one transport. The connection lives until it is lost, closed, or the server is.
+// connectWith connects by one transport. The connection lives until it is lost or closed, or the connector is stopped.
 func (l *connector) connectWith(t Transport) (*connection, error) {
+	// The session outlives the call that opened it, so its context is not the caller's.
 	lifetime, end := context.WithCancel(context.Background())
 	ready := false
 	defer func() {
@@ -176,13 +194,16 @@ func (l *connector) connectWith(t Transport) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
+	// No capabilities: the server may neither ask the client for model calls nor for input.
 	client := mcp.NewClient(&mcp.Implementation{Name: "stoa", Version: "1"}, &mcp.ClientOptions{
-		Capabilities:           &mcp.ClientCapabilities{}, // a server may ask for nothing
+		Capabilities:           &mcp.ClientCapabilities{},
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { c.toolsChanged.Store(true) },
 	})
+	// Connect has no timeout of its own: the timer ends its context. Stop reports whether that has not happened.
 	connectTimer, stopClosing := time.AfterFunc(l.options.ConnectTimeout, end), context.AfterFunc(l.ctx, end)
 	c.session, err = client.Connect(context.WithValue(lifetime, exchangeKey{}, seen), transport, nil)
+	// inTime is false if the timer or the connector's end has cut the attempt off.
 	inTime := connectTimer.Stop()
 	inTime = stopClosing() && inTime
 	if err != nil || !inTime {
@@ -194,12 +215,13 @@ func (l *connector) connectWith(t Transport) (*connection, error) {
 		}
 		return nil, c.explainFailure(seen, err, inTime)
 	}
+	// From here on the goroutine below owns the session and calls end.
 	ready = true
 	l.wg.Go(func() {
 		stopClosing := context.AfterFunc(l.ctx, func() { _ = c.session.Close() })
 		_ = c.session.Wait()
 		if !stopClosing() {
-			_ = c.session.Close() // wait for the one that has begun
+			_ = c.session.Close() // wait for the Close that has begun
 		}
 		end()
 		if c.process != nil {
@@ -210,9 +232,11 @@ func (l *connector) connectWith(t Transport) (*connection, error) {
 	return c, nil
 }
 
+// newTransport returns the library's transport for t. For Stdio it starts the program.
 func (l *connector) newTransport(lifetime context.Context, t Transport, c *connection) (mcp.Transport, error) {
 	switch t {
 	case Stdio:
+		// The process is part of c at once, so that connectWith closes it after a failed handshake.
 		p, err := startProcess(l.options)
 		if err != nil {
 			return nil, err
@@ -226,12 +250,14 @@ func (l *connector) newTransport(lifetime context.Context, t Transport, c *conne
 	}
 }
 
-// explainFailure says why no connection came about.
+// explainFailure returns why a connection failed, by the best evidence: the program's end, the timeout, what happened
+// below in HTTP, or that the server does not speak MCP. responseError marks the cases in which the server answered.
 func (c *connection) explainFailure(seen *httpExchange, err error, inTime bool) error {
 	if err == nil {
 		err = context.DeadlineExceeded
 	}
 	if c.process != nil {
+		// The program's exit explains more than the broken pipe that it caused.
 		if ended := c.process.exitReason(); ended != "" && inTime {
 			return &unavailableError{reason: ended, cause: err}
 		}

@@ -13,31 +13,44 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// connector is a way to the server: the one that all share, or a caller's own. It has one connection at a time, which it makes
-// anew when it is lost.
+// connector is a way to the server: the shared one, or that of one caller. It has at most one connection at a time and
+// makes a new one when that is lost.
 type connector struct {
 	*Server
+	// headers are sent with each HTTP request: the configured ones and the caller's credential. Read-only.
 	headers map[string]string
-	ctx     context.Context // ends with the line
-	stop    context.CancelFunc
+	// ctx is the connector's lifetime; stop ends it and closes the connection.
+	ctx  context.Context
+	stop context.CancelFunc
 
-	mu           sync.Mutex
-	conn         *connection   // nil = none
-	dialDone     chan struct{} // closed when the attempt ends; nil = none is made
-	dialErr      error         // of the last attempt
-	nextDial     time.Time     // when the next attempt may be made
+	// mu guards the fields up to retryBackoff, and currentList.
+	mu sync.Mutex
+	// conn is the present connection, which may be lost; nil: none.
+	conn *connection
+	// dialDone is closed when the present attempt to connect ends; nil: no attempt is in progress.
+	dialDone chan struct{}
+	// dialErr is the error of the last attempt.
+	dialErr error
+	// nextDial is the earliest time of the next attempt.
+	nextDial     time.Time
 	retryBackoff *backoff.ExponentialBackOff
 
-	listMu      sync.Mutex // held while a list is taken in
-	currentList *toolList  // guarded by mu, nil = never listed
+	// listMu serialises refreshList, so that concurrent turns cause one request. It is locked before mu.
+	listMu sync.Mutex
+	// currentList is the last list of this connector, guarded by mu; nil: never listed.
+	currentList *toolList
 
-	// Of a caller's own, guarded by the server's mu.
+	// The fields below are those of a caller's connector, guarded by Server.mu; credential is nil and read-only for the
+	// shared one.
 	credential *tool.CallerCredential
-	users      int // who uses it
-	idleSince  time.Time
-	idleTimer  *time.Timer // closes it when nobody does; nil while somebody does
+	// users counts the calls in progress.
+	users     int
+	idleSince time.Time
+	// idleTimer closes the connector at the end of IdleTimeout; nil while users > 0.
+	idleTimer *time.Timer
 }
 
+// newConnector returns a connector without a connection. Failed attempts are repeated after 1 s to 1 min.
 func (s *Server) newConnector(headers map[string]string) *connector {
 	l := &connector{Server: s, headers: headers, retryBackoff: backoff.NewExponentialBackOff()}
 	l.retryBackoff.InitialInterval, l.retryBackoff.MaxInterval = time.Second, time.Minute
@@ -46,7 +59,8 @@ func (s *Server) newConnector(headers map[string]string) *connector {
 	return l
 }
 
-// listTools returns the server's tools as this line shows them.
+// listTools returns the server's tools as seen by this connector. If a list is known, it waits for the server no longer
+// than knownToolsTimeout and returns the known list after a failure: a server that is down must not stop every turn.
 func (l *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
 	l.mu.Lock()
 	known := l.currentList
@@ -67,10 +81,11 @@ func (l *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
 	return nil, err
 }
 
+// errTooManyCallers reports that maxCallerConnectors callers have calls in progress.
 var errTooManyCallers = errors.New("too many of its callers are at work at once; try again later")
 
-// withCallerConnector has f use the line of the caller whose turn ctx belongs to. Where the server does not let that caller in, the
-// credential is forgotten. It returns a [*tool.CredentialError] if another one is needed.
+// withCallerConnector calls f with the connector of the caller in whose turn ctx is. If the server refuses the
+// credential (HTTP 401), the credential is deleted. It returns a [*tool.CredentialError] if the caller must supply one.
 func (s *Server) withCallerConnector(ctx context.Context, f func(l *connector, g *tool.CallerCredential) error) error {
 	g, err := s.options.Credential.LoadCredential(ctx)
 	if err != nil {
@@ -83,18 +98,20 @@ func (s *Server) withCallerConnector(ctx context.Context, f func(l *connector, g
 	err = f(l, g)
 	refused := errors.Is(err, errUnauthorized)
 	s.releaseConnector(l, refused)
+	// The next call asks the caller for another credential.
 	if refused {
 		return g.DropRefused(ctx)
 	}
 	return err
 }
 
-// acquireConnector returns the line of the caller with grant g, which leave must be told of. A line for another credential of the
-// caller is closed.
+// acquireConnector returns the caller's connector for credential g and counts its use, until releaseConnector. A
+// connector with an earlier credential of the same caller is removed.
 func (s *Server) acquireConnector(g *tool.CallerCredential) (*connector, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.callerConnectors[g.Owner]
+	// The caller supplied another credential since: sessions of the old one are not used any more.
 	if l != nil && l.credential.Value != g.Value {
 		s.removeConnector(l)
 		l = nil
@@ -105,6 +122,7 @@ func (s *Server) acquireConnector(g *tool.CallerCredential) (*connector, error) 
 		}
 		headers := map[string]string{}
 		maps.Copy(headers, s.options.Headers)
+		// The caller's credential replaces a configured header with the same name.
 		maps.DeleteFunc(headers, func(name, _ string) bool {
 			return http.CanonicalHeaderKey(name) == http.CanonicalHeaderKey(s.options.Credential.Header)
 		})
@@ -121,7 +139,8 @@ func (s *Server) acquireConnector(g *tool.CallerCredential) (*connector, error) 
 	return l, nil
 }
 
-// releaseConnector says that a user of l is done. The line is closed after a while without any, or where it is refused at once.
+// releaseConnector ends a use of l. Without further uses, the connector is closed after IdleTimeout; after a refusal at
+// once.
 func (s *Server) releaseConnector(l *connector, refused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,6 +149,7 @@ func (s *Server) releaseConnector(l *connector, refused bool) {
 	case refused:
 		s.removeConnector(l)
 	case l.users > 0:
+	// It was replaced while in use: the last user closes it.
 	case s.callerConnectors[l.credential.Owner] != l:
 		l.stop()
 	default:
@@ -144,7 +164,8 @@ func (s *Server) releaseConnector(l *connector, refused bool) {
 	}
 }
 
-// removeConnector takes a line off the list and closes it, or leaves that to the last of those who still use it.
+// removeConnector removes a connector from the map and closes it, unless it is in use: then releaseConnector closes it.
+// The caller holds s.mu.
 func (s *Server) removeConnector(l *connector) {
 	if s.callerConnectors[l.credential.Owner] == l {
 		delete(s.callerConnectors, l.credential.Owner)
@@ -157,7 +178,8 @@ func (s *Server) removeConnector(l *connector) {
 	}
 }
 
-// evictIdleConnector closes the line that has not been used for the longest time. It reports whether there was one.
+// evictIdleConnector closes the connector that has been idle the longest, and reports whether there was one. The caller
+// holds s.mu.
 func (s *Server) evictIdleConnector() bool {
 	var oldest *connector
 	for _, l := range s.callerConnectors {

@@ -24,7 +24,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// credentialFixture is where the callers of a test keep what they have.
+// credentialFixture is the store with the callers' credentials.
 type credentialFixture struct {
 	database *db.DB
 	vault    *store.Vault
@@ -47,12 +47,12 @@ func (p *credentialFixture) newProvider() *tool.CredentialProvider {
 
 func newOwner(name string) agentsvc.Owner { return agentsvc.Owner{Issuer: "test", Subject: name} }
 
-// callerContext is the context of a turn of a user.
+// callerContext returns the context of a user's turn.
 func callerContext(t *testing.T, name string) context.Context {
 	return agentsvc.WithSession(t.Context(), agentsvc.SessionKey{Owner: newOwner(name)})
 }
 
-// supplyCredential has a user supply a value, on a task that waits for it.
+// supplyCredential supplies a value as a user, for a task that waits for it.
 func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
 	t.Helper()
 	st := store.New(p.database, "acme")
@@ -77,21 +77,24 @@ func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
 	}
 }
 
-// memberServer is a server that knows its callers by a key, and which sessions they began.
+// memberServer is a server that identifies its callers by a key and records who began which session.
 type memberServer struct {
-	mu             sync.Mutex
-	members        map[string]string // by key
-	membersOnly    bool              // it lists its tools for members alone
-	sessions       map[string]string // who began each
+	mu      sync.Mutex
+	members map[string]string // by key
+	// membersOnly: the server lists its tools to members only.
+	membersOnly bool
+	// sessions holds the member who began each session.
+	sessions       map[string]string
 	sharedSessions []string
-	unknownKeys    int // requests with a key that were no member's
+	// unknownKeys counts the requests with a key of no member.
+	unknownKeys int
 }
 
 func newMemberServer(t *testing.T, closed bool, old bool) (*memberServer, string) {
 	t.Helper()
 	c := &memberServer{members: map[string]string{"key of ana": "ana", "key of bob": "bob"}, membersOnly: closed, sessions: map[string]string{}}
 	opened := 0
-	open := func(r *http.Request) *sdk.Server { // a session is its opener's, whoever uses it
+	open := func(r *http.Request) *sdk.Server { // a session belongs to the caller who opened it
 		key := r.Header.Get("X-Key")
 		c.mu.Lock()
 		opened++
@@ -146,7 +149,7 @@ func (c *memberServer) isUnauthorized(r *http.Request) bool {
 	return false
 }
 
-// recordSession keeps who used a session, and whether somebody else had begun it.
+// recordSession records who used a session, and whether another caller had begun it.
 func (c *memberServer) recordSession(session string, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +189,7 @@ func isCredentialError(err error) bool {
 	return errors.As(err, &credentialErr)
 }
 
-// TestCallers: each caller has a session of its own, under its own credential, which no other is shown.
+// TestCallers checks that each caller has a session of its own with its own credential, which is shown to no other.
 func TestCallers(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]struct{ closed, old bool }{
@@ -227,7 +230,8 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// TestCallerRefused: a credential that the server no longer accepts is forgotten, and the next one opens a new session.
+// TestCallerRefused checks that a credential the server no longer accepts is deleted, and that the next one opens a new
+// session.
 func TestCallerRefused(t *testing.T) {
 	t.Parallel()
 	for _, closed := range []bool{false, true} {
@@ -263,7 +267,7 @@ func TestCallerRefused(t *testing.T) {
 	}
 }
 
-// TestCallerIdle: a caller's session ends when it is not used for a while.
+// TestCallerIdle checks that a caller's session ends when it is not used for some time.
 func TestCallerIdle(t *testing.T) {
 	t.Parallel()
 	c, url := newMemberServer(t, false, false)

@@ -24,7 +24,7 @@ import (
 	"stoa/agentsvc/tool/mcp"
 )
 
-// unavailableReason returns why the tools are not available.
+// unavailableReason returns the reason why the tools are not available.
 func unavailableReason(t *testing.T, s *mcp.Server) string {
 	t.Helper()
 	_, err := s.ListTools(t.Context())
@@ -35,7 +35,7 @@ func unavailableReason(t *testing.T, s *mcp.Server) string {
 	return unavailable.Reason
 }
 
-// TestUnavailable has servers that cannot be connected to.
+// TestUnavailable uses servers that cannot be connected to.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	status := func(code int) string {
@@ -94,7 +94,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestReturns has a server come late, go, and come back.
+// TestReturns checks a server that starts late, stops, and starts again.
 func TestReturns(t *testing.T) {
 	t.Parallel()
 	var ready atomic.Bool
@@ -125,7 +125,7 @@ func TestReturns(t *testing.T) {
 	ready.Store(true)
 	waitUntil(t, "the server is tried again", func() bool { _, err := src.ListTools(t.Context()); return err == nil })
 	have := toolsByName(t, src)
-	renew() // it has forgotten our session
+	renew() // the server forgets the session
 	if got := callTool(t, have["echo"], `{"a":1}`); got != `{"a":1}` {
 		t.Errorf("after the session was forgotten: %q", got)
 	}
@@ -138,7 +138,7 @@ func TestReturns(t *testing.T) {
 	}
 }
 
-// TestDies has the program die within a call: the call is not repeated, and the next one starts it anew.
+// TestDies ends the program during a call: the call is not repeated, and the next one starts the program again.
 func TestDies(t *testing.T) {
 	t.Parallel()
 	o := programOptions(t, "nasty")
@@ -156,7 +156,7 @@ func TestDies(t *testing.T) {
 	}
 }
 
-// TestFlood has the program print 1 GB within a call.
+// TestFlood makes the program print 1 GB during a call.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	o := programOptions(t, "nasty")
@@ -172,14 +172,14 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// parsePID reads the id of a process off the file that it left.
+// parsePID reads a process id from the file that the process wrote.
 func parsePID(path string) int {
 	_, id, _ := strings.Cut(filepath.Base(path), "-")
 	n, _ := strconv.Atoi(id)
 	return n
 }
 
-// TestLargeAnswer has a server answer a call with more than a message may have.
+// TestLargeAnswer answers a call with more than a message may have.
 func TestLargeAnswer(t *testing.T) {
 	t.Parallel()
 	s := newShopServer()
@@ -201,7 +201,7 @@ func TestLargeAnswer(t *testing.T) {
 	}
 }
 
-// TestCancel has a caller give up: the server is told.
+// TestCancel cancels a call: the server is notified.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	o := programOptions(t, "nasty")
@@ -221,7 +221,7 @@ func TestCancel(t *testing.T) {
 	waitUntil(t, "the server knows", there("cancelled"))
 }
 
-// TestClose closes a source whose program does not want to end, while a call is under way.
+// TestClose closes a source during a call, while its program does not end by itself.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	o := programOptions(t, "stubborn")
@@ -246,7 +246,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// hasEnded reports whether a process has ended, though nobody may have asked how.
+// hasEnded reports whether a process has ended, even if its parent has not waited for it.
 func hasEnded(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true
@@ -255,7 +255,7 @@ func hasEnded(pid int) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// TestEnvironment has the program see nothing of this process's environment.
+// TestEnvironment checks that the program sees nothing of this process's environment.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("STOA_CANARY", "chirp")
 	o := programOptions(t, "shop")
@@ -272,7 +272,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestSandbox has the program held: it works, writes nowhere but in its own folder, and leaves nothing behind.
+// TestSandbox checks that a sandboxed program works, can write only its own folder, and leaves nothing behind.
 func TestSandbox(t *testing.T) {
 	o := programOptions(t, "shop")
 	temp := t.TempDir()
@@ -303,7 +303,7 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// TestHeaders has a server redirect us elsewhere: its credentials stay behind.
+// TestHeaders redirects requests to another host, which must not receive the configured headers.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	s := newShopServer()
@@ -328,7 +328,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestInvalidDefinitions has a server describe its tools so that no model could call them.
+// TestInvalidDefinitions lists tools that no model could call.
 func TestInvalidDefinitions(t *testing.T) {
 	t.Parallel()
 	schema := func(name, input, description string) string {

@@ -13,8 +13,8 @@ import (
 	"stoa/agentsvc/egress"
 )
 
-// newHTTPClient returns the way out for one connection, with the server's headers to its own host alone. Nothing goes out once
-// life has ended.
+// newHTTPClient returns the HTTP client of one connection. It adds the connector's headers to requests to the server's
+// own origin, and refuses requests after lifetime has ended, since the library may still try to end a session.
 func (l *connector) newHTTPClient(lifetime context.Context) *http.Client {
 	origin, _ := url.Parse(l.options.URL)
 	out := *l.options.HTTP
@@ -22,7 +22,8 @@ func (l *connector) newHTTPClient(lifetime context.Context) *http.Client {
 	return &out
 }
 
-// serverTransport adds headers to what goes to one host, caps what comes back, and notes what became of it.
+// serverTransport adds headers, bounds the bodies of answers and records failures in the exchange of the context. It is
+// read-only and safe for concurrent use.
 type serverTransport struct {
 	lifetime context.Context
 	next     http.RoundTripper
@@ -43,34 +44,41 @@ func (c *serverTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	resp, err := c.next.RoundTrip(req)
+	// A request outside an exchange has none; recordResponse accepts nil.
 	seen, _ := req.Context().Value(exchangeKey{}).(*httpExchange)
 	seen.recordResponse(req, resp, err)
 	if err != nil {
 		return nil, err
 	}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
+		// Event streams are bounded by the library's MaxEventSize instead, since a stream has no total.
 		resp.Body = http.MaxBytesReader(nil, resp.Body, c.maxBytes)
 	}
 	return resp, nil
 }
 
-// httpExchange is what was seen of the HTTP below an exchange with a server: the client library keeps it to itself. It is
-// handed down in the context.
+// httpExchange records what happened in HTTP during one exchange with a server: the client library does not report it.
+// It is passed in the context. Its methods are safe for concurrent use.
 type httpExchange struct {
-	mu      sync.Mutex
-	lastErr error // the last failure
-	sent    bool  // something has left
-	// refusedSession says that the server rejected a request of an established session: it knows the session no more.
+	mu sync.Mutex
+	// mu guards the fields below.
+	lastErr error
+	// sent reports that a request may have reached the server.
+	sent bool
+	// refusedSession reports that the server rejected a request of an established session with 404 or 400: it no longer
+	// knows the session, so it did not run the call.
 	refusedSession bool
 }
 
+// exchangeKey is the context key of a *httpExchange.
 type exchangeKey struct{}
 
-// responseError is a failure of a server that did answer.
+// responseError marks the failure of a server that did answer.
 type responseError struct{ error }
 
 func (e *responseError) Unwrap() error { return e.error }
 
+// recordResponse records the outcome of one request. x may be nil.
 func (x *httpExchange) recordResponse(req *http.Request, resp *http.Response, err error) {
 	if x == nil {
 		return
@@ -87,18 +95,20 @@ func (x *httpExchange) recordResponse(req *http.Request, resp *http.Response, er
 			x.lastErr = &responseError{errUnauthorized}
 		}
 		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusBadRequest {
+			// Only requests with a session id can refer to a forgotten session.
 			x.refusedSession = req.Header.Get("Mcp-Session-Id") != ""
 		}
 	}
 }
 
+// lastFailure returns the last failure, nil if there was none.
 func (x *httpExchange) lastFailure() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.lastErr
 }
 
-// unsentFailure returns the failure of an exchange of which nothing has left.
+// unsentFailure returns the last failure if no request can have reached the server, else nil.
 func (x *httpExchange) unsentFailure() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -108,18 +118,20 @@ func (x *httpExchange) unsentFailure() error {
 	return x.lastErr
 }
 
+// isSessionRefused reports refusedSession.
 func (x *httpExchange) isSessionRefused() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.refusedSession
 }
 
-// protocolHeaders are the headers that belong to the connection or the protocol.
+// protocolHeaders are headers of the connection or the protocol, which must not be configured.
 var protocolHeaders = map[string]bool{
 	"Accept": true, "Accept-Encoding": true, "Connection": true, "Content-Length": true, "Content-Type": true, "Expect": true,
 	"Host": true, "Last-Event-Id": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
 
+// checkHeaders checks all configured headers.
 func checkHeaders(headers map[string]string) error {
 	for name, value := range headers {
 		if err := checkHeader("headers."+name, name, value); err != nil {
@@ -129,7 +141,7 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// checkHeader says what is wrong with a header that is set at the given place of the configuration.
+// checkHeader returns an [agentsvc.InvalidError] for a header that must not be configured; at is its field.
 func checkHeader(at, name, value string) error {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {

@@ -19,24 +19,28 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// toolList is the server's tools as they were last told.
+// toolList is the list of a server's tools at one time. It is read-only once published.
 type toolList struct {
-	conn       *connection
-	loadedAt   time.Time
-	tools      []tool.Tool
-	byName     map[string]*remoteTool
-	hasBlocked bool // at least one waits for an operator
+	// conn is the connection that listed them: a new connection lists again.
+	conn     *connection
+	loadedAt time.Time
+	tools    []tool.Tool
+	byName   map[string]*remoteTool
+	// hasBlocked reports that a tool waits for an operator. Then each turn asks again, since the operator may have
+	// accepted it.
+	hasBlocked bool
 }
 
-// refreshList returns the list, which it asks for where there is none of this connection, the server said that it is
-// another one now, it is old, or an operator may have accepted a tool since. A list that cannot be had leaves the one
-// before.
+// refreshList returns the list of tools. It asks the server if there is no list of this connection, the server notified
+// a change, the list is older than maxListAge, or a tool is blocked. On an error it returns the list before, if any,
+// and the error.
 func (l *connector) refreshList(ctx context.Context, c *connection) (*toolList, error) {
 	l.listMu.Lock()
 	defer l.listMu.Unlock()
 	l.mu.Lock()
 	known := l.currentList
 	l.mu.Unlock()
+	// Cleared before the request: a notification that arrives during it must cause another one.
 	changed := c.toolsChanged.Swap(false)
 	if known != nil && known.conn == c && !changed && !known.hasBlocked && time.Since(known.loadedAt) < maxListAge {
 		return known, nil
@@ -46,7 +50,9 @@ func (l *connector) refreshList(ctx context.Context, c *connection) (*toolList, 
 	seen := &httpExchange{}
 	fresh, err := l.loadList(context.WithValue(ctx, exchangeKey{}, seen), c)
 	if err != nil {
+		// The notification is still unanswered.
 		c.toolsChanged.Store(changed)
+		// The library's error does not contain the status, which decides whether the caller is asked for a credential.
 		if errors.Is(seen.lastFailure(), errUnauthorized) {
 			err = &unavailableError{reason: errUnauthorized.Error(), cause: errUnauthorized}
 		}
@@ -58,8 +64,8 @@ func (l *connector) refreshList(ctx context.Context, c *connection) (*toolList, 
 	return fresh, nil
 }
 
-// loadList takes in what the server says. Tools that are as before, on whichever line, remain the same values. One that repeats
-// the credential it is asked with is left out.
+// loadList lists the tools and checks them against the pins. Unchanged tools, of any connector, remain the same values
+// (see [tool.Source]). A tool whose definition contains the caller's credential is left out.
 func (l *connector) loadList(ctx context.Context, c *connection) (*toolList, error) {
 	s := l.Server
 	listed, err := s.fetchTools(ctx, c)
@@ -70,6 +76,7 @@ func (l *connector) loadList(ctx context.Context, c *connection) (*toolList, err
 	var defs []store.ToolDefinition
 	for _, t := range listed {
 		def, reason := s.newDefinition(t)
+		// The definition would be pinned and shown to other callers.
 		if l.credential.RedactText(def.Body) != def.Body {
 			reason = "it repeats a caller's credential"
 		}
@@ -83,6 +90,7 @@ func (l *connector) loadList(ctx context.Context, c *connection) (*toolList, err
 	if err := s.applyPins(ctx, fresh, defs); err != nil {
 		return nil, err
 	}
+	// From here on lastList is read and replaced in one critical section: two connectors may list at the same time.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, def := range defs {
@@ -96,6 +104,7 @@ func (l *connector) loadList(ctx context.Context, c *connection) (*toolList, err
 		fresh.tools = append(fresh.tools, now)
 		fresh.hasBlocked = fresh.hasBlocked || now.blocked
 	}
+	// A misspelt filter would otherwise go unnoticed.
 	for name := range s.filter {
 		if fresh.byName[name] == nil {
 			s.options.Logger.WarnContext(ctx, "the filter names a tool that the server does not have", "source", s.Name(), "tool", name)
@@ -105,7 +114,8 @@ func (l *connector) loadList(ctx context.Context, c *connection) (*toolList, err
 	return fresh, nil
 }
 
-// fetchTools asks for the tools that pass the filter, the first of each name.
+// fetchTools requests the tools and returns those that pass the filter, the first of each name. More than maxTools fail
+// the listing.
 func (s *Server) fetchTools(ctx context.Context, c *connection) ([]*mcp.Tool, error) {
 	c.resetOutputLimit()
 	var listed []*mcp.Tool
@@ -127,7 +137,8 @@ func (s *Server) fetchTools(ctx context.Context, c *connection) ([]*mcp.Tool, er
 	return listed, nil
 }
 
-// newDefinition returns what is pinned of a tool: all that a model is told of it. Where the tool cannot be had, it says why.
+// newDefinition returns the part of a tool that is pinned, i.e. everything that a model reads of it, with its hash. If
+// the tool cannot be offered, reason says why.
 func (s *Server) newDefinition(t *mcp.Tool) (def store.ToolDefinition, reason string) {
 	schema, err := json.Marshal(t.InputSchema)
 	switch {
@@ -137,6 +148,7 @@ func (s *Server) newDefinition(t *mcp.Tool) (def store.ToolDefinition, reason st
 		return def, fmt.Sprintf("its schema is longer than %d bytes", maxSchema)
 	case len(t.Description) > maxDescription:
 		return def, fmt.Sprintf("its description is longer than %d bytes", maxDescription)
+	// A NUL or invalid UTF-8 cannot be stored in PostgreSQL.
 	case !utf8.ValidString(t.Name) || !utf8.ValidString(t.Description) || strings.ContainsRune(t.Name+t.Description, 0):
 		return def, "it is not described in text"
 	}
@@ -148,29 +160,34 @@ func (s *Server) newDefinition(t *mcp.Tool) (def store.ToolDefinition, reason st
 	if err != nil {
 		return def, "its schema is no JSON"
 	}
+	// The hash covers name, description and schema: a change of any of them blocks the tool.
 	sum := sha256.Sum256(body)
 	return store.ToolDefinition{Tool: t.Name, Hash: hex.EncodeToString(sum[:]), Body: string(body)}, ""
 }
 
-// newRemoteTool makes a tool of what the server said of it.
+// newRemoteTool returns the tool for a listed definition.
 func (s *Server) newRemoteTool(t *mcp.Tool, def store.ToolDefinition) *remoteTool {
-	schema, _ := json.Marshal(t.InputSchema) // as define did
+	schema, _ := json.Marshal(t.InputSchema) // cannot fail: newDefinition has encoded it
+	// The operator's description comes first and is not part of the hash: changing it blocks nothing.
 	text := t.Description
 	if s.options.Description != "" {
 		text = strings.TrimSpace(s.options.Description + "\n\n" + text)
 	}
 	r := &remoteTool{server: s, definitionHash: def.Hash, spec: agentsvc.ToolSpec{Name: t.Name, Description: text, Parameters: schema}}
 	if t.Annotations != nil {
-		r.idempotent = t.Annotations.ReadOnlyHint // of all hints the one that costs little if it is a lie
+		// Hints are claims of an untrusted server. This one is used because a false claim costs little: the call is
+		// repeated after a crash.
+		r.idempotent = t.Annotations.ReadOnlyHint
 	}
 	return r
 }
 
-// applyPins holds the definitions against the pins and blocks those that have changed.
+// applyPins stores the definitions that are new and blocks tools whose definition is not the stored one.
 func (s *Server) applyPins(ctx context.Context, l *toolList, defs []store.ToolDefinition) error {
 	if s.options.Pins == nil {
 		return nil
 	}
+	// UpdatePins stores new definitions and returns the names of those that differ from the stored ones.
 	drifted, err := s.options.Pins.UpdatePins(ctx, s.options.Name, defs)
 	if err != nil {
 		return &unavailableError{reason: "what is pinned of its tools cannot be read", cause: err}
@@ -182,7 +199,7 @@ func (s *Server) applyPins(ctx context.Context, l *toolList, defs []store.ToolDe
 	return nil
 }
 
-// clipText shortens text for a log.
+// clipText returns at most n bytes of text, as valid UTF-8.
 func clipText(text string, n int) string {
 	if len(text) > n {
 		text = text[:n]

@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestListChanged has a server gain and lose a tool while we are connected.
+// TestListChanged adds and removes a tool while a client is connected.
 func TestListChanged(t *testing.T) {
 	t.Parallel()
 	s := newShopServer()
@@ -30,7 +30,7 @@ func TestListChanged(t *testing.T) {
 	}
 }
 
-// TestPins has a server change what it says of a tool: the tool is blocked until an operator accepts it.
+// TestPins changes the description of a tool: the tool is blocked until an operator accepts it.
 func TestPins(t *testing.T) {
 	t.Parallel()
 	pins := store.New(dbtest.NewSQLite(t), "acme")

@@ -1,12 +1,15 @@
-// Package mcp brings the tools of MCP servers: programs on this host that are spoken to over their input and output,
-// and servers at an address, over streamable HTTP or the older SSE. A [Server] is a [tool.Source]: it connects when
-// its tools are first asked for, keeps the one connection for all agents of an app, and connects anew when it is lost.
-// Where callers have credentials of their own for the server, each has a connection of its own as well, for its calls: two
-// callers never share a session that one of them has opened.
+// Package mcp provides the tools of MCP servers (Model Context Protocol): programs on this host, over their standard
+// input and output, and servers at an address, over streamable HTTP or the older SSE.
 //
-// What a server says is not trusted. Every message is bounded, a tool whose definition has changed is blocked until
-// an operator accepts it, and the server is sent nothing but the arguments, the step, the headers it was configured with
-// and the credential that its caller has supplied for it: never the one by which that caller is known here.
+// A [Server] is a [tool.Source]. It connects when its tools are first listed, shares one connection among all agents of
+// an app, and reconnects with backoff when it is lost (connector, connection). If callers have credentials of their own
+// for the server, each caller also has a connector of its own for its calls: a session that one caller opened is never
+// used by another.
+//
+// The server is not trusted. Every message is bounded; the definition of a tool is pinned when it is first seen, and a
+// tool whose definition changed is blocked until an operator accepts it (applyPins). The server receives the arguments,
+// the step, the configured headers, and the credential that the caller supplied for it; never the credential that
+// authenticates the caller to Stoa.
 package mcp
 
 import (
@@ -25,80 +28,108 @@ import (
 	"stoa/agentsvc/tool"
 )
 
-// Transport is how a server is spoken to. The zero value finds out: a server with a command over its input and
-// output, one with an address over streamable HTTP or, where it does not speak that, SSE.
+// Transport is how a server is reached. The zero value is detected: Stdio for a server with a command; for one with an
+// address StreamableHTTP or, if the server does not speak that, SSE.
 type Transport string
 
-// The transports.
+// The transports. The values are those of the configuration.
 const (
 	Stdio          Transport = "stdio"
 	SSE            Transport = "sse"
 	StreamableHTTP Transport = "streamable-http"
 )
 
-// Options describe a server. A name and either URL and HTTP or Command are required.
+// Options describe a server. Name and either URL and HTTP, or Command, are required.
 type Options struct {
 	Name      string
 	Transport Transport
 
-	URL     string
-	Headers map[string]string // sent to the server's own host alone
-	HTTP    *http.Client      // the way out; see package egress
-	// Credential is what each caller's own connection sends; nil = there are none, and all share one.
+	URL string
+	// Headers are sent to the server's own host only.
+	Headers map[string]string
+	// HTTP is the client for requests; it must enforce the egress rules, see package egress.
+	HTTP *http.Client
+	// Credential is sent on each caller's own connection; nil: all callers share one connection.
 	Credential *tool.CredentialProvider
 
-	Command      string            // a path, or a name looked up in Env's PATH
-	Args         []string          // its arguments
-	Env          map[string]string // all of its environment but for a plain PATH
-	Sandbox      *sandbox.Host     // holds the program; nil = it runs as it is
-	AllowNetwork bool              // what is held has the host's network
+	// Command is a path, or a name that is looked up in the PATH of Env.
+	Command string
+	Args    []string
+	// Env is the whole environment of the program, in addition to a default PATH. Nothing of this process's is passed
+	// on.
+	Env map[string]string
+	// Sandbox confines the program; nil: it runs unconfined, which only the operator's own configuration may say.
+	Sandbox *sandbox.Host
+	// AllowNetwork gives the confined program the host's network.
+	AllowNetwork bool
 
-	Filter         []string      // which tools there are; empty = all
-	Description    string        // put before what each tool says about itself
-	Optional       bool          // without the server there are no tools, rather than no turn
-	Pins           *store.Store  // where first definitions are kept; nil = nowhere
-	ConnectTimeout time.Duration // that an attempt to connect may take, 30 s if zero
-	IdleTimeout    time.Duration // after which a caller's own connection is closed, 5 min if zero
-	MaxMessage     int           // bytes of one message, 8 MiB if zero
-	Logger         *slog.Logger
+	// Filter lists the tools to offer; empty: all.
+	Filter []string
+	// Description precedes the description of each tool.
+	Description string
+	// Optional lets a turn go on without tools if the server is not available.
+	Optional bool
+	// Pins stores the accepted definitions of tools; nil: they are not pinned.
+	Pins *store.Store
+	// ConnectTimeout bounds one attempt to connect, and one listing, 0 = 30 s.
+	ConnectTimeout time.Duration
+	// IdleTimeout is how long an unused caller's connection stays open, 0 = 5 min.
+	IdleTimeout time.Duration
+	// MaxMessage bounds one message, in bytes, 0 = 8 MiB.
+	MaxMessage int
+	Logger     *slog.Logger
 }
 
-// Bounds of what a server may make us hold.
+// Bounds of what a server can make this process store.
 const (
-	defaultMaxMessage   = 8 << 20 // bytes of a message, unless the options say otherwise
-	maxUnsolicited      = 4       // messages of that size that a program may print between two calls
-	maxTools            = 512
-	maxDescription      = 8 << 10
-	maxSchema           = 64 << 10
-	maxOutput           = 1 << 20 // bytes of a result as text
-	maxCallerConnectors = 256     // callers with a connection of their own
+	// defaultMaxMessage bounds one message, in bytes, where Options.MaxMessage is 0.
+	defaultMaxMessage = 8 << 20
+	// maxUnsolicited is the number of messages of the maximal size that a program may print between two requests.
+	maxUnsolicited = 4
+	// maxTools, maxDescription and maxSchema (bytes) bound a server's list, which is stored and sent to models.
+	maxTools       = 512
+	maxDescription = 8 << 10
+	maxSchema      = 64 << 10
+	// maxOutput bounds a result as text, in bytes. The set's MaxOutput may cut it further.
+	maxOutput = 1 << 20
+	// maxCallerConnectors bounds the callers with a connection of their own.
+	maxCallerConnectors = 256
 )
 
-// Times.
+// Timeouts.
 const (
 	defaultConnectTimeout = 30 * time.Second
 	defaultIdleTimeout    = 5 * time.Minute
-	knownToolsTimeout     = 2 * time.Second // that a turn waits for a server whose tools are known
-	maxListAge            = 5 * time.Minute // after which the list is asked for again, even if no change was told
+	// knownToolsTimeout is how long a turn waits for a server whose tools are known from before.
+	knownToolsTimeout = 2 * time.Second
+	// maxListAge is the age at which the list is requested again, in case the server sends no notification of changes.
+	maxListAge = 5 * time.Minute
 )
 
-// Server is one server. It is safe for concurrent use.
+// Server is one MCP server. It is safe for concurrent use.
 type Server struct {
+	// options and filter are read-only after New.
 	options Options
 	filter  map[string]bool
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-	shared  *connector
+	// ctx is the lifetime of all connections; Close ends it. wg counts their goroutines.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	// shared is the connector without a caller's credential.
+	shared *connector
 
-	mu                sync.Mutex
-	detectedTransport Transport                     // the transport that worked, "" = not known yet
-	lastList          *toolList                     // of whichever line; nil = none yet
-	callerConnectors  map[agentsvc.Owner]*connector // of callers with a credential
+	// mu guards the fields below and the caller fields of connectors.
+	mu sync.Mutex
+	// detectedTransport is the transport that worked, "" until one did.
+	detectedTransport Transport
+	// lastList is the newest list of any connector, from which unchanged tools are reused; nil: none yet.
+	lastList *toolList
+	// callerConnectors are the connectors of callers with a credential, at most maxCallerConnectors.
+	callerConnectors map[agentsvc.Owner]*connector
 }
 
-// New returns a server. It connects to nobody. It returns an [agentsvc.InvalidError] for options that do not fit
-// together.
+// New returns a server. It returns an [agentsvc.InvalidError] for options that do not fit together. It does not
+// connect.
 func New(o Options) (*Server, error) {
 	if err := o.normalizeOptions(); err != nil {
 		return nil, err
@@ -115,7 +146,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// normalizeOptions checks the options and fills in what follows from others.
+// normalizeOptions checks the options and sets defaults.
 func (o *Options) normalizeOptions() error {
 	o.ConnectTimeout, o.IdleTimeout = cmp.Or(o.ConnectTimeout, defaultConnectTimeout), cmp.Or(o.IdleTimeout, defaultIdleTimeout)
 	o.MaxMessage = cmp.Or(o.MaxMessage, defaultMaxMessage)
@@ -158,10 +189,10 @@ func (o *Options) normalizeOptions() error {
 // Name implements [tool.Source].
 func (s *Server) Name() string { return "tools." + s.options.Name }
 
-// ListTools implements [tool.Source]. It connects if there is no connection. If the server is away and its tools are known
-// from before, those are returned, and their calls say so; if they never were, an optional server has none. The shared
-// connection is asked, which has no caller's credential; only a server that does not let it in is asked with the caller's
-// own, and then a [*tool.CredentialError] says that there is none.
+// ListTools implements [tool.Source]. It connects if necessary. If the server is not available, the tools that were
+// listed last are returned, whose calls then fail; if none were ever listed, an optional server has no tools. The
+// shared connection lists the tools; only if the server refuses it with HTTP 401 does the caller's own do it, and a
+// [*tool.CredentialError] reports that the caller has supplied no credential.
 func (s *Server) ListTools(ctx context.Context) ([]tool.Tool, error) {
 	tools, err := s.shared.listTools(ctx)
 	if s.options.Credential != nil && errors.Is(err, errUnauthorized) {
@@ -184,7 +215,8 @@ func (s *Server) ListTools(ctx context.Context) ([]tool.Tool, error) {
 	return nil, &tool.UnavailableError{Source: s.Name(), Reason: describeReason(err)}
 }
 
-// Close ends the connections and with them all calls, and stops the program. The server cannot be used afterwards.
+// Close ends the connections and thereby all calls, stops the program, and waits for all goroutines. The server cannot
+// be used afterwards.
 func (s *Server) Close() error {
 	s.cancel()
 	s.wg.Wait()

@@ -22,7 +22,7 @@ import (
 	"stoa/agentsvc/tool/mcp"
 )
 
-// TestMain is a server's program itself where a test has started it as one.
+// TestMain becomes a server's program if a test started this binary as one.
 func TestMain(m *testing.M) {
 	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable))
 	if act := os.Getenv("MCP_TEST_PROGRAM"); act != "" {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// newShopServer is a server with a few tools.
+// newShopServer returns a server with a few tools.
 func newShopServer() *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "shop", Version: "1"}, nil)
 	addTool(s, "echo", "Says it again.", func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -53,7 +53,7 @@ func addTool(s *sdk.Server, name, description string, h sdk.ToolHandler) {
 	s.AddTool(&sdk.Tool{Name: name, Description: description, InputSchema: json.RawMessage(`{"type":"object"}`)}, h)
 }
 
-// newLocalClient returns a way out that reaches this machine.
+// newLocalClient returns a client that may call this machine.
 func newLocalClient(t *testing.T) *http.Client {
 	t.Helper()
 	c := egress.New(egress.Options{PrivateNetwork: true})
@@ -61,7 +61,7 @@ func newLocalClient(t *testing.T) *http.Client {
 	return c.HTTP()
 }
 
-// startServer serves h until the test ends, whatever is still open.
+// startServer serves h until the test ends, and then closes all connections.
 func startServer(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -72,7 +72,7 @@ func startServer(t *testing.T, h http.Handler) *httptest.Server {
 	return srv
 }
 
-// newStreamableHandler serves s over streamable HTTP. Sessions that nobody ended end with the test.
+// newStreamableHandler serves s over streamable HTTP. Sessions that were not ended end with the test.
 func newStreamableHandler(t *testing.T, s *sdk.Server, opts ...*sdk.StreamableHTTPOptions) http.Handler {
 	t.Helper()
 	t.Cleanup(func() {
@@ -121,7 +121,7 @@ func toolsByName(t *testing.T, s *mcp.Server) map[string]tool.Tool {
 	return named
 }
 
-// callTool calls a tool and returns what the model would read.
+// callTool calls a tool and returns the text that the model would read.
 func callTool(t *testing.T, tl tool.Tool, arguments string) string {
 	t.Helper()
 	if tl == nil {
@@ -134,7 +134,7 @@ func callTool(t *testing.T, tl tool.Tool, arguments string) string {
 	return text
 }
 
-// programOptions returns options that start this test as a server's program.
+// programOptions returns options that start this test binary as a server's program.
 func programOptions(t *testing.T, act string) mcp.Options {
 	t.Helper()
 	exe, err := os.Executable()
@@ -144,7 +144,7 @@ func programOptions(t *testing.T, act string) mcp.Options {
 	return mcp.Options{Command: exe, Env: map[string]string{"MCP_TEST_PROGRAM": act, "MCP_TEST_FOLDER": t.TempDir()}}
 }
 
-// logBuffer collects what is logged.
+// logBuffer collects log records.
 type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -206,7 +206,7 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-// TestShared has many callers at once start one connection.
+// TestShared lets many callers connect at once: they share one connection.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	o := programOptions(t, "shop")

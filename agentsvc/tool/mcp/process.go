@@ -16,32 +16,38 @@ import (
 	"stoa/agentsvc/sandbox"
 )
 
-// How long a program may take to end once its input is closed, and once it was asked to end.
+// closeTimeout and termTimeout bound how long a program may take to end after its input was closed, and after SIGTERM.
 const (
 	closeTimeout = time.Second
 	termTimeout  = time.Second
 )
 
-// errOutputLimit says that a program printed without being asked.
+// errOutputLimit reports that a program printed too much without a request.
 var errOutputLimit = errors.New("it printed too much")
 
-// process is a server's program at work. Reading it reads what it prints, writing it writes its input, closing it
-// ends it and all programs it has started.
+// process is a running server program. Read reads its standard output, Write writes its standard input, Close ends it
+// and all programs that it started.
 type process struct {
-	cmd             *exec.Cmd
-	stdin           io.WriteCloser
-	stdout          io.ReadCloser
-	folder          string       // its own, "" = none
-	outputLimit     int64        // bytes it may print between two calls
-	remainingOutput atomic.Int64 // and how many of them it still may
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout io.ReadCloser
+	// folder is the temporary folder of a sandboxed program, "" = none.
+	folder string
+	// outputLimit is the number of bytes that the program may print between two requests; remainingOutput is what is
+	// left.
+	outputLimit     int64
+	remainingOutput atomic.Int64
 
+	// outputEnded and exitState together distinguish a program that ended by itself from one that Close ended.
 	closeOnce   sync.Once
-	outputEnded atomic.Bool            // it stopped printing before it was closed
-	exitState   atomic.Pointer[string] // it ended
+	outputEnded atomic.Bool
+	exitState   atomic.Pointer[string]
 }
 
-// startProcess runs the server's program in a process group of its own, with nothing of this process's environment.
+// startProcess starts the server's program in a process group of its own, so that Close can end its children too, and
+// with none of this process's environment.
 func startProcess(o Options) (*process, error) {
+	// The configured PATH, if any, replaces the default one.
 	env := map[string]string{"PATH": sandbox.SearchPath}
 	for name, value := range o.Env {
 		env[name] = value
@@ -61,6 +67,7 @@ func startProcess(o Options) (*process, error) {
 		}
 	}
 	p.resetOutputLimit()
+	// Kill also releases what the sandbox prepared for the command.
 	if err := p.startCommand(); err != nil {
 		sandbox.Kill(p.cmd)
 		p.removeFolder()
@@ -69,8 +76,10 @@ func startProcess(o Options) (*process, error) {
 	return p, nil
 }
 
-// confineToSandbox puts the program into a sandbox with an empty folder of its own.
+// confineToSandbox replaces the command by one that runs in the sandbox, with an empty temporary folder as its only
+// writable one.
 func (p *process) confineToSandbox(o Options) error {
+	// Without a working sandbox the program must not run.
 	if err := o.Sandbox.CheckUntrusted(); err != nil {
 		return &unavailableError{reason: "this host has no sandbox to hold its program", cause: err}
 	}
@@ -98,6 +107,7 @@ func (p *process) confineToSandbox(o Options) error {
 	return nil
 }
 
+// startCommand opens the pipes and starts the program.
 func (p *process) startCommand() (err error) {
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return err
@@ -108,14 +118,15 @@ func (p *process) startCommand() (err error) {
 	return p.cmd.Start()
 }
 
-// removeFolder removes what the program could write.
+// removeFolder removes the temporary folder.
 func (p *process) removeFolder() {
 	if p.folder != "" {
 		_ = os.RemoveAll(p.folder)
 	}
 }
 
-// findProgram returns the path of a program. Names are looked up in path, not in this process's own.
+// findProgram returns the absolute path of an executable file. A name without a slash is looked up in path, not in the
+// PATH of this process.
 func findProgram(name, path string) (string, error) {
 	candidates := []string{name}
 	if !strings.Contains(name, "/") {
@@ -134,49 +145,52 @@ func findProgram(name, path string) (string, error) {
 	return "", &unavailableError{reason: "its program was not found", cause: &exec.Error{Name: name, Err: exec.ErrNotFound}}
 }
 
-// Read reads what the program prints.
+// Read implements [io.Reader]. It fails when the program exceeds its output limit, which closes the connection.
 func (p *process) Read(b []byte) (int, error) {
 	n, err := p.stdout.Read(b)
 	if errors.Is(err, io.EOF) {
 		p.outputEnded.Store(true)
 	}
+	// Bounds what the client library would buffer of unsolicited messages.
 	if p.remainingOutput.Add(int64(-n)) < 0 {
 		return 0, errOutputLimit
 	}
 	return n, err
 }
 
-// Write writes to the program's input.
+// Write implements [io.Writer].
 func (p *process) Write(b []byte) (int, error) { return p.stdin.Write(b) }
 
-// resetOutputLimit lets the program print again.
+// resetOutputLimit lets the program print outputLimit bytes again.
 func (p *process) resetOutputLimit() { p.remainingOutput.Store(p.outputLimit) }
 
-// Close closes the program's input and waits for its end; if that does not come, it is asked to end, and then killed.
-// What the program has started ends with it.
+// Close closes the program's input and waits for its end. After closeTimeout it sends SIGTERM to the process group,
+// after termTimeout SIGKILL. It always returns nil, and waits for the program's end each time.
 func (p *process) Close() error {
 	p.closeOnce.Do(func() {
 		_ = p.stdin.Close()
 		done := make(chan struct{})
+		// Wait also reads exitState, for exitReason.
 		go func() {
 			defer close(done)
 			_ = p.cmd.Wait()
 			exitState := p.cmd.ProcessState.String()
 			p.exitState.Store(&exitState)
 		}()
+		// MCP programs end when their input is closed (MCP specification, stdio shutdown); only others are signalled.
 		if !waitDone(done, closeTimeout) {
 			_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
 			waitDone(done, termTimeout)
 		}
-		sandbox.Kill(p.cmd) // and what is left of its group
+		sandbox.Kill(p.cmd) // the rest of the process group
 		<-done
-		sandbox.Kill(p.cmd) // which can be removed now
+		sandbox.Kill(p.cmd) // again after Wait: now the sandbox's remains can be removed
 		p.removeFolder()
 	})
 	return nil
 }
 
-// exitReason says how a program that ended by itself did so, "" for any other.
+// exitReason returns how a program ended by itself, "" for one that did not.
 func (p *process) exitReason() string {
 	exitState := p.exitState.Load()
 	if exitState == nil || !p.outputEnded.Load() {
@@ -185,6 +199,7 @@ func (p *process) exitReason() string {
 	return "its program ended: " + *exitState
 }
 
+// waitDone reports whether done is closed within d.
 func waitDone(done <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -15,7 +15,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// runTestProgram is a server's program: act says how it behaves.
+// runTestProgram is the program of a test server; act selects its behaviour.
 func runTestProgram(act string) {
 	folder := os.Getenv("MCP_TEST_FOLDER")
 	writeMarker := func(name, text string) {

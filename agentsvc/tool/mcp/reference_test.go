@@ -56,7 +56,7 @@ func startReferenceServer(t *testing.T, transport, path string) string {
 	return "http://" + address + path
 }
 
-// TestEverything speaks to the reference server by every transport.
+// TestEverything uses the reference server over every transport.
 func TestEverything(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -106,7 +106,8 @@ func TestEverything(t *testing.T) {
 	}
 }
 
-// TestFilesystem has the reference server read and write a folder, and see nothing of our environment.
+// TestFilesystem checks that the reference server can read and write a folder, and sees nothing of this process's
+// environment.
 func TestFilesystem(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -10,9 +10,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// formatResult puts a result into words for a model. What is no text is named, not shown. A result that tells of an error is
-// returned as one.
+// formatResult returns a result as text for a model. Images and other binary content are named, not shown. A result
+// with isError is returned as an error.
 func formatResult(res *mcp.CallToolResult) (string, error) {
+	// The server wants a further round with the client (e.g. a question to the user), which is not supported.
 	if res.NeedsInput() {
 		return "", errors.New("its server asks for more than arguments, which cannot be given")
 	}
@@ -20,6 +21,7 @@ func formatResult(res *mcp.CallToolResult) (string, error) {
 	for _, c := range res.Content {
 		b.addPiece(formatContent(c))
 	}
+	// Structured content repeats the text where both are present, so it is used only without text.
 	if len(res.Content) == 0 && res.StructuredContent != nil {
 		raw, err := json.Marshal(res.StructuredContent)
 		if err != nil {
@@ -28,6 +30,7 @@ func formatResult(res *mcp.CallToolResult) (string, error) {
 		b.addPiece(string(raw))
 	}
 	switch {
+	// The error's text goes to the model, which may correct its call.
 	case res.IsError && b.Len() == 0:
 		return "", errors.New("its server tells of an error and says nothing more")
 	case res.IsError:
@@ -36,7 +39,7 @@ func formatResult(res *mcp.CallToolResult) (string, error) {
 	return b.String(), nil
 }
 
-// formatContent puts one piece of a result into words.
+// formatContent returns one piece of a result as text.
 func formatContent(c mcp.Content) string {
 	switch c := c.(type) {
 	case *mcp.TextContent:
@@ -46,6 +49,7 @@ func formatContent(c mcp.Content) string {
 	case *mcp.AudioContent:
 		return fmt.Sprintf("[audio %s, %d bytes]", describeMediaType(c.MIMEType), len(c.Data))
 	case *mcp.ResourceLink:
+		// A link is only named: Stoa does not fetch it.
 		link := "[resource " + c.URI
 		if c.Name != "" {
 			link += " " + c.Name
@@ -58,16 +62,18 @@ func formatContent(c mcp.Content) string {
 		switch r := c.Resource; {
 		case r == nil:
 			return "[resource]"
+		// An embedded resource with text is shown with its address.
 		case r.Text != "":
 			return fmt.Sprintf("[resource %s]\n%s", r.URI, r.Text)
 		default:
 			return fmt.Sprintf("[resource %s %s, %d bytes]", r.URI, describeMediaType(r.MIMEType), len(r.Blob))
 		}
 	}
+	// A kind that a later version of the protocol defines.
 	return "[content of an unknown kind]"
 }
 
-// describeMediaType names a media type, which a server may leave out.
+// describeMediaType returns a media type, or a text if the server sent none.
 func describeMediaType(mimeType string) string {
 	if mimeType == "" {
 		return "of unknown type"
@@ -75,12 +81,13 @@ func describeMediaType(mimeType string) string {
 	return mimeType
 }
 
-// textBuilder joins pieces by line breaks, up to maxOutput bytes.
+// textBuilder joins pieces with newlines, up to maxOutput bytes.
 type textBuilder struct {
 	strings.Builder
 	truncated bool
 }
 
+// addPiece adds a piece, cut at a character if it is too long.
 func (b *textBuilder) addPiece(piece string) {
 	if b.truncated {
 		return
@@ -89,6 +96,7 @@ func (b *textBuilder) addPiece(piece string) {
 		b.WriteString("\n")
 	}
 	if left := maxOutput - b.Len(); len(piece) > left {
+		// Do not cut within a character.
 		for left > 0 && !utf8.RuneStart(piece[left]) {
 			left--
 		}

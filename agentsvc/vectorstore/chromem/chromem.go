@@ -1,5 +1,6 @@
-// Package chromem keeps vectors inside this process, and in a folder where it is given one. A search looks at every
-// vector of its collection: right for thousands of them, not for millions.
+// Package chromem implements vectorstore.Store inside this process, optionally with a folder that persists the
+// documents. A search compares the query with every vector of the collection: suited for thousands of them, not for
+// millions.
 package chromem
 
 import (
@@ -14,23 +15,27 @@ import (
 	"stoa/agentsvc/vectorstore"
 )
 
-// Options say where vectors are kept.
+// Options configure a store.
 type Options struct {
-	Path     string // folder that outlives the process, made if missing; in memory alone if empty
-	Compress bool   // what stands in the folder
+	// Path is the folder for the documents, created if missing; "" = memory only.
+	Path string
+	// Compress compresses the files in the folder.
+	Compress bool
 }
 
-// Store is a vector store in this process.
+// Store is a vector store in this process. One process at a time may use a folder.
 type Store struct {
 	options Options
-	mu      sync.RWMutex // the library reads some of its maps without its own
-	db      *chromem.DB  // nil until it is first used
+	// mu guards db, and serialises writes to the library, which reads some of its maps without its own lock.
+	mu sync.RWMutex
+	// db is nil until the store is first used, or as long as the folder cannot be read.
+	db *chromem.DB
 }
 
-// New returns a store. It touches the folder when it is first used.
+// New returns a store. It does not access the folder before the first use.
 func New(o Options) *Store { return &Store{options: o} }
 
-// openDB reads the folder once. The caller holds the lock for writing.
+// openDB opens the library's store if it is not open. The caller holds mu for writing.
 func (s *Store) openDB() error {
 	switch {
 	case s.db != nil:
@@ -39,6 +44,7 @@ func (s *Store) openDB() error {
 		s.db = chromem.NewDB()
 		return nil
 	}
+	// All documents of the folder are read into memory.
 	db, err := chromem.NewPersistentDB(s.options.Path, s.options.Compress)
 	if err != nil {
 		return fmt.Errorf("open the vector store at %s: %w", s.options.Path, err)
@@ -47,12 +53,13 @@ func (s *Store) openDB() error {
 	return nil
 }
 
-// findCollection returns a collection, nil for one that is not there. The caller holds the lock for reading.
+// findCollection returns a collection, or nil. The caller holds mu for reading at least.
 func (s *Store) findCollection(name string) *chromem.Collection {
 	return s.db.GetCollection(name, rejectEmbedding)
 }
 
-// lockForRead locks for reading what is open.
+// lockForRead opens the store if necessary and locks mu for reading; unlock releases it. The lock is not upgraded but
+// taken again: db, once set, is never reset.
 func (s *Store) lockForRead() (unlock func(), err error) {
 	s.mu.RLock()
 	if s.db == nil {
@@ -68,18 +75,20 @@ func (s *Store) lockForRead() (unlock func(), err error) {
 	return s.mu.RUnlock, nil
 }
 
-// rejectEmbedding is called for documents without a vector, of which there are none.
+// rejectEmbedding is the embedding function that the library requires. It is never called, since every document has a
+// vector.
 func rejectEmbedding(context.Context, string) ([]float32, error) {
 	return nil, errors.New("a document has no vector")
 }
 
-// UpsertDocuments implements [vectorstore.Store].
+// UpsertDocuments implements [vectorstore.Store]. If a document fails, those before it remain stored.
 func (s *Store) UpsertDocuments(ctx context.Context, collection string, docs []vectorstore.Document) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.openDB(); err != nil || len(docs) == 0 {
 		return err
 	}
+	// The library normalises vectors, so the similarity is the cosine.
 	c, err := s.db.GetOrCreateCollection(collection, nil, rejectEmbedding)
 	if err != nil {
 		return fmt.Errorf("open collection %s: %w", collection, err)
@@ -92,7 +101,7 @@ func (s *Store) UpsertDocuments(ctx context.Context, collection string, docs []v
 	return nil
 }
 
-// FindMissing implements [vectorstore.Store].
+// FindMissing implements [vectorstore.Store]. It returns ids itself if the collection does not exist.
 func (s *Store) FindMissing(ctx context.Context, collection string, ids []string) ([]string, error) {
 	unlock, err := s.lockForRead()
 	if err != nil {
@@ -109,7 +118,7 @@ func (s *Store) FindMissing(ctx context.Context, collection string, ids []string
 	}), nil
 }
 
-// Search implements [vectorstore.Store].
+// Search implements [vectorstore.Store]. The library requires a limit no larger than the collection.
 func (s *Store) Search(ctx context.Context, collection string, q vectorstore.Query) ([]vectorstore.Match, error) {
 	unlock, err := s.lockForRead()
 	if err != nil {
@@ -120,10 +129,12 @@ func (s *Store) Search(ctx context.Context, collection string, q vectorstore.Que
 	if c == nil || c.Count() == 0 || q.Limit < 1 {
 		return nil, nil
 	}
+	// MinScore is applied afterwards: the library has no such bound.
 	found, err := c.QueryEmbedding(ctx, q.Vector, min(q.Limit, c.Count()), q.Where, nil)
 	if err != nil {
 		return nil, fmt.Errorf("search collection %s: %w", collection, err)
 	}
+	// The library returns matches in descending order of similarity.
 	var matches []vectorstore.Match
 	for _, f := range found {
 		if f.Similarity >= q.MinScore {
@@ -146,6 +157,7 @@ func (s *Store) DeleteDocuments(ctx context.Context, collection string, ids []st
 	if c == nil {
 		return nil
 	}
+	// The library fails for ids that do not exist.
 	existing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		_, err := c.GetByID(ctx, id)
 		return err != nil
@@ -159,7 +171,7 @@ func (s *Store) DeleteDocuments(ctx context.Context, collection string, ids []st
 	return nil
 }
 
-// DropCollection implements [vectorstore.Store].
+// DropCollection implements [vectorstore.Store]. The library ignores a missing collection.
 func (s *Store) DropCollection(_ context.Context, collection string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,5 +184,6 @@ func (s *Store) DropCollection(_ context.Context, collection string) error {
 	return nil
 }
 
-// Close implements [vectorstore.Store]. What was put stands in the folder already.
+// Close implements [vectorstore.Store]. Documents are written to the folder when they are added, so nothing is left to
+// do.
 func (s *Store) Close() error { return nil }

@@ -25,7 +25,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestFolder finds again what an earlier store put into its folder.
+// TestFolder checks that a store finds what an earlier one wrote to its folder.
 func TestFolder(t *testing.T) {
 	t.Parallel()
 	o := chromem.Options{Path: filepath.Join(t.TempDir(), "a", "b")}
@@ -43,7 +43,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestUnusableFolder tells so instead of keeping vectors nowhere.
+// TestUnusableFolder checks that an unusable folder is an error.
 func TestUnusableFolder(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")

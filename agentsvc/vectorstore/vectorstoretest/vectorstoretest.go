@@ -1,4 +1,5 @@
-// Package vectorstoretest is the suite that every vector store passes.
+// Package vectorstoretest is the suite that every implementation of vectorstore.Store must pass. A test of an
+// implementation calls [RunSuite] with a constructor.
 package vectorstoretest
 
 import (
@@ -12,7 +13,7 @@ import (
 	"stoa/agentsvc/vectorstore"
 )
 
-// RunSuite holds the stores that open returns to what [vectorstore.Store] promises. Each test has one of its own.
+// RunSuite checks that stores behave as [vectorstore.Store] requires. Each test gets a new store from newStore.
 func RunSuite(t *testing.T, newStore func(t *testing.T) vectorstore.Store) {
 	for _, c := range []struct {
 		name string
@@ -31,7 +32,7 @@ func RunSuite(t *testing.T, newStore func(t *testing.T) vectorstore.Store) {
 	}
 }
 
-// compassDocuments are documents that point in four directions.
+// compassDocuments returns four documents with perpendicular or opposite vectors.
 func compassDocuments() []vectorstore.Document {
 	return []vectorstore.Document{
 		{ID: "east", Vector: []float32{1, 0}, Text: "east of here", Metadata: map[string]string{"axis": "x", "sign": "+"}},
@@ -41,6 +42,7 @@ func compassDocuments() []vectorstore.Document {
 	}
 }
 
+// upsertDocuments adds documents or fails the test.
 func upsertDocuments(t *testing.T, s vectorstore.Store, collection string, docs ...vectorstore.Document) {
 	t.Helper()
 	if err := s.UpsertDocuments(t.Context(), collection, docs); err != nil {
@@ -48,7 +50,7 @@ func upsertDocuments(t *testing.T, s vectorstore.Store, collection string, docs 
 	}
 }
 
-// searchIDs returns the ids of what a search finds.
+// searchIDs returns the ids that a search finds, in order.
 func searchIDs(t *testing.T, s vectorstore.Store, collection string, q vectorstore.Query) []string {
 	t.Helper()
 	matches, err := s.Search(t.Context(), collection, q)
@@ -62,6 +64,7 @@ func searchIDs(t *testing.T, s vectorstore.Store, collection string, q vectorsto
 	return ids
 }
 
+// requireIDs fails the test if got differs from want.
 func requireIDs(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(append([]string{}, want...), append([]string{}, got...)); diff != "" {
@@ -69,12 +72,14 @@ func requireIDs(t *testing.T, got []string, want ...string) {
 	}
 }
 
+// testSearch checks the order of matches; the length of vectors must not matter.
 func testSearch(t *testing.T, s vectorstore.Store) {
 	upsertDocuments(t, s, "c", compassDocuments()...)
 	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{10, 1}, Limit: 2}), "east", "north")
 	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{-1, -2}, Limit: 4, MinScore: -2}), "south", "west", "east", "north")
 }
 
+// testScore checks the score and that text and metadata are returned.
 func testScore(t *testing.T, s vectorstore.Store) {
 	upsertDocuments(t, s, "c", compassDocuments()...)
 	got, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{5, 5}, Limit: 1})
@@ -89,12 +94,14 @@ func testScore(t *testing.T, s vectorstore.Store) {
 	}
 }
 
+// testLimits checks Limit, also 0, and MinScore.
 func testLimits(t *testing.T, s vectorstore.Store) {
 	upsertDocuments(t, s, "c", compassDocuments()...)
 	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 100, MinScore: 0.5}), "east")
 	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}}))
 }
 
+// testWhere checks filters by one and by several values.
 func testWhere(t *testing.T, s vectorstore.Store) {
 	upsertDocuments(t, s, "c", compassDocuments()...)
 	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2, Where: map[string]string{"axis": "y"}}), "north", "south")
@@ -102,6 +109,7 @@ func testWhere(t *testing.T, s vectorstore.Store) {
 	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2, Where: map[string]string{"axis": "z"}}))
 }
 
+// testReplace checks that an existing id is replaced.
 func testReplace(t *testing.T, s vectorstore.Store) {
 	upsertDocuments(t, s, "c", compassDocuments()...)
 	upsertDocuments(t, s, "c", vectorstore.Document{ID: "west", Vector: []float32{1, 0.01}, Text: "moved"})
@@ -111,6 +119,7 @@ func testReplace(t *testing.T, s vectorstore.Store) {
 	}
 }
 
+// testMissing checks FindMissing with and without a collection.
 func testMissing(t *testing.T, s vectorstore.Store) {
 	ids := []string{"up", "east", "down", "south"}
 	got, err := s.FindMissing(t.Context(), "c", ids)
@@ -125,6 +134,7 @@ func testMissing(t *testing.T, s vectorstore.Store) {
 	requireIDs(t, got, "up", "down")
 }
 
+// testDelete checks that deleting is repeatable and ignores missing ids.
 func testDelete(t *testing.T, s vectorstore.Store) {
 	upsertDocuments(t, s, "c", compassDocuments()...)
 	for range 2 {
@@ -135,6 +145,7 @@ func testDelete(t *testing.T, s vectorstore.Store) {
 	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0.1}, Limit: 4, MinScore: -2}), "north", "south", "west")
 }
 
+// testDropCollection checks that only the given collection is removed, repeatably.
 func testDropCollection(t *testing.T, s vectorstore.Store) {
 	upsertDocuments(t, s, "c", compassDocuments()...)
 	upsertDocuments(t, s, "d", compassDocuments()...)
@@ -147,6 +158,7 @@ func testDropCollection(t *testing.T, s vectorstore.Store) {
 	requireIDs(t, searchIDs(t, s, "d", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}), "east")
 }
 
+// testCollectionsIsolated checks that no operation reaches another collection.
 func testCollectionsIsolated(t *testing.T, s vectorstore.Store) {
 	upsertDocuments(t, s, "alice", compassDocuments()...)
 	upsertDocuments(t, s, "bob", vectorstore.Document{ID: "mine", Vector: []float32{0, 1}})
@@ -162,6 +174,7 @@ func testCollectionsIsolated(t *testing.T, s vectorstore.Store) {
 	requireIDs(t, got, "east")
 }
 
+// testEmpty checks operations on a missing collection.
 func testEmpty(t *testing.T, s vectorstore.Store) {
 	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}))
 	if err := s.DeleteDocuments(t.Context(), "c", []string{"x"}); err != nil {
@@ -171,6 +184,7 @@ func testEmpty(t *testing.T, s vectorstore.Store) {
 	requireIDs(t, searchIDs(t, s, "c", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1}))
 }
 
+// testConcurrentUse writes, searches and deletes at the same time.
 func testConcurrentUse(t *testing.T, s vectorstore.Store) {
 	var wg sync.WaitGroup
 	for i := range 8 {

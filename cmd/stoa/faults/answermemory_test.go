@@ -20,8 +20,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// maxAnswerMemory bounds the memory over that of an idle process which the answers of one app may take, and what is read of its
-// tasks: its share of the bytes that may be held at a time, and what copies of them take.
+// maxAnswerMemory bounds, in bytes above an idle process, the memory of one app's answers and of what is read of its
+// tasks: its share of --answer-memory and the copies of it.
 const maxAnswerMemory = 400 << 20
 
 const answersConfig = `
@@ -33,7 +33,7 @@ agents:
   large: {llm: large}
 `
 
-// startLargeAnswers is a process whose agent "large" makes an answer of repeat times the message it is sent.
+// startLargeAnswers starts a process whose agent "large" answers with its input repeated repeat times.
 func startLargeAnswers(t *testing.T, engine string, repeat int, args ...string) *targetProcess {
 	t.Helper()
 	database := "sqlite://stoa.db"
@@ -45,7 +45,8 @@ func startLargeAnswers(t *testing.T, engine string, repeat int, args ...string) 
 	return f
 }
 
-// peakDuring returns by how much the process's memory exceeds that of the idle one at most while attack is carried out.
+// peakDuring runs attack and returns by how many bytes the process's memory exceeded that of the idle process at
+// most.
 func (f *targetProcess) peakDuring(t *testing.T, attack func()) int64 {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", f.Cmd.Process.Pid), []byte("5"), 0); err != nil {
@@ -55,8 +56,8 @@ func (f *targetProcess) peakDuring(t *testing.T, attack func()) int64 {
 	return f.readMemory(t, "VmHWM") - f.idleMemory
 }
 
-// sendText sends a text to an agent in a context, "" = a new one, and returns the status, the id of the task, and how many bytes the
-// answer has.
+// sendText sends a text to an agent in a context, "" = a new one. It returns the status, the task's id and the length
+// of the response in bytes.
 func (f *targetProcess) sendText(t *testing.T, agent, context, text string) (status int, task string, size int64) {
 	t.Helper()
 	message := map[string]any{"role": "user", "parts": []any{map[string]any{"text": text}}}
@@ -96,7 +97,7 @@ func (w *prefixWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// getPath reads an answer and returns its status and its length.
+// getPath returns the status and the body of a GET request.
 func (f *targetProcess) getPath(t *testing.T, path string) (int, []byte) {
 	t.Helper()
 	resp, err := f.client.Get(f.URL + path)
@@ -112,7 +113,7 @@ func (f *targetProcess) getPath(t *testing.T, path string) (int, []byte) {
 	return resp.StatusCode, body
 }
 
-// TestAnswerMemory has one app make, read and be sent as many bytes as it can, by requests that are small.
+// TestAnswerMemory lets one app produce, read and receive as many bytes as it can by small requests.
 func TestAnswerMemory(t *testing.T) {
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
@@ -124,7 +125,7 @@ func TestAnswerMemory(t *testing.T) {
 				}
 			}
 			t.Run("large answers at once", func(t *testing.T) {
-				for _, repeat := range []int{600, 150} { // of 16 MB, and just below 4 MiB
+				for _, repeat := range []int{600, 150} { // 16 MB, and just below 4 MiB
 					f := startLargeAnswers(t, engine, repeat)
 					const calls = 24
 					var complete, other atomic.Int64
@@ -164,8 +165,8 @@ func TestAnswerMemory(t *testing.T) {
 	}
 }
 
-// checkPages reads all pages of the assistant's tasks, and wants each to be of a bounded size and all of them to have count
-// tasks with a large message.
+// checkPages reads all pages of the assistant's tasks and checks that each has a bounded size and that together they
+// have count tasks with a large message.
 func (f *targetProcess) checkPages(t *testing.T, count int) {
 	t.Helper()
 	found, token := 0, ""
@@ -200,8 +201,8 @@ func (f *targetProcess) checkPages(t *testing.T, count int) {
 	}
 }
 
-// readSlowly asks n times for an answer, of which nothing is read until all have been asked for and the process has had time to
-// prepare them. Then each connection's beginning is read.
+// readSlowly sends a request n times and reads nothing until all are sent and the process has had time to prepare the
+// responses. Then it reads the beginning of each.
 func (f *targetProcess) readSlowly(t *testing.T, n int, path string) {
 	t.Helper()
 	conns := make([]net.Conn, n)
@@ -218,7 +219,7 @@ func (f *targetProcess) readSlowly(t *testing.T, n int, path string) {
 		conns[i] = conn
 	}
 	statuses := map[string]int{}
-	for _, conn := range conns { // an answer, or the refusal of one that cannot be prepared
+	for _, conn := range conns { // a response, or the error of one that could not be prepared
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		line, err := bufio.NewReaderSize(conn, 16).ReadString('\n')
 		if err != nil {

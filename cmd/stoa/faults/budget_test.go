@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestBudgetKill kills a worker between the reservation of a model call and its settlement. Within a minute what it had reserved
-// is free, the call that its task makes instead is counted, and counted once.
+// TestBudgetKill kills a worker between the reservation of a model call and its settlement. Within a minute its
+// reservation is released, and the call that the task makes instead is counted once.
 func TestBudgetKill(t *testing.T) {
 	t.Parallel()
 	if !isFull {
@@ -43,8 +43,8 @@ func TestBudgetKill(t *testing.T) {
 	})
 }
 
-// TestBudgetFleet has 200 callers at three processes share a budget: together they get exactly what it holds, and the rest
-// is refused.
+// TestBudgetFleet lets 200 callers at three processes share a budget: together they get exactly its amount, and the
+// rest is refused.
 func TestBudgetFleet(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 3, args: longStaleArgs})
@@ -52,8 +52,7 @@ func TestBudgetFleet(t *testing.T) {
 	c.spendBudget("acme", 0, 200)
 }
 
-// TestF7Budget takes Redis away from apps that have spent part of their budgets: what is left is spent to the last call, and
-// nothing beyond.
+// TestF7Budget stops Redis while apps have spent a part of their budgets: exactly the rest can still be spent.
 func TestF7Budget(t *testing.T) {
 	t.Parallel()
 	states := []struct {
@@ -85,14 +84,14 @@ func TestF7Budget(t *testing.T) {
 	}
 }
 
-// longStaleArgs keeps a machine that is too busy from taking a process's runs away: the second attempt of a run pays for its
-// model calls a second time.
+// longStaleArgs keeps other processes from taking the runs of one that is merely slow on a busy machine: the second
+// attempt of a run would pay for its model calls again.
 var longStaleArgs = []string{"--queue-stale-threshold", "1m"}
 
-// budgetCalls is how many calls the budget of [cluster.createBudget] holds.
+// budgetCalls is the number of calls in the budget of [cluster.createBudget].
 const budgetCalls = 23
 
-// createBudget gives an app a budget and waits until every process knows of it.
+// createBudget gives an app a budget and waits until every process has loaded it.
 func (c *cluster) createBudget(app string) {
 	c.Helper()
 	made := map[string]any{"name": "cap", "unit": "calls", "amount": budgetCalls, "window": "total", "hard": true}
@@ -100,8 +99,8 @@ func (c *cluster) createBudget(app string) {
 	sleepContext(c.Context(), 2500*time.Millisecond)
 }
 
-// spendBudget has callers at all processes share what is left of an app's budget, and wants them to get exactly that, as far as they are
-// enough. It returns how many calls of the budget are spent by then.
+// spendBudget lets callers at all processes share the rest of an app's budget and checks that they get exactly that,
+// as far as they are enough. It returns how many calls of the budget are spent afterwards.
 func (c *cluster) spendBudget(app string, spent, callers int) int {
 	c.Helper()
 	token := c.createToken(app, "ana")

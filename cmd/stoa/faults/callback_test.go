@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// deliverWithCallback sends a delivery of a text to the webhook of the app acme, and returns the task that it has led to. What comes of it is
-// to be posted to the recorder, under the name callback/ and a word.
+// deliverWithCallback sends a delivery of a text to the webhook of the app acme and returns its task. The callback
+// goes to the recorder, under the name callback/ and word.
 func (c *cluster) deliverWithCallback(n *node, text, word string) (task string) {
 	c.Helper()
 	out, err := n.sendDelivery(c.Context(), "acme", map[string]any{"text": text, "callback_url": c.tools.URL + "/callback/" + word})
@@ -17,8 +17,8 @@ func (c *cluster) deliverWithCallback(n *node, text, word string) (task string) 
 	return out.TaskID
 }
 
-// TestCallbackKill kills a process after a task has ended and before its callback goes out, and all of them while a callback
-// is under way. Another process posts it, under the same id; what was answered is not posted again.
+// TestCallbackKill kills a process between the end of a task and its callback, and all processes during a callback.
+// Another process posts it with the same id; a callback that was answered is not posted again.
 func TestCallbackKill(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -27,7 +27,7 @@ func TestCallbackKill(t *testing.T) {
 	blocked := c.tools.barriers.blockRequests("ended")
 	id := c.deliverWithCallback(c.nodes[0], "record ended", "ended")
 	blocked.waitForRequest(t)
-	free := c.acquireLock("LOCK TABLE receiver IN EXCLUSIVE MODE") // nobody can take a callback now
+	free := c.acquireLock("LOCK TABLE receiver IN EXCLUSIVE MODE") // no process can claim a callback now
 	blocked.releaseRequests()
 	c.waitForState(last, "hooked", id, "completed", rescueTimeout)
 	if reported := c.tools.effectsNamed("callback/ended"); len(reported) > 0 {

@@ -37,8 +37,9 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestF17Reload changes an app while its runs work: they go on as they began, also after their worker died, and what
-// begins later is of the new revision. What is invalid changes nothing and says why.
+// TestF17Reload changes an app while its runs execute: they continue with their revision, also after their worker
+// died, and later turns use the new revision. An invalid configuration changes nothing and is refused with the
+// reason.
 func TestF17Reload(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -81,8 +82,8 @@ func TestF17Reload(t *testing.T) {
 	}
 }
 
-// TestF17File changes the configuration file under a process while a run of it works: the run goes on as it began, what begins later
-// is of the new file, and what is invalid is told in the log and changes nothing.
+// TestF17File changes the configuration file while a run executes: the run continues with its configuration, later
+// turns use the new file, and an invalid file is logged and changes nothing.
 func TestF17File(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stoa.yaml")
@@ -119,9 +120,10 @@ func TestF17File(t *testing.T) {
 	}
 }
 
-// TestF18Suspend suspends an app with calls, streams and schedules under way, on every process, and then deletes it: whoever
-// waits and whoever comes is refused in time, nothing is written once that is so, no tick starts a task, nobody is called back, and
-// no row stays. Its neighbour has the same schedules, and at each hour that strikes shows that they would have started something.
+// TestF18Suspend suspends an app with calls, streams and schedules in progress, on every process, and then deletes
+// it: waiting and new callers are refused in time, nothing is written from then on, no tick starts a task, no
+// callback is sent, and no row remains. Another app with the same schedules shows, at each hour, that they would have
+// started tasks.
 func TestF18Suspend(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -146,13 +148,13 @@ func TestF18Suspend(t *testing.T) {
 	ticks := func(app string) int64 { return count("task WHERE agent = 'hourly' AND tenant = $1", app) }
 	c.waitWithin(15*time.Second, "the schedules are known", func() bool { return known("acme") && known("globex") })
 
-	// strike has the next hour begin, and wants both apps to have had as many ticks as that.
+	// strike makes the next hour begin and checks the number of ticks of both apps.
 	strike := func(acme, globex int64) {
 		t.Helper()
 		c.waitUntilIdle()
 		c.setDatabaseTime(c.databaseTime().Truncate(time.Hour).Add(time.Hour))
 		c.waitWithin(30*time.Second, "the neighbour's tick is a task", func() bool { return ticks("globex") == globex })
-		time.Sleep(staleThreshold) // each process looks twice and more
+		time.Sleep(staleThreshold) // each process polls at least twice
 		c.waitUntilIdle()
 		if n := ticks("acme"); n != acme {
 			t.Errorf("the app has had %d ticks, want %d", n, acme)
@@ -198,7 +200,7 @@ func TestF18Suspend(t *testing.T) {
 		reportf(t, "refused everywhere after %v", time.Since(began).Round(time.Millisecond))
 	}
 
-	// owe has a callback under way whose receiver has not answered yet: it would be sent again.
+	// startCallback begins a callback whose receiver has not answered yet, so that it would be sent again.
 	startCallback := func(word string) *requestBarrier {
 		t.Helper()
 		barrier := c.tools.barriers.blockRequests("callback/" + word)
@@ -247,7 +249,7 @@ func TestF18Suspend(t *testing.T) {
 	if reported := c.tools.effectsNamed("callback/suspended"); reported[0].key != reported[1].key || reported[0].key == "" {
 		t.Errorf("the same is told under the ids %q and %q", reported[0].key, reported[1].key)
 	}
-	strike(2, 3) // the one that it was suspended over is not made up for
+	strike(2, 3) // the tick missed during the suspension is not started later
 
 	barrier = c.tools.barriers.blockRequests("late")
 	ended = begin()
@@ -268,7 +270,7 @@ func TestF18Suspend(t *testing.T) {
 	if !calledBack("deleted", 1) || !calledBack("suspended", 2) {
 		t.Errorf("a deleted app calls back: %v, %v", c.tools.effectsNamed("callback/deleted"), c.tools.effectsNamed("callback/suspended"))
 	}
-	// What a call that was under way still wrote goes with the next look for such rows, which is every half minute.
+	// Rows that a call in progress still wrote are deleted by the next sweep of such rows, every 30 seconds.
 	c.waitWithin(45*time.Second, "no row of the deleted app is left", func() bool {
 		left := int64(0)
 		for _, table := range c.querySQL(`SELECT table_name FROM information_schema.columns WHERE column_name = 'tenant' AND table_schema = 'public'`) {

@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// client calls one process, or a balancer before several, as one user of one app.
+// client calls one process, or a load balancer, as one user of one app.
 type client struct {
 	baseURL, token string
 	http           *http.Client
 }
 
-// response is what came back.
+// response is a complete response.
 type response struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// doRequest sends body, unless it is nil, as JSON. An error means that no whole answer came.
+// doRequest sends body as JSON, nothing if it is nil. An error means that no complete response arrived.
 func (c *client) doRequest(ctx context.Context, method, path string, body any, header ...string) (response, error) {
 	resp, err := c.openRequest(ctx, method, path, body, header...)
 	if err != nil {
@@ -60,17 +60,17 @@ func (c *client) openRequest(ctx context.Context, method, path string, body any,
 	return c.http.Do(req)
 }
 
-// responseError is an answer that is not the one that was asked for.
+// responseError is a response that is not the expected one.
 type responseError struct {
 	status     int
 	rpcCode    int
-	retryAfter string // Retry-After
+	retryAfter string // the Retry-After header
 	body       string
 }
 
 func (e *responseError) Error() string { return fmt.Sprintf("HTTP %d: %.500s", e.status, e.body) }
 
-// statusOf returns the HTTP status that err tells of, 0 where there was none.
+// statusOf returns the HTTP status of err, 0 if it has none.
 func statusOf(err error) int {
 	var r *responseError
 	if errors.As(err, &r) {
@@ -79,7 +79,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// decodeInto decodes a good answer into v and makes any other an error.
+// decodeInto decodes a successful response into v and makes any other an error.
 func (a response) decodeInto(v any) error {
 	if a.status/100 != 2 {
 		return &responseError{status: a.status, retryAfter: a.header.Get("Retry-After"), body: string(a.body)}
@@ -100,7 +100,7 @@ func (a response) decodeInto(v any) error {
 	return json.Unmarshal(a.body, v)
 }
 
-// requestJSON is do for an answer that is to be read.
+// requestJSON is doRequest with the response decoded.
 func (c *client) requestJSON(ctx context.Context, method, path string, body, into any, header ...string) error {
 	a, err := c.doRequest(ctx, method, path, body, header...)
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *client) requestJSON(ctx context.Context, method, path string, body, int
 	return a.decodeInto(into)
 }
 
-// task is a task as the API shows it.
+// task is a task in a response.
 type task struct {
 	TaskID    string `json:"task_id"`
 	ContextID string `json:"context_id"`
@@ -123,13 +123,13 @@ type task struct {
 	Approvals []approval
 }
 
-// approval is a call that waits for a human.
+// approval is a tool call that waits for a decision.
 type approval struct {
 	CallID string `json:"call_id"`
 	Kind   string
 }
 
-// lastText is what the agent said last.
+// lastText returns the text of the task's last status.
 func (t task) lastText() string {
 	var b strings.Builder
 	if t.Status.Message != nil {
@@ -144,10 +144,10 @@ var terminalStates = []string{"completed", "failed", "cancelled", "rejected"}
 
 func (t task) isTerminal() bool { return slices.Contains(terminalStates, t.Status.State) }
 
-// message is what a user sends.
+// message is a message of a user.
 type message struct {
 	agent, text, id, task, context string
-	background                     bool // nobody waits for the answer
+	background                     bool // the request does not wait for the answer
 }
 
 func (m message) rpcParams() map[string]any {
@@ -171,19 +171,19 @@ func rpcCall(method string, params any) map[string]any {
 	return map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 }
 
-// sendMessage sends a message and returns the task, at rest unless the message is for the background.
+// sendMessage sends a message and returns the task: settled, unless the message is for the background.
 func (c *client) sendMessage(ctx context.Context, m message) (t task, err error) {
 	err = c.requestJSON(ctx, http.MethodPost, m.agentPath(), rpcCall("message:send", m.rpcParams()), &t)
 	return t, err
 }
 
-// getTask returns a task as it stands.
+// getTask returns the present state of a task.
 func (c *client) getTask(ctx context.Context, agent, id string) (t task, err error) {
 	err = c.requestJSON(ctx, http.MethodPost, message{agent: agent}.agentPath(), rpcCall("tasks/get", map[string]any{"id": id}), &t)
 	return t, err
 }
 
-// listApprovals returns what of a task waits for a human, if it waits at all.
+// listApprovals returns the tool calls of a task that wait for a decision.
 func (c *client) listApprovals(ctx context.Context, t task) ([]approval, error) {
 	var l struct{ Tasks []task }
 	err := c.requestJSON(ctx, http.MethodGet, "/tasks?status=input_required&context_id="+t.ContextID, nil, &l)
@@ -195,7 +195,7 @@ func (c *client) listApprovals(ctx context.Context, t task) ([]approval, error) 
 	return nil, err
 }
 
-// waitSettled polls until a task has ended or waits for somebody.
+// waitSettled polls until a task has ended or waits for input.
 func (c *client) waitSettled(ctx context.Context, agent, id string) (task, error) {
 	for {
 		t, err := c.getTask(ctx, agent, id)
@@ -210,17 +210,17 @@ func (c *client) waitSettled(ctx context.Context, agent, id string) (task, error
 	}
 }
 
-// event is one server-sent event: of a fact where it has an id, else of words that are being said.
+// event is one server-sent event: a fact of the log if it has an id, else streamed text.
 type event struct {
 	id   int64
 	data string
 	task
 }
 
-// errStreamCut says that a stream ended although its task had not.
+// errStreamCut means that a stream ended before its task.
 var errStreamCut = errors.New("the stream broke off")
 
-// streamEvents opens a stream and calls f for each event until f says that it has enough, or the task has come to rest.
+// streamEvents opens a stream and calls f for each event until f returns true or the task is settled.
 func (c *client) streamEvents(ctx context.Context, path string, body any, f func(event) bool, header ...string) error {
 	resp, err := c.openRequest(ctx, http.MethodPost, path, body, header...)
 	if err != nil {
@@ -252,7 +252,7 @@ func (c *client) streamEvents(ctx context.Context, path string, body any, f func
 	return errStreamCut
 }
 
-// readEvents reads server-sent events. A comment is none.
+// readEvents reads server-sent events and skips comments.
 func readEvents(r io.Reader) func(yield func(event, error) bool) {
 	return func(yield func(event, error) bool) {
 		lines := bufio.NewReaderSize(r, 64<<10)
@@ -282,11 +282,11 @@ func readEvents(r io.Reader) func(yield func(event, error) bool) {
 	}
 }
 
-// readLog reads what is on a task's log so far and can be told to a client, from its beginning. The task has ended.
+// readLog returns the events on the log of an ended task that clients may see, from the first on.
 func (c *client) readLog(ctx context.Context, agent, id string) (log []event, err error) {
 	params := map[string]any{"id": id, "after": 0}
 	err = c.streamEvents(ctx, message{agent: agent}.agentPath(), rpcCall("tasks/subscribe", params), func(ev event) bool {
-		if ev.id > 0 { // words that are heard on the way are no facts
+		if ev.id > 0 { // streamed text is not on the log
 			log = append(log, ev)
 		}
 		return true
@@ -294,12 +294,12 @@ func (c *client) readLog(ctx context.Context, agent, id string) (log []event, er
 	return log, err
 }
 
-// decideCall approves or rejects a call of a task.
+// decideCall approves or rejects a tool call of a task.
 func (c *client) decideCall(ctx context.Context, outcome, id, call string) error {
 	return c.requestJSON(ctx, http.MethodPost, "/tasks/"+id+"/"+outcome, map[string]any{"call_id": call}, nil)
 }
 
-// cancelTask ends a task.
+// cancelTask cancels a task.
 func (c *client) cancelTask(ctx context.Context, agent, id string) error {
 	return c.requestJSON(ctx, http.MethodPost, message{agent: agent}.agentPath(), rpcCall("tasks/cancel", map[string]any{"id": id}), nil)
 }

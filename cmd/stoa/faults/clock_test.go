@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestF9Clock has two of three replicas ten minutes off, one before and one behind, and calls at all of them. Nobody takes a run
-// early from somebody who lives, what a dead one leaves is taken in time, no tick comes early or twice, and tokens, streams and
-// sequences hold.
+// TestF9Clock runs two of three replicas with clocks that are ten minutes off, one ahead and one behind, and calls
+// all of them. No run of a live worker is taken, runs of a dead one are taken in time, no tick is early or duplicate,
+// and tokens, streams and sequences work.
 func TestF9Clock(t *testing.T) {
 	t.Parallel()
 	requireFull(t)
@@ -17,7 +17,8 @@ func TestF9Clock(t *testing.T) {
 	right, ahead, behind := c.nodes[0], c.nodes[1], c.nodes[2]
 	const agents = 30
 	c.createApp("timed", c.timedConfig(agents))
-	for _, n := range c.nodes { // tokens are of the database's time, whoever mints them
+	// Tokens have the database's time, whichever process issues them.
+	for _, n := range c.nodes {
 		token := n.createToken("acme", "eve")
 		for _, at := range []*node{right, ahead} {
 			_, err := (&client{baseURL: at.baseURL, token: token, http: c.client}).sendMessage(t.Context(), message{text: "hi"})
@@ -31,7 +32,7 @@ func TestF9Clock(t *testing.T) {
 	l := &loadGenerator{cluster: c, pickClient: c.randomClient, kinds: append(messageKinds, "slow %s")}
 	l.startClients(newRand(t), 4)
 
-	// Calls are under way at all three for longer than the others' patience with the dead.
+	// Calls are in progress at all three for longer than the stale threshold.
 	blocked := c.model.barriers.blockRequests("hello")
 	var ids []string
 	for _, n := range []*node{right, ahead, behind} {
@@ -58,7 +59,7 @@ func TestF9Clock(t *testing.T) {
 		t.Errorf("a request failed: %v", err)
 	}
 
-	// The one whose clock is ahead dies; those that are right and behind take over, neither early nor late.
+	// The replica that is ahead dies; the others take over, neither early nor late.
 	ahead.killProcess()
 	began := time.Now()
 	blocked.releaseRequests()

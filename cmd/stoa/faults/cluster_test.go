@@ -22,41 +22,41 @@ import (
 // staleThreshold is the age of a heartbeat at which a worker of a cluster counts as dead.
 const staleThreshold = 2 * time.Second
 
-// cluster is some stoa processes on one database, and all that they depend on.
+// cluster is some stoa processes on one database, with everything they depend on.
 type cluster struct {
 	*testing.T
 	nodes       []*node
 	database    string           // its address without the proxy
-	redisServer *externalService // Redis; nil without
+	redisServer *externalService // nil = no Redis
 	model       *modelServer
 	tools       *recorder
 	client      *http.Client
-	token       string // of the user ana of the app acme, who may do everything
+	token       string // of the user ana of the app acme, who has all rights
 }
 
-// clusterOptions says how a cluster differs from the usual: two processes on PostgreSQL.
+// clusterOptions configure a cluster. The zero value is two processes on PostgreSQL.
 type clusterOptions struct {
 	nodes    int
 	sqlite   bool
 	redis    bool
-	database string // an address; "" = a database of its own on the tests' server
+	database string // address; "" = a new database on the tests' server
 	args     []string
-	env      func(n int) []string // of each process
+	env      func(n int) []string // environment of process n
 	build    *build
 }
 
-// node is a process, which keeps its address when it is started again.
+// node is a process of a cluster. It keeps its address when it is restarted.
 type node struct {
 	*stoatest.Process
 	*client
 	cluster          *cluster
 	postgresProxy    *proxy // between the process and PostgreSQL; nil on SQLite
-	redisProxy       *proxy // between the process and Redis; nil without
+	redisProxy       *proxy // between the process and Redis; nil without Redis
 	program          string
 	dir              string
 	args             []string
 	env              []string
-	metricsAddr      string // where its metrics are
+	metricsAddr      string // address of its metrics
 	earlierProcesses []*stoatest.Process
 }
 
@@ -107,7 +107,7 @@ func startCluster(t *testing.T, s clusterOptions) *cluster {
 	return c
 }
 
-// startServices brings up what the processes depend on.
+// startServices starts what the processes depend on.
 func (c *cluster) startServices(s clusterOptions) {
 	switch {
 	case s.sqlite && c.database == "":
@@ -120,7 +120,7 @@ func (c *cluster) startServices(s clusterOptions) {
 	}
 }
 
-// connectionArgs returns where the process finds what it depends on.
+// connectionArgs returns the arguments with the addresses of the process's dependencies.
 func (n *node) connectionArgs() []string {
 	database := n.cluster.database
 	if strings.HasPrefix(database, "postgres") {
@@ -134,8 +134,8 @@ func (n *node) connectionArgs() []string {
 	return []string{"--database", database, "--redis", "redis://" + n.redisProxy.addr + "/0"}
 }
 
-// appConfig is the configuration of the app acme. Its agent assistant plays a script, modelled talks to a vendor, and hooked is
-// started by a webhook, whose sender is called back.
+// appConfig returns the configuration of the app acme. Its agent assistant follows a script, modelled uses a model's
+// server, and hooked is started by a webhook with a callback.
 func (c *cluster) appConfig() string {
 	return strings.NewReplacer("RECORDER", c.tools.URL, "HOST", hostOf(c.tools.URL), "MODEL", c.model.URL, "SECRET", hookSecret).Replace(`
 llms:
@@ -173,14 +173,14 @@ agents:
 `)
 }
 
-// setDatabaseLinks puts the wires of all processes to PostgreSQL into a state.
+// setDatabaseLinks sets the state of all proxies to PostgreSQL.
 func (c *cluster) setDatabaseLinks(w linkState) {
 	for _, n := range c.nodes {
 		n.postgresProxy.setState(w)
 	}
 }
 
-// startProcess launches the process and waits until it serves.
+// startProcess starts the process and waits until it serves.
 func (n *node) startProcess() error {
 	p, err := stoatest.LaunchProcess(n.program, n.dir, n.env, n.args...)
 	if err != nil {
@@ -200,7 +200,7 @@ func (n *node) restartProcess() {
 	}
 }
 
-// killProcess ends the process at once, as a machine that loses its power would.
+// killProcess kills the process with SIGKILL, like a power failure.
 func (n *node) killProcess() {
 	if n.Process != nil {
 		_ = n.SignalAndWait(syscall.SIGKILL)
@@ -214,8 +214,8 @@ func (n *node) sendSignal(s syscall.Signal) {
 	}
 }
 
-// freezeProcess stops the process and waits until the last of its threads stands still: on a busy machine they go on for a
-// while after the signal.
+// freezeProcess stops the process with SIGSTOP and waits until all its threads have stopped, which takes a while on a
+// busy machine.
 func (n *node) freezeProcess() {
 	n.cluster.Helper()
 	n.sendSignal(syscall.SIGSTOP)
@@ -230,12 +230,12 @@ func (n *node) freezeProcess() {
 	})
 }
 
-// adminClient speaks with the operator's secret.
+// adminClient returns a client with the operator's secret.
 func (n *node) adminClient() *client {
 	return &client{baseURL: n.baseURL, token: stoatest.AdminSecret, http: n.cluster.client}
 }
 
-// readMetric reads one figure of the process.
+// readMetric returns the value of a metric of the process.
 func (n *node) readMetric(name string) float64 {
 	n.cluster.Helper()
 	a, err := (&client{baseURL: "http://" + n.metricsAddr, http: n.cluster.client}).doRequest(n.cluster.Context(), http.MethodGet, "/", nil)
@@ -252,7 +252,7 @@ func (n *node) readMetric(name string) float64 {
 	return 0
 }
 
-// createApp creates an app that may reach this machine's own addresses.
+// createApp creates an app that may call private addresses.
 func (c *cluster) createApp(name, config string) {
 	c.Helper()
 	body := map[string]any{"name": name, "config": config, "grants": []string{"private_network"}}
@@ -272,7 +272,7 @@ func (n *node) createToken(app, sub string) string {
 	return out.AccessToken
 }
 
-// createAPIKey returns an API key of an app, which is good whatever a clock says.
+// createAPIKey returns an API key of an app, which is valid at any clock.
 func (c *cluster) createAPIKey(app string) string {
 	c.Helper()
 	var out struct{ Key string }
@@ -288,7 +288,7 @@ func (c *cluster) requireNoError(err error) {
 	}
 }
 
-// querySQL reads rows, past the API: for what nothing else can show.
+// querySQL reads rows of the database, for what the API does not show.
 func (c *cluster) querySQL(query string, args ...any) (rows [][]any) {
 	c.Helper()
 	conn, err := pgx.Connect(c.Context(), c.database)
@@ -311,7 +311,7 @@ func (c *cluster) acquireLock(lock string) (free func()) {
 	return sync.OnceFunc(func() { _ = conn.Close(context.Background()) })
 }
 
-// waitWithin waits until something holds, at most for d, and returns how long that took.
+// waitWithin waits until a condition holds, at most for d, and returns how long that took.
 func (c *cluster) waitWithin(d time.Duration, what string, condition func() bool) time.Duration {
 	c.Helper()
 	began := time.Now()
@@ -324,13 +324,13 @@ func (c *cluster) waitWithin(d time.Duration, what string, condition func() bool
 		time.Sleep(10 * time.Millisecond)
 	}
 	took := time.Since(began)
-	if took > d+10*time.Second { // the last look may itself take a while
+	if took > d+10*time.Second { // the last check may itself take a while
 		c.Errorf("only after %v it holds that %s, want it within %v", took, what, d)
 	}
 	return took
 }
 
-// dumpStacks ends the processes of a test that hangs, and tells where their runs and calls stand.
+// dumpStacks ends the processes of a hanging test and prints their goroutines.
 func (c *cluster) dumpStacks() {
 	for _, n := range c.nodes {
 		_ = n.SignalAndWait(syscall.SIGQUIT)
@@ -342,7 +342,7 @@ func (c *cluster) dumpStacks() {
 	}
 }
 
-// waitForState waits until a task comes to rest, at most for d, and wants it to be in a state.
+// waitForState waits until a task is settled, at most for d, and requires it to be in a state.
 func (c *cluster) waitForState(n *node, agent, id, state string, d time.Duration) task {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), d)
@@ -355,7 +355,7 @@ func (c *cluster) waitForState(n *node, agent, id, state string, d time.Duration
 	return t
 }
 
-// filteredOutput is what the process has said, beside the requests it answered well, in all of its lives.
+// filteredOutput returns the output of the process, over all restarts, without the log lines of successful requests.
 func (n *node) filteredOutput() string {
 	var b strings.Builder
 	for _, p := range append(n.earlierProcesses, n.Process) {

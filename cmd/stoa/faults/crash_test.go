@@ -12,11 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rescueTimeout is how long a task of a dead worker may take to go on elsewhere: the stale threshold and ten seconds.
+// rescueTimeout is how long it may take until another worker continues a task of a dead one: the stale threshold and
+// ten seconds.
 const rescueTimeout = staleThreshold + 10*time.Second
 
-// forEachEngine runs f on PostgreSQL with two processes, and on SQLite with one, whose next start is not to wait until the last one
-// counts as dead: the file's lock says that it is.
+// forEachEngine runs f on PostgreSQL with two processes, and on SQLite with one, whose next start need not wait until
+// the previous process counts as dead: the file's lock proves that it is.
 func forEachEngine(t *testing.T, f func(t *testing.T, c *cluster)) {
 	t.Helper()
 	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, startCluster(t, clusterOptions{nodes: 2})) })
@@ -26,7 +27,8 @@ func forEachEngine(t *testing.T, f func(t *testing.T, c *cluster)) {
 	})
 }
 
-// survivingNode returns who goes on after nodes[0] was killed: the other process, or on SQLite the same one anew.
+// survivingNode returns the node that continues after nodes[0] was killed: the other process, or on SQLite the same
+// one restarted.
 func (c *cluster) survivingNode() *node {
 	c.Helper()
 	if len(c.nodes) > 1 {
@@ -36,7 +38,7 @@ func (c *cluster) survivingNode() *node {
 	return c.nodes[0]
 }
 
-// sendBackground sends a message to a process that is about to be broken. It returns the id of the task.
+// sendBackground sends a message to a process that is about to fail. It returns the id of the task.
 func (c *cluster) sendBackground(n *node, m message) string {
 	c.Helper()
 	m.background = true
@@ -45,8 +47,8 @@ func (c *cluster) sendBackground(n *node, m message) string {
 	return t.TaskID
 }
 
-// startTaskAt sends a message to a process whose answer nobody will hear, and returns the id of the task that it opened. Unlike
-// begin it has the run start at that very process.
+// startTaskAt sends a blocking message whose response will be lost, and returns the id of the task. Unlike
+// sendBackground it makes the run start at that process.
 func (c *cluster) startTaskAt(n *node, m message) string {
 	c.Helper()
 	ids, over := make(chan string, 1), make(chan error, 1)
@@ -70,7 +72,8 @@ func (c *cluster) startTaskAt(n *node, m message) string {
 	return ""
 }
 
-// TestF1Kill kills a worker during a model call. The task ends in time, once, and the model was asked once more at most.
+// TestF1Kill kills a worker during a model call. The task ends in time and once, and the model is called at most once
+// more.
 func TestF1Kill(t *testing.T) {
 	t.Parallel()
 	forEachEngine(t, func(t *testing.T, c *cluster) {
@@ -88,7 +91,7 @@ func TestF1Kill(t *testing.T) {
 			t.Errorf("the task says %q after %d model calls, want 2", got.lastText(), c.model.countCalls("hello"))
 		}
 		reportf(t, "the task ended %v after the kill", took.Round(time.Millisecond))
-		// Whoever was cut off sends the same message again and finds the same task.
+		// The client whose connection was cut sends the same message again and gets the same task.
 		again, err := n.sendMessage(t.Context(), m)
 		c.requireNoError(err)
 		if again.TaskID != id {
@@ -98,7 +101,7 @@ func TestF1Kill(t *testing.T) {
 	})
 }
 
-// restorePoint is a place of a task that it can be restored to.
+// restorePoint is a checkpoint that a task can be restored to.
 type restorePoint struct {
 	ID     int64
 	Reason string
@@ -106,9 +109,10 @@ type restorePoint struct {
 	At     string
 }
 
-// TestF1RestorePoints kills the worker of one task twice: when the first model call has begun, and right behind the after_tools
-// and before_llm points that follow the tool's answer. These are on the log by then, and stay as they were. The next process goes
-// on behind them: it makes no call again but the model call that was cut off, before which it keeps another point.
+// TestF1RestorePoints kills the worker of one task twice: during the first model call, and right after the
+// after_tools and before_llm points that follow the tool's result. These are on the log by then and stay unchanged.
+// The next process continues after them: it repeats only the model call that was cut off, before which it records
+// another point.
 func TestF1RestorePoints(t *testing.T) {
 	t.Parallel()
 	forEachEngine(t, func(t *testing.T, c *cluster) {
@@ -163,7 +167,7 @@ func TestF1RestorePoints(t *testing.T) {
 	})
 }
 
-// checkOneEnd wants a task's log to have one terminal event, its last.
+// checkOneEnd requires a task's log to have one terminal event, the last.
 func (c *cluster) checkOneEnd(n *node, agent, id string) {
 	c.Helper()
 	log, err := n.readLog(c.Context(), agent, id)
@@ -179,8 +183,8 @@ func (c *cluster) checkOneEnd(n *node, agent, id string) {
 	}
 }
 
-// TestF2Kill kills a worker during a tool call, whose effect has taken place. What may not be repeated is not: a human
-// is asked. What may be is.
+// TestF2Kill kills a worker during a tool call whose effect has taken place. A call that is not idempotent is not
+// repeated, and a human is asked; an idempotent one is repeated.
 func TestF2Kill(t *testing.T) {
 	t.Parallel()
 	forEachEngine(t, func(t *testing.T, c *cluster) {
@@ -213,10 +217,9 @@ func TestF2Kill(t *testing.T) {
 	})
 }
 
-// TestF3Commit kills a process around the commits of ten messages: when they are on their way to the database and nothing of
-// them arrives, when they arrive and the database's answer is lost, and when the clients have just been told that they are
-// accepted. What was acknowledged is durable, what was not is absent or whole, and sent again each message is one task with one
-// effect.
+// TestF3Commit kills a process around the commits of ten messages: when the requests to the database are lost, when
+// its responses are lost, and when the clients have just received their acknowledgements. Acknowledged messages are
+// durable, others are absent or complete, and each message that is sent again is one task with one effect.
 func TestF3Commit(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -297,8 +300,8 @@ func TestF3Commit(t *testing.T) {
 	c.checkHistory(h, other, rescueTimeout)
 }
 
-// TestF4Stop stops a worker for longer than its lease and wakes it: in a model call, and in a tool call. Another has
-// finished its tasks by then, and the woken one changes nothing.
+// TestF4Stop stops a worker for longer than its lease and continues it: in a model call, and in a tool call. Another
+// worker has finished its tasks by then, and the continued one changes nothing.
 func TestF4Stop(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -337,7 +340,8 @@ func TestF4Stop(t *testing.T) {
 	}
 }
 
-// TestF20Poison has a task kill every worker that takes it. It ends after its attempts, and its neighbours are unharmed.
+// TestF20Poison runs a task that kills every worker that takes it. It ends after its attempts, and other tasks are
+// not affected.
 func TestF20Poison(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2, args: []string{"--queue-max-retries", "2", "--queue-workers", "1"}})
@@ -352,7 +356,7 @@ func TestF20Poison(t *testing.T) {
 			c.requireNoError(err)
 			h.addMessage(m, got.TaskID)
 		}
-		// Which of the two has it is not to be seen from outside: the one that beats on without it takes it next.
+		// It is not visible from outside which of the two has the task: the one that survives takes it next.
 		for i, n := range c.nodes {
 			if n.readMetric("stoa_runs_inflight") > 0 {
 				n.killProcess()

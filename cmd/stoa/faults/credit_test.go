@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestCreditCommit breaks the connection while the database commits a credit, so that Stoa cannot know whether it is granted. Whoever
-// asks again under the same key, until it is answered, has granted it once; without a key, what was answered as granted is.
+// TestCreditCommit breaks the connection while the database commits a credit, so that Stoa cannot know whether it was
+// granted. A client that repeats the request with the same key until it is answered has granted it once; without a
+// key, what was answered as granted is granted.
 func TestCreditCommit(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 1})

@@ -16,12 +16,13 @@ import (
 	"stoa/cmd/stoa/stoatest"
 )
 
-// requestDeadline is how long a request may take until it is accepted or refused: the server's own deadline, the look that
-// follows a commit whose outcome is unknown, and something for the way.
+// requestDeadline is how long a request may take until it is accepted or refused: the server's own deadline, the
+// check after a commit with an unknown outcome, and time for the connection.
 const requestDeadline = 30*time.Second + 5*time.Second + 2*time.Second
 
-// TestF5Restart restarts PostgreSQL under load, once as an operator does and once as a crash. Meanwhile calls are told
-// to come back, and soon after it accepts connections they are answered again. Nothing that was acknowledged is lost.
+// TestF5Restart restarts PostgreSQL under load, once as an operator does and once by a crash. Meanwhile requests are
+// answered with Retry-After, and soon after it accepts connections they succeed again. Nothing that was acknowledged
+// is lost.
 func TestF5Restart(t *testing.T) {
 	t.Parallel()
 	pg := newPostgres(t)
@@ -51,7 +52,7 @@ func TestF5Restart(t *testing.T) {
 	}
 }
 
-// isRetryLater reports whether a call to n is answered 503 with a Retry-After.
+// isRetryLater reports whether a call to n is answered with 503 and Retry-After.
 func (c *cluster) isRetryLater(n *node) bool {
 	c.Helper()
 	_, err := n.sendMessage(c.Context(), message{text: "hi"})
@@ -65,7 +66,8 @@ func (c *cluster) isRetryLater(n *node) bool {
 	return true
 }
 
-// checkAliveNotReady wants each process to say, in two seconds, that it lives and, in six, that it is not ready.
+// checkAliveNotReady requires each process to report within two seconds that it is alive and within six that it is
+// not ready.
 func (c *cluster) checkAliveNotReady(when string) {
 	c.Helper()
 	for _, n := range c.nodes {
@@ -82,8 +84,8 @@ func (c *cluster) checkAliveNotReady(when string) {
 	}
 }
 
-// TestF6Network makes PostgreSQL slow, unreachable in all the ways there are, and reachable again: every request ends by
-// its deadline, the processes live and are not ready, and afterwards they are as they were.
+// TestF6Network makes PostgreSQL slow, unreachable in every way, and reachable again: every request ends by its
+// deadline, the processes are alive and not ready, and afterwards they work as before.
 func TestF6Network(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -101,7 +103,7 @@ func TestF6Network(t *testing.T) {
 	for _, x := range []struct {
 		name  string
 		state linkState
-		slow  bool // answers come all the same
+		slow  bool // responses still arrive
 		long  bool
 	}{
 		{"slow", linkState{delay: 100 * time.Millisecond}, true, false},
@@ -119,7 +121,7 @@ func TestF6Network(t *testing.T) {
 				n.postgresProxy.cutConnections()
 			}
 		}
-		if x.slow { // the leases are renewed over new connections as well, which take longer
+		if x.slow { // leases are renewed over new connections, which take longer
 			time.Sleep(staleThreshold)
 			c.waitWithin(requestDeadline, "calls are answered over slow wires", answered)
 		}
@@ -147,8 +149,8 @@ func TestF6Network(t *testing.T) {
 	}
 }
 
-// TestF6Claim loses the answers to the claims of all processes on their way, while the connections seem whole: what waits
-// in the queue is claimed all the same when answers come again.
+// TestF6Claim drops the responses to all processes' claims of runs while the connections stay open: queued runs are
+// still claimed when responses arrive again.
 func TestF6Claim(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -156,7 +158,7 @@ func TestF6Claim(t *testing.T) {
 	defer free()
 	c.waitWithin(20*time.Second, "each process waits for its claim", func() bool {
 		waiting := c.querySQL(`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'UPDATE run SET ready = TRUE%'`)
-		return len(waiting) >= len(c.nodes) // more where one has given up and waits again
+		return len(waiting) >= len(c.nodes) // more if one has timed out and waits again
 	})
 	c.setDatabaseLinks(linkHalfOpen)
 	free()
@@ -175,7 +177,7 @@ func TestF6Claim(t *testing.T) {
 	reportf(t, "what was queued is done %v after answers come again", time.Since(began).Round(time.Millisecond))
 }
 
-// countGoroutines is how many all processes have.
+// countGoroutines returns the number of goroutines of all processes.
 func (c *cluster) countGoroutines() (n float64) {
 	for _, node := range c.nodes {
 		n += node.readMetric("go_goroutines")
@@ -183,8 +185,8 @@ func (c *cluster) countGoroutines() (n float64) {
 	return n
 }
 
-// sendMany sends many messages at once, more than there are connections to the database. It returns how many failed and how
-// long the longest took. A failure that is not 503 with Retry-After fails the test.
+// sendMany sends many messages at once, more than there are connections to the database. It returns how many failed
+// and how long the longest took. A failure other than 503 with Retry-After fails the test.
 func (c *cluster) sendMany(many int) (failed int, longest time.Duration) {
 	c.Helper()
 	var mu sync.Mutex
@@ -209,8 +211,8 @@ func (c *cluster) sendMany(many int) (failed int, longest time.Duration) {
 	return failed, longest
 }
 
-// TestF16Disk fills the disk under a SQLite file. Calls are told to come back, and when there is room again they are
-// answered; what was acknowledged is there. A second process on the file is refused.
+// TestF16Disk fills the disk of a SQLite file. Requests are answered with Retry-After, and succeed when there is
+// space again; what was acknowledged is there. A second process on the file is refused.
 func TestF16Disk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -269,7 +271,7 @@ func TestF16Disk(t *testing.T) {
 	}
 }
 
-// fillDisk writes a file until there is room for little more.
+// fillDisk writes a file until there is almost no space left.
 func fillDisk(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

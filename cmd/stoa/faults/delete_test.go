@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestDeleteBusy deletes an app while another process is inside a model call of it, and hears of the deletion late: the last
-// invoice has the call.
+// TestDeleteBusy deletes an app while another process, which learns of the deletion late, executes a model call of
+// it: the last invoice has the call.
 func TestDeleteBusy(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2, args: longStaleArgs})
@@ -16,7 +16,7 @@ func TestDeleteBusy(t *testing.T) {
 		"items": []any{map[string]any{"kind": "charge", "meter": "model_calls", "model": "*", "per": 1, "amount": 7}},
 	}
 	c.requireNoError(c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodPost, "/admin/prices", price, nil))
-	sleepContext(t.Context(), 2*time.Second) // every process knows the price
+	sleepContext(t.Context(), 2*time.Second) // until every process has the price
 	blocked := c.model.barriers.blockRequests("hello")
 	c.startTaskAt(c.nodes[1], message{agent: "modelled", text: "hello"})
 	blocked.waitForRequest(t)

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// nextStates is the life of a task: what may follow each state. It is the contract's own table.
+// nextStates are the allowed transitions of a task's state. The table is written by hand from the specification and
+// not taken from the product.
 var nextStates = map[string][]string{
 	"":               {"submitted"},
 	"submitted":      {"working", "rejected", "auth_required", "cancelled", "failed"},
@@ -19,17 +20,17 @@ var nextStates = map[string][]string{
 	"auth_required":  {"working", "cancelled", "failed"},
 }
 
-// history is what clients were told: each message that was sent, and the task that came of it where that was
-// acknowledged. Every message's text ends with a word of its own, so that what is not its answer shows.
+// history is what clients were told: each message sent, and its task if it was acknowledged. Every message's text
+// ends with a unique word, so that the answer to another message is detected.
 type history struct {
 	mu       sync.Mutex
 	messages []*sentMessage
 }
 
-// sentMessage is one message.
+// sentMessage is one message of a history.
 type sentMessage struct {
 	message
-	task string // "" where nothing was acknowledged
+	task string // "" = not acknowledged
 }
 
 func (h *history) addMessage(m message, id string) {
@@ -38,7 +39,7 @@ func (h *history) addMessage(m message, id string) {
 	h.messages = append(h.messages, &sentMessage{m, id})
 }
 
-// checkResult is what a check of a history comes to.
+// checkResult is the result of checking a history.
 type checkResult struct {
 	acknowledged, unknown int
 	states                map[string]int
@@ -53,13 +54,13 @@ func (v checkResult) String() string {
 	return fmt.Sprintf("%d messages acknowledged, %d unacknowledged, tasks %v, %d faults", v.acknowledged, v.unknown, v.states, len(v.faults))
 }
 
-// checkHistory waits until every acknowledged task has ended, at most for d beside what reading them takes, and holds the history
-// against what there is: acknowledged is durable, unacknowledged is absent or whole, the states follow the table, one
-// terminal event, no answer or event of another task, a sequence without gaps, at most one effect of a call that may not be
-// repeated.
+// checkHistory waits until every acknowledged task has ended, at most for d in addition to the time of reading them,
+// and checks the history against the tasks: acknowledged messages are durable, others absent or complete, states
+// follow nextStates, one terminal event, no answer or event of another task, a sequence without gaps, at most one
+// effect of a call that is not idempotent.
 func (c *cluster) checkHistory(h *history, n *node, d time.Duration) {
 	c.Helper()
-	const reading = 50 * time.Millisecond // of one task
+	const reading = 50 * time.Millisecond // for each task
 	ctx, cancel := context.WithTimeout(c.Context(), d+reading*time.Duration(len(h.messages)))
 	defer cancel()
 	v := checkResult{states: map[string]int{}}
@@ -134,7 +135,7 @@ func (c *cluster) checkTask(ctx context.Context, n *node, id string, s *sentMess
 	}
 }
 
-// decideApprovals decides as a human would who looks at the world first: what has taken effect is not to be done again.
+// decideApprovals decides like a human who checks the effects first: a call that has taken effect is rejected.
 func (c *cluster) decideApprovals(ctx context.Context, n *client, t task) error {
 	waiting, err := n.listApprovals(ctx, t)
 	for _, a := range waiting {
@@ -149,7 +150,7 @@ func (c *cluster) decideApprovals(ctx context.Context, n *client, t task) error 
 	return err
 }
 
-// checkRows looks at what no client is shown: the whole sequence of each log, and the runs.
+// checkRows checks what the API does not show: the complete sequence of each log, and the runs.
 func (c *cluster) checkRows(owner map[string]*sentMessage, v *checkResult) {
 	rows := c.querySQL(`SELECT t.id, t.seq, COUNT(e.seq), MIN(e.seq), MAX(e.seq),
 		(SELECT COUNT(*) FROM run r WHERE r.tenant = t.tenant AND r.task = t.id)

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// killsPerCheck is how many kills come between two checks of the history.
+// killsPerCheck is the number of kills between two checks of the history.
 const killsPerCheck = 50
 
-// TestKills kills processes at random moments, over and over, under load: whatever was acknowledged ends, and no call
-// that may not be repeated has two effects. The faults F1, F2 and F3 all happen, and all their mixtures.
+// TestKills kills processes at random moments, repeatedly, under load: every acknowledged task ends, and no call that
+// is not idempotent has two effects. It covers F1, F2 and F3 and their combinations.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	left := readCount(t, "STOA_FAULTS_KILLS", 1000, 15)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestF7Limits takes Redis away from apps that have used part of what they may. The database counts instead: nobody waits
-// long for that, nobody is refused who has something left, and all processes together let in no more than the limit. When
-// Redis is back, it goes on with its own count.
+// TestF7Limits stops Redis while apps have used a part of their limits. The database counts instead: no call waits
+// long for that, no call within the limit is refused, and all processes together admit no more than the limit. When
+// Redis is back, it continues with its own count.
 func TestF7Limits(t *testing.T) {
 	t.Parallel()
 	const limit, before = 20, 15
@@ -63,7 +63,7 @@ func TestF7Limits(t *testing.T) {
 				n.redisProxy.cutConnections()
 			}
 		}
-		// Where this machine was too slow for Redis to be in time, the database has counted some calls before.
+		// If this machine was too slow for Redis's timeout, the database has counted some calls before.
 		counted := c.querySQL("SELECT CAST(COALESCE(SUM(used), 0) AS BIGINT) FROM rate_count WHERE tenant = (SELECT tenant FROM app WHERE name = $1)", x.name)[0][0].(int64)
 		in, slowest := request(3 * limit)
 		if want := limit - int(counted); in != want || slowest > 5*time.Second {
@@ -72,10 +72,10 @@ func TestF7Limits(t *testing.T) {
 		reportf(t, "%s: the slowest of %d answers took %v", x.name, 3*limit, slowest.Round(time.Millisecond))
 		for _, n := range c.nodes {
 			n.redisProxy.setState(linkUp)
-			n.redisProxy.cutConnections() // what was swallowed does not come later
+			n.redisProxy.cutConnections() // so that dropped commands do not arrive later
 		}
 		time.Sleep(5500 * time.Millisecond)
-		if in, _ := request(2 * limit); in > limit-before+int(counted) || in == 0 && x.state != linkHalfOpen { // half of it has counted what it could not say
+		if in, _ := request(2 * limit); in > limit-before+int(counted) || in == 0 && x.state != linkHalfOpen { // a half-open Redis has counted calls whose answer was lost
 			t.Errorf("%s: with Redis back %d calls were let in, want 1 to %d", x.name, in, limit-before+int(counted))
 		}
 	}

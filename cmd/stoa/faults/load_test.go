@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// loadGenerator is clients that send messages of all kinds, over and over, and keep a history of what they were told. A client
-// whose message was not acknowledged sends it again, under the same id, as clients do.
+// loadGenerator is clients that send messages of all kinds repeatedly and record the history. A client whose message
+// was not acknowledged sends it again with the same id.
 type loadGenerator struct {
 	cluster     *cluster
-	pickClient  func(r *rand.Rand) *client // whom to ask next
-	maxAttempts int                        // how often a message is sent before it counts as unknown
+	pickClient  func(r *rand.Rand) *client // the client for the next request
+	maxAttempts int                        // per message, before its outcome counts as unknown
 	kinds       []string
-	cancels     bool // some messages are thought better of
+	cancels     bool // some tasks are cancelled
 	history     *history
 
 	mu        sync.Mutex
 	count     int
-	errors    []error         // of requests, in the order they failed
+	errors    []error         // of requests, in order
 	latencies []time.Duration // of acknowledged messages
 	stop      context.CancelFunc
 	workers   sync.WaitGroup
 }
 
-// messageKinds are the messages that a load sends: %s becomes a word of its own.
+// messageKinds are the messages that a load sends: %s becomes a unique word.
 var messageKinds = []string{"hello %s", "long %s", "long %s", "record %s", "repeat %s"}
 
 // startClients starts workers clients.
@@ -48,13 +48,13 @@ func (l *loadGenerator) startClients(r *rand.Rand, workers int) {
 	}
 }
 
-// stopClients stops the clients, each after its last message.
+// stopClients stops the clients, each after its present message.
 func (l *loadGenerator) stopClients() {
 	l.stop()
 	l.workers.Wait()
 }
 
-// sendOne sends one message in one of the ways there are.
+// sendOne sends one message in a randomly chosen way.
 func (l *loadGenerator) sendOne(r *rand.Rand) {
 	l.mu.Lock()
 	l.count++
@@ -94,7 +94,7 @@ func (l *loadGenerator) sendOne(r *rand.Rand) {
 	l.history.addMessage(m, id)
 }
 
-// decideOrCancel decides what waits for a human, and cancels some of what is at work. Whether it is heard does not matter.
+// decideOrCancel decides waiting approvals and cancels some running tasks. Errors are ignored.
 func (l *loadGenerator) decideOrCancel(ctx context.Context, r *rand.Rand, m message, t task) {
 	switch {
 	case t.Status.State == "input_required":
@@ -105,7 +105,7 @@ func (l *loadGenerator) decideOrCancel(ctx context.Context, r *rand.Rand, m mess
 	}
 }
 
-// streamMessage streams a message, or goes on where an earlier stream of it broke off. It fails where an event comes twice.
+// streamMessage streams a message, or resumes an earlier stream of it. A duplicate event is an error.
 func (l *loadGenerator) streamMessage(ctx context.Context, c *client, m message, id *string, last *int64) error {
 	body := rpcCall("message:stream", m.rpcParams())
 	if *id != "" {
@@ -128,7 +128,7 @@ func (l *loadGenerator) streamMessage(ctx context.Context, c *client, m message,
 	return err
 }
 
-// checkSameTask wants a message to have no more than one task, and returns it.
+// checkSameTask checks that a message has at most one task, and returns it.
 func (l *loadGenerator) checkSameTask(before, now string) string {
 	if before != "" && before != now {
 		l.cluster.Errorf("one message opened two tasks, %s and %s", before, now)
@@ -142,14 +142,14 @@ func (l *loadGenerator) addFailure(err error) {
 	l.errors = append(l.errors, err)
 }
 
-// listFailures returns the requests that failed, so far.
+// listFailures returns the errors of requests so far.
 func (l *loadGenerator) listFailures() []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.errors)
 }
 
-// latencyQuantile returns how long the given share of the messages took at most.
+// latencyQuantile returns the quantile q of the latencies.
 func (l *loadGenerator) latencyQuantile(q float64) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,5 +164,5 @@ func durationQuantile(d []time.Duration, q float64) time.Duration {
 	return d[min(len(d)-1, int(q*float64(len(d))))].Round(100 * time.Microsecond)
 }
 
-// randomClient has each request go to a process of the cluster that happens to be chosen, dead or alive.
+// randomClient returns a client of a random process of the cluster, dead or alive.
 func (c *cluster) randomClient(r *rand.Rand) *client { return c.nodes[r.IntN(len(c.nodes))].client }

@@ -1,17 +1,17 @@
-// Package faults_test breaks real stoa processes on purpose and looks from outside whether they keep their promises.
-// A cluster is one to three processes on a database, each dependency behind a proxy that can cut, delay and swallow
-// what passes; models and the tool that records side effects live in the test. What a client was told (history), what
-// the recorder saw, what the event log says over the API and, where nothing else can show it, the rows themselves
-// must agree.
+// Package faults_test injects faults into real stoa processes and checks their guarantees from outside. A [cluster]
+// is one to three processes on a database, each dependency behind a [proxy] that can cut, delay and drop data; the
+// model's server and the tool that records side effects ([recorder]) run in the test. What clients were told
+// ([history]), what the recorder received, the event log in the API and, for what the API does not show, the rows of
+// the database must agree.
 //
-// The tests are called after the faults of docs/reliability.md: TestF2... breaks what its row F2 says. `make test`
-// runs short forms, `make faults` (build tag faults) all of it. These variables of the environment choose how much:
+// The tests are named after the faults of docs/reliability.md: TestF2... injects the fault of its row F2. `make test`
+// runs short forms, `make faults` (build tag faults) the long ones. These environment variables choose their size:
 //
-//	STOA_FAULTS_SEED     what random choices begin with; each run prints its own
-//	STOA_FAULTS_KILLS    how many kills TestKills makes (1000; short: 15)
-//	STOA_FAULTS_ROLLS    how many rolling restarts TestF19Rolls makes (20; short: 1)
-//	STOA_FAULTS_NEMESIS  how long TestNemesis runs (3m; short: 6s)
-//	STOA_FAULTS_READERS  how many readers TestF15Slow has (1000)
+//	STOA_FAULTS_SEED     seed of random choices; each run prints its own
+//	STOA_FAULTS_KILLS    kills of TestKills (1000; short: 15)
+//	STOA_FAULTS_ROLLS    rolling restarts of TestF19Rolls (20; short: 1)
+//	STOA_FAULTS_NEMESIS  duration of TestNemesis (3m; short: 6s)
+//	STOA_FAULTS_READERS  readers of TestF15Slow (1000)
 package faults_test
 
 import (
@@ -33,7 +33,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// buildDir is where binaries and what belongs to no single test lie.
+// buildDir is the folder of the binaries and of other files that tests share.
 var buildDir string
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	buildDir = dir
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == itoa(runtime.GOMAXPROCS(0)) {
-		_ = parallel.Value.Set("4") // they wait more than they compute
+		_ = parallel.Value.Set("4") // the tests wait more than they compute
 	}
 	code := m.Run()
 	_ = os.RemoveAll(dir)
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// requireFull skips a test that `make test` has no time for.
+// requireFull skips a test in short form.
 func requireFull(t *testing.T) {
 	t.Helper()
 	if !isFull {
@@ -66,7 +66,8 @@ func requireFull(t *testing.T) {
 	}
 }
 
-// readCount reads how much of something is to be done.
+// readCount returns the size of a test from the environment variable name, else its default in the long or short
+// form.
 func readCount(t *testing.T, name string, long, short int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -83,7 +84,7 @@ func readCount(t *testing.T, name string, long, short int) int {
 	return short
 }
 
-// newRand returns the random choices of a test and prints what they began with.
+// newRand returns a test's source of random choices and prints its seed.
 func newRand(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -97,36 +98,36 @@ func newRand(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// reportf prints a figure, whether the test fails or not.
+// reportf prints a measurement, whether the test fails or not.
 func reportf(t *testing.T, format string, args ...any) {
 	t.Helper()
 	fmt.Fprintf(os.Stdout, "    %s: %s\n", t.Name(), fmt.Sprintf(format, args...))
 }
 
-// reportSkipped says loudly what a test does not show.
+// reportSkipped prints prominently what a test did not check.
 func reportSkipped(t *testing.T, format string, args ...any) {
 	t.Helper()
 	reportf(t, "LEFT OUT: "+format, args...)
 }
 
-// A build is a way to make the program.
+// build is a variant of the program.
 type build struct {
 	name    string
-	overlay func(root string) (map[string]string, error) // files to replace or to add, by path; nil: none
+	overlay func(root string) (map[string]string, error) // files to replace or add, by path; nil = none
 	once    sync.Once
 	path    string
 	err     error
 }
 
-// The programs: as it is, with a clock that STOA_FAULTS_CLOCK moves, and as the next version would be, whose schema has
-// one more migration.
+// The variants of the program: unchanged, with a clock that STOA_FAULTS_CLOCK offsets, and like a next version, whose
+// schema has one more migration.
 var (
 	plainBuild  = &build{name: "stoa"}
 	skewedBuild = &build{name: "stoa-skewed", overlay: skewClock}
 	nextBuild   = &build{name: "stoa-younger", overlay: addMigration}
 )
 
-// programPath returns the path of the built program.
+// programPath builds the program at the first call and returns its path.
 func (b *build) programPath(t testing.TB) string {
 	t.Helper()
 	b.once.Do(func() { b.path, b.err = b.compileProgram() })
@@ -167,8 +168,8 @@ func (b *build) compileProgram() (string, error) {
 	return path, nil
 }
 
-// skewClock has every reading of the wall clock moved by STOA_FAULTS_CLOCK seconds, in all of the program: the clock of
-// a replica is wrong for each of its parts alike. The monotonic clock goes on as it is.
+// skewClock returns an overlay in which every reading of the wall clock is offset by STOA_FAULTS_CLOCK seconds, in
+// the whole program. The monotonic clock is unchanged.
 func skewClock(string) (map[string]string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -214,7 +215,7 @@ func skew() int64 {
 	return map[string]string{source: patched}, os.WriteFile(patched, text, 0o600)
 }
 
-// addMigration adds testdata/next.sql behind the last migration of PostgreSQL.
+// addMigration returns an overlay with testdata/next.sql after the last migration of PostgreSQL.
 func addMigration(root string) (map[string]string, error) {
 	there, err := filepath.Glob(filepath.Join(root, "migrations/postgres/*.up.sql"))
 	if err != nil || len(there) == 0 {

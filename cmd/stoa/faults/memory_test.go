@@ -24,8 +24,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// Bounds of the memory that what comes in may take: multiple times the bytes received, and what a process that serves small
-// calls takes now and then as well.
+// Bounds of the memory for received bodies: multiples of the bytes received, and what a process that serves small
+// calls also takes at times.
 const (
 	maxMemoryFactor = 4
 	memoryAllowance = 32 << 20
@@ -34,8 +34,8 @@ const (
 // targetProcess is a process under attack.
 type targetProcess struct {
 	*stoatest.Process
-	grpcURL     string // where it answers gRPC
-	idleMemory  int64  // bytes that it takes when it has served some calls
+	grpcURL     string // address of its gRPC port
+	idleMemory  int64  // bytes, after it has served some calls
 	client      *http.Client
 	http2Client *http.Client
 }
@@ -54,7 +54,7 @@ func startTarget(t *testing.T, database string, args ...string) *targetProcess {
 	return startTargetWith(t, targetConfig, database, args...)
 }
 
-// startTargetWith is besiege with a configuration, which has an agent called assistant.
+// startTargetWith is startTarget with a configuration, which has an agent named assistant.
 func startTargetWith(t *testing.T, config, database string, args ...string) *targetProcess {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func startTargetWith(t *testing.T, config, database string, args ...string) *tar
 	return f
 }
 
-// readMemory reads one of the kernel's figures of the process, in bytes.
+// readMemory returns a memory statistic of the kernel about the process, in bytes.
 func (f *targetProcess) readMemory(t *testing.T, name string) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.Cmd.Process.Pid))
@@ -97,7 +97,7 @@ func (f *targetProcess) readMemory(t *testing.T, name string) int64 {
 	return kb << 10
 }
 
-// sendAttack carries out one attack and returns the status of HTTP that it is answered with, 0 = none.
+// sendAttack sends one attack and returns the HTTP status of the response, 0 = none.
 func (f *targetProcess) sendAttack(ctx context.Context, a stoatest.Attack) (int, error) {
 	if a.Socket {
 		return 0, f.sendOverSocket(ctx, a)
@@ -119,14 +119,15 @@ func (f *targetProcess) sendAttack(ctx context.Context, a stoatest.Attack) (int,
 	}
 	resp, err := client.Do(r)
 	if err != nil {
-		return 0, nil // the answer to a body that is refused while it is sent may be lost
+		// The response to a body that is refused while it is sent may be lost.
+		return 0, nil
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return resp.StatusCode, nil
 }
 
-// sendOverSocket sends an attack as a message and waits for the first frame of what it is told.
+// sendOverSocket sends an attack as a WebSocket message and waits for the first frame of the response.
 func (f *targetProcess) sendOverSocket(ctx context.Context, a stoatest.Attack) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -145,8 +146,8 @@ func (f *targetProcess) sendOverSocket(ctx context.Context, a stoatest.Attack) e
 	return nil
 }
 
-// measurePeak carries out attacks at the same time, and returns by how much the process's memory exceeded that of the idle one,
-// and how long /health took at most meanwhile.
+// measurePeak sends attacks in parallel. It returns by how much the process's memory exceeded that of the idle
+// process, and the longest time that /health took meanwhile.
 func (f *targetProcess) measurePeak(t *testing.T, attacks ...stoatest.Attack) (over int64, slowest time.Duration) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", f.Cmd.Process.Pid), []byte("5"), 0); err != nil {
@@ -185,7 +186,7 @@ func (f *targetProcess) measurePeak(t *testing.T, attacks ...stoatest.Attack) (o
 	return f.readMemory(t, "VmHWM") - f.idleMemory, slowest
 }
 
-// checkMemory fails the test if attacks take more memory than they may.
+// checkMemory fails the test if attacks take more memory than allowed.
 func (f *targetProcess) checkMemory(t *testing.T, name string, attacks ...stoatest.Attack) {
 	t.Helper()
 	var received int64
@@ -201,7 +202,7 @@ func (f *targetProcess) checkMemory(t *testing.T, name string, attacks ...stoate
 
 func toMiB(n int64) float64 { return float64(n) / (1 << 20) }
 
-// newGzipBomb is a message of gRPC that is small as long as it is compressed.
+// newGzipBomb returns a gRPC message that is small while it is compressed.
 func newGzipBomb(size int) stoatest.Attack {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -221,7 +222,8 @@ func repeatAttack(n int, a stoatest.Attack) []stoatest.Attack {
 	return all
 }
 
-// TestMemory sends bodies that are meant to take many times their size in memory, and large honest ones, to every surface.
+// TestMemory sends bodies that are meant to take many times their size in memory, and large ordinary ones, to every
+// surface.
 func TestMemory(t *testing.T) {
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
@@ -234,7 +236,7 @@ func TestMemory(t *testing.T) {
 			each := func(name string, attacks ...stoatest.Attack) {
 				start(t).checkMemory(t, name, attacks...)
 			}
-			// Bodies that are refused leave so little behind that one process meets them all.
+			// Refused bodies leave so little garbage that one process can receive them all.
 			one := start(t)
 			hostile := append(stoatest.HostileJSON(4<<20), stoatest.HostileNonMessages(1<<20-100, stoatest.AdminSecret)...)
 			seen := map[string]int{}
@@ -253,7 +255,7 @@ func TestMemory(t *testing.T) {
 					one.checkMemory(t, a.Name()+" of 27 MiB", a)
 				}
 			}
-			// As much as is let in: below the bound of values, which data of {} reaches at 150 KB.
+			// The largest accepted size: just below the bound of values, which data of {} reaches at 150 KB.
 			dense := stoatest.HostileJSON(145 << 10)
 			for _, a := range dense[2:4] {
 				each("24 x "+a.Name()+" below the bound", repeatAttack(24, a)...)

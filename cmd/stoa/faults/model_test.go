@@ -18,20 +18,20 @@ import (
 	"stoa/agentsvc/llm/llmtest"
 )
 
-// modelServer is a vendor's server: the emulated one of llmtest, which plays a script, behind a door with the faults that
-// vendors have. What happens to a call depends on the user's message that it answers: a gate of that name holds it, a
-// fault of that name answers in place of the script.
+// modelServer is a model vendor's server: the emulated one of llmtest, which follows a script, behind a handler with
+// the faults of vendors. The user's message decides: a barrier of its name blocks the call, a fault of its name
+// answers instead of the script.
 type modelServer struct {
 	URL      string
 	barriers requestBarriers
 
 	mu        sync.Mutex
-	calls     map[string][]time.Time // when it was asked, by message
-	completed map[string]int         // how often it has answered to the last byte, by message
+	calls     map[string][]time.Time // times of calls, by message
+	completed map[string]int         // answers sent to the last byte, by message
 	faults    map[string]http.HandlerFunc
 }
 
-// modelScript is what the emulated model says.
+// modelScript returns the replies of the emulated model.
 func modelScript(tools *recorder) []llmtest.Reply {
 	effect := func(text, tool, name string) llmtest.Reply {
 		args, _ := json.Marshal(map[string]string{"url": tools.URL + "/" + name, "method": "POST"})
@@ -90,7 +90,7 @@ func newModelServer(t testing.TB, tools *recorder) *modelServer {
 	return m
 }
 
-// lastUserText returns the text of the last message of a user.
+// lastUserText returns the text of the last user message of a request.
 func lastUserText(body []byte) (text string) {
 	var req struct {
 		Messages []struct {
@@ -128,14 +128,14 @@ func (m *modelServer) callTimes(text string) []time.Time {
 	return slices.Clone(m.calls[text])
 }
 
-// setFault has calls for a message answered by f.
+// setFault makes f answer the calls for a message.
 func (m *modelServer) setFault(text string, f http.HandlerFunc) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.faults[text] = f
 }
 
-// respondStatus answers with an error and, where it is not "", a Retry-After.
+// respondStatus answers with an error and, unless it is "", a Retry-After header.
 func respondStatus(code int, retryAfter string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if retryAfter != "" {
@@ -160,7 +160,7 @@ func respondComments(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// respondStream answers with pieces of a stream as they are.
+// respondStream answers with pieces of a stream, unchanged.
 func respondStream(pieces ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -184,12 +184,12 @@ func respondLongLine(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "\n\n")
 }
 
-// deltaEvent is one event of a chat completion.
+// deltaEvent returns one event of a streamed chat completion.
 func deltaEvent(fields string) string {
 	return `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{` + fields + `},"finish_reason":null}]}` + "\n\n"
 }
 
-// finishEvents is the event that ends a chat completion, with usage as it is given.
+// finishEvents returns the events that end a chat completion with a usage.
 func finishEvents(reason, usage string) string {
 	return `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"` + reason + `"}]}` + "\n\n" +
 		`data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":` + usage + "}\n\ndata: [DONE]\n\n"

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestNemesis breaks whatever there is to break, at random and several things at a time, while clients of all kinds call.
-// Then everything is made whole, and what the clients were told must hold.
+// TestNemesis injects all faults at random, several at a time, while clients of all kinds call. Then all faults end,
+// and the history must hold.
 func TestNemesis(t *testing.T) {
 	t.Parallel()
 	length := 6 * time.Second
@@ -46,13 +46,13 @@ func TestNemesis(t *testing.T) {
 	c.checkHistory(l.history, c.nodes[0], time.Minute)
 }
 
-// faultAction is one way to hurt a process. It lasts for as long as do takes.
+// faultAction is one fault of a process. It lasts as long as its function runs.
 type faultAction struct {
 	name string
 	run  func(c *cluster, n *node, r *rand.Rand)
 }
 
-// randomDuration is a time up to d.
+// randomDuration returns a random duration up to d.
 func randomDuration(r *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(d)))
 }
@@ -107,7 +107,8 @@ var faultActions = []faultAction{
 	{"Redis flushed", func(c *cluster, _ *node, _ *rand.Rand) { sendRedisCommand(c, c.redisServer.addr, "FLUSHALL") }},
 }
 
-// disturbProxy puts a wire into a state for a while. What went into a hole is lost, so its connections are broken afterwards.
+// disturbProxy sets the state of a proxy for a while. Dropped data is lost, so that the connections are cut
+// afterwards.
 func (n *node) disturbProxy(p *proxy, w linkState, d time.Duration) {
 	p.setState(w)
 	time.Sleep(d)
@@ -117,7 +118,7 @@ func (n *node) disturbProxy(p *proxy, w linkState, d time.Duration) {
 	}
 }
 
-// restartWithRetry starts a process whose dependencies may be away at the moment.
+// restartWithRetry starts a process whose dependencies may be unavailable at the moment.
 func (c *cluster) restartWithRetry(n *node) {
 	c.Helper()
 	err := n.startProcess()

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite" // what the tenant writes its file with
+	_ "modernc.org/sqlite" // the tenant writes its file with it
 )
 
-// TestF18OwnFile suspends and deletes an app into whose own SQLite file a trigger was put that never ends: no processor time
-// goes on being used, and the neighbour is answered.
+// TestF18OwnFile suspends and deletes an app whose own SQLite file has a trigger that never ends: no processor time
+// is used afterwards, and another app is served.
 func TestF18OwnFile(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 1, sqlite: true})

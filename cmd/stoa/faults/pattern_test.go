@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// hostileConfig is the configuration of an app that keeps processors busy: its guardrails and its scripted model look for
-// patterns whose matches are under way at every character, hundreds at a time, in whatever is sent.
+// hostileConfig returns the configuration of an app that keeps processors busy: its guardrails and its scripted model
+// have patterns of which hundreds of partial matches are open at every character of any text.
 func hostileConfig(patterns, least, atMost int) string {
 	var list, rules []string
 	for i := range patterns {
@@ -38,7 +38,7 @@ agents:
 `
 }
 
-// processorTime is what the process has used of the processors since it began; 0 where the system does not say.
+// processorTime returns the processor time of the process since its start; 0 if the system does not report it.
 func (n *node) processorTime() time.Duration {
 	raw, _ := os.ReadFile("/proc/" + strconv.Itoa(n.Cmd.Process.Pid) + "/stat")
 	_, after, _ := strings.Cut(string(raw), ") ")
@@ -54,9 +54,9 @@ func (n *node) processorTime() time.Duration {
 	return ticks * 10 * time.Millisecond
 }
 
-// TestF18Patterns cancels, suspends and deletes an app whose patterns keep the processors busy with long texts, on two
-// processes: no run of it stays at work, no processor time goes on being used, and nothing is written. Patterns larger
-// than the bound are refused in the configuration.
+// TestF18Patterns cancels, suspends and deletes an app whose patterns keep the processors busy with long texts, on
+// two processes: none of its runs continues, no processor time is used for it, and nothing is written. Patterns
+// beyond the bound are refused in the configuration.
 func TestF18Patterns(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -88,7 +88,7 @@ func TestF18Patterns(t *testing.T) {
 		}
 		return ids
 	}
-	// idle wants the app's work to be over, and no process to do any more for it.
+	// idle checks that the app's runs have ended and that no process works for it any more.
 	idle := func(when string) {
 		t.Helper()
 		took := c.waitWithin(2*time.Second, "no run of the app is at work: "+when, func() bool {
@@ -123,7 +123,7 @@ func TestF18Patterns(t *testing.T) {
 	}
 
 	for i, id := range begin(6) {
-		_ = clients[i%2].cancelTask(t.Context(), agents[i%len(agents)], id) // one that has ended already cannot be cancelled
+		_ = clients[i%2].cancelTask(t.Context(), agents[i%len(agents)], id) // a task that has ended cannot be cancelled
 	}
 	idle("cancelled")
 

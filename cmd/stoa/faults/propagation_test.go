@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestF7Changes cuts Redis off and then has one process change what apps may do: budgets, prices, plans, limits, secrets, roles,
-// keys, tokens, their state. Two seconds later each change holds at both processes, to the call.
+// TestF7Changes disconnects Redis and then lets one process change what apps may do: budgets, prices, plans, limits,
+// secrets, roles, keys, tokens, their status. Two seconds later each change applies at both processes, exactly.
 func TestF7Changes(t *testing.T) {
 	t.Parallel()
 	states := []struct {
@@ -52,23 +52,23 @@ func TestF7Changes(t *testing.T) {
 	}
 }
 
-// callsPerCase is how many calls a changed app is asked for, at both processes in turn.
+// callsPerCase is the number of calls to a changed app, at both processes in turn.
 const callsPerCase = 60
 
-// changeCase is an app of which one process changes something, and how many of the calls that follow are to pass.
+// changeCase is an app, a change of it, and how many of the calls that follow must pass.
 type changeCase struct {
 	name         string
 	app          string
 	wantPassed   int
-	roles        []string                      // of the token that calls; admin
-	usesAPIKey   bool                          // an API key calls, in place of a token
-	preparations []adminRequest                // before Redis is cut off
+	roles        []string                      // of the calling token; default admin
+	usesAPIKey   bool                          // calls use an API key instead of a token
+	preparations []adminRequest                // before Redis is disconnected
 	requests     []adminRequest                // the change; {key} is the id of the API key
 	secrets      map[string]string             // of the app
-	isPassed     func(c *cluster, t task) bool // whether an answered call counts as passed; nil = it does
+	isPassed     func(c *cluster, t task) bool // whether an answered call counts as passed; nil = always
 
 	token string
-	keyID string // of the key
+	keyID string // id of the API key
 }
 
 // adminRequest is a request of the operator.
@@ -79,7 +79,7 @@ type adminRequest struct {
 
 func changeCases(prefix string) []changeCase {
 	at := func(name string) string { return "/admin/apps/" + prefix + "-" + name }
-	// The budget counts what was used before it was made: a call at each of two processes.
+	// The budget counts what was used before it was created: one call at each of two processes.
 	budget := map[string]any{"name": "cap", "unit": "calls", "amount": 17, "window": "total", "hard": true}
 	rate := map[string]any{"rate": []any{map[string]any{"per": "app", "type": "count", "window": "month", "limit": 15}}}
 	models := func(allowed ...string) map[string]any {
@@ -124,7 +124,7 @@ func changeCases(prefix string) []changeCase {
 	}
 }
 
-// prepareCase makes the app of a case, whatever is to be changed, and has both processes serve a call of it.
+// prepareCase creates the app of a case and what the case changes, and has both processes serve a call of it.
 func (c *cluster) prepareCase(k *changeCase) {
 	c.Helper()
 	config := "llms: {m: {provider: scripted, script: [{then: [{say: \"{{text}} SECRET\"}]}]}}\nagents: {assistant: {llm: m}}\n"
@@ -161,7 +161,7 @@ func (c *cluster) prepareCase(k *changeCase) {
 	}
 }
 
-// applyChange carries out the change of a case at the first process.
+// applyChange makes the change of a case at the first process.
 func (c *cluster) applyChange(k *changeCase) {
 	c.Helper()
 	for _, o := range k.requests {
@@ -169,7 +169,7 @@ func (c *cluster) applyChange(k *changeCase) {
 	}
 }
 
-// countPassed makes the calls of a case and returns how many of them passed.
+// countPassed makes the calls of a case and returns how many passed.
 func (c *cluster) countPassed(k *changeCase) int {
 	c.Helper()
 	var passed atomic.Int64

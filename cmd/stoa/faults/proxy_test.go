@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// proxy is a wire between a process and one of its dependencies, which a test can break. It carries TCP from its own
-// address to another one.
+// proxy forwards TCP between a process and one of its dependencies, and can be made to fail.
 type proxy struct {
 	addr     string
 	target   string
@@ -27,16 +26,16 @@ type proxy struct {
 type linkState struct {
 	refuses        bool          // new connections are closed at once
 	delay          time.Duration // before each piece of data, in each direction
-	dropsRequests  bool          // what the process sends is swallowed
-	dropsResponses bool          // what the dependency sends is swallowed
+	dropsRequests  bool          // data of the process is dropped
+	dropsResponses bool          // data of the dependency is dropped
 }
 
-// The states that tests put a proxy into.
+// The states that tests use.
 var (
 	linkUp        = linkState{}
 	linkRefused   = linkState{refuses: true}
 	linkBlackHole = linkState{dropsRequests: true, dropsResponses: true}
-	linkHalfOpen  = linkState{dropsResponses: true} // what is asked arrives, and no answer comes
+	linkHalfOpen  = linkState{dropsResponses: true} // requests arrive, responses do not
 )
 
 // proxyConn is one connection through a proxy.
@@ -66,7 +65,7 @@ func (p *proxy) close() {
 	p.tasks.Wait()
 }
 
-// setState puts the proxy into a state, for connections that are there as well.
+// setState sets the state of the proxy, also for existing connections.
 func (p *proxy) setState(w linkState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +78,7 @@ func (p *proxy) currentState() linkState {
 	return p.state
 }
 
-// cutConnections breaks every connection.
+// cutConnections resets every connection.
 func (p *proxy) cutConnections() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +123,7 @@ func (p *proxy) serveConnection(clientConn net.Conn) {
 	p.mu.Unlock()
 }
 
-// copyData carries data until one side ends, and then ends both: neither protocol here closes one direction alone.
+// copyData forwards data until one side ends, and then ends both: neither protocol here uses half-closed connections.
 func (p *proxy) copyData(l *proxyConn, to io.Writer, from io.Reader, isDropped func(linkState) bool) {
 	defer l.close()
 	buf := make([]byte, 32<<10)
@@ -151,7 +150,7 @@ func (l *proxyConn) close() {
 	_ = l.target.Close()
 }
 
-// resetConnection ends a connection with a reset.
+// resetConnection ends a connection with a TCP reset.
 func resetConnection(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -164,7 +163,7 @@ var ports struct {
 	given []int
 }
 
-// freePort returns a port below the ones that connections are given, so that what is restarted finds it free again.
+// freePort returns a port below the ephemeral range, so that a restarted process finds it free.
 func freePort(t testing.TB) int {
 	t.Helper()
 	ports.Lock()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// runConcurrently runs f(0) ... f(n-1) at once and returns when all have ended.
+// runConcurrently runs f(0) ... f(n-1) concurrently and returns when all have ended.
 func runConcurrently(n int, f func(i int)) {
 	var all sync.WaitGroup
 	begin := make(chan struct{})
@@ -25,7 +25,7 @@ func runConcurrently(n int, f func(i int)) {
 	all.Wait()
 }
 
-// TestF10Race has replicas race on queued tasks: each has one owner, one run of its tool, one end.
+// TestF10Race lets replicas compete for queued tasks: each has one owner, one execution of its tool, one end.
 func TestF10Race(t *testing.T) {
 	t.Parallel()
 	tasks := 1000
@@ -55,8 +55,9 @@ func TestF10Race(t *testing.T) {
 	}
 }
 
-// TestF10Decide has three people decide on each of some calls at once, at different replicas: one approves, one rejects,
-// one cancels. One of them is heard, the others are told 409, and the call runs only if it was the first.
+// TestF10Decide sends three decisions about each of some calls concurrently to different replicas: an approval, a
+// rejection and a cancellation. One is accepted, the others are answered with 409, and the call runs only if the
+// approval came first.
 func TestF10Decide(t *testing.T) {
 	t.Parallel()
 	tasks := 100
@@ -115,8 +116,8 @@ func TestF10Decide(t *testing.T) {
 	reportf(t, "of %d tasks: %v", tasks, received)
 }
 
-// TestF12Twice sends the same message twice: in parallel to different replicas, with another body, and again after the
-// process that took it was killed. There is one task.
+// TestF12Twice sends the same message twice: in parallel to different replicas, with another body, and again after
+// the process that accepted it was killed. There is one task.
 func TestF12Twice(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -144,7 +145,7 @@ func TestF12Twice(t *testing.T) {
 			t.Errorf("over REST the same id with another body is answered %d %s (%v)", a.status, a.body, err)
 		}
 	}
-	// A message whose process dies before anybody hears of it.
+	// A message whose process dies before it has answered.
 	blocked := c.model.barriers.blockRequests("hello")
 	m := message{agent: "modelled", text: "hello", id: "lost"}
 	id := c.startTaskAt(c.nodes[0], m)
@@ -158,9 +159,9 @@ func TestF12Twice(t *testing.T) {
 	}
 }
 
-// TestF12Key makes one administrative call many times at once under one Idempotency-Key, at different replicas: it takes
-// effect once, whoever comes while it is under way is told 409, and another body under the same key 422. The key of a process that
-// died in the middle of its call is free for the same call after five minutes.
+// TestF12Key makes one administrative call many times concurrently with one Idempotency-Key, at different replicas:
+// it takes effect once, calls meanwhile are answered with 409, and another body with the same key with 422. The key
+// of a process that died during its call can be used for the same call after five minutes.
 func TestF12Key(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
@@ -188,7 +189,7 @@ func TestF12Key(t *testing.T) {
 	if a, err := create(0, "initech"); err != nil || a.status != http.StatusUnprocessableEntity {
 		t.Errorf("the key with another body is answered %d %s (%v)", a.status, a.body, err)
 	}
-	// A call whose process dies in the middle of it: the key is claimed, and the app cannot be written yet.
+	// A call whose process dies during it: the key is claimed, and the app cannot be written yet.
 	again := func() int {
 		body := map[string]any{"name": "umbrella", "config": c.appConfig(), "grants": []string{"private_network"}}
 		a, err := c.nodes[1].adminClient().doRequest(t.Context(), http.MethodPost, "/admin/apps", body, "Idempotency-Key", "k2")
@@ -224,8 +225,9 @@ func TestF12Key(t *testing.T) {
 	}
 }
 
-// TestF21Cold sends the first thousand calls of a cold tenant at once, and some of one whose configuration takes ten seconds and
-// more to read. All are answered, each app is built once, and meanwhile another tenant is served as before.
+// TestF21Cold sends the first thousand calls of a cold tenant concurrently, and some of one whose configuration takes
+// ten seconds and more to read. All are answered, each app is built once, and meanwhile another tenant is served as
+// before.
 func TestF21Cold(t *testing.T) {
 	t.Parallel()
 	calls, timeout := 1000, 20*time.Second

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// recorder is what tools act upon, and where callbacks go: POST /NAME is a side effect, and each one that came is kept. A gate holds
-// the answer back after the effect has taken place.
+// recorder is the server that tools act on and that callbacks go to: POST /NAME is a side effect, and each one is
+// kept. A barrier delays the response until after the effect.
 type recorder struct {
 	URL      string
 	barriers requestBarriers
@@ -20,7 +20,7 @@ type recorder struct {
 	effects []effect
 }
 
-// effect is one side effect. Key is the step it belongs to, the task and the call, or the id of what a callback tells.
+// effect is one side effect. Key is the step it belongs to (task and call), or the id of a callback.
 type effect struct {
 	name, key string
 	at        time.Time
@@ -75,7 +75,7 @@ func (r *recorder) listTaskEffects() (names []string) {
 	return names
 }
 
-// maxEffectsPerCall returns how many effects a task's calls had, the most of one call.
+// maxEffectsPerCall returns the largest number of effects of one call of a task.
 func (r *recorder) maxEffectsPerCall(task string) (atMost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,20 +89,20 @@ func (r *recorder) maxEffectsPerCall(task string) (atMost int) {
 	return atMost
 }
 
-// requestBarriers hold requests by name until the test opens them.
+// requestBarriers block requests by name until the test releases them.
 type requestBarriers struct {
 	mu     sync.Mutex
 	byName map[string]*requestBarrier
 }
 
-// requestBarrier is a place where requests wait. Each that arrives is told.
+// requestBarrier blocks requests and signals each that arrives.
 type requestBarrier struct {
 	arrived  chan struct{}
 	released chan struct{}
 	once     sync.Once
 }
 
-// blockRequests has requests of a name wait from now on.
+// blockRequests makes requests of a name wait from now on.
 func (g *requestBarriers) blockRequests(name string) *requestBarrier {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -113,7 +113,7 @@ func (g *requestBarriers) blockRequests(name string) *requestBarrier {
 	return g.byName[name]
 }
 
-// waitIfBlocked waits where a gate of this name is closed, at most until the request ends.
+// waitIfBlocked waits while requests of this name are blocked, at most until the request ends.
 func (g *requestBarriers) waitIfBlocked(r *http.Request, name string) {
 	g.mu.Lock()
 	at := g.byName[name]
@@ -128,10 +128,10 @@ func (g *requestBarriers) waitIfBlocked(r *http.Request, name string) {
 	}
 }
 
-// releaseRequests lets everyone through, now and later.
+// releaseRequests releases all requests, waiting and later ones.
 func (g *requestBarrier) releaseRequests() { g.once.Do(func() { close(g.released) }) }
 
-// waitForRequest waits until a request has come to the gate.
+// waitForRequest waits until a request has arrived.
 func (g *requestBarrier) waitForRequest(t testing.TB) {
 	t.Helper()
 	select {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestF7Redis takes Redis away in all the ways there are while clients call and listen, under limits and a budget that
-// nobody reaches. Nobody is refused, streams of tasks that run elsewhere read the log, and senders of deliveries are called back.
+// TestF7Redis makes Redis unavailable in every way while clients call and subscribe, under limits and a budget that
+// are never reached. No call is refused, streams of tasks that run elsewhere read the log, and callbacks are sent.
 func TestF7Redis(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2, redis: true})
@@ -58,7 +58,7 @@ func TestF7Redis(t *testing.T) {
 	}
 }
 
-// TestF8Flush empties Redis, and breaks its connections, over and over under load: nothing is lost, nothing comes twice.
+// TestF8Flush empties Redis and cuts its connections repeatedly under load: nothing is lost, nothing is duplicated.
 func TestF8Flush(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2, redis: true})

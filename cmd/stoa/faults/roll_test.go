@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestF19Rolls restarts every process of a fleet behind a balancer, one after the other, over and over, under load. The
-// first time around each comes back as a later version, whose schema has one more migration. No request fails and no
-// task is lost.
+// TestF19Rolls restarts every process of a fleet behind a load balancer, one after the other, repeatedly, under load.
+// In the first round each is replaced by a later version, whose schema has one more migration. No request fails and
+// no task is lost.
 func TestF19Rolls(t *testing.T) {
 	t.Parallel()
 	rolls := readCount(t, "STOA_FAULTS_ROLLS", 20, 1)

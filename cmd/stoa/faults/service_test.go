@@ -21,13 +21,13 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// postgresServer is a PostgreSQL server of a test's own, which may be stopped.
+// postgresServer is a PostgreSQL server of the test's own, which can be stopped.
 type postgresServer struct {
 	t          testing.TB
 	bin        string
 	dir        string
 	port       int
-	credential *syscall.Credential // it refuses to run as root
+	credential *syscall.Credential // PostgreSQL refuses to run as root
 }
 
 // newPostgres starts a server, which ends with the test.
@@ -41,7 +41,7 @@ func newPostgres(t testing.TB) *postgresServer {
 	return p
 }
 
-// makeDir makes a folder that the server's user may enter.
+// makeDir creates a folder that the server's user can access.
 func (p *postgresServer) makeDir() string {
 	dir, err := os.MkdirTemp("", "stoa-faults-pg.")
 	if err != nil {
@@ -80,14 +80,14 @@ func (p *postgresServer) runProgram(program string, args ...string) {
 	}
 }
 
-// startServer returns when the server accepts connections.
+// startServer starts the server and returns when it accepts connections.
 func (p *postgresServer) startServer() {
 	p.t.Helper()
 	settings := fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories=%s -c max_connections=200 -c fsync=off", p.port, p.dir)
 	p.runProgram("pg_ctl", "-w", "-t", "30", "-D", p.dataDir(), "-l", filepath.Join(p.dir, "log"), "-o", settings, "start")
 }
 
-// stopServer ends the server: fast ends its sessions and shuts down, immediate crashes.
+// stopServer stops the server: mode fast ends its sessions and shuts down, immediate crashes.
 func (p *postgresServer) stopServer(mode string) {
 	p.t.Helper()
 	p.runProgram("pg_ctl", "-w", "-D", p.dataDir(), "-m", mode, "stop")
@@ -114,7 +114,7 @@ func (p *postgresServer) signalProcesses(s syscall.Signal) {
 	}
 }
 
-// createDatabase makes a database and returns its address.
+// createDatabase creates a database and returns its URL.
 func (p *postgresServer) createDatabase(name string) string {
 	p.t.Helper()
 	address := fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", p.hostPort())
@@ -145,7 +145,7 @@ func findPostgresBin(t testing.TB) string {
 	return ""
 }
 
-// skipMissing skips a test that lacks a program, or fails it where nothing may be left out.
+// skipMissing skips a test that needs a missing program, or fails it if no test may be skipped.
 func skipMissing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("STOA_TEST_REQUIRE") != "" {
@@ -173,7 +173,7 @@ func hostOf(address string) string {
 	return u.Host
 }
 
-// externalService is a program beside the test that can be ended and started again at the same place.
+// externalService is a program that can be stopped and restarted at the same address.
 type externalService struct {
 	t          testing.TB
 	cmd        *exec.Cmd
@@ -181,7 +181,7 @@ type externalService struct {
 	addr       string
 }
 
-// startService starts what run returns, which listens at addr, and ends it with the test.
+// startService starts the command of run, which listens at addr, and stops it with the test.
 func startService(t testing.TB, addr string, run func() *exec.Cmd) *externalService {
 	t.Helper()
 	s := &externalService{t: t, newCommand: run, addr: addr}
@@ -242,7 +242,7 @@ func sendRedisCommand(t testing.TB, addr, command string) {
 	}
 }
 
-// startBalancer starts HAProxy before the processes at addrs and returns where it listens.
+// startBalancer starts HAProxy in front of the processes at addrs and returns its address.
 func startBalancer(t testing.TB, addrs ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("haproxy")

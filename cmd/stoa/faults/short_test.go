@@ -2,5 +2,5 @@
 
 package faults_test
 
-// isFull says whether the long forms run.
+// isFull is whether the long forms of the tests run.
 const isFull = false

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// TestF14Resume cuts the stream of each task at a random event and resumes it on another replica, several times over:
-// what the client has heard in all is the log, without gap or duplicate.
+// TestF14Resume cuts the stream of each task at a random event and resumes it at another replica, several times: what
+// the client received in all is the log, without gap or duplicate.
 func TestF14Resume(t *testing.T) {
 	t.Parallel()
 	tasks, least := 1200, int64(1000)
@@ -79,8 +79,8 @@ func messageOfKind(n int, word string) string {
 	return fmt.Sprintf(messageKinds[n%len(messageKinds)], word)
 }
 
-// outlineLog is a stream as far as two tellings of it are the same: a telling that had a message's words one by one does
-// not repeat them with the fact.
+// outlineLog returns the part of a stream that is the same in every reading: a stream that contained a message's text
+// in pieces does not repeat it in the fact.
 func outlineLog(log []event) string {
 	var b strings.Builder
 	for _, ev := range log {
@@ -93,14 +93,15 @@ func outlineLog(log []event) string {
 	return b.String()
 }
 
-// TestF15Slow has many readers (STOA_FAULTS_READERS) take one byte a second of a long log. They are dropped, each with an
-// event to go on from, and others' calls take no longer than before. It has the machine to itself: it judges how long they take.
+// TestF15Slow has many readers (STOA_FAULTS_READERS) that read one byte a second of a long log. The server closes
+// their connections after its write timeout, each after a complete event from which they can resume, and other calls
+// take no longer than before. It runs alone on the machine, because it measures times.
 func TestF15Slow(t *testing.T) {
 	requireFull(t)
 	readers := int64(readCount(t, "STOA_FAULTS_READERS", 1000, 10))
 	c := startCluster(t, clusterOptions{nodes: 1, args: []string{"--log-level", "warn"}})
 	n := c.nodes[0]
-	// One task with a log longer than what the server and both kernels take for a reader.
+	// One task with a log longer than the buffers of the server and of both kernels for a reader.
 	big := strings.Repeat("x", 200_000)
 	id := ""
 	for i := range 20 {
@@ -110,7 +111,7 @@ func TestF15Slow(t *testing.T) {
 			t.Fatalf("turn %d: the task is %s", i, got.Status.State)
 		}
 	}
-	// calls has four callers talk until the time is up, and returns the p99 of how long they waited.
+	// calls runs four callers until the time is up and returns the p99 of their latencies.
 	calls := func(long time.Duration) time.Duration {
 		var took []time.Duration
 		var mu sync.Mutex
@@ -147,7 +148,7 @@ func TestF15Slow(t *testing.T) {
 			}
 		})
 	}
-	// From the coming of the first until the server drops the last.
+	// From the first reader until the server has closed the last one's connection.
 	during := calls(coming + stallTimeout)
 	all.Wait()
 	without = append(without, calls(alone))
@@ -166,11 +167,11 @@ func TestF15Slow(t *testing.T) {
 	}
 }
 
-// stallTimeout is how long the server lets a client take over a piece of data.
+// stallTimeout is how long the server lets a client take for a piece of data.
 const stallTimeout = 30 * time.Second
 
-// readSlowStream subscribes to a task from its beginning and reads one byte a second until ctx ends, then whatever there is. It
-// returns the last event that it heard whole, and whether the server had ended the stream before its last event.
+// readSlowStream subscribes to a task from its beginning and reads one byte a second until ctx ends, then the rest.
+// It returns the last complete event, and whether the server ended the stream before its last event.
 func (c *cluster) readSlowStream(ctx context.Context, n *node, id string, open *atomic.Int64) (last int64, over bool) {
 	small := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })

@@ -15,8 +15,8 @@ import (
 
 const hookSecret = "the secret of all the hooks"
 
-// timedConfig is the configuration of an app whose agents are started without a caller: n by schedules of every hour, one by a
-// schedule of every half, one by a webhook.
+// timedConfig returns the configuration of an app with triggers: n agents with hourly schedules, one with a
+// half-hourly schedule, one with a webhook.
 func (c *cluster) timedConfig(n int) string {
 	var b strings.Builder
 	b.WriteString(strings.NewReplacer("RECORDER", c.tools.URL, "SECRET", hookSecret).Replace(`
@@ -39,7 +39,8 @@ agents:
 	return b.String()
 }
 
-// queryTicks returns the scheduled times, in seconds, of which agents like a pattern have tasks, and how many tasks they have.
+// queryTicks returns the scheduled times, in seconds, for which agents matching a LIKE pattern have tasks, and the
+// number of these tasks.
 func (c *cluster) queryTicks(agents string) (times []string, tasks int64) {
 	c.Helper()
 	for _, row := range c.querySQL(`SELECT agent, message_id FROM sent WHERE agent LIKE $1 AND owner_iss = 'trigger'`, agents) {
@@ -48,12 +49,12 @@ func (c *cluster) queryTicks(agents string) (times []string, tasks int64) {
 	return times, c.querySQL(`SELECT COUNT(*) FROM task WHERE agent LIKE $1`, agents)[0][0].(int64)
 }
 
-// areTicksDone reports whether no schedule of agents like a pattern is due.
+// areTicksDone reports whether no schedule of agents matching a LIKE pattern is due.
 func (c *cluster) areTicksDone(agents string) bool {
 	return c.querySQL(`SELECT COUNT(*) FROM schedule WHERE agent LIKE $1 AND next_at <= stoa_now()`, agents)[0][0].(int64) == 0
 }
 
-// waitForSchedules waits until so many schedules are.
+// waitForSchedules waits until that many schedules are stored.
 func (c *cluster) waitForSchedules(schedules int) {
 	c.Helper()
 	c.waitWithin(15*time.Second, "the schedules are known", func() bool {
@@ -61,8 +62,8 @@ func (c *cluster) waitForSchedules(schedules int) {
 	})
 }
 
-// runHourlyTicks makes the schedules of so many agents due that start one every hour, has something happen meanwhile, and wants each tick to
-// be one task.
+// runHourlyTicks makes the schedules of that many hourly agents due, calls meanwhile, and requires each tick to be
+// one task.
 func (c *cluster) runHourlyTicks(agents int, meanwhile func()) {
 	c.Helper()
 	hour := func() int64 { return time.Now().Truncate(time.Hour).Unix() }
@@ -76,9 +77,9 @@ func (c *cluster) runHourlyTicks(agents int, meanwhile func()) {
 	}
 }
 
-// TestF11Schedule makes schedules due while three replicas look, and kills one that may be at it; then it stops all of them
-// while ticks pass. Each tick that was due is one task, and of those that were missed the last one is. The replicas' clocks
-// are ten minutes off in the long form.
+// TestF11Schedule makes schedules due while three replicas run, and kills one that may be starting a tick; then it
+// stops all of them while ticks pass. Each due tick is one task, and of the missed ones only the last is started. In
+// the long form the replicas' clocks are ten minutes off.
 func TestF11Schedule(t *testing.T) {
 	t.Parallel()
 	s, agents := clusterOptions{nodes: 3}, 12
@@ -101,7 +102,7 @@ func TestF11Schedule(t *testing.T) {
 	})
 	reportf(t, "%d ticks were settled %v after a replica was killed in the middle", agents, time.Since(killed).Round(time.Millisecond))
 
-	// Everything is down while three ticks pass.
+	// All processes are stopped while three ticks pass.
 	for _, n := range c.nodes {
 		n.killProcess()
 	}
@@ -128,7 +129,7 @@ func TestF11Schedule(t *testing.T) {
 	})
 }
 
-// deliveryResponse is what the sender of a delivery is answered.
+// deliveryResponse is the response to a webhook delivery.
 type deliveryResponse struct {
 	TaskID string `json:"task_id"`
 	Status string `json:"status"`
@@ -149,11 +150,11 @@ func (c *client) sendDelivery(ctx context.Context, app string, body map[string]a
 	if err != nil {
 		return out, err
 	}
-	return out, json.Unmarshal(a.body, &out) // its result is not that of a JSON-RPC call
+	return out, json.Unmarshal(a.body, &out) // its member result is not that of a JSON-RPC response
 }
 
-// TestF11Webhook sends one delivery fifty times at once, over a balancer to three replicas: one run, and everybody is told of
-// it.
+// TestF11Webhook sends one delivery fifty times concurrently through a load balancer to three replicas: there is one
+// run, and every sender gets its result.
 func TestF11Webhook(t *testing.T) {
 	t.Parallel()
 	rounds := 20

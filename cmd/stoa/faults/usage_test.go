@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestUsageOutage takes the database away while models answer, dead once and frozen once. Stoa lives: what was used meanwhile is
-// written down when the database is back, each call once, with the tokens that the model told.
+// TestUsageOutage makes the database unavailable while models answer, once stopped and once frozen. Stoa survives:
+// the usage of that time is recorded when the database is back, each call once, with the tokens that the model
+// reported.
 func TestUsageOutage(t *testing.T) {
 	t.Parallel()
 	pg := newPostgres(t)

@@ -13,8 +13,8 @@ import (
 	"stoa/agentsvc/llm/llmtest"
 )
 
-// TestF13Vendor has the model's server misbehave in every way there is. The task ends failed with a message that says
-// nothing of the vendor's own words, or completes where trying again helps; no half call is run; memory stays bounded.
+// TestF13Vendor makes the model's server fail in every way. The task fails with a message that contains nothing of
+// the vendor's text, or completes where a retry helps; no incomplete tool call is executed; memory is bounded.
 func TestF13Vendor(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 1, args: []string{"--queue-max-retries", "1", "--queue-max-delay", "200ms"}})
@@ -26,8 +26,8 @@ func TestF13Vendor(t *testing.T) {
 		name  string
 		fault http.HandlerFunc
 		state string
-		calls int           // of the model, at least
-		after time.Duration // the end comes not before
+		calls int           // calls of the model, at least
+		after time.Duration // the task ends no earlier
 		long  bool
 	}{
 		{"429", respondStatus(429, "1"), "failed", 6, 2 * time.Second, false},
@@ -49,7 +49,7 @@ func TestF13Vendor(t *testing.T) {
 			reportSkipped(t, "%s: the wait for a silent model is long; make faults does it", x.name)
 			continue
 		}
-		// An app of its own, since what stands before a model that fails again and again is its breaker.
+		// An app for each case, because repeated failures open the circuit breaker of an app's model.
 		app := "v" + strings.Map(func(r rune) rune {
 			if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 				return r
@@ -68,12 +68,12 @@ func TestF13Vendor(t *testing.T) {
 			}
 			id := got.TaskID
 			got, err = user.waitSettled(ctx, "modelled", id)
-			got.TaskID = id // a question that was cut off has no answer
+			got.TaskID = id // a request that was cut off has no response
 		}
 		cancel()
 		took := time.Since(began)
 		if x.long && err != nil {
-			// It waits as long as a thinking model may take; cancelled, it lets go at once.
+			// It waits as long as a thinking model may take; when cancelled, it ends at once.
 			began := time.Now()
 			c.requireNoError(user.cancelTask(t.Context(), "modelled", got.TaskID))
 			c.waitWithin(5*time.Second, "the model is let go", func() bool { return n.readMetric("stoa_runs_inflight") == 0 })
@@ -103,8 +103,9 @@ func TestF13Vendor(t *testing.T) {
 	}
 }
 
-// checkRetryPauses wants those whose model fails at the same moment to ask again at different ones: the second try comes half a second
-// after the first and the third three quarters after that, give or take half of it. Without jitter no pause is shorter.
+// checkRetryPauses requires callers whose model fails at the same moment to retry at different times: the second
+// attempt half a second after the first and the third three quarters of a second after that, each with a jitter of
+// half of it. Without jitter no pause would be shorter.
 func (c *cluster) checkRetryPauses(t *testing.T) {
 	t.Helper()
 	const users = 12
@@ -134,7 +135,7 @@ func (c *cluster) checkRetryPauses(t *testing.T) {
 		durationQuantile(second, 0), durationQuantile(second, 1), durationQuantile(third, 0), durationQuantile(third, 1))
 }
 
-// readPeakMemory is the most memory that the process has had, in KiB; 0 where the system does not tell.
+// readPeakMemory returns the peak memory of the process in KiB; 0 if the system does not report it.
 func (n *node) readPeakMemory() int {
 	raw, _ := os.ReadFile("/proc/" + strconv.Itoa(n.Cmd.Process.Pid) + "/status")
 	for line := range strings.Lines(string(raw)) {

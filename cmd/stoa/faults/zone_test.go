@@ -13,10 +13,10 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestF11Zones has replicas live through the days on which the clocks of Berlin are put forward and back, and be down while they
-// are. Each tick is one task, which acts once, at the times that docs/triggers.md promises. It is the database's clock that
-// shows those days: schedules go by no other. In the long form the replicas' own clocks are ten minutes off as well, and where they
-// live through a day one is killed at every moment that is due.
+// TestF11Zones runs replicas through the days on which Berlin's clocks are put forward and back, and stops them over
+// these days. Each tick is one task, which acts once, at the times that docs/triggers.md defines. Only the database's
+// clock is set to these days, because schedules use no other. In the long form the replicas' own clocks are also ten
+// minutes off, and in the cases in which they run through a day one is killed at every due moment.
 func TestF11Zones(t *testing.T) {
 	t.Parallel()
 	s := clusterOptions{nodes: 2, database: dbtest.NewPostgresURL(t)}
@@ -31,13 +31,14 @@ func TestF11Zones(t *testing.T) {
 	c.createApp("zoned", c.zonedConfig(map[string]string{
 		"daily": "30 2 * * *", "several": "15,45 2 * * *", "edge": "0 2,3 * * *", "some": "30 1-3 * * *", "hourly": "30 * * * *", "often": "*/30 * * * *",
 	}))
-	reader := &client{baseURL: c.nodes[0].baseURL, token: c.createAPIKey("zoned"), http: c.client} // a token of those days would be over
+	reader := &client{baseURL: c.nodes[0].baseURL, token: c.createAPIKey("zoned"), http: c.client} // a token of those days would have expired
 	c.waitForSchedules(6)
 	for _, x := range []struct {
 		name, from string
-		moments    []string // that the replicas live through
-		until      string   // where they are down from the beginning: when they come back
-		want       string
+		moments    []string // times that the replicas run through
+		// The time of their restart if they are stopped from the beginning.
+		until string
+		want  string
 	}{
 		{
 			name: "forward", from: "2024-03-31T01:40:00+01:00",
@@ -84,7 +85,7 @@ func TestF11Zones(t *testing.T) {
 		for i, text := range x.moments {
 			at := parseTime(t, text)
 			c.setDatabaseTime(at.Add(-10 * time.Minute))
-			c.waitUntilIdle() // what was missed on the way is made up for
+			c.waitUntilIdle() // missed ticks are started
 			c.setDatabaseTime(at.Add(-time.Second))
 			c.waitWithin(10*time.Second, "the moment comes", func() bool { return c.databaseTime().After(at) })
 			n := c.nodes[i%len(c.nodes)]
@@ -113,8 +114,8 @@ func TestF11Zones(t *testing.T) {
 	}
 }
 
-// zonedConfig is the configuration of an app whose agents have schedules in the time of Berlin. Each tick acts upon the recorder under
-// the name of its agent and its time.
+// zonedConfig returns the configuration of an app whose agents have schedules in the time zone of Berlin. Each tick
+// acts on the recorder under the name of its agent and its time.
 func (c *cluster) zonedConfig(crons map[string]string) string {
 	var llms, agents strings.Builder
 	for agent, cron := range crons {
@@ -130,7 +131,7 @@ func (c *cluster) zonedConfig(crons map[string]string) string {
 	return "llms:" + llms.String() + "\ntools:\n  record: {type: function, handler: http_request, idempotent: true}\nagents:" + agents.String() + "\n"
 }
 
-// listActedTicks returns the ticks after a time that have acted, each as often as tasks did it.
+// listActedTicks returns the ticks after a time that have acted, once for each task.
 func (c *cluster) listActedTicks(after time.Time) []string {
 	c.Helper()
 	var ticks []string
@@ -153,20 +154,20 @@ func parseTime(t testing.TB, text string) time.Time {
 	return at
 }
 
-// databaseTime is what the database's clock shows.
+// databaseTime returns the time of the database's clock.
 func (c *cluster) databaseTime() time.Time {
 	c.Helper()
 	return time.UnixMicro(c.querySQL("SELECT stoa_now()")[0][0].(int64))
 }
 
-// setDatabaseTime has the database's clock show a time and go on from there.
+// setDatabaseTime sets the database's clock to a time, from which it continues.
 func (c *cluster) setDatabaseTime(at time.Time) {
 	c.Helper()
 	c.querySQL(fmt.Sprintf(`CREATE OR REPLACE FUNCTION stoa_now() RETURNS BIGINT LANGUAGE sql STABLE PARALLEL SAFE AS
 		$$ SELECT CAST(extract(epoch FROM now()) * 1000000 AS BIGINT) + CAST(%d AS BIGINT) $$`, time.Until(at).Microseconds()))
 }
 
-// waitUntilIdle waits until no tick is due and no run of an app that is not suspended is at work or waits for a place: the clock may jump then.
+// waitUntilIdle waits until no tick is due and no run of an active app is running or queued: the clock may jump then.
 func (c *cluster) waitUntilIdle() {
 	c.Helper()
 	c.waitWithin(40*time.Second, "all ticks are settled and their tasks at rest", func() bool {

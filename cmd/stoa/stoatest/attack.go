@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// Attack is a request whose body is meant to take many times its size in memory. Its path is that of the default app's agent
-// "assistant", its webhook /webhooks/attacked or the admin API.
+// Attack is a request whose body is built to take many times its size in memory. Its path belongs to the default
+// app's agent "assistant", the webhooks /webhooks/attacked and /webhooks/open, or the admin API.
 type Attack struct {
-	Surface string // such as "extension"; with GRPC and Socket it says how the body is sent
-	Shape   string // such as "zeros"
+	Surface string // the protocol, such as "extension"
+	Shape   string // of the body, such as "parts of 0"
 	Path    string
 	Header  map[string]string
-	Body    []byte // as it goes over the wire; of gRPC with its frame, of a WebSocket the text of one message
-	GRPC    bool   // over HTTP/2
-	Socket  bool   // as a message over a WebSocket
+	// As sent: for gRPC with its frame, for a WebSocket one text message.
+	Body   []byte
+	GRPC   bool // sent over HTTP/2
+	Socket bool // sent as a message over a WebSocket
 }
 
-// Name tells attacks apart.
+// Name returns the attack's name, which is unique.
 func (a Attack) Name() string { return a.Surface + "/" + a.Shape }
 
-// messageSurface says how a list of parts, or a value, becomes a body of a surface. A nil function: the surface has no place for it.
+// messageSurface describes how a list of parts, or a data value, is embedded in a request of a surface.
 type messageSurface struct {
 	name, path string
 	wrapParts  func(list string) string
@@ -31,10 +32,12 @@ type messageSurface struct {
 	socket     bool
 }
 
+// rpcBody returns a JSON-RPC request with params in JSON.
 func rpcBody(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
 }
 
+// surfaces are the surfaces that accept a message, with each version and binding.
 var surfaces = []messageSurface{
 	{
 		name: "extension", path: "/agents/assistant",
@@ -101,13 +104,13 @@ var surfaces = []messageSurface{
 	},
 }
 
-// BuildList returns a JSON list of item, size bytes long.
+// BuildList returns a JSON list that repeats item, about size bytes long.
 func BuildList(item string, size int) string {
 	n := max(1, (size-2)/(len(item)+1))
 	return "[" + strings.Repeat(item+",", n-1) + item + "]"
 }
 
-// BuildObject returns a JSON object of small members, about size bytes long.
+// BuildObject returns a JSON object with many small members, about size bytes long.
 func BuildObject(size int) string {
 	var b strings.Builder
 	b.WriteString(`{"":0`)
@@ -118,8 +121,8 @@ func BuildObject(size int) string {
 	return b.String()
 }
 
-// HostileJSON returns attacks in JSON on every surface that takes a message, each about size bytes long: lists of what is no part
-// or an empty one, and data of tiny values.
+// HostileJSON returns attacks in JSON on every surface that accepts a message, each about size bytes long: lists of
+// invalid or empty parts, and data with many tiny values.
 func HostileJSON(size int) (attacks []Attack) {
 	zeros, objects, members := BuildList("0", size), BuildList("{}", size), BuildObject(size)
 	nested := BuildList(`{"a":{}}`, size)
@@ -136,6 +139,7 @@ func HostileJSON(size int) (attacks []Attack) {
 	return attacks
 }
 
+// newHeaders returns the headers of a request. MCP requires both media types in Accept.
 func (s messageSurface) newHeaders() map[string]string {
 	h := map[string]string{"Content-Type": "application/json"}
 	if s.name == "MCP" {
@@ -144,8 +148,8 @@ func (s messageSurface) newHeaders() map[string]string {
 	return h
 }
 
-// HonestJSON returns messages of about size bytes that are what they seem: a long text and, where there are files, one in base64.
-// The extension's also have what encoders escape, and texts at the other places that a message has for them.
+// HonestJSON returns ordinary messages of about size bytes: a long text and, if the surface has files, one in base64.
+// Those of the extension surface also have characters that encoders escape, and long texts in metadata and data.
 func HonestJSON(size int) (attacks []Attack) {
 	text, _ := json.Marshal(strings.Repeat("a long text ", size/12))
 	file, _ := json.Marshal(base64.StdEncoding.EncodeToString(make([]byte, size/4*3)))
@@ -187,8 +191,8 @@ func HonestJSON(size int) (attacks []Attack) {
 	return attacks
 }
 
-// HostileNonMessages returns attacks on the surfaces that take no message in JSON: configurations, deliveries and gRPC. Admin is the
-// secret of the operator.
+// HostileNonMessages returns attacks on the surfaces without JSON messages: configurations, webhook deliveries and
+// gRPC. admin is the operator's secret.
 func HostileNonMessages(size int, admin string) (attacks []Attack) {
 	yaml, _ := json.Marshal("a: " + BuildList("{}", size/2))
 	flow, _ := json.Marshal("a: " + BuildList("[]", size/2))
@@ -208,7 +212,7 @@ func HostileNonMessages(size int, admin string) (attacks []Attack) {
 	return attacks
 }
 
-// FrameGRPC returns a message of gRPC as it goes over the wire.
+// FrameGRPC returns a gRPC message with its 5-byte frame: the compression flag and the length.
 func FrameGRPC(compressed bool, message []byte) []byte {
 	b := make([]byte, 5, 5+len(message))
 	if compressed {
@@ -218,14 +222,15 @@ func FrameGRPC(compressed bool, message []byte) []byte {
 	return append(b, message...)
 }
 
-// protoField returns a field of bytes of a message of Protocol Buffers.
+// protoField returns a length-delimited field of a Protocol Buffers message.
 func protoField(number int, value []byte) []byte {
 	b := binary.AppendUvarint(nil, uint64(number)<<3|2)
 	b = binary.AppendUvarint(b, uint64(len(value)))
 	return append(b, value...)
 }
 
-// ProtoMessages returns requests SendMessage of about size bytes by shape: empty parts, and data of empty values.
+// ProtoMessages returns SendMessage requests of about size bytes by shape: empty parts, and data with empty values.
+// v03 selects version 0.3 of the protocol, whose field numbers differ.
 func ProtoMessages(v03 bool, size int) map[string][]byte {
 	empty := strings.Repeat(string(protoField(1, nil)), size/2) // values of a list
 	list := protoField(6, []byte(empty))                        // Value.list_value
@@ -236,6 +241,7 @@ func ProtoMessages(v03 bool, size int) map[string][]byte {
 		member := append(protoField(1, []byte("v")), protoField(2, list)...)
 		data = protoField(1, protoField(1, member))
 	}
+	// Message.role, a varint field.
 	role := []byte{4 << 3, 1}
 	many := strings.Repeat(string(protoField(parts, nil)), size/2)
 	one := protoField(parts, protoField(map[bool]int{true: 3, false: 4}[v03], data))

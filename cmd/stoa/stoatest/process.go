@@ -1,4 +1,9 @@
-// Package stoatest runs stoa as its users do: as processes of their own, that speak over HTTP, log and can be killed.
+// Package stoatest runs stoa as its users do: as separate processes that serve HTTP, write a log and can be killed.
+// It also has bodies that are built to exhaust a server's memory (attack.go). The tests of cmd/stoa and its fault
+// tests share it.
+//
+// [StartServing] starts a server for a test and returns a [Process] with its URL; [LaunchProcess] starts any command
+// for callers without a test.
 package stoatest
 
 import (
@@ -15,40 +20,45 @@ import (
 	"time"
 )
 
-// What every process of a test is given: AdminSecret is the bearer of /admin.
+// AdminSecret and MasterKey are the secrets of every process of a test. AdminSecret is the bearer token of the admin
+// API.
 const (
 	AdminSecret = "an-admin-secret-of-more-than-32-bytes"
 	MasterKey   = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 )
 
-// processTimeout bounds how long a process may take to serve and to end.
+// processTimeout bounds how long a process may take to start serving, and to end after a signal.
 const processTimeout = 40 * time.Second
 
+// servingAddress matches the line with which stoa serve reports its URL.
 var servingAddress = regexp.MustCompile(`serves at (https?://\S+)`)
 
 // Process is a stoa process.
 type Process struct {
-	URL string // where it serves
+	URL string // where it serves; set by AwaitServing
 	Cmd *exec.Cmd
 
+	// out is written by the process's pipe and read by the test, so that it has a lock of its own.
 	out   outputBuffer
-	ended chan struct{}
-	err   error // set when ended is closed
+	ended chan struct{} // closed when the process has ended
+	err   error         // result of Wait; valid once ended is closed
 }
 
-// outputBuffer keeps what a process says.
+// outputBuffer collects the output of a process.
 type outputBuffer struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards text
 	text bytes.Buffer
 }
 
+// Write implements [io.Writer].
 func (o *outputBuffer) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.Write(p)
 }
 
-// LaunchProcess starts program with args in a folder, with env beside the environment of the test. The caller ends it.
+// LaunchProcess starts program with args in the folder dir, with env in addition to the test's environment and the
+// secrets. The caller must end the process.
 func LaunchProcess(program, dir string, env []string, args ...string) (*Process, error) {
 	p := &Process{Cmd: exec.Command(program, args...), ended: make(chan struct{})}
 	p.Cmd.Dir = dir
@@ -65,7 +75,8 @@ func LaunchProcess(program, dir string, env []string, args ...string) (*Process,
 	return p, nil
 }
 
-// AwaitServing waits until the process serves and finds out where.
+// AwaitServing waits until the process reports that it serves and sets URL. It returns an error with the process's
+// output if the process ends first, if ctx ends, or after processTimeout.
 func (p *Process) AwaitServing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, processTimeout)
 	defer cancel()
@@ -84,14 +95,14 @@ func (p *Process) AwaitServing(ctx context.Context) error {
 	}
 }
 
-// Output is what the process has said so far.
+// Output returns the output of the process so far, standard output and standard error together.
 func (p *Process) Output() string {
 	p.out.mu.Lock()
 	defer p.out.mu.Unlock()
 	return p.out.text.String()
 }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // IsAlive reports whether the process has not ended.
@@ -104,7 +115,8 @@ func (p *Process) IsAlive() bool {
 	}
 }
 
-// SignalAndWait sends s, waits for the process to end and returns how it did.
+// SignalAndWait sends s, waits until the process has ended and returns the error of its exit. A process that has
+// already ended is not an error.
 func (p *Process) SignalAndWait(s syscall.Signal) error {
 	if err := p.Cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -117,7 +129,7 @@ func (p *Process) SignalAndWait(s syscall.Signal) error {
 	}
 }
 
-// StartServer launches stoa serve at a free port of this machine. It is killed at the end of the test.
+// StartServer starts stoa serve on a free port of this machine. The process is killed at the end of the test.
 func StartServer(t testing.TB, program, dir string, args ...string) *Process {
 	t.Helper()
 	p, err := LaunchProcess(program, dir, nil, append([]string{"serve", "--host", "127.0.0.1", "--port", "0"}, args...)...)
@@ -128,7 +140,7 @@ func StartServer(t testing.TB, program, dir string, args ...string) *Process {
 	return p
 }
 
-// StartServing is Start, and waits until the process serves.
+// StartServing is StartServer and waits until the process serves.
 func StartServing(t testing.TB, program, dir string, args ...string) *Process {
 	t.Helper()
 	p := StartServer(t, program, dir, args...)

@@ -1,5 +1,7 @@
-// Package dbtest gives tests a migrated, empty database of their own on each engine. SQLite is always there;
-// PostgreSQL is the server that STOA_TEST_POSTGRES names, which `make test` brings up.
+// Package dbtest gives each test a migrated, empty database of its own on each engine. SQLite is always available.
+// PostgreSQL is the server at the URL in STOA_TEST_POSTGRES, which `make test` starts; without it the tests on
+// PostgreSQL are skipped, or fail if STOA_TEST_REQUIRE is set. The schema is migrated once, into a template; each test
+// gets a copy of it.
 package dbtest
 
 import (
@@ -22,20 +24,20 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ForEachEngine runs f as a subtest on each engine.
+// ForEachEngine runs f as a subtest on each engine with a new database.
 func ForEachEngine(t *testing.T, f func(t *testing.T, d *db.DB)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { f(t, NewSQLite(t)) })
 	t.Run("postgres", func(t *testing.T) { f(t, NewPostgres(t)) })
 }
 
-// NewSQLite returns a migrated database in a file of its own.
+// NewSQLite returns a migrated database in a new file, closed at the end of the test.
 func NewSQLite(t testing.TB) *db.DB {
 	t.Helper()
 	return openDB(t, NewSQLiteURL(t))
 }
 
-// NewSQLiteURL returns the address of a migrated database in a file of the test's own.
+// NewSQLiteURL returns the URL of a migrated database in a new file that nothing has opened.
 func NewSQLiteURL(t testing.TB) string {
 	t.Helper()
 	migrated, err := migratedSQLiteFile()
@@ -49,7 +51,7 @@ func NewSQLiteURL(t testing.TB) string {
 	return "sqlite://" + path
 }
 
-// migratedSQLiteFile is the file that the tests' files are copies of, migrated once.
+// migratedSQLiteFile returns the content of a migrated file; it is made once per process.
 var migratedSQLiteFile = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "stoa-template")
 	if err != nil {
@@ -63,7 +65,7 @@ var migratedSQLiteFile = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-// migrateURL brings a database to the latest schema.
+// migrateURL migrates the database at url to the latest schema.
 func migrateURL(ctx context.Context, url string) error {
 	d, err := db.Open(ctx, url, db.Options{})
 	if err != nil {
@@ -76,14 +78,14 @@ func migrateURL(ctx context.Context, url string) error {
 	return nil
 }
 
-// NewPostgres returns a migrated database of its own on the test server. Without a server it skips and says so; where
-// STOA_TEST_REQUIRE is set it fails.
+// NewPostgres returns a new migrated database on the test server, closed and dropped at the end of the test. Without a
+// server it skips the test, or fails it if STOA_TEST_REQUIRE is set.
 func NewPostgres(t testing.TB) *db.DB {
 	t.Helper()
 	return openDB(t, NewPostgresURL(t))
 }
 
-// NewPostgresURL returns the address of a migrated database of the test's own, dropped at the end.
+// NewPostgresURL returns the URL of a new migrated database on the test server, dropped at the end of the test.
 func NewPostgresURL(t testing.TB) string {
 	t.Helper()
 	server := os.Getenv("STOA_TEST_POSTGRES")
@@ -117,7 +119,8 @@ func NewPostgresURL(t testing.TB) string {
 	return databaseURL(server, name)
 }
 
-// createTemplate migrates the database that the tests' databases are copied from, once per server.
+// createTemplate creates and migrates the database stoa_template, of which the tests' databases are copies, once per
+// server. The advisory lock makes concurrent test processes wait; IS_TEMPLATE is set last and marks it as complete.
 func createTemplate(ctx context.Context, conn *pgx.Conn, server string) error {
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(7239, 2)"); err != nil {
 		return err
@@ -139,6 +142,7 @@ func createTemplate(ctx context.Context, conn *pgx.Conn, server string) error {
 	return err
 }
 
+// databaseURL returns server with the path replaced by the database's name.
 func databaseURL(server, name string) string {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -148,6 +152,7 @@ func databaseURL(server, name string) string {
 	return u.String()
 }
 
+// openDB opens the database at url and closes it at the end of the test.
 func openDB(t testing.TB, url string) *db.DB {
 	t.Helper()
 	d, err := db.Open(context.Background(), url, db.Options{MaxConns: 8})
