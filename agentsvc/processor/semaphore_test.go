@@ -3,6 +3,7 @@ package processor_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -46,10 +47,11 @@ func TestFairBetweenApps(t *testing.T) {
 		if err := semaphore.Acquire(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		var computing sync.WaitGroup
 		var order []string // only the goroutine with the permit writes
 		compute := func(app string, slices int) {
 			ctx := processor.WithApp(t.Context(), app)
-			go func() {
+			computing.Go(func() {
 				if err := semaphore.Acquire(ctx); err != nil {
 					t.Error(err)
 					return
@@ -63,7 +65,7 @@ func TestFairBetweenApps(t *testing.T) {
 					}
 				}
 				semaphore.Release()
-			}()
+			})
 			synctest.Wait()
 		}
 		for range 8 {
@@ -71,7 +73,7 @@ func TestFairBetweenApps(t *testing.T) {
 		}
 		compute("quiet", 4)
 		semaphore.Release()
-		synctest.Wait()
+		computing.Wait()
 		if len(order) != 8*2+4 {
 			t.Fatalf("%d slices were computed, want 20: %v", len(order), order)
 		}
