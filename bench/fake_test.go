@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -121,8 +122,11 @@ func fakeBinary(t *testing.T) string {
 // migrate makes the product's tables, as it does itself when it starts.
 func migrate(ctx context.Context, conn *pgx.Conn) error {
 	files, err := filepath.Glob(filepath.Join(os.Getenv("BENCH_TEST_MIGRATIONS"), "*.up.sql"))
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("no migrations to apply: %v", err)
+	if err == nil && len(files) == 0 {
+		err = errors.New("there are no migrations to apply")
+	}
+	if err != nil {
+		return err
 	}
 	for _, name := range files {
 		sql, err := os.ReadFile(name)

@@ -28,14 +28,9 @@ const (
 	sealBatchSize = 200
 )
 
-// The ids of heads that are not ids of apps.
-const (
-	// platformChain is the id of the chain of the operator's actions outside all apps.
-	platformChain = ""
-	// allChains is the id of a head without entries whose number is the count of chains. It reveals a chain that was
-	// deleted as a whole.
-	allChains = "*"
-)
+// allChains is the id of a head without entries whose number is the count of chains. It reveals a chain that was deleted as a whole.
+// The chain of the operator's actions outside all apps has the id "".
+const allChains = "*"
 
 // errChainBroken reports that the head of a chain, or the entry that it names, is not what this platform stored.
 var errChainBroken = errors.New("the end of the chain is not as it was sealed")

@@ -19,7 +19,7 @@ func TestHideValues(t *testing.T) {
 		t.Error("the error that was given is changed")
 	}
 	other := errors.New("hunter22")
-	if got := HideValues(other, []string{"hunter22"}); got != other {
+	if got := HideValues(other, []string{"hunter22"}); !errors.Is(got, other) {
 		t.Errorf("HideValues = %v", got)
 	}
 }

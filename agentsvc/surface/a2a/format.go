@@ -7,9 +7,9 @@ import (
 	"stoa/agentsvc/notify"
 )
 
+// The names under which a receiver's format is stored ([store.Receiver.Format]). They are in the database:
+// changing one makes the stored receivers undeliverable.
 const (
-	// The names under which a receiver's format is stored ([store.Receiver.Format]). They are in the database:
-	// changing one makes the stored receivers undeliverable.
 	Format10 = "a2a/1.0"
 	Format03 = "a2a/0.3"
 )
