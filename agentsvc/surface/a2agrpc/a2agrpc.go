@@ -24,6 +24,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
@@ -160,8 +161,14 @@ func MethodNames() (names []string) {
 	return names
 }
 
-// Serve accepts connections of l until the server is closed or stopped.
-func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+// Serve accepts connections of l until the server is closed or stopped. It returns nil then, also if that happened before
+// Serve was called: both run in goroutines of their own.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.grpc.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
 
 // Stop closes all connections and cancels all calls at once.
 func (s *Server) Stop() { s.grpc.Stop() }

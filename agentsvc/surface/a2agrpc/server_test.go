@@ -165,6 +165,20 @@ func TestShutdown(t *testing.T) {
 	<-closed
 }
 
+// TestServeAfterStop checks that a listener whose server has already ended is no error: the end may overtake the start.
+func TestServeAfterStop(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
+	h.server.Stop()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.server.Serve(l); err != nil {
+		t.Errorf("serve: %v", err)
+	}
+}
+
 // TestLimits checks that calls count against the app's limits as over HTTP.
 func TestLimits(t *testing.T) {
 	t.Parallel()
