@@ -5,6 +5,8 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"strings"
+
+	"stoa/tenancy/apikey"
 )
 
 // minAdminSecretBytes is the least length of an admin secret; openssl rand -base64 48 gives 64.
@@ -36,7 +38,7 @@ func NewAdminSecret(value string, attempts Attempts) (*AdminSecret, error) {
 			return nil, fmt.Errorf("the admin secret has more than two values: keep the old and the new one, with a comma between them")
 		case len(secret) < minAdminSecretBytes:
 			return nil, fmt.Errorf("the admin secret (value %d) has %d bytes, it needs at least %d: take the output of `openssl rand -base64 48`", i+1, len(secret), minAdminSecretBytes)
-		case IsAPIKey(secret):
+		case apikey.IsKey(secret):
 			return nil, fmt.Errorf("the admin secret (value %d) has the form of an API key: choose another", i+1)
 		case IsToken(secret):
 			return nil, fmt.Errorf("the admin secret (value %d) has two dots and would be taken for a token: choose one without", i+1)

@@ -2,13 +2,11 @@ package authz
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +18,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/apikey"
 )
 
 const (
@@ -33,23 +32,7 @@ const (
 	maxRotationOverlap = 30 * 24 * time.Hour
 	// maxKeyName bounds the name of a key, in characters.
 	maxKeyName = 100
-
-	// APIKeySubjectPrefix begins the subject of every key's principal. No token may have such a subject.
-	APIKeySubjectPrefix = "key:"
 )
-
-// A key is stoa_APP_ followed by its id, by which it is looked up, and a secret of 26 characters of 5 bits each (130
-// bits).
-const (
-	keyIDLength     = 12
-	keySecretLength = 26
-)
-
-// apiKeyPattern matches the form of a key; its group is the id.
-var apiKeyPattern = regexp.MustCompile(`^stoa_[a-z0-9-]{1,63}_([a-z2-7]{12})[a-z2-7]{26}$`)
-
-// IsAPIKey reports whether credential has the form of an API key, valid or not. Tokens and admin secrets do not.
-func IsAPIKey(credential string) bool { return apiKeyPattern.MatchString(credential) }
 
 // APIKeySpec describes an API key to create.
 type APIKeySpec struct {
@@ -66,9 +49,10 @@ type APIKeySpec struct {
 // APIKeys creates and verifies API keys. A verified key is cached, and read again when its app has changed in any
 // process. It is safe for concurrent use.
 type APIKeys struct {
-	apps *tenancy.Service
-	// loadFromDatabase is [tenancy.Service.FindAPIKey]; tests replace it.
-	loadFromDatabase func(ctx context.Context, id string) (tenancy.APIKey, tenancy.APIKeyOwner, error)
+	// Store has the stored keys, without their texts.
+	Store *apikey.Store
+	// loadFromDatabase is [apikey.Store.Find]; tests replace it.
+	loadFromDatabase func(ctx context.Context, id string) (apikey.Key, apikey.Owner, error)
 	issuer           string
 	log              *slog.Logger
 	// cache is keyed by the SHA-256 of the key, so that no usable key is kept in memory.
@@ -94,16 +78,16 @@ type cachedKey struct {
 }
 
 // NewAPIKeys returns the API keys of all apps. The issuer of their principals is the built-in issuer.
-func NewAPIKeys(apps *tenancy.Service, i *Issuer) *APIKeys {
+func NewAPIKeys(store *apikey.Store, i *Issuer) *APIKeys {
 	return &APIKeys{
-		apps: apps, loadFromDatabase: apps.FindAPIKey, issuer: i.name, log: i.log, lastUses: map[string]time.Time{},
+		Store: store, loadFromDatabase: store.Find, issuer: i.name, log: i.log, lastUses: map[string]time.Time{},
 		cache: otter.Must(&otter.Options[[sha256.Size]byte, *cachedKey]{MaximumSize: maxCacheEntries}),
 	}
 }
 
 // CreateKey creates a key of app and returns its text, which is not stored and cannot be read again, with the stored
 // key and the app's new record. A spec with an unknown role, scope or agent is an [agentsvc.InvalidError].
-func (k *APIKeys) CreateKey(ctx context.Context, actor string, app *tenancy.App, spec APIKeySpec) (text string, stored tenancy.APIKey, of tenancy.App, err error) {
+func (k *APIKeys) CreateKey(ctx context.Context, actor string, app *tenancy.App, spec APIKeySpec) (text string, stored apikey.Key, of tenancy.App, err error) {
 	if len(spec.Roles) == 0 {
 		spec.Roles = []string{RoleCaller}
 	}
@@ -123,10 +107,10 @@ func (k *APIKeys) CreateKey(ctx context.Context, actor string, app *tenancy.App,
 			}
 		}
 	}
-	id := randomText(keyIDLength)
-	text = newKeyText(app.Name, id)
-	stored, of, err = k.apps.CreateAPIKey(ctx, actor, app.Name, tenancy.APIKey{
-		ID: id, Name: spec.Name, Hash: hashKey(text), Roles: spec.Roles, Scope: spec.Scope, ExpiresAt: spec.Expires,
+	id := apikey.NewID()
+	text = apikey.NewText(app.Name, id)
+	stored, of, err = k.Store.Create(ctx, actor, app.Name, apikey.Key{
+		ID: id, Name: spec.Name, Hash: apikey.Hash(text), Roles: spec.Roles, Scope: spec.Scope, ExpiresAt: spec.Expires,
 	})
 	return text, stored, of, err
 }
@@ -144,27 +128,13 @@ func (s APIKeySpec) validate() error {
 
 // RotateKey replaces the secret part of the key with that id and returns the new text. The former text remains valid
 // for overlap, at most maxRotationOverlap.
-func (k *APIKeys) RotateKey(ctx context.Context, actor, app, id string, overlap time.Duration) (text string, stored tenancy.APIKey, of tenancy.App, err error) {
+func (k *APIKeys) RotateKey(ctx context.Context, actor, app, id string, overlap time.Duration) (text string, stored apikey.Key, of tenancy.App, err error) {
 	if overlap < 0 || overlap > maxRotationOverlap {
 		return "", stored, of, agentsvc.NewInvalidError("overlap", "must be between 0s and %dh (30 days)", int(maxRotationOverlap.Hours()))
 	}
-	text = newKeyText(app, id)
-	stored, of, err = k.apps.RotateAPIKey(ctx, actor, app, id, hashKey(text), overlap)
+	text = apikey.NewText(app, id)
+	stored, of, err = k.Store.Rotate(ctx, actor, app, id, apikey.Hash(text), overlap)
 	return text, stored, of, err
-}
-
-// KeyPrefix returns the part of a key before its secret, by which people recognise it.
-func KeyPrefix(app, id string) string { return "stoa_" + app + "_" + id }
-
-func newKeyText(app, id string) string { return KeyPrefix(app, id) + randomText(keySecretLength) }
-
-// randomText returns n random characters of the base32 alphabet in lower case, 5 bits each.
-func randomText(n int) string { return strings.ToLower(rand.Text()[:n]) }
-
-// hashKey returns the SHA-256 of a key. A plain hash is enough: the secret cannot be guessed, unlike a password.
-func hashKey(text string) []byte {
-	sum := sha256.Sum256([]byte(text))
-	return sum[:]
 }
 
 // VerifyKey returns the principal of a key. A key that is not valid is an [ErrUnauthenticated]; any other error means
@@ -172,8 +142,8 @@ func hashKey(text string) []byte {
 // any: a cache entry from an earlier generation is read again. A request calls VerifyKey twice, first with 0 to find
 // the app; only the second call records the use.
 func (k *APIKeys) VerifyKey(ctx context.Context, text string, generation int64) (Principal, error) {
-	m := apiKeyPattern.FindStringSubmatch(text)
-	if m == nil {
+	id, ok := apikey.ParseID(text)
+	if !ok {
 		return Principal{}, unauthenticated("not of the form of an API key")
 	}
 	hash := sha256.Sum256([]byte(text))
@@ -181,7 +151,7 @@ func (k *APIKeys) VerifyKey(ctx context.Context, text string, generation int64) 
 	known, ok := k.cache.GetIfPresent(hash)
 	if !ok || !now.Before(known.validUntil) || known.generation < generation {
 		var err error
-		if known, err = k.loadKey(ctx, m[1], hash, generation, known); err != nil {
+		if known, err = k.loadKey(ctx, id, hash, generation, known); err != nil {
 			return Principal{}, err
 		}
 	}
@@ -226,7 +196,7 @@ func (k *APIKeys) loadKey(ctx context.Context, id string, hash [sha256.Size]byte
 
 // validateKey returns the cache entry for a key with this hash, if stored is that key and it is valid now. A former key
 // is valid until the end of its overlap. Hashes are compared in constant time.
-func (k *APIKeys) validateKey(stored tenancy.APIKey, of tenancy.APIKeyOwner, hash [sha256.Size]byte) (*cachedKey, error) {
+func (k *APIKeys) validateKey(stored apikey.Key, of apikey.Owner, hash [sha256.Size]byte) (*cachedKey, error) {
 	now := time.Now()
 	expires := stored.ExpiresAt
 	current := subtle.ConstantTimeCompare(stored.Hash, hash[:]) == 1
@@ -250,7 +220,7 @@ func (k *APIKeys) validateKey(stored tenancy.APIKey, of tenancy.APIKeyOwner, has
 		until = expires
 	}
 	return &cachedKey{id: stored.ID, generation: of.Generation, validUntil: until, principal: Principal{
-		App: of.App, AppName: of.Name, Issuer: k.issuer, Subject: APIKeySubjectPrefix + stored.ID,
+		App: of.App, AppName: of.Name, Issuer: k.issuer, Subject: tenancy.APIKeySubjectPrefix + stored.ID,
 		Roles: stored.Roles, Scopes: parseNarrowingScopes(stored.Scope), Issued: stored.CreatedAt, Expires: expires,
 	}}, nil
 }
@@ -292,7 +262,7 @@ func (k *APIKeys) writeLastUses(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := k.apps.RecordAPIKeyUse(ctx, used); err != nil {
+	if err := k.Store.RecordUse(ctx, used); err != nil {
 		k.log.WarnContext(ctx, "when API keys were used could not be noted", "keys", len(used), "error", err)
 	}
 }

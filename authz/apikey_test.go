@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"stoa/tenancy"
+	"stoa/tenancy/apikey"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
@@ -18,7 +19,7 @@ import (
 func newKeyService(t *testing.T, d *db.DB) (*APIKeys, *tenancy.Service) {
 	t.Helper()
 	apps := tenancy.New(d, newKeyring(t, "m"), signal.New(nil, nil), tenancy.Options{})
-	apps.SetDefaultApp("", []byte("{}"))
+	apps.DefaultApp.Set("", []byte("{}"))
 	return NewAPIKeys(apps, openIssuer(t, d)), apps
 }
 
@@ -170,7 +171,7 @@ func TestKeyDeletedWhileRead(t *testing.T) {
 		text, id := createKey(t, k, APIKeySpec{})
 		read, proceed := make(chan int64), make(chan struct{})
 		lookup := k.loadFromDatabase
-		k.loadFromDatabase = func(ctx context.Context, id string) (tenancy.APIKey, tenancy.APIKeyOwner, error) {
+		k.loadFromDatabase = func(ctx context.Context, id string) (apikey.Key, apikey.Owner, error) {
 			stored, of, err := lookup(ctx, id)
 			if err == nil {
 				read <- of.Generation

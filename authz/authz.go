@@ -1,11 +1,11 @@
 // Package authz authenticates callers and authorizes what they do. Authentication: a [Verifier] turns a bearer token
 // into a [Principal], [APIKeys] does the same for an API key, and an [AdminSecret] recognises the platform's operator.
 // The built-in [Issuer] issues tokens with keys that are stored in the database; tokens of OpenID providers are
-// verified with their published keys ([RemoteKeySet]). Authorization: a [Policy], one for each app, decides by roles
+// verified with their published keys ([jwks.RemoteSet]). Authorization: a [Policy], one for each app, decides by roles
 // and scopes.
 //
 // The app of a principal is decided where its credential is verified: by [issuerEntry.newPrincipal] for a token and by
-// [APIKeys.VerifyKey] for a key. Between authentication and authorization [tenancy.AccessRequest] compares the
+// [APIKeys.VerifyKey] for a key. Between authentication and authorization [router.AccessRequest] compares the
 // principal with the app's record of that moment. Therefore a revocation, a suspension or a deletion takes effect at
 // the next request, although verified tokens and keys are cached. See docs/identity.md and docs/security.md.
 package authz

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"stoa/tenancy"
+	"stoa/tenancy/keyring"
 )
 
 // CardSigner signs agent cards (A2A specification, "Agent Card Signing", with JSON Web Signatures of RFC 7515). Its
@@ -23,7 +23,7 @@ type CardSigner struct {
 
 // NewCardSigner returns a signer with keys derived from k: that of the first master key signs, all are published. url
 // is the address of the published keys, which signatures name in jku.
-func NewCardSigner(k *tenancy.Keyring, url string) (*CardSigner, error) {
+func NewCardSigner(k *keyring.Keyring, url string) (*CardSigner, error) {
 	seeds, err := k.DeriveKeys("agent cards")
 	if err != nil {
 		return nil, err

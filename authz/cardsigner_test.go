@@ -9,7 +9,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"stoa/authz"
-	"stoa/tenancy"
+	"stoa/tenancy/keyring"
 )
 
 // TestCardSigner checks that every process can verify the signatures of the others, also during a rotation of master
@@ -23,7 +23,7 @@ func TestCardSigner(t *testing.T) {
 		for _, b := range masters {
 			raw = append(raw, bytes.Repeat([]byte{b}, 32))
 		}
-		k, err := tenancy.NewKeyring(raw...)
+		k, err := keyring.New(raw...)
 		if err != nil {
 			t.Fatal(err)
 		}

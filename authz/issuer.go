@@ -11,8 +11,9 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"stoa/tenancy"
+	"stoa/authz/jwks"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 const (
@@ -66,7 +67,7 @@ type keySnapshot struct {
 
 // OpenIssuer reads the issuer's name and keys from the database, or creates them. It returns an error if an existing
 // key cannot be decrypted with k. Run [Issuer.Run] to follow changes.
-func OpenIssuer(ctx context.Context, d *db.DB, k *tenancy.Keyring, o IssuerOptions) (*Issuer, error) {
+func OpenIssuer(ctx context.Context, d *db.DB, k *keyring.Keyring, o IssuerOptions) (*Issuer, error) {
 	if o.Name == "" {
 		o.Name = "stoa"
 	}
@@ -132,7 +133,7 @@ func (i *Issuer) FindKey(ctx context.Context, kid string) (jose.JSONWebKey, erro
 	if key, ok := i.snapshot.Load().publicKeys[kid]; ok {
 		return key, nil
 	}
-	return jose.JSONWebKey{}, ErrUnknownKey
+	return jose.JSONWebKey{}, jwks.ErrUnknownKey
 }
 
 // checkKeysIfDue reads the keys unless that was done less than gap ago; then it returns the result of that look again.

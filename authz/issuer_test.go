@@ -14,18 +14,20 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/authz/jwks"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/keyring"
 )
 
-func newKeyring(t testing.TB, masters ...string) *tenancy.Keyring {
+func newKeyring(t testing.TB, masters ...string) *keyring.Keyring {
 	t.Helper()
 	var raw [][]byte
 	for _, m := range masters {
 		raw = append(raw, []byte(strings.Repeat(m, 32)[:32]))
 	}
-	k, err := tenancy.NewKeyring(raw...)
+	k, err := keyring.New(raw...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +286,7 @@ func TestUnknownKeysCauseFewChecks(t *testing.T) {
 	d := dbtest.NewSQLite(t)
 	i, other := openIssuer(t, d), openIssuer(t, d)
 	v := NewVerifier(i.TrustedIssuer())
-	if _, err := i.FindKey(t.Context(), "nobody's"); !errors.Is(err, ErrUnknownKey) {
+	if _, err := i.FindKey(t.Context(), "nobody's"); !errors.Is(err, jwks.ErrUnknownKey) {
 		t.Fatalf("got %v, want ErrUnknownKey", err)
 	}
 

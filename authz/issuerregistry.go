@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"stoa/authz/jwks"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -23,9 +24,9 @@ type IssuerRegistryOptions struct {
 	// HTTP returns the client for fetching the keys of an app's issuer; private says whether it may reach private
 	// networks.
 	HTTP func(private bool) *http.Client
-	// JWKSCache is that of [RemoteKeySetOptions].
-	JWKSCache *JWKSCache
-	Log       *slog.Logger
+	// Cache is that of [jwks.Options].
+	Cache *jwks.Cache
+	Log   *slog.Logger
 }
 
 // IssuerRegistry keeps the apps' own issuers of a [Verifier] equal to those in the database, in every process.
@@ -37,7 +38,7 @@ type IssuerRegistry struct {
 	wake chan struct{}
 	stop func()
 
-	// lastMark is the version ([tenancy.Service.IssuersVersion]) of the issuers that are set. It and registeredByApp
+	// lastMark is the version ([tenancy.Issuers.Version]) of the issuers that are set. It and registeredByApp
 	// are used by OpenIssuerRegistry, then by Run's goroutine, then by Close.
 	lastMark        string
 	registeredByApp map[db.ID]*registeredIssuer
@@ -47,7 +48,7 @@ type IssuerRegistry struct {
 type registeredIssuer struct {
 	config tenancy.AppIssuer
 	entry  *issuerEntry
-	keys   *RemoteKeySet
+	keys   *jwks.RemoteSet
 }
 
 // OpenIssuerRegistry sets the apps' issuers of v and returns a registry that keeps them current while Run runs. Call
@@ -60,7 +61,7 @@ func OpenIssuerRegistry(ctx context.Context, apps *tenancy.Service, v *Verifier,
 	if err := r.refreshIfChanged(ctx); err != nil {
 		return nil, err
 	}
-	r.stop = apps.WatchApps(func() {
+	r.stop = apps.WatchApps(func(string) {
 		select {
 		case r.wake <- struct{}{}:
 		default:
@@ -104,11 +105,11 @@ func (r *IssuerRegistry) Close() {
 func (r *IssuerRegistry) refreshIfChanged(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
-	mark, err := r.apps.IssuersVersion(ctx) // read before the list: a change in between is found at the next comparison
+	mark, err := r.apps.Issuers.Version(ctx) // read before the list: a change in between is found at the next comparison
 	if err != nil || mark == r.lastMark {
 		return err
 	}
-	issuers, err := r.apps.ListIssuers(ctx)
+	issuers, err := r.apps.Issuers.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (r *IssuerRegistry) setIssuers(issuers []tenancy.AppIssuer) {
 
 // registerIssuer returns the entry of an app's issuer. Its tokens speak for this app only.
 func (r *IssuerRegistry) registerIssuer(i tenancy.AppIssuer) *registeredIssuer {
-	keys := NewRemoteKeySet(i.Auth.JWKSURL, RemoteKeySetOptions{HTTP: r.options.HTTP(i.Private), Refresh: i.Auth.KeyRefreshInterval(), JWKSCache: r.options.JWKSCache, Log: r.options.Log.With("app", i.Name)})
+	keys := jwks.NewRemoteSet(i.Auth.JWKSURL, jwks.Options{HTTP: r.options.HTTP(i.Private), Refresh: i.Auth.KeyRefreshInterval(), Cache: r.options.Cache, Log: r.options.Log.With("app", i.Name)})
 	return &registeredIssuer{config: i, keys: keys, entry: &issuerEntry{TrustedIssuer: TrustedIssuer{
 		Issuer: i.Auth.Issuer, Audience: i.Auth.Audience, Keys: keys, App: i.App, AppName: i.Name, RequireAppName: i.Auth.RequireTenantID,
 	}}}

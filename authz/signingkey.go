@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 	// retireMargin is how much longer than the last token it signed a key is kept.
 	retireMargin = time.Hour
 
-	// sealScope is the scope of the encrypted keys; see [tenancy.Keyring].
+	// sealScope is the scope of the encrypted keys; see [keyring.Keyring].
 	sealScope = "signing_key"
 )
 
@@ -74,7 +74,7 @@ func countRetired(keys []signingKey, now time.Time) int {
 // keyStore reads and writes the signing keys in the database, encrypted with masterKeys.
 type keyStore struct {
 	db         *db.Handle
-	masterKeys *tenancy.Keyring
+	masterKeys *keyring.Keyring
 }
 
 // loadKeys returns all keys, ordered by generation, and the database's time. Private keys in known are not decrypted

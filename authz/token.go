@@ -123,7 +123,7 @@ func checkSubject(sub string) error {
 	switch {
 	case !isValidSubject(sub):
 		return agentsvc.NewInvalidError("sub", "must be 1 to %d printable characters", maxSubjectLength)
-	case strings.HasPrefix(sub, APIKeySubjectPrefix):
+	case strings.HasPrefix(sub, tenancy.APIKeySubjectPrefix):
 		return agentsvc.NewInvalidError("sub", `names that begin with "key:" belong to API keys`)
 	}
 	return nil

@@ -168,7 +168,7 @@ func TestRevocation(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		apps := tenancy.New(d, newKeyring(t, "m"), signal.New(nil, nil), tenancy.Options{})
-		apps.SetDefaultApp("", []byte("{}"))
+		apps.DefaultApp.Set("", []byte("{}"))
 		i := openIssuer(t, d)
 		v := NewVerifier(i.TrustedIssuer())
 		current := func() *tenancy.App {
@@ -196,7 +196,7 @@ func TestRevocation(t *testing.T) {
 		}
 		for _, revoked := range []string{"ana", ""} {
 			ana, bob := newToken("ana"), newToken("bob")
-			if err := apps.RevokeTokens(t.Context(), "test", tenancy.DefaultName, revoked); err != nil {
+			if err := apps.Tokens.Revoke(t.Context(), "test", tenancy.DefaultName, revoked); err != nil {
 				t.Fatal(err)
 			}
 			now := current()

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"stoa/authz/jwks"
 )
 
 // testKeys are the keys that tests sign with, generated once because RSA keys take long.
@@ -55,7 +57,7 @@ func (f fixedKeys) FindKey(_ context.Context, kid string) (jose.JSONWebKey, erro
 	if key, ok := f[kid]; ok {
 		return key, nil
 	}
-	return jose.JSONWebKey{}, ErrUnknownKey
+	return jose.JSONWebKey{}, jwks.ErrUnknownKey
 }
 
 func (f fixedKeys) Generation() uint64 { return 1 }

@@ -86,7 +86,7 @@ func (e *issuerEntry) newPrincipal(c tokenClaims) (Principal, error) {
 	if !isValidSubject(c.Subject) {
 		return Principal{}, unauthenticated("no usable sub")
 	}
-	if strings.HasPrefix(c.Subject, APIKeySubjectPrefix) {
+	if strings.HasPrefix(c.Subject, tenancy.APIKeySubjectPrefix) {
 		return Principal{}, unauthenticated("speaks for an API key")
 	}
 	p := Principal{

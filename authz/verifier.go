@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/maypok86/otter/v2"
+
+	"stoa/authz/jwks"
 )
 
 const (
@@ -78,7 +80,7 @@ func IsToken(credential string) bool { return strings.Count(credential, ".") == 
 
 // VerifyToken returns the principal of a token. A token that is not valid is an [ErrUnauthenticated]; any other error
 // means that the issuer's keys could not be fetched, and says nothing about the token. It does not check whether the
-// app exists, is active and has not revoked the token: [tenancy.AccessRequest] does, at each request.
+// app exists, is active and has not revoked the token: [router.AccessRequest] does, at each request.
 func (v *Verifier) VerifyToken(ctx context.Context, token string) (Principal, error) {
 	if token == "" {
 		return Principal{}, unauthenticated("no credential")
@@ -167,15 +169,15 @@ func checkSignature(ctx context.Context, keys KeySet, signed *jwt.JSONWebToken) 
 	h := signed.Headers[0]
 	key, err := keys.FindKey(ctx, h.KeyID)
 	switch {
-	case errors.Is(err, ErrUnknownKey) && h.KeyID == "":
+	case errors.Is(err, jwks.ErrUnknownKey) && h.KeyID == "":
 		return unauthenticated("names no key")
-	case errors.Is(err, ErrUnknownKey):
+	case errors.Is(err, jwks.ErrUnknownKey):
 		return unauthenticated("signed by an unknown key")
 	}
 	if err != nil {
 		return fmt.Errorf("find the key of a token: %w", err)
 	}
-	alg, err := keyAlgorithm(key)
+	alg, err := jwks.Algorithm(key)
 	if err != nil {
 		return unauthenticatedBecause("signed by an unusable key", err)
 	}

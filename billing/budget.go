@@ -11,6 +11,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -208,7 +209,7 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 		if _, err := rebuildBalanceTx(ctx, tx, b, since); err != nil {
 			return err
 		}
-		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.auditDetail(nil, &b)}); err != nil {
+		if err := audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.auditDetail(nil, &b)}); err != nil {
 			return err
 		}
 		return recordChange(ctx, tx, topicBudget, string(b.App))
@@ -250,7 +251,7 @@ func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.Ap
 		if err != nil {
 			return err
 		}
-		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.auditDetail(&was, &b)}); err != nil {
+		if err := audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.auditDetail(&was, &b)}); err != nil {
 			return err
 		}
 		return recordChange(ctx, tx, topicBudget, string(b.App))
@@ -310,7 +311,7 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 				return err
 			}
 		}
-		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.auditDetail(&b, nil)}); err != nil {
+		if err := audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.auditDetail(&b, nil)}); err != nil {
 			return err
 		}
 		return recordChange(ctx, tx, topicBudget, string(b.App))

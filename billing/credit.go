@@ -11,7 +11,9 @@ import (
 	"unicode/utf8"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -62,7 +64,7 @@ const (
 )
 
 // AddCredit grants a credit to an app. Without a currency it has the one in which the app is charged. With c.Key, one
-// actor's grant takes effect once: a repetition returns the same credit, and [tenancy.ErrKeyReused] if it asks for a
+// actor's grant takes effect once: a repetition returns the same credit, and [idempotency.ErrKeyReused] if it asks for a
 // different one. A request without a key gets one, so that the retries after a broken connection are safe as well.
 func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, c Credit) (Credit, error) {
 	c.ID, c.CreatedBy = agentsvc.NewID(), actor
@@ -128,7 +130,7 @@ func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (m
 		if !c.Expires.IsZero() {
 			detail["expires_at"] = c.Expires.UTC().Format(time.RFC3339)
 		}
-		err = tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
+		err = audit.Insert(ctx, l.tx, audit.Entry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
 		if err != nil {
 			return err
 		}
@@ -139,7 +141,7 @@ func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (m
 }
 
 // findGranted returns the id of the credit that the actor was granted under the key of c, "" if there is none. If that
-// credit has other terms it returns [tenancy.ErrKeyReused].
+// credit has other terms it returns [idempotency.ErrKeyReused].
 func (l *ledger) findGranted(ctx context.Context, c Credit, expires int64) (id string, err error) {
 	same := false
 	err = l.tx.Query(ctx, func(r db.Row) error {
@@ -150,7 +152,7 @@ func (l *ledger) findGranted(ctx context.Context, c Credit, expires int64) (id s
 		return err
 	}, `SELECT id, amount, currency, expires_at, note FROM credit WHERE app = $1 AND actor = $2 AND idempotency_key = $3`, string(l.app), c.CreatedBy, c.Key)
 	if err == nil && id != "" && !same {
-		err = tenancy.ErrKeyReused
+		err = idempotency.ErrKeyReused
 	}
 	return id, err
 }
@@ -174,7 +176,7 @@ func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.Ap
 		if err := l.closeCredit(ctx, EntryRevocation, c); err != nil {
 			return err
 		}
-		return tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: actor, Action: "credit.revoke", App: app.Name, AppID: app.ID, Detail: map[string]any{
+		return audit.Insert(ctx, l.tx, audit.Entry{Actor: actor, Action: "credit.revoke", App: app.Name, AppID: app.ID, Detail: map[string]any{
 			"credit": id, "amount": int64(c.Remaining), "currency": c.Currency,
 		}})
 	})

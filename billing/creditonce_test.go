@@ -3,8 +3,8 @@ package billing_test
 import (
 	"testing"
 
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/billing"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -32,7 +32,7 @@ func TestCreditOnce(t *testing.T) {
 			}
 		}
 		_, err := s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 6, Key: "k"})
-		wantErr(t, err, tenancy.ErrKeyReused)
+		wantErr(t, err, idempotency.ErrKeyReused)
 		_, err = s.AddCredit(t.Context(), "another", app, billing.Credit{Amount: 6, Key: "k"})
 		requireNoErrors(t, err)
 		_, err = s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -58,7 +59,7 @@ func (s *Service) finalizeDraftsUntil(ctx context.Context, app tenancy.App, stat
 			// If the state differs, another process has made a draft final since it was read: continue from the new
 			// state.
 			if l.state == state {
-				_, err := s.finalizeFirstDraft(ctx, l, tenancy.System, app, due.month)
+				_, err := s.finalizeFirstDraft(ctx, l, audit.System, app, due.month)
 				if err != nil {
 					return err
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -86,7 +87,7 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger, actor strin
 		return Invoice{}, err
 	}
 	l.state = billedState{span.month, span.end, c.sealed}
-	return d.Invoice, tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.finalize", App: app.Name, AppID: app.ID, Detail: map[string]any{
+	return d.Invoice, audit.Insert(ctx, l.tx, audit.Entry{Actor: actor, Action: "invoice.finalize", App: app.Name, AppID: app.ID, Detail: map[string]any{
 		"invoice": d.ID, "number": d.Number,
 	}})
 }
@@ -143,7 +144,7 @@ func (s *Service) ReverseInvoice(ctx context.Context, actor string, app tenancy.
 		if err := l.storeInvoice(ctx, &note); err != nil {
 			return err
 		}
-		return tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.reverse", App: app.Name, AppID: app.ID, Detail: map[string]any{
+		return audit.Insert(ctx, l.tx, audit.Entry{Actor: actor, Action: "invoice.reverse", App: app.Name, AppID: app.ID, Detail: map[string]any{
 			"invoice": id, "credit_note": note.ID, "number": note.Number,
 		}})
 	})

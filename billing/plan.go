@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -201,7 +202,7 @@ func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sq
 		if on, err = tenancy.RebuildAppsOnPlan(ctx, tx, p.Name); err != nil {
 			return err
 		}
-		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: action, Detail: detail}); err != nil {
+		if err := audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: action, Detail: detail}); err != nil {
 			return err
 		}
 		return recordChange(ctx, tx, topicPlan, "")

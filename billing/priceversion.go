@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -129,7 +129,7 @@ func (s *Service) AddPriceVersion(ctx context.Context, actor string, p PriceVers
 		if err != nil {
 			return err
 		}
-		err = tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "price.create", Detail: map[string]any{
+		err = audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: "price.create", Detail: map[string]any{
 			"version": p.Version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339), "items": len(p.Items),
 		}})
 		if err != nil {
@@ -199,7 +199,7 @@ func (s *Service) RemovePriceVersion(ctx context.Context, actor, version string)
 		if n == 0 {
 			return errorWithMessage(ErrPrecondition, "price book %s is in force, or will be within %s; make another version", version, withdrawalNotice)
 		}
-		err = tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "price.delete", Detail: map[string]any{
+		err = audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: "price.delete", Detail: map[string]any{
 			"version": version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339),
 		}})
 		if err != nil {

@@ -74,7 +74,7 @@ func (r Rule) String() string {
 // reservedTokens returns what a rule of tokens reserves for a call with this estimate.
 func (r Rule) reservedTokens(tokens int64) int64 { return min(tokens, r.Limit) }
 
-// apiKeyPrefix begins the subject of a caller with an API key; it is authz.APIKeySubjectPrefix.
+// apiKeyPrefix begins the subject of a caller with an API key; it is tenancy.APIKeySubjectPrefix.
 const apiKeyPrefix = "key:"
 
 // Caller identifies whose call of which agent is counted.

@@ -6,20 +6,20 @@
 //
 //   - [Service] reads and changes apps in the platform's database. Each change is one transaction with its entry in the
 //     audit trail; concurrent changes of one app are detected by the app's generation and repeated.
-//   - [Router] finds the app that a request addresses, and [AccessRequest] decides whether the request may use it.
-//   - [RuntimeCache] keeps one built value per app (the composition builds the runtime of the app's revision) and
+//   - [router.Router] finds the app that a request addresses, and [router.AccessRequest] decides whether the request may use it.
+//   - [runtimecache.Cache] keeps one built value per app (the composition builds the runtime of the app's revision) and
 //     replaces it when the app changes in any process.
-//   - [Keyring] encrypts configurations, secrets, page tokens and the heads of the audit trail.
-//   - [Inspector] and [Verifier] check the hash chains of the audit trail.
+//   - [keyring.Keyring] encrypts configurations, secrets, page tokens and the heads of the audit trail.
+//   - [audit.Inspector] and [audit.Verifier] check the hash chains of the audit trail.
 //
-// The steps of a request: package surface verifies the credential and fills an [AccessRequest];
-// [Router.FindApp] returns the app's id, from the token or API key if there is one, else from the address;
-// [RuntimeCache.Acquire] returns the app's runtime and record; [AccessRequest.CheckApp] compares them with the
+// The steps of a request: package surface verifies the credential and fills an [router.AccessRequest];
+// [router.Router.FindApp] returns the app's id, from the token or API key if there is one, else from the address;
+// [runtimecache.Cache.Acquire] returns the app's runtime and record; [router.AccessRequest.CheckApp] compares them with the
 // credential and the address. An app that the caller may not use is answered like an app that does not exist.
 //
 // The steps of a change: [Service.changeApp] reads the app, applies the change to the copy and checks
 // it, writes it with the condition that the generation is unchanged, and publishes the app's id on [TopicApp]. Each
-// process then reloads the app. The signal may be lost; [RuntimeCache.Run] therefore also compares generations every
+// process then reloads the app. The signal may be lost; [runtimecache.Cache.Run] therefore also compares generations every
 // second.
 //
 // The app of the process's own configuration file is the default app ([DefaultID]). It has no row in the table app;
@@ -117,13 +117,13 @@ func (a *App) TokenIssueTime(sub string, now time.Time) time.Time {
 // revokedUntil returns the later of the app's and the subject's revocation, in Unix seconds; 0 means none.
 func (a *App) revokedUntil(sub string) int64 { return max(a.revocations[""], a.revocations[sub]) }
 
-// hasSameBuild reports whether a build for b would read the same inputs as the build for a, so that it can be kept.
-func (a *App) hasSameBuild(b *App) bool { return a.Revision == b.Revision && a.Inputs == b.Inputs }
+// HasSameBuild reports whether a build for b would read the same inputs as the build for a, so that it can be kept.
+func (a *App) HasSameBuild(b *App) bool { return a.Revision == b.Revision && a.Inputs == b.Inputs }
 
-// withRecordOf returns a copy of a, the record of the existing build, with those fields of the newer record b that no
+// WithRecordOf returns a copy of a, the record of the existing build, with those fields of the newer record b that no
 // build reads. They take effect at once, also while the build for b runs or fails: a suspension or a revocation must
 // not depend on whether the new configuration can be built.
-func (a *App) withRecordOf(b *App) *App {
+func (a *App) WithRecordOf(b *App) *App {
 	c := *a
 	c.Status, c.Labels, c.revocations, c.Roles, c.RolesVersion = b.Status, b.Labels, b.revocations, b.Roles, b.RolesVersion
 	return &c

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 )
@@ -44,7 +45,7 @@ func (a *IssuerConfig) UnmarshalJSON(raw []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode((*plain)(a)); err != nil {
-		return invalidField("auth", "must be {issuer, jwks_url, audience, client_id?, refresh_interval?, require_tenant_id?} or null")
+		return agentsvc.NewInvalidError("auth", "must be {issuer, jwks_url, audience, client_id?, refresh_interval?, require_tenant_id?} or null")
 	}
 	return nil
 }
@@ -57,14 +58,14 @@ func (a IssuerConfig) KeyRefreshInterval() time.Duration {
 	return defaultRefresh
 }
 
-// checkFields returns an [InvalidError] for the first bad field. Keys may be fetched over plain HTTP, or from a private
+// checkFields returns an [agentsvc.InvalidError] for the first bad field. Keys may be fetched over plain HTTP, or from a private
 // address, only with the grant private_network: who can change the response on its way could sign tokens.
 func (a IssuerConfig) checkFields(grants grant.List) error {
 	for _, f := range []struct{ name, value string }{
 		{"issuer", a.Issuer}, {"jwks_url", a.JWKSURL}, {"audience", a.Audience}, {"client_id", a.ClientID},
 	} {
 		if f.value == "" && f.name != "client_id" {
-			return invalidField("auth."+f.name, "is missing")
+			return agentsvc.NewInvalidError("auth."+f.name, "is missing")
 		}
 		if err := checkText("auth."+f.name, f.value, maxAuthText); err != nil {
 			return err
@@ -73,15 +74,15 @@ func (a IssuerConfig) checkFields(grants grant.List) error {
 	u, err := url.Parse(a.JWKSURL)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
-		return invalidField("auth.jwks_url", "must be an address such as https://login.example.com/jwks.json")
+		return agentsvc.NewInvalidError("auth.jwks_url", "must be an address such as https://login.example.com/jwks.json")
 	case u.Scheme == "http" && !grants.Has(grant.PrivateNetwork):
-		return invalidField("auth.jwks_url", "must begin with https://: whoever changes the answer on its way could sign tokens (an app with the grant %s may use http)", grant.PrivateNetwork)
+		return agentsvc.NewInvalidError("auth.jwks_url", "must begin with https://: whoever changes the answer on its way could sign tokens (an app with the grant %s may use http)", grant.PrivateNetwork)
 	case isPrivateHost(u.Hostname()) && !grants.Has(grant.PrivateNetwork):
-		return invalidField("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grant.PrivateNetwork)
+		return agentsvc.NewInvalidError("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grant.PrivateNetwork)
 	}
 	if a.RefreshInterval != "" {
 		if d, err := time.ParseDuration(a.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
-			return invalidField("auth.refresh_interval", "must be a duration from 30s to 24h")
+			return agentsvc.NewInvalidError("auth.refresh_interval", "must be a duration from 30s to 24h")
 		}
 	}
 	return nil
@@ -91,15 +92,15 @@ func (a IssuerConfig) checkFields(grants grant.List) error {
 // if neither the URL nor the grant that allowed it has changed, so that an unrelated change does not depend on DNS.
 func (s *Service) checkIssuerHost(ctx context.Context, app, previous *App) error {
 	private, before := app.Grants.Has(grant.PrivateNetwork), previous.Grants.Has(grant.PrivateNetwork)
-	if s.options.CheckHost == nil || app.Auth == (IssuerConfig{}) || app.Auth.JWKSURL == previous.Auth.JWKSURL && (private || !before) {
+	if s.store.options.CheckHost == nil || app.Auth == (IssuerConfig{}) || app.Auth.JWKSURL == previous.Auth.JWKSURL && (private || !before) {
 		return nil
 	}
 	u, err := url.Parse(app.Auth.JWKSURL)
 	if err != nil {
-		return invalidField("auth.jwks_url", "is no address")
+		return agentsvc.NewInvalidError("auth.jwks_url", "is no address")
 	}
-	if err := s.options.CheckHost(ctx, u.Hostname(), private); err != nil {
-		return invalidField("auth.jwks_url", "%s", err)
+	if err := s.store.options.CheckHost(ctx, u.Hostname(), private); err != nil {
+		return agentsvc.NewInvalidError("auth.jwks_url", "%s", err)
 	}
 	return nil
 }
@@ -155,13 +156,13 @@ func (a *IssuerConfig) decodeColumn(doc string) error {
 // another app, or the process itself, accepts the same issuer and audience. Apps that all require tenant_id may share
 // them. The unique index on auth_key covers equal keys in concurrent transactions; the prefix comparison covers an app
 // with tenant_id next to one without.
-func (s *Service) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) error {
+func (s *store) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) error {
 	a := app.Auth
 	if a == (IssuerConfig{}) {
 		return nil
 	}
 	if s.options.IsReservedIssuer != nil && s.options.IsReservedIssuer(a.Issuer, a.Audience) {
-		return errorOfKind(ErrExists, "tokens of the issuer %s for %s are the server's own to accept: choose another audience", a.Issuer, a.Audience)
+		return Errorf(ErrExists, "tokens of the issuer %s for %s are the server's own to accept: choose another audience", a.Issuer, a.Audience)
 	}
 	other, sharedPrefix := "", a.sharedKeyPrefix()
 	if a.RequireTenantID {
@@ -172,14 +173,14 @@ func (s *Service) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) er
 			AND (auth_key = $2 OR CAST($3 AS TEXT) <> '' AND substr(auth_key, 1, length(CAST($3 AS TEXT))) = $3) LIMIT 1`,
 		string(app.ID), a.Issuer+"\n"+a.Audience, sharedPrefix)
 	if err == nil && other != "" {
-		err = errorOfKind(ErrExists, "tokens of the issuer %s for %s are accepted for the app %s already: choose another audience, or set require_tenant_id for both",
+		err = Errorf(ErrExists, "tokens of the issuer %s for %s are accepted for the app %s already: choose another audience, or set require_tenant_id for both",
 			a.Issuer, a.Audience, other)
 	}
 	return err
 }
 
 // errIssuerTaken is returned if the unique index on auth_key, not checkIssuerUnique, found the conflict.
-var errIssuerTaken = errorOfKind(ErrExists, "tokens of this issuer for this audience are accepted for another app")
+var errIssuerTaken = Errorf(ErrExists, "tokens of this issuer for this audience are accepted for another app")
 
 // AppIssuer is an app's own issuer with its app.
 type AppIssuer struct {
@@ -190,34 +191,37 @@ type AppIssuer struct {
 	Private bool
 }
 
-// ListIssuers returns the issuers of all apps that are not being deleted.
-func (s *Service) ListIssuers(ctx context.Context) ([]AppIssuer, error) {
+// Issuers are the apps' own issuers.
+type Issuers struct{ store *store }
+
+// List returns the issuers of all apps that are not being deleted.
+func (i Issuers) List(ctx context.Context) ([]AppIssuer, error) {
 	var all []AppIssuer
 	var b db.Batch
 	b.Query(func(row db.Row) error {
-		var i AppIssuer
+		var issuer AppIssuer
 		var id, doc, grants string
-		if err := row.Scan(&id, &i.Name, &doc, &grants); err != nil {
+		if err := row.Scan(&id, &issuer.Name, &doc, &grants); err != nil {
 			return err
 		}
-		i.App = db.ID(id)
+		issuer.App = db.ID(id)
 		var granted grant.List
 		if err := json.Unmarshal([]byte(grants), &granted); err != nil {
 			return fmt.Errorf("grants of app %s: %w", id, err)
 		}
-		i.Private = granted.Has(grant.PrivateNetwork)
-		all = append(all, i)
+		issuer.Private = granted.Has(grant.PrivateNetwork)
+		all = append(all, issuer)
 		return all[len(all)-1].Auth.decodeColumn(doc)
 	}, `SELECT tenant, name, auth, grants FROM app WHERE auth_key <> '' AND status <> 'deleting' ORDER BY tenant`)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	if err := i.store.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read the apps' issuers: %w", err)
 	}
 	return all, nil
 }
 
-// IssuersVersion returns a text that changes whenever the result of [Service.ListIssuers] may have changed. It is
+// Version returns a text that changes whenever the result of [Issuers.List] may have changed. It is
 // cheaper to read; the index app_auth contains exactly the apps with an issuer.
-func (s *Service) IssuersVersion(ctx context.Context) (version string, err error) {
+func (i Issuers) Version(ctx context.Context) (version string, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var n, generations, at int64
@@ -225,13 +229,8 @@ func (s *Service) IssuersVersion(ctx context.Context) (version string, err error
 		version = fmt.Sprintf("%d/%d/%d", n, generations, at)
 		return err
 	}, `SELECT COUNT(*), CAST(COALESCE(SUM(generation), 0) AS BIGINT), COALESCE(MAX(updated_at), 0) FROM app WHERE auth_key <> '' AND status <> 'deleting'`)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	if err := i.store.db.Platform().Do(ctx, &b); err != nil {
 		return "", fmt.Errorf("look at the apps' issuers: %w", err)
 	}
 	return version, nil
-}
-
-// WatchApps calls probe whenever any app may have changed, until stop is called. probe must return at once.
-func (s *Service) WatchApps(probe func()) (stop func()) {
-	return s.bus.WatchTopic(TopicApp, func(string) { probe() })
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -49,7 +50,7 @@ func (e *appEdit) setConfig(config []byte) {
 // the app was changed by another process or goroutine meanwhile it starts again, so f may run several times; after
 // maxChangeAttempts it returns [ErrConflict]. With dryRun it returns the result of f without writing. The default app
 // and an app whose deletion has begun are refused with [ErrPrecondition].
-func (s *Service) changeApp(ctx context.Context, actor, action, name string, dryRun bool, f func(e *appEdit) error) (App, error) {
+func (s *store) changeApp(ctx context.Context, actor, action, name string, dryRun bool, f func(e *appEdit) error) (App, error) {
 	if name == DefaultName {
 		return App{}, errDefaultAppChange
 	}
@@ -59,7 +60,7 @@ func (s *Service) changeApp(ctx context.Context, actor, action, name string, dry
 			return App{}, err
 		}
 		if previous.app.Status == Deleting {
-			return App{}, errorOfKind(ErrPrecondition, "the app %s is being deleted", name)
+			return App{}, Errorf(ErrPrecondition, "the app %s is being deleted", name)
 		}
 		e := previous.newEdit()
 		if err := f(e); err != nil {
@@ -81,7 +82,7 @@ func (s *Service) changeApp(ctx context.Context, actor, action, name string, dry
 	return App{}, ErrConflict
 }
 
-var errDefaultAppChange = errorOfKind(ErrPrecondition, "the default app is changed by its config file alone")
+var errDefaultAppChange = Errorf(ErrPrecondition, "the default app is changed by its config file alone")
 
 // newEdit returns an edit of w. The secrets are copied; other maps and slices of the app must be replaced, not
 // modified.
@@ -93,7 +94,7 @@ func (w *appState) newEdit() *appEdit {
 
 // storeEdit writes e in one transaction and returns the app as the database then has it. It returns errStale if the app
 // is not as it was read. The app's row is written before all others: its lock serialises concurrent changes of the app.
-func (s *Service) storeEdit(ctx context.Context, actor, action string, e *appEdit) (App, error) {
+func (s *store) storeEdit(ctx context.Context, actor, action string, e *appEdit) (App, error) {
 	s.describeEdit(e)
 	var after appRecord
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
@@ -128,8 +129,8 @@ func (s *Service) storeEdit(ctx context.Context, actor, action string, e *appEdi
 				return err
 			}
 		}
-		entry := AuditEntry{Actor: actor, Action: action, App: e.app.Name, AppID: e.app.ID, Detail: e.detail}
-		if err := InsertAuditEntry(ctx, tx, entry); err != nil {
+		entry := audit.Entry{Actor: actor, Action: action, App: e.app.Name, AppID: e.app.ID, Detail: e.detail}
+		if err := audit.Insert(ctx, tx, entry); err != nil {
 			return err
 		}
 		return readApp(ctx, tx, e.app.ID, &after)
@@ -225,3 +226,6 @@ func (a *App) encodeColumns() (grants, labels, rates string, err error) {
 	rates, err = encodeRates(a.Limits.Rates)
 	return string(g), string(l), rates, err
 }
+
+// publishChange makes all processes reload the app. Call it after the commit.
+func (s *store) publishChange(id db.ID) { s.bus.Publish(TopicApp, string(id)) }

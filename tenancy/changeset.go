@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"stoa/tenancy/grant"
+	"stoa/tenancy/keyring"
 )
 
 // maxChangedPaths bounds how many changed paths an audit entry lists; the rest is counted in "more_changes".
@@ -15,7 +16,7 @@ const maxChangedPaths = 300
 // chained. Therefore it holds values only of the fields in an allow list (see [allowedValues]), under "before" and
 // "after" and only those that differ. For every other value it holds, under "changes", the path and the keyed hashes of
 // the value before and after. A new app has nothing under "before".
-func (s *Service) describeEdit(e *appEdit) {
+func (s *store) describeEdit(e *appEdit) {
 	before, after := map[string]any{}, map[string]any{}
 	changes := newChangeSet(e.auditHasher())
 	var previous []byte
@@ -73,7 +74,7 @@ func hashedValues(a *App) map[string]any {
 
 // compareConfigs adds the differences between two configurations to changes, by the paths of the leaf values. A text
 // that cannot be decoded counts as empty.
-func (s *Service) compareConfigs(changes *changeSet, previous, now []byte) {
+func (s *store) compareConfigs(changes *changeSet, previous, now []byte) {
 	if s.options.DecodeConfig == nil || s.options.FlattenConfig == nil || string(previous) == string(now) {
 		return
 	}
@@ -91,7 +92,7 @@ func (s *Service) compareConfigs(changes *changeSet, previous, now []byte) {
 
 // changeSet collects the paths at which values differ, with the hashes of the values.
 type changeSet struct {
-	hasher Hasher
+	hasher keyring.Hasher
 	// paths maps a path to an object with the members before and after, of which one is missing for an added or removed
 	// value.
 	paths map[string]any
@@ -99,7 +100,7 @@ type changeSet struct {
 	omitted int
 }
 
-func newChangeSet(h Hasher) *changeSet { return &changeSet{hasher: h, paths: map[string]any{}} }
+func newChangeSet(h keyring.Hasher) *changeSet { return &changeSet{hasher: h, paths: map[string]any{}} }
 
 // compareValues adds the paths whose values differ, in sorted order, so that the paths listed under the bound are
 // always the same.
@@ -107,15 +108,15 @@ func (c *changeSet) compareValues(previous, now map[string]any) {
 	for _, path := range slices.Sorted(maps.Keys(now)) {
 		v := now[path]
 		if old, ok := previous[path]; !ok {
-			c.addPath(path, map[string]any{"after": c.hasher.hashValue(v)})
+			c.addPath(path, map[string]any{"after": c.hasher.HashValue(v)})
 		} else if !reflect.DeepEqual(old, v) {
-			c.addPath(path, map[string]any{"before": c.hasher.hashValue(old), "after": c.hasher.hashValue(v)})
+			c.addPath(path, map[string]any{"before": c.hasher.HashValue(old), "after": c.hasher.HashValue(v)})
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(previous)) {
 		old := previous[path]
 		if _, ok := now[path]; !ok {
-			c.addPath(path, map[string]any{"before": c.hasher.hashValue(old)})
+			c.addPath(path, map[string]any{"before": c.hasher.HashValue(old)})
 		}
 	}
 }

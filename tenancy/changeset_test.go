@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"stoa/tenancy/keyring"
 )
 
 // TestChanges compares two documents: the differing paths are listed, with equal hashes for equal values, and a value
@@ -24,14 +26,14 @@ func TestChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newChangeSet(newRandomHasher())
+			c := newChangeSet(keyring.NewRandomHasher())
 			c.compareValues(decodeDocument(t, tt.was), decodeDocument(t, tt.now))
 			var got []string
 			for _, path := range slices.Sorted(maps.Keys(c.paths)) {
 				hashes := c.paths[path].(map[string]any)
 				word := path + ":"
 				for _, side := range []string{"before", "after"} {
-					if h, ok := hashes[side]; ok && isHash(h) {
+					if h, ok := hashes[side]; ok && keyring.IsHash(h) {
 						word += side[:1]
 					}
 				}
@@ -54,42 +56,11 @@ func TestChangesBound(t *testing.T) {
 	for i := range maxChangedPaths + 7 {
 		doc[fmt.Sprintf("p%04d", i)] = i
 	}
-	c, detail := newChangeSet(newRandomHasher()), map[string]any{}
+	c, detail := newChangeSet(keyring.NewRandomHasher()), map[string]any{}
 	c.compareValues(nil, doc)
 	c.addToDetail(detail)
 	if len(detail["changes"].(map[string]any)) != maxChangedPaths || detail["more_changes"] != 7 {
 		t.Errorf("%d changes and %v more", len(c.paths), detail["more_changes"])
-	}
-}
-
-// TestHasher checks that apps have different hashes, which stay the same under another master key.
-func TestHasher(t *testing.T) {
-	t.Parallel()
-	old, err := NewKeyring(make([]byte, keySize))
-	if err != nil {
-		t.Fatal(err)
-	}
-	both, err := NewKeyring([]byte(strings.Repeat("n", keySize)), make([]byte, keySize))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := func(k *Keyring, scope string, wrapped []byte) string {
-		fieldCipher, err := k.NewFieldCipher(scope, wrapped)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fieldCipher.hasher.Sum([]byte("yes"))
-	}
-	a, b := old.NewDataKey("a"), old.NewDataKey("b")
-	again, err := both.RewrapDataKey("a", a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if h := sum(old, "a", a); h == sum(old, "b", b) || h != sum(both, "a", again) || !isHash(h) {
-		t.Errorf("hash %q, of another app %q, under another master key %q", h, sum(old, "b", b), sum(both, "a", again))
-	}
-	if h := (Hasher{}).Sum([]byte("yes")); h != "" {
-		t.Errorf("without a key the hash is %q", h)
 	}
 }
 

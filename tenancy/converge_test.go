@@ -12,6 +12,8 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/router"
+	"stoa/tenancy/runtimecache"
 	"stoa/tenancy/signal"
 )
 
@@ -19,7 +21,7 @@ import (
 func TestConvergeSilently(t *testing.T) {
 	inSynctest(t, func(t *testing.T, here *tenancy.Service, d *db.DB) {
 		there := newService(t, d)
-		l := newTestCache(t, there, nil, tenancy.RuntimeCacheOptions{})
+		l := newTestCache(t, there, nil, runtimecache.Options{})
 		r := newRouter(t, there)
 		app := createApp(t, here, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
 		gone := createApp(t, here, tenancy.Draft{Name: "gone"})
@@ -44,7 +46,7 @@ func TestConvergeSilently(t *testing.T) {
 			t.Fatal(err)
 		}
 		probe := func(id db.ID, name string) error {
-			v := tenancy.AccessRequest{Discovery: true, Address: r.ParseAddress("", "/apps/"+name+"/agents")}
+			v := router.AccessRequest{Discovery: true, Address: r.ParseAddress("", "/apps/"+name+"/agents")}
 			got, err := r.FindApp(t.Context(), &v)
 			if err == nil && got != id {
 				t.Errorf("%s is %s, want %s", name, got, id)
@@ -91,7 +93,7 @@ func TestConverge(t *testing.T) {
 			<-done
 		})
 		s := tenancy.New(d, newKeyring(t, masterKey), bus, newOptions())
-		return s, newTestCache(t, s, nil, tenancy.RuntimeCacheOptions{CheckInterval: time.Hour})
+		return s, newTestCache(t, s, nil, runtimecache.Options{CheckInterval: time.Hour})
 	}
 	here, _ := process()
 	there, l := process()
@@ -121,7 +123,7 @@ func TestStorm(t *testing.T) {
 	d := dbtest.NewSQLite(t)
 	s, other := newService(t, d), newService(t, d)
 	b := &runtimeBuilder{}
-	l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{MaxEntries: 3, CheckInterval: 5 * time.Millisecond, FailureTTL: time.Millisecond, IdleTimeout: 20 * time.Millisecond})
+	l := newTestCache(t, s, b, runtimecache.Options{MaxEntries: 3, CheckInterval: 5 * time.Millisecond, FailureTTL: time.Millisecond, IdleTimeout: 20 * time.Millisecond})
 	var ids []db.ID
 	for i := range 6 {
 		ids = append(ids, createApp(t, s, tenancy.Draft{Name: fmt.Sprintf("a%d", i)}).ID)
@@ -150,7 +152,7 @@ func TestStorm(t *testing.T) {
 		wg.Go(func() {
 			for i := range rounds / 10 {
 				name := fmt.Sprintf("a%d", (i+w)%len(ids))
-				if err := by.StoreSecret(t.Context(), actor, name, "S", fmt.Sprint(i)); err != nil {
+				if err := by.Secrets.Store(t.Context(), actor, name, "S", fmt.Sprint(i)); err != nil {
 					t.Errorf("change: %v", err)
 				}
 			}

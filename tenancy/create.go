@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"stoa/agentsvc"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 )
@@ -32,23 +34,23 @@ type Draft struct {
 // CreateApp creates an app with all of its rows in one transaction; with dryRun it only checks the draft and returns
 // the app that would be created. The name may have belonged to a deleted app: the new app has another id and refuses
 // tokens of the former one. It returns [ErrExists] if the name, or the pair of issuer and audience, is in use, and an
-// [InvalidError] for a bad field.
+// [agentsvc.InvalidError] for a bad field.
 func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun bool) (App, error) {
 	w, err := s.buildDraft(ctx, d)
 	if err != nil {
 		return App{}, err
 	}
 	if dryRun {
-		return s.maskedApp(w.app, w.config), nil
+		return s.store.maskedApp(w.app, w.config), nil
 	}
 	e := &appEdit{appState: w, secretsToStore: d.Secrets, detail: map[string]any{"secrets": sortedNames(d.Secrets)}}
-	s.describeEdit(e)
+	s.store.describeEdit(e)
 	var after appRecord
-	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
-		if err := s.checkIssuerUnique(ctx, tx, &w.app); err != nil {
+	err = s.store.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		if err := s.store.checkIssuerUnique(ctx, tx, &w.app); err != nil {
 			return err
 		}
-		if err := insertApp(ctx, tx, w, s.keys.CurrentKeyID()); err != nil {
+		if err := insertApp(ctx, tx, w, s.store.keys.CurrentKeyID()); err != nil {
 			return err
 		}
 		if err := insertRevision(ctx, tx, actor, w); err != nil {
@@ -60,7 +62,7 @@ func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun b
 		if err := revokeFormerTokens(ctx, tx, &w.app); err != nil {
 			return err
 		}
-		if err := InsertAuditEntry(ctx, tx, AuditEntry{Actor: actor, Action: "app.create", App: w.app.Name, AppID: w.app.ID, Detail: e.detail}); err != nil {
+		if err := audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: "app.create", App: w.app.Name, AppID: w.app.ID, Detail: e.detail}); err != nil {
 			return err
 		}
 		return readApp(ctx, tx, w.app.ID, &after)
@@ -77,14 +79,14 @@ func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun b
 	case err != nil:
 		return App{}, fmt.Errorf("create app %s: %w", d.Name, err)
 	}
-	s.publishChange(after.app.ID)
-	s.bus.Publish(TopicName, d.Name)
-	return s.maskedApp(after.app, w.config), nil
+	s.store.publishChange(after.app.ID)
+	s.store.bus.Publish(TopicName, d.Name)
+	return s.store.maskedApp(after.app, w.config), nil
 }
 
 // buildDraft checks d completely and returns the state of the new app with a fresh id and data key. It writes nothing.
 func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
-	grants, err := d.checkFields(s.options.Guard)
+	grants, err := d.checkFields(s.store.options.Guard)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +106,7 @@ func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
 	if err := s.checkNameFree(ctx, d.Name); err != nil {
 		return nil, err
 	}
-	if err := s.checkConfigLoads(ctx, d.Config, &App{Grants: grants, Plan: d.Plan}, d.Secrets); err != nil {
+	if err := s.store.checkConfigLoads(ctx, d.Config, &App{Grants: grants, Plan: d.Plan}, d.Secrets); err != nil {
 		return nil, err
 	}
 	if err := s.checkRateAgents(limits.Rates, nil, d.Config); err != nil {
@@ -120,8 +122,8 @@ func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
 		Grants: grants, Plan: d.Plan, Limits: limits, Auth: d.Auth, Labels: map[string]string{},
 	}
 	maps.Copy(w.app.Labels, d.Labels)
-	w.dataKey = s.keys.NewDataKey(id.String())
-	w.fieldCipher, err = s.keys.NewFieldCipher(id.String(), w.dataKey)
+	w.dataKey = s.store.keys.NewDataKey(id.String())
+	w.fieldCipher, err = s.store.keys.NewFieldCipher(id.String(), w.dataKey)
 	return w, err
 }
 
@@ -140,7 +142,7 @@ func (d *Draft) checkFields(guard *grant.Guard) (grants grant.List, err error) {
 		return nil, err
 	}
 	if len(d.Secrets) > MaxSecrets {
-		return nil, invalidField("secrets", "there are %d, %d are allowed", len(d.Secrets), MaxSecrets)
+		return nil, agentsvc.NewInvalidError("secrets", "there are %d, %d are allowed", len(d.Secrets), MaxSecrets)
 	}
 	if err := checkLabels(d.Labels); err != nil {
 		return nil, err
@@ -161,9 +163,9 @@ func (d *Draft) checkFields(guard *grant.Guard) (grants grant.List, err error) {
 // decides for concurrent calls.
 func (s *Service) checkNameFree(ctx context.Context, name string) error {
 	if name == DefaultName {
-		return errorOfKind(ErrExists, "the name default belongs to the app of the config file")
+		return Errorf(ErrExists, "the name default belongs to the app of the config file")
 	}
-	id, err := s.FindAppID(ctx, name)
+	id, err := s.store.findAppID(ctx, name)
 	switch {
 	case err != nil:
 		return err
@@ -174,24 +176,7 @@ func (s *Service) checkNameFree(ctx context.Context, name string) error {
 }
 
 func newNameTakenError(name string) error {
-	return errorOfKind(ErrExists, "there is already an app named %s", name)
-}
-
-// FindAppID returns the id of the app with that name, "" if there is none. It does not look into a cache.
-func (s *Service) FindAppID(ctx context.Context, name string) (db.ID, error) {
-	if name == DefaultName {
-		if s.defaultApp.Load() == nil {
-			return "", nil
-		}
-		return DefaultID, nil
-	}
-	var id string
-	var b db.Batch
-	b.Query(func(row db.Row) error { return row.Scan(&id) }, `SELECT tenant FROM app WHERE name = $1`, name)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return "", fmt.Errorf("look up app %s: %w", name, err)
-	}
-	return db.ID(id), nil
+	return Errorf(ErrExists, "there is already an app named %s", name)
 }
 
 // insertApp inserts the app's row. It violates the unique constraint app_name or app_auth if another app has the name

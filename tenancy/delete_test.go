@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -47,14 +48,14 @@ func TestDelete(t *testing.T) {
 		s := newService(t, d)
 		draft := tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "v"}}
 		acme, globex := createApp(t, s, draft), createApp(t, s, tenancy.Draft{Name: "globex", Secrets: map[string]string{"S": "v"}})
-		if err := s.RevokeTokens(t.Context(), actor, "acme", "bob"); err != nil {
+		if err := s.Tokens.Revoke(t.Context(), actor, "acme", "bob"); err != nil {
 			t.Fatal(err)
 		}
-		c, _, err := s.ClaimIdempotencyKey(t.Context(), tenancy.IdempotentRequest{Actor: actor, Key: "k", Method: "POST", Path: "/admin/apps"})
+		c, _, err := s.ClaimIdempotencyKey(t.Context(), idempotency.Request{Actor: actor, Key: "k", Method: "POST", Path: "/admin/apps"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.StoreResponse(t.Context(), tenancy.StoredResponse{Status: 201, Body: []byte(`{"name":"acme"}`), App: acme.ID}); err != nil {
+		if err := c.StoreResponse(t.Context(), idempotency.Response{Status: 201, Body: []byte(`{"name":"acme"}`), App: acme.ID}); err != nil {
 			t.Fatal(err)
 		}
 		tables := append(createExtraTables(t, d, 2500, acme.ID, globex.ID), "app", "app_revision", "app_secret", "app_mark")
@@ -207,7 +208,7 @@ func TestRevoke(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := newService(t, d)
-		s.SetDefaultApp("", []byte(`{}`))
+		s.DefaultApp.Set("", []byte(`{}`))
 		createApp(t, s, tenancy.Draft{Name: "acme"})
 		for _, name := range []string{"acme", "default"} {
 			previous, err := s.LoadApp(t.Context(), name)
@@ -229,13 +230,13 @@ func TestRevoke(t *testing.T) {
 				}
 				return app.IsTokenRevoked(sub, old, 0)
 			}
-			if err := s.RevokeTokens(t.Context(), actor, name, "ana"); err != nil {
+			if err := s.Tokens.Revoke(t.Context(), actor, name, "ana"); err != nil {
 				t.Fatal(err)
 			}
 			if !refused("ana") || refused("bob") {
 				t.Errorf("%s: after revoking ana: ana refused %v, bob %v, want true, false", name, refused("ana"), refused("bob"))
 			}
-			if err := s.RevokeTokens(t.Context(), actor, name, ""); err != nil {
+			if err := s.Tokens.Revoke(t.Context(), actor, name, ""); err != nil {
 				t.Fatal(err)
 			}
 			if !refused("ana") || !refused("bob") {
@@ -245,8 +246,8 @@ func TestRevoke(t *testing.T) {
 		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM app_mark`); n != 2 {
 			t.Errorf("%d marks are stored, want one for each app", n)
 		}
-		wantErr(t, s.RevokeTokens(t.Context(), actor, "nobody", ""), tenancy.ErrNotFound)
-		wantInvalid(t, s.RevokeTokens(t.Context(), actor, "acme", "a\x00b"), "sub")
+		wantErr(t, s.Tokens.Revoke(t.Context(), actor, "nobody", ""), tenancy.ErrNotFound)
+		wantInvalid(t, s.Tokens.Revoke(t.Context(), actor, "acme", "a\x00b"), "sub")
 	})
 }
 

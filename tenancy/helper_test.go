@@ -14,9 +14,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
+	"stoa/tenancy/keyring"
 	"stoa/tenancy/signal"
 )
 
@@ -24,9 +26,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var masterKey = bytes.Repeat([]byte{7}, 32)
 
-func newKeyring(t testing.TB, masters ...[]byte) *tenancy.Keyring {
+func newKeyring(t testing.TB, masters ...[]byte) *keyring.Keyring {
 	t.Helper()
-	k, err := tenancy.NewKeyring(masters...)
+	k, err := keyring.New(masters...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,7 @@ func wantErr(t testing.TB, err, want error) {
 // wantInvalid fails the test unless err is an InvalidError of field.
 func wantInvalid(t testing.TB, err error, field string) {
 	t.Helper()
-	var inv *tenancy.InvalidError
+	var inv *agentsvc.InvalidError
 	if !errors.As(err, &inv) || inv.Field != field {
 		t.Errorf("got error %v, want one about %s", err, field)
 	}

@@ -3,6 +3,7 @@ package tenancy_test
 import (
 	"testing"
 
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -18,19 +19,19 @@ func TestIsolation(t *testing.T) {
 	for _, name := range []string{"alice", "bob"} {
 		draft.Name = name
 		apps = append(apps, createApp(t, s, draft))
-		if err := s.RevokeTokens(t.Context(), actor, name, "x"); err != nil {
+		if err := s.Tokens.Revoke(t.Context(), actor, name, "x"); err != nil {
 			t.Fatal(err)
 		}
 		createKey(t, s, name, name)
-		if _, err := s.AddRole(t.Context(), actor, name, tenancy.Role{Name: "desk"}); err != nil {
+		if _, err := s.Roles.Add(t.Context(), actor, name, tenancy.Role{Name: "desk"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c, _, err := s.ClaimIdempotencyKey(t.Context(), tenancy.IdempotentRequest{Actor: actor, Key: "k"})
+	c, _, err := s.ClaimIdempotencyKey(t.Context(), idempotency.Request{Actor: actor, Key: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.StoreResponse(t.Context(), tenancy.StoredResponse{Status: 200, App: apps[0].ID}); err != nil {
+	if err := c.StoreResponse(t.Context(), idempotency.Response{Status: 200, App: apps[0].ID}); err != nil {
 		t.Fatal(err)
 	}
 	alice, bob, nobody := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")

@@ -1,5 +1,9 @@
 package tenancy
 
+import (
+	"stoa/agentsvc"
+)
+
 import "strconv"
 
 // TraceRatioLabel is the label with the ratio of an app's requests that are traced, from 0 to 1. It is the only label
@@ -21,7 +25,7 @@ func (a *App) TraceRatio() (part float64, configured bool) {
 func parseTraceRatio(text string) (float64, error) {
 	part, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(part >= 0 && part <= 1) {
-		return 0, invalidField("labels."+TraceRatioLabel, "must be the part of the app's calls to trace, a number from 0 to 1")
+		return 0, agentsvc.NewInvalidError("labels."+TraceRatioLabel, "must be the part of the app's calls to trace, a number from 0 to 1")
 	}
 	return part, nil
 }

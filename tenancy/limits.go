@@ -3,6 +3,8 @@ package tenancy
 import (
 	"cmp"
 	"slices"
+
+	"stoa/agentsvc"
 )
 
 // Limits bound an app's use of the shared installation. A zero field stands for the limit of the app's plan, and if the
@@ -38,14 +40,14 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// CheckBounds returns an [InvalidError] for the first field outside its bounds; prefix precedes the field's name.
+// CheckBounds returns an [agentsvc.InvalidError] for the first field outside its bounds; prefix precedes the field's name.
 func (l Limits) CheckBounds(prefix string) error {
 	for _, f := range []struct {
 		name    string
 		n, most int64
 	}{{"weight", l.Weight, maxWeight}, {"max_concurrent_tasks", l.MaxConcurrentTasks, maxConcurrent}, {"queue_depth", l.QueueDepth, maxQueueDepth}} {
 		if f.n < 0 || f.n > f.most {
-			return invalidField(prefix+f.name, "must be 0, which stands for the default, to %d", f.most)
+			return agentsvc.NewInvalidError(prefix+f.name, "must be 0, which stands for the default, to %d", f.most)
 		}
 	}
 	return checkRates(prefix+"rate", l.Rates)
@@ -60,7 +62,7 @@ type LimitsChange struct {
 	Rates []Rate `json:"rate,omitzero"`
 }
 
-// applyTo returns l with the change applied, or an [InvalidError] if the result is out of bounds.
+// applyTo returns l with the change applied, or an [agentsvc.InvalidError] if the result is out of bounds.
 func (c LimitsChange) applyTo(l Limits) (Limits, error) {
 	for _, f := range []struct{ from, to *int64 }{
 		{c.Weight, &l.Weight}, {c.MaxConcurrentTasks, &l.MaxConcurrentTasks}, {c.QueueDepth, &l.QueueDepth},

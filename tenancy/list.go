@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 )
 
@@ -15,13 +16,6 @@ const (
 	DefaultPageSize = 50
 	MaxPageSize     = 100
 )
-
-func checkPageSize(n int) error {
-	if n < 1 || n > MaxPageSize {
-		return invalidField("page_size", "must be 1 to %d", MaxPageSize)
-	}
-	return nil
-}
 
 // AppQuery selects a page of the apps.
 type AppQuery struct {
@@ -46,16 +40,16 @@ type AppPage struct {
 // the page's size to find out whether there is a next page. The position is the name of the last app, so that a page
 // does not shift when apps are created or deleted.
 func (s *Service) ListApps(ctx context.Context, q AppQuery) (AppPage, error) {
-	if err := checkPageSize(q.Size); err != nil {
-		return AppPage{}, err
+	if q.Size < 1 || q.Size > MaxPageSize {
+		return AppPage{}, agentsvc.NewInvalidError("page_size", "must be 1 to %d", MaxPageSize)
 	}
 	if q.Status != "" && q.Status != Active && q.Status != Suspended && q.Status != Deleting {
-		return AppPage{}, invalidField("status", "must be active, suspended or deleting")
+		return AppPage{}, agentsvc.NewInvalidError("status", "must be active, suspended or deleting")
 	}
 	list := "apps/" + string(q.Status)
-	after, err := s.keys.DecodeCursor(list, q.Token)
+	after, err := s.store.keys.DecodeCursor(list, q.Token)
 	if err != nil {
-		return AppPage{}, err
+		return AppPage{}, agentsvc.NewInvalidError("page_token", "%v", err)
 	}
 	page := AppPage{Apps: []App{}}
 	var b db.Batch
@@ -68,20 +62,20 @@ func (s *Service) ListApps(ctx context.Context, q AppQuery) (AppPage, error) {
 		after, string(q.Status), q.Size+1)
 	b.Query(func(row db.Row) error { return row.Scan(&page.Total) },
 		`SELECT COUNT(*) FROM app WHERE CAST($1 AS TEXT) = '' OR status = $1`, string(q.Status))
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	if err := s.store.db.Platform().Do(ctx, &b); err != nil {
 		return AppPage{}, fmt.Errorf("list apps: %w", err)
 	}
 	s.addDefaultApp(&page, q.Status, after)
 	if len(page.Apps) > q.Size {
 		page.Apps = page.Apps[:q.Size]
-		page.Next = s.keys.EncodeCursor(list, page.Apps[q.Size-1].Name)
+		page.Next = s.store.keys.EncodeCursor(list, page.Apps[q.Size-1].Name)
 	}
 	return page, nil
 }
 
 // addDefaultApp inserts the default app, which has no row, at its place in the order.
 func (s *Service) addDefaultApp(page *AppPage, status Status, after string) {
-	configured := s.defaultApp.Load()
+	configured := s.store.defaultApp.Load()
 	if configured == nil || status != "" && status != configured.app.Status {
 		return
 	}
@@ -92,18 +86,28 @@ func (s *Service) addDefaultApp(page *AppPage, status Status, after string) {
 	}
 }
 
+// FindAppID returns the id of the app with that name, "" if there is none. It does not look into a cache.
+func (s *Service) FindAppID(ctx context.Context, name string) (db.ID, error) {
+	return s.store.findAppID(ctx, name)
+}
+
+// RequireAppID returns the id of the app with that name, or [ErrNotFound].
+func (s *Service) RequireAppID(ctx context.Context, name string) (db.ID, error) {
+	return s.store.requireAppID(ctx, name)
+}
+
 // LoadApp returns an app with its masked configuration, roles and revocations, or [ErrNotFound].
 func (s *Service) LoadApp(ctx context.Context, name string) (App, error) {
 	if name == DefaultName {
-		snap, err := s.loadDefaultSnapshot(ctx)
+		snap, err := s.store.loadDefaultSnapshot(ctx)
 		if err != nil {
 			return App{}, err
 		}
-		return s.maskedApp(snap.App, snap.Config), nil
+		return s.store.maskedApp(snap.App, snap.Config), nil
 	}
-	w, err := s.loadByName(ctx, name)
+	w, err := s.store.loadByName(ctx, name)
 	if err != nil {
 		return App{}, err
 	}
-	return s.maskedApp(w.app, w.config), nil
+	return s.store.maskedApp(w.app, w.config), nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
@@ -19,7 +20,7 @@ func TestList(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := newService(t, d)
-		s.SetDefaultApp("", []byte(`{}`))
+		s.DefaultApp.Set("", []byte(`{}`))
 		for _, name := range []string{"zeta", "a-b", "ab", "a0", "eve", "d"} {
 			createApp(t, s, tenancy.Draft{Name: name, Config: []byte(`{"key":"k"}`)})
 		}
@@ -97,7 +98,7 @@ func TestListRefused(t *testing.T) {
 			wantInvalid(t, err, tt.field)
 		})
 	}
-	_, _, err = s.ListAuditEntries(t.Context(), tenancy.AuditQuery{Size: 1, Token: page.Next})
+	_, _, err = s.Trail.List(t.Context(), audit.Query{Size: 1, Token: page.Next})
 	wantInvalid(t, err, "page_token")
 }
 
@@ -105,7 +106,7 @@ func TestAuditTrail(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := newService(t, d)
-		s.SetDefaultApp("", []byte(`{}`))
+		s.DefaultApp.Set("", []byte(`{}`))
 		first := createApp(t, s, tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "hush"}, Grants: grant.ParseList([]string{"stdio"})})
 		createApp(t, s, tenancy.Draft{Name: "globex"})
 		steps := []func() error{
@@ -113,15 +114,15 @@ func TestAuditTrail(t *testing.T) {
 				_, err := s.UpdateApp(t.Context(), "ana", "acme", tenancy.AppChange{Config: []byte(`{"key":"hush"}`)}, false)
 				return err
 			},
-			func() error { return s.StoreSecret(t.Context(), "ana", "acme", "T", "hush") },
-			func() error { return s.DeleteSecret(t.Context(), "ana", "acme", "T") },
-			func() error { _, err := s.RestoreRevision(t.Context(), "ana", "acme", 1); return err },
+			func() error { return s.Secrets.Store(t.Context(), "ana", "acme", "T", "hush") },
+			func() error { return s.Secrets.Delete(t.Context(), "ana", "acme", "T") },
+			func() error { _, err := s.Revisions.Restore(t.Context(), "ana", "acme", 1); return err },
 			func() error { _, err := s.SuspendApp(t.Context(), actor, "acme", "unpaid"); return err },
 			func() error { _, err := s.ResumeApp(t.Context(), actor, "acme", ""); return err },
-			func() error { return s.RevokeTokens(t.Context(), actor, "acme", "bob") },
-			func() error { return s.RevokeTokens(t.Context(), actor, "default", "") },
+			func() error { return s.Tokens.Revoke(t.Context(), actor, "acme", "bob") },
+			func() error { return s.Tokens.Revoke(t.Context(), actor, "default", "") },
 			func() error {
-				return s.RecordAuditEntry(t.Context(), tenancy.AuditEntry{Actor: "ana", Action: "app.token", App: "acme", AppID: first.ID})
+				return s.Trail.Record(t.Context(), audit.Entry{Actor: "ana", Action: "app.token", App: "acme", AppID: first.ID})
 			},
 			func() error { return s.DeleteApp(t.Context(), actor, "acme") },
 		}
@@ -140,21 +141,21 @@ func TestAuditTrail(t *testing.T) {
 		}
 		tests := []struct {
 			name string
-			q    tenancy.AuditQuery
+			q    audit.Query
 			want []string
 		}{
-			{"name", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: "acme"}, Size: 5}, acme},
-			{"id", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: string(first.ID)}, Size: 100}, acme[1:]},
-			{"new id", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: string(second.ID)}, Size: 1}, acme[:1]},
-			{"default", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: "default"}, Size: 1}, []string{"operator app.tokens.revoke"}},
-			{"actor", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{Actor: "ana"}, Size: 2}, []string{"ana app.token", "ana app.restore", "ana app.secret.delete", "ana app.secret.put", "ana app.update"}},
-			{"both", tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{Actor: "ana", App: "globex"}, Size: 2}, nil},
+			{"name", audit.Query{AuditFilter: audit.Filter{App: "acme"}, Size: 5}, acme},
+			{"id", audit.Query{AuditFilter: audit.Filter{App: string(first.ID)}, Size: 100}, acme[1:]},
+			{"new id", audit.Query{AuditFilter: audit.Filter{App: string(second.ID)}, Size: 1}, acme[:1]},
+			{"default", audit.Query{AuditFilter: audit.Filter{App: "default"}, Size: 1}, []string{"operator app.tokens.revoke"}},
+			{"actor", audit.Query{AuditFilter: audit.Filter{Actor: "ana"}, Size: 2}, []string{"ana app.token", "ana app.restore", "ana app.secret.delete", "ana app.secret.put", "ana app.update"}},
+			{"both", audit.Query{AuditFilter: audit.Filter{Actor: "ana", App: "globex"}, Size: 2}, nil},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				var got []string
 				for more := true; more; more = tt.q.Token != "" {
-					entries, next, err := s.ListAuditEntries(t.Context(), tt.q)
+					entries, next, err := s.Trail.List(t.Context(), tt.q)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -174,7 +175,7 @@ func TestAuditTrail(t *testing.T) {
 		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE detail LIKE '%hush%'`); n != 0 {
 			t.Errorf("%d entries tell a secret", n)
 		}
-		entries, _, err := s.ListAuditEntries(t.Context(), tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: string(first.ID)}, Size: 100})
+		entries, _, err := s.Trail.List(t.Context(), audit.Query{AuditFilter: audit.Filter{App: string(first.ID)}, Size: 100})
 		if err != nil {
 			t.Fatal(err)
 		}

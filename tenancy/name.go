@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/grant"
 )
 
@@ -40,7 +41,7 @@ func IsValidAppName(name string) bool { return appNamePattern.MatchString(name) 
 
 func checkAppName(name string) error {
 	if !IsValidAppName(name) {
-		return invalidField("name", "must be 1 to 63 lower-case letters, digits and inner hyphens")
+		return agentsvc.NewInvalidError("name", "must be 1 to 63 lower-case letters, digits and inner hyphens")
 	}
 	return nil
 }
@@ -48,9 +49,9 @@ func checkAppName(name string) error {
 func checkConfig(src []byte) error {
 	switch {
 	case len(src) == 0:
-		return invalidField("config", "is missing")
+		return agentsvc.NewInvalidError("config", "is missing")
 	case len(src) > MaxConfigSize:
-		return invalidField("config", "has %d bytes, %d are allowed", len(src), MaxConfigSize)
+		return agentsvc.NewInvalidError("config", "has %d bytes, %d are allowed", len(src), MaxConfigSize)
 	}
 	return nil
 }
@@ -58,9 +59,9 @@ func checkConfig(src []byte) error {
 func checkSecret(name, value string) error {
 	switch {
 	case !secretNamePattern.MatchString(name):
-		return invalidField("secrets", "%.40q is no name for a secret: letters, digits and underscores, no digit first, 128 at most", name)
+		return agentsvc.NewInvalidError("secrets", "%.40q is no name for a secret: letters, digits and underscores, no digit first, 128 at most", name)
 	case len(value) > MaxSecretSize:
-		return invalidField("secrets."+name, "has %d bytes, %d are allowed", len(value), MaxSecretSize)
+		return agentsvc.NewInvalidError("secrets."+name, "has %d bytes, %d are allowed", len(value), MaxSecretSize)
 	}
 	return nil
 }
@@ -74,15 +75,15 @@ func checkSecrets(secrets map[string]string) error {
 	return nil
 }
 
-// checkText returns an [InvalidError] unless s is valid UTF-8 without control characters and has at most most
+// checkText returns an [agentsvc.InvalidError] unless s is valid UTF-8 without control characters and has at most most
 // characters.
 func checkText(field, s string, most int) error {
 	if utf8.RuneCountInString(s) > most || !utf8.ValidString(s) {
-		return invalidField(field, "must be at most %d characters of text", most)
+		return agentsvc.NewInvalidError(field, "must be at most %d characters of text", most)
 	}
 	for _, r := range s {
 		if unicode.IsControl(r) {
-			return invalidField(field, "must not hold control characters")
+			return agentsvc.NewInvalidError(field, "must not hold control characters")
 		}
 	}
 	return nil
@@ -90,11 +91,11 @@ func checkText(field, s string, most int) error {
 
 func checkLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {
-		return invalidField("labels", "there are %d, %d are allowed", len(labels), maxLabels)
+		return agentsvc.NewInvalidError("labels", "there are %d, %d are allowed", len(labels), maxLabels)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if !wordPattern.MatchString(key) {
-			return invalidField("labels", "%.40q is no label: letters, digits and inner _ . -, 63 at most", key)
+			return agentsvc.NewInvalidError("labels", "%.40q is no label: letters, digits and inner _ . -, 63 at most", key)
 		}
 		if err := checkText("labels."+key, labels[key], maxDisplayName); err != nil {
 			return err
@@ -105,16 +106,16 @@ func checkLabels(labels map[string]string) error {
 
 func checkPlan(plan string) error {
 	if plan != "" && !wordPattern.MatchString(plan) {
-		return invalidField("plan", "must be the name of a plan")
+		return agentsvc.NewInvalidError("plan", "must be the name of a plan")
 	}
 	return nil
 }
 
-// normalizeGrants returns the grants sorted, each once, or an [InvalidError]; see [grant.List.Normalize].
+// normalizeGrants returns the grants sorted, each once, or an [agentsvc.InvalidError]; see [grant.List.Normalize].
 func normalizeGrants(grants grant.List, guard *grant.Guard) (grant.List, error) {
 	normalized, err := grants.Normalize(guard)
 	if err != nil {
-		return nil, invalidField("grants", "%v", err)
+		return nil, agentsvc.NewInvalidError("grants", "%v", err)
 	}
 	return normalized, nil
 }

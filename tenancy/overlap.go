@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 )
@@ -29,13 +30,13 @@ func (s *Service) checkGrantOverlap(ctx context.Context, tenant db.ID, grants gr
 			return fmt.Errorf("grants of app %s: %w", name, err)
 		}
 		if folder, files, overlap := grants.FindProgramOverlap(other); overlap {
-			found = invalidField("grants", "command: the folder %s is, holds or lies in %s, where the app %s has SQLite files: name a folder apart from it", folder, files, name)
+			found = agentsvc.NewInvalidError("grants", "command: the folder %s is, holds or lies in %s, where the app %s has SQLite files: name a folder apart from it", folder, files, name)
 		} else if folder, files, overlap := other.FindProgramOverlap(grants); overlap {
-			found = invalidField("grants", "sqlite: its files lie in %s by filesystem, and the app %s runs programs in %s: name folders that do not overlap", files, name, folder)
+			found = agentsvc.NewInvalidError("grants", "sqlite: its files lie in %s by filesystem, and the app %s runs programs in %s: name folders that do not overlap", files, name, folder)
 		}
 		return nil
 	}, `SELECT name, grants FROM app WHERE tenant <> $1 AND status <> 'deleting' AND (grants LIKE '%"sqlite"%' OR grants LIKE '%"command"%') ORDER BY name`, string(tenant))
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	if err := s.store.db.Platform().Do(ctx, &b); err != nil {
 		return fmt.Errorf("look at the grants of other apps: %w", err)
 	}
 	return found

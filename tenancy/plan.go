@@ -21,10 +21,10 @@ func RebuildAppsOnPlan(ctx context.Context, tx *db.Tx, plan string) (on []db.ID,
 
 // checkPlanExists returns the error of Options.CheckPlan if name is set and not empty.
 func (s *Service) checkPlanExists(ctx context.Context, name *string) error {
-	if name == nil || *name == "" || s.options.CheckPlan == nil {
+	if name == nil || *name == "" || s.store.options.CheckPlan == nil {
 		return nil
 	}
-	return s.options.CheckPlan(ctx, *name)
+	return s.store.options.CheckPlan(ctx, *name)
 }
 
 // EffectiveLimits returns the limits that apply to the app: its own, else its plan's, else the defaults. Rates are the

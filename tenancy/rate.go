@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"stoa/agentsvc"
 )
 
 // Rate is a rate limit that the operator sets for an app. Package ratelimit applies it.
@@ -36,11 +38,11 @@ var (
 	rateAgent  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 )
 
-// checkRates returns an [InvalidError] for the first invalid rate; name is the path of the list. Two rates that differ
+// checkRates returns an [agentsvc.InvalidError] for the first invalid rate; name is the path of the list. Two rates that differ
 // only in their limit are refused, because they would share one counter.
 func checkRates(name string, rates []Rate) error {
 	if len(rates) > maxRates {
-		return invalidField(name, "there are %d, %d are allowed", len(rates), maxRates)
+		return agentsvc.NewInvalidError(name, "there are %d, %d are allowed", len(rates), maxRates)
 	}
 	seen := map[Rate]bool{}
 	for i, r := range rates {
@@ -50,19 +52,19 @@ func checkRates(name string, rates []Rate) error {
 			of          []string
 		}{{"per", r.Per, ratePer}, {"type", r.Type, rateType}, {"window", r.Window, rateWindow}} {
 			if !slices.Contains(word.of, word.value) {
-				return invalidField(field+"."+word.name, "must be one of %s", strings.Join(word.of, ", "))
+				return agentsvc.NewInvalidError(field+"."+word.name, "must be one of %s", strings.Join(word.of, ", "))
 			}
 		}
 		switch {
 		case r.Agent != "" && r.Per != "agent":
-			return invalidField(field+".agent", "belongs to per agent only")
+			return agentsvc.NewInvalidError(field+".agent", "belongs to per agent only")
 		case r.Agent != "" && !rateAgent.MatchString(r.Agent):
-			return invalidField(field+".agent", "must be the name of an agent")
+			return agentsvc.NewInvalidError(field+".agent", "must be the name of an agent")
 		case r.Limit < 1 || r.Limit > maxRate:
-			return invalidField(field+".limit", "must be 1 to %d", int64(maxRate))
+			return agentsvc.NewInvalidError(field+".limit", "must be 1 to %d", int64(maxRate))
 		}
 		if r.Limit = 0; seen[r] {
-			return invalidField(field, "says the same as one before it with another limit, or with the same")
+			return agentsvc.NewInvalidError(field, "says the same as one before it with another limit, or with the same")
 		}
 		seen[r] = true
 	}

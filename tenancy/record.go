@@ -8,6 +8,7 @@ import (
 
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
+	"stoa/tenancy/keyring"
 )
 
 // appRecord is a row of the table app, with the configuration of one revision where a query joins it.
@@ -70,14 +71,14 @@ type relatedRows struct {
 // is being deleted.
 type appState struct {
 	appRecord
-	fieldCipher *FieldCipher
+	fieldCipher *keyring.FieldCipher
 	config      []byte
 	secrets     map[string]string
 }
 
 // loadByName reads an app completely, in one round trip, for a change by the operator. It returns an app that is being
 // deleted as well. An unknown or malformed name is [ErrNotFound].
-func (s *Service) loadByName(ctx context.Context, name string) (*appState, error) {
+func (s *store) loadByName(ctx context.Context, name string) (*appState, error) {
 	if !IsValidAppName(name) {
 		return nil, errNoApp
 	}
@@ -102,7 +103,7 @@ func (s *Service) loadByName(ctx context.Context, name string) (*appState, error
 
 // loadByID reads an app completely, in one round trip, through the app's own handle, so that row-level security
 // applies. revision 0 is the current one. An app that is being deleted is [ErrNotFound].
-func (s *Service) loadByID(ctx context.Context, id db.ID, revision int64) (*appState, error) {
+func (s *store) loadByID(ctx context.Context, id db.ID, revision int64) (*appState, error) {
 	var b db.Batch
 	var r appRecord
 	found := false
@@ -169,7 +170,7 @@ func (a *relatedRows) scanRevocation(row db.Row) error {
 
 // decryptState decrypts the configuration and the secrets of an app that was read at revision. For an app that is being
 // deleted it decrypts nothing, since any of its rows may be gone. A revision that is not stored is [ErrNotFound].
-func (s *Service) decryptState(r *appRecord, side *relatedRows, revision int64) (*appState, error) {
+func (s *store) decryptState(r *appRecord, side *relatedRows, revision int64) (*appState, error) {
 	w := &appState{appRecord: *r, secrets: map[string]string{}}
 	w.app.Revision = revision
 	side.copyTo(&w.app)
@@ -177,7 +178,7 @@ func (s *Service) decryptState(r *appRecord, side *relatedRows, revision int64) 
 		return w, nil
 	}
 	if r.config == nil {
-		return nil, errorOfKind(ErrNotFound, "revision %d of app %s is not there", revision, r.app.Name)
+		return nil, Errorf(ErrNotFound, "revision %d of app %s is not there", revision, r.app.Name)
 	}
 	var err error
 	if w.fieldCipher, err = s.keys.NewFieldCipher(string(r.app.ID), r.dataKey); err != nil {
@@ -196,7 +197,7 @@ func (s *Service) decryptState(r *appRecord, side *relatedRows, revision int64) 
 	return w, nil
 }
 
-// configField and secretField return the fields that ciphertexts are bound to; see [Keyring]. A configuration is bound
+// configField and secretField return the fields that ciphertexts are bound to; see [keyring.Keyring]. A configuration is bound
 // to its revision.
 func configField(revision int64) string { return fmt.Sprintf("config/%d", revision) }
 func secretField(name string) string    { return "secret/" + name }
@@ -204,4 +205,62 @@ func secretField(name string) string    { return "secret/" + name }
 // timeFromMicros converts the database's microseconds since 1970.
 func timeFromMicros(n int64) time.Time { return time.UnixMicro(n).UTC() }
 
-var errNoApp = errorOfKind(ErrNotFound, "no such app")
+var errNoApp = Errorf(ErrNotFound, "no such app")
+
+// findAppID returns the id of the app with that name, "" if there is none. It does not look into a cache.
+func (s *store) findAppID(ctx context.Context, name string) (db.ID, error) {
+	if name == DefaultName {
+		if s.defaultApp.Load() == nil {
+			return "", nil
+		}
+		return DefaultID, nil
+	}
+	var id string
+	var b db.Batch
+	b.Query(func(row db.Row) error { return row.Scan(&id) }, `SELECT tenant FROM app WHERE name = $1`, name)
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return "", fmt.Errorf("look up app %s: %w", name, err)
+	}
+	return db.ID(id), nil
+}
+
+// requireAppID returns the id of the app with that name, or [ErrNotFound].
+func (s *store) requireAppID(ctx context.Context, name string) (db.ID, error) {
+	if !IsValidAppName(name) {
+		return "", errNoApp
+	}
+	id, err := s.findAppID(ctx, name)
+	if err == nil && id == "" {
+		err = errNoApp
+	}
+	return id, err
+}
+
+// auditHasher returns the hasher of an app that was read, the zero Hasher if the app is being deleted.
+func (w *appState) auditHasher() keyring.Hasher {
+	if w.fieldCipher == nil {
+		return keyring.Hasher{}
+	}
+	return w.fieldCipher.Hasher()
+}
+
+// loadHasher returns the hasher of an app, and one with a random key if the app does not exist any more.
+func (s *store) loadHasher(ctx context.Context, id string) (keyring.Hasher, error) {
+	if id == string(DefaultID) {
+		return s.keys.DeriveHasher(id)
+	}
+	var wrapped []byte
+	var b db.Batch
+	b.Query(func(row db.Row) error { return row.Scan(&wrapped) }, `SELECT data_key FROM app WHERE tenant = $1 AND status <> 'deleting'`, id)
+	if err := s.db.Platform().Do(ctx, &b); err != nil {
+		return keyring.Hasher{}, err
+	}
+	if wrapped == nil {
+		return keyring.NewRandomHasher(), nil
+	}
+	fieldCipher, err := s.keys.NewFieldCipher(id, wrapped)
+	if err != nil {
+		return keyring.Hasher{}, err
+	}
+	return fieldCipher.Hasher(), nil
+}

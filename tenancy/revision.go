@@ -18,43 +18,46 @@ type Revision struct {
 	Current bool
 }
 
-// ListRevisions returns an app's stored revisions, at most maxRevisions, the newest first; [ErrNotFound] if there is no
+// Revisions are the stored configurations of apps.
+type Revisions struct{ store *store }
+
+// List returns an app's stored revisions, at most maxRevisions, the newest first; [ErrNotFound] if there is no
 // such app. The default app has none.
-func (s *Service) ListRevisions(ctx context.Context, app string) ([]Revision, error) {
-	id, err := s.requireAppID(ctx, app)
+func (r Revisions) List(ctx context.Context, app string) ([]Revision, error) {
+	id, err := r.store.requireAppID(ctx, app)
 	if err != nil {
 		return nil, err
 	}
 	revisions := []Revision{}
 	var b db.Batch
 	b.Query(func(row db.Row) error {
-		var r Revision
+		var v Revision
 		var created int64
-		err := row.Scan(&r.Number, &r.Actor, &created, &r.Current)
-		r.CreatedAt = timeFromMicros(created)
-		revisions = append(revisions, r)
+		err := row.Scan(&v.Number, &v.Actor, &created, &v.Current)
+		v.CreatedAt = timeFromMicros(created)
+		revisions = append(revisions, v)
 		return err
 	}, `SELECT v.revision, v.actor, v.created_at, v.revision = a.revision FROM app_revision v
 		JOIN app a ON a.tenant = v.tenant WHERE v.tenant = $1 ORDER BY v.revision DESC`, string(id))
-	if err := s.db.Tenant(id).Do(ctx, &b); err != nil {
+	if err := r.store.db.Tenant(id).Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("list revisions of app %s: %w", app, err)
 	}
 	return revisions, nil
 }
 
-// RestoreRevision makes the configuration of an earlier revision the current one, under a new revision number. It must
+// Restore makes the configuration of an earlier revision the current one, under a new revision number. It must
 // load with the present secrets and grants. A revision that is no longer stored is [ErrNotFound].
-func (s *Service) RestoreRevision(ctx context.Context, actor, app string, revision int64) (App, error) {
-	return s.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
+func (r Revisions) Restore(ctx context.Context, actor, app string, revision int64) (App, error) {
+	return r.store.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
 		if revision < 1 {
-			return errorOfKind(ErrNotFound, "revisions begin at 1")
+			return Errorf(ErrNotFound, "revisions begin at 1")
 		}
-		old, err := s.loadByID(ctx, e.app.ID, revision)
+		old, err := r.store.loadByID(ctx, e.app.ID, revision)
 		if err != nil {
 			return err
 		}
 		e.detail["restored"] = revision
 		e.setConfig(old.config)
-		return s.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
+		return r.store.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
 	})
 }

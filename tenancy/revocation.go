@@ -6,30 +6,40 @@ import (
 	"fmt"
 	"strings"
 
+	"stoa/agentsvc"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
-// RevokeTokens refuses, from now on, every token of the app that was issued until now; with a subject only the tokens
+// APIKeySubjectPrefix begins the subject of every API key. No token may have such a subject. Itself it is the subject of
+// the row in app_mark that is written with each change of the default app's API keys: it makes the generation of the
+// default app grow, which has no row of its own.
+const APIKeySubjectPrefix = "key:"
+
+// Tokens are the bearer tokens of apps, which are not stored but can be revoked.
+type Tokens struct{ store *store }
+
+// Revoke refuses, from now on, every token of the app that was issued until now; with a subject only the tokens
 // of that subject. Tokens issued later are accepted at once: [App.TokenIssueTime] dates them after the revocation. API
-// keys are not tokens; their subjects are refused as an [InvalidError]. Beyond maxRevocations subjects it returns
+// keys are not tokens; their subjects are refused as an [agentsvc.InvalidError]. Beyond maxRevocations subjects it returns
 // [ErrPrecondition].
-func (s *Service) RevokeTokens(ctx context.Context, actor, app, subject string) error {
+func (t Tokens) Revoke(ctx context.Context, actor, app, subject string) error {
 	if err := checkText("sub", subject, 500); err != nil {
 		return err
 	}
-	if strings.HasPrefix(subject, apiKeySubject) {
-		return invalidField("sub", "names that begin with %q are API keys, which are not revoked but deleted", apiKeySubject)
+	if strings.HasPrefix(subject, APIKeySubjectPrefix) {
+		return agentsvc.NewInvalidError("sub", "names that begin with %q are API keys, which are not revoked but deleted", APIKeySubjectPrefix)
 	}
 	detail := map[string]any{}
 	if subject != "" {
 		detail["sub"] = subject
 	}
 	if app == DefaultName {
-		return s.revokeDefaultTokens(ctx, actor, subject, detail)
+		return t.revokeDefault(ctx, actor, subject, detail)
 	}
-	_, err := s.changeApp(ctx, actor, "app.tokens.revoke", app, false, func(e *appEdit) error {
+	_, err := t.store.changeApp(ctx, actor, "app.tokens.revoke", app, false, func(e *appEdit) error {
 		if len(e.app.revocations) >= maxRevocations && subject != "" {
-			return errorOfKind(ErrPrecondition, "%d subjects of the app %s are revoked already: revoke all of its tokens instead", len(e.app.revocations), app)
+			return Errorf(ErrPrecondition, "%d subjects of the app %s are revoked already: revoke all of its tokens instead", len(e.app.revocations), app)
 		}
 		e.revokedSubject, e.detail = &subject, detail
 		return nil
@@ -37,16 +47,16 @@ func (s *Service) RevokeTokens(ctx context.Context, actor, app, subject string) 
 	return err
 }
 
-// revokeDefaultTokens is RevokeTokens for the default app, which has no row whose generation could be checked.
-func (s *Service) revokeDefaultTokens(ctx context.Context, actor, subject string, detail map[string]any) error {
-	snap, err := s.loadDefaultSnapshot(ctx)
+// revokeDefault is Revoke for the default app, which has no row whose generation could be checked.
+func (t Tokens) revokeDefault(ctx context.Context, actor, subject string, detail map[string]any) error {
+	snap, err := t.store.loadDefaultSnapshot(ctx)
 	if err != nil {
 		return err
 	}
 	if len(snap.App.revocations) >= maxRevocations && subject != "" {
-		return errorOfKind(ErrPrecondition, "%d subjects of the default app are revoked already: revoke all of its tokens instead", len(snap.App.revocations))
+		return Errorf(ErrPrecondition, "%d subjects of the default app are revoked already: revoke all of its tokens instead", len(snap.App.revocations))
 	}
-	_, err = s.changeDefaultApp(ctx, actor, "app.tokens.revoke", detail, func(ctx context.Context, tx *db.Tx) error {
+	_, err = t.store.changeDefaultApp(ctx, actor, "app.tokens.revoke", detail, func(ctx context.Context, tx *db.Tx) error {
 		return insertRevocation(ctx, tx, DefaultID, subject)
 	})
 	return err
@@ -55,7 +65,7 @@ func (s *Service) revokeDefaultTokens(ctx context.Context, actor, subject string
 // changeDefaultApp runs f in a transaction with an audit entry and returns the default app as it is afterwards. f must
 // write a row of app_mark or app_role: from these rows the generation of the default app is computed, by which other
 // processes notice the change ([queryDefaultGeneration]).
-func (s *Service) changeDefaultApp(ctx context.Context, actor, action string, detail map[string]any, f func(ctx context.Context, tx *db.Tx) error) (App, error) {
+func (s *store) changeDefaultApp(ctx context.Context, actor, action string, detail map[string]any, f func(ctx context.Context, tx *db.Tx) error) (App, error) {
 	if s.defaultApp.Load() == nil {
 		return App{}, errNoApp
 	}
@@ -63,7 +73,7 @@ func (s *Service) changeDefaultApp(ctx context.Context, actor, action string, de
 		if err := f(ctx, tx); err != nil {
 			return err
 		}
-		return InsertAuditEntry(ctx, tx, AuditEntry{Actor: actor, Action: action, App: DefaultName, AppID: DefaultID, Detail: detail})
+		return audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: action, App: DefaultName, AppID: DefaultID, Detail: detail})
 	})
 	switch {
 	case errors.As(err, new(*kindError)):

@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"stoa/agentsvc"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // Bounds of the roles of one app. The time of an authorization decision is proportional to the number of all scopes.
@@ -26,8 +29,8 @@ type Role struct {
 }
 
 // auditDetail returns the form of r in the audit trail, with the hash of the description instead of its text.
-func (r Role) auditDetail(h Hasher) map[string]any {
-	return map[string]any{"name": r.Name, "scopes": append([]string{}, r.Scopes...), "description": h.hashValue(r.Description)}
+func (r Role) auditDetail(h keyring.Hasher) map[string]any {
+	return map[string]any{"name": r.Name, "scopes": append([]string{}, r.Scopes...), "description": h.HashValue(r.Description)}
 }
 
 // FindRole returns the app's own role of that name; false if there is none.
@@ -39,20 +42,23 @@ func (a *App) FindRole(name string) (Role, bool) {
 	return a.Roles[i], true
 }
 
-// AddRole adds a role to an app and returns the app's id. An existing name is [ErrExists], too many roles or scopes an
-// [InvalidError].
-func (s *Service) AddRole(ctx context.Context, actor, app string, role Role) (db.ID, error) {
-	return s.changeRoles(ctx, actor, "app.role.create", app, role.Name, func(a *App) (*Role, error) {
+// Roles are the roles that apps define in addition to the built-in ones.
+type Roles struct{ store *store }
+
+// Add adds a role to an app and returns the app's id. An existing name is [ErrExists], too many roles or scopes an
+// [agentsvc.InvalidError].
+func (r Roles) Add(ctx context.Context, actor, app string, role Role) (db.ID, error) {
+	return r.change(ctx, actor, "app.role.create", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); ok {
-			return nil, errorOfKind(ErrExists, "the app %s has a role named %s", app, role.Name)
+			return nil, Errorf(ErrExists, "the app %s has a role named %s", app, role.Name)
 		}
 		return &role, nil
 	})
 }
 
-// UpdateRole replaces a role of an app and returns the id of the app. An unknown name is [ErrNotFound].
-func (s *Service) UpdateRole(ctx context.Context, actor, app string, role Role) (db.ID, error) {
-	return s.changeRoles(ctx, actor, "app.role.update", app, role.Name, func(a *App) (*Role, error) {
+// Update replaces a role of an app and returns the id of the app. An unknown name is [ErrNotFound].
+func (r Roles) Update(ctx context.Context, actor, app string, role Role) (db.ID, error) {
+	return r.change(ctx, actor, "app.role.update", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); !ok {
 			return nil, errNoRole
 		}
@@ -60,10 +66,10 @@ func (s *Service) UpdateRole(ctx context.Context, actor, app string, role Role) 
 	})
 }
 
-// DeleteRole deletes a role of an app. Tokens and keys that name the role keep its name, which no longer grants
+// Delete deletes a role of an app. Tokens and keys that name the role keep its name, which no longer grants
 // anything. An unknown name is [ErrNotFound].
-func (s *Service) DeleteRole(ctx context.Context, actor, app, name string) error {
-	_, err := s.changeRoles(ctx, actor, "app.role.delete", app, name, func(a *App) (*Role, error) {
+func (r Roles) Delete(ctx context.Context, actor, app, name string) error {
+	_, err := r.change(ctx, actor, "app.role.delete", app, name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(name); !ok {
 			return nil, errNoRole
 		}
@@ -72,12 +78,12 @@ func (s *Service) DeleteRole(ctx context.Context, actor, app, name string) error
 	return err
 }
 
-var errNoRole = errorOfKind(ErrNotFound, "no such role")
+var errNoRole = Errorf(ErrNotFound, "no such role")
 
-// changeRoles replaces the named role by the result of to, which gets the current app; nil deletes the role. The
+// change replaces the named role by the result of to, which gets the current app; nil deletes the role. The
 // default app stores its roles in the table app_role like every other, although it has no row in the table app.
-func (s *Service) changeRoles(ctx context.Context, actor, action, app, name string, to func(*App) (*Role, error)) (db.ID, error) {
-	apply := func(a *App, hasher Hasher, detail map[string]any) error {
+func (r Roles) change(ctx context.Context, actor, action, app, name string, to func(*App) (*Role, error)) (db.ID, error) {
+	apply := func(a *App, hasher keyring.Hasher, detail map[string]any) error {
 		next, err := to(a)
 		if err != nil {
 			return err
@@ -93,16 +99,16 @@ func (s *Service) changeRoles(ctx context.Context, actor, action, app, name stri
 		return err
 	}
 	if app == DefaultName {
-		return DefaultID, s.changeDefaultRoles(ctx, actor, action, apply)
+		return DefaultID, r.changeDefault(ctx, actor, action, apply)
 	}
-	changed, err := s.changeApp(ctx, actor, action, app, false, func(e *appEdit) error {
+	changed, err := r.store.changeApp(ctx, actor, action, app, false, func(e *appEdit) error {
 		e.rolesChanged = true
 		return apply(&e.app, e.auditHasher(), e.detail)
 	})
 	return changed.ID, err
 }
 
-// replaceRole returns a sorted copy of roles with the named one replaced by next, or an [InvalidError] if the bounds
+// replaceRole returns a sorted copy of roles with the named one replaced by next, or an [agentsvc.InvalidError] if the bounds
 // are exceeded.
 func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 	roles = slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return r.Name == name })
@@ -116,18 +122,18 @@ func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 	}
 	switch {
 	case len(roles) > maxRoles:
-		return nil, invalidField("name", "there would be %d roles, %d are allowed", len(roles), maxRoles)
+		return nil, agentsvc.NewInvalidError("name", "there would be %d roles, %d are allowed", len(roles), maxRoles)
 	case scopes > maxRoleScopes:
-		return nil, invalidField("scopes", "all roles together would have %d scopes, %d are allowed", scopes, maxRoleScopes)
+		return nil, agentsvc.NewInvalidError("scopes", "all roles together would have %d scopes, %d are allowed", scopes, maxRoleScopes)
 	}
 	return roles, nil
 }
 
-// changeDefaultRoles is changeRoles for the default app. The version of its roles is the optimistic lock, instead of
+// changeDefault is change for the default app. The version of its roles is the optimistic lock, instead of
 // the app's generation.
-func (s *Service) changeDefaultRoles(ctx context.Context, actor, action string, apply func(*App, Hasher, map[string]any) error) error {
+func (r Roles) changeDefault(ctx context.Context, actor, action string, apply func(*App, keyring.Hasher, map[string]any) error) error {
 	for range maxChangeAttempts {
-		snap, err := s.loadDefaultSnapshot(ctx)
+		snap, err := r.store.loadDefaultSnapshot(ctx)
 		if err != nil {
 			return err
 		}
@@ -135,11 +141,11 @@ func (s *Service) changeDefaultRoles(ctx context.Context, actor, action string, 
 		if err := apply(&snap.App, snap.Hasher, detail); err != nil {
 			return err
 		}
-		err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		err = r.store.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 			if err := storeRoles(ctx, tx, &snap.App); err != nil {
 				return err
 			}
-			return InsertAuditEntry(ctx, tx, AuditEntry{Actor: actor, Action: action, App: DefaultName, AppID: DefaultID, Detail: detail})
+			return audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: action, App: DefaultName, AppID: DefaultID, Detail: detail})
 		})
 		if errors.Is(err, errStale) {
 			continue
@@ -147,7 +153,7 @@ func (s *Service) changeDefaultRoles(ctx context.Context, actor, action string, 
 		if err != nil {
 			return fmt.Errorf("change roles of the default app: %w", err)
 		}
-		s.publishChange(DefaultID)
+		r.store.publishChange(DefaultID)
 		return nil
 	}
 	return ErrConflict

@@ -15,15 +15,18 @@ type SecretInfo struct {
 	UpdatedAt time.Time
 }
 
-// StoreSecret adds or replaces a secret. It is refused if the app's configuration loads with the present secrets but
+// Secrets are the values that ${NAME} in configurations refers to.
+type Secrets struct{ store *store }
+
+// Store adds or replaces a secret. It is refused if the app's configuration loads with the present secrets but
 // would not load with this one.
-func (s *Service) StoreSecret(ctx context.Context, actor, app, name, value string) error {
-	_, err := s.changeApp(ctx, actor, "app.secret.put", app, false, func(e *appEdit) error {
+func (s Secrets) Store(ctx context.Context, actor, app, name, value string) error {
+	_, err := s.store.changeApp(ctx, actor, "app.secret.put", app, false, func(e *appEdit) error {
 		if err := e.addSecrets(map[string]string{name: value}); err != nil {
 			return err
 		}
-		err := s.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
-		if err != nil && s.checkConfigLoads(ctx, e.config, &e.app, e.previous.secrets) != nil {
+		err := s.store.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
+		if err != nil && s.store.checkConfigLoads(ctx, e.config, &e.app, e.previous.secrets) != nil {
 			return nil // it does not load either way: this secret may be the first of several that are missing
 		}
 		return err
@@ -31,23 +34,23 @@ func (s *Service) StoreSecret(ctx context.Context, actor, app, name, value strin
 	return err
 }
 
-// DeleteSecret deletes a secret. It is refused if the app's configuration does not load without it. An unknown name is
+// Delete deletes a secret. It is refused if the app's configuration does not load without it. An unknown name is
 // [ErrNotFound].
-func (s *Service) DeleteSecret(ctx context.Context, actor, app, name string) error {
-	_, err := s.changeApp(ctx, actor, "app.secret.delete", app, false, func(e *appEdit) error {
+func (s Secrets) Delete(ctx context.Context, actor, app, name string) error {
+	_, err := s.store.changeApp(ctx, actor, "app.secret.delete", app, false, func(e *appEdit) error {
 		if _, ok := e.secrets[name]; !ok {
-			return errorOfKind(ErrNotFound, "no such secret")
+			return Errorf(ErrNotFound, "no such secret")
 		}
 		delete(e.secrets, name)
 		e.secretsToDelete, e.rebuild, e.detail["secrets"] = []string{name}, true, []string{name}
-		return s.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
+		return s.store.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
 	})
 	return err
 }
 
-// ListSecrets returns an app's secrets without their values, ordered by name.
-func (s *Service) ListSecrets(ctx context.Context, app string) ([]SecretInfo, error) {
-	id, err := s.requireAppID(ctx, app)
+// List returns an app's secrets without their values, ordered by name.
+func (s Secrets) List(ctx context.Context, app string) ([]SecretInfo, error) {
+	id, err := s.store.requireAppID(ctx, app)
 	if err != nil {
 		return nil, err
 	}
@@ -61,20 +64,8 @@ func (s *Service) ListSecrets(ctx context.Context, app string) ([]SecretInfo, er
 		secrets = append(secrets, i)
 		return err
 	}, `SELECT name, created_at, updated_at FROM app_secret WHERE tenant = $1 ORDER BY name`, string(id))
-	if err := s.db.Tenant(id).Do(ctx, &b); err != nil {
+	if err := s.store.db.Tenant(id).Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("list secrets of app %s: %w", app, err)
 	}
 	return secrets, nil
-}
-
-// requireAppID returns the id of the app with that name, or [ErrNotFound].
-func (s *Service) requireAppID(ctx context.Context, name string) (db.ID, error) {
-	if !IsValidAppName(name) {
-		return "", errNoApp
-	}
-	id, err := s.FindAppID(ctx, name)
-	if err == nil && id == "" {
-		err = errNoApp
-	}
-	return id, err
 }

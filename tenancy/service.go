@@ -2,15 +2,14 @@ package tenancy
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
-	"reflect"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
+	"stoa/tenancy/keyring"
 	"stoa/tenancy/signal"
 )
 
@@ -53,7 +52,7 @@ type Options struct {
 	// called again for the same app after an error or a crash.
 	EraseApp func(ctx context.Context, app App) error
 	// RewrapSealed re-encrypts, with the current master key, the values that other packages sealed with former ones.
-	RewrapSealed func(ctx context.Context, keys *Keyring) error
+	RewrapSealed func(ctx context.Context, keys *keyring.Keyring) error
 	// Log receives the errors of background work; nil means [slog.Default].
 	Log *slog.Logger
 }
@@ -61,103 +60,84 @@ type Options struct {
 // Service administers apps. It is safe for concurrent use, in any number of processes on one database. Every change is
 // written in one transaction with its entry in the audit trail. The service checks no permissions: the caller decides
 // who may call what, and passes the actor for the audit trail.
+//
+// All fields are set by [New] and read-only afterwards.
 type Service struct {
+	// Trail is the audit trail, which records the changes.
+	Trail *audit.Trail
+	// The parts of apps that are changed on their own.
+	Revisions  Revisions
+	Secrets    Secrets
+	Roles      Roles
+	Tokens     Tokens
+	Issuers    Issuers
+	DefaultApp *DefaultApp
+
+	store       *store
+	maintenance *maintenance
+}
+
+// store reads and writes the apps in the database. All changes of an app go through [store.changeApp] or, for the
+// default app, [store.changeDefaultApp].
+type store struct {
 	// db, keys, bus, options and log are set by New and read-only afterwards.
 	db      *db.DB
-	keys    *Keyring
+	keys    *keyring.Keyring
 	bus     *signal.Bus
 	options Options
 	log     *slog.Logger
-	// defaultApp is nil until the first [Service.SetDefaultApp], which replaces the value as a whole.
-	defaultApp atomic.Pointer[defaultApp]
-	// auditedConfig is the default app's configuration that this process last compared with the audit trail; nil before
-	// the first [Service.AuditDefaultConfig].
-	auditedConfig atomic.Pointer[[]byte]
-	// eraseNeeded is set after rows were deleted that may still be readable in the database's files, and cleared by
-	// [Service.eraseDatabaseFiles].
-	eraseNeeded atomic.Bool
-	// appDeleted (capacity 1) wakes [Service.Run] after a deletion in this process, so that files are rebuilt soon.
-	appDeleted chan struct{}
-	// brokenChains holds the ids of audit chains whose tampering was logged already, as chain to true, so that each is
-	// logged once per process.
-	brokenChains sync.Map
-}
-
-// defaultApp is the app of the process's configuration file with its raw text. It is immutable.
-type defaultApp struct {
-	app    App
-	config []byte
+	// defaultApp is nil until the first [DefaultApp.Set], which replaces the value as a whole.
+	defaultApp atomic.Pointer[configuredApp]
 }
 
 // New returns a service over the migrated database d that publishes changes on bus. Start [Service.Run] for the
 // background work: chaining of the audit trail, deletions and key rotation.
-func New(d *db.DB, keys *Keyring, bus *signal.Bus, o Options) *Service {
-	s := &Service{db: d, keys: keys, bus: bus, options: o, log: o.Log, appDeleted: make(chan struct{}, 1)}
+func New(d *db.DB, keys *keyring.Keyring, bus *signal.Bus, o Options) *Service {
+	s := &store{db: d, keys: keys, bus: bus, options: o, log: o.Log}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	return s
+	trail := audit.New(d, keys, s.log)
+	return &Service{
+		Trail: trail, Revisions: Revisions{s}, Secrets: Secrets{s}, Roles: Roles{s}, Tokens: Tokens{s}, Issuers: Issuers{s}, DefaultApp: &DefaultApp{store: s},
+		store: s, maintenance: &maintenance{store: s, trail: trail, appDeleted: make(chan struct{}, 1)},
+	}
 }
 
-// SetDefaultApp sets the configuration of the default app, which the caller has checked: at the start and after each
-// change of the file. It increments the revision. It affects this process only, since each process has its own file;
-// therefore revisions of the default app mean nothing to other processes.
-func (s *Service) SetDefaultApp(displayName string, config []byte) {
-	now := time.Now()
-	next := &defaultApp{config: config, app: App{
-		ID: DefaultID, Name: DefaultName, DisplayName: displayName, Status: Active, Revision: 1, Generation: 1,
-		Grants: grant.List{}, Labels: map[string]string{}, UpdatedAt: now,
-	}}
-	if old := s.defaultApp.Load(); old != nil {
-		next.app.Revision, next.app.Generation = old.app.Revision+1, old.app.Generation+1
-	}
-	s.defaultApp.Store(next)
-	s.publishChange(DefaultID)
+// Run performs the background work until ctx ends, whose error it returns: it chains the audit trail, completes
+// interrupted deletions, and re-encrypts what former master keys protect. It may run in any number of processes.
+func (s *Service) Run(ctx context.Context) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { _ = s.Trail.Run(ctx) })
+	return s.maintenance.run(ctx)
 }
 
-// publishChange makes all processes reload the app. Call it after the commit.
-func (s *Service) publishChange(id db.ID) { s.bus.Publish(TopicApp, string(id)) }
-
-// maskedApp returns app with Config set to the masked configuration, as an administrator may see it. A configuration
-// that no longer parses is left out: the app must stay readable, or it could not be repaired.
-func (s *Service) maskedApp(app App, config []byte) App {
-	if s.options.DecodeConfig == nil || s.options.MaskConfig == nil || len(config) == 0 {
-		return app
-	}
-	if doc, err := s.options.DecodeConfig(config); err == nil {
-		app.Config = s.options.MaskConfig(doc)
-	}
-	return app
+// WatchApps calls probe with the id of an app that may have changed, "" for any app, until stop is called. probe must
+// return at once.
+func (s *Service) WatchApps(probe func(id string)) (stop func()) {
+	return s.store.bus.WatchTopic(TopicApp, probe)
 }
 
-// restoreMasked returns config with the masked values replaced by the values in old. A configuration without a masked
-// value is returned as the text that was given, with its comments and formatting; else the result is JSON.
-func (s *Service) restoreMasked(config, old []byte) ([]byte, error) {
-	if s.options.DecodeConfig == nil || s.options.RestoreMasked == nil {
-		return config, nil
-	}
-	given, err := s.options.DecodeConfig(config)
-	if err != nil {
-		return config, nil //nolint:nilerr // the check will tell what is wrong with it, and where
-	}
-	before, err := s.options.DecodeConfig(old)
-	if err != nil {
-		return config, nil //nolint:nilerr // an old configuration that no longer parses has nothing to give
-	}
-	restored := s.options.RestoreMasked(given, before)
-	if reflect.DeepEqual(restored, given) {
-		return config, nil
-	}
-	return json.Marshal(restored)
+// WatchNames calls probe with a name that was taken by a new app or became free by a deletion, "" for any name, until
+// stop is called. probe must return at once.
+func (s *Service) WatchNames(probe func(name string)) (stop func()) {
+	return s.store.bus.WatchTopic(TopicName, probe)
 }
 
-// checkConfigLoads calls Options.CheckConfig with the app's grants and plan and with these secrets.
-func (s *Service) checkConfigLoads(ctx context.Context, config []byte, app *App, secrets map[string]string) error {
-	if s.options.CheckConfig == nil {
+// ChangeRelated runs f in a transaction that also increments the app's generation and writes an audit entry, for changes
+// in tables of other packages. By the generation other processes notice the change. It returns the app afterwards.
+func (s *Service) ChangeRelated(ctx context.Context, actor, action, app string, detail map[string]any, f func(ctx context.Context, tx *db.Tx, id db.ID) error) (App, error) {
+	if app == DefaultName {
+		return s.store.changeDefaultApp(ctx, actor, action, detail, func(ctx context.Context, tx *db.Tx) error {
+			if err := f(ctx, tx, DefaultID); err != nil {
+				return err
+			}
+			return insertRevocation(ctx, tx, DefaultID, APIKeySubjectPrefix)
+		})
+	}
+	return s.store.changeApp(ctx, actor, action, app, false, func(e *appEdit) error {
+		e.additional, e.detail = f, detail
 		return nil
-	}
-	return s.options.CheckConfig(ctx, config, app.Grants, app.Plan, func(name string) (string, bool) {
-		v, ok := secrets[name]
-		return v, ok
 	})
 }

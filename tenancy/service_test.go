@@ -251,10 +251,10 @@ func TestRevisions(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, err := s.RestoreRevision(t.Context(), "bob", "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
+		if got, err := s.Revisions.Restore(t.Context(), "bob", "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
 			t.Fatalf("restored to revision %d with %v, %v", got.Revision, got.Config, err)
 		}
-		got, err := s.ListRevisions(t.Context(), "acme")
+		got, err := s.Revisions.List(t.Context(), "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,13 +263,13 @@ func TestRevisions(t *testing.T) {
 			t.Errorf("revisions (-want +got):\n%s", diff)
 		}
 		for _, n := range []int64{-1, 0, 5} {
-			_, err = s.RestoreRevision(t.Context(), actor, "acme", n)
+			_, err = s.Revisions.Restore(t.Context(), actor, "acme", n)
 			wantErr(t, err, tenancy.ErrNotFound)
 		}
-		if err := s.DeleteSecret(t.Context(), actor, "acme", "S"); err != nil {
+		if err := s.Secrets.Delete(t.Context(), actor, "acme", "S"); err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.RestoreRevision(t.Context(), actor, "acme", 2)
+		_, err = s.Revisions.Restore(t.Context(), actor, "acme", 2)
 		wantErr(t, err, errCheck)
 		snap, err := s.LoadSnapshot(t.Context(), app.ID, 3)
 		if err != nil || string(snap.Config) != `{"n":3}` || snap.App.Revision != 3 {
@@ -277,7 +277,7 @@ func TestRevisions(t *testing.T) {
 		}
 		_, err = s.LoadSnapshot(t.Context(), app.ID, 9)
 		wantErr(t, err, tenancy.ErrNotFound)
-		_, err = s.ListRevisions(t.Context(), "nobody")
+		_, err = s.Revisions.List(t.Context(), "nobody")
 		wantErr(t, err, tenancy.ErrNotFound)
 	})
 }
@@ -292,7 +292,7 @@ func TestRevisionsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := s.ListRevisions(t.Context(), "acme")
+	got, err := s.Revisions.List(t.Context(), "acme")
 	if err != nil || len(got) != 100 || got[0].Number != 105 || got[99].Number != 6 {
 		t.Errorf("%d revisions, %v, want 100 from 105 to 6", len(got), err)
 	}
@@ -304,16 +304,16 @@ func TestSecrets(t *testing.T) {
 		s := newService(t, d)
 		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S"]}`), Secrets: map[string]string{"S": "v1"}})
 		for name, value := range map[string]string{"S": "v2", "T": ""} {
-			if err := s.StoreSecret(t.Context(), actor, "acme", name, value); err != nil {
+			if err := s.Secrets.Store(t.Context(), actor, "acme", name, value); err != nil {
 				t.Fatal(err)
 			}
 		}
-		wantErr(t, s.StoreSecret(t.Context(), actor, "acme", "S", "bad"), errCheck)
-		wantInvalid(t, s.StoreSecret(t.Context(), actor, "acme", "a-b", "x"), "secrets")
-		wantErr(t, s.StoreSecret(t.Context(), actor, "nobody", "S", "x"), tenancy.ErrNotFound)
-		wantErr(t, s.DeleteSecret(t.Context(), actor, "acme", "S"), errCheck)
-		wantErr(t, s.DeleteSecret(t.Context(), actor, "acme", "U"), tenancy.ErrNotFound)
-		got, err := s.ListSecrets(t.Context(), "acme")
+		wantErr(t, s.Secrets.Store(t.Context(), actor, "acme", "S", "bad"), errCheck)
+		wantInvalid(t, s.Secrets.Store(t.Context(), actor, "acme", "a-b", "x"), "secrets")
+		wantErr(t, s.Secrets.Store(t.Context(), actor, "nobody", "S", "x"), tenancy.ErrNotFound)
+		wantErr(t, s.Secrets.Delete(t.Context(), actor, "acme", "S"), errCheck)
+		wantErr(t, s.Secrets.Delete(t.Context(), actor, "acme", "U"), tenancy.ErrNotFound)
+		got, err := s.Secrets.List(t.Context(), "acme")
 		if err != nil || len(got) != 2 || got[0].Name != "S" || got[1].Name != "T" || !got[0].UpdatedAt.After(got[0].CreatedAt) {
 			t.Errorf("secrets %+v, %v", got, err)
 		}
@@ -324,7 +324,7 @@ func TestSecrets(t *testing.T) {
 		if v, _ := snap.Secret("S"); v != "v2" || snap.App.Inputs != 3 || snap.App.Revision != 1 {
 			t.Errorf("secret %q, inputs %d, revision %d, want v2, 3, 1", v, snap.App.Inputs, snap.App.Revision)
 		}
-		if err := s.DeleteSecret(t.Context(), actor, "acme", "T"); err != nil {
+		if err := s.Secrets.Delete(t.Context(), actor, "acme", "T"); err != nil {
 			t.Fatal(err)
 		}
 		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM app_secret`); n != 1 {
@@ -342,11 +342,11 @@ func TestSecretCures(t *testing.T) {
 	createApp(t, unchecked, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S","T"]}`)})
 	s := newService(t, d)
 	for _, name := range []string{"S", "T"} {
-		if err := s.StoreSecret(t.Context(), actor, "acme", name, "v"); err != nil {
+		if err := s.Secrets.Store(t.Context(), actor, "acme", name, "v"); err != nil {
 			t.Errorf("put %s: %v", name, err)
 		}
 	}
-	wantErr(t, s.StoreSecret(t.Context(), actor, "acme", "S", "bad"), errCheck)
+	wantErr(t, s.Secrets.Store(t.Context(), actor, "acme", "S", "bad"), errCheck)
 }
 
 // TestConcurrentChanges changes one app concurrently: no change is lost.
@@ -361,7 +361,7 @@ func TestConcurrentChanges(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				by := []*tenancy.Service{s, other}[i%2]
-				err := by.StoreSecret(t.Context(), actor, "acme", fmt.Sprintf("S%d", i), "v")
+				err := by.Secrets.Store(t.Context(), actor, "acme", fmt.Sprintf("S%d", i), "v")
 				if err != nil && !errors.Is(err, tenancy.ErrConflict) {
 					t.Error(err)
 				}
@@ -373,7 +373,7 @@ func TestConcurrentChanges(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		got, err := s.ListSecrets(t.Context(), "acme")
+		got, err := s.Secrets.List(t.Context(), "acme")
 		app, _ := s.LoadApp(t.Context(), "acme")
 		if err != nil || won == 0 || len(got) != won || app.Generation != int64(1+won) {
 			t.Errorf("%d secrets and generation %d after %d changes, %v", len(got), app.Generation, won, err)
@@ -417,7 +417,7 @@ func TestDefault(t *testing.T) {
 		s := newService(t, d)
 		_, err := s.LoadApp(t.Context(), "default")
 		wantErr(t, err, tenancy.ErrNotFound)
-		s.SetDefaultApp("House", []byte(`{"key":"k"}`))
+		s.DefaultApp.Set("House", []byte(`{"key":"k"}`))
 		app, err := s.LoadApp(t.Context(), "default")
 		if err != nil {
 			t.Fatal(err)
@@ -441,14 +441,14 @@ func TestDefault(t *testing.T) {
 			"suspend": func() error { _, err := s.SuspendApp(t.Context(), actor, "default", ""); return err },
 			"resume":  func() error { _, err := s.ResumeApp(t.Context(), actor, "default", ""); return err },
 			"delete":  func() error { return s.DeleteApp(t.Context(), actor, "default") },
-			"restore": func() error { _, err := s.RestoreRevision(t.Context(), actor, "default", 1); return err },
-			"secret":  func() error { return s.StoreSecret(t.Context(), actor, "default", "S", "v") },
+			"restore": func() error { _, err := s.Revisions.Restore(t.Context(), actor, "default", 1); return err },
+			"secret":  func() error { return s.Secrets.Store(t.Context(), actor, "default", "S", "v") },
 		} {
 			t.Run(name, func(t *testing.T) { wantErr(t, f(), tenancy.ErrPrecondition) })
 		}
 		_, err = s.CreateApp(t.Context(), actor, tenancy.Draft{Name: "default", Config: []byte(`{}`)}, false)
 		wantErr(t, err, tenancy.ErrExists)
-		s.SetDefaultApp("House", []byte(`{}`))
+		s.DefaultApp.Set("House", []byte(`{}`))
 		if again, err := s.LoadApp(t.Context(), "default"); err != nil || again.Revision != 2 || again.Generation <= app.Generation {
 			t.Errorf("after the file changed: revision %d, generation %d, %v", again.Revision, again.Generation, err)
 		}

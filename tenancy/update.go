@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/grant"
 )
 
@@ -26,14 +27,14 @@ type AppChange struct {
 }
 
 // UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns [ErrPrecondition]
-// if the app is not at revision IfRevision, and an [InvalidError] for a bad field. A configuration that would not load
+// if the app is not at revision IfRevision, and an [agentsvc.InvalidError] for a bad field. A configuration that would not load
 // is refused.
 func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange, dryRun bool) (App, error) {
-	return s.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
+	return s.store.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
 		if c.IfRevision != 0 && c.IfRevision != e.app.Revision {
-			return errorOfKind(ErrPrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
+			return Errorf(ErrPrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
 		}
-		if err := e.applyChange(c, s.options.Guard); err != nil {
+		if err := e.applyChange(c, s.store.options.Guard); err != nil {
 			return err
 		}
 		if err := s.checkIssuerHost(ctx, &e.app, &e.previous.app); err != nil {
@@ -48,7 +49,7 @@ func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange
 			return err
 		}
 		if c.Config != nil {
-			config, err := s.restoreMasked(c.Config, e.previous.config)
+			config, err := s.store.restoreMasked(c.Config, e.previous.config)
 			if err != nil {
 				return err
 			}
@@ -62,7 +63,7 @@ func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange
 		if c.Config == nil && !e.rebuild {
 			return nil
 		}
-		return s.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
+		return s.store.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
 	})
 }
 
@@ -130,7 +131,7 @@ func (e *appEdit) addSecrets(secrets map[string]string) error {
 	}
 	maps.Copy(e.secrets, secrets)
 	if len(e.secrets) > MaxSecrets {
-		return invalidField("secrets", "there would be %d, %d are allowed", len(e.secrets), MaxSecrets)
+		return agentsvc.NewInvalidError("secrets", "there would be %d, %d are allowed", len(e.secrets), MaxSecrets)
 	}
 	e.secretsToStore, e.rebuild, e.detail["secrets"] = secrets, true, sortedNames(secrets)
 	return nil
@@ -151,7 +152,7 @@ func (s *Service) setStatus(ctx context.Context, actor, action, name, reason str
 	if err := checkText("reason", reason, 1000); err != nil {
 		return App{}, err
 	}
-	return s.changeApp(ctx, actor, action, name, false, func(e *appEdit) error {
+	return s.store.changeApp(ctx, actor, action, name, false, func(e *appEdit) error {
 		e.app.Status = to
 		if reason != "" {
 			e.detail["reason"] = reason

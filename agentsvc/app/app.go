@@ -49,6 +49,7 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
+	"stoa/tenancy/keyring"
 )
 
 // Dependencies are what all apps of a process share. DB, Hub, Workers, PublicEgress, PrivateEgress and Log are
@@ -58,7 +59,7 @@ type Dependencies struct {
 	DB *db.DB
 	// Keys seal the credentials that users supply and the addresses of notifications. Without them no tool can request
 	// a credential.
-	Keys *tenancy.Keyring
+	Keys *keyring.Keyring
 	// Hub carries the events of tasks to their subscriptions. Workers executes the runs of tasks in DB.
 	Hub     *task.Hub
 	Workers task.Executor

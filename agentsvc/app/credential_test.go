@@ -19,14 +19,14 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/keyring"
 )
 
-func newKeyring(t *testing.T) *tenancy.Keyring {
+func newKeyring(t *testing.T) *keyring.Keyring {
 	t.Helper()
-	k, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	k, err := keyring.New(bytes.Repeat([]byte{1}, 32))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/keyring"
 )
 
 // testProcess is a process with both queues, in which one app is loaded at a time.
@@ -43,7 +44,7 @@ func openProcess(t *testing.T, durable *db.DB, o InMemoryDBOptions) *testProcess
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	keys, err := keyring.New(bytes.Repeat([]byte{1}, 32))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/store"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // Address is where a receiver's messages are sent, with the credentials that they carry. It is stored sealed.
@@ -92,12 +92,12 @@ const (
 // Notifier creates the receivers of one tenant's tasks, and sends their messages. It is immutable.
 type Notifier struct {
 	tenant  string
-	keys    *tenancy.Keyring
+	keys    *keyring.Keyring
 	options Options
 }
 
 // NewNotifier returns the notifier of a tenant, whose addresses are sealed by keys.
-func NewNotifier(tenant db.ID, keys *tenancy.Keyring, o Options) *Notifier {
+func NewNotifier(tenant db.ID, keys *keyring.Keyring, o Options) *Notifier {
 	return &Notifier{tenant: string(tenant), keys: keys, options: o}
 }
 

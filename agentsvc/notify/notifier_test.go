@@ -23,6 +23,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,9 +45,9 @@ var formats = map[string]notify.Format{
 
 func isStatus(ev agentsvc.Event) bool { return ev.Status != nil }
 
-func newKeyring(t *testing.T, fill byte) *tenancy.Keyring {
+func newKeyring(t *testing.T, fill byte) *keyring.Keyring {
 	t.Helper()
-	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{fill}, 32))
+	keys, err := keyring.New(bytes.Repeat([]byte{fill}, 32))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -25,7 +25,7 @@ type DecisionRecord struct {
 	Credentials  []SealedCredential // supplied by the decisions
 	Sender       agentsvc.Owner     // of the message that brought the decisions
 	SentMessage  *SentMessage       // nil = the decisions came without an identifiable message
-	AuditEntries []tenancy.AuditEntry
+	AuditEntries []audit.Entry
 }
 
 // RecordDecisions writes decisions, if the task is unchanged since seen was read and still waits: their events, the

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -18,13 +18,13 @@ type auditTarget struct {
 // statements of b, each conditional on condition, whose parameters args are numbered from $10. In another database
 // they are written in a transaction there that stays open during write: entries and change can differ only if that
 // transaction's commit fails after write succeeded.
-func (a auditTarget) writeWithAudit(ctx context.Context, b *db.Batch, entries []tenancy.AuditEntry, condition string, args []any, write func() error) error {
+func (a auditTarget) writeWithAudit(ctx context.Context, b *db.Batch, entries []audit.Entry, condition string, args []any, write func() error) error {
 	for i := range entries {
 		entries[i].AppID = a.tenant
 	}
 	if a.external == nil || len(entries) == 0 {
 		for _, e := range entries {
-			if err := tenancy.QueueAuditEntry(ctx, b, e, condition, args...); err != nil {
+			if err := audit.Queue(ctx, b, e, condition, args...); err != nil {
 				return err
 			}
 		}
@@ -32,7 +32,7 @@ func (a auditTarget) writeWithAudit(ctx context.Context, b *db.Batch, entries []
 	}
 	return a.external.RunTx(ctx, func(tx *db.Tx) error {
 		for _, e := range entries {
-			if err := tenancy.InsertAuditEntry(ctx, tx, e); err != nil {
+			if err := audit.Insert(ctx, tx, e); err != nil {
 				return err
 			}
 		}
@@ -41,7 +41,7 @@ func (a auditTarget) writeWithAudit(ctx context.Context, b *db.Batch, entries []
 }
 
 // writeTaskWithAudit is writeWithAudit for a step of a task: entries are written only if the task is at g.
-func (s *Store) writeTaskWithAudit(ctx context.Context, b *db.Batch, id agentsvc.TaskID, g *precondition, entries []tenancy.AuditEntry, write func() error) error {
+func (s *Store) writeTaskWithAudit(ctx context.Context, b *db.Batch, id agentsvc.TaskID, g *precondition, entries []audit.Entry, write func() error) error {
 	return s.audit.writeWithAudit(ctx, b, entries, `EXISTS (SELECT 1 FROM task WHERE tenant = $10 AND id = $11 AND epoch = $12 AND seq = $13)`,
 		[]any{s.tenant, string(id), g.epoch, g.seq}, write)
 }

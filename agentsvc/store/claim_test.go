@@ -14,7 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -310,13 +310,13 @@ func TestDead(t *testing.T) {
 		evs := append(openingEvents(next), sequenceEvents(next.Task, 2, messageEvent("kept"))...)
 		next.Seq = 2
 		s := store.New(d, "acme")
-		if err := s.RequeueDeadLetter(ctx, id(0), next, evs, tenancy.AuditEntry{Actor: "op"}); err != nil {
+		if err := s.RequeueDeadLetter(ctx, id(0), next, evs, audit.Entry{Actor: "op"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.RequeueDeadLetter(ctx, id(0), newRun(""), evs, tenancy.AuditEntry{}); err == nil {
+		if err := s.RequeueDeadLetter(ctx, id(0), newRun(""), evs, audit.Entry{}); err == nil {
 			t.Error("a letter was requeued twice")
 		}
-		if err := store.New(d, "globex").RequeueDeadLetter(ctx, id(1), newRun(""), openingEvents(newRun("")), tenancy.AuditEntry{}); err == nil {
+		if err := store.New(d, "globex").RequeueDeadLetter(ctx, id(1), newRun(""), openingEvents(newRun("")), audit.Entry{}); err == nil {
 			t.Error("a stranger's letter was requeued")
 		}
 		if got := loadTask(t, s, next.Task); got.Status.State != agentsvc.Submitted || len(got.History) != 2 {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -42,7 +42,7 @@ var ErrAlreadySent = errors.New("the message was sent before")
 //     unfinished and run may not wait,
 //   - [ErrTooManyRunning] if the tenant's limit of executing runs is reached,
 //   - [agentsvc.ErrOverloaded] if the database has no storage left.
-func (s *Store) CreateTask(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
+func (s *Store) CreateTask(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...audit.Entry) error {
 	if !run.IsNewContext || run.isLimited() {
 		return s.createInSession(ctx, run, evs, sent, entries...)
 	}
@@ -84,14 +84,14 @@ func (s *Store) confirmCreated(run Run, err error) error {
 }
 
 // RestoreTask writes a new task that continues another one; entry is the audit entry.
-func (s *Store) RestoreTask(ctx context.Context, run Run, evs []agentsvc.Event, entry tenancy.AuditEntry) error {
+func (s *Store) RestoreTask(ctx context.Context, run Run, evs []agentsvc.Event, entry audit.Entry) error {
 	return s.createInSession(ctx, run, evs, nil, entry)
 }
 
 // createInSession is CreateTask for a context that may exist, and for a run that counts against a limit when it is
 // written. The task is inserted only if the session permits it (vacantSQL); everything else depends on the task's
 // row.
-func (s *Store) createInSession(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
+func (s *Store) createInSession(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...audit.Entry) error {
 	status := lastStatus(evs)
 	g := &precondition{run.Epoch, run.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
@@ -215,7 +215,7 @@ func (s *Store) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent
 // sequence of seen. It returns [agentsvc.ErrLeaseLost] if the task has changed since or sent is stored already,
 // [agentsvc.ErrSessionBusy] if another run of the session is unfinished and run may not wait, and
 // [ErrTooManyRunning]. The audit entries are part of the transaction.
-func (s *Store) ContinueTask(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
+func (s *Store) ContinueTask(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...audit.Entry) error {
 	last := evs[len(evs)-1]
 	g := &precondition{run.Epoch, last.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // Vault keeps the credentials that one tenant's users have supplied for tools, one per user and tool. Each value is
@@ -19,12 +20,12 @@ import (
 type Vault struct {
 	h      *db.Handle
 	tenant string
-	keys   *tenancy.Keyring
+	keys   *keyring.Keyring
 	audit  auditTarget
 }
 
 // NewVault returns the vault of a tenant.
-func NewVault(d *db.DB, tenant db.ID, keys *tenancy.Keyring) *Vault {
+func NewVault(d *db.DB, tenant db.ID, keys *keyring.Keyring) *Vault {
 	return &Vault{d.Tenant(tenant), string(tenant), keys, auditTarget{tenant: tenant}}
 }
 
@@ -77,7 +78,7 @@ func (v *Vault) OpenCredential(ctx context.Context, owner agentsvc.Owner, c agen
 // DropCredential deletes a credential that [Vault.OpenCredential] returned, for example because the server refused
 // it. A newer one is kept: the sealed value is part of the condition.
 func (v *Vault) DropCredential(ctx context.Context, stored SealedCredential) error {
-	_, err := v.deleteMatching(ctx, tenancy.AuditEntry{Actor: tenancy.System, Action: "credential.drop", Detail: map[string]any{
+	_, err := v.deleteMatching(ctx, audit.Entry{Actor: audit.System, Action: "credential.drop", Detail: map[string]any{
 		"user": stored.Owner.Subject, "issuer": stored.Owner.Issuer, "tool": stored.Tool, "server": stored.Server,
 	}}, columnMatch{"owner_sub", stored.Owner.Subject}, columnMatch{"owner_iss", stored.Owner.Issuer}, columnMatch{"tool", stored.Tool}, columnMatch{"value", stored.sealedValue})
 	if err != nil {
@@ -107,7 +108,7 @@ func (v *Vault) ListCredentials(ctx context.Context, owner agentsvc.Owner) (list
 // ForgetCredential deletes an owner's credential for a tool at the owner's request, or returns [agentsvc.ErrNotFound]
 // if there is none.
 func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, tool string) error {
-	n, err := v.deleteMatching(ctx, tenancy.AuditEntry{Actor: owner.Subject, Issuer: owner.Issuer, Action: "credential.forget", Detail: map[string]any{"tool": tool}},
+	n, err := v.deleteMatching(ctx, audit.Entry{Actor: owner.Subject, Issuer: owner.Issuer, Action: "credential.forget", Detail: map[string]any{"tool": tool}},
 		columnMatch{"owner_sub", owner.Subject}, columnMatch{"owner_iss", owner.Issuer}, columnMatch{"tool", tool})
 	if err != nil {
 		return fmt.Errorf("forget a credential: %w", err)
@@ -121,7 +122,7 @@ func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, tool
 // ForgetUserCredentials deletes all credentials of the users with a subject, of any issuer if issuer is nil; by is
 // for the audit entry.
 func (v *Vault) ForgetUserCredentials(ctx context.Context, by agentsvc.Owner, subject string, issuer *string) error {
-	e := tenancy.AuditEntry{Actor: by.Subject, Issuer: by.Issuer, Action: "credential.forget", Detail: map[string]any{"user": subject}}
+	e := audit.Entry{Actor: by.Subject, Issuer: by.Issuer, Action: "credential.forget", Detail: map[string]any{"user": subject}}
 	matches := []columnMatch{{"owner_sub", subject}}
 	if issuer != nil {
 		e.Detail["issuer"] = *issuer
@@ -141,7 +142,7 @@ type columnMatch struct{ column, value string }
 
 // deleteMatching deletes the credentials that match and returns their number. The audit entry is written only if
 // there are any.
-func (v *Vault) deleteMatching(ctx context.Context, e tenancy.AuditEntry, matches ...columnMatch) (n int64, err error) {
+func (v *Vault) deleteMatching(ctx context.Context, e audit.Entry, matches ...columnMatch) (n int64, err error) {
 	matches = append([]columnMatch{{"tenant", v.tenant}}, matches...)
 	var args []any
 	for _, m := range matches {
@@ -156,7 +157,7 @@ func (v *Vault) deleteMatching(ctx context.Context, e tenancy.AuditEntry, matche
 		return strings.Join(conditions, " AND ")
 	}
 	var b db.Batch
-	err = v.audit.writeWithAudit(ctx, &b, []tenancy.AuditEntry{e}, `EXISTS (SELECT 1 FROM credential WHERE `+chosen(10)+`)`, args, func() error {
+	err = v.audit.writeWithAudit(ctx, &b, []audit.Entry{e}, `EXISTS (SELECT 1 FROM credential WHERE `+chosen(10)+`)`, args, func() error {
 		b.Exec(&n, `DELETE FROM credential WHERE `+chosen(1), args...)
 		if err := v.h.Do(ctx, &b); err != nil || n > 0 {
 			return err

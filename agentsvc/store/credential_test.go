@@ -9,18 +9,18 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/keyring"
 )
 
-func newKeyring(t *testing.T, masters ...byte) *tenancy.Keyring {
+func newKeyring(t *testing.T, masters ...byte) *keyring.Keyring {
 	t.Helper()
 	raw := make([][]byte, len(masters))
 	for i, m := range masters {
 		raw[i] = bytes.Repeat([]byte{m}, 32)
 	}
-	k, err := tenancy.NewKeyring(raw...)
+	k, err := keyring.New(raw...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -130,7 +130,7 @@ func (s *Store) DeadLetterRun(ctx context.Context, seen StoredTask, run Run, ev 
 // RequeueDeadLetter opens a new task with run and evs in place of a dead letter, waiting in its session's queue, and
 // completes the dead letter. The run gets the tenant's current revision. It returns [agentsvc.ErrNotFound] if there
 // is no such dead letter, or another operator has requeued it.
-func (s *Store) RequeueDeadLetter(ctx context.Context, dead DeadLetterID, run Run, evs []agentsvc.Event, entry tenancy.AuditEntry) error {
+func (s *Store) RequeueDeadLetter(ctx context.Context, dead DeadLetterID, run Run, evs []agentsvc.Event, entry audit.Entry) error {
 	g := &precondition{run.Epoch, run.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
 	var n int64
@@ -154,7 +154,7 @@ func (s *Store) RequeueDeadLetter(ctx context.Context, dead DeadLetterID, run Ru
 	// The revision may be one whose failure the operator has just repaired.
 	b.Exec(nil, `UPDATE run SET revision = COALESCE((SELECT revision FROM app WHERE tenant = $1), revision) WHERE tenant = $1 AND task = $2`,
 		s.tenant, string(run.Task))
-	err := s.writeTaskWithAudit(ctx, &b, run.Task, g, []tenancy.AuditEntry{entry}, func() error { return s.writeConditional(ctx, &b, &n, "requeue run "+dead.String()) })
+	err := s.writeTaskWithAudit(ctx, &b, run.Task, g, []audit.Entry{entry}, func() error { return s.writeConditional(ctx, &b, &n, "requeue run "+dead.String()) })
 	if errors.Is(err, agentsvc.ErrLeaseLost) {
 		return agentsvc.ErrNotFound
 	}

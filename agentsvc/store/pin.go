@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -137,7 +137,7 @@ func (s *Store) AcceptPin(ctx context.Context, by, server, tool, hash string) (T
 		case n == 0: // it was accepted before
 			return nil
 		}
-		return tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{
+		return audit.Insert(ctx, tx, audit.Entry{
 			Actor: by, Action: "app.tools.accept", AppID: s.audit.tenant, Detail: map[string]any{"server": server, "tool": tool, "hash": hash},
 		})
 	})

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -60,7 +60,7 @@ var ErrTooManyReceivers error = agentsvc.NewInvalidError("", "a task has at most
 // SetReceiver registers a receiver for the events of its task from now on. One with the same id is replaced and keeps
 // its position if it is open. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrTooManyReceivers].
 // The audit entries are written in the same transaction.
-func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.AuditEntry) error {
+func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...audit.Entry) error {
 	var n, others int64
 	var there bool
 	b := db.Batch{StorageKind: db.StoresNew}
@@ -117,7 +117,7 @@ func (s *Store) ListReceivers(ctx context.Context, id agentsvc.TaskID) (list []R
 }
 
 // DeleteReceiver removes a receiver and writes the audit entries. It is no error if there is none.
-func (s *Store) DeleteReceiver(ctx context.Context, task agentsvc.TaskID, id string, entries ...tenancy.AuditEntry) error {
+func (s *Store) DeleteReceiver(ctx context.Context, task agentsvc.TaskID, id string, entries ...audit.Entry) error {
 	var b db.Batch
 	err := s.writeReceiverWithAudit(ctx, &b, Receiver{Task: task, ID: id}, entries, func() error {
 		b.Exec(nil, `DELETE FROM receiver WHERE tenant = $1 AND task = $2 AND id = $3`, s.tenant, string(task), id)
@@ -131,7 +131,7 @@ func (s *Store) DeleteReceiver(ctx context.Context, task agentsvc.TaskID, id str
 
 // writeReceiverWithAudit is writeWithAudit for a change of a receiver: entries in the same database are written only
 // if the receiver has a row.
-func (s *Store) writeReceiverWithAudit(ctx context.Context, b *db.Batch, r Receiver, entries []tenancy.AuditEntry, write func() error) error {
+func (s *Store) writeReceiverWithAudit(ctx context.Context, b *db.Batch, r Receiver, entries []audit.Entry, write func() error) error {
 	return s.audit.writeWithAudit(ctx, b, entries, `EXISTS (SELECT 1 FROM receiver WHERE tenant = $10 AND task = $11 AND id = $12)`,
 		[]any{s.tenant, string(r.Task), r.rowID()}, write)
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // sealedTables are the tables with values that are sealed under data keys, which a master key wraps.
@@ -16,7 +16,7 @@ var sealedTables = []string{"credential", "receiver"}
 // RewrapSealedKeys rewraps the data keys of all tenants' credentials and receivers from former master keys to the
 // current one, so that the former ones can be removed. Only keys are rewrapped; the values stay. A value that does
 // not open is left as it is: its owner will be asked for the credential again.
-func RewrapSealedKeys(ctx context.Context, d *db.DB, keys *tenancy.Keyring) error {
+func RewrapSealedKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring) error {
 	var failed error
 	for _, former := range keys.FormerKeyIDs() {
 		for _, table := range sealedTables {
@@ -30,7 +30,7 @@ func RewrapSealedKeys(ctx context.Context, d *db.DB, keys *tenancy.Keyring) erro
 type sealedRow struct{ tenant, value string }
 
 // rewrapTable rewraps the values of one table under one former master key and joins the errors of the rows.
-func rewrapTable(ctx context.Context, h *db.Handle, keys *tenancy.Keyring, table, former string) error {
+func rewrapTable(ctx context.Context, h *db.Handle, keys *keyring.Keyring, table, former string) error {
 	var rows []sealedRow
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -52,7 +52,7 @@ func rewrapTable(ctx context.Context, h *db.Handle, keys *tenancy.Keyring, table
 }
 
 // rewrapRow rewraps one value. The UPDATE requires the old value, so a value that was replaced meanwhile is kept.
-func rewrapRow(ctx context.Context, h *db.Handle, keys *tenancy.Keyring, table, former string, x sealedRow) error {
+func rewrapRow(ctx context.Context, h *db.Handle, keys *keyring.Keyring, table, former string, x sealedRow) error {
 	raw, err := base64.StdEncoding.DecodeString(x.value)
 	if err == nil {
 		raw, err = keys.RewrapValue(x.tenant, raw)

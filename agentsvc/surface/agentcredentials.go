@@ -8,12 +8,13 @@ import (
 	"stoa/agentsvc"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/router"
 )
 
 // isDiscovery reports whether k only reads cards or lists of agents, which needs no credential: the visibility of each
 // agent decides what is listed. The default app's cards below /.well-known need one if the operator's configuration
 // says so.
-func (s *Server) isDiscovery(k Credentials, a tenancy.Address) bool {
+func (s *Server) isDiscovery(k Credentials, a router.Address) bool {
 	if !k.Discovery || a.App != "" && a.App != tenancy.DefaultName {
 		return k.Discovery
 	}

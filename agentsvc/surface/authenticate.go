@@ -13,6 +13,9 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/apikey"
+	"stoa/tenancy/router"
+	"stoa/tenancy/runtimecache"
 )
 
 // Credentials are what a request of any protocol shows about its caller and its app, before anything is verified.
@@ -46,7 +49,7 @@ type Request struct {
 	runtime *app.App
 	policy  *authz.Policy
 	tasks   *task.Service
-	address tenancy.Address
+	address router.Address
 	server  *Server
 	// record is the HTTP request's record, for its log line, its response headers and its memory; nil outside of a
 	// route.
@@ -66,7 +69,7 @@ type Request struct {
 //
 // The app is decided here and nowhere else. A token or an API key names its app by id or name (a token without either
 // is for the default app); without a credential the host or the path names it. A host or path that names another app
-// than the credential does not choose one: [tenancy.AccessRequest.CheckApp] answers it with "no such app". Suspended
+// than the credential does not choose one: [router.AccessRequest.CheckApp] answers it with "no such app". Suspended
 // and deleted apps and revoked tokens are refused there too.
 //
 // The error is what the caller may see, see toPublicError. An error that is not the caller's fault, such as unreachable
@@ -77,11 +80,11 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	}
 	p, kind, reason := s.verifyCredential(ctx, k)
 	// Whether the credential is good cannot be decided now. The caller gets "unavailable", not "unauthenticated".
-	if kind == tenancy.InvalidCredential && !errors.Is(reason, authz.ErrUnauthenticated) {
+	if kind == router.InvalidCredential && !errors.Is(reason, authz.ErrUnauthenticated) {
 		return nil, reason
 	}
 	at := s.options.Router.ParseAddress(k.Host, k.Path)
-	request := tenancy.AccessRequest{
+	request := router.AccessRequest{
 		Address: at, Credential: kind, AppID: p.App, AppName: p.AppName, Subject: p.Subject, IssuedAt: p.Issued, ClockSkew: p.MaxClockAhead,
 		Discovery: s.isDiscovery(k, at), AllowAnonymous: s.options.Auth.AllowsAnonymous(at.Path),
 	}
@@ -93,12 +96,12 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	admitted := err == nil
 	// The first verification did not know the app. The second one knows the app's generation, so a cached key that was
 	// revoked before it is read again; it also records the key's last use.
-	if kind == tenancy.KeyCredential && record != nil {
+	if kind == router.KeyCredential && record != nil {
 		p, reason = s.options.Keys.VerifyKey(ctx, k.BearerToken, record.Generation)
 		err = cmp.Or(reason, err)
 	}
 	// A request with a good credential is not checked for foreign pages: browsers do not add one by themselves.
-	if err = request.CheckApp(record, err); err == nil && kind == tenancy.NoCredential && !k.Discovery {
+	if err = request.CheckApp(record, err); err == nil && kind == router.NoCredential && !k.Discovery {
 		err = s.pageGuard.checkRequest(k, at.Host != "")
 	}
 	if err != nil {
@@ -110,7 +113,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	switch {
 	case k.Signed:
 		p = authz.AnonymousPrincipal(record.ID, record.Name)
-	case kind == tenancy.NoCredential:
+	case kind == router.NoCredential:
 		p = s.newAnonymousPrincipal(record)
 	}
 	// A token may have named its app by name alone.
@@ -123,7 +126,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 		return nil, err
 	}
 	// To anonymous callers an app without public agents must look like one that does not exist.
-	if kind == tenancy.NoCredential && !k.Signed && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
+	if kind == router.NoCredential && !k.Signed && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
 		v.ReleaseApp()
 		return nil, errNoApp
 	}
@@ -140,32 +143,32 @@ func (v *Request) requestHeader(name string) string {
 
 // verifyCredential verifies the credential without knowing an app. It returns the principal, what kind of credential it
 // is, and for an invalid one the reason, which is for the log.
-func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Principal, tenancy.CredentialKind, error) {
+func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Principal, router.CredentialKind, error) {
 	switch {
 	case k.BearerToken == "":
-		return authz.Principal{}, tenancy.NoCredential, nil
+		return authz.Principal{}, router.NoCredential, nil
 	case authz.IsToken(k.BearerToken):
 		p, err := s.options.Verifier.VerifyToken(ctx, k.BearerToken)
 		switch {
 		case err != nil:
-			return p, tenancy.InvalidCredential, err
+			return p, router.InvalidCredential, err
 		case p.Platform:
-			return p, tenancy.OperatorCredential, nil
+			return p, router.OperatorCredential, nil
 		}
-		return p, tenancy.TokenCredential, nil
-	case authz.IsAPIKey(k.BearerToken) && s.options.Keys != nil:
+		return p, router.TokenCredential, nil
+	case apikey.IsKey(k.BearerToken) && s.options.Keys != nil:
 		p, err := s.options.Keys.VerifyKey(ctx, k.BearerToken, 0)
 		if err != nil {
-			return p, tenancy.InvalidCredential, err
+			return p, router.InvalidCredential, err
 		}
-		return p, tenancy.KeyCredential, nil
+		return p, router.KeyCredential, nil
 	}
-	// The admin secret is good at the admin API only: here even the right one is refused, by [tenancy.ErrOperator]
+	// The admin secret is good at the admin API only: here even the right one is refused, by [router.ErrOperator]
 	// (403). Wrong guesses are throttled, which the response does not reveal.
 	if p, err := s.misplacedSecret.VerifySecret(k.ClientAddress, k.BearerToken); err == nil {
-		return p, tenancy.OperatorCredential, nil
+		return p, router.OperatorCredential, nil
 	}
-	return authz.Principal{}, tenancy.InvalidCredential, authz.ErrUnauthenticated
+	return authz.Principal{}, router.InvalidCredential, authz.ErrUnauthenticated
 }
 
 // toPublicError returns err in the form that the caller may see. Every app that does not exist or is not the caller's
@@ -177,10 +180,10 @@ func toPublicError(err, reason error) error {
 	switch {
 	case errors.Is(err, tenancy.ErrNotFound):
 		return errNoApp
-	case reason != nil && errors.Is(err, tenancy.ErrUnauthenticated):
+	case reason != nil && errors.Is(err, router.ErrUnauthenticated):
 		return reason
 	case errors.As(err, &document):
-		return fmt.Errorf("%w: %v", tenancy.ErrUnavailable, err) //nolint:errorlint // the chain is cut on purpose
+		return fmt.Errorf("%w: %v", runtimecache.ErrUnavailable, err) //nolint:errorlint // the chain is cut on purpose
 	}
 	return err
 }
@@ -258,7 +261,7 @@ func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) 
 	switch {
 	case authz.IsToken(credential):
 		p, err = s.options.Verifier.VerifyToken(r.Context(), credential)
-	case authz.IsAPIKey(credential) && s.options.Keys != nil:
+	case apikey.IsKey(credential) && s.options.Keys != nil:
 		p, err = s.options.Keys.VerifyKey(r.Context(), credential, 0)
 	default:
 		return s.adminSecret.VerifySecret(s.clientAddress(r), credential)

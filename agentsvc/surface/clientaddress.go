@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // clientAddress returns the client's address: r.RemoteAddr, or if that is a trusted proxy, the last address in
@@ -47,11 +47,11 @@ func (s *Server) isTrustedProxy(a netip.Addr) bool {
 // withOrigin returns r's context with the origin (client address and request id) for the audit trail. The address is
 // computed only when an entry is written, since most requests write none.
 func (s *Server) withOrigin(r *http.Request, id string) context.Context {
-	return tenancy.WithOrigin(r.Context(), func() tenancy.Origin {
+	return audit.WithOrigin(r.Context(), func() audit.Origin {
 		client := s.clientAddress(r)
 		if host, _, err := net.SplitHostPort(client); err == nil {
 			client = host
 		}
-		return tenancy.Origin{Client: client, Request: id}
+		return audit.Origin{Client: client, Request: id}
 	})
 }

@@ -13,12 +13,16 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
+	"stoa/authz/jwks"
 	"stoa/billing"
 	"stoa/ratelimit"
 	"stoa/tenancy"
+	"stoa/tenancy/router"
+	"stoa/tenancy/runtimecache"
 )
 
 // Code is the symbolic name of an error in responses, such as NOT_FOUND.
@@ -97,10 +101,10 @@ var errorTable = []struct {
 
 	{trigger.ErrUnsigned, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
 	{authz.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
-	{tenancy.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
-	{authz.ErrKeysUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{router.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
+	{jwks.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{authz.ErrDenied, PermissionDenied, http.StatusForbidden, rpcInternal, true},
-	{tenancy.ErrOperator, PermissionDenied, http.StatusForbidden, rpcInternal, false},
+	{router.ErrOperator, PermissionDenied, http.StatusForbidden, rpcInternal, false},
 	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, rpcUnsupported, false},
 	{capacity.ErrFull, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, false},
 	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
@@ -113,10 +117,10 @@ var errorTable = []struct {
 	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
 	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
 	{tenancy.ErrConflict, Aborted, http.StatusConflict, rpcInternal, true},
-	{tenancy.ErrInProgress, Aborted, http.StatusConflict, rpcUnsupported, true},
-	{tenancy.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, true},
-	{tenancy.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
-	{tenancy.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{idempotency.ErrInProgress, Aborted, http.StatusConflict, rpcUnsupported, true},
+	{idempotency.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, true},
+	{runtimecache.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{runtimecache.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 
 	{ErrStopping, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{ErrNotReady, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
@@ -177,7 +181,7 @@ func classifyError(err error) errorResponse {
 	}
 	var own *responseError
 	var word *agentsvc.InvalidError
-	var tenant *tenancy.InvalidError
+	var tenant *agentsvc.InvalidError
 	var document *config.Error
 	var rpc *rpcError
 	var spent *agentsvc.BudgetExhaustedError

@@ -13,11 +13,13 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/router"
 )
 
 type stateError string
@@ -50,24 +52,24 @@ func TestClassifyError(t *testing.T) {
 		{"overloaded", agentsvc.ErrOverloaded, Unavailable, 503, -32603, "the server is at its limit, try again shortly", time.Second},
 		{"same id, other body", task.ErrConflict, InvalidArgument, 422, -32602, "a message with this id and another body was sent before", 0},
 		{"input", fmt.Errorf("x: %w", agentsvc.NewInvalidError("a.b", "is wrong")), InvalidArgument, 400, -32602, "a.b: is wrong", 0},
-		{"input of an app", &tenancy.InvalidError{Field: "name", Reason: "is wrong"}, InvalidArgument, 400, -32602, "name: is wrong", 0},
+		{"input of an app", &agentsvc.InvalidError{Field: "name", Reason: "is wrong"}, InvalidArgument, 400, -32602, "name: is wrong", 0},
 		{"config", &config.Error{Problems: []config.Problem{{Path: "agents"}}}, InvalidArgument, 400, -32602, "the configuration is not valid", 0},
 		{"push", ErrNoPush, InvalidArgument, 400, -32003, "push notifications are not supported", 0},
 		{"content", fmt.Errorf("%w: it is a picture", ErrContentType), InvalidArgument, 400, -32005, ErrContentType.Error() + ": it is a picture", 0},
 		{"no message", NewInvalidRequestError("no message"), InvalidArgument, 400, -32600, "no message", 0},
 
-		{"no credential", tenancy.ErrUnauthenticated, Unauthenticated, 401, -32603, textUnauthenticated, 0},
+		{"no credential", router.ErrUnauthenticated, Unauthenticated, 401, -32603, textUnauthenticated, 0},
 		{"bad token", fmt.Errorf("verify: %w", authz.ErrUnauthenticated), Unauthenticated, 401, -32603, textUnauthenticated, 0},
 		{"denied", fmt.Errorf("%w: the scope is missing", authz.ErrDenied), PermissionDenied, 403, -32603, "permission denied: the scope is missing", 0},
-		{"operator", tenancy.ErrOperator, PermissionDenied, 403, -32603, "the operator's credential is for /admin alone", 0},
+		{"operator", router.ErrOperator, PermissionDenied, 403, -32603, "the operator's credential is for /admin alone", 0},
 		{"suspended", tenancy.ErrSuspended, PermissionDenied, 403, -32004, "the app is suspended", 0},
 		{"exhausted", &ratelimit.ExhaustedError{RetryAfter: 7 * time.Second}, ResourceExhausted, 429, -32603, "limit reached, try again in 7 s", 7 * time.Second},
 
 		{"unknown app", fmt.Errorf("%w: no such app", tenancy.ErrNotFound), NotFound, 404, -32001, "not found: no such app", 0},
 		{"name taken", tenancy.ErrExists, AlreadyExists, 409, -32603, "already exists", 0},
 		{"other revision", tenancy.ErrPrecondition, FailedPrecondition, 412, -32603, "precondition failed", 0},
-		{"in progress", tenancy.ErrInProgress, Aborted, 409, -32004, tenancy.ErrInProgress.Error(), 0},
-		{"key reused", tenancy.ErrKeyReused, InvalidArgument, 422, -32602, tenancy.ErrKeyReused.Error(), 0},
+		{"in progress", idempotency.ErrInProgress, Aborted, 409, -32004, idempotency.ErrInProgress.Error(), 0},
+		{"key reused", idempotency.ErrKeyReused, InvalidArgument, 422, -32602, idempotency.ErrKeyReused.Error(), 0},
 
 		{"outcome unknown", fmt.Errorf("x: %w", db.ErrUnknownOutcome), Unavailable, 503, -32603, textUnavailable, time.Second},
 		{"database closed", db.ErrClosed, Unavailable, 503, -32603, textUnavailable, time.Second},

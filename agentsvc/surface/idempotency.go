@@ -7,7 +7,7 @@ import (
 	"io"
 	"net/http"
 
-	"stoa/tenancy"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/tenancy/db"
 )
 
@@ -21,7 +21,7 @@ func IdempotencyKey(r *http.Request) (string, error) {
 	if !keyed {
 		return "", nil
 	}
-	return values[0], tenancy.CheckIdempotencyKey(values[0])
+	return values[0], idempotency.CheckKey(values[0])
 }
 
 // serveIdempotent serves a request that changes something. With an Idempotency-Key it takes effect once: a repetition
@@ -41,18 +41,18 @@ func (s *Server) serveIdempotent(rec *requestRecord, w http.ResponseWriter, r *h
 	}
 	// The body is part of what the key stands for, so it is read here; the handler reads it again from memory.
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	return s.executeOnce(rec, w, r, tenancy.IdempotentRequest{Key: key, Method: r.Method, Path: r.URL.RequestURI(), Body: body}, serve)
+	return s.executeOnce(rec, w, r, idempotency.Request{Key: key, Method: r.Method, Path: r.URL.RequestURI(), Body: body}, serve)
 }
 
 // executeOnce claims the request's key, calls serve and stores its response. The claim is a row that only one request
-// can insert; a concurrent repetition gets [tenancy.ErrInProgress] (409). If the process dies meanwhile, the claim
+// can insert; a concurrent repetition gets [idempotency.ErrInProgress] (409). If the process dies meanwhile, the claim
 // expires after five minutes. Keys belong to the caller: to the app and subject, or to the operator.
-func (s *Server) executeOnce(rec *requestRecord, w http.ResponseWriter, r *http.Request, req tenancy.IdempotentRequest, serve Handler) error {
+func (s *Server) executeOnce(rec *requestRecord, w http.ResponseWriter, r *http.Request, req idempotency.Request, serve Handler) error {
 	req.Actor = rec.operator.ActorName()
 	if v := rec.request; v != nil {
 		req.Actor = fmt.Sprintf("%s/%q/%q", v.App.ID, v.Principal.Issuer, v.Principal.Subject)
 	}
-	claim, known, err := s.options.Apps.ClaimIdempotencyKey(r.Context(), req)
+	claim, known, err := s.options.Idempotency.Claim(r.Context(), req)
 	switch {
 	case err != nil:
 		return err
@@ -80,7 +80,7 @@ func (s *Server) executeOnce(rec *requestRecord, w http.ResponseWriter, r *http.
 }
 
 // writeReplay writes a stored response and marks it with Idempotent-Replayed.
-func writeReplay(w http.ResponseWriter, known *tenancy.StoredResponse) error {
+func writeReplay(w http.ResponseWriter, known *idempotency.Response) error {
 	w.Header().Set("Idempotent-Replayed", "true")
 	if len(known.Body) == 0 {
 		w.WriteHeader(known.Status)
@@ -93,7 +93,7 @@ func writeReplay(w http.ResponseWriter, known *tenancy.StoredResponse) error {
 type responseRecorder struct {
 	http.ResponseWriter
 	// recorded is what will be stored. SetReplay may set its Body, which then replaces the copied one, and its App.
-	recorded tenancy.StoredResponse
+	recorded idempotency.Response
 	// body is the response's body as the client got it.
 	body bytes.Buffer
 }
@@ -131,7 +131,7 @@ func (k *responseRecorder) Write(b []byte) (int, error) {
 func (k *responseRecorder) Unwrap() http.ResponseWriter { return k.ResponseWriter }
 
 // recordedResponse returns what to store: the replacement that SetReplay set, else the body as it was sent.
-func (k *responseRecorder) recordedResponse() tenancy.StoredResponse {
+func (k *responseRecorder) recordedResponse() idempotency.Response {
 	if k.recorded.Status == 0 {
 		k.recorded.Status = http.StatusOK
 	}
@@ -155,7 +155,7 @@ func NewIdempotentMethod(m Method) Method {
 		}
 		body := fmt.Appendf(nil, "%s %s %s", c.id, c.Method, c.Params)
 		rec := recordOf(r)
-		return rec.request.server.executeOnce(rec, w, r, tenancy.IdempotentRequest{Key: key, Method: r.Method, Path: r.URL.RequestURI(), Body: body},
+		return rec.request.server.executeOnce(rec, w, r, idempotency.Request{Key: key, Method: r.Method, Path: r.URL.RequestURI(), Body: body},
 			func(w http.ResponseWriter, r *http.Request) error {
 				// The recorder must see the response.
 				c.w = w

@@ -17,8 +17,8 @@ import (
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/router"
 )
 
 // Observation describes one answered request, for metrics. App and Agent are names that exist, or empty, so that
@@ -232,7 +232,7 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 // refusalReason returns the reason, for the log only, why a credential or signature was refused, "" for other errors.
 func refusalReason(err error) string {
 	reason := authz.RefusalReason(err)
-	if reason == "" && (errors.Is(err, tenancy.ErrUnauthenticated) || errors.Is(err, trigger.ErrUnsigned)) {
+	if reason == "" && (errors.Is(err, router.ErrUnauthenticated) || errors.Is(err, trigger.ErrUnsigned)) {
 		reason = err.Error()
 	}
 	return reason

@@ -57,12 +57,14 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/authz"
 	"stoa/ratelimit"
-	"stoa/tenancy"
+	"stoa/tenancy/router"
+	"stoa/tenancy/runtimecache"
 )
 
-// Options configure a [Server]. Verifier, AdminSecret, Apps, Router and Runtimes are required; setDefaults fills in the
+// Options configure a [Server]. Verifier, AdminSecret, Idempotency, Router and Runtimes are required; setDefaults fills in the
 // rest.
 type Options struct {
 	// Verifier verifies tokens: those of the built-in issuer, of the operator's OpenID provider and of the apps' own
@@ -75,12 +77,12 @@ type Options struct {
 	Auth config.Auth
 	// Keys verifies API keys; nil = the server has none, and a credential in their form is invalid.
 	Keys *authz.APIKeys
-	// Apps is the service of apps. It also stores the responses to requests that carry an Idempotency-Key.
-	Apps *tenancy.Service
+	// Idempotency stores the responses to requests that carry an Idempotency-Key.
+	Idempotency *idempotency.Store
 	// Router finds the app of a credential, a host or a path. Runtimes caches the built form of each app's current
 	// revision.
-	Router   *tenancy.Router
-	Runtimes *tenancy.RuntimeCache[*app.App]
+	Router   *router.Router
+	Runtimes *runtimecache.Cache[*app.App]
 
 	// PublicURL is where clients reach the server. Agent cards and other links begin with it. Default:
 	// http://localhost:8080.
@@ -173,8 +175,8 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if err := checkDistinct(routes); err != nil {
 		return nil, err
 	}
-	if o.Verifier == nil || o.Apps == nil || o.Router == nil || o.Runtimes == nil {
-		return nil, errors.New("surface: a verifier, the apps, a router and the live apps are needed")
+	if o.Verifier == nil || o.Idempotency == nil || o.Router == nil || o.Runtimes == nil {
+		return nil, errors.New("surface: a verifier, the stored responses, a router and the runtimes are needed")
 	}
 	s := &Server{options: o, routes: routes, mux: chi.NewMux(), bodyBudget: newBodyBudget(o.OnLargeBodies, o.BodyRate), cors: newCORS(o.CORS, routes)}
 	var err error

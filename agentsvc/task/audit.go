@@ -6,7 +6,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // Audit entries about tasks say who decided what. Texts of the tenant, such as tool arguments and ids chosen by
@@ -20,7 +20,7 @@ var decisionActions = map[agentsvc.DecisionOutcome]string{
 
 // newDecisionEntry returns the audit entry of a decision about one of t's approvals. Changed arguments are recorded
 // as two hashes, before and after.
-func (s *Service) newDecisionEntry(t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision) tenancy.AuditEntry {
+func (s *Service) newDecisionEntry(t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision) audit.Entry {
 	detail := map[string]any{"task": string(t.ID), "agent": t.Agent, "call": string(a.Call.ID), "tool": a.Call.Name}
 	if a.Frame != "" {
 		detail["frame"] = a.Frame
@@ -36,16 +36,16 @@ func (s *Service) newDecisionEntry(t store.StoredTask, a agentsvc.Approval, d ag
 	}
 	switch {
 	case d.Outcome == agentsvc.OutcomeExpired && !a.NeedsDecision():
-		return tenancy.AuditEntry{Actor: tenancy.System, Action: "credential.expire", Detail: detail}
+		return audit.Entry{Actor: audit.System, Action: "credential.expire", Detail: detail}
 	case d.Outcome == agentsvc.OutcomeExpired:
-		return tenancy.AuditEntry{Actor: tenancy.System, Action: "approval.expire", Detail: detail}
+		return audit.Entry{Actor: audit.System, Action: "approval.expire", Detail: detail}
 	}
 	return newUserEntry(d.By, decisionActions[d.Outcome], detail)
 }
 
 // newBudgetResumeEntry returns the audit entry of a task that continues because its budget has capacity again, with the
 // reason: the budget was deleted, was changed since the pause, or has capacity for another reason, such as a new window.
-func newBudgetResumeEntry(t store.StoredTask, a agentsvc.Approval, r BudgetChange) tenancy.AuditEntry {
+func newBudgetResumeEntry(t store.StoredTask, a agentsvc.Approval, r BudgetChange) audit.Entry {
 	detail := map[string]any{"task": string(t.ID), "agent": t.Agent, "budget": a.Call.Name, "waited_since": a.At.UTC().Format(time.RFC3339Nano)}
 	switch {
 	case r.ChangedAt.IsZero():
@@ -55,11 +55,11 @@ func newBudgetResumeEntry(t store.StoredTask, a agentsvc.Approval, r BudgetChang
 	default:
 		detail["because"] = "the budget has room again"
 	}
-	return tenancy.AuditEntry{Actor: tenancy.System, Action: "task.resume", Detail: detail}
+	return audit.Entry{Actor: audit.System, Action: "task.resume", Detail: detail}
 }
 
 // newRunReceiverEntries returns the audit entry of a receiver that came with a run's message, none if there was none.
-func (s *Service) newRunReceiverEntries(run store.Run) []tenancy.AuditEntry {
+func (s *Service) newRunReceiverEntries(run store.Run) []audit.Entry {
 	if run.Receiver == nil {
 		return nil
 	}
@@ -68,11 +68,11 @@ func (s *Service) newRunReceiverEntries(run store.Run) []tenancy.AuditEntry {
 
 // newReceiverEntries returns the audit entry of a receiver that a task's owner set or removed. The receiver's address
 // is not recorded. A visibility that is not limited to an owner names no actor: then there is no entry.
-func (s *Service) newReceiverEntries(visibility Visibility, action string, id agentsvc.TaskID, receiver string) []tenancy.AuditEntry {
+func (s *Service) newReceiverEntries(visibility Visibility, action string, id agentsvc.TaskID, receiver string) []audit.Entry {
 	if visibility.Owner == nil {
 		return nil
 	}
-	return []tenancy.AuditEntry{newUserEntry(*visibility.Owner, action, map[string]any{"task": string(id), "config": s.hashText(receiver)})}
+	return []audit.Entry{newUserEntry(*visibility.Owner, action, map[string]any{"task": string(id), "config": s.hashText(receiver)})}
 }
 
 // hashText returns the keyed hash of a text, "" without a key.
@@ -84,6 +84,6 @@ func (s *Service) hashText(text string) string {
 }
 
 // newUserEntry returns an audit entry for an action of a user of the tenant.
-func newUserEntry(by agentsvc.Owner, action string, detail map[string]any) tenancy.AuditEntry {
-	return tenancy.AuditEntry{Actor: by.Subject, Issuer: by.Issuer, Action: action, Detail: detail}
+func newUserEntry(by agentsvc.Owner, action string, detail map[string]any) audit.Entry {
+	return audit.Entry{Actor: by.Subject, Issuer: by.Issuer, Action: action, Detail: detail}
 }

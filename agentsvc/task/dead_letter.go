@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/trail"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -152,7 +152,7 @@ func (l *DeadLetters) requeueRun(ctx context.Context, by string, d store.DeadLet
 	run.MayWait = true
 	evs := copyTurnFacts(run.Task, journal, map[string]any{"task_id": string(d.ID.Task)})
 	run.Seq = int64(len(evs))
-	entry := tenancy.AuditEntry{Actor: by, Action: "queue.requeue", Detail: map[string]any{"run": d.ID.String(), "agent": d.Agent, "task": string(run.Task)}}
+	entry := audit.Entry{Actor: by, Action: "queue.requeue", Detail: map[string]any{"run": d.ID.String(), "agent": d.Agent, "task": string(run.Task)}}
 	if err := st.RequeueDeadLetter(ctx, d.ID, run, evs, entry); err != nil {
 		return "", err
 	}

@@ -1,4 +1,7 @@
-package authz
+// Package jwks has the public keys that token issuers publish as JSON Web Key Sets (RFC 7517). A [RemoteSet] fetches them
+// from the issuer's address; a [Cache] keeps them in the database for processes that start while the issuer does not
+// answer.
+package jwks
 
 import (
 	"cmp"
@@ -32,28 +35,28 @@ const (
 	maxKeysPerIssuer = 100
 )
 
-// ErrKeysUnavailable reports that the keys of an issuer cannot be fetched at present, so that its tokens can be neither
+// ErrUnavailable reports that the keys of an issuer cannot be fetched at present, so that its tokens can be neither
 // accepted nor refused.
-var ErrKeysUnavailable = errors.New("the keys of the token's issuer cannot be had at present")
+var ErrUnavailable = errors.New("the keys of the token's issuer cannot be had at present")
 
-// RemoteKeySetOptions configure a [RemoteKeySet]. HTTP is required.
-type RemoteKeySetOptions struct {
+// Options configure a [RemoteSet]. HTTP is required.
+type Options struct {
 	// HTTP fetches the keys; it enforces the rules for outgoing connections.
 	HTTP *http.Client
 	// Refresh is the age at which keys are fetched again; at least 30 seconds.
 	Refresh time.Duration
-	// JWKSCache supplies keys if the first fetch fails; nil means none.
-	JWKSCache *JWKSCache
-	Log       *slog.Logger
+	// Cache supplies keys if the first fetch fails; nil means none.
+	Cache *Cache
+	Log   *slog.Logger
 }
 
-// RemoteKeySet is the key set that an issuer publishes at its JWKS address (RFC 7517). It is fetched when a token needs
+// RemoteSet is the key set that an issuer publishes at its JWKS address (RFC 7517). It is fetched when a token needs
 // it and it is older than Refresh, one request at a time and at most once in 30 seconds. While the issuer does not
-// answer, the known keys, or those of the JWKSCache, remain in use for maxOutage. It is safe for concurrent use.
-type RemoteKeySet struct {
+// answer, the known keys, or those of the Cache, remain in use for maxOutage. It is safe for concurrent use.
+type RemoteSet struct {
 	url     string
 	logURL  string // url without its query, which may hold a credential
-	options RemoteKeySetOptions
+	options Options
 	// snapshot is replaced as a whole by the fetching goroutine.
 	snapshot atomic.Pointer[remoteSnapshot]
 	// fetchCtx is the context of fetches; Close cancels it.
@@ -80,13 +83,13 @@ type remoteSnapshot struct {
 	fetchedAt time.Time
 }
 
-// NewRemoteKeySet returns the key set at url without fetching it. Call Close when done.
-func NewRemoteKeySet(address string, o RemoteKeySetOptions) *RemoteKeySet {
+// NewRemoteSet returns the key set at url without fetching it. Call Close when done.
+func NewRemoteSet(address string, o Options) *RemoteSet {
 	o.Refresh = max(o.Refresh, minFetchInterval)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	r := &RemoteKeySet{url: address, options: o}
+	r := &RemoteSet{url: address, options: o}
 	r.logURL, _, _ = strings.Cut(address, "?")
 	r.fetchCtx, r.cancelFetch = context.WithCancel(context.Background())
 	r.snapshot.Store(&remoteSnapshot{})
@@ -94,32 +97,32 @@ func NewRemoteKeySet(address string, o RemoteKeySetOptions) *RemoteKeySet {
 }
 
 // Close cancels a fetch under way and waits for it.
-func (r *RemoteKeySet) Close() {
+func (r *RemoteSet) Close() {
 	r.mu.Lock()
 	r.cancelFetch()
 	r.mu.Unlock()
 	r.fetches.Wait()
 }
 
-// Generation implements [KeySet]: it changes when a fetch returns a different document.
-func (r *RemoteKeySet) Generation() uint64 { return r.snapshot.Load().generation }
+// Generation implements authz.KeySet: it changes when a fetch returns a different document.
+func (r *RemoteSet) Generation() uint64 { return r.snapshot.Load().generation }
 
 // EnsureFetched fetches the keys unless usable ones are present, and returns an error if there are none afterwards.
-func (r *RemoteKeySet) EnsureFetched(ctx context.Context) error {
+func (r *RemoteSet) EnsureFetched(ctx context.Context) error {
 	if r.snapshot.Load().isUsable(r.options.Refresh) {
 		return nil
 	}
 	err := r.waitForFetch(ctx)
-	if errors.Is(err, ErrKeysUnavailable) && r.snapshot.Load().isUsable(r.options.Refresh) { // keys from the JWKSCache
+	if errors.Is(err, ErrUnavailable) && r.snapshot.Load().isUsable(r.options.Refresh) { // keys from the Cache
 		return nil
 	}
 	return err
 }
 
-// FindKey implements [KeySet]. A known key is returned at once; if the set is older than Refresh a fetch is started
+// FindKey implements authz.KeySet. A known key is returned at once; if the set is older than Refresh a fetch is started
 // that no caller waits for. An unknown kid waits for a fetch, since the issuer may have a new key. "" stands for the
 // key of an issuer that has only one.
-func (r *RemoteKeySet) FindKey(ctx context.Context, kid string) (jose.JSONWebKey, error) {
+func (r *RemoteSet) FindKey(ctx context.Context, kid string) (jose.JSONWebKey, error) {
 	snapshot := r.snapshot.Load()
 	if snapshot.isUsable(r.options.Refresh) {
 		if time.Since(snapshot.fetchedAt) >= r.options.Refresh {
@@ -130,7 +133,7 @@ func (r *RemoteKeySet) FindKey(ctx context.Context, kid string) (jose.JSONWebKey
 		}
 	}
 	err := r.waitForFetch(ctx)
-	if snapshot = r.snapshot.Load(); err == nil || errors.Is(err, ErrKeysUnavailable) && snapshot.isUsable(r.options.Refresh) {
+	if snapshot = r.snapshot.Load(); err == nil || errors.Is(err, ErrUnavailable) && snapshot.isUsable(r.options.Refresh) {
 		if key, ok := snapshot.keys[kid]; ok {
 			return key, nil
 		}
@@ -144,7 +147,7 @@ func (s *remoteSnapshot) isUsable(refresh time.Duration) bool {
 }
 
 // waitForFetch waits for the fetch that is under way or due, if any, and returns the result of the last one.
-func (r *RemoteKeySet) waitForFetch(ctx context.Context) error {
+func (r *RemoteSet) waitForFetch(ctx context.Context) error {
 	if done := r.startFetch(); done != nil {
 		select {
 		case <-done:
@@ -159,7 +162,7 @@ func (r *RemoteKeySet) waitForFetch(ctx context.Context) error {
 
 // startFetch starts a fetch if one is due. It returns a channel that is closed when the fetch under way ends, nil if
 // there is none.
-func (r *RemoteKeySet) startFetch() (done <-chan struct{}) {
+func (r *RemoteSet) startFetch() (done <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fetchDone != nil || !r.fetchBegan.IsZero() && time.Since(r.fetchBegan) < minFetchInterval || r.fetchCtx.Err() != nil {
@@ -171,8 +174,8 @@ func (r *RemoteKeySet) startFetch() (done <-chan struct{}) {
 }
 
 // runFetch fetches the keys and replaces the snapshot. After a failure the known keys stay; if none are usable, those
-// of the JWKSCache are loaded.
-func (r *RemoteKeySet) runFetch() {
+// of the Cache are loaded.
+func (r *RemoteSet) runFetch() {
 	ctx, cancel := context.WithTimeout(r.fetchCtx, fetchTimeout)
 	defer cancel()
 	body, err := r.downloadJWKS(ctx)
@@ -186,7 +189,7 @@ func (r *RemoteKeySet) runFetch() {
 		if r.fetchCtx.Err() == nil {
 			r.options.Log.Warn("the keys of an issuer could not be fetched, the known ones stay", "url", r.logURL, "error", err)
 		}
-		err = fmt.Errorf("%w: fetch %s: %w", ErrKeysUnavailable, r.logURL, err)
+		err = fmt.Errorf("%w: fetch %s: %w", ErrUnavailable, r.logURL, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,7 +199,7 @@ func (r *RemoteKeySet) runFetch() {
 }
 
 // downloadJWKS returns the document at the JWKS address.
-func (r *RemoteKeySet) downloadJWKS(ctx context.Context) ([]byte, error) {
+func (r *RemoteSet) downloadJWKS(ctx context.Context) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url, nil)
 	if err != nil {
 		return nil, err
@@ -221,13 +224,13 @@ func (r *RemoteKeySet) downloadJWKS(ctx context.Context) ([]byte, error) {
 	return body, err
 }
 
-// saveJWKS stores the snapshot's keys in the JWKSCache. A failure is only logged.
-func (r *RemoteKeySet) saveJWKS() {
-	ctx, cancel := context.WithTimeout(r.fetchCtx, jwksCacheTimeout)
+// saveJWKS stores the snapshot's keys in the Cache. A failure is only logged.
+func (r *RemoteSet) saveJWKS() {
+	ctx, cancel := context.WithTimeout(r.fetchCtx, cacheTimeout)
 	defer cancel()
 	set, err := encodeKeys(r.snapshot.Load().keys)
 	if err == nil {
-		err = r.options.JWKSCache.saveJWKS(ctx, r.url, set)
+		err = r.options.Cache.save(ctx, r.url, set)
 	}
 	if err != nil && r.fetchCtx.Err() == nil {
 		r.options.Log.Warn("the keys of an issuer could not be kept: a process that starts while it does not answer is without them", "url", r.logURL, "error", err)
@@ -246,14 +249,14 @@ func encodeKeys(keys map[string]jose.JSONWebKey) ([]byte, error) {
 	return json.Marshal(set)
 }
 
-// restoreJWKS loads the keys from the JWKSCache if no usable keys are known.
-func (r *RemoteKeySet) restoreJWKS() {
+// restoreJWKS loads the keys from the Cache if no usable keys are known.
+func (r *RemoteSet) restoreJWKS() {
 	if r.snapshot.Load().isUsable(r.options.Refresh) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.fetchCtx, jwksCacheTimeout)
+	ctx, cancel := context.WithTimeout(r.fetchCtx, cacheTimeout)
 	defer cancel()
-	body, age, err := r.options.JWKSCache.loadJWKS(ctx, r.url)
+	body, age, err := r.options.Cache.load(ctx, r.url)
 	if err == nil && body != nil && age < r.options.Refresh+maxOutage {
 		err = r.setJWKS(body, age)
 	}
@@ -263,7 +266,7 @@ func (r *RemoteKeySet) restoreJWKS() {
 }
 
 // setJWKS makes the keys in body, fetched age ago, the snapshot. The generation grows if the document differs.
-func (r *RemoteKeySet) setJWKS(body []byte, age time.Duration) error {
+func (r *RemoteSet) setJWKS(body []byte, age time.Duration) error {
 	keys, err := parseJWKS(body)
 	if err != nil {
 		return err
@@ -297,7 +300,7 @@ func parseJWKS(body []byte) (map[string]jose.JSONWebKey, error) {
 		if key.UnmarshalJSON(raw) != nil || key.Use != "" && key.Use != "sig" {
 			continue
 		}
-		if _, err := keyAlgorithm(key); err != nil {
+		if _, err := Algorithm(key); err != nil {
 			continue
 		}
 		if _, twice := keys[key.KeyID]; !twice && key.KeyID != "" {

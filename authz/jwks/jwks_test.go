@@ -1,4 +1,4 @@
-package authz
+package jwks
 
 import (
 	"context"
@@ -71,17 +71,17 @@ func newEd25519Key(kid string) jose.JSONWebKey {
 }
 
 // serveRemoteKeys returns the keys of an issuer that answers 200 with body.
-func serveRemoteKeys(t *testing.T, body string) (*RemoteKeySet, *jwksServer) {
+func serveRemoteKeys(t *testing.T, body string) (*RemoteSet, *jwksServer) {
 	t.Helper()
 	s := &jwksServer{status: http.StatusOK, body: body}
-	r := NewRemoteKeySet("https://issuer.example/jwks", RemoteKeySetOptions{
+	r := NewRemoteSet("https://issuer.example/jwks", Options{
 		HTTP: &http.Client{Transport: s}, Refresh: 15 * time.Minute, Log: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(r.Close)
 	return r, s
 }
 
-func wantKey(t *testing.T, r *RemoteKeySet, kid string, want error) {
+func wantKey(t *testing.T, r *RemoteSet, kid string, want error) {
 	t.Helper()
 	if _, err := r.FindKey(t.Context(), kid); !errors.Is(err, want) {
 		t.Errorf("the key %q: %v, want %v", kid, err, want)
@@ -195,9 +195,9 @@ func TestOutage(t *testing.T) {
 					wantKey(t, r, "a", nil)
 				}
 				synctest.Wait()
-				wantKey(t, r, "b", ErrKeysUnavailable) // the issuer may have it by now
+				wantKey(t, r, "b", ErrUnavailable) // the issuer may have it by now
 				time.Sleep(2 * time.Minute)
-				wantKey(t, r, "a", ErrKeysUnavailable)
+				wantKey(t, r, "a", ErrUnavailable)
 				for i := 1; i < len(s.fetches); i++ {
 					if gap := s.fetches[i].Sub(s.fetches[i-1]); gap < minFetchInterval {
 						t.Fatalf("two fetches within %v", gap)
@@ -223,12 +223,12 @@ func TestNeverReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := serveRemoteKeys(t, "")
 		s.setResponse(0, "")
-		if err := r.EnsureFetched(t.Context()); !errors.Is(err, ErrKeysUnavailable) || !strings.Contains(err.Error(), "https://issuer.example/jwks") {
+		if err := r.EnsureFetched(t.Context()); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "https://issuer.example/jwks") {
 			t.Errorf("%v, want the address and that it does not answer", err)
 		}
-		wantKey(t, r, "a", ErrKeysUnavailable)
+		wantKey(t, r, "a", ErrUnavailable)
 		s.setResponse(200, encodeJWKS(newEd25519Key("a")))
-		wantKey(t, r, "a", ErrKeysUnavailable)
+		wantKey(t, r, "a", ErrUnavailable)
 		time.Sleep(30 * time.Second)
 		wantKey(t, r, "a", nil)
 		if err := r.EnsureFetched(t.Context()); err != nil || s.fetchCount() != 2 {

@@ -13,7 +13,7 @@ import (
 	"os"
 	"strconv"
 
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // auditCmd is `stoa audit`: it reads the audit trail and verifies its hash chains. Its commands need the admin
@@ -95,7 +95,7 @@ func (cmd *auditExportCmd) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	complete := false
-	err = streamExport(ctx, api, cmd.queryValues(), func(raw []byte, line tenancy.ExportLine) error {
+	err = streamExport(ctx, api, cmd.queryValues(), func(raw []byte, line audit.Line) error {
 		complete = line.End != nil
 		_, err := c.out.Write(append(raw, '\n'))
 		return err
@@ -121,7 +121,7 @@ func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 	var rows [][]string
 	flaws := int64(0)
 	// report prints the flaws of one chain. It counts in flaws also those that the verifier did not list.
-	report := func(v tenancy.VerifyResult, name string) {
+	report := func(v audit.Result, name string) {
 		for _, f := range v.Flaws {
 			where := name
 			if f.Seq > 0 {
@@ -135,7 +135,7 @@ func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 		flaws += int64(len(v.Flaws)) + v.OmittedFlaws
 	}
 	// The verifier reads line by line: a trail may be larger than memory.
-	v := tenancy.Verifier{RequiredHashes: cmd.Contains, OnResult: func(v tenancy.VerifyResult) {
+	v := audit.Verifier{RequiredHashes: cmd.Contains, OnResult: func(v audit.Result) {
 		name, state := formatChainName(v), "good"
 		if len(v.Flaws) > 0 {
 			state = "BAD"
@@ -143,7 +143,7 @@ func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 		report(v, name)
 		rows = append(rows, []string{name, v.AppID, strconv.FormatInt(v.Entries, 10), state, v.Hash})
 	}}
-	err := cmd.readLines(ctx, c, func(_ []byte, line tenancy.ExportLine) error {
+	err := cmd.readLines(ctx, c, func(_ []byte, line audit.Line) error {
 		v.AddLine(line)
 		return nil
 	})
@@ -166,7 +166,7 @@ func (cmd *auditVerifyCmd) Run(ctx context.Context, c *console) error {
 
 // formatChainName returns how a chain is shown: by the app's last name, "(platform)" for the chain without an app, or
 // "(no entries)".
-func formatChainName(v tenancy.VerifyResult) string {
+func formatChainName(v audit.Result) string {
 	switch {
 	case v.AppID == "":
 		return "(platform)"
@@ -177,7 +177,7 @@ func formatChainName(v tenancy.VerifyResult) string {
 }
 
 // readLines calls use for each line of the export: from the server, from a file, or from standard input for "-".
-func (cmd *auditVerifyCmd) readLines(ctx context.Context, c *console, use func(raw []byte, line tenancy.ExportLine) error) error {
+func (cmd *auditVerifyCmd) readLines(ctx context.Context, c *console, use func(raw []byte, line audit.Line) error) error {
 	switch cmd.File {
 	case "":
 		api, err := cmd.newAdminClient()
@@ -197,7 +197,7 @@ func (cmd *auditVerifyCmd) readLines(ctx context.Context, c *console, use func(r
 }
 
 // streamExport requests an export from the server and calls use for each line as it arrives.
-func streamExport(ctx context.Context, api *client, q url.Values, use func(raw []byte, line tenancy.ExportLine) error) error {
+func streamExport(ctx context.Context, api *client, q url.Values, use func(raw []byte, line audit.Line) error) error {
 	resp, err := api.sendRequest(ctx, http.MethodGet, "/admin/audit/export?"+q.Encode(), "application/x-ndjson", nil)
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func streamExport(ctx context.Context, api *client, q url.Values, use func(raw [
 const maxLineBytes = 4 << 20
 
 // scanLines calls use for each line that is not empty. A line that is not JSON is an error with the line's number.
-func scanLines(from io.Reader, use func(raw []byte, line tenancy.ExportLine) error) error {
+func scanLines(from io.Reader, use func(raw []byte, line audit.Line) error) error {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxLineBytes)
 	for n := 1; lines.Scan(); n++ {
@@ -218,7 +218,7 @@ func scanLines(from io.Reader, use func(raw []byte, line tenancy.ExportLine) err
 		if len(raw) == 0 {
 			continue
 		}
-		var line tenancy.ExportLine
+		var line audit.Line
 		if err := json.Unmarshal(raw, &line); err != nil {
 			return fmt.Errorf("line %d is none of an export: %w", n, err)
 		}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 
+	"stoa/agentsvc"
 	"stoa/billing"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -116,7 +116,7 @@ func (h *server) flushUsage() error {
 	return nil
 }
 
-// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is a [tenancy.InvalidError]. It is nil
+// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is a [agentsvc.InvalidError]. It is nil
 // without billing (stoa validate), so that any name passes.
 func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) error {
 	if b == nil {
@@ -125,7 +125,7 @@ func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) err
 	return func(ctx context.Context, name string) error {
 		_, err := b.FindPlan(ctx, name)
 		if errors.Is(err, billing.ErrNotFound) {
-			return &tenancy.InvalidError{Field: "plan", Reason: fmt.Sprintf("there is no plan %.63q; GET /admin/plans lists them", name)}
+			return &agentsvc.InvalidError{Field: "plan", Reason: fmt.Sprintf("there is no plan %.63q; GET /admin/plans lists them", name)}
 		}
 		return err
 	}

@@ -145,7 +145,7 @@ func (o *defaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps 
 			return
 		}
 		log.Info("the configuration was reloaded", "file", o.path)
-		if err := apps.AuditDefaultConfig(ctx); err != nil {
+		if err := apps.DefaultApp.Audit(ctx); err != nil {
 			log.Error("the reloaded configuration is in force and not on the audit trail", "file", o.path, "error", err)
 		}
 		if late := o.keysAwaitingRestart(); len(late) > 0 {
@@ -186,7 +186,7 @@ func (o *defaultApp) publishConfig(apps *tenancy.Service) error {
 		sum := sha256.Sum256(src)
 		o.fileHash.Store(hex.EncodeToString(sum[:]))
 	}
-	apps.SetDefaultApp(cfg.Name, src)
+	apps.DefaultApp.Set(cfg.Name, src)
 	return nil
 }
 

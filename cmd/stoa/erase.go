@@ -7,8 +7,10 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/store"
-	"stoa/authz"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/authz/jwks"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // Timing of an app's deletion: how long after the request its last invoice waits for runs that workers still execute,
@@ -26,7 +28,8 @@ func eraseApp(ctx context.Context, shared app.Dependencies, stale time.Duration,
 	if err := awaitRuns(ctx, shared, stale, a); err != nil {
 		return err
 	}
-	return errors.Join(shared.InMemory.DeleteApp(ctx, a.ID), authz.NewJWKSCache(shared.DB).Delete(ctx, a.Auth.JWKSURL), shared.Billing.CloseApp(ctx, tenancy.System, a))
+	return errors.Join(shared.InMemory.DeleteApp(ctx, a.ID), jwks.NewCache(shared.DB).Delete(ctx, a.Auth.JWKSURL), shared.Billing.CloseApp(ctx, audit.System, a),
+		idempotency.New(shared.DB, shared.Log).DeleteApp(ctx, a.ID))
 }
 
 // awaitRuns returns when no live worker has a lease on a run of the app, or when maxEraseWait has passed since the

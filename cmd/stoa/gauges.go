@@ -203,3 +203,13 @@ func (h *server) recordOutcome(ctx context.Context, app string, err error) error
 	}
 	return err
 }
+
+// observeAuditFlaws shows how many flaws are known. They are stored in the database, so that every process shows
+// those that another process found.
+func (h *server) observeAuditFlaws(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+	ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
+	defer cancel()
+	if _, n, err := h.apps.Trail.ListFlaws(ctx, ""); err == nil {
+		show(float64(n))
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
 	"stoa/authz"
+	"stoa/authz/jwks"
+	"stoa/tenancy/apikey"
 )
 
 // authConfig returns server.auth of the operator's file: whether the default app requires authentication, and whose
@@ -32,15 +34,15 @@ func (h *server) openIdentity(ctx context.Context) (err error) {
 	if h.issuer, err = authz.OpenIssuer(ctx, h.db, h.keyring, authz.IssuerOptions{Name: h.settings.publicURL, Log: h.log}); err != nil {
 		return err
 	}
-	kept := authz.NewJWKSCache(h.db)
-	h.apiKeys = authz.NewAPIKeys(h.apps, h.issuer)
+	kept := jwks.NewCache(h.db)
+	h.apiKeys = authz.NewAPIKeys(apikey.NewStore(h.db, h.apps), h.issuer)
 	accepted := []authz.TrustedIssuer{h.issuer.TrustedIssuer()}
 	// The issuer of server.auth. Its tokens name their app, like those of the built-in issuer.
 	if a := h.authConfig(); a.Enabled && h.settings.role != roleWorker {
 		if a.Issuer == accepted[0].Issuer {
 			return fmt.Errorf("server.auth.issuer: %s is the built-in issuer of this server, whose tokens are accepted anyway: name the other one", a.Issuer)
 		}
-		keys := authz.NewRemoteKeySet(a.JWKSURL, authz.RemoteKeySetOptions{HTTP: h.deps.PrivateEgress.HTTP(), Refresh: a.RefreshInterval, JWKSCache: kept, Log: h.log})
+		keys := jwks.NewRemoteSet(a.JWKSURL, jwks.Options{HTTP: h.deps.PrivateEgress.HTTP(), Refresh: a.RefreshInterval, Cache: kept, Log: h.log})
 		h.addCloser(func() error { keys.Close(); return nil })
 		// Fetched from the issuer, else read from the cache of the database, within the age that the cache allows.
 		if err := keys.EnsureFetched(ctx); err != nil {
@@ -49,7 +51,7 @@ func (h *server) openIdentity(ctx context.Context) (err error) {
 		accepted = append(accepted, authz.TrustedIssuer{Issuer: a.Issuer, Audience: a.Audience, Keys: keys})
 	}
 	h.verifier = authz.NewVerifier(accepted...)
-	h.issuerRegistry, err = authz.OpenIssuerRegistry(ctx, h.apps, h.verifier, authz.IssuerRegistryOptions{HTTP: h.issuerHTTPClient, JWKSCache: kept, Log: h.log})
+	h.issuerRegistry, err = authz.OpenIssuerRegistry(ctx, h.apps, h.verifier, authz.IssuerRegistryOptions{HTTP: h.issuerHTTPClient, Cache: kept, Log: h.log})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"stoa/agentsvc/trail"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/runtimecache"
 )
 
 // newInstrumentation returns the hooks that apps call about models, tools, runs and budgets. A hook that neither
@@ -103,8 +104,8 @@ func (h *server) appName(ctx context.Context, id db.ID) string {
 }
 
 // newRuntimeOptions returns the callbacks of the runtime cache: status changes, and metrics of builds and evictions.
-func (h *server) newRuntimeOptions() tenancy.RuntimeCacheOptions {
-	o := tenancy.RuntimeCacheOptions{Log: h.log, OnChange: h.handleAppChange}
+func (h *server) newRuntimeOptions() runtimecache.Options {
+	o := runtimecache.Options{Log: h.log, OnChange: h.handleAppChange}
 	if h.metrics != nil {
 		o.OnBuild = h.metrics.recordAppLoad
 		o.OnEvict = func() { h.metrics.appEvictions.Add(context.Background(), 1) }

@@ -8,12 +8,12 @@ import (
 	"github.com/kelseyhightower/envconfig"
 	"golang.org/x/sync/errgroup"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/webhook"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -96,7 +96,7 @@ func (h *server) runDispatchers(ctx context.Context) error {
 }
 
 // parseNotificationSecret returns the key that signs an app's notifications, nil if the app has no such secret. A
-// malformed secret is a [tenancy.InvalidError].
+// malformed secret is a [agentsvc.InvalidError].
 func parseNotificationSecret(secret func(name string) (string, bool)) ([]byte, error) {
 	text, there := secret(notificationSecretName)
 	if !there {
@@ -104,7 +104,7 @@ func parseNotificationSecret(secret func(name string) (string, bool)) ([]byte, e
 	}
 	raw, err := egress.ParseSecret(text)
 	if err != nil {
-		return nil, &tenancy.InvalidError{Field: "secrets." + notificationSecretName, Reason: err.Error()}
+		return nil, &agentsvc.InvalidError{Field: "secrets." + notificationSecretName, Reason: err.Error()}
 	}
 	return raw, nil
 }

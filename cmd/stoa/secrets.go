@@ -9,8 +9,8 @@ import (
 	"os"
 	"strings"
 
-	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // processSecrets are the secrets of a process. They are set by loadSecrets and then read-only.
@@ -108,7 +108,7 @@ func generateSecret() string {
 }
 
 // openKeyring returns the keyring of the master keys. The first key wraps new data keys; the others only unwrap.
-func (s processSecrets) openKeyring() (*tenancy.Keyring, error) {
+func (s processSecrets) openKeyring() (*keyring.Keyring, error) {
 	var masters [][]byte
 	for field := range strings.SplitSeq(s.masterKeys, ",") {
 		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(field))
@@ -117,5 +117,5 @@ func (s processSecrets) openKeyring() (*tenancy.Keyring, error) {
 		}
 		masters = append(masters, raw)
 	}
-	return tenancy.NewKeyring(masters...)
+	return keyring.New(masters...)
 }

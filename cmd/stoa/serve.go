@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/egress"
@@ -23,11 +24,16 @@ import (
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/billing"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
+	"stoa/tenancy/router"
+	"stoa/tenancy/runtimecache"
 	"stoa/tenancy/signal"
 )
 
@@ -76,7 +82,7 @@ type server struct {
 	// secrets are the admin secret, the master keys and the metrics token.
 	secrets processSecrets
 	// keyring has the master keys. They wrap the data keys of apps, with which everything secret is encrypted.
-	keyring *tenancy.Keyring
+	keyring *keyring.Keyring
 	// db is the durable database: a SQLite file of this process alone, or PostgreSQL shared by a fleet.
 	db *db.DB
 	// redis is the client of the bus; nil = Redis is not configured. Rate limits have a client of their own
@@ -107,8 +113,8 @@ type server struct {
 	deps app.Dependencies
 	// runtimes caches the built apps by app and revision. A request or run acquires one and releases it when it is
 	// done.
-	runtimes *tenancy.RuntimeCache[*app.App]
-	router   *tenancy.Router // maps host names to apps
+	runtimes *runtimecache.Cache[*app.App]
+	router   *router.Router // maps host names to apps
 	// metrics and tracer are nil if nothing reads metrics or records traces.
 	metrics *metricsRecorder
 	tracer  trace.Tracer
@@ -311,12 +317,12 @@ func (h *server) countInflight() (n int) {
 // whose own configuration does not build must not start. It comes after openQueue and openNotifications because the
 // app builder takes a copy of h.deps.
 func (h *server) openRuntimes(ctx context.Context) (err error) {
-	h.runtimes = tenancy.NewRuntimeCache(h.apps, h.defaultApp.newAppBuilder(h.deps), h.newRuntimeOptions())
+	h.runtimes = runtimecache.New(h.apps, h.defaultApp.newAppBuilder(h.deps), h.newRuntimeOptions())
 	h.addCloser(func() error { h.runtimes.Close(); return nil })
 	// A subscription that begins after an app was suspended or deleted ends at once instead of waiting for events
 	// that never come.
 	h.deps.Hub.SetTenantCheck(h.runtimes.CheckActive)
-	if h.router, err = tenancy.NewRouter(h.apps, h.settings.appHosts); err != nil {
+	if h.router, err = router.New(h.apps, h.settings.appHosts); err != nil {
 		return err
 	}
 	h.addCloser(func() error { h.router.Close(); return nil })
@@ -329,7 +335,7 @@ func (h *server) openRuntimes(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return h.apps.AuditDefaultConfig(ctx)
+	return h.apps.DefaultApp.Audit(ctx)
 }
 
 // executeRun executes a run with the app it belongs to. It uses the revision under which the turn was accepted, so
@@ -353,7 +359,7 @@ func (h *server) executeRun(ctx context.Context, run store.Run) error {
 	return h.executeWithSpan(ctx, began, of, a, run)
 }
 
-// handleAppChange applies a change of an app's status in this process. tenancy.RuntimeCache calls it in every process
+// handleAppChange applies a change of an app's status in this process. runtimecache.Cache calls it in every process
 // that has the app loaded, possibly more than once for one change. A suspended or deleted app has its subscriptions
 // ended, its runs stopped and its notifications paused; an active one has the runs and notifications resumed that
 // were postponed. A deleted app also loses its rows in the in-memory database, which no transaction of another
@@ -416,7 +422,7 @@ func (h *server) serveListener(ctx context.Context, l net.Listener, serving func
 	// inspector, schedules) elect it by a lease or a claim in the database.
 	for _, run := range []func(context.Context) error{
 		h.bus.Run, h.apps.Run, h.issuer.Run, h.issuerRegistry.Run, h.apiKeys.Run, h.runtimes.Run, h.runPool.Run, h.inMemoryPool.Run, h.storageQuota.Run,
-		h.deps.Billing.Run, h.runBilling, h.deps.InMemory.RunCleanup, newSweeper(h).run, newAuditInspector(h).run, h.runDispatchers, h.runSchedules, h.gcTuner.Run,
+		h.deps.Billing.Run, h.runBilling, h.deps.InMemory.RunCleanup, newSweeper(h).run, audit.NewInspector(h.apps.Trail, store.NewLeaderLease(h.db, "audit", agentsvc.NewID())).Run, idempotency.New(h.db, h.log).Run, h.runDispatchers, h.runSchedules, h.gcTuner.Run,
 	} {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}

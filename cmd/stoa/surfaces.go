@@ -22,12 +22,14 @@ import (
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/mcp"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/openai"
 	"stoa/agentsvc/surface/openapi"
 	"stoa/agentsvc/surface/ops"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/agentsvc/surface/webhook"
 	"stoa/tenancy"
+	"stoa/tenancy/keyring"
 )
 
 // newTenancyOptions returns the callbacks with which the tenancy service uses the configuration, billing and storage
@@ -39,7 +41,7 @@ func newTenancyOptions(shared app.Dependencies, stale time.Duration) tenancy.Opt
 		EraseApp: func(ctx context.Context, a tenancy.App) error {
 			return eraseApp(ctx, shared, stale, a)
 		},
-		RewrapSealed: func(ctx context.Context, keys *tenancy.Keyring) error {
+		RewrapSealed: func(ctx context.Context, keys *keyring.Keyring) error {
 			return store.RewrapSealedKeys(ctx, shared.DB, keys)
 		},
 	}
@@ -56,7 +58,7 @@ func (h *server) newSurfaceServer(listens net.Addr) (*surface.Server, error) {
 	}
 	// Hooks and pools of the whole process: every protocol shares the same verifier, limits and memory.
 	o := surface.Options{
-		Verifier: h.verifier, Keys: h.apiKeys, Auth: h.authConfig(), AdminSecret: h.secrets.adminSecret, Apps: h.apps, Router: h.router, Runtimes: h.runtimes,
+		Verifier: h.verifier, Keys: h.apiKeys, Auth: h.authConfig(), AdminSecret: h.secrets.adminSecret, Idempotency: idempotency.New(h.db, h.log), Router: h.router, Runtimes: h.runtimes,
 		PublicURL: cmp.Or(h.settings.publicURL, h.localURL(listens)), Hosts: h.hostNames(listens), TrustedProxies: h.settings.trustedProxies, CORS: cors, GRPC: h.grpcCardOptions(),
 		OnLargeBodies: h.gcTuner.newBytesTracker(), BodyRate: int64(h.settings.appBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(h.settings.answerMemoryMiB)<<20, h.gcTuner.newBytesTracker()),
 		Tracer: h.tracer, Log: h.log,

@@ -9,7 +9,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/sandbox"
-	"stoa/tenancy"
+	"stoa/tenancy/keyring"
 )
 
 // validateCmd is `stoa validate`.
@@ -62,7 +62,7 @@ func (cmd *validateCmd) checkFile() error {
 	if err != nil {
 		return err
 	}
-	keys, err := tenancy.NewKeyring(make([]byte, 32)) // no secret is encrypted with it
+	keys, err := keyring.New(make([]byte, 32)) // no secret is encrypted with it
 	if err != nil {
 		return err
 	}

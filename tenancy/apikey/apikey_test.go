@@ -1,4 +1,4 @@
-package tenancy_test
+package apikey_test
 
 import (
 	"bytes"
@@ -12,9 +12,9 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-func createKey(t *testing.T, s *tenancy.Service, app, id string) tenancy.APIKey {
+func createKey(t *testing.T, s *tenancy.Service, app, id string) apikey.Key {
 	t.Helper()
-	k, _, err := s.CreateAPIKey(t.Context(), actor, app, tenancy.APIKey{ID: id, Name: "n", Hash: []byte("h-" + id), Roles: []string{"caller"}})
+	k, _, err := s.CreateAPIKey(t.Context(), actor, app, apikey.Key{ID: id, Name: "n", Hash: []byte("h-" + id), Roles: []string{"caller"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestAPIKeys(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := newService(t, d)
-		s.SetDefaultApp("", []byte(`{}`))
+		s.DefaultApp.Set("", []byte(`{}`))
 		createApp(t, s, tenancy.Draft{Name: "acme"})
 		for _, app := range []string{"acme", tenancy.DefaultName} {
 			generation := func(id string) int64 {
@@ -68,7 +68,7 @@ func TestAPIKeys(t *testing.T) {
 		}
 		// A key belongs to one app only, and ids are unique across apps.
 		wantErr(t, s.DeleteAPIKey(t.Context(), actor, "acme", "default-2"), tenancy.ErrNotFound)
-		if _, _, err := s.CreateAPIKey(t.Context(), actor, "acme", tenancy.APIKey{ID: "default-2"}); err == nil {
+		if _, _, err := s.CreateAPIKey(t.Context(), actor, "acme", apikey.Key{ID: "default-2"}); err == nil {
 			t.Error("two keys have one id")
 		}
 		wantErr(t, s.DeleteApp(t.Context(), actor, "acme"), nil)
@@ -77,7 +77,7 @@ func TestAPIKeys(t *testing.T) {
 		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM api_key`); n != 1 {
 			t.Errorf("%d keys are left", n)
 		}
-		_, _, err = s.CreateAPIKey(t.Context(), actor, "ghost", tenancy.APIKey{ID: "x"})
+		_, _, err = s.CreateAPIKey(t.Context(), actor, "ghost", apikey.Key{ID: "x"})
 		wantErr(t, err, tenancy.ErrNotFound)
 		wantErr(t, s.DeleteAPIKey(t.Context(), actor, "ghost", "x"), tenancy.ErrNotFound)
 	})
@@ -87,11 +87,11 @@ func TestAPIKeys(t *testing.T) {
 func TestTooManyAPIKeys(t *testing.T) {
 	t.Parallel()
 	s := newService(t, dbtest.NewSQLite(t))
-	s.SetDefaultApp("", []byte(`{}`))
-	for i := range tenancy.MaxAPIKeys {
+	s.DefaultApp.Set("", []byte(`{}`))
+	for i := range apikey.MaxKeys {
 		createKey(t, s, tenancy.DefaultName, fmt.Sprint(i))
 	}
-	_, _, err := s.CreateAPIKey(t.Context(), actor, tenancy.DefaultName, tenancy.APIKey{ID: "more", Hash: []byte{1}})
+	_, _, err := s.CreateAPIKey(t.Context(), actor, tenancy.DefaultName, apikey.Key{ID: "more", Hash: []byte{1}})
 	wantErr(t, err, tenancy.ErrPrecondition)
 }
 
@@ -113,7 +113,7 @@ func TestAuth(t *testing.T) {
 		version := ""
 		requireNewVersion := func() {
 			t.Helper()
-			next, err := s.IssuersVersion(t.Context())
+			next, err := s.Issuers.Version(t.Context())
 			if err != nil || next == version {
 				t.Errorf("the mark is still %s: %v", next, err)
 			}
@@ -147,7 +147,7 @@ func TestAuth(t *testing.T) {
 		requireNewVersion()
 		wantErr(t, s.DeleteApp(t.Context(), actor, "b"), nil)
 		requireNewVersion()
-		all, err := s.ListIssuers(t.Context())
+		all, err := s.Issuers.List(t.Context())
 		var names []string
 		for _, i := range all {
 			names = append(names, i.Name)

@@ -1,24 +1,30 @@
-package tenancy
+// Package audit is the audit trail: who did what to which app, and from where. [Insert] and [Queue] add an entry in the
+// transaction of the change that it records. A [Trail] chains the entries by hashes, lists and exports them; a
+// [Verifier] checks an export and an [Inspector] checks the trail in the database. See docs/api/admin.md.
+package audit
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // System is the actor of entries about what the platform does by itself.
 const System = "stoa"
 
-// AuditEntry is one entry of the audit trail: who did what to which app, and from where. Detail must not contain
+// Entry is one entry of the audit trail: who did what to which app, and from where. Detail must not contain
 // secrets.
-type AuditEntry struct {
+type Entry struct {
 	ID    string
 	At    time.Time
 	Actor string
@@ -37,18 +43,18 @@ type AuditEntry struct {
 
 	// Seq is the entry's number in the chain of its app, from 1; 0 while it is not chained.
 	Seq int64
-	// Prev is the hash of the entry before it in the chain, Hash its own; see [AuditEntry.ComputeHash].
+	// Prev is the hash of the entry before it in the chain, Hash its own; see [Entry.ComputeHash].
 	Prev string
 	Hash string
 }
 
-// InsertAuditEntry adds an entry to the audit trail in the transaction of the change that it records. It sets ID and
+// Insert adds an entry to the audit trail in the transaction of the change that it records. It sets ID and
 // At, takes Client and Request from ctx (see [WithOrigin]), and looks App up by AppID if App is empty. The entry is
-// chained a moment later by [Service.SealChains]: chaining here would make all changes of an app wait for the lock of
+// chained a moment later by [Trail.Seal]: chaining here would make all changes of an app wait for the lock of
 // its head.
 //
 // The platform's handle can write any entry, a tenant's handle only entries of its own app.
-func InsertAuditEntry(ctx context.Context, tx *db.Tx, e AuditEntry) error {
+func Insert(ctx context.Context, tx *db.Tx, e Entry) error {
 	args, err := e.insertArgs(ctx)
 	if err != nil {
 		return err
@@ -57,9 +63,9 @@ func InsertAuditEntry(ctx context.Context, tx *db.Tx, e AuditEntry) error {
 	return err
 }
 
-// QueueAuditEntry adds the statement of [InsertAuditEntry] to b. It takes effect only if condition holds, an SQL
+// Queue adds the statement of [Insert] to b. It takes effect only if condition holds, an SQL
 // expression of the calling package whose parameters args are numbered from $10.
-func QueueAuditEntry(ctx context.Context, b *db.Batch, e AuditEntry, condition string, args ...any) error {
+func Queue(ctx context.Context, b *db.Batch, e Entry, condition string, args ...any) error {
 	row, err := e.insertArgs(ctx)
 	if err != nil {
 		return err
@@ -77,7 +83,7 @@ const insertEntrySQL = `INSERT INTO audit (id, at, actor, issuer, action, app, a
 
 // insertArgs returns the parameters $1 to $9 of insertEntrySQL. Ids are UUIDs of version 7 (RFC 9562), which grow with
 // time, so that entries of the same microsecond have an order.
-func (e AuditEntry) insertArgs(ctx context.Context) ([]any, error) {
+func (e Entry) insertArgs(ctx context.Context) ([]any, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
@@ -93,17 +99,45 @@ func (e AuditEntry) insertArgs(ctx context.Context) ([]any, error) {
 	return []any{id.String(), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), o.Client, o.Request, string(detail)}, nil
 }
 
-// RecordAuditEntry adds an entry about something that changes no row, such as issuing a token.
-func (s *Service) RecordAuditEntry(ctx context.Context, e AuditEntry) error {
-	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return InsertAuditEntry(ctx, tx, e) })
+// Trail is the audit trail in the platform's database. It is safe for concurrent use, in any number of processes on one
+// database.
+type Trail struct {
+	// db, keys and chains are set by New and read-only afterwards.
+	db     *db.Handle
+	keys   *keyring.Keyring
+	chains *chains
+}
+
+// New returns the trail in the migrated database d, whose chains are sealed with keys. log receives the errors of
+// background work; nil means [slog.Default].
+func New(d *db.DB, keys *keyring.Keyring, log *slog.Logger) *Trail {
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Trail{db: d.Platform(), keys: keys, chains: &chains{db: d.Platform(), keys: keys, log: log}}
+}
+
+// Run appends new entries to their chains until ctx ends, whose error it returns. It may run in any number of processes.
+func (t *Trail) Run(ctx context.Context) error { return t.chains.runSealing(ctx) }
+
+// Seal appends every committed entry to its chain. [Trail.Run] does so once a second.
+func (t *Trail) Seal(ctx context.Context) error { return t.chains.sealAll(ctx) }
+
+// Reseal seals with the current master key the heads of chains that were sealed with former ones, so that those can be
+// removed.
+func (t *Trail) Reseal(ctx context.Context) error { return t.chains.resealHeads(ctx) }
+
+// Record adds an entry about something that changes no row, such as issuing a token.
+func (t *Trail) Record(ctx context.Context, e Entry) error {
+	err := t.db.RunTx(ctx, func(tx *db.Tx) error { return Insert(ctx, tx, e) })
 	if err != nil {
 		return fmt.Errorf("write audit entry: %w", err)
 	}
 	return nil
 }
 
-// AuditFilter selects entries of the audit trail. A zero field selects all.
-type AuditFilter struct {
+// Filter selects entries of the audit trail. A zero field selects all.
+type Filter struct {
 	// App is the name or the id of an app.
 	App   string
 	Actor string // compared exactly
@@ -114,9 +148,12 @@ type AuditFilter struct {
 	Until time.Time
 }
 
-// AuditQuery selects a page of the audit trail.
-type AuditQuery struct {
-	AuditFilter
+// MaxPageSize bounds the entries of one page.
+const MaxPageSize = 100
+
+// Query selects a page of the audit trail.
+type Query struct {
+	Filter
 	// Size is the number of entries on the page, 1 to MaxPageSize.
 	Size int
 	// Token is the page token from the page before, "" for the newest entries.
@@ -126,14 +163,14 @@ type AuditQuery struct {
 // entryColumns are the columns that [scanEntries] reads, in its order.
 const entryColumns = `id, at, actor, issuer, action, app, app_id, client, request_id, detail, seq, prev, hash`
 
-// entryFilterSQL is the condition of an [AuditFilter]; its parameters $1 to $5 are those of filterArgs. SUBSTR is used
+// entryFilterSQL is the condition of an [Filter]; its parameters $1 to $5 are those of filterArgs. SUBSTR is used
 // instead of LIKE, so that an action from a caller cannot contain a pattern.
 const entryFilterSQL = `(CAST($1 AS TEXT) = '' OR app = $1 OR app_id = $1) AND (CAST($2 AS TEXT) = '' OR actor = $2)
 	AND (CAST($3 AS TEXT) = '' OR action = $3 OR SUBSTR(action, 1, LENGTH($3) + 1) = $3 || '.')
 	AND at >= $4 AND at < $5`
 
 // filterArgs returns the parameters of entryFilterSQL. 1<<62 microseconds stand for no end.
-func (f AuditFilter) filterArgs() []any {
+func (f Filter) filterArgs() []any {
 	since, until := int64(0), int64(1<<62)
 	if !f.Since.IsZero() {
 		since = f.Since.UnixMicro()
@@ -144,55 +181,55 @@ func (f AuditFilter) filterArgs() []any {
 	return []any{f.App, f.Actor, f.Action, since, until}
 }
 
-// ListAuditEntries returns a page of the audit trail, the newest entry first, and the token of the next page, "" on the
+// List returns a page of the audit trail, the newest entry first, and the token of the next page, "" on the
 // last one. It chains committed entries first, so that the returned ones have their numbers and hashes. The position is
 // the pair (at, id), which the index audit_at orders.
-func (s *Service) ListAuditEntries(ctx context.Context, q AuditQuery) (entries []AuditEntry, next string, err error) {
-	if err := checkPageSize(q.Size); err != nil {
-		return nil, "", err
+func (t *Trail) List(ctx context.Context, q Query) (entries []Entry, next string, err error) {
+	if q.Size < 1 || q.Size > MaxPageSize {
+		return nil, "", agentsvc.NewInvalidError("page_size", "must be 1 to %d", MaxPageSize)
 	}
 	list := fmt.Sprintf("audit/%q", q.filterArgs())
-	position, err := s.keys.DecodeCursor(list, q.Token)
+	position, err := t.keys.DecodeCursor(list, q.Token)
 	if err != nil {
-		return nil, "", err
+		return nil, "", agentsvc.NewInvalidError("page_token", "%v", err)
 	}
 	at, id := int64(1<<62), ""
 	if position != "" {
 		when, last, _ := strings.Cut(position, "/")
 		if at, err = strconv.ParseInt(when, 10, 64); err != nil {
-			return nil, "", invalidField("page_token", "is not a token of this list")
+			return nil, "", agentsvc.NewInvalidError("page_token", "%v", keyring.ErrInvalidCursor)
 		}
 		id = last
 	}
-	if err := s.SealChains(ctx); err != nil {
+	if err := t.chains.sealAll(ctx); err != nil {
 		return nil, "", err
 	}
-	entries = []AuditEntry{}
+	entries = []Entry{}
 	var b db.Batch
 	b.Query(scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE `+entryFilterSQL+` AND (at, id) < ($6, $7)
 		ORDER BY at DESC, id DESC LIMIT $8`, append(q.filterArgs(), at, id, q.Size+1)...)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	if err := t.db.Do(ctx, &b); err != nil {
 		return nil, "", fmt.Errorf("read the audit trail: %w", err)
 	}
 	if len(entries) > q.Size {
 		entries = entries[:q.Size]
 		last := entries[q.Size-1]
-		next = s.keys.EncodeCursor(list, fmt.Sprintf("%d/%s", last.At.UnixMicro(), last.ID))
+		next = t.keys.EncodeCursor(list, fmt.Sprintf("%d/%s", last.At.UnixMicro(), last.ID))
 	}
 	return entries, next, nil
 }
 
 // scanEntries returns a read function that appends each row of entryColumns to to.
-func scanEntries(to *[]AuditEntry) func(db.Row) error {
+func scanEntries(to *[]Entry) func(db.Row) error {
 	return func(row db.Row) error {
-		var e AuditEntry
+		var e Entry
 		var at int64
 		var app, detail string
 		err := row.Scan(&e.ID, &at, &e.Actor, &e.Issuer, &e.Action, &e.App, &app, &e.Client, &e.Request, &detail, &e.Seq, &e.Prev, &e.Hash)
 		if err != nil {
 			return err
 		}
-		e.At, e.AppID = timeFromMicros(at), db.ID(app)
+		e.At, e.AppID = time.UnixMicro(at).UTC(), db.ID(app)
 		if e.Detail, err = decodeDetail([]byte(detail)); err != nil {
 			return fmt.Errorf("audit entry %s: %w", e.ID, err)
 		}

@@ -1,4 +1,4 @@
-package tenancy
+package audit
 
 import (
 	"bytes"
@@ -8,20 +8,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // The audit trail consists of one hash chain per app, and one for the operator's actions outside all apps. An entry is
 // inserted, unchained, in the transaction of the change that it records; any number of transactions may do so at a
-// time. A moment later [Service.SealChains] appends the committed entries to their chain. The chain's head holds the
+// time. A moment later [Trail.Seal] appends the committed entries to their chain. The chain's head holds the
 // number and the hash of the last entry, and a seal: the same data encrypted under a master key. Someone with access to
 // the database alone can therefore not change or remove a chained entry unnoticed. If the database is restored to an
 // earlier state, only hashes that were kept elsewhere show it ([Verifier.RequiredHashes]).
 
 const (
-	// sealInterval is the time between two runs of SealChains, and so the longest time an entry stays outside its chain
+	// sealInterval is the time between two runs of Seal, and so the longest time an entry stays outside its chain
 	// while the database is available.
 	sealInterval = time.Second
 	// sealBatchSize is how many entries one transaction appends.
@@ -35,10 +38,20 @@ const allChains = "*"
 // errChainBroken reports that the head of a chain, or the entry that it names, is not what this platform stored.
 var errChainBroken = errors.New("the end of the chain is not as it was sealed")
 
+// chains appends entries to the hash chains and seals their heads. Its fields are read-only, except broken.
+type chains struct {
+	db   *db.Handle
+	keys *keyring.Keyring
+	log  *slog.Logger
+	// broken holds the ids of chains whose tampering was logged already, as chain to true, so that each is logged once
+	// per process.
+	broken sync.Map
+}
+
 // ComputeHash returns the hash of e after an entry with the hash prev: the SHA-256, in hex, of the canonical form. That
 // is a JSON array without spaces: prev, id, time in microseconds since 1970, actor, issuer, action, app, app_id,
 // client, request_id and detail, whose members are sorted by name. Verifiers outside Stoa depend on this form.
-func (e AuditEntry) ComputeHash(prev string) (string, error) {
+func (e Entry) ComputeHash(prev string) (string, error) {
 	var canonical bytes.Buffer
 	enc := json.NewEncoder(&canonical)
 	enc.SetEscapeHTML(false)
@@ -62,48 +75,48 @@ func decodeDetail(raw []byte) (detail map[string]any, err error) {
 	return detail, err
 }
 
-// SealChains appends every committed entry to its chain, ordered by time. A chain that was tampered with is not
+// sealAll appends every committed entry to its chain, ordered by time. A chain that was tampered with is not
 // continued, so that the evidence stays for a verification, and the log reports it once. Entries with seq 0 are found
 // through the partial index audit_loose; first selects the platform's chain as well, whose id is "".
-func (s *Service) SealChains(ctx context.Context) error {
+func (c *chains) sealAll(ctx context.Context) error {
 	for after, first := "", true; ; first = false {
-		var chains []string
+		var found []string
 		var b db.Batch
 		b.Query(func(row db.Row) error {
 			var id string
 			err := row.Scan(&id)
-			chains = append(chains, id)
+			found = append(found, id)
 			return err
 		}, `SELECT DISTINCT app_id FROM audit WHERE seq = 0 AND (app_id > $1 OR $2) ORDER BY app_id LIMIT 100`, after, first)
-		if err := s.db.Platform().Do(ctx, &b); err != nil {
+		if err := c.db.Do(ctx, &b); err != nil {
 			return fmt.Errorf("look for audit entries to seal: %w", err)
 		}
-		for _, id := range chains {
-			if err := s.sealChain(ctx, id); errors.Is(err, errChainBroken) {
-				s.logTampering(ctx, id)
+		for _, id := range found {
+			if err := c.sealChain(ctx, id); errors.Is(err, errChainBroken) {
+				c.logTampering(ctx, id)
 			} else if err != nil {
 				return err
 			}
 			after = id
 		}
-		if len(chains) < 100 {
+		if len(found) < 100 {
 			return nil
 		}
 	}
 }
 
 // logTampering logs, once per chain and process, that the chain is not continued.
-func (s *Service) logTampering(ctx context.Context, chain string) {
-	if _, reported := s.brokenChains.LoadOrStore(chain, true); !reported {
-		s.log.ErrorContext(ctx, "a chain of the audit trail was tampered with and is not continued: run stoa audit verify", "app", chain)
+func (c *chains) logTampering(ctx context.Context, chain string) {
+	if _, reported := c.broken.LoadOrStore(chain, true); !reported {
+		c.log.ErrorContext(ctx, "a chain of the audit trail was tampered with and is not continued: run stoa audit verify", "app", chain)
 	}
 }
 
 // sealChain appends the entries of one chain, in transactions of at most sealBatchSize entries.
-func (s *Service) sealChain(ctx context.Context, chain string) error {
+func (c *chains) sealChain(ctx context.Context, chain string) error {
 	for n := sealBatchSize; n == sealBatchSize; {
-		err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
-			n, err = s.sealBatch(ctx, tx, chain)
+		err := c.db.RunTx(ctx, func(tx *db.Tx) (err error) {
+			n, err = c.sealBatch(ctx, tx, chain)
 			return err
 		})
 		if err != nil {
@@ -115,15 +128,15 @@ func (s *Service) sealChain(ctx context.Context, chain string) error {
 
 // sealBatch appends the oldest unchained entries of a chain and returns their number. The lock on the head makes it
 // safe to run in several processes at a time.
-func (s *Service) sealBatch(ctx context.Context, tx *db.Tx, chain string) (int, error) {
-	h, err := s.lockHead(ctx, tx, chain)
+func (c *chains) sealBatch(ctx context.Context, tx *db.Tx, chain string) (int, error) {
+	h, err := c.lockHead(ctx, tx, chain)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.checkLastEntry(ctx, tx, h); err != nil {
+	if err := c.checkLastEntry(ctx, tx, h); err != nil {
 		return 0, err
 	}
-	var entries []AuditEntry
+	var entries []Entry
 	err = tx.Query(ctx, scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE app_id = $1 AND seq = 0 ORDER BY at, id LIMIT $2`, chain, sealBatchSize)
 	if err != nil || len(entries) == 0 {
 		return 0, err
@@ -138,12 +151,12 @@ func (s *Service) sealBatch(ctx context.Context, tx *db.Tx, chain string) (int, 
 		}
 		h.seq, h.hash = h.seq+1, hash
 	}
-	return len(entries), s.storeHead(ctx, tx, h)
+	return len(entries), c.storeHead(ctx, tx, h)
 }
 
 // checkLastEntry returns errChainBroken if the entry that the head names is missing: appending to such a chain would
 // make the loss harder to see.
-func (s *Service) checkLastEntry(ctx context.Context, tx *db.Tx, h chainHead) error {
+func (c *chains) checkLastEntry(ctx context.Context, tx *db.Tx, h chainHead) error {
 	if h.seq == 0 {
 		return nil
 	}
@@ -168,22 +181,22 @@ func (h chainHead) sealedContent() []byte { return fmt.Appendf(nil, "%d %s", h.s
 func (h chainHead) sealScope() string     { return "audit " + h.chain }
 
 // isGenuine reports whether the seal is valid and covers the number and the hash of the head.
-func (s *Service) isGenuine(h chainHead) bool {
-	plain, err := s.keys.OpenValue(h.sealScope(), "head", h.seal)
+func (c *chains) isGenuine(h chainHead) bool {
+	plain, err := c.keys.OpenValue(h.sealScope(), "head", h.seal)
 	return err == nil && bytes.Equal(plain, h.sealedContent())
 }
 
 // lockHead returns the head of a chain and locks its row until tx ends, which excludes other processes from the chain.
 // A missing head is created. The UPDATE that changes nothing takes the lock on both engines, where SQLite has no SELECT
 // ... FOR UPDATE. It returns errChainBroken if the seal is not valid.
-func (s *Service) lockHead(ctx context.Context, tx *db.Tx, chain string) (chainHead, error) {
+func (c *chains) lockHead(ctx context.Context, tx *db.Tx, chain string) (chainHead, error) {
 	h := chainHead{chain: chain}
-	seal, err := s.keys.SealValue(h.sealScope(), "head", h.sealedContent())
+	seal, err := c.keys.SealValue(h.sealScope(), "head", h.sealedContent())
 	if err != nil {
 		return h, err
 	}
 	n, err := tx.Exec(ctx, `INSERT INTO audit_head (app_id, seq, hash, seal, master_key) VALUES ($1, 0, '', $2, $3) ON CONFLICT (app_id) DO NOTHING`,
-		chain, seal, s.keys.CurrentKeyID())
+		chain, seal, c.keys.CurrentKeyID())
 	if err != nil {
 		return h, err
 	}
@@ -193,18 +206,18 @@ func (s *Service) lockHead(ctx context.Context, tx *db.Tx, chain string) (chainH
 	switch {
 	case err != nil:
 		return h, err
-	case !s.isGenuine(h):
+	case !c.isGenuine(h):
 		return h, errChainBroken
 	// This transaction created the head, so the number of chains grows.
 	case n == 1 && chain != allChains:
-		return h, s.countNewChain(ctx, tx, chain)
+		return h, c.countNewChain(ctx, tx, chain)
 	}
 	return h, nil
 }
 
 // countNewChain counts a chain whose head was just created. If the chain already has entries, its head was deleted, and
 // the result is errChainBroken.
-func (s *Service) countNewChain(ctx context.Context, tx *db.Tx, chain string) error {
+func (c *chains) countNewChain(ctx context.Context, tx *db.Tx, chain string) error {
 	headless := false
 	err := tx.Query(ctx, func(db.Row) error { headless = true; return nil }, `SELECT 1 FROM audit WHERE app_id = $1 AND seq > 0 LIMIT 1`, chain)
 	if err != nil {
@@ -213,28 +226,28 @@ func (s *Service) countNewChain(ctx context.Context, tx *db.Tx, chain string) er
 	if headless {
 		return errChainBroken
 	}
-	all, err := s.lockHead(ctx, tx, allChains)
+	all, err := c.lockHead(ctx, tx, allChains)
 	if err != nil {
 		return err
 	}
 	all.seq++
-	return s.storeHead(ctx, tx, all)
+	return c.storeHead(ctx, tx, all)
 }
 
 // storeHead writes the head with a new seal under the current master key. The caller holds the head's lock.
-func (s *Service) storeHead(ctx context.Context, tx *db.Tx, h chainHead) error {
-	seal, err := s.keys.SealValue(h.sealScope(), "head", h.sealedContent())
+func (c *chains) storeHead(ctx context.Context, tx *db.Tx, h chainHead) error {
+	seal, err := c.keys.SealValue(h.sealScope(), "head", h.sealedContent())
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `UPDATE audit_head SET seq = $2, hash = $3, seal = $4, master_key = $5 WHERE app_id = $1`,
-		h.chain, h.seq, h.hash, seal, s.keys.CurrentKeyID())
+		h.chain, h.seq, h.hash, seal, c.keys.CurrentKeyID())
 	return err
 }
 
 // resealHeads seals with the current master key the heads that were sealed with former ones, so that those can be
 // removed.
-func (s *Service) resealHeads(ctx context.Context) error {
+func (c *chains) resealHeads(ctx context.Context) error {
 	var old []string
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -242,20 +255,20 @@ func (s *Service) resealHeads(ctx context.Context) error {
 		err := row.Scan(&id)
 		old = append(old, id)
 		return err
-	}, `SELECT app_id FROM audit_head WHERE master_key <> $1`, s.keys.CurrentKeyID())
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	}, `SELECT app_id FROM audit_head WHERE master_key <> $1`, c.keys.CurrentKeyID())
+	if err := c.db.Do(ctx, &b); err != nil {
 		return fmt.Errorf("look for heads of the audit trail under former master keys: %w", err)
 	}
 	for _, id := range old {
-		err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
-			h, err := s.lockHead(ctx, tx, id)
+		err := c.db.RunTx(ctx, func(tx *db.Tx) error {
+			h, err := c.lockHead(ctx, tx, id)
 			if err != nil {
 				return err
 			}
-			return s.storeHead(ctx, tx, h)
+			return c.storeHead(ctx, tx, h)
 		})
 		if errors.Is(err, errChainBroken) {
-			s.logTampering(ctx, id)
+			c.logTampering(ctx, id)
 		} else if err != nil {
 			return fmt.Errorf("seal the head of the audit trail of %q anew: %w", id, err)
 		}
@@ -263,18 +276,18 @@ func (s *Service) resealHeads(ctx context.Context) error {
 	return nil
 }
 
-// runSealLoop runs SealChains every sealInterval until ctx ends.
-func (s *Service) runSealLoop(ctx context.Context) {
+// runSealing runs sealAll every sealInterval until ctx ends, whose error it returns.
+func (c *chains) runSealing(ctx context.Context) error {
 	tick := time.NewTicker(sealInterval)
 	defer tick.Stop()
 	for {
-		if err := s.SealChains(ctx); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "the audit trail could not be chained, its new entries wait", "error", err)
+		if err := c.sealAll(ctx); err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "the audit trail could not be chained, its new entries wait", "error", err)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		}
 	}
 }

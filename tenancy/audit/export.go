@@ -1,4 +1,4 @@
-package tenancy
+package audit
 
 import (
 	"context"
@@ -10,16 +10,16 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ExportLine is one line of an exported audit trail; exactly one field is set. The entries of a chain are followed by
+// Line is one line of an exported audit trail; exactly one field is set. The entries of a chain are followed by
 // the chain's head, unless the export holds only a part of the entries. The last line of the export is the End.
-type ExportLine struct {
-	Entry *AuditEntry
-	Head  *ExportedHead
-	End   *ExportEnd
+type Line struct {
+	Entry *Entry
+	Head  *Head
+	End   *End
 }
 
-// ExportedHead is the end of a chain at the time of the export.
-type ExportedHead struct {
+// Head is the end of a chain at the time of the export.
+type Head struct {
 	// App is the app's name in the chain's last entry, "" for the platform's own chain.
 	App   string `json:"app"`
 	AppID db.ID  `json:"app_id"`
@@ -31,8 +31,8 @@ type ExportedHead struct {
 	Sealed bool `json:"sealed"`
 }
 
-// ExportEnd is the last line of an export. An export without it was cut off.
-type ExportEnd struct {
+// End is the last line of an export. An export without it was cut off.
+type End struct {
 	// Chains is the number of chains: for a complete export the number in the sealed head of all chains, else the
 	// number of chains exported.
 	Chains int64 `json:"chains"`
@@ -42,7 +42,7 @@ type ExportEnd struct {
 	Sealed bool `json:"sealed"`
 }
 
-// encodedEntry is the JSON form of an [AuditEntry] in an export. Its field names are part of the export format.
+// encodedEntry is the JSON form of an [Entry] in an export. Its field names are part of the export format.
 type encodedEntry struct {
 	Seq     int64          `json:"seq"`
 	ID      string         `json:"id"`
@@ -60,94 +60,94 @@ type encodedEntry struct {
 }
 
 // MarshalJSON writes the line as one JSON object: an entry by its own fields, a head and the end as the only member.
-func (l ExportLine) MarshalJSON() ([]byte, error) {
+func (l Line) MarshalJSON() ([]byte, error) {
 	if e := l.Entry; e != nil {
 		return json.Marshal(encodedEntry{e.Seq, e.ID, e.At, e.Actor, e.Issuer, e.Action, e.App, e.AppID, e.Client, e.Request, e.Detail, e.Prev, e.Hash})
 	}
 	return json.Marshal(struct {
-		Head *ExportedHead `json:"head,omitempty"`
-		End  *ExportEnd    `json:"end,omitempty"`
+		Head *Head `json:"head,omitempty"`
+		End  *End  `json:"end,omitempty"`
 	}{l.Head, l.End})
 }
 
-// UnmarshalJSON reads a line that [ExportLine.MarshalJSON] wrote. The detail keeps its numbers as they are written
+// UnmarshalJSON reads a line that [Line.MarshalJSON] wrote. The detail keeps its numbers as they are written
 // ([decodeDetail]), because the hash covers their text.
-func (l *ExportLine) UnmarshalJSON(raw []byte) error {
+func (l *Line) UnmarshalJSON(raw []byte) error {
 	var x struct {
 		encodedEntry
 		Detail json.RawMessage `json:"detail"`
-		Head   *ExportedHead   `json:"head"`
-		End    *ExportEnd      `json:"end"`
+		Head   *Head           `json:"head"`
+		End    *End            `json:"end"`
 	}
 	if err := json.Unmarshal(raw, &x); err != nil {
 		return err
 	}
-	if *l = (ExportLine{Head: x.Head, End: x.End}); x.Head != nil || x.End != nil {
+	if *l = (Line{Head: x.Head, End: x.End}); x.Head != nil || x.End != nil {
 		return nil
 	}
 	detail, err := decodeDetail(x.Detail)
 	if err != nil {
 		return fmt.Errorf("detail: %w", err)
 	}
-	l.Entry = &AuditEntry{x.ID, x.At.UTC(), x.Actor, x.Issuer, x.Action, x.App, x.AppID, x.Client, x.Request, detail, x.Seq, x.Prev, x.Hash}
+	l.Entry = &Entry{x.ID, x.At.UTC(), x.Actor, x.Issuer, x.Action, x.App, x.AppID, x.Client, x.Request, detail, x.Seq, x.Prev, x.Hash}
 	return nil
 }
 
 // exportBatchSize is how many entries are read, and kept in memory, at a time.
 const exportBatchSize = 500
 
-// ExportTrail yields the audit trail, or the entries that f selects, chain after chain and each in order. Committed
-// entries are chained first. The sequence ends with an [ExportEnd], or with an error that cut it off.
-func (s *Service) ExportTrail(ctx context.Context, f AuditFilter) iter.Seq2[ExportLine, error] {
-	return func(yield func(ExportLine, error) bool) {
-		if err := s.exportChains(ctx, f, yield); err != nil {
-			yield(ExportLine{}, fmt.Errorf("export the audit trail: %w", err))
+// Export yields the audit trail, or the entries that f selects, chain after chain and each in order. Committed
+// entries are chained first. The sequence ends with an [End], or with an error that cut it off.
+func (t *Trail) Export(ctx context.Context, f Filter) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		if err := t.exportChains(ctx, f, yield); err != nil {
+			yield(Line{}, fmt.Errorf("export the audit trail: %w", err))
 		}
 	}
 }
 
 // exportChains yields the lines of all selected chains and the end. It stops without an error when yield returns false.
-func (s *Service) exportChains(ctx context.Context, f AuditFilter, yield func(ExportLine, error) bool) error {
-	if err := s.SealChains(ctx); err != nil {
+func (t *Trail) exportChains(ctx context.Context, f Filter, yield func(Line, error) bool) error {
+	if err := t.chains.sealAll(ctx); err != nil {
 		return err
 	}
-	end := ExportEnd{Part: f != AuditFilter{App: f.App}}
-	for chain, err := range s.listChains(ctx, f.App) {
+	end := End{Part: f != Filter{App: f.App}}
+	for chain, err := range t.listChains(ctx, f.App) {
 		if err != nil {
 			return err
 		}
 		end.Chains++
-		if more, err := s.exportChain(ctx, chain, f, end.Part, yield); err != nil || !more {
+		if more, err := t.exportChain(ctx, chain, f, end.Part, yield); err != nil || !more {
 			return err
 		}
 	}
 	end.Sealed = true
-	if f == (AuditFilter{}) {
-		all, err := s.readHead(ctx, allChains)
+	if f == (Filter{}) {
+		all, err := t.chains.readHead(ctx, allChains)
 		if err != nil {
 			return err
 		}
-		end.Chains, end.Sealed = all.seq, s.isGenuine(all) || all.seal == nil && end.Chains == 0
+		end.Chains, end.Sealed = all.seq, t.chains.isGenuine(all) || all.seal == nil && end.Chains == 0
 	}
-	yield(ExportLine{End: &end}, nil)
+	yield(Line{End: &end}, nil)
 	return nil
 }
 
 // exportChain yields the lines of one chain and reports whether the consumer wants more. It reads the head after the
 // entries and continues until both agree, because the chain may grow meanwhile: an entry beyond the head then was not
-// put there by [Service.SealChains]. If the head names entries that a second query does not find either, they are
+// put there by [Trail.Seal]. If the head names entries that a second query does not find either, they are
 // missing.
-func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, part bool, yield func(ExportLine, error) bool) (more bool, err error) {
+func (t *Trail) exportChain(ctx context.Context, chain string, f Filter, part bool, yield func(Line, error) bool) (more bool, err error) {
 	f.App = "" // the chain belongs to the app already
-	reported := ExportedHead{AppID: db.ID(chain)}
+	reported := Head{AppID: db.ID(chain)}
 	again := false // the last query found no entry although the head names one
 	for after := int64(0); ; {
-		entries, err := s.readChainEntries(ctx, chain, f, after)
+		entries, err := t.readChainEntries(ctx, chain, f, after)
 		if err != nil {
 			return false, err
 		}
 		for i := range entries {
-			if !yield(ExportLine{Entry: &entries[i]}, nil) {
+			if !yield(Line{Entry: &entries[i]}, nil) {
 				return false, nil
 			}
 			after, reported.App = entries[i].Seq, entries[i].App
@@ -158,7 +158,7 @@ func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, 
 		if part {
 			return true, nil
 		}
-		h, err := s.readHead(ctx, chain)
+		h, err := t.chains.readHead(ctx, chain)
 		if err != nil {
 			return false, err
 		}
@@ -166,41 +166,41 @@ func (s *Service) exportChain(ctx context.Context, chain string, f AuditFilter, 
 			again = len(entries) == 0
 			continue // the chain has grown since
 		}
-		reported.Entries, reported.Hash, reported.Sealed = h.seq, h.hash, s.isGenuine(h)
-		return yield(ExportLine{Head: &reported}, nil), nil
+		reported.Entries, reported.Hash, reported.Sealed = h.seq, h.hash, t.chains.isGenuine(h)
+		return yield(Line{Head: &reported}, nil), nil
 	}
 }
 
 // readChainEntries reads up to exportBatchSize entries of a chain with a sequence number above after.
-func (s *Service) readChainEntries(ctx context.Context, chain string, f AuditFilter, after int64) (entries []AuditEntry, err error) {
+func (t *Trail) readChainEntries(ctx context.Context, chain string, f Filter, after int64) (entries []Entry, err error) {
 	var b db.Batch
 	b.Query(scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE `+entryFilterSQL+` AND app_id = $6 AND seq > $7
 		ORDER BY seq LIMIT $8`, append(f.filterArgs(), chain, after, exportBatchSize)...)
-	return entries, s.db.Platform().Do(ctx, &b)
+	return entries, t.db.Do(ctx, &b)
 }
 
 // readHead returns the head of a chain; its seal is nil if there is none.
-func (s *Service) readHead(ctx context.Context, chain string) (chainHead, error) {
+func (c *chains) readHead(ctx context.Context, chain string) (chainHead, error) {
 	h := chainHead{chain: chain}
 	var b db.Batch
 	b.Query(func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal) }, `SELECT seq, hash, seal FROM audit_head WHERE app_id = $1`, chain)
-	return h, s.db.Platform().Do(ctx, &b)
+	return h, c.db.Do(ctx, &b)
 }
 
 // listChains yields the ids of all chains, the platform's own first; with app those of apps that have or had that name
 // or id. It looks into both the entries and the heads, so that a chain whose head or whose entries were deleted is
 // found.
-func (s *Service) listChains(ctx context.Context, app string) iter.Seq2[string, error] {
+func (t *Trail) listChains(ctx context.Context, app string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if app != "" {
-			s.queryChains(ctx, yield, `SELECT app_id FROM audit WHERE seq > 0 AND (app = $1 OR app_id = $1)
+			t.queryChains(ctx, yield, `SELECT app_id FROM audit WHERE seq > 0 AND (app = $1 OR app_id = $1)
 				UNION SELECT app_id FROM audit_head WHERE app_id <> '*' AND (app_id = $1 OR app_id IN (SELECT tenant FROM app WHERE name = $1)) ORDER BY app_id`, app)
 			return
 		}
-		last, n := "", s.queryChains(ctx, yield, `SELECT app_id FROM audit_head WHERE app_id = '' UNION SELECT app_id FROM audit WHERE seq = 1 AND app_id = ''`)
+		last, n := "", t.queryChains(ctx, yield, `SELECT app_id FROM audit_head WHERE app_id = '' UNION SELECT app_id FROM audit WHERE seq = 1 AND app_id = ''`)
 		for n >= 0 {
 			// One query for each chain, which reads one index entry: DISTINCT would read all entries.
-			n = s.queryChains(ctx, func(chain string, err error) bool {
+			n = t.queryChains(ctx, func(chain string, err error) bool {
 				last = chain
 				return yield(chain, err)
 			}, `SELECT MIN(c.app_id) FROM (SELECT MIN(app_id) AS app_id FROM audit_head WHERE app_id > $1 AND app_id <> '*'
@@ -214,7 +214,7 @@ func (s *Service) listChains(ctx context.Context, app string) iter.Seq2[string, 
 
 // queryChains yields the chain ids that a query returns and returns their number, or -1 if the iteration must end: an
 // error was yielded, or the consumer wants no more.
-func (s *Service) queryChains(ctx context.Context, yield func(string, error) bool, sql string, args ...any) int {
+func (t *Trail) queryChains(ctx context.Context, yield func(string, error) bool, sql string, args ...any) int {
 	var found []string
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -223,7 +223,7 @@ func (s *Service) queryChains(ctx context.Context, yield func(string, error) boo
 		found = append(found, id)
 		return err
 	}, sql, args...)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	if err := t.db.Do(ctx, &b); err != nil {
 		yield("", err)
 		return -1
 	}

@@ -1,4 +1,4 @@
-package tenancy
+package audit
 
 import (
 	"context"
@@ -6,6 +6,14 @@ import (
 	"time"
 
 	"stoa/tenancy/db"
+)
+
+// Timing of the inspection: how often the process with the lease inspects new entries, how often it reads every entry
+// again, and how long its lease lasts without a renewal.
+const (
+	inspectInterval     = 5 * time.Minute
+	fullInspectInterval = 24 * time.Hour
+	inspectLeaseTime    = 3 * inspectInterval
 )
 
 const (
@@ -16,12 +24,23 @@ const (
 	maxInspectedEntries = 100_000
 )
 
+// Lease is held by at most one process on a database at a time.
+type Lease interface {
+	// Acquire takes the lease for duration, or renews it, and reports whether this process has it now.
+	Acquire(ctx context.Context, duration time.Duration) (bool, error)
+	// Release gives the lease up if this process has it.
+	Release(ctx context.Context) error
+}
+
 // Inspector looks for tampering in the chains of the audit trail. It keeps, in memory, the position up to which it
 // verified each chain, and verifies only what was added since. It must be used by one goroutine.
 type Inspector struct {
-	service *Service
+	trail *Trail
+	lease Lease
 	// verified maps a chain to the position of the last inspection.
 	verified map[string]chainPosition
+	// fullInspectedAt is the start of the last full inspection by this process since it acquired the lease.
+	fullInspectedAt time.Time
 }
 
 // chainPosition is the state of a chain at its last inspection: the sequence number in its head, the number of entries
@@ -31,9 +50,48 @@ type chainPosition struct {
 	hash, prev   string
 }
 
-// NewInspector returns an inspector that has verified nothing yet.
-func (s *Service) NewInspector() *Inspector {
-	return &Inspector{service: s, verified: map[string]chainPosition{}}
+// NewInspector returns an inspector that has verified nothing yet. Of all processes on a database the one with the
+// lease inspects the trail ([Inspector.Run]).
+func NewInspector(t *Trail, lease Lease) *Inspector {
+	return &Inspector{trail: t, lease: lease, verified: map[string]chainPosition{}}
+}
+
+// Run inspects at once and then every inspectInterval until ctx ends, releases the lease and returns the error of ctx.
+func (i *Inspector) Run(ctx context.Context) error {
+	tick := time.NewTicker(inspectInterval)
+	defer tick.Stop()
+	for {
+		if err := i.InspectIfLeader(ctx); err != nil && ctx.Err() == nil {
+			i.trail.chains.log.Warn("the audit trail could not be looked at", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_ = i.lease.Release(releaseCtx) // on failure the lease expires by itself
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// InspectIfLeader inspects the trail if this process has the lease, and logs each new flaw as an error.
+func (i *Inspector) InspectIfLeader(ctx context.Context) error {
+	if leader, err := i.lease.Acquire(ctx, inspectLeaseTime); err != nil || !leader {
+		// Another process had the lease: what was verified here is out of date.
+		i.fullInspectedAt = time.Time{}
+		return err
+	}
+	// The first inspection after the lease was acquired is a full one, because fullInspectedAt is zero.
+	full := time.Since(i.fullInspectedAt) >= fullInspectInterval
+	if full {
+		i.fullInspectedAt = time.Now()
+	}
+	found, err := i.InspectChains(ctx, full)
+	for _, f := range found {
+		i.trail.chains.log.Error("the audit trail is not as it was written: run stoa audit verify", "app", f.App, "app_id", f.AppID, "entry", f.Seq, "id", f.ID, "flaw", f.Text)
+	}
+	return err
 }
 
 // FoundFlaw is a flaw of the audit trail that an inspection found. The platform stores it until the chain is found
@@ -70,7 +128,7 @@ func (i *Inspector) InspectChains(ctx context.Context, afresh bool) (found []Fou
 			if read += n; err != nil {
 				return found, err
 			}
-			some, err := i.service.storeFlaws(ctx, v, n == int(h.entries))
+			some, err := i.trail.storeFlaws(ctx, v, n == int(h.entries))
 			if found = append(found, some...); err != nil {
 				return found, err
 			}
@@ -83,7 +141,7 @@ func (i *Inspector) InspectChains(ctx context.Context, afresh bool) (found []Fou
 	if err != nil {
 		return found, err
 	}
-	some, err := i.service.storeFlaws(ctx, v, true)
+	some, err := i.trail.storeFlaws(ctx, v, true)
 	return append(found, some...), err
 }
 
@@ -104,16 +162,16 @@ func (i *Inspector) readHeads(ctx context.Context, after string, first bool) (he
 		return err
 	}, `SELECT h.app_id, h.seq, h.hash, h.seal, (SELECT COUNT(*) FROM audit a WHERE a.app_id = h.app_id AND a.seq > 0)
 		FROM audit_head h WHERE h.app_id <> '*' AND (h.app_id > $1 OR $2) ORDER BY h.app_id LIMIT $3`, after, first, inspectionBatchSize)
-	if err := i.service.db.Platform().Do(ctx, &b); err != nil {
+	if err := i.trail.db.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("look at the heads of the audit trail: %w", err)
 	}
 	return heads, nil
 }
 
 // inspectChain verifies the entries added since the last inspection. If that shows a flaw the whole chain is verified
-// again: the chain may have been rewritten legitimately, as [Service.redactEarlierEntries] does. read is the number of
+// again: the chain may have been rewritten legitimately, as [Trail.Redact] does. read is the number of
 // entries read in the last attempt.
-func (i *Inspector) inspectChain(ctx context.Context, h countedHead) (out VerifyResult, read int, err error) {
+func (i *Inspector) inspectChain(ctx context.Context, h countedHead) (out Result, read int, err error) {
 	from := i.verified[h.chain]
 	out, read, err = i.verifySince(ctx, h, from)
 	if err == nil && len(out.Flaws) > 0 && from != (chainPosition{}) {
@@ -124,14 +182,14 @@ func (i *Inspector) inspectChain(ctx context.Context, h countedHead) (out Verify
 
 // verifySince verifies a chain from a position on. The last entry before the position is read again, which shows a
 // changed or replaced one. It starts from the beginning if the number of entries does not fit the head.
-func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPosition) (out VerifyResult, read int, err error) {
+func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPosition) (out Result, read int, err error) {
 	if h.entries-from.entries != h.seq-from.seq || h.entries != h.seq {
 		from = chainPosition{}
 	}
 	next := chainPosition{seq: h.seq, entries: h.entries, hash: h.hash, prev: from.prev}
-	v := Verifier{OnResult: func(x VerifyResult) { out = x }, current: &VerifyResult{AppID: h.chain, Hash: from.prev}, seq: max(from.seq-1, 0)}
+	v := Verifier{OnResult: func(x Result) { out = x }, current: &Result{AppID: h.chain, Hash: from.prev}, seq: max(from.seq-1, 0)}
 	for more := true; more; {
-		entries, err := i.service.readChainEntries(ctx, h.chain, AuditFilter{}, v.seq)
+		entries, err := i.trail.readChainEntries(ctx, h.chain, Filter{}, v.seq)
 		if err != nil {
 			return out, read, fmt.Errorf("inspect the audit trail of %q: %w", h.chain, err)
 		}
@@ -146,7 +204,7 @@ func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPo
 			read++
 		}
 	}
-	v.verifyHead(&ExportedHead{AppID: db.ID(h.chain), Entries: h.seq, Hash: h.hash, Sealed: i.service.isGenuine(h.chainHead)})
+	v.verifyHead(&Head{AppID: db.ID(h.chain), Entries: h.seq, Hash: h.hash, Sealed: i.trail.chains.isGenuine(h.chainHead)})
 	if h.entries > h.seq {
 		out.addFlaw(nil, "there are entries behind its end, which is at %d", h.seq)
 	}
@@ -155,20 +213,20 @@ func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPo
 }
 
 // verifyChainCount compares the number of heads with the sealed number, which reveals the deletion of a whole chain.
-func (i *Inspector) verifyChainCount(ctx context.Context) (VerifyResult, error) {
-	v := VerifyResult{AppID: allChains}
+func (i *Inspector) verifyChainCount(ctx context.Context) (Result, error) {
+	v := Result{AppID: allChains}
 	h := chainHead{chain: allChains}
 	var chains int64
 	var b db.Batch
 	b.Query(func(row db.Row) error { return row.Scan(&chains) }, `SELECT COUNT(*) FROM audit_head WHERE app_id <> '*'`)
 	b.Query(func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal, &chains) },
 		`SELECT h.seq, h.hash, h.seal, (SELECT COUNT(*) FROM audit_head WHERE app_id <> '*') FROM audit_head h WHERE h.app_id = '*'`)
-	if err := i.service.db.Platform().Do(ctx, &b); err != nil {
+	if err := i.trail.db.Do(ctx, &b); err != nil {
 		return v, fmt.Errorf("count the chains of the audit trail: %w", err)
 	}
 	switch {
 	case h.seal == nil && chains == 0:
-	case !i.service.isGenuine(h):
+	case !i.trail.chains.isGenuine(h):
 		v.addFlaw(nil, "the number of its chains is not as this platform sealed it")
 	case h.seq != chains:
 		v.addFlaw(nil, "there are %d chains and should be %d", chains, h.seq)
@@ -178,7 +236,7 @@ func (i *Inspector) verifyChainCount(ctx context.Context) (VerifyResult, error) 
 
 // storeFlaws stores the flaws of a chain and returns those that were not stored yet. complete says that the chain was
 // read as a whole, so that an intact one has its former flaws deleted.
-func (s *Service) storeFlaws(ctx context.Context, v VerifyResult, complete bool) (found []FoundFlaw, err error) {
+func (t *Trail) storeFlaws(ctx context.Context, v Result, complete bool) (found []FoundFlaw, err error) {
 	var b db.Batch
 	if complete && len(v.Flaws) == 0 {
 		b.Exec(nil, `DELETE FROM audit_flaw WHERE app_id = $1`, v.AppID)
@@ -191,7 +249,7 @@ func (s *Service) storeFlaws(ctx context.Context, v VerifyResult, complete bool)
 	if b.IsEmpty() {
 		return nil, nil
 	}
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	if err := t.db.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("keep the flaws of the audit trail: %w", err)
 	}
 	for i, f := range v.Flaws {
@@ -202,24 +260,24 @@ func (s *Service) storeFlaws(ctx context.Context, v VerifyResult, complete bool)
 	return found, nil
 }
 
-// maxListedFlaws bounds the flaws that ListFoundFlaws returns.
+// maxListedFlaws bounds the flaws that ListFlaws returns.
 const maxListedFlaws = 100
 
-// ListFoundFlaws returns the stored flaws of an app's chains, by name or id, or of all with "", the oldest first and at
+// ListFlaws returns the stored flaws of an app's chains, by name or id, or of all with "", the oldest first and at
 // most maxListedFlaws. total is their full number.
-func (s *Service) ListFoundFlaws(ctx context.Context, app string) (found []FoundFlaw, total int64, err error) {
+func (t *Trail) ListFlaws(ctx context.Context, app string) (found []FoundFlaw, total int64, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error { return row.Scan(&total) }, `SELECT COUNT(*) FROM audit_flaw WHERE (CAST($1 AS TEXT) = '' OR app = $1 OR app_id = $1)`, app)
 	b.Query(func(row db.Row) error {
 		var d FoundFlaw
 		var at int64
 		err := row.Scan(&d.AppID, &d.Seq, &d.Text, &d.App, &d.ID, &at)
-		d.At = timeFromMicros(at)
+		d.At = time.UnixMicro(at).UTC()
 		found = append(found, d)
 		return err
 	}, `SELECT app_id, seq, flaw, app, entry, found_at FROM audit_flaw WHERE (CAST($1 AS TEXT) = '' OR app = $1 OR app_id = $1)
 		ORDER BY found_at, app_id, seq, flaw LIMIT $2`, app, maxListedFlaws)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
+	if err := t.db.Do(ctx, &b); err != nil {
 		return nil, 0, fmt.Errorf("read the flaws of the audit trail: %w", err)
 	}
 	return found, total, nil

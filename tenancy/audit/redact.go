@@ -1,4 +1,4 @@
-package tenancy
+package audit
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // actionRedact is the action of the entry that records the redaction of a chain. Its detail holds the number of changed
@@ -19,86 +20,68 @@ const actionRedact = "audit.redact"
 // unhashedFields are the members of "before" and "after" whose values the audit trail keeps in clear.
 var unhashedFields = []string{"status", "revision", "plan", "grants", "limits", "name", "scopes"}
 
-// redactEarlierEntries replaces, with keyed hashes, values that earlier versions of Stoa wrote to the audit trail in
-// clear, such as configurations. The migration that creates the table audit_redact lists the chains concerned; each is
-// removed from it when done. A chain is verified first, then hashed anew from the first changed entry on, and gets an
-// entry that records the change. For a deleted app the hashes use a random key, which is discarded. A chain that fails
-// the verification is left as it is, so that the tampering stays visible.
-func (s *Service) redactEarlierEntries(ctx context.Context) error {
-	var chains []string
+// Redact replaces, with keyed hashes, values that earlier versions of Stoa wrote to the audit trail in clear, such as
+// configurations, and reports whether it changed any rows. The migration that creates the table audit_redact lists the
+// chains concerned; each is removed from it when done. A chain is verified first, then hashed anew from the first
+// changed entry on, and gets an entry that records the change. A chain that fails the verification is left as it is, so
+// that the tampering stays visible.
+//
+// loadHasher returns the hasher of an app by its id. For a deleted app it returns one with a random key, which is
+// discarded.
+func (t *Trail) Redact(ctx context.Context, loadHasher func(ctx context.Context, app string) (keyring.Hasher, error)) (redacted bool, err error) {
+	var listed []string
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var id string
 		err := row.Scan(&id)
-		chains = append(chains, id)
+		listed = append(listed, id)
 		return err
 	}, `SELECT app_id FROM audit_redact ORDER BY app_id LIMIT 100`)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return fmt.Errorf("look for audit entries to redact: %w", err)
+	if err := t.db.Do(ctx, &b); err != nil {
+		return false, fmt.Errorf("look for audit entries to redact: %w", err)
 	}
-	for _, id := range chains {
-		hasher, err := s.loadHasher(ctx, id)
+	for _, id := range listed {
+		hasher, err := loadHasher(ctx, id)
 		if err == nil {
-			err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return s.redactChain(ctx, tx, id, hasher) })
+			err = t.db.RunTx(ctx, func(tx *db.Tx) error { return t.chains.redactChain(ctx, tx, id, hasher) })
 		}
 		if errors.Is(err, errChainBroken) {
-			s.logTampering(ctx, id)
-			err = s.markRedacted(ctx, id)
+			t.chains.logTampering(ctx, id)
+			err = t.markRedacted(ctx, id)
 		}
 		if err != nil {
-			return fmt.Errorf("redact the audit trail of %q: %w", id, err)
+			return redacted, fmt.Errorf("redact the audit trail of %q: %w", id, err)
 		}
-		s.eraseNeeded.Store(true)
+		redacted = true
 	}
-	return nil
-}
-
-// loadHasher returns the hasher of an app, and one with a random key if the app does not exist any more.
-func (s *Service) loadHasher(ctx context.Context, id string) (Hasher, error) {
-	if id == string(DefaultID) {
-		return s.defaultAppHasher()
-	}
-	var wrapped []byte
-	var b db.Batch
-	b.Query(func(row db.Row) error { return row.Scan(&wrapped) }, `SELECT data_key FROM app WHERE tenant = $1 AND status <> 'deleting'`, id)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return Hasher{}, err
-	}
-	if wrapped == nil {
-		return newRandomHasher(), nil
-	}
-	fieldCipher, err := s.keys.NewFieldCipher(id, wrapped)
-	if err != nil {
-		return Hasher{}, err
-	}
-	return fieldCipher.hasher, nil
+	return redacted, nil
 }
 
 // markRedacted removes a chain from the list of chains to redact.
-func (s *Service) markRedacted(ctx context.Context, id string) error {
+func (t *Trail) markRedacted(ctx context.Context, id string) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM audit_redact WHERE app_id = $1`, id)
-	return s.db.Platform().Do(ctx, &b)
+	return t.db.Do(ctx, &b)
 }
 
 // redactChain redacts a chain within one transaction. Entries outside the chain are chained first, so that they are
 // covered too. The head's lock keeps other processes from appending meanwhile.
-func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher Hasher) error {
+func (c *chains) redactChain(ctx context.Context, tx *db.Tx, id string, hasher keyring.Hasher) error {
 	for n := sealBatchSize; n == sealBatchSize; {
 		var err error
-		if n, err = s.sealBatch(ctx, tx, id); err != nil {
+		if n, err = c.sealBatch(ctx, tx, id); err != nil {
 			return err
 		}
 	}
-	h, err := s.lockHead(ctx, tx, id)
+	h, err := c.lockHead(ctx, tx, id)
 	if err != nil {
 		return err
 	}
 	// last is the entry verified last, as it was stored; prev is the hash of its redacted form.
-	var last AuditEntry
+	var last Entry
 	prev, n := "", 0 // n counts the entries that were changed
 	for more := true; more; {
-		var entries []AuditEntry
+		var entries []Entry
 		err := tx.Query(ctx, scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE app_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`, id, last.Seq, exportBatchSize)
 		if err != nil {
 			return err
@@ -124,11 +107,11 @@ func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher 
 	if n > 0 {
 		former := h.hash
 		h.hash = prev
-		if err := s.storeHead(ctx, tx, h); err != nil {
+		if err := c.storeHead(ctx, tx, h); err != nil {
 			return err
 		}
 		detail := map[string]any{"entries": n, "former_head": former}
-		if err := InsertAuditEntry(ctx, tx, AuditEntry{Actor: System, Action: actionRedact, App: last.App, AppID: last.AppID, Detail: detail}); err != nil {
+		if err := Insert(ctx, tx, Entry{Actor: System, Action: actionRedact, App: last.App, AppID: last.AppID, Detail: detail}); err != nil {
 			return err
 		}
 	}
@@ -138,7 +121,7 @@ func (s *Service) redactChain(ctx context.Context, tx *db.Tx, id string, hasher 
 
 // rewriteEntry stores an entry with a new detail and the hash that follows from prev, and returns that hash. An entry
 // before the first change keeps its row.
-func rewriteEntry(ctx context.Context, tx *db.Tx, e AuditEntry, detail map[string]any, prev string, changed bool) (hash string, err error) {
+func rewriteEntry(ctx context.Context, tx *db.Tx, e Entry, detail map[string]any, prev string, changed bool) (hash string, err error) {
 	if !changed && e.Prev == prev {
 		return e.Hash, nil
 	}
@@ -156,15 +139,15 @@ func rewriteEntry(ctx context.Context, tx *db.Tx, e AuditEntry, detail map[strin
 
 // redactDetail returns a copy of an entry's detail with the values hashed that the trail no longer stores, and whether
 // it changed anything. Values that are hashes already stay, so that a second run changes nothing.
-func redactDetail(e AuditEntry, hasher Hasher) (detail map[string]any, changed bool) {
+func redactDetail(e Entry, hasher keyring.Hasher) (detail map[string]any, changed bool) {
 	detail = maps.Clone(e.Detail)
 	family, _, _ := strings.Cut(e.Action, ".")
 	if !slices.Contains([]string{"app", "approval", "notification", "config"}, family) {
 		return detail, false
 	}
 	hash := func(in map[string]any, name string) {
-		if v, ok := in[name]; ok && v != nil && v != "" && !isHash(v) {
-			in[name], changed = hasher.hashValue(v), true
+		if v, ok := in[name]; ok && v != nil && v != "" && !keyring.IsHash(v) {
+			in[name], changed = hasher.HashValue(v), true
 		}
 	}
 	for _, side := range []string{"before", "after"} {

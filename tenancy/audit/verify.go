@@ -1,4 +1,4 @@
-package tenancy
+package audit
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ type Flaw struct {
 	Text string
 }
 
-// VerifyResult is the result of verifying one chain, or with an empty AppID the export as a whole.
-type VerifyResult struct {
+// Result is the result of verifying one chain, or with an empty AppID the export as a whole.
+type Result struct {
 	// App is the app's name in the chain's last entry, "" for the platform's own chain and for the export as a whole.
 	App   string
 	AppID string
@@ -33,7 +33,7 @@ type VerifyResult struct {
 }
 
 // addFlaw adds a flaw at e, or about the whole chain if e is nil.
-func (v *VerifyResult) addFlaw(e *AuditEntry, format string, args ...any) {
+func (v *Result) addFlaw(e *Entry, format string, args ...any) {
 	if len(v.Flaws) >= maxReportedFlaws {
 		v.OmittedFlaws++
 		return
@@ -53,21 +53,21 @@ type Verifier struct {
 	// was rewritten as a whole. AddLine removes those it has seen.
 	RequiredHashes []string
 	// OnResult is called with the result of each chain after its last line. It must be set.
-	OnResult func(VerifyResult)
+	OnResult func(Result)
 
 	// current is the result of the chain being read, nil between chains; seq is the number of its last entry.
-	current *VerifyResult
+	current *Result
 	seq     int64
 	// chains counts the completed chains.
 	chains int64
 	// ended is set after the end of the export.
 	ended bool
 	// trail is the result about the export as a whole.
-	trail VerifyResult
+	trail Result
 }
 
 // AddLine verifies the next line of the export.
-func (v *Verifier) AddLine(l ExportLine) {
+func (v *Verifier) AddLine(l Line) {
 	switch {
 	case v.ended:
 		v.trail.addFlaw(nil, "there are lines behind its end")
@@ -81,12 +81,12 @@ func (v *Verifier) AddLine(l ExportLine) {
 }
 
 // currentChain returns the result of the chain of app, and starts one if another chain was being read.
-func (v *Verifier) currentChain(app string) *VerifyResult {
+func (v *Verifier) currentChain(app string) *Result {
 	if v.current != nil && v.current.AppID != app {
 		v.closeWithoutHead()
 	}
 	if v.current == nil {
-		v.current, v.seq = &VerifyResult{AppID: app}, 0
+		v.current, v.seq = &Result{AppID: app}, 0
 	}
 	return v.current
 }
@@ -107,7 +107,7 @@ func (v *Verifier) closeChain() {
 }
 
 // verifyEntry checks an entry's number, its link to the entry before and its hash.
-func (v *Verifier) verifyEntry(e *AuditEntry) {
+func (v *Verifier) verifyEntry(e *Entry) {
 	now := v.currentChain(string(e.AppID))
 	switch missing := e.Seq - v.seq - 1; {
 	case missing == 1:
@@ -128,7 +128,7 @@ func (v *Verifier) verifyEntry(e *AuditEntry) {
 }
 
 // verifyHead compares the head with the entries read and ends the chain.
-func (v *Verifier) verifyHead(h *ExportedHead) {
+func (v *Verifier) verifyHead(h *Head) {
 	now := v.currentChain(string(h.AppID))
 	switch {
 	case !h.Sealed:
@@ -144,7 +144,7 @@ func (v *Verifier) verifyHead(h *ExportedHead) {
 }
 
 // verifyEnd checks the number of chains. A partial export cannot be verified, since the missing entries are unknown.
-func (v *Verifier) verifyEnd(e *ExportEnd) {
+func (v *Verifier) verifyEnd(e *End) {
 	v.closeWithoutHead()
 	v.ended = true
 	switch {
@@ -158,7 +158,7 @@ func (v *Verifier) verifyEnd(e *ExportEnd) {
 }
 
 // Close returns the result about the export as a whole.
-func (v *Verifier) Close() VerifyResult {
+func (v *Verifier) Close() Result {
 	if v.closeWithoutHead(); !v.ended {
 		v.trail.addFlaw(nil, "it has no end: it was cut off")
 	}

@@ -1,4 +1,4 @@
-package tenancy
+package keyring
 
 import (
 	"crypto/hmac"
@@ -28,9 +28,9 @@ func (h Hasher) Sum(value []byte) string {
 	return hashPrefix + hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// hashValue returns the hash of the JSON form of a decoded value. Equal documents have equal hashes, because
+// HashValue returns the hash of the JSON form of a decoded value. Equal documents have equal hashes, because
 // json.Marshal sorts the keys of maps.
-func (h Hasher) hashValue(v any) string {
+func (h Hasher) HashValue(v any) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return "" // cannot happen: a decoded document can always be encoded
@@ -38,33 +38,25 @@ func (h Hasher) hashValue(v any) string {
 	return h.Sum(raw)
 }
 
-// isHash reports whether v has the form of a hash that a [Hasher] returned.
-func isHash(v any) bool {
+// IsHash reports whether v has the form of a hash that a [Hasher] returned.
+func IsHash(v any) bool {
 	text, ok := v.(string)
 	return ok && len(text) == len(hashPrefix)+32 && strings.HasPrefix(text, hashPrefix)
 }
 
-// newRandomHasher returns a hasher with a random key that is not stored: its hashes can never be compared with a value.
-func newRandomHasher() Hasher {
+// NewRandomHasher returns a hasher with a random key that is not stored: its hashes can never be compared with a value.
+func NewRandomHasher() Hasher {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key) // never fails
 	return Hasher{key}
 }
 
-// defaultAppHasher returns the hasher of the default app. That app has no data key, so the key is derived from the
+// DeriveHasher returns the hasher of a scope that has no data key, such as the default app. Its key is derived from the
 // current master key; hashes made before a rotation of the master key differ from those made after it.
-func (s *Service) defaultAppHasher() (Hasher, error) {
-	keys, err := s.keys.DeriveKeys("hashes of the audit trail of " + string(DefaultID))
+func (k *Keyring) DeriveHasher(scope string) (Hasher, error) {
+	keys, err := k.DeriveKeys("hashes of the audit trail of " + scope)
 	if err != nil {
-		return Hasher{}, fmt.Errorf("derive the key of the default app's hashes: %w", err)
+		return Hasher{}, fmt.Errorf("derive the key of the hashes of %s: %w", scope, err)
 	}
 	return Hasher{keys[0]}, nil
-}
-
-// auditHasher returns the hasher of an app that was read, the zero Hasher if the app is being deleted.
-func (w *appState) auditHasher() Hasher {
-	if w.fieldCipher == nil {
-		return Hasher{}
-	}
-	return w.fieldCipher.hasher
 }

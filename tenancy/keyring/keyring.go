@@ -1,4 +1,7 @@
-package tenancy
+// Package keyring encrypts what the platform stores: configurations, secrets, page tokens and the heads of the audit
+// trail. A [Keyring] holds the master keys, a [FieldCipher] encrypts the values of one app, and a [Hasher] computes the
+// keyed hashes by which the audit trail represents values that it does not store.
+package keyring
 
 import (
 	"crypto/aes"
@@ -46,9 +49,9 @@ type master struct {
 	cursors *FieldCipher
 }
 
-// NewKeyring returns a keyring over master keys of 32 bytes each. The first one encrypts, all of them decrypt: to
-// rotate, put the new key first and keep the former one until [Service.Run] has wrapped every data key anew.
-func NewKeyring(masters ...[]byte) (*Keyring, error) {
+// New returns a keyring over master keys of 32 bytes each. The first one encrypts, all of them decrypt: to
+// rotate, put the new key first and keep the former one until the background work of package tenancy has wrapped every data key anew.
+func New(masters ...[]byte) (*Keyring, error) {
 	if len(masters) == 0 {
 		return nil, errors.New("no master key")
 	}
@@ -215,6 +218,9 @@ type FieldCipher struct {
 	// hasher has a key derived from the data key; see [Hasher].
 	hasher Hasher
 }
+
+// Hasher returns the hasher of the scope, whose key is derived from the data key.
+func (b *FieldCipher) Hasher() Hasher { return b.hasher }
 
 // Seal encrypts the value of a field: a random nonce followed by the ciphertext with its tag.
 func (b *FieldCipher) Seal(field string, plain []byte) []byte {

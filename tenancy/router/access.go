@@ -1,9 +1,10 @@
-package tenancy
+package router
 
 import (
 	"errors"
 	"time"
 
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -63,7 +64,7 @@ func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
 		case v.AppName != "":
 			return "", v.AppName, nil
 		}
-		return DefaultID, "", nil
+		return tenancy.DefaultID, "", nil
 	case OperatorCredential:
 		return "", "", ErrOperator
 	case NoCredential:
@@ -71,7 +72,7 @@ func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
 			return "", "", v.missingAppError()
 		}
 		if name = v.Address.App; name == "" {
-			name = DefaultName
+			name = tenancy.DefaultName
 		}
 		if v.Discovery || v.isOpenDefault() {
 			return "", name, nil
@@ -80,7 +81,7 @@ func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
 	return "", "", ErrUnauthenticated
 }
 
-// missingAppError returns the error for an app that does not exist. Where no credential is needed it is [ErrNotFound];
+// missingAppError returns the error for an app that does not exist. Where no credential is needed it is [tenancy.ErrNotFound];
 // else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
 func (v *AccessRequest) missingAppError() error {
 	if v.Credential == NoCredential && (v.Discovery || v.isOpenDefault()) {
@@ -91,13 +92,23 @@ func (v *AccessRequest) missingAppError() error {
 
 // isOpenDefault reports whether v addresses the default app and that app accepts requests without a credential.
 func (v *AccessRequest) isOpenDefault() bool {
-	return v.AllowAnonymous && (v.Address.App == "" || v.Address.App == DefaultName)
+	return v.AllowAnonymous && (v.Address.App == "" || v.Address.App == tenancy.DefaultName)
 }
 
-var errRevoked = errorOfKind(ErrUnauthenticated, "a token from before the tokens of its app or its subject were revoked")
+// Errors that the decision returns, besides [tenancy.ErrNotFound] and [tenancy.ErrSuspended].
+var (
+	// ErrUnauthenticated reports that a credential is missing or not valid, or was revoked.
+	ErrUnauthenticated = errors.New("a valid credential is required")
+	// ErrOperator reports that the operator's credential was used where a tenant's is required.
+	ErrOperator = errors.New("the operator's credential is for /admin alone")
+)
+
+var errNoApp = tenancy.Errorf(tenancy.ErrNotFound, "no such app")
+
+var errRevoked = tenancy.Errorf(ErrUnauthenticated, "a token from before the tokens of its app or its subject were revoked")
 
 // CheckApp decides on the record of the app that [Router.FindApp] returned. err is the error of loading the record:
-// nil, [ErrNotFound] and [ErrSuspended] are decided here, any other is returned unchanged. The result is the answer to
+// nil, [tenancy.ErrNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result is the answer to
 // the caller, the first line that applies:
 //
 //	app deleted                    ErrUnauthenticated; where no credential is needed ErrNotFound
@@ -106,22 +117,22 @@ var errRevoked = errorOfKind(ErrUnauthenticated, "a token from before the tokens
 //	suspended                      ErrSuspended; without a credential ErrNotFound
 //
 // The revocation is checked before the address, so that a revoked token cannot be used to find out which apps exist.
-func (v *AccessRequest) CheckApp(app *App, err error) error {
+func (v *AccessRequest) CheckApp(app *tenancy.App, err error) error {
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, tenancy.ErrNotFound):
 		return v.missingAppError()
-	case err != nil && !errors.Is(err, ErrSuspended):
+	case err != nil && !errors.Is(err, tenancy.ErrSuspended):
 		return err
-	case app.Status == Deleting:
+	case app.Status == tenancy.Deleting:
 		return v.missingAppError()
 	case v.Credential == TokenCredential && app.IsTokenRevoked(v.Subject, v.IssuedAt, v.ClockSkew):
 		return errRevoked
 	case v.Address.unknown || v.Address.App != "" && v.Address.App != app.Name:
 		return errNoApp
-	case app.Status == Suspended && v.Credential == NoCredential:
+	case app.Status == tenancy.Suspended && v.Credential == NoCredential:
 		return errNoApp
-	case app.Status == Suspended:
-		return ErrSuspended
+	case app.Status == tenancy.Suspended:
+		return tenancy.ErrSuspended
 	}
 	return nil
 }

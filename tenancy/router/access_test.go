@@ -1,4 +1,4 @@
-package tenancy_test
+package router_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/runtimecache"
 )
 
 func TestHosts(t *testing.T) {
@@ -20,7 +21,7 @@ func TestHosts(t *testing.T) {
 		"{app}.agents.example.com": true, "agents-{app}.example.com": true, "{app}.localhost:80": false,
 		"agents.example.com": false, "{app}": false, "{app}.{app}.com": false, "https://{app}.example.com": false, "": false,
 	} {
-		r, err := tenancy.NewRouter(s, []string{pattern})
+		r, err := router.New(s, []string{pattern})
 		if (err == nil) != ok {
 			t.Errorf("pattern %q: error %v, want ok %v", pattern, err, ok)
 		}
@@ -35,35 +36,35 @@ func TestAddress(t *testing.T) {
 	r := newRouter(t, newService(t, dbtest.NewSQLite(t)))
 	tests := []struct {
 		host, path string
-		want       tenancy.Address
+		want       router.Address
 	}{
-		{"localhost:8080", "/agents", tenancy.Address{Path: "/agents"}},
-		{"localhost", "/", tenancy.Address{Path: "/"}},
-		{"localhost", "/apps", tenancy.Address{Path: "/apps"}},
-		{"localhost", "/appsx/y", tenancy.Address{Path: "/appsx/y"}},
-		{"localhost", "/apps/acme", tenancy.Address{App: "acme", Prefix: "/apps/acme", Path: "/"}},
-		{"localhost", "/apps/acme/agents/a", tenancy.Address{App: "acme", Prefix: "/apps/acme", Path: "/agents/a"}},
-		{"localhost", "/apps/acme/apps/b", tenancy.Address{App: "acme", Prefix: "/apps/acme", Path: "/apps/b"}},
-		{"acme.agents.example.com", "/agents", tenancy.Address{App: "acme", Host: "acme.agents.example.com", Path: "/agents"}},
-		{"ACME.Agents.Example.com.:443", "/agents", tenancy.Address{App: "acme", Host: "acme.agents.example.com", Path: "/agents"}},
-		{"a.b.agents.example.com", "/agents", tenancy.Address{Path: "/agents"}},
-		{"agents.example.com", "/agents", tenancy.Address{Path: "/agents"}},
-		{".agents.example.com", "/agents", tenancy.Address{Path: "/agents"}},
-		{"evil.com", "/agents", tenancy.Address{Path: "/agents"}},
-		{"[::1]:80", "/agents", tenancy.Address{Path: "/agents"}},
-		{"acme.agents.example.com", "/apps/acme/x", tenancy.Address{App: "acme", Prefix: "/apps/acme", Host: "acme.agents.example.com", Path: "/x"}},
+		{"localhost:8080", "/agents", router.Address{Path: "/agents"}},
+		{"localhost", "/", router.Address{Path: "/"}},
+		{"localhost", "/apps", router.Address{Path: "/apps"}},
+		{"localhost", "/appsx/y", router.Address{Path: "/appsx/y"}},
+		{"localhost", "/apps/acme", router.Address{App: "acme", Prefix: "/apps/acme", Path: "/"}},
+		{"localhost", "/apps/acme/agents/a", router.Address{App: "acme", Prefix: "/apps/acme", Path: "/agents/a"}},
+		{"localhost", "/apps/acme/apps/b", router.Address{App: "acme", Prefix: "/apps/acme", Path: "/apps/b"}},
+		{"acme.agents.example.com", "/agents", router.Address{App: "acme", Host: "acme.agents.example.com", Path: "/agents"}},
+		{"ACME.Agents.Example.com.:443", "/agents", router.Address{App: "acme", Host: "acme.agents.example.com", Path: "/agents"}},
+		{"a.b.agents.example.com", "/agents", router.Address{Path: "/agents"}},
+		{"agents.example.com", "/agents", router.Address{Path: "/agents"}},
+		{".agents.example.com", "/agents", router.Address{Path: "/agents"}},
+		{"evil.com", "/agents", router.Address{Path: "/agents"}},
+		{"[::1]:80", "/agents", router.Address{Path: "/agents"}},
+		{"acme.agents.example.com", "/apps/acme/x", router.Address{App: "acme", Prefix: "/apps/acme", Host: "acme.agents.example.com", Path: "/x"}},
 	}
 	for _, tt := range tests {
 		got := r.ParseAddress(tt.host, tt.path)
-		if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreUnexported(tenancy.Address{})); diff != "" {
+		if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreUnexported(router.Address{})); diff != "" {
 			t.Errorf("%s %s (-want +got):\n%s", tt.host, tt.path, diff)
 		}
 	}
 }
 
-func newRouter(t *testing.T, s *tenancy.Service) *tenancy.Router {
+func newRouter(t *testing.T, s *tenancy.Service) *router.Router {
 	t.Helper()
-	r, err := tenancy.NewRouter(s, []string{"{app}.agents.example.com"})
+	r, err := router.New(s, []string{"{app}.agents.example.com"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,37 +76,37 @@ func newRouter(t *testing.T, s *tenancy.Service) *tenancy.Router {
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	s := newService(t, dbtest.NewSQLite(t))
-	s.SetDefaultApp("", []byte(`{}`))
+	s.DefaultApp.Set("", []byte(`{}`))
 	r := newRouter(t, s)
-	live := newTestCache(t, s, nil, tenancy.RuntimeCacheOptions{})
+	live := newTestCache(t, s, nil, runtimecache.Options{})
 	acme, globex, suspended := createApp(t, s, tenancy.Draft{Name: "acme"}), createApp(t, s, tenancy.Draft{Name: "globex"}), createApp(t, s, tenancy.Draft{Name: "asleep"})
 	now := time.Now() // not after the revocation
 	if _, err := s.SuspendApp(t.Context(), actor, "asleep", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.RevokeTokens(t.Context(), actor, "globex", "bob"); err != nil {
+	if err := s.Tokens.Revoke(t.Context(), actor, "globex", "bob"); err != nil {
 		t.Fatal(err)
 	}
-	token := func(id db.ID) tenancy.AccessRequest {
-		return tenancy.AccessRequest{Credential: tenancy.TokenCredential, AppID: id, Subject: "ana", IssuedAt: now}
+	token := func(id db.ID) router.AccessRequest {
+		return router.AccessRequest{Credential: router.TokenCredential, AppID: id, Subject: "ana", IssuedAt: now}
 	}
-	named := func(name string) tenancy.AccessRequest {
-		return tenancy.AccessRequest{Credential: tenancy.TokenCredential, AppName: name, Subject: "ana", IssuedAt: now}
+	named := func(name string) router.AccessRequest {
+		return router.AccessRequest{Credential: router.TokenCredential, AppName: name, Subject: "ana", IssuedAt: now}
 	}
-	with := func(v tenancy.AccessRequest, f func(v *tenancy.AccessRequest)) tenancy.AccessRequest { f(&v); return v }
-	probe := tenancy.AccessRequest{Discovery: true}
-	bob := with(token(globex.ID), func(v *tenancy.AccessRequest) { v.Subject = "bob" })
+	with := func(v router.AccessRequest, f func(v *router.AccessRequest)) router.AccessRequest { f(&v); return v }
+	probe := router.AccessRequest{Discovery: true}
+	bob := with(token(globex.ID), func(v *router.AccessRequest) { v.Subject = "bob" })
 
 	tests := []struct {
 		name       string
 		host, path string
-		visit      tenancy.AccessRequest
+		visit      router.AccessRequest
 		want       db.ID // if err is nil
 		err        error
 	}{
 		{"token, no address", "", "/agents", token(acme.ID), acme.ID, nil},
 		{"token by name", "", "/agents", named("acme"), acme.ID, nil},
-		{"token without an app", "", "/agents", tenancy.AccessRequest{Credential: tenancy.TokenCredential, IssuedAt: now}, tenancy.DefaultID, nil},
+		{"token without an app", "", "/agents", router.AccessRequest{Credential: router.TokenCredential, IssuedAt: now}, tenancy.DefaultID, nil},
 		{"token, its path", "", "/apps/acme/agents", token(acme.ID), acme.ID, nil},
 		{"token, its host", "acme.agents.example.com", "/agents", token(acme.ID), acme.ID, nil},
 		{"token, both", "acme.agents.example.com", "/apps/acme/agents", token(acme.ID), acme.ID, nil},
@@ -113,7 +114,7 @@ func TestAccess(t *testing.T) {
 		{"token by name, another path", "", "/apps/globex/agents", named("acme"), "", tenancy.ErrNotFound},
 		{"token, another host", "globex.agents.example.com", "/agents", token(acme.ID), "", tenancy.ErrNotFound},
 		{"token, default's path", "", "/apps/default/agents", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token of default, another path", "", "/apps/acme/agents", tenancy.AccessRequest{Credential: tenancy.TokenCredential, IssuedAt: now}, "", tenancy.ErrNotFound},
+		{"token of default, another path", "", "/apps/acme/agents", router.AccessRequest{Credential: router.TokenCredential, IssuedAt: now}, "", tenancy.ErrNotFound},
 		{"token, path and host differ", "globex.agents.example.com", "/apps/acme/agents", token(acme.ID), "", tenancy.ErrNotFound},
 		{"token, unknown path", "", "/apps/nobody/agents", token(acme.ID), "", tenancy.ErrNotFound},
 		{"token, invalid path", "", "/apps/A::b/agents", token(acme.ID), "", tenancy.ErrNotFound},
@@ -121,28 +122,28 @@ func TestAccess(t *testing.T) {
 		{"token, admin below an app", "", "/apps/acme/admin/apps", token(acme.ID), "", tenancy.ErrNotFound},
 		{"token, metrics below an app", "", "/apps/acme/metrics", token(acme.ID), "", tenancy.ErrNotFound},
 		{"token, metrics at a host", "acme.agents.example.com", "/metrics", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token of an app that is gone", "", "/agents", token("0190-gone"), "", tenancy.ErrUnauthenticated},
-		{"token of an app that is gone, by name", "", "/agents", named("nobody"), "", tenancy.ErrUnauthenticated},
-		{"token of an app that is gone, its path", "", "/apps/nobody/agents", named("nobody"), "", tenancy.ErrUnauthenticated},
-		{"token older than the app", "", "/agents", with(token(acme.ID), func(v *tenancy.AccessRequest) { v.IssuedAt = now.Add(-time.Hour) }), "", tenancy.ErrUnauthenticated},
-		{"token that was revoked", "", "/agents", bob, "", tenancy.ErrUnauthenticated},
-		{"token that was revoked, another path", "", "/apps/acme/agents", bob, "", tenancy.ErrUnauthenticated},
+		{"token of an app that is gone", "", "/agents", token("0190-gone"), "", router.ErrUnauthenticated},
+		{"token of an app that is gone, by name", "", "/agents", named("nobody"), "", router.ErrUnauthenticated},
+		{"token of an app that is gone, its path", "", "/apps/nobody/agents", named("nobody"), "", router.ErrUnauthenticated},
+		{"token older than the app", "", "/agents", with(token(acme.ID), func(v *router.AccessRequest) { v.IssuedAt = now.Add(-time.Hour) }), "", router.ErrUnauthenticated},
+		{"token that was revoked", "", "/agents", bob, "", router.ErrUnauthenticated},
+		{"token that was revoked, another path", "", "/apps/acme/agents", bob, "", router.ErrUnauthenticated},
 		{"token, suspended", "", "/agents", token(suspended.ID), "", tenancy.ErrSuspended},
-		{"token, suspended, discovery", "", "/agents", with(token(suspended.ID), func(v *tenancy.AccessRequest) { v.Discovery = true }), "", tenancy.ErrSuspended},
+		{"token, suspended, discovery", "", "/agents", with(token(suspended.ID), func(v *router.AccessRequest) { v.Discovery = true }), "", tenancy.ErrSuspended},
 		{"token, suspended, another path", "", "/apps/acme/agents", token(suspended.ID), "", tenancy.ErrNotFound},
-		{"key", "", "/agents", tenancy.AccessRequest{Credential: tenancy.KeyCredential, AppID: acme.ID}, acme.ID, nil},
-		{"key, another path", "", "/apps/globex/agents", tenancy.AccessRequest{Credential: tenancy.KeyCredential, AppID: acme.ID}, "", tenancy.ErrNotFound},
-		{"bad credential", "", "/agents", tenancy.AccessRequest{Credential: tenancy.InvalidCredential, AllowAnonymous: true, Discovery: true}, "", tenancy.ErrUnauthenticated},
-		{"bad credential, unknown app", "", "/apps/nobody/agents", tenancy.AccessRequest{Credential: tenancy.InvalidCredential, Discovery: true}, "", tenancy.ErrUnauthenticated},
-		{"operator", "", "/agents", tenancy.AccessRequest{Credential: tenancy.OperatorCredential}, "", tenancy.ErrOperator},
-		{"operator, an app", "", "/apps/acme/agents", tenancy.AccessRequest{Credential: tenancy.OperatorCredential, Discovery: true}, "", tenancy.ErrOperator},
-		{"nobody", "", "/agents", tenancy.AccessRequest{}, "", tenancy.ErrUnauthenticated},
-		{"nobody, an app", "", "/apps/acme/agents", tenancy.AccessRequest{}, "", tenancy.ErrUnauthenticated},
-		{"nobody, unknown app", "", "/apps/nobody/agents", tenancy.AccessRequest{}, "", tenancy.ErrUnauthenticated},
-		{"nobody, suspended app", "", "/apps/asleep/agents", tenancy.AccessRequest{}, "", tenancy.ErrUnauthenticated},
-		{"nobody, default open", "", "/agents", tenancy.AccessRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
-		{"nobody, default open, its path", "", "/apps/default/agents", tenancy.AccessRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
-		{"nobody, default open, another app", "", "/apps/acme/agents", tenancy.AccessRequest{AllowAnonymous: true}, "", tenancy.ErrUnauthenticated},
+		{"key", "", "/agents", router.AccessRequest{Credential: router.KeyCredential, AppID: acme.ID}, acme.ID, nil},
+		{"key, another path", "", "/apps/globex/agents", router.AccessRequest{Credential: router.KeyCredential, AppID: acme.ID}, "", tenancy.ErrNotFound},
+		{"bad credential", "", "/agents", router.AccessRequest{Credential: router.InvalidCredential, AllowAnonymous: true, Discovery: true}, "", router.ErrUnauthenticated},
+		{"bad credential, unknown app", "", "/apps/nobody/agents", router.AccessRequest{Credential: router.InvalidCredential, Discovery: true}, "", router.ErrUnauthenticated},
+		{"operator", "", "/agents", router.AccessRequest{Credential: router.OperatorCredential}, "", router.ErrOperator},
+		{"operator, an app", "", "/apps/acme/agents", router.AccessRequest{Credential: router.OperatorCredential, Discovery: true}, "", router.ErrOperator},
+		{"nobody", "", "/agents", router.AccessRequest{}, "", router.ErrUnauthenticated},
+		{"nobody, an app", "", "/apps/acme/agents", router.AccessRequest{}, "", router.ErrUnauthenticated},
+		{"nobody, unknown app", "", "/apps/nobody/agents", router.AccessRequest{}, "", router.ErrUnauthenticated},
+		{"nobody, suspended app", "", "/apps/asleep/agents", router.AccessRequest{}, "", router.ErrUnauthenticated},
+		{"nobody, default open", "", "/agents", router.AccessRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
+		{"nobody, default open, its path", "", "/apps/default/agents", router.AccessRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
+		{"nobody, default open, another app", "", "/apps/acme/agents", router.AccessRequest{AllowAnonymous: true}, "", router.ErrUnauthenticated},
 		{"look around", "", "/agents", probe, tenancy.DefaultID, nil},
 		{"look around an app", "", "/apps/acme/agents", probe, acme.ID, nil},
 		{"look around an app's host", "acme.agents.example.com", "/agents", probe, acme.ID, nil},
@@ -184,12 +185,12 @@ func TestAccessWithoutDefaultApp(t *testing.T) {
 	s := newService(t, dbtest.NewSQLite(t))
 	r := newRouter(t, s)
 	for name, tt := range map[string]struct {
-		visit tenancy.AccessRequest
+		visit router.AccessRequest
 		want  error
 	}{
-		"look around": {tenancy.AccessRequest{Discovery: true}, tenancy.ErrNotFound},
-		"open":        {tenancy.AccessRequest{AllowAnonymous: true}, tenancy.ErrNotFound},
-		"closed":      {tenancy.AccessRequest{}, tenancy.ErrUnauthenticated},
+		"look around": {router.AccessRequest{Discovery: true}, tenancy.ErrNotFound},
+		"open":        {router.AccessRequest{AllowAnonymous: true}, tenancy.ErrNotFound},
+		"closed":      {router.AccessRequest{}, router.ErrUnauthenticated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.visit.Address = r.ParseAddress("", "/agents")
@@ -205,7 +206,7 @@ func TestNameChanges(t *testing.T) {
 	s := newService(t, dbtest.NewSQLite(t))
 	r := newRouter(t, s)
 	resolve := func() (db.ID, error) {
-		v := tenancy.AccessRequest{Discovery: true, Address: r.ParseAddress("", "/apps/acme/agents")}
+		v := router.AccessRequest{Discovery: true, Address: r.ParseAddress("", "/apps/acme/agents")}
 		return r.FindApp(t.Context(), &v)
 	}
 	_, err := resolve()

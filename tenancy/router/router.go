@@ -1,4 +1,7 @@
-package tenancy
+// Package router finds the app of a request: by its token or API key, else by its host or path. [Router.FindApp] returns
+// the app's id, and [AccessRequest.CheckApp] decides on the app's record whether the request may use it. An app that the
+// caller may not use is answered like an app that does not exist.
+package router
 
 import (
 	"context"
@@ -7,12 +10,13 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
 const (
 	// nameTTL is how long a cached name is used without asking the database again. It bounds the staleness after a lost
-	// signal; a signal on [TopicName] removes the name at once.
+	// signal; a signal on [tenancy.TopicName] removes the name at once.
 	nameTTL = time.Second
 	// maxNames bounds each of the two name caches, so that requests for invented names cannot fill the memory.
 	maxNames = 10_000
@@ -22,8 +26,8 @@ const (
 
 // Router finds the app of a request. It caches names and is safe for concurrent use.
 type Router struct {
-	// apps, hosts and stopWatch are set by NewRouter and read-only afterwards.
-	apps      *Service
+	// apps, hosts and stopWatch are set by New and read-only afterwards.
+	apps      *tenancy.Service
 	hosts     []hostPattern
 	stopWatch func()
 
@@ -46,15 +50,15 @@ type cachedName struct {
 	until time.Time
 }
 
-// NewRouter returns a router over the apps of s. Each element of hosts is a host name that contains {app} in the place
+// New returns a router over the apps of s. Each element of hosts is a host name that contains {app} in the place
 // of an app's name, as in {app}.agents.example.com. Call Close to stop it from receiving signals.
-func NewRouter(s *Service, hosts []string) (*Router, error) {
+func New(s *tenancy.Service, hosts []string) (*Router, error) {
 	patterns, err := parseHosts(hosts)
 	if err != nil {
 		return nil, err
 	}
 	r := &Router{apps: s, hosts: patterns, knownNames: map[string]cachedName{}, unknownNames: map[string]cachedName{}}
-	r.stopWatch = s.bus.WatchTopic(TopicName, r.forgetName)
+	r.stopWatch = s.WatchNames(r.forgetName)
 	return r, nil
 }
 
@@ -62,7 +66,7 @@ func NewRouter(s *Service, hosts []string) (*Router, error) {
 func (r *Router) Close() { r.stopWatch() }
 
 // FindApp returns the id of the app that v is for, or the error that the caller gets before any app is loaded:
-// [ErrUnauthenticated], [ErrOperator] or [ErrNotFound]. An id taken from a credential is returned without a look into
+// [ErrUnauthenticated], [ErrOperator] or [tenancy.ErrNotFound]. An id taken from a credential is returned without a look into
 // the database, so the app need not exist; [AccessRequest.CheckApp] makes the final decision.
 func (r *Router) FindApp(ctx context.Context, v *AccessRequest) (db.ID, error) {
 	id, name, err := v.targetApp()
@@ -79,10 +83,10 @@ func (r *Router) FindApp(ctx context.Context, v *AccessRequest) (db.ID, error) {
 // lookupName returns the id of the app with that name, "" if there is none. The query continues without a caller that
 // gives up, because others may wait for it.
 func (r *Router) lookupName(ctx context.Context, name string) (db.ID, error) {
-	if !IsValidAppName(name) {
+	if !tenancy.IsValidAppName(name) {
 		return "", nil
 	}
-	if name == DefaultName {
+	if name == tenancy.DefaultName {
 		return r.apps.FindAppID(ctx, name)
 	}
 	r.mu.RLock()

@@ -1,4 +1,6 @@
-package tenancy
+// Package runtimecache keeps one built value per app, such as the runtime of the app's configuration, and replaces it when
+// the app changes in any process.
+package runtimecache
 
 import (
 	"cmp"
@@ -9,11 +11,12 @@ import (
 	"sync"
 	"time"
 
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
-// RuntimeCacheOptions configure a [RuntimeCache]. A zero field takes the default named with it.
-type RuntimeCacheOptions struct {
+// Options configure a [Cache]. A zero field takes the default named with it.
+type Options struct {
 	// MaxEntries is how many entries are kept; 1024. Entries in use are never evicted, so there may be more.
 	MaxEntries int
 	// IdleTimeout is how long an unused value is kept; 15 minutes.
@@ -30,9 +33,9 @@ type RuntimeCacheOptions struct {
 	CheckInterval time.Duration
 
 	// OnChange is called with an app's new record when a loaded app changed, for instance its status, which is
-	// [Deleting] also after the app is gone. It may be called more than once for a change. The record is in place
+	// [tenancy.Deleting] also after the app is gone. It may be called more than once for a change. The record is in place
 	// before the call: after it, no call of Acquire returns a value of an app that was reported suspended or deleted.
-	OnChange func(App)
+	OnChange func(tenancy.App)
 	// OnBuild is called after each build with its duration, including reading the app. It may be nil.
 	OnBuild func(took time.Duration, err error)
 	// OnEvict is called when an entry with a value is removed because it was idle or the cache was full. It may be nil.
@@ -40,7 +43,7 @@ type RuntimeCacheOptions struct {
 	Log     *slog.Logger
 }
 
-func (o *RuntimeCacheOptions) setDefaults() {
+func (o *Options) setDefaults() {
 	o.MaxEntries = cmp.Or(o.MaxEntries, 1024)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 15*time.Minute)
 	o.BuildTimeout = cmp.Or(o.BuildTimeout, 30*time.Second)
@@ -48,7 +51,7 @@ func (o *RuntimeCacheOptions) setDefaults() {
 	o.MaxChangeWait = cmp.Or(o.MaxChangeWait, time.Second)
 	o.CheckInterval = cmp.Or(o.CheckInterval, time.Second)
 	if o.OnChange == nil {
-		o.OnChange = func(App) {}
+		o.OnChange = func(tenancy.App) {}
 	}
 	if o.OnBuild == nil {
 		o.OnBuild = func(time.Duration, error) {}
@@ -61,19 +64,28 @@ func (o *RuntimeCacheOptions) setDefaults() {
 	}
 }
 
-// RuntimeCache keeps one built value per app. A value is built when it is first asked for, once for all concurrent
+// Errors of [Cache.Acquire], besides those of package tenancy.
+var (
+	// ErrUnavailable reports that the app cannot be built or its record cannot be read at present. The wrapped cause is
+	// for the log and must not be shown to callers.
+	ErrUnavailable = errors.New("the app is unavailable")
+	// ErrClosed reports that the process is shutting down.
+	ErrClosed = errors.New("shutting down")
+)
+
+// Cache keeps one built value per app. A value is built when it is first asked for, once for all concurrent
 // callers; replaced as a whole when the app changes; and closed after its last user has released it. A build that hangs
 // or fails affects no other app, and the previous value stays in use until a build succeeds. It is safe for concurrent
 // use.
 //
-// An entry is loaded by at most one goroutine at a time ([RuntimeCache.runLoad]). Three events start a load: a caller
-// that finds the entry missing or outdated, a signal on [TopicApp], and the comparison of generations in
-// [RuntimeCache.Run].
-type RuntimeCache[T io.Closer] struct {
-	// apps, build, options, ctx, cancel and stopWatch are set by NewRuntimeCache and read-only afterwards.
-	apps    *Service
-	build   func(ctx context.Context, s *Snapshot) (T, error)
-	options RuntimeCacheOptions
+// An entry is loaded by at most one goroutine at a time ([Cache.runLoad]). Three events start a load: a caller
+// that finds the entry missing or outdated, a signal on [tenancy.TopicApp], and the comparison of generations in
+// [Cache.Run].
+type Cache[T io.Closer] struct {
+	// apps, build, options, ctx, cancel and stopWatch are set by New and read-only afterwards.
+	apps    *tenancy.Service
+	build   func(ctx context.Context, s *tenancy.Snapshot) (T, error)
+	options Options
 	// ctx is the parent of the contexts of all builds; Close cancels it.
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -90,15 +102,15 @@ type RuntimeCache[T io.Closer] struct {
 	work sync.WaitGroup
 }
 
-// NewRuntimeCache returns a cache over the apps of s whose values build makes. A build must observe its context: one
+// New returns a cache over the apps of s whose values build makes. A build must observe its context: one
 // that does not return in time is abandoned, and its value is closed when it arrives. Call Run for background
 // refreshing and Close when done.
-func NewRuntimeCache[T io.Closer](s *Service, build func(ctx context.Context, s *Snapshot) (T, error), o RuntimeCacheOptions) *RuntimeCache[T] {
+func New[T io.Closer](s *tenancy.Service, build func(ctx context.Context, s *tenancy.Snapshot) (T, error), o Options) *Cache[T] {
 	o.setDefaults()
-	l := &RuntimeCache[T]{apps: s, build: build, options: o, checkNow: make(chan struct{}, 1)}
+	l := &Cache[T]{apps: s, build: build, options: o, checkNow: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.entries.initShards()
-	l.stopWatch = s.bus.WatchTopic(TopicApp, l.handleSignal)
+	l.stopWatch = s.WatchApps(l.handleSignal)
 	return l
 }
 
@@ -106,23 +118,23 @@ func NewRuntimeCache[T io.Closer](s *Service, build func(ctx context.Context, s 
 // is done with the value; release may be called more than once. Status, labels, revocations and roles of the record are
 // the newest known. release is never nil.
 //
-// The error is [ErrNotFound] for an app that does not exist; [ErrSuspended], together with the record, for a suspended
+// The error is [tenancy.ErrNotFound] for an app that does not exist; [tenancy.ErrSuspended], together with the record, for a suspended
 // one, which has no value; [ErrUnavailable] for one that cannot be read or built; [ErrClosed] after Close. A caller
 // whose ctx ends stops waiting with the error of ctx; the build continues for later callers.
-func (l *RuntimeCache[T]) Acquire(ctx context.Context, id db.ID) (value T, app *App, release func(), err error) {
+func (l *Cache[T]) Acquire(ctx context.Context, id db.ID) (value T, app *tenancy.App, release func(), err error) {
 	return l.acquireEntry(ctx, entryKey{id: id})
 }
 
-// AcquireRevision is [RuntimeCache.Acquire] for a run that began with an older revision and must continue with it. A
-// revision that is no longer stored is [ErrNotFound]. If the current revision cannot be built, the requested one is
+// AcquireRevision is [Cache.Acquire] for a run that began with an older revision and must continue with it. A
+// revision that is no longer stored is [tenancy.ErrNotFound]. If the current revision cannot be built, the requested one is
 // tried anyway. The default app has only its current revision, which is returned instead.
-func (l *RuntimeCache[T]) AcquireRevision(ctx context.Context, id db.ID, revision int64) (value T, app *App, release func(), err error) {
+func (l *Cache[T]) AcquireRevision(ctx context.Context, id db.ID, revision int64) (value T, app *tenancy.App, release func(), err error) {
 	value, app, release, err = l.acquireEntry(ctx, entryKey{id: id})
-	if err == nil && id != DefaultID && app.Revision != revision {
+	if err == nil && id != tenancy.DefaultID && app.Revision != revision {
 		release()
 		return l.acquireEntry(ctx, entryKey{id, revision})
 	}
-	if errors.Is(err, ErrUnavailable) && id != DefaultID {
+	if errors.Is(err, ErrUnavailable) && id != tenancy.DefaultID {
 		return l.acquireEntry(ctx, entryKey{id, revision})
 	}
 	return value, app, release, err
@@ -130,7 +142,7 @@ func (l *RuntimeCache[T]) AcquireRevision(ctx context.Context, id db.ID, revisio
 
 // acquireEntry returns the value of an entry. It loops because the entry may be evicted or its value replaced between
 // two steps.
-func (l *RuntimeCache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *App, release func(), err error) {
+func (l *Cache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *tenancy.App, release func(), err error) {
 	var waitLimit <-chan time.Time
 	for {
 		s, fresh := l.entryFor(p)
@@ -178,32 +190,32 @@ func (l *RuntimeCache[T]) acquireEntry(ctx context.Context, p entryKey) (value T
 // noopRelease is the release function of results without a value.
 func noopRelease() {}
 
-// CheckActive returns [ErrSuspended] or [ErrNotFound] for an app that must not be used, as far as this process knows,
+// CheckActive returns [tenancy.ErrSuspended] or [tenancy.ErrNotFound] for an app that must not be used, as far as this process knows,
 // and nil in every other case, also if the app cannot be read. For a loaded app it does not wait: it may miss a change
-// that has not been loaded yet, for which [RuntimeCacheOptions.OnChange] is called later.
-func (l *RuntimeCache[T]) CheckActive(ctx context.Context, id db.ID) error {
+// that has not been loaded yet, for which [Options.OnChange] is called later.
+func (l *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
 	if s := l.entries.findEntry(entryKey{id: id}); s != nil {
 		if u := s.instance.Load(); u != nil {
 			if u.suspended {
-				return ErrSuspended
+				return tenancy.ErrSuspended
 			}
 			return nil
 		}
 	}
 	_, _, release, err := l.Acquire(ctx, id)
 	release()
-	if errors.Is(err, ErrSuspended) || errors.Is(err, ErrNotFound) {
+	if errors.Is(err, tenancy.ErrSuspended) || errors.Is(err, tenancy.ErrNotFound) {
 		return err
 	}
 	return nil
 }
 
 // Len returns the number of entries, those of older revisions included.
-func (l *RuntimeCache[T]) Len() int64 { return l.entries.count.Load() }
+func (l *Cache[T]) Len() int64 { return l.entries.count.Load() }
 
 // Close cancels the builds under way, removes every entry, and waits until all unused values are closed. A value in use
 // is closed by its last release.
-func (l *RuntimeCache[T]) Close() {
+func (l *Cache[T]) Close() {
 	l.stopWatch()
 	l.closeMu.Lock()
 	l.closed = true
@@ -222,7 +234,7 @@ func (l *RuntimeCache[T]) Close() {
 }
 
 // startGoroutine runs f in a goroutine that Close waits for. After Close it does not run f and returns false.
-func (l *RuntimeCache[T]) startGoroutine(f func()) bool {
+func (l *Cache[T]) startGoroutine(f func()) bool {
 	l.closeMu.RLock()
 	defer l.closeMu.RUnlock()
 	if l.closed {

@@ -1,4 +1,4 @@
-package tenancy_test
+package runtimecache_test
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func TestFirstCalls(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		}}
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{})
+		l := newTestCache(t, s, b, tenancy.Options{})
 		app := createApp(t, s, tenancy.Draft{Name: "acme"})
 		runtimes := make([]*testRuntime, 1000)
 		var wg sync.WaitGroup
@@ -68,13 +68,13 @@ func TestHang(t *testing.T) {
 			}
 			return nil
 		}}
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{BuildTimeout: 10 * time.Second})
+		l := newTestCache(t, s, b, tenancy.Options{BuildTimeout: 10 * time.Second})
 		stuck, acme := createApp(t, s, tenancy.Draft{Name: "stuck"}), createApp(t, s, tenancy.Draft{Name: "acme"})
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			start := time.Now()
 			_, err := acquireConfig(t, l, stuck.ID)
-			wantErr(t, err, tenancy.ErrUnavailable)
+			wantErr(t, err, runtimecache.ErrUnavailable)
 			if took := time.Since(start); took < 10*time.Second || took > 12*time.Second {
 				t.Errorf("the answer took %v, want the build's deadline", took)
 			}
@@ -97,7 +97,7 @@ func TestHang(t *testing.T) {
 		wg.Wait()
 		time.Sleep(time.Minute)
 		_, err := acquireConfig(t, l, stuck.ID)
-		wantErr(t, err, tenancy.ErrUnavailable)
+		wantErr(t, err, runtimecache.ErrUnavailable)
 		if n := b.countBuilt(); n != 2 {
 			t.Errorf("%d builds were begun while one hangs, want 2 with the other app's", n)
 		}
@@ -118,7 +118,7 @@ func TestHang(t *testing.T) {
 func TestSwap(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{})
+		l := newTestCache(t, s, b, tenancy.Options{})
 		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
 		old, record, releaseFirst := acquireRuntime(t, l, app.ID)
 		same, _, releaseSecond := acquireRuntime(t, l, app.ID)
@@ -130,12 +130,12 @@ func TestSwap(t *testing.T) {
 				_, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false)
 				return err
 			},
-			`secret`: func() error { return s.StoreSecret(t.Context(), actor, "acme", "S", "v") },
+			`secret`: func() error { return s.Secrets.Store(t.Context(), actor, "acme", "S", "v") },
 			`grants`: func() error {
 				_, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Grants: grant.ParseList([]string{"command=/srv/acme"})}, false)
 				return err
 			},
-			`restore`: func() error { _, err := s.RestoreRevision(t.Context(), actor, "acme", 1); return err },
+			`restore`: func() error { _, err := s.Revisions.Restore(t.Context(), actor, "acme", 1); return err },
 		}
 		last := old
 		for i, name := range []string{"config", "secret", "grants", "restore"} {
@@ -175,12 +175,12 @@ func TestRecord(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
 		var changed []int64
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{OnChange: func(a tenancy.App) { changed = append(changed, a.Generation) }})
+		l := newTestCache(t, s, b, tenancy.Options{OnChange: func(a tenancy.App) { changed = append(changed, a.Generation) }})
 		app := createApp(t, s, tenancy.Draft{Name: "acme"})
 		first, record, release := acquireRuntime(t, l, app.ID)
 		defer release()
 		iat := record.TokenIssueTime("ana", time.Now())
-		if err := s.RevokeTokens(t.Context(), actor, "acme", "ana"); err != nil {
+		if err := s.Tokens.Revoke(t.Context(), actor, "acme", "ana"); err != nil {
 			t.Fatal(err)
 		}
 		again, record, releaseToo := acquireRuntime(t, l, app.ID)
@@ -201,7 +201,7 @@ func TestCacheSuspend(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
 		var reported []tenancy.Status
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{OnChange: func(a tenancy.App) { reported = append(reported, a.Status) }})
+		l := newTestCache(t, s, b, tenancy.Options{OnChange: func(a tenancy.App) { reported = append(reported, a.Status) }})
 		app, cold := createApp(t, s, tenancy.Draft{Name: "acme"}), createApp(t, s, tenancy.Draft{Name: "cold"})
 		h, _, release := acquireRuntime(t, l, app.ID)
 		for _, name := range []string{"acme", "cold"} {
@@ -252,7 +252,7 @@ func TestCacheSuspend(t *testing.T) {
 // TestUnknown asks for an app that does not exist: the error is cached for a moment.
 func TestUnknown(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, d *db.DB) {
-		l := newTestCache(t, s, nil, tenancy.RuntimeCacheOptions{FailureTTL: time.Second})
+		l := newTestCache(t, s, nil, tenancy.Options{FailureTTL: time.Second})
 		createApp(t, s, tenancy.Draft{Name: "acme"})
 		_, err := acquireConfig(t, l, "ghost")
 		wantErr(t, err, tenancy.ErrNotFound)
@@ -275,7 +275,7 @@ func TestBuildFails(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		refuse := func(context.Context, *tenancy.Snapshot) error { return errBuild }
 		b := &runtimeBuilder{hook: refuse}
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{FailureTTL: time.Second})
+		l := newTestCache(t, s, b, tenancy.Options{FailureTTL: time.Second})
 		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
 		builds := func(want int, when string) {
 			t.Helper()
@@ -285,7 +285,7 @@ func TestBuildFails(t *testing.T) {
 		}
 		for range 5 {
 			_, err := acquireConfig(t, l, app.ID)
-			wantErr(t, err, tenancy.ErrUnavailable)
+			wantErr(t, err, runtimecache.ErrUnavailable)
 			wantErr(t, err, errBuild)
 		}
 		builds(1, "within a second")
@@ -294,7 +294,7 @@ func TestBuildFails(t *testing.T) {
 		wantErr(t, err, errBuild)
 		builds(2, "after a second")
 		b.setHook(nil)
-		if err := s.StoreSecret(t.Context(), actor, "acme", "S", "cure"); err != nil {
+		if err := s.Secrets.Store(t.Context(), actor, "acme", "S", "cure"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := acquireConfig(t, l, app.ID); err != nil {
@@ -316,7 +316,7 @@ func TestBuildFails(t *testing.T) {
 		if n := b.countBuilt(); n < 6 || n > 12 {
 			t.Errorf("%d builds after a minute of failing, want a few, further and further apart", n)
 		}
-		if err := s.RevokeTokens(t.Context(), actor, "acme", "ana"); err != nil {
+		if err := s.Tokens.Revoke(t.Context(), actor, "acme", "ana"); err != nil {
 			t.Fatal(err)
 		}
 		_, record, release := acquireRuntime(t, l, app.ID)
@@ -335,14 +335,14 @@ func TestBuildFails(t *testing.T) {
 func TestBuildPanics(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{})
+		l := newTestCache(t, s, b, tenancy.Options{})
 		app := createApp(t, s, tenancy.Draft{Name: "acme"})
 		b.setHook(func(context.Context, *tenancy.Snapshot) error {
 			b.built[0].closed.Add(1)
 			panic("boom")
 		})
 		_, err := acquireConfig(t, l, app.ID)
-		wantErr(t, err, tenancy.ErrUnavailable)
+		wantErr(t, err, runtimecache.ErrUnavailable)
 		b.setHook(nil)
 		time.Sleep(time.Second)
 		if _, err := acquireConfig(t, l, app.ID); err != nil {
@@ -355,7 +355,7 @@ func TestBuildPanics(t *testing.T) {
 func TestSlowChange(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{MaxChangeWait: time.Second})
+		l := newTestCache(t, s, b, tenancy.Options{MaxChangeWait: time.Second})
 		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
 		if _, err := acquireConfig(t, l, app.ID); err != nil {
 			t.Fatal(err)
@@ -384,7 +384,7 @@ func TestEvict(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
 		var loads, evictions atomic.Int64
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{MaxEntries: 4, IdleTimeout: time.Hour, OnEvict: func() { evictions.Add(1) },
+		l := newTestCache(t, s, b, tenancy.Options{MaxEntries: 4, IdleTimeout: time.Hour, OnEvict: func() { evictions.Add(1) },
 			OnBuild: func(took time.Duration, err error) { loads.Add(1) }})
 		var apps []tenancy.App
 		for i := range 10 {
@@ -435,7 +435,7 @@ func TestEvict(t *testing.T) {
 func TestAcquireRevision(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{IdleTimeout: time.Hour})
+		l := newTestCache(t, s, b, tenancy.Options{IdleTimeout: time.Hour})
 		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v1"}})
 		if _, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false); err != nil {
 			t.Fatal(err)
@@ -468,7 +468,7 @@ func TestAcquireRevision(t *testing.T) {
 		if at(1) != first {
 			t.Error("the older revision was built anew for another revision's sake")
 		}
-		if err := s.StoreSecret(t.Context(), actor, "acme", "S", "v2"); err != nil {
+		if err := s.Secrets.Store(t.Context(), actor, "acme", "S", "v2"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
@@ -489,16 +489,16 @@ func TestAcquireRevision(t *testing.T) {
 func TestCacheDefault(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.RuntimeCacheOptions{})
+		l := newTestCache(t, s, b, tenancy.Options{})
 		_, err := acquireConfig(t, l, tenancy.DefaultID)
 		wantErr(t, err, tenancy.ErrNotFound)
 		for _, config := range []string{`{"n":1}`, `{"n":2}`} {
-			s.SetDefaultApp("", []byte(config))
+			s.DefaultApp.Set("", []byte(config))
 			if got, err := acquireConfig(t, l, tenancy.DefaultID); err != nil || got != config {
 				t.Errorf("got %s, %v, want %s", got, err, config)
 			}
 		}
-		if err := s.RevokeTokens(t.Context(), actor, "default", ""); err != nil {
+		if err := s.Tokens.Revoke(t.Context(), actor, "default", ""); err != nil {
 			t.Fatal(err)
 		}
 		_, record, release, err := l.AcquireRevision(t.Context(), tenancy.DefaultID, 1)
@@ -517,10 +517,10 @@ func TestCacheDefault(t *testing.T) {
 // blocks the next one.
 func TestSuccession(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
-		l := newTestCache(t, s, nil, tenancy.RuntimeCacheOptions{})
+		l := newTestCache(t, s, nil, tenancy.Options{})
 		for n := range 1000 {
 			config := fmt.Sprintf(`{"n":%d}`, n)
-			s.SetDefaultApp("", []byte(config))
+			s.DefaultApp.Set("", []byte(config))
 			if got, err := acquireConfig(t, l, tenancy.DefaultID); err != nil || got != config {
 				t.Fatalf("got %s, %v, want %s", got, err, config)
 			}
@@ -532,7 +532,7 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	s := newService(t, dbtest.NewSQLite(t))
 	b := &runtimeBuilder{}
-	l := tenancy.NewRuntimeCache(s, b.buildRuntime, tenancy.RuntimeCacheOptions{})
+	l := tenancy.New(s, b.buildRuntime, tenancy.Options{})
 	app := createApp(t, s, tenancy.Draft{Name: "acme"})
 	h, _, release := acquireRuntime(t, l, app.ID)
 	l.Close()
@@ -541,7 +541,7 @@ func TestClose(t *testing.T) {
 	}
 	for _, id := range []db.ID{app.ID, "other"} {
 		_, err := acquireConfig(t, l, id)
-		wantErr(t, err, tenancy.ErrClosed)
+		wantErr(t, err, runtimecache.ErrClosed)
 	}
 	release()
 	if n := b.countOpen(t); n != 0 || h.closed.Load() != 1 {
@@ -551,7 +551,7 @@ func TestClose(t *testing.T) {
 
 func TestAcquireAllocates(t *testing.T) {
 	s := newService(t, dbtest.NewSQLite(t))
-	l := newTestCache(t, s, nil, tenancy.RuntimeCacheOptions{})
+	l := newTestCache(t, s, nil, tenancy.Options{})
 	app := createApp(t, s, tenancy.Draft{Name: "acme"})
 	ctx := t.Context()
 	n := testing.AllocsPerRun(1000, func() {
@@ -570,7 +570,7 @@ func TestAcquireAllocates(t *testing.T) {
 // caller can acquire a value any more, and those that acquired one earlier can be stopped.
 func TestSuspendedBeforeOnChange(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
-		var l *tenancy.RuntimeCache[*testRuntime]
+		var l *tenancy.Cache[*testRuntime]
 		var mu sync.Mutex
 		found := map[tenancy.Status]error{}
 		outcome := func(status tenancy.Status) (error, bool) {
@@ -579,7 +579,7 @@ func TestSuspendedBeforeOnChange(t *testing.T) {
 			err, reported := found[status]
 			return err, reported
 		}
-		l = newTestCache(t, s, &runtimeBuilder{}, tenancy.RuntimeCacheOptions{OnChange: func(a tenancy.App) {
+		l = newTestCache(t, s, &runtimeBuilder{}, tenancy.Options{OnChange: func(a tenancy.App) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			_, _, release, err := l.Acquire(ctx, a.ID) // as a run that starts now does

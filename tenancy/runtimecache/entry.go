@@ -1,4 +1,4 @@
-package tenancy
+package runtimecache
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -17,7 +18,7 @@ type entryKey struct {
 	revision int64
 }
 
-// cacheEntry is the state of one app in a [RuntimeCache]. Its atomic fields let Acquire return a loaded value without
+// cacheEntry is the state of one app in a [Cache]. Its atomic fields let Acquire return a loaded value without
 // taking a lock.
 //
 // The entry is current while handledSignals equals signals. A signal increments signals, so that from then on callers
@@ -98,20 +99,20 @@ func (s *cacheEntry[T]) markUsed() { s.lastUsed.Store(time.Now().UnixNano()) }
 // instance is a built value with a count of its users. The entry that holds it counts as one user. When the count
 // reaches 0 the value is closed and can never be acquired again.
 type instance[T io.Closer] struct {
-	cache *RuntimeCache[T]
+	cache *Cache[T]
 	entry *cacheEntry[T]
 	value T
 	// suspended means that the app was suspended when it was loaded; value is then the zero value and is never closed.
 	suspended bool
 	// app is the newest record that the value is valid for. It is replaced when only fields changed that no build
 	// reads.
-	app atomic.Pointer[App]
+	app atomic.Pointer[tenancy.App]
 	// users counts the users, the entry included.
 	users atomic.Int64
 }
 
 // newInstance returns an instance with one user, the entry.
-func newInstance[T io.Closer](l *RuntimeCache[T], s *cacheEntry[T], app *App) *instance[T] {
+func newInstance[T io.Closer](l *Cache[T], s *cacheEntry[T], app *tenancy.App) *instance[T] {
 	u := &instance[T]{cache: l, entry: s}
 	u.app.Store(app)
 	u.users.Store(1)
@@ -132,12 +133,12 @@ func (u *instance[T]) addUser() bool {
 }
 
 // valueWithRelease returns the value to a caller that has been added as a user. For a suspended app it removes that
-// user again and returns [ErrSuspended] with the record. The release function may be called more than once.
-func (u *instance[T]) valueWithRelease() (value T, app *App, release func(), err error) {
+// user again and returns [tenancy.ErrSuspended] with the record. The release function may be called more than once.
+func (u *instance[T]) valueWithRelease() (value T, app *tenancy.App, release func(), err error) {
 	u.entry.markUsed()
 	if u.suspended {
 		u.removeUser()
-		return value, u.app.Load(), noopRelease, ErrSuspended
+		return value, u.app.Load(), noopRelease, tenancy.ErrSuspended
 	}
 	var returned atomic.Bool
 	return u.value, u.app.Load(), func() {

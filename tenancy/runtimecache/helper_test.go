@@ -1,4 +1,4 @@
-package tenancy_test
+package runtimecache_test
 
 import (
 	"context"
@@ -24,7 +24,7 @@ func (h *testRuntime) Close() error {
 	return nil
 }
 
-type testCache = tenancy.RuntimeCache[*testRuntime]
+type testCache = tenancy.Cache[*testRuntime]
 
 // runtimeBuilder counts and records what it builds.
 type runtimeBuilder struct {
@@ -80,13 +80,13 @@ func (b *runtimeBuilder) countOpen(t testing.TB) int {
 }
 
 // newTestCache returns a cache of s that runs until the test ends; then every built value must be closed.
-func newTestCache(t testing.TB, s *tenancy.Service, b *runtimeBuilder, o tenancy.RuntimeCacheOptions) *testCache {
+func newTestCache(t testing.TB, s *tenancy.Service, b *runtimeBuilder, o tenancy.Options) *testCache {
 	t.Helper()
 	if b == nil {
 		b = &runtimeBuilder{}
 	}
 	o.Log = slog.New(slog.DiscardHandler)
-	l := tenancy.NewRuntimeCache(s, b.buildRuntime, o)
+	l := tenancy.New(s, b.buildRuntime, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()

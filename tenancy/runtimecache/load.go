@@ -1,4 +1,4 @@
-package tenancy
+package runtimecache
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -16,7 +17,7 @@ const buildGrace = time.Second
 
 // currentLoad returns the load that the caller has to wait for: the one under way, or a new one if one is due. It
 // returns nil and no error if the value is current, and the error of the last load while that error is remembered.
-func (l *RuntimeCache[T]) currentLoad(s *cacheEntry[T]) (*entryLoad, error) {
+func (l *Cache[T]) currentLoad(s *cacheEntry[T]) (*entryLoad, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -36,7 +37,7 @@ func (l *RuntimeCache[T]) currentLoad(s *cacheEntry[T]) (*entryLoad, error) {
 }
 
 // refreshEntry starts a load that no caller waits for. It reports false if one is under way already or none can start.
-func (l *RuntimeCache[T]) refreshEntry(s *cacheEntry[T]) bool {
+func (l *Cache[T]) refreshEntry(s *cacheEntry[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.evicted || s.load != nil {
@@ -48,7 +49,7 @@ func (l *RuntimeCache[T]) refreshEntry(s *cacheEntry[T]) bool {
 
 // startLoad starts a load. It reads signals before the load begins, so that a signal during the load makes the entry
 // outdated again. The caller holds s.mu, and no load is under way.
-func (l *RuntimeCache[T]) startLoad(s *cacheEntry[T]) (*entryLoad, error) {
+func (l *Cache[T]) startLoad(s *cacheEntry[T]) (*entryLoad, error) {
 	f := &entryLoad{done: make(chan struct{})}
 	signals := s.signals.Load()
 	if !l.startGoroutine(func() { l.runLoad(s, f, signals) }) {
@@ -62,17 +63,17 @@ func (l *RuntimeCache[T]) startLoad(s *cacheEntry[T]) (*entryLoad, error) {
 // after the instance is stored and before load is cleared: a caller that acquires the value later gets the new state,
 // and one that acquired it earlier can be stopped by OnChange. If another signal arrived meanwhile, the next load
 // starts at once.
-func (l *RuntimeCache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
+func (l *Cache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.options.BuildTimeout)
 	defer cancel()
 	next, changed, err := l.loadInstance(ctx, s)
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, tenancy.ErrNotFound) {
 		l.options.Log.ErrorContext(ctx, "app cannot be loaded", "app", s.key.id, "revision", s.key.revision, "error", err)
 	}
 
 	s.mu.Lock()
 	old := s.instance.Load()
-	gone := errors.Is(err, ErrNotFound)
+	gone := errors.Is(err, tenancy.ErrNotFound)
 	if s.evicted { // the cache was closed
 		old, next, gone = next, nil, true
 	} else if next != nil || gone {
@@ -104,14 +105,14 @@ func (l *RuntimeCache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64)
 // record if its generation differs from the one loaded before, nil if it does not or nothing was loaded. If only fields
 // changed that no build reads, it updates the record of the present instance instead of building; the same fields are
 // updated before a build, so that they take effect even if the build fails.
-func (l *RuntimeCache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *instance[T], changed *App, err error) {
+func (l *Cache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *instance[T], changed *tenancy.App, err error) {
 	old, began := s.instance.Load(), time.Now()
 	snap, err := l.apps.LoadSnapshot(ctx, s.key.id, s.key.revision)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, tenancy.ErrNotFound):
 		if old != nil {
 			gone := *old.app.Load()
-			gone.Status = Deleting
+			gone.Status = tenancy.Deleting
 			changed = &gone
 		}
 		return nil, changed, err
@@ -124,17 +125,17 @@ func (l *RuntimeCache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (n
 		changed = app
 	}
 	switch {
-	case app.Status == Suspended:
+	case app.Status == tenancy.Suspended:
 		u := newInstance(l, s, app)
 		u.suspended = true
 		return u, changed, nil
 	// The present value fits the new record: no build.
-	case old != nil && !old.suspended && old.app.Load().hasSameBuild(app):
+	case old != nil && !old.suspended && old.app.Load().HasSameBuild(app):
 		old.app.Store(app)
 		return nil, changed, nil
 	// A build follows, which may fail: apply status, revocations and roles to the present value now.
 	case old != nil && !old.suspended:
-		old.app.Store(old.app.Load().withRecordOf(app))
+		old.app.Store(old.app.Load().WithRecordOf(app))
 	}
 	value, err := l.buildWithDeadline(ctx, s, snap)
 	l.options.OnBuild(time.Since(began), err)
@@ -148,7 +149,7 @@ func (l *RuntimeCache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (n
 
 // buildWithDeadline calls build and returns within buildGrace after the deadline even if build does not. A value that
 // arrives later is closed. While such a build is still running, further attempts fail at once.
-func (l *RuntimeCache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap *Snapshot) (value T, err error) {
+func (l *Cache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap *tenancy.Snapshot) (value T, err error) {
 	if !s.building.CompareAndSwap(false, true) {
 		return value, errors.New("an earlier build of it still hangs")
 	}
@@ -188,7 +189,7 @@ func (l *RuntimeCache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T
 }
 
 // buildSafely calls build and turns a panic into an error: a tenant's configuration must not end the process.
-func (l *RuntimeCache[T]) buildSafely(ctx context.Context, snap *Snapshot) (value T, err error) {
+func (l *Cache[T]) buildSafely(ctx context.Context, snap *tenancy.Snapshot) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.options.Log.ErrorContext(ctx, "panic while building an app", "app", snap.App.ID, "panic", p, "stack", string(debug.Stack()))
@@ -199,7 +200,7 @@ func (l *RuntimeCache[T]) buildSafely(ctx context.Context, snap *Snapshot) (valu
 }
 
 // closeValue closes a value that is no longer used. An error is only logged, since no caller waits for it.
-func (l *RuntimeCache[T]) closeValue(id db.ID, value T) {
+func (l *Cache[T]) closeValue(id db.ID, value T) {
 	if err := value.Close(); err != nil {
 		l.options.Log.Error("close an app's old value", "app", id, "error", err)
 	}

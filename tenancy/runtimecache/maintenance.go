@@ -1,4 +1,4 @@
-package tenancy
+package runtimecache
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 const checkTimeout = 5 * time.Second
 
 // entryFor returns the entry of p, and whether it was created by this call.
-func (l *RuntimeCache[T]) entryFor(p entryKey) (s *cacheEntry[T], fresh bool) {
+func (l *Cache[T]) entryFor(p entryKey) (s *cacheEntry[T], fresh bool) {
 	if s = l.entries.findEntry(p); s != nil {
 		return s, false
 	}
@@ -24,7 +24,7 @@ func (l *RuntimeCache[T]) entryFor(p entryKey) (s *cacheEntry[T], fresh bool) {
 // when a signal says that any app may have changed, it compares the generations of loaded apps with the database and
 // evicts idle entries. While the database does not answer, apps are served as last known; this is logged once at each
 // transition.
-func (l *RuntimeCache[T]) Run(ctx context.Context) error {
+func (l *Cache[T]) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.options.CheckInterval)
 	defer tick.Stop()
 	healthy := true
@@ -51,11 +51,11 @@ func (l *RuntimeCache[T]) Run(ctx context.Context) error {
 	}
 }
 
-// handleSignal handles a signal on [TopicApp]: it marks the app's entry as outdated and starts a load if it has a
+// handleSignal handles a signal on [tenancy.TopicApp]: it marks the app's entry as outdated and starts a load if it has a
 // value. The id "" means that any app may have changed, for instance after a lost connection. It runs in the
-// publisher's goroutine and does not block. Entries of older revisions get no signals; [RuntimeCache.checkGenerations]
+// publisher's goroutine and does not block. Entries of older revisions get no signals; [Cache.checkGenerations]
 // refreshes them.
-func (l *RuntimeCache[T]) handleSignal(id string) {
+func (l *Cache[T]) handleSignal(id string) {
 	if id == "" {
 		select {
 		case l.checkNow <- struct{}{}:
@@ -75,7 +75,7 @@ func (l *RuntimeCache[T]) handleSignal(id string) {
 
 // checkGenerations starts a load for each loaded app whose generation in the database differs from the one last seen,
 // and for each whose last load failed and is due for a retry.
-func (l *RuntimeCache[T]) checkGenerations(ctx context.Context) error {
+func (l *Cache[T]) checkGenerations(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var loaded []*cacheEntry[T]
@@ -90,7 +90,7 @@ func (l *RuntimeCache[T]) checkGenerations(ctx context.Context) error {
 		return nil
 	}
 	slices.Sort(ids)
-	now, err := l.apps.readGenerations(ctx, slices.Compact(ids))
+	now, err := l.apps.ReadGenerations(ctx, slices.Compact(ids))
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (l *RuntimeCache[T]) checkGenerations(ctx context.Context) error {
 
 // evictIdle removes entries that were not used for IdleTimeout, and entries without a value already after ten times
 // FailureTTL: those remember only an error.
-func (l *RuntimeCache[T]) evictIdle() {
+func (l *Cache[T]) evictIdle() {
 	since := time.Now().Add(-l.options.IdleTimeout).UnixNano()
 	forgotten := time.Now().Add(-10 * l.options.FailureTTL).UnixNano()
 	for _, s := range l.entries.allEntries() {
@@ -118,7 +118,7 @@ func (l *RuntimeCache[T]) evictIdle() {
 
 // evictExcess removes the least recently used entries, those without a value first, if there are more than MaxEntries.
 // It keeps fresh, the entry that the caller is about to load, and entries in use.
-func (l *RuntimeCache[T]) evictExcess(fresh *cacheEntry[T]) {
+func (l *Cache[T]) evictExcess(fresh *cacheEntry[T]) {
 	if l.entries.count.Load() <= int64(l.options.MaxEntries) {
 		return
 	}
@@ -145,7 +145,7 @@ func (s *cacheEntry[T]) evictionRank() int64 {
 
 // evictEntry removes an entry unless it is in use or loading, and reports whether it did. Changing users from 1 to 0
 // takes the entry's own reference away in one step, so that no caller can add itself in between.
-func (l *RuntimeCache[T]) evictEntry(s *cacheEntry[T]) bool {
+func (l *Cache[T]) evictEntry(s *cacheEntry[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.instance.Load()

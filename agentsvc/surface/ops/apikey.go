@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/apikey"
 )
 
 // defaultOverlap is how long the previous key stays valid after a rotation that does not set overlap.
@@ -55,7 +56,7 @@ func (a adminAPI) rotateKey(ctx context.Context, o *mutation) (mutationResult, e
 }
 
 // newKeyResult returns a response with the key's text and, for repetitions, the same without it.
-func newKeyResult(status int, text string, k tenancy.APIKey, app tenancy.App) mutationResult {
+func newKeyResult(status int, text string, k apikey.Key, app tenancy.App) mutationResult {
 	replayed := newKeyRecord(app.Name, k)
 	shown := replayed
 	shown.Key = text
@@ -64,13 +65,13 @@ func newKeyResult(status int, text string, k tenancy.APIKey, app tenancy.App) mu
 
 // deleteKey deletes a key, which is refused from then on.
 func (a adminAPI) deleteKey(ctx context.Context, o *mutation) (mutationResult, error) {
-	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteAPIKey(ctx, o.actor, o.appName(), surface.PathParam(o.r, "key"))
+	return mutationResult{status: http.StatusNoContent}, a.keys.Store.Delete(ctx, o.actor, o.appName(), surface.PathParam(o.r, "key"))
 }
 
 // handleListAPIKeys answers with the keys of an app, the newest first, without their texts.
 func (a adminAPI) handleListAPIKeys(w http.ResponseWriter, r *http.Request) error {
 	app := surface.PathParam(r, "app")
-	found, err := a.apps.ListAPIKeys(r.Context(), app)
+	found, err := a.keys.Store.List(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -83,9 +84,9 @@ func (a adminAPI) handleListAPIKeys(w http.ResponseWriter, r *http.Request) erro
 
 // newKeyRecord returns a key as responses show it, without its text. Its tasks belong to the subject key:<id>, so
 // they survive rotations.
-func newKeyRecord(app string, k tenancy.APIKey) keyRecord {
+func newKeyRecord(app string, k apikey.Key) keyRecord {
 	r := keyRecord{
-		ID: k.ID, Name: k.Name, Prefix: authz.KeyPrefix(app, k.ID), Sub: authz.APIKeySubjectPrefix + k.ID, Roles: k.Roles, Scope: k.Scope,
+		ID: k.ID, Name: k.Name, Prefix: apikey.Prefix(app, k.ID), Sub: tenancy.APIKeySubjectPrefix + k.ID, Roles: k.Roles, Scope: k.Scope,
 		CreatedAt: formatTime(k.CreatedAt), RotatedAt: formatTime(k.RotatedAt), ExpiresAt: formatTime(k.ExpiresAt), LastUsedAt: formatTime(k.LastUsedAt),
 	}
 	// FormerUntil stays in the row after it has passed.

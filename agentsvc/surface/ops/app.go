@@ -82,7 +82,7 @@ func (a adminAPI) restoreRevision(ctx context.Context, o *mutation) (mutationRes
 	if err != nil {
 		return mutationResult{}, agentsvc.NewInvalidError("revision", "must be the number of a revision")
 	}
-	app, err := a.apps.RestoreRevision(ctx, o.actor, o.appName(), n)
+	app, err := a.apps.Revisions.Restore(ctx, o.actor, o.appName(), n)
 	return newAppResult(app), err
 }
 
@@ -128,7 +128,7 @@ func (a adminAPI) handleListApps(w http.ResponseWriter, r *http.Request) error {
 
 // handleListRevisions answers with the stored revisions of an app, the newest first.
 func (a adminAPI) handleListRevisions(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.apps.ListRevisions(r.Context(), surface.PathParam(r, "app"))
+	found, err := a.apps.Revisions.List(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // handleAudit answers with a page of the audit trail, the newest entry first, and with the known flaws of its hash
@@ -21,12 +22,12 @@ func (a adminAPI) handleAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	entries, next, err := a.apps.ListAuditEntries(r.Context(), tenancy.AuditQuery{AuditFilter: f, Size: size, Token: r.URL.Query().Get("page_token")})
+	entries, next, err := a.apps.Trail.List(r.Context(), audit.Query{Filter: f, Size: size, Token: r.URL.Query().Get("page_token")})
 	if err != nil {
 		return err
 	}
 	// Flaws are searched in the background; this only reads what was found.
-	known, _, err := a.apps.ListFoundFlaws(r.Context(), f.App)
+	known, _, err := a.apps.Trail.ListFlaws(r.Context(), f.App)
 	if err != nil {
 		return err
 	}
@@ -44,9 +45,9 @@ func (a adminAPI) handleAudit(w http.ResponseWriter, r *http.Request) error {
 var auditParams = []string{"app", "actor", "action", "since", "until"}
 
 // parseAuditFilter parses the query parameters of auditParams. since is inclusive, until exclusive.
-func parseAuditFilter(r *http.Request) (f tenancy.AuditFilter, err error) {
+func parseAuditFilter(r *http.Request) (f audit.Filter, err error) {
 	q := r.URL.Query()
-	f = tenancy.AuditFilter{App: q.Get("app"), Actor: q.Get("actor"), Action: q.Get("action")}
+	f = audit.Filter{App: q.Get("app"), Actor: q.Get("actor"), Action: q.Get("action")}
 	for field, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if text := q.Get(field); text != "" {
 			if *to, err = time.Parse(time.RFC3339, text); err != nil {
@@ -62,7 +63,7 @@ func parseAuditFilter(r *http.Request) (f tenancy.AuditFilter, err error) {
 const exportLineTimeout = 30 * time.Second
 
 // handleExportAudit writes the audit trail as JSON lines while it is read, so that its size does not matter for
-// memory. The last line is the end marker of [tenancy.Service.ExportTrail]; an export without it was cut off by an
+// memory. The last line is the end marker of [audit.Trail.Export]; an export without it was cut off by an
 // error, which cannot be reported otherwise after the status has been sent.
 func (a adminAPI) handleExportAudit(w http.ResponseWriter, r *http.Request) error {
 	f, err := parseAuditFilter(r)
@@ -73,7 +74,7 @@ func (a adminAPI) handleExportAudit(w http.ResponseWriter, r *http.Request) erro
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	started := false
-	for line, err := range a.apps.ExportTrail(r.Context(), f) {
+	for line, err := range a.apps.Trail.Export(r.Context(), f) {
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 // (zero app) only the key is checked.
 func (a adminAPI) checkScope(ctx context.Context, app tenancy.App, s billing.Scope) error {
 	if s.Key != "" {
-		_, of, err := a.apps.FindAPIKey(ctx, s.Key)
+		_, of, err := a.keys.Store.Find(ctx, s.Key)
 		switch {
 		case errors.Is(err, tenancy.ErrNotFound), err == nil && app.ID != "" && of.App != app.ID:
 			return agentsvc.NewInvalidError("scope.key", "must be the id of an API key that there is; the app's list of keys has them")

@@ -64,8 +64,8 @@ func (a adminAPI) loadPrincipal(r *http.Request, app *tenancy.App) (authz.Princi
 	q := r.URL.Query()
 	subject, scope := q.Get("subject"), q.Get("scope")
 	roles := strings.FieldsFunc(q.Get("roles"), func(c rune) bool { return c == ',' || c == ' ' })
-	if id, isKey := strings.CutPrefix(subject, authz.APIKeySubjectPrefix); isKey && len(roles) == 0 && scope == "" {
-		key, of, err := a.apps.FindAPIKey(r.Context(), id)
+	if id, isKey := strings.CutPrefix(subject, tenancy.APIKeySubjectPrefix); isKey && len(roles) == 0 && scope == "" {
+		key, of, err := a.keys.Store.Find(r.Context(), id)
 		// A key of another app is answered as one that does not exist.
 		if err == nil && of.App != app.ID {
 			err = fmt.Errorf("%w: no such key", tenancy.ErrNotFound)

@@ -41,7 +41,7 @@ func (a adminAPI) addRole(ctx context.Context, o *mutation) (mutationResult, err
 	if err != nil {
 		return mutationResult{}, err
 	}
-	id, err := a.apps.AddRole(ctx, o.actor, o.appName(), role)
+	id, err := a.apps.Roles.Add(ctx, o.actor, o.appName(), role)
 	return mutationResult{status: http.StatusCreated, body: newRoleBody(role), appID: id}, err
 }
 
@@ -63,7 +63,7 @@ func (a adminAPI) updateRole(ctx context.Context, o *mutation) (mutationResult, 
 	if err != nil {
 		return mutationResult{}, err
 	}
-	id, err := a.apps.UpdateRole(ctx, o.actor, o.appName(), role)
+	id, err := a.apps.Roles.Update(ctx, o.actor, o.appName(), role)
 	return mutationResult{status: http.StatusOK, body: newRoleBody(role), appID: id}, err
 }
 
@@ -73,7 +73,7 @@ func (a adminAPI) deleteRole(ctx context.Context, o *mutation) (mutationResult, 
 	if err != nil {
 		return mutationResult{}, err
 	}
-	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteRole(ctx, o.actor, o.appName(), name)
+	return mutationResult{status: http.StatusNoContent}, a.apps.Roles.Delete(ctx, o.actor, o.appName(), name)
 }
 
 // customRoleName returns the role of the path, or [tenancy.ErrPrecondition] for a built-in one.

@@ -18,17 +18,17 @@ func (a adminAPI) setSecret(ctx context.Context, o *mutation) (mutationResult, e
 	if b.Value == nil {
 		return mutationResult{}, agentsvc.NewInvalidError("value", "is missing")
 	}
-	return mutationResult{status: http.StatusNoContent}, a.apps.StoreSecret(ctx, o.actor, o.appName(), surface.PathParam(o.r, "name"), *b.Value)
+	return mutationResult{status: http.StatusNoContent}, a.apps.Secrets.Store(ctx, o.actor, o.appName(), surface.PathParam(o.r, "name"), *b.Value)
 }
 
 // deleteSecret deletes a secret; one that the current configuration needs is refused.
 func (a adminAPI) deleteSecret(ctx context.Context, o *mutation) (mutationResult, error) {
-	return mutationResult{status: http.StatusNoContent}, a.apps.DeleteSecret(ctx, o.actor, o.appName(), surface.PathParam(o.r, "name"))
+	return mutationResult{status: http.StatusNoContent}, a.apps.Secrets.Delete(ctx, o.actor, o.appName(), surface.PathParam(o.r, "name"))
 }
 
 // handleListSecrets answers with names and dates; values are never returned.
 func (a adminAPI) handleListSecrets(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.apps.ListSecrets(r.Context(), surface.PathParam(r, "app"))
+	found, err := a.apps.Secrets.List(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // mintToken issues a token for an app. The audit trail records its subject, roles, scope and lifetime; the token
@@ -37,7 +38,7 @@ func (a adminAPI) mintToken(ctx context.Context, o *mutation) (mutationResult, e
 	if err != nil {
 		return mutationResult{}, err
 	}
-	err = a.apps.RecordAuditEntry(ctx, tenancy.AuditEntry{
+	err = a.apps.Trail.Record(ctx, audit.Entry{
 		Actor: o.actor, Action: "app.tokens.create", App: app.Name, AppID: app.ID,
 		Detail: map[string]any{"sub": b.Sub, "roles": b.Roles, "scope": b.Scope, "ttl": token.TTL.String()},
 	})
@@ -54,5 +55,5 @@ func (a adminAPI) revokeTokens(ctx context.Context, o *mutation) (mutationResult
 	if err := o.decodeBody(&b, true); err != nil {
 		return mutationResult{}, err
 	}
-	return mutationResult{status: http.StatusNoContent}, a.apps.RevokeTokens(ctx, o.actor, o.appName(), b.Sub)
+	return mutationResult{status: http.StatusNoContent}, a.apps.Tokens.Revoke(ctx, o.actor, o.appName(), b.Sub)
 }

@@ -25,14 +25,19 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/billing"
 	"stoa/ratelimit"
 	"stoa/tenancy"
+	"stoa/tenancy/apikey"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
+	"stoa/tenancy/keyring"
+	"stoa/tenancy/router"
+	"stoa/tenancy/runtimecache"
 	"stoa/tenancy/signal"
 )
 
@@ -63,7 +68,7 @@ type Fixture struct {
 // Options configure a Fixture in addition to its routes.
 type Options struct {
 	Default string                   // configuration of the default app, "" = there is none
-	Hosts   []string                 // host patterns of apps, see tenancy.NewRouter
+	Hosts   []string                 // host patterns of apps, see router.New
 	Surface surface.Options          // New fills in the services and the secret
 	Formats map[string]notify.Format // notification formats of the routes; nil = no notifications are sent
 }
@@ -76,7 +81,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	h := &Fixture{DB: dbtest.NewSQLite(t), Log: &Log{}}
 	log := slog.New(slog.NewTextHandler(h.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	bus := signal.New(nil, log)
-	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	keys, err := keyring.New(bytes.Repeat([]byte{1}, 32))
 	must(t, err)
 	shared := app.Dependencies{
 		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), RateCounts: ratelimit.NewBackends(h.DB, nil, log), Log: log,
@@ -87,7 +92,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	shared.Billing = h.Billing
 	// The pool executes runs in runtimes of the cache, which is built later: the variable breaks the cycle. No run
 	// can exist before the server is started.
-	var live *tenancy.RuntimeCache[*app.App]
+	var live *runtimecache.Cache[*app.App]
 	h.Workers = queue.New(store.NewRunQueue(h.DB), func(ctx context.Context, run store.Run) error {
 		a, _, release, err := live.AcquireRevision(ctx, run.Tenant, run.Revision)
 		if err != nil {
@@ -112,8 +117,8 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	})
 	h.Issuer, err = authz.OpenIssuer(t.Context(), h.DB, keys, authz.IssuerOptions{Log: log})
 	must(t, err)
-	h.Keys = authz.NewAPIKeys(h.Apps, h.Issuer)
-	live = tenancy.NewRuntimeCache(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
+	h.Keys = authz.NewAPIKeys(apikey.NewStore(h.DB, h.Apps), h.Issuer)
+	live = runtimecache.New(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
 		var cfg *config.Config
 		var err error // builds run concurrently, so each needs its own
 		// The default app's file belongs to the operator: it is parsed without the restrictions of tenants.
@@ -129,15 +134,15 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, PrivateNetwork: s.App.ID == tenancy.DefaultID,
 			Notifications: app.NotificationSettings{PrivateNetwork: s.App.ID == tenancy.DefaultID},
 		}, shared)
-	}, tenancy.RuntimeCacheOptions{Log: log})
+	}, runtimecache.Options{Log: log})
 	t.Cleanup(live.Close)
-	router, err := tenancy.NewRouter(h.Apps, o.Hosts)
+	router, err := router.New(h.Apps, o.Hosts)
 	must(t, err)
 	t.Cleanup(router.Close)
 	loops := []func(context.Context) error{bus.Run}
 	shared.Notifications = &app.NotifyOptions{}
 	if o.Default != "" {
-		h.Apps.SetDefaultApp("Default", []byte(o.Default))
+		h.Apps.DefaultApp.Set("Default", []byte(o.Default))
 		cfg, err := config.Parse([]byte(o.Default), config.Options{})
 		shared.Notifications.PushEnabled = err == nil && cfg.Server.PushNotifications
 	}
@@ -154,7 +159,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	}
 	so := o.Surface
 	so.Keys = h.Keys
-	so.Verifier, so.AdminSecret, so.Apps, so.Router, so.Runtimes, so.Log = authz.NewVerifier(h.Issuer.TrustedIssuer()), Secret, h.Apps, router, live, log
+	so.Verifier, so.AdminSecret, so.Idempotency, so.Router, so.Runtimes, so.Log = authz.NewVerifier(h.Issuer.TrustedIssuer()), Secret, idempotency.New(h.DB, log), router, live, log
 	h.Server, err = surface.New(so, routes(h)...)
 	must(t, err)
 	h.runLoops(t, append(loops, h.Keys.Run, live.Run, h.Workers.Run, h.Billing.Run)...)

@@ -363,7 +363,7 @@ func TestSocketEnds(t *testing.T) {
 	if code, _ := readUntilClosed(t, ana); code != websocket.StatusGoingAway {
 		t.Errorf("of app %s, which was suspended: closed with %d, want 1001", short.Name, code)
 	}
-	if err := h.Apps.RevokeTokens(t.Context(), "test", "globex", "ben"); err != nil {
+	if err := h.Apps.Tokens.Revoke(t.Context(), "test", "globex", "ben"); err != nil {
 		t.Fatal(err)
 	}
 	if code, _ := readUntilClosed(t, ben); code != websocket.StatusPolicyViolation {

@@ -19,9 +19,9 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/tool/mcp"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/keyring"
 )
 
 // credentialFixture is the store with the callers' credentials.
@@ -33,7 +33,7 @@ type credentialFixture struct {
 
 func newCredentialFixture(t *testing.T, server string) *credentialFixture {
 	t.Helper()
-	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	keys, err := keyring.New(bytes.Repeat([]byte{1}, 32))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -30,7 +31,7 @@ func TestRedactEarlierEntries(t *testing.T) {
 				"notification.set": {"task": "t", "config": "canary"},
 				"price.create":     {"after": map[string]any{"version": "stays"}},
 			} {
-				if err := s.RecordAuditEntry(t.Context(), tenancy.AuditEntry{Actor: actor, Action: action, App: name, AppID: app.ID, Detail: detail}); err != nil {
+				if err := s.Trail.Record(t.Context(), audit.Entry{Actor: actor, Action: action, App: name, AppID: app.ID, Detail: detail}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -38,7 +39,7 @@ func TestRedactEarlierEntries(t *testing.T) {
 		if err := s.DeleteApp(t.Context(), actor, "gone"); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.SealChains(t.Context()); err != nil {
+		if err := s.Trail.Seal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		inspector := s.NewInspector()
@@ -57,13 +58,13 @@ func TestRedactEarlierEntries(t *testing.T) {
 		waitUntil(t, "no chain is left to redact", func() bool { return countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit_redact`) == 0 })
 		cancel()
 		<-ended
-		if err := s.SealChains(t.Context()); err != nil {
+		if err := s.Trail.Seal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		flaws := map[string]int{}
 		reported := map[string]bool{}
-		v := tenancy.Verifier{OnResult: func(v tenancy.VerifyResult) { flaws[v.AppID] = len(v.Flaws) }}
-		for line, err := range s.ExportTrail(t.Context(), tenancy.AuditFilter{}) {
+		v := audit.Verifier{OnResult: func(v audit.Result) { flaws[v.AppID] = len(v.Flaws) }}
+		for line, err := range s.Trail.Export(t.Context(), audit.Filter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -19,12 +20,12 @@ func TestAuditDefaultConfig(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		note := func(s *tenancy.Service, config string) {
 			t.Helper()
-			s.SetDefaultApp("", []byte(config))
-			if err := s.AuditDefaultConfig(t.Context()); err != nil {
+			s.DefaultApp.Set("", []byte(config))
+			if err := s.DefaultApp.Audit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := newService(t, d).AuditDefaultConfig(t.Context()); err != nil { // no default app is set
+		if err := newService(t, d).DefaultApp.Audit(t.Context()); err != nil { // no default app is set
 			t.Fatal(err)
 		}
 		one, two := newService(t, d), newService(t, d)
@@ -33,7 +34,7 @@ func TestAuditDefaultConfig(t *testing.T) {
 		note(one, `{"a":1,"key":"hush"}`) // the file was rewritten with the same content
 		note(one, `{"a":2,"key":"hush"}`)
 		note(two, `{"a":2,"key":"hush"}`)
-		entries, _, err := one.ListAuditEntries(t.Context(), tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{Action: "config.load"}, Size: 10})
+		entries, _, err := one.Trail.List(t.Context(), audit.Query{AuditFilter: audit.Filter{Action: "config.load"}, Size: 10})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package tenancy_test
+package idempotency_test
 
 import (
 	"errors"
@@ -18,13 +18,13 @@ func TestClaimIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, other := newService(t, d), newService(t, d)
-		request := tenancy.IdempotentRequest{Actor: "ana", Key: "k", Method: "POST", Path: "/admin/apps", Body: []byte(`{"name":"a"}`)}
-		alter := func(f func(r *tenancy.IdempotentRequest)) tenancy.IdempotentRequest {
+		request := idempotency.Request{Actor: "ana", Key: "k", Method: "POST", Path: "/admin/apps", Body: []byte(`{"name":"a"}`)}
+		alter := func(f func(r *idempotency.Request)) idempotency.Request {
 			r := request
 			f(&r)
 			return r
 		}
-		begin := func(s *tenancy.Service, r tenancy.IdempotentRequest) (*tenancy.IdempotencyClaim, *tenancy.StoredResponse, error) {
+		begin := func(s *tenancy.Service, r idempotency.Request) (*idempotency.Claim, *idempotency.Response, error) {
 			t.Helper()
 			return s.ClaimIdempotencyKey(t.Context(), r)
 		}
@@ -32,20 +32,20 @@ func TestClaimIdempotencyKey(t *testing.T) {
 		if claim == nil || response != nil || err != nil {
 			t.Fatalf("first: claim %v, answer %v, %v", claim, response, err)
 		}
-		others := map[string]tenancy.IdempotentRequest{
-			"body":   alter(func(r *tenancy.IdempotentRequest) { r.Body = []byte(`{}`) }),
-			"path":   alter(func(r *tenancy.IdempotentRequest) { r.Path = "/admin/apps?dry_run=true" }),
-			"method": alter(func(r *tenancy.IdempotentRequest) { r.Method = "PUT" }),
+		others := map[string]idempotency.Request{
+			"body":   alter(func(r *idempotency.Request) { r.Body = []byte(`{}`) }),
+			"path":   alter(func(r *idempotency.Request) { r.Path = "/admin/apps?dry_run=true" }),
+			"method": alter(func(r *idempotency.Request) { r.Method = "PUT" }),
 		}
 		_, _, err = begin(other, request)
-		wantErr(t, err, tenancy.ErrInProgress)
+		wantErr(t, err, idempotency.ErrInProgress)
 		for name, r := range others {
 			t.Run("in progress, other "+name, func(t *testing.T) {
 				_, _, err := begin(other, r)
-				wantErr(t, err, tenancy.ErrKeyReused)
+				wantErr(t, err, idempotency.ErrKeyReused)
 			})
 		}
-		want := tenancy.StoredResponse{Status: 201, Body: []byte(`{"name":"a"}`), App: "id"}
+		want := idempotency.Response{Status: 201, Body: []byte(`{"name":"a"}`), App: "id"}
 		if err := claim.StoreResponse(t.Context(), want); err != nil {
 			t.Fatal(err)
 		}
@@ -59,20 +59,20 @@ func TestClaimIdempotencyKey(t *testing.T) {
 		for name, r := range others {
 			t.Run("finished, other "+name, func(t *testing.T) {
 				_, _, err := begin(other, r)
-				wantErr(t, err, tenancy.ErrKeyReused)
+				wantErr(t, err, idempotency.ErrKeyReused)
 			})
 		}
-		if claim, response, err = begin(s, alter(func(r *tenancy.IdempotentRequest) { r.Actor = "bob" })); claim == nil || response != nil || err != nil {
+		if claim, response, err = begin(s, alter(func(r *idempotency.Request) { r.Actor = "bob" })); claim == nil || response != nil || err != nil {
 			t.Errorf("another actor's key: claim %v, answer %v, %v", claim, response, err)
 		}
 		if err := claim.ReleaseKey(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if claim, response, err = begin(s, alter(func(r *tenancy.IdempotentRequest) { r.Actor = "bob" })); claim == nil || response != nil || err != nil {
+		if claim, response, err = begin(s, alter(func(r *idempotency.Request) { r.Actor = "bob" })); claim == nil || response != nil || err != nil {
 			t.Errorf("after an abandoned call: claim %v, answer %v, %v", claim, response, err)
 		}
 		for _, key := range []string{"", strings.Repeat("k", 256)} {
-			_, _, err = begin(s, alter(func(r *tenancy.IdempotentRequest) { r.Key = key }))
+			_, _, err = begin(s, alter(func(r *idempotency.Request) { r.Key = key }))
 			wantInvalid(t, err, "Idempotency-Key")
 		}
 	})
@@ -83,7 +83,7 @@ func TestClaimIdempotencyKeyExpires(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := newService(t, d)
-		request := tenancy.IdempotentRequest{Actor: "ana", Key: "k", Method: "POST", Path: "/admin/apps"}
+		request := idempotency.Request{Actor: "ana", Key: "k", Method: "POST", Path: "/admin/apps"}
 		age := func(by time.Duration) {
 			execSQL(t, d.Platform(), `UPDATE admin_call SET created_at = created_at - $1`, by.Microseconds())
 		}
@@ -93,16 +93,16 @@ func TestClaimIdempotencyKeyExpires(t *testing.T) {
 		}
 		age(4 * time.Minute)
 		_, _, err = s.ClaimIdempotencyKey(t.Context(), request)
-		wantErr(t, err, tenancy.ErrInProgress)
+		wantErr(t, err, idempotency.ErrInProgress)
 		age(2 * time.Minute)
 		successor, _, err := s.ClaimIdempotencyKey(t.Context(), request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := successor.StoreResponse(t.Context(), tenancy.StoredResponse{Status: 200}); err != nil {
+		if err := successor.StoreResponse(t.Context(), idempotency.Response{Status: 200}); err != nil {
 			t.Fatal(err)
 		}
-		if err := dead.StoreResponse(t.Context(), tenancy.StoredResponse{Status: 500}); err != nil {
+		if err := dead.StoreResponse(t.Context(), idempotency.Response{Status: 500}); err != nil {
 			t.Fatal(err)
 		}
 		_, response, err := s.ClaimIdempotencyKey(t.Context(), request)
@@ -128,8 +128,8 @@ func TestClaimIdempotencyKeyRace(t *testing.T) {
 		claims := 0
 		for i := range 20 {
 			wg.Go(func() {
-				c, _, err := services[i%2].ClaimIdempotencyKey(t.Context(), tenancy.IdempotentRequest{Actor: "ana", Key: "k"})
-				if err != nil && !errors.Is(err, tenancy.ErrInProgress) {
+				c, _, err := services[i%2].ClaimIdempotencyKey(t.Context(), idempotency.Request{Actor: "ana", Key: "k"})
+				if err != nil && !errors.Is(err, idempotency.ErrInProgress) {
 					t.Error(err)
 				}
 				mu.Lock()

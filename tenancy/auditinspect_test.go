@@ -46,7 +46,7 @@ func TestInspect(t *testing.T) {
 				i := s.NewInspector()
 				probe := func(afresh bool) (found []string) {
 					t.Helper()
-					if err := s.SealChains(t.Context()); err != nil {
+					if err := s.Trail.Seal(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 					all, err := i.InspectChains(t.Context(), afresh)
@@ -83,7 +83,7 @@ func TestInspect(t *testing.T) {
 				if again := probe(true); again != nil {
 					t.Errorf("found once more: %q", again)
 				}
-				if known, n, err := s.ListFoundFlaws(t.Context(), ""); err != nil || int(n) != len(tt.want) || len(known) != len(tt.want) {
+				if known, n, err := s.Trail.ListFlaws(t.Context(), ""); err != nil || int(n) != len(tt.want) || len(known) != len(tt.want) {
 					t.Errorf("%d are known: %+v, %v", n, known, err)
 				}
 				if unchained := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE seq = 0`); (unchained == 0) != tt.grown {
@@ -94,7 +94,7 @@ func TestInspect(t *testing.T) {
 				}
 				execSQL(t, d.Platform(), tt.repair)
 				probe(true)
-				if known, _, err := s.ListFoundFlaws(t.Context(), string(acme.ID)); err != nil || len(known) != 0 {
+				if known, _, err := s.Trail.ListFlaws(t.Context(), string(acme.ID)); err != nil || len(known) != 0 {
 					t.Errorf("a chain that is good again has %+v, %v", known, err)
 				}
 			})

@@ -16,6 +16,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -24,13 +25,13 @@ import (
 // number of entries.
 func verifyTrail(t testing.TB, s *tenancy.Service, app string, contains ...string) (flaws []string, entries int) {
 	t.Helper()
-	v := tenancy.Verifier{RequiredHashes: contains, OnResult: func(v tenancy.VerifyResult) {
+	v := audit.Verifier{RequiredHashes: contains, OnResult: func(v audit.Result) {
 		entries += int(v.Entries)
 		for _, f := range v.Flaws {
 			flaws = append(flaws, fmt.Sprintf("%s %d: %s", v.App, f.Seq, f.Text))
 		}
 	}}
-	for _, line := range exportTrail(t, s, tenancy.AuditFilter{App: app}) {
+	for _, line := range exportTrail(t, s, audit.Filter{App: app}) {
 		v.AddLine(line)
 	}
 	for _, f := range v.Close().Flaws {
@@ -40,12 +41,12 @@ func verifyTrail(t testing.TB, s *tenancy.Service, app string, contains ...strin
 }
 
 // exportTrail returns the lines of an export after encoding and decoding them.
-func exportTrail(t testing.TB, s *tenancy.Service, f tenancy.AuditFilter) (lines []tenancy.ExportLine) {
+func exportTrail(t testing.TB, s *tenancy.Service, f audit.Filter) (lines []audit.Line) {
 	t.Helper()
 	var text bytes.Buffer
 	out := json.NewEncoder(&text)
 	out.SetEscapeHTML(false)
-	for line, err := range s.ExportTrail(t.Context(), f) {
+	for line, err := range s.Trail.Export(t.Context(), f) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +55,7 @@ func exportTrail(t testing.TB, s *tenancy.Service, f tenancy.AuditFilter) (lines
 		}
 	}
 	for in := json.NewDecoder(&text); in.More(); {
-		var line tenancy.ExportLine
+		var line audit.Line
 		if err := in.Decode(&line); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +69,7 @@ func writeEntries(t testing.TB, s *tenancy.Service, app db.ID, n int) {
 	t.Helper()
 	for i := range n {
 		detail := map[string]any{"n": i, "big": int64(1) << 60, "text": "<a&b> \u2028 \x00 \xff", "list": []any{1.5, nil, true, map[string]any{"z": 1, "a": 2}}}
-		if err := s.RecordAuditEntry(t.Context(), tenancy.AuditEntry{Actor: "ana", Issuer: "iss", Action: "test.do", AppID: app, Detail: detail}); err != nil {
+		if err := s.Trail.Record(t.Context(), audit.Entry{Actor: "ana", Issuer: "iss", Action: "test.do", AppID: app, Detail: detail}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,23 +83,23 @@ func TestChain(t *testing.T) {
 			t.Errorf("an empty trail: %d entries, %v", n, flaws)
 		}
 		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
-		ctx := tenancy.WithOrigin(t.Context(), func() tenancy.Origin { return tenancy.Origin{Client: "192.0.2.1", Request: "r-1"} })
-		if err := s.RecordAuditEntry(ctx, tenancy.AuditEntry{Actor: "admin", Action: "price.create"}); err != nil {
+		ctx := audit.WithOrigin(t.Context(), func() audit.Origin { return audit.Origin{Client: "192.0.2.1", Request: "r-1"} })
+		if err := s.Trail.Record(ctx, audit.Entry{Actor: "admin", Action: "price.create"}); err != nil {
 			t.Fatal(err)
 		}
 		writeEntries(t, s, acme.ID, 3)
-		entries, _, err := s.ListAuditEntries(t.Context(), tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: "acme"}, Size: 1})
+		entries, _, err := s.Trail.List(t.Context(), audit.Query{AuditFilter: audit.Filter{App: "acme"}, Size: 1})
 		if err != nil || len(entries) != 1 {
 			t.Fatal(len(entries), err)
 		}
 		if e := entries[0]; e.Seq != 4 || len(e.Hash) != 64 || e.Prev == "" || e.App != "acme" {
 			t.Errorf("the newest entry is %+v", e)
 		}
-		lines := exportTrail(t, s, tenancy.AuditFilter{})
+		lines := exportTrail(t, s, audit.Filter{})
 		if e := lines[0].Entry; e == nil || e.Client != "192.0.2.1" || e.Request != "r-1" || e.AppID != "" || e.Seq != 1 || e.Prev != "" {
 			t.Errorf("the first line is %+v, want the platform's own entry", e)
 		}
-		if end := lines[len(lines)-1].End; end == nil || *end != (tenancy.ExportEnd{Chains: 2, Sealed: true}) {
+		if end := lines[len(lines)-1].End; end == nil || *end != (audit.End{Chains: 2, Sealed: true}) {
 			t.Errorf("the last line is %+v", end)
 		}
 		if flaws, n := verifyTrail(t, s, "", lines[0].Entry.Hash, entries[0].Hash); flaws != nil || n != 5 {
@@ -133,16 +134,16 @@ func TestChainGrowsWithManyAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
-				e := tenancy.AuditEntry{Actor: fmt.Sprint(i), Action: "test.do", AppID: acme.ID}
+				e := audit.Entry{Actor: fmt.Sprint(i), Action: "test.do", AppID: acme.ID}
 				var err error
 				switch i % 3 {
 				case 0:
-					err = services[i%2].RecordAuditEntry(t.Context(), e)
+					err = services[i%2].Trail.Record(t.Context(), e)
 				case 1: // with the app's own handle, alone
-					err = d.Tenant(acme.ID).RunTx(t.Context(), func(tx *db.Tx) error { return tenancy.InsertAuditEntry(t.Context(), tx, e) })
+					err = d.Tenant(acme.ID).RunTx(t.Context(), func(tx *db.Tx) error { return audit.Insert(t.Context(), tx, e) })
 				default: // with the app's own handle, in a group commit
 					var b db.Batch
-					if err = tenancy.QueueAuditEntry(t.Context(), &b, e, `$10 = 1`, 1); err == nil {
+					if err = audit.Queue(t.Context(), &b, e, `$10 = 1`, 1); err == nil {
 						err = d.Tenant(acme.ID).Write(t.Context(), &b)
 					}
 				}
@@ -153,7 +154,7 @@ func TestChainGrowsWithManyAtOnce(t *testing.T) {
 		}
 		for i := range 10 {
 			all.Go(func() {
-				if err := services[i%2].SealChains(t.Context()); err != nil {
+				if err := services[i%2].Trail.Seal(t.Context()); err != nil {
 					t.Error(err)
 				}
 				if flaws, _ := verifyTrail(t, services[i%2], ""); flaws != nil {
@@ -176,7 +177,7 @@ func TestLongChain(t *testing.T) {
 		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
 		err := d.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 			for i := range 999 {
-				if err := tenancy.InsertAuditEntry(t.Context(), tx, tenancy.AuditEntry{Actor: fmt.Sprint(i), Action: "test.do", AppID: acme.ID}); err != nil {
+				if err := audit.Insert(t.Context(), tx, audit.Entry{Actor: fmt.Sprint(i), Action: "test.do", AppID: acme.ID}); err != nil {
 					return err
 				}
 			}
@@ -209,7 +210,7 @@ func TestExportOfAGrowingChain(t *testing.T) {
 		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
 		err := d.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 			for range 499 { // with the first entry, a full batch
-				if err := tenancy.InsertAuditEntry(t.Context(), tx, tenancy.AuditEntry{Actor: "ana", Action: "test.do", AppID: acme.ID}); err != nil {
+				if err := audit.Insert(t.Context(), tx, audit.Entry{Actor: "ana", Action: "test.do", AppID: acme.ID}); err != nil {
 					return err
 				}
 			}
@@ -223,18 +224,18 @@ func TestExportOfAGrowingChain(t *testing.T) {
 			if seen == 500 && !grown {
 				grown = true
 				writeEntries(t, s, acme.ID, 1)
-				if err := s.SealChains(t.Context()); err != nil {
+				if err := s.Trail.Seal(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}
 		}}))
 		ctx, _ := spans.Tracer("test").Start(t.Context(), "export")
-		v := tenancy.Verifier{OnResult: func(v tenancy.VerifyResult) {
+		v := audit.Verifier{OnResult: func(v audit.Result) {
 			if v.Entries != 501 || len(v.Flaws) > 0 {
 				t.Errorf("%d entries of 501, flaws %v", v.Entries, v.Flaws)
 			}
 		}}
-		for line, err := range s.ExportTrail(ctx, tenancy.AuditFilter{App: "acme"}) {
+		for line, err := range s.Trail.Export(ctx, audit.Filter{App: "acme"}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -254,10 +255,10 @@ func TestExportOfAGrowingChain(t *testing.T) {
 func TestTampering(t *testing.T) {
 	t.Parallel()
 	const chained = ` FROM audit WHERE app = 'acme' AND seq = `
-	forge := func(t *testing.T, d *db.DB, s *tenancy.Service, change func(*tenancy.AuditEntry)) {
+	forge := func(t *testing.T, d *db.DB, s *tenancy.Service, change func(*audit.Entry)) {
 		t.Helper() // rewrites the chain from the third entry on, with matching hashes
 		prev := ""
-		for _, line := range exportTrail(t, s, tenancy.AuditFilter{App: "acme"}) {
+		for _, line := range exportTrail(t, s, audit.Filter{App: "acme"}) {
 			e := line.Entry
 			if e == nil {
 				continue
@@ -321,10 +322,10 @@ func TestTampering(t *testing.T) {
 		"taken out of the chain": {do: `UPDATE audit SET seq = 0, prev = '', hash = '' WHERE app = 'acme' AND seq = 3`,
 			want: []string{"acme 4: the entry before it is missing"}}, // it is now the last entry
 		"forged with hashes that fit": {more: func(t *testing.T, d *db.DB, s *tenancy.Service) {
-			forge(t, d, s, func(e *tenancy.AuditEntry) { e.Actor = "eve" })
+			forge(t, d, s, func(e *audit.Entry) { e.Actor = "eve" })
 		}, want: []string{"acme 0: its last entry is not the one that its head names"}},
 		"forged, and its head": {more: func(t *testing.T, d *db.DB, s *tenancy.Service) {
-			forge(t, d, s, func(e *tenancy.AuditEntry) { e.Actor = "eve" })
+			forge(t, d, s, func(e *audit.Entry) { e.Actor = "eve" })
 			execSQL(t, d.Platform(), `UPDATE audit_head SET hash = (SELECT hash`+chained+`6) WHERE app_id = (SELECT app_id`+chained+`6)`)
 		}, want: []string{"acme 0: its head is missing, or not as this platform sealed it"}, both: true},
 		"cut off with its head": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
@@ -389,12 +390,12 @@ func TestBrokenChainIsNotContinued(t *testing.T) {
 		s := newService(t, d)
 		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
 		writeEntries(t, s, acme.ID, 2)
-		if err := s.SealChains(t.Context()); err != nil {
+		if err := s.Trail.Seal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		execSQL(t, d.Platform(), `UPDATE audit_head SET seq = 1 WHERE app_id = $1`, string(acme.ID))
 		writeEntries(t, s, acme.ID, 2)
-		if err := s.SealChains(t.Context()); err != nil {
+		if err := s.Trail.Seal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE seq = 0 AND app_id = $1`, string(acme.ID)); n != 2 {
@@ -437,33 +438,33 @@ func TestExportFilters(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := newService(t, d)
 		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
-		for _, e := range []tenancy.AuditEntry{
+		for _, e := range []audit.Entry{
 			{Actor: "ana", Action: "app.secret.put", AppID: acme.ID},
 			{Actor: "bob", Action: "app.secret", AppID: acme.ID},
 			{Actor: "ana", Action: "app.secrets", AppID: acme.ID},
 			{Actor: "ana", Action: "price.create"},
 		} {
-			if err := s.RecordAuditEntry(t.Context(), e); err != nil {
+			if err := s.Trail.Record(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}
 		}
-		all, _, err := s.ListAuditEntries(t.Context(), tenancy.AuditQuery{Size: 100})
+		all, _, err := s.Trail.List(t.Context(), audit.Query{Size: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
 		third := all[2].At // the entry of app.secret; entries are the newest first
 		for name, tt := range map[string]struct {
-			f    tenancy.AuditFilter
+			f    audit.Filter
 			want []string
 		}{
-			"action below": {tenancy.AuditFilter{Action: "app.secret"}, []string{"app.secret.put", "app.secret"}},
-			"action":       {tenancy.AuditFilter{Action: "app.create"}, []string{"app.create"}},
-			"no pattern":   {tenancy.AuditFilter{Action: "app_secret"}, nil},
-			"actor":        {tenancy.AuditFilter{Actor: "bob"}, []string{"app.secret"}},
-			"since":        {tenancy.AuditFilter{Since: third}, []string{"price.create", "app.secret", "app.secrets"}},
-			"until":        {tenancy.AuditFilter{Until: third}, []string{"app.create", "app.secret.put"}},
-			"between":      {tenancy.AuditFilter{App: "acme", Since: third, Until: third.Add(time.Microsecond)}, []string{"app.secret"}},
-			"nobody":       {tenancy.AuditFilter{App: "globex"}, nil},
+			"action below": {audit.Filter{Action: "app.secret"}, []string{"app.secret.put", "app.secret"}},
+			"action":       {audit.Filter{Action: "app.create"}, []string{"app.create"}},
+			"no pattern":   {audit.Filter{Action: "app_secret"}, nil},
+			"actor":        {audit.Filter{Actor: "bob"}, []string{"app.secret"}},
+			"since":        {audit.Filter{Since: third}, []string{"price.create", "app.secret", "app.secrets"}},
+			"until":        {audit.Filter{Until: third}, []string{"app.create", "app.secret.put"}},
+			"between":      {audit.Filter{App: "acme", Since: third, Until: third.Add(time.Microsecond)}, []string{"app.secret"}},
+			"nobody":       {audit.Filter{App: "globex"}, nil},
 		} {
 			var got []string
 			lines := exportTrail(t, s, tt.f)
@@ -482,7 +483,7 @@ func TestExportFilters(t *testing.T) {
 				t.Errorf("%s ends with %+v", name, end)
 			}
 		}
-		for _, err := range s.ExportTrail(t.Context(), tenancy.AuditFilter{}) {
+		for _, err := range s.Trail.Export(t.Context(), audit.Filter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -499,7 +500,7 @@ func TestTenantWritesItsTrailOnly(t *testing.T) {
 	alice, bob := createApp(t, s, tenancy.Draft{Name: "alice"}), createApp(t, s, tenancy.Draft{Name: "bob"})
 	write := func(as, about db.ID) error {
 		return d.Tenant(as).RunTx(t.Context(), func(tx *db.Tx) error {
-			return tenancy.InsertAuditEntry(t.Context(), tx, tenancy.AuditEntry{Actor: "eve", Action: "test.do", App: "x", AppID: about})
+			return audit.Insert(t.Context(), tx, audit.Entry{Actor: "eve", Action: "test.do", App: "x", AppID: about})
 		})
 	}
 	if err := write(alice.ID, alice.ID); err != nil {
