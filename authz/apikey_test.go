@@ -20,7 +20,7 @@ func newKeyService(t *testing.T, d *db.DB) (*APIKeys, *tenancy.Service) {
 	t.Helper()
 	apps := tenancy.New(d, newKeyring(t, "m"), signal.New(nil, nil), tenancy.Options{})
 	apps.DefaultApp.Set("", []byte("{}"))
-	return NewAPIKeys(apps, openIssuer(t, d)), apps
+	return NewAPIKeys(apikey.NewStore(d, apps), openIssuer(t, d)), apps
 }
 
 func createKey(t *testing.T, k *APIKeys, spec APIKeySpec) (text, id string) {
@@ -103,7 +103,7 @@ func TestKeyCacheExpiry(t *testing.T) {
 func TestKeyUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k, apps := newKeyService(t, dbtest.NewSQLite(t))
+		k, _ := newKeyService(t, dbtest.NewSQLite(t))
 		text, _ := createKey(t, k, APIKeySpec{})
 		idle, _ := createKey(t, k, APIKeySpec{})
 		ctx, stop := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func TestKeyUse(t *testing.T) {
 		}
 		writes := map[time.Time]bool{}
 		last := func() time.Time {
-			keys, err := apps.ListAPIKeys(t.Context(), "default")
+			keys, err := k.Store.List(t.Context(), "default")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,7 @@ func TestKeyUse(t *testing.T) {
 // TestAdminSecretIsNoKey refuses an admin secret with the form of an API key.
 func TestAdminSecretIsNoKey(t *testing.T) {
 	t.Parallel()
-	if _, err := NewAdminSecret(newKeyText("default", randomText(keyIDLength)), nil); err == nil || !strings.Contains(err.Error(), "API key") {
+	if _, err := NewAdminSecret(apikey.NewText("default", apikey.NewID()), nil); err == nil || !strings.Contains(err.Error(), "API key") {
 		t.Errorf("%v, want a hint", err)
 	}
 }
@@ -167,7 +167,7 @@ func TestAdminSecretIsNoKey(t *testing.T) {
 func TestKeyDeletedWhileRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k, apps := newKeyService(t, dbtest.NewSQLite(t))
+		k, _ := newKeyService(t, dbtest.NewSQLite(t))
 		text, id := createKey(t, k, APIKeySpec{})
 		read, proceed := make(chan int64), make(chan struct{})
 		lookup := k.loadFromDatabase
@@ -185,7 +185,7 @@ func TestKeyDeletedWhileRead(t *testing.T) {
 			early <- err
 		}()
 		generation := <-read
-		if err := apps.DeleteAPIKey(t.Context(), "op", "default", id); err != nil {
+		if err := k.Store.Delete(t.Context(), "op", "default", id); err != nil {
 			t.Fatal(err)
 		}
 		late := make(chan error, 1)

@@ -3,6 +3,7 @@ package authz
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,12 +14,25 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/authz/jwks"
+	"stoa/authz/jwks/jwkstest"
 	"stoa/tenancy/db"
 )
 
 func sortStrings(s []string) []string {
 	slices.Sort(s)
 	return s
+}
+
+// serveRemoteKeys returns the keys of an issuer that answers 200 with body.
+func serveRemoteKeys(t *testing.T, body string) (*jwks.RemoteSet, *jwkstest.Server) {
+	t.Helper()
+	s := jwkstest.NewServer(http.StatusOK, body)
+	r := jwks.NewRemoteSet("https://issuer.example/jwks", jwks.Options{
+		HTTP: &http.Client{Transport: s}, Refresh: 15 * time.Minute, Log: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(r.Close)
+	return r, s
 }
 
 // newExternalIssuer returns an OpenID provider that publishes all keys of the test tokens, bad ones included.
@@ -30,7 +44,7 @@ func newExternalIssuer(t *testing.T, app db.ID, name string) TrustedIssuer {
 		key.KeyID = kid
 		all = append(all, key)
 	}
-	keys, _ := serveRemoteKeys(t, encodeJWKS(all...))
+	keys, _ := serveRemoteKeys(t, jwkstest.EncodeSet(all...))
 	return TrustedIssuer{Issuer: set.Issuer, Audience: set.Audience, Keys: keys, App: app, AppName: name}
 }
 
@@ -184,10 +198,10 @@ func TestWithoutKeyID(t *testing.T) {
 		body   string
 		reason string
 	}{
-		"one key":     {encodeJWKS(newEd25519Key("a")), ""},
-		"nameless":    {encodeJWKS(newEd25519Key("")), ""},
-		"two keys":    {encodeJWKS(newEd25519Key("a"), newEd25519Key("b")), "names no key"},
-		"another one": {encodeJWKS(jose.JSONWebKey{Key: testKeys().otherEd.Public()}), "wrong signature"},
+		"one key":     {jwkstest.EncodeSet(jwkstest.NewPublicKey("a")), ""},
+		"nameless":    {jwkstest.EncodeSet(jwkstest.NewPublicKey("")), ""},
+		"two keys":    {jwkstest.EncodeSet(jwkstest.NewPublicKey("a"), jwkstest.NewPublicKey("b")), "names no key"},
+		"another one": {jwkstest.EncodeSet(jose.JSONWebKey{Key: jwkstest.Keys().OtherEd.Public()}), "wrong signature"},
 	} {
 		keys, _ := serveRemoteKeys(t, tt.body)
 		_, err := NewVerifier(TrustedIssuer{Issuer: "https://issuer.example", Audience: "stoa", Keys: keys}).VerifyToken(t.Context(), bare)
@@ -202,7 +216,7 @@ func TestWithoutKeyID(t *testing.T) {
 func TestCachedTokens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		keys, s := serveRemoteKeys(t, encodeJWKS(newEd25519Key("ed"), newEd25519Key("b")))
+		keys, s := serveRemoteKeys(t, jwkstest.EncodeSet(jwkstest.NewPublicKey("ed"), jwkstest.NewPublicKey("b")))
 		v := NewVerifier()
 		e := &issuerEntry{TrustedIssuer: TrustedIssuer{Issuer: "https://issuer.example", Audience: "stoa", Keys: keys, App: "id-of-acme", AppName: "acme"}}
 		v.setAppIssuers([]*issuerEntry{e})
@@ -214,14 +228,14 @@ func TestCachedTokens(t *testing.T) {
 		if _, err := v.VerifyToken(t.Context(), token); err != nil {
 			t.Fatal(RefusalReason(err))
 		}
-		s.setResponse(http.StatusOK, encodeJWKS(newEd25519Key("b")))
+		s.SetResponse(http.StatusOK, jwkstest.EncodeSet(jwkstest.NewPublicKey("b")))
 		time.Sleep(16 * time.Minute)
 		_ = verify() // starts the refresh that is due
 		synctest.Wait()
 		if _, err := v.VerifyToken(t.Context(), token); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("a token of a key that is gone: %v", err)
 		}
-		s.setResponse(http.StatusOK, encodeJWKS(newEd25519Key("ed")))
+		s.SetResponse(http.StatusOK, jwkstest.EncodeSet(jwkstest.NewPublicKey("ed")))
 		time.Sleep(time.Minute)
 		if err := verify(); err != nil {
 			t.Fatal(RefusalReason(err))

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"stoa/authz/jwks/jwkstest"
 )
 
 // forgedToken is a token that differs from a valid one in one respect.
@@ -22,14 +24,14 @@ type forgedToken struct {
 // listForgeries returns tokens that no verifier may accept.
 func listForgeries(t *testing.T, now time.Time) []forgedToken {
 	t.Helper()
-	k := testKeys()
+	k := jwkstest.Keys()
 	good := newValidToken(now)
-	pub := []byte(k.ed.Public().(ed25519.PublicKey))
-	spki, err := x509.MarshalPKIXPublicKey(k.ed.Public())
+	pub := []byte(k.Ed.Public().(ed25519.PublicKey))
+	spki, err := x509.MarshalPKIXPublicKey(k.Ed.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
-	attacker := encodeJSON(jose.JSONWebKey{Key: k.otherEd.Public(), KeyID: "ed"})
+	attacker := encodeJSON(jose.JSONWebKey{Key: k.OtherEd.Public(), KeyID: "ed"})
 	withJWK := jsonObject{"jwk": json.RawMessage(attacker)}
 	parts := strings.Split(good.encodeToken(), ".")
 	elsewhere := good.withClaims(jsonObject{"sub": "bob"}).encodeToken()
@@ -58,7 +60,7 @@ func listForgeries(t *testing.T, now time.Time) []forgedToken {
 		{"no signature", parts[0] + "." + parts[1] + ".", "not three parts", false},
 		{"another token's signature", parts[0] + "." + parts[1] + "." + strings.Split(elsewhere, ".")[2], "wrong signature", false},
 		{"another token's claims", parts[0] + "." + strings.Split(elsewhere, ".")[1] + "." + parts[2], "wrong signature", false},
-		{"signed by somebody else", good.signedBy(signEd(k.otherEd)).encodeToken(), "wrong signature", false},
+		{"signed by somebody else", good.signedBy(signEd(k.OtherEd)).encodeToken(), "wrong signature", false},
 
 		{"alg none", good.withHeader(jsonObject{"alg": "none"}).signedBy(signNothing).encodeToken(), "not three parts", false},
 		{"alg none, something as signature", good.withHeader(jsonObject{"alg": "none"}).encodeToken(), "not a signed token", false},
@@ -69,17 +71,17 @@ func listForgeries(t *testing.T, now time.Time) []forgedToken {
 		{"HS256 with the public key", good.withHeader(jsonObject{"alg": "HS256"}).signedBy(signHMAC(pub)).encodeToken(), "not a signed token", false},
 		{"HS256 with the public key as DER", good.withHeader(jsonObject{"alg": "HS256"}).signedBy(signHMAC(spki)).encodeToken(), "not a signed token", false},
 		{"HS256 with a symmetric key", good.withHeader(jsonObject{"alg": "HS256", "kid": "symmetric"}).encodeToken(), "not a signed token", false},
-		{"RS512", good.withHeader(jsonObject{"alg": "RS512", "kid": "rsa"}).signedBy(signRSA(k.rsa, crypto.SHA512)).encodeToken(), "not a signed token", false},
-		{"PS256", good.withHeader(jsonObject{"alg": "PS256", "kid": "rsa"}).signedBy(signPSS(k.rsa)).encodeToken(), "not a signed token", false},
+		{"RS512", good.withHeader(jsonObject{"alg": "RS512", "kid": "rsa"}).signedBy(signRSA(k.RSA, crypto.SHA512)).encodeToken(), "not a signed token", false},
+		{"PS256", good.withHeader(jsonObject{"alg": "PS256", "kid": "rsa"}).signedBy(signPSS(k.RSA)).encodeToken(), "not a signed token", false},
 		{"EdDSA with the name of an RSA key", good.withHeader(jsonObject{"kid": "rsa"}).encodeToken(), "another algorithm", false},
-		{"RS256 with the name of an Ed25519 key", good.withHeader(jsonObject{"alg": "RS256"}).signedBy(signRSA(k.rsa, crypto.SHA256)).encodeToken(), "another algorithm", false},
-		{"ES256 with the name of an Ed25519 key", good.withHeader(jsonObject{"alg": "ES256"}).signedBy(signEC(k.ec)).encodeToken(), "another algorithm", false},
-		{"ES256 as DER", good.withHeader(jsonObject{"alg": "ES256", "kid": "ec"}).signedBy(signDER(k.ec)).encodeToken(), "wrong signature", false},
+		{"RS256 with the name of an Ed25519 key", good.withHeader(jsonObject{"alg": "RS256"}).signedBy(signRSA(k.RSA, crypto.SHA256)).encodeToken(), "another algorithm", false},
+		{"ES256 with the name of an Ed25519 key", good.withHeader(jsonObject{"alg": "ES256"}).signedBy(signEC(k.EC)).encodeToken(), "another algorithm", false},
+		{"ES256 as DER", good.withHeader(jsonObject{"alg": "ES256", "kid": "ec"}).signedBy(signDER(k.EC)).encodeToken(), "wrong signature", false},
 		{"ES256 of zeros", good.withHeader(jsonObject{"alg": "ES256", "kid": "ec"}).signedBy(signZeros(64)).encodeToken(), "wrong signature", false},
 		{"EdDSA of zeros", good.signedBy(signZeros(64)).encodeToken(), "wrong signature", false},
-		{"key for another algorithm", good.withHeader(jsonObject{"alg": "RS256", "kid": "rs512"}).signedBy(signRSA(k.rsa, crypto.SHA256)).encodeToken(), "unusable key", false},
-		{"RSA key of 1024 bits", good.withHeader(jsonObject{"alg": "RS256", "kid": "short-rsa"}).signedBy(signRSA(k.shortRSA, crypto.SHA256)).encodeToken(), "unusable key", false},
-		{"key on another curve", good.withHeader(jsonObject{"alg": "ES256", "kid": "long-ec"}).signedBy(signEC(k.longEC)).encodeToken(), "unusable key", false},
+		{"key for another algorithm", good.withHeader(jsonObject{"alg": "RS256", "kid": "rs512"}).signedBy(signRSA(k.RSA, crypto.SHA256)).encodeToken(), "unusable key", false},
+		{"RSA key of 1024 bits", good.withHeader(jsonObject{"alg": "RS256", "kid": "short-rsa"}).signedBy(signRSA(k.ShortRSA, crypto.SHA256)).encodeToken(), "unusable key", false},
+		{"key on another curve", good.withHeader(jsonObject{"alg": "ES256", "kid": "long-ec"}).signedBy(signEC(k.LongEC)).encodeToken(), "unusable key", false},
 		{"symmetric key", good.withHeader(jsonObject{"kid": "symmetric"}).encodeToken(), "unusable key", false},
 		{"private key", good.withHeader(jsonObject{"kid": "private"}).encodeToken(), "unusable key", false},
 
@@ -92,10 +94,10 @@ func listForgeries(t *testing.T, now time.Time) []forgedToken {
 		{"kid with SQL", good.withHeader(jsonObject{"kid": "x' UNION SELECT 'ed"}).encodeToken(), "unknown key", false},
 		{"kid with NUL", good.withHeader(jsonObject{"kid": "ed\x00"}).encodeToken(), "unknown key", false},
 		{"kid an address", good.withHeader(jsonObject{"kid": "https://attacker.example/key"}).encodeToken(), "unknown key", false},
-		{"jwk of the attacker", good.withHeader(withJWK).signedBy(signEd(k.otherEd)).encodeToken(), "wrong signature", false},
-		{"jwk of the attacker, no kid", good.withHeader(withJWK).withHeader(jsonObject{"kid": nil}).signedBy(signEd(k.otherEd)).encodeToken(), "names no key", false},
-		{"jku of the attacker", good.withHeader(jsonObject{"jku": "https://attacker.example/jwks"}).signedBy(signEd(k.otherEd)).encodeToken(), "wrong signature", false},
-		{"x5u of the attacker", good.withHeader(jsonObject{"x5u": "https://attacker.example/x5u"}).signedBy(signEd(k.otherEd)).encodeToken(), "wrong signature", false},
+		{"jwk of the attacker", good.withHeader(withJWK).signedBy(signEd(k.OtherEd)).encodeToken(), "wrong signature", false},
+		{"jwk of the attacker, no kid", good.withHeader(withJWK).withHeader(jsonObject{"kid": nil}).signedBy(signEd(k.OtherEd)).encodeToken(), "names no key", false},
+		{"jku of the attacker", good.withHeader(jsonObject{"jku": "https://attacker.example/jwks"}).signedBy(signEd(k.OtherEd)).encodeToken(), "wrong signature", false},
+		{"x5u of the attacker", good.withHeader(jsonObject{"x5u": "https://attacker.example/x5u"}).signedBy(signEd(k.OtherEd)).encodeToken(), "wrong signature", false},
 		{"crit", good.withHeader(jsonObject{"crit": []string{"b64"}, "b64": true}).encodeToken(), "demands an extension", false},
 		{"unencoded payload", good.withHeader(jsonObject{"crit": []string{"b64"}, "b64": false}).encodeToken(), "demands an extension", false},
 		{"typ of a logout token", good.withHeader(jsonObject{"typ": "logout+jwt"}).encodeToken(), "another type", false},

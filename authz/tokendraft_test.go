@@ -5,7 +5,6 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/rsa"
@@ -14,41 +13,14 @@ import (
 	"encoding/json"
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 
 	"stoa/authz/jwks"
+	"stoa/authz/jwks/jwkstest"
 )
-
-// testKeys are the keys that tests sign with, generated once because RSA keys take long.
-var testKeys = sync.OnceValue(func() (k struct {
-	ed, otherEd   ed25519.PrivateKey
-	rsa, shortRSA *rsa.PrivateKey
-	ec, longEC    *ecdsa.PrivateKey
-}) {
-	must := func(err error) {
-		if err != nil {
-			panic(err)
-		}
-	}
-	var err error
-	_, k.ed, err = ed25519.GenerateKey(rand.Reader)
-	must(err)
-	_, k.otherEd, err = ed25519.GenerateKey(rand.Reader)
-	must(err)
-	k.rsa, err = rsa.GenerateKey(rand.Reader, 2048)
-	must(err)
-	k.shortRSA, err = rsa.GenerateKey(rand.Reader, 1024)
-	must(err)
-	k.ec, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	k.longEC, err = ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	must(err)
-	return k
-})
 
 // fixedKeys is a key set that never changes.
 type fixedKeys map[string]jose.JSONWebKey
@@ -63,16 +35,16 @@ func (f fixedKeys) FindKey(_ context.Context, kid string) (jose.JSONWebKey, erro
 func (f fixedKeys) Generation() uint64 { return 1 }
 
 func newTestIssuer() TrustedIssuer {
-	k := testKeys()
+	k := jwkstest.Keys()
 	return TrustedIssuer{Issuer: "https://issuer.example", Audience: "stoa", BuiltIn: true, Keys: fixedKeys{
-		"ed":        {Key: k.ed.Public()},
-		"rsa":       {Key: k.rsa.Public(), Algorithm: "RS256"},
-		"ec":        {Key: k.ec.Public()},
-		"short-rsa": {Key: k.shortRSA.Public()},
-		"long-ec":   {Key: k.longEC.Public()},
-		"rs512":     {Key: k.rsa.Public(), Algorithm: "RS512"},
+		"ed":        {Key: k.Ed.Public()},
+		"rsa":       {Key: k.RSA.Public(), Algorithm: "RS256"},
+		"ec":        {Key: k.EC.Public()},
+		"short-rsa": {Key: k.ShortRSA.Public()},
+		"long-ec":   {Key: k.LongEC.Public()},
+		"rs512":     {Key: k.RSA.Public(), Algorithm: "RS512"},
 		"symmetric": {Key: []byte("a secret that both sides know, 32 bytes")},
-		"private":   {Key: k.ed},
+		"private":   {Key: k.Ed},
 	}}
 }
 
@@ -91,7 +63,7 @@ func newValidToken(now time.Time) tokenDraft {
 			"iss": "https://issuer.example", "aud": "stoa", "sub": "ana", "tenant_id": "acme", "app_id": "id-of-acme",
 			"roles": []string{"caller"}, "iat": now.Unix(), "exp": now.Add(time.Hour).Unix(),
 		},
-		sign: signEd(testKeys().ed),
+		sign: signEd(jwkstest.Keys().Ed),
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"stoa/authz/jwks/jwkstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,7 +49,7 @@ func TestForgeries(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	k := testKeys()
+	k := jwkstest.Keys()
 	now := time.Now().Truncate(time.Second)
 	good := newValidToken(now)
 	want := Principal{
@@ -65,13 +67,13 @@ func TestVerify(t *testing.T) {
 		want  Principal
 	}{
 		{"EdDSA", good.encodeToken(), want},
-		{"RS256", good.withHeader(jsonObject{"alg": "RS256", "kid": "rsa"}).signedBy(signRSA(k.rsa, crypto.SHA256)).encodeToken(), want},
-		{"ES256", good.withHeader(jsonObject{"alg": "ES256", "kid": "ec"}).signedBy(signEC(k.ec)).encodeToken(), want},
+		{"RS256", good.withHeader(jsonObject{"alg": "RS256", "kid": "rsa"}).signedBy(signRSA(k.RSA, crypto.SHA256)).encodeToken(), want},
+		{"ES256", good.withHeader(jsonObject{"alg": "ES256", "kid": "ec"}).signedBy(signEC(k.EC)).encodeToken(), want},
 		{"no typ", good.withHeader(jsonObject{"typ": nil}).encodeToken(), want},
 		{"access token type", good.withHeader(jsonObject{"typ": "application/at+jwt"}).encodeToken(), want},
 		{"several audiences", good.withClaims(jsonObject{"aud": []string{"other", "stoa"}}).encodeToken(), want},
 		{"addresses of keys are ignored", good.withHeader(jsonObject{"jku": "https://attacker.example", "x5u": "https://attacker.example"}).encodeToken(), want},
-		{"a key brought along is ignored", good.withHeader(jsonObject{"jwk": json.RawMessage(encodeJSON(jose.JSONWebKey{Key: k.otherEd.Public()}))}).encodeToken(), want},
+		{"a key brought along is ignored", good.withHeader(jsonObject{"jwk": json.RawMessage(encodeJSON(jose.JSONWebKey{Key: k.OtherEd.Public()}))}).encodeToken(), want},
 		{"clock a little behind", good.withClaims(jsonObject{"iat": now.Unix() + 50, "nbf": now.Unix() + 50}).encodeToken(),
 			with(func(p *Principal) { p.Issued = now.Add(50 * time.Second) })},
 		{"no roles", good.withClaims(jsonObject{"roles": nil}).encodeToken(), want},
@@ -105,7 +107,7 @@ func TestVerify(t *testing.T) {
 // TestVerifiedTokensEnd checks that a cached token is refused after its expiry.
 func TestVerifiedTokensEnd(t *testing.T) {
 	t.Parallel()
-	testKeys()
+	jwkstest.Keys()
 	synctest.Test(t, func(t *testing.T) {
 		v := NewVerifier(newTestIssuer())
 		token := newValidToken(time.Now()).withClaims(jsonObject{"exp": time.Now().Add(30 * time.Second).Unix()}).encodeToken()
@@ -132,7 +134,7 @@ func (g changingKeys) Generation() uint64 { return *g.generation }
 
 func TestVerifiedTokensAreRechecked(t *testing.T) {
 	t.Parallel()
-	testKeys()
+	jwkstest.Keys()
 	for _, tt := range []struct {
 		name   string
 		pass   func(generation *uint64)

@@ -19,6 +19,7 @@ import (
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 // verifyTrail exports the trail of an app ("" = all) as text, verifies it, and returns one line for each flaw and the
@@ -78,17 +79,17 @@ func writeEntries(t testing.TB, s *tenancy.Service, app db.ID, n int) {
 func TestChain(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		if flaws, n := verifyTrail(t, s, ""); flaws != nil || n != 0 {
 			t.Errorf("an empty trail: %d entries, %v", n, flaws)
 		}
-		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
+		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		ctx := audit.WithOrigin(t.Context(), func() audit.Origin { return audit.Origin{Client: "192.0.2.1", Request: "r-1"} })
 		if err := s.Trail.Record(ctx, audit.Entry{Actor: "admin", Action: "price.create"}); err != nil {
 			t.Fatal(err)
 		}
 		writeEntries(t, s, acme.ID, 3)
-		entries, _, err := s.Trail.List(t.Context(), audit.Query{AuditFilter: audit.Filter{App: "acme"}, Size: 1})
+		entries, _, err := s.Trail.List(t.Context(), audit.Query{Filter: audit.Filter{App: "acme"}, Size: 1})
 		if err != nil || len(entries) != 1 {
 			t.Fatal(len(entries), err)
 		}
@@ -111,7 +112,7 @@ func TestChain(t *testing.T) {
 		if err := s.DeleteApp(t.Context(), "admin", "acme"); err != nil {
 			t.Fatal(err)
 		}
-		createApp(t, s, tenancy.Draft{Name: "acme"})
+		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		if flaws, n := verifyTrail(t, s, "acme"); flaws != nil || n != 7 {
 			t.Errorf("of both that bore the name: %d entries, %v", n, flaws)
 		}
@@ -129,8 +130,8 @@ func TestChain(t *testing.T) {
 func TestChainGrowsWithManyAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		services := []*tenancy.Service{newService(t, d), newService(t, d)}
-		acme := createApp(t, services[0], tenancy.Draft{Name: "acme"})
+		services := []*tenancy.Service{tenancytest.NewService(t, d), tenancytest.NewService(t, d)}
+		acme := tenancytest.CreateApp(t, services[0], tenancy.Draft{Name: "acme"})
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
@@ -173,8 +174,8 @@ func TestChainGrowsWithManyAtOnce(t *testing.T) {
 func TestLongChain(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
-		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
+		s := tenancytest.NewService(t, d)
+		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		err := d.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 			for i := range 999 {
 				if err := audit.Insert(t.Context(), tx, audit.Entry{Actor: fmt.Sprint(i), Action: "test.do", AppID: acme.ID}); err != nil {
@@ -206,8 +207,8 @@ func (a afterRead) OnEnd(sdk.ReadOnlySpan)                   { a.do() }
 func TestExportOfAGrowingChain(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
-		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
+		s := tenancytest.NewService(t, d)
+		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		err := d.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 			for range 499 { // with the first entry, a full batch
 				if err := audit.Insert(t.Context(), tx, audit.Entry{Actor: "ana", Action: "test.do", AppID: acme.ID}); err != nil {
@@ -271,7 +272,7 @@ func TestTampering(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				execSQL(t, d.Platform(), `UPDATE audit SET actor = $2, prev = $3, hash = $4 WHERE id = $1`, e.ID, e.Actor, prev, hash)
+				tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit SET actor = $2, prev = $3, hash = $4 WHERE id = $1`, e.ID, e.Actor, prev, hash)
 				e.Hash = hash
 			}
 			prev = e.Hash
@@ -297,16 +298,16 @@ func TestTampering(t *testing.T) {
 		"removed last":    {do: `DELETE` + chained + `6`, want: []string{"acme 0: its last entries are missing: 6 to 6"}},
 		"removed all":     {do: `DELETE FROM audit WHERE app = 'acme'`, want: []string{" 0: its last entries are missing: 1 to 6"}},
 		"removed, renumbered": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
-			execSQL(t, d.Platform(), `DELETE`+chained+`3`)
+			tenancytest.ExecSQL(t, d.Platform(), `DELETE`+chained+`3`)
 			for i := 4; i <= 6; i++ {
-				execSQL(t, d.Platform(), `UPDATE audit SET seq = $1 WHERE app = 'acme' AND seq = $2`, i-1, i)
+				tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit SET seq = $1 WHERE app = 'acme' AND seq = $2`, i-1, i)
 			}
 		}, want: []string{"acme 3: it does not follow", "acme 0: its last entries are missing: 6 to 6"}},
 		"inserted": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
 			for i := 6; i >= 3; i-- {
-				execSQL(t, d.Platform(), `UPDATE audit SET seq = $1 WHERE app = 'acme' AND seq = $2`, i+1, i)
+				tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit SET seq = $1 WHERE app = 'acme' AND seq = $2`, i+1, i)
 			}
-			execSQL(t, d.Platform(), `INSERT INTO audit (id, at, actor, action, app, app_id, detail, seq, prev, hash)
+			tenancytest.ExecSQL(t, d.Platform(), `INSERT INTO audit (id, at, actor, action, app, app_id, detail, seq, prev, hash)
 				SELECT 'forged', at, 'eve', action, app, app_id, detail, 3, hash, 'aa'`+chained+`2`)
 		}, want: []string{"acme 3: it was changed", "acme 4: it does not follow", "acme 0: there are entries behind its end"}},
 		"appended": {do: `INSERT INTO audit (id, at, actor, action, app, app_id, detail, seq, prev, hash)
@@ -314,7 +315,7 @@ func TestTampering(t *testing.T) {
 			want: []string{"acme 7: it was changed", "acme 0: there are entries behind its end, which is at 6"}},
 		"reordered": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
 			for _, step := range [][2]int{{3, 100}, {4, 3}, {100, 4}} {
-				execSQL(t, d.Platform(), `UPDATE audit SET seq = $1 WHERE app = 'acme' AND seq = $2`, step[1], step[0])
+				tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit SET seq = $1 WHERE app = 'acme' AND seq = $2`, step[1], step[0])
 			}
 		}, want: []string{"acme 3: it does not follow", "acme 4: it does not follow", "acme 5: it does not follow"}},
 		"moved to another app": {do: `UPDATE audit SET app_id = 'elsewhere', seq = 1 WHERE app = 'acme' AND seq = 6`,
@@ -326,24 +327,24 @@ func TestTampering(t *testing.T) {
 		}, want: []string{"acme 0: its last entry is not the one that its head names"}},
 		"forged, and its head": {more: func(t *testing.T, d *db.DB, s *tenancy.Service) {
 			forge(t, d, s, func(e *audit.Entry) { e.Actor = "eve" })
-			execSQL(t, d.Platform(), `UPDATE audit_head SET hash = (SELECT hash`+chained+`6) WHERE app_id = (SELECT app_id`+chained+`6)`)
+			tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit_head SET hash = (SELECT hash`+chained+`6) WHERE app_id = (SELECT app_id`+chained+`6)`)
 		}, want: []string{"acme 0: its head is missing, or not as this platform sealed it"}, both: true},
 		"cut off with its head": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
-			execSQL(t, d.Platform(), `UPDATE audit_head SET seq = 5, hash = (SELECT hash`+chained+`5) WHERE app_id = (SELECT app_id`+chained+`5)`)
-			execSQL(t, d.Platform(), `DELETE`+chained+`6`)
+			tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit_head SET seq = 5, hash = (SELECT hash`+chained+`5) WHERE app_id = (SELECT app_id`+chained+`5)`)
+			tenancytest.ExecSQL(t, d.Platform(), `DELETE`+chained+`6`)
 		}, want: []string{"acme 0: its head is missing, or not"}},
 		"another's head": {do: `UPDATE audit_head SET seq = o.seq, hash = o.hash, seal = o.seal FROM (SELECT * FROM audit_head WHERE app_id = '') AS o
 				WHERE audit_head.app_id = (SELECT app_id` + chained + `1)`,
 			want: []string{"acme 0: its head is missing, or not"}},
 		"headless": {do: `DELETE FROM audit_head WHERE app_id = (SELECT app_id` + chained + `1)`, want: []string{"acme 0: its head is missing, or not"}},
 		"all of an app": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
-			execSQL(t, d.Platform(), `DELETE FROM audit_head WHERE app_id = (SELECT app_id`+chained+`1)`)
-			execSQL(t, d.Platform(), `DELETE FROM audit WHERE app = 'acme'`)
+			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit_head WHERE app_id = (SELECT app_id`+chained+`1)`)
+			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit WHERE app = 'acme'`)
 		}, want: []string{"all: there are 2 chains and should be 3"}},
 		"the count as well": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
-			execSQL(t, d.Platform(), `DELETE FROM audit_head WHERE app_id = (SELECT app_id`+chained+`1)`)
-			execSQL(t, d.Platform(), `DELETE FROM audit WHERE app = 'acme'`)
-			execSQL(t, d.Platform(), `UPDATE audit_head SET seq = 2 WHERE app_id = '*'`)
+			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit_head WHERE app_id = (SELECT app_id`+chained+`1)`)
+			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit WHERE app = 'acme'`)
+			tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit_head SET seq = 2 WHERE app_id = '*'`)
 		}, want: []string{"all: the number of its chains is not as this platform sealed it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -353,10 +354,10 @@ func TestTampering(t *testing.T) {
 				each = func(t *testing.T, f func(*testing.T, *db.DB)) { t.Helper(); f(t, dbtest.NewSQLite(t)) }
 			}
 			each(t, func(t *testing.T, d *db.DB) {
-				s := newService(t, d)
-				acme := createApp(t, s, tenancy.Draft{Name: "acme"})
+				s := tenancytest.NewService(t, d)
+				acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 				writeEntries(t, s, acme.ID, 5)
-				createApp(t, s, tenancy.Draft{Name: "globex"})
+				tenancytest.CreateApp(t, s, tenancy.Draft{Name: "globex"})
 				writeEntries(t, s, "", 2)
 				if flaws, n := verifyTrail(t, s, ""); flaws != nil || n != 9 {
 					t.Fatalf("before: %d entries, %v", n, flaws)
@@ -364,7 +365,7 @@ func TestTampering(t *testing.T) {
 				if tt.more != nil {
 					tt.more(t, d, s)
 				} else {
-					execSQL(t, d.Platform(), tt.do)
+					tenancytest.ExecSQL(t, d.Platform(), tt.do)
 				}
 				writeEntries(t, s, "", 1) // further entries are added
 				got, _ := verifyTrail(t, s, "")
@@ -387,18 +388,18 @@ func TestTampering(t *testing.T) {
 func TestBrokenChainIsNotContinued(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
-		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
+		s := tenancytest.NewService(t, d)
+		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		writeEntries(t, s, acme.ID, 2)
 		if err := s.Trail.Seal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		execSQL(t, d.Platform(), `UPDATE audit_head SET seq = 1 WHERE app_id = $1`, string(acme.ID))
+		tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit_head SET seq = 1 WHERE app_id = $1`, string(acme.ID))
 		writeEntries(t, s, acme.ID, 2)
 		if err := s.Trail.Seal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE seq = 0 AND app_id = $1`, string(acme.ID)); n != 2 {
+		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE seq = 0 AND app_id = $1`, string(acme.ID)); n != 2 {
 			t.Errorf("%d entries are outside the chain, want 2", n)
 		}
 		if flaws, _ := verifyTrail(t, s, ""); len(flaws) != 1 || !strings.HasPrefix(flaws[0], "acme 0: its head is missing, or not") {
@@ -412,17 +413,17 @@ func TestChainUnderAnotherMasterKey(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		next := bytes.Repeat([]byte{8}, 32)
-		s := newService(t, d)
-		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
+		s := tenancytest.NewService(t, d)
+		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		writeEntries(t, s, acme.ID, 2)
 		if flaws, n := verifyTrail(t, s, ""); flaws != nil || n != 3 {
 			t.Fatalf("%d entries, %v", n, flaws)
 		}
-		both := tenancy.New(d, newKeyring(t, next, masterKey), newBus(), newOptions())
-		runUntil(t, both, func() bool {
-			return countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit_head WHERE master_key <> $1`, newKeyring(t, next).CurrentKeyID()) == 0
+		both := tenancy.New(d, tenancytest.NewKeyring(t, next, tenancytest.MasterKey), tenancytest.NewBus(), tenancytest.NewOptions())
+		tenancytest.RunUntil(t, both, func() bool {
+			return tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit_head WHERE master_key <> $1`, tenancytest.NewKeyring(t, next).CurrentKeyID()) == 0
 		})
-		only := tenancy.New(d, newKeyring(t, next), newBus(), newOptions())
+		only := tenancy.New(d, tenancytest.NewKeyring(t, next), tenancytest.NewBus(), tenancytest.NewOptions())
 		writeEntries(t, only, acme.ID, 1)
 		if flaws, n := verifyTrail(t, only, ""); flaws != nil || n != 4 {
 			t.Errorf("with the new key alone: %d entries, %v", n, flaws)
@@ -436,8 +437,8 @@ func TestChainUnderAnotherMasterKey(t *testing.T) {
 func TestExportFilters(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
-		acme := createApp(t, s, tenancy.Draft{Name: "acme"})
+		s := tenancytest.NewService(t, d)
+		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		for _, e := range []audit.Entry{
 			{Actor: "ana", Action: "app.secret.put", AppID: acme.ID},
 			{Actor: "bob", Action: "app.secret", AppID: acme.ID},
@@ -496,8 +497,8 @@ func TestExportFilters(t *testing.T) {
 func TestTenantWritesItsTrailOnly(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewPostgres(t)
-	s := newService(t, d)
-	alice, bob := createApp(t, s, tenancy.Draft{Name: "alice"}), createApp(t, s, tenancy.Draft{Name: "bob"})
+	s := tenancytest.NewService(t, d)
+	alice, bob := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "alice"}), tenancytest.CreateApp(t, s, tenancy.Draft{Name: "bob"})
 	write := func(as, about db.ID) error {
 		return d.Tenant(as).RunTx(t.Context(), func(tx *db.Tx) error {
 			return audit.Insert(t.Context(), tx, audit.Entry{Actor: "eve", Action: "test.do", App: "x", AppID: about})

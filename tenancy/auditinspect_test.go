@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 // TestInspect tampers with a trail between two inspections: the second one reports the flaw, the third nothing new.
@@ -38,12 +40,12 @@ func TestInspect(t *testing.T) {
 				each = func(t *testing.T, f func(*testing.T, *db.DB)) { t.Helper(); f(t, dbtest.NewSQLite(t)) }
 			}
 			each(t, func(t *testing.T, d *db.DB) {
-				s := newService(t, d)
-				acme := createApp(t, s, tenancy.Draft{Name: "acme"})
+				s := tenancytest.NewService(t, d)
+				acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 				writeEntries(t, s, acme.ID, 5)
-				createApp(t, s, tenancy.Draft{Name: "globex"})
+				tenancytest.CreateApp(t, s, tenancy.Draft{Name: "globex"})
 				writeEntries(t, s, "", 2)
-				i := s.NewInspector()
+				i := audit.NewInspector(s.Trail, nil)
 				probe := func(afresh bool) (found []string) {
 					t.Helper()
 					if err := s.Trail.Seal(t.Context()); err != nil {
@@ -61,7 +63,7 @@ func TestInspect(t *testing.T) {
 				if found := probe(true); found != nil {
 					t.Fatalf("a good trail: %q", found)
 				}
-				execSQL(t, d.Platform(), tt.do)
+				tenancytest.ExecSQL(t, d.Platform(), tt.do)
 				writeEntries(t, s, "", 1) // further entries are added
 				if name != "appended" {
 					writeEntries(t, s, acme.ID, 1)
@@ -86,13 +88,13 @@ func TestInspect(t *testing.T) {
 				if known, n, err := s.Trail.ListFlaws(t.Context(), ""); err != nil || int(n) != len(tt.want) || len(known) != len(tt.want) {
 					t.Errorf("%d are known: %+v, %v", n, known, err)
 				}
-				if unchained := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE seq = 0`); (unchained == 0) != tt.grown {
+				if unchained := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE seq = 0`); (unchained == 0) != tt.grown {
 					t.Errorf("%d entries are outside their chains", unchained)
 				}
 				if tt.repair == "" {
 					return
 				}
-				execSQL(t, d.Platform(), tt.repair)
+				tenancytest.ExecSQL(t, d.Platform(), tt.repair)
 				probe(true)
 				if known, _, err := s.Trail.ListFlaws(t.Context(), string(acme.ID)); err != nil || len(known) != 0 {
 					t.Errorf("a chain that is good again has %+v, %v", known, err)

@@ -9,6 +9,7 @@ import (
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 // TestRedactEarlierEntries checks that values which an earlier version wrote in clear are replaced by hashes, for an
@@ -17,10 +18,10 @@ import (
 func TestRedactEarlierEntries(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		ids := map[string]db.ID{}
 		for _, name := range []string{"acme", "gone", "bad"} {
-			app, err := s.CreateApp(t.Context(), actor, tenancy.Draft{Name: name, Config: []byte(`{}`)}, false)
+			app, err := s.CreateApp(t.Context(), tenancytest.Actor, tenancy.Draft{Name: name, Config: []byte(`{}`)}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -31,18 +32,18 @@ func TestRedactEarlierEntries(t *testing.T) {
 				"notification.set": {"task": "t", "config": "canary"},
 				"price.create":     {"after": map[string]any{"version": "stays"}},
 			} {
-				if err := s.Trail.Record(t.Context(), audit.Entry{Actor: actor, Action: action, App: name, AppID: app.ID, Detail: detail}); err != nil {
+				if err := s.Trail.Record(t.Context(), audit.Entry{Actor: tenancytest.Actor, Action: action, App: name, AppID: app.ID, Detail: detail}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		if err := s.DeleteApp(t.Context(), actor, "gone"); err != nil {
+		if err := s.DeleteApp(t.Context(), tenancytest.Actor, "gone"); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Trail.Seal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		inspector := s.NewInspector()
+		inspector := audit.NewInspector(s.Trail, nil)
 		if found, err := inspector.InspectChains(t.Context(), true); err != nil || len(found) > 0 {
 			t.Fatal(found, err)
 		}
@@ -55,7 +56,7 @@ func TestRedactEarlierEntries(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()
-		waitUntil(t, "no chain is left to redact", func() bool { return countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit_redact`) == 0 })
+		tenancytest.WaitUntil(t, "no chain is left to redact", func() bool { return tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit_redact`) == 0 })
 		cancel()
 		<-ended
 		if err := s.Trail.Seal(t.Context()); err != nil {
@@ -78,13 +79,13 @@ func TestRedactEarlierEntries(t *testing.T) {
 			if flaws[id] > 0 || !reported[id] {
 				t.Errorf("%s: %d flaws, told %v", name, flaws[id], reported[id])
 			}
-			if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%canary%'`); n > 0 {
+			if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%canary%'`); n > 0 {
 				t.Errorf("%s: %d entries hold a canary", name, n)
 			}
-			if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%hmac-sha256:%'`); n < 3 {
+			if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%hmac-sha256:%'`); n < 3 {
 				t.Errorf("%s: %d entries hold a hash", name, n)
 			}
-			if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%stays%'`); n != 1 {
+			if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%stays%'`); n != 1 {
 				t.Errorf("%s: %d entries hold what stays", name, n)
 			}
 		}

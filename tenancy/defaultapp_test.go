@@ -11,6 +11,7 @@ import (
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 // TestAuditDefaultConfig checks that each configuration of the default app is recorded once, however many processes
@@ -25,16 +26,16 @@ func TestAuditDefaultConfig(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := newService(t, d).DefaultApp.Audit(t.Context()); err != nil { // no default app is set
+		if err := tenancytest.NewService(t, d).DefaultApp.Audit(t.Context()); err != nil { // no default app is set
 			t.Fatal(err)
 		}
-		one, two := newService(t, d), newService(t, d)
+		one, two := tenancytest.NewService(t, d), tenancytest.NewService(t, d)
 		note(one, `{"a":1,"key":"hush"}`)
 		note(two, `{"a":1,"key":"hush"}`)
 		note(one, `{"a":1,"key":"hush"}`) // the file was rewritten with the same content
 		note(one, `{"a":2,"key":"hush"}`)
 		note(two, `{"a":2,"key":"hush"}`)
-		entries, _, err := one.Trail.List(t.Context(), audit.Query{AuditFilter: audit.Filter{Action: "config.load"}, Size: 10})
+		entries, _, err := one.Trail.List(t.Context(), audit.Query{Filter: audit.Filter{Action: "config.load"}, Size: 10})
 		if err != nil {
 			t.Fatal(err)
 		}

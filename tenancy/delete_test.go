@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"stoa/agentsvc/surface/idempotency"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 // createExtraTables creates tables that this package does not know, each with n rows of each app.
@@ -30,12 +30,12 @@ func createExtraTables(t *testing.T, d *db.DB, n int, apps ...db.ID) []string {
 	var names []string
 	for name, ddl := range tables {
 		names = append(names, name)
-		changeSchema(t, d, fmt.Sprintf(ddl, name))
+		tenancytest.ChangeSchema(t, d, fmt.Sprintf(ddl, name))
 		if d.Engine() == db.Postgres {
-			changeSchema(t, d, fmt.Sprintf(`SELECT stoa_protect_tenant('%s')`, name))
+			tenancytest.ChangeSchema(t, d, fmt.Sprintf(`SELECT stoa_protect_tenant('%s')`, name))
 		}
 		for _, app := range apps {
-			execSQL(t, d.Tenant(app), fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $2)
+			tenancytest.ExecSQL(t, d.Tenant(app), fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $2)
 				INSERT INTO %s (tenant, id) SELECT CAST($1 AS TEXT), i FROM n`, name), string(app), n)
 		}
 	}
@@ -45,52 +45,42 @@ func createExtraTables(t *testing.T, d *db.DB, n int, apps ...db.ID) []string {
 func TestDelete(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		draft := tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "v"}}
-		acme, globex := createApp(t, s, draft), createApp(t, s, tenancy.Draft{Name: "globex", Secrets: map[string]string{"S": "v"}})
-		if err := s.Tokens.Revoke(t.Context(), actor, "acme", "bob"); err != nil {
-			t.Fatal(err)
-		}
-		c, _, err := s.ClaimIdempotencyKey(t.Context(), idempotency.Request{Actor: actor, Key: "k", Method: "POST", Path: "/admin/apps"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.StoreResponse(t.Context(), idempotency.Response{Status: 201, Body: []byte(`{"name":"acme"}`), App: acme.ID}); err != nil {
+		acme, globex := tenancytest.CreateApp(t, s, draft), tenancytest.CreateApp(t, s, tenancy.Draft{Name: "globex", Secrets: map[string]string{"S": "v"}})
+		if err := s.Tokens.Revoke(t.Context(), tenancytest.Actor, "acme", "bob"); err != nil {
 			t.Fatal(err)
 		}
 		tables := append(createExtraTables(t, d, 2500, acme.ID, globex.ID), "app", "app_revision", "app_secret", "app_mark")
 		other := func(table string) int {
-			return countRows(t, d.Platform(), `SELECT COUNT(*) FROM `+table+` WHERE tenant = $1`, string(globex.ID))
+			return tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM `+table+` WHERE tenant = $1`, string(globex.ID))
 		}
 		before := map[string]int{}
 		for _, table := range tables {
 			before[table] = other(table)
 		}
 
-		if err := s.DeleteApp(t.Context(), actor, "acme"); err != nil {
+		if err := s.DeleteApp(t.Context(), tenancytest.Actor, "acme"); err != nil {
 			t.Fatal(err)
 		}
 		for _, table := range tables {
-			if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM `+table+` WHERE tenant = $1`, string(acme.ID)); n != 0 {
+			if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM `+table+` WHERE tenant = $1`, string(acme.ID)); n != 0 {
 				t.Errorf("%d rows are left in %s", n, table)
 			}
 			if n := other(table); n != before[table] {
 				t.Errorf("%d of the other app's %d rows are left in %s", n, before[table], table)
 			}
 		}
-		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM admin_call`); n != 0 {
-			t.Errorf("%d idempotent answers are left", n)
-		}
-		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = $1`, string(acme.ID)); n != 4 {
+		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = $1`, string(acme.ID)); n != 4 {
 			t.Errorf("%d audit entries, want 4", n)
 		}
-		_, err = s.LoadApp(t.Context(), "acme")
-		wantErr(t, err, tenancy.ErrNotFound)
+		_, err := s.LoadApp(t.Context(), "acme")
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 		_, err = s.LoadSnapshot(t.Context(), acme.ID, 0)
-		wantErr(t, err, tenancy.ErrNotFound)
-		wantErr(t, s.DeleteApp(t.Context(), actor, "acme"), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, s.DeleteApp(t.Context(), tenancytest.Actor, "acme"), tenancy.ErrNotFound)
 
-		again := createApp(t, s, draft)
+		again := tenancytest.CreateApp(t, s, draft)
 		if again.ID == acme.ID {
 			t.Error("the new app of the name has the old one's id")
 		}
@@ -110,7 +100,7 @@ func TestDeleteResumes(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		broken := true
-		o := newOptions()
+		o := tenancytest.NewOptions()
 		erased := map[string]int{}
 		o.EraseApp = func(_ context.Context, app tenancy.App) error {
 			if erased[app.Name]++; broken {
@@ -118,42 +108,42 @@ func TestDeleteResumes(t *testing.T) {
 			}
 			return nil
 		}
-		s := tenancy.New(d, newKeyring(t, masterKey), newBus(), o)
+		s := tenancy.New(d, tenancytest.NewKeyring(t, tenancytest.MasterKey), tenancytest.NewBus(), o)
 		var ids []db.ID
 		for _, name := range []string{"a", "b"} {
-			app := createApp(t, s, tenancy.Draft{Name: name, Secrets: map[string]string{"S": "v"}})
+			app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: name, Secrets: map[string]string{"S": "v"}})
 			ids = append(ids, app.ID)
-			if err := s.DeleteApp(t.Context(), actor, name); err == nil {
+			if err := s.DeleteApp(t.Context(), tenancytest.Actor, name); err == nil {
 				t.Fatal("deleted although the vectors stay")
 			}
 			if got, err := s.LoadApp(t.Context(), name); err != nil || got.Status != tenancy.Deleting {
 				t.Errorf("status %s, %v, want deleting", got.Status, err)
 			}
 			_, err := s.LoadSnapshot(t.Context(), app.ID, 0)
-			wantErr(t, err, tenancy.ErrNotFound)
-			_, err = s.UpdateApp(t.Context(), actor, name, tenancy.AppChange{}, false)
-			wantErr(t, err, tenancy.ErrPrecondition)
-			_, err = s.ResumeApp(t.Context(), actor, name, "")
-			wantErr(t, err, tenancy.ErrPrecondition)
-			_, err = s.CreateApp(t.Context(), actor, tenancy.Draft{Name: name, Config: []byte(`{}`)}, false)
-			wantErr(t, err, tenancy.ErrExists)
+			tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+			_, err = s.UpdateApp(t.Context(), tenancytest.Actor, name, tenancy.AppChange{}, false)
+			tenancytest.WantErr(t, err, tenancy.ErrPrecondition)
+			_, err = s.ResumeApp(t.Context(), tenancytest.Actor, name, "")
+			tenancytest.WantErr(t, err, tenancy.ErrPrecondition)
+			_, err = s.CreateApp(t.Context(), tenancytest.Actor, tenancy.Draft{Name: name, Config: []byte(`{}`)}, false)
+			tenancytest.WantErr(t, err, tenancy.ErrExists)
 		}
-		execSQL(t, d.Tenant(ids[1]), `DELETE FROM app_revision WHERE tenant = $1`, string(ids[1])) // as after a crash in a later step
+		tenancytest.ExecSQL(t, d.Tenant(ids[1]), `DELETE FROM app_revision WHERE tenant = $1`, string(ids[1])) // as after a crash in a later step
 		if got, err := s.LoadApp(t.Context(), "b"); err != nil || got.Status != tenancy.Deleting {
 			t.Errorf("half deleted: status %s, %v, want deleting", got.Status, err)
 		}
 
 		broken = false
-		if err := s.DeleteApp(t.Context(), actor, "a"); err != nil {
+		if err := s.DeleteApp(t.Context(), tenancytest.Actor, "a"); err != nil {
 			t.Fatal(err)
 		}
-		runMaintenanceUntil(t, s, func() bool { return countRows(t, d.Platform(), `SELECT COUNT(*) FROM app`) == 0 })
-		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM app_secret`); n != 0 || erased["a"] != 2 || erased["b"] != 2 {
+		runMaintenanceUntil(t, s, func() bool { return tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app`) == 0 })
+		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app_secret`); n != 0 || erased["a"] != 2 || erased["b"] != 2 {
 			t.Errorf("%d secrets are left, erased %v", n, erased)
 		}
 
-		execSQL(t, d.Tenant(ids[0]), `INSERT INTO app_mark (tenant, subject, not_before) VALUES ($1, 'late', 1)`, string(ids[0]))
-		runMaintenanceUntil(t, s, func() bool { return countRows(t, d.Platform(), `SELECT COUNT(*) FROM app_mark`) == 0 })
+		tenancytest.ExecSQL(t, d.Tenant(ids[0]), `INSERT INTO app_mark (tenant, subject, not_before) VALUES ($1, 'late', 1)`, string(ids[0]))
+		runMaintenanceUntil(t, s, func() bool { return tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app_mark`) == 0 })
 	})
 }
 
@@ -165,19 +155,9 @@ func runMaintenanceUntil(t *testing.T, s *tenancy.Service, done func() bool) {
 	go func() { ended <- s.Run(ctx) }()
 	defer func() {
 		cancel()
-		wantErr(t, <-ended, context.Canceled)
+		tenancytest.WantErr(t, <-ended, context.Canceled)
 	}()
-	waitUntil(t, "tidied up", done)
-}
-
-// waitUntil waits until done returns true, at most for some seconds.
-func waitUntil(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not %s in time", what)
-		}
-	}
+	tenancytest.WaitUntil(t, "tidied up", done)
 }
 
 // TestRotate adds a new master key: after Run has wrapped all data keys, the former one can be removed.
@@ -185,14 +165,14 @@ func TestRotate(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		next := bytes.Repeat([]byte{9}, 32)
-		app := createApp(t, newService(t, d), tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "hush"}})
-		only := tenancy.New(d, newKeyring(t, next), newBus(), newOptions())
+		app := tenancytest.CreateApp(t, tenancytest.NewService(t, d), tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "hush"}})
+		only := tenancy.New(d, tenancytest.NewKeyring(t, next), tenancytest.NewBus(), tenancytest.NewOptions())
 		if _, err := only.LoadSnapshot(t.Context(), app.ID, 0); err == nil {
 			t.Fatal("opened without the master key")
 		}
-		both := tenancy.New(d, newKeyring(t, next, masterKey), newBus(), newOptions())
+		both := tenancy.New(d, tenancytest.NewKeyring(t, next, tenancytest.MasterKey), tenancytest.NewBus(), tenancytest.NewOptions())
 		runMaintenanceUntil(t, both, func() bool {
-			return countRows(t, d.Platform(), `SELECT COUNT(*) FROM app WHERE master_key = $1`, newKeyring(t, next).CurrentKeyID()) == 1
+			return tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app WHERE master_key = $1`, tenancytest.NewKeyring(t, next).CurrentKeyID()) == 1
 		})
 		snap, err := only.LoadSnapshot(t.Context(), app.ID, 0)
 		if err != nil {
@@ -207,9 +187,9 @@ func TestRotate(t *testing.T) {
 func TestRevoke(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		s.DefaultApp.Set("", []byte(`{}`))
-		createApp(t, s, tenancy.Draft{Name: "acme"})
+		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		for _, name := range []string{"acme", "default"} {
 			previous, err := s.LoadApp(t.Context(), name)
 			if err != nil {
@@ -230,24 +210,24 @@ func TestRevoke(t *testing.T) {
 				}
 				return app.IsTokenRevoked(sub, old, 0)
 			}
-			if err := s.Tokens.Revoke(t.Context(), actor, name, "ana"); err != nil {
+			if err := s.Tokens.Revoke(t.Context(), tenancytest.Actor, name, "ana"); err != nil {
 				t.Fatal(err)
 			}
 			if !refused("ana") || refused("bob") {
 				t.Errorf("%s: after revoking ana: ana refused %v, bob %v, want true, false", name, refused("ana"), refused("bob"))
 			}
-			if err := s.Tokens.Revoke(t.Context(), actor, name, ""); err != nil {
+			if err := s.Tokens.Revoke(t.Context(), tenancytest.Actor, name, ""); err != nil {
 				t.Fatal(err)
 			}
 			if !refused("ana") || !refused("bob") {
 				t.Errorf("%s: after revoking all: ana refused %v, bob %v, want both", name, refused("ana"), refused("bob"))
 			}
 		}
-		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM app_mark`); n != 2 {
+		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app_mark`); n != 2 {
 			t.Errorf("%d marks are stored, want one for each app", n)
 		}
-		wantErr(t, s.Tokens.Revoke(t.Context(), actor, "nobody", ""), tenancy.ErrNotFound)
-		wantInvalid(t, s.Tokens.Revoke(t.Context(), actor, "acme", "a\x00b"), "sub")
+		tenancytest.WantErr(t, s.Tokens.Revoke(t.Context(), tenancytest.Actor, "nobody", ""), tenancy.ErrNotFound)
+		tenancytest.WantInvalid(t, s.Tokens.Revoke(t.Context(), tenancytest.Actor, "acme", "a\x00b"), "sub")
 	})
 }
 
@@ -255,19 +235,21 @@ func TestRevoke(t *testing.T) {
 func TestRunWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		synctest.Wait()
-		old := time.Now().Add(-25 * time.Hour).UnixMicro()
-		execSQL(t, d.Platform(), `INSERT INTO admin_call (actor, key, request, claim, status, body, app_id, created_at)
-			VALUES ('a', 'old', '', '', 200, '', '', $1), ('a', 'new', '', '', 200, '', '', stoa_now())`, old)
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
+		if err := s.DeleteApp(t.Context(), tenancytest.Actor, "acme"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // the run after the deletion
+		tenancytest.ExecSQL(t, d.Tenant(app.ID), `INSERT INTO app_mark (tenant, subject, not_before) VALUES ($1, 'late', 1)`, string(app.ID))
 		time.Sleep(time.Minute)
-		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM admin_call`); n != 1 {
-			t.Errorf("%d calls are kept, want the new one", n)
+		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app_mark`); n != 0 {
+			t.Errorf("%d rows of a deleted app are kept", n)
 		}
 		cancel()
-		wantErr(t, <-done, context.Canceled)
+		tenancytest.WantErr(t, <-done, context.Canceled)
 	})
 }

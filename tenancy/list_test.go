@@ -14,18 +14,19 @@ import (
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
+	"stoa/tenancy/tenancytest"
 )
 
 func TestList(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		s.DefaultApp.Set("", []byte(`{}`))
 		for _, name := range []string{"zeta", "a-b", "ab", "a0", "eve", "d"} {
-			createApp(t, s, tenancy.Draft{Name: name, Config: []byte(`{"key":"k"}`)})
+			tenancytest.CreateApp(t, s, tenancy.Draft{Name: name, Config: []byte(`{"key":"k"}`)})
 		}
 		for _, name := range []string{"ab", "zeta"} {
-			if _, err := s.SuspendApp(t.Context(), actor, name, ""); err != nil {
+			if _, err := s.SuspendApp(t.Context(), tenancytest.Actor, name, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -74,9 +75,9 @@ func TestList(t *testing.T) {
 
 func TestListRefused(t *testing.T) {
 	t.Parallel()
-	s := newService(t, dbtest.NewSQLite(t))
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	for _, name := range []string{"a", "b"} {
-		createApp(t, s, tenancy.Draft{Name: name})
+		tenancytest.CreateApp(t, s, tenancy.Draft{Name: name})
 	}
 	page, err := s.ListApps(t.Context(), tenancy.AppQuery{Size: 1})
 	if err != nil || page.Next == "" {
@@ -95,20 +96,20 @@ func TestListRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := s.ListApps(t.Context(), tt.q)
-			wantInvalid(t, err, tt.field)
+			tenancytest.WantInvalid(t, err, tt.field)
 		})
 	}
 	_, _, err = s.Trail.List(t.Context(), audit.Query{Size: 1, Token: page.Next})
-	wantInvalid(t, err, "page_token")
+	tenancytest.WantInvalid(t, err, "page_token")
 }
 
 func TestAuditTrail(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		s.DefaultApp.Set("", []byte(`{}`))
-		first := createApp(t, s, tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "hush"}, Grants: grant.ParseList([]string{"stdio"})})
-		createApp(t, s, tenancy.Draft{Name: "globex"})
+		first := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "hush"}, Grants: grant.ParseList([]string{"stdio"})})
+		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "globex"})
 		steps := []func() error{
 			func() error {
 				_, err := s.UpdateApp(t.Context(), "ana", "acme", tenancy.AppChange{Config: []byte(`{"key":"hush"}`)}, false)
@@ -117,14 +118,14 @@ func TestAuditTrail(t *testing.T) {
 			func() error { return s.Secrets.Store(t.Context(), "ana", "acme", "T", "hush") },
 			func() error { return s.Secrets.Delete(t.Context(), "ana", "acme", "T") },
 			func() error { _, err := s.Revisions.Restore(t.Context(), "ana", "acme", 1); return err },
-			func() error { _, err := s.SuspendApp(t.Context(), actor, "acme", "unpaid"); return err },
-			func() error { _, err := s.ResumeApp(t.Context(), actor, "acme", ""); return err },
-			func() error { return s.Tokens.Revoke(t.Context(), actor, "acme", "bob") },
-			func() error { return s.Tokens.Revoke(t.Context(), actor, "default", "") },
+			func() error { _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "acme", "unpaid"); return err },
+			func() error { _, err := s.ResumeApp(t.Context(), tenancytest.Actor, "acme", ""); return err },
+			func() error { return s.Tokens.Revoke(t.Context(), tenancytest.Actor, "acme", "bob") },
+			func() error { return s.Tokens.Revoke(t.Context(), tenancytest.Actor, "default", "") },
 			func() error {
 				return s.Trail.Record(t.Context(), audit.Entry{Actor: "ana", Action: "app.token", App: "acme", AppID: first.ID})
 			},
-			func() error { return s.DeleteApp(t.Context(), actor, "acme") },
+			func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "acme") },
 		}
 		for i, do := range steps {
 			if err := do(); err != nil {
@@ -132,8 +133,8 @@ func TestAuditTrail(t *testing.T) {
 			}
 		}
 		_, err := s.UpdateApp(t.Context(), "ana", "globex", tenancy.AppChange{Config: []byte(`[`)}, false)
-		wantErr(t, err, errCheck)
-		second := createApp(t, s, tenancy.Draft{Name: "acme"})
+		tenancytest.WantErr(t, err, tenancytest.ErrCheck)
+		second := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 
 		acme := []string{
 			"operator app.create", "stoa app.deleted", "operator app.delete", "ana app.token", "operator app.tokens.revoke", "operator app.resume",
@@ -144,12 +145,12 @@ func TestAuditTrail(t *testing.T) {
 			q    audit.Query
 			want []string
 		}{
-			{"name", audit.Query{AuditFilter: audit.Filter{App: "acme"}, Size: 5}, acme},
-			{"id", audit.Query{AuditFilter: audit.Filter{App: string(first.ID)}, Size: 100}, acme[1:]},
-			{"new id", audit.Query{AuditFilter: audit.Filter{App: string(second.ID)}, Size: 1}, acme[:1]},
-			{"default", audit.Query{AuditFilter: audit.Filter{App: "default"}, Size: 1}, []string{"operator app.tokens.revoke"}},
-			{"actor", audit.Query{AuditFilter: audit.Filter{Actor: "ana"}, Size: 2}, []string{"ana app.token", "ana app.restore", "ana app.secret.delete", "ana app.secret.put", "ana app.update"}},
-			{"both", audit.Query{AuditFilter: audit.Filter{Actor: "ana", App: "globex"}, Size: 2}, nil},
+			{"name", audit.Query{Filter: audit.Filter{App: "acme"}, Size: 5}, acme},
+			{"id", audit.Query{Filter: audit.Filter{App: string(first.ID)}, Size: 100}, acme[1:]},
+			{"new id", audit.Query{Filter: audit.Filter{App: string(second.ID)}, Size: 1}, acme[:1]},
+			{"default", audit.Query{Filter: audit.Filter{App: "default"}, Size: 1}, []string{"operator app.tokens.revoke"}},
+			{"actor", audit.Query{Filter: audit.Filter{Actor: "ana"}, Size: 2}, []string{"ana app.token", "ana app.restore", "ana app.secret.delete", "ana app.secret.put", "ana app.update"}},
+			{"both", audit.Query{Filter: audit.Filter{Actor: "ana", App: "globex"}, Size: 2}, nil},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
@@ -172,10 +173,10 @@ func TestAuditTrail(t *testing.T) {
 				}
 			})
 		}
-		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE detail LIKE '%hush%'`); n != 0 {
+		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE detail LIKE '%hush%'`); n != 0 {
 			t.Errorf("%d entries tell a secret", n)
 		}
-		entries, _, err := s.Trail.List(t.Context(), audit.Query{AuditFilter: audit.Filter{App: string(first.ID)}, Size: 100})
+		entries, _, err := s.Trail.List(t.Context(), audit.Query{Filter: audit.Filter{App: string(first.ID)}, Size: 100})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
+	"stoa/tenancy/tenancytest"
 )
 
 var ignoreTimes = cmpopts.IgnoreFields(tenancy.App{}, "ID", "CreatedAt", "UpdatedAt")
@@ -26,7 +27,7 @@ func diffApp(want, got tenancy.App) string {
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		draft := tenancy.Draft{
 			Name: "acme", DisplayName: "Acme, Inc.", Config: []byte(`{"needs": ["S"], "key": "key-of-acme", "command": true}`),
 			Secrets: map[string]string{"S": "hush"}, Grants: grant.ParseList([]string{"stdio", "command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
@@ -34,9 +35,9 @@ func TestCreate(t *testing.T) {
 		want := tenancy.App{
 			Name: "acme", DisplayName: "Acme, Inc.", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
 			Grants: grant.ParseList([]string{"command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
-			Config: map[string]any{"needs": []any{"S"}, "key": maskedValue, "command": true},
+			Config: map[string]any{"needs": []any{"S"}, "key": tenancytest.MaskedValue, "command": true},
 		}
-		dry, err := s.CreateApp(t.Context(), actor, draft, true)
+		dry, err := s.CreateApp(t.Context(), tenancytest.Actor, draft, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,9 +45,9 @@ func TestCreate(t *testing.T) {
 			t.Errorf("dry run (-want +got):\n%s", diff)
 		}
 		_, err = s.LoadApp(t.Context(), "acme")
-		wantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 
-		app, err := s.CreateApp(t.Context(), actor, draft, false)
+		app, err := s.CreateApp(t.Context(), tenancytest.Actor, draft, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +65,8 @@ func TestCreate(t *testing.T) {
 			t.Errorf("got (-created +got):\n%s", diff)
 		}
 		for _, dryRun := range []bool{true, false} {
-			_, err = s.CreateApp(t.Context(), actor, draft, dryRun)
-			wantErr(t, err, tenancy.ErrExists)
+			_, err = s.CreateApp(t.Context(), tenancytest.Actor, draft, dryRun)
+			tenancytest.WantErr(t, err, tenancy.ErrExists)
 		}
 		snap, err := s.LoadSnapshot(t.Context(), app.ID, 0)
 		if err != nil {
@@ -76,7 +77,7 @@ func TestCreate(t *testing.T) {
 		}
 		for _, table := range []string{"app", "app_revision", "app_secret", "audit"} {
 			col := map[string]string{"app_revision": "config", "app_secret": "value", "audit": "detail", "app": "labels"}[table]
-			if n := countRows(t, d.Platform(), fmt.Sprintf(`SELECT COUNT(*) FROM %s WHERE CAST(%s AS TEXT) LIKE '%%hush%%' OR CAST(%[2]s AS TEXT) LIKE '%%key-of-acme%%'`, table, col)); n != 0 {
+			if n := tenancytest.CountRows(t, d.Platform(), fmt.Sprintf(`SELECT COUNT(*) FROM %s WHERE CAST(%s AS TEXT) LIKE '%%hush%%' OR CAST(%[2]s AS TEXT) LIKE '%%key-of-acme%%'`, table, col)); n != 0 {
 				t.Errorf("a secret can be read in %s", table)
 			}
 		}
@@ -85,7 +86,7 @@ func TestCreate(t *testing.T) {
 
 func TestCreateRefused(t *testing.T) {
 	t.Parallel()
-	s := newService(t, dbtest.NewSQLite(t))
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	long := strings.Repeat("a", 64)
 	many := func(n int) map[string]string {
 		m := map[string]string{}
@@ -110,9 +111,9 @@ func TestCreateRefused(t *testing.T) {
 		{"default", tenancy.Draft{Name: "default", Config: ok}, "", tenancy.ErrExists},
 		{"no config", tenancy.Draft{Name: "a"}, "config", nil},
 		{"huge config", tenancy.Draft{Name: "a", Config: make([]byte, tenancy.MaxConfigSize+1)}, "config", nil},
-		{"config does not load", tenancy.Draft{Name: "a", Config: []byte(`{"needs":["S"]}`)}, "", errCheck},
-		{"config is none", tenancy.Draft{Name: "a", Config: []byte(`[`)}, "", errCheck},
-		{"no grant", tenancy.Draft{Name: "a", Config: []byte(`{"command":true}`)}, "", errCheck},
+		{"config does not load", tenancy.Draft{Name: "a", Config: []byte(`{"needs":["S"]}`)}, "", tenancytest.ErrCheck},
+		{"config is none", tenancy.Draft{Name: "a", Config: []byte(`[`)}, "", tenancytest.ErrCheck},
+		{"no grant", tenancy.Draft{Name: "a", Config: []byte(`{"command":true}`)}, "", tenancytest.ErrCheck},
 		{"display name", tenancy.Draft{Name: "a", Config: ok, DisplayName: strings.Repeat("x", 201)}, "display_name", nil},
 		{"control character", tenancy.Draft{Name: "a", Config: ok, DisplayName: "a\nb"}, "display_name", nil},
 		{"secret's name", tenancy.Draft{Name: "a", Config: ok, Secrets: map[string]string{"1x": "v"}}, "secrets", nil},
@@ -126,11 +127,11 @@ func TestCreateRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := s.CreateApp(t.Context(), actor, tt.draft, false)
+			_, err := s.CreateApp(t.Context(), tenancytest.Actor, tt.draft, false)
 			if tt.field != "" {
-				wantInvalid(t, err, tt.field)
+				tenancytest.WantInvalid(t, err, tt.field)
 			} else {
-				wantErr(t, err, tt.err)
+				tenancytest.WantErr(t, err, tt.err)
 			}
 		})
 	}
@@ -145,7 +146,7 @@ func TestUpdate(t *testing.T) {
 	text := func(s string) *string { return &s }
 	base := tenancy.App{
 		Name: "acme", DisplayName: "Acme", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
-		Grants: grant.ParseList([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}, Config: map[string]any{"key": maskedValue},
+		Grants: grant.ParseList([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}, Config: map[string]any{"key": tenancytest.MaskedValue},
 	}
 	with := func(f func(a *tenancy.App)) tenancy.App {
 		a := base
@@ -165,7 +166,9 @@ func TestUpdate(t *testing.T) {
 		{"config", tenancy.AppChange{Config: []byte(`{"x": 1}`)}, with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"x": 1.} }), `{"x": 1}`, nil},
 		{"same config", tenancy.AppChange{Config: []byte(`{"key": "k1"}`)}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
 		{"masked config", tenancy.AppChange{Config: []byte(`{"key": "********", "x": 1}`)},
-			with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"key": maskedValue, "x": 1.} }), `{"key":"k1","x":1}`, nil},
+			with(func(a *tenancy.App) {
+				a.Revision, a.Config = 2, map[string]any{"key": tenancytest.MaskedValue, "x": 1.}
+			}), `{"key":"k1","x":1}`, nil},
 		{"grants", tenancy.AppChange{Grants: grant.ParseList([]string{"command=/srv/acme"})}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.ParseList([]string{"command=/srv/acme"}) }), `{"key": "k1"}`, nil},
 		{"no grants", tenancy.AppChange{Grants: grant.List{}}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.List{} }), `{"key": "k1"}`, nil},
 		{"same grants", tenancy.AppChange{Grants: grant.List{{Name: grant.Stdio}, {Name: grant.Stdio}}}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
@@ -175,22 +178,22 @@ func TestUpdate(t *testing.T) {
 			with(func(a *tenancy.App) { a.Revision, a.Inputs, a.Config = 2, 2, map[string]any{"needs": []any{"S"}} }), `{"needs":["S"]}`, nil},
 		{"its revision", tenancy.AppChange{IfRevision: 1, Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
 		{"another revision", tenancy.AppChange{IfRevision: 2, Plan: text("pro")}, base, `{"key": "k1"}`, tenancy.ErrPrecondition},
-		{"config does not load", tenancy.AppChange{Config: []byte(`{"needs":["S"]}`)}, base, `{"key": "k1"}`, errCheck},
+		{"config does not load", tenancy.AppChange{Config: []byte(`{"needs":["S"]}`)}, base, `{"key": "k1"}`, tenancytest.ErrCheck},
 	}
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		for i, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				name := fmt.Sprintf("acme-%d", i)
-				previous := createApp(t, s, tenancy.Draft{Name: name, DisplayName: "Acme", Config: []byte(`{"key": "k1"}`), Grants: grant.ParseList([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}})
+				previous := tenancytest.CreateApp(t, s, tenancy.Draft{Name: name, DisplayName: "Acme", Config: []byte(`{"key": "k1"}`), Grants: grant.ParseList([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}})
 				tt.want.Name = name
-				_, err := s.UpdateApp(t.Context(), actor, name, tt.change, true)
-				wantErr(t, err, tt.err)
+				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, name, tt.change, true)
+				tenancytest.WantErr(t, err, tt.err)
 				if app, err := s.LoadApp(t.Context(), name); err != nil || app.Generation != 1 {
 					t.Errorf("after a dry run: generation %d, %v", app.Generation, err)
 				}
-				app, err := s.UpdateApp(t.Context(), actor, name, tt.change, false)
-				wantErr(t, err, tt.err)
+				app, err := s.UpdateApp(t.Context(), tenancytest.Actor, name, tt.change, false)
+				tenancytest.WantErr(t, err, tt.err)
 				if err == nil {
 					if diff := diffApp(tt.want, app); diff != "" {
 						t.Errorf("updated (-want +got):\n%s", diff)
@@ -209,23 +212,23 @@ func TestUpdate(t *testing.T) {
 				}
 			})
 		}
-		_, err := s.UpdateApp(t.Context(), actor, "nobody", tenancy.AppChange{}, false)
-		wantErr(t, err, tenancy.ErrNotFound)
+		_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "nobody", tenancy.AppChange{}, false)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 	})
 }
 
 func TestSuspend(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
-		createApp(t, s, tenancy.Draft{Name: "acme"})
+		s := tenancytest.NewService(t, d)
+		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		for _, step := range []struct {
 			do   func() (tenancy.App, error)
 			want tenancy.Status
 		}{
-			{func() (tenancy.App, error) { return s.SuspendApp(t.Context(), actor, "acme", "unpaid") }, tenancy.Suspended},
-			{func() (tenancy.App, error) { return s.SuspendApp(t.Context(), actor, "acme", "") }, tenancy.Suspended},
-			{func() (tenancy.App, error) { return s.ResumeApp(t.Context(), actor, "acme", "") }, tenancy.Active},
+			{func() (tenancy.App, error) { return s.SuspendApp(t.Context(), tenancytest.Actor, "acme", "unpaid") }, tenancy.Suspended},
+			{func() (tenancy.App, error) { return s.SuspendApp(t.Context(), tenancytest.Actor, "acme", "") }, tenancy.Suspended},
+			{func() (tenancy.App, error) { return s.ResumeApp(t.Context(), tenancytest.Actor, "acme", "") }, tenancy.Active},
 		} {
 			app, err := step.do()
 			if err != nil || app.Status != step.want {
@@ -236,16 +239,16 @@ func TestSuspend(t *testing.T) {
 				t.Errorf("stored %s, %v, want %s", got.Status, err, step.want)
 			}
 		}
-		_, err := s.SuspendApp(t.Context(), actor, "nobody", "")
-		wantErr(t, err, tenancy.ErrNotFound)
+		_, err := s.SuspendApp(t.Context(), tenancytest.Actor, "nobody", "")
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 	})
 }
 
 func TestRevisions(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
-		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v"}})
+		s := tenancytest.NewService(t, d)
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v"}})
 		for _, config := range []string{`{"n":2,"needs":["S"]}`, `{"n":3}`} {
 			if _, err := s.UpdateApp(t.Context(), "ana", "acme", tenancy.AppChange{Config: []byte(config)}, false); err != nil {
 				t.Fatal(err)
@@ -258,37 +261,37 @@ func TestRevisions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := []tenancy.Revision{{Number: 4, Actor: "bob", Current: true}, {Number: 3, Actor: "ana"}, {Number: 2, Actor: "ana"}, {Number: 1, Actor: actor}}
+		want := []tenancy.Revision{{Number: 4, Actor: "bob", Current: true}, {Number: 3, Actor: "ana"}, {Number: 2, Actor: "ana"}, {Number: 1, Actor: tenancytest.Actor}}
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(tenancy.Revision{}, "CreatedAt")); diff != "" {
 			t.Errorf("revisions (-want +got):\n%s", diff)
 		}
 		for _, n := range []int64{-1, 0, 5} {
-			_, err = s.Revisions.Restore(t.Context(), actor, "acme", n)
-			wantErr(t, err, tenancy.ErrNotFound)
+			_, err = s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", n)
+			tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 		}
-		if err := s.Secrets.Delete(t.Context(), actor, "acme", "S"); err != nil {
+		if err := s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S"); err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Revisions.Restore(t.Context(), actor, "acme", 2)
-		wantErr(t, err, errCheck)
+		_, err = s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 2)
+		tenancytest.WantErr(t, err, tenancytest.ErrCheck)
 		snap, err := s.LoadSnapshot(t.Context(), app.ID, 3)
 		if err != nil || string(snap.Config) != `{"n":3}` || snap.App.Revision != 3 {
 			t.Errorf("snapshot at 3 is %s of %d, %v", snap.Config, snap.App.Revision, err)
 		}
 		_, err = s.LoadSnapshot(t.Context(), app.ID, 9)
-		wantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 		_, err = s.Revisions.List(t.Context(), "nobody")
-		wantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 	})
 }
 
 // TestRevisionsBounded changes an app more often than maxRevisions.
 func TestRevisionsBounded(t *testing.T) {
 	t.Parallel()
-	s := newService(t, dbtest.NewSQLite(t))
-	createApp(t, s, tenancy.Draft{Name: "acme"})
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
+	tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 	for i := range 104 {
-		if _, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: fmt.Appendf(nil, `{"n":%d}`, i)}, false); err != nil {
+		if _, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: fmt.Appendf(nil, `{"n":%d}`, i)}, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -301,18 +304,18 @@ func TestRevisionsBounded(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
-		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S"]}`), Secrets: map[string]string{"S": "v1"}})
+		s := tenancytest.NewService(t, d)
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S"]}`), Secrets: map[string]string{"S": "v1"}})
 		for name, value := range map[string]string{"S": "v2", "T": ""} {
-			if err := s.Secrets.Store(t.Context(), actor, "acme", name, value); err != nil {
+			if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", name, value); err != nil {
 				t.Fatal(err)
 			}
 		}
-		wantErr(t, s.Secrets.Store(t.Context(), actor, "acme", "S", "bad"), errCheck)
-		wantInvalid(t, s.Secrets.Store(t.Context(), actor, "acme", "a-b", "x"), "secrets")
-		wantErr(t, s.Secrets.Store(t.Context(), actor, "nobody", "S", "x"), tenancy.ErrNotFound)
-		wantErr(t, s.Secrets.Delete(t.Context(), actor, "acme", "S"), errCheck)
-		wantErr(t, s.Secrets.Delete(t.Context(), actor, "acme", "U"), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "bad"), tenancytest.ErrCheck)
+		tenancytest.WantInvalid(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "a-b", "x"), "secrets")
+		tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "nobody", "S", "x"), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S"), tenancytest.ErrCheck)
+		tenancytest.WantErr(t, s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "U"), tenancy.ErrNotFound)
 		got, err := s.Secrets.List(t.Context(), "acme")
 		if err != nil || len(got) != 2 || got[0].Name != "S" || got[1].Name != "T" || !got[0].UpdatedAt.After(got[0].CreatedAt) {
 			t.Errorf("secrets %+v, %v", got, err)
@@ -324,10 +327,10 @@ func TestSecrets(t *testing.T) {
 		if v, _ := snap.Secret("S"); v != "v2" || snap.App.Inputs != 3 || snap.App.Revision != 1 {
 			t.Errorf("secret %q, inputs %d, revision %d, want v2, 3, 1", v, snap.App.Inputs, snap.App.Revision)
 		}
-		if err := s.Secrets.Delete(t.Context(), actor, "acme", "T"); err != nil {
+		if err := s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "T"); err != nil {
 			t.Fatal(err)
 		}
-		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM app_secret`); n != 1 {
+		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app_secret`); n != 1 {
 			t.Errorf("%d secrets are stored, want 1", n)
 		}
 	})
@@ -338,30 +341,30 @@ func TestSecrets(t *testing.T) {
 func TestSecretCures(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
-	unchecked := tenancy.New(d, newKeyring(t, masterKey), newBus(), tenancy.Options{})
-	createApp(t, unchecked, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S","T"]}`)})
-	s := newService(t, d)
+	unchecked := tenancy.New(d, tenancytest.NewKeyring(t, tenancytest.MasterKey), tenancytest.NewBus(), tenancy.Options{})
+	tenancytest.CreateApp(t, unchecked, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S","T"]}`)})
+	s := tenancytest.NewService(t, d)
 	for _, name := range []string{"S", "T"} {
-		if err := s.Secrets.Store(t.Context(), actor, "acme", name, "v"); err != nil {
+		if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", name, "v"); err != nil {
 			t.Errorf("put %s: %v", name, err)
 		}
 	}
-	wantErr(t, s.Secrets.Store(t.Context(), actor, "acme", "S", "bad"), errCheck)
+	tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "bad"), tenancytest.ErrCheck)
 }
 
 // TestConcurrentChanges changes one app concurrently: no change is lost.
 func TestConcurrentChanges(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s, other := newService(t, d), newService(t, d)
-		createApp(t, s, tenancy.Draft{Name: "acme"})
+		s, other := tenancytest.NewService(t, d), tenancytest.NewService(t, d)
+		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		won := 0
 		for i := range 8 {
 			wg.Go(func() {
 				by := []*tenancy.Service{s, other}[i%2]
-				err := by.Secrets.Store(t.Context(), actor, "acme", fmt.Sprintf("S%d", i), "v")
+				err := by.Secrets.Store(t.Context(), tenancytest.Actor, "acme", fmt.Sprintf("S%d", i), "v")
 				if err != nil && !errors.Is(err, tenancy.ErrConflict) {
 					t.Error(err)
 				}
@@ -385,12 +388,12 @@ func TestConcurrentChanges(t *testing.T) {
 func TestConcurrentCreates(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		services := []*tenancy.Service{newService(t, d), newService(t, d)}
+		services := []*tenancy.Service{tenancytest.NewService(t, d), tenancytest.NewService(t, d)}
 		errs := make([]error, 16)
 		var wg sync.WaitGroup
 		for i := range errs {
 			wg.Go(func() {
-				_, errs[i] = services[i%2].CreateApp(t.Context(), actor, tenancy.Draft{Name: "acme", Config: []byte(`{}`)}, false)
+				_, errs[i] = services[i%2].CreateApp(t.Context(), tenancytest.Actor, tenancy.Draft{Name: "acme", Config: []byte(`{}`)}, false)
 			})
 		}
 		wg.Wait()
@@ -399,13 +402,13 @@ func TestConcurrentCreates(t *testing.T) {
 			if err == nil {
 				won++
 			} else {
-				wantErr(t, err, tenancy.ErrExists)
+				tenancytest.WantErr(t, err, tenancy.ErrExists)
 			}
 		}
 		if won != 1 {
 			t.Errorf("%d of %d creates won, want 1", won, len(errs))
 		}
-		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM app_revision`); n != 1 {
+		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app_revision`); n != 1 {
 			t.Errorf("%d revisions are stored, want 1", n)
 		}
 	})
@@ -414,9 +417,9 @@ func TestConcurrentCreates(t *testing.T) {
 func TestDefault(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := tenancytest.NewService(t, d)
 		_, err := s.LoadApp(t.Context(), "default")
-		wantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 		s.DefaultApp.Set("House", []byte(`{"key":"k"}`))
 		app, err := s.LoadApp(t.Context(), "default")
 		if err != nil {
@@ -424,30 +427,30 @@ func TestDefault(t *testing.T) {
 		}
 		want := tenancy.App{
 			ID: tenancy.DefaultID, Name: "default", DisplayName: "House", Status: tenancy.Active, Revision: 1, Generation: 1,
-			Grants: grant.ParseList([]string{}), Labels: map[string]string{}, Config: map[string]any{"key": maskedValue},
+			Grants: grant.ParseList([]string{}), Labels: map[string]string{}, Config: map[string]any{"key": tenancytest.MaskedValue},
 		}
 		if diff := diffApp(want, app); diff != "" || app.ID != tenancy.DefaultID {
 			t.Errorf("default (-want +got):\n%s", diff)
 		}
 		for name, f := range map[string]func() error{
 			"update": func() error {
-				_, err := s.UpdateApp(t.Context(), actor, "default", tenancy.AppChange{}, false)
+				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "default", tenancy.AppChange{}, false)
 				return err
 			},
 			"dry run": func() error {
-				_, err := s.UpdateApp(t.Context(), actor, "default", tenancy.AppChange{}, true)
+				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "default", tenancy.AppChange{}, true)
 				return err
 			},
-			"suspend": func() error { _, err := s.SuspendApp(t.Context(), actor, "default", ""); return err },
-			"resume":  func() error { _, err := s.ResumeApp(t.Context(), actor, "default", ""); return err },
-			"delete":  func() error { return s.DeleteApp(t.Context(), actor, "default") },
-			"restore": func() error { _, err := s.Revisions.Restore(t.Context(), actor, "default", 1); return err },
-			"secret":  func() error { return s.Secrets.Store(t.Context(), actor, "default", "S", "v") },
+			"suspend": func() error { _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "default", ""); return err },
+			"resume":  func() error { _, err := s.ResumeApp(t.Context(), tenancytest.Actor, "default", ""); return err },
+			"delete":  func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "default") },
+			"restore": func() error { _, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "default", 1); return err },
+			"secret":  func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "default", "S", "v") },
 		} {
-			t.Run(name, func(t *testing.T) { wantErr(t, f(), tenancy.ErrPrecondition) })
+			t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, f(), tenancy.ErrPrecondition) })
 		}
-		_, err = s.CreateApp(t.Context(), actor, tenancy.Draft{Name: "default", Config: []byte(`{}`)}, false)
-		wantErr(t, err, tenancy.ErrExists)
+		_, err = s.CreateApp(t.Context(), tenancytest.Actor, tenancy.Draft{Name: "default", Config: []byte(`{}`)}, false)
+		tenancytest.WantErr(t, err, tenancy.ErrExists)
 		s.DefaultApp.Set("House", []byte(`{}`))
 		if again, err := s.LoadApp(t.Context(), "default"); err != nil || again.Revision != 2 || again.Generation <= app.Generation {
 			t.Errorf("after the file changed: revision %d, generation %d, %v", again.Revision, again.Generation, err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/authz/jwks/jwkstest"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -16,7 +17,7 @@ import (
 func TestCache(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		start := func(s *jwksServer, url string) *RemoteSet {
+		start := func(s *jwkstest.Server, url string) *RemoteSet {
 			r := NewRemoteSet(url, Options{
 				HTTP: &http.Client{Transport: s}, Refresh: 15 * time.Minute, Cache: NewCache(d), Log: slog.New(slog.DiscardHandler),
 			})
@@ -24,11 +25,11 @@ func TestCache(t *testing.T) {
 			return r
 		}
 		const url = "https://issuer.example/jwks"
-		unreachable := &jwksServer{}
+		unreachable := jwkstest.NewServer(0, "")
 		if err := start(unreachable, url).EnsureFetched(t.Context()); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("nothing is kept: %v", err)
 		}
-		if err := start(&jwksServer{status: http.StatusOK, body: encodeJWKS(newEd25519Key("k"))}, url).EnsureFetched(t.Context()); err != nil {
+		if err := start(jwkstest.NewServer(http.StatusOK, jwkstest.EncodeSet(jwkstest.NewPublicKey("k"))), url).EnsureFetched(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		late := start(unreachable, url)
@@ -61,7 +62,7 @@ func TestCache(t *testing.T) {
 			t.Errorf("an hour after they were due: %v", err)
 		}
 		older(49 * time.Hour)
-		if err := start(&jwksServer{status: http.StatusOK, body: encodeJWKS(newEd25519Key("k"))}, "https://other.example/jwks").EnsureFetched(t.Context()); err != nil {
+		if err := start(jwkstest.NewServer(http.StatusOK, jwkstest.EncodeSet(jwkstest.NewPublicKey("k"))), "https://other.example/jwks").EnsureFetched(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var n int

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,65 +15,15 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
 	"github.com/google/go-cmp/cmp"
+	"stoa/authz/jwks/jwkstest"
 )
 
-// jwksServer is an issuer's JWKS address as an http.RoundTripper.
-type jwksServer struct {
-	mu      sync.Mutex
-	status  int // 0 = the connection fails
-	body    string
-	fetches []time.Time
-	block   chan struct{} // responses wait for it; may be nil
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (s *jwksServer) RoundTrip(r *http.Request) (*http.Response, error) {
-	s.mu.Lock()
-	s.fetches = append(s.fetches, time.Now())
-	status, body, block := s.status, s.body, s.block
-	s.mu.Unlock()
-	if block != nil {
-		select {
-		case <-block:
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		}
-	}
-	if status == 0 {
-		return nil, errors.New("connection refused")
-	}
-	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{}, Request: r}, nil
-}
-
-func (s *jwksServer) setResponse(status int, body string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status, s.body = status, body
-}
-
-func (s *jwksServer) fetchCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.fetches)
-}
-
-func encodeJWKS(keys ...jose.JSONWebKey) string {
-	all := make([]json.RawMessage, len(keys))
-	for i, k := range keys {
-		all[i] = encodeJSON(k)
-	}
-	return string(encodeJSON(jsonObject{"keys": all}))
-}
-
-func newEd25519Key(kid string) jose.JSONWebKey {
-	return jose.JSONWebKey{Key: testKeys().ed.Public(), KeyID: kid, Use: "sig"}
-}
-
 // serveRemoteKeys returns the keys of an issuer that answers 200 with body.
-func serveRemoteKeys(t *testing.T, body string) (*RemoteSet, *jwksServer) {
+func serveRemoteKeys(t *testing.T, body string) (*RemoteSet, *jwkstest.Server) {
 	t.Helper()
-	s := &jwksServer{status: http.StatusOK, body: body}
+	s := jwkstest.NewServer(http.StatusOK, body)
 	r := NewRemoteSet("https://issuer.example/jwks", Options{
 		HTTP: &http.Client{Transport: s}, Refresh: 15 * time.Minute, Log: slog.New(slog.DiscardHandler),
 	})
@@ -92,7 +42,7 @@ func wantKey(t *testing.T, r *RemoteSet, kid string, want error) {
 func TestUnknownKeyFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, s := serveRemoteKeys(t, encodeJWKS(newEd25519Key("a")))
+		r, s := serveRemoteKeys(t, jwkstest.EncodeSet(jwkstest.NewPublicKey("a")))
 		wantKey(t, r, "a", nil)
 		begin := time.Now()
 		for i := range 10_000 {
@@ -102,13 +52,13 @@ func TestUnknownKeyFlood(t *testing.T) {
 			}
 			time.Sleep(60 * time.Millisecond)
 		}
-		for i := 1; i < len(s.fetches); i++ {
-			if gap := s.fetches[i].Sub(s.fetches[i-1]); gap < minFetchInterval {
+		for i := 1; i < len(s.Fetches()); i++ {
+			if gap := s.Fetches()[i].Sub(s.Fetches()[i-1]); gap < minFetchInterval {
 				t.Fatalf("two fetches within %v", gap)
 			}
 		}
-		if most := int(time.Since(begin)/minFetchInterval) + 1; s.fetchCount() > most || s.fetchCount() < most-1 {
-			t.Errorf("%d fetches in ten minutes, want about %d", s.fetchCount(), most)
+		if most := int(time.Since(begin)/minFetchInterval) + 1; len(s.Fetches()) > most || len(s.Fetches()) < most-1 {
+			t.Errorf("%d fetches in ten minutes, want about %d", len(s.Fetches()), most)
 		}
 	})
 }
@@ -117,8 +67,9 @@ func TestUnknownKeyFlood(t *testing.T) {
 func TestOneFetch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, s := serveRemoteKeys(t, encodeJWKS(newEd25519Key("a")))
-		s.block = make(chan struct{})
+		r, s := serveRemoteKeys(t, jwkstest.EncodeSet(jwkstest.NewPublicKey("a")))
+		block := make(chan struct{})
+		s.SetBlock(block)
 		impatient, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 100 {
@@ -131,10 +82,10 @@ func TestOneFetch(t *testing.T) {
 		})
 		synctest.Wait()
 		cancel()
-		close(s.block)
+		close(block)
 		wg.Wait()
-		if s.fetchCount() != 1 {
-			t.Errorf("%d fetches", s.fetchCount())
+		if len(s.Fetches()) != 1 {
+			t.Errorf("%d fetches", len(s.Fetches()))
 		}
 	})
 }
@@ -144,17 +95,17 @@ func TestOneFetch(t *testing.T) {
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, s := serveRemoteKeys(t, encodeJWKS(newEd25519Key("a")))
+		r, s := serveRemoteKeys(t, jwkstest.EncodeSet(jwkstest.NewPublicKey("a")))
 		wantKey(t, r, "a", nil)
 		first := r.Generation()
 		time.Sleep(time.Minute)
-		s.setResponse(http.StatusOK, encodeJWKS(newEd25519Key("a"), newEd25519Key("b")))
+		s.SetResponse(http.StatusOK, jwkstest.EncodeSet(jwkstest.NewPublicKey("a"), jwkstest.NewPublicKey("b")))
 		wantKey(t, r, "b", nil)
 		if r.Generation() == first {
 			t.Error("the version is the same with another key")
 		}
 		second := r.Generation()
-		s.setResponse(http.StatusOK, encodeJWKS(newEd25519Key("b")))
+		s.SetResponse(http.StatusOK, jwkstest.EncodeSet(jwkstest.NewPublicKey("b")))
 		wantKey(t, r, "a", nil) // the set is not fetched again yet
 		time.Sleep(16 * time.Minute)
 		wantKey(t, r, "b", nil) // starts the refresh in the background
@@ -176,17 +127,17 @@ func TestKeyRotation(t *testing.T) {
 // TestOutage makes the issuer fail for an hour and more, in every way.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(s *jwksServer){
-		"unreachable": func(s *jwksServer) { s.setResponse(0, "") },
-		"500":         func(s *jwksServer) { s.setResponse(500, encodeJWKS(newEd25519Key("a"))) },
-		"no keys":     func(s *jwksServer) { s.setResponse(200, `{"keys": []}`) },
-		"a page":      func(s *jwksServer) { s.setResponse(200, "<html>down for maintenance</html>") },
-		"hanging":     func(s *jwksServer) { s.block = make(chan struct{}) },
+	for name, fail := range map[string]func(s *jwkstest.Server){
+		"unreachable": func(s *jwkstest.Server) { s.SetResponse(0, "") },
+		"500":         func(s *jwkstest.Server) { s.SetResponse(500, jwkstest.EncodeSet(jwkstest.NewPublicKey("a"))) },
+		"no keys":     func(s *jwkstest.Server) { s.SetResponse(200, `{"keys": []}`) },
+		"a page":      func(s *jwkstest.Server) { s.SetResponse(200, "<html>down for maintenance</html>") },
+		"hanging":     func(s *jwkstest.Server) { s.SetBlock(make(chan struct{})) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				r, s := serveRemoteKeys(t, encodeJWKS(newEd25519Key("a")))
+				r, s := serveRemoteKeys(t, jwkstest.EncodeSet(jwkstest.NewPublicKey("a")))
 				wantKey(t, r, "a", nil)
 				generation := r.Generation()
 				fail(s)
@@ -198,18 +149,16 @@ func TestOutage(t *testing.T) {
 				wantKey(t, r, "b", ErrUnavailable) // the issuer may have it by now
 				time.Sleep(2 * time.Minute)
 				wantKey(t, r, "a", ErrUnavailable)
-				for i := 1; i < len(s.fetches); i++ {
-					if gap := s.fetches[i].Sub(s.fetches[i-1]); gap < minFetchInterval {
+				for i := 1; i < len(s.Fetches()); i++ {
+					if gap := s.Fetches()[i].Sub(s.Fetches()[i-1]); gap < minFetchInterval {
 						t.Fatalf("two fetches within %v", gap)
 					}
 				}
 				if r.Generation() != generation {
 					t.Error("an outage has changed the version")
 				}
-				s.mu.Lock()
-				s.block = nil
-				s.mu.Unlock()
-				s.setResponse(200, encodeJWKS(newEd25519Key("a")))
+				s.SetBlock(nil)
+				s.SetResponse(200, jwkstest.EncodeSet(jwkstest.NewPublicKey("a")))
 				time.Sleep(time.Minute)
 				wantKey(t, r, "a", nil)
 			})
@@ -222,17 +171,17 @@ func TestNeverReached(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, s := serveRemoteKeys(t, "")
-		s.setResponse(0, "")
+		s.SetResponse(0, "")
 		if err := r.EnsureFetched(t.Context()); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "https://issuer.example/jwks") {
 			t.Errorf("%v, want the address and that it does not answer", err)
 		}
 		wantKey(t, r, "a", ErrUnavailable)
-		s.setResponse(200, encodeJWKS(newEd25519Key("a")))
+		s.SetResponse(200, jwkstest.EncodeSet(jwkstest.NewPublicKey("a")))
 		wantKey(t, r, "a", ErrUnavailable)
 		time.Sleep(30 * time.Second)
 		wantKey(t, r, "a", nil)
-		if err := r.EnsureFetched(t.Context()); err != nil || s.fetchCount() != 2 {
-			t.Errorf("%v after %d fetches", err, s.fetchCount())
+		if err := r.EnsureFetched(t.Context()); err != nil || len(s.Fetches()) != 2 {
+			t.Errorf("%v after %d fetches", err, len(s.Fetches()))
 		}
 	})
 }
@@ -240,29 +189,29 @@ func TestNeverReached(t *testing.T) {
 // TestReadKeys parses key sets as issuers publish them.
 func TestReadKeys(t *testing.T) {
 	t.Parallel()
-	k := testKeys()
-	rsaKey := jose.JSONWebKey{Key: k.rsa.Public(), KeyID: "rsa", Algorithm: "RS256"}
+	k := jwkstest.Keys()
+	rsaKey := jose.JSONWebKey{Key: k.RSA.Public(), KeyID: "rsa", Algorithm: "RS256"}
 	many := make([]jose.JSONWebKey, maxKeysPerIssuer+1)
 	for i := range many {
-		many[i] = newEd25519Key(fmt.Sprint(i))
+		many[i] = jwkstest.NewPublicKey(fmt.Sprint(i))
 	}
 	for _, tt := range []struct {
 		name, body string
 		want       []string // key ids
 		wrong      string
 	}{
-		{"one", encodeJWKS(newEd25519Key("a")), []string{"", "a"}, ""},
-		{"one without a name", encodeJWKS(newEd25519Key("")), []string{""}, ""},
-		{"two", encodeJWKS(newEd25519Key("a"), rsaKey), []string{"a", "rsa"}, ""},
-		{"two of one name: the first", encodeJWKS(newEd25519Key("a"), jose.JSONWebKey{Key: k.otherEd.Public(), KeyID: "a"}), []string{"a"}, ""},
-		{"keys for other ends", encodeJWKS(newEd25519Key("a"), jose.JSONWebKey{Key: k.rsa.Public(), KeyID: "enc", Use: "enc"}, jose.JSONWebKey{Key: k.rsa.Public(), KeyID: "alg", Algorithm: "RSA-OAEP"}), []string{"", "a"}, ""},
-		{"weak and strange ones", encodeJWKS(newEd25519Key("a"), jose.JSONWebKey{Key: k.shortRSA.Public(), KeyID: "short"}, jose.JSONWebKey{Key: k.longEC.Public(), KeyID: "long"}), []string{"", "a"}, ""},
-		{"a secret and a private one", encodeJWKS(newEd25519Key("a"), jose.JSONWebKey{Key: []byte("shared secret of 32 bytes, really"), KeyID: "oct"}, jose.JSONWebKey{Key: k.otherEd, KeyID: "private"}), []string{"", "a"}, ""},
-		{"one that cannot be read", `{"keys": [{"kty": "AKP", "kid": "pq"}, 7, ` + string(encodeJSON(newEd25519Key("a"))) + `]}`, []string{"", "a"}, ""},
+		{"one", jwkstest.EncodeSet(jwkstest.NewPublicKey("a")), []string{"", "a"}, ""},
+		{"one without a name", jwkstest.EncodeSet(jwkstest.NewPublicKey("")), []string{""}, ""},
+		{"two", jwkstest.EncodeSet(jwkstest.NewPublicKey("a"), rsaKey), []string{"a", "rsa"}, ""},
+		{"two of one name: the first", jwkstest.EncodeSet(jwkstest.NewPublicKey("a"), jose.JSONWebKey{Key: k.OtherEd.Public(), KeyID: "a"}), []string{"a"}, ""},
+		{"keys for other ends", jwkstest.EncodeSet(jwkstest.NewPublicKey("a"), jose.JSONWebKey{Key: k.RSA.Public(), KeyID: "enc", Use: "enc"}, jose.JSONWebKey{Key: k.RSA.Public(), KeyID: "alg", Algorithm: "RSA-OAEP"}), []string{"", "a"}, ""},
+		{"weak and strange ones", jwkstest.EncodeSet(jwkstest.NewPublicKey("a"), jose.JSONWebKey{Key: k.ShortRSA.Public(), KeyID: "short"}, jose.JSONWebKey{Key: k.LongEC.Public(), KeyID: "long"}), []string{"", "a"}, ""},
+		{"a secret and a private one", jwkstest.EncodeSet(jwkstest.NewPublicKey("a"), jose.JSONWebKey{Key: []byte("shared secret of 32 bytes, really"), KeyID: "oct"}, jose.JSONWebKey{Key: k.OtherEd, KeyID: "private"}), []string{"", "a"}, ""},
+		{"one that cannot be read", `{"keys": [{"kty": "AKP", "kid": "pq"}, 7, ` + encodeKey(t, jwkstest.NewPublicKey("a")) + `]}`, []string{"", "a"}, ""},
 		{"none", `{"keys": []}`, nil, "no key that signs"},
 		{"no set", `[]`, nil, "not a set of keys"},
 		{"nothing", ``, nil, "not a set of keys"},
-		{"too many", encodeJWKS(many...), nil, "more than 100 keys"},
+		{"too many", jwkstest.EncodeSet(many...), nil, "more than 100 keys"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -277,14 +226,24 @@ func TestReadKeys(t *testing.T) {
 			for kid := range keys {
 				got = append(got, kid)
 			}
-			if diff := cmp.Diff(tt.want, sortStrings(got)); diff != "" || err != nil {
+			slices.Sort(got)
+			if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 				t.Errorf("%v\n%s", err, diff)
 			}
 		})
 	}
 	r, s := serveRemoteKeys(t, "")
-	s.setResponse(200, encodeJWKS(newEd25519Key("a"))+strings.Repeat(" ", maxJWKSBytes))
+	s.SetResponse(200, jwkstest.EncodeSet(jwkstest.NewPublicKey("a"))+strings.Repeat(" ", maxJWKSBytes))
 	if err := r.EnsureFetched(t.Context()); err == nil || !strings.Contains(err.Error(), "longer than") {
 		t.Errorf("an endless answer: %v", err)
 	}
+}
+
+func encodeKey(t *testing.T, key jose.JSONWebKey) string {
+	t.Helper()
+	raw, err := json.Marshal(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
 }

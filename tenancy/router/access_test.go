@@ -1,7 +1,9 @@
 package router_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -11,12 +13,14 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/router"
 	"stoa/tenancy/runtimecache"
+	"stoa/tenancy/tenancytest"
 )
 
 func TestHosts(t *testing.T) {
 	t.Parallel()
-	s := newService(t, dbtest.NewSQLite(t))
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	for pattern, ok := range map[string]bool{
 		"{app}.agents.example.com": true, "agents-{app}.example.com": true, "{app}.localhost:80": false,
 		"agents.example.com": false, "{app}": false, "{app}.{app}.com": false, "https://{app}.example.com": false, "": false,
@@ -33,7 +37,7 @@ func TestHosts(t *testing.T) {
 
 func TestAddress(t *testing.T) {
 	t.Parallel()
-	r := newRouter(t, newService(t, dbtest.NewSQLite(t)))
+	r := newRouter(t, tenancytest.NewService(t, dbtest.NewSQLite(t)))
 	tests := []struct {
 		host, path string
 		want       router.Address
@@ -72,19 +76,26 @@ func newRouter(t *testing.T, s *tenancy.Service) *router.Router {
 	return r
 }
 
+// noRuntime is built for each app.
+type noRuntime struct{}
+
+func (noRuntime) Close() error { return nil }
+
 // TestAccess sends requests through the complete check: address, app, record.
 func TestAccess(t *testing.T) {
 	t.Parallel()
-	s := newService(t, dbtest.NewSQLite(t))
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	s.DefaultApp.Set("", []byte(`{}`))
 	r := newRouter(t, s)
-	live := newTestCache(t, s, nil, runtimecache.Options{})
-	acme, globex, suspended := createApp(t, s, tenancy.Draft{Name: "acme"}), createApp(t, s, tenancy.Draft{Name: "globex"}), createApp(t, s, tenancy.Draft{Name: "asleep"})
+	apps := runtimecache.New(s, func(context.Context, *tenancy.Snapshot) (noRuntime, error) { return noRuntime{}, nil },
+		runtimecache.Options{Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(apps.Close)
+	acme, globex, suspended := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"}), tenancytest.CreateApp(t, s, tenancy.Draft{Name: "globex"}), tenancytest.CreateApp(t, s, tenancy.Draft{Name: "asleep"})
 	now := time.Now() // not after the revocation
-	if _, err := s.SuspendApp(t.Context(), actor, "asleep", ""); err != nil {
+	if _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "asleep", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Tokens.Revoke(t.Context(), actor, "globex", "bob"); err != nil {
+	if err := s.Tokens.Revoke(t.Context(), tenancytest.Actor, "globex", "bob"); err != nil {
 		t.Fatal(err)
 	}
 	token := func(id db.ID) router.AccessRequest {
@@ -160,13 +171,13 @@ func TestAccess(t *testing.T) {
 			v.Address = r.ParseAddress(tt.host, tt.path)
 			id, err := r.FindApp(t.Context(), &v)
 			if err == nil {
-				_, app, release, aerr := live.Acquire(t.Context(), id)
+				_, app, release, aerr := apps.Acquire(t.Context(), id)
 				defer release()
 				if err = v.CheckApp(app, aerr); err == nil && app.ID != id {
 					t.Errorf("routed to %s, got %s", id, app.ID)
 				}
 			}
-			wantErr(t, err, tt.err)
+			tenancytest.WantErr(t, err, tt.err)
 			if err == nil && id != tt.want {
 				t.Errorf("got app %s, want %s", id, tt.want)
 			}
@@ -182,7 +193,7 @@ func TestAccess(t *testing.T) {
 
 func TestAccessWithoutDefaultApp(t *testing.T) {
 	t.Parallel()
-	s := newService(t, dbtest.NewSQLite(t))
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	r := newRouter(t, s)
 	for name, tt := range map[string]struct {
 		visit router.AccessRequest
@@ -195,7 +206,7 @@ func TestAccessWithoutDefaultApp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.visit.Address = r.ParseAddress("", "/agents")
 			_, err := r.FindApp(t.Context(), &tt.visit)
-			wantErr(t, err, tt.want)
+			tenancytest.WantErr(t, err, tt.want)
 		})
 	}
 }
@@ -203,24 +214,24 @@ func TestAccessWithoutDefaultApp(t *testing.T) {
 // TestNameChanges takes and frees a name; the router must follow at once.
 func TestNameChanges(t *testing.T) {
 	t.Parallel()
-	s := newService(t, dbtest.NewSQLite(t))
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	r := newRouter(t, s)
 	resolve := func() (db.ID, error) {
 		v := router.AccessRequest{Discovery: true, Address: r.ParseAddress("", "/apps/acme/agents")}
 		return r.FindApp(t.Context(), &v)
 	}
 	_, err := resolve()
-	wantErr(t, err, tenancy.ErrNotFound)
-	first := createApp(t, s, tenancy.Draft{Name: "acme"})
+	tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+	first := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 	if id, err := resolve(); err != nil || id != first.ID {
 		t.Fatalf("after create: %s, %v, want %s", id, err, first.ID)
 	}
-	if err := s.DeleteApp(t.Context(), actor, "acme"); err != nil {
+	if err := s.DeleteApp(t.Context(), tenancytest.Actor, "acme"); err != nil {
 		t.Fatal(err)
 	}
 	_, err = resolve()
-	wantErr(t, err, tenancy.ErrNotFound)
-	second := createApp(t, s, tenancy.Draft{Name: "acme"})
+	tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+	second := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 	if id, err := resolve(); err != nil || id != second.ID || id == first.ID {
 		t.Errorf("after another create: %s, %v, want %s, not %s", id, err, second.ID, first.ID)
 	}

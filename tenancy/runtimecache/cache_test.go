@@ -15,6 +15,8 @@ import (
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
+	"stoa/tenancy/runtimecache"
+	"stoa/tenancy/tenancytest"
 )
 
 // inSynctest runs f on SQLite in a synctest bubble.
@@ -22,7 +24,7 @@ func inSynctest(t *testing.T, f func(t *testing.T, s *tenancy.Service, d *db.DB)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
-		f(t, newService(t, d), d)
+		f(t, tenancytest.NewService(t, d), d)
 	})
 }
 
@@ -33,15 +35,15 @@ func TestFirstCalls(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		}}
-		l := newTestCache(t, s, b, tenancy.Options{})
-		app := createApp(t, s, tenancy.Draft{Name: "acme"})
+		l := newTestCache(t, s, b, runtimecache.Options{})
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		runtimes := make([]*testRuntime, 1000)
 		var wg sync.WaitGroup
 		for i := range runtimes {
 			wg.Go(func() {
 				h, _, release, err := l.Acquire(t.Context(), app.ID)
 				runtimes[i] = h
-				wantErr(t, err, nil)
+				tenancytest.WantErr(t, err, nil)
 				release()
 			})
 		}
@@ -68,13 +70,13 @@ func TestHang(t *testing.T) {
 			}
 			return nil
 		}}
-		l := newTestCache(t, s, b, tenancy.Options{BuildTimeout: 10 * time.Second})
-		stuck, acme := createApp(t, s, tenancy.Draft{Name: "stuck"}), createApp(t, s, tenancy.Draft{Name: "acme"})
+		l := newTestCache(t, s, b, runtimecache.Options{BuildTimeout: 10 * time.Second})
+		stuck, acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "stuck"}), tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			start := time.Now()
 			_, err := acquireConfig(t, l, stuck.ID)
-			wantErr(t, err, runtimecache.ErrUnavailable)
+			tenancytest.WantErr(t, err, runtimecache.ErrUnavailable)
 			if took := time.Since(start); took < 10*time.Second || took > 12*time.Second {
 				t.Errorf("the answer took %v, want the build's deadline", took)
 			}
@@ -84,7 +86,7 @@ func TestHang(t *testing.T) {
 			defer cancel()
 			start := time.Now()
 			_, _, _, err := l.Acquire(ctx, stuck.ID)
-			wantErr(t, err, context.DeadlineExceeded)
+			tenancytest.WantErr(t, err, context.DeadlineExceeded)
 			if took := time.Since(start); took != time.Second {
 				t.Errorf("a caller who stopped waiting after 1s waited %v", took)
 			}
@@ -97,7 +99,7 @@ func TestHang(t *testing.T) {
 		wg.Wait()
 		time.Sleep(time.Minute)
 		_, err := acquireConfig(t, l, stuck.ID)
-		wantErr(t, err, runtimecache.ErrUnavailable)
+		tenancytest.WantErr(t, err, runtimecache.ErrUnavailable)
 		if n := b.countBuilt(); n != 2 {
 			t.Errorf("%d builds were begun while one hangs, want 2 with the other app's", n)
 		}
@@ -118,8 +120,8 @@ func TestHang(t *testing.T) {
 func TestSwap(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.Options{})
-		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
+		l := newTestCache(t, s, b, runtimecache.Options{})
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
 		old, record, releaseFirst := acquireRuntime(t, l, app.ID)
 		same, _, releaseSecond := acquireRuntime(t, l, app.ID)
 		if old != same || record.Revision != 1 {
@@ -127,15 +129,15 @@ func TestSwap(t *testing.T) {
 		}
 		changes := map[string]func() error{
 			`config`: func() error {
-				_, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false)
+				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false)
 				return err
 			},
-			`secret`: func() error { return s.Secrets.Store(t.Context(), actor, "acme", "S", "v") },
+			`secret`: func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "v") },
 			`grants`: func() error {
-				_, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Grants: grant.ParseList([]string{"command=/srv/acme"})}, false)
+				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Grants: grant.ParseList([]string{"command=/srv/acme"})}, false)
 				return err
 			},
-			`restore`: func() error { _, err := s.Revisions.Restore(t.Context(), actor, "acme", 1); return err },
+			`restore`: func() error { _, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1); return err },
 		}
 		last := old
 		for i, name := range []string{"config", "secret", "grants", "restore"} {
@@ -175,12 +177,12 @@ func TestRecord(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
 		var changed []int64
-		l := newTestCache(t, s, b, tenancy.Options{OnChange: func(a tenancy.App) { changed = append(changed, a.Generation) }})
-		app := createApp(t, s, tenancy.Draft{Name: "acme"})
+		l := newTestCache(t, s, b, runtimecache.Options{OnChange: func(a tenancy.App) { changed = append(changed, a.Generation) }})
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		first, record, release := acquireRuntime(t, l, app.ID)
 		defer release()
 		iat := record.TokenIssueTime("ana", time.Now())
-		if err := s.Tokens.Revoke(t.Context(), actor, "acme", "ana"); err != nil {
+		if err := s.Tokens.Revoke(t.Context(), tenancytest.Actor, "acme", "ana"); err != nil {
 			t.Fatal(err)
 		}
 		again, record, releaseToo := acquireRuntime(t, l, app.ID)
@@ -201,18 +203,18 @@ func TestCacheSuspend(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
 		var reported []tenancy.Status
-		l := newTestCache(t, s, b, tenancy.Options{OnChange: func(a tenancy.App) { reported = append(reported, a.Status) }})
-		app, cold := createApp(t, s, tenancy.Draft{Name: "acme"}), createApp(t, s, tenancy.Draft{Name: "cold"})
+		l := newTestCache(t, s, b, runtimecache.Options{OnChange: func(a tenancy.App) { reported = append(reported, a.Status) }})
+		app, cold := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"}), tenancytest.CreateApp(t, s, tenancy.Draft{Name: "cold"})
 		h, _, release := acquireRuntime(t, l, app.ID)
 		for _, name := range []string{"acme", "cold"} {
-			if _, err := s.SuspendApp(t.Context(), actor, name, ""); err != nil {
+			if _, err := s.SuspendApp(t.Context(), tenancytest.Actor, name, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, a := range []tenancy.App{app, cold} {
 			_, record, release, err := l.Acquire(t.Context(), a.ID)
 			release()
-			wantErr(t, err, tenancy.ErrSuspended)
+			tenancytest.WantErr(t, err, tenancy.ErrSuspended)
 			if record == nil || record.Status != tenancy.Suspended || record.ID != a.ID {
 				t.Errorf("%s: record %v beside the error", a.Name, record)
 			}
@@ -225,7 +227,7 @@ func TestCacheSuspend(t *testing.T) {
 		if h.closed.Load() != 1 {
 			t.Error("the value of a suspended app is not closed")
 		}
-		if _, err := s.ResumeApp(t.Context(), actor, "acme", ""); err != nil {
+		if _, err := s.ResumeApp(t.Context(), tenancytest.Actor, "acme", ""); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := acquireConfig(t, l, app.ID); err != nil {
@@ -234,11 +236,11 @@ func TestCacheSuspend(t *testing.T) {
 		if n := b.countBuilt(); n != 2 {
 			t.Errorf("%d builds, want 2: none of a suspended app", n)
 		}
-		if err := s.DeleteApp(t.Context(), actor, "acme"); err != nil {
+		if err := s.DeleteApp(t.Context(), tenancytest.Actor, "acme"); err != nil {
 			t.Fatal(err)
 		}
 		_, err := acquireConfig(t, l, app.ID)
-		wantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 		synctest.Wait()
 		if n := b.countOpen(t); n != 0 {
 			t.Errorf("%d values of a deleted app are open", n)
@@ -252,19 +254,19 @@ func TestCacheSuspend(t *testing.T) {
 // TestUnknown asks for an app that does not exist: the error is cached for a moment.
 func TestUnknown(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, d *db.DB) {
-		l := newTestCache(t, s, nil, tenancy.Options{FailureTTL: time.Second})
-		createApp(t, s, tenancy.Draft{Name: "acme"})
+		l := newTestCache(t, s, nil, runtimecache.Options{FailureTTL: time.Second})
+		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		_, err := acquireConfig(t, l, "ghost")
-		wantErr(t, err, tenancy.ErrNotFound)
-		execSQL(t, d.Platform(), `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels,
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.ExecSQL(t, d.Platform(), `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels,
 				data_key, master_key, created_at, updated_at)
 			SELECT 'ghost', 'ghost', display_name, status, revision, inputs, generation, grants, plan, labels,
 				data_key, master_key, created_at, updated_at FROM app`)
 		_, err = acquireConfig(t, l, "ghost")
-		wantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 		time.Sleep(time.Second)
-		execSQL(t, d.Platform(), `UPDATE app SET status = 'suspended' WHERE tenant = 'ghost'`)
-		execSQL(t, d.Platform(), `INSERT INTO app_revision SELECT 'ghost', revision, config, actor, created_at FROM app_revision`)
+		tenancytest.ExecSQL(t, d.Platform(), `UPDATE app SET status = 'suspended' WHERE tenant = 'ghost'`)
+		tenancytest.ExecSQL(t, d.Platform(), `INSERT INTO app_revision SELECT 'ghost', revision, config, actor, created_at FROM app_revision`)
 		if _, err = acquireConfig(t, l, "ghost"); errors.Is(err, tenancy.ErrNotFound) {
 			t.Error("the answer is remembered for longer than that")
 		}
@@ -275,8 +277,8 @@ func TestBuildFails(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		refuse := func(context.Context, *tenancy.Snapshot) error { return errBuild }
 		b := &runtimeBuilder{hook: refuse}
-		l := newTestCache(t, s, b, tenancy.Options{FailureTTL: time.Second})
-		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
+		l := newTestCache(t, s, b, runtimecache.Options{FailureTTL: time.Second})
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
 		builds := func(want int, when string) {
 			t.Helper()
 			if n := b.countBuilt(); n != want {
@@ -285,16 +287,16 @@ func TestBuildFails(t *testing.T) {
 		}
 		for range 5 {
 			_, err := acquireConfig(t, l, app.ID)
-			wantErr(t, err, runtimecache.ErrUnavailable)
-			wantErr(t, err, errBuild)
+			tenancytest.WantErr(t, err, runtimecache.ErrUnavailable)
+			tenancytest.WantErr(t, err, errBuild)
 		}
 		builds(1, "within a second")
 		time.Sleep(time.Second)
 		_, err := acquireConfig(t, l, app.ID)
-		wantErr(t, err, errBuild)
+		tenancytest.WantErr(t, err, errBuild)
 		builds(2, "after a second")
 		b.setHook(nil)
-		if err := s.Secrets.Store(t.Context(), actor, "acme", "S", "cure"); err != nil {
+		if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "cure"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := acquireConfig(t, l, app.ID); err != nil {
@@ -303,7 +305,7 @@ func TestBuildFails(t *testing.T) {
 		builds(3, "after the app changed")
 
 		b.setHook(refuse)
-		if _, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false); err != nil {
+		if _, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false); err != nil {
 			t.Fatal(err)
 		}
 		for range 5 {
@@ -316,7 +318,7 @@ func TestBuildFails(t *testing.T) {
 		if n := b.countBuilt(); n < 6 || n > 12 {
 			t.Errorf("%d builds after a minute of failing, want a few, further and further apart", n)
 		}
-		if err := s.Tokens.Revoke(t.Context(), actor, "acme", "ana"); err != nil {
+		if err := s.Tokens.Revoke(t.Context(), tenancytest.Actor, "acme", "ana"); err != nil {
 			t.Fatal(err)
 		}
 		_, record, release := acquireRuntime(t, l, app.ID)
@@ -335,14 +337,14 @@ func TestBuildFails(t *testing.T) {
 func TestBuildPanics(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.Options{})
-		app := createApp(t, s, tenancy.Draft{Name: "acme"})
+		l := newTestCache(t, s, b, runtimecache.Options{})
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		b.setHook(func(context.Context, *tenancy.Snapshot) error {
 			b.built[0].closed.Add(1)
 			panic("boom")
 		})
 		_, err := acquireConfig(t, l, app.ID)
-		wantErr(t, err, runtimecache.ErrUnavailable)
+		tenancytest.WantErr(t, err, runtimecache.ErrUnavailable)
 		b.setHook(nil)
 		time.Sleep(time.Second)
 		if _, err := acquireConfig(t, l, app.ID); err != nil {
@@ -355,8 +357,8 @@ func TestBuildPanics(t *testing.T) {
 func TestSlowChange(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.Options{MaxChangeWait: time.Second})
-		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
+		l := newTestCache(t, s, b, runtimecache.Options{MaxChangeWait: time.Second})
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
 		if _, err := acquireConfig(t, l, app.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -364,7 +366,7 @@ func TestSlowChange(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			return nil
 		})
-		if _, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false); err != nil {
+		if _, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []struct {
@@ -384,11 +386,11 @@ func TestEvict(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
 		var loads, evictions atomic.Int64
-		l := newTestCache(t, s, b, tenancy.Options{MaxEntries: 4, IdleTimeout: time.Hour, OnEvict: func() { evictions.Add(1) },
+		l := newTestCache(t, s, b, runtimecache.Options{MaxEntries: 4, IdleTimeout: time.Hour, OnEvict: func() { evictions.Add(1) },
 			OnBuild: func(took time.Duration, err error) { loads.Add(1) }})
 		var apps []tenancy.App
 		for i := range 10 {
-			apps = append(apps, createApp(t, s, tenancy.Draft{Name: fmt.Sprintf("a%d", i)}))
+			apps = append(apps, tenancytest.CreateApp(t, s, tenancy.Draft{Name: fmt.Sprintf("a%d", i)}))
 		}
 		inUse, _, release := acquireRuntime(t, l, apps[0].ID)
 		for _, app := range apps {
@@ -435,9 +437,9 @@ func TestEvict(t *testing.T) {
 func TestAcquireRevision(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.Options{IdleTimeout: time.Hour})
-		app := createApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v1"}})
-		if _, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false); err != nil {
+		l := newTestCache(t, s, b, runtimecache.Options{IdleTimeout: time.Hour})
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v1"}})
+		if _, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false); err != nil {
 			t.Fatal(err)
 		}
 		at := func(revision int64) *testRuntime {
@@ -461,14 +463,14 @@ func TestAcquireRevision(t *testing.T) {
 		if at(1) != first {
 			t.Error("the older revision was built twice")
 		}
-		if _, err := s.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: []byte(`{"n":3}`)}, false); err != nil {
+		if _, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(`{"n":3}`)}, false); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
 		if at(1) != first {
 			t.Error("the older revision was built anew for another revision's sake")
 		}
-		if err := s.Secrets.Store(t.Context(), actor, "acme", "S", "v2"); err != nil {
+		if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "v2"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
@@ -476,9 +478,9 @@ func TestAcquireRevision(t *testing.T) {
 			t.Errorf("the older revision has secret %s, want v2", h.secret)
 		}
 		_, _, _, err := l.AcquireRevision(t.Context(), app.ID, 9)
-		wantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 		_, _, _, err = l.AcquireRevision(t.Context(), "ghost", 1)
-		wantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 		time.Sleep(3 * time.Hour)
 		if n := b.countOpen(t); n != 0 {
 			t.Errorf("%d values are open after all are idle", n)
@@ -489,16 +491,16 @@ func TestAcquireRevision(t *testing.T) {
 func TestCacheDefault(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		b := &runtimeBuilder{}
-		l := newTestCache(t, s, b, tenancy.Options{})
+		l := newTestCache(t, s, b, runtimecache.Options{})
 		_, err := acquireConfig(t, l, tenancy.DefaultID)
-		wantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
 		for _, config := range []string{`{"n":1}`, `{"n":2}`} {
 			s.DefaultApp.Set("", []byte(config))
 			if got, err := acquireConfig(t, l, tenancy.DefaultID); err != nil || got != config {
 				t.Errorf("got %s, %v, want %s", got, err, config)
 			}
 		}
-		if err := s.Tokens.Revoke(t.Context(), actor, "default", ""); err != nil {
+		if err := s.Tokens.Revoke(t.Context(), tenancytest.Actor, "default", ""); err != nil {
 			t.Fatal(err)
 		}
 		_, record, release, err := l.AcquireRevision(t.Context(), tenancy.DefaultID, 1)
@@ -517,7 +519,7 @@ func TestCacheDefault(t *testing.T) {
 // blocks the next one.
 func TestSuccession(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
-		l := newTestCache(t, s, nil, tenancy.Options{})
+		l := newTestCache(t, s, nil, runtimecache.Options{})
 		for n := range 1000 {
 			config := fmt.Sprintf(`{"n":%d}`, n)
 			s.DefaultApp.Set("", []byte(config))
@@ -530,10 +532,10 @@ func TestSuccession(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	t.Parallel()
-	s := newService(t, dbtest.NewSQLite(t))
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	b := &runtimeBuilder{}
-	l := tenancy.New(s, b.buildRuntime, tenancy.Options{})
-	app := createApp(t, s, tenancy.Draft{Name: "acme"})
+	l := runtimecache.New(s, b.buildRuntime, runtimecache.Options{})
+	app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 	h, _, release := acquireRuntime(t, l, app.ID)
 	l.Close()
 	if h.closed.Load() != 0 {
@@ -541,7 +543,7 @@ func TestClose(t *testing.T) {
 	}
 	for _, id := range []db.ID{app.ID, "other"} {
 		_, err := acquireConfig(t, l, id)
-		wantErr(t, err, runtimecache.ErrClosed)
+		tenancytest.WantErr(t, err, runtimecache.ErrClosed)
 	}
 	release()
 	if n := b.countOpen(t); n != 0 || h.closed.Load() != 1 {
@@ -550,9 +552,9 @@ func TestClose(t *testing.T) {
 }
 
 func TestAcquireAllocates(t *testing.T) {
-	s := newService(t, dbtest.NewSQLite(t))
-	l := newTestCache(t, s, nil, tenancy.Options{})
-	app := createApp(t, s, tenancy.Draft{Name: "acme"})
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
+	l := newTestCache(t, s, nil, runtimecache.Options{})
+	app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 	ctx := t.Context()
 	n := testing.AllocsPerRun(1000, func() {
 		_, _, release, err := l.Acquire(ctx, app.ID)
@@ -570,7 +572,7 @@ func TestAcquireAllocates(t *testing.T) {
 // caller can acquire a value any more, and those that acquired one earlier can be stopped.
 func TestSuspendedBeforeOnChange(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
-		var l *tenancy.Cache[*testRuntime]
+		var l *runtimecache.Cache[*testRuntime]
 		var mu sync.Mutex
 		found := map[tenancy.Status]error{}
 		outcome := func(status tenancy.Status) (error, bool) {
@@ -579,7 +581,7 @@ func TestSuspendedBeforeOnChange(t *testing.T) {
 			err, reported := found[status]
 			return err, reported
 		}
-		l = newTestCache(t, s, &runtimeBuilder{}, tenancy.Options{OnChange: func(a tenancy.App) {
+		l = newTestCache(t, s, &runtimeBuilder{}, runtimecache.Options{OnChange: func(a tenancy.App) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			_, _, release, err := l.Acquire(ctx, a.ID) // as a run that starts now does
@@ -588,28 +590,69 @@ func TestSuspendedBeforeOnChange(t *testing.T) {
 			defer mu.Unlock()
 			found[a.Status] = err
 		}})
-		app := createApp(t, s, tenancy.Draft{Name: "acme"})
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		_, _, release := acquireRuntime(t, l, app.ID)
 		release()
-		if _, err := s.SuspendApp(t.Context(), actor, "acme", ""); err != nil {
+		if _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "acme", ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		if _, err := s.ResumeApp(t.Context(), actor, "acme", ""); err != nil {
+		if _, err := s.ResumeApp(t.Context(), tenancytest.Actor, "acme", ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
 		err, _ := outcome(tenancy.Suspended)
-		wantErr(t, err, tenancy.ErrSuspended)
+		tenancytest.WantErr(t, err, tenancy.ErrSuspended)
 		if err, reported := outcome(tenancy.Active); !reported || err != nil {
 			t.Errorf("told of the resume %v, acquired: %v", reported, err)
 		}
-		if err := s.DeleteApp(t.Context(), actor, "acme"); err != nil {
+		if err := s.DeleteApp(t.Context(), tenancytest.Actor, "acme"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
 		if err, reported := outcome(tenancy.Deleting); !reported || err == nil {
 			t.Errorf("told of the deletion %v, acquired: %v", reported, err)
+		}
+	})
+}
+
+// TestRolesReachTheRecord changes an app's roles: later callers of Acquire get them, without a new build.
+func TestRolesReachTheRecord(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		here, elsewhere := tenancytest.NewService(t, d), tenancytest.NewService(t, d) // without signals between them
+		for _, s := range []*tenancy.Service{here, elsewhere} {
+			s.DefaultApp.Set("Default", []byte("agents: {}"))
+		}
+		acme := tenancytest.CreateApp(t, here, tenancy.Draft{Name: "acme"})
+		b := &runtimeBuilder{}
+		l := newTestCache(t, here, b, runtimecache.Options{})
+		roles := func(id db.ID) int {
+			_, app, release := acquireRuntime(t, l, id)
+			defer release()
+			return len(app.Roles)
+		}
+		for id, name := range map[db.ID]string{acme.ID: "acme", tenancy.DefaultID: tenancy.DefaultName} {
+			if n := roles(id); n != 0 {
+				t.Fatalf("%s begins with %d roles", name, n)
+			}
+			if _, err := here.Roles.Add(t.Context(), tenancytest.Actor, name, tenancy.Role{Name: "one"}); err != nil {
+				t.Fatal(err)
+			}
+			if n := roles(id); n != 1 {
+				t.Errorf("%s has %d roles right after the change, want 1", name, n)
+			}
+			if err := elsewhere.Roles.Delete(t.Context(), tenancytest.Actor, name, "one"); err != nil {
+				t.Fatal(err)
+			}
+			for began := time.Now(); roles(id) != 0; time.Sleep(10 * time.Millisecond) {
+				if time.Since(began) > 20*time.Second {
+					t.Fatalf("%s still has a role that another process has taken away", name)
+				}
+			}
+		}
+		if n := b.countBuilt(); n != 2 {
+			t.Errorf("%d builds, want 2: one of each app", n)
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/runtimecache"
+	"stoa/tenancy/tenancytest"
 )
 
 // testRuntime is the value that these tests build for an app.
@@ -24,7 +26,7 @@ func (h *testRuntime) Close() error {
 	return nil
 }
 
-type testCache = tenancy.Cache[*testRuntime]
+type testCache = runtimecache.Cache[*testRuntime]
 
 // runtimeBuilder counts and records what it builds.
 type runtimeBuilder struct {
@@ -80,19 +82,19 @@ func (b *runtimeBuilder) countOpen(t testing.TB) int {
 }
 
 // newTestCache returns a cache of s that runs until the test ends; then every built value must be closed.
-func newTestCache(t testing.TB, s *tenancy.Service, b *runtimeBuilder, o tenancy.Options) *testCache {
+func newTestCache(t testing.TB, s *tenancy.Service, b *runtimeBuilder, o runtimecache.Options) *testCache {
 	t.Helper()
 	if b == nil {
 		b = &runtimeBuilder{}
 	}
 	o.Log = slog.New(slog.DiscardHandler)
-	l := tenancy.New(s, b.buildRuntime, o)
+	l := runtimecache.New(s, b.buildRuntime, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		wantErr(t, <-done, context.Canceled)
+		tenancytest.WantErr(t, <-done, context.Canceled)
 		l.Close()
 		if n := b.countOpen(t); n != 0 {
 			t.Errorf("%d values are open after Close", n)

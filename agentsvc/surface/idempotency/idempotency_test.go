@@ -1,32 +1,47 @@
 package idempotency_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
-	"stoa/tenancy"
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
 
-func TestClaimIdempotencyKey(t *testing.T) {
+func newStore(d *db.DB) *idempotency.Store { return idempotency.New(d, slog.New(slog.DiscardHandler)) }
+
+// wantErr fails the test unless err is want.
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+func TestClaim(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s, other := newService(t, d), newService(t, d)
+		s, other := newStore(d), newStore(d)
 		request := idempotency.Request{Actor: "ana", Key: "k", Method: "POST", Path: "/admin/apps", Body: []byte(`{"name":"a"}`)}
 		alter := func(f func(r *idempotency.Request)) idempotency.Request {
 			r := request
 			f(&r)
 			return r
 		}
-		begin := func(s *tenancy.Service, r idempotency.Request) (*idempotency.Claim, *idempotency.Response, error) {
+		begin := func(s *idempotency.Store, r idempotency.Request) (*idempotency.Claim, *idempotency.Response, error) {
 			t.Helper()
-			return s.ClaimIdempotencyKey(t.Context(), r)
+			return s.Claim(t.Context(), r)
 		}
 		claim, response, err := begin(s, request)
 		if claim == nil || response != nil || err != nil {
@@ -73,29 +88,37 @@ func TestClaimIdempotencyKey(t *testing.T) {
 		}
 		for _, key := range []string{"", strings.Repeat("k", 256)} {
 			_, _, err = begin(s, alter(func(r *idempotency.Request) { r.Key = key }))
-			wantInvalid(t, err, "Idempotency-Key")
+			var invalid *agentsvc.InvalidError
+			if !errors.As(err, &invalid) || invalid.Field != "Idempotency-Key" {
+				t.Errorf("got error %v, want one about Idempotency-Key", err)
+			}
 		}
 	})
 }
 
-// TestClaimIdempotencyKeyExpires lets a claim expire, and later the stored response.
-func TestClaimIdempotencyKeyExpires(t *testing.T) {
+// TestClaimExpires lets a claim expire, and later the stored response.
+func TestClaimExpires(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s := newService(t, d)
+		s := newStore(d)
 		request := idempotency.Request{Actor: "ana", Key: "k", Method: "POST", Path: "/admin/apps"}
 		age := func(by time.Duration) {
-			execSQL(t, d.Platform(), `UPDATE admin_call SET created_at = created_at - $1`, by.Microseconds())
+			t.Helper()
+			var b db.Batch
+			b.Exec(nil, `UPDATE admin_call SET created_at = created_at - $1`, by.Microseconds())
+			if err := d.Platform().Do(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
 		}
-		dead, _, err := s.ClaimIdempotencyKey(t.Context(), request)
+		dead, _, err := s.Claim(t.Context(), request)
 		if err != nil {
 			t.Fatal(err)
 		}
 		age(4 * time.Minute)
-		_, _, err = s.ClaimIdempotencyKey(t.Context(), request)
+		_, _, err = s.Claim(t.Context(), request)
 		wantErr(t, err, idempotency.ErrInProgress)
 		age(2 * time.Minute)
-		successor, _, err := s.ClaimIdempotencyKey(t.Context(), request)
+		successor, _, err := s.Claim(t.Context(), request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,30 +128,30 @@ func TestClaimIdempotencyKeyExpires(t *testing.T) {
 		if err := dead.StoreResponse(t.Context(), idempotency.Response{Status: 500}); err != nil {
 			t.Fatal(err)
 		}
-		_, response, err := s.ClaimIdempotencyKey(t.Context(), request)
+		_, response, err := s.Claim(t.Context(), request)
 		if err != nil || response == nil || response.Status != 200 {
 			t.Errorf("answer %v, %v, want that of the heir", response, err)
 		}
 		age(25 * time.Hour)
 		other := request
 		other.Body = []byte("x")
-		if c, response, err := s.ClaimIdempotencyKey(t.Context(), other); c == nil || response != nil || err != nil {
+		if c, response, err := s.Claim(t.Context(), other); c == nil || response != nil || err != nil {
 			t.Errorf("after a day: claim %v, answer %v, %v", c, response, err)
 		}
 	})
 }
 
-// TestClaimIdempotencyKeyRace sends one request many times concurrently: exactly one is carried out.
-func TestClaimIdempotencyKeyRace(t *testing.T) {
+// TestClaimRace sends one request many times concurrently: exactly one is carried out.
+func TestClaimRace(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		services := []*tenancy.Service{newService(t, d), newService(t, d)}
+		services := []*idempotency.Store{newStore(d), newStore(d)}
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		claims := 0
 		for i := range 20 {
 			wg.Go(func() {
-				c, _, err := services[i%2].ClaimIdempotencyKey(t.Context(), idempotency.Request{Actor: "ana", Key: "k"})
+				c, _, err := services[i%2].Claim(t.Context(), idempotency.Request{Actor: "ana", Key: "k"})
 				if err != nil && !errors.Is(err, idempotency.ErrInProgress) {
 					t.Error(err)
 				}
@@ -145,3 +168,71 @@ func TestClaimIdempotencyKeyRace(t *testing.T) {
 		}
 	})
 }
+
+// TestDeleteApp deletes the responses about one app and no other.
+func TestDeleteApp(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := newStore(d)
+		request := func(app db.ID) idempotency.Request {
+			return idempotency.Request{Actor: "ana", Key: string(app), Method: "POST", Path: "/admin/apps"}
+		}
+		for _, app := range []db.ID{"acme", "globex"} {
+			c, _, err := s.Claim(t.Context(), request(app))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.StoreResponse(t.Context(), idempotency.Response{Status: 201, Body: []byte(`{}`), App: app}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.DeleteApp(t.Context(), "acme"); err != nil {
+			t.Fatal(err)
+		}
+		if _, response, err := s.Claim(t.Context(), request("acme")); response != nil || err != nil {
+			t.Errorf("the deleted app's response is %v, %v", response, err)
+		}
+		if _, response, err := s.Claim(t.Context(), request("globex")); response == nil || err != nil {
+			t.Errorf("the other app's response is %v, %v", response, err)
+		}
+	})
+}
+
+// TestIsolation checks that no tenant can read the stored responses.
+func TestIsolation(t *testing.T) {
+	t.Parallel()
+	d := dbtest.NewPostgres(t) // SQLite has no row-level security
+	var b db.Batch
+	b.Query(func(db.Row) error { return nil }, `SELECT * FROM admin_call`)
+	if err := d.Tenant("acme").Do(t.Context(), &b); err == nil {
+		t.Error("a tenant may read the stored responses")
+	}
+}
+
+// TestRun checks that Run deletes expired keys again and again.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.NewSQLite(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- newStore(d).Run(ctx) }()
+		synctest.Wait()
+		var b db.Batch
+		b.Exec(nil, `INSERT INTO admin_call (actor, key, request, claim, status, body, app_id, created_at)
+			VALUES ('a', 'old', '', '', 200, '', '', $1), ('a', 'new', '', '', 200, '', '', stoa_now())`, time.Now().Add(-25*time.Hour).UnixMicro())
+		if err := d.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		n := 0
+		var count db.Batch
+		count.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM admin_call`)
+		if err := d.Platform().Do(t.Context(), &count); err != nil || n != 1 {
+			t.Errorf("%d keys are stored, %v; want the new one", n, err)
+		}
+		cancel()
+		wantErr(t, <-done, context.Canceled)
+	})
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,4 +1,4 @@
-package tenancy_test
+package runtimecache_test
 
 import (
 	"context"
@@ -15,34 +15,35 @@ import (
 	"stoa/tenancy/router"
 	"stoa/tenancy/runtimecache"
 	"stoa/tenancy/signal"
+	"stoa/tenancy/tenancytest"
 )
 
 // TestConvergeSilently changes apps in one process; another without signals must follow within two seconds.
 func TestConvergeSilently(t *testing.T) {
 	inSynctest(t, func(t *testing.T, here *tenancy.Service, d *db.DB) {
-		there := newService(t, d)
+		there := tenancytest.NewService(t, d)
 		l := newTestCache(t, there, nil, runtimecache.Options{})
 		r := newRouter(t, there)
-		app := createApp(t, here, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
-		gone := createApp(t, here, tenancy.Draft{Name: "gone"})
+		app := tenancytest.CreateApp(t, here, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
+		gone := tenancytest.CreateApp(t, here, tenancy.Draft{Name: "gone"})
 		many := make([]db.ID, 60)
 		for i := range many {
-			many[i] = createApp(t, here, tenancy.Draft{Name: fmt.Sprintf("m%d", i)}).ID
+			many[i] = tenancytest.CreateApp(t, here, tenancy.Draft{Name: fmt.Sprintf("m%d", i)}).ID
 		}
 		for _, id := range append(many, app.ID, gone.ID) {
 			if _, err := acquireConfig(t, l, id); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := here.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false); err != nil {
+		if _, err := here.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false); err != nil {
 			t.Fatal(err)
 		}
 		for i := range many {
-			if _, err := here.SuspendApp(t.Context(), actor, fmt.Sprintf("m%d", i), ""); err != nil {
+			if _, err := here.SuspendApp(t.Context(), tenancytest.Actor, fmt.Sprintf("m%d", i), ""); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := here.DeleteApp(t.Context(), actor, "gone"); err != nil {
+		if err := here.DeleteApp(t.Context(), tenancytest.Actor, "gone"); err != nil {
 			t.Fatal(err)
 		}
 		probe := func(id db.ID, name string) error {
@@ -60,14 +61,14 @@ func TestConvergeSilently(t *testing.T) {
 		}
 		for _, id := range many {
 			_, err := acquireConfig(t, l, id)
-			wantErr(t, err, tenancy.ErrSuspended)
+			tenancytest.WantErr(t, err, tenancy.ErrSuspended)
 		}
 		_, err := acquireConfig(t, l, gone.ID)
-		wantErr(t, err, tenancy.ErrNotFound)
-		wantErr(t, probe("", "gone"), tenancy.ErrNotFound)
-		again := createApp(t, here, tenancy.Draft{Name: "gone"})
+		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, probe("", "gone"), tenancy.ErrNotFound)
+		again := tenancytest.CreateApp(t, here, tenancy.Draft{Name: "gone"})
 		time.Sleep(2 * time.Second)
-		wantErr(t, probe(again.ID, "gone"), nil)
+		tenancytest.WantErr(t, probe(again.ID, "gone"), nil)
 	})
 }
 
@@ -92,12 +93,12 @@ func TestConverge(t *testing.T) {
 			cancel()
 			<-done
 		})
-		s := tenancy.New(d, newKeyring(t, masterKey), bus, newOptions())
+		s := tenancy.New(d, tenancytest.NewKeyring(t, tenancytest.MasterKey), bus, tenancytest.NewOptions())
 		return s, newTestCache(t, s, nil, runtimecache.Options{CheckInterval: time.Hour})
 	}
 	here, _ := process()
 	there, l := process()
-	app := createApp(t, here, tenancy.Draft{Name: "acme", Config: []byte(`{"n":0}`)})
+	app := tenancytest.CreateApp(t, here, tenancy.Draft{Name: "acme", Config: []byte(`{"n":0}`)})
 	if _, err := there.LoadApp(t.Context(), "acme"); err != nil {
 		t.Fatal(err)
 	}
@@ -106,10 +107,10 @@ func TestConverge(t *testing.T) {
 		if _, err := acquireConfig(t, l, app.ID); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := here.UpdateApp(t.Context(), actor, "acme", tenancy.AppChange{Config: []byte(config)}, false); err != nil {
+		if _, err := here.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(config)}, false); err != nil {
 			t.Fatal(err)
 		}
-		waitUntil(t, "followed", func() bool {
+		tenancytest.WaitUntil(t, "followed", func() bool {
 			got, err := acquireConfig(t, l, app.ID)
 			return err == nil && got == config
 		})
@@ -121,12 +122,12 @@ func TestConverge(t *testing.T) {
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
-	s, other := newService(t, d), newService(t, d)
+	s, other := tenancytest.NewService(t, d), tenancytest.NewService(t, d)
 	b := &runtimeBuilder{}
 	l := newTestCache(t, s, b, runtimecache.Options{MaxEntries: 3, CheckInterval: 5 * time.Millisecond, FailureTTL: time.Millisecond, IdleTimeout: 20 * time.Millisecond})
 	var ids []db.ID
 	for i := range 6 {
-		ids = append(ids, createApp(t, s, tenancy.Draft{Name: fmt.Sprintf("a%d", i)}).ID)
+		ids = append(ids, tenancytest.CreateApp(t, s, tenancy.Draft{Name: fmt.Sprintf("a%d", i)}).ID)
 	}
 	rounds := 300
 	if os.Getenv("STOA_TEST_LONG") != "" {
@@ -152,11 +153,21 @@ func TestStorm(t *testing.T) {
 		wg.Go(func() {
 			for i := range rounds / 10 {
 				name := fmt.Sprintf("a%d", (i+w)%len(ids))
-				if err := by.Secrets.Store(t.Context(), actor, name, "S", fmt.Sprint(i)); err != nil {
+				if err := by.Secrets.Store(t.Context(), tenancytest.Actor, name, "S", fmt.Sprint(i)); err != nil {
 					t.Errorf("change: %v", err)
 				}
 			}
 		})
 	}
 	wg.Wait()
+}
+
+func newRouter(t *testing.T, s *tenancy.Service) *router.Router {
+	t.Helper()
+	r, err := router.New(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
 }
