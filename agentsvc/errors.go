@@ -31,6 +31,8 @@ var (
 	// ErrLeaseLost reports that the caller's view of the task is outdated: another writer has changed it, or another
 	// worker has the lease. A worker that receives it must stop and write nothing more.
 	ErrLeaseLost = errors.New("the lease on the task is lost")
+	// ErrKeyReused reports that an idempotency key was used for a different request.
+	ErrKeyReused = errors.New("this Idempotency-Key was used for another request")
 	// ErrOverloaded reports that the process or its database accepts no more work at present.
 	ErrOverloaded = errors.New("the server is at its limit, try again shortly")
 )

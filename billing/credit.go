@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface/idempotency"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
@@ -64,7 +63,7 @@ const (
 )
 
 // AddCredit grants a credit to an app. Without a currency it has the one in which the app is charged. With c.Key, one
-// actor's grant takes effect once: a repetition returns the same credit, and [idempotency.ErrKeyReused] if it asks for a
+// actor's grant takes effect once: a repetition returns the same credit, and [agentsvc.ErrKeyReused] if it asks for a
 // different one. A request without a key gets one, so that the retries after a broken connection are safe as well.
 func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, c Credit) (Credit, error) {
 	c.ID, c.CreatedBy = agentsvc.NewID(), actor
@@ -141,7 +140,7 @@ func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (m
 }
 
 // findGranted returns the id of the credit that the actor was granted under the key of c, "" if there is none. If that
-// credit has other terms it returns [idempotency.ErrKeyReused].
+// credit has other terms it returns [agentsvc.ErrKeyReused].
 func (l *ledger) findGranted(ctx context.Context, c Credit, expires int64) (id string, err error) {
 	same := false
 	err = l.tx.Query(ctx, func(r db.Row) error {
@@ -152,7 +151,7 @@ func (l *ledger) findGranted(ctx context.Context, c Credit, expires int64) (id s
 		return err
 	}, `SELECT id, amount, currency, expires_at, note FROM credit WHERE app = $1 AND actor = $2 AND idempotency_key = $3`, string(l.app), c.CreatedBy, c.Key)
 	if err == nil && id != "" && !same {
-		err = idempotency.ErrKeyReused
+		err = agentsvc.ErrKeyReused
 	}
 	return id, err
 }

@@ -3,7 +3,7 @@ package billing_test
 import (
 	"testing"
 
-	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc"
 	"stoa/billing"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -32,7 +32,7 @@ func TestCreditOnce(t *testing.T) {
 			}
 		}
 		_, err := s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 6, Key: "k"})
-		wantErr(t, err, idempotency.ErrKeyReused)
+		wantErr(t, err, agentsvc.ErrKeyReused)
 		_, err = s.AddCredit(t.Context(), "another", app, billing.Credit{Amount: 6, Key: "k"})
 		requireNoErrors(t, err)
 		_, err = s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})

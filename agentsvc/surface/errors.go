@@ -118,7 +118,7 @@ var errorTable = []struct {
 	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
 	{tenancy.ErrConflict, Aborted, http.StatusConflict, rpcInternal, true},
 	{idempotency.ErrInProgress, Aborted, http.StatusConflict, rpcUnsupported, true},
-	{idempotency.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, true},
+	{agentsvc.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, true},
 	{runtimecache.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{runtimecache.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 
@@ -181,7 +181,6 @@ func classifyError(err error) errorResponse {
 	}
 	var own *responseError
 	var word *agentsvc.InvalidError
-	var tenant *agentsvc.InvalidError
 	var document *config.Error
 	var rpc *rpcError
 	var spent *agentsvc.BudgetExhaustedError
@@ -203,8 +202,6 @@ func classifyError(err error) errorResponse {
 		v = errorResponse{code: InvalidArgument, status: http.StatusBadRequest, rpc: rpc.code, text: rpc.detail}
 	case errors.As(err, &word):
 		invalid(word.Field, word.Error())
-	case errors.As(err, &tenant):
-		invalid(tenant.Field, tenant.Error())
 	case errors.As(err, &document):
 		invalid("config", "the configuration is not valid")
 		v.problems = document.Problems

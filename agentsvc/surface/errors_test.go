@@ -69,7 +69,7 @@ func TestClassifyError(t *testing.T) {
 		{"name taken", tenancy.ErrExists, AlreadyExists, 409, -32603, "already exists", 0},
 		{"other revision", tenancy.ErrPrecondition, FailedPrecondition, 412, -32603, "precondition failed", 0},
 		{"in progress", idempotency.ErrInProgress, Aborted, 409, -32004, idempotency.ErrInProgress.Error(), 0},
-		{"key reused", idempotency.ErrKeyReused, InvalidArgument, 422, -32602, idempotency.ErrKeyReused.Error(), 0},
+		{"key reused", agentsvc.ErrKeyReused, InvalidArgument, 422, -32602, agentsvc.ErrKeyReused.Error(), 0},
 
 		{"outcome unknown", fmt.Errorf("x: %w", db.ErrUnknownOutcome), Unavailable, 503, -32603, textUnavailable, time.Second},
 		{"database closed", db.ErrClosed, Unavailable, 503, -32603, textUnavailable, time.Second},

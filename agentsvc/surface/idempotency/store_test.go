@@ -57,7 +57,7 @@ func TestClaim(t *testing.T) {
 		for name, r := range others {
 			t.Run("in progress, other "+name, func(t *testing.T) {
 				_, _, err := begin(other, r)
-				wantErr(t, err, idempotency.ErrKeyReused)
+				wantErr(t, err, agentsvc.ErrKeyReused)
 			})
 		}
 		want := idempotency.Response{Status: 201, Body: []byte(`{"name":"a"}`), App: "id"}
@@ -74,7 +74,7 @@ func TestClaim(t *testing.T) {
 		for name, r := range others {
 			t.Run("finished, other "+name, func(t *testing.T) {
 				_, _, err := begin(other, r)
-				wantErr(t, err, idempotency.ErrKeyReused)
+				wantErr(t, err, agentsvc.ErrKeyReused)
 			})
 		}
 		if claim, response, err = begin(s, alter(func(r *idempotency.Request) { r.Actor = "bob" })); claim == nil || response != nil || err != nil {

@@ -33,12 +33,8 @@ const (
 	maxEndAttempts = 5
 )
 
-var (
-	// ErrInProgress reports that the first request with this idempotency key has not been answered yet.
-	ErrInProgress = errors.New("the first call with this Idempotency-Key is still in progress")
-	// ErrKeyReused reports that the idempotency key was used for a different request.
-	ErrKeyReused = errors.New("this Idempotency-Key was used for another request")
-)
+// ErrInProgress reports that the first request with this idempotency key has not been answered yet.
+var ErrInProgress = errors.New("the first call with this Idempotency-Key is still in progress")
 
 // Store holds the keys in the platform's database, with the responses to their requests. It is safe for concurrent use,
 // in any number of processes on one database.
@@ -94,7 +90,7 @@ type Claim struct {
 }
 
 // Claim claims the request's key. If the same request was answered before, it returns that response and
-// no claim. It returns [ErrInProgress] if the request is being carried out, and [ErrKeyReused] if the key was used for
+// no claim. It returns [ErrInProgress] if the request is being carried out, and [agentsvc.ErrKeyReused] if the key was used for
 // a different request. Keys expire after responseTTL.
 func (s *Store) Claim(ctx context.Context, r Request) (*Claim, *Response, error) {
 	if err := CheckKey(r.Key); err != nil {
@@ -137,7 +133,7 @@ func (c *Claim) claimKey(ctx context.Context, tx *db.Tx, request string) (*Respo
 	case err != nil:
 		return nil, err
 	case stored != request:
-		return nil, ErrKeyReused
+		return nil, agentsvc.ErrKeyReused
 	case response.Status == 0:
 		return nil, ErrInProgress
 	}
