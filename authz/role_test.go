@@ -148,7 +148,7 @@ func TestDecisionsOfManyAgentsStayFew(t *testing.T) {
 func TestPolicyCacheFollowsRecord(t *testing.T) {
 	t.Parallel()
 	g := NewPolicyCache("a")
-	record := &tenancy.App{ID: "a", RolesVersion: 1, Roles: customRoles}
+	record := &tenancy.App{ID: "a", RoleSet: tenancy.RoleSet{RolesVersion: 1, Roles: customRoles}}
 	p := Principal{App: "a", Roles: []string{"desk"}}
 	isAllowed := func() bool {
 		po, err := g.PolicyFor(record)
@@ -164,11 +164,11 @@ func TestPolicyCacheFollowsRecord(t *testing.T) {
 	if !isAllowed() {
 		t.Fatal("the role is not in force")
 	}
-	record = &tenancy.App{ID: "a", RolesVersion: 2}
+	record = &tenancy.App{ID: "a", RoleSet: tenancy.RoleSet{RolesVersion: 2}}
 	if isAllowed() {
 		t.Error("the role is in force although it is gone")
 	}
-	record = &tenancy.App{ID: "a", RolesVersion: 3, Roles: customRoles}
+	record = &tenancy.App{ID: "a", RoleSet: tenancy.RoleSet{RolesVersion: 3, Roles: customRoles}}
 	if !isAllowed() {
 		t.Error("the role is not in force although it is there again")
 	}

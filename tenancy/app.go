@@ -1,26 +1,15 @@
-// Package tenancy administers the apps of an installation and finds the app of a request. An [App] is a tenant: a name
-// that can be reused, an immutable id that every row of the app carries, a configuration with its revisions, secrets,
-// grants, a plan, limits, roles and optionally an OpenID Connect issuer of its own.
+// Package tenancy administers the apps of an installation. An [App] is a tenant: a name that can be reused, an immutable
+// id that every row of the app carries, a configuration with its revisions, secrets, grants, a plan, limits, roles and
+// optionally an OpenID Connect issuer of its own.
 //
-// The main types:
+// [Service] reads and changes apps in the platform's database. Each change is one transaction with its entry in the
+// audit trail (package audit). The packages above this one find the app of a request (router), keep one built value per
+// app (runtimecache) and store API keys (apikey).
 //
-//   - [Service] reads and changes apps in the platform's database. Each change is one transaction with its entry in the
-//     audit trail; concurrent changes of one app are detected by the app's generation and repeated.
-//   - [router.Router] finds the app that a request addresses, and [router.AccessRequest] decides whether the request may use it.
-//   - [runtimecache.Cache] keeps one built value per app (the composition builds the runtime of the app's revision) and
-//     replaces it when the app changes in any process.
-//   - [keyring.Keyring] encrypts configurations, secrets, page tokens and the heads of the audit trail.
-//   - [audit.Inspector] and [audit.Verifier] check the hash chains of the audit trail.
-//
-// The steps of a request: package surface verifies the credential and fills an [router.AccessRequest];
-// [router.Router.FindApp] returns the app's id, from the token or API key if there is one, else from the address;
-// [runtimecache.Cache.Acquire] returns the app's runtime and record; [router.AccessRequest.CheckApp] compares them with the
-// credential and the address. An app that the caller may not use is answered like an app that does not exist.
-//
-// The steps of a change: [Service.changeApp] reads the app, applies the change to the copy and checks
-// it, writes it with the condition that the generation is unchanged, and publishes the app's id on [TopicApp]. Each
-// process then reloads the app. The signal may be lost; [runtimecache.Cache.Run] therefore also compares generations every
-// second.
+// The steps of a change: [store.changeApp] reads the app, applies the change to the copy and checks it, writes it with
+// the condition that the generation is unchanged, and publishes the app's id on [TopicApp]. If another change was
+// committed first it starts again. Each process then reloads the app. The signal may be lost; the runtime cache therefore
+// also compares generations every second.
 //
 // The app of the process's own configuration file is the default app ([DefaultID]). It has no row in the table app;
 // only its token revocations, roles and API keys are in the database.
@@ -57,14 +46,7 @@ type App struct {
 	Name        string
 	DisplayName string
 	Status      Status
-	// Revision is the number of the configuration in force, from 1. It grows by one with each new configuration text.
-	Revision int64
-	// Inputs grows with each change of what a build reads besides the configuration: secrets, grants, plan and limits.
-	// Revision and Inputs together identify a build; see [App.hasSameBuild].
-	Inputs int64
-	// Generation grows with every change of the app, revocations, roles and API keys included. A change is written only
-	// if it is still the one that was read (optimistic locking), and processes compare it to notice changes.
-	Generation int64
+	Version
 	// Grants are the powers over the host that the operator gave the app. Only the operator changes them.
 	Grants grant.List
 	// Plan is the name of the billing plan, "" for none. It supplies the limits that Limits leaves at zero.
@@ -75,15 +57,11 @@ type App struct {
 	Auth IssuerConfig
 	// Labels are the operator's annotations. Only [TraceRatioLabel] has an effect.
 	Labels map[string]string
-	// Roles are the app's own roles, ordered by name.
-	Roles []Role
+	RoleSet
 	// CreatedAt is the time of creation by the database's clock, zero for the default app. Tokens issued before it
 	// belong to an earlier app of the same name and are refused.
 	CreatedAt time.Time
 	UpdatedAt time.Time
-
-	// RolesVersion grows with each change of Roles. [storeRoles] writes only over the version that it read.
-	RolesVersion int64
 
 	// Config is the decoded configuration with its secrets masked. It is nil unless the App was returned by a method of
 	// [Service] about a single app, for an administrator.
@@ -94,6 +72,26 @@ type App struct {
 
 	// revocations maps a subject to the Unix second up to which its tokens are refused; "" stands for all subjects.
 	revocations map[string]int64
+}
+
+// Version numbers the states of an app.
+type Version struct {
+	// Revision is the number of the configuration in force, from 1. It grows by one with each new configuration text.
+	Revision int64
+	// Inputs grows with each change of what a build reads besides the configuration: secrets, grants, plan and limits.
+	// Revision and Inputs together identify a build; see [App.HasSameBuild].
+	Inputs int64
+	// Generation grows with every change of the app, revocations, roles and API keys included. A change is written only
+	// if it is still the one that was read (optimistic locking), and processes compare it to notice changes.
+	Generation int64
+}
+
+// RoleSet has the roles that an app defines in addition to the built-in ones.
+type RoleSet struct {
+	// Roles are ordered by name.
+	Roles []Role
+	// RolesVersion grows with each change of Roles. [storeRoles] writes only over the version that it read.
+	RolesVersion int64
 }
 
 // IsTokenRevoked reports whether a token of subject sub, issued at iat, was revoked or belongs to an earlier app of
@@ -125,6 +123,6 @@ func (a *App) HasSameBuild(b *App) bool { return a.Revision == b.Revision && a.I
 // not depend on whether the new configuration can be built.
 func (a *App) WithRecordOf(b *App) *App {
 	c := *a
-	c.Status, c.Labels, c.revocations, c.Roles, c.RolesVersion = b.Status, b.Labels, b.revocations, b.Roles, b.RolesVersion
+	c.Status, c.Labels, c.revocations, c.RoleSet = b.Status, b.Labels, b.revocations, b.RoleSet
 	return &c
 }

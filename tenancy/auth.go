@@ -1,7 +1,6 @@
 package tenancy
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 
 // IssuerConfig is an OpenID Connect issuer of an app's own. Tokens with this Issuer and Audience that are signed by a
 // key from JWKSURL are accepted for this app and for no other (docs/identity.md). The zero value means that there is no
-// issuer.
+// issuer. Its JSON is the stored form.
 type IssuerConfig struct {
 	Issuer   string `json:"issuer"`
 	JWKSURL  string `json:"jwks_url"`
@@ -38,17 +37,6 @@ const (
 	minRefresh     = 30 * time.Second
 	maxRefresh     = 24 * time.Hour
 )
-
-// UnmarshalJSON refuses unknown fields: a misspelt require_tenant_id would accept more tokens than intended.
-func (a *IssuerConfig) UnmarshalJSON(raw []byte) error {
-	type plain IssuerConfig
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode((*plain)(a)); err != nil {
-		return agentsvc.NewInvalidError("auth", "must be {issuer, jwks_url, audience, client_id?, refresh_interval?, require_tenant_id?} or null")
-	}
-	return nil
-}
 
 // KeyRefreshInterval returns how often the issuer's keys are fetched.
 func (a IssuerConfig) KeyRefreshInterval() time.Duration {
@@ -145,11 +133,10 @@ func (a IssuerConfig) encodeColumn() (string, error) {
 // decodeColumn parses a value of the column auth. Unknown fields are ignored, since a newer version may have written
 // them.
 func (a *IssuerConfig) decodeColumn(doc string) error {
-	type plain IssuerConfig // without the method UnmarshalJSON, which refuses unknown fields
 	if *a = (IssuerConfig{}); doc == "" {
 		return nil
 	}
-	return json.Unmarshal([]byte(doc), (*plain)(a))
+	return json.Unmarshal([]byte(doc), a)
 }
 
 // checkIssuerUnique returns [ErrExists] if a token of the app's issuer could not be attributed to this app alone:

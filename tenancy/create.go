@@ -118,7 +118,7 @@ func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
 	}
 	w := &appState{config: d.Config, secrets: d.Secrets}
 	w.app = App{
-		ID: db.ID(id.String()), Name: d.Name, DisplayName: d.DisplayName, Status: Active, Revision: 1, Inputs: 1, Generation: 1,
+		ID: db.ID(id.String()), Name: d.Name, DisplayName: d.DisplayName, Status: Active, Version: Version{Revision: 1, Inputs: 1, Generation: 1},
 		Grants: grants, Plan: d.Plan, Limits: limits, Auth: d.Auth, Labels: map[string]string{},
 	}
 	maps.Copy(w.app.Labels, d.Labels)

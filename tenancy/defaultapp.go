@@ -37,7 +37,7 @@ type DefaultApp struct {
 func (d *DefaultApp) Set(displayName string, config []byte) {
 	now := time.Now()
 	next := &configuredApp{config: config, app: App{
-		ID: DefaultID, Name: DefaultName, DisplayName: displayName, Status: Active, Revision: 1, Generation: 1,
+		ID: DefaultID, Name: DefaultName, DisplayName: displayName, Status: Active, Version: Version{Revision: 1, Generation: 1},
 		Grants: grant.List{}, Labels: map[string]string{}, UpdatedAt: now,
 	}}
 	if old := d.store.defaultApp.Load(); old != nil {

@@ -55,11 +55,11 @@ func (l Limits) CheckBounds(prefix string) error {
 
 // LimitsChange is a change of limits. A nil field leaves the limit as it is; a pointer to 0 restores the default.
 type LimitsChange struct {
-	Weight             *int64 `json:"weight,omitempty"`
-	MaxConcurrentTasks *int64 `json:"max_concurrent_tasks,omitempty"`
-	QueueDepth         *int64 `json:"queue_depth,omitempty"`
+	Weight             *int64
+	MaxConcurrentTasks *int64
+	QueueDepth         *int64
 	// Rates, if not nil, replace all rates; an empty slice removes them.
-	Rates []Rate `json:"rate,omitzero"`
+	Rates []Rate
 }
 
 // applyTo returns l with the change applied, or an [agentsvc.InvalidError] if the result is out of bounds.

@@ -10,7 +10,7 @@ import (
 	"stoa/agentsvc"
 )
 
-// Rate is a rate limit that the operator sets for an app. Package ratelimit applies it.
+// Rate is a rate limit that the operator sets for an app. Package ratelimit applies it. Its JSON is the stored form.
 type Rate struct {
 	// Per is what is counted together: "app", "agent" or "key".
 	Per string `json:"per"`

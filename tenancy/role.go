@@ -21,7 +21,7 @@ const (
 )
 
 // Role is a role that an app defines in addition to the built-in ones. This package does not interpret the scopes;
-// package authz checks them before the role is stored.
+// package authz checks them before the role is stored. Its JSON is the stored form.
 type Role struct {
 	Name        string   `json:"name"`
 	Scopes      []string `json:"scopes"`

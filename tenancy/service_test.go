@@ -33,7 +33,7 @@ func TestCreate(t *testing.T) {
 			Secrets: map[string]string{"S": "hush"}, Grants: grant.ParseList([]string{"stdio", "command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
 		}
 		want := tenancy.App{
-			Name: "acme", DisplayName: "Acme, Inc.", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
+			Name: "acme", DisplayName: "Acme, Inc.", Status: tenancy.Active, Version: tenancy.Version{Revision: 1, Inputs: 1, Generation: 1},
 			Grants: grant.ParseList([]string{"command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
 			Config: map[string]any{"needs": []any{"S"}, "key": tenancytest.MaskedValue, "command": true},
 		}
@@ -145,7 +145,7 @@ func TestUpdate(t *testing.T) {
 	t.Parallel()
 	text := func(s string) *string { return &s }
 	base := tenancy.App{
-		Name: "acme", DisplayName: "Acme", Status: tenancy.Active, Revision: 1, Inputs: 1, Generation: 1,
+		Name: "acme", DisplayName: "Acme", Status: tenancy.Active, Version: tenancy.Version{Revision: 1, Inputs: 1, Generation: 1},
 		Grants: grant.ParseList([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}, Config: map[string]any{"key": tenancytest.MaskedValue},
 	}
 	with := func(f func(a *tenancy.App)) tenancy.App {
@@ -426,7 +426,7 @@ func TestDefault(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := tenancy.App{
-			ID: tenancy.DefaultID, Name: "default", DisplayName: "House", Status: tenancy.Active, Revision: 1, Generation: 1,
+			ID: tenancy.DefaultID, Name: "default", DisplayName: "House", Status: tenancy.Active, Version: tenancy.Version{Revision: 1, Generation: 1},
 			Grants: grant.ParseList([]string{}), Labels: map[string]string{}, Config: map[string]any{"key": tenancytest.MaskedValue},
 		}
 		if diff := diffApp(want, app); diff != "" || app.ID != tenancy.DefaultID {

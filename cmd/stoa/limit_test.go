@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"stoa/tenancy"
 )
 
 const limitedApp = `
@@ -85,11 +83,11 @@ func TestRateArguments(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		arg  string
-		want *tenancy.Rate // nil = it is refused
+		want *rateRecord // nil = it is refused
 	}{
-		{"app:count:minute=100", &tenancy.Rate{Per: "app", Type: "count", Window: "minute", Limit: 100}},
-		{"agent/helper:token:day=5", &tenancy.Rate{Per: "agent", Agent: "helper", Type: "token", Window: "day", Limit: 5}},
-		{"key:count:month=1", &tenancy.Rate{Per: "key", Type: "count", Window: "month", Limit: 1}},
+		{"app:count:minute=100", &rateRecord{Per: "app", Type: "count", Window: "minute", Limit: 100}},
+		{"agent/helper:token:day=5", &rateRecord{Per: "agent", Agent: "helper", Type: "token", Window: "day", Limit: 5}},
+		{"key:count:month=1", &rateRecord{Per: "key", Type: "count", Window: "month", Limit: 1}},
 		{"app:count:minute", nil},
 		{"app:count=3", nil},
 		{"app:count:minute:second=3", nil},
@@ -102,7 +100,7 @@ func TestRateArguments(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || cmp.Diff([]tenancy.Rate{*tt.want}, got) != "" {
+		if err != nil || cmp.Diff([]rateRecord{*tt.want}, got) != "" {
 			t.Errorf("%s is read as %+v (%v)", tt.arg, got, err)
 		}
 		if text := (limitsRecord{Rate: got}).formatRates(); text != tt.arg {

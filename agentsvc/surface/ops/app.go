@@ -19,8 +19,8 @@ func (a adminAPI) createApp(ctx context.Context, o *mutation) (mutationResult, e
 		return mutationResult{}, err
 	}
 	app, err := a.apps.CreateApp(ctx, o.actor, tenancy.Draft{
-		Name: b.Name, DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits, Labels: b.Labels,
-		Auth: b.Auth,
+		Name: b.Name, DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits.toChange(), Labels: b.Labels,
+		Auth: tenancy.IssuerConfig(b.Auth),
 	}, o.dryRun)
 	out := newAppResult(app)
 	// A dry run has created nothing, so it answers 200.
@@ -42,7 +42,7 @@ func (a adminAPI) updateApp(ctx context.Context, o *mutation) (mutationResult, e
 		return mutationResult{}, err
 	}
 	app, err := a.apps.UpdateApp(ctx, o.actor, o.appName(), tenancy.AppChange{
-		DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits, Labels: b.Labels,
+		DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits.toChange(), Labels: b.Labels,
 		Auth: b.Auth.toChange(), IfRevision: revision,
 	}, o.dryRun)
 	return newAppResult(app), err

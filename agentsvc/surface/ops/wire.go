@@ -31,9 +31,9 @@ type (
 		Plan string `json:"plan"`
 
 		// Limits hold the operator's limits; nil members keep the plan's values or the defaults.
-		Limits tenancy.LimitsChange `json:"limits"`
+		Limits limitsRequest `json:"limits"`
 		// Auth is a token issuer of the app's own, in addition to the built-in one.
-		Auth tenancy.IssuerConfig `json:"auth"`
+		Auth issuerBody `json:"auth"`
 	}
 	// updateBody is the body of PUT /admin/apps/{app}. A member that is left out stays unchanged. Secrets are added
 	// to the stored ones; Config, Labels and Grants replace what was there.
@@ -46,8 +46,8 @@ type (
 		// Plan is a pointer because "" takes the app off its plan.
 		Plan *string `json:"plan"`
 
-		Limits tenancy.LimitsChange `json:"limits"`
-		Auth   authField            `json:"auth"`
+		Limits limitsRequest `json:"limits"`
+		Auth   authField     `json:"auth"`
 	}
 	// decisionBody is the body of approve and reject. CallID may be "" if exactly one call waits. Arguments replace
 	// those of an approved call; missing or null means that the call keeps its own.
@@ -119,25 +119,24 @@ type (
 		// Limits are the effective ones, see limitsBody.
 		Limits limitsBody `json:"limits"`
 		// Auth is missing if the app has no issuer of its own.
-		Auth      *tenancy.IssuerConfig `json:"auth,omitempty"`
-		Labels    map[string]string     `json:"labels"`
-		CreatedAt *string               `json:"created_at"`
-		UpdatedAt *string               `json:"updated_at"`
+		Auth      *issuerBody       `json:"auth,omitempty"`
+		Labels    map[string]string `json:"labels"`
+		CreatedAt *string           `json:"created_at"`
+		UpdatedAt *string           `json:"updated_at"`
 
 		// AwaitsRestart lists the keys of the default app's file that were changed and act only after a restart of
 		// the process.
 		AwaitsRestart []string `json:"awaits_restart,omitempty"`
 	}
-	// limitsBody holds the effective limits: those of the app, else of its plan, else the defaults. Its fields are
-	// those of tenancy.Limits in the same order, so that one converts to the other.
+	// limitsBody holds the effective limits: those of the app, else of its plan, else the defaults.
 	limitsBody struct {
 		// Weight is the number of runs per round of the queue's fair share.
 		Weight int64 `json:"weight"`
 		// MaxConcurrentTasks bounds the runs in progress in all processes together; 0 = unlimited.
 		MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
 		// QueueDepth bounds the runs that wait for a worker; more are refused.
-		QueueDepth int64          `json:"queue_depth"`
-		Rates      []tenancy.Rate `json:"rate"`
+		QueueDepth int64      `json:"queue_depth"`
+		Rates      []rateBody `json:"rate"`
 	}
 	// appList is a page of apps. TotalSize counts all pages, here and in the other lists.
 	appList struct {
@@ -430,12 +429,12 @@ func (d *document) UnmarshalJSON(raw []byte) error {
 // is removed) and an object (it is set).
 type authField struct {
 	given bool // the member is present
-	auth  tenancy.IssuerConfig
+	auth  issuerBody
 }
 
 // UnmarshalJSON is only called if the member is present; null sets the zero issuer.
 func (f *authField) UnmarshalJSON(raw []byte) error {
-	f.given, f.auth = true, tenancy.IssuerConfig{}
+	f.given, f.auth = true, issuerBody{}
 	if bytes.Equal(raw, []byte("null")) {
 		return nil
 	}
@@ -447,20 +446,21 @@ func (f *authField) toChange() *tenancy.IssuerConfig {
 	if !f.given {
 		return nil
 	}
-	return &f.auth
+	auth := tenancy.IssuerConfig(f.auth)
+	return &auth
 }
 
 // newAppBody returns an app as responses show it; lists and maps are never null.
 func newAppBody(a tenancy.App) appBody {
 	b := appBody{
 		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
-		Grants: append(grant.List{}, a.Grants...), Plan: a.Plan, Limits: limitsBody(a.EffectiveLimits()), Labels: map[string]string{},
+		Grants: append(grant.List{}, a.Grants...), Plan: a.Plan, Limits: newLimitsBody(a.EffectiveLimits()), Labels: map[string]string{},
 		CreatedAt: formatTime(a.CreatedAt), UpdatedAt: formatTime(a.UpdatedAt),
 	}
 	maps.Copy(b.Labels, a.Labels)
-	b.Limits.Rates = append([]tenancy.Rate{}, b.Limits.Rates...)
 	if a.Auth != (tenancy.IssuerConfig{}) {
-		b.Auth = &a.Auth
+		auth := issuerBody(a.Auth)
+		b.Auth = &auth
 	}
 	return b
 }
