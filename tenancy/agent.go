@@ -8,8 +8,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// CheckAgent returns an [agentsvc.InvalidError] for field if the app's configuration has no agent of that name: a setting about
-// such an agent would never have an effect. It accepts any name if a carries no Config.
+// CheckAgent returns an [agentsvc.InvalidError] for field if the app's configuration has no agent of that name: a
+// setting about such an agent would never have an effect. It accepts any name if a carries no Config.
 func (a *App) CheckAgent(field, agent string) error {
 	names := agentNames(a.Config)
 	if len(names) == 0 || slices.Contains(names, agent) {

@@ -8,8 +8,8 @@
 //
 // The steps of a change: [store.changeApp] reads the app, applies the change to the copy and checks it, writes it with
 // the condition that the generation is unchanged, and publishes the app's id on [TopicApp]. If another change was
-// committed first it starts again. Each process then reloads the app. The signal may be lost; the runtime cache therefore
-// also compares generations every second.
+// committed first it starts again. Each process then reloads the app. The signal may be lost; the runtime cache
+// therefore also compares generations every second.
 //
 // The app of the process's own configuration file is the default app ([DefaultID]). It has no row in the table app;
 // only its token revocations, roles and API keys are in the database.
@@ -55,7 +55,7 @@ type App struct {
 	Limits Limits
 	// Auth is the app's own OpenID Connect issuer; the zero value means that it has none.
 	Auth IssuerConfig
-	// Labels are the operator's annotations. Only [TraceRatioLabel] has an effect.
+	// Labels are the operator's annotations. Only [traceRatioLabel] has an effect.
 	Labels map[string]string
 	RoleSet
 	// CreatedAt is the time of creation by the database's clock, zero for the default app. Tokens issued before it

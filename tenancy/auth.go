@@ -46,8 +46,8 @@ func (a IssuerConfig) KeyRefreshInterval() time.Duration {
 	return defaultRefresh
 }
 
-// checkFields returns an [agentsvc.InvalidError] for the first bad field. Keys may be fetched over plain HTTP, or from a private
-// address, only with the grant private_network: who can change the response on its way could sign tokens.
+// checkFields returns an [agentsvc.InvalidError] for the first bad field. Keys may be fetched over plain HTTP, or from
+// a private address, only with the grant private_network: who can change the response on its way could sign tokens.
 func (a IssuerConfig) checkFields(grants grant.List) error {
 	for _, f := range []struct{ name, value string }{
 		{"issuer", a.Issuer}, {"jwks_url", a.JWKSURL}, {"audience", a.Audience}, {"client_id", a.ClientID},

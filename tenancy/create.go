@@ -80,7 +80,7 @@ func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun b
 		return App{}, fmt.Errorf("create app %s: %w", d.Name, err)
 	}
 	s.store.publishChange(after.app.ID)
-	s.store.bus.Publish(TopicName, d.Name)
+	s.store.bus.Publish(topicName, d.Name)
 	return s.store.maskedApp(after.app, w.config), nil
 }
 

@@ -56,7 +56,7 @@ func (m *maintenance) eraseApp(ctx context.Context, app App) error {
 		return fmt.Errorf("delete app %s: %w", app.Name, err)
 	}
 	m.store.publishChange(app.ID)
-	m.store.bus.Publish(TopicName, app.Name)
+	m.store.bus.Publish(topicName, app.Name)
 	m.eraseNeeded.Store(true)
 	select {
 	case m.appDeleted <- struct{}{}:

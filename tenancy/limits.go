@@ -40,7 +40,8 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// CheckBounds returns an [agentsvc.InvalidError] for the first field outside its bounds; prefix precedes the field's name.
+// CheckBounds returns an [agentsvc.InvalidError] for the first field outside its bounds; prefix precedes the field's
+// name.
 func (l Limits) CheckBounds(prefix string) error {
 	for _, f := range []struct {
 		name    string

@@ -197,8 +197,8 @@ func (s *store) decryptState(r *appRecord, side *relatedRows, revision int64) (*
 	return w, nil
 }
 
-// configField and secretField return the fields that ciphertexts are bound to; see [keyring.Keyring]. A configuration is bound
-// to its revision.
+// configField and secretField return the fields that ciphertexts are bound to; see [keyring.Keyring]. A configuration
+// is bound to its revision.
 func configField(revision int64) string { return fmt.Sprintf("config/%d", revision) }
 func secretField(name string) string    { return "secret/" + name }
 

@@ -19,9 +19,9 @@ const APIKeySubjectPrefix = "key:"
 // Tokens are the bearer tokens of apps, which are not stored but can be revoked.
 type Tokens struct{ store *store }
 
-// Revoke refuses, from now on, every token of the app that was issued until now; with a subject only the tokens
-// of that subject. Tokens issued later are accepted at once: [App.TokenIssueTime] dates them after the revocation. API
-// keys are not tokens; their subjects are refused as an [agentsvc.InvalidError]. Beyond maxRevocations subjects it returns
+// Revoke refuses, from now on, every token of the app that was issued until now; with a subject only the tokens of that
+// subject. Tokens issued later are accepted at once: [App.TokenIssueTime] dates them after the revocation. API keys are
+// not tokens; their subjects are refused as an [agentsvc.InvalidError]. Beyond maxRevocations subjects it returns
 // [ErrPrecondition].
 func (t Tokens) Revoke(ctx context.Context, actor, app, subject string) error {
 	if err := checkText("sub", subject, 500); err != nil {

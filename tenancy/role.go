@@ -108,8 +108,8 @@ func (r Roles) change(ctx context.Context, actor, action, app, name string, to f
 	return changed.ID, err
 }
 
-// replaceRole returns a sorted copy of roles with the named one replaced by next, or an [agentsvc.InvalidError] if the bounds
-// are exceeded.
+// replaceRole returns a sorted copy of roles with the named one replaced by next, or an [agentsvc.InvalidError] if the
+// bounds are exceeded.
 func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 	roles = slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return r.Name == name })
 	if next != nil {

@@ -17,8 +17,8 @@ import (
 const (
 	// TopicApp has the id of the changed app as its key.
 	TopicApp = "app"
-	// TopicName has an app name as its key that was taken by a new app or became free by a deletion.
-	TopicName = "app_name"
+	// topicName has an app name as its key that was taken by a new app or became free by a deletion.
+	topicName = "app_name"
 )
 
 // Options are the functions that a [Service] calls for knowledge of other packages. Each may be nil; then the check or
@@ -122,7 +122,7 @@ func (s *Service) WatchApps(probe func(id string)) (stop func()) {
 // WatchNames calls probe with a name that was taken by a new app or became free by a deletion, "" for any name, until
 // stop is called. probe must return at once.
 func (s *Service) WatchNames(probe func(name string)) (stop func()) {
-	return s.store.bus.WatchTopic(TopicName, probe)
+	return s.store.bus.WatchTopic(topicName, probe)
 }
 
 // ChangeRelated runs f in a transaction that also increments the app's generation and writes an audit entry, for changes

@@ -70,8 +70,8 @@ func (s *store) loadDefaultSnapshot(ctx context.Context) (*Snapshot, error) {
 // does not have.
 const defaultGenerationSQL = `SELECT COALESCE((SELECT MAX(not_before) FROM app_mark WHERE tenant = $1), 0) + COALESCE((SELECT version FROM app_role WHERE tenant = $1), 0)`
 
-// QueryDefaultGeneration adds to b a query that sets n to the generation of the default app. It leaves n as it is if this
-// process has no default app.
+// QueryDefaultGeneration adds to b a query that sets n to the generation of the default app. It leaves n as it is if
+// this process has no default app.
 func (s *Service) QueryDefaultGeneration(b *db.Batch, n *int64) {
 	configured := s.store.defaultApp.Load()
 	if configured == nil {

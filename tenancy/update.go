@@ -27,8 +27,8 @@ type AppChange struct {
 }
 
 // UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns [ErrPrecondition]
-// if the app is not at revision IfRevision, and an [agentsvc.InvalidError] for a bad field. A configuration that would not load
-// is refused.
+// if the app is not at revision IfRevision, and an [agentsvc.InvalidError] for a bad field. A configuration that would
+// not load is refused.
 func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange, dryRun bool) (App, error) {
 	return s.store.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
 		if c.IfRevision != 0 && c.IfRevision != e.app.Revision {

@@ -1,6 +1,6 @@
-// Package jwks has the public keys that token issuers publish as JSON Web Key Sets (RFC 7517). A [RemoteSet] fetches them
-// from the issuer's address; a [Cache] keeps them in the database for processes that start while the issuer does not
-// answer.
+// Package jwks has the public keys that token issuers publish as JSON Web Key Sets (RFC 7517). A [RemoteSet] fetches
+// them from the issuer's address; a [Cache] keeps them in the database for processes that start while the issuer does
+// not answer.
 package jwks
 
 import (

@@ -174,8 +174,8 @@ type Owner struct {
 	Generation int64
 }
 
-// Find returns the key with that id and its app, or [tenancy.ErrNotFound]. It uses the platform's handle, because the app
-// is known only from the key.
+// Find returns the key with that id and its app, or [tenancy.ErrNotFound]. It uses the platform's handle, because the
+// app is known only from the key.
 func (s *Store) Find(ctx context.Context, id string) (k Key, of Owner, err error) {
 	var defaultGeneration int64
 	var b db.Batch

@@ -31,8 +31,8 @@ const (
 	sealBatchSize = 200
 )
 
-// allChains is the id of a head without entries whose number is the count of chains. It reveals a chain that was deleted as a whole.
-// The chain of the operator's actions outside all apps has the id "".
+// allChains is the id of a head without entries whose number is the count of chains. It reveals a chain that was
+// deleted as a whole. The chain of the operator's actions outside all apps has the id "".
 const allChains = "*"
 
 // errChainBroken reports that the head of a chain, or the entry that it names, is not what this platform stored.

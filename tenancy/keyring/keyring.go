@@ -49,8 +49,9 @@ type master struct {
 	cursors *FieldCipher
 }
 
-// New returns a keyring over master keys of 32 bytes each. The first one encrypts, all of them decrypt: to
-// rotate, put the new key first and keep the former one until the background work of package tenancy has wrapped every data key anew.
+// New returns a keyring over master keys of 32 bytes each. The first one encrypts, all of them decrypt: to rotate, put
+// the new key first and keep the former one until the background work of package tenancy has wrapped every data key
+// anew.
 func New(masters ...[]byte) (*Keyring, error) {
 	if len(masters) == 0 {
 		return nil, errors.New("no master key")

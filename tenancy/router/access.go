@@ -81,8 +81,8 @@ func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
 	return "", "", ErrUnauthenticated
 }
 
-// missingAppError returns the error for an app that does not exist. Where no credential is needed it is [tenancy.ErrNotFound];
-// else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
+// missingAppError returns the error for an app that does not exist. Where no credential is needed it is
+// [tenancy.ErrNotFound]; else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
 func (v *AccessRequest) missingAppError() error {
 	if v.Credential == NoCredential && (v.Discovery || v.isOpenDefault()) {
 		return errNoApp
@@ -108,8 +108,8 @@ var errNoApp = tenancy.Errorf(tenancy.ErrNotFound, "no such app")
 var errRevoked = tenancy.Errorf(ErrUnauthenticated, "a token from before the tokens of its app or its subject were revoked")
 
 // CheckApp decides on the record of the app that [Router.FindApp] returned. err is the error of loading the record:
-// nil, [tenancy.ErrNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result is the answer to
-// the caller, the first line that applies:
+// nil, [tenancy.ErrNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result
+// is the answer to the caller, the first line that applies:
 //
 //	app deleted                    ErrUnauthenticated; where no credential is needed ErrNotFound
 //	token revoked                  ErrUnauthenticated

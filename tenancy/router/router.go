@@ -16,7 +16,7 @@ import (
 
 const (
 	// nameTTL is how long a cached name is used without asking the database again. It bounds the staleness after a lost
-	// signal; a signal on [tenancy.TopicName] removes the name at once.
+	// signal; a signal about it removes the name at once.
 	nameTTL = time.Second
 	// maxNames bounds each of the two name caches, so that requests for invented names cannot fill the memory.
 	maxNames = 10_000
@@ -35,7 +35,7 @@ type Router struct {
 	lookups singleflight.Group
 	// mu guards the fields below.
 	mu sync.RWMutex
-	// generation grows with each signal on TopicName. A query that began at an earlier generation may have read the
+	// generation grows with each signal about a name. A query that began at an earlier generation may have read the
 	// state before the change, so its result is not cached.
 	generation uint64
 	// knownNames caches names that an app has, unknownNames names that no app has. They are separate so that requests
@@ -66,8 +66,8 @@ func New(s *tenancy.Service, hosts []string) (*Router, error) {
 func (r *Router) Close() { r.stopWatch() }
 
 // FindApp returns the id of the app that v is for, or the error that the caller gets before any app is loaded:
-// [ErrUnauthenticated], [ErrOperator] or [tenancy.ErrNotFound]. An id taken from a credential is returned without a look into
-// the database, so the app need not exist; [AccessRequest.CheckApp] makes the final decision.
+// [ErrUnauthenticated], [ErrOperator] or [tenancy.ErrNotFound]. An id taken from a credential is returned without a
+// look into the database, so the app need not exist; [AccessRequest.CheckApp] makes the final decision.
 func (r *Router) FindApp(ctx context.Context, v *AccessRequest) (db.ID, error) {
 	id, name, err := v.targetApp()
 	if err != nil || id != "" {
@@ -138,7 +138,7 @@ func (r *Router) cacheName(name string, id db.ID, generation uint64) {
 	here[name] = cachedName{id, time.Now().Add(nameTTL)}
 }
 
-// forgetName handles a signal on TopicName: it removes the name, or all names if name is "", and detaches queries under
+// forgetName handles a signal about a name: it removes the name, or all names if name is "", and detaches queries under
 // way from later callers, since they may return the former state.
 func (r *Router) forgetName(name string) {
 	r.mu.Lock()

@@ -1,5 +1,5 @@
-// Package runtimecache keeps one built value per app, such as the runtime of the app's configuration, and replaces it when
-// the app changes in any process.
+// Package runtimecache keeps one built value per app, such as the runtime of the app's configuration, and replaces it
+// when the app changes in any process.
 package runtimecache
 
 import (
@@ -33,8 +33,9 @@ type Options struct {
 	CheckInterval time.Duration
 
 	// OnChange is called with an app's new record when a loaded app changed, for instance its status, which is
-	// [tenancy.Deleting] also after the app is gone. It may be called more than once for a change. The record is in place
-	// before the call: after it, no call of Acquire returns a value of an app that was reported suspended or deleted.
+	// [tenancy.Deleting] also after the app is gone. It may be called more than once for a change. The record is in
+	// place before the call: after it, no call of Acquire returns a value of an app that was reported suspended or
+	// deleted.
 	OnChange func(tenancy.App)
 	// OnBuild is called after each build with its duration, including reading the app. It may be nil.
 	OnBuild func(took time.Duration, err error)
@@ -118,15 +119,15 @@ func New[T io.Closer](s *tenancy.Service, build func(ctx context.Context, s *ten
 // is done with the value; release may be called more than once. Status, labels, revocations and roles of the record are
 // the newest known. release is never nil.
 //
-// The error is [tenancy.ErrNotFound] for an app that does not exist; [tenancy.ErrSuspended], together with the record, for a suspended
-// one, which has no value; [ErrUnavailable] for one that cannot be read or built; [ErrClosed] after Close. A caller
-// whose ctx ends stops waiting with the error of ctx; the build continues for later callers.
+// The error is [tenancy.ErrNotFound] for an app that does not exist; [tenancy.ErrSuspended], together with the record,
+// for a suspended one, which has no value; [ErrUnavailable] for one that cannot be read or built; [ErrClosed] after
+// Close. A caller whose ctx ends stops waiting with the error of ctx; the build continues for later callers.
 func (l *Cache[T]) Acquire(ctx context.Context, id db.ID) (value T, app *tenancy.App, release func(), err error) {
 	return l.acquireEntry(ctx, entryKey{id: id})
 }
 
-// AcquireRevision is [Cache.Acquire] for a run that began with an older revision and must continue with it. A
-// revision that is no longer stored is [tenancy.ErrNotFound]. If the current revision cannot be built, the requested one is
+// AcquireRevision is [Cache.Acquire] for a run that began with an older revision and must continue with it. A revision
+// that is no longer stored is [tenancy.ErrNotFound]. If the current revision cannot be built, the requested one is
 // tried anyway. The default app has only its current revision, which is returned instead.
 func (l *Cache[T]) AcquireRevision(ctx context.Context, id db.ID, revision int64) (value T, app *tenancy.App, release func(), err error) {
 	value, app, release, err = l.acquireEntry(ctx, entryKey{id: id})
@@ -190,9 +191,9 @@ func (l *Cache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *
 // noopRelease is the release function of results without a value.
 func noopRelease() {}
 
-// CheckActive returns [tenancy.ErrSuspended] or [tenancy.ErrNotFound] for an app that must not be used, as far as this process knows,
-// and nil in every other case, also if the app cannot be read. For a loaded app it does not wait: it may miss a change
-// that has not been loaded yet, for which [Options.OnChange] is called later.
+// CheckActive returns [tenancy.ErrSuspended] or [tenancy.ErrNotFound] for an app that must not be used, as far as this
+// process knows, and nil in every other case, also if the app cannot be read. For a loaded app it does not wait: it may
+// miss a change that has not been loaded yet, for which [Options.OnChange] is called later.
 func (l *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
 	if s := l.entries.findEntry(entryKey{id: id}); s != nil {
 		if u := s.instance.Load(); u != nil {

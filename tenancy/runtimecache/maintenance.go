@@ -51,8 +51,8 @@ func (l *Cache[T]) Run(ctx context.Context) error {
 	}
 }
 
-// handleSignal handles a signal on [tenancy.TopicApp]: it marks the app's entry as outdated and starts a load if it has a
-// value. The id "" means that any app may have changed, for instance after a lost connection. It runs in the
+// handleSignal handles a signal on [tenancy.TopicApp]: it marks the app's entry as outdated and starts a load if it has
+// a value. The id "" means that any app may have changed, for instance after a lost connection. It runs in the
 // publisher's goroutine and does not block. Entries of older revisions get no signals; [Cache.checkGenerations]
 // refreshes them.
 func (l *Cache[T]) handleSignal(id string) {

@@ -89,9 +89,9 @@ type Claim struct {
 	id string
 }
 
-// Claim claims the request's key. If the same request was answered before, it returns that response and
-// no claim. It returns [ErrInProgress] if the request is being carried out, and [agentsvc.ErrKeyReused] if the key was used for
-// a different request. Keys expire after responseTTL.
+// Claim claims the request's key. If the same request was answered before, it returns that response and no claim. It
+// returns [ErrInProgress] if the request is being carried out, and [agentsvc.ErrKeyReused] if the key was used for a
+// different request. Keys expire after responseTTL.
 func (s *Store) Claim(ctx context.Context, r Request) (*Claim, *Response, error) {
 	if err := CheckKey(r.Key); err != nil {
 		return nil, nil, err
