@@ -75,7 +75,7 @@ var topFolders = []string{"cmd", "tenancy", "agentsvc", "authz", "billing", "rat
 // path that matches an import decides.
 var dependencyRules = map[string][]string{
 	"code.dny.dev/ssrf":                  {"agentsvc/egress"},
-	"github.com/a2aproject/a2a-go":       {"agentsvc/surface/a2agrpc", "cmd/stoa(test)"},
+	"github.com/a2aproject/a2a-go":       {"agentsvc/surface/a2a", "agentsvc/surface/a2agrpc", "cmd/stoa(test)"},
 	"github.com/a2aproject/a2a-go/v2":    {"agentsvc/surface/a2a", "agentsvc/surface/a2agrpc", "agentsvc/agent", "cmd/stoa(test)"},
 	"github.com/alecthomas/kong":         {"cmd/stoa"},
 	"github.com/anthropics/":             {"agentsvc/llm/anthropic"},
