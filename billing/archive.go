@@ -8,15 +8,15 @@ import (
 	"stoa/tenancy/db"
 )
 
-// archiveUsage records what an app that is about to be deleted has used of the platform's budgets (table budget_gone)
+// ArchiveUsage records what an app that is about to be deleted has used of the platform's budgets (table budget_gone)
 // and ends its reservations. The app's usage rows are deleted with it, and the platform's balances must still count
 // them. It may be repeated.
-func (s *Service) archiveUsage(ctx context.Context, app db.ID) error {
+func (s *BudgetService) ArchiveUsage(ctx context.Context, app db.ID) error {
 	if err := s.readBudgets(ctx, ""); err != nil {
 		return err
 	}
 	return s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, `DELETE FROM billing_change WHERE topic = $1 AND key = $2`, topicBudget, string(app)); err != nil {
+		if err := ForgetChange(ctx, tx, TopicBudget, string(app)); err != nil {
 			return err
 		}
 		for _, table := range []string{"reservation", "reservation_line"} {

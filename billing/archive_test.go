@@ -16,7 +16,7 @@ func TestArchiveUsage(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
 		addBudget(t, s, tenancy.App{}, callBudget(9))
-		a, m := s.NewBudgetGate(acme.ID, ""), s.NewMeter(acme.ID, "")
+		a, m := s.Budgets.NewBudgetGate(acme.ID, ""), s.Usage.NewMeter(acme.ID, "")
 		reserve := func() (*billing.Reservation, billing.UsageRequest) {
 			t.Helper()
 			x := newUsageRequest()
@@ -41,9 +41,9 @@ func TestArchiveUsage(t *testing.T) {
 			}
 			wantBalance(t, s, "", "calls", 2, 0)
 		}
-		other := s.NewMeter("globex-id", "")
+		other := s.Usage.NewMeter("globex-id", "")
 		y := newUsageRequest()
-		r, err := s.NewBudgetGate("globex-id", "").ReserveUsage(t.Context(), y)
+		r, err := s.Budgets.NewBudgetGate("globex-id", "").ReserveUsage(t.Context(), y)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestArchiveUsage(t *testing.T) {
 		}
 		wantConsistent(t, s)
 		wantBalance(t, s, "", "calls", 3, 0)
-		if err := s.DeleteBudget(t.Context(), actor, tenancy.App{}, "calls"); err != nil {
+		if err := s.Budgets.DeleteBudget(t.Context(), actor, tenancy.App{}, "calls"); err != nil {
 			t.Fatal(err)
 		}
 	})

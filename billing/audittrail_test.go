@@ -17,20 +17,20 @@ func TestAuditTrail(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
 		p := billing.Plan{Name: "small", Currency: "USD", QueueDepth: 5, AllowedModels: []string{"openai/*"}}
-		if _, err := s.AddPlan(t.Context(), actor, p); err != nil {
+		if _, err := s.Prices.AddPlan(t.Context(), actor, p); err != nil {
 			t.Fatal(err)
 		}
 		p.QueueDepth, p.AllowedModels = 7, nil
-		if _, err := s.UpdatePlan(t.Context(), actor, p); err != nil {
+		if _, err := s.Prices.UpdatePlan(t.Context(), actor, p); err != nil {
 			t.Fatal(err)
 		}
 		b := callBudget(5)
 		addBudget(t, s, acme, b)
 		b.Amount, b.Hard = 9, false
-		if _, err := s.UpdateBudget(t.Context(), actor, acme, b.Name, replaceWith(b)); err != nil {
+		if _, err := s.Budgets.UpdateBudget(t.Context(), actor, acme, b.Name, replaceWith(b)); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.DeleteBudget(t.Context(), actor, acme, b.Name); err != nil {
+		if err := s.Budgets.DeleteBudget(t.Context(), actor, acme, b.Name); err != nil {
 			t.Fatal(err)
 		}
 		type side struct {

@@ -59,7 +59,7 @@ type Scope struct {
 // coversCall reports whether a call is within the scope. An empty model means that the model is not known yet: it
 // matches.
 func (s Scope) coversCall(agent string, owner agentsvc.Owner, provider, model string) bool {
-	return (s.Agent == "" || s.Agent == agent) && (s.Key == "" || s.Key == apiKeyID(owner)) && (s.User == "" || s.User == owner.Subject) &&
+	return (s.Agent == "" || s.Agent == agent) && (s.Key == "" || s.Key == APIKeyID(owner)) && (s.User == "" || s.User == owner.Subject) &&
 		(model == "" || s.coversModel(provider, model))
 }
 
@@ -119,10 +119,10 @@ type Balance struct {
 
 // Remaining returns what further calls may reserve; 0 if the budget is exceeded.
 func (b Balance) Remaining() int64 {
-	return max(0, subtractCapped(subtractCapped(b.Amount, b.Committed), b.Reserved))
+	return max(0, SubtractCapped(SubtractCapped(b.Amount, b.Committed), b.Reserved))
 }
 
-// setDefaultsAndValidate fills in omitted fields and returns an [*InvalidError] for the first invalid one. currency is
+// setDefaultsAndValidate fills in omitted fields and returns an [*agentsvc.InvalidError] for the first invalid one. currency is
 // used for a money budget without one.
 func (b *Budget) setDefaultsAndValidate(currency string) error {
 	b.Zone = cmp.Or(b.Zone, "UTC")
@@ -136,34 +136,34 @@ func (b *Budget) setDefaultsAndValidate(currency string) error {
 	var err error
 	b.location, err = time.LoadLocation(b.Zone)
 	switch {
-	case !isValidName(b.Name):
-		return invalidField("name", "must be 1 to %d letters, digits, and . _ - between them", maxName)
+	case !IsValidName(b.Name):
+		return agentsvc.NewInvalidError("name", "must be 1 to %d letters, digits, and . _ - between them", MaxNameBytes)
 	case b.Unit != InTokens && b.Unit != InCalls && b.Unit != InMoney:
-		return invalidField("unit", "must be %s, %s or %s", InTokens, InCalls, InMoney)
+		return agentsvc.NewInvalidError("unit", "must be %s, %s or %s", InTokens, InCalls, InMoney)
 	case b.Amount < 0:
-		return invalidField("amount", "must be a whole number, 0 or more; money is counted in nano-units")
+		return agentsvc.NewInvalidError("amount", "must be a whole number, 0 or more; money is counted in nano-units")
 	case !slices.Contains(Windows, b.Window):
-		return invalidField("window", "must be one of %s", strings.ReplaceAll(strings.Trim(fmt.Sprint(Windows), "[]"), " ", ", "))
+		return agentsvc.NewInvalidError("window", "must be one of %s", strings.ReplaceAll(strings.Trim(fmt.Sprint(Windows), "[]"), " ", ", "))
 	case err != nil || b.Zone == "Local":
-		return invalidField("timezone", "%.40q is no time zone, such as Europe/Berlin", b.Zone)
+		return agentsvc.NewInvalidError("timezone", "%.40q is no time zone, such as Europe/Berlin", b.Zone)
 	case b.OnExhausted != Reject && b.OnExhausted != Pause:
-		return invalidField("on_exhausted", "must be %s or %s", Reject, Pause)
+		return agentsvc.NewInvalidError("on_exhausted", "must be %s or %s", Reject, Pause)
 	case b.OnExhausted == Pause && !b.Hard:
-		return invalidField("on_exhausted", "%s needs a hard budget: a soft one holds nothing up", Pause)
-	case b.Unit == InMoney && !currencyPattern.MatchString(b.Currency):
-		return invalidField("currency", "is missing: neither the app's plan nor a price book names one")
+		return agentsvc.NewInvalidError("on_exhausted", "%s needs a hard budget: a soft one holds nothing up", Pause)
+	case b.Unit == InMoney && !IsCurrency(b.Currency):
+		return agentsvc.NewInvalidError("currency", "is missing: neither the app's plan nor a price book names one")
 	case b.Unit != InMoney && b.Currency != "":
-		return invalidField("currency", "is for budgets of money alone")
+		return agentsvc.NewInvalidError("currency", "is for budgets of money alone")
 	}
 	for _, part := range []string{b.Scope.Agent, b.Scope.Key, b.Scope.User, b.Scope.Model} {
-		if len(part) > maxPatternBytes {
-			return invalidField("scope", "holds a name of more than %d bytes", maxPatternBytes)
+		if len(part) > MaxPatternBytes {
+			return agentsvc.NewInvalidError("scope", "holds a name of more than %d bytes", MaxPatternBytes)
 		}
 	}
 	b.Thresholds = slices.Compact(slices.Sorted(slices.Values(b.Thresholds)))
 	for _, t := range b.Thresholds {
 		if t < 1 || t > 100 || len(b.Thresholds) > 10 {
-			return invalidField("thresholds", "must be at most ten percentages from 1 to 100")
+			return agentsvc.NewInvalidError("thresholds", "must be at most ten percentages from 1 to 100")
 		}
 	}
 	return nil
@@ -173,10 +173,10 @@ func (b *Budget) setDefaultsAndValidate(currency string) error {
 const maxBudgets = 100
 
 // AddBudget creates a budget of an app, or of the platform where app.ID is "". Usage of the current window that was
-// recorded before counts from the start. If the name is taken it returns [ErrExists].
-func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
+// recorded before counts from the start. If the name is taken it returns [tenancy.ErrExists].
+func (s *BudgetService) AddBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
 	b.App, b.ID = app.ID, agentsvc.NewID()
-	if err := b.setDefaultsAndValidate(s.currencyForPlan(app.Plan)); err != nil {
+	if err := b.setDefaultsAndValidate(s.prices.CurrencyForPlan(app.Plan)); err != nil {
 		return Balance{}, err
 	}
 	if err := s.checkBudgetCurrency(app, b); err != nil {
@@ -194,7 +194,7 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 			return err
 		}
 		if n >= maxBudgets {
-			return invalidField("name", "there are %d budgets, more are not allowed", n)
+			return agentsvc.NewInvalidError("name", "there are %d budgets, more are not allowed", n)
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO budget (tenant, id, name, agent, key_id, owner_sub, model, unit, amount, currency, span, timezone, hard,
 				on_exhausted, thresholds, created_at, updated_at)
@@ -211,18 +211,18 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "budget.create", App: app.Name, AppID: b.App, Detail: b.auditDetail(nil, &b)}); err != nil {
 			return err
 		}
-		return recordChange(ctx, tx, topicBudget, string(b.App))
+		return RecordChange(ctx, tx, TopicBudget, string(b.App))
 	})
 	if db.IsDuplicate(err) {
-		return Balance{}, errorWithMessage(ErrExists, "there is a budget %s", b.Name)
+		return Balance{}, tenancy.Errorf(tenancy.ErrExists, "there is a budget %s", b.Name)
 	}
 	return s.publishBudgetChange(ctx, b, err)
 }
 
 // UpdateBudget replaces a budget by what edit returns for its current state. The row is locked meanwhile, so edit may
 // be a partial change. Amount, Hard, OnExhausted and Thresholds can change; name, scope, unit, currency and window
-// cannot, since the balances were counted by them. If there is no such budget it returns [ErrNotFound].
-func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
+// cannot, since the balances were counted by them. If there is no such budget it returns [tenancy.ErrNotFound].
+func (s *BudgetService) UpdateBudget(ctx context.Context, actor string, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
 	var b Budget
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		was, err := lockBudget(ctx, tx, app.ID, name)
@@ -243,7 +243,7 @@ func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.Ap
 		err = tx.Query(ctx, func(r db.Row) error {
 			var updated int64
 			err := r.Scan(&updated)
-			b.UpdatedAt = timeFromMicros(updated)
+			b.UpdatedAt = time.UnixMicro(updated).UTC()
 			return err
 		}, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now(), updated_by = $7
 			WHERE tenant = $1 AND id = $2 RETURNING updated_at`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor)
@@ -253,7 +253,7 @@ func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.Ap
 		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "budget.update", App: app.Name, AppID: b.App, Detail: b.auditDetail(&was, &b)}); err != nil {
 			return err
 		}
-		return recordChange(ctx, tx, topicBudget, string(b.App))
+		return RecordChange(ctx, tx, TopicBudget, string(b.App))
 	})
 	b.Name = name
 	return s.publishBudgetChange(ctx, b, err)
@@ -270,7 +270,7 @@ func lockBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budge
 	return b, err
 }
 
-// validateReplacement completes b from was, which it is to replace. It returns an [*InvalidError] if a fixed field
+// validateReplacement completes b from was, which it is to replace. It returns an [*agentsvc.InvalidError] if a fixed field
 // differs.
 func (b *Budget) validateReplacement(was Budget) error {
 	b.App, b.ID, b.CreatedAt = was.App, was.ID, was.CreatedAt
@@ -285,15 +285,15 @@ func (b *Budget) validateReplacement(was Budget) error {
 		{"currency", b.Currency != was.Currency},
 	} {
 		if f.changed {
-			return invalidField(f.field, "stays what it is: delete the budget and make another")
+			return agentsvc.NewInvalidError(f.field, "stays what it is: delete the budget and make another")
 		}
 	}
 	return nil
 }
 
 // DeleteBudget deletes a budget with its balances and threshold events. If there is no such budget it returns
-// [ErrNotFound].
-func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.App, name string) error {
+// [tenancy.ErrNotFound].
+func (s *BudgetService) DeleteBudget(ctx context.Context, actor string, app tenancy.App, name string) error {
 	var b Budget
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
 		if b, err = lockBudget(ctx, tx, app.ID, name); err != nil {
@@ -313,24 +313,24 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "budget.delete", App: app.Name, AppID: b.App, Detail: b.auditDetail(&b, nil)}); err != nil {
 			return err
 		}
-		return recordChange(ctx, tx, topicBudget, string(b.App))
+		return RecordChange(ctx, tx, TopicBudget, string(b.App))
 	})
 	b.Name = name
 	_, err = s.publishBudgetChange(ctx, b, err)
 	return err
 }
 
-var errNoBudget = errorWithMessage(ErrNotFound, "there is no such budget")
+var errNoBudget = tenancy.Errorf(tenancy.ErrNotFound, "there is no such budget")
 
 // publishBudgetChange ends a change of b. If err is nil it reads the app's budgets again, signals the other processes,
 // and returns the balance as far as it can be read; it fails only with err, because the change itself is committed.
-func (s *Service) publishBudgetChange(ctx context.Context, b Budget, err error) (Balance, error) {
+func (s *BudgetService) publishBudgetChange(ctx context.Context, b Budget, err error) (Balance, error) {
 	if err != nil {
 		return Balance{}, fmt.Errorf("change budget %s: %w", b.Name, err)
 	}
 	_, until := b.Window.Bounds(s.databaseNow(), b.location)
 	balance := Balance{Budget: b, ResetsAt: until}
-	s.reloadAfterChange(ctx, func(ctx context.Context) error {
+	s.feed.PublishChange(ctx, TopicBudget, string(b.App), func(ctx context.Context) error {
 		if err := s.readBudgets(ctx, b.App); err != nil {
 			return err
 		}
@@ -349,13 +349,12 @@ func (s *Service) publishBudgetChange(ctx context.Context, b Budget, err error) 
 		balance = list[0]
 		return err
 	})
-	s.bus.Publish(topicBudget, string(b.App))
 	return balance, nil
 }
 
 // ListBudgets reads the budgets of an app, or of the platform where app is "", with their balances and threshold
 // events, by name.
-func (s *Service) ListBudgets(ctx context.Context, app db.ID) ([]Balance, error) {
+func (s *BudgetService) ListBudgets(ctx context.Context, app db.ID) ([]Balance, error) {
 	if err := s.readBudgets(ctx, app); err != nil {
 		return nil, err
 	}
@@ -366,8 +365,8 @@ func (s *Service) ListBudgets(ctx context.Context, app db.ID) ([]Balance, error)
 	return list, s.readThresholdEvents(ctx, app, list)
 }
 
-// FindBudget is [Service.ListBudgets] for one name. If there is no such budget it returns [ErrNotFound].
-func (s *Service) FindBudget(ctx context.Context, app db.ID, name string) (Balance, error) {
+// FindBudget is [BudgetService.ListBudgets] for one name. If there is no such budget it returns [tenancy.ErrNotFound].
+func (s *BudgetService) FindBudget(ctx context.Context, app db.ID, name string) (Balance, error) {
 	list, err := s.ListBudgets(ctx, app)
 	if err != nil {
 		return Balance{}, err
@@ -381,7 +380,7 @@ func (s *Service) FindBudget(ctx context.Context, app db.ID, name string) (Balan
 
 // readBalances reads the balances of the current windows. Amount and Hard come from the database as well, since the
 // cached budgets may be older. A window without usage has no row yet: LEFT JOIN and COALESCE make it 0.
-func (s *Service) readBalances(ctx context.Context, budgets []Budget) ([]Balance, error) {
+func (s *BudgetService) readBalances(ctx context.Context, budgets []Budget) ([]Balance, error) {
 	list := make([]Balance, len(budgets))
 	var b db.Batch
 	for i, x := range budgets {
@@ -390,7 +389,7 @@ func (s *Service) readBalances(ctx context.Context, budgets []Budget) ([]Balance
 		b.Query(func(r db.Row) error {
 			var updated int64
 			err := r.Scan(&list[i].Committed, &list[i].Reserved, &list[i].Amount, &list[i].Hard, &updated, &list[i].UpdatedBy)
-			list[i].UpdatedAt = timeFromMicros(updated)
+			list[i].UpdatedAt = time.UnixMicro(updated).UTC()
 			return err
 		},
 			`SELECT COALESCE(b.committed, 0), COALESCE(b.reserved, 0), x.amount, x.hard, x.updated_at, x.updated_by FROM budget x
@@ -406,25 +405,17 @@ func (s *Service) readBalances(ctx context.Context, budgets []Budget) ([]Balance
 	return list, nil
 }
 
-// currencyForPlan returns the currency in which an app on the plan is charged: the plan's, else that of the price
-// version created first. A later version never changes it. It is "" if there is neither.
-func (s *Service) currencyForPlan(plan string) string {
-	p, _ := s.CachedPlan(plan)
-	return cmp.Or(p.Currency, s.priceBook.Load().defaultCurrency)
-}
-
-// checkBudgetCurrency returns an [*InvalidError] if a money budget would count nothing because no charge is in its
+// checkBudgetCurrency returns an [*agentsvc.InvalidError] if a money budget would count nothing because no charge is in its
 // currency.
-func (s *Service) checkBudgetCurrency(app tenancy.App, b Budget) error {
-	native := s.currencyForPlan(app.Plan)
-	inBook := func(v PriceVersion) bool { return v.Currency == b.Currency }
+func (s *BudgetService) checkBudgetCurrency(app tenancy.App, b Budget) error {
+	native := s.prices.CurrencyForPlan(app.Plan)
 	switch {
 	case b.Unit != InMoney || b.App != "" && b.Currency == native:
 		return nil
 	case b.App != "" && native != "":
-		return invalidField("currency", "the app is charged in %s: a budget in another currency would count nothing", native)
-	case !slices.ContainsFunc(s.priceBook.Load().versions, inBook):
-		return invalidField("currency", "there is no price book in %s: the budget would count nothing", b.Currency)
+		return agentsvc.NewInvalidError("currency", "the app is charged in %s: a budget in another currency would count nothing", native)
+	case !s.prices.CachedBook().HasCurrency(b.Currency):
+		return agentsvc.NewInvalidError("currency", "there is no price book in %s: the budget would count nothing", b.Currency)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func tokenBudget(n int64) billing.Budget {
 // addBudget creates a budget of app, or of the platform for the zero App.
 func addBudget(t *testing.T, s *billing.Service, app tenancy.App, b billing.Budget) {
 	t.Helper()
-	if _, err := s.AddBudget(t.Context(), actor, app, b); err != nil {
+	if _, err := s.Budgets.AddBudget(t.Context(), actor, app, b); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -63,7 +63,7 @@ func usageOf(r *billing.Reservation, a billing.UsageRequest, in, out int64) agen
 // balanceOf returns what is committed and reserved of a budget.
 func balanceOf(t *testing.T, s *billing.Service, app db.ID, name string) [2]int64 {
 	t.Helper()
-	b, err := s.FindBudget(t.Context(), app, name)
+	b, err := s.Budgets.FindBudget(t.Context(), app, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func wantBalance(t *testing.T, s *billing.Service, app db.ID, name string, commi
 // wantConsistent fails the test if a balance differs from the sum of the rows.
 func wantConsistent(t testing.TB, s *billing.Service) {
 	t.Helper()
-	wrong, err := s.RebuildBalances(t.Context())
+	wrong, err := s.Budgets.RebuildBalances(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestBudgets(t *testing.T) {
 		}
 		given := want
 		given.OnExhausted, given.Thresholds = "", nil
-		made, err := s.AddBudget(t.Context(), actor, acme, given)
+		made, err := s.Budgets.AddBudget(t.Context(), actor, acme, given)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,29 +111,29 @@ func TestBudgets(t *testing.T) {
 		if _, until := billing.Month.Bounds(time.Now(), loadLocation(t, "Europe/Berlin")); !made.ResetsAt.Equal(until) || made.Remaining() != 1000 {
 			t.Errorf("resets at %v with %d left, want %v with all", made.ResetsAt, made.Remaining(), until)
 		}
-		_, err = s.AddBudget(t.Context(), actor, acme, given)
-		wantErr(t, err, billing.ErrExists)
+		_, err = s.Budgets.AddBudget(t.Context(), actor, acme, given)
+		wantErr(t, err, tenancy.ErrExists)
 		addBudget(t, s, tenancy.App{}, callBudget(5))
 
 		change := made.Budget
 		change.Amount, change.Hard = 2000, false
-		if _, err := s.UpdateBudget(t.Context(), actor, acme, change.Name, replaceWith(change)); err != nil {
+		if _, err := s.Budgets.UpdateBudget(t.Context(), actor, acme, change.Name, replaceWith(change)); err != nil {
 			t.Fatal(err)
 		}
 		change.Window = billing.Day
-		_, err = s.UpdateBudget(t.Context(), actor, acme, change.Name, replaceWith(change))
+		_, err = s.Budgets.UpdateBudget(t.Context(), actor, acme, change.Name, replaceWith(change))
 		wantInvalid(t, err, "window")
 
-		got, err := s.ListBudgets(t.Context(), acme.ID)
+		got, err := s.Budgets.ListBudgets(t.Context(), acme.ID)
 		if err != nil || len(got) != 1 || got[0].Amount != 2000 || got[0].Hard {
 			t.Errorf("budgets %+v, %v", got, err)
 		}
-		wantErr(t, s.DeleteBudget(t.Context(), actor, tenancy.App{ID: "globex-id"}, "month"), billing.ErrNotFound)
-		if err := s.DeleteBudget(t.Context(), actor, acme, "month"); err != nil {
+		wantErr(t, s.Budgets.DeleteBudget(t.Context(), actor, tenancy.App{ID: "globex-id"}, "month"), tenancy.ErrNotFound)
+		if err := s.Budgets.DeleteBudget(t.Context(), actor, acme, "month"); err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.FindBudget(t.Context(), acme.ID, "month")
-		wantErr(t, err, billing.ErrNotFound)
+		_, err = s.Budgets.FindBudget(t.Context(), acme.ID, "month")
+		wantErr(t, err, tenancy.ErrNotFound)
 	})
 }
 
@@ -153,13 +153,13 @@ func TestBudgetMistakes(t *testing.T) {
 		t.Run(field, func(t *testing.T) {
 			b := callBudget(1)
 			change(&b)
-			_, err := s.AddBudget(t.Context(), actor, acme, b)
+			_, err := s.Budgets.AddBudget(t.Context(), actor, acme, b)
 			wantInvalid(t, err, field)
 		})
 	}
 	soft := callBudget(1)
 	soft.Hard, soft.OnExhausted = false, billing.Pause
-	_, err := s.AddBudget(t.Context(), actor, acme, soft)
+	_, err := s.Budgets.AddBudget(t.Context(), actor, acme, soft)
 	wantInvalid(t, err, "on_exhausted")
 }
 
@@ -168,7 +168,7 @@ func TestReserve(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
-		a, m := s.NewBudgetGate(acme.ID, ""), s.NewMeter(acme.ID, "")
+		a, m := s.Budgets.NewBudgetGate(acme.ID, ""), s.Usage.NewMeter(acme.ID, "")
 		if r, err := a.ReserveUsage(t.Context(), newUsageRequest()); r != nil || err != nil {
 			t.Fatalf("without a budget: %v, %v", r, err)
 		}
@@ -233,7 +233,7 @@ func TestScarceBudget(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
-		a, m := s.NewBudgetGate(acme.ID, ""), s.NewMeter(acme.ID, "")
+		a, m := s.Budgets.NewBudgetGate(acme.ID, ""), s.Usage.NewMeter(acme.ID, "")
 		addBudget(t, s, acme, tokenBudget(150))
 		one, two, three := newUsageRequest(), newUsageRequest(), newUsageRequest()
 		first, err := a.ReserveUsage(t.Context(), one)
@@ -280,10 +280,10 @@ func TestManyCallers(t *testing.T) {
 		mine.Name, mine.Scope = "mine", billing.Scope{User: "ana"}
 		addBudget(t, processes[0], acme, mine)
 		for _, s := range processes {
-			if _, err := s.ListBudgets(t.Context(), acme.ID); err != nil {
+			if _, err := s.Budgets.ListBudgets(t.Context(), acme.ID); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.ListBudgets(t.Context(), ""); err != nil {
+			if _, err := s.Budgets.ListBudgets(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -294,9 +294,9 @@ func TestManyCallers(t *testing.T) {
 			all.Go(func() {
 				s := processes[i%3]
 				x := newUsageRequest()
-				r, err := s.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), x)
+				r, err := s.Budgets.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), x)
 				if err == nil {
-					err = r.SettleUsage(t.Context(), s.NewMeter(acme.ID, ""), usageOf(r, x, 5, 6))
+					err = r.SettleUsage(t.Context(), s.Usage.NewMeter(acme.ID, ""), usageOf(r, x, 5, 6))
 				}
 				var e *agentsvc.BudgetExhaustedError
 				mu.Lock()
@@ -328,10 +328,10 @@ func TestExpiredReservations(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		gone, s := openBilling(t, d), openBilling(t, d)
 		addBudget(t, gone, acme, tokenBudget(1000))
-		if _, err := s.ListBudgets(t.Context(), acme.ID); err != nil {
+		if _, err := s.Budgets.ListBudgets(t.Context(), acme.ID); err != nil {
 			t.Fatal(err)
 		}
-		a, m := gone.NewBudgetGate(acme.ID, ""), gone.NewMeter(acme.ID, "")
+		a, m := gone.Budgets.NewBudgetGate(acme.ID, ""), gone.Usage.NewMeter(acme.ID, "")
 		requests := []billing.UsageRequest{newUsageRequest(), newUsageRequest(), newUsageRequest()}
 		var reserved []*billing.Reservation
 		for _, x := range requests {
@@ -346,13 +346,13 @@ func TestExpiredReservations(t *testing.T) {
 		if err := m.WriteUsage(t.Context(), row); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.ExpireReservations(t.Context()); err != nil {
+		if err := s.Budgets.ExpireReservations(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		wantBalance(t, s, acme.ID, "tokens", 0, 330)
 		expireReservations(t, d)
 		for range 2 {
-			if err := s.ExpireReservations(t.Context()); err != nil {
+			if err := s.Budgets.ExpireReservations(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			wantBalance(t, s, acme.ID, "tokens", 30, 0)
@@ -386,15 +386,15 @@ func TestThresholds(t *testing.T) {
 		addBudget(t, s, acme, callBudget(20))
 		for range 20 {
 			x := newUsageRequest()
-			r, err := s.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), x)
+			r, err := s.Budgets.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), x)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.SettleUsage(t.Context(), s.NewMeter(acme.ID, ""), usageOf(r, x, 1, 1)); err != nil {
+			if err := r.SettleUsage(t.Context(), s.Usage.NewMeter(acme.ID, ""), usageOf(r, x, 1, 1)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		got, err := s.FindBudget(t.Context(), acme.ID, "calls")
+		got, err := s.Budgets.FindBudget(t.Context(), acme.ID, "calls")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -416,12 +416,12 @@ func TestMoney(t *testing.T) {
 		price := billing.PriceVersion{Version: "one", Currency: "USD", Effective: january, Items: []billing.PriceItem{
 			chargeItem("input_tokens", "", "m", 1000, 3), chargeItem("output_tokens", "", "m", 1, 7), chargeItem("reasoning_tokens", "", "m", 1, 9),
 		}}
-		if _, err := s.AddPriceVersion(t.Context(), actor, price); err != nil {
+		if _, err := s.Prices.AddPriceVersion(t.Context(), actor, price); err != nil {
 			t.Fatal(err)
 		}
 		money := billing.Budget{Name: "money", Unit: billing.InMoney, Amount: 500, Window: billing.Day, Hard: true}
 		addBudget(t, s, acme, money)
-		a, m := s.NewBudgetGate(acme.ID, ""), s.NewMeter(acme.ID, "")
+		a, m := s.Budgets.NewBudgetGate(acme.ID, ""), s.Usage.NewMeter(acme.ID, "")
 		x := newUsageRequest()
 		r, err := a.ReserveUsage(t.Context(), x)
 		if err != nil || r.Output != 55 { // 1 for the input, 4 for rounding, 9 for each output token
@@ -449,7 +449,7 @@ func TestNewBudget(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
-		m := s.NewMeter(acme.ID, "")
+		m := s.Usage.NewMeter(acme.ID, "")
 		for i, at := range []time.Time{time.Now(), time.Now(), time.Now().AddDate(-1, 0, 0)} {
 			u := agentsvc.Usage{Call: fmt.Sprint(i), StartedAt: at, Provider: "openai", Model: "gpt", InputTokens: 7, OutputTokens: 3}
 			if err := m.WriteUsage(t.Context(), billing.RunFacts{Task: "t1", Agent: "assistant", Owner: ana, Events: []agentsvc.Event{{Usage: &u}}}); err != nil {
@@ -487,7 +487,7 @@ func TestReservationsAddUp(t *testing.T) {
 		}
 		amount := rapid.Int64Range(0, 2000).Draw(rt, "amount")
 		addBudget(t, s, app, tokenBudget(amount))
-		a, m := s.NewBudgetGate(app.ID, ""), s.NewMeter(app.ID, "")
+		a, m := s.Budgets.NewBudgetGate(app.ID, ""), s.Usage.NewMeter(app.ID, "")
 		type reserved struct {
 			*billing.Reservation
 			ask    billing.UsageRequest
@@ -533,7 +533,7 @@ func TestReservationsAddUp(t *testing.T) {
 			},
 			"lapse": func(rt *rapid.T) {
 				expireReservations(t, d)
-				if err := s.ExpireReservations(t.Context()); err != nil {
+				if err := s.Budgets.ExpireReservations(t.Context()); err != nil {
 					rt.Fatal(err)
 				}
 				for i := range pending {

@@ -66,7 +66,7 @@ func (b *Budget) scanRow(row db.Row) error {
 	if err != nil {
 		return err
 	}
-	b.CreatedAt, b.UpdatedAt = timeFromMicros(created), timeFromMicros(updated)
+	b.CreatedAt, b.UpdatedAt = time.UnixMicro(created).UTC(), time.UnixMicro(updated).UTC()
 	if b.location, err = time.LoadLocation(b.Zone); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (b *Budget) scanRow(row db.Row) error {
 
 // readBudgets reads the budgets of the named apps, or of all apps if none is named, into the cache. The same round trip
 // reads the database's clock.
-func (s *Service) readBudgets(ctx context.Context, apps ...db.ID) error {
+func (s *BudgetService) readBudgets(ctx context.Context, apps ...db.ID) error {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()
 	found := map[db.ID][]Budget{}

@@ -14,22 +14,22 @@ import (
 // BudgetGate decides what an app may use: the models of its plan, its own budgets and those of the platform. The
 // runtime of an app has one. It has no state of its own, so a changed plan or budget takes effect at the next call.
 type BudgetGate struct {
-	service *Service
+	service *BudgetService
 	tenant  db.ID
 	plan    string
 }
 
 // NewBudgetGate returns the gate of an app. plan is the name of its plan, "" for none.
-func (s *Service) NewBudgetGate(tenant db.ID, plan string) *BudgetGate {
+func (s *BudgetService) NewBudgetGate(tenant db.ID, plan string) *BudgetGate {
 	return &BudgetGate{s, tenant, plan}
 }
 
 // chargeCurrency returns the currency in which the app is charged now. A reservation keeps the one it began with.
-func (a *BudgetGate) chargeCurrency() string { return a.service.currencyForPlan(a.plan) }
+func (a *BudgetGate) chargeCurrency() string { return a.service.prices.CurrencyForPlan(a.plan) }
 
 // AllowsModel reports whether the app's plan allows a model.
 func (a *BudgetGate) AllowsModel(provider, model string) bool {
-	p, _ := a.service.CachedPlan(a.plan)
+	p, _ := a.service.prices.CachedPlan(a.plan)
 	return p.AllowsModel(provider, model)
 }
 

@@ -46,12 +46,12 @@ func TestGrantCreditCallerGone(t *testing.T) {
 		s, app := openPriced(t, d), newApp()
 		requireNoErrors(t, recordCalls(t.Context(), s, app, time.Now(), 2))
 		ctx := contextCanceledAfterTx(t)
-		made, err := s.AddCredit(ctx, actor, app, billing.Credit{Amount: 100, Expires: time.Now().Add(time.Hour), Note: "welcome"})
+		made, err := s.Invoices.AddCredit(ctx, actor, app, billing.Credit{Amount: 100, Expires: time.Now().Add(time.Hour), Note: "welcome"})
 		if ctx.Err() == nil {
 			t.Fatal("the caller is still there")
 		}
 		requireNoErrors(t, err)
-		want, err := s.FindCredit(t.Context(), app, made.ID)
+		want, err := s.Invoices.FindCredit(t.Context(), app, made.ID)
 		requireNoErrors(t, err)
 		if diff := cmp.Diff(want, made); diff != "" || made.Pending != 20 || made.Status != billing.CreditOpen {
 			t.Errorf("granted (-want +got):\n%s\n%+v", diff, made)
@@ -76,43 +76,45 @@ func TestChangesCallerGone(t *testing.T) {
 			{
 				"AddPrice",
 				func(ctx context.Context) (any, error) {
-					return s.AddPriceVersion(ctx, actor, price("1", time.UnixMicro(0)))
+					return s.Prices.AddPriceVersion(ctx, actor, price("1", time.UnixMicro(0)))
 				},
-				func(ctx context.Context) (any, error) { return s.FindPriceVersion(ctx, "1") },
+				func(ctx context.Context) (any, error) { return s.Prices.FindPriceVersion(ctx, "1") },
 			},
 			{
 				"AddPrice, later",
-				func(ctx context.Context) (any, error) { return s.AddPriceVersion(ctx, actor, price("2", tomorrow)) },
-				func(ctx context.Context) (any, error) { return s.FindPriceVersion(ctx, "2") },
+				func(ctx context.Context) (any, error) {
+					return s.Prices.AddPriceVersion(ctx, actor, price("2", tomorrow))
+				},
+				func(ctx context.Context) (any, error) { return s.Prices.FindPriceVersion(ctx, "2") },
 			},
-			{"RemovePrice", func(ctx context.Context) (any, error) { return nil, s.RemovePriceVersion(ctx, actor, "2") }, nil},
+			{"RemovePrice", func(ctx context.Context) (any, error) { return nil, s.Prices.RemovePriceVersion(ctx, actor, "2") }, nil},
 			{
 				"AddPlan",
 				func(ctx context.Context) (any, error) {
-					return s.AddPlan(ctx, actor, billing.Plan{Name: "small", QueueDepth: 5})
+					return s.Prices.AddPlan(ctx, actor, billing.Plan{Name: "small", QueueDepth: 5})
 				},
-				func(ctx context.Context) (any, error) { return s.FindPlan(ctx, "small") },
+				func(ctx context.Context) (any, error) { return s.Prices.FindPlan(ctx, "small") },
 			},
 			{
 				"PutPlan",
 				func(ctx context.Context) (any, error) {
-					return s.UpdatePlan(ctx, actor, billing.Plan{Name: "small", QueueDepth: 7})
+					return s.Prices.UpdatePlan(ctx, actor, billing.Plan{Name: "small", QueueDepth: 7})
 				},
-				func(ctx context.Context) (any, error) { return s.FindPlan(ctx, "small") },
+				func(ctx context.Context) (any, error) { return s.Prices.FindPlan(ctx, "small") },
 			},
 			{
 				"AddBudget",
-				func(ctx context.Context) (any, error) { return s.AddBudget(ctx, actor, acme, callBudget(5)) },
-				func(ctx context.Context) (any, error) { return s.FindBudget(ctx, acme.ID, "calls") },
+				func(ctx context.Context) (any, error) { return s.Budgets.AddBudget(ctx, actor, acme, callBudget(5)) },
+				func(ctx context.Context) (any, error) { return s.Budgets.FindBudget(ctx, acme.ID, "calls") },
 			},
 			{
 				"PutBudget",
 				func(ctx context.Context) (any, error) {
-					return s.UpdateBudget(ctx, actor, acme, "calls", replaceWith(callBudget(9)))
+					return s.Budgets.UpdateBudget(ctx, actor, acme, "calls", replaceWith(callBudget(9)))
 				},
-				func(ctx context.Context) (any, error) { return s.FindBudget(ctx, acme.ID, "calls") },
+				func(ctx context.Context) (any, error) { return s.Budgets.FindBudget(ctx, acme.ID, "calls") },
 			},
-			{"DeleteBudget", func(ctx context.Context) (any, error) { return nil, s.DeleteBudget(ctx, actor, acme, "calls") }, nil},
+			{"DeleteBudget", func(ctx context.Context) (any, error) { return nil, s.Budgets.DeleteBudget(ctx, actor, acme, "calls") }, nil},
 		} {
 			ctx := contextCanceledAfterTx(t)
 			got, err := tt.change(ctx)

@@ -25,7 +25,7 @@ func TestReadChanges(t *testing.T) {
 			}
 		}
 		exhausted := func() bool {
-			_, err := there.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), newUsageRequest())
+			_, err := there.Budgets.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), newUsageRequest())
 			return errors.As(err, new(*agentsvc.BudgetExhaustedError))
 		}
 		addBudget(t, here, acme, callBudget(0))
@@ -36,30 +36,30 @@ func TestReadChanges(t *testing.T) {
 		if !exhausted() {
 			t.Error("a new budget is not known")
 		}
-		if err := here.DeleteBudget(t.Context(), actor, acme, "calls"); err != nil {
+		if err := here.Budgets.DeleteBudget(t.Context(), actor, acme, "calls"); err != nil {
 			t.Fatal(err)
 		}
 		read()
-		if there.NewBudgetGate(acme.ID, "").HasBudgets() {
+		if there.Budgets.NewBudgetGate(acme.ID, "").HasBudgets() {
 			t.Error("a deleted budget is still known")
 		}
-		if _, err := here.AddPlan(t.Context(), actor, billing.Plan{Name: "p", AllowedModels: []string{"a/*"}}); err != nil {
+		if _, err := here.Prices.AddPlan(t.Context(), actor, billing.Plan{Name: "p", AllowedModels: []string{"a/*"}}); err != nil {
 			t.Fatal(err)
 		}
 		p := billing.PriceVersion{Version: "v1", Currency: "USD", Effective: time.Now().Add(time.Hour), Items: []billing.PriceItem{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 3}}}
-		if _, err := here.AddPriceVersion(t.Context(), actor, p); err != nil {
+		if _, err := here.Prices.AddPriceVersion(t.Context(), actor, p); err != nil {
 			t.Fatal(err)
 		}
 		read()
-		later := billing.Usage{Kind: billing.ModelCall, At: time.Now().Add(2 * time.Hour), Quantities: billing.Quantities{ModelCalls: 1}}
-		if _, ok := there.CachedPlan("p"); !ok || there.PriceUsage("", later).Charge != 3 {
-			t.Errorf("the plan is known: %v; a call is worth %+v", ok, there.PriceUsage("", later))
+		later := billing.MeteredUsage{Kind: billing.ModelCall, At: time.Now().Add(2 * time.Hour), Quantities: billing.Quantities{ModelCalls: 1}}
+		if _, ok := there.Prices.CachedPlan("p"); !ok || there.Prices.CachedBook().PriceUsage("", later).Charge != 3 {
+			t.Errorf("the plan is known: %v; a call is worth %+v", ok, there.Prices.CachedBook().PriceUsage("", later))
 		}
-		if err := here.RemovePriceVersion(t.Context(), actor, "v1"); err != nil {
+		if err := here.Prices.RemovePriceVersion(t.Context(), actor, "v1"); err != nil {
 			t.Fatal(err)
 		}
 		read()
-		if w := there.PriceUsage("", later); w.Version != "" {
+		if w := there.Prices.CachedBook().PriceUsage("", later); w.Version != "" {
 			t.Errorf("a price book that was withdrawn still holds: %+v", w)
 		}
 	})
@@ -89,7 +89,7 @@ func TestRecordedInOrder(t *testing.T) {
 			go func() {
 				a := acme
 				a.ID, a.Name = app(i), string(app(i))
-				_, err := here.AddBudget(ctx, actor, a, callBudget(1))
+				_, err := here.Budgets.AddBudget(ctx, actor, a, callBudget(1))
 				made <- err
 			}()
 		}
@@ -103,7 +103,7 @@ func TestRecordedInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range apps {
-			if !there.NewBudgetGate(app(i), "").HasBudgets() {
+			if !there.Budgets.NewBudgetGate(app(i), "").HasBudgets() {
 				t.Errorf("the budget of %s is not known", app(i))
 			}
 		}

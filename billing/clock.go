@@ -24,6 +24,6 @@ func (c *databaseClock) readTime(row db.Row, sent time.Time) error {
 
 // databaseNow returns the database's time as computed from the offset, to the microsecond, the resolution of all stored
 // times. It makes no query.
-func (s *Service) databaseNow() time.Time {
+func (s *BudgetService) databaseNow() time.Time {
 	return time.Now().UTC().Add(time.Duration(s.clock.offset.Load())).Truncate(time.Microsecond)
 }

@@ -26,7 +26,7 @@ type Credit struct {
 	Note      string
 	CreatedAt time.Time
 	CreatedBy string
-	// Key is the idempotency key of the grant; see [Service.AddCredit]. Reads do not return it.
+	// Key is the idempotency key of the grant; see [InvoiceService.AddCredit]. Reads do not return it.
 	Key string
 
 	// Remaining is what is left by the ledger. Pending is the part of it that the current drafts would use.
@@ -64,19 +64,19 @@ const (
 // AddCredit grants a credit to an app. Without a currency it has the one in which the app is charged. With c.Key, one
 // actor's grant takes effect once: a repetition returns the same credit, and [tenancy.ErrKeyReused] if it asks for a
 // different one. A request without a key gets one, so that the retries after a broken connection are safe as well.
-func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, c Credit) (Credit, error) {
+func (s *InvoiceService) AddCredit(ctx context.Context, actor string, app tenancy.App, c Credit) (Credit, error) {
 	c.ID, c.CreatedBy = agentsvc.NewID(), actor
 	c.Key = cmp.Or(c.Key, c.ID)
-	c.Currency = cmp.Or(c.Currency, s.tariffFor(app).currency)
+	c.Currency = cmp.Or(c.Currency, s.prices.CurrencyForPlan(app.Plan))
 	switch {
 	case c.Amount < 1 || c.Amount > maxAmount:
-		return Credit{}, invalidField("amount", "must be nano-units of the currency, from 1 to %d", maxAmount)
-	case !currencyPattern.MatchString(c.Currency):
-		return Credit{}, invalidField("currency", "must be three capital letters, such as USD")
+		return Credit{}, agentsvc.NewInvalidError("amount", "must be nano-units of the currency, from 1 to %d", maxAmount)
+	case !IsCurrency(c.Currency):
+		return Credit{}, agentsvc.NewInvalidError("currency", "must be three capital letters, such as USD")
 	case len(c.Note) > maxNoteBytes || !utf8.ValidString(c.Note) || strings.ContainsFunc(c.Note, unicode.IsControl):
-		return Credit{}, invalidField("note", "must be at most %d bytes of text without control characters", maxNoteBytes)
+		return Credit{}, agentsvc.NewInvalidError("note", "must be at most %d bytes of text without control characters", maxNoteBytes)
 	case !c.Expires.IsZero() && !c.Expires.After(time.Now()):
-		return Credit{}, invalidField("expires_at", "must be in the future")
+		return Credit{}, agentsvc.NewInvalidError("expires_at", "must be in the future")
 	}
 	made, err := s.grantCredit(ctx, app, c)
 	for try := 1; db.IsUnavailable(err) && try < maxGrantTries && ctx.Err() == nil; try++ {
@@ -91,48 +91,48 @@ func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, 
 
 // grantCredit stores a credit and returns it as read in the same transaction, so an error always means that nothing was
 // granted.
-func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (made Credit, err error) {
+func (s *InvoiceService) grantCredit(ctx context.Context, app tenancy.App, c Credit) (made Credit, err error) {
 	var expires int64
 	if !c.Expires.IsZero() {
 		expires = c.Expires.UnixMicro()
 	}
-	err = s.updateLedger(ctx, app, func(l *ledger) error {
+	err = s.ledger.Update(ctx, app, func(l *LedgerTx) error {
 		if c.Key != "" {
-			id, err := l.findGranted(ctx, c, expires)
+			id, err := findGranted(ctx, l, c, expires)
 			if err != nil || id != "" {
 				if err == nil {
-					made, err = s.readCredit(ctx, l.tx.Query, app, id)
+					made, err = s.readCredit(ctx, l.Query, app, id)
 				}
 				return err
 			}
 		}
-		open, err := readCredits(ctx, l.tx.Query, app.ID)
+		open, err := readCredits(ctx, l.Query, app.ID)
 		if err != nil {
 			return err
 		}
 		if open = slices.DeleteFunc(open, func(c Credit) bool { return c.Remaining == 0 }); len(open) >= maxOpenCredits {
-			return errorWithMessage(ErrPrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
+			return tenancy.Errorf(tenancy.ErrPrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
 		}
-		_, err = l.tx.Exec(ctx, `INSERT INTO credit (app, id, amount, currency, expires_at, note, actor, created_at, idempotency_key)
+		_, err = l.Exec(ctx, `INSERT INTO credit (app, id, amount, currency, expires_at, note, actor, created_at, idempotency_key)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-			string(app.ID), c.ID, int64(c.Amount), c.Currency, expires, c.Note, c.CreatedBy, l.now.UnixMicro(), c.Key)
+			string(app.ID), c.ID, int64(c.Amount), c.Currency, expires, c.Note, c.CreatedBy, l.Now.UnixMicro(), c.Key)
 		if err != nil {
 			return err
 		}
-		e := newTransferEntry(EntryGrant, c.Currency, c.Amount, Promotion, Unspent)
+		e := NewTransferEntry(EntryGrant, c.Currency, c.Amount, Promotion, Unspent)
 		e.Credit = c.ID
-		if err := l.postEntry(ctx, e); err != nil {
+		if err := l.PostEntry(ctx, e); err != nil {
 			return err
 		}
 		detail := map[string]any{"credit": c.ID, "amount": int64(c.Amount), "currency": c.Currency, "note": c.Note}
 		if !c.Expires.IsZero() {
 			detail["expires_at"] = c.Expires.UTC().Format(time.RFC3339)
 		}
-		err = tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
+		err = tenancy.InsertAuditEntry(ctx, l.Tx, tenancy.AuditEntry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
 		if err != nil {
 			return err
 		}
-		made, err = s.readCredit(ctx, l.tx.Query, app, c.ID)
+		made, err = s.readCredit(ctx, l.Query, app, c.ID)
 		return err
 	})
 	return made, err
@@ -140,15 +140,15 @@ func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (m
 
 // findGranted returns the id of the credit that the actor was granted under the key of c, "" if there is none. If that
 // credit has other terms it returns [tenancy.ErrKeyReused].
-func (l *ledger) findGranted(ctx context.Context, c Credit, expires int64) (id string, err error) {
+func findGranted(ctx context.Context, l *LedgerTx, c Credit, expires int64) (id string, err error) {
 	same := false
-	err = l.tx.Query(ctx, func(r db.Row) error {
+	err = l.Query(ctx, func(r db.Row) error {
 		var amount, until int64
 		var currency, note string
 		err := r.Scan(&id, &amount, &currency, &until, &note)
 		same = amount == int64(c.Amount) && currency == c.Currency && until == expires && note == c.Note
 		return err
-	}, `SELECT id, amount, currency, expires_at, note FROM credit WHERE app = $1 AND actor = $2 AND idempotency_key = $3`, string(l.app), c.CreatedBy, c.Key)
+	}, `SELECT id, amount, currency, expires_at, note FROM credit WHERE app = $1 AND actor = $2 AND idempotency_key = $3`, string(l.App), c.CreatedBy, c.Key)
 	if err == nil && id != "" && !same {
 		err = tenancy.ErrKeyReused
 	}
@@ -156,10 +156,10 @@ func (l *ledger) findGranted(ctx context.Context, c Credit, expires int64) (id s
 }
 
 // RevokeCredit closes a credit with what is left of it; what it has paid stays paid. A repetition has no effect. If
-// there is no such credit it returns [ErrNotFound].
-func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.App, id string) error {
-	err := s.updateLedger(ctx, app, func(l *ledger) error {
-		all, err := readCredits(ctx, l.tx.Query, app.ID)
+// there is no such credit it returns [tenancy.ErrNotFound].
+func (s *InvoiceService) RevokeCredit(ctx context.Context, actor string, app tenancy.App, id string) error {
+	err := s.ledger.Update(ctx, app, func(l *LedgerTx) error {
+		all, err := readCredits(ctx, l.Query, app.ID)
 		if err != nil {
 			return err
 		}
@@ -171,10 +171,10 @@ func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.Ap
 		if c.Remaining == 0 {
 			return nil
 		}
-		if err := l.closeCredit(ctx, EntryRevocation, c); err != nil {
+		if err := closeCredit(ctx, l, EntryRevocation, c); err != nil {
 			return err
 		}
-		return tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: actor, Action: "credit.revoke", App: app.Name, AppID: app.ID, Detail: map[string]any{
+		return tenancy.InsertAuditEntry(ctx, l.Tx, tenancy.AuditEntry{Actor: actor, Action: "credit.revoke", App: app.Name, AppID: app.ID, Detail: map[string]any{
 			"credit": id, "amount": int64(c.Remaining), "currency": c.Currency,
 		}})
 	})
@@ -184,22 +184,22 @@ func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.Ap
 	return nil
 }
 
-var errNoCredit = errorWithMessage(ErrNotFound, "there is no such credit")
+var errNoCredit = tenancy.Errorf(tenancy.ErrNotFound, "there is no such credit")
 
 // closeCredit posts that the rest of c is no longer available.
-func (l *ledger) closeCredit(ctx context.Context, why EntryKind, c Credit) error {
-	e := newTransferEntry(why, c.Currency, c.Remaining, Unspent, Promotion)
+func closeCredit(ctx context.Context, l *LedgerTx, why EntryKind, c Credit) error {
+	e := NewTransferEntry(why, c.Currency, c.Remaining, Unspent, Promotion)
 	e.Credit = c.ID
-	return l.postEntry(ctx, e)
+	return l.PostEntry(ctx, e)
 }
 
 // ListCredits returns the credits of an app in the order in which they pay, with their status and pending amounts.
-func (s *Service) ListCredits(ctx context.Context, app tenancy.App) ([]Credit, error) {
+func (s *InvoiceService) ListCredits(ctx context.Context, app tenancy.App) ([]Credit, error) {
 	return s.readAllCredits(ctx, s.queryPlatform, app)
 }
 
 // readAllCredits is ListCredits by a given query, so that it can run inside a transaction.
-func (s *Service) readAllCredits(ctx context.Context, request queryFunc, app tenancy.App) ([]Credit, error) {
+func (s *InvoiceService) readAllCredits(ctx context.Context, request queryFunc, app tenancy.App) ([]Credit, error) {
 	a, err := s.computeAccount(ctx, request, app)
 	if err != nil {
 		return nil, err
@@ -220,14 +220,14 @@ func (s *Service) readAllCredits(ctx context.Context, request queryFunc, app ten
 	return a.credits, nil
 }
 
-// FindCredit returns a credit of an app. If there is none it returns [ErrNotFound].
-func (s *Service) FindCredit(ctx context.Context, app tenancy.App, id string) (Credit, error) {
+// FindCredit returns a credit of an app. If there is none it returns [tenancy.ErrNotFound].
+func (s *InvoiceService) FindCredit(ctx context.Context, app tenancy.App, id string) (Credit, error) {
 	return s.readCredit(ctx, s.queryPlatform, app, id)
 }
 
 // readCredit is FindCredit by a given query. It computes all credits: what is pending depends on the order in which
 // they pay.
-func (s *Service) readCredit(ctx context.Context, request queryFunc, app tenancy.App, id string) (Credit, error) {
+func (s *InvoiceService) readCredit(ctx context.Context, request queryFunc, app tenancy.App, id string) (Credit, error) {
 	all, err := s.readAllCredits(ctx, request, app)
 	if err != nil {
 		return Credit{}, err
@@ -238,16 +238,6 @@ func (s *Service) readCredit(ctx context.Context, request queryFunc, app tenancy
 	return Credit{}, errNoCredit
 }
 
-// queryFunc is a query either within a transaction ([db.Tx.Query]) or outside of any (queryPlatform, queryAsTenant).
-type queryFunc func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error
-
-// queryPlatform is a queryFunc outside of any transaction, with access to the rows of all apps.
-func (s *Service) queryPlatform(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
-	var b db.Batch
-	b.Query(read, sql, args...)
-	return s.db.Platform().Do(ctx, &b)
-}
-
 // readCredits reads the credits of an app from the ledger, in the order in which they pay. The remainder is the negated
 // balance of a credit's postings to account credits, where a grant is negative.
 func readCredits(ctx context.Context, request queryFunc, app db.ID) ([]Credit, error) {
@@ -256,9 +246,9 @@ func readCredits(ctx context.Context, request queryFunc, app db.ID) ([]Credit, e
 		c := Credit{Status: CreditOpen}
 		var expires, created, revoked int64
 		err := r.Scan(&c.ID, (*int64)(&c.Amount), &c.Currency, &expires, &c.Note, &c.CreatedBy, &created, (*int64)(&c.Remaining), &revoked)
-		c.CreatedAt = timeFromMicros(created)
+		c.CreatedAt = time.UnixMicro(created).UTC()
 		if expires != 0 {
-			c.Expires = timeFromMicros(expires)
+			c.Expires = time.UnixMicro(expires).UTC()
 		}
 		if revoked > 0 {
 			c.Status = CreditRevoked

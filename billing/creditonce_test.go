@@ -18,7 +18,7 @@ func TestCreditOnce(t *testing.T) {
 		ids := make(chan string, 8)
 		for range cap(ids) {
 			go func() {
-				c, err := s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5, Key: "k"})
+				c, err := s.Invoices.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5, Key: "k"})
 				if err != nil {
 					t.Error(err)
 				}
@@ -31,15 +31,15 @@ func TestCreditOnce(t *testing.T) {
 				t.Errorf("credits %s and %s under one key", first, id)
 			}
 		}
-		_, err := s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 6, Key: "k"})
+		_, err := s.Invoices.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 6, Key: "k"})
 		wantErr(t, err, tenancy.ErrKeyReused)
-		_, err = s.AddCredit(t.Context(), "another", app, billing.Credit{Amount: 6, Key: "k"})
+		_, err = s.Invoices.AddCredit(t.Context(), "another", app, billing.Credit{Amount: 6, Key: "k"})
 		requireNoErrors(t, err)
-		_, err = s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})
+		_, err = s.Invoices.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})
 		requireNoErrors(t, err)
-		_, err = s.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})
+		_, err = s.Invoices.AddCredit(t.Context(), actor, app, billing.Credit{Amount: 5})
 		requireNoErrors(t, err)
-		all, err := s.ListCredits(t.Context(), app)
+		all, err := s.Invoices.ListCredits(t.Context(), app)
 		requireNoErrors(t, err)
 		if len(all) != 4 {
 			t.Errorf("there are %d credits, want 4", len(all))

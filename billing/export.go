@@ -35,7 +35,7 @@ type ExportRow struct {
 	AppID db.ID
 	// Labels are those of the app.
 	Labels map[string]string
-	Usage
+	UsageRow
 }
 
 // Exporter delivers each usage row to each sink at least once, in numbered batches, oldest first within an app. Any
@@ -46,16 +46,17 @@ type ExportRow struct {
 // over sends the stored batch again unchanged, so that a sink can recognise it.
 type Exporter struct {
 	// The fields are set by NewExporter, then read-only. sinks are by the name of the export.
-	service   *Service
+	db        *db.DB
+	budgets   *BudgetService
 	sinks     map[string]Sink
 	processID string
 	log       *slog.Logger
 }
 
-// NewExporter returns an exporter for sinks. Their names identify the exports in the database: a sink with a new name
-// begins at that moment.
-func (s *Service) NewExporter(sinks map[string]Sink) *Exporter {
-	return &Exporter{service: s, sinks: sinks, processID: agentsvc.NewID(), log: s.log}
+// NewExporter returns an exporter of the usage in database d for sinks, which also get the threshold notices of budgets.
+// The names of sinks identify the exports in the database: a sink with a new name begins at that moment.
+func NewExporter(d *db.DB, budgets *BudgetService, sinks map[string]Sink, log *slog.Logger) *Exporter {
+	return &Exporter{db: d, budgets: budgets, sinks: sinks, processID: agentsvc.NewID(), log: log}
 }
 
 const (
@@ -184,18 +185,19 @@ type ExportStatus struct {
 	Updated time.Time
 }
 
-// ListExports returns all exports by name, including those that no process is configured for any more.
-func (s *Service) ListExports(ctx context.Context) ([]ExportStatus, error) {
+// ListExports returns all exports of database d by name, including those that no process is configured for any more.
+func ListExports(ctx context.Context, d *db.DB) ([]ExportStatus, error) {
 	list := []ExportStatus{}
-	err := s.queryPlatform(ctx, func(r db.Row) error {
+	var b db.Batch
+	b.Query(func(r db.Row) error {
 		var x ExportStatus
 		var updated int64
 		err := r.Scan(&x.Name, &x.Batch, &x.Pending, &x.Rows, &x.Refused, &x.Error, &updated)
-		x.Updated = timeFromMicros(updated)
+		x.Updated = time.UnixMicro(updated).UTC()
 		list = append(list, x)
 		return err
 	}, `SELECT name, batch, pending, rows, refused, error, updated_at FROM export ORDER BY name`)
-	if err != nil {
+	if err := d.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read the exports: %w", err)
 	}
 	return list, nil
@@ -218,7 +220,8 @@ func (e *Exporter) readApps(ctx context.Context, x *exportState, apps map[db.ID]
 	if len(apps) > 0 {
 		return nil
 	}
-	return e.service.queryPlatform(ctx, func(r db.Row) error {
+	var b db.Batch
+	b.Query(func(r db.Row) error {
 		a := exportApp{sealed: x.since, hasMarks: true}
 		var labels string
 		var sealed int64
@@ -231,4 +234,5 @@ func (e *Exporter) readApps(ctx context.Context, x *exportState, apps map[db.ID]
 	}, `SELECT a.tenant, a.name, a.labels, COALESCE(c.sealed, 0)
 		FROM (SELECT tenant, name, labels FROM app UNION ALL SELECT 'default', 'default', '{}') a
 		LEFT JOIN export_cursor c ON c.tenant = a.tenant AND c.export = $1`, x.name)
+	return e.db.Platform().Do(ctx, &b)
 }

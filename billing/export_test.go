@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -94,13 +95,18 @@ func insertApp(t *testing.T, d *db.DB, labels string) tenancy.App {
 	return app
 }
 
+// newExporter returns an exporter of d.
+func newExporter(d *db.DB, s *billing.Service, sinks map[string]billing.Sink) *billing.Exporter {
+	return billing.NewExporter(d, s.Budgets, sinks, slog.New(slog.DiscardHandler))
+}
+
 // TestExport exports from two processes to a sink that fails sometimes: each row must arrive once, in one batch.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, ctx := openPriced(t, d), t.Context()
 		r := &flakySink{batches: map[int64]string{}, ids: map[string]int{}, failures: []string{"before", "", "after", "after", ""}}
-		one, two := s.NewExporter(map[string]billing.Sink{"x": r}), s.NewExporter(map[string]billing.Sink{"x": r})
+		one, two := newExporter(d, s, map[string]billing.Sink{"x": r}), newExporter(d, s, map[string]billing.Sink{"x": r})
 		apps := []tenancy.App{insertApp(t, d, "{}"), insertApp(t, d, "{}")}
 		requireNoErrors(t, recordCalls(ctx, s, apps[0], dateIn2026(1, 1), 3), one.DeliverAll(ctx)) // recorded before the export began
 		r.wantRows(t, 0)
@@ -108,7 +114,7 @@ func TestExport(t *testing.T) {
 		for range 4 {
 			if err := one.DeliverAll(ctx); err == nil {
 				break
-			} else if list, lerr := s.ListExports(ctx); lerr != nil || len(list) != 1 || list[0].Error == "" || !list[0].Pending {
+			} else if list, lerr := billing.ListExports(ctx, d); lerr != nil || len(list) != 1 || list[0].Error == "" || !list[0].Pending {
 				t.Errorf("after %v: %+v, %v", err, list, lerr)
 			}
 			requireNoErrors(t, two.DeliverAll(ctx)) // the other process has the claim
@@ -116,7 +122,7 @@ func TestExport(t *testing.T) {
 		r.wantRows(t, 705)
 		requireNoErrors(t, one.DeliverAll(ctx), recordCalls(ctx, s, apps[1], dateIn2026(1, 3), 2), one.DeliverAll(ctx))
 		r.wantRows(t, 707)
-		list, err := s.ListExports(ctx)
+		list, err := billing.ListExports(ctx, d)
 		if requireNoErrors(t, err); list[0].Rows != 707 || list[0].Pending || list[0].Error != "" || list[0].Batch != 3 {
 			t.Errorf("%+v", list)
 		}
@@ -140,7 +146,7 @@ func TestExportUnderWay(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app := openPriced(t, d), insertApp(t, d, "{}")
 		r := &flakySink{batches: map[int64]string{}, ids: map[string]int{}}
-		e := s.NewExporter(map[string]billing.Sink{"x": r})
+		e := newExporter(d, s, map[string]billing.Sink{"x": r})
 		requireNoErrors(t, e.DeliverAll(t.Context()))
 		var wg sync.WaitGroup
 		for range 3 {
@@ -164,23 +170,24 @@ func TestExportUnderWay(t *testing.T) {
 // TestExportRun starts and stops an exporter whose sink always fails.
 func TestExportRun(t *testing.T) {
 	t.Parallel()
-	s := openPriced(t, dbtest.NewSQLite(t))
+	d := dbtest.NewSQLite(t)
+	s := openPriced(t, d)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	e := s.NewExporter(map[string]billing.Sink{"x": &flakySink{failures: slices.Repeat([]string{"before"}, 1000)}})
+	e := newExporter(d, s, map[string]billing.Sink{"x": &flakySink{failures: slices.Repeat([]string{"before"}, 1000)}})
 	if err := e.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
 }
 
 // exportCalls writes two calls of an app with a label and exports them to sink.
-func exportCalls(t *testing.T, sink billing.Sink) (*billing.Service, error) {
+func exportCalls(t *testing.T, sink billing.Sink) (*db.DB, error) {
 	t.Helper()
 	d := dbtest.NewSQLite(t)
 	s, app := openPriced(t, d), insertApp(t, d, `{"stripe_customer": "cus_123"}`)
-	e := s.NewExporter(map[string]billing.Sink{"out": sink})
+	e := newExporter(d, s, map[string]billing.Sink{"out": sink})
 	requireNoErrors(t, e.DeliverAll(t.Context()), recordCalls(t.Context(), s, app, time.Now(), 2), recordCalls(t.Context(), s, insertApp(t, d, "{}"), time.Now(), 1))
-	return s, e.DeliverAll(t.Context())
+	return d, e.DeliverAll(t.Context())
 }
 
 func TestExportFile(t *testing.T) {
@@ -256,7 +263,7 @@ func TestExportWebhook(t *testing.T) {
 	}))
 	defer server.Close()
 	sink := billing.WebhookSink{URL: server.URL, Secret: secret, Client: server.Client()}
-	s, err := exportCalls(t, sink)
+	d, err := exportCalls(t, sink)
 	if err == nil || !strings.Contains(err.Error(), "503") {
 		t.Fatalf("error %v", err)
 	}
@@ -265,7 +272,7 @@ func TestExportWebhook(t *testing.T) {
 	if requireNoErrors(t, err); !slices.Equal(ids, []string{"out_1", "out_1"}) {
 		t.Errorf("ids %v", ids)
 	}
-	if list, err := s.ListExports(t.Context()); err != nil || !strings.Contains(list[0].Error, "503") {
+	if list, err := billing.ListExports(t.Context(), d); err != nil || !strings.Contains(list[0].Error, "503") {
 		t.Errorf("%+v, %v", list, err)
 	}
 	server.Close()
@@ -291,7 +298,7 @@ func TestExportFairness(t *testing.T) {
 	d := dbtest.NewSQLite(t)
 	s, ctx := openPriced(t, d), t.Context()
 	of := map[db.ID][]int64{}
-	x := s.NewExporter(map[string]billing.Sink{"x": sinkFunc(func(b billing.ExportBatch) {
+	x := newExporter(d, s, map[string]billing.Sink{"x": sinkFunc(func(b billing.ExportBatch) {
 		for _, r := range b.Rows {
 			of[r.AppID] = append(of[r.AppID], b.Number)
 		}
@@ -382,9 +389,9 @@ func TestExportStripe(t *testing.T) {
 	}
 	for code, want := range map[string][2]int64{"resource_already_exists": {3, 0}, "resource_missing": {1, 2}} {
 		responses["stoa_input"] = `{"error": {"type": "invalid_request_error", "code": "` + code + `", "message": "no"}}`
-		s, err := exportCalls(t, sink)
+		d, err := exportCalls(t, sink)
 		requireNoErrors(t, err)
-		list, err := s.ListExports(t.Context())
+		list, err := billing.ListExports(t.Context(), d)
 		if requireNoErrors(t, err); list[0].Rows != want[0] || list[0].Refused != want[1] {
 			t.Errorf("%s: %+v", code, list)
 		}

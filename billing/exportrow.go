@@ -5,23 +5,7 @@ import (
 	"encoding/hex"
 	"strconv"
 	"time"
-
-	"stoa/tenancy/db"
 )
-
-// scanRow reads usageColumns, then recorded_at, then the columns of more.
-func (r *ExportRow) scanRow(row db.Row, more ...any) error {
-	var at, run, recorded int64
-	// key_id is not kept: it follows from the owner ([Usage.KeyID]).
-	var key string
-	err := row.Scan(append([]any{
-		(*string)(&r.Task), &r.Key, (*string)(&r.Kind), &at, &r.Agent, &r.Owner.Issuer, &r.Owner.Subject, &key, &r.Provider, &r.Model,
-		&r.InputTokens, &r.OutputTokens, &r.CacheReadTokens, &r.CacheWriteTokens, &r.ReasoningTokens, &r.ModelCalls, &r.ToolCalls, &r.Runs, &run,
-		&r.Embeddings, &r.StoredBytes, (*int64)(&r.Cost), (*int64)(&r.Charge), &r.Currency, &r.Version, &r.Unpriced, &r.Estimated, &recorded,
-	}, more...)...)
-	r.At, r.Recorded, r.RunTime = timeFromMicros(at), timeFromMicros(recorded), durationFromMicros(run)
-	return err
-}
 
 // ID returns an id of the row that is unique among all apps and the same at each delivery. A receiver that stores it
 // counts nothing twice. It is the first half of a SHA-256, in hex.
@@ -84,7 +68,7 @@ func (r ExportRow) encodeCells() []string {
 	for i, f := range exportFields {
 		switch v := f.of(r).(type) {
 		case string:
-			cells[i] = escapeFormula(v)
+			cells[i] = EscapeFormula(v)
 		case int64:
 			cells[i] = strconv.FormatInt(v, 10)
 		case bool:

@@ -37,7 +37,7 @@ func (e *Exporter) claimExport(ctx context.Context, name string) (*exportState, 
 		WHERE export.holder = excluded.holder OR export.until < stoa_now()`, name, e.processID, exportClaimTTL.Microseconds())
 	b.Query(func(r db.Row) error { return r.Scan(&x.since, &x.batch, &x.pending, &x.now) },
 		`SELECT since, batch, pending, stoa_now() FROM export WHERE name = $1`, name)
-	if err := e.service.db.Platform().Do(ctx, &b); err != nil {
+	if err := e.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("take charge of export %s: %w", name, err)
 	}
 	if n == 0 {
@@ -50,15 +50,15 @@ func (e *Exporter) claimExport(ctx context.Context, name string) (*exportState, 
 func (e *Exporter) releaseExport(ctx context.Context, name string) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE export SET until = 0 WHERE name = $1 AND holder = $2`, name, e.processID)
-	return e.service.db.Platform().Do(ctx, &b)
+	return e.db.Platform().Do(ctx, &b)
 }
 
-// recordError stores the text of the last failure for [Service.ListExports].
+// recordError stores the text of the last failure for [ListExports].
 func (e *Exporter) recordError(ctx context.Context, name string, what error) error {
 	text := what.Error()
 	var b db.Batch
 	b.Exec(nil, `UPDATE export SET error = $3, updated_at = stoa_now() WHERE name = $1 AND holder = $2`, name, e.processID, text[:min(len(text), maxErrorBytes)])
-	return e.service.db.Platform().Do(ctx, &b)
+	return e.db.Platform().Do(ctx, &b)
 }
 
 // composeBatch stores the next batch if there is usage that is in none, and sets x.batch and x.pending. It begins with
@@ -86,7 +86,7 @@ func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db
 		return last, nil
 	}
 	x.batch, x.pending = x.batch+1, true
-	err := e.service.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+	err := e.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		// The conditions on holder, batch and pending are the fence: a process whose claim was taken over updates no
 		// row and stores nothing.
 		n, err := tx.Exec(ctx, `UPDATE export SET batch = $3, pending = TRUE, updated_at = stoa_now() WHERE name = $1 AND holder = $2 AND batch = $3 - 1 AND NOT pending`,
@@ -113,7 +113,7 @@ func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db
 }
 
 // findUnexported returns at most n rows of some apps that are in no batch, the oldest of each app first. For an app
-// without any it advances the cursor to maxRecordDelay ago and deletes the marks before it.
+// without any it advances the cursor to MaxRecordDelay ago and deletes the marks before it.
 func (e *Exporter) findUnexported(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, some []db.ID, n int) ([]ExportRow, error) {
 	var rows []ExportRow
 	has := map[db.ID]bool{}
@@ -123,17 +123,17 @@ func (e *Exporter) findUnexported(ctx context.Context, x *exportState, apps map[
 		// The cursor bounds the search by index usage_recorded; the marks exclude rows that younger batches have.
 		b.Query(func(r db.Row) error {
 			row := ExportRow{App: a.name, AppID: a.id, Labels: a.labels}
-			err := row.scanRow(r)
+			err := row.Scan(r)
 			rows, has[a.id] = append(rows, row), true
 			return err
-		}, `SELECT `+usageColumns+`, recorded_at FROM usage u WHERE (u.tenant || '') = $1 AND u.recorded_at >= $2
+		}, `SELECT `+UsageColumns+`, recorded_at FROM usage u WHERE (u.tenant || '') = $1 AND u.recorded_at >= $2
 			AND NOT EXISTS (SELECT 1 FROM usage_exported x WHERE x.tenant = u.tenant AND x.export = $3 AND x.task = u.task AND x.key = u.key)
 			ORDER BY u.recorded_at, u.task, u.key LIMIT $4`, string(id), a.sealed, x.name, n)
 	}
-	if err := e.service.db.Platform().Do(ctx, &b); err != nil {
+	if err := e.db.Platform().Do(ctx, &b); err != nil {
 		return nil, err
 	}
-	sealBefore := x.now - maxRecordDelay.Microseconds()
+	sealBefore := x.now - MaxRecordDelay.Microseconds()
 	var forget db.Batch
 	for _, id := range some {
 		if a := apps[id]; !has[id] && a.hasMarks && a.sealed < sealBefore {
@@ -144,7 +144,7 @@ func (e *Exporter) findUnexported(ctx context.Context, x *exportState, apps map[
 	if forget.IsEmpty() {
 		return rows, nil
 	}
-	return rows, e.service.db.Platform().Do(ctx, &forget)
+	return rows, e.db.Platform().Do(ctx, &forget)
 }
 
 // sealApp adds to b that the app's cursor advances to a.sealed, and that the marks before it are deleted. The cursor
@@ -158,9 +158,10 @@ func sealApp(b *db.Batch, export string, a *exportApp) {
 // loadBatch returns the rows of the stored batch. If an app was deleted meanwhile, its rows are missing.
 func (e *Exporter) loadBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) ([]ExportRow, error) {
 	rows := []ExportRow{}
-	err := e.service.queryPlatform(ctx, func(r db.Row) error {
+	var b db.Batch
+	b.Query(func(r db.Row) error {
 		var row ExportRow
-		if err := row.scanRow(r, (*string)(&row.AppID)); err != nil {
+		if err := row.Scan(r, (*string)(&row.AppID)); err != nil {
 			return err
 		}
 		if a := apps[row.AppID]; a != nil {
@@ -168,10 +169,10 @@ func (e *Exporter) loadBatch(ctx context.Context, x *exportState, apps map[db.ID
 		}
 		rows = append(rows, row)
 		return nil
-	}, `SELECT `+usageColumns+`, recorded_at, tenant FROM usage u WHERE (u.tenant, u.task, u.key) IN (
+	}, `SELECT `+UsageColumns+`, recorded_at, tenant FROM usage u WHERE (u.tenant, u.task, u.key) IN (
 			SELECT x.tenant, x.task, x.key FROM usage_exported x WHERE x.export = $1 AND x.batch = $2)
 		ORDER BY u.tenant, u.recorded_at, u.task, u.key`, x.name, x.batch)
-	if err != nil {
+	if err := e.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read batch %d of export %s: %w", x.batch, x.name, err)
 	}
 	return rows, nil
@@ -184,7 +185,7 @@ func (e *Exporter) acknowledgeBatch(ctx context.Context, x *exportState, apps ma
 	var b db.Batch
 	b.Exec(&n, `UPDATE export SET pending = FALSE, rows = rows + $4, refused = refused + $5, error = '', updated_at = stoa_now()
 		WHERE name = $1 AND holder = $2 AND batch = $3 AND pending`, x.name, e.processID, x.batch, len(rows)-refused, refused)
-	if err := e.service.db.Platform().Do(ctx, &b); err != nil {
+	if err := e.db.Platform().Do(ctx, &b); err != nil {
 		return fmt.Errorf("acknowledge batch %d of export %s: %w", x.batch, x.name, err)
 	}
 	if n == 0 {
@@ -197,13 +198,13 @@ func (e *Exporter) acknowledgeBatch(ctx context.Context, x *exportState, apps ma
 	var seals db.Batch
 	for id, recorded := range last {
 		if a := apps[id]; a != nil {
-			// Not beyond maxRecordDelay ago: a row with an earlier recorded_at may still become visible.
-			a.sealed, a.hasMarks = max(a.sealed, min(recorded, x.now-maxRecordDelay.Microseconds())), true
+			// Not beyond MaxRecordDelay ago: a row with an earlier recorded_at may still become visible.
+			a.sealed, a.hasMarks = max(a.sealed, min(recorded, x.now-MaxRecordDelay.Microseconds())), true
 			sealApp(&seals, x.name, a)
 		}
 	}
 	if len(last) == 0 {
 		return nil
 	}
-	return e.service.db.Platform().Do(ctx, &seals)
+	return e.db.Platform().Do(ctx, &seals)
 }

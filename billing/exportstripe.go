@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stoa/agentsvc"
+
 	"github.com/stripe/stripe-go/v85"
 	"golang.org/x/sync/errgroup"
 )
@@ -36,17 +38,17 @@ type StripeSink struct {
 var StripeMeters = append(slices.Clone(Meters), "charge")
 
 // NewStripeSink returns a sink that uses client and the secret key. events has the name of the Stripe event by meter.
-// url is the API's address, "" for the usual one. An invalid argument is an [*InvalidError].
+// url is the API's address, "" for the usual one. An invalid argument is an [*agentsvc.InvalidError].
 func NewStripeSink(client *http.Client, key, url string, events map[string]string) (*StripeSink, error) {
 	if key == "" {
-		return nil, invalidField("key", "is missing: a secret key of Stripe")
+		return nil, agentsvc.NewInvalidError("key", "is missing: a secret key of Stripe")
 	}
 	if len(events) == 0 {
-		return nil, invalidField("events", "are missing: which meter is sent as which event, such as charge=stoa_charge")
+		return nil, agentsvc.NewInvalidError("events", "are missing: which meter is sent as which event, such as charge=stoa_charge")
 	}
 	for _, meter := range slices.Sorted(maps.Keys(events)) {
 		if !slices.Contains(StripeMeters, meter) || events[meter] == "" {
-			return nil, invalidField("events", "%.40q is no meter with the name of an event; there are %s", meter, strings.Join(StripeMeters, ", "))
+			return nil, agentsvc.NewInvalidError("events", "%.40q is no meter with the name of an event; there are %s", meter, strings.Join(StripeMeters, ", "))
 		}
 	}
 	// No retries in the library: the exporter sends the whole batch again, after a pause.
@@ -90,7 +92,7 @@ func (s *StripeSink) sendRow(ctx context.Context, r ExportRow) (delivered bool, 
 	for _, meter := range slices.Sorted(maps.Keys(s.events)) {
 		n := int64(r.Charge)
 		if meter != "charge" {
-			n = r.meterQuantity(meter)
+			n = r.MeterQuantity(meter)
 		}
 		if n == 0 {
 			continue
@@ -117,14 +119,4 @@ func (s *StripeSink) sendRow(ctx context.Context, r ExportRow) (delivered bool, 
 		}
 	}
 	return true, nil
-}
-
-// meterQuantity returns the quantity of a meter class, in whole units, rounded up.
-func (u Usage) meterQuantity(meter string) (n int64) {
-	for _, c := range meterClasses {
-		if c.meter == meter {
-			return ceilDiv(c.quantity(u.Quantities), c.unit)
-		}
-	}
-	return 0
 }

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/egress"
 )
 
@@ -24,11 +25,11 @@ type WebhookSink struct {
 }
 
 // ParseWebhookSecret decodes a signing secret: whsec_ and 24 to 64 bytes in base64. An invalid one is an
-// [*InvalidError].
+// [*agentsvc.InvalidError].
 func ParseWebhookSecret(text string) ([]byte, error) {
 	secret, err := egress.ParseSecret(text)
 	if err != nil {
-		return nil, invalidField("secret", "%v", err)
+		return nil, agentsvc.NewInvalidError("secret", "%v", err)
 	}
 	return secret, nil
 }

@@ -79,7 +79,7 @@ type InvoiceTotal struct {
 
 // ListInvoices returns the invoices and credit notes of an app without their lines, newest first, drafts before final
 // ones.
-func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
+func (s *InvoiceService) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
 	a, err := s.computeAccount(ctx, s.queryPlatform, app)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice,
 }
 
 // ListFinalInvoices returns the final invoices and credit notes of an app without their lines, newest first.
-func (s *Service) ListFinalInvoices(ctx context.Context, app db.ID) ([]Invoice, error) {
+func (s *InvoiceService) ListFinalInvoices(ctx context.Context, app db.ID) ([]Invoice, error) {
 	list, err := readInvoices(ctx, s.queryAsTenant(app), app, "")
 	for i := range list {
 		list[i].Lines = nil
@@ -102,10 +102,10 @@ func (s *Service) ListFinalInvoices(ctx context.Context, app db.ID) ([]Invoice, 
 	return list, err
 }
 
-// FindInvoice returns an invoice of an app, draft or final. If there is none it returns [ErrNotFound].
-func (s *Service) FindInvoice(ctx context.Context, app tenancy.App, id string) (Invoice, error) {
+// FindInvoice returns an invoice of an app, draft or final. If there is none it returns [tenancy.ErrNotFound].
+func (s *InvoiceService) FindInvoice(ctx context.Context, app tenancy.App, id string) (Invoice, error) {
 	inv, err := s.FindFinalInvoice(ctx, app.ID, id)
-	if !errors.Is(err, ErrNotFound) {
+	if !errors.Is(err, tenancy.ErrNotFound) {
 		return inv, err
 	}
 	a, err := s.computeAccount(ctx, s.queryPlatform, app)
@@ -118,18 +118,9 @@ func (s *Service) FindInvoice(ctx context.Context, app tenancy.App, id string) (
 	return Invoice{}, errNoInvoice
 }
 
-// FindFinalInvoice is [Service.FindInvoice] without the drafts. It works for an app that is deleted as well.
-func (s *Service) FindFinalInvoice(ctx context.Context, app db.ID, id string) (Invoice, error) {
+// FindFinalInvoice is [InvoiceService.FindInvoice] without the drafts. It works for an app that is deleted as well.
+func (s *InvoiceService) FindFinalInvoice(ctx context.Context, app db.ID, id string) (Invoice, error) {
 	return readInvoice(ctx, s.queryAsTenant(app), app, id)
-}
-
-// queryAsTenant returns a queryFunc with access to the rows of app only (row-level security).
-func (s *Service) queryAsTenant(app db.ID) queryFunc {
-	return func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
-		var b db.Batch
-		b.Query(read, sql, args...)
-		return s.db.Tenant(app).Do(ctx, &b)
-	}
 }
 
 // readInvoice reads one final invoice. If there is none it returns errNoInvoice.
@@ -144,7 +135,7 @@ func readInvoice(ctx context.Context, request queryFunc, app db.ID, id string) (
 	return list[0], nil
 }
 
-var errNoInvoice = errorWithMessage(ErrNotFound, "there is no such invoice")
+var errNoInvoice = tenancy.Errorf(tenancy.ErrNotFound, "there is no such invoice")
 
 // maxInvoices bounds a list: forty years of invoices, each of them reversed, are fewer.
 const maxInvoices = 1000
@@ -174,18 +165,18 @@ func readInvoices(ctx context.Context, request queryFunc, app db.ID, id string) 
 
 // storeInvoice assigns the next number and stores the invoice. The update locks the counter until the transaction ends:
 // a number is never skipped or used twice.
-func (l *ledger) storeInvoice(ctx context.Context, inv *Invoice) error {
-	err := l.tx.Query(ctx, func(r db.Row) error { return r.Scan(&inv.Number) }, `UPDATE invoice_number SET last = last + 1 WHERE id = 1 RETURNING last`)
+func storeInvoice(ctx context.Context, l *LedgerTx, inv *Invoice) error {
+	err := l.Query(ctx, func(r db.Row) error { return r.Scan(&inv.Number) }, `UPDATE invoice_number SET last = last + 1 WHERE id = 1 RETURNING last`)
 	if err != nil {
 		return err
 	}
-	inv.Status, inv.FinalizedAt = Final, &Timestamp{l.now.Truncate(time.Millisecond)}
+	inv.Status, inv.FinalizedAt = Final, &Timestamp{l.Now.Truncate(time.Millisecond)}
 	body, err := json.Marshal(inv)
 	if err != nil {
 		return err
 	}
-	_, err = l.tx.Exec(ctx, `INSERT INTO invoice (app, id, number, reverses, finalized_at, body) VALUES ($1, $2, $3, $4, $5, $6)`,
-		string(l.app), inv.ID, inv.Number, inv.Reverses, l.now.UnixMicro(), string(body))
+	_, err = l.Exec(ctx, `INSERT INTO invoice (app, id, number, reverses, finalized_at, body) VALUES ($1, $2, $3, $4, $5, $6)`,
+		string(l.App), inv.ID, inv.Number, inv.Reverses, l.Now.UnixMicro(), string(body))
 	return err
 }
 

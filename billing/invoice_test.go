@@ -38,7 +38,7 @@ func monthName(t time.Time) string { return t.UTC().Format("2006-01") }
 // invoiceTotals returns charge and credits of an app's invoices, by their id and status.
 func invoiceTotals(t *testing.T, s *billing.Service, app tenancy.App) map[string][2]billing.Money {
 	t.Helper()
-	all, err := s.ListInvoices(t.Context(), app)
+	all, err := s.Invoices.ListInvoices(t.Context(), app)
 	requireNoErrors(t, err)
 	m := map[string][2]billing.Money{}
 	for _, inv := range all {
@@ -65,20 +65,20 @@ func TestLateUsage(t *testing.T) {
 		s, app, ctx := openPriced(t, d), newApp(), t.Context()
 		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 5), 2), recordCalls(ctx, s, app, dateIn2026(2, 5), 3), recordCalls(ctx, s, app, dateIn2026(4, 5), 5))
 		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {20, 0}, "2026-02 draft": {30, 0}, "2026-04 draft": {50, 0}})
-		_, err := s.FinalizeInvoice(ctx, actor, app, "2026-02")
-		wantErr(t, err, billing.ErrPrecondition)
-		_, err = s.FinalizeInvoice(ctx, actor, app, "2026-03")
-		wantErr(t, err, billing.ErrPrecondition)
+		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02")
+		wantErr(t, err, tenancy.ErrPrecondition)
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-03")
+		wantErr(t, err, tenancy.ErrPrecondition)
 		for _, never := range []string{"2025-12", "later", ""} {
-			_, err = s.FindInvoice(ctx, app, never)
-			wantErr(t, err, billing.ErrNotFound)
+			_, err = s.Invoices.FindInvoice(ctx, app, never)
+			wantErr(t, err, tenancy.ErrNotFound)
 		}
-		_, err = s.FinalizeInvoice(ctx, actor, app, "2025-12")
-		wantErr(t, err, billing.ErrNotFound)
-		first, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2025-12")
+		wantErr(t, err, tenancy.ErrNotFound)
+		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
 		requireNoErrors(t, err, recordCalls(ctx, s, app, dateIn2026(1, 6), 7))
 		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {20, 0}, "2026-02 draft": {100, 0}, "2026-04 draft": {50, 0}})
-		second, err := s.FinalizeInvoice(ctx, actor, app, "2026-02")
+		second, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02")
 		requireNoErrors(t, err)
 		if len(second.Lines) != 2 || second.Lines[0].Late || !second.Lines[1].Late || second.Lines[1].Charge != 70 {
 			t.Errorf("lines %+v", second.Lines)
@@ -88,7 +88,7 @@ func TestLateUsage(t *testing.T) {
 		}
 		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(2, 6), 1))
 		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {20, 0}, "2026-02 final": {100, 0}, "2026-03 draft": {10, 0}, "2026-04 draft": {50, 0}})
-		again, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		again, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
 		requireNoErrors(t, err)
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Errorf("the final invoice has changed (-want +got):\n%s", diff)
@@ -106,12 +106,12 @@ func TestMonthToCome(t *testing.T) {
 		begin, _ := billing.Month.Bounds(now, time.UTC)
 		this, coming := monthName(now), monthName(begin.AddDate(0, 1, 0))
 		requireNoErrors(t, recordCalls(ctx, s, app, now, 2))
-		_, err := s.FinalizeInvoice(ctx, actor, app, this)
+		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, this)
 		requireNoErrors(t, err, recordCalls(ctx, s, app, now, 3))
 		want := map[string][2]billing.Money{this + " final": {20, 0}, coming + " draft": {30, 0}}
 		wantTotals(t, s, app, want)
-		_, err = s.FinalizeInvoice(ctx, actor, app, coming)
-		wantErr(t, err, billing.ErrPrecondition)
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, coming)
+		wantErr(t, err, tenancy.ErrPrecondition)
 		wantTotals(t, s, app, want)
 	})
 }
@@ -121,13 +121,13 @@ func TestPlanInOtherCurrency(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app, ctx := openPriced(t, d), newApp(), t.Context()
-		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR", Included: map[string]int64{"model_calls": 1}})
+		_, err := s.Prices.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR", Included: map[string]int64{"model_calls": 1}})
 		requireNoErrors(t, err)
-		_, err = s.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 9)}})
+		_, err = s.Prices.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 9)}})
 		requireNoErrors(t, err, recordCalls(ctx, s, app, dateIn2026(1, 5), 2))
 		app.Plan = "euro"
 		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 6), 3))
-		inv, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
 		requireNoErrors(t, err)
 		want := []billing.InvoiceTotal{{Currency: "EUR", Charge: 18, Due: 18}, {Currency: "USD", Charge: 20, Due: 20}}
 		if diff := cmp.Diff(want, inv.Totals); diff != "" {
@@ -142,9 +142,9 @@ func TestNothingPriced(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app, ctx := openBilling(t, d), newApp(), t.Context()
 		app.Plan = "p"
-		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "p", Included: map[string]int64{"model_calls": 1}, Overage: map[string]billing.Overage{"model_calls": {Per: 1, Amount: 5}}})
+		_, err := s.Prices.AddPlan(ctx, actor, billing.Plan{Name: "p", Included: map[string]int64{"model_calls": 1}, Overage: map[string]billing.Overage{"model_calls": {Per: 1, Amount: 5}}})
 		requireNoErrors(t, err, recordCalls(ctx, s, app, dateIn2026(1, 5), 2))
-		inv, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
 		requireNoErrors(t, err)
 		if len(inv.Lines) != 2 || len(inv.Totals) != 0 {
 			t.Errorf("lines %+v, totals %+v, want two and none", inv.Lines, inv.Totals)
@@ -161,7 +161,7 @@ func TestNothingPriced(t *testing.T) {
 				t.Errorf("it shows money that there is none of:\n%s", text)
 			}
 		}
-		if balances, err := s.ListAccountBalances(ctx, app.ID); err != nil || len(balances) != 0 {
+		if balances, err := s.Ledgers.ListAccountBalances(ctx, app.ID); err != nil || len(balances) != 0 {
 			t.Errorf("balances %v, %v, want none", balances, err)
 		}
 	})
@@ -179,10 +179,10 @@ func TestCreditOrder(t *testing.T) {
 			{ID: "soon", Amount: 15, Currency: "USD", Expires: dateIn2026(1, 10)},
 			{ID: "younger", Amount: 5, Currency: "USD", Expires: dateIn2026(2, 20)},
 		} {
-			requireNoErrors(t, billing.GrantCredit(s, ctx, app, c))
+			requireNoErrors(t, billing.GrantCredit(s.Invoices, ctx, app, c))
 		}
 		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 9), 1), recordCalls(ctx, s, app, dateIn2026(1, 11), 2), recordCalls(ctx, s, app, dateIn2026(2, 21), 1))
-		jan, err := s.FinalizeInvoice(ctx, actor, app, "2026-01")
+		jan, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
 		requireNoErrors(t, err)
 		// 10 before the end of soon, of which 5 stay unused; 20 after it.
 		want := []billing.CreditUse{{Credit: "soon", Currency: "USD", Amount: 10}, {Credit: "later", Currency: "USD", Amount: 20}}
@@ -190,7 +190,7 @@ func TestCreditOrder(t *testing.T) {
 			t.Errorf("January (-want +got):\n%s", diff)
 		}
 		left := func() map[string]billing.Money {
-			all, err := s.ListCredits(ctx, app)
+			all, err := s.Invoices.ListCredits(ctx, app)
 			requireNoErrors(t, err)
 			m := map[string]billing.Money{}
 			for _, c := range all {
@@ -202,32 +202,32 @@ func TestCreditOrder(t *testing.T) {
 		if diff := cmp.Diff(map[string]billing.Money{"soon expired": 0, "later expired": 5, "younger expired": 5, "ever open": 990, "euros open": 1000}, left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
-		requireNoErrors(t, s.ExpireCredits(ctx))
+		requireNoErrors(t, s.Invoices.ExpireCredits(ctx))
 		// All usage from before 20 February is invoiced, so both have expired.
 		if diff := cmp.Diff(map[string]billing.Money{"soon expired": 0, "later expired": 0, "younger expired": 0, "ever open": 990, "euros open": 1000}, left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
-		_, err = s.ReverseInvoice(ctx, actor, app, "2026-01")
+		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, "2026-01")
 		requireNoErrors(t, err)
-		note, err := s.ReverseInvoice(ctx, actor, app, "2026-01")
+		note, err := s.Invoices.ReverseInvoice(ctx, actor, app, "2026-01")
 		requireNoErrors(t, err)
 		if note.Number != 2 || note.Totals[0] != (billing.InvoiceTotal{Currency: "USD", Charge: -30, Credits: -30}) || note.Reverses != "2026-01" {
 			t.Errorf("credit note %+v", note)
 		}
-		_, err = s.ReverseInvoice(ctx, actor, app, note.ID)
-		wantErr(t, err, billing.ErrPrecondition)
-		_, err = s.ReverseInvoice(ctx, actor, app, "2026-02")
-		wantErr(t, err, billing.ErrPrecondition)
-		_, err = s.ReverseInvoice(ctx, actor, app, "2027-02")
-		wantErr(t, err, billing.ErrNotFound)
-		inv, err := s.FindFinalInvoice(ctx, app.ID, "2026-01")
+		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, note.ID)
+		wantErr(t, err, tenancy.ErrPrecondition)
+		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, "2026-02")
+		wantErr(t, err, tenancy.ErrPrecondition)
+		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, "2027-02")
+		wantErr(t, err, tenancy.ErrNotFound)
+		inv, err := s.Invoices.FindFinalInvoice(ctx, app.ID, "2026-01")
 		requireNoErrors(t, err)
 		if inv.Status != billing.Reversed || inv.ReversedBy != note.ID {
 			t.Errorf("the invoice is %s, reversed by %q", inv.Status, inv.ReversedBy)
 		}
-		requireNoErrors(t, s.RevokeCredit(ctx, actor, app, "ever"), s.RevokeCredit(ctx, actor, app, "ever"))
-		wantErr(t, s.RevokeCredit(ctx, actor, app, "none"), billing.ErrNotFound)
-		wantErr(t, s.RevokeCredit(ctx, actor, newApp(), "ever"), billing.ErrNotFound)
+		requireNoErrors(t, s.Invoices.RevokeCredit(ctx, actor, app, "ever"), s.Invoices.RevokeCredit(ctx, actor, app, "ever"))
+		wantErr(t, s.Invoices.RevokeCredit(ctx, actor, app, "none"), tenancy.ErrNotFound)
+		wantErr(t, s.Invoices.RevokeCredit(ctx, actor, newApp(), "ever"), tenancy.ErrNotFound)
 		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 reversed": {30, 30}, "2026-01-reversal final": {-30, -30}, "2026-02 draft": {10, 0}})
 	})
 }
@@ -249,17 +249,17 @@ func TestCreditMistakes(t *testing.T) {
 	} {
 		c := good
 		tt.change(&c)
-		_, err := s.AddCredit(t.Context(), actor, app, c)
+		_, err := s.Invoices.AddCredit(t.Context(), actor, app, c)
 		wantInvalid(t, err, tt.field)
 	}
 	for range 100 {
-		c, err := s.AddCredit(t.Context(), actor, app, good)
+		c, err := s.Invoices.AddCredit(t.Context(), actor, app, good)
 		if requireNoErrors(t, err); c.Currency != "USD" || c.Remaining != 1 || c.Status != billing.CreditOpen {
 			t.Fatalf("credit %+v", c)
 		}
 	}
-	_, err := s.AddCredit(t.Context(), actor, app, good)
-	wantErr(t, err, billing.ErrPrecondition)
+	_, err := s.Invoices.AddCredit(t.Context(), actor, app, good)
+	wantErr(t, err, tenancy.ErrPrecondition)
 }
 
 // TestMonths checks the ends of months in the plan's time zone, also on days of 23 and 25 hours.
@@ -268,10 +268,10 @@ func TestMonths(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, ctx := openPriced(t, d), t.Context()
 		for zone, name := range map[string]string{"Europe/Berlin": "berlin", "Asia/Kathmandu": "kathmandu", "America/Santiago": "santiago", "": "utc"} {
-			_, err := s.AddPlan(ctx, actor, billing.Plan{Name: name, Currency: "USD", Timezone: zone})
+			_, err := s.Prices.AddPlan(ctx, actor, billing.Plan{Name: name, Currency: "USD", Timezone: zone})
 			requireNoErrors(t, err)
 		}
-		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "moon", Timezone: "Moon/Tranquility"})
+		_, err := s.Prices.AddPlan(ctx, actor, billing.Plan{Name: "moon", Timezone: "Moon/Tranquility"})
 		wantInvalid(t, err, "timezone")
 		tests := []struct {
 			plan, last, next string // the last instant of a month, and the first of the next one
@@ -292,7 +292,7 @@ func TestMonths(t *testing.T) {
 			requireNoErrors(t, err)
 			next, err := time.Parse(time.RFC3339, tt.next)
 			requireNoErrors(t, err, recordCalls(ctx, s, app, last, 1), recordCalls(ctx, s, app, next, 2))
-			all, err := s.ListInvoices(ctx, app)
+			all, err := s.Invoices.ListInvoices(ctx, app)
 			requireNoErrors(t, err)
 			if len(all) != 2 || all[1].Totals[0].Charge != 10 || all[0].Totals[0].Charge != 20 || all[0].Period.From.After(next) || !all[1].Period.To.After(last) {
 				t.Errorf("%s at %s: %+v", tt.plan, tt.last, all)
@@ -306,12 +306,12 @@ func TestTimezoneChanges(t *testing.T) {
 	t.Parallel()
 	s, app, ctx := openPriced(t, dbtest.NewSQLite(t)), newApp(), t.Context()
 	app.Plan = "p"
-	_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "p", Timezone: "Asia/Tokyo"})
+	_, err := s.Prices.AddPlan(ctx, actor, billing.Plan{Name: "p", Timezone: "Asia/Tokyo"})
 	end := time.Date(2026, 1, 31, 15, 0, 0, 0, time.UTC) // the end of January there
 	requireNoErrors(t, err, recordCalls(ctx, s, app, end.Add(-1*time.Hour), 1), recordCalls(ctx, s, app, end.Add(time.Hour), 2), recordCalls(ctx, s, app, end.Add(24*time.Hour), 4))
-	_, err = s.FinalizeInvoice(ctx, actor, app, "2026-01")
+	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
 	requireNoErrors(t, err)
-	_, err = s.UpdatePlan(ctx, actor, billing.Plan{Name: "p", Timezone: "America/Los_Angeles"})
+	_, err = s.Prices.UpdatePlan(ctx, actor, billing.Plan{Name: "p", Timezone: "America/Los_Angeles"})
 	requireNoErrors(t, err)
 	wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {10, 0}, "2026-02 draft": {60, 0}})
 }
@@ -321,7 +321,7 @@ func TestPlanCharges(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, ctx := openBilling(t, d), t.Context()
-		_, err := s.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: january, Items: []billing.PriceItem{
+		_, err := s.Prices.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: january, Items: []billing.PriceItem{
 			chargeItem("input_tokens", "", "", 1, 2), chargeItem("output_tokens", "", "", 1, 10), chargeItem("cache_read_tokens", "", "", 1, 1), chargeItem("run_seconds", "", "", 1, 1_000_000),
 		}})
 		requireNoErrors(t, err)
@@ -349,11 +349,11 @@ func TestPlanCharges(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				app := newApp()
 				tt.plan.Name = "plan-" + string(rune('a'+i))
-				_, err := s.AddPlan(ctx, actor, tt.plan)
+				_, err := s.Prices.AddPlan(ctx, actor, tt.plan)
 				app.Plan = tt.plan.Name
-				requireNoErrors(t, err, s.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f))
+				requireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f))
 				wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {tt.want, 0}})
-				_, err = s.FinalizeInvoice(ctx, actor, app, "2026-01")
+				_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
 				requireNoErrors(t, err)
 				wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 final": {tt.want, 0}})
 			})
@@ -361,9 +361,9 @@ func TestPlanCharges(t *testing.T) {
 		t.Run("seconds", func(t *testing.T) {
 			app := newApp()
 			app.Plan = "seconds"
-			_, err := s.AddPlan(ctx, actor, billing.Plan{Name: app.Plan, Included: map[string]int64{"run_seconds": 60}, Overage: map[string]billing.Overage{"run_seconds": {Per: 60, Amount: 120}}})
-			requireNoErrors(t, err, s.NewMeter(app.ID, app.Plan).WriteUsage(ctx, billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, RunTime: 90*time.Second + time.Microsecond}))
-			inv, err := s.FindInvoice(ctx, app, monthName(time.Now()))
+			_, err := s.Prices.AddPlan(ctx, actor, billing.Plan{Name: app.Plan, Included: map[string]int64{"run_seconds": 60}, Overage: map[string]billing.Overage{"run_seconds": {Per: 60, Amount: 120}}})
+			requireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, RunTime: 90*time.Second + time.Microsecond}))
+			inv, err := s.Invoices.FindInvoice(ctx, app, monthName(time.Now()))
 			requireNoErrors(t, err)
 			want := billing.InvoiceLine{Kind: billing.PlanLine, Meter: "run_seconds", Quantity: 91, Included: 60, Per: 60, Amount: 120, Currency: "USD", Charge: 61}
 			if diff := cmp.Diff(want, inv.Lines[1]); diff != "" {
@@ -385,7 +385,7 @@ func TestFinalizeAtOnce(t *testing.T) {
 		t.Cleanup(func() { requireNoErrors(t, h.Close()) })
 		services = append(services, openBilling(t, h))
 	}
-	_, err := services[0].AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 10)}})
+	_, err := services[0].Prices.AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 10)}})
 	requireNoErrors(t, err)
 	s, app := services[0], newApp()
 	requireNoErrors(t, recordCalls(t.Context(), s, app, dateIn2026(1, 5), 1))
@@ -394,7 +394,7 @@ func TestFinalizeAtOnce(t *testing.T) {
 	numbers := make([]int64, 8)
 	for i := range numbers {
 		wg.Go(func() {
-			inv, err := services[i%2].FinalizeInvoice(context.WithoutCancel(t.Context()), actor, app, "2026-01")
+			inv, err := services[i%2].Invoices.FinalizeInvoice(context.WithoutCancel(t.Context()), actor, app, "2026-01")
 			if err != nil {
 				t.Error(err)
 			}
@@ -432,9 +432,9 @@ func TestClose(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app, ctx := openPriced(t, d), newApp(), t.Context()
 		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 5), 1), recordCalls(ctx, s, app, time.Now(), 2))
-		_, err := s.AddCredit(ctx, actor, app, billing.Credit{Amount: 100})
+		_, err := s.Invoices.AddCredit(ctx, actor, app, billing.Credit{Amount: 100})
 		requireNoErrors(t, err, s.CloseApp(ctx, actor, app), s.CloseApp(ctx, actor, app))
-		balances, err := s.ListAccountBalances(ctx, app.ID)
+		balances, err := s.Ledgers.ListAccountBalances(ctx, app.ID)
 		requireNoErrors(t, err)
 		want := map[string]map[billing.Account]billing.Money{"USD": {
 			billing.Receivable: 0, billing.Revenue: -30, billing.Unspent: 0, billing.Promotion: 30, billing.Expense: 12, billing.Payable: -12,
@@ -443,17 +443,17 @@ func TestClose(t *testing.T) {
 			t.Errorf("balances (-want +got):\n%s", diff)
 		}
 		for _, name := range []string{app.Name, string(app.ID)} {
-			found, err := s.FindFormerApp(ctx, name)
+			found, err := s.Ledgers.FindFormerApp(ctx, name)
 			if requireNoErrors(t, err); found.ID != app.ID || found.Name != app.Name {
 				t.Errorf("%s is %+v", name, found)
 			}
 		}
-		_, err = s.FindFormerApp(ctx, "nobody")
-		wantErr(t, err, billing.ErrNotFound)
-		if all, err := s.ListFinalInvoices(ctx, app.ID); err != nil || len(all) != 2 {
+		_, err = s.Ledgers.FindFormerApp(ctx, "nobody")
+		wantErr(t, err, tenancy.ErrNotFound)
+		if all, err := s.Invoices.ListFinalInvoices(ctx, app.ID); err != nil || len(all) != 2 {
 			t.Errorf("%d invoices, error %v", len(all), err)
 		}
-		if all, err := s.ListFinalInvoices(ctx, "another"); err != nil || len(all) != 0 {
+		if all, err := s.Invoices.ListFinalInvoices(ctx, "another"); err != nil || len(all) != 0 {
 			t.Errorf("another app has %d invoices, error %v", len(all), err)
 		}
 	})
@@ -464,14 +464,14 @@ func TestInvoiceForms(t *testing.T) {
 	t.Parallel()
 	s, app, ctx := openPriced(t, dbtest.NewSQLite(t)), newApp(), t.Context()
 	app.Plan = "pro"
-	_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "pro", Timezone: "Europe/Berlin", Overage: map[string]billing.Overage{"input_tokens": {Per: 1000, Amount: 1_500_000_000}}})
-	requireNoErrors(t, err, s.NewMeter(app.ID, app.Plan).WriteUsage(ctx, billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
+	_, err := s.Prices.AddPlan(ctx, actor, billing.Plan{Name: "pro", Timezone: "Europe/Berlin", Overage: map[string]billing.Overage{"input_tokens": {Per: 1000, Amount: 1_500_000_000}}})
+	requireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
 		{Usage: &agentsvc.Usage{Call: "1", StartedAt: dateIn2026(1, 5), Provider: "=1+1", Model: "<script>", InputTokens: 1000, OutputTokens: 3}},
 	}}))
-	requireNoErrors(t, billing.GrantCredit(s, ctx, app, billing.Credit{ID: "c", Amount: 500_000_000, Currency: "USD"}))
-	_, err = s.FinalizeInvoice(ctx, actor, app, "2026-01")
+	requireNoErrors(t, billing.GrantCredit(s.Invoices, ctx, app, billing.Credit{ID: "c", Amount: 500_000_000, Currency: "USD"}))
+	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
 	requireNoErrors(t, err)
-	inv, err := s.FindInvoice(ctx, app, "2026-01")
+	inv, err := s.Invoices.FindInvoice(ctx, app, "2026-01")
 	requireNoErrors(t, err)
 	var table, page bytes.Buffer
 	requireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page))

@@ -31,17 +31,17 @@ type draft struct {
 
 // computeAccount computes the drafts of an app and what credits would pay of them. It writes nothing. request may read
 // inside a transaction.
-func (s *Service) computeAccount(ctx context.Context, request queryFunc, app tenancy.App) (accountState, error) {
-	var st billedState
+func (s *InvoiceService) computeAccount(ctx context.Context, request queryFunc, app tenancy.App) (accountState, error) {
+	var st BilledState
 	var now int64
-	err := request(ctx, func(r db.Row) error { return r.Scan(&st.month, &st.until, &st.recorded, &now) },
+	err := request(ctx, func(r db.Row) error { return r.Scan(&st.Month, &st.Until, &st.Recorded, &now) },
 		// An app without a ledger still has one row, with zeros.
 		`SELECT COALESCE(l.billed_month, ''), COALESCE(l.billed_until, 0), COALESCE(l.billed_recorded, 0), stoa_now()
-		FROM (SELECT 1) one LEFT JOIN ledger l ON l.app = $1`, string(app.ID))
+		FROM (SELECT 1) one LEFT JOIN ledger l ON l.App = $1`, string(app.ID))
 	if err != nil {
 		return accountState{}, fmt.Errorf("read the books of app %s: %w", app.Name, err)
 	}
-	a := accountState{now: timeFromMicros(now)}
+	a := accountState{now: time.UnixMicro(now).UTC()}
 	if a.credits, err = readCredits(ctx, request, app.ID); err != nil {
 		return a, err
 	}
@@ -59,7 +59,7 @@ func (s *Service) computeAccount(ctx context.Context, request queryFunc, app ten
 		a.drafts = append(a.drafts, d)
 		// Late usage, recorded after its month was invoiced, is on the first draft. MaxInt64 keeps it off the later
 		// ones.
-		st = billedState{span.month, span.end, math.MaxInt64}
+		st = BilledState{span.month, span.end, math.MaxInt64}
 	}
 }
 
@@ -75,7 +75,7 @@ type invoiceSpan struct {
 type usageCounter struct {
 	query  queryFunc
 	app    tenancy.App
-	state  billedState
+	state  BilledState
 	tariff tariff
 	now    time.Time
 
@@ -86,7 +86,7 @@ type usageCounter struct {
 }
 
 // newUsageCounter returns a counter for drafts.
-func (s *Service) newUsageCounter(request queryFunc, app tenancy.App, state billedState, now time.Time) usageCounter {
+func (s *InvoiceService) newUsageCounter(request queryFunc, app tenancy.App, state BilledState, now time.Time) usageCounter {
 	return usageCounter{query: request, app: app, state: state, tariff: s.tariffFor(app), now: now, sealed: math.MaxInt64}
 }
 
@@ -95,12 +95,12 @@ func (s *Service) newUsageCounter(request queryFunc, app tenancy.App, state bill
 func (c usageCounter) nextSpan(ctx context.Context) (invoiceSpan, bool, error) {
 	oldest, late := int64(-1), false
 	err := c.query(ctx, func(r db.Row) error { return r.Scan(&oldest) },
-		`SELECT COALESCE(MIN(at), -1) FROM usage WHERE (tenant || '') = $1 AND at >= $2`, string(c.app.ID), c.state.until)
-	if err == nil && c.state.recorded < math.MaxInt64 {
+		`SELECT COALESCE(MIN(at), -1) FROM usage WHERE (tenant || '') = $1 AND at >= $2`, string(c.app.ID), c.state.Until)
+	if err == nil && c.state.Recorded < math.MaxInt64 {
 		err = c.query(ctx, func(r db.Row) error { late = true; return r.Scan(new(int)) }, `SELECT 1 FROM usage u
 			WHERE (u.tenant || '') = $1 AND u.recorded_at >= $2 AND u.at < $3
 				AND NOT EXISTS (SELECT 1 FROM usage_billed b WHERE b.tenant = u.tenant AND b.task = u.task AND b.key = u.key) LIMIT 1`,
-			string(c.app.ID), c.state.recorded, c.state.until)
+			string(c.app.ID), c.state.Recorded, c.state.Until)
 	}
 	if err != nil {
 		return invoiceSpan{}, false, fmt.Errorf("look for usage of app %s that is not invoiced: %w", c.app.Name, err)
@@ -109,14 +109,14 @@ func (c usageCounter) nextSpan(ctx context.Context) (invoiceSpan, bool, error) {
 		return invoiceSpan{}, false, nil
 	}
 	if late {
-		oldest = c.state.until
+		oldest = c.state.Until
 	}
-	begin, end := Month.Bounds(timeFromMicros(oldest), c.tariff.zone)
+	begin, end := Month.Bounds(time.UnixMicro(oldest).UTC(), c.tariff.zone)
 	// The plan's time zone has changed, and the month that was just invoiced would come again: take the next one.
-	if monthName(begin, c.tariff.zone) <= c.state.month {
+	if monthName(begin, c.tariff.zone) <= c.state.Month {
 		begin, end = Month.Bounds(end, c.tariff.zone)
 	}
-	return invoiceSpan{monthName(begin, c.tariff.zone), c.state.until, end.UnixMicro(), late}, true, nil
+	return invoiceSpan{monthName(begin, c.tariff.zone), c.state.Until, end.UnixMicro(), late}, true, nil
 }
 
 // monthName returns the id of the invoice of the month that begins at t.
@@ -124,8 +124,8 @@ func monthName(t time.Time, zone *time.Location) string { return t.In(zone).Form
 
 // spanBegin returns the begin of the span's month, or the end of the last invoice if that is later.
 func (c usageCounter) spanBegin(sp invoiceSpan) time.Time {
-	begin, _ := Month.Bounds(timeFromMicros(sp.end-1), c.tariff.zone)
-	return timeFromMicros(max(begin.UnixMicro(), sp.begin))
+	begin, _ := Month.Bounds(time.UnixMicro(sp.end-1).UTC(), c.tariff.zone)
+	return time.UnixMicro(max(begin.UnixMicro(), sp.begin)).UTC()
 }
 
 // draftInvoice computes the invoice of a span, and subtracts what credits pay of it from left. The expiry of each open
@@ -145,7 +145,7 @@ func (c usageCounter) draftInvoice(ctx context.Context, sp invoiceSpan, left []C
 	}
 	d := draft{costs: map[string]Money{}, Invoice: Invoice{
 		ID: sp.month, Kind: Invoiced, Status: Draft, App: c.app.Name, AppID: c.app.ID, Plan: c.app.Plan, Credits: []CreditUse{}, Totals: []InvoiceTotal{},
-		Period: Period{Timestamp{c.spanBegin(sp)}, Timestamp{timeFromMicros(sp.end)}, c.tariff.zone.String()}, Lines: c.tariff.invoiceLines(sums),
+		Period: Period{Timestamp{c.spanBegin(sp)}, Timestamp{time.UnixMicro(sp.end).UTC()}, c.tariff.zone.String()}, Lines: c.tariff.invoiceLines(sums),
 	}}
 	for _, u := range sums {
 		if u.Cost > 0 {

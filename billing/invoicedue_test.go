@@ -25,7 +25,7 @@ func TestFinalizeDue(t *testing.T) {
 		requireNoErrors(t, recordCalls(t.Context(), off, app, now, 1))
 		finals := func() (list []billing.Invoice) {
 			t.Helper()
-			list, err := off.ListFinalInvoices(t.Context(), app.ID)
+			list, err := off.Invoices.ListFinalInvoices(t.Context(), app.ID)
 			requireNoErrors(t, err)
 			return list
 		}
@@ -35,8 +35,8 @@ func TestFinalizeDue(t *testing.T) {
 			requireNoErrors(t, err)
 			return s
 		}
-		requireNoErrors(t, off.FinalizeDueInvoices(t.Context()))
-		requireNoErrors(t, late(time.Since(month)+time.Hour).FinalizeDueInvoices(t.Context()))
+		requireNoErrors(t, off.Invoices.FinalizeDueInvoices(t.Context()))
+		requireNoErrors(t, late(time.Since(month)+time.Hour).Invoices.FinalizeDueInvoices(t.Context()))
 		if list := finals(); len(list) != 1 || list[0].ID != month.AddDate(0, -2, 0).Format("2006-01") {
 			t.Fatalf("final are %+v, want the month before last alone", list)
 		}
@@ -44,19 +44,19 @@ func TestFinalizeDue(t *testing.T) {
 		for range 4 {
 			s := late(time.Nanosecond)
 			all.Go(func() {
-				if err := s.FinalizeDueInvoices(t.Context()); err != nil {
+				if err := s.Invoices.FinalizeDueInvoices(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		all.Wait()
 		requireNoErrors(t, recordCalls(t.Context(), off, app, month.AddDate(0, -1, 5), 5))
-		requireNoErrors(t, late(time.Nanosecond).FinalizeDueInvoices(t.Context()))
+		requireNoErrors(t, late(time.Nanosecond).Invoices.FinalizeDueInvoices(t.Context()))
 		list := finals()
 		if len(list) != 2 || list[0].Number != 2 || list[0].Totals[0].Charge != 20 {
 			t.Fatalf("final are %+v, want two, and 20 charged for the last month", list)
 		}
-		draft, err := off.FindInvoice(t.Context(), app, month.Format("2006-01"))
+		draft, err := off.Invoices.FindInvoice(t.Context(), app, month.Format("2006-01"))
 		if err != nil || draft.Status != billing.Draft || draft.Totals[0].Charge != 60 {
 			t.Errorf("the draft of this month is %+v, %v, want one that charges 60", draft, err)
 		}

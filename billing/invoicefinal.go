@@ -8,23 +8,19 @@ import (
 	"time"
 
 	"stoa/tenancy"
-	"stoa/tenancy/db"
 )
-
-// ErrPrecondition reports that the request is not possible in the present state. The text says what must be done first.
-var ErrPrecondition = errors.New("not possible as things are")
 
 // FinalizeInvoice makes the draft of a month final: it assigns the number and posts the charges, the costs and the
 // credits used. Usage of the month that is recorded later is on the next invoice. A month that has not ended is closed
 // early. A repetition returns the final invoice.
 //
-// It returns [ErrPrecondition] if the month has not begun or an earlier draft must be finalized first, and
-// [ErrNotFound] if there is no such draft.
-func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+// It returns [tenancy.ErrPrecondition] if the month has not begun or an earlier draft must be finalized first, and
+// [tenancy.ErrNotFound] if there is no such draft.
+func (s *InvoiceService) FinalizeInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var out Invoice
-	err := s.updateLedger(ctx, app, func(l *ledger) error {
+	err := s.ledger.Update(ctx, app, func(l *LedgerTx) error {
 		var err error
-		if out, err = readInvoice(ctx, l.tx.Query, app.ID, id); errors.Is(err, ErrNotFound) {
+		if out, err = readInvoice(ctx, l.Query, app.ID, id); errors.Is(err, tenancy.ErrNotFound) {
 			out, err = s.finalizeFirstDraft(ctx, l, actor, app, id)
 		}
 		return err
@@ -37,8 +33,8 @@ func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy
 
 // finalizeFirstDraft makes the first draft final. Its id must be id, unless that is "". The caller has locked the
 // ledger; all statements are in its transaction.
-func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger, actor string, app tenancy.App, id string) (Invoice, error) {
-	c := s.newUsageCounter(l.tx.Query, app, l.state, l.now)
+func (s *InvoiceService) finalizeFirstDraft(ctx context.Context, l *LedgerTx, actor string, app tenancy.App, id string) (Invoice, error) {
+	c := s.newUsageCounter(l.Query, app, l.Billed, l.Now)
 	span, found, err := c.nextSpan(ctx)
 	switch {
 	case err != nil:
@@ -49,16 +45,16 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger, actor strin
 		if _, err := time.Parse("2006-01", id); err != nil {
 			return Invoice{}, errNoInvoice
 		}
-		return Invoice{}, errorWithMessage(ErrPrecondition, "the invoice of %s comes first", span.month)
-	case id != "" && l.now.Before(c.spanBegin(span)):
-		return Invoice{}, errorWithMessage(ErrPrecondition, "the month %s has not begun", span.month)
+		return Invoice{}, tenancy.Errorf(tenancy.ErrPrecondition, "the invoice of %s comes first", span.month)
+	case id != "" && l.Now.Before(c.spanBegin(span)):
+		return Invoice{}, tenancy.Errorf(tenancy.ErrPrecondition, "the month %s has not begun", span.month)
 	}
 	// The rows are fixed before they are summed: rows that become visible between the sums and the commit belong to the
 	// next invoice.
-	if err := l.markUsage(ctx, &c, span); err != nil {
+	if err := markUsage(ctx, l, &c, span); err != nil {
 		return Invoice{}, err
 	}
-	have, err := readCredits(ctx, l.tx.Query, app.ID)
+	have, err := readCredits(ctx, l.Query, app.ID)
 	if err != nil {
 		return Invoice{}, err
 	}
@@ -67,47 +63,47 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger, actor strin
 	if err != nil {
 		return Invoice{}, err
 	}
-	if err := l.postDraft(ctx, d); err != nil {
+	if err := postDraft(ctx, l, d); err != nil {
 		return Invoice{}, err
 	}
 	// Credits that expired within the span are not needed any more.
-	end := min(span.end, l.now.UnixMicro())
+	end := min(span.end, l.Now.UnixMicro())
 	for _, credit := range left {
 		if credit.Remaining > 0 && !credit.Expires.IsZero() && credit.Expires.UnixMicro() <= end {
-			if err := l.closeCredit(ctx, EntryExpiry, credit); err != nil {
+			if err := closeCredit(ctx, l, EntryExpiry, credit); err != nil {
 				return Invoice{}, err
 			}
 		}
 	}
-	if err := l.storeInvoice(ctx, &d.Invoice); err != nil {
+	if err := storeInvoice(ctx, l, &d.Invoice); err != nil {
 		return Invoice{}, err
 	}
-	if err := l.unmarkUsage(ctx, c); err != nil {
+	if err := unmarkUsage(ctx, l, c); err != nil {
 		return Invoice{}, err
 	}
-	l.state = billedState{span.month, span.end, c.sealed}
-	return d.Invoice, tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.finalize", App: app.Name, AppID: app.ID, Detail: map[string]any{
+	l.Billed = BilledState{span.month, span.end, c.sealed}
+	return d.Invoice, tenancy.InsertAuditEntry(ctx, l.Tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.finalize", App: app.Name, AppID: app.ID, Detail: map[string]any{
 		"invoice": d.ID, "number": d.Number,
 	}})
 }
 
 // postDraft posts the charges, the costs and the credit uses of a draft.
-func (l *ledger) postDraft(ctx context.Context, d draft) error {
+func postDraft(ctx context.Context, l *LedgerTx, d draft) error {
 	var entries []LedgerEntry
 	for _, t := range d.Totals {
-		entries = append(entries, newTransferEntry(EntryCharge, t.Currency, t.Charge, Receivable, Revenue))
+		entries = append(entries, NewTransferEntry(EntryCharge, t.Currency, t.Charge, Receivable, Revenue))
 	}
 	for currency, cost := range d.costs {
-		entries = append(entries, newTransferEntry(EntryCost, currency, cost, Expense, Payable))
+		entries = append(entries, NewTransferEntry(EntryCost, currency, cost, Expense, Payable))
 	}
 	for _, u := range d.Credits {
-		e := newTransferEntry(EntryUse, u.Currency, u.Amount, Unspent, Receivable)
+		e := NewTransferEntry(EntryUse, u.Currency, u.Amount, Unspent, Receivable)
 		e.Credit = u.Credit
 		entries = append(entries, e)
 	}
 	for _, e := range entries {
 		e.Invoice = d.ID
-		if err := l.postEntry(ctx, e); err != nil {
+		if err := l.PostEntry(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -116,34 +112,34 @@ func (l *ledger) postDraft(ctx context.Context, d draft) error {
 
 // ReverseInvoice reverses a final invoice as a whole with a credit note, which it returns: its charges are no longer
 // owed, and credits that paid for it are available again unless they have expired. Its usage is not invoiced again. A
-// repetition returns the same credit note. For a draft or a credit note it returns [ErrPrecondition], for an invoice
-// that does not exist [ErrNotFound].
-func (s *Service) ReverseInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+// repetition returns the same credit note. For a draft or a credit note it returns [tenancy.ErrPrecondition], for an invoice
+// that does not exist [tenancy.ErrNotFound].
+func (s *InvoiceService) ReverseInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var note Invoice
-	err := s.updateLedger(ctx, app, func(l *ledger) error {
-		inv, err := readInvoice(ctx, l.tx.Query, app.ID, id)
+	err := s.ledger.Update(ctx, app, func(l *LedgerTx) error {
+		inv, err := readInvoice(ctx, l.Query, app.ID, id)
 		switch {
-		case errors.Is(err, ErrNotFound):
-			if span, found, err := s.newUsageCounter(l.tx.Query, app, l.state, l.now).nextSpan(ctx); err == nil && found && span.month == id {
-				return errorWithMessage(ErrPrecondition, "a draft needs no reversal; finalize it first")
+		case errors.Is(err, tenancy.ErrNotFound):
+			if span, found, err := s.newUsageCounter(l.Query, app, l.Billed, l.Now).nextSpan(ctx); err == nil && found && span.month == id {
+				return tenancy.Errorf(tenancy.ErrPrecondition, "a draft needs no reversal; finalize it first")
 			}
 			return err
 		case err != nil:
 			return err
 		case inv.Kind == CreditNote:
-			return errorWithMessage(ErrPrecondition, "a credit note is not reversed")
+			return tenancy.Errorf(tenancy.ErrPrecondition, "a credit note is not reversed")
 		case inv.ReversedBy != "":
-			note, err = readInvoice(ctx, l.tx.Query, app.ID, inv.ReversedBy)
+			note, err = readInvoice(ctx, l.Query, app.ID, inv.ReversedBy)
 			return err
 		}
 		note = inv.newCreditNote()
-		if err := l.postReversal(ctx, inv); err != nil {
+		if err := postReversal(ctx, l, inv); err != nil {
 			return err
 		}
-		if err := l.storeInvoice(ctx, &note); err != nil {
+		if err := storeInvoice(ctx, l, &note); err != nil {
 			return err
 		}
-		return tenancy.InsertAuditEntry(ctx, l.tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.reverse", App: app.Name, AppID: app.ID, Detail: map[string]any{
+		return tenancy.InsertAuditEntry(ctx, l.Tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.reverse", App: app.Name, AppID: app.ID, Detail: map[string]any{
 			"invoice": id, "credit_note": note.ID, "number": note.Number,
 		}})
 	})
@@ -172,22 +168,22 @@ func (inv Invoice) newCreditNote() Invoice {
 
 // postReversal posts the opposite of the charges and credit uses of inv; the costs stay, since the platform had them. A
 // credit gets back what it had paid. If the credit was revoked or has expired, that amount is closed at once.
-func (l *ledger) postReversal(ctx context.Context, inv Invoice) error {
+func postReversal(ctx context.Context, l *LedgerTx, inv Invoice) error {
 	for _, t := range inv.Totals {
-		e := newTransferEntry(EntryReversal, t.Currency, t.Charge, Revenue, Receivable)
+		e := NewTransferEntry(EntryReversal, t.Currency, t.Charge, Revenue, Receivable)
 		e.Invoice = inv.ID
-		if err := l.postEntry(ctx, e); err != nil {
+		if err := l.PostEntry(ctx, e); err != nil {
 			return err
 		}
 	}
 	for _, u := range inv.Credits {
-		e := newTransferEntry(EntryReturn, u.Currency, u.Amount, Receivable, Unspent)
+		e := NewTransferEntry(EntryReturn, u.Currency, u.Amount, Receivable, Unspent)
 		e.Invoice, e.Credit = inv.ID, u.Credit
-		if err := l.postEntry(ctx, e); err != nil {
+		if err := l.PostEntry(ctx, e); err != nil {
 			return err
 		}
 	}
-	all, err := readCredits(ctx, l.tx.Query, l.app)
+	all, err := readCredits(ctx, l.Query, l.App)
 	if err != nil {
 		return err
 	}
@@ -199,32 +195,26 @@ func (l *ledger) postReversal(ctx context.Context, inv Invoice) error {
 		c, why := all[i], EntryExpiry
 		if c.Status == CreditRevoked {
 			why = EntryRevocation
-		} else if c.Expires.IsZero() || c.Expires.UnixMicro() > min(l.now.UnixMicro(), l.state.until) {
+		} else if c.Expires.IsZero() || c.Expires.UnixMicro() > min(l.Now.UnixMicro(), l.Billed.Until) {
 			continue
 		}
-		if err := l.closeCredit(ctx, why, c); err != nil {
+		if err := closeCredit(ctx, l, why, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// CloseApp settles an app that is to be deleted: it makes all drafts final, closes its credits, and records what it has
-// used of the platform's budgets. It may be repeated.
-func (s *Service) CloseApp(ctx context.Context, actor string, app tenancy.App) error {
-	// A negative delay includes the samples of the current day: the app's rows are deleted next.
-	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return s.NewMeter(app.ID, app.Plan).writeStorageDays(ctx, tx, -24*time.Hour) })
-	if err != nil {
-		return fmt.Errorf("close the books of app %s: %w", app.Name, err)
-	}
+// CloseAccount makes all drafts of an app that is to be deleted final and revokes its credits. It may be repeated.
+func (s *InvoiceService) CloseAccount(ctx context.Context, actor string, app tenancy.App) error {
 	for more := true; more; {
-		err := s.updateLedger(ctx, app, func(l *ledger) error {
+		err := s.ledger.Update(ctx, app, func(l *LedgerTx) error {
 			_, err := s.finalizeFirstDraft(ctx, l, actor, app, "")
 			return err
 		})
 		more = err == nil
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return fmt.Errorf("close the books of app %s: %w", app.Name, err)
+		if err != nil && !errors.Is(err, tenancy.ErrNotFound) {
+			return err
 		}
 	}
 	all, err := readCredits(ctx, s.queryPlatform, app.ID)
@@ -233,5 +223,5 @@ func (s *Service) CloseApp(ctx context.Context, actor string, app tenancy.App) e
 			err = errors.Join(err, s.RevokeCredit(ctx, actor, app, c.ID))
 		}
 	}
-	return errors.Join(err, s.archiveUsage(ctx, app.ID))
+	return err
 }

@@ -1,7 +1,6 @@
 package billing
 
 import (
-	"math"
 	"time"
 
 	"stoa/tenancy"
@@ -50,61 +49,19 @@ type tariff struct {
 }
 
 // tariffFor returns the tariff of an app from the cached plan and price book.
-func (s *Service) tariffFor(app tenancy.App) tariff {
-	t := tariff{zone: time.UTC, book: s.priceBook.Load()}
-	t.plan, _ = s.CachedPlan(app.Plan)
+func (s *InvoiceService) tariffFor(app tenancy.App) tariff {
+	t := tariff{zone: time.UTC, book: s.prices.CachedBook()}
+	t.plan, _ = s.prices.CachedPlan(app.Plan)
 	if zone, err := time.LoadLocation(t.plan.Timezone); err == nil {
 		t.zone = zone
 	}
-	t.currency = s.currencyForPlan(app.Plan)
+	t.currency = s.prices.CurrencyForPlan(app.Plan)
 	return t
 }
 
-// meterClass is a class of usage that is charged by itself. The classes do not overlap: input_tokens here excludes the
-// cache tokens that [Quantities.InputTokens] includes.
-type meterClass struct {
-	// fallbackMeter is the meter by whose price the class is charged if it has none of its own; "" for none.
-	meter, fallbackMeter string
-	kind                 Kind
-	// unit is how many of what quantity returns are one unit of the meter: microseconds to a second for run_seconds,
-	// else 1.
-	unit     int64
-	quantity func(Quantities) int64
-}
-
-var meterClasses = []meterClass{
-	{"input_tokens", "", ModelCall, 1, func(q Quantities) int64 {
-		return max(0, subtractCapped(subtractCapped(q.InputTokens, q.CacheReadTokens), q.CacheWriteTokens))
-	}},
-	{"cache_read_tokens", "input_tokens", ModelCall, 1, func(q Quantities) int64 { return q.CacheReadTokens }},
-	{"cache_write_tokens", "input_tokens", ModelCall, 1, func(q Quantities) int64 { return q.CacheWriteTokens }},
-	{"output_tokens", "", ModelCall, 1, func(q Quantities) int64 { return max(0, subtractCapped(q.OutputTokens, q.ReasoningTokens)) }},
-	{"reasoning_tokens", "output_tokens", ModelCall, 1, func(q Quantities) int64 { return q.ReasoningTokens }},
-	{"model_calls", "", ModelCall, 1, func(q Quantities) int64 { return q.ModelCalls }},
-	{"tool_calls", "", ToolCall, 1, func(q Quantities) int64 { return q.ToolCalls }},
-	{"runs", "", Run, 1, func(q Quantities) int64 { return q.Runs }},
-	{"run_seconds", "", Run, int64(time.Second / time.Microsecond), func(q Quantities) int64 { return q.RunTime.Microseconds() }},
-	{"embeddings", "", Embedding, 1, func(q Quantities) int64 { return q.Embeddings }},
-	{"stored_bytes", "", Storage, 1, func(q Quantities) int64 { return q.StoredBytes }},
-}
-
-// chargeFor returns the charge for the quantity of c in u by the rates r, for the model of u. It is 0 if there is no
-// price.
-func (c meterClass) chargeFor(r *rateTable, u Usage) Money {
-	if r == nil {
-		return 0
-	}
-	for _, meter := range []string{c.meter, c.fallbackMeter} {
-		if it, ok := r.findRate(Charge, meter, u.Provider, u.Model); ok && meter != "" {
-			return chargeAmount(c.quantity(u.Quantities), it.Amount, multiplyCapped(it.Per, c.unit))
-		}
-	}
-	return 0
-}
-
 // planMeter returns the meter by which the plan charges c, or "" if the price book does.
-func (t tariff) planMeter(c meterClass) string {
-	for _, meter := range []string{c.meter, c.fallbackMeter} {
+func (t tariff) planMeter(c MeterClass) string {
+	for _, meter := range []string{c.Meter, c.FallbackMeter} {
 		_, included := t.plan.Included[meter]
 		_, over := t.plan.Overage[meter]
 		if included || over {
@@ -127,7 +84,7 @@ func (t tariff) invoiceLines(sums []invoiceSum) []InvoiceLine {
 		// The plan's prices are in the app's currency, and cannot apply to a charge in another one.
 		native := u.Currency == "" || u.Currency == t.currency
 		if native {
-			used = used.addQuantities(u.Quantities)
+			used = used.Add(u.Quantities)
 		}
 		line := InvoiceLine{
 			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, Late: u.late, Unpriced: u.Unpriced,
@@ -135,14 +92,14 @@ func (t tariff) invoiceLines(sums []invoiceSum) []InvoiceLine {
 		}
 		var remaining Money
 		touched := false
-		for _, c := range meterClasses {
-			if c.kind != u.Kind {
+		for _, c := range MeterClasses {
+			if c.Kind != u.Kind {
 				continue
 			}
-			if n := c.quantity(u.Quantities); n > 0 {
-				line.Usage[c.meter] = ceilDiv(n, c.unit)
+			if n := c.Quantity(u.Quantities); n > 0 {
+				line.Usage[c.Meter] = CeilDiv(n, c.Unit)
 			}
-			charge := c.chargeFor(t.book.ratesByVersion[u.Version], u.Usage)
+			charge := t.book.ChargeFor(u.Version, c, u.MeteredUsage)
 			if meter := t.planMeter(c); meter != "" && native {
 				touched = true
 				booked[meter] = booked[meter].Add(charge)
@@ -162,44 +119,33 @@ func (t tariff) invoiceLines(sums []invoiceSum) []InvoiceLine {
 // price book.
 func (t tariff) planLines(used Quantities, booked map[string]Money) []InvoiceLine {
 	var list []InvoiceLine
-	for _, m := range meterClasses {
-		if t.planMeter(m) != m.meter {
+	for _, m := range MeterClasses {
+		if t.planMeter(m) != m.Meter {
 			continue
 		}
 		var n int64
-		for _, c := range meterClasses {
-			if t.planMeter(c) == m.meter {
-				n = addCapped(n, c.quantity(used))
+		for _, c := range MeterClasses {
+			if t.planMeter(c) == m.Meter {
+				n = AddCapped(n, c.Quantity(used))
 			}
 		}
 		if n == 0 {
 			continue
 		}
-		line := InvoiceLine{Kind: PlanLine, Meter: m.meter, Quantity: ceilDiv(n, m.unit), Included: t.plan.Included[m.meter], Currency: t.currency}
-		beyond := max(0, n-multiplyCapped(line.Included, m.unit))
-		over, ok := t.plan.Overage[m.meter]
+		line := InvoiceLine{Kind: PlanLine, Meter: m.Meter, Quantity: CeilDiv(n, m.Unit), Included: t.plan.Included[m.Meter], Currency: t.currency}
+		beyond := max(0, n-MultiplyCapped(line.Included, m.Unit))
+		over, ok := t.plan.Overage[m.Meter]
 		switch {
 		case t.currency == "":
 			line.Unpriced = beyond > 0
 		case ok:
 			line.Per, line.Amount = over.Per, over.Amount
-			line.Charge = chargeAmount(beyond, over.Amount, multiplyCapped(over.Per, m.unit))
+			line.Charge = ChargeAmount(beyond, over.Amount, MultiplyCapped(over.Per, m.Unit))
 		default:
 			// Without an overage price, the part beyond the included quantity costs its share of the book's charge.
-			line.Charge = chargeAmount(beyond, booked[m.meter], n)
+			line.Charge = ChargeAmount(beyond, booked[m.Meter], n)
 		}
 		list = append(list, line)
 	}
 	return list
-}
-
-// ceilDiv returns n ÷ unit, rounded up. n must not be negative.
-func ceilDiv(n, unit int64) int64 { return n/unit + min(1, n%unit) }
-
-// multiplyCapped returns a × b, at most the largest value that fits. Neither may be negative.
-func multiplyCapped(a, b int64) int64 {
-	if b != 0 && a > math.MaxInt64/b {
-		return math.MaxInt64
-	}
-	return a * b
 }

@@ -13,18 +13,6 @@ import (
 	"time"
 )
 
-// Decimal returns the amount in whole units of its currency, with two to nine decimals as needed, such as 12.50.
-func (m Money) Decimal() string {
-	sign, n := "", uint64(m)
-	// The conversion to uint64 is right for the smallest int64 as well, whose negative does not fit.
-	if m < 0 {
-		sign, n = "-", uint64(-m)
-	}
-	const unit = 1_000_000_000
-	decimals := fmt.Sprintf("%09d", n%unit)
-	return fmt.Sprintf("%s%d.%s%s", sign, n/unit, decimals[:2], strings.TrimRight(decimals[2:], "0"))
-}
-
 // WriteCSV writes the invoice as CSV: one record for each line, credit use and total. Amounts are decimal.
 func (inv Invoice) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
@@ -34,7 +22,7 @@ func (inv Invoice) WriteCSV(w io.Writer) error {
 	}
 	row := func(cells ...string) error {
 		for i, c := range cells {
-			cells[i] = escapeFormula(c)
+			cells[i] = EscapeFormula(c)
 		}
 		return out.Write(cells)
 	}
@@ -59,18 +47,6 @@ func (inv Invoice) WriteCSV(w io.Writer) error {
 	}
 	out.Flush()
 	return cmp.Or(err, out.Error())
-}
-
-// escapeFormula prefixes a text that a spreadsheet would evaluate as a formula with an apostrophe. Names that tenants
-// choose are in these files. Numbers such as -1.50 stay as they are.
-func escapeFormula(s string) string {
-	if s == "" || !strings.ContainsRune("=+-@\t\r", rune(s[0])) {
-		return s
-	}
-	if _, err := strconv.ParseFloat(s, 64); err == nil {
-		return s
-	}
-	return "'" + s
 }
 
 // Description returns what the line charges, in words.

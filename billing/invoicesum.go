@@ -4,39 +4,35 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"stoa/tenancy/db"
 )
 
 // invoiceSum is the sum of usage rows of one kind, model, price and slice of time.
 type invoiceSum struct {
-	Usage
+	MeteredUsage
+	UsagePrice
+	Estimated bool
 	// late is set for usage from before the span that was recorded after the previous invoice.
 	late bool
 	// sliceIndex is how many of the edges are at or before the usage.
 	sliceIndex int
 }
 
-// maxRecordDelay bounds the time between a row's recorded_at and its commit. It must be longer than any transaction: a
-// row with an older recorded_at that is not visible now never will be. Invoices and exports keep marks for younger
-// rows.
-const maxRecordDelay = 10 * time.Minute
-
-// markUsage assigns the rows recorded within maxRecordDelay to the invoice of sp (table usage_billed), and restricts c
+// markUsage assigns the rows recorded within MaxRecordDelay to the invoice of sp (table usage_billed), and restricts c
 // to them and to older rows. A row that commits later has no mark and is on the next invoice.
-func (l *ledger) markUsage(ctx context.Context, c *usageCounter, sp invoiceSpan) error {
-	c.invoice, c.sealed = sp.month, max(l.state.recorded, l.now.Add(-maxRecordDelay).UnixMicro())
-	_, err := l.tx.Exec(ctx, `INSERT INTO usage_billed (tenant, task, key, invoice, recorded_at)
+func markUsage(ctx context.Context, l *LedgerTx, c *usageCounter, sp invoiceSpan) error {
+	c.invoice, c.sealed = sp.month, max(l.Billed.Recorded, l.Now.Add(-MaxRecordDelay).UnixMicro())
+	_, err := l.Exec(ctx, `INSERT INTO usage_billed (tenant, task, key, invoice, recorded_at)
 		SELECT u.tenant, u.task, u.key, CAST($4 AS TEXT), u.recorded_at FROM usage u
 		WHERE (u.tenant || '') = $1 AND u.recorded_at >= $2 AND u.at < $3 ON CONFLICT (tenant, task, key) DO NOTHING`,
-		string(l.app), c.sealed, sp.end, sp.month)
+		string(l.App), c.sealed, sp.end, sp.month)
 	return err
 }
 
-// unmarkUsage deletes the marks of rows that billedState.recorded covers from now on.
-func (l *ledger) unmarkUsage(ctx context.Context, c usageCounter) error {
-	_, err := l.tx.Exec(ctx, `DELETE FROM usage_billed WHERE tenant = $1 AND recorded_at < $2`, string(l.app), c.sealed)
+// unmarkUsage deletes the marks of rows that BilledState.recorded covers from now on.
+func unmarkUsage(ctx context.Context, l *LedgerTx, c usageCounter) error {
+	_, err := l.Exec(ctx, `DELETE FROM usage_billed WHERE tenant = $1 AND recorded_at < $2`, string(l.App), c.sealed)
 	return err
 }
 
@@ -53,7 +49,7 @@ func (c usageCounter) sumSpan(ctx context.Context, sp invoiceSpan, edges []int64
 	}
 	// A row counts if no other invoice has it, and if it was recorded before sealed or is marked for this invoice.
 	sql := `SELECT ` + sumColumns + `, CAST(` + slice.String() + ` AS BIGINT),
-			` + sumsSQL("u.input_tokens", "u.output_tokens", "u.cache_read_tokens", "u.cache_write_tokens", "u.reasoning_tokens", "u.model_calls",
+			` + SumsSQL("u.input_tokens", "u.output_tokens", "u.cache_read_tokens", "u.cache_write_tokens", "u.reasoning_tokens", "u.model_calls",
 		"u.tool_calls", "u.runs", "u.run_micros", "u.embeddings", "u.stored_bytes", "u.cost", "u.charge") + `
 		FROM usage u LEFT JOIN usage_billed b ON b.tenant = u.tenant AND b.task = u.task AND b.key = u.key
 		WHERE (u.tenant || '') = $1 AND %s AND COALESCE(b.invoice, $4) = $4 AND (u.recorded_at < $5 OR b.invoice = $4)
@@ -66,7 +62,7 @@ func (c usageCounter) sumSpan(ctx context.Context, sp invoiceSpan, edges []int64
 			err := r.Scan((*string)(&u.Kind), &u.Provider, &u.Model, &u.Currency, &u.Version, &u.Unpriced, &u.Estimated, &u.sliceIndex,
 				&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ReasoningTokens, &u.ModelCalls,
 				&u.ToolCalls, &u.Runs, &run, &u.Embeddings, &u.StoredBytes, (*int64)(&u.Cost), (*int64)(&u.Charge))
-			u.RunTime = durationFromMicros(run)
+			u.RunTime = DurationFromMicros(run)
 			list = append(list, u)
 			return err
 		}, fmt.Sprintf(sql, where), string(c.app.ID), from, to, c.invoice, c.sealed)
@@ -74,7 +70,7 @@ func (c usageCounter) sumSpan(ctx context.Context, sp invoiceSpan, edges []int64
 	if err := add(false, `u.at >= $2 AND u.at < $3`, sp.begin, sp.end); err != nil || !sp.late {
 		return list, err
 	}
-	err := add(true, `u.recorded_at >= $2 AND u.at < $3`, c.state.recorded, sp.begin)
+	err := add(true, `u.recorded_at >= $2 AND u.at < $3`, c.state.Recorded, sp.begin)
 	return list, err
 }
 
@@ -97,19 +93,8 @@ func mergeSums(sums []invoiceSum) []invoiceSum {
 			continue
 		}
 		have := &list[i]
-		have.Quantities = have.Quantities.addQuantities(u.Quantities)
+		have.Quantities = have.Quantities.Add(u.Quantities)
 		have.Cost, have.Charge = have.Cost.Add(u.Cost), have.Charge.Add(u.Charge)
 	}
 	return list
-}
-
-// addQuantities returns the sums of two sets of quantities, each limited as by addCapped.
-func (q Quantities) addQuantities(p Quantities) Quantities {
-	return Quantities{
-		InputTokens: addCapped(q.InputTokens, p.InputTokens), OutputTokens: addCapped(q.OutputTokens, p.OutputTokens),
-		CacheReadTokens: addCapped(q.CacheReadTokens, p.CacheReadTokens), CacheWriteTokens: addCapped(q.CacheWriteTokens, p.CacheWriteTokens),
-		ReasoningTokens: addCapped(q.ReasoningTokens, p.ReasoningTokens), ModelCalls: addCapped(q.ModelCalls, p.ModelCalls),
-		ToolCalls: addCapped(q.ToolCalls, p.ToolCalls), Runs: addCapped(q.Runs, p.Runs), RunTime: time.Duration(addCapped(int64(q.RunTime), int64(p.RunTime))),
-		Embeddings: addCapped(q.Embeddings, p.Embeddings), StoredBytes: addCapped(q.StoredBytes, p.StoredBytes),
-	}
 }

@@ -74,65 +74,71 @@ type Posting struct {
 	Amount  Money
 }
 
-// newTransferEntry returns an entry that debits amount to one account (to) and credits it to another (from).
-func newTransferEntry(kind EntryKind, currency string, amount Money, to, from Account) LedgerEntry {
+// NewTransferEntry returns an entry that debits amount to one account (to) and credits it to another (from).
+func NewTransferEntry(kind EntryKind, currency string, amount Money, to, from Account) LedgerEntry {
 	return LedgerEntry{Kind: kind, Currency: currency, Postings: []Posting{{to, amount}, {from, -amount}}}
 }
 
-// ledger is the ledger of an app within a transaction that has locked it. updateLedger makes it; entries and state
-// change with what is posted and are stored at the end.
-type ledger struct {
-	tx  *db.Tx
-	app db.ID
+// LedgerService stores the ledgers of apps. It is safe for concurrent use, in any number of processes on one database.
+type LedgerService struct{ db *db.DB }
+
+// NewLedgerService returns the ledgers in database d.
+func NewLedgerService(d *db.DB) *LedgerService { return &LedgerService{d} }
+
+// LedgerTx is the ledger of an app within a transaction that has locked it. [LedgerService.Update] makes it, and stores
+// Billed at the end.
+type LedgerTx struct {
+	*db.Tx
+	App db.ID
+	// Now is the database's time at the beginning of the transaction.
+	Now time.Time
+	// Billed is how far usage is invoiced. The function that Update calls may change it.
+	Billed BilledState
 	// entries is the number of entries, which is the id of the last one.
 	entries int64
-	// state is how far usage is invoiced.
-	state billedState
-	// now is the database's time at the beginning of the transaction.
-	now time.Time
 }
 
-// billedState says which usage is invoiced: the rows used before until and recorded before recorded, and of those used
-// before until but recorded later the ones in table usage_billed. Both times are Unix microseconds. The second time is
+// BilledState says which usage is invoiced: the rows used before Until and recorded before Recorded, and of those used
+// before Until but recorded later the ones in table usage_billed. Both times are Unix microseconds. The second time is
 // needed because a row becomes visible some time after the recorded_at it carries.
-type billedState struct {
-	// month is the last invoiced month, such as 2026-11; "" for none.
-	month    string
-	until    int64
-	recorded int64
+type BilledState struct {
+	// Month is the last invoiced month, such as 2026-11; "" for none.
+	Month    string
+	Until    int64
+	Recorded int64
 }
 
-// updateLedger calls f in a transaction that has locked the ledger of app, which it creates if there is none, and then
+// Update calls f in a transaction that has locked the ledger of app, which it creates if there is none, and then
 // stores the ledger's state. The insert updates the name of an existing row, which is what locks it: two processes
 // cannot post at once.
-func (s *Service) updateLedger(ctx context.Context, app tenancy.App, f func(l *ledger) error) error {
+func (s *LedgerService) Update(ctx context.Context, app tenancy.App, f func(l *LedgerTx) error) error {
 	return s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO ledger (app, name, opened_at, entries, billed_month, billed_until, billed_recorded)
 			VALUES ($1, $2, stoa_now(), 0, '', 0, 0) ON CONFLICT (app) DO UPDATE SET name = excluded.name`, string(app.ID), app.Name)
 		if err != nil {
 			return err
 		}
-		l := &ledger{tx: tx, app: app.ID}
+		l := &LedgerTx{Tx: tx, App: app.ID}
 		var now int64
 		err = tx.Query(ctx, func(r db.Row) error {
-			return r.Scan(&l.entries, &l.state.month, &l.state.until, &l.state.recorded, &now)
+			return r.Scan(&l.entries, &l.Billed.Month, &l.Billed.Until, &l.Billed.Recorded, &now)
 		}, `SELECT entries, billed_month, billed_until, billed_recorded, stoa_now() FROM ledger WHERE app = $1`, string(app.ID))
 		if err != nil {
 			return err
 		}
-		l.now = timeFromMicros(now)
+		l.Now = time.UnixMicro(now).UTC()
 		if err := f(l); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `UPDATE ledger SET entries = $2, billed_month = $3, billed_until = $4, billed_recorded = $5 WHERE app = $1`,
-			string(app.ID), l.entries, l.state.month, l.state.until, l.state.recorded)
+			string(app.ID), l.entries, l.Billed.Month, l.Billed.Until, l.Billed.Recorded)
 		return err
 	})
 }
 
-// postEntry appends an entry with the next id. If its postings do not sum to zero it returns an error; if all of them
+// PostEntry appends an entry with the next id. If its postings do not sum to zero it returns an error; if all of them
 // are zero it does nothing.
-func (l *ledger) postEntry(ctx context.Context, e LedgerEntry) error {
+func (l *LedgerTx) PostEntry(ctx context.Context, e LedgerEntry) error {
 	var sum Money
 	var moves bool
 	for _, p := range e.Postings {
@@ -140,20 +146,20 @@ func (l *ledger) postEntry(ctx context.Context, e LedgerEntry) error {
 		moves = moves || p.Amount != 0
 	}
 	if sum != 0 {
-		return fmt.Errorf("post %s for app %s: the postings sum to %d", e.Kind, l.app, sum)
+		return fmt.Errorf("post %s for app %s: the postings sum to %d", e.Kind, l.App, sum)
 	}
 	if !moves {
 		return nil
 	}
 	l.entries++
-	_, err := l.tx.Exec(ctx, `INSERT INTO ledger_entry (app, id, kind, invoice, credit, currency, at) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		string(l.app), l.entries, string(e.Kind), e.Invoice, e.Credit, e.Currency, l.now.UnixMicro())
+	_, err := l.Exec(ctx, `INSERT INTO ledger_entry (app, id, kind, invoice, credit, currency, at) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		string(l.App), l.entries, string(e.Kind), e.Invoice, e.Credit, e.Currency, l.Now.UnixMicro())
 	if err != nil {
 		return err
 	}
 	for _, p := range e.Postings {
-		_, err := l.tx.Exec(ctx, `INSERT INTO ledger_posting (app, entry, account, amount) VALUES ($1, $2, $3, $4)`,
-			string(l.app), l.entries, string(p.Account), int64(p.Amount))
+		_, err := l.Exec(ctx, `INSERT INTO ledger_posting (app, entry, account, amount) VALUES ($1, $2, $3, $4)`,
+			string(l.App), l.entries, string(p.Account), int64(p.Amount))
 		if err != nil {
 			return err
 		}
@@ -162,7 +168,7 @@ func (l *ledger) postEntry(ctx context.Context, e LedgerEntry) error {
 }
 
 // ListAccountBalances returns the balances of an app's accounts, by currency. Those of one currency sum to zero.
-func (s *Service) ListAccountBalances(ctx context.Context, app db.ID) (map[string]map[Account]Money, error) {
+func (s *LedgerService) ListAccountBalances(ctx context.Context, app db.ID) (map[string]map[Account]Money, error) {
 	all := map[string]map[Account]Money{}
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -176,7 +182,7 @@ func (s *Service) ListAccountBalances(ctx context.Context, app db.ID) (map[strin
 		}
 		all[currency][Account(account)] = Money(amount)
 		return nil
-	}, `SELECT e.currency, p.account, `+sumSQL("p.amount")+` FROM ledger_entry e
+	}, `SELECT e.currency, p.account, `+SumSQL("p.amount")+` FROM ledger_entry e
 		JOIN ledger_posting p ON p.app = e.app AND p.entry = e.id WHERE e.app = $1 GROUP BY e.currency, p.account`, string(app))
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read the balances of app %s: %w", app, err)
@@ -186,7 +192,7 @@ func (s *Service) ListAccountBalances(ctx context.Context, app db.ID) (map[strin
 
 // ListLedgerEntries returns at most n entries of an app's ledger with an id below before, newest first; before 0 means
 // no bound.
-func (s *Service) ListLedgerEntries(ctx context.Context, app db.ID, before int64, n int) ([]LedgerEntry, error) {
+func (s *LedgerService) ListLedgerEntries(ctx context.Context, app db.ID, before int64, n int) ([]LedgerEntry, error) {
 	if before <= 0 {
 		before = math.MaxInt64
 	}
@@ -203,7 +209,7 @@ func (s *Service) ListLedgerEntries(ctx context.Context, app db.ID, before int64
 			list[last].Postings = append(list[last].Postings, p)
 			return err
 		}
-		e.At, e.Postings = timeFromMicros(at), []Posting{p}
+		e.At, e.Postings = time.UnixMicro(at).UTC(), []Posting{p}
 		list = append(list, e)
 		return err
 	}, `SELECT e.id, e.kind, e.invoice, e.credit, e.currency, e.at, p.account, p.amount
@@ -216,8 +222,8 @@ func (s *Service) ListLedgerEntries(ctx context.Context, app db.ID, before int64
 }
 
 // FindFormerApp returns the app with that id or, failing that, the latest one with that name that has a ledger. The app
-// itself may be deleted: a ledger outlives its app. If there is none it returns [ErrNotFound].
-func (s *Service) FindFormerApp(ctx context.Context, name string) (tenancy.App, error) {
+// itself may be deleted: a ledger outlives its app. If there is none it returns [tenancy.ErrNotFound].
+func (s *LedgerService) FindFormerApp(ctx context.Context, name string) (tenancy.App, error) {
 	var app tenancy.App
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&app.ID), &app.Name) },
@@ -226,7 +232,7 @@ func (s *Service) FindFormerApp(ctx context.Context, name string) (tenancy.App, 
 		return app, fmt.Errorf("look for the books of %s: %w", name, err)
 	}
 	if app.ID == "" {
-		return app, errorWithMessage(ErrNotFound, "no such app")
+		return app, tenancy.Errorf(tenancy.ErrNotFound, "no such app")
 	}
 	return app, nil
 }

@@ -24,14 +24,14 @@ func recordCalls(ctx context.Context, s *billing.Service, app tenancy.App, at ti
 	for range calls {
 		f.Events = append(f.Events, agentsvc.Event{Usage: &agentsvc.Usage{Call: agentsvc.NewID(), StartedAt: at, Provider: "p", Model: "m", InputTokens: 100}})
 	}
-	return s.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f)
+	return s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f)
 }
 
 // openPriced returns the billing of d with a price book in which a model call is charged 10 and costs 4.
 func openPriced(t *testing.T, d *db.DB) *billing.Service {
 	t.Helper()
 	s := openBilling(t, d)
-	_, err := s.AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []billing.PriceItem{
+	_, err := s.Prices.AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []billing.PriceItem{
 		chargeItem("model_calls", "", "", 1, 10), {Kind: billing.Cost, Meter: "model_calls", Per: 1, Amount: 4},
 	}})
 	if err != nil {
@@ -63,7 +63,7 @@ func TestLedger(t *testing.T) {
 				"use":      b.useCalls,
 				"grant":    b.grantCredit,
 				"revoke":   b.revokeCredit,
-				"expire":   func(t *rapid.T) { requireNoError(t, s.ExpireCredits(context.Background())) },
+				"expire":   func(t *rapid.T) { requireNoError(t, s.Invoices.ExpireCredits(context.Background())) },
 				"finalise": b.finalizeInvoice,
 				"reverse":  b.reverseInvoice,
 			})
@@ -108,14 +108,14 @@ func (b *ledgerModel) grantCredit(t *rapid.T) {
 	if rapid.Bool().Draw(t, "expires") {
 		c.Expires = drawTime(t)
 	}
-	requireNoError(t, billing.GrantCredit(b.s, context.Background(), b.app, c))
+	requireNoError(t, billing.GrantCredit(b.s.Invoices, context.Background(), b.app, c))
 	b.granted += c.Amount
 }
 
 func (b *ledgerModel) revokeCredit(t *rapid.T) {
 	if all := b.listCredits(t); len(all) > 0 {
 		c := rapid.SampledFrom(all).Draw(t, "credit")
-		requireNoError(t, b.s.RevokeCredit(context.Background(), actor, b.app, c.ID))
+		requireNoError(t, b.s.Invoices.RevokeCredit(context.Background(), actor, b.app, c.ID))
 	}
 }
 
@@ -124,17 +124,17 @@ func (b *ledgerModel) finalizeInvoice(t *rapid.T) {
 	if len(drafts) == 0 {
 		return
 	}
-	want, err := b.s.FindInvoice(context.Background(), b.app, drafts[len(drafts)-1].ID)
+	want, err := b.s.Invoices.FindInvoice(context.Background(), b.app, drafts[len(drafts)-1].ID)
 	requireNoError(t, err)
-	got, err := b.s.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
-	if errors.Is(err, billing.ErrPrecondition) && want.Period.From.After(time.Now()) {
+	got, err := b.s.Invoices.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
+	if errors.Is(err, tenancy.ErrPrecondition) && want.Period.From.After(time.Now()) {
 		return // late usage is on the invoice of that month
 	}
 	requireNoError(t, err)
 	if fmt.Sprint(want.Lines, want.Credits, want.Totals, want.Period) != fmt.Sprint(got.Lines, got.Credits, got.Totals, got.Period) {
 		t.Fatalf("the draft %+v became %+v", want, got)
 	}
-	again, err := b.s.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
+	again, err := b.s.Invoices.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
 	if requireNoError(t, err); again.Number != got.Number {
 		t.Fatalf("it got the numbers %d and %d", got.Number, again.Number)
 	}
@@ -143,32 +143,32 @@ func (b *ledgerModel) finalizeInvoice(t *rapid.T) {
 func (b *ledgerModel) reverseInvoice(t *rapid.T) {
 	final := slices.DeleteFunc(b.listInvoices(t), func(inv billing.Invoice) bool { return inv.Number == 0 || inv.Kind == billing.CreditNote })
 	if len(final) > 0 {
-		_, err := b.s.ReverseInvoice(context.Background(), actor, b.app, rapid.SampledFrom(final).Draw(t, "invoice").ID)
+		_, err := b.s.Invoices.ReverseInvoice(context.Background(), actor, b.app, rapid.SampledFrom(final).Draw(t, "invoice").ID)
 		requireNoError(t, err)
 	}
 }
 
 func (b *ledgerModel) listCredits(t *rapid.T) []billing.Credit {
-	all, err := b.s.ListCredits(context.Background(), b.app)
+	all, err := b.s.Invoices.ListCredits(context.Background(), b.app)
 	requireNoError(t, err)
 	return all
 }
 
 func (b *ledgerModel) listInvoices(t *rapid.T) []billing.Invoice {
-	all, err := b.s.ListInvoices(context.Background(), b.app)
+	all, err := b.s.Invoices.ListInvoices(context.Background(), b.app)
 	requireNoError(t, err)
 	return all
 }
 
 func (b *ledgerModel) accountBalances(t *rapid.T) map[billing.Account]billing.Money {
-	all, err := b.s.ListAccountBalances(context.Background(), b.app.ID)
+	all, err := b.s.Ledgers.ListAccountBalances(context.Background(), b.app.ID)
 	requireNoError(t, err)
 	return all["USD"]
 }
 
 // checkInvariants compares the ledger with the model.
 func (b *ledgerModel) checkInvariants(t *rapid.T) {
-	entries, err := b.s.ListLedgerEntries(context.Background(), b.app.ID, 0, 10_000)
+	entries, err := b.s.Ledgers.ListLedgerEntries(context.Background(), b.app.ID, 0, 10_000)
 	requireNoError(t, err)
 	for i, e := range entries {
 		var sum billing.Money
@@ -245,10 +245,10 @@ func TestLedgerIsFrozen(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app := openPriced(t, d), newApp()
-		if err := cmp.Or(recordCalls(t.Context(), s, app, january, 1), billing.GrantCredit(s, t.Context(), app, billing.Credit{ID: "c", Amount: 3, Currency: "USD"})); err != nil {
+		if err := cmp.Or(recordCalls(t.Context(), s, app, january, 1), billing.GrantCredit(s.Invoices, t.Context(), app, billing.Credit{ID: "c", Amount: 3, Currency: "USD"})); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.FinalizeInvoice(t.Context(), actor, app, "2026-01"); err != nil {
+		if _, err := s.Invoices.FinalizeInvoice(t.Context(), actor, app, "2026-01"); err != nil {
 			t.Fatal(err)
 		}
 		for _, table := range []string{"ledger_entry", "ledger_posting", "credit", "invoice"} {

@@ -12,16 +12,16 @@ import (
 
 // Meter makes the usage rows of an app. The runtime of an app has one. It has no state of its own.
 type Meter struct {
-	service *Service
+	service *UsageService
 	tenant  db.ID
 	plan    string
 }
 
 // NewMeter returns the meter of an app. plan is the name of its plan, "" for none.
-func (s *Service) NewMeter(tenant db.ID, plan string) *Meter { return &Meter{s, tenant, plan} }
+func (s *UsageService) NewMeter(tenant db.ID, plan string) *Meter { return &Meter{s, tenant, plan} }
 
 // chargeCurrency returns the currency in which the app is charged now, the same as [BudgetGate] uses.
-func (m *Meter) chargeCurrency() string { return m.service.currencyForPlan(m.plan) }
+func (m *Meter) chargeCurrency() string { return m.service.prices.CurrencyForPlan(m.plan) }
 
 // RunFacts are what a run has appended to its task's log, or could not append because it lost its lease.
 type RunFacts struct {
@@ -40,14 +40,14 @@ type RunFacts struct {
 
 // CountUsage adds the usage rows of f to b, the transaction that appends the events. A retry has no effect.
 func (m *Meter) CountUsage(b *db.Batch, f RunFacts) {
-	insertUsage(b, m.tenant, m.usageRows(m.chargeCurrency(), f))
+	InsertRows(b, m.tenant, m.RowsOf(m.chargeCurrency(), f))
 }
 
 // WriteUsage writes the usage rows of f in a transaction of their own: for facts that no transaction of the log can
 // include, such as those of a run that lost its lease. Usage that was spent counts in any case. While the database does
-// not respond the rows are queued, see [Service.WritePending].
+// not respond the rows are queued, see [UsageService.WritePending].
 func (m *Meter) WriteUsage(ctx context.Context, f RunFacts) error {
-	rows := m.usageRows(m.chargeCurrency(), f)
+	rows := m.RowsOf(m.chargeCurrency(), f)
 	if len(rows) == 0 {
 		return nil
 	}
@@ -57,11 +57,11 @@ func (m *Meter) WriteUsage(ctx context.Context, f RunFacts) error {
 	return nil
 }
 
-// usageRows returns the usage rows of f, charged in currency.
-func (m *Meter) usageRows(currency string, f RunFacts) []Usage {
-	var rows []Usage
-	add := func(key string, kind Kind, at time.Time, q Quantities) *Usage {
-		rows = append(rows, Usage{Task: f.Task, Key: key, Kind: kind, At: at, Agent: f.Agent, Owner: f.Owner, Quantities: q})
+// RowsOf returns the usage rows of f, charged in currency.
+func (m *Meter) RowsOf(currency string, f RunFacts) []UsageRow {
+	var rows []UsageRow
+	add := func(key string, kind Kind, at time.Time, q Quantities) *UsageRow {
+		rows = append(rows, UsageRow{Task: f.Task, Key: key, Agent: f.Agent, Owner: f.Owner, MeteredUsage: MeteredUsage{Kind: kind, At: at, Quantities: q}})
 		return &rows[len(rows)-1]
 	}
 	for i, ev := range f.Events {
@@ -102,38 +102,40 @@ func callQuantities(u agentsvc.Usage) Quantities {
 	}
 }
 
-// priceRows limits the quantities of rows to what a row may hold (clampToLimits), logs those that were beyond, and sets
+// priceRows limits the quantities of rows to what a row may hold (ClampToLimits), logs those that were beyond, and sets
 // the prices.
-func (m *Meter) priceRows(currency string, rows []Usage) {
+func (m *Meter) priceRows(currency string, rows []UsageRow) {
 	for i := range rows {
 		u := &rows[i]
 		reported := u.Quantities
-		if u.Quantities = reported.clampToLimits(); u.Quantities != reported {
+		if u.Quantities = reported.ClampToLimits(); u.Quantities != reported {
 			m.service.log.Warn("usage that cannot be is written down as the most that can", "tenant", m.tenant, "task", u.Task, "kind", u.Kind,
 				"input_tokens", reported.InputTokens, "output_tokens", reported.OutputTokens)
 		}
-		u.UsagePrice = m.service.PriceUsage(currency, *u).clampToLimits()
+		u.UsagePrice = m.service.prices.CachedBook().PriceUsage(currency, u.MeteredUsage).ClampToLimits()
 	}
 }
 
 // PriceCall returns the cost and the charge of a model call at the prices in force when it began. It writes nothing.
 func (m *Meter) PriceCall(u agentsvc.Usage) UsagePrice {
-	return m.service.PriceUsage(m.chargeCurrency(), Usage{Kind: ModelCall, At: u.StartedAt, Provider: u.Provider, Model: u.Model, Quantities: callQuantities(u).clampToLimits()}).clampToLimits()
+	return m.service.prices.CachedBook().PriceUsage(m.chargeCurrency(), MeteredUsage{
+		Kind: ModelCall, At: u.StartedAt, Provider: u.Provider, Model: u.Model, Quantities: callQuantities(u).ClampToLimits(),
+	}).ClampToLimits()
 }
 
 // RecordEmbeddings writes a usage row for texts that were embedded, within a turn or outside of any. Each call is a new
 // row.
 func (m *Meter) RecordEmbeddings(ctx context.Context, agent string, owner agentsvc.Owner, provider, model string, texts int) error {
-	row := Usage{
-		Key: "embedding." + agentsvc.NewID(), Kind: Embedding, At: time.Now(), Agent: agent, Owner: owner, Provider: provider, Model: model,
-		Quantities: Quantities{Embeddings: int64(texts)},
+	row := UsageRow{
+		Key: "embedding." + agentsvc.NewID(), Agent: agent, Owner: owner,
+		MeteredUsage: MeteredUsage{Kind: Embedding, At: time.Now(), Provider: provider, Model: model, Quantities: Quantities{Embeddings: int64(texts)}},
 	}
 	return m.writeRow(ctx, row)
 }
 
 // writeRow prices and writes one row that belongs to no transaction of the log.
-func (m *Meter) writeRow(ctx context.Context, row Usage) error {
-	rows := []Usage{row}
+func (m *Meter) writeRow(ctx context.Context, row UsageRow) error {
+	rows := []UsageRow{row}
 	m.priceRows(m.chargeCurrency(), rows)
 	if err := m.service.writeUsage(ctx, m.tenant, rows); err != nil {
 		return fmt.Errorf("write usage %s: %w", row.Key, err)

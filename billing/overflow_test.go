@@ -53,7 +53,7 @@ func TestHugeRows(t *testing.T) {
 		}
 		sink, err := billing.NewStripeSink(stripe.Client(), "sk_test_1", stripe.URL, meters)
 		requireNoErrors(t, err)
-		export := s.NewExporter(map[string]billing.Sink{
+		export := newExporter(d, s, map[string]billing.Sink{
 			"ndjson": billing.FileSink{Folder: t.TempDir(), Format: billing.NDJSON}, "csv": billing.FileSink{Folder: t.TempDir(), Format: billing.CSV},
 			"webhook": billing.WebhookSink{URL: server.URL, Secret: secret, Client: server.Client()}, "stripe": sink,
 		})
@@ -76,40 +76,42 @@ func TestHugeRows(t *testing.T) {
 			billing.ModelCall: most, billing.ToolCall: {ToolCalls: math.MaxInt64}, billing.Run: {Runs: math.MaxInt64, RunTime: math.MaxInt64},
 			billing.Embedding: {Embeddings: math.MaxInt64}, billing.Storage: {StoredBytes: math.MaxInt64},
 		}
-		var rows []billing.Usage
+		var rows []billing.UsageRow
 		for kind, q := range kinds {
 			for range 3 {
-				rows = append(rows, billing.Usage{
-					Task: "t", Key: agentsvc.NewID(), Kind: kind, At: at, Provider: "p", Model: "m", Quantities: q,
+				rows = append(rows, billing.UsageRow{
+					Task: "t", Key: agentsvc.NewID(), MeteredUsage: billing.MeteredUsage{Kind: kind, At: at, Provider: "p", Model: "m", Quantities: q},
 					UsagePrice: billing.UsagePrice{Cost: math.MaxInt64, Charge: math.MaxInt64, Currency: "USD", Version: "1"},
 				})
 			}
 		}
 		var b db.Batch
-		billing.InsertUsage(&b, huge.ID, rows)
-		exact := billing.Usage{
-			Task: "t", Kind: billing.ModelCall, At: at, Provider: "p", Model: "m", Quantities: billing.Quantities{InputTokens: odd, OutputTokens: 1, ModelCalls: 1},
+		billing.InsertRows(&b, huge.ID, rows)
+		exact := billing.UsageRow{
+			Task: "t", MeteredUsage: billing.MeteredUsage{
+				Kind: billing.ModelCall, At: at, Provider: "p", Model: "m", Quantities: billing.Quantities{InputTokens: odd, OutputTokens: 1, ModelCalls: 1},
+			},
 			UsagePrice: billing.UsagePrice{Cost: 1, Charge: odd, Currency: "USD", Version: "1"},
 		}
 		for range 3 {
 			exact.Key = agentsvc.NewID()
-			billing.InsertUsage(&b, other.ID, []billing.Usage{exact})
+			billing.InsertRows(&b, other.ID, []billing.UsageRow{exact})
 		}
 		requireNoErrors(t, d.Platform().Write(ctx, &b))
 
-		_, sum, err := s.SumUsage(ctx, huge.ID, "", billing.UsageQuery{From: since, To: at.Add(time.Hour)})
+		_, sum, err := s.Usage.SumUsage(ctx, huge.ID, "", billing.UsageQuery{From: since, To: at.Add(time.Hour)})
 		requireNoErrors(t, err)
 		if sum.InputTokens != math.MaxInt64 || sum.Charge != math.MaxInt64 || sum.StoredBytes != math.MaxInt64 || sum.RunTime < math.MaxInt64/2 {
 			t.Errorf("the huge sums are %+v", sum)
 		}
-		_, sum, err = s.SumUsage(ctx, other.ID, "", billing.UsageQuery{From: since, To: at.Add(time.Hour), By: billing.UsageGroups})
+		_, sum, err = s.Usage.SumUsage(ctx, other.ID, "", billing.UsageQuery{From: since, To: at.Add(time.Hour), By: billing.UsageGroups})
 		requireNoErrors(t, err)
 		if sum.InputTokens != 3*odd || sum.Charge != 3*odd || sum.ModelCalls != 3 {
 			t.Errorf("the other app's sums are %+v", sum)
 		}
 
-		wrong, err := s.RebuildBalances(ctx)
-		requireNoErrors(t, err, billing.RecountNewBudgets(s, ctx))
+		wrong, err := s.Budgets.RebuildBalances(ctx)
+		requireNoErrors(t, err, billing.RecountNewBudgets(s.Budgets, ctx))
 		if len(wrong) != 6 {
 			t.Errorf("%d balances were worked out anew, want 6: %+v", len(wrong), wrong)
 		}
@@ -124,32 +126,32 @@ func TestHugeRows(t *testing.T) {
 		wantBalance(huge.ID, "tokens", math.MaxInt64)
 		wantBalance(other.ID, "tokens", 3*(odd+1))
 		wantBalance(other.ID, "money", 3*odd)
-		if all, err := s.ListBudgets(ctx, ""); err != nil || len(all) != 2 || all[0].Remaining() != 0 {
+		if all, err := s.Budgets.ListBudgets(ctx, ""); err != nil || len(all) != 2 || all[0].Remaining() != 0 {
 			t.Errorf("the platform's budgets are %+v, error %v", all, err)
 		}
 		a := newUsageRequest()
 		a.Provider, a.Model = "p", "m"
-		r, err := s.NewBudgetGate(other.ID, "").ReserveUsage(ctx, a)
+		r, err := s.Budgets.NewBudgetGate(other.ID, "").ReserveUsage(ctx, a)
 		requireNoErrors(t, err)
-		requireNoErrors(t, r.SettleUsage(ctx, s.NewMeter(other.ID, ""), usageOf(r, a, 5, 6)))
+		requireNoErrors(t, r.SettleUsage(ctx, s.Usage.NewMeter(other.ID, ""), usageOf(r, a, 5, 6)))
 		wantBalance(other.ID, "tokens", 3*(odd+1)+11)
 		wantBalance("", "tokens", math.MaxInt64)
-		_, err = s.NewBudgetGate(huge.ID, "").ReserveUsage(ctx, newUsageRequest())
+		_, err = s.Budgets.NewBudgetGate(huge.ID, "").ReserveUsage(ctx, newUsageRequest())
 		wantExhausted(t, err, "tokens")
 		for _, app := range []tenancy.App{huge, other, {}} {
 			addBudget(t, s, app, billing.Budget{Name: "another", Unit: billing.InTokens, Amount: 10, Window: billing.Month})
 		}
 
 		for _, app := range []tenancy.App{huge, other} {
-			made, err := s.AddCredit(ctx, actor, app, billing.Credit{Amount: 7, Expires: time.Now().Add(time.Hour)})
+			made, err := s.Invoices.AddCredit(ctx, actor, app, billing.Credit{Amount: 7, Expires: time.Now().Add(time.Hour)})
 			requireNoErrors(t, err)
-			drafts, err := s.ListInvoices(ctx, app)
+			drafts, err := s.Invoices.ListInvoices(ctx, app)
 			requireNoErrors(t, err)
 			if len(drafts) == 0 {
 				t.Fatalf("app %s has no draft", app.Name)
 			}
 			last := drafts[0]
-			final, err := s.FinalizeInvoice(ctx, actor, app, last.ID)
+			final, err := s.Invoices.FinalizeInvoice(ctx, actor, app, last.ID)
 			requireNoErrors(t, err)
 			want := billing.Money(math.MaxInt64)
 			if app.ID == other.ID {
@@ -159,17 +161,17 @@ func TestHugeRows(t *testing.T) {
 				t.Errorf("the invoice of %s comes to %+v, want %d less 7", app.Name, got, want)
 			}
 			requireNoErrors(t, final.WriteCSV(io.Discard), final.WriteHTML(io.Discard))
-			note, err := s.ReverseInvoice(ctx, actor, app, last.ID)
+			note, err := s.Invoices.ReverseInvoice(ctx, actor, app, last.ID)
 			requireNoErrors(t, err, note.WriteCSV(io.Discard), note.WriteHTML(io.Discard))
-			requireNoErrors(t, s.RevokeCredit(ctx, actor, app, made.ID), s.ExpireCredits(ctx))
-			balances, err := s.ListAccountBalances(ctx, app.ID)
+			requireNoErrors(t, s.Invoices.RevokeCredit(ctx, actor, app, made.ID), s.Invoices.ExpireCredits(ctx))
+			balances, err := s.Ledgers.ListAccountBalances(ctx, app.ID)
 			requireNoErrors(t, err)
 			if balances["USD"][billing.Receivable] != 0 || balances["USD"][billing.Revenue] != 0 {
 				t.Errorf("the books of %s stand at %v", app.Name, balances)
 			}
 		}
-		requireNoErrors(t, s.FinalizeDueInvoices(ctx), export.DeliverAll(ctx))
-		list, err := s.ListExports(ctx)
+		requireNoErrors(t, s.Invoices.FinalizeDueInvoices(ctx), export.DeliverAll(ctx))
+		list, err := billing.ListExports(ctx, d)
 		requireNoErrors(t, err)
 		for _, x := range list {
 			if x.Rows != 19 || x.Refused != 0 || x.Error != "" {
@@ -189,7 +191,7 @@ func TestBoundedRow(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app := openBilling(t, d), newApp()
-		_, err := s.AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []billing.PriceItem{
+		_, err := s.Prices.AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []billing.PriceItem{
 			chargeItem("input_tokens", "", "", 1, 1_000_000_000), chargeItem("output_tokens", "", "", 1, 1),
 		}})
 		requireNoErrors(t, err)
@@ -198,8 +200,8 @@ func TestBoundedRow(t *testing.T) {
 			{Usage: &agentsvc.Usage{Call: "1", StartedAt: at, InputTokens: math.MaxInt64, OutputTokens: math.MaxInt64}},
 			{Usage: &agentsvc.Usage{Call: "2", StartedAt: at, InputTokens: -5, OutputTokens: 3}},
 		}}
-		requireNoErrors(t, s.NewMeter(app.ID, "").WriteUsage(t.Context(), f))
-		_, sum, err := s.SumUsage(t.Context(), app.ID, "", billing.UsageQuery{From: at.Add(-time.Hour), To: at.Add(time.Hour)})
+		requireNoErrors(t, s.Usage.NewMeter(app.ID, "").WriteUsage(t.Context(), f))
+		_, sum, err := s.Usage.SumUsage(t.Context(), app.ID, "", billing.UsageQuery{From: at.Add(-time.Hour), To: at.Add(time.Hour)})
 		requireNoErrors(t, err)
 		if sum.InputTokens != billing.MaxTokens || sum.OutputTokens != billing.MaxTokens+3 || sum.Charge != billing.MaxUsagePrice+3 {
 			t.Errorf("the rows come to %d and %d tokens, charged %d", sum.InputTokens, sum.OutputTokens, sum.Charge)

@@ -47,10 +47,10 @@ func patternSpecificity(p string) int {
 		}
 	}
 	if !isPattern(p) {
-		n += maxPatternBytes
+		n += MaxPatternBytes
 	}
 	return n
 }
 
-// maxPatternBytes bounds the length of a pattern.
-const maxPatternBytes = 256
+// MaxPatternBytes bounds the length of a pattern.
+const MaxPatternBytes = 256

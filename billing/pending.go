@@ -13,7 +13,7 @@ import (
 
 // Usage rows that the database cannot accept at present wait in memory and are written later. A row has a key of its
 // own, so it counts once even if an earlier attempt took effect. Rows that wait when the process ends are lost;
-// [Service.PendingUsage] and the metric stoa_usage_lost_total report losses.
+// [UsageService.PendingUsage] and the metric stoa_usage_lost_total report losses.
 const (
 	// pendingPerApp bounds the waiting rows of one app, so that one app cannot use up pendingTotal.
 	pendingPerApp = 5_000
@@ -33,7 +33,7 @@ type pendingUsage struct {
 
 	// mu guards the fields below. It is never held during a query.
 	mu   sync.Mutex
-	rows map[db.ID][]Usage
+	rows map[db.ID][]UsageRow
 	// waiting is the number of rows in the map.
 	waiting int64
 	// lost counts rows, since the process began, that exceeded the bounds or that the database rejected.
@@ -45,24 +45,24 @@ type pendingUsage struct {
 
 // writeUsage writes rows of an app. If the database does not respond they are queued, which is no error; a row that it
 // rejects is one.
-func (s *Service) writeUsage(ctx context.Context, app db.ID, rows []Usage) error {
+func (s *UsageService) writeUsage(ctx context.Context, app db.ID, rows []UsageRow) error {
 	var b db.Batch
-	insertUsage(&b, app, rows)
+	InsertRows(&b, app, rows)
 	err := s.db.Tenant(app).Write(ctx, &b)
 	if err == nil || db.IsRejected(err) {
 		return err
 	}
-	s.queueUsage(app, rows)
+	s.QueueRows(app, rows)
 	return nil
 }
 
-// queueUsage appends rows to the queue of an app, as far as the bounds allow. The others are lost and counted.
-func (s *Service) queueUsage(app db.ID, rows []Usage) {
+// QueueRows appends rows to the queue of an app, as far as the bounds allow. The others are lost and counted.
+func (s *UsageService) QueueRows(app db.ID, rows []UsageRow) {
 	p := &s.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rows == nil {
-		p.rows = map[db.ID][]Usage{}
+		p.rows = map[db.ID][]UsageRow{}
 	}
 	available := min(pendingPerApp-len(p.rows[app]), int(pendingTotal-p.waiting))
 	queued := rows[:min(len(rows), max(0, available))]
@@ -79,22 +79,22 @@ func (s *Service) queueUsage(app db.ID, rows []Usage) {
 }
 
 // PendingUsage returns how many rows wait for the database, and how many were lost since the process began.
-func (s *Service) PendingUsage() (waiting, lost int64) {
+func (s *UsageService) PendingUsage() (waiting, lost int64) {
 	s.pending.mu.Lock()
 	defer s.pending.mu.Unlock()
 	return s.pending.waiting, s.pending.lost
 }
 
-// WritePending writes the queued rows and computes the balances that count them. It stops at the first write that the
+// WritePending writes the queued rows and has the balances that count them computed again. It stops at the first write that the
 // database does not answer; the remaining rows stay queued. A row that the database rejects is logged, dropped and
 // counted as lost.
-func (s *Service) WritePending(ctx context.Context) error {
+func (s *UsageService) WritePending(ctx context.Context) error {
 	p := &s.pending
 	p.writeMu.Lock()
 	defer p.writeMu.Unlock()
 	var errs []error
 	for _, app := range p.pendingApps() {
-		var written []Usage
+		var written []UsageRow
 		for rows := p.oldestRows(app, pendingBatchSize); len(rows) > 0; rows = p.oldestRows(app, pendingBatchSize) {
 			err := s.writePendingRows(ctx, app, rows)
 			if db.IsRejected(err) && len(rows) > 1 {
@@ -110,59 +110,33 @@ func (s *Service) WritePending(ctx context.Context) error {
 				s.log.ErrorContext(ctx, "a row of usage is lost: the database refuses it", "tenant", app, "task", rows[0].Task, "key", rows[0].Key, "error", err)
 				p.dropRows(app, len(rows), true)
 			default:
-				return errors.Join(append(errs, fmt.Errorf("write usage that waits: %w", err), s.recountBalances(ctx, app, written))...)
+				return errors.Join(append(errs, fmt.Errorf("write usage that waits: %w", err), s.reportWritten(ctx, app, written))...)
 			}
 		}
-		errs = append(errs, s.recountBalances(ctx, app, written))
+		errs = append(errs, s.reportWritten(ctx, app, written))
 	}
 	return errors.Join(errs...)
 }
 
 // writePendingRows writes rows of the queue, with a timeout of their own.
-func (s *Service) writePendingRows(ctx context.Context, app db.ID, rows []Usage) error {
+func (s *UsageService) writePendingRows(ctx context.Context, app db.ID, rows []UsageRow) error {
 	ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
 	var b db.Batch
-	insertUsage(&b, app, rows)
+	InsertRows(&b, app, rows)
 	return s.db.Tenant(app).Write(ctx, &b)
 }
 
-// recountBalances computes the balances that count rows of an app: their reservations may have expired before the rows
-// were written.
-func (s *Service) recountBalances(ctx context.Context, app db.ID, rows []Usage) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	var errs []error
-	for _, of := range []db.ID{"", app} {
-		for _, b := range s.budgets.budgetsOf(of) {
-			windows := map[int64]bool{}
-			for _, u := range rows {
-				if u.Kind != ModelCall || !b.Scope.coversCall(u.Agent, u.Owner, u.Provider, u.Model) {
-					continue
-				}
-				since, _ := b.Window.Bounds(u.At, b.location)
-				if !windows[since.UnixMicro()] {
-					windows[since.UnixMicro()] = true
-					_, err := s.RebuildBalance(ctx, b, since)
-					errs = append(errs, err)
-				}
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// flushPending calls WritePending every pendingInterval while rows wait, until ctx ends. It logs the beginning and the
-// end of an outage once.
-func (s *Service) flushPending(ctx context.Context) {
+// Run calls WritePending every pendingInterval while rows wait, until ctx ends. It logs the beginning and the end of an
+// outage once.
+func (s *UsageService) Run(ctx context.Context) error {
 	tick := time.NewTicker(pendingInterval)
 	defer tick.Stop()
 	waits := false
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		case <-tick.C:
 		}
 		n, lost := s.PendingUsage()
@@ -195,7 +169,7 @@ func (p *pendingUsage) pendingApps() []db.ID {
 
 // oldestRows returns a copy of at most n of the oldest rows of an app. They stay queued until dropRows: a write that
 // fails loses none.
-func (p *pendingUsage) oldestRows(app db.ID, n int) []Usage {
+func (p *pendingUsage) oldestRows(app db.ID, n int) []UsageRow {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.rows[app][:min(n, len(p.rows[app]))])

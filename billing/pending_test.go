@@ -33,7 +33,7 @@ func TestPendingUsage(t *testing.T) {
 		}
 		waiting := func(want, wantLost int64) {
 			t.Helper()
-			if n, lost := s.PendingUsage(); n != want || lost != wantLost {
+			if n, lost := s.Usage.PendingUsage(); n != want || lost != wantLost {
 				t.Errorf("%d rows wait and %d are lost, want %d and %d", n, lost, want, wantLost)
 			}
 		}
@@ -45,14 +45,14 @@ func TestPendingUsage(t *testing.T) {
 			return n
 		}
 		other := newApp()
-		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(t.Context(), facts("t", "a", 3))) // these are written already
-		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("t", "a", 10)), s.NewMeter(other.ID, "").WriteUsage(canceled, facts("t", "a", 4)))
+		requireNoErrors(t, s.Usage.NewMeter(acme.ID, "").WriteUsage(t.Context(), facts("t", "a", 3))) // these are written already
+		requireNoErrors(t, s.Usage.NewMeter(acme.ID, "").WriteUsage(canceled, facts("t", "a", 10)), s.Usage.NewMeter(other.ID, "").WriteUsage(canceled, facts("t", "a", 4)))
 		waiting(14, 0)
-		if err := s.WritePending(canceled); err == nil {
+		if err := s.Usage.WritePending(canceled); err == nil {
 			t.Error("rows are written without a database")
 		}
 		waiting(14, 0)
-		requireNoErrors(t, s.WritePending(t.Context()))
+		requireNoErrors(t, s.Usage.WritePending(t.Context()))
 		waiting(0, 0)
 		if count(acme.ID) != 10 || count(other.ID) != 4 {
 			t.Errorf("there are %d and %d rows, want 10 and 4", count(acme.ID), count(other.ID))
@@ -63,22 +63,22 @@ func TestPendingUsage(t *testing.T) {
 			}
 		}
 
-		r, err := s.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), newUsageRequest())
+		r, err := s.Budgets.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), newUsageRequest())
 		requireNoErrors(t, err)
 		a := newUsageRequest()
-		if err := r.SettleUsage(canceled, s.NewMeter(acme.ID, ""), usageOf(r, a, 5, 6)); err == nil {
+		if err := r.SettleUsage(canceled, s.Usage.NewMeter(acme.ID, ""), usageOf(r, a, 5, 6)); err == nil {
 			t.Error("a call is settled without a database")
 		}
 		waiting(1, 0)
-		requireNoErrors(t, s.WritePending(t.Context()))
+		requireNoErrors(t, s.Usage.WritePending(t.Context()))
 		if count(acme.ID) != 11 {
 			t.Errorf("there are %d rows, want 11", count(acme.ID))
 		}
 
-		requireNoErrors(t, s.NewMeter(other.ID, "").WriteUsage(canceled, facts("u", "a", 5_003)))
-		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("u", "a", 1)))
+		requireNoErrors(t, s.Usage.NewMeter(other.ID, "").WriteUsage(canceled, facts("u", "a", 5_003)))
+		requireNoErrors(t, s.Usage.NewMeter(acme.ID, "").WriteUsage(canceled, facts("u", "a", 1)))
 		waiting(5_001, 3)
-		requireNoErrors(t, s.WritePending(t.Context()))
+		requireNoErrors(t, s.Usage.WritePending(t.Context()))
 		waiting(0, 3)
 		if count(acme.ID) != 12 || count(other.ID) != 5_004 {
 			t.Errorf("there are %d and %d rows, want 12 and 5004", count(acme.ID), count(other.ID))
@@ -86,9 +86,9 @@ func TestPendingUsage(t *testing.T) {
 		if d.Engine() != db.Postgres {
 			return // SQLite rejects no text
 		}
-		requireNoErrors(t, s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("v", "a", 2)), s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("w", "\x00", 1)),
-			s.NewMeter(acme.ID, "").WriteUsage(canceled, facts("x", "a", 2)))
-		requireNoErrors(t, s.WritePending(t.Context()))
+		requireNoErrors(t, s.Usage.NewMeter(acme.ID, "").WriteUsage(canceled, facts("v", "a", 2)), s.Usage.NewMeter(acme.ID, "").WriteUsage(canceled, facts("w", "\x00", 1)),
+			s.Usage.NewMeter(acme.ID, "").WriteUsage(canceled, facts("x", "a", 2)))
+		requireNoErrors(t, s.Usage.WritePending(t.Context()))
 		waiting(0, 4)
 		if count(acme.ID) != 16 {
 			t.Errorf("there are %d rows, want 16", count(acme.ID))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -40,8 +41,8 @@ type Plan struct {
 
 // Overage is a price: Amount, in nano-units, for Per units of the meter.
 type Overage struct {
-	Per    int64 `json:"per"`
-	Amount Money `json:"amount"`
+	Per    int64
+	Amount Money
 }
 
 // Retention is how long finished tasks, their events and idle sessions are kept. Zero means forever.
@@ -57,20 +58,33 @@ func (p Plan) AllowsModel(provider, model string) bool {
 // storedPlan is the JSON in column plan.terms. Fields may be added; a renamed field would lose its value in rows that
 // exist.
 type storedPlan struct {
-	Currency      string             `json:"currency,omitempty"`
-	Included      map[string]int64   `json:"included,omitempty"`
-	Overage       map[string]Overage `json:"overage,omitempty"`
-	AllowedModels []string           `json:"allowed_models,omitempty"`
-	Tasks         time.Duration      `json:"tasks,omitempty"`
-	Events        time.Duration      `json:"events,omitempty"`
-	Sessions      time.Duration      `json:"sessions,omitempty"`
-	Timezone      string             `json:"timezone,omitempty"`
+	Currency      string                   `json:"currency,omitempty"`
+	Included      map[string]int64         `json:"included,omitempty"`
+	Overage       map[string]storedOverage `json:"overage,omitempty"`
+	AllowedModels []string                 `json:"allowed_models,omitempty"`
+	Tasks         time.Duration            `json:"tasks,omitempty"`
+	Events        time.Duration            `json:"events,omitempty"`
+	Sessions      time.Duration            `json:"sessions,omitempty"`
+	Timezone      string                   `json:"timezone,omitempty"`
+}
+
+// storedOverage is the JSON of an [Overage].
+type storedOverage struct {
+	Per    int64 `json:"per"`
+	Amount Money `json:"amount"`
 }
 
 // storedBody returns the part of p that is stored in column terms; the rest has columns of its own.
 func (p Plan) storedBody() storedPlan {
 	r := p.Retention
-	return storedPlan{p.Currency, p.Included, p.Overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone}
+	var overage map[string]storedOverage
+	if p.Overage != nil {
+		overage = make(map[string]storedOverage, len(p.Overage))
+		for meter, o := range p.Overage {
+			overage[meter] = storedOverage(o)
+		}
+	}
+	return storedPlan{p.Currency, p.Included, overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone}
 }
 
 const planColumns = `name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at`
@@ -86,9 +100,15 @@ func (p *Plan) scanRow(row db.Row) error {
 	if err := json.Unmarshal([]byte(terms), &body); err != nil {
 		return err
 	}
-	p.Currency, p.Timezone, p.Included, p.Overage, p.AllowedModels = body.Currency, body.Timezone, body.Included, body.Overage, body.AllowedModels
+	p.Currency, p.Timezone, p.Included, p.AllowedModels = body.Currency, body.Timezone, body.Included, body.AllowedModels
+	if body.Overage != nil {
+		p.Overage = make(map[string]Overage, len(body.Overage))
+		for meter, o := range body.Overage {
+			p.Overage[meter] = Overage(o)
+		}
+	}
 	p.Retention = Retention{body.Tasks, body.Events, body.Sessions}
-	p.CreatedAt, p.UpdatedAt = timeFromMicros(created), timeFromMicros(updated)
+	p.CreatedAt, p.UpdatedAt = time.UnixMicro(created).UTC(), time.UnixMicro(updated).UTC()
 	return nil
 }
 
@@ -105,23 +125,23 @@ func (p Plan) auditDetail() any {
 // maxPatterns bounds the entries of [Plan.AllowedModels].
 const maxPatterns = 1000
 
-// validate returns an [*InvalidError] for the first invalid field, or the error of [tenancy.Limits.CheckBounds].
+// validate returns an [*agentsvc.InvalidError] for the first invalid field, or the error of [tenancy.Limits.CheckBounds].
 func (p Plan) validate() error {
-	if !isValidName(p.Name) {
-		return invalidField("name", "must be 1 to %d letters, digits, and . _ - between them", maxName)
+	if !IsValidName(p.Name) {
+		return agentsvc.NewInvalidError("name", "must be 1 to %d letters, digits, and . _ - between them", MaxNameBytes)
 	}
-	if p.Currency != "" && !currencyPattern.MatchString(p.Currency) {
-		return invalidField("currency", "must be three capital letters, such as USD")
+	if p.Currency != "" && !IsCurrency(p.Currency) {
+		return agentsvc.NewInvalidError("currency", "must be three capital letters, such as USD")
 	}
 	if _, err := time.LoadLocation(p.Timezone); err != nil || p.Timezone == "Local" {
-		return invalidField("timezone", "%.40q is no time zone, such as Europe/Berlin", p.Timezone)
+		return agentsvc.NewInvalidError("timezone", "%.40q is no time zone, such as Europe/Berlin", p.Timezone)
 	}
 	for _, meter := range slices.Sorted(maps.Keys(p.Included)) {
 		if !slices.Contains(Meters, meter) {
-			return invalidField("included."+meter, "is no meter; there are %s", strings.Join(Meters, ", "))
+			return agentsvc.NewInvalidError("included."+meter, "is no meter; there are %s", strings.Join(Meters, ", "))
 		}
 		if p.Included[meter] < 0 {
-			return invalidField("included."+meter, "must be 0 or more")
+			return agentsvc.NewInvalidError("included."+meter, "must be 0 or more")
 		}
 	}
 	for _, meter := range slices.Sorted(maps.Keys(p.Overage)) {
@@ -135,33 +155,33 @@ func (p Plan) validate() error {
 		return err
 	}
 	if len(p.AllowedModels) > maxPatterns {
-		return invalidField("allowed_models", "there are %d, %d are allowed", len(p.AllowedModels), maxPatterns)
+		return agentsvc.NewInvalidError("allowed_models", "there are %d, %d are allowed", len(p.AllowedModels), maxPatterns)
 	}
 	for i, pat := range p.AllowedModels {
-		if pat == "" || len(pat) > maxPatternBytes || !strings.ContainsAny(pat, "/*") {
-			return invalidField(fmt.Sprintf("allowed_models[%d]", i), "must be a pattern of provider/model, such as openai/gpt-4o or anthropic/*")
+		if pat == "" || len(pat) > MaxPatternBytes || !strings.ContainsAny(pat, "/*") {
+			return agentsvc.NewInvalidError(fmt.Sprintf("allowed_models[%d]", i), "must be a pattern of provider/model, such as openai/gpt-4o or anthropic/*")
 		}
 	}
 	for name, d := range map[string]time.Duration{"tasks": p.Retention.Tasks, "events": p.Retention.Events, "sessions": p.Retention.Sessions} {
 		if d != 0 && d < time.Minute {
-			return invalidField("retention."+name, "must be at least 1m")
+			return agentsvc.NewInvalidError("retention."+name, "must be at least 1m")
 		}
 	}
 	if p.Retention.Tasks > 0 && p.Retention.Events >= p.Retention.Tasks {
-		return invalidField("retention.events", "must be shorter than tasks: the events of a task go with it")
+		return agentsvc.NewInvalidError("retention.events", "must be shorter than tasks: the events of a task go with it")
 	}
 	return nil
 }
 
-// AddPlan creates a plan. If the name is taken it returns [ErrExists].
-func (s *Service) AddPlan(ctx context.Context, actor string, p Plan) (Plan, error) {
+// AddPlan creates a plan. If the name is taken it returns [tenancy.ErrExists].
+func (s *PriceService) AddPlan(ctx context.Context, actor string, p Plan) (Plan, error) {
 	return s.savePlan(ctx, actor, "plan.create", p, `INSERT INTO plan (name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, stoa_now(), stoa_now())`)
 }
 
 // UpdatePlan replaces all terms of a plan, for every app that is on it. If there is no such plan it returns
-// [ErrNotFound].
-func (s *Service) UpdatePlan(ctx context.Context, actor string, p Plan) (Plan, error) {
+// [tenancy.ErrNotFound].
+func (s *PriceService) UpdatePlan(ctx context.Context, actor string, p Plan) (Plan, error) {
 	return s.savePlan(ctx, actor, "plan.update", p, `UPDATE plan SET terms = $2, weight = $3, max_concurrent_tasks = $4, queue_depth = $5,
 		updated_at = stoa_now() WHERE name = $1`)
 }
@@ -169,7 +189,7 @@ func (s *Service) UpdatePlan(ctx context.Context, actor string, p Plan) (Plan, e
 // savePlan validates p, runs sql, which inserts or updates the row, and records the change in the audit trail and in
 // billing_change, in one transaction. Every app on the plan gets a new runtime, since limits and models of a runtime
 // come from the plan.
-func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sql string) (Plan, error) {
+func (s *PriceService) savePlan(ctx context.Context, actor, action string, p Plan, sql string) (Plan, error) {
 	if err := p.validate(); err != nil {
 		return Plan{}, err
 	}
@@ -196,7 +216,7 @@ func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sq
 			return err
 		}
 		if n == 0 {
-			return errorWithMessage(ErrNotFound, "there is no plan %s", p.Name)
+			return tenancy.Errorf(tenancy.ErrNotFound, "there is no plan %s", p.Name)
 		}
 		if on, err = tenancy.RebuildAppsOnPlan(ctx, tx, p.Name); err != nil {
 			return err
@@ -204,23 +224,22 @@ func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sq
 		if err := tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: action, Detail: detail}); err != nil {
 			return err
 		}
-		return recordChange(ctx, tx, topicPlan, "")
+		return RecordChange(ctx, tx, TopicPlan, "")
 	})
 	switch {
 	case db.IsDuplicate(err):
-		return Plan{}, errorWithMessage(ErrExists, "there is a plan %s", p.Name)
+		return Plan{}, tenancy.Errorf(tenancy.ErrExists, "there is a plan %s", p.Name)
 	case err != nil:
 		return Plan{}, fmt.Errorf("put plan %s: %w", p.Name, err)
 	}
 	made := p
-	s.reloadAfterChange(ctx, func(ctx context.Context) error {
+	s.feed.PublishChange(ctx, TopicPlan, "", func(ctx context.Context) error {
 		err := s.readPlans(ctx)
 		if err == nil {
 			made, _ = s.CachedPlan(p.Name)
 		}
 		return err
 	})
-	s.bus.Publish(topicPlan, "")
 	for _, id := range on {
 		s.bus.Publish(tenancy.TopicApp, string(id))
 	}
@@ -229,25 +248,25 @@ func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sq
 
 // CachedPlan returns the plan of that name from this process's cache, and whether it exists. It does not query the
 // database.
-func (s *Service) CachedPlan(name string) (Plan, bool) {
+func (s *PriceService) CachedPlan(name string) (Plan, bool) {
 	p, ok := (*s.plans.Load())[name]
 	return p, ok
 }
 
-// FindPlan reads the plan of that name from the database. If there is none it returns [ErrNotFound].
-func (s *Service) FindPlan(ctx context.Context, name string) (Plan, error) {
+// FindPlan reads the plan of that name from the database. If there is none it returns [tenancy.ErrNotFound].
+func (s *PriceService) FindPlan(ctx context.Context, name string) (Plan, error) {
 	if err := s.readPlans(ctx); err != nil {
 		return Plan{}, err
 	}
 	p, ok := s.CachedPlan(name)
 	if !ok {
-		return Plan{}, errorWithMessage(ErrNotFound, "there is no such plan")
+		return Plan{}, tenancy.Errorf(tenancy.ErrNotFound, "there is no such plan")
 	}
 	return p, nil
 }
 
 // ListPlans reads all plans from the database and returns them by name.
-func (s *Service) ListPlans(ctx context.Context) ([]Plan, error) {
+func (s *PriceService) ListPlans(ctx context.Context) ([]Plan, error) {
 	if err := s.readPlans(ctx); err != nil {
 		return nil, err
 	}
@@ -260,7 +279,7 @@ func (s *Service) ListPlans(ctx context.Context) ([]Plan, error) {
 }
 
 // readPlans reads all plans into the cache.
-func (s *Service) readPlans(ctx context.Context) error {
+func (s *PriceService) readPlans(ctx context.Context) error {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()
 	plans := map[string]Plan{}

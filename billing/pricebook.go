@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// PriceBook is all versions of the price book. It is immutable; [Service] replaces it as a whole. A nil book has no
+// PriceBook is all versions of the price book. It is immutable; [PriceService] replaces it as a whole. A nil book has no
 // prices.
 type PriceBook struct {
 	// versions are sorted by Effective, latest first.
@@ -15,6 +15,18 @@ type PriceBook struct {
 	defaultCurrency string
 	// ratesByVersion has an entry for each version, by its name.
 	ratesByVersion map[string]*rateTable
+}
+
+// MeteredUsage is what has a price: quantities of one kind that were used at a time.
+type MeteredUsage struct {
+	Kind Kind
+	// At is when it was used; for a model call when the call began. It selects the version, the window of a budget and
+	// the month of an invoice.
+	At time.Time
+	// Provider and Model are set for [ModelCall] and [Embedding].
+	Provider string
+	Model    string
+	Quantities
 }
 
 // UsagePrice is the price of usage by the version that was in force when it was used.
@@ -67,6 +79,11 @@ func newPriceBook(versions []PriceVersion) *PriceBook {
 	return b
 }
 
+// HasCurrency reports whether there is a version in currency.
+func (b *PriceBook) HasCurrency(currency string) bool {
+	return slices.ContainsFunc(b.versions, func(v PriceVersion) bool { return v.Currency == currency })
+}
+
 // VersionAt returns the version in force at a time, among those in currency, and whether there is one. An empty
 // currency means the default one.
 func (b *PriceBook) VersionAt(at time.Time, currency string) (PriceVersion, bool) {
@@ -95,9 +112,9 @@ func (r *rateTable) findRate(kind, meter, provider, model string) (PriceItem, bo
 	return PriceItem{}, false
 }
 
-// PriceUsage prices a row. Cache tokens without a price of their own cost as much as other input tokens, reasoning
+// PriceUsage prices usage in currency or, if that is "", in the default one. Cache tokens without a price of their own cost as much as other input tokens, reasoning
 // tokens as much as other output.
-func (b *PriceBook) PriceUsage(currency string, u Usage) UsagePrice {
+func (b *PriceBook) PriceUsage(currency string, u MeteredUsage) UsagePrice {
 	// Only model calls and embeddings must have a price; an operator need not price tool calls, runs or storage.
 	metered := u.Kind == ModelCall || u.Kind == Embedding
 	v, ok := b.VersionAt(u.At, currency)
@@ -114,9 +131,9 @@ func (b *PriceBook) PriceUsage(currency string, u Usage) UsagePrice {
 	return w
 }
 
-// sumPrice returns the price of a row, and whether all of its tokens or texts have one, either each or by a flat price
+// sumPrice returns the price of usage, and whether all of its tokens or texts have one, either each or by a flat price
 // for the call.
-func (r *rateTable) sumPrice(kind string, u Usage) (total Money, priced bool) {
+func (r *rateTable) sumPrice(kind string, u MeteredUsage) (total Money, priced bool) {
 	rate := func(meter string) (PriceItem, bool) { return r.findRate(kind, meter, u.Provider, u.Model) }
 	var some, missing bool
 	// add adds n at the price of the first of the meters that has one.
@@ -124,28 +141,28 @@ func (r *rateTable) sumPrice(kind string, u Usage) (total Money, priced bool) {
 		for _, m := range meters {
 			if it, ok := rate(m); ok {
 				some = true
-				total = total.Add(chargeAmount(n, it.Amount, it.Per))
+				total = total.Add(ChargeAmount(n, it.Amount, it.Per))
 				return
 			}
 		}
 		missing = missing || n > 0
 	}
-	add(max(0, subtractCapped(subtractCapped(u.InputTokens, u.CacheReadTokens), u.CacheWriteTokens)), "input_tokens")
+	add(max(0, SubtractCapped(SubtractCapped(u.InputTokens, u.CacheReadTokens), u.CacheWriteTokens)), "input_tokens")
 	add(u.CacheReadTokens, "cache_read_tokens", "input_tokens")
 	add(u.CacheWriteTokens, "cache_write_tokens", "input_tokens")
-	add(max(0, subtractCapped(u.OutputTokens, u.ReasoningTokens)), "output_tokens")
+	add(max(0, SubtractCapped(u.OutputTokens, u.ReasoningTokens)), "output_tokens")
 	add(u.ReasoningTokens, "reasoning_tokens", "output_tokens")
 	add(u.Embeddings, "embeddings")
 	tokens := some && !missing
 	// A flat price for a call includes its tokens, so it counts as complete.
 	if it, ok := rate("model_calls"); ok && u.ModelCalls > 0 {
-		total, tokens = total.Add(chargeAmount(u.ModelCalls, it.Amount, it.Per)), true
+		total, tokens = total.Add(ChargeAmount(u.ModelCalls, it.Amount, it.Per)), true
 	}
 	add(u.ToolCalls, "tool_calls")
 	add(u.Runs, "runs")
 	if it, ok := rate("run_seconds"); ok {
 		// The quantity is in microseconds, the price for Per seconds. Per is at most maxPer, so the product fits.
-		total = total.Add(chargeAmount(u.RunTime.Microseconds(), it.Amount, it.Per*int64(time.Second/time.Microsecond)))
+		total = total.Add(ChargeAmount(u.RunTime.Microseconds(), it.Amount, it.Per*int64(time.Second/time.Microsecond)))
 	}
 	add(u.StoredBytes, "stored_bytes")
 	return total, tokens
@@ -155,9 +172,9 @@ func (r *rateTable) sumPrice(kind string, u Usage) (total Money, priced bool) {
 // classes and the price of its tokens in one class: each class can add one.
 const roundingMargin = 4
 
-// maxCharge returns an upper bound of the charge for a call, whatever the classes of its tokens turn out to be, and
+// MaxCharge returns an upper bound of the charge for a call, whatever the classes of its tokens turn out to be, and
 // whether all classes have a price. Reservations use it: the classes are known only after the call.
-func (b *PriceBook) maxCharge(currency, provider, model string, input, output int64, at time.Time) (Money, bool) {
+func (b *PriceBook) MaxCharge(currency, provider, model string, input, output int64, at time.Time) (Money, bool) {
 	v, ok := b.VersionAt(at, currency)
 	if !ok {
 		return 0, false
@@ -169,7 +186,7 @@ func (b *PriceBook) maxCharge(currency, provider, model string, input, output in
 				continue
 			}
 			if it, ok := r.findRate(Charge, m, provider, model); ok {
-				most, priced = max(most, chargeAmount(n, it.Amount, it.Per)), priced || m == usual
+				most, priced = max(most, ChargeAmount(n, it.Amount, it.Per)), priced || m == usual
 			}
 		}
 		return most, priced
@@ -181,12 +198,27 @@ func (b *PriceBook) maxCharge(currency, provider, model string, input, output in
 		total = total.Add(roundingMargin)
 	}
 	if it, ok := r.findRate(Charge, "model_calls", provider, model); ok {
-		total, priced = total.Add(chargeAmount(1, it.Amount, it.Per)), true
+		total, priced = total.Add(ChargeAmount(1, it.Amount, it.Per)), true
 	}
 	return total, priced
 }
 
-// PriceUsage prices a row by the cached price book, in currency or, if that is "", in the default one.
-func (s *Service) PriceUsage(currency string, u Usage) UsagePrice {
-	return s.priceBook.Load().PriceUsage(currency, u)
+// ChargeFor returns the charge of a version for the quantity of c in u. It is 0 if there is no such version or price.
+func (b *PriceBook) ChargeFor(version string, c MeterClass, u MeteredUsage) Money {
+	r := b.ratesByVersion[version]
+	if r == nil {
+		return 0
+	}
+	for _, meter := range []string{c.Meter, c.FallbackMeter} {
+		if it, ok := r.findRate(Charge, meter, u.Provider, u.Model); ok && meter != "" {
+			return ChargeAmount(c.Quantity(u.Quantities), it.Amount, MultiplyCapped(it.Per, c.Unit))
+		}
+	}
+	return 0
+}
+
+// ClampToLimits returns w with cost and charge at most MaxUsagePrice.
+func (w UsagePrice) ClampToLimits() UsagePrice {
+	w.Cost, w.Charge = min(w.Cost, MaxUsagePrice), min(w.Charge, MaxUsagePrice)
+	return w
 }

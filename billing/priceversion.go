@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -25,6 +26,17 @@ type PriceVersion struct {
 // PriceItem is a price: Amount, in nano-units, for Per units of a meter. Provider and Model are patterns; "" matches
 // all.
 type PriceItem struct {
+	Kind     string
+	Meter    string
+	Provider string
+	Model    string
+	Per      int64
+	Amount   Money
+}
+
+// storedItem is the JSON of a [PriceItem] in column price.items. Fields may be added; a renamed field would lose its
+// value in rows that exist.
+type storedItem struct {
 	Kind     string `json:"kind"`
 	Meter    string `json:"meter"`
 	Provider string `json:"provider,omitempty"`
@@ -39,31 +51,25 @@ const (
 	Charge = "charge"
 )
 
-// Meters are the quantities that can have a price, by their names in the API.
-var Meters = []string{
-	"input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "model_calls", "tool_calls", "runs",
-	"run_seconds", "embeddings", "stored_bytes",
-}
-
-// maxName bounds names, in bytes. maxItems bounds the prices of a version. maxPer bounds [PriceItem.Per]: its product
+// MaxNameBytes bounds names, in bytes. maxItems bounds the prices of a version. maxPer bounds [PriceItem.Per]: its product
 // with a million, for microseconds, must fit 64 bits.
 const (
-	maxName  = 63
-	maxItems = 10_000
-	maxPer   = 1_000_000_000_000
+	MaxNameBytes = 63
+	maxItems     = 10_000
+	maxPer       = 1_000_000_000_000
 )
 
-// validate returns an [*InvalidError] for the first invalid field.
+// validate returns an [*agentsvc.InvalidError] for the first invalid field.
 func (p PriceVersion) validate() error {
 	switch {
-	case !isValidName(p.Version):
-		return invalidField("version", "must be 1 to %d letters, digits, and . _ - between them", maxName)
-	case !currencyPattern.MatchString(p.Currency):
-		return invalidField("currency", "must be three capital letters, such as USD")
+	case !IsValidName(p.Version):
+		return agentsvc.NewInvalidError("version", "must be 1 to %d letters, digits, and . _ - between them", MaxNameBytes)
+	case !IsCurrency(p.Currency):
+		return agentsvc.NewInvalidError("currency", "must be three capital letters, such as USD")
 	case p.Effective.IsZero():
-		return invalidField("effective_from", "is missing: the time from which the prices hold")
+		return agentsvc.NewInvalidError("effective_from", "is missing: the time from which the prices hold")
 	case len(p.Items) == 0 || len(p.Items) > maxItems:
-		return invalidField("items", "there are %d; 1 to %d make a price book", len(p.Items), maxItems)
+		return agentsvc.NewInvalidError("items", "there are %d; 1 to %d make a price book", len(p.Items), maxItems)
 	}
 	seen := map[PriceItem]bool{}
 	for i, it := range p.Items {
@@ -74,34 +80,34 @@ func (p PriceVersion) validate() error {
 		// Two prices of the same meter for the same pattern: which one holds would depend on their order.
 		it.Per, it.Amount = 0, 0
 		if seen[it] {
-			return invalidField(strings.TrimSuffix(at, "."), "is there twice: the same kind, meter, provider and model")
+			return agentsvc.NewInvalidError(strings.TrimSuffix(at, "."), "is there twice: the same kind, meter, provider and model")
 		}
 		seen[it] = true
 	}
 	return nil
 }
 
-// validate returns an [*InvalidError] for the first invalid field. at is the path of the item, with a dot at its end.
+// validate returns an [*agentsvc.InvalidError] for the first invalid field. at is the path of the item, with a dot at its end.
 func (it PriceItem) validate(at string) error {
 	switch {
 	case it.Kind != Cost && it.Kind != Charge:
-		return invalidField(at+"kind", "must be %s or %s", Cost, Charge)
+		return agentsvc.NewInvalidError(at+"kind", "must be %s or %s", Cost, Charge)
 	case !slices.Contains(Meters, it.Meter):
-		return invalidField(at+"meter", "%.40q is no meter; there are %s", it.Meter, strings.Join(Meters, ", "))
+		return agentsvc.NewInvalidError(at+"meter", "%.40q is no meter; there are %s", it.Meter, strings.Join(Meters, ", "))
 	case it.Per < 1 || it.Per > maxPer:
-		return invalidField(at+"per", "must be a whole number from 1 to %d: how many the amount is for", int64(maxPer))
+		return agentsvc.NewInvalidError(at+"per", "must be a whole number from 1 to %d: how many the amount is for", int64(maxPer))
 	case it.Amount < 0:
-		return invalidField(at+"amount", "must be nano-units of the currency, 0 or more")
-	case len(it.Provider) > maxPatternBytes || len(it.Model) > maxPatternBytes:
-		return invalidField(at+"model", "must be at most %d bytes", maxPatternBytes)
+		return agentsvc.NewInvalidError(at+"amount", "must be nano-units of the currency, 0 or more")
+	case len(it.Provider) > MaxPatternBytes || len(it.Model) > MaxPatternBytes:
+		return agentsvc.NewInvalidError(at+"model", "must be at most %d bytes", MaxPatternBytes)
 	}
 	return nil
 }
 
-// isValidName reports whether a name may be that of a version, a plan or a budget: letters, digits, and . _ - except at
+// IsValidName reports whether a name may be that of a version, a plan or a budget: letters, digits, and . _ - except at
 // the ends.
-func isValidName(name string) bool {
-	if name == "" || len(name) > maxName {
+func IsValidName(name string) bool {
+	if name == "" || len(name) > MaxNameBytes {
 		return false
 	}
 	for i, c := range name {
@@ -113,13 +119,17 @@ func isValidName(name string) bool {
 	return true
 }
 
-// AddPriceVersion creates a version of the price book. If the name is taken it returns [ErrExists], even if the content
+// AddPriceVersion creates a version of the price book. If the name is taken it returns [tenancy.ErrExists], even if the content
 // is the same.
-func (s *Service) AddPriceVersion(ctx context.Context, actor string, p PriceVersion) (PriceVersion, error) {
+func (s *PriceService) AddPriceVersion(ctx context.Context, actor string, p PriceVersion) (PriceVersion, error) {
 	if err := p.validate(); err != nil {
 		return PriceVersion{}, err
 	}
-	items, err := json.Marshal(p.Items)
+	stored := make([]storedItem, len(p.Items))
+	for i, it := range p.Items {
+		stored[i] = storedItem(it)
+	}
+	items, err := json.Marshal(stored)
 	if err != nil {
 		return PriceVersion{}, err
 	}
@@ -135,17 +145,16 @@ func (s *Service) AddPriceVersion(ctx context.Context, actor string, p PriceVers
 		if err != nil {
 			return err
 		}
-		return recordChange(ctx, tx, topicPrice, "")
+		return RecordChange(ctx, tx, TopicPrice, "")
 	})
 	if db.IsDuplicate(err) {
-		return PriceVersion{}, errorWithMessage(ErrExists, "there is a price book %s, and none ever changes; make another version", p.Version)
+		return PriceVersion{}, tenancy.Errorf(tenancy.ErrExists, "there is a price book %s, and none ever changes; make another version", p.Version)
 	}
 	if err != nil {
 		return PriceVersion{}, fmt.Errorf("add price book %s: %w", p.Version, err)
 	}
-	s.reloadAfterChange(ctx, s.readPriceBook)
-	s.bus.Publish(topicPrice, "")
-	for _, made := range s.priceBook.Load().versions {
+	s.feed.PublishChange(ctx, TopicPrice, "", s.readPriceBook)
+	for _, made := range s.book.Load().versions {
 		if made.Version == p.Version {
 			return made, nil
 		}
@@ -153,8 +162,8 @@ func (s *Service) AddPriceVersion(ctx context.Context, actor string, p PriceVers
 	return p, nil
 }
 
-// FindPriceVersion returns a version of the price book. If there is none it returns [ErrNotFound].
-func (s *Service) FindPriceVersion(ctx context.Context, version string) (PriceVersion, error) {
+// FindPriceVersion returns a version of the price book. If there is none it returns [tenancy.ErrNotFound].
+func (s *PriceService) FindPriceVersion(ctx context.Context, version string) (PriceVersion, error) {
 	all, i, err := s.findVersionIndex(ctx, version)
 	if err != nil {
 		return PriceVersion{}, err
@@ -163,32 +172,32 @@ func (s *Service) FindPriceVersion(ctx context.Context, version string) (PriceVe
 }
 
 // findVersionIndex returns all versions and the index of the one with that name. If there is none it returns
-// [ErrNotFound].
-func (s *Service) findVersionIndex(ctx context.Context, version string) (all []PriceVersion, i int, err error) {
+// [tenancy.ErrNotFound].
+func (s *PriceService) findVersionIndex(ctx context.Context, version string) (all []PriceVersion, i int, err error) {
 	if all, err = s.ListPriceVersions(ctx); err != nil {
 		return nil, 0, err
 	}
 	if i = slices.IndexFunc(all, func(p PriceVersion) bool { return p.Version == version }); i < 0 {
-		return nil, 0, errorWithMessage(ErrNotFound, "there is no such price book")
+		return nil, 0, tenancy.Errorf(tenancy.ErrNotFound, "there is no such price book")
 	}
 	return all, i, nil
 }
 
 // withdrawalNotice is how long before it comes into force a version can be withdrawn at the latest. Within it every
 // process reads the price book again, so no process prices usage by a version that is withdrawn.
-const withdrawalNotice = 2 * reloadInterval
+const withdrawalNotice = 2 * ReloadInterval
 
-// RemovePriceVersion withdraws a version that is not in force. It returns [ErrPrecondition] if the version is in force
-// or will be within withdrawalNotice, or if its withdrawal would change the default currency; [ErrNotFound] if there is
+// RemovePriceVersion withdraws a version that is not in force. It returns [tenancy.ErrPrecondition] if the version is in force
+// or will be within withdrawalNotice, or if its withdrawal would change the default currency; [tenancy.ErrNotFound] if there is
 // none.
-func (s *Service) RemovePriceVersion(ctx context.Context, actor, version string) error {
+func (s *PriceService) RemovePriceVersion(ctx context.Context, actor, version string) error {
 	all, i, err := s.findVersionIndex(ctx, version)
 	if err != nil {
 		return err
 	}
 	p := all[i]
-	if remaining := newPriceBook(slices.Delete(all, i, i+1)); remaining.defaultCurrency != "" && remaining.defaultCurrency != s.priceBook.Load().defaultCurrency {
-		return errorWithMessage(ErrPrecondition, "without price book %s, the first one, apps would be charged in %s", version, remaining.defaultCurrency)
+	if remaining := newPriceBook(slices.Delete(all, i, i+1)); remaining.defaultCurrency != "" && remaining.defaultCurrency != s.book.Load().defaultCurrency {
+		return tenancy.Errorf(tenancy.ErrPrecondition, "without price book %s, the first one, apps would be charged in %s", version, remaining.defaultCurrency)
 	}
 	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		// The database's clock decides: the clocks of processes differ.
@@ -197,7 +206,7 @@ func (s *Service) RemovePriceVersion(ctx context.Context, actor, version string)
 			return err
 		}
 		if n == 0 {
-			return errorWithMessage(ErrPrecondition, "price book %s is in force, or will be within %s; make another version", version, withdrawalNotice)
+			return tenancy.Errorf(tenancy.ErrPrecondition, "price book %s is in force, or will be within %s; make another version", version, withdrawalNotice)
 		}
 		err = tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{Actor: actor, Action: "price.delete", Detail: map[string]any{
 			"version": version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339),
@@ -205,26 +214,25 @@ func (s *Service) RemovePriceVersion(ctx context.Context, actor, version string)
 		if err != nil {
 			return err
 		}
-		return recordChange(ctx, tx, topicPrice, "")
+		return RecordChange(ctx, tx, TopicPrice, "")
 	})
 	if err != nil {
 		return fmt.Errorf("withdraw price book %s: %w", version, err)
 	}
-	s.reloadAfterChange(ctx, s.readPriceBook)
-	s.bus.Publish(topicPrice, "")
+	s.feed.PublishChange(ctx, TopicPrice, "", s.readPriceBook)
 	return nil
 }
 
 // ListPriceVersions reads all versions, sorted by Effective, latest first.
-func (s *Service) ListPriceVersions(ctx context.Context) ([]PriceVersion, error) {
+func (s *PriceService) ListPriceVersions(ctx context.Context) ([]PriceVersion, error) {
 	if err := s.readPriceBook(ctx); err != nil {
 		return nil, err
 	}
-	return slices.Clone(s.priceBook.Load().versions), nil
+	return slices.Clone(s.book.Load().versions), nil
 }
 
 // readPriceBook reads all versions into the cache.
-func (s *Service) readPriceBook(ctx context.Context) error {
+func (s *PriceService) readPriceBook(ctx context.Context) error {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()
 	var versions []PriceVersion
@@ -236,14 +244,18 @@ func (s *Service) readPriceBook(ctx context.Context) error {
 		if err := row.Scan(&p.Version, &p.Currency, &from, &items, &created); err != nil {
 			return err
 		}
-		p.Effective, p.CreatedAt = timeFromMicros(from), timeFromMicros(created)
-		err := json.Unmarshal([]byte(items), &p.Items)
+		p.Effective, p.CreatedAt = time.UnixMicro(from).UTC(), time.UnixMicro(created).UTC()
+		var stored []storedItem
+		err := json.Unmarshal([]byte(items), &stored)
+		for _, it := range stored {
+			p.Items = append(p.Items, PriceItem(it))
+		}
 		versions = append(versions, p)
 		return err
 	}, `SELECT version, currency, effective_from, items, created_at FROM price ORDER BY effective_from DESC, created_at DESC, version DESC`)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return fmt.Errorf("read the price book: %w", err)
 	}
-	s.priceBook.Store(newPriceBook(versions))
+	s.book.Store(newPriceBook(versions))
 	return nil
 }

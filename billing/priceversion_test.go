@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"stoa/agentsvc"
 	"stoa/billing"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -37,7 +38,7 @@ func wantErr(t *testing.T, err, want error) {
 
 func wantInvalid(t *testing.T, err error, field string) {
 	t.Helper()
-	var invalid *billing.InvalidError
+	var invalid *agentsvc.InvalidError
 	if !errors.As(err, &invalid) || invalid.Field != field {
 		t.Errorf("error %v, want one about %s", err, field)
 	}
@@ -71,14 +72,14 @@ func TestPrices(t *testing.T) {
 		second := billing.PriceVersion{Version: "2026-6", Currency: "USD", Effective: june, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 5)}}
 		euros := billing.PriceVersion{Version: "euros", Currency: "EUR", Effective: june.AddDate(0, 1, 0), Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 9)}}
 		for _, p := range []billing.PriceVersion{second, first, euros} {
-			if _, err := s.AddPriceVersion(t.Context(), actor, p); err != nil {
+			if _, err := s.Prices.AddPriceVersion(t.Context(), actor, p); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, err := s.AddPriceVersion(t.Context(), actor, first)
-		wantErr(t, err, billing.ErrExists)
+		_, err := s.Prices.AddPriceVersion(t.Context(), actor, first)
+		wantErr(t, err, tenancy.ErrExists)
 
-		got, err := s.ListPriceVersions(t.Context())
+		got, err := s.Prices.ListPriceVersions(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +94,7 @@ func TestPrices(t *testing.T) {
 		tests := []struct {
 			name     string
 			currency string
-			row      billing.Usage
+			row      billing.MeteredUsage
 			want     billing.UsagePrice
 		}{
 			{"the exact model", "USD", modelCall(march, "openai", "gpt-4o-mini", tokens(1_000_000, 1_000_000, 0)), usagePrice(7, 1_500_000_000, "2026-1", false)},
@@ -109,15 +110,15 @@ func TestPrices(t *testing.T) {
 			{"dollars beside euros", "USD", modelCall(july, "openai", "gpt-5", tokens(1, 1, 0)), usagePrice(0, 5, "2026-6", false)},
 			{"euros", "EUR", modelCall(july, "openai", "gpt-5", tokens(1, 1, 0)), billing.UsagePrice{Charge: 9, Currency: "EUR", Version: "euros"}},
 			{"the currency that was first", "", modelCall(july, "openai", "gpt-5", tokens(1, 1, 0)), usagePrice(0, 5, "2026-6", false)},
-			{"tools", "USD", billing.Usage{Kind: billing.ToolCall, At: march, Quantities: billing.Quantities{ToolCalls: 1}}, usagePrice(0, 1, "2026-1", false)},
-			{"seconds", "USD", billing.Usage{Kind: billing.Run, At: march, Quantities: billing.Quantities{RunTime: 1100 * time.Millisecond, Runs: 1}}, usagePrice(0, 11, "2026-1", false)},
-			{"free tools are not flagged", "USD", billing.Usage{Kind: billing.ToolCall, At: june, Quantities: billing.Quantities{ToolCalls: 1}}, usagePrice(0, 0, "2026-6", false)},
-			{"embeddings without a price", "USD", billing.Usage{Kind: billing.Embedding, At: march, Quantities: billing.Quantities{Embeddings: 2}}, usagePrice(0, 0, "2026-1", true)},
+			{"tools", "USD", billing.MeteredUsage{Kind: billing.ToolCall, At: march, Quantities: billing.Quantities{ToolCalls: 1}}, usagePrice(0, 1, "2026-1", false)},
+			{"seconds", "USD", billing.MeteredUsage{Kind: billing.Run, At: march, Quantities: billing.Quantities{RunTime: 1100 * time.Millisecond, Runs: 1}}, usagePrice(0, 11, "2026-1", false)},
+			{"free tools are not flagged", "USD", billing.MeteredUsage{Kind: billing.ToolCall, At: june, Quantities: billing.Quantities{ToolCalls: 1}}, usagePrice(0, 0, "2026-6", false)},
+			{"embeddings without a price", "USD", billing.MeteredUsage{Kind: billing.Embedding, At: march, Quantities: billing.Quantities{Embeddings: 2}}, usagePrice(0, 0, "2026-1", true)},
 			{"more than fits", "USD", modelCall(march, "openai", "gpt-5", tokens(0, math.MaxInt64, 0)), usagePrice(7, math.MaxInt64, "2026-1", false)},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
-				if diff := cmp.Diff(tt.want, s.PriceUsage(tt.currency, tt.row)); diff != "" {
+				if diff := cmp.Diff(tt.want, s.Prices.CachedBook().PriceUsage(tt.currency, tt.row)); diff != "" {
 					t.Errorf("worth (-want +got):\n%s", diff)
 				}
 			})
@@ -125,8 +126,8 @@ func TestPrices(t *testing.T) {
 	})
 }
 
-func modelCall(at time.Time, provider, model string, q billing.Quantities) billing.Usage {
-	return billing.Usage{Kind: billing.ModelCall, At: at, Provider: provider, Model: model, Quantities: q}
+func modelCall(at time.Time, provider, model string, q billing.Quantities) billing.MeteredUsage {
+	return billing.MeteredUsage{Kind: billing.ModelCall, At: at, Provider: provider, Model: model, Quantities: q}
 }
 
 func usagePrice(cost, charge billing.Money, version string, unpriced bool) billing.UsagePrice {
@@ -158,7 +159,7 @@ func TestPriceMistakes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.field, func(t *testing.T) {
-			_, err := s.AddPriceVersion(t.Context(), actor, tt.price)
+			_, err := s.Prices.AddPriceVersion(t.Context(), actor, tt.price)
 			wantInvalid(t, err, tt.field)
 		})
 	}
@@ -169,12 +170,12 @@ func TestTotals(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app, ctx := openPriced(t, d), newApp(), t.Context()
-		_, err := s.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR"})
+		_, err := s.Prices.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR"})
 		requireNoErrors(t, err)
-		_, err = s.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 9)}})
+		_, err = s.Prices.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 9)}})
 		requireNoErrors(t, err, recordCalls(ctx, s, app, dateIn2026(1, 5), 2))
 		total := func() billing.UsageSum {
-			_, sum, err := s.SumUsage(ctx, app.ID, app.Plan, billing.UsageQuery{From: january, To: dateIn2026(2, 1), By: []string{"model"}})
+			_, sum, err := s.Usage.SumUsage(ctx, app.ID, app.Plan, billing.UsageQuery{From: january, To: dateIn2026(2, 1), By: []string{"model"}})
 			requireNoErrors(t, err)
 			return sum
 		}
@@ -227,17 +228,17 @@ func TestRemovePrice(t *testing.T) {
 			{"first", "USD", time.Now().Add(24 * time.Hour)}, {"now", "EUR", january}, {"soon", "EUR", time.Now().Add(30 * time.Second)},
 			{"tomorrow", "EUR", time.Now().Add(24 * time.Hour)},
 		} {
-			_, err := s.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: p.version, Currency: p.currency, Effective: p.from, Items: []billing.PriceItem{chargeItem("runs", "", "", 1, 1)}})
+			_, err := s.Prices.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: p.version, Currency: p.currency, Effective: p.from, Items: []billing.PriceItem{chargeItem("runs", "", "", 1, 1)}})
 			requireNoErrors(t, err)
 		}
 		for version, want := range map[string]error{
-			"nosuch": billing.ErrNotFound, "now": billing.ErrPrecondition, "soon": billing.ErrPrecondition, "first": billing.ErrPrecondition,
+			"nosuch": tenancy.ErrNotFound, "now": tenancy.ErrPrecondition, "soon": tenancy.ErrPrecondition, "first": tenancy.ErrPrecondition,
 		} {
-			wantErr(t, s.RemovePriceVersion(ctx, actor, version), want)
+			wantErr(t, s.Prices.RemovePriceVersion(ctx, actor, version), want)
 		}
-		requireNoErrors(t, s.RemovePriceVersion(ctx, actor, "tomorrow"))
-		wantErr(t, s.RemovePriceVersion(ctx, actor, "tomorrow"), billing.ErrNotFound)
-		if left, err := s.ListPriceVersions(ctx); err != nil || len(left) != 3 {
+		requireNoErrors(t, s.Prices.RemovePriceVersion(ctx, actor, "tomorrow"))
+		wantErr(t, s.Prices.RemovePriceVersion(ctx, actor, "tomorrow"), tenancy.ErrNotFound)
+		if left, err := s.Prices.ListPriceVersions(ctx); err != nil || len(left) != 3 {
 			t.Errorf("%d versions are left, %v, want 3", len(left), err)
 		}
 	})

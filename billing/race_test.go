@@ -26,7 +26,7 @@ func TestReadWhileMade(t *testing.T) {
 			for range 8 {
 				looking.Go(func() {
 					for !made.Load() {
-						if _, err := s.ListBudgets(t.Context(), app.ID); err != nil {
+						if _, err := s.Budgets.ListBudgets(t.Context(), app.ID); err != nil {
 							t.Error(err)
 						}
 					}
@@ -36,7 +36,7 @@ func TestReadWhileMade(t *testing.T) {
 			made.Store(true)
 			looking.Wait()
 			var used *agentsvc.BudgetExhaustedError
-			if _, err := s.NewBudgetGate(app.ID, "").ReserveUsage(t.Context(), newUsageRequest()); !errors.As(err, &used) {
+			if _, err := s.Budgets.NewBudgetGate(app.ID, "").ReserveUsage(t.Context(), newUsageRequest()); !errors.As(err, &used) {
 				t.Errorf("app %d: its budget is forgotten: %v", i, err)
 			}
 		}
@@ -53,7 +53,7 @@ func TestConcurrentBudgetChanges(t *testing.T) {
 		var all sync.WaitGroup
 		for range changes {
 			all.Go(func() {
-				_, err := s.UpdateBudget(t.Context(), actor, acme, "calls", func(was billing.Budget) (billing.Budget, error) {
+				_, err := s.Budgets.UpdateBudget(t.Context(), actor, acme, "calls", func(was billing.Budget) (billing.Budget, error) {
 					was.Amount++
 					return was, nil
 				})
@@ -63,7 +63,7 @@ func TestConcurrentBudgetChanges(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if b, err := s.FindBudget(t.Context(), acme.ID, "calls"); err != nil || b.Amount != changes {
+		if b, err := s.Budgets.FindBudget(t.Context(), acme.ID, "calls"); err != nil || b.Amount != changes {
 			t.Errorf("the budget is %d after %d changes, error %v", b.Amount, changes, err)
 		}
 	})

@@ -12,21 +12,21 @@ import (
 // BalanceDifference is a balance that differed from the sum of its usage rows and open reservations.
 type BalanceDifference struct {
 	// App is the app's id, "" for the platform.
-	App    db.ID     `json:"app"`
-	Budget string    `json:"budget"`
-	Since  time.Time `json:"since"`
+	App    db.ID
+	Budget string
+	Since  time.Time
 	// Committed and Reserved are what the balance was, in the budget's unit.
-	Committed int64 `json:"committed"`
-	Reserved  int64 `json:"reserved"`
+	Committed int64
+	Reserved  int64
 	// WantCommitted and WantReserved are what the rows sum to, which the balance is now.
-	WantCommitted int64 `json:"want_committed"`
-	WantReserved  int64 `json:"want_reserved"`
+	WantCommitted int64
+	WantReserved  int64
 }
 
 // RebuildBalance computes the balance of a budget in the window that begins at since from the usage rows and the open
 // reservations. It returns the difference it corrected, nil for none, and records thresholds that the corrected balance
 // has reached.
-func (s *Service) RebuildBalance(ctx context.Context, b Budget, since time.Time) (*BalanceDifference, error) {
+func (s *BudgetService) RebuildBalance(ctx context.Context, b Budget, since time.Time) (*BalanceDifference, error) {
 	var d *BalanceDifference
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
 		d, err = rebuildBalanceTx(ctx, tx, b, since)
@@ -42,7 +42,7 @@ func (s *Service) RebuildBalance(ctx context.Context, b Budget, since time.Time)
 }
 
 // RebuildBalances computes the balances of all budgets in their current windows, and returns those that were wrong.
-func (s *Service) RebuildBalances(ctx context.Context) ([]BalanceDifference, error) {
+func (s *BudgetService) RebuildBalances(ctx context.Context) ([]BalanceDifference, error) {
 	if err := s.readBudgets(ctx); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (s *Service) RebuildBalances(ctx context.Context) ([]BalanceDifference, err
 
 // rebuildMatching calls RebuildBalance for the current window of each cached budget for which the function returns
 // true. An error does not stop it.
-func (s *Service) rebuildMatching(ctx context.Context, which func(Budget) bool) ([]BalanceDifference, error) {
+func (s *BudgetService) rebuildMatching(ctx context.Context, which func(Budget) bool) ([]BalanceDifference, error) {
 	var wrong []BalanceDifference
 	var errs []error
 	for _, list := range s.budgets.allBudgets() {
@@ -90,7 +90,7 @@ func rebuildBalanceTx(ctx context.Context, tx *db.Tx, b Budget, since time.Time)
 		return nil, err
 	}
 	err = tx.Query(ctx, func(r db.Row) error { return r.Scan(&d.WantReserved) },
-		`SELECT `+sumOrZeroSQL("amount")+` FROM reservation_line WHERE owner = $1 AND budget = $2 AND since = $3`, key...)
+		`SELECT `+SumOrZeroSQL("amount")+` FROM reservation_line WHERE owner = $1 AND budget = $2 AND since = $3`, key...)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func rebuildBalanceTx(ctx context.Context, tx *db.Tx, b Budget, since time.Time)
 }
 
 // sumCommitted returns what b counts in a window. For a budget of the platform that includes what deleted apps had used
-// (archiveUsage).
+// (ArchiveUsage).
 func sumCommitted(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (total int64, err error) {
 	if total, err = sumBudgetUsage(ctx, tx, b, b.App, since); err != nil || b.App != "" {
 		return total, err
@@ -111,9 +111,9 @@ func sumCommitted(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (to
 	err = tx.Query(ctx, func(r db.Row) error {
 		var gone int64
 		err := r.Scan(&gone)
-		total = addCapped(total, gone)
+		total = AddCapped(total, gone)
 		return err
-	}, `SELECT `+sumOrZeroSQL("amount")+` FROM budget_gone WHERE budget = $1 AND since = $2`, b.ID, since.UnixMicro())
+	}, `SELECT `+SumOrZeroSQL("amount")+` FROM budget_gone WHERE budget = $1 AND since = $2`, b.ID, since.UnixMicro())
 	return total, err
 }
 
@@ -136,15 +136,15 @@ func sumBudgetUsage(ctx context.Context, tx *db.Tx, b Budget, app db.ID, since t
 		where = `CAST($1 AS TEXT) = '' AND NOT EXISTS (SELECT 1 FROM budget_gone g WHERE g.budget = $8 AND g.since = $2 AND g.app = usage.tenant) AND `
 	}
 	err = tx.Query(ctx, func(row db.Row) error {
-		u := Usage{Kind: ModelCall}
+		u := UsageRow{MeteredUsage: MeteredUsage{Kind: ModelCall}}
 		if err := row.Scan(&u.Provider, &u.Model, &u.Currency, &u.InputTokens, &u.OutputTokens, &u.ModelCalls, (*int64)(&u.Charge)); err != nil {
 			return err
 		}
 		if b.Scope.coversModel(u.Provider, u.Model) {
-			total = addCapped(total, b.usageAmount(u))
+			total = AddCapped(total, b.usageAmount(u))
 		}
 		return nil
-	}, `SELECT provider, model, currency, `+sumsSQL("input_tokens", "output_tokens", "model_calls", "charge")+`
+	}, `SELECT provider, model, currency, `+SumsSQL("input_tokens", "output_tokens", "model_calls", "charge")+`
 		FROM usage WHERE `+where+`at >= $2 AND at < $3 AND kind = 'model' AND (CAST($4 AS TEXT) = '' OR agent = $4)
 			AND (CAST($5 AS TEXT) = '' OR key_id = $5) AND (CAST($6 AS TEXT) = '' OR owner_sub = $6)
 			AND NOT EXISTS (SELECT 1 FROM reservation_line l WHERE l.tenant = usage.tenant AND l.call = usage.key AND l.owner = $7 AND l.budget = $8)

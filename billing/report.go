@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 )
 
@@ -55,7 +56,7 @@ type ChargedAmount struct {
 // addSum adds x to s. The caller ensures that at most one of them has a currency, or both the same; totalSums separates
 // others.
 func (s *UsageSum) addSum(x UsageSum) {
-	s.Quantities = s.addQuantities(x.Quantities)
+	s.Quantities = s.Add(x.Quantities)
 	s.Cost, s.Charge = s.Cost.Add(x.Cost), s.Charge.Add(x.Charge)
 	s.Unpriced += x.Unpriced
 	s.Currency = cmp.Or(s.Currency, x.Currency)
@@ -67,7 +68,7 @@ const maxRows = 10_000
 // SumUsage returns the usage of an app, summed by the groups of q, and the totals. Money of different currencies is
 // never summed: each currency has rows of its own. If there is no money, the totals name the currency in which the app
 // is charged now.
-func (s *Service) SumUsage(ctx context.Context, app db.ID, plan string, q UsageQuery) (rows []UsageSum, totals UsageSum, err error) {
+func (s *UsageService) SumUsage(ctx context.Context, app db.ID, plan string, q UsageQuery) (rows []UsageSum, totals UsageSum, err error) {
 	by, err := q.groupColumns()
 	if err != nil {
 		return nil, UsageSum{}, err
@@ -80,13 +81,13 @@ func (s *Service) SumUsage(ctx context.Context, app db.ID, plan string, q UsageQ
 		err := row.Scan(&x.Agent, &x.Provider, &x.Model, &x.User, &x.Key, &day, &x.Currency, &x.InputTokens, &x.OutputTokens, &x.CacheReadTokens,
 			&x.CacheWriteTokens, &x.ReasoningTokens, &x.ModelCalls, &x.ToolCalls, &x.Runs, &run, &x.Embeddings, &x.StoredBytes,
 			(*int64)(&x.Cost), (*int64)(&x.Charge), &x.Unpriced)
-		x.RunTime = durationFromMicros(run)
+		x.RunTime = DurationFromMicros(run)
 		if slices.Contains(q.By, "day") {
 			x.Day = time.Unix(day*86400, 0).UTC()
 		}
 		rows = append(rows, x)
 		return err
-	}, `SELECT `+by+`, currency, `+sumsSQL("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "model_calls",
+	}, `SELECT `+by+`, currency, `+SumsSQL("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "model_calls",
 		"tool_calls", "runs", "run_micros", "embeddings", "stored_bytes", "cost", "charge", "CASE WHEN unpriced THEN 1 ELSE 0 END")+`
 		FROM usage WHERE tenant || '' = $1 AND tenant = $1 AND at >= $2 AND at < $3
 		GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 6, 1, 2, 3, 4, 5, 7 DESC LIMIT $4`, string(app), q.From.UnixMicro(), q.To.UnixMicro(), maxRows+1)
@@ -94,23 +95,23 @@ func (s *Service) SumUsage(ctx context.Context, app db.ID, plan string, q UsageQ
 		return nil, UsageSum{}, fmt.Errorf("add up usage: %w", err)
 	}
 	if len(rows) > maxRows {
-		return nil, UsageSum{}, invalidField("group_by", "makes more than %d rows: ask for less time, or for fewer groups", maxRows)
+		return nil, UsageSum{}, agentsvc.NewInvalidError("group_by", "makes more than %d rows: ask for less time, or for fewer groups", maxRows)
 	}
 	rows = mergeUnpriced(rows)
-	return rows, totalSums(rows, s.currencyForPlan(plan)), nil
+	return rows, totalSums(rows, s.prices.CurrencyForPlan(plan)), nil
 }
 
-// groupColumns returns the select list for the groups of q, or an [*InvalidError]. The text comes from columnsByGroup
+// groupColumns returns the select list for the groups of q, or an [*agentsvc.InvalidError]. The text comes from columnsByGroup
 // alone, never from the caller.
 func (q UsageQuery) groupColumns() (string, error) {
 	if !q.From.Before(q.To) {
-		return "", invalidField("to", "must be after from")
+		return "", agentsvc.NewInvalidError("to", "must be after from")
 	}
 	columns := strings.Split("'', '', '', '', '', 0", ", ")
 	for _, g := range q.By {
 		native, ok := columnsByGroup[g]
 		if !ok {
-			return "", invalidField("group_by", "%.40q is no group; there are %s", g, strings.Join(UsageGroups, ", "))
+			return "", agentsvc.NewInvalidError("group_by", "%.40q is no group; there are %s", g, strings.Join(UsageGroups, ", "))
 		}
 		for i, c := range strings.Split(native, ", ") {
 			if c != "''" && c != "0" {

@@ -15,11 +15,12 @@ import (
 )
 
 // A reservation expires reservationExpiry after its last renewal. Its process renews it every renewInterval, so it
-// survives three failed renewals; expired ones are looked for at the same interval. So what a dead process had reserved
+// survives three failed renewals. Every process looks for expired ones each expireInterval. So what a dead process had reserved
 // is available again within a minute.
 const (
 	reservationExpiry = 40 * time.Second
 	renewInterval     = 10 * time.Second
+	expireInterval    = renewInterval
 )
 
 // activeReservations are the ids of the calls for which this process has a reservation.
@@ -56,7 +57,7 @@ func (h *activeReservations) listCalls() []string {
 
 // renewReservations extends the reservations of this process, 100 in a statement. The condition on holder keeps it from
 // extending one of another process.
-func (s *Service) renewReservations(ctx context.Context) error {
+func (s *BudgetService) renewReservations(ctx context.Context) error {
 	for some := range slices.Chunk(s.reservations.listCalls(), 100) {
 		args := []any{s.processID, reservationExpiry.Microseconds()}
 		var placeholders []string
@@ -78,7 +79,7 @@ type expiredReservation struct{ tenant, call string }
 
 // ExpireReservations ends expired reservations of any process and returns what they had reserved. If such a call left a
 // usage row, the balance counts it. Any number of processes may do so at once. It ends at most 1000 at a time.
-func (s *Service) ExpireReservations(ctx context.Context) error {
+func (s *BudgetService) ExpireReservations(ctx context.Context) error {
 	var found []expiredReservation
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -109,7 +110,7 @@ type balanceKey struct {
 
 // expireBatch ends reservations in one transaction, except those that were settled, renewed or ended meanwhile. It then
 // computes each balance they were part of, once: a call may have written its usage row without a settlement.
-func (s *Service) expireBatch(ctx context.Context, some []expiredReservation) error {
+func (s *BudgetService) expireBatch(ctx context.Context, some []expiredReservation) error {
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		parts := map[balanceKey]bool{}
 		for _, l := range some {
@@ -145,7 +146,7 @@ func (s *Service) expireBatch(ctx context.Context, some []expiredReservation) er
 				// The budget is deleted.
 				continue
 			}
-			if _, err := rebuildBalanceTx(ctx, tx, of[i], timeFromMicros(p.since)); err != nil {
+			if _, err := rebuildBalanceTx(ctx, tx, of[i], time.UnixMicro(p.since).UTC()); err != nil {
 				return err
 			}
 		}

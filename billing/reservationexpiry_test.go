@@ -25,11 +25,11 @@ func TestManyExpiredReservations(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if _, err := s.RebuildBalances(t.Context()); err != nil {
+	if _, err := s.Budgets.RebuildBalances(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	once := time.Since(began)
-	a := s.NewBudgetGate(acme.ID, "")
+	a := s.Budgets.NewBudgetGate(acme.ID, "")
 	for range 100 {
 		if _, err := a.ReserveUsage(t.Context(), newUsageRequest()); err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestManyExpiredReservations(t *testing.T) {
 	}
 	expireReservations(t, d)
 	began = time.Now()
-	if err := s.ExpireReservations(t.Context()); err != nil {
+	if err := s.Budgets.ExpireReservations(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if all := time.Since(began); all > 40*once+time.Second {

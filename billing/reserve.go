@@ -57,10 +57,10 @@ const (
 // budget it returns nil and no error.
 //
 // If hard budgets have less left, the response is shortened to what they allow, down to request.MinOutput. If they have
-// less only because of calls in progress, ReserveUsage waits for these up to [Options.MaxWait]: most use less than they
+// less only because of calls in progress, ReserveUsage waits for these up to [BudgetOptions.MaxWait]: most use less than they
 // reserved. After that it returns an [*agentsvc.BudgetExhaustedError].
 //
-// The reservation expires after reservationExpiry unless [Service.Run] of this process renews it.
+// The reservation expires after reservationExpiry unless [BudgetService.Run] of this process renews it.
 func (a *BudgetGate) ReserveUsage(ctx context.Context, request UsageRequest) (*Reservation, error) {
 	if !a.HasBudgets() {
 		return nil, nil //nolint:nilnil // there is nothing to settle
@@ -111,7 +111,7 @@ func (a *BudgetGate) ReserveUsage(ctx context.Context, request UsageRequest) (*R
 
 // remainingUncommitted returns what would be left if no call were in progress: reservations do not count, settled usage
 // does.
-func (b Balance) remainingUncommitted() int64 { return max(0, subtractCapped(b.Amount, b.Committed)) }
+func (b Balance) remainingUncommitted() int64 { return max(0, SubtractCapped(b.Amount, b.Committed)) }
 
 // costBounds returns the upper bound of the call's cost for each budget, in its unit. A model without a price has no
 // bound in money: if a hard money budget applies it is an [*agentsvc.Error] for the caller.
@@ -124,15 +124,15 @@ func (a *BudgetGate) costBounds(budgets []Budget, request UsageRequest, at time.
 		case InCalls:
 			x.amountFor = func(int64) int64 { return 1 }
 		case InTokens:
-			x.amountFor = func(output int64) int64 { return addCapped(request.Input, output) }
+			x.amountFor = func(output int64) int64 { return AddCapped(request.Input, output) }
 		case InMoney:
-			book := a.service.priceBook.Load()
-			if _, priced := book.maxCharge(b.Currency, request.Provider, request.Model, 1, 1, at); !priced && b.Hard {
+			book := a.service.prices.CachedBook()
+			if _, priced := book.MaxCharge(b.Currency, request.Provider, request.Model, 1, 1, at); !priced && b.Hard {
 				return nil, agentsvc.NewInvalidError("", "the model %s/%s has no price, and the budget %s is in money: the operator must add one to the price book",
 					request.Provider, request.Model, b.Name)
 			}
 			x.amountFor = func(output int64) int64 {
-				most, _ := book.maxCharge(b.Currency, request.Provider, request.Model, request.Input, output, at)
+				most, _ := book.MaxCharge(b.Currency, request.Provider, request.Model, request.Input, output, at)
 				return int64(most)
 			}
 		}
@@ -227,7 +227,7 @@ func (r *Reservation) tryReserve(ctx context.Context, bounds []costBound) ([]Bal
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), v.column1, v.column2, v.column3, v.column4 FROM (VALUES `+strings.Join(rows, ", ")+`) AS v
 		WHERE EXISTS (SELECT 1 FROM reservation WHERE tenant = $1 AND call = $2)`, args...)
 	for _, l := range r.lines {
-		b.Exec(nil, `UPDATE budget_balance SET reserved = `+addCappedSQL("reserved", "$4")+` WHERE tenant = $1 AND budget = $2 AND since = $3
+		b.Exec(nil, `UPDATE budget_balance SET reserved = `+AddCappedSQL("reserved", "$4")+` WHERE tenant = $1 AND budget = $2 AND since = $3
 			AND EXISTS (SELECT 1 FROM reservation WHERE tenant = $5 AND call = $6)`,
 			string(l.budget.App), l.budget.ID, l.since.UnixMicro(), l.amount, tenant, call)
 	}

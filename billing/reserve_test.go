@@ -20,29 +20,29 @@ func TestOtherCurrency(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
 		euro := tenancy.App{ID: acme.ID, Name: acme.Name, Plan: "euro"}
-		_, err := s.AddPlan(t.Context(), actor, billing.Plan{Name: "euro", Currency: "EUR"})
+		_, err := s.Prices.AddPlan(t.Context(), actor, billing.Plan{Name: "euro", Currency: "EUR"})
 		requireNoErrors(t, err)
 		money := func(name, currency string) billing.Budget {
 			return billing.Budget{Name: name, Unit: billing.InMoney, Amount: 500, Currency: currency, Window: billing.Day, Hard: true}
 		}
-		_, err = s.AddBudget(t.Context(), actor, acme, money("early", "USD"))
+		_, err = s.Budgets.AddBudget(t.Context(), actor, acme, money("early", "USD"))
 		wantInvalid(t, err, "currency")
 		for _, currency := range []string{"USD", "EUR"} {
-			_, err := s.AddPriceVersion(t.Context(), actor, billing.PriceVersion{
+			_, err := s.Prices.AddPriceVersion(t.Context(), actor, billing.PriceVersion{
 				Version: currency, Currency: currency, Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 5)},
 			})
 			requireNoErrors(t, err)
 		}
 		for _, app := range []tenancy.App{{}, acme, euro} {
-			_, err := s.AddBudget(t.Context(), actor, app, money("pounds", "GBP"))
+			_, err := s.Budgets.AddBudget(t.Context(), actor, app, money("pounds", "GBP"))
 			wantInvalid(t, err, "currency")
 		}
-		_, err = s.AddBudget(t.Context(), actor, euro, money("foreign", "USD"))
+		_, err = s.Budgets.AddBudget(t.Context(), actor, euro, money("foreign", "USD"))
 		wantInvalid(t, err, "currency")
 
 		for _, owner := range []struct{ before, after tenancy.App }{{acme, euro}, {}} {
 			addBudget(t, s, owner.before, money("dollars", "USD"))
-			a, m := s.NewBudgetGate(acme.ID, "euro"), s.NewMeter(acme.ID, "euro") // the plan has changed
+			a, m := s.Budgets.NewBudgetGate(acme.ID, "euro"), s.Usage.NewMeter(acme.ID, "euro") // the plan has changed
 			_, err = a.ReserveUsage(t.Context(), newUsageRequest())
 			var invalid *agentsvc.InvalidError
 			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "dollars") {
@@ -69,10 +69,10 @@ func TestPlanChangesCurrency(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
-		a, m := s.NewBudgetGate(acme.ID, "team"), s.NewMeter(acme.ID, "team") // created before its plan is read
+		a, m := s.Budgets.NewBudgetGate(acme.ID, "team"), s.Usage.NewMeter(acme.ID, "team") // created before its plan is read
 		team := tenancy.App{ID: acme.ID, Name: acme.Name, Plan: "team"}
 		for _, currency := range []string{"USD", "EUR", "CHF"} {
-			_, err := s.AddPriceVersion(t.Context(), actor, billing.PriceVersion{
+			_, err := s.Prices.AddPriceVersion(t.Context(), actor, billing.PriceVersion{
 				Version: currency, Currency: currency, Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 5)},
 			})
 			requireNoErrors(t, err)
@@ -89,13 +89,13 @@ func TestPlanChangesCurrency(t *testing.T) {
 			requireNoErrors(t, err)
 			return r
 		}
-		changeCurrency(s.AddPlan, "EUR")
+		changeCurrency(s.Prices.AddPlan, "EUR")
 		x, pending := newUsageRequest(), newUsageRequest()
 		r, pendingReservation := reserve(x), reserve(pending)
 		requireNoErrors(t, r.SettleUsage(t.Context(), m, usageOf(r, x, 10, 5)))
 		wantBalance(t, s, acme.ID, "EUR", 5, 5)
 
-		changeCurrency(s.UpdatePlan, "CHF")
+		changeCurrency(s.Prices.UpdatePlan, "CHF")
 		x = newUsageRequest()
 		r = reserve(x)
 		requireNoErrors(t, r.SettleUsage(t.Context(), m, usageOf(r, x, 10, 5)), pendingReservation.SettleUsage(t.Context(), m, usageOf(pendingReservation, pending, 10, 5)))
@@ -114,7 +114,7 @@ func TestShortAnswer(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
 		addBudget(t, s, acme, tokenBudget(25))
-		a := s.NewBudgetGate(acme.ID, "")
+		a := s.Budgets.NewBudgetGate(acme.ID, "")
 		x, y := newUsageRequest(), newUsageRequest()
 		x.Output, y.Output = 5, 5
 		first, err := a.ReserveUsage(t.Context(), x)
@@ -140,7 +140,7 @@ func TestRowBeforeSettlement(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
 		addBudget(t, s, acme, callBudget(5))
-		a, m := s.NewBudgetGate(acme.ID, ""), s.NewMeter(acme.ID, "")
+		a, m := s.Budgets.NewBudgetGate(acme.ID, ""), s.Usage.NewMeter(acme.ID, "")
 		x := newUsageRequest()
 		r, err := a.ReserveUsage(t.Context(), x)
 		if err != nil {

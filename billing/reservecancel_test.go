@@ -18,7 +18,7 @@ func TestReserveCanceled(t *testing.T) {
 	d := dbtest.NewPostgres(t)
 	s := openBilling(t, d)
 	addBudget(t, s, acme, callBudget(5))
-	if _, err := s.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), newUsageRequest()); err != nil {
+	if _, err := s.Budgets.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), newUsageRequest()); err != nil {
 		t.Fatal(err)
 	}
 	reserved, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -42,7 +42,7 @@ func TestReserveCanceled(t *testing.T) {
 			}
 		}
 	})
-	_, err := s.NewBudgetGate(acme.ID, "").ReserveUsage(ctx, newUsageRequest())
+	_, err := s.Budgets.NewBudgetGate(acme.ID, "").ReserveUsage(ctx, newUsageRequest())
 	waits.Wait()
 	close(release)
 	if !errors.Is(err, context.Canceled) {

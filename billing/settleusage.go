@@ -12,16 +12,16 @@ import (
 // The charge is in the currency of the reservation. If the reservation has expired meanwhile, the balances are computed
 // again from the usage rows. used.Call must be the request's, used.StartedAt the reservation's Began.
 //
-// If the database does not respond, the row is queued ([Service.WritePending]) and the error is returned as well.
+// If the database does not respond, the row is queued ([UsageService.WritePending]) and the error is returned as well.
 func (r *Reservation) SettleUsage(ctx context.Context, m *Meter, used agentsvc.Usage) error {
-	return r.closeReservation(ctx, m.usageRows(r.currency, r.request.runFacts(used)))
+	return r.closeReservation(ctx, m.RowsOf(r.currency, r.request.runFacts(used)))
 }
 
 // ReleaseUsage returns the reserved amount: the call was not made, or used nothing.
 func (r *Reservation) ReleaseUsage(ctx context.Context) error { return r.closeReservation(ctx, nil) }
 
 // closeReservation ends the reservation. rows holds the usage row of the call, or nothing.
-func (r *Reservation) closeReservation(ctx context.Context, rows []Usage) error {
+func (r *Reservation) closeReservation(ctx context.Context, rows []UsageRow) error {
 	s, tenant, call := r.gate.service, string(r.gate.tenant), r.request.Call
 	defer s.reservations.removeCall(call)
 	b := db.Batch{Key: tenant}
@@ -34,14 +34,14 @@ func (r *Reservation) closeReservation(ctx context.Context, rows []Usage) error 
 		after[i] = Balance{Budget: l.budget}
 		// committed and reserved change together and only while the reservation exists, so the amount is never returned
 		// twice.
-		b.Exec(nil, `UPDATE budget_balance SET committed = `+addCappedSQL("committed", "$4")+`, reserved = reserved - $5 WHERE tenant = $1 AND budget = $2 AND since = $3
+		b.Exec(nil, `UPDATE budget_balance SET committed = `+AddCappedSQL("committed", "$4")+`, reserved = reserved - $5 WHERE tenant = $1 AND budget = $2 AND since = $3
 			AND EXISTS (SELECT 1 FROM reservation WHERE tenant = $6 AND call = $7)`,
 			string(l.budget.App), l.budget.ID, l.since.UnixMicro(), l.budget.usageAmount(rows...), l.amount, tenant, call)
 	}
 	b.Exec(nil, `DELETE FROM reservation_line WHERE tenant = $1 AND call = $2`, tenant, call)
 	b.Exec(nil, `DELETE FROM reservation WHERE tenant = $1 AND call = $2`, tenant, call)
 	// The usage row is in the same transaction: rebuildBalanceTx, which locks the balance first, sees both or neither.
-	insertUsage(&b, r.gate.tenant, rows)
+	InsertRows(&b, r.gate.tenant, rows)
 	for i, l := range r.lines {
 		b.Query(func(row db.Row) error { return row.Scan(&after[i].Committed, &after[i].Amount) },
 			`SELECT b.committed, x.amount FROM budget_balance b JOIN budget x ON x.tenant = b.tenant AND x.id = b.budget
@@ -50,7 +50,7 @@ func (r *Reservation) closeReservation(ctx context.Context, rows []Usage) error 
 	if err := s.db.Platform().Write(ctx, &b); err != nil {
 		if len(rows) > 0 && !db.IsRejected(err) {
 			// The reservation expires, and its balances are then computed with the queued row.
-			s.queueUsage(r.gate.tenant, rows)
+			s.usage.QueueRows(r.gate.tenant, rows)
 		}
 		return fmt.Errorf("settle: %w", err)
 	}
@@ -73,16 +73,16 @@ func (r *Reservation) closeReservation(ctx context.Context, rows []Usage) error 
 }
 
 // usageAmount returns how much of b the rows use, in the budget's unit. A charge in another currency counts nothing.
-func (b Budget) usageAmount(rows ...Usage) (n int64) {
+func (b Budget) usageAmount(rows ...UsageRow) (n int64) {
 	for _, u := range rows {
 		switch {
 		case u.Kind != ModelCall:
 		case b.Unit == InTokens:
-			n = addCapped(n, u.Tokens())
+			n = AddCapped(n, u.Tokens())
 		case b.Unit == InCalls:
-			n = addCapped(n, u.ModelCalls)
+			n = AddCapped(n, u.ModelCalls)
 		case u.Currency == b.Currency:
-			n = addCapped(n, int64(u.Charge))
+			n = AddCapped(n, int64(u.Charge))
 		}
 	}
 	return n

@@ -3,6 +3,7 @@ package billing
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"stoa/tenancy/db"
@@ -20,7 +21,7 @@ func (m *Meter) SampleStorage(ctx context.Context, bytes int64) error {
 		if err != nil {
 			return err
 		}
-		return m.writeStorageDays(ctx, tx, maxRecordDelay)
+		return m.writeEndedDays(ctx, tx)
 	})
 	if err != nil {
 		return fmt.Errorf("note what app %s stores: %w", m.tenant, err)
@@ -28,29 +29,38 @@ func (m *Meter) SampleStorage(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// writeStorageDays writes a usage row for each day that ended at least after ago, and deletes its samples. A negative
-// after includes the current day. Each sample counts as a 24th of its value; a day without bytes has no row. A row that
-// exists already stays.
-//
-// The delay is needed because samples of a day may still be uncommitted when it ends.
-func (m *Meter) writeStorageDays(ctx context.Context, tx *db.Tx, after time.Duration) error {
+// CloseStorage writes the usage rows of all days that have samples, also of the current one, and deletes the samples:
+// the app is about to be deleted.
+func (m *Meter) CloseStorage(ctx context.Context) error {
+	return m.service.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return m.writeDays(ctx, tx, math.MaxInt64) })
+}
+
+// writeEndedDays writes the rows of the days that ended at least MaxRecordDelay ago: samples of a day may still be
+// uncommitted when it ends.
+func (m *Meter) writeEndedDays(ctx context.Context, tx *db.Tx) error {
 	var until int64
 	// The division by 24 and multiplication cut off the hours of the day that has not ended.
 	err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&until) }, `SELECT (stoa_now() - CAST($1 AS BIGINT)) / CAST($2 AS BIGINT) / 24 * 24`,
-		after.Microseconds(), hourMicros)
+		MaxRecordDelay.Microseconds(), hourMicros)
 	if err != nil {
 		return err
 	}
-	var rows []Usage
-	err = tx.Query(ctx, func(r db.Row) error {
+	return m.writeDays(ctx, tx, until)
+}
+
+// writeDays writes a usage row for each day with a sample before the hour until, and deletes these samples. Each sample
+// counts as a 24th of its value; a day without bytes has no row. A row that exists already stays.
+func (m *Meter) writeDays(ctx context.Context, tx *db.Tx, until int64) error {
+	var rows []UsageRow
+	err := tx.Query(ctx, func(r db.Row) error {
 		var day, bytes int64
 		err := r.Scan(&day, &bytes)
 		at := time.Unix(day*86400, 0).UTC()
-		rows = append(rows, Usage{
-			Key: "stored." + at.Format(time.DateOnly), Kind: Storage, At: at, Quantities: Quantities{StoredBytes: ceilDiv(bytes, 24)},
+		rows = append(rows, UsageRow{
+			Key: "stored." + at.Format(time.DateOnly), MeteredUsage: MeteredUsage{Kind: Storage, At: at, Quantities: Quantities{StoredBytes: CeilDiv(bytes, 24)}},
 		})
 		return err
-	}, `SELECT hour / 24, `+sumSQL("bytes")+` FROM stored_sample WHERE tenant = $1 AND hour < $2 GROUP BY 1 HAVING MAX(bytes) > 0`,
+	}, `SELECT hour / 24, `+SumSQL("bytes")+` FROM stored_sample WHERE tenant = $1 AND hour < $2 GROUP BY 1 HAVING MAX(bytes) > 0`,
 		string(m.tenant), until)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ type ThresholdEvent struct {
 
 // recordPassedThresholds inserts an event for each threshold that b has reached and that this process has not recorded
 // yet. A new event is logged and published. A failure is logged only: the next settlement tries again.
-func (s *Service) recordPassedThresholds(ctx context.Context, b Balance, since time.Time) {
+func (s *BudgetService) recordPassedThresholds(ctx context.Context, b Balance, since time.Time) {
 	for _, t := range b.Thresholds {
 		// Thresholds are ascending.
 		if !hasReached(b.Committed, b.Amount, t) {
@@ -73,12 +73,12 @@ const thresholdEventColumns = `e.tenant, e.budget, e.name, e.since, e.threshold,
 func (p *ThresholdEvent) scanRow(row db.Row, more ...any) error {
 	var since, at int64
 	err := row.Scan(append([]any{(*string)(&p.App), &p.ID, &p.Budget, &since, &p.Threshold, &p.Committed, &p.Amount, &at}, more...)...)
-	p.Since, p.At = timeFromMicros(since), timeFromMicros(at)
+	p.Since, p.At = time.UnixMicro(since).UTC(), time.UnixMicro(at).UTC()
 	return err
 }
 
 // readThresholdEvents sets PassedThresholds of the balances, from the events of their current windows.
-func (s *Service) readThresholdEvents(ctx context.Context, app db.ID, list []Balance) error {
+func (s *BudgetService) readThresholdEvents(ctx context.Context, app db.ID, list []Balance) error {
 	var b db.Batch
 	for i, x := range list {
 		since, _ := x.Window.Bounds(s.databaseNow(), x.location)

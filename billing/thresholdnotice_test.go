@@ -46,16 +46,16 @@ func TestNotices(t *testing.T) {
 		requireNoErrors(t, err)
 		sinks := map[string]billing.Sink{"webhook": billing.WebhookSink{URL: server.URL, Secret: secret, Client: server.Client()}}
 		s := openBilling(t, d)
-		one, other := s.NewExporter(sinks), openBilling(t, d).NewExporter(sinks)
+		one, other := newExporter(d, s, sinks), newExporter(d, openBilling(t, d), sinks)
 		requireNoErrors(t, one.DeliverAll(t.Context())) // the export begins
 		addBudget(t, s, tenancy.App{}, callBudget(10))
 		b := callBudget(10)
 		b.Thresholds = []int{5}
 		addBudget(t, s, acme, b)
 		x := newUsageRequest()
-		r, err := s.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), x)
+		r, err := s.Budgets.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), x)
 		requireNoErrors(t, err)
-		requireNoErrors(t, r.SettleUsage(t.Context(), s.NewMeter(acme.ID, ""), usageOf(r, x, 1, 1)))
+		requireNoErrors(t, r.SettleUsage(t.Context(), s.Usage.NewMeter(acme.ID, ""), usageOf(r, x, 1, 1)))
 
 		status = http.StatusBadGateway
 		if err := one.DeliverAll(t.Context()); err == nil {
@@ -76,7 +76,7 @@ func TestNotices(t *testing.T) {
 		}
 
 		b.Amount, b.Thresholds = 1, []int{5, 100}
-		if _, err := s.UpdateBudget(t.Context(), actor, acme, b.Name, replaceWith(b)); err != nil {
+		if _, err := s.Budgets.UpdateBudget(t.Context(), actor, acme, b.Name, replaceWith(b)); err != nil {
 			t.Fatal(err)
 		}
 		requireNoErrors(t, other.DeliverAll(t.Context()))

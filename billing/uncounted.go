@@ -6,27 +6,58 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/tenancy/db"
 )
 
-// The schedule of counting new budgets. A process learns of a new budget some time after it was created; calls that it
-// begins before then reserve nothing in it. A call that ends later counts itself (recountUnreserved). For the others
-// the balance is computed from the usage rows every recountInterval until the budget is recountOftenAge old, then every
-// recountLaterInterval until recountMaxAge, by when every process has read it (reloadInterval).
+// The schedule by which the balances of new budgets are computed. A process learns of a new budget some time after it
+// was created; calls that it begins before then reserve nothing in it. A call that ends later counts itself
+// (recountUnreserved). For the others the balance is computed from the usage rows: every newBudgetInterval while the
+// budget is younger than newBudgetAge, then every youngBudgetInterval until it is youngBudgetAge old, by when every
+// process has read it ([ReloadInterval]).
 const (
-	recountInterval      = 2 * time.Second
-	recountOftenAge      = 20 * time.Second
-	recountLaterInterval = 10 * time.Second
-	recountMaxAge        = 2 * time.Minute
+	newBudgetInterval   = 2 * time.Second
+	newBudgetAge        = 20 * time.Second
+	youngBudgetInterval = 10 * time.Second
+	youngBudgetAge      = 2 * time.Minute
 )
 
-// recountNewBudgets computes the balances of all budgets that are younger than recountMaxAge, by the schedule above.
-// The remainder of the division is below recountInterval in one of the ticks of each recountLaterInterval.
-func (s *Service) recountNewBudgets(ctx context.Context) error {
-	_, err := s.rebuildMatching(ctx, func(b Budget) bool {
-		age := s.databaseNow().Sub(b.CreatedAt)
-		return age < recountOftenAge || age < recountMaxAge && age%recountLaterInterval < recountInterval
-	})
+// recountNewBudgets computes the balances of all budgets that are younger than newBudgetAge.
+func (s *BudgetService) recountNewBudgets(ctx context.Context) error {
+	return s.recountYoungerThan(ctx, newBudgetAge)
+}
+
+// recountYoungBudgets computes the balances of all budgets that are younger than youngBudgetAge.
+func (s *BudgetService) recountYoungBudgets(ctx context.Context) error {
+	return s.recountYoungerThan(ctx, youngBudgetAge)
+}
+
+// recountYoungerThan computes the balances of all budgets that were created less than age ago.
+func (s *BudgetService) recountYoungerThan(ctx context.Context, age time.Duration) error {
+	_, err := s.rebuildMatching(ctx, func(b Budget) bool { return s.databaseNow().Sub(b.CreatedAt) < age })
 	return err
+}
+
+// recountRows computes the balances that count rows of an app, which had to wait for the database: their reservations
+// may have expired before the rows were written.
+func (s *BudgetService) recountRows(ctx context.Context, app db.ID, rows []UsageRow) error {
+	var errs []error
+	for _, of := range []db.ID{"", app} {
+		for _, b := range s.budgets.budgetsOf(of) {
+			windows := map[int64]bool{}
+			for _, u := range rows {
+				if u.Kind != ModelCall || !b.Scope.coversCall(u.Agent, u.Owner, u.Provider, u.Model) {
+					continue
+				}
+				since, _ := b.Window.Bounds(u.At, b.location)
+				if !windows[since.UnixMicro()] {
+					windows[since.UnixMicro()] = true
+					_, err := s.RebuildBalance(ctx, b, since)
+					errs = append(errs, err)
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // RecordUnreserved counts the usage of a call that began without a reservation in the budgets that apply to it now. It

@@ -16,7 +16,7 @@ func TestUncountedUsage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		one, other := openBilling(t, d), openBilling(t, d)
-		meter, allowance := other.NewMeter(acme.ID, ""), other.NewBudgetGate(acme.ID, "")
+		meter, allowance := other.Usage.NewMeter(acme.ID, ""), other.Budgets.NewBudgetGate(acme.ID, "")
 		free, bounded := newUsageRequest(), newUsageRequest()
 		r, err := allowance.ReserveUsage(t.Context(), free)
 		if err != nil || r != nil {
@@ -35,12 +35,12 @@ func TestUncountedUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantBalance(t, one, acme.ID, "tokens", 0, 0)
-		if err := billing.RecountNewBudgets(one, t.Context()); err != nil {
+		if err := billing.RecountNewBudgets(one.Budgets, t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		wantBalance(t, one, acme.ID, "tokens", 7, 0)
 
-		if _, err := other.ListBudgets(t.Context(), acme.ID); err != nil { // now the process reads the budget
+		if _, err := other.Budgets.ListBudgets(t.Context(), acme.ID); err != nil { // now the process reads the budget
 			t.Fatal(err)
 		}
 		if err := allowance.RecordUnreserved(t.Context(), meter, free, usageOf(&billing.Reservation{Began: began}, free, 10, 20)); err != nil {
@@ -52,7 +52,7 @@ func TestUncountedUsage(t *testing.T) {
 		}
 		wantBalance(t, one, acme.ID, "tokens", 1000, 0)
 		wantBalance(t, one, "", "calls", 3, 0)
-		if b, err := one.FindBudget(t.Context(), acme.ID, "tokens"); err != nil || len(b.PassedThresholds) != 3 || b.PassedThresholds[2].Threshold != 100 || b.PassedThresholds[2].At.Before(began) {
+		if b, err := one.Budgets.FindBudget(t.Context(), acme.ID, "tokens"); err != nil || len(b.PassedThresholds) != 3 || b.PassedThresholds[2].Threshold != 100 || b.PassedThresholds[2].At.Before(began) {
 			t.Errorf("passed %+v, %v, want three thresholds", b.PassedThresholds, err)
 		}
 		wantConsistent(t, one)

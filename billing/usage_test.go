@@ -15,14 +15,14 @@ import (
 // TestUsageRows writes rows of all kinds, repeated and in another order, and reads them back.
 func TestUsageRows(t *testing.T) {
 	t.Parallel()
-	row := func(key string, kind billing.Kind, q billing.Quantities, w billing.UsagePrice) billing.Usage {
-		return billing.Usage{
-			Task: "t1", Key: key, Kind: kind, At: time.UnixMicro(1_700_000_000_000_001).UTC(), Agent: "clerk",
-			Owner: agentsvc.Owner{Issuer: "stoa", Subject: "key:k1"}, Quantities: q, UsagePrice: w,
+	row := func(key string, kind billing.Kind, q billing.Quantities, w billing.UsagePrice) billing.UsageRow {
+		return billing.UsageRow{
+			Task: "t1", Key: key, Agent: "clerk", Owner: agentsvc.Owner{Issuer: "stoa", Subject: "key:k1"},
+			MeteredUsage: billing.MeteredUsage{Kind: kind, At: time.UnixMicro(1_700_000_000_000_001).UTC(), Quantities: q}, UsagePrice: w,
 		}
 	}
 	w := billing.UsagePrice{Cost: 1, Charge: 2, Currency: "EUR", Version: "v1", Unpriced: true}
-	want := []billing.Usage{
+	want := []billing.UsageRow{
 		row("1", billing.ModelCall, billing.Quantities{
 			InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, ReasoningTokens: 5, ModelCalls: 6,
 		}, w),
@@ -34,18 +34,18 @@ func TestUsageRows(t *testing.T) {
 	}
 	want[0].Provider, want[0].Model, want[0].Estimated = "some", "large", true
 	want[4].Provider, want[4].Model = "other", "small"
-	again := []billing.Usage{want[3], want[1], want[5], want[0]}
+	again := []billing.UsageRow{want[3], want[1], want[5], want[0]}
 	for i := range again {
 		again[i].Cost, again[i].Agent = 100, "other"
 	}
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		var b db.Batch
-		billing.InsertUsage(&b, "acme", want)
-		billing.InsertUsage(&b, "acme", again)
+		billing.InsertRows(&b, "acme", want)
+		billing.InsertRows(&b, "acme", again)
 		if err := d.Tenant("acme").Write(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
-		var got []billing.Usage
+		var got []billing.UsageRow
 		var q db.Batch
 		q.Query(func(r db.Row) error {
 			u, err := billing.ScanUsage(r)

@@ -166,7 +166,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 		b.onFinding = func(ctx context.Context, f guardrail.Finding) { h.OnFinding(ctx, t.Name, f) }
 	}
 	if h.Billing != nil {
-		b.meter, b.budgetGate = h.Billing.NewMeter(t.ID, t.Plan), h.Billing.NewBudgetGate(t.ID, t.Plan)
+		b.meter, b.budgetGate = h.Billing.Usage.NewMeter(t.ID, t.Plan), h.Billing.Budgets.NewBudgetGate(t.ID, t.Plan)
 	}
 	inMemory, newStore := b.registerInMemory(h), b.newStoreFactory(h)
 	b.store = newStore(h.DB)

@@ -324,7 +324,7 @@ const inMemoryBackend = "inmemory"
 func (b *builder) effectiveRetention(h Dependencies) store.Retention {
 	var plan billing.Plan
 	if h.Billing != nil {
-		plan, _ = h.Billing.CachedPlan(b.tenant.Plan)
+		plan, _ = h.Billing.Prices.CachedPlan(b.tenant.Plan)
 	}
 	r := b.cfg.Storage.Retention
 	return store.Retention{

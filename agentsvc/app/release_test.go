@@ -50,7 +50,7 @@ func TestCancelledTurnsReleaseReservations(t *testing.T) {
 	var sum billing.UsageSum
 	for range 500 {
 		_, tokens = countedUsage(t, a)
-		if _, sum, err = b.SumUsage(t.Context(), privateNetworkTenant.ID, "", billing.UsageQuery{From: time.UnixMicro(0), To: time.Now().Add(time.Hour)}); err != nil {
+		if _, sum, err = b.Usage.SumUsage(t.Context(), privateNetworkTenant.ID, "", billing.UsageQuery{From: time.UnixMicro(0), To: time.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		if tokens > 0 && tokens == sum.Tokens() {

@@ -67,7 +67,7 @@ func TestReportedUsage(t *testing.T) {
 				}
 				if !configured {
 					platform := billing.Budget{Name: "platform", Unit: billing.InTokens, Amount: room, Window: billing.Total, Hard: true}
-					if _, err := books.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
+					if _, err := books.Budgets.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -98,7 +98,7 @@ func TestReportedUsage(t *testing.T) {
 				if minimum < 0 || maximum > 20_000 {
 					t.Errorf("counted are %d to %d tokens of a call", minimum, maximum)
 				}
-				if spent, err := books.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > room/10 || spent.Committed < 0 {
+				if spent, err := books.Budgets.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > room/10 || spent.Committed < 0 {
 					t.Errorf("of the platform's budget %d is spent (%v)", spent.Committed, err)
 				}
 			})

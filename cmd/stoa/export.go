@@ -65,7 +65,7 @@ func (h *server) openExports() error {
 			return fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", stripeKeyName, err)
 		}
 	}
-	h.exporter = h.deps.Billing.NewExporter(sinks)
+	h.exporter = billing.NewExporter(h.db, h.deps.Billing.Budgets, sinks, h.log)
 	return nil
 }
 
@@ -93,5 +93,5 @@ func (h *server) runBilling(ctx context.Context) error {
 	// Both loops end with ctx. The channel has capacity 1, so that the goroutine never blocks.
 	ended := make(chan error, 1)
 	go func() { ended <- h.exporter.Run(ctx) }()
-	return errors.Join(h.deps.Billing.RunBookkeeping(ctx), <-ended)
+	return errors.Join(h.deps.Billing.Invoices.Run(ctx), <-ended)
 }

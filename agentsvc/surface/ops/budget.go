@@ -126,7 +126,7 @@ func (a adminAPI) addBudget(ctx context.Context, o *mutation) (mutationResult, e
 	if err := a.checkScope(ctx, app, b.Scope); err != nil {
 		return mutationResult{}, err
 	}
-	made, err := a.billing.AddBudget(ctx, o.actor, app, b)
+	made, err := a.billing.Budgets.AddBudget(ctx, o.actor, app, b)
 	return mutationResult{status: http.StatusCreated, body: newBalanceBody(made), appID: app.ID}, err
 }
 
@@ -137,7 +137,7 @@ func (a adminAPI) updateBudget(ctx context.Context, o *mutation) (mutationResult
 	if err != nil {
 		return mutationResult{}, err
 	}
-	made, err := a.billing.UpdateBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"), o.decodeBudgetUpdate)
+	made, err := a.billing.Budgets.UpdateBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"), o.decodeBudgetUpdate)
 	return mutationResult{status: http.StatusOK, body: newBalanceBody(made), appID: app.ID}, err
 }
 
@@ -159,7 +159,7 @@ func (a adminAPI) deleteBudget(ctx context.Context, o *mutation) (mutationResult
 	if err != nil {
 		return mutationResult{}, err
 	}
-	return mutationResult{status: http.StatusNoContent}, a.billing.DeleteBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"))
+	return mutationResult{status: http.StatusNoContent}, a.billing.Budgets.DeleteBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"))
 }
 
 // handleListBudgets answers an operator with the budgets of an app, or with those of the platform.
@@ -178,7 +178,7 @@ func (a adminAPI) handleListAppBudgets(w http.ResponseWriter, r *http.Request) e
 
 // writeBudgets answers with the budgets of an app and their balances; "" = those of the platform.
 func (a adminAPI) writeBudgets(w http.ResponseWriter, r *http.Request, app db.ID) error {
-	found, err := a.billing.ListBudgets(r.Context(), app)
+	found, err := a.billing.Budgets.ListBudgets(r.Context(), app)
 	if err != nil {
 		return err
 	}

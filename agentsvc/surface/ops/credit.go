@@ -77,7 +77,7 @@ func (a adminAPI) addCredit(ctx context.Context, o *mutation) (mutationResult, e
 	if err != nil {
 		return mutationResult{}, err
 	}
-	c, err := a.billing.AddCredit(ctx, o.actor, app, billing.Credit{Amount: billing.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
+	c, err := a.billing.Invoices.AddCredit(ctx, o.actor, app, billing.Credit{Amount: billing.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
 	return mutationResult{status: http.StatusCreated, body: newCreditBody(c), appID: app.ID}, err
 }
 
@@ -87,7 +87,7 @@ func (a adminAPI) handleListCredits(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	list, err := a.billing.ListCredits(r.Context(), app)
+	list, err := a.billing.Invoices.ListCredits(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (a adminAPI) revokeCredit(ctx context.Context, o *mutation) (mutationResult
 	if err != nil {
 		return mutationResult{}, err
 	}
-	return mutationResult{status: http.StatusNoContent}, a.billing.RevokeCredit(ctx, o.actor, app, surface.PathParam(o.r, "credit"))
+	return mutationResult{status: http.StatusNoContent}, a.billing.Invoices.RevokeCredit(ctx, o.actor, app, surface.PathParam(o.r, "credit"))
 }
 
 // handleLedger answers with the balances of an app's accounts and a page of the ledger entries, the newest first.
@@ -123,11 +123,11 @@ func (a adminAPI) handleLedger(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	balances, err := a.billing.ListAccountBalances(r.Context(), app.ID)
+	balances, err := a.billing.Ledgers.ListAccountBalances(r.Context(), app.ID)
 	if err != nil {
 		return err
 	}
-	entries, err := a.billing.ListLedgerEntries(r.Context(), app.ID, before, size)
+	entries, err := a.billing.Ledgers.ListLedgerEntries(r.Context(), app.ID, before, size)
 	if err != nil {
 		return err
 	}

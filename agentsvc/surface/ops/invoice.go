@@ -39,9 +39,9 @@ func (a adminAPI) loadBilledApp(ctx context.Context, name string) (tenancy.App, 
 	if !errors.Is(err, tenancy.ErrNotFound) {
 		return app, err
 	}
-	former, ferr := a.billing.FindFormerApp(ctx, name)
+	former, ferr := a.billing.Ledgers.FindFormerApp(ctx, name)
 	if ferr != nil {
-		if errors.Is(ferr, billing.ErrNotFound) {
+		if errors.Is(ferr, tenancy.ErrNotFound) {
 			return app, err
 		}
 		return former, ferr
@@ -67,7 +67,7 @@ func (a adminAPI) handleListInvoices(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	list, err := a.billing.ListInvoices(r.Context(), app)
+	list, err := a.billing.Invoices.ListInvoices(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a adminAPI) handleListInvoices(w http.ResponseWriter, r *http.Request) err
 
 // handleListAppInvoices answers an app with its final invoices.
 func (a adminAPI) handleListAppInvoices(w http.ResponseWriter, r *http.Request) error {
-	list, err := a.billing.ListFinalInvoices(r.Context(), surface.RequestOf(r).App.ID)
+	list, err := a.billing.Invoices.ListFinalInvoices(r.Context(), surface.RequestOf(r).App.ID)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (a adminAPI) handleGetInvoice(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	id, mediaType := negotiateInvoice(r)
-	inv, err := a.billing.FindInvoice(r.Context(), app, id)
+	inv, err := a.billing.Invoices.FindInvoice(r.Context(), app, id)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (a adminAPI) handleGetInvoice(w http.ResponseWriter, r *http.Request) error
 // handleGetAppInvoice answers an app with one of its final invoices. A draft is not found.
 func (a adminAPI) handleGetAppInvoice(w http.ResponseWriter, r *http.Request) error {
 	id, mediaType := negotiateInvoice(r)
-	inv, err := a.billing.FindFinalInvoice(r.Context(), surface.RequestOf(r).App.ID, id)
+	inv, err := a.billing.Invoices.FindFinalInvoice(r.Context(), surface.RequestOf(r).App.ID, id)
 	if err != nil {
 		return err
 	}
@@ -109,12 +109,12 @@ func (a adminAPI) handleGetAppInvoice(w http.ResponseWriter, r *http.Request) er
 
 // finalizeInvoice makes a draft final.
 func (a adminAPI) finalizeInvoice(ctx context.Context, o *mutation) (mutationResult, error) {
-	return a.changeInvoice(ctx, o, a.billing.FinalizeInvoice)
+	return a.changeInvoice(ctx, o, a.billing.Invoices.FinalizeInvoice)
 }
 
 // reverseInvoice reverses a final invoice and answers with the credit note.
 func (a adminAPI) reverseInvoice(ctx context.Context, o *mutation) (mutationResult, error) {
-	return a.changeInvoice(ctx, o, a.billing.ReverseInvoice)
+	return a.changeInvoice(ctx, o, a.billing.Invoices.ReverseInvoice)
 }
 
 // changeInvoice calls do for the invoice of the path. A body, if there is one, must be an empty object.

@@ -31,14 +31,14 @@ func TestInvoicesByID(t *testing.T) {
 	}
 	// The first price book has another currency than the plan, so an invoice without the plan would be in USD.
 	for _, currency := range []string{"USD", "EUR"} {
-		_, err := h.Billing.AddPriceVersion(ctx, "admin", billing.PriceVersion{
+		_, err := h.Billing.Prices.AddPriceVersion(ctx, "admin", billing.PriceVersion{
 			Version: currency, Currency: currency, Effective: time.UnixMicro(0), Items: []billing.PriceItem{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 10}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := h.Billing.AddPlan(ctx, "admin", billing.Plan{
+	_, err := h.Billing.Prices.AddPlan(ctx, "admin", billing.Plan{
 		Name: "berlin", Currency: "EUR", Timezone: "Europe/Berlin", Included: map[string]int64{"model_calls": 1}, Overage: map[string]billing.Overage{"model_calls": {Per: 1, Amount: 7}},
 	})
 	if err != nil {
@@ -56,7 +56,7 @@ func TestInvoicesByID(t *testing.T) {
 			Call: agentsvc.NewID(), StartedAt: time.Date(2026, 1, 15, 0, 0, 0, 0, time.UTC), Provider: "scripted", Model: "scripted", InputTokens: 1,
 		}})
 	}
-	if err := h.Billing.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f); err != nil {
+	if err := h.Billing.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f); err != nil {
 		t.Fatal(err)
 	}
 	sendAdmin(201, &struct{}{}, http.MethodPost, "/admin/apps/acme/credits", map[string]any{"amount": 5}) // creates the app's ledger

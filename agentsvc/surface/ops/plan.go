@@ -18,8 +18,8 @@ type planBody struct {
 	Timezone string `json:"timezone,omitempty"`
 	// Included are the quantities by meter that the monthly price covers; Overage is the price of what exceeds
 	// them.
-	Included map[string]int64           `json:"included"`
-	Overage  map[string]billing.Overage `json:"overage"`
+	Included map[string]int64       `json:"included"`
+	Overage  map[string]overageBody `json:"overage"`
 	// The limits apply to each app on the plan that has none of its own; 0 = the plan sets none.
 	MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
 	QueueDepth         int64 `json:"queue_depth"`
@@ -30,6 +30,12 @@ type planBody struct {
 	Retention *retentionBody `json:"retention"`
 	CreatedAt *string        `json:"created_at,omitempty"`
 	UpdatedAt *string        `json:"updated_at,omitempty"`
+}
+
+// overageBody is a price: Amount for Per units of the meter.
+type overageBody struct {
+	Per    int64 `json:"per"`
+	Amount int64 `json:"amount"`
 }
 
 // retentionBody holds Go durations such as "720h"; "" = the plan does not limit it.
@@ -46,8 +52,15 @@ func (o *mutation) decodePlan() (billing.Plan, error) {
 		return billing.Plan{}, err
 	}
 	p := billing.Plan{
-		Name: b.Name, Currency: b.Currency, Timezone: b.Timezone, Included: b.Included, Overage: b.Overage, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
+		Name: b.Name, Currency: b.Currency, Timezone: b.Timezone, Included: b.Included, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
 		QueueDepth: b.QueueDepth, AllowedModels: b.AllowedModels,
+	}
+	// null stays null: the response repeats what was sent.
+	if b.Overage != nil {
+		p.Overage = make(map[string]billing.Overage, len(b.Overage))
+	}
+	for meter, v := range b.Overage {
+		p.Overage[meter] = billing.Overage{Per: v.Per, Amount: billing.Money(v.Amount)}
 	}
 	if r := b.Retention; r != nil {
 		for _, f := range []struct {
@@ -71,7 +84,7 @@ func (o *mutation) decodePlan() (billing.Plan, error) {
 func (a adminAPI) addPlan(ctx context.Context, o *mutation) (mutationResult, error) {
 	p, err := o.decodePlan()
 	if err == nil {
-		p, err = a.billing.AddPlan(ctx, o.actor, p)
+		p, err = a.billing.Prices.AddPlan(ctx, o.actor, p)
 	}
 	return mutationResult{status: http.StatusCreated, body: newPlanBody(p)}, err
 }
@@ -88,13 +101,13 @@ func (a adminAPI) updatePlan(ctx context.Context, o *mutation) (mutationResult, 
 	}
 	// Only the path names the plan; the body may repeat it.
 	p.Name = name
-	p, err = a.billing.UpdatePlan(ctx, o.actor, p)
+	p, err = a.billing.Prices.UpdatePlan(ctx, o.actor, p)
 	return mutationResult{status: http.StatusOK, body: newPlanBody(p)}, err
 }
 
 // handleGetPlan answers with one plan.
 func (a adminAPI) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.billing.FindPlan(r.Context(), surface.PathParam(r, "plan"))
+	p, err := a.billing.Prices.FindPlan(r.Context(), surface.PathParam(r, "plan"))
 	if err != nil {
 		return err
 	}
@@ -103,7 +116,7 @@ func (a adminAPI) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
 
 // handleListPlans answers with all plans.
 func (a adminAPI) handleListPlans(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.billing.ListPlans(r.Context())
+	found, err := a.billing.Prices.ListPlans(r.Context())
 	if err != nil {
 		return err
 	}
@@ -117,8 +130,14 @@ func (a adminAPI) handleListPlans(w http.ResponseWriter, r *http.Request) error 
 // newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.
 func newPlanBody(p billing.Plan) planBody {
 	b := planBody{
-		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, Overage: p.Overage, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
+		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
 		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: formatTime(p.CreatedAt), UpdatedAt: formatTime(p.UpdatedAt),
+	}
+	if p.Overage != nil {
+		b.Overage = make(map[string]overageBody, len(p.Overage))
+	}
+	for meter, v := range p.Overage {
+		b.Overage[meter] = overageBody{v.Per, int64(v.Amount)}
 	}
 	if r := p.Retention; r != (billing.Retention{}) {
 		b.Retention = &retentionBody{formatDuration(r.Tasks), formatDuration(r.Events), formatDuration(r.Sessions)}

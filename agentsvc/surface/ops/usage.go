@@ -44,7 +44,7 @@ func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenanc
 	if by := params.Get("group_by"); by != "" {
 		q.By = strings.Split(by, ",")
 	}
-	rows, totals, err := a.billing.SumUsage(r.Context(), app.ID, app.Plan, q)
+	rows, totals, err := a.billing.Usage.SumUsage(r.Context(), app.ID, app.Plan, q)
 	if err != nil {
 		return err
 	}
