@@ -85,7 +85,7 @@ func (s *BudgetService) Run(ctx context.Context) error {
 	}{
 		{renewInterval, s.renewReservations},
 		{expireInterval, s.ExpireReservations},
-		{newBudgetInterval, s.recountNewBudgets},
+		{newBudgetInterval, s.RecountNewBudgets},
 		{youngBudgetInterval, s.recountYoungBudgets},
 		{ReloadInterval, s.forgetThresholds},
 	} {

@@ -36,7 +36,7 @@ func (f FileSink) Send(_ context.Context, b ExportBatch) (refused int, err error
 		lines := json.NewEncoder(&content)
 		for _, r := range b.Rows {
 			if err == nil {
-				err = lines.Encode(r.encodeFields())
+				err = lines.Encode(r.EncodeFields())
 			}
 		}
 	}
@@ -48,13 +48,9 @@ func (f FileSink) Send(_ context.Context, b ExportBatch) (refused int, err error
 
 // writeCSV writes rows as CSV with a header of the field names.
 func writeCSV(to *bytes.Buffer, rows []ExportRow) error {
-	head := make([]string, len(exportFields))
-	for i, f := range exportFields {
-		head[i] = f.name
-	}
-	table := [][]string{head}
+	table := [][]string{FieldNames()}
 	for _, r := range rows {
-		table = append(table, r.encodeCells())
+		table = append(table, r.EncodeCells())
 	}
 	return csv.NewWriter(to).WriteAll(table)
 }

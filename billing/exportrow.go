@@ -53,8 +53,17 @@ var exportFields = []struct {
 	{"estimated", func(r ExportRow) any { return r.Estimated }},
 }
 
-// encodeFields returns the fields by name, for JSON.
-func (r ExportRow) encodeFields() map[string]any {
+// FieldNames returns the names of the fields of a row, in the order of [ExportRow.EncodeCells].
+func FieldNames() []string {
+	names := make([]string, len(exportFields))
+	for i, f := range exportFields {
+		names[i] = f.name
+	}
+	return names
+}
+
+// EncodeFields returns the fields by name, for JSON.
+func (r ExportRow) EncodeFields() map[string]any {
 	o := make(map[string]any, len(exportFields))
 	for _, f := range exportFields {
 		o[f.name] = f.of(r)
@@ -62,8 +71,8 @@ func (r ExportRow) encodeFields() map[string]any {
 	return o
 }
 
-// encodeCells returns the fields as a CSV record.
-func (r ExportRow) encodeCells() []string {
+// EncodeCells returns the fields as a CSV record.
+func (r ExportRow) EncodeCells() []string {
 	cells := make([]string, len(exportFields))
 	for i, f := range exportFields {
 		switch v := f.of(r).(type) {

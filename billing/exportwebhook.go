@@ -38,7 +38,7 @@ func ParseWebhookSecret(text string) ([]byte, error) {
 func (s WebhookSink) Send(ctx context.Context, b ExportBatch) (refused int, err error) {
 	rows := make([]map[string]any, len(b.Rows))
 	for i, r := range b.Rows {
-		rows[i] = r.encodeFields()
+		rows[i] = r.EncodeFields()
 	}
 	return 0, s.postMessage(ctx, fmt.Sprintf("%s_%d", b.Export, b.Number), "usage.recorded", map[string]any{"export": b.Export, "batch": b.Number, "rows": rows})
 }

@@ -426,39 +426,6 @@ func TestFinalizeAtOnce(t *testing.T) {
 	}
 }
 
-// TestClose deletes an app: its usage is invoiced, and the invoices remain readable.
-func TestClose(t *testing.T) {
-	t.Parallel()
-	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s, app, ctx := openPriced(t, d), newApp(), t.Context()
-		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 5), 1), recordCalls(ctx, s, app, time.Now(), 2))
-		_, err := s.Invoices.AddCredit(ctx, actor, app, billing.Credit{Amount: 100})
-		requireNoErrors(t, err, s.CloseApp(ctx, actor, app), s.CloseApp(ctx, actor, app))
-		balances, err := s.Ledgers.ListAccountBalances(ctx, app.ID)
-		requireNoErrors(t, err)
-		want := map[string]map[billing.Account]billing.Money{"USD": {
-			billing.Receivable: 0, billing.Revenue: -30, billing.Unspent: 0, billing.Promotion: 30, billing.Expense: 12, billing.Payable: -12,
-		}}
-		if diff := cmp.Diff(want, balances); diff != "" {
-			t.Errorf("balances (-want +got):\n%s", diff)
-		}
-		for _, name := range []string{app.Name, string(app.ID)} {
-			found, err := s.Ledgers.FindFormerApp(ctx, name)
-			if requireNoErrors(t, err); found.ID != app.ID || found.Name != app.Name {
-				t.Errorf("%s is %+v", name, found)
-			}
-		}
-		_, err = s.Ledgers.FindFormerApp(ctx, "nobody")
-		wantErr(t, err, tenancy.ErrNotFound)
-		if all, err := s.Invoices.ListFinalInvoices(ctx, app.ID); err != nil || len(all) != 2 {
-			t.Errorf("%d invoices, error %v", len(all), err)
-		}
-		if all, err := s.Invoices.ListFinalInvoices(ctx, "another"); err != nil || len(all) != 0 {
-			t.Errorf("another app has %d invoices, error %v", len(all), err)
-		}
-	})
-}
-
 // TestInvoiceForms writes an invoice as JSON, CSV and HTML. Names that tenants choose are escaped.
 func TestInvoiceForms(t *testing.T) {
 	t.Parallel()
@@ -502,16 +469,5 @@ func TestInvoiceForms(t *testing.T) {
 	requireNoErrors(t, json.Unmarshal(body, &back))
 	if diff := cmp.Diff(inv, back, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("there and back (-want +got):\n%s", diff)
-	}
-}
-
-func TestDecimal(t *testing.T) {
-	t.Parallel()
-	for amount, want := range map[billing.Money]string{
-		0: "0.00", 1: "0.000000001", 1_500_000_000: "1.50", 12_345_678_901: "12.345678901", -20_000_000: "-0.02", -1 << 63: "-9223372036.854775808",
-	} {
-		if got := amount.Decimal(); got != want {
-			t.Errorf("%d: %s, want %s", amount, got, want)
-		}
 	}
 }

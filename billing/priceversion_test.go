@@ -165,57 +165,6 @@ func TestPriceMistakes(t *testing.T) {
 	}
 }
 
-// TestTotals checks that usage in several currencies has a total in each.
-func TestTotals(t *testing.T) {
-	t.Parallel()
-	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s, app, ctx := openPriced(t, d), newApp(), t.Context()
-		_, err := s.Prices.AddPlan(ctx, actor, billing.Plan{Name: "euro", Currency: "EUR"})
-		requireNoErrors(t, err)
-		_, err = s.Prices.AddPriceVersion(ctx, actor, billing.PriceVersion{Version: "euro", Currency: "EUR", Effective: january, Items: []billing.PriceItem{chargeItem("model_calls", "", "", 1, 9)}})
-		requireNoErrors(t, err, recordCalls(ctx, s, app, dateIn2026(1, 5), 2))
-		total := func() billing.UsageSum {
-			_, sum, err := s.Usage.SumUsage(ctx, app.ID, app.Plan, billing.UsageQuery{From: january, To: dateIn2026(2, 1), By: []string{"model"}})
-			requireNoErrors(t, err)
-			return sum
-		}
-		if sum := total(); sum.Charge != 20 || sum.Cost != 8 || sum.Currency != "USD" || sum.Charges != nil {
-			t.Errorf("in dollars: %+v", sum)
-		}
-		app.Plan = "euro"
-		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 6), 3))
-		sum := total()
-		want := []billing.ChargedAmount{{Currency: "EUR", Charge: 27}, {Currency: "USD", Cost: 8, Charge: 20}}
-		if diff := cmp.Diff(want, sum.Charges); diff != "" || sum.Charge != 0 || sum.Cost != 0 || sum.Currency != "" || sum.ModelCalls != 5 {
-			t.Errorf("in both: %+v (-want +got):\n%s", sum, diff)
-		}
-	})
-}
-
-// TestUsageStays checks that the database refuses to change a usage row, and to delete it while its app exists.
-func TestUsageStays(t *testing.T) {
-	t.Parallel()
-	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s, app := openPriced(t, d), tenancy.App{ID: tenancy.DefaultID, Name: tenancy.DefaultName}
-		requireNoErrors(t, recordCalls(t.Context(), s, app, dateIn2026(1, 5), 2))
-		for what, on := range map[string]struct {
-			h   *db.Handle
-			sql string
-		}{
-			"change by the app":      {d.Tenant(app.ID), `UPDATE usage SET charge = 0 WHERE tenant = $1`},
-			"change by the platform": {d.Platform(), `UPDATE usage SET charge = 0 WHERE tenant = $1`},
-			"deletion by the app":    {d.Tenant(app.ID), `DELETE FROM usage WHERE tenant = $1`},
-		} {
-			var b db.Batch
-			b.Exec(nil, on.sql, string(app.ID))
-			if err := on.h.Do(t.Context(), &b); err == nil {
-				t.Errorf("a %s was not refused", what)
-			}
-		}
-		wantTotals(t, s, app, map[string][2]billing.Money{"2026-01 draft": {20, 0}})
-	})
-}
-
 // TestRemovePrice checks that a version can be withdrawn before it is in force.
 func TestRemovePrice(t *testing.T) {
 	t.Parallel()

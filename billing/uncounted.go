@@ -21,8 +21,8 @@ const (
 	youngBudgetAge      = 2 * time.Minute
 )
 
-// recountNewBudgets computes the balances of all budgets that are younger than newBudgetAge.
-func (s *BudgetService) recountNewBudgets(ctx context.Context) error {
+// RecountNewBudgets computes the balances of all budgets that are younger than newBudgetAge.
+func (s *BudgetService) RecountNewBudgets(ctx context.Context) error {
 	return s.recountYoungerThan(ctx, newBudgetAge)
 }
 

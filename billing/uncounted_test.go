@@ -35,7 +35,7 @@ func TestUncountedUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantBalance(t, one, acme.ID, "tokens", 0, 0)
-		if err := billing.RecountNewBudgets(one.Budgets, t.Context()); err != nil {
+		if err := one.Budgets.RecountNewBudgets(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		wantBalance(t, one, acme.ID, "tokens", 7, 0)

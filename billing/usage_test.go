@@ -48,7 +48,8 @@ func TestUsageRows(t *testing.T) {
 		var got []billing.UsageRow
 		var q db.Batch
 		q.Query(func(r db.Row) error {
-			u, err := billing.ScanUsage(r)
+			var u billing.UsageRow
+			err := u.Scan(r)
 			if u.Recorded.IsZero() {
 				t.Error("a row does not say when it was recorded")
 			}

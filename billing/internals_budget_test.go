@@ -1,0 +1,4 @@
+package billing
+
+// RunFactsOf exports UsageRequest.runFacts.
+var RunFactsOf = UsageRequest.runFacts
