@@ -6,7 +6,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/invoice"
+	"stoa/billing/ledger"
+	"stoa/billing/usage/usagetest"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -16,14 +19,14 @@ import (
 func TestClose(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s, app, ctx := openPriced(t, d), newApp(), t.Context()
-		requireNoErrors(t, recordCalls(ctx, s, app, dateIn2026(1, 5), 1), recordCalls(ctx, s, app, time.Now(), 2))
-		_, err := s.Invoices.AddCredit(ctx, actor, app, billing.Credit{Amount: 100})
+		s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
+		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 1), usagetest.RecordCalls(ctx, s.Usage, app, time.Now(), 2))
+		_, err := s.Invoices.AddCredit(ctx, actor, app, invoice.Credit{Amount: 100})
 		requireNoErrors(t, err, s.CloseApp(ctx, actor, app), s.CloseApp(ctx, actor, app))
 		balances, err := s.Ledgers.ListAccountBalances(ctx, app.ID)
 		requireNoErrors(t, err)
-		want := map[string]map[billing.Account]billing.Money{"USD": {
-			billing.Receivable: 0, billing.Revenue: -30, billing.Unspent: 0, billing.Promotion: 30, billing.Expense: 12, billing.Payable: -12,
+		want := map[string]map[ledger.Account]amount.Money{"USD": {
+			ledger.Receivable: 0, ledger.Revenue: -30, ledger.Unspent: 0, ledger.Promotion: 30, ledger.Expense: 12, ledger.Payable: -12,
 		}}
 		if diff := cmp.Diff(want, balances); diff != "" {
 			t.Errorf("balances (-want +got):\n%s", diff)

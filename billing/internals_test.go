@@ -4,5 +4,5 @@ import (
 	"context"
 )
 
-// ReadChanges calls [Feed.ReadChanges], so that tests need not wait for its interval.
+// ReadChanges calls [change.Feed.ReadChanges], so that tests need not wait for its interval.
 func ReadChanges(s *Service, ctx context.Context) error { return s.feed.ReadChanges(ctx) } //nolint:revive // it stands for a method

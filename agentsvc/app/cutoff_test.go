@@ -11,6 +11,8 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/calendar"
 	"stoa/tenancy"
 	"stoa/tenancy/db/dbtest"
 )
@@ -25,7 +27,7 @@ func TestCutOffAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	acme := tenancy.App{ID: "acme", Name: "acme"}
-	if _, err := bills.Budgets.AddBudget(t.Context(), "admin", acme, billing.Budget{Name: "cap", Unit: billing.InTokens, Amount: 300, Window: billing.Total, Hard: true}); err != nil {
+	if _, err := bills.Budgets.AddBudget(t.Context(), "admin", acme, budget.Budget{Name: "cap", Unit: budget.InTokens, Amount: 300, Window: calendar.Total, Hard: true}); err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -14,6 +14,8 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/calendar"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -66,7 +68,7 @@ func TestReportedUsage(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !configured {
-					platform := billing.Budget{Name: "platform", Unit: billing.InTokens, Amount: room, Window: billing.Total, Hard: true}
+					platform := budget.Budget{Name: "platform", Unit: budget.InTokens, Amount: room, Window: calendar.Total, Hard: true}
 					if _, err := books.Budgets.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
 						t.Fatal(err)
 					}

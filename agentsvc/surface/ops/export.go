@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"stoa/agentsvc/surface"
-	"stoa/billing"
+	"stoa/billing/export"
 )
 
 // exportBody is the state of one usage export.
@@ -22,7 +22,7 @@ type exportBody struct {
 
 // handleListExports answers with the progress of each usage export.
 func (a adminAPI) handleListExports(w http.ResponseWriter, r *http.Request) error {
-	list, err := billing.ListExports(r.Context(), a.db)
+	list, err := export.List(r.Context(), a.db)
 	if err != nil {
 		return err
 	}

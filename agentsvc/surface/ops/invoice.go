@@ -10,7 +10,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/authz"
-	"stoa/billing"
+	"stoa/billing/invoice"
 	"stoa/tenancy"
 )
 
@@ -58,7 +58,7 @@ func (a adminAPI) loadBilledApp(ctx context.Context, name string) (tenancy.App, 
 }
 
 type invoiceList struct {
-	Invoices []billing.Invoice `json:"invoices"`
+	Invoices []invoice.Invoice `json:"invoices"`
 }
 
 // handleListInvoices answers an operator with all invoices of an app, drafts included, without their lines.
@@ -118,7 +118,7 @@ func (a adminAPI) reverseInvoice(ctx context.Context, o *mutation) (mutationResu
 }
 
 // changeInvoice calls do for the invoice of the path. A body, if there is one, must be an empty object.
-func (a adminAPI) changeInvoice(ctx context.Context, o *mutation, do func(ctx context.Context, actor string, app tenancy.App, id string) (billing.Invoice, error)) (mutationResult, error) {
+func (a adminAPI) changeInvoice(ctx context.Context, o *mutation, do func(ctx context.Context, actor string, app tenancy.App, id string) (invoice.Invoice, error)) (mutationResult, error) {
 	if err := o.decodeBody(&struct{}{}, true); err != nil {
 		return mutationResult{}, err
 	}
@@ -156,7 +156,7 @@ func negotiateInvoice(r *http.Request) (id, mediaType string) {
 
 // writeInvoice writes an invoice. CSV and HTML are rendered into memory first, so that a failure is still an HTTP
 // error. The Content-Security-Policy keeps text from customers in the HTML from loading or running anything.
-func writeInvoice(w http.ResponseWriter, inv billing.Invoice, mediaType string) error {
+func writeInvoice(w http.ResponseWriter, inv invoice.Invoice, mediaType string) error {
 	// Without a suffix in the path the representation depends on Accept.
 	w.Header().Add("Vary", "Accept")
 	var b bytes.Buffer

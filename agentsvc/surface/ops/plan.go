@@ -7,7 +7,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
-	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/price"
 )
 
 // planBody is a plan, in requests and responses.
@@ -46,21 +47,21 @@ type retentionBody struct {
 }
 
 // decodePlan decodes the terms of a plan.
-func (o *mutation) decodePlan() (billing.Plan, error) {
+func (o *mutation) decodePlan() (price.Plan, error) {
 	var b planBody
 	if err := o.decodeBody(&b, false); err != nil {
-		return billing.Plan{}, err
+		return price.Plan{}, err
 	}
-	p := billing.Plan{
+	p := price.Plan{
 		Name: b.Name, Currency: b.Currency, Timezone: b.Timezone, Included: b.Included, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
 		QueueDepth: b.QueueDepth, AllowedModels: b.AllowedModels,
 	}
 	// null stays null: the response repeats what was sent.
 	if b.Overage != nil {
-		p.Overage = make(map[string]billing.Overage, len(b.Overage))
+		p.Overage = make(map[string]price.Overage, len(b.Overage))
 	}
 	for meter, v := range b.Overage {
-		p.Overage[meter] = billing.Overage{Per: v.Per, Amount: billing.Money(v.Amount)}
+		p.Overage[meter] = price.Overage{Per: v.Per, Amount: amount.Money(v.Amount)}
 	}
 	if r := b.Retention; r != nil {
 		for _, f := range []struct {
@@ -128,7 +129,7 @@ func (a adminAPI) handleListPlans(w http.ResponseWriter, r *http.Request) error 
 }
 
 // newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.
-func newPlanBody(p billing.Plan) planBody {
+func newPlanBody(p price.Plan) planBody {
 	b := planBody{
 		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
 		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: formatTime(p.CreatedAt), UpdatedAt: formatTime(p.UpdatedAt),
@@ -139,7 +140,7 @@ func newPlanBody(p billing.Plan) planBody {
 	for meter, v := range p.Overage {
 		b.Overage[meter] = overageBody{v.Per, int64(v.Amount)}
 	}
-	if r := p.Retention; r != (billing.Retention{}) {
+	if r := p.Retention; r != (price.Retention{}) {
 		b.Retention = &retentionBody{formatDuration(r.Tasks), formatDuration(r.Events), formatDuration(r.Sessions)}
 	}
 	return b

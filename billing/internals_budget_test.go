@@ -1,4 +1,0 @@
-package billing
-
-// RunFactsOf exports UsageRequest.runFacts.
-var RunFactsOf = UsageRequest.runFacts
