@@ -16,7 +16,6 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
-	"stoa/billing"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 )
@@ -105,10 +104,6 @@ var errorTable = []struct {
 	{capacity.ErrFull, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, false},
 	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
 
-	{billing.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
-	{billing.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
-	{billing.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
-
 	{tenancy.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
 	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
 	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
@@ -182,7 +177,6 @@ func classifyError(err error) errorResponse {
 	var rpc *rpcError
 	var spent *agentsvc.BudgetExhaustedError
 	var full *agentsvc.StorageLimitError
-	var bill *billing.InvalidError
 	var large *capacity.TooLargeError
 	switch {
 	case errors.As(err, &large):
@@ -191,8 +185,6 @@ func classifyError(err error) errorResponse {
 		v = errorResponse{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: spent.Error(), exhaustedBudget: spent}
 	case errors.As(err, &full):
 		v = errorResponse{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: full.Error(), retryAfter: full.RetryAfter}
-	case errors.As(err, &bill):
-		invalid(bill.Field, bill.Error())
 	case errors.As(err, &own):
 		v = errorResponse{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text, retryAfter: own.retryAfter}
 	case errors.As(err, &rpc):

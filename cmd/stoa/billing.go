@@ -39,12 +39,16 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	wrong, err := b.RebuildBalances(ctx)
+	wrong, err := b.Budgets.RebuildBalances(ctx)
 	if err != nil {
 		return err
 	}
 	if cmd.JSON {
-		if err := c.printJSON(append([]billing.BalanceDifference{}, wrong...)); err != nil {
+		list := make([]balanceDifference, len(wrong))
+		for i, w := range wrong {
+			list[i] = balanceDifference(w)
+		}
+		if err := c.printJSON(list); err != nil {
 			return err
 		}
 	}
@@ -61,6 +65,17 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 		_, err = fmt.Fprintln(c.out, "all balances are what was used")
 	}
 	return err
+}
+
+// balanceDifference is a [billing.BalanceDifference] in the output of `stoa billing check --json`.
+type balanceDifference struct {
+	App           db.ID     `json:"app"` // the app's id, "" for the platform
+	Budget        string    `json:"budget"`
+	Since         time.Time `json:"since"`
+	Committed     int64     `json:"committed"`
+	Reserved      int64     `json:"reserved"`
+	WantCommitted int64     `json:"want_committed"`
+	WantReserved  int64     `json:"want_reserved"`
 }
 
 // billingSettings are settings of billing, from STOA_INVOICE_ and the field's name.
@@ -109,8 +124,8 @@ const usageFlushTimeout = 5 * time.Second
 func (h *server) flushUsage() error {
 	ctx, cancel := context.WithTimeout(context.Background(), usageFlushTimeout)
 	defer cancel()
-	err := h.deps.Billing.WritePending(ctx)
-	if n, _ := h.deps.Billing.PendingUsage(); n > 0 {
+	err := h.deps.Billing.Usage.WritePending(ctx)
+	if n, _ := h.deps.Billing.Usage.PendingUsage(); n > 0 {
 		return fmt.Errorf("%d rows of usage are lost, which waited for the database: %w", n, err)
 	}
 	return nil
@@ -123,8 +138,8 @@ func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) err
 		return nil
 	}
 	return func(ctx context.Context, name string) error {
-		_, err := b.FindPlan(ctx, name)
-		if errors.Is(err, billing.ErrNotFound) {
+		_, err := b.Prices.FindPlan(ctx, name)
+		if errors.Is(err, tenancy.ErrNotFound) {
 			return &tenancy.InvalidError{Field: "plan", Reason: fmt.Sprintf("there is no plan %.63q; GET /admin/plans lists them", name)}
 		}
 		return err

@@ -10,17 +10,20 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"stoa/agentsvc/egress"
-	"stoa/billing"
+	"stoa/billing/export"
+	"stoa/billing/export/file"
+	"stoa/billing/export/stripe"
+	"stoa/billing/export/webhook"
 )
 
 // exportSettings configure the export of usage, from STOA_EXPORT_ and the field's name. The secrets of the webhook
 // and of Stripe may also come from a file (readSecret).
 type exportSettings struct {
-	Folder         string             // "" = no export to files
-	Format         billing.FileFormat `default:"ndjson"`
-	Webhook        string             // https URL, "" = none
-	Stripe         map[string]string  // Stripe event name by meter, as meter:event,...
-	PrivateNetwork bool               `split_words:"true"` // the webhook may have a private address, and plain http
+	Folder         string            // "" = no export to files
+	Format         file.Format       `default:"ndjson"`
+	Webhook        string            // https URL, "" = none
+	Stripe         map[string]string // Stripe event name by meter, as meter:event,...
+	PrivateNetwork bool              `split_words:"true"` // the webhook may have a private address, and plain http
 }
 
 // Names of the secrets of exports.
@@ -44,15 +47,15 @@ func (h *server) openExports() error {
 	if err != nil {
 		return err
 	}
-	sinks := map[string]billing.Sink{}
+	sinks := map[string]export.Sink{}
 	if s.Folder != "" {
 		if info, err := os.Stat(s.Folder); err != nil || !info.IsDir() {
 			return fmt.Errorf("STOA_EXPORT_FOLDER: %s is no folder; make it first", s.Folder)
 		}
-		if s.Format != billing.NDJSON && s.Format != billing.CSV {
-			return fmt.Errorf("STOA_EXPORT_FORMAT must be %s or %s", billing.NDJSON, billing.CSV)
+		if s.Format != file.NDJSON && s.Format != file.CSV {
+			return fmt.Errorf("STOA_EXPORT_FORMAT must be %s or %s", file.NDJSON, file.CSV)
 		}
-		sinks["file"] = billing.FileSink{Folder: s.Folder, Format: s.Format}
+		sinks["file"] = file.Sink{Folder: s.Folder, Format: s.Format}
 	}
 	// One of the two alone is a mistake that newWebhookSink reports.
 	if s.Webhook != "" || secret != "" {
@@ -61,23 +64,23 @@ func (h *server) openExports() error {
 		}
 	}
 	if len(s.Stripe) > 0 || key != "" {
-		if sinks["stripe"], err = billing.NewStripeSink(h.deps.PublicEgress.HTTP(), key, "", s.Stripe); err != nil {
+		if sinks["stripe"], err = stripe.New(h.deps.PublicEgress.HTTP(), key, "", s.Stripe); err != nil {
 			return fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", stripeKeyName, err)
 		}
 	}
-	h.exporter = h.deps.Billing.NewExporter(sinks)
+	h.exporter = export.New(h.db, h.deps.Billing.Budgets, sinks, h.log)
 	return nil
 }
 
 // newWebhookSink returns the sink of the webhook. Redirects are not followed: the signed usage must reach the
 // configured address only.
-func (s exportSettings) newWebhookSink(h *server, text string) (billing.Sink, error) {
+func (s exportSettings) newWebhookSink(h *server, text string) (export.Sink, error) {
 	// Usage is signed but not encrypted, so that plain http is for private networks only.
 	u, err := url.Parse(s.Webhook)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !s.PrivateNetwork) {
 		return nil, errors.New("STOA_EXPORT_WEBHOOK must be an https address; http will do with STOA_EXPORT_PRIVATE_NETWORK=true")
 	}
-	secret, err := billing.ParseWebhookSecret(text)
+	secret, err := webhook.ParseSecret(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", webhookSecretName, err)
 	}
@@ -85,7 +88,7 @@ func (s exportSettings) newWebhookSink(h *server, text string) (billing.Sink, er
 	if s.PrivateNetwork {
 		client = h.deps.PrivateEgress.HTTP()
 	}
-	return billing.WebhookSink{URL: s.Webhook, Secret: secret, Client: egress.WithoutRedirects(client)}, nil
+	return webhook.Sink{URL: s.Webhook, Secret: secret, Client: egress.WithoutRedirects(client)}, nil
 }
 
 // runBilling runs the exports, the expiry of credits and the finalisation of invoices until ctx ends.
@@ -93,5 +96,5 @@ func (h *server) runBilling(ctx context.Context) error {
 	// Both loops end with ctx. The channel has capacity 1, so that the goroutine never blocks.
 	ended := make(chan error, 1)
 	go func() { ended <- h.exporter.Run(ctx) }()
-	return errors.Join(h.deps.Billing.RunBookkeeping(ctx), <-ended)
+	return errors.Join(h.deps.Billing.Invoices.Run(ctx), <-ended)
 }

@@ -66,11 +66,11 @@ func (h *server) registerGauges(frontend *surface.Server) error {
 		newReceiversObserver(store.NewReceiverQueue(h.db)), "state")
 	m.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", h.observeAuditFlaws)
 	m.newGauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", observeInt(func() int64 {
-		waiting, _ := h.deps.Billing.PendingUsage()
+		waiting, _ := h.deps.Billing.Usage.PendingUsage()
 		return waiting
 	}))
 	m.newObservedCounter("stoa_usage_lost", "", "Rows of usage that are lost: too many waited for the database, or it refused them.", observeInt(func() int64 {
-		_, lost := h.deps.Billing.PendingUsage()
+		_, lost := h.deps.Billing.Usage.PendingUsage()
 		return lost
 	}))
 	m.newObservedCounter("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", observeInt(h.storageQuota.RefusedWrites))

@@ -28,10 +28,18 @@ var layers = map[string]int{
 	"tenancy/signal": 0,
 	"authz":          2,
 	"ratelimit":      2,
-	"billing":        2,
+	"billing":        6,
 	"tenancy/grant":  0,
 	"migrations":     0,
 	"web":            0,
+
+	"billing/amount": 0, "billing/calendar": 0, "billing/spreadsheet": 0,
+	"billing/change": 1,
+	"billing/price":  2,
+	"billing/usage":  3, "billing/ledger": 3,
+	"billing/budget": 4, "billing/invoice": 4,
+	"billing/export":      5,
+	"billing/export/file": 6, "billing/export/webhook": 6, "billing/export/stripe": 6,
 
 	"agentsvc/processor": 0,
 
@@ -110,7 +118,7 @@ var dependencyRules = map[string][]string{
 	"github.com/rogpeppe/go-internal":       {"*(test)"},
 	"github.com/santhosh-tekuri/jsonschema": {"agentsvc/config", "agentsvc/tool", "agentsvc/agent", "agentsvc/surface/openapi(test)"},
 	"github.com/schollz/progressbar/v3":     {"cmd/stoa"},
-	"github.com/stripe/stripe-go/v85":       {"billing"},
+	"github.com/stripe/stripe-go/v85":       {"billing/export/stripe"},
 	"github.com/tiktoken-go/tokenizer":      {"agentsvc/session"},
 	"github.com/ulule/limiter/v3":           {"ratelimit"},
 	"go.opentelemetry.io/otel":              {"agentsvc/trail", "tenancy/db", "agentsvc/surface", "agentsvc/app", "cmd/stoa"},

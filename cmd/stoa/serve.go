@@ -25,7 +25,7 @@ import (
 	"stoa/agentsvc/surface/a2agrpc"
 	"stoa/agentsvc/task"
 	"stoa/authz"
-	"stoa/billing"
+	"stoa/billing/export"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/signal"
@@ -123,7 +123,7 @@ type server struct {
 	streams     *connectionLimiter // counts the open requests over HTTP/2 and gRPC
 	tlsConfig   *tls.Config        // nil = plain HTTP and gRPC
 	// exporter sends usage to files, webhooks and Stripe.
-	exporter *billing.Exporter
+	exporter *export.Exporter
 	// dispatchers send notifications, one for each database that this process serves.
 	dispatchers []*notify.Dispatcher
 	// cardJWKS returns the public keys that verify signed agent cards; nil = cards are not signed.

@@ -45,7 +45,7 @@ func (s *sweeper) sampleStorage(ctx context.Context, a tenancy.App, w *storageSi
 	if !w.known {
 		return nil
 	}
-	if err := s.h.deps.Billing.NewMeter(a.ID, a.Plan).SampleStorage(ctx, w.bytes); err != nil {
+	if err := s.h.deps.Billing.Usage.NewMeter(a.ID, a.Plan).SampleStorage(ctx, w.bytes); err != nil {
 		return err
 	}
 	w.recordedHour = hour

@@ -181,7 +181,7 @@ func sweepPeriod(r store.Retention) time.Duration {
 // loadRetention reads into k the retention of an app: from its configuration, and what that leaves at zero from its
 // plan.
 func (h *server) loadRetention(ctx context.Context, a tenancy.App, k *retentionState) error {
-	plan, _ := h.deps.Billing.CachedPlan(a.Plan)
+	plan, _ := h.deps.Billing.Prices.CachedPlan(a.Plan)
 	k.retention = store.Retention(plan.Retention)
 	// The default app's configuration is the file's, which no snapshot contains.
 	cfg := h.defaultApp.cfg.Load()
