@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -9,10 +9,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2agrpc"
 )
 
 // closeGrace is the time for responses in progress after --shutdown-timeout is over.
 const closeGrace = 5 * time.Second
+
+// listeners are what answers requests: the protocols, and the servers that carry them.
+type listeners struct {
+	frontend *surface.Server
+	http     *http.Server
+	grpc     *a2agrpc.Server // nil in a worker
+}
 
 // drain stops the process without losing a request or a run. The steps are ordered:
 //
@@ -25,33 +33,33 @@ const closeGrace = 5 * time.Second
 //
 // aborted ends when a loop of the process has failed; then drain does not wait for load balancers. The lease renewal
 // keeps running until drain returns.
-func (h *server) drain(ctx, aborted context.Context, frontend *surface.Server, server *http.Server) error {
-	h.log.Info("stopping", "inflight", h.countInflight())
-	left, cancel := context.WithTimeout(ctx, h.settings.shutdownTimeout)
+func (h *Server) drain(ctx, aborted context.Context, l listeners) error {
+	h.Log.Info("stopping", "inflight", h.Execution.Inflight())
+	left, cancel := context.WithTimeout(ctx, h.Settings.Shutdown.Timeout)
 	defer cancel()
 	// Clients that reuse connections would otherwise never reach the other processes.
-	frontend.Drain()
-	if h.grpcServer != nil {
-		h.grpcServer.Drain()
+	l.frontend.Drain()
+	if l.grpc != nil {
+		l.grpc.Drain()
 	}
-	h.drainer.awaitBalancers(aborted, h.settings.drainDelay)
+	h.network.drainer.awaitBalancers(aborted, h.Settings.Shutdown.DrainDelay)
 	var work errgroup.Group
 	// The pools drain in parallel: together they have only one shutdown timeout.
-	for _, p := range h.workerPools() {
+	for _, p := range h.Execution.pools() {
 		work.Go(func() error { return p.Drain(left) })
 	}
 	err := work.Wait()
 	last, cancelLast := context.WithTimeout(ctx, closeGrace)
 	defer cancelLast()
 	// After the runs: a stream shows the end of a run that finishes during the drain.
-	frontend.EndStreams()
+	l.frontend.EndStreams()
 	var calls errgroup.Group
-	if h.grpcServer != nil {
-		calls.Go(func() error { h.grpcServer.Close(last); return nil })
+	if l.grpc != nil {
+		calls.Go(func() error { l.grpc.Close(last); return nil })
 	}
 	// Responses that are still in progress after closeGrace are cut off.
-	if serr := server.Shutdown(last); serr != nil {
-		err = errors.Join(err, server.Close())
+	if serr := l.http.Shutdown(last); serr != nil {
+		err = errors.Join(err, l.http.Close())
 	}
 	_ = calls.Wait()
 	h.bus.Flush(last) // other processes learn at once that runs were released

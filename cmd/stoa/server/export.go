@@ -1,7 +1,6 @@
-package main
+package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 
+	"stoa/agentsvc/app"
 	"stoa/agentsvc/egress"
 	"stoa/billing"
 )
@@ -25,53 +25,52 @@ type exportSettings struct {
 
 // Names of the secrets of exports.
 const (
-	webhookSecretName = "STOA_EXPORT_WEBHOOK_SECRET"
-	stripeKeyName     = "STOA_EXPORT_STRIPE_KEY"
+	WebhookSecretName = "STOA_EXPORT_WEBHOOK_SECRET"
+	StripeKeyName     = "STOA_EXPORT_STRIPE_KEY"
 )
 
-// openExports creates the exporter of usage with a sink for each configured target. It returns an error for a setting
+// NewExporter returns the exporter of usage with a sink for each configured target. It returns an error for a setting
 // that cannot work, such as a missing folder or secret, instead of exporting nothing.
-func (h *server) openExports() error {
+func NewExporter(d app.Dependencies) (*billing.Exporter, error) {
 	var s exportSettings
 	if err := envconfig.Process("stoa_export", &s); err != nil {
-		return envError(err)
+		return nil, envError(err)
 	}
-	secret, err := readSecret(webhookSecretName)
+	secret, err := readSecret(WebhookSecretName)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	key, err := readSecret(stripeKeyName)
+	key, err := readSecret(StripeKeyName)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sinks := map[string]billing.Sink{}
 	if s.Folder != "" {
 		if info, err := os.Stat(s.Folder); err != nil || !info.IsDir() {
-			return fmt.Errorf("STOA_EXPORT_FOLDER: %s is no folder; make it first", s.Folder)
+			return nil, fmt.Errorf("STOA_EXPORT_FOLDER: %s is no folder; make it first", s.Folder)
 		}
 		if s.Format != billing.NDJSON && s.Format != billing.CSV {
-			return fmt.Errorf("STOA_EXPORT_FORMAT must be %s or %s", billing.NDJSON, billing.CSV)
+			return nil, fmt.Errorf("STOA_EXPORT_FORMAT must be %s or %s", billing.NDJSON, billing.CSV)
 		}
 		sinks["file"] = billing.FileSink{Folder: s.Folder, Format: s.Format}
 	}
 	// One of the two alone is a mistake that newWebhookSink reports.
 	if s.Webhook != "" || secret != "" {
-		if sinks["webhook"], err = s.newWebhookSink(h, secret); err != nil {
-			return err
+		if sinks["webhook"], err = s.newWebhookSink(d, secret); err != nil {
+			return nil, err
 		}
 	}
 	if len(s.Stripe) > 0 || key != "" {
-		if sinks["stripe"], err = billing.NewStripeSink(h.deps.PublicEgress.HTTP(), key, "", s.Stripe); err != nil {
-			return fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", stripeKeyName, err)
+		if sinks["stripe"], err = billing.NewStripeSink(d.PublicEgress.HTTP(), key, "", s.Stripe); err != nil {
+			return nil, fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", StripeKeyName, err)
 		}
 	}
-	h.exporter = h.deps.Billing.NewExporter(sinks)
-	return nil
+	return d.Billing.NewExporter(sinks), nil
 }
 
 // newWebhookSink returns the sink of the webhook. Redirects are not followed: the signed usage must reach the
 // configured address only.
-func (s exportSettings) newWebhookSink(h *server, text string) (billing.Sink, error) {
+func (s exportSettings) newWebhookSink(d app.Dependencies, text string) (billing.Sink, error) {
 	// Usage is signed but not encrypted, so that plain http is for private networks only.
 	u, err := url.Parse(s.Webhook)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !s.PrivateNetwork) {
@@ -79,19 +78,11 @@ func (s exportSettings) newWebhookSink(h *server, text string) (billing.Sink, er
 	}
 	secret, err := billing.ParseWebhookSecret(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", webhookSecretName, err)
+		return nil, fmt.Errorf("%s: %w", WebhookSecretName, err)
 	}
-	client := h.deps.PublicEgress.HTTP()
+	client := d.PublicEgress.HTTP()
 	if s.PrivateNetwork {
-		client = h.deps.PrivateEgress.HTTP()
+		client = d.PrivateEgress.HTTP()
 	}
 	return billing.WebhookSink{URL: s.Webhook, Secret: secret, Client: egress.WithoutRedirects(client)}, nil
-}
-
-// runBilling runs the exports, the expiry of credits and the finalisation of invoices until ctx ends.
-func (h *server) runBilling(ctx context.Context) error {
-	// Both loops end with ctx. The channel has capacity 1, so that the goroutine never blocks.
-	ended := make(chan error, 1)
-	go func() { ended <- h.exporter.Run(ctx) }()
-	return errors.Join(h.deps.Billing.RunBookkeeping(ctx), <-ended)
 }

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"path/filepath"
@@ -11,19 +11,19 @@ import (
 // of the configuration and of the exports, the files of secrets, keys and certificates, the log file, and the .env
 // files that config.NewLookup reads. A grant of a folder that is, contains or lies in one of them is refused when it
 // is made and again when it is used.
-func (h *server) newFolderGuard() (*grant.Guard, error) {
+func newFolderGuard(o Options, d *db.DB) (*grant.Guard, error) {
 	private := []string{".env"}
-	if h.db.Engine() == db.SQLite {
-		private = append(private, filepath.Dir(secretsFile(h.settings.databaseURL)))
+	if d.Engine() == db.SQLite {
+		private = append(private, filepath.Dir(SecretsFile(o.Settings.Database.URL)))
 	}
-	if h.defaultApp.path != "" {
-		private = append(private, filepath.Dir(h.defaultApp.path))
+	if o.DefaultApp.path != "" {
+		private = append(private, filepath.Dir(o.DefaultApp.path))
 	}
 	if home, ok := lookupEnv("HOME"); ok {
 		private = append(private, filepath.Join(home, ".env"))
 	}
 	// Secrets that are read from files (readSecret).
-	for _, name := range []string{adminSecretName, masterKeyName, metricsTokenName, stripeKeyName, webhookSecretName, notificationSecretName} {
+	for _, name := range []string{AdminSecretName, MasterKeyName, MetricsTokenName, StripeKeyName, WebhookSecretName, NotificationSecretName} {
 		if path, ok := lookupEnv(name + "_FILE"); ok {
 			private = append(private, path)
 		}
@@ -32,7 +32,7 @@ func (h *server) newFolderGuard() (*grant.Guard, error) {
 		private = append(private, folder)
 	}
 	// Files that the operator's configuration names.
-	if cfg := h.defaultApp.cfg.Load(); cfg != nil {
+	if cfg := o.DefaultApp.Config(); cfg != nil {
 		for _, path := range []string{cfg.Server.TLS.CertFile, cfg.Server.TLS.KeyFile, cfg.Logger.File} {
 			if path != "" {
 				private = append(private, path)

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -22,6 +22,18 @@ const (
 	maxPressureTime = 30 * time.Second // after which pressure ends even if the heap has not shrunk
 )
 
+// defaultGCPercent is GOGC where the environment does not set it. A larger heap between collections costs memory and
+// saves processor time: with many short requests the process spends a third less time on collection than at Go's
+// default of 100. gcTuner lowers it while large bodies are in memory.
+const defaultGCPercent = 400
+
+// TuneGC applies defaultGCPercent unless GOGC is set.
+func TuneGC() {
+	if _, ok := lookupEnv("GOGC"); !ok {
+		debug.SetGCPercent(defaultGCPercent)
+	}
+}
+
 // gcTuner collects garbage more often while large bodies, what was decoded from them, or large answers are in memory.
 // addBytes begins the pressure on any goroutine; Run ends it.
 type gcTuner struct {
@@ -32,7 +44,7 @@ type gcTuner struct {
 	pressureStarted chan struct{} // capacity 1: wakes Run after underPressure was set
 }
 
-// newGCTuner returns a tuner that restores the GOGC in force now. It must be called after tuneGC.
+// newGCTuner returns a tuner that restores the GOGC in force now. It must be called after TuneGC.
 func newGCTuner() *gcTuner {
 	return &gcTuner{defaultPercent: int(readRuntimeMetric("/gc/gogc:percent")), pressureStarted: make(chan struct{}, 1)} //nolint:gosec // a percentage
 }

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -12,15 +12,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc/surface"
+	"stoa/cmd/stoa/server/otlp"
 )
 
-// newLogger returns the process's logger and a function that closes it. It writes lines to logger.file or standard
-// error, and also sends records to a collector if the OTEL_* variables request it.
-func newLogger(ctx context.Context, s settings) (*slog.Logger, func() error, error) {
+// NewLogger returns the logger of a process of this version and a function that closes it. It writes lines to
+// logger.file or standard error, and also sends records to a collector if the OTEL_* variables request it.
+func NewLogger(ctx context.Context, s LogSettings, version string) (*slog.Logger, func() error, error) {
 	var out io.Writer = os.Stderr
 	closers := []func() error{}
-	if s.logFile != "" {
-		f, err := os.OpenFile(s.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if s.File != "" {
+		f, err := os.OpenFile(s.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 		if err != nil {
 			return nil, nil, fmt.Errorf("logger.file: %w", err)
 		}
@@ -28,12 +29,12 @@ func newLogger(ctx context.Context, s settings) (*slog.Logger, func() error, err
 		closers = append(closers, f.Close)
 	}
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
+	if err := level.UnmarshalText([]byte(s.Level)); err != nil {
 		return nil, nil, fmt.Errorf("--log-level: %w", err)
 	}
 	// Lines always, and records for a collector in addition if they are exported.
-	h := newLineHandler(out, s.logFormat, level)
-	exported, end, err := newLogExporter(ctx)
+	h := newLineHandler(out, s.Format, level)
+	exported, end, err := otlp.NewLogHandler(ctx, version)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,13 +123,4 @@ func contextAttrs(ctx context.Context) []slog.Attr {
 		attrs = append(attrs, slog.String("trace_id", at.TraceID().String()), slog.String("span_id", at.SpanID().String()))
 	}
 	return attrs
-}
-
-// redisLogger logs the messages of the Redis client at debug level: the client reports every attempt to reach an
-// unavailable server, and the users of the client already report the outage once.
-type redisLogger struct{ log *slog.Logger }
-
-// Printf implements the logger interface of go-redis.
-func (l redisLogger) Printf(_ context.Context, format string, args ...any) {
-	l.log.Debug("redis: " + fmt.Sprintf(format, args...))
 }

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"reflect"
@@ -11,7 +11,7 @@ import (
 // preserveRestartSettings copies the settings that need a restart from the configuration in force into cfg, its
 // successor, and stores the keys that the file has changed among them, for keysAwaitingRestart. The provider is
 // exempt: it is only shown on agent cards.
-func (o *defaultApp) preserveRestartSettings(cfg *config.Config) {
+func (o *DefaultApp) preserveRestartSettings(cfg *config.Config) {
 	now := o.cfg.Load()
 	late := changedRestartKeys(now, cfg)
 	o.restartKeys.Store(&late)
@@ -23,7 +23,7 @@ func (o *defaultApp) preserveRestartSettings(cfg *config.Config) {
 
 // keysAwaitingRestart returns the keys whose new values in the file act only after a restart. The admin API shows
 // them.
-func (o *defaultApp) keysAwaitingRestart() []string {
+func (o *DefaultApp) keysAwaitingRestart() []string {
 	if late := o.restartKeys.Load(); late != nil {
 		return *late
 	}

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"crypto/rand"
@@ -7,10 +7,19 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+)
+
+// Names of the secrets. A secret is never a flag, because command lines are visible to other users of the machine: it
+// comes from the environment, from the file that NAME_FILE names, or on SQLite from a file next to the database.
+const (
+	AdminSecretName  = "STOA_ADMIN_SECRET"
+	MasterKeyName    = "STOA_MASTER_KEY"
+	MetricsTokenName = "STOA_METRICS_TOKEN"
 )
 
 // processSecrets are the secrets of a process. They are set by loadSecrets and then read-only.
@@ -31,9 +40,9 @@ type processSecrets struct {
 func loadSecrets(engine db.Engine, database string) (processSecrets, error) {
 	var s processSecrets
 	var errs [3]error
-	s.adminSecret, errs[0] = readSecret(adminSecretName)
-	s.masterKeys, errs[1] = readSecret(masterKeyName)
-	s.metricsToken, errs[2] = readSecret(metricsTokenName)
+	s.adminSecret, errs[0] = readSecret(AdminSecretName)
+	s.masterKeys, errs[1] = readSecret(MasterKeyName)
+	s.metricsToken, errs[2] = readSecret(MetricsTokenName)
 	if err := errors.Join(errs[:]...); err != nil {
 		return s, err
 	}
@@ -43,9 +52,9 @@ func loadSecrets(engine db.Engine, database string) (processSecrets, error) {
 	}
 	if engine == db.Postgres {
 		return s, fmt.Errorf("on PostgreSQL %s and %s must be set, or %s_FILE and %s_FILE: every process of the fleet shares them; "+
-			"make them with: openssl rand -base64 32", adminSecretName, masterKeyName, adminSecretName, masterKeyName)
+			"make them with: openssl rand -base64 32", AdminSecretName, MasterKeyName, AdminSecretName, MasterKeyName)
 	}
-	return s, s.fillFromFile(secretsFile(database))
+	return s, s.fillFromFile(SecretsFile(database))
 }
 
 // fillFromFile sets the secrets that are missing from the file at path. It generates those that the file lacks and
@@ -59,7 +68,7 @@ func (s *processSecrets) fillFromFile(path string) error {
 	for _, one := range []struct {
 		name  string
 		value *string
-	}{{adminSecretName, &s.adminSecret}, {masterKeyName, &s.masterKeys}} {
+	}{{AdminSecretName, &s.adminSecret}, {MasterKeyName, &s.masterKeys}} {
 		if *one.value != "" {
 			continue
 		}
@@ -113,9 +122,47 @@ func (s processSecrets) openKeyring() (*tenancy.Keyring, error) {
 	for field := range strings.SplitSeq(s.masterKeys, ",") {
 		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(field))
 		if err != nil || len(raw) != 32 {
-			return nil, fmt.Errorf("%s must be 32 bytes in base64 (two, with a comma between, while it is being changed); make one with: openssl rand -base64 32", masterKeyName)
+			return nil, fmt.Errorf("%s must be 32 bytes in base64 (two, with a comma between, while it is being changed); make one with: openssl rand -base64 32", MasterKeyName)
 		}
 		masters = append(masters, raw)
 	}
 	return tenancy.NewKeyring(masters...)
+}
+
+// FindAdminSecret returns the admin secret from the environment, from the file that the environment names, or from
+// the file that a server on SQLite keeps next to its database. During a rotation two secrets are valid; it returns
+// the first.
+func FindAdminSecret() (string, error) {
+	secret, err := readSecret(AdminSecretName)
+	if secret != "" || err != nil {
+		return firstSecret(secret), err
+	}
+	database, _ := lookupEnv("STOA_DATABASE")
+	name := SecretsFile(database)
+	content, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the admin secret: %w", err)
+	}
+	if secret := findSecretValue(string(content), AdminSecretName); secret != "" {
+		return firstSecret(secret), nil
+	}
+	return "", fmt.Errorf("no admin secret: set %s or %s_FILE, or run this where the server's %s lies",
+		AdminSecretName, AdminSecretName, filepath.Base(name))
+}
+
+// SecretsFile returns the path of the file with the generated secrets: stoa.secrets in the folder of the SQLite
+// database.
+func SecretsFile(database string) string {
+	path, ok := strings.CutPrefix(database, "sqlite://")
+	path, _, _ = strings.Cut(path, "?")
+	if !ok || path == ":memory:" {
+		path = "stoa.db"
+	}
+	return filepath.Join(filepath.Dir(path), "stoa.secrets")
+}
+
+// firstSecret returns the first of one or two secrets with a comma between them.
+func firstSecret(list string) string {
+	one, _, _ := strings.Cut(list, ",")
+	return strings.TrimSpace(one)
 }

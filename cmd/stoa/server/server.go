@@ -1,134 +1,80 @@
-package main
+// Package server composes the serving process and runs it. A newcomer starts here:
+//
+//   - [New] constructs the parts of a [Server] in order of dependency: listeners' bounds and telemetry, databases and
+//     secrets, signals, outgoing requests, billing, identity and apps, the execution of runs, the default app. Each
+//     constructor takes what it needs, registers how to close what it opened, and returns a finished value.
+//   - [Server.Serve] starts the background loops and the listeners; surfaces.go lists the protocols that answer.
+//   - drain stops the process without losing a request or a run.
+//
+// How a message becomes an answer, and where to read on:
+//
+//   - A request reaches package surface over the listener of Serve. It verifies the credential with the verifier or the
+//     API keys (identity.go), which decides the tenant, and acquires the tenant's built app from [Execution].Runtimes.
+//   - The app's task service writes the turn and starts its run here with a lease, or leaves it to the queue.
+//     [Execution].RunPool claims queued runs and calls executeRun, which selects the app and the revision of the run.
+//   - The worker writes events with the epoch of its lease. A worker that lost its lease changes nothing any more:
+//     its statements match no row, and its context ends.
+//   - Budgets are reserved and settled around each model call (packages app and billing, opened by openBilling);
+//     limits are counted at admission (openRateCounts).
+//   - Every answer is read from the task's log. The signal bus announces new events to the subscriptions of other
+//     processes.
+//   - background.go has the work that no request starts: schedules and retention; notify.go delivers notifications and
+//     callbacks.
+//   - A new protocol is a package below agentsvc/surface and a line in newRoutes (surfaces.go).
+package server
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"time"
 
-	"github.com/redis/go-redis/v9"
-	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc/app"
-	"stoa/agentsvc/capacity"
-	"stoa/agentsvc/egress"
-	"stoa/agentsvc/notify"
-	"stoa/agentsvc/queue"
-	"stoa/agentsvc/sandbox"
-	"stoa/agentsvc/store"
-	"stoa/agentsvc/surface/a2agrpc"
-	"stoa/agentsvc/task"
-	"stoa/authz"
 	"stoa/billing"
+	"stoa/cmd/stoa/server/metrics"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/signal"
 )
 
-// serveCmd is `stoa serve`.
-type serveCmd struct {
-	Config string `type:"path" placeholder:"FILE" help:"The configuration of the default app and of this process."`
-	flags
+// Options are what a server is made of besides its environment.
+type Options struct {
+	// Version is that of this binary, as the log, the protocols and exported telemetry show it.
+	Version  string
+	Settings Settings
+	// DefaultApp is the app of the operator's file. Its configuration can be replaced while the server runs.
+	DefaultApp *DefaultApp
+	Log        *slog.Logger
 }
 
-// Run serves until ctx ends, then drains. It returns an [exitError] with the code 2 for invalid settings.
-func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
-	// Before openServer, because newGCTuner reads the value to restore.
-	tuneGC()
-	mine, err := loadDefaultApp(cmd.Config)
-	if err != nil {
-		return err
-	}
-	// The file is read first: it has defaults for some settings, and it names the log file.
-	s, err := resolveSettings(cmd.flags, mine.cfg.Load())
-	if err != nil {
-		return &exitError{code: exitUsage, cause: err}
-	}
-	log, closeLog, err := newLogger(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = closeLog() }()
-	slog.SetDefault(log)
-	h, err := openServer(ctx, s, mine, log)
-	if err != nil {
-		return err
-	}
-	return errors.Join(h.listenAndServe(ctx, c), h.close())
-}
-
-// server is the composition of one serving process. openServer sets every field except cardJWKS and grpcServer, which
-// newSurfaceServer and serveGRPC set before requests are answered. From then on all fields are read-only: what
-// changes at run time (the default app's configuration, counters, caches) is behind the types of the fields, each of
-// which is safe for concurrent use.
-type server struct {
-	// settings are the flags, the environment and the file, already merged. They never change.
-	settings settings
-	// defaultApp is the app of the operator's file. Its configuration can be replaced while the server runs.
-	defaultApp *defaultApp
-	log        *slog.Logger
-	// secrets are the admin secret, the master keys and the metrics token.
-	secrets processSecrets
-	// keyring has the master keys. They wrap the data keys of apps, with which everything secret is encrypted.
-	keyring *tenancy.Keyring
-	// db is the durable database: a SQLite file of this process alone, or PostgreSQL shared by a fleet.
-	db *db.DB
-	// redis is the client of the bus; nil = Redis is not configured. Rate limits have a client of their own
-	// (openRateCounts).
-	redis *redis.Client
+// Server is one composed serving process. Its fields are set by [New] and then read-only: what changes at run time (the
+// default app's configuration, counters, caches) is behind the types of the fields, each of which is safe for
+// concurrent use.
+type Server struct {
+	Options
+	telemetry telemetry
+	Storage   Storage
 	// bus wakes other processes after a commit. A lost signal costs time and never data, because every reader also
 	// polls.
 	bus *signal.Bus
-	// apps is the service of apps, revisions, secrets and grants. It must not be used before openTenancy.
-	apps *tenancy.Service
-	// issuer signs the server's own access tokens, verifier accepts those of all trusted issuers. The issuer of a
-	// token decides its app, directly or by a claim.
-	issuer   *authz.Issuer
-	verifier *authz.Verifier
-	// issuerRegistry keeps the apps' own issuers in verifier as the database has them.
-	issuerRegistry *authz.IssuerRegistry
-	// apiKeys verifies API keys, each of which belongs to one app.
-	apiKeys *authz.APIKeys
-	// runPool executes the runs of the durable database, inMemoryPool those of the in-memory database.
-	runPool      *queue.Pool
-	inMemoryPool *queue.Pool
-	// storageQuota bounds what an app stores in the durable database.
-	storageQuota *store.Quota
-	// deadLetters are the runs of the durable database that failed for good.
-	deadLetters *task.DeadLetters
-	// deps is what the runtimes of all apps share. The open methods fill it step by step; newAppBuilder copies it, so
-	// that a field set after openRuntimes would have no effect.
-	deps app.Dependencies
-	// runtimes caches the built apps by app and revision. A request or run acquires one and releases it when it is
-	// done.
-	runtimes *tenancy.RuntimeCache[*app.App]
+	// Apps is the service of apps, revisions, secrets and grants.
+	Apps     *tenancy.Service
+	identity identity
 	router   *tenancy.Router // maps host names to apps
-	// metrics and tracer are nil if nothing reads metrics or records traces.
-	metrics *metricsRecorder
-	tracer  trace.Tracer
-	// drainer keeps the readiness of the process and waits for load balancers in a shutdown.
-	drainer *drainer
-	// grpcListener is nil in a worker, grpcServer before serveGRPC and in a worker.
+	// Dependencies are what the runtimes of all apps share.
+	Dependencies app.Dependencies
+	// Exporter sends usage to files, webhooks and Stripe.
+	Exporter  *billing.Exporter
+	Execution *Execution
+	derived   *derivedConfigs
+	network   network
+	// grpcListener is nil in a worker.
 	grpcListener net.Listener
-	grpcServer   *a2agrpc.Server
-	// gcTuner collects garbage more often while large bodies or answers are in memory.
-	gcTuner     *gcTuner
-	connections *connectionLimiter // counts the connections of all public listeners
-	streams     *connectionLimiter // counts the open requests over HTTP/2 and gRPC
-	tlsConfig   *tls.Config        // nil = plain HTTP and gRPC
-	// exporter sends usage to files, webhooks and Stripe.
-	exporter *billing.Exporter
-	// dispatchers send notifications, one for each database that this process serves.
-	dispatchers []*notify.Dispatcher
-	// cardJWKS returns the public keys that verify signed agent cards; nil = cards are not signed.
-	cardJWKS func() []byte
-	closers  []func() error // called by close in reverse order
+	closers      closers
 }
 
 // Roles of a process (--role). A web process accepts turns and leaves their runs to workers; a worker executes runs
@@ -139,271 +85,117 @@ const (
 	roleWorker = "worker"
 )
 
-// openServer constructs everything but the HTTP listener. If a step fails, it closes what the earlier steps opened
-// and returns a nil server. The order of the steps is the order of dependency: the tracer is given to Redis and to
-// the runtimes, the pools of the queue need the dependencies of openTenancy, and a runtime copies those dependencies
-// with the pools and the notifications in them.
-func openServer(ctx context.Context, s settings, mine *defaultApp, log *slog.Logger) (h *server, err error) {
-	h = &server{settings: s, defaultApp: mine, log: log, drainer: newDrainer(), gcTuner: newGCTuner()}
-	h.connections = newConnectionLimiter(s.maxConnections, s.maxAddressConnections, s.trustedProxies)
-	h.streams = newStreamLimiter(s.maxConnections, s.trustedProxies)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, h.close())
-			h = nil
-		}
-	}()
-	for _, open := range []func(context.Context) error{h.openTLS, h.openTracing, h.openDatabase, h.openTenancy, h.openIdentity, h.openQueue, h.openNotifications, h.openRuntimes, h.openGRPC} {
-		if err := open(ctx); err != nil {
-			return h, err
-		}
-	}
-	return h, nil
-}
+// closers are functions that release what constructors opened. A constructor adds one as soon as its resource exists.
+type closers []func() error
 
-// addCloser registers f to be called by close. A step registers its closer as soon as its resource exists.
-func (h *server) addCloser(f func() error) { h.closers = append(h.closers, f) }
+// add registers f to be called by close.
+func (c *closers) add(f func() error) { *c = append(*c, f) }
 
-// close releases everything that was opened, in reverse order, and joins the errors.
-func (h *server) close() error {
+// close calls the functions in reverse order and joins their errors.
+func (c *closers) close() error {
 	var errs []error
-	for i := len(h.closers) - 1; i >= 0; i-- {
-		errs = append(errs, h.closers[i]())
+	for i := len(*c) - 1; i >= 0; i-- {
+		errs = append(errs, (*c)[i]())
 	}
 	return errors.Join(errs...)
 }
 
-// openDatabase opens the durable database, reads the secrets, migrates the schema and opens the in-memory database.
-// The role is checked here because only the engine decides whether it is possible: a SQLite file belongs to one
-// process. The metrics follow the secrets, because the metrics token decides whether app names are labels.
-func (h *server) openDatabase(ctx context.Context) (err error) {
-	// The metrics do not exist yet: recordCommitGroup looks them up at each commit.
-	if h.db, err = db.Open(ctx, h.settings.databaseURL, db.Options{OnCommit: h.recordCommitGroup, Log: h.log}); err != nil {
-		return err
-	}
-	h.addCloser(h.db.Close)
-	if h.settings.role != roleAll && h.db.Engine() == db.SQLite {
-		return fmt.Errorf("--role %s needs PostgreSQL: the one process on a SQLite file does everything", h.settings.role)
-	}
-	// On SQLite this creates the secrets file next to the database if secrets are missing.
-	if h.secrets, err = loadSecrets(h.db.Engine(), h.settings.databaseURL); err != nil {
-		return err
-	}
-	if h.keyring, err = h.secrets.openKeyring(); err != nil {
-		return err
-	}
-	if err := h.openMetrics(ctx); err != nil {
-		return err
-	}
-	// Every process migrates at its start. Concurrent starts are serialised by the migration's lock.
-	if err := migrateSchema(ctx, h.db, h.settings.migrateDatabaseURL); err != nil {
-		return err
-	}
-	h.openStorageQuota()
-	if h.deps.InMemory, err = app.OpenInMemoryDB(ctx, h.db, app.InMemoryDBOptions{Log: h.log}); err != nil {
-		return err
-	}
-	h.addCloser(h.deps.InMemory.Close)
-	return nil
-}
-
-// openTenancy opens the signal bus, the dependencies that all apps share, billing, exports and the tenancy service.
-// The bus is carried by Redis if it is configured, else by PostgreSQL's LISTEN and NOTIFY; on SQLite there is no
-// other process to signal.
-func (h *server) openTenancy(ctx context.Context) (err error) {
-	var link signal.Link
-	switch {
-	case h.settings.redisURL != "":
-		o, err := redis.ParseURL(h.settings.redisURL)
+// New constructs everything but the HTTP listener. If a step fails, it closes what the earlier steps opened. The order
+// is the order of dependency. Every process migrates the schema at its start.
+func New(ctx context.Context, o Options) (_ *Server, err error) {
+	var c closers
+	defer func() {
 		if err != nil {
-			return fmt.Errorf("--redis: %w", err)
+			err = errors.Join(err, c.close())
 		}
-		// The logger of go-redis is global to the process.
-		redis.SetLogger(redisLogger{h.log})
-		h.redis = redis.NewClient(o)
-		if h.tracer != nil {
-			h.redis.AddHook(redisTracer{})
-		}
-		h.addCloser(h.redis.Close)
-		link = signal.NewRedisLink(h.redis, "stoa")
-	case h.db.Engine() == db.Postgres:
-		link = signal.NewPostgresLink(h.db.URL())
+	}()
+	network, err := newNetwork(o)
+	if err != nil {
+		return nil, err
 	}
-	h.bus = signal.New(link, h.log)
+	t, err := openTelemetry(ctx, o, &c)
+	if err != nil {
+		return nil, err
+	}
+	storage, err := openStorage(ctx, o, t, &c)
+	if err != nil {
+		return nil, err
+	}
+	bus, err := openBus(o, storage.DB, t, &c)
+	if err != nil {
+		return nil, err
+	}
 	// Without a file, only a server on SQLite has a default app: a fleet serves the apps of its database.
-	if h.defaultApp.cfg.Load() == nil && h.db.Engine() == db.SQLite {
-		if err := h.defaultApp.useBuiltinConfig(h.settings.isLoopback()); err != nil {
-			return err
+	if o.DefaultApp.Config() == nil && storage.DB.Engine() == db.SQLite {
+		if err := o.DefaultApp.useBuiltinConfig(o.Settings.isLoopback()); err != nil {
+			return nil, err
 		}
 	}
-	// The sandbox starts this executable again as its helper (see main).
-	helper, err := os.Executable()
+	base, err := openDependencies(ctx, o, storage, bus, t, network.gcTuner, &c)
+	if err != nil {
+		return nil, err
+	}
+	exporter, err := NewExporter(base)
+	if err != nil {
+		return nil, err
+	}
+	platform, err := openVerifier(ctx, o, base, &c)
+	if err != nil {
+		return nil, err
+	}
+	apps := tenancy.New(storage.DB, storage.keyring, bus, newTenancyOptions(base, o.Settings.Queue.StaleThreshold, platform.verifier))
+	owned, err := openAppIdentity(ctx, apps, platform, base, &c)
+	if err != nil {
+		return nil, err
+	}
+	execution, complete, err := newExecution(ctx, o, base, apps, bus, t, &c)
+	if err != nil {
+		return nil, err
+	}
+	router, err := tenancy.NewRouter(apps, o.Settings.Listen.AppHosts)
+	if err != nil {
+		return nil, err
+	}
+	c.add(func() error { router.Close(); return nil })
+	if err := o.DefaultApp.publishAtStart(ctx, apps, complete); err != nil {
+		return nil, err
+	}
+	// Opened before the HTTP server is built, because agent cards contain its address.
+	calls, err := openGRPCListener(o.Settings, &c)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		Options: o, telemetry: t, Storage: storage, bus: bus, Apps: apps, identity: identity{platform, owned}, router: router, Dependencies: complete, Exporter: exporter,
+		Execution: execution, derived: newDerivedConfigs(apps, o.DefaultApp, base.Billing, o.Log), network: network, grpcListener: calls, closers: c,
+	}, nil
+}
+
+// Close releases everything that New opened, in reverse order, and joins the errors.
+func (h *Server) Close() error { return h.closers.close() }
+
+// Metrics returns what counts the events of this process; nil if nothing reads the metrics.
+func (h *Server) Metrics() *metrics.Recorder { return h.telemetry.metrics }
+
+// ListenAndServe opens the listener of --host and --port and serves until ctx ends. announce is called with a text for
+// the operator when requests are answered.
+func (h *Server) ListenAndServe(ctx context.Context, announce func(text string)) error {
+	l, err := openListener(h.Settings)
 	if err != nil {
 		return err
 	}
-	guard, err := h.newFolderGuard()
-	if err != nil {
-		return err
-	}
-	// Two clients for outgoing calls exist: the grant private_network selects PrivateEgress for an app. Memory bounds
-	// the answers and conversations of all runs together, and reports its use to gcTuner.
-	h.deps = app.Dependencies{
-		DB: h.db, InMemory: h.deps.InMemory, Keys: h.keyring, Hub: task.NewHub(h.bus), ExternalDatabases: &app.ExternalDatabases{},
-		Retry:      queue.Retry{MaxRetries: h.settings.maxRetries, InitialDelay: h.settings.retryInitialDelay, MaxDelay: h.settings.retryMaxDelay},
-		MaxRunTime: h.settings.maxRunTime, Memory: capacity.NewPool(int64(h.settings.answerMemoryMiB)<<20, h.gcTuner.newBytesTracker()), MaxAnswerBytes: h.settings.maxAnswerMiB << 20,
-		PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}),
-		FolderGuard: guard, Sandbox: sandbox.NewHost(helper, sandbox.Options{User: h.settings.sandboxUser, ProgramFolders: h.settings.sandboxPrograms, Log: h.log}), OnFinding: h.recordFinding, Instrumentation: h.newInstrumentation(), Log: h.log,
-	}
-	// The rest of deps needs parts of it: rate counts and billing are added once the bus and the clients exist.
-	if err := h.openRateCounts(); err != nil {
-		return err
-	}
-	h.addCloser(func() error { h.deps.PublicEgress.Close(); h.deps.PrivateEgress.Close(); return nil })
-	if err := h.openBilling(ctx); err != nil {
-		return err
-	}
-	if err := h.openExports(); err != nil {
-		return err
-	}
-	// Identity is opened later and needs apps: the two methods are called at requests only, when h.verifier exists.
-	o := newTenancyOptions(h.deps, h.settings.staleThreshold)
-	o.IsReservedIssuer, o.CheckHost = h.isReservedIssuer, h.checkIssuerHost
-	h.apps = tenancy.New(h.db, h.keyring, h.bus, o)
-	return nil
+	return h.Serve(ctx, l, func() { announce(h.describeServing(l.Addr())) })
 }
 
-// openQueue opens the two worker pools and takes their first leases. A run is executed under a lease with an epoch; a
-// worker whose lease was lost cannot change its tasks any more, because every such write is conditional on the epoch.
-// A web process opens runPool in accept-only mode. On SQLite no other process can hold a lease, so that the runs a
-// crashed predecessor left behind are rescued at once.
-func (h *server) openQueue(ctx context.Context) error {
-	h.deadLetters = task.NewDeadLetters(h.db, h.deps.Hub, func() { h.runPool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: h.releaseReservation})
-	o := queue.Options{
-		Workers: h.settings.queueWorkers, MaxInflight: h.settings.maxInflight, AppInflight: h.settings.appInflight, StaleAfter: h.settings.staleThreshold, Retry: h.deps.Retry, GiveUp: h.newDeadLetterFunc(h.deadLetters),
-		ConfigHash: h.defaultApp.fileFingerprint, AcceptOnly: h.settings.role == roleWeb, Bus: h.bus, Calls: h.deps.Hub, Log: h.log,
-	}
-	// An attempt is executed by executeRun; the pool has taken the lease and renews it.
-	h.runPool = queue.New(store.NewRunQueue(h.db), h.executeRun, o)
-	// The tasks in memory exist in this process only: no other process can execute them or be signalled about them.
-	o.GiveUp = h.newDeadLetterFunc(task.NewDeadLetters(h.deps.InMemory.DB, h.deps.Hub, func() { h.inMemoryPool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: h.releaseReservation}))
-	o.AcceptOnly, o.Bus = false, nil
-	h.inMemoryPool = queue.New(store.NewRunQueue(h.deps.InMemory.DB), func(ctx context.Context, run store.Run) error {
-		run.InMemory = true
-		return h.executeRun(ctx, run)
-	}, o)
-	h.deps.Workers, h.deps.InMemory.Workers = h.runPool, h.inMemoryPool
-	// Pools are opened before the first run is accepted: a run is born under the lease of its process.
-	return errors.Join(h.runPool.Open(ctx, h.db.Engine() == db.SQLite), h.inMemoryPool.Open(ctx, true))
-}
-
-// workerPools returns the pools of this process: of the durable and of the in-memory database.
-func (h *server) workerPools() []*queue.Pool { return []*queue.Pool{h.runPool, h.inMemoryPool} }
-
-// countInflight returns the number of runs that this process executes at present.
-func (h *server) countInflight() (n int) {
-	for _, p := range h.workerPools() {
-		n += p.Inflight()
-	}
-	return n
-}
-
-// openRuntimes opens the cache of built apps and the router, and checks that the default app can be built: a process
-// whose own configuration does not build must not start. It comes after openQueue and openNotifications because the
-// app builder takes a copy of h.deps.
-func (h *server) openRuntimes(ctx context.Context) (err error) {
-	h.runtimes = tenancy.NewRuntimeCache(h.apps, h.defaultApp.newAppBuilder(h.deps), h.newRuntimeOptions())
-	h.addCloser(func() error { h.runtimes.Close(); return nil })
-	// A subscription that begins after an app was suspended or deleted ends at once instead of waiting for events
-	// that never come.
-	h.deps.Hub.SetTenantCheck(h.runtimes.CheckActive)
-	if h.router, err = tenancy.NewRouter(h.apps, h.settings.appHosts); err != nil {
-		return err
-	}
-	h.addCloser(func() error { h.router.Close(); return nil })
-	// checkBuild reports configuration errors at the start, with positions, and not at the first request.
-	if cfg := h.defaultApp.cfg.Load(); cfg != nil {
-		if err := h.defaultApp.checkBuild(cfg, h.deps); err != nil {
-			return err
-		}
-		if err := h.defaultApp.publishConfig(h.apps); err != nil {
-			return err
-		}
-	}
-	return h.apps.AuditDefaultConfig(ctx)
-}
-
-// executeRun executes a run with the app it belongs to. It uses the revision under which the turn was accepted, so
-// that an update of the configuration does not change a task in progress; if that revision is no longer kept, it uses
-// the current one. It returns [queue.ErrPostponed] for an app that is suspended or deleted: the run keeps its
-// attempts and waits until the app is active again.
-func (h *server) executeRun(ctx context.Context, run store.Run) error {
-	began := time.Now()
-	a, of, release, err := h.runtimes.AcquireRevision(ctx, run.Tenant, run.Revision)
-	if errors.Is(err, tenancy.ErrNotFound) {
-		a, of, release, err = h.runtimes.Acquire(ctx, run.Tenant)
-	}
-	switch {
-	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, tenancy.ErrNotFound):
-		h.deps.Hub.EndTenant(run.Tenant, err) // a caller that was admitted just before the change would wait for ever
-		return queue.ErrPostponed
-	case err != nil:
-		return fmt.Errorf("load app %s at revision %d: %w", run.Tenant, run.Revision, err)
-	}
-	defer release()
-	return h.executeWithSpan(ctx, began, of, a, run)
-}
-
-// handleAppChange applies a change of an app's status in this process. tenancy.RuntimeCache calls it in every process
-// that has the app loaded, possibly more than once for one change. A suspended or deleted app has its subscriptions
-// ended, its runs stopped and its notifications paused; an active one has the runs and notifications resumed that
-// were postponed. A deleted app also loses its rows in the in-memory database, which no transaction of another
-// process can delete.
-func (h *server) handleAppChange(a tenancy.App) {
-	// The record in the runtime cache is already the new one: a suspended or deleted app cannot be acquired from here
-	// on.
-	switch a.Status {
-	case tenancy.Active:
-		for _, p := range h.workerPools() {
-			p.ResumeTenant(a.ID)
-		}
-		for _, c := range h.dispatchers {
-			c.ExpediteTenant(context.Background(), a.ID)
-		}
-		return
-	case tenancy.Suspended:
-		h.deps.Hub.EndTenant(a.ID, tenancy.ErrSuspended)
-	default:
-		h.deps.Hub.EndTenant(a.ID, tenancy.ErrNotFound)
-	}
-	for _, p := range h.workerPools() {
-		p.StopTenant(a.ID)
-	}
-	for _, c := range h.dispatchers {
-		c.StopTenant(a.ID)
-	}
-	if a.Status == tenancy.Suspended {
-		return
-	}
-	if err := h.deps.InMemory.DeleteApp(context.Background(), a.ID); err != nil {
-		h.log.Error("what a deleted app has in memory could not be deleted", "app", a.Name, "error", err)
-	}
-}
-
-// listenAndServe opens the listener of --host and --port and serves until ctx ends.
-func (h *server) listenAndServe(ctx context.Context, c *console) error {
-	l, err := listenTCP(h.settings.host, h.settings.port)
-	if err != nil {
-		return fmt.Errorf("listen: %w (another --port is the cure if this one is taken)", err)
-	}
-	return h.serveListener(ctx, l, func() { h.announceServing(c, l.Addr()) })
-}
-
-// serveListener runs all background loops and serves HTTP on l until ctx ends, then drains. It calls serving when
-// requests are answered. It also stops when one of the loops fails: then the error of that loop is returned.
-func (h *server) serveListener(ctx context.Context, l net.Listener, serving func()) error {
+// Serve runs all background loops and serves HTTP on l until ctx ends, then drains. It calls serving when requests are
+// answered. It also stops when one of the loops fails: then the error of that loop is returned.
+func (h *Server) Serve(ctx context.Context, l net.Listener, serving func()) error {
 	// The bounds apply before TLS and HTTP.
-	l = h.connections.limitListener(l)
-	frontend, err := h.newSurfaceServer(l.Addr())
+	l = h.network.connections.LimitListener(l)
+	frontend, err := h.NewFrontend(l.Addr())
+	if err == nil {
+		err = h.registerGauges(frontend)
+	}
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -412,21 +204,17 @@ func (h *server) serveListener(ctx context.Context, l net.Listener, serving func
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	// Every loop returns when its context ends. Loops that only one process of the fleet may execute (sweeper, audit
-	// inspector, schedules) elect it by a lease or a claim in the database.
-	for _, run := range []func(context.Context) error{
-		h.bus.Run, h.apps.Run, h.issuer.Run, h.issuerRegistry.Run, h.apiKeys.Run, h.runtimes.Run, h.runPool.Run, h.inMemoryPool.Run, h.storageQuota.Run,
-		h.deps.Billing.Run, h.runBilling, h.deps.InMemory.RunCleanup, newSweeper(h).run, newAuditInspector(h).run, h.runDispatchers, h.runSchedules, h.gcTuner.Run,
-	} {
+	for _, run := range h.loops() {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
-	if h.settings.watch && h.defaultApp.path != "" {
-		g.Go(func() error { return ignoreCancelled(h.defaultApp.watchFile(gctx, h.apps, h.deps, h.log)) })
-	}
 	server := frontend.NewHTTPServer()
-	server.Handler = h.streams.limitStreams(h.drainer.trackRequests(server.Handler))
-	g.Go(func() error { return h.serveHTTP(server, l) })
-	h.serveGRPC(gctx, g, frontend)
+	server.Handler = h.network.streams.LimitStreams(h.network.drainer.trackRequests(server.Handler))
+	g.Go(func() error { return h.network.serveHTTP(server, l) })
+	calls := h.newGRPCServer(frontend)
+	if calls != nil {
+		g.Go(func() error { return calls.Serve(h.network.connections.LimitListener(h.grpcListener)) })
+		context.AfterFunc(gctx, calls.Stop) // for a failed loop; a drain has closed it before
+	}
 	// The loops and the listeners are running: stop them and wait for them before returning.
 	if err := h.serveMetrics(gctx, g); err != nil {
 		stop()
@@ -438,9 +226,43 @@ func (h *server) serveListener(ctx context.Context, l net.Listener, serving func
 	// A loop failed: drain sees gctx ended and does not wait for load balancers.
 	case <-gctx.Done():
 	}
-	err = h.drain(context.WithoutCancel(ctx), gctx, frontend, server)
+	err = h.drain(context.WithoutCancel(ctx), gctx, listeners{frontend, server, calls})
 	stop()
 	return errors.Join(err, g.Wait())
+}
+
+// loops returns the background loops. Every loop returns when its context ends. Loops that only one process of the fleet
+// may execute (retention, sampling of storage, audit inspection, schedules) elect it by a lease or a claim in the
+// database.
+func (h *Server) loops() []func(context.Context) error {
+	d, x := h.Dependencies, h.Execution
+	all := []func(context.Context) error{
+		h.bus.Run, h.Apps.Run, h.identity.issuer.Run, h.identity.registry.Run, h.identity.apiKeys.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
+		h.Storage.quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.RunBookkeeping, h.Exporter.Run, newStorageSampler(h.Storage.DB, h.Apps, d.Billing, h.Log).run,
+		h.NewSweeper(h.Log).Run, NewAuditInspector(h.Storage.DB, h.Apps, h.Log).run, h.newScheduler().Run, h.network.gcTuner.Run,
+	}
+	if h.Settings.Watch && h.DefaultApp.path != "" {
+		all = append(all, func(ctx context.Context) error { return h.DefaultApp.watchFile(ctx, h.Apps, d, h.Log) })
+	}
+	return all
+}
+
+// describeServing logs and returns where the server is reached and in which file its admin secret is. Tools wait for
+// the line "serves at" (see stoatest.Process). It warns if the default app needs no credentials and the address is
+// not loopback.
+func (h *Server) describeServing(addr net.Addr) string {
+	h.Log.Info("serving", "role", h.Settings.Role, "address", addr.String(), "grpc", h.grpcAddress(), "database", string(h.Storage.DB.Engine()), "version", h.Version)
+	if h.DefaultApp.Config() != nil && !h.DefaultApp.authConfig().Enabled && !h.Settings.isLoopback() && h.Settings.Role != roleWorker {
+		h.Log.Warn("the app default is open: whoever reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
+	}
+	text := fmt.Sprintf("Stoa %s serves at %s", h.Version, h.network.localURL(addr))
+	if at := h.grpcAddress(); at != "" {
+		text += "\ngRPC is at " + at + "."
+	}
+	if h.Storage.secrets.path != "" {
+		text += "\nThe admin secret lies in " + h.Storage.secrets.path + "; stoa app finds it there."
+	}
+	return text
 }
 
 // ignoreCancelled returns nil for an error that only reports the end of the context.

@@ -1,13 +1,11 @@
-package main
+package server
 
 import (
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -17,13 +15,14 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/runner"
+	"stoa/cmd/stoa/server/listener"
 )
 
-// flags are the settings of a process. Each may be given on the command line or in the environment, where its name is
-// STOA_ and the flag's name in capitals. A nil field was not given, so that resolveSettings can apply the order
+// Flags are the settings of a process. Each may be given on the command line or in the environment, where its name is
+// STOA_ and the flag's name in capitals. A nil field was not given, so that ResolveSettings can apply the order
 // command line, environment, file, default. The number in parentheses in a help text is the default, which
-// resolveSettings sets.
-type flags struct {
+// ResolveSettings sets.
+type Flags struct {
 	// Listeners, role and storage.
 	Host            *string `help:"Address to listen on (0.0.0.0)."`
 	Port            *int    `help:"HTTP port, 0 for any that is free (8080)."`
@@ -67,95 +66,143 @@ type flags struct {
 	LogFormat       *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
 }
 
-// Names of the secrets. A secret is never a flag, because command lines are visible to other users of the machine: it
-// comes from the environment, from the file that NAME_FILE names, or on SQLite from a file next to the database.
-const (
-	adminSecretName  = "STOA_ADMIN_SECRET"
-	masterKeyName    = "STOA_MASTER_KEY"
-	metricsTokenName = "STOA_METRICS_TOKEN"
-)
-
-// settings are the flags after every source was applied and checked. It is a value and never changes after
-// resolveSettings. "" and 0 turn a feature off where the flag's help describes that.
-type settings struct {
-	// Listeners, role and storage; URLs are as given.
-	host, role, databaseURL, migrateDatabaseURL, redisURL, publicURL string
-	publicGRPC                                                       string
-	// Counts. appInflight 0 = derived from the runs of the other apps.
-	port, grpcPort, queueWorkers, maxInflight, appInflight int
-	maxConnections, maxAddressConnections                  int
-	// appBodyRateMiB is in MiB a second.
-	appBodyRateMiB   int
-	watch, signCards bool
-	// maxRetries counts the attempts of a run after the first.
-	maxRetries int
-	// Time limits of the queue, of a shutdown and of one execution of a turn.
-	retryInitialDelay, retryMaxDelay, staleThreshold, shutdownTimeout, drainDelay time.Duration
-	maxRunTime                                                                    time.Duration
-	// appStoredBytes is what one app may store in the database, 0 = unlimited.
-	appStoredBytes                int64
-	maxAnswerMiB, answerMemoryMiB int // MiB
-	// trustedProxies are the address ranges whose X-Forwarded-For is believed.
-	trustedProxies []netip.Prefix
-	// appHosts are host names with {app} in place of an app's name, from STOA_APP_HOSTS only.
-	appHosts                                  []string
-	metricsAddr, logLevel, logFormat, logFile string
-	// sandboxUser is "" for the default of package sandbox.
-	sandboxUser string
-	// sandboxPrograms are absolute folders with symbolic links resolved.
-	sandboxPrograms []string
+// Settings are the flags after every source was applied and checked. It is a value and does not change after
+// ResolveSettings. "" and 0 turn a feature off where the flag's help describes that.
+type Settings struct {
+	// Role is roleAll, roleWeb or roleWorker.
+	Role     string
+	Watch    bool // apply changes of the configuration file
+	Listen   ListenSettings
+	Cards    CardSettings
+	Database DatabaseSettings
+	Queue    QueueSettings
+	Bounds   BoundSettings
+	Sandbox  SandboxSettings
+	Shutdown ShutdownSettings
+	Log      LogSettings
 }
 
-// resolveSettings takes each setting from the command line, else the environment, else the configuration file, else
+// ListenSettings are the addresses of the process, and what its clients may have of it.
+type ListenSettings struct {
+	Host           string
+	Port, GRPCPort int
+	MetricsAddr    string
+	// AppHosts are host names with {app} in place of an app's name, from STOA_APP_HOSTS only.
+	AppHosts []string
+	// TrustedProxies are the address ranges whose X-Forwarded-For is believed.
+	TrustedProxies                        []netip.Prefix
+	MaxConnections, MaxAddressConnections int
+}
+
+// CardSettings are what agent cards show.
+type CardSettings struct {
+	PublicURL  string // as given, without a trailing slash
+	PublicGRPC string // host:port
+	Sign       bool
+}
+
+// DatabaseSettings are the databases of the process; URLs are as given.
+type DatabaseSettings struct {
+	URL, MigrateURL, RedisURL string
+	// AppStoredBytes is what one app may store in the database, 0 = unlimited.
+	AppStoredBytes int64
+}
+
+// QueueSettings are the bounds and the timing of runs.
+type QueueSettings struct {
+	Workers, MaxInflight int
+	// AppInflight 0 = derived from the runs of the other apps.
+	AppInflight int
+	// MaxRetries counts the attempts of a run after the first.
+	MaxRetries                 int
+	RetryInitialDelay          time.Duration
+	RetryMaxDelay              time.Duration
+	StaleThreshold, MaxRunTime time.Duration
+}
+
+// BoundSettings bound the memory and the intake of messages.
+type BoundSettings struct {
+	MaxAnswerMiB, AnswerMemoryMiB int // MiB
+	AppBodyRateMiB                int // MiB a second
+}
+
+// SandboxSettings are how programs of apps run.
+type SandboxSettings struct {
+	User     string   // "" for the default of package sandbox
+	Programs []string // absolute folders with symbolic links resolved
+}
+
+// ShutdownSettings are the time limits of a stopping process; DrainDelay is a part of Timeout.
+type ShutdownSettings struct{ Timeout, DrainDelay time.Duration }
+
+// LogSettings are how and where the process logs.
+type LogSettings struct {
+	Level, Format string
+	File          string // "" = standard error
+}
+
+// ResolveSettings takes each setting from the command line, else the environment, else the configuration file, else
 // its default, and checks the ranges. cfg may be nil. Its errors name the flag or variable and never the value of a
 // variable.
-func resolveSettings(line flags, cfg *config.Config) (settings, error) {
-	var e flags
+func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
+	var e Flags
 	var only struct {
 		AppHosts []string `split_words:"true"`
 	}
 	// Two structs, because envconfig skips an embedded struct of an unexported type.
 	for _, into := range []any{&e, &only} {
 		if err := envconfig.Process("stoa", into); err != nil {
-			return settings{}, envError(err)
+			return Settings{}, envError(err)
 		}
 	}
 	// The built-in configuration supplies the defaults of host, ports and logger.
 	if cfg == nil {
 		cfg = config.DefaultConfig("scripted", "")
 	}
-	s := settings{
-		host:               firstNonNil(cfg.Server.Host, line.Host, e.Host),
-		role:               firstNonNil(roleAll, line.Role, e.Role),
-		port:               firstNonNil(cfg.Server.Port, line.Port, e.Port),
-		grpcPort:           firstNonNil(cfg.Server.GRPCPort, line.GRPCPort, e.GRPCPort),
-		publicGRPC:         firstNonNil("", line.PublicGRPC, e.PublicGRPC),
-		databaseURL:        firstNonNil("sqlite://stoa.db", line.Database, e.Database),
-		migrateDatabaseURL: firstNonNil("", line.MigrateDatabase, e.MigrateDatabase),
-		redisURL:           firstNonNil("", line.Redis, e.Redis),
-		publicURL:          strings.TrimSuffix(firstNonNil("", line.PublicURL, e.PublicURL), "/"),
-		watch:              firstNonNil(false, line.Watch, e.Watch),
-		signCards:          firstNonNil(false, line.SignCards, e.SignCards),
-		queueWorkers:       firstNonNil(4, line.QueueWorkers, e.QueueWorkers),
-		maxRetries:         firstNonNil(3, line.QueueMaxRetries, e.QueueMaxRetries),
-		retryInitialDelay:  firstNonNil(time.Second, line.QueueInitialDelay, e.QueueInitialDelay),
-		retryMaxDelay:      firstNonNil(5*time.Minute, line.QueueMaxDelay, e.QueueMaxDelay),
-		staleThreshold:     firstNonNil(5*time.Minute, line.QueueStaleThreshold, e.QueueStaleThreshold),
-		maxInflight:        firstNonNil(512, line.MaxInflight, e.MaxInflight),
-		appInflight:        firstNonNil(0, line.AppInflight, e.AppInflight),
-		appStoredBytes:     firstNonNil(int64(10)<<30, line.AppStoredBytes, e.AppStoredBytes),
-		maxRunTime:         firstNonNil(runner.DefaultMaxDuration, line.LongestRun, e.LongestRun),
-		maxAnswerMiB:       firstNonNil(llm.DefaultMaxBytes>>20, line.MaxAnswer, e.MaxAnswer),
-		answerMemoryMiB:    firstNonNil(defaultAnswerMemory, line.AnswerMemory, e.AnswerMemory),
-		sandboxUser:        firstNonNil("", line.SandboxUser, e.SandboxUser),
-		maxConnections:     firstNonNil(defaultMaxConnections(descriptors()), line.MaxConnections, e.MaxConnections),
-		appBodyRateMiB:     firstNonNil(16, line.AppBodyRate, e.AppBodyRate),
-		metricsAddr:        firstNonNil("", line.MetricsAddr, e.MetricsAddr),
-		shutdownTimeout:    firstNonNil(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout),
-		logLevel:           firstNonNil(cfg.Logger.Level, line.LogLevel, e.LogLevel),
-		logFormat:          firstNonNil(cfg.Logger.Format, line.LogFormat, e.LogFormat),
-		logFile:            cfg.Logger.File,
-		appHosts:           only.AppHosts,
+	s := Settings{
+		Role:  firstNonNil(roleAll, line.Role, e.Role),
+		Watch: firstNonNil(false, line.Watch, e.Watch),
+		Listen: ListenSettings{
+			Host:           firstNonNil(cfg.Server.Host, line.Host, e.Host),
+			Port:           firstNonNil(cfg.Server.Port, line.Port, e.Port),
+			GRPCPort:       firstNonNil(cfg.Server.GRPCPort, line.GRPCPort, e.GRPCPort),
+			MetricsAddr:    firstNonNil("", line.MetricsAddr, e.MetricsAddr),
+			AppHosts:       only.AppHosts,
+			MaxConnections: firstNonNil(listener.DefaultMaxConnections(), line.MaxConnections, e.MaxConnections),
+		},
+		Cards: CardSettings{
+			PublicURL:  strings.TrimSuffix(firstNonNil("", line.PublicURL, e.PublicURL), "/"),
+			PublicGRPC: firstNonNil("", line.PublicGRPC, e.PublicGRPC),
+			Sign:       firstNonNil(false, line.SignCards, e.SignCards),
+		},
+		Database: DatabaseSettings{
+			URL:            firstNonNil("sqlite://stoa.db", line.Database, e.Database),
+			MigrateURL:     firstNonNil("", line.MigrateDatabase, e.MigrateDatabase),
+			RedisURL:       firstNonNil("", line.Redis, e.Redis),
+			AppStoredBytes: firstNonNil(int64(10)<<30, line.AppStoredBytes, e.AppStoredBytes),
+		},
+		Queue: QueueSettings{
+			Workers:           firstNonNil(4, line.QueueWorkers, e.QueueWorkers),
+			MaxInflight:       firstNonNil(512, line.MaxInflight, e.MaxInflight),
+			AppInflight:       firstNonNil(0, line.AppInflight, e.AppInflight),
+			MaxRetries:        firstNonNil(3, line.QueueMaxRetries, e.QueueMaxRetries),
+			RetryInitialDelay: firstNonNil(time.Second, line.QueueInitialDelay, e.QueueInitialDelay),
+			RetryMaxDelay:     firstNonNil(5*time.Minute, line.QueueMaxDelay, e.QueueMaxDelay),
+			StaleThreshold:    firstNonNil(5*time.Minute, line.QueueStaleThreshold, e.QueueStaleThreshold),
+			MaxRunTime:        firstNonNil(runner.DefaultMaxDuration, line.LongestRun, e.LongestRun),
+		},
+		Bounds: BoundSettings{
+			MaxAnswerMiB:    firstNonNil(llm.DefaultMaxBytes>>20, line.MaxAnswer, e.MaxAnswer),
+			AnswerMemoryMiB: firstNonNil(defaultAnswerMemory, line.AnswerMemory, e.AnswerMemory),
+			AppBodyRateMiB:  firstNonNil(16, line.AppBodyRate, e.AppBodyRate),
+		},
+		Sandbox:  SandboxSettings{User: firstNonNil("", line.SandboxUser, e.SandboxUser)},
+		Shutdown: ShutdownSettings{Timeout: firstNonNil(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout)},
+		Log: LogSettings{
+			Level:  firstNonNil(cfg.Logger.Level, line.LogLevel, e.LogLevel),
+			Format: firstNonNil(cfg.Logger.Format, line.LogFormat, e.LogFormat),
+			File:   cfg.Logger.File,
+		},
 	}
 	// The sandbox compares resolved paths, so that a symbolic link must be resolved here.
 	for folder := range strings.SplitSeq(firstNonNil("", line.SandboxPrograms, e.SandboxPrograms), ",") {
@@ -166,20 +213,20 @@ func resolveSettings(line flags, cfg *config.Config) (settings, error) {
 		if err != nil || !filepath.IsAbs(folder) {
 			return s, fmt.Errorf("--sandbox-programs: %q is no absolute path of a folder that exists", folder)
 		}
-		s.sandboxPrograms = append(s.sandboxPrograms, resolved)
+		s.Sandbox.Programs = append(s.Sandbox.Programs, resolved)
 	}
 	// With --port 0 (tests, several servers on one machine) a fixed default port for gRPC would collide.
-	if s.port == 0 && line.GRPCPort == nil && e.GRPCPort == nil && s.grpcPort == 50051 {
-		s.grpcPort = 0
+	if s.Listen.Port == 0 && line.GRPCPort == nil && e.GRPCPort == nil && s.Listen.GRPCPort == 50051 {
+		s.Listen.GRPCPort = 0
 	}
-	s.maxAddressConnections = firstNonNil(max(s.maxConnections/addressShares, 1), line.MaxAddressConnections, e.MaxAddressConnections)
+	s.Listen.MaxAddressConnections = firstNonNil(max(s.Listen.MaxConnections/listener.AddressShares, 1), line.MaxAddressConnections, e.MaxAddressConnections)
 	// The default must not exceed a short --shutdown-timeout.
-	s.drainDelay = firstNonNil(min(5*time.Second, s.shutdownTimeout), line.DrainDelay, e.DrainDelay)
+	s.Shutdown.DrainDelay = firstNonNil(min(5*time.Second, s.Shutdown.Timeout), line.DrainDelay, e.DrainDelay)
 	if firstNonNil(false, line.Studio, e.Studio) {
 		return s, errors.New("--studio is not available yet")
 	}
 	var err error
-	s.trustedProxies, err = parsePrefixes(firstNonNil("", line.TrustedProxies, e.TrustedProxies))
+	s.Listen.TrustedProxies, err = parsePrefixes(firstNonNil("", line.TrustedProxies, e.TrustedProxies))
 	return s, errors.Join(err, s.checkRanges())
 }
 
@@ -201,91 +248,91 @@ func firstNonNil[T any](fallback T, given ...*T) T {
 }
 
 // checkRanges returns one joined error that names every setting out of range.
-func (s settings) checkRanges() error {
+func (s Settings) checkRanges() error {
 	var errs []error
 	bad := func(name, want string) { errs = append(errs, fmt.Errorf("%s must be %s", name, want)) }
-	if s.port < 0 || s.port > 65535 {
+	if s.Listen.Port < 0 || s.Listen.Port > 65535 {
 		bad("--port", "between 0 and 65535")
 	}
-	if s.grpcPort < 0 || s.grpcPort > 65535 {
+	if s.Listen.GRPCPort < 0 || s.Listen.GRPCPort > 65535 {
 		bad("--grpc-port", "between 0 and 65535")
 	}
-	if _, port, err := net.SplitHostPort(s.publicGRPC); s.publicGRPC != "" && (err != nil || port == "") {
+	if _, port, err := net.SplitHostPort(s.Cards.PublicGRPC); s.Cards.PublicGRPC != "" && (err != nil || port == "") {
 		bad("--public-grpc", "a host and port such as grpc.example.com:443")
 	}
-	if s.queueWorkers < 1 {
+	if s.Queue.Workers < 1 {
 		bad("--queue-workers", "at least 1")
 	}
-	if s.maxInflight < 1 {
+	if s.Queue.MaxInflight < 1 {
 		bad("--max-inflight", "at least 1")
 	}
-	if s.appInflight < 0 || s.appInflight > s.maxInflight {
+	if s.Queue.AppInflight < 0 || s.Queue.AppInflight > s.Queue.MaxInflight {
 		bad("--app-inflight", "0 or more and not more than --max-inflight")
 	}
-	if s.appStoredBytes < 0 {
+	if s.Database.AppStoredBytes < 0 {
 		bad("--app-stored-bytes", "0 or more")
 	}
-	if s.maxRunTime < time.Second {
+	if s.Queue.MaxRunTime < time.Second {
 		bad("--longest-run", "at least 1s")
 	}
-	if s.maxAnswerMiB < 1 || s.maxAnswerMiB > 1024 {
+	if s.Bounds.MaxAnswerMiB < 1 || s.Bounds.MaxAnswerMiB > 1024 {
 		bad("--max-answer", "between 1 and 1024 MiB")
 	}
 	// An app may have half of the pool: at least four times the largest answer.
-	if least := max(minAnswerMemory, 8*s.maxAnswerMiB); s.answerMemoryMiB < least || s.answerMemoryMiB > 1<<20 {
+	if least := max(minAnswerMemory, 8*s.Bounds.MaxAnswerMiB); s.Bounds.AnswerMemoryMiB < least || s.Bounds.AnswerMemoryMiB > 1<<20 {
 		bad("--answer-memory", fmt.Sprintf("at least %d MiB, so that an app may have the largest message and answer in memory", least))
 	}
-	if s.maxConnections < 1 {
+	if s.Listen.MaxConnections < 1 {
 		bad("--max-connections", "at least 1")
 	}
-	if s.maxAddressConnections < 1 {
+	if s.Listen.MaxAddressConnections < 1 {
 		bad("--max-address-connections", "at least 1")
 	}
-	if s.appBodyRateMiB < 1 || s.appBodyRateMiB > 1<<20 {
+	if s.Bounds.AppBodyRateMiB < 1 || s.Bounds.AppBodyRateMiB > 1<<20 {
 		bad("--app-body-rate", "between 1 and 1048576")
 	}
-	if s.maxRetries < 0 {
+	if s.Queue.MaxRetries < 0 {
 		bad("--queue-max-retries", "0 or more")
 	}
 	// An initial delay of 0 could not be doubled.
-	if s.retryInitialDelay <= 0 || s.retryMaxDelay < s.retryInitialDelay {
+	if s.Queue.RetryInitialDelay <= 0 || s.Queue.RetryMaxDelay < s.Queue.RetryInitialDelay {
 		bad("--queue-initial-delay", "more than 0 and not more than --queue-max-delay")
 	}
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.logLevel) {
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.Log.Level) {
 		bad("--log-level", "debug, info, warn or error")
 	}
-	if !slices.Contains([]string{"simple", "verbose", "json"}, s.logFormat) {
+	if !slices.Contains([]string{"simple", "verbose", "json"}, s.Log.Format) {
 		bad("--log-format", "simple, verbose or json")
 	}
-	if s.publicURL != "" && !strings.HasPrefix(s.publicURL, "http://") && !strings.HasPrefix(s.publicURL, "https://") {
+	if s.Cards.PublicURL != "" && !strings.HasPrefix(s.Cards.PublicURL, "http://") && !strings.HasPrefix(s.Cards.PublicURL, "https://") {
 		bad("--public-url", "a URL such as https://agents.example.com")
 	}
-	if s.shutdownTimeout < 0 {
+	if s.Shutdown.Timeout < 0 {
 		bad("--shutdown-timeout", "0 or more")
 	}
 	// The drain delay is a part of the shutdown timeout.
-	if s.drainDelay < 0 || s.drainDelay > s.shutdownTimeout {
+	if s.Shutdown.DrainDelay < 0 || s.Shutdown.DrainDelay > s.Shutdown.Timeout {
 		bad("--drain-delay", "0 or more and not more than --shutdown-timeout")
 	}
-	if !slices.Contains([]string{roleAll, roleWeb, roleWorker}, s.role) {
+	if !slices.Contains([]string{roleAll, roleWeb, roleWorker}, s.Role) {
 		bad("--role", "all, web or worker")
 	}
 	// Leases are renewed several times within the threshold. Below a second a slow commit would look like a dead
 	// worker.
-	if s.staleThreshold < time.Second {
+	if s.Queue.StaleThreshold < time.Second {
 		bad("--queue-stale-threshold", "at least 1s")
 	}
 	return errors.Join(errs...)
 }
 
 // isLoopback reports whether only processes of this machine can reach the server.
-func (s settings) isLoopback() bool { return isLocalHost(s.host) }
+func (s Settings) isLoopback() bool { return isLocalHost(s.Listen.Host) }
 
 // hasPrivateMetrics reports whether only processes of this machine can read the metrics.
-func (s settings) hasPrivateMetrics() bool {
+func (s Settings) hasPrivateMetrics() bool {
 	// "" for an invalid address, which fails later in serveMetrics
-	host, _, _ := net.SplitHostPort(s.metricsAddr)
-	return s.isLoopback() && (s.metricsAddr == "" || isLocalHost(host))
+	host, _, _ := net.SplitHostPort(s.Listen.MetricsAddr)
+	return s.isLoopback() && (s.Listen.MetricsAddr == "" || isLocalHost(host))
 }
 
 // isLocalHost reports whether host is localhost or a loopback address. Other names are not resolved and count as
@@ -314,49 +361,4 @@ func parsePrefixes(list string) ([]netip.Prefix, error) {
 		out = append(out, p)
 	}
 	return out, nil
-}
-
-// envError replaces envconfig's error, which contains the variable's value, by one that only names the variable.
-func envError(err error) error {
-	var p *envconfig.ParseError
-	if errors.As(err, &p) {
-		return fmt.Errorf("%s in the environment is not a valid %s", p.KeyName, p.TypeName)
-	}
-	return err
-}
-
-// defaultGCPercent is GOGC where the environment does not set it. A larger heap between collections costs memory and
-// saves processor time: with many short requests the process spends a third less time on collection than at Go's
-// default of 100. gcTuner lowers it while large bodies are in memory.
-const defaultGCPercent = 400
-
-// tuneGC applies defaultGCPercent unless GOGC is set.
-func tuneGC() {
-	if _, ok := lookupEnv("GOGC"); !ok {
-		debug.SetGCPercent(defaultGCPercent)
-	}
-}
-
-// lookupEnv returns an environment variable. An empty variable counts as not set, as container platforms pass unset
-// values.
-func lookupEnv(name string) (string, bool) {
-	v := os.Getenv(name)
-	return v, v != ""
-}
-
-// readSecret returns the secret from the environment, or from the file that NAME_FILE names, without surrounding
-// white space. It returns "" if neither is set.
-func readSecret(name string) (string, error) {
-	if v, ok := lookupEnv(name); ok {
-		return v, nil
-	}
-	path, ok := lookupEnv(name + "_FILE")
-	if !ok {
-		return "", nil
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("%s_FILE: %w", name, err)
-	}
-	return strings.TrimSpace(string(raw)), nil
 }

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"reflect"
@@ -12,43 +12,43 @@ import (
 // available yet.
 var flagCases = map[string]struct {
 	value string
-	want  func(s settings) any
+	want  func(s Settings) any
 	is    any
 }{
-	"Host":                  {"192.0.2.1", func(s settings) any { return s.host }, "192.0.2.1"},
-	"Port":                  {"1234", func(s settings) any { return s.port }, 1234},
-	"GRPCPort":              {"1235", func(s settings) any { return s.grpcPort }, 1235},
-	"PublicGRPC":            {"grpc.example:443", func(s settings) any { return s.publicGRPC }, "grpc.example:443"},
+	"Host":                  {"192.0.2.1", func(s Settings) any { return s.Listen.Host }, "192.0.2.1"},
+	"Port":                  {"1234", func(s Settings) any { return s.Listen.Port }, 1234},
+	"GRPCPort":              {"1235", func(s Settings) any { return s.Listen.GRPCPort }, 1235},
+	"PublicGRPC":            {"grpc.example:443", func(s Settings) any { return s.Cards.PublicGRPC }, "grpc.example:443"},
 	"Studio":                {"true", nil, nil},
-	"Role":                  {"web", func(s settings) any { return s.role }, "web"},
-	"Database":              {"sqlite://x.db", func(s settings) any { return s.databaseURL }, "sqlite://x.db"},
-	"MigrateDatabase":       {"postgres://m", func(s settings) any { return s.migrateDatabaseURL }, "postgres://m"},
-	"Redis":                 {"redis://r", func(s settings) any { return s.redisURL }, "redis://r"},
-	"PublicURL":             {"https://x.example", func(s settings) any { return s.publicURL }, "https://x.example"},
-	"SignCards":             {"true", func(s settings) any { return s.signCards }, true},
-	"Watch":                 {"true", func(s settings) any { return s.watch }, true},
-	"QueueWorkers":          {"7", func(s settings) any { return s.queueWorkers }, 7},
-	"QueueMaxRetries":       {"8", func(s settings) any { return s.maxRetries }, 8},
-	"QueueInitialDelay":     {"2s", func(s settings) any { return s.retryInitialDelay }, 2 * time.Second},
-	"QueueMaxDelay":         {"9m", func(s settings) any { return s.retryMaxDelay }, 9 * time.Minute},
-	"QueueStaleThreshold":   {"3s", func(s settings) any { return s.staleThreshold }, 3 * time.Second},
-	"MaxInflight":           {"11", func(s settings) any { return s.maxInflight }, 11},
-	"AppInflight":           {"12", func(s settings) any { return s.appInflight }, 12},
-	"AppStoredBytes":        {"15", func(s settings) any { return s.appStoredBytes }, int64(15)},
-	"LongestRun":            {"2h", func(s settings) any { return s.maxRunTime }, 2 * time.Hour},
-	"MaxAnswer":             {"5", func(s settings) any { return s.maxAnswerMiB }, 5},
-	"AnswerMemory":          {"321", func(s settings) any { return s.answerMemoryMiB }, 321},
-	"SandboxUser":           {"daemon", func(s settings) any { return s.sandboxUser }, "daemon"},
-	"SandboxPrograms":       {"/usr,/srv", func(s settings) any { return len(s.sandboxPrograms) }, 2},
-	"MaxConnections":        {"13", func(s settings) any { return s.maxConnections }, 13},
-	"MaxAddressConnections": {"14", func(s settings) any { return s.maxAddressConnections }, 14},
-	"AppBodyRate":           {"15", func(s settings) any { return s.appBodyRateMiB }, 15},
-	"TrustedProxies":        {"10.0.0.0/8", func(s settings) any { return len(s.trustedProxies) }, 1},
-	"MetricsAddr":           {"127.0.0.1:1", func(s settings) any { return s.metricsAddr }, "127.0.0.1:1"},
-	"ShutdownTimeout":       {"4s", func(s settings) any { return s.shutdownTimeout }, 4 * time.Second},
-	"DrainDelay":            {"2s", func(s settings) any { return s.drainDelay }, 2 * time.Second},
-	"LogLevel":              {"debug", func(s settings) any { return s.logLevel }, "debug"},
-	"LogFormat":             {"json", func(s settings) any { return s.logFormat }, "json"},
+	"Role":                  {"web", func(s Settings) any { return s.Role }, "web"},
+	"Database":              {"sqlite://x.db", func(s Settings) any { return s.Database.URL }, "sqlite://x.db"},
+	"MigrateDatabase":       {"postgres://m", func(s Settings) any { return s.Database.MigrateURL }, "postgres://m"},
+	"Redis":                 {"redis://r", func(s Settings) any { return s.Database.RedisURL }, "redis://r"},
+	"PublicURL":             {"https://x.example", func(s Settings) any { return s.Cards.PublicURL }, "https://x.example"},
+	"SignCards":             {"true", func(s Settings) any { return s.Cards.Sign }, true},
+	"Watch":                 {"true", func(s Settings) any { return s.Watch }, true},
+	"QueueWorkers":          {"7", func(s Settings) any { return s.Queue.Workers }, 7},
+	"QueueMaxRetries":       {"8", func(s Settings) any { return s.Queue.MaxRetries }, 8},
+	"QueueInitialDelay":     {"2s", func(s Settings) any { return s.Queue.RetryInitialDelay }, 2 * time.Second},
+	"QueueMaxDelay":         {"9m", func(s Settings) any { return s.Queue.RetryMaxDelay }, 9 * time.Minute},
+	"QueueStaleThreshold":   {"3s", func(s Settings) any { return s.Queue.StaleThreshold }, 3 * time.Second},
+	"MaxInflight":           {"11", func(s Settings) any { return s.Queue.MaxInflight }, 11},
+	"AppInflight":           {"12", func(s Settings) any { return s.Queue.AppInflight }, 12},
+	"AppStoredBytes":        {"15", func(s Settings) any { return s.Database.AppStoredBytes }, int64(15)},
+	"LongestRun":            {"2h", func(s Settings) any { return s.Queue.MaxRunTime }, 2 * time.Hour},
+	"MaxAnswer":             {"5", func(s Settings) any { return s.Bounds.MaxAnswerMiB }, 5},
+	"AnswerMemory":          {"321", func(s Settings) any { return s.Bounds.AnswerMemoryMiB }, 321},
+	"SandboxUser":           {"daemon", func(s Settings) any { return s.Sandbox.User }, "daemon"},
+	"SandboxPrograms":       {"/usr,/srv", func(s Settings) any { return len(s.Sandbox.Programs) }, 2},
+	"MaxConnections":        {"13", func(s Settings) any { return s.Listen.MaxConnections }, 13},
+	"MaxAddressConnections": {"14", func(s Settings) any { return s.Listen.MaxAddressConnections }, 14},
+	"AppBodyRate":           {"15", func(s Settings) any { return s.Bounds.AppBodyRateMiB }, 15},
+	"TrustedProxies":        {"10.0.0.0/8", func(s Settings) any { return len(s.Listen.TrustedProxies) }, 1},
+	"MetricsAddr":           {"127.0.0.1:1", func(s Settings) any { return s.Listen.MetricsAddr }, "127.0.0.1:1"},
+	"ShutdownTimeout":       {"4s", func(s Settings) any { return s.Shutdown.Timeout }, 4 * time.Second},
+	"DrainDelay":            {"2s", func(s Settings) any { return s.Shutdown.DrainDelay }, 2 * time.Second},
+	"LogLevel":              {"debug", func(s Settings) any { return s.Log.Level }, "debug"},
+	"LogFormat":             {"json", func(s Settings) any { return s.Log.Format }, "json"},
 }
 
 var camelWord = regexp.MustCompile(`[A-Z]+[a-z]*`)
@@ -56,7 +56,7 @@ var camelWord = regexp.MustCompile(`[A-Z]+[a-z]*`)
 // TestEnvironment sets each flag's variable to a valid and to an invalid value.
 func TestEnvironment(t *testing.T) {
 	names := map[string]string{"GRPCPort": "STOA_GRPC_PORT", "PublicURL": "STOA_PUBLIC_URL", "PublicGRPC": "STOA_PUBLIC_GRPC"}
-	for f := range reflect.TypeFor[flags]().Fields() {
+	for f := range reflect.TypeFor[Flags]().Fields() {
 		row, ok := flagCases[f.Name]
 		if !ok {
 			t.Errorf("%s: no row says that the flag acts", f.Name)
@@ -68,7 +68,7 @@ func TestEnvironment(t *testing.T) {
 		}
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, row.value)
-			s, err := resolveSettings(flags{}, nil)
+			s, err := ResolveSettings(Flags{}, nil)
 			switch {
 			case row.want == nil:
 				if err == nil || !strings.Contains(err.Error(), "not available yet") {
@@ -84,7 +84,7 @@ func TestEnvironment(t *testing.T) {
 				return
 			}
 			t.Setenv(variable, "nonsense")
-			if _, err := resolveSettings(flags{}, nil); err == nil {
+			if _, err := ResolveSettings(Flags{}, nil); err == nil {
 				t.Errorf("%s=nonsense is taken", variable)
 			}
 		})
@@ -95,8 +95,8 @@ func TestEnvironment(t *testing.T) {
 func TestPrecedence(t *testing.T) {
 	t.Setenv("STOA_PORT", "1")
 	port := 2
-	if s, err := resolveSettings(flags{Port: &port}, nil); err != nil || s.port != 2 {
-		t.Errorf("port %d (%v), want the command line's", s.port, err)
+	if s, err := ResolveSettings(Flags{Port: &port}, nil); err != nil || s.Listen.Port != 2 {
+		t.Errorf("port %d (%v), want the command line's", s.Listen.Port, err)
 	}
 }
 
@@ -112,13 +112,13 @@ func TestDrainDelay(t *testing.T) {
 		{30 * time.Second, time.Second, time.Second, false},
 		{30 * time.Second, 31 * time.Second, 0, true},
 	} {
-		line := flags{ShutdownTimeout: &c.shutdown}
+		line := Flags{ShutdownTimeout: &c.shutdown}
 		if c.given >= 0 {
 			line.DrainDelay = &c.given
 		}
-		s, err := resolveSettings(line, nil)
-		if (err != nil) != c.wrong || err == nil && s.drainDelay != c.want {
-			t.Errorf("%+v: %v, %v", c, s.drainDelay, err)
+		s, err := ResolveSettings(line, nil)
+		if (err != nil) != c.wrong || err == nil && s.Shutdown.DrainDelay != c.want {
+			t.Errorf("%+v: %v, %v", c, s.Shutdown.DrainDelay, err)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestHasPrivateMetrics(t *testing.T) {
 		{"0.0.0.0", "127.0.0.1:9090", false},
 		{"0.0.0.0", "", false},
 	} {
-		if got := (settings{host: c.host, metricsAddr: c.addr}).hasPrivateMetrics(); got != c.want {
+		if got := (Settings{Listen: ListenSettings{Host: c.host, MetricsAddr: c.addr}}).hasPrivateMetrics(); got != c.want {
 			t.Errorf("--host %s --metrics-addr %s: %v, want %v", c.host, c.addr, got, c.want)
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package main
+package listener
 
-// descriptors returns 0: the limit is unknown on this system.
-func descriptors() uint64 { return 0 }
+// countDescriptors returns 0: the limit is unknown on this system.
+func countDescriptors() uint64 { return 0 }

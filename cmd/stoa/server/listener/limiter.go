@@ -1,4 +1,4 @@
-package main
+package listener
 
 import (
 	"net"
@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// connectionLimiter bounds the connections of clients over all public listeners of the process, in total and for each
+// Limiter bounds the connections of clients over all public listeners of the process, in total and for each
 // client address, so that file descriptors remain for files, the database and outgoing calls. A connection beyond a
 // bound is reset when it is accepted, before a TLS handshake or an HTTP response has cost anything.
-type connectionLimiter struct {
-	maxTotal, maxPerAddress int            // set by newConnectionLimiter, then read-only
+type Limiter struct {
+	maxTotal, maxPerAddress int            // set by NewLimiter, then read-only
 	trustedProxies          []netip.Prefix // exempt from maxPerAddress: each carries many clients
 
 	// mu guards the fields below.
@@ -27,18 +27,18 @@ const (
 	boundAddress = "address"
 )
 
-// newConnectionLimiter returns a limiter of total connections, of which each source may have each.
-func newConnectionLimiter(total, each int, trusted []netip.Prefix) *connectionLimiter {
-	return &connectionLimiter{maxTotal: total, maxPerAddress: each, trustedProxies: trusted, openBySource: map[netip.Prefix]int{}, refused: map[string]int64{boundTotal: 0, boundAddress: 0}}
+// NewLimiter returns a limiter of total connections, of which each source may have each.
+func NewLimiter(total, each int, trusted []netip.Prefix) *Limiter {
+	return &Limiter{maxTotal: total, maxPerAddress: each, trustedProxies: trusted, openBySource: map[netip.Prefix]int{}, refused: map[string]int64{boundTotal: 0, boundAddress: 0}}
 }
 
-// limitListener returns l with the bounds applied. Several listeners may share one limiter.
-func (c *connectionLimiter) limitListener(l net.Listener) net.Listener { return &limitedListener{l, c} }
+// LimitListener returns l with the bounds applied. Several listeners may share one limiter.
+func (c *Limiter) LimitListener(l net.Listener) net.Listener { return &limitedListener{l, c} }
 
 // limitedListener accepts connections within the bounds of its limiter.
 type limitedListener struct {
 	net.Listener
-	limiter *connectionLimiter
+	limiter *Limiter
 }
 
 // Accept returns the next connection within the bounds and resets those beyond.
@@ -95,7 +95,7 @@ func clientPrefix(address string) netip.Prefix {
 }
 
 // acquire counts a connection of source and reports true, or counts the refusal and reports false.
-func (c *connectionLimiter) acquire(source netip.Prefix) bool {
+func (c *Limiter) acquire(source netip.Prefix) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -113,7 +113,7 @@ func (c *connectionLimiter) acquire(source netip.Prefix) bool {
 
 // isExempt reports whether maxPerAddress does not apply to addr: to a trusted proxy, and to loopback, where an
 // operator's own proxy often runs and which no remote client can have.
-func (c *connectionLimiter) isExempt(addr netip.Addr) bool {
+func (c *Limiter) isExempt(addr netip.Addr) bool {
 	if addr.IsLoopback() {
 		return true
 	}
@@ -126,7 +126,7 @@ func (c *connectionLimiter) isExempt(addr netip.Addr) bool {
 }
 
 // release ends the count of a connection of source.
-func (c *connectionLimiter) release(source netip.Prefix) {
+func (c *Limiter) release(source netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
@@ -135,8 +135,8 @@ func (c *connectionLimiter) release(source netip.Prefix) {
 	}
 }
 
-// readCounts returns how many connections are open, and how many were refused by each bound.
-func (c *connectionLimiter) readCounts() (open int64, refused map[string]int64) {
+// ReadCounts returns how many connections are open, and how many were refused by each bound.
+func (c *Limiter) ReadCounts() (open int64, refused map[string]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return int64(c.open), map[string]int64{boundTotal: c.refused[boundTotal], boundAddress: c.refused[boundAddress]}
@@ -146,19 +146,19 @@ func (c *connectionLimiter) readCounts() (open int64, refused map[string]int64) 
 // with a response that its client does not take.
 const minStreams = 4096
 
-// newStreamLimiter returns a limiter of the requests over HTTP/2 and gRPC, of which one connection carries many: a quarter of the
-// connections that there may be, and at least minStreams. One address may have 1/addressShares of them.
-func newStreamLimiter(connections int, trusted []netip.Prefix) *connectionLimiter {
+// NewStreamLimiter returns a limiter of the requests over HTTP/2 and gRPC, of which one connection carries many: a quarter of the
+// connections that there may be, and at least minStreams. One address may have 1/AddressShares of them.
+func NewStreamLimiter(connections int, trusted []netip.Prefix) *Limiter {
 	total := max(connections/4, minStreams)
-	return newConnectionLimiter(total, total/addressShares, trusted)
+	return NewLimiter(total, total/AddressShares, trusted)
 }
 
-// limitStreams returns next with the bounds applied to requests over HTTP/2. A request beyond them is refused with 503 before any
-// of it is read. Those over HTTP/1.1 have a connection each, which limitListener counts.
-func (c *connectionLimiter) limitStreams(next http.Handler) http.Handler {
+// LimitStreams returns next with the bounds applied to requests over HTTP/2. A request beyond them is refused with 503 before any
+// of it is read. Those over HTTP/1.1 have a connection each, which LimitListener counts.
+func (c *Limiter) LimitStreams(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor >= 2 {
-			release, ok := c.acquireStream(r.RemoteAddr)
+			release, ok := c.AcquireStream(r.RemoteAddr)
 			if !ok {
 				w.Header().Set("Retry-After", "1")
 				w.WriteHeader(http.StatusServiceUnavailable)
@@ -170,8 +170,8 @@ func (c *connectionLimiter) limitStreams(next http.Handler) http.Handler {
 	})
 }
 
-// acquireStream counts a request from an address with a port and returns what ends its count, or reports false.
-func (c *connectionLimiter) acquireStream(address string) (release func(), ok bool) {
+// AcquireStream counts a request from an address with a port and returns what ends its count, or reports false.
+func (c *Limiter) AcquireStream(address string) (release func(), ok bool) {
 	source := clientPrefix(address)
 	if !c.acquire(source) {
 		return nil, false
@@ -183,12 +183,15 @@ func (c *connectionLimiter) acquireStream(address string) (release func(), ok bo
 const (
 	maxDefaultConnections = 16_384 // even if there are more descriptors
 	spareDescriptors      = 256    // kept, at least, for the database, files and outgoing calls
-	addressShares         = 8      // one address may have 1/addressShares of all connections
+	AddressShares         = 8      // one address may have 1/AddressShares of all connections, unless the operator decides
 )
 
-// defaultMaxConnections returns the default of --max-connections for a number of file descriptors, 0 = unknown: all
-// but a quarter, which is at least spareDescriptors, and never less than a quarter.
-func defaultMaxConnections(descriptors uint64) int {
+// DefaultMaxConnections returns the default of --max-connections for the descriptors that this process may have.
+func DefaultMaxConnections() int { return maxConnectionsFor(countDescriptors()) }
+
+// maxConnectionsFor returns the default for a number of file descriptors, 0 = unknown: all but a quarter, which is at
+// least spareDescriptors, and never less than a quarter.
+func maxConnectionsFor(descriptors uint64) int {
 	if descriptors == 0 || descriptors >= 2*maxDefaultConnections {
 		return maxDefaultConnections
 	}

@@ -1,4 +1,7 @@
-package main
+// Package listener opens the public TCP listeners of a process and bounds what its clients may have of them:
+// connections and open requests, in total and by address ([Limiter]), and bytes that the kernel buffers for a client
+// that does not read ([ListenTCP]).
+package listener
 
 import (
 	"context"
@@ -12,8 +15,8 @@ import (
 // writer early, so that the surface's write timeout can end the connection.
 const maxUnsentBytes = 128 << 10
 
-// listenTCP opens a public TCP listener with the bound maxUnsentBytes on every accepted connection.
-func listenTCP(host string, port int) (net.Listener, error) {
+// ListenTCP opens a public TCP listener with the bound maxUnsentBytes on every accepted connection.
+func ListenTCP(host string, port int) (net.Listener, error) {
 	c := net.ListenConfig{Control: boundUnsent}
 	// Connections of a multipath listener do not inherit the bound.
 	c.SetMultipathTCP(false)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package listener
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 // TestUnsent checks that the kernel buffers little for a client that does not read.
 func TestUnsent(t *testing.T) {
 	t.Parallel()
-	l, err := listenTCP("127.0.0.1", 0)
+	l, err := ListenTCP("127.0.0.1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

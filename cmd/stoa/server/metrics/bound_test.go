@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"fmt"
@@ -14,17 +14,17 @@ import (
 // model's server cannot create more of them by its responses.
 func TestMetricsLabelBounds(t *testing.T) {
 	t.Parallel()
-	m, err := newMetricsRecorder(true)
+	m, err := NewRecorder(true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range topApps {
 		for k := range topModels {
-			m.recordModelCall(t.Context(), fmt.Sprint("app", i), app.ModelCall{Provider: "openai", Model: fmt.Sprint("model", k), Usage: agentsvc.Usage{InputTokens: 1}})
+			m.RecordModelCall(t.Context(), fmt.Sprint("app", i), app.ModelCall{Provider: "openai", Model: fmt.Sprint("model", k), Usage: agentsvc.Usage{InputTokens: 1}})
 		}
 	}
 	for status := range 1000 {
-		m.recordModelCall(t.Context(), "app0", app.ModelCall{Provider: "openai", Model: "model0", ErrorKind: trail.ErrorKind(&llm.Error{Status: status})})
+		m.RecordModelCall(t.Context(), "app0", app.ModelCall{Provider: "openai", Model: "model0", ErrorKind: trail.ErrorKind(&llm.Error{Status: status})})
 	}
 	families, err := m.registry.Gather()
 	if err != nil {

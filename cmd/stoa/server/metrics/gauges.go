@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"context"
@@ -9,79 +9,70 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"stoa/agentsvc/store"
-	"stoa/agentsvc/surface"
 	"stoa/tenancy/db"
 )
 
-// openMetrics creates the metrics recorder if something reads it: a Prometheus endpoint or an OTLP exporter. Without
-// a reader h.metrics stays nil and nothing is counted. App names identify tenants, so that they are labels only if
-// reading needs a token or is possible from this machine alone.
-func (h *server) openMetrics(ctx context.Context) error {
-	// Push (OTLP) and pull (Prometheus) are independent; either needs the recorder.
-	pushed, err := newMetricReader(ctx)
-	if err != nil {
-		return err
-	}
-	cfg := h.defaultApp.cfg.Load()
-	if pushed == nil && h.settings.metricsAddr == "" && (cfg == nil || !cfg.Observability.Metrics.Enabled) {
-		return nil
-	}
-	withApps := h.secrets.metricsToken != "" || h.settings.hasPrivateMetrics()
-	if pushed == nil {
-		h.metrics, err = newMetricsRecorder(withApps)
-		return err
-	}
-	if h.metrics, err = newMetricsRecorder(withApps, pushed); err == nil {
-		h.addCloser(newShutdown(h.metrics.provider.Shutdown))
-	}
-	return err
+// Sources are what the gauges read. All fields are required. The functions run on the goroutine of a
+// reader and must be quick; what needs a query is cached here or by the source.
+type Sources struct {
+	DB *db.DB
+	// RunsInflight returns the runs that this process executes.
+	RunsInflight func() int
+	// StreamsOpen returns the streams of events that clients hold open.
+	StreamsOpen func() int64
+	// Connections returns how many connections of clients are open, and how many each bound has refused.
+	Connections func() (open int64, refused map[string]int64)
+	// AppsLoaded returns the runtimes of apps in memory.
+	AppsLoaded func() int64
+	// AuditFlaws returns the flaws of the audit trail that inspections have found, of all processes.
+	AuditFlaws func(ctx context.Context) (int64, error)
+	// UsagePending returns the rows of usage that wait for the database, and those that are lost.
+	UsagePending func() (waiting, lost int64)
+	// WritesRefused returns the writes that the storage quota has refused.
+	WritesRefused func() int64
 }
 
-// registerGauges registers the metrics that are computed when they are read. It is called once, when the surface
-// server exists. A callback runs on the goroutine of the reader and must be quick; what needs a query is cached for
-// queueStatsTTL.
-func (h *server) registerGauges(frontend *surface.Server) error {
-	m := h.metrics
-	if m == nil {
-		return nil
-	}
-	m.newGauge("stoa_runs_inflight", "", "Runs at work in this process.", observeInt(func() int64 { return int64(h.countInflight()) }))
-	m.newGauge("stoa_streams_open", "", "Streams of events that clients hold open.", observeInt(frontend.OpenStreams))
-	m.newGauge("stoa_client_connections", "", "Connections of clients, over HTTP and gRPC.", observeInt(func() int64 { open, _ := h.connections.readCounts(); return open }))
-	m.newObservedCounter("stoa_client_connections_refused", "", "Connections that were closed when they were accepted, by the bound: total or address.",
+// RegisterGauges defines the metrics that are computed when they are read. It is called once, before the metrics are
+// read.
+func (m *Recorder) RegisterGauges(s Sources) error {
+	d := m.defined
+	d.newGauge("stoa_runs_inflight", "", "Runs at work in this process.", observeInt(func() int64 { return int64(s.RunsInflight()) }))
+	d.newGauge("stoa_streams_open", "", "Streams of events that clients hold open.", observeInt(s.StreamsOpen))
+	d.newGauge("stoa_client_connections", "", "Connections of clients, over HTTP and gRPC.", observeInt(func() int64 { open, _ := s.Connections(); return open }))
+	d.newObservedCounter("stoa_client_connections_refused", "", "Connections that were closed when they were accepted, by the bound: total or address.",
 		func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
-			_, refused := h.connections.readCounts()
+			_, refused := s.Connections()
 			for bound, n := range refused {
 				show(float64(n), withLabel("bound", bound))
 			}
 		}, "bound")
-	m.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(h.runtimes.Len))
+	d.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(s.AppsLoaded))
 	// One query serves the gauges of the queue.
-	queue := &queueStatsCache{runs: store.NewRunQueue(h.db)}
-	m.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
+	queue := &queueStatsCache{runs: store.NewRunQueue(s.DB)}
+	d.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
 		queue.observeStates, "state")
-	m.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(m.appLabels), "state", "app")
-	m.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
-	m.newGauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
-		newReceiversObserver(store.NewReceiverQueue(h.db)), "state")
-	m.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", h.observeAuditFlaws)
-	m.newGauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", observeInt(func() int64 {
-		waiting, _ := h.deps.Billing.PendingUsage()
+	d.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(m.labels.apps), "state", "app")
+	d.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
+	d.newGauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
+		newReceiversObserver(store.NewReceiverQueue(s.DB)), "state")
+	d.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", newFlawsObserver(s.AuditFlaws))
+	d.newGauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", observeInt(func() int64 {
+		waiting, _ := s.UsagePending()
 		return waiting
 	}))
-	m.newObservedCounter("stoa_usage_lost", "", "Rows of usage that are lost: too many waited for the database, or it refused them.", observeInt(func() int64 {
-		_, lost := h.deps.Billing.PendingUsage()
+	d.newObservedCounter("stoa_usage_lost", "", "Rows of usage that are lost: too many waited for the database, or it refused them.", observeInt(func() int64 {
+		_, lost := s.UsagePending()
 		return lost
 	}))
-	m.newObservedCounter("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", observeInt(h.storageQuota.RefusedWrites))
-	if h.db.Engine() == db.Postgres {
-		m.registerDBGauges(h.db)
+	d.newObservedCounter("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", observeInt(s.WritesRefused))
+	if s.DB.Engine() == db.Postgres {
+		d.defineConnectionPool(s.DB)
 	}
-	return m.defineErr
+	return d.err
 }
 
-// registerDBGauges registers the statistics of the PostgreSQL connection pool. SQLite has no pool.
-func (m *metricsRecorder) registerDBGauges(d *db.DB) {
+// defineConnectionPool defines the statistics of the PostgreSQL connection pool. SQLite has no pool.
+func (m *instruments) defineConnectionPool(d *db.DB) {
 	m.newGauge("stoa_db_connections_max", "", "Connections to PostgreSQL that there may be.", observeInt(func() int64 { return d.Stats().Max }))
 	m.newGauge("stoa_db_connections", "", "Connections to PostgreSQL: idle and used.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		s := d.Stats()
@@ -195,11 +186,14 @@ func (q *queueStatsCache) newAppsObserver(names *topK) observeFunc {
 	}
 }
 
-// recordOutcome counts an attempt of a run that ended without recording a state on the task's log, and returns err.
-// Attempts that recorded a state are counted by recordRunEnd.
-func (h *server) recordOutcome(ctx context.Context, app string, err error) error {
-	if out := runOutcome(err); out != "" && h.metrics != nil {
-		h.metrics.recordRunState(ctx, app, out)
+// newFlawsObserver returns the callback that shows how many flaws of the audit trail are known. They are stored in the
+// database, so that every process shows those that another process found.
+func newFlawsObserver(count func(ctx context.Context) (int64, error)) observeFunc {
+	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+		ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
+		defer cancel()
+		if n, err := count(ctx); err == nil {
+			show(float64(n))
+		}
 	}
-	return err
 }

@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"sync"
@@ -7,12 +7,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// metricLabels are the labels of one measurement. A label without a value is left out. The last place is the app's
+// labelSet are the labels of one measurement. A label without a value is left out. The last place is the app's
 // (withAppLabel). It is an array so that it can be the key of a map.
-type metricLabels [5]metricLabel
+type labelSet [5]label
 
-// metricLabel is one label.
-type metricLabel struct{ key, value string }
+// label is one label.
+type label struct{ key, value string }
 
 // maxAttributeSets bounds the label sets that are cached here and counted by the SDK. The bounds of topK keep the
 // number of sets in use far below it.
@@ -22,12 +22,12 @@ const maxAttributeSets = 20_000
 // than the count itself. The zero value is ready to use.
 type attributeSets struct {
 	mu      sync.RWMutex // guards options
-	options map[metricLabels]metric.MeasurementOption
+	options map[labelSet]metric.MeasurementOption
 }
 
 // optionFor returns the encoded form of l. A full cache is emptied: that is cheaper than keeping an order of use, and
 // it happens only when many names change.
-func (s *attributeSets) optionFor(l metricLabels) metric.MeasurementOption {
+func (s *attributeSets) optionFor(l labelSet) metric.MeasurementOption {
 	s.mu.RLock()
 	set := s.options[l]
 	s.mu.RUnlock()
@@ -46,7 +46,7 @@ func (s *attributeSets) optionFor(l metricLabels) metric.MeasurementOption {
 	defer s.mu.Unlock()
 	// nil is the zero value of attributeSets.
 	if s.options == nil || len(s.options) >= maxAttributeSets {
-		s.options = map[metricLabels]metric.MeasurementOption{}
+		s.options = map[labelSet]metric.MeasurementOption{}
 	}
 	s.options[l] = set
 	return set

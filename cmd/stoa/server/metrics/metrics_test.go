@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"net/http/httptest"
@@ -12,18 +12,17 @@ import (
 func TestGuardrailFindings(t *testing.T) {
 	t.Parallel()
 	for _, withApps := range []bool{true, false} {
-		m, err := newMetricsRecorder(withApps)
+		m, err := NewRecorder(withApps)
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := &server{metrics: m}
-		h.recordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "input.length", Action: guardrail.Block})
-		h.recordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "output.pii", Action: guardrail.Modify, Shadow: true})
+		m.RecordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "input.length", Action: guardrail.Block})
+		m.RecordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Check: "output.pii", Action: guardrail.Modify, Shadow: true})
 		for range topGuardrails {
-			h.recordFinding(t.Context(), "many", guardrail.Finding{Guardrail: "g" + string(rune('A'+len(m.guardrailLabels.labels))), Action: guardrail.Warn})
+			m.RecordFinding(t.Context(), "many", guardrail.Finding{Guardrail: "g" + string(rune('A'+len(m.labels.guardrails.labels))), Action: guardrail.Warn})
 		}
 		w := httptest.NewRecorder()
-		m.newHandler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		app := ""
 		if withApps {
 			app = `app="acme",`
@@ -38,5 +37,4 @@ func TestGuardrailFindings(t *testing.T) {
 			}
 		}
 	}
-	(&server{}).recordFinding(t.Context(), "acme", guardrail.Finding{}) // without metrics
 }

@@ -1,10 +1,14 @@
-package main
+// Package otlp exports the traces, metrics and logs of a process over OTLP, as the OTEL_* variables select it. A signal
+// that is not requested creates no exporter, queue or span. Endpoints, headers, timeouts, queues and bounds are read by
+// the exporters and the SDK themselves.
+package otlp
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,20 +27,16 @@ import (
 	"stoa/agentsvc"
 )
 
-// This file reads the OTEL_* variables that select the export of traces, metrics and logs over OTLP. A signal that is
-// not requested creates no exporter, queue or span. Endpoints, headers, timeouts, queues and bounds are read by the
-// exporters and the SDK themselves.
-
 // isSignalExported reports whether a signal (TRACES, METRICS or LOGS) is exported to a collector: if
 // OTEL_<signal>_EXPORTER is otlp, and traces also if that variable is not set but an OTLP endpoint is. It returns an
 // error for an exporter or protocol that Stoa does not have, since ignoring the variable would lose telemetry
 // silently.
 func isSignalExported(signal string) (bool, error) {
-	if off, _ := lookupEnv("OTEL_SDK_DISABLED"); strings.EqualFold(off, "true") {
+	if off, _ := lookup("OTEL_SDK_DISABLED"); strings.EqualFold(off, "true") {
 		return false, nil
 	}
 	name := "OTEL_" + signal + "_EXPORTER"
-	switch exporterName, given := lookupEnv(name); {
+	switch exporterName, given := lookup(name); {
 	case exporterName == "none":
 		return false, nil
 	case given && exporterName != "otlp":
@@ -44,16 +44,16 @@ func isSignalExported(signal string) (bool, error) {
 	case !given && signal != "TRACES":
 		return false, nil
 	case !given:
-		if _, specific := lookupEnv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); specific {
+		if _, specific := lookup("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); specific {
 			break
 		}
-		if _, all := lookupEnv("OTEL_EXPORTER_OTLP_ENDPOINT"); !all {
+		if _, all := lookup("OTEL_EXPORTER_OTLP_ENDPOINT"); !all {
 			return false, nil
 		}
 	}
 	// The variable of the signal overrides the general one.
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
-		if protocol, given := lookupEnv(name); given && protocol != "http/protobuf" {
+		if protocol, given := lookup(name); given && protocol != "http/protobuf" {
 			return false, fmt.Errorf("%s must be http/protobuf, %q is not available", name, protocol)
 		} else if given {
 			break
@@ -64,7 +64,7 @@ func isSignalExported(signal string) (bool, error) {
 
 // newResource returns the identity of this process in exported telemetry. OTEL_SERVICE_NAME and
 // OTEL_RESOURCE_ATTRIBUTES override its defaults. The instance id is new in each process.
-func newResource(ctx context.Context) (*resource.Resource, error) {
+func newResource(ctx context.Context, version string) (*resource.Resource, error) {
 	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
 		semconv.ServiceName("stoa"), semconv.ServiceVersion(version), semconv.ServiceInstanceID(agentsvc.NewID())), resource.WithFromEnv())
 }
@@ -72,9 +72,9 @@ func newResource(ctx context.Context) (*resource.Resource, error) {
 // telemetryFlushTimeout bounds how long a stopping process waits for its collector, for each signal.
 const telemetryFlushTimeout = 5 * time.Second
 
-// newShutdown returns a closer that flushes and ends a provider. It never fails: undelivered telemetry is logged and
+// NewShutdown returns a closer that flushes and ends a provider. It never fails: undelivered telemetry is logged and
 // must not change the exit code of the process.
-func newShutdown(shutdown func(context.Context) error) func() error {
+func NewShutdown(shutdown func(context.Context) error) func() error {
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), telemetryFlushTimeout)
 		defer cancel()
@@ -85,13 +85,13 @@ func newShutdown(shutdown func(context.Context) error) func() error {
 	}
 }
 
-// newLogExporter returns a handler that sends log records to a collector and its closer, nil if logs are not
+// NewLogHandler returns a handler that sends log records of this version to a collector and its closer, nil if logs are not
 // exported.
-func newLogExporter(ctx context.Context) (slog.Handler, func() error, error) {
+func NewLogHandler(ctx context.Context, version string) (slog.Handler, func() error, error) {
 	if wanted, err := isSignalExported("LOGS"); err != nil || !wanted {
 		return nil, nil, err
 	}
-	who, err := newResource(ctx)
+	who, err := newResource(ctx, version)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,12 +100,12 @@ func newLogExporter(ctx context.Context) (slog.Handler, func() error, error) {
 		return nil, nil, fmt.Errorf("export of logs: %w", err)
 	}
 	p := sdklog.NewLoggerProvider(sdklog.WithResource(who), sdklog.WithProcessor(sdklog.NewBatchProcessor(exporter)))
-	return otelslog.NewHandler("stoa", otelslog.WithLoggerProvider(p)), newShutdown(p.Shutdown), nil
+	return otelslog.NewHandler("stoa", otelslog.WithLoggerProvider(p)), NewShutdown(p.Shutdown), nil
 }
 
-// newMetricReader returns the reader that sends metrics to a collector every OTEL_METRIC_EXPORT_INTERVAL, nil if
+// NewMetricReader returns the reader that sends metrics to a collector every OTEL_METRIC_EXPORT_INTERVAL, nil if
 // metrics are not exported.
-func newMetricReader(ctx context.Context) (metric.Reader, error) {
+func NewMetricReader(ctx context.Context) (metric.Reader, error) {
 	if wanted, err := isSignalExported("METRICS"); err != nil || !wanted {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func logTelemetryErrors(log *slog.Logger) {
 
 // checkPropagators returns an error for a format of trace headers in OTEL_PROPAGATORS that is not supported.
 func checkPropagators() error {
-	list, given := lookupEnv("OTEL_PROPAGATORS")
+	list, given := lookup("OTEL_PROPAGATORS")
 	for name := range strings.SplitSeq(list, ",") {
 		if given && !slices.Contains([]string{"tracecontext", "baggage"}, strings.TrimSpace(name)) {
 			return fmt.Errorf("OTEL_PROPAGATORS: %q is not available; callers are understood in tracecontext", name)
@@ -141,7 +141,7 @@ func checkPropagators() error {
 
 // readSampleRatio returns OTEL_TRACES_SAMPLER_ARG, the fraction of traces to record from 0 to 1; 1 if it is not set.
 func readSampleRatio() (float64, error) {
-	text, given := lookupEnv("OTEL_TRACES_SAMPLER_ARG")
+	text, given := lookup("OTEL_TRACES_SAMPLER_ARG")
 	if !given {
 		return 1, nil
 	}
@@ -150,4 +150,11 @@ func readSampleRatio() (float64, error) {
 		return 0, errors.New("OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1")
 	}
 	return part, nil
+}
+
+// lookup returns an environment variable. An empty variable counts as not set, as the OpenTelemetry specification
+// requires.
+func lookup(name string) (string, bool) {
+	v := os.Getenv(name)
+	return v, v != ""
 }
