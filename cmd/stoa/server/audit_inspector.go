@@ -5,10 +5,8 @@ import (
 	"log/slog"
 	"time"
 
-	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/tenancy"
-	"stoa/tenancy/db"
 )
 
 // Timing of the inspection of the audit trail: how often the process with the lease inspects new entries, how often
@@ -28,9 +26,9 @@ type AuditInspector struct {
 	lastFullAt time.Time          // start of the last full inspection by this process
 }
 
-// NewAuditInspector returns the inspector of the apps in d with a lease holder's id that is unique to this process.
-func NewAuditInspector(d *db.DB, apps *tenancy.Service, log *slog.Logger) *AuditInspector {
-	return &AuditInspector{log: log, lease: store.NewLeaderLease(d, "audit", agentsvc.NewID()), inspector: apps.NewInspector()}
+// NewAuditInspector returns an inspector of the audit trail of apps; lease elects it among all processes.
+func NewAuditInspector(lease *store.LeaderLease, apps *tenancy.Service, log *slog.Logger) *AuditInspector {
+	return &AuditInspector{log: log, lease: lease, inspector: apps.NewInspector()}
 }
 
 // run inspects at once and then every inspectInterval until ctx ends, and releases the lease.

@@ -27,8 +27,8 @@ type Storage struct {
 	secrets processSecrets
 	// keyring has the master keys. They wrap the data keys of apps, with which everything secret is encrypted.
 	keyring *tenancy.Keyring
-	// quota bounds what an app stores in DB.
-	quota    *store.Quota
+	// Quota bounds what an app stores in DB.
+	Quota    *store.Quota
 	inMemory *app.InMemoryDB
 }
 
@@ -60,13 +60,13 @@ func openStorage(ctx context.Context, o Options, t telemetry, c *closers) (s Sto
 	if err := MigrateSchema(ctx, s.DB, o.Settings.Database.MigrateURL); err != nil {
 		return s, err
 	}
-	s.quota = store.NewQuota(s.DB, store.QuotaOptions{
+	s.Quota = store.NewQuota(s.DB, store.QuotaOptions{
 		PerTenant: o.Settings.Database.AppStoredBytes, Log: o.Log,
 		Advice: "storage.retention in the app's configuration has old tasks and conversations deleted, and the operator may give apps more (--app-stored-bytes)",
 	})
 	// The loop of the quota runs in any case; only with a bound does every write of a tenant ask it.
 	if o.Settings.Database.AppStoredBytes > 0 {
-		s.DB.SetQuota(s.quota)
+		s.DB.SetQuota(s.Quota)
 	}
 	if s.inMemory, err = app.OpenInMemoryDB(ctx, s.DB, app.InMemoryDBOptions{Log: o.Log}); err != nil {
 		return s, err

@@ -61,6 +61,9 @@ func LoadDefaultApp(path string) (*DefaultApp, error) {
 // Config returns the configuration in force, nil if there is none. It must not be changed.
 func (o *DefaultApp) Config() *config.Config { return o.cfg.Load() }
 
+// Path returns the path of the operator's file, "" without one.
+func (o *DefaultApp) Path() string { return o.path }
+
 // authConfig returns server.auth of the configuration: whether the default app requires authentication, and whose
 // tokens it accepts.
 func (o *DefaultApp) authConfig() config.Auth {

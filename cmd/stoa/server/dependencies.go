@@ -61,7 +61,9 @@ func newTenancyOptions(shared app.Dependencies, stale time.Duration, verifier *a
 		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: config.Decode, MaskConfig: config.MaskSecrets, RestoreMasked: config.RestoreSecrets, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
 		// An app cannot claim a pair that the process itself accepts: it would otherwise decide about tokens of the
 		// whole platform.
-		IsReservedIssuer: verifier.IsReserved, CheckHost: issuerHosts{shared.PublicEgress, shared.PrivateEgress, shared.Log}.checkHost,
+		IsReservedIssuer: verifier.IsReserved, CheckHost: func(ctx context.Context, host string, private bool) error {
+			return checkIssuerHost(ctx, shared, host, private)
+		},
 		EraseApp: func(ctx context.Context, a tenancy.App) error {
 			return eraseApp(ctx, shared, stale, a)
 		},

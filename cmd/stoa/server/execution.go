@@ -128,7 +128,7 @@ func (x *Execution) executeRun(ctx context.Context, run store.Run) error {
 func (x *Execution) giveUp(ctx context.Context, dead *task.DeadLetters, run store.Run, reason string) error {
 	err := dead.Add(ctx, run, reason)
 	if m := x.telemetry.metrics; err == nil && m != nil {
-		m.RecordRunState(ctx, x.appName(ctx, run.Tenant), "dead")
+		m.RecordRunState(ctx, x.AppName(ctx, run.Tenant), "dead")
 	}
 	return err
 }
@@ -150,8 +150,8 @@ func (x *Execution) releaseReservation(ctx context.Context, tenant db.ID, t agen
 	a.RateLimits().ReleaseTask(t, note)
 }
 
-// appName returns the name of an app for a metric's label, "" if the app cannot be read.
-func (x *Execution) appName(ctx context.Context, id db.ID) string {
+// AppName returns the name of an app for a metric's label, "" if the app cannot be read.
+func (x *Execution) AppName(ctx context.Context, id db.ID) string {
 	// Its name is fixed, so that no query is needed.
 	if id == tenancy.DefaultID {
 		return tenancy.DefaultName

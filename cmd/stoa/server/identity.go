@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -68,8 +67,7 @@ func openVerifier(ctx context.Context, o Options, d app.Dependencies, c *closers
 
 // openAppIdentity returns the registry of the apps' issuers, which it adds to the verifier of p, and the API keys.
 func openAppIdentity(ctx context.Context, apps *tenancy.Service, p platformIdentity, d app.Dependencies, c *closers) (appIdentity, error) {
-	hosts := issuerHosts{d.PublicEgress, d.PrivateEgress, d.Log}
-	registry, err := authz.OpenIssuerRegistry(ctx, apps, p.verifier, authz.IssuerRegistryOptions{HTTP: hosts.httpClient, JWKSCache: p.jwks, Log: d.Log})
+	registry, err := authz.OpenIssuerRegistry(ctx, apps, p.verifier, authz.IssuerRegistryOptions{HTTP: func(private bool) *http.Client { return IssuerHTTPClient(d, private) }, JWKSCache: p.jwks, Log: d.Log})
 	if err != nil {
 		return appIdentity{}, err
 	}
@@ -77,41 +75,37 @@ func openAppIdentity(ctx context.Context, apps *tenancy.Service, p platformIdent
 	return appIdentity{registry, authz.NewAPIKeys(apps, p.issuer)}, nil
 }
 
-// issuerHosts reaches the hosts of apps' issuers.
-type issuerHosts struct {
-	public, private *egress.Client
-	log             *slog.Logger
+// IssuerHTTPClient returns the client that fetches the keys of an app's issuer. private is the app's grant
+// private_network.
+func IssuerHTTPClient(d app.Dependencies, private bool) *http.Client {
+	return issuerEgress(d, private).HTTP()
 }
 
-// httpClient returns the client that fetches the keys of an app's issuer. private is the app's grant private_network.
-func (i issuerHosts) httpClient(private bool) *http.Client {
+// issuerEgress returns the client that reaches the hosts of an app's issuer.
+func issuerEgress(d app.Dependencies, private bool) *egress.Client {
 	if private {
-		return i.private.HTTP()
+		return d.PrivateEgress
 	}
-	return i.public.HTTP()
+	return d.PublicEgress
 }
 
 // resolveTimeout bounds the DNS lookup of an issuer's host in a request of the admin API.
 const resolveTimeout = 2 * time.Second
 
-// Errors of checkHost; the admin API shows them after the name of the field.
+// Errors of checkIssuerHost; the admin API shows them after the name of the field.
 var (
 	errPrivateNetwork = errors.New("leads into a private network: the keys are never fetched from there without the grant private_network")
 	errHostNotFound   = errors.New("names a host that does not resolve: correct it, or try again when it does")
 )
 
-// checkHost checks the host of the jwks_url of an app's issuer when it is configured, so that a mistake is
+// checkIssuerHost checks the host of the jwks_url of an app's issuer when it is configured, so that a mistake is
 // reported at once. It returns an error if the host does not exist or resolves to a refused address. If the resolver
 // fails, it logs a warning and accepts the host: every fetch of the keys checks the address again, so that this check
 // is a convenience and not the protection.
-func (i issuerHosts) checkHost(ctx context.Context, host string, private bool) error {
+func checkIssuerHost(ctx context.Context, d app.Dependencies, host string, private bool) error {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	transport := i.public
-	if private {
-		transport = i.private
-	}
-	err := transport.CheckHost(ctx, host)
+	err := issuerEgress(d, private).CheckHost(ctx, host)
 	var unknown *net.DNSError
 	// The resolver's error distinguishes a host that does not exist from a resolver that does not answer.
 	switch {
@@ -122,7 +116,7 @@ func (i issuerHosts) checkHost(ctx context.Context, host string, private bool) e
 	case errors.As(err, &unknown) && unknown.IsNotFound:
 		return errHostNotFound
 	case err != nil:
-		i.log.WarnContext(ctx, "the host of an app's issuer could not be looked up: its tokens show whether its keys can be had", "host", host, "error", err)
+		d.Log.WarnContext(ctx, "the host of an app's issuer could not be looked up: its tokens show whether its keys can be had", "host", host, "error", err)
 	}
 	return nil
 }

@@ -33,7 +33,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/app"
+	"stoa/agentsvc/store"
 	"stoa/billing"
 	"stoa/cmd/stoa/server/metrics"
 	"stoa/tenancy"
@@ -238,8 +240,8 @@ func (h *Server) loops() []func(context.Context) error {
 	d, x := h.Dependencies, h.Execution
 	all := []func(context.Context) error{
 		h.bus.Run, h.Apps.Run, h.identity.issuer.Run, h.identity.registry.Run, h.identity.apiKeys.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
-		h.Storage.quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.RunBookkeeping, h.Exporter.Run, newStorageSampler(h.Storage.DB, h.Apps, d.Billing, h.Log).run,
-		h.NewSweeper(h.Log).Run, NewAuditInspector(h.Storage.DB, h.Apps, h.Log).run, h.newScheduler().Run, h.network.gcTuner.Run,
+		h.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.RunBookkeeping, h.Exporter.Run, newStorageSampler(h.Storage.DB, h.Apps, d.Billing, h.Log).run,
+		h.NewSweeper(h.Log).Run, NewAuditInspector(store.NewLeaderLease(h.Storage.DB, "audit", agentsvc.NewID()), h.Apps, h.Log).run, h.newScheduler().Run, h.network.gcTuner.Run,
 	}
 	if h.Settings.Watch && h.DefaultApp.path != "" {
 		all = append(all, func(ctx context.Context) error { return h.DefaultApp.watchFile(ctx, h.Apps, d, h.Log) })

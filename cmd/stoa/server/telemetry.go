@@ -135,6 +135,6 @@ func (h *Server) registerGauges(frontend *surface.Server) error {
 			_, n, err := h.Apps.ListFoundFlaws(ctx, "")
 			return n, err
 		},
-		UsagePending: h.Dependencies.Billing.PendingUsage, WritesRefused: h.Storage.quota.RefusedWrites,
+		UsagePending: h.Dependencies.Billing.PendingUsage, WritesRefused: h.Storage.Quota.RefusedWrites,
 	})
 }
