@@ -71,7 +71,7 @@ func (h *testServer) sendText(t *testing.T, token, text string) (int, string) {
 // sumMetric returns the sum of a metric over its labels.
 func (h *testServer) sumMetric(t *testing.T, name string) (sum float64) {
 	t.Helper()
-	families, err := h.metrics.registry.Gather()
+	families, err := h.Metrics().Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestBudgetAcrossServers(t *testing.T) {
 	ana := servers[0].createToken(t, "acme", "ana", nil)
 	for _, h := range servers { // until they have loaded the budget
 		waitWithin(t, 20*time.Second, "a house knows of the budgets", func() bool {
-			return h.deps.Billing.Budgets.NewGate("", "").HasBudgets()
+			return h.Dependencies.Billing.Budgets.NewGate("", "").HasBudgets()
 		})
 	}
 	var all sync.WaitGroup
@@ -345,7 +345,7 @@ func TestBudgetAcrossServers(t *testing.T) {
 	if got.Totals["model_calls"] != float64(folder) || got.Totals["input_tokens"] != 100.0*folder {
 		t.Errorf("totals %v", got.Totals)
 	}
-	wrong, err := servers[2].deps.Billing.Budgets.RebuildBalances(t.Context())
+	wrong, err := servers[2].Dependencies.Billing.Budgets.RebuildBalances(t.Context())
 	if err != nil || len(wrong) > 0 {
 		t.Errorf("balances that the rows do not add up to: %v, %v", wrong, err)
 	}

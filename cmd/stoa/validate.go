@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/sandbox"
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy"
 )
 
@@ -51,13 +52,8 @@ func (cmd *validateCmd) Run(c *console) error {
 	return nil
 }
 
-// checkFile parses the file and builds the app that it describes, with the same function as serve. A build opens no
-// connection; with no database and a keyring of zeros it can store nothing.
+// checkFile parses the file and builds the app that it describes, with the same function as serve. With no database and a keyring of zeros it can store nothing.
 func (cmd *validateCmd) checkFile() error {
-	cfg, err := config.Load(cmd.File, lookupEnv)
-	if err != nil {
-		return err
-	}
 	helper, err := os.Executable()
 	if err != nil {
 		return err
@@ -73,7 +69,7 @@ func (cmd *validateCmd) checkFile() error {
 	}
 	defer deps.PublicEgress.Close()
 	defer deps.PrivateEgress.Close()
-	return (&defaultApp{path: cmd.File}).checkBuild(cfg, deps)
+	return server.CheckConfigFile(cmd.File, deps)
 }
 
 // printProblems prints the errors of a configuration, one a line in the format FILE:LINE:COLUMN that editors
