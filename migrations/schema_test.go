@@ -134,7 +134,7 @@ var indexSQL = regexp.MustCompile(`^CREATE (UNIQUE )?INDEX \w+ ON (\w+) \((.*?)\
 func readSQLite(t *testing.T, d *db.DB) catalogue {
 	t.Helper()
 	c := catalogue{}
-	const tables = ` pragma_table_list l WHERE l.schema = 'main' AND l.type = 'table' AND l.name NOT LIKE 'sqlite_%' `
+	const tables = ` pragma_table_list l WHERE l.schema = 'main' AND l.type = 'table' AND l.name NOT LIKE 'sqlite_%' AND l.name <> 'stoa_migrations' `
 	c.read(t, d, `SELECT format('column %s.%s', l.name, x.name), concat_ws(' ', x.type, iif(x."notnull", 'not null', NULL), 'default ' || x.dflt_value)
 		FROM pragma_table_xinfo(l.name) x,`+tables)
 	c.read(t, d, `SELECT format('primary key of %s', l.name), (SELECT group_concat(x.name, ', ' ORDER BY x.pk) FROM pragma_table_xinfo(l.name) x WHERE x.pk > 0)
@@ -186,11 +186,11 @@ var (
 	anySQL  = regexp.MustCompile(`= any \(array\[(.*?)\]\)`)
 )
 
-// normalizeSQL returns what PostgreSQL and SQLite print for the same expression: without casts, parentheses and spaces.
+// normalizeSQL returns what PostgreSQL and SQLite print for the same expression: without casts, parentheses, spaces and quotes of names.
 func normalizeSQL(text string) string {
 	text = castSQL.ReplaceAllString(strings.ToLower(text), "")
 	text = anySQL.ReplaceAllString(text, "in $1")
-	return strings.NewReplacer("(", "", ")", "", " ", "").Replace(text)
+	return strings.NewReplacer("(", "", ")", "", " ", "", `"`, "").Replace(text)
 }
 
 // readRows calls scan for each row of query.
