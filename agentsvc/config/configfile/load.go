@@ -1,4 +1,6 @@
-package config
+// Package configfile reads the operator's configuration file, with the variables of the environment and of .env files,
+// and watches it for changes.
+package configfile
 
 import (
 	"bytes"
@@ -10,24 +12,27 @@ import (
 	"path/filepath"
 
 	"github.com/joho/godotenv"
+
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 )
 
 // Load reads the operator's file. A variable is taken from environ, the process's environment, else from the first
 // .env file that has it: of the current folder, of the file's folder, of the home folder. Problems of the document
-// are an [*Error].
-func Load(path string, environ func(name string) (string, bool)) (*Config, error) {
+// are an [*document.Error].
+func Load(path string, environ func(name string) (string, bool)) (*config.Config, error) {
 	src, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
 	if len(bytes.TrimSpace(src)) == 0 { // truncated, or in the middle of being written
-		return nil, &Error{File: path, Problems: []Problem{{Message: "is empty: it must have keys such as llms and agents"}}}
+		return nil, &document.Error{File: path, Problems: []document.Problem{{Message: "is empty: it must have keys such as llms and agents"}}}
 	}
 	lookup, err := newFolderLookup(environ, filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
-	return Parse(src, Options{File: path, Lookup: lookup})
+	return config.Parse(src, config.Options{File: path, Lookup: lookup})
 }
 
 // NewLookup returns the lookup of variables for an operator without a file: environ, then the .env files of the
@@ -77,7 +82,7 @@ func readEnvFile(path string) (map[string]string, error) {
 	return nil, fmt.Errorf("read variables: %s: a line is not of the form NAME=value", path)
 }
 
-// readFile reads a file, at most one byte more than a document may have, by which [Parse] detects one that is too
+// readFile reads a file, at most one byte more than a document may have, by which [config.Parse] detects one that is too
 // long.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -85,7 +90,7 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
 	defer f.Close()
-	src, err := io.ReadAll(io.LimitReader(f, maxDocumentBytes+1))
+	src, err := io.ReadAll(io.LimitReader(f, document.MaxBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}

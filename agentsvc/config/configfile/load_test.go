@@ -1,4 +1,4 @@
-package config
+package configfile
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"stoa/agentsvc/config/document"
 )
 
 func writeFile(t *testing.T, name, content string) {
@@ -75,9 +77,16 @@ func TestLoadReportsProblems(t *testing.T) {
 	if _, err := Load(path, environ); err == nil || err.Error() != path+": is empty: it must have keys such as llms and agents" {
 		t.Errorf("an empty file: %v", err)
 	}
-	writeFile(t, path, "name: "+strings.Repeat("x", 2*maxDocumentBytes))
-	var e *Error
+	writeFile(t, path, "name: "+strings.Repeat("x", 2*document.MaxBytes))
+	var e *document.Error
 	if _, err := Load(path, environ); !errors.As(err, &e) {
 		t.Errorf("a file of 2 MiB: %v", err)
+	}
+}
+
+func newMapLookup(values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
 	}
 }

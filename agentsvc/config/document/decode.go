@@ -1,4 +1,4 @@
-package config
+package document
 
 import (
 	"fmt"
@@ -14,18 +14,18 @@ import (
 
 // decodeValue sets v to the value at s. A wrong value becomes a problem and leaves v unchanged, so that the rest is
 // still decoded and checked. A null value counts as absent.
-func (doc *document) decodeValue(s location, v reflect.Value, f *field) {
-	if isNull(s.value) {
+func (doc *Document) decodeValue(s Location, v reflect.Value, f *Field) {
+	if IsNull(s.Value) {
 		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
-			v.Set(newDefault(v.Type().Elem()))
+			v.Set(NewDefault(v.Type().Elem()))
 		}
 		doc.decodeValue(s, v.Elem(), f)
 	case reflect.Struct:
-		doc.decodeStruct(s, v)
+		doc.DecodeStruct(s, v)
 	case reflect.Map:
 		doc.decodeMapping(s, v)
 	case reflect.Slice:
@@ -39,69 +39,69 @@ func (doc *document) decodeValue(s location, v reflect.Value, f *field) {
 	}
 }
 
-// decodeStruct decodes a mapping into a struct. An unknown key is a problem, with the most similar known key as a
+// DecodeStruct decodes a mapping into a struct. An unknown key is a problem, with the most similar known key as a
 // suggestion.
-func (doc *document) decodeStruct(s location, v reflect.Value) {
-	if s.value.Kind != yaml.MappingNode {
-		doc.addProblem(s, "must be a mapping, not "+describeKind(s.value))
+func (doc *Document) DecodeStruct(s Location, v reflect.Value) {
+	if s.Value.Kind != yaml.MappingNode {
+		doc.AddProblem(s, "must be a mapping, not "+describeKind(s.Value))
 		return
 	}
-	fields := fieldsOf(v.Type())
-	for i := 0; i+1 < len(s.value.Content); i += 2 {
-		key := s.value.Content[i]
-		at := location{&path{s.path, key.Value, fieldPart}, key, s.value.Content[i+1]}
-		known := slices.IndexFunc(fields, func(f field) bool { return f.name == key.Value })
+	fields := FieldsOf(v.Type())
+	for i := 0; i+1 < len(s.Value.Content); i += 2 {
+		key := s.Value.Content[i]
+		at := Location{s.Path.Field(key.Value), key, s.Value.Content[i+1]}
+		known := slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value })
 		if known < 0 {
-			at.value = nil // the problem's position is then the key's
-			doc.addSuggestion(at, "is not a known key", key.Value, fieldNames(fields))
+			at.Value = nil // the problem's position is then the key's
+			doc.AddSuggestion(at, "is not a known key", key.Value, fieldNames(fields))
 			continue
 		}
-		doc.decodeValue(at, v.Field(fields[known].index), &fields[known])
+		doc.decodeValue(at, v.Field(fields[known].Index), &fields[known])
 	}
 	doc.checkRequired(s, fields)
 }
 
 // checkRequired reports the required keys that the mapping at s does not have.
-func (doc *document) checkRequired(s location, fields []field) {
+func (doc *Document) checkRequired(s Location, fields []Field) {
 	for _, f := range fields {
-		if f.required && !doc.hasValue(s.value, f.name) {
-			doc.addProblem(s, f.name+" is needed")
+		if f.Required && !doc.HasValue(s.Value, f.Name) {
+			doc.AddProblem(s, f.Name+" is needed")
 		}
 	}
 }
 
 // fieldNames returns the keys of fields.
-func fieldNames(fields []field) []string {
+func fieldNames(fields []Field) []string {
 	var known []string
 	for _, f := range fields {
-		known = append(known, f.name)
+		known = append(known, f.Name)
 	}
 	return known
 }
 
 // decodeMapping decodes a mapping whose keys are names that the document chooses. Every entry gets its defaults, also
 // an empty one.
-func (doc *document) decodeMapping(s location, v reflect.Value) {
-	if s.value.Kind != yaml.MappingNode {
-		doc.addProblem(s, "must be a mapping, not "+describeKind(s.value))
+func (doc *Document) decodeMapping(s Location, v reflect.Value) {
+	if s.Value.Kind != yaml.MappingNode {
+		doc.AddProblem(s, "must be a mapping, not "+describeKind(s.Value))
 		return
 	}
 	m := reflect.MakeMap(v.Type())
-	for i := 0; i+1 < len(s.value.Content); i += 2 {
-		key, value := s.value.Content[i], s.value.Content[i+1]
-		at := location{&path{s.path, key.Value, namePart}, key, value}
+	for i := 0; i+1 < len(s.Value.Content); i += 2 {
+		key, value := s.Value.Content[i], s.Value.Content[i+1]
+		at := Location{s.Path.Name(key.Value), key, value}
 		if key.Value == "" {
-			doc.addProblem(at, "must have a name")
+			doc.AddProblem(at, "must have a name")
 			continue
 		}
 		item := reflect.New(v.Type().Elem()).Elem()
 		if item.Kind() == reflect.Pointer {
-			item.Set(newDefault(item.Type().Elem()))
-			if isNull(value) {
-				doc.checkRequired(at, fieldsOf(item.Type().Elem()))
+			item.Set(NewDefault(item.Type().Elem()))
+			if IsNull(value) {
+				doc.checkRequired(at, FieldsOf(item.Type().Elem()))
 			}
 		}
-		doc.decodeValue(at, item, &field{})
+		doc.decodeValue(at, item, &Field{})
 		m.SetMapIndex(reflect.ValueOf(key.Value), item)
 	}
 	v.Set(m)
@@ -109,19 +109,19 @@ func (doc *document) decodeMapping(s location, v reflect.Value) {
 
 // decodeList decodes a sequence. An empty item is a problem unless a missing variable, which was reported before,
 // made it empty.
-func (doc *document) decodeList(s location, v reflect.Value, f *field) {
-	if s.value.Kind != yaml.SequenceNode {
-		doc.addProblem(s, "must be a list, not "+describeKind(s.value))
+func (doc *Document) decodeList(s Location, v reflect.Value, f *Field) {
+	if s.Value.Kind != yaml.SequenceNode {
+		doc.AddProblem(s, "must be a list, not "+describeKind(s.Value))
 		return
 	}
-	list := reflect.MakeSlice(v.Type(), len(s.value.Content), len(s.value.Content))
-	for i := range s.value.Content {
-		at := s.item(i)
-		if isNull(at.value) && !doc.missingVariable[at.value] {
-			doc.addProblem(at, "is empty")
+	list := reflect.MakeSlice(v.Type(), len(s.Value.Content), len(s.Value.Content))
+	for i := range s.Value.Content {
+		at := s.Item(i)
+		if IsNull(at.Value) && !doc.missingVariable[at.Value] {
+			doc.AddProblem(at, "is empty")
 		}
 		if item := list.Index(i); item.Kind() == reflect.Pointer {
-			item.Set(newDefault(item.Type().Elem()))
+			item.Set(NewDefault(item.Type().Elem()))
 		}
 		doc.decodeValue(at, list.Index(i), f)
 	}
@@ -129,41 +129,41 @@ func (doc *document) decodeList(s location, v reflect.Value, f *field) {
 }
 
 // decodeScalar decodes a scalar. Types are strict: a quoted number is text, except where a variable supplied it.
-func (doc *document) decodeScalar(s location, v reflect.Value, f *field) {
-	if s.value.Kind != yaml.ScalarNode {
-		doc.addProblem(s, "must be "+describeWanted(v)+", not "+describeKind(s.value))
+func (doc *Document) decodeScalar(s Location, v reflect.Value, f *Field) {
+	if s.Value.Kind != yaml.ScalarNode {
+		doc.AddProblem(s, "must be "+describeWanted(v)+", not "+describeKind(s.Value))
 		return
 	}
-	tag := s.value.ShortTag()
-	if doc.fromVariable[s.value] && v.Kind() != reflect.String {
-		tag = plainTag(s.value.Value) // in JSON, "${PORT}" can only be written in quotes
+	tag := s.Value.ShortTag()
+	if doc.fromVariable[s.Value] && v.Kind() != reflect.String {
+		tag = plainTag(s.Value.Value) // in JSON, "${PORT}" can only be written in quotes
 	}
 	ok := false
 	switch {
 	case v.Type() == durationType:
 		ok = doc.decodeDuration(s, v)
 	case v.Kind() == reflect.String:
-		v.SetString(s.value.Value)
+		v.SetString(s.Value.Value)
 		doc.checkEnum(s, f)
 		return
 	case v.Kind() == reflect.Bool && tag == "!!bool":
-		v.SetBool(strings.EqualFold(s.value.Value, "true"))
+		v.SetBool(strings.EqualFold(s.Value.Value, "true"))
 		return
 	case v.Kind() == reflect.Int && tag == "!!int":
 		var n int
-		if ok = decodeAs(s.value, tag, &n); ok {
+		if ok = decodeAs(s.Value, tag, &n); ok {
 			v.SetInt(int64(n))
 			doc.checkRange(s, float64(n), f)
 		}
 	case v.Kind() == reflect.Float64 && (tag == "!!float" || tag == "!!int"):
 		var n float64
-		if ok = decodeAs(s.value, tag, &n) && !math.IsNaN(n) && !math.IsInf(n, 0); ok {
+		if ok = decodeAs(s.Value, tag, &n) && !math.IsNaN(n) && !math.IsInf(n, 0); ok {
 			v.SetFloat(n)
 			doc.checkRange(s, n, f)
 		}
 	}
 	if !ok {
-		doc.addProblem(s, "must be "+describeWanted(v)+doc.describeMismatch(s.value, v))
+		doc.AddProblem(s, "must be "+describeWanted(v)+doc.describeMismatch(s.Value, v))
 	}
 }
 
@@ -174,8 +174,8 @@ func decodeAs(n *yaml.Node, tag string, into any) bool {
 }
 
 // decodeDuration decodes a duration in Go's format. Negative ones are refused.
-func (doc *document) decodeDuration(s location, v reflect.Value) bool {
-	d, err := time.ParseDuration(s.value.Value)
+func (doc *Document) decodeDuration(s Location, v reflect.Value) bool {
+	d, err := time.ParseDuration(s.Value.Value)
 	if err != nil || d < 0 {
 		return false
 	}
@@ -185,28 +185,28 @@ func (doc *document) decodeDuration(s location, v reflect.Value) bool {
 
 // checkEnum reports a value that is not in the field's enum. A value from a variable is not used for a suggestion,
 // which would reveal it.
-func (doc *document) checkEnum(s location, f *field) {
-	if len(f.enum) == 0 || slices.Contains(f.enum, s.value.Value) {
+func (doc *Document) checkEnum(s Location, f *Field) {
+	if len(f.Enum) == 0 || slices.Contains(f.Enum, s.Value.Value) {
 		return
 	}
-	word := s.value.Value
-	if doc.fromVariable[s.value] {
+	word := s.Value.Value
+	if doc.fromVariable[s.Value] {
 		word = ""
 	}
-	message := "must be one of " + strings.Join(f.enum, ", ")
-	if len(f.enum) == 1 {
-		message = "must be " + f.enum[0]
+	message := "must be one of " + strings.Join(f.Enum, ", ")
+	if len(f.Enum) == 1 {
+		message = "must be " + f.Enum[0]
 	}
-	doc.addSuggestion(s, message, word, f.enum)
+	doc.AddSuggestion(s, message, word, f.Enum)
 }
 
 // checkRange reports a number outside the field's minimum and maximum.
-func (doc *document) checkRange(s location, n float64, f *field) {
+func (doc *Document) checkRange(s Location, n float64, f *Field) {
 	switch {
-	case f.min != nil && f.max != nil && (n < *f.min || n > *f.max):
-		doc.addProblem(s, fmt.Sprintf("must be from %s to %s", formatNumber(*f.min), formatNumber(*f.max)))
-	case f.min != nil && n < *f.min:
-		doc.addProblem(s, "must be at least "+formatNumber(*f.min))
+	case f.Min != nil && f.Max != nil && (n < *f.Min || n > *f.Max):
+		doc.AddProblem(s, fmt.Sprintf("must be from %s to %s", formatNumber(*f.Min), formatNumber(*f.Max)))
+	case f.Min != nil && n < *f.Min:
+		doc.AddProblem(s, "must be at least "+formatNumber(*f.Min))
 	}
 }
 
@@ -217,7 +217,7 @@ func formatNumber(n float64) string {
 
 // describeMismatch returns the end of a message: what kind of value is at n. It is "" if the kind is right and only
 // the value is wrong, and it does not describe the value of a variable.
-func (doc *document) describeMismatch(n *yaml.Node, v reflect.Value) string {
+func (doc *Document) describeMismatch(n *yaml.Node, v reflect.Value) string {
 	kind := describeKind(n)
 	switch {
 	case doc.fromVariable[n]:

@@ -1,4 +1,9 @@
-package config
+// Package document reads a YAML or JSON document that may be a tenant's: into a tree of bounded size without aliases,
+// with the values of its variables, in which every value has a location, so that each problem has line, column and
+// path. It decodes the tree into structs whose tags carry the rules; see [Field].
+//
+// It knows nothing of what the document configures. A problem never contains the value of a variable.
+package document
 
 import (
 	"bytes"
@@ -12,13 +17,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of a document. A document of a tenant is parsed in the process of all tenants, so that its cost is bounded
-// before it is known. maxNodes counts the nodes of an alias each time it is used: nested aliases could otherwise
-// expand a few lines to gigabytes ("billion laughs").
+// MaxBytes bounds the source of a document.
+const MaxBytes = 1 << 20
+
+// Bounds of the tree of a document. A document of a tenant is parsed in the process of all tenants, so that its cost is
+// bounded before it is known. maxNodes counts the nodes of an alias each time it is used: nested aliases could
+// otherwise expand a few lines to gigabytes ("billion laughs").
 const (
-	maxDocumentBytes = 1 << 20 // bytes of the source
-	maxDepth         = 64
-	maxNodes         = 100_000 // nodes of the expanded tree
+	maxDepth = 64
+	maxNodes = 100_000 // nodes of the expanded tree
 )
 
 // maxTextBytes bounds the bytes of all names and values together, counted each time that an alias or variable is
@@ -41,9 +48,10 @@ func maxValues(src []byte) int {
 	return count("[") + count("{") + count("-") + count("?") + commas + max(commas, count(":"))
 }
 
-// document is a YAML document as a tree without aliases and merge keys, with its variables replaced.
-type document struct {
-	root *yaml.Node // nil = empty or unreadable
+// Document is a YAML document as a tree without aliases and merge keys, with its variables replaced.
+type Document struct {
+	// Root is the mapping of the document, nil if the document is empty or cannot be read.
+	Root *yaml.Node
 	// fromVariable are the scalars with text from a variable. A problem never shows their text.
 	fromVariable map[*yaml.Node]bool
 	// missingVariable are the scalars with a missing variable. It was reported once; later checks ignore them.
@@ -54,13 +62,13 @@ type document struct {
 // errStop ends the expansion of a document that is beyond its bounds. The problem is already recorded.
 var errStop = errors.New("stop")
 
-// readDocument parses src and replaces its variables by the values of fill; with a nil fill they stay as they are. A
-// variable that fill does not have is a problem that ends in missing, such as "is not set". The root is nil for an
-// empty document, and for one that cannot be read, which has a problem.
-func readDocument(src []byte, fill func(name string) (string, bool), missing string) *document {
-	doc := &document{fromVariable: map[*yaml.Node]bool{}, missingVariable: map[*yaml.Node]bool{}}
-	if len(src) > maxDocumentBytes {
-		doc.problems.addProblem(Problem{Message: fmt.Sprintf("is %d bytes long; at most %d are read", len(src), maxDocumentBytes)})
+// Read parses src and replaces its variables by the values of lookup; with a nil lookup they stay as they are. A
+// variable that lookup does not have is a problem that ends in missing, such as "is not set". [Document.Err] returns the
+// problems.
+func Read(src []byte, lookup func(name string) (string, bool), missing string) *Document {
+	doc := &Document{fromVariable: map[*yaml.Node]bool{}, missingVariable: map[*yaml.Node]bool{}}
+	if len(src) > MaxBytes {
+		doc.problems.addProblem(Problem{Message: fmt.Sprintf("is %d bytes long; at most %d are read", len(src), MaxBytes)})
 		return doc
 	}
 	if maxValues(src) > maxNodes {
@@ -75,14 +83,14 @@ func readDocument(src []byte, fill func(name string) (string, bool), missing str
 	if raw == nil {
 		return doc
 	}
-	e := expander{doc: doc, lookup: fill, missing: missing}
+	e := expander{doc: doc, lookup: lookup, missing: missing}
 	root, err := e.expandNode(raw, nil, 0)
 	switch {
-	case err != nil, isNull(root):
+	case err != nil, IsNull(root):
 	case root.Kind != yaml.MappingNode:
-		doc.addProblem(location{value: root}, "must be a mapping with keys such as llms and agents, not "+describeKind(root))
+		doc.AddProblem(Location{Value: root}, "must be a mapping with keys such as llms and agents, not "+describeKind(root))
 	default:
-		doc.root = root
+		doc.Root = root
 	}
 	return doc
 }
@@ -154,7 +162,7 @@ func firstColumn(src []byte, line int) int {
 // expander copies a parsed tree: aliases and merge keys are replaced by what they refer to, variables by their
 // values. It counts nodes and bytes and stops beyond the bounds.
 type expander struct {
-	doc       *document
+	doc       *Document
 	lookup    func(name string) (string, bool) // value of a variable; nil = variables stay
 	missing   string                           // end of the message about a missing variable
 	nodeCount int                              // so far, aliases counted each time
@@ -162,29 +170,29 @@ type expander struct {
 }
 
 // expandNode returns a copy of n, which is at path p and depth levels below the root. Its error is errStop.
-func (e *expander) expandNode(n *yaml.Node, p *path, depth int) (*yaml.Node, error) {
+func (e *expander) expandNode(n *yaml.Node, p *Path, depth int) (*yaml.Node, error) {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if e.nodeCount++; e.nodeCount > maxNodes {
-		return nil, e.stopReading(location{p, nil, n}, tooManyValues)
+		return nil, e.stopReading(Location{p, nil, n}, tooManyValues)
 	}
 	if depth > maxDepth {
-		return nil, e.stopReading(location{p, nil, n}, fmt.Sprintf("is nested deeper than %d levels", maxDepth))
+		return nil, e.stopReading(Location{p, nil, n}, fmt.Sprintf("is nested deeper than %d levels", maxDepth))
 	}
 	c := copyNode(n)
 	if !hasKnownTag(n) {
-		e.doc.addProblem(location{p, nil, n}, "has a tag that is not supported: leave it out")
+		e.doc.AddProblem(Location{p, nil, n}, "has a tag that is not supported: leave it out")
 	}
 	switch n.Kind {
 	case yaml.ScalarNode:
 		e.expandScalar(c, p)
 		if e.textBytes += len(c.Value); e.textBytes > maxTextBytes {
-			return nil, e.stopReading(location{p, nil, n}, tooMuchText)
+			return nil, e.stopReading(Location{p, nil, n}, tooMuchText)
 		}
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
-			x, err := e.expandNode(item, &path{p, strconv.Itoa(i), itemPart}, depth+1)
+			x, err := e.expandNode(item, p.Item(i), depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -205,15 +213,15 @@ func copyNode(n *yaml.Node) *yaml.Node {
 }
 
 // stopReading replaces all problems by the one of a document beyond its bounds and returns errStop.
-func (e *expander) stopReading(s location, message string) error {
+func (e *expander) stopReading(s Location, message string) error {
 	e.doc.problems = problems{}
-	e.doc.addProblem(s, message)
+	e.doc.AddProblem(s, message)
 	return errStop
 }
 
 // expandMapping fills c with the expanded pairs of the mapping n. Duplicate keys are problems. Merge keys come last,
 // because they only add what the mapping does not have.
-func (e *expander) expandMapping(c, n *yaml.Node, p *path, depth int) error {
+func (e *expander) expandMapping(c, n *yaml.Node, p *Path, depth int) error {
 	seen := make(map[string]int, len(n.Content)/2)
 	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -221,23 +229,23 @@ func (e *expander) expandMapping(c, n *yaml.Node, p *path, depth int) error {
 		for key.Kind == yaml.AliasNode {
 			key = key.Alias
 		}
-		at := location{p, nil, key}
+		at := Location{p, nil, key}
 		if key.Kind != yaml.ScalarNode {
-			e.doc.addProblem(at, "has a key that is not text")
+			e.doc.AddProblem(at, "has a key that is not text")
 			continue
 		}
 		if key.ShortTag() == "!!merge" {
 			merges = append(merges, value)
 			continue
 		}
-		child := &path{p, key.Value, namePart}
-		at.path = child
+		child := p.Name(key.Value)
+		at.Path = child
 		if line, twice := seen[key.Value]; twice {
-			e.doc.addProblem(at, fmt.Sprintf("stands twice; the first is on line %d", line))
+			e.doc.AddProblem(at, fmt.Sprintf("stands twice; the first is on line %d", line))
 			continue
 		}
 		if e.lookup != nil && strings.Contains(key.Value, "${") {
-			e.doc.addProblem(at, "is a name with a variable; variables can stand in values only")
+			e.doc.AddProblem(at, "is a name with a variable; variables can stand in values only")
 		}
 		seen[key.Value] = key.Line
 		x, err := e.expandNode(value, child, depth+1)
@@ -256,7 +264,7 @@ func (e *expander) expandMapping(c, n *yaml.Node, p *path, depth int) error {
 }
 
 // mergeMapping adds to c the pairs of m whose keys c does not have: the merge key << of YAML 1.1.
-func (e *expander) mergeMapping(c, m *yaml.Node, seen map[string]int, p *path, depth int) error {
+func (e *expander) mergeMapping(c, m *yaml.Node, seen map[string]int, p *Path, depth int) error {
 	from, err := e.expandNode(m, p, depth+1)
 	if err != nil {
 		return err
@@ -267,7 +275,7 @@ func (e *expander) mergeMapping(c, m *yaml.Node, seen map[string]int, p *path, d
 	}
 	for _, source := range sources {
 		if source.Kind != yaml.MappingNode {
-			e.doc.addProblem(location{p, nil, m}, "has a << that is not a mapping")
+			e.doc.AddProblem(Location{p, nil, m}, "has a << that is not a mapping")
 			return nil
 		}
 		for i := 0; i+1 < len(source.Content); i += 2 {
@@ -296,25 +304,34 @@ func hasKnownTag(n *yaml.Node) bool {
 	return false
 }
 
-// addProblem adds a problem at s.
-func (doc *document) addProblem(s location, message string) {
-	doc.addSuggestion(s, message, "", nil)
+// Err returns an [*Error] with the problems sorted by position, nil if there are none.
+func (doc *Document) Err(file string) error { return doc.problems.asError(file) }
+
+// IsFromVariable reports whether the scalar n has text from a variable, which no message may show.
+func (doc *Document) IsFromVariable(n *yaml.Node) bool { return doc.fromVariable[n] }
+
+// IsMissingVariable reports whether the scalar n is empty because a variable is missing. That was reported.
+func (doc *Document) IsMissingVariable(n *yaml.Node) bool { return doc.missingVariable[n] }
+
+// AddProblem adds a problem at s.
+func (doc *Document) AddProblem(s Location, message string) {
+	doc.AddSuggestion(s, message, "", nil)
 }
 
-// addSuggestion adds a problem at s, with the one of known that is most similar to word. Beyond maxProblems it only
+// AddSuggestion adds a problem at s, with the one of known that is most similar to word. Beyond maxProblems it only
 // counts, since computing positions and suggestions costs time.
-func (doc *document) addSuggestion(s location, message, word string, known []string) {
+func (doc *Document) AddSuggestion(s Location, message, word string, known []string) {
 	if doc.problems.isFull() {
 		doc.problems.omitted++
 		return
 	}
 	line, column := s.position()
-	doc.problems.addProblem(Problem{s.path.String(), line, column, message, SuggestWord(word, known)})
+	doc.problems.addProblem(Problem{s.Path.String(), line, column, message, SuggestWord(word, known)})
 }
 
-// hasValue reports whether the mapping n has a value for key that is not empty. A missing variable counts as a value,
+// HasValue reports whether the mapping n has a value for key that is not empty. A missing variable counts as a value,
 // because it was reported before.
-func (doc *document) hasValue(n *yaml.Node, key string) bool {
+func (doc *Document) HasValue(n *yaml.Node, key string) bool {
 	_, value := findKey(n, key)
 	switch {
 	case value == nil:
@@ -322,11 +339,11 @@ func (doc *document) hasValue(n *yaml.Node, key string) bool {
 	case value.Kind != yaml.ScalarNode || doc.missingVariable[value]:
 		return true
 	}
-	return value.Value != "" && !isNull(value)
+	return value.Value != "" && !IsNull(value)
 }
 
-// isNull reports whether n is absent or null.
-func isNull(n *yaml.Node) bool {
+// IsNull reports whether n is absent or null.
+func IsNull(n *yaml.Node) bool {
 	return n == nil || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 

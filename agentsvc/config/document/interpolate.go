@@ -1,4 +1,4 @@
-package config
+package document
 
 import (
 	"fmt"
@@ -53,12 +53,12 @@ func interpolateText(text string, lookup func(string) (string, bool), maxBytes i
 
 // expandScalar replaces the variables of n. Afterwards an unquoted scalar has the type of its new text. It also
 // reports a mask: a secret that RestoreSecrets could not restore.
-func (e *expander) expandScalar(n *yaml.Node, p *path) {
+func (e *expander) expandScalar(n *yaml.Node, p *Path) {
 	if e.lookup == nil {
 		return
 	}
-	if a, _ := parseAddress(n.Value); n.Value == mask || a.hasMask() {
-		e.doc.addProblem(location{p, nil, n}, "holds the mask that stands for a secret: give the secret itself, or a ${VARIABLE}; "+
+	if a, _ := ParseAddress(n.Value); n.Value == Mask || a.HasMask() {
+		e.doc.AddProblem(Location{p, nil, n}, "holds the mask that stands for a secret: give the secret itself, or a ${VARIABLE}; "+
 			"one that is known is kept only for the host or program that it was given for, and while what stands beside it stays as it was")
 	}
 	if !strings.Contains(n.Value, "${") {
@@ -66,7 +66,7 @@ func (e *expander) expandScalar(n *yaml.Node, p *path) {
 	}
 	value, faults := interpolateText(n.Value, e.lookup, maxTextBytes-e.textBytes)
 	for _, f := range faults {
-		e.doc.addProblem(location{p, nil, n}, f.describeReference(e.missing))
+		e.doc.AddProblem(Location{p, nil, n}, f.describeReference(e.missing))
 	}
 	e.doc.fromVariable[n] = true
 	n.Value = value

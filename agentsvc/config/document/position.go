@@ -1,4 +1,4 @@
-package config
+package document
 
 import (
 	"errors"
@@ -15,10 +15,10 @@ func AddPositions(err error, file string, src []byte) error {
 	if !errors.As(err, &configErr) {
 		return err
 	}
-	root := location{value: readDocument(src, nil, "").root}
+	root := Location{Value: Read(src, nil, "").Root}
 	var placed problems
 	for _, p := range configErr.Problems {
-		if p.Line == 0 && p.Path != "" && root.value != nil {
+		if p.Line == 0 && p.Path != "" && root.Value != nil {
 			p.Line, p.Column = root.locatePath(p.Path).position()
 		}
 		placed.addProblem(p)
@@ -26,34 +26,34 @@ func AddPositions(err error, file string, src []byte) error {
 	return placed.asError(file)
 }
 
-// locatePath returns the location below s of a path in the form of [Problem].Path, or the deepest one that exists.
-func (s location) locatePath(path string) location {
+// locatePath returns the location below l of a path in the form of [Problem].Path, or the deepest one that exists.
+func (l Location) locatePath(path string) Location {
 	for path != "" {
-		child, remainder, ok := s.stepInto(path)
+		child, remainder, ok := l.stepInto(path)
 		if !ok {
 			break
 		}
-		s, path = child, strings.TrimPrefix(remainder, ".")
+		l, path = child, strings.TrimPrefix(remainder, ".")
 	}
-	return s
+	return l
 }
 
 // stepInto returns the location of the first part of a path and the rest of the path. Names may contain dots: of
 // several keys that match, the longest is meant.
-func (s location) stepInto(path string) (child location, remainder string, ok bool) {
-	if s.value == nil {
-		return s, "", false
+func (l Location) stepInto(path string) (child Location, remainder string, ok bool) {
+	if l.Value == nil {
+		return l, "", false
 	}
-	if text, after, found := strings.Cut(strings.TrimPrefix(path, "["), "]"); s.value.Kind == yaml.SequenceNode && found {
+	if text, after, found := strings.Cut(strings.TrimPrefix(path, "["), "]"); l.Value.Kind == yaml.SequenceNode && found {
 		i, err := strconv.Atoi(text)
-		return s.item(i), after, err == nil && i < len(s.value.Content)
+		return l.Item(i), after, err == nil && i < len(l.Value.Content)
 	}
 	longest := -1
-	for _, key := range mappingKeys(s) {
-		for _, name := range []string{key, quoteName(key)} {
+	for _, key := range l.Keys() {
+		for _, name := range []string{key, QuoteName(key)} {
 			after, found := strings.CutPrefix(path, name)
 			if found && len(name) > longest && (after == "" || after[0] == '.' || after[0] == '[') {
-				child, remainder, longest = s.child(key), after, len(name)
+				child, remainder, longest = l.Child(key), after, len(name)
 			}
 		}
 	}

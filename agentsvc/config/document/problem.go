@@ -1,4 +1,4 @@
-package config
+package document
 
 import (
 	"cmp"
@@ -75,8 +75,8 @@ func HideValues(err error, values []string) error {
 		p := &hidden.Problems[i]
 		for _, v := range values {
 			if len(v) >= minHidden {
-				p.Path, p.Message = strings.ReplaceAll(p.Path, v, mask), strings.ReplaceAll(p.Message, v, mask)
-				p.Suggestion = strings.ReplaceAll(p.Suggestion, v, mask)
+				p.Path, p.Message = strings.ReplaceAll(p.Path, v, Mask), strings.ReplaceAll(p.Message, v, Mask)
+				p.Suggestion = strings.ReplaceAll(p.Suggestion, v, Mask)
 			}
 		}
 	}

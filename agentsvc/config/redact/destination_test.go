@@ -1,10 +1,13 @@
-package config
+package redact
 
 import (
 	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
+
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 )
 
 // TestSecretStaysWithItsHost checks, for each kind of block with a secret and a host, that a masked secret is
@@ -56,7 +59,7 @@ func TestSecretStaysWithItsHost(t *testing.T) {
 				t.Errorf("what was shown is taken back as %v", preserved)
 			}
 			restored := RestoreSecrets(MaskSecrets(given), old)
-			_, err := Parse(marshalJSON(t, restored), Options{})
+			_, err := config.Parse(marshalJSON(t, restored), config.Options{})
 			missed := err != nil && strings.Contains(err.Error(), tt.path+":") && strings.Contains(err.Error(), "mask")
 			switch {
 			case tt.path == "" && !reflect.DeepEqual(restored, given):
@@ -74,15 +77,15 @@ func TestSecretsHaveDestinations(t *testing.T) {
 	nowhere := map[string]bool{"Trigger.Secret": true, "Credentials.Token": true} // only verified; the tag is where Credentials is used
 	visitStructs(func(typ reflect.Type) {
 		names := map[string]bool{}
-		for _, f := range fieldsOf(typ) {
-			names[f.name] = true
+		for _, f := range document.FieldsOf(typ) {
+			names[f.Name] = true
 		}
-		for _, f := range fieldsOf(typ) {
-			field := typ.Field(f.index)
-			if name := typ.Name() + "." + field.Name; f.secret && len(f.destinations) == 0 && !nowhere[name] {
+		for _, f := range document.FieldsOf(typ) {
+			field := typ.Field(f.Index)
+			if name := typ.Name() + "." + field.Name; f.Secret && len(f.Destinations) == 0 && !nowhere[name] {
 				t.Errorf("%s does not say where it goes", name)
 			}
-			for _, to := range f.destinations {
+			for _, to := range f.Destinations {
 				if !names[to] {
 					t.Errorf("%s.%s goes to %s, which is no field beside it", typ.Name(), field.Name, to)
 				}
@@ -104,11 +107,11 @@ func visitStructs(f func(reflect.Type)) {
 		}
 		seen[typ] = true
 		f(typ)
-		for _, field := range fieldsOf(typ) {
-			visit(typ.Field(field.index).Type)
+		for _, field := range document.FieldsOf(typ) {
+			visit(typ.Field(field.Index).Type)
 		}
 	}
-	visit(reflect.TypeFor[Config]())
+	visit(reflect.TypeFor[config.Config]())
 }
 
 func marshalJSON(t *testing.T, doc map[string]any) []byte {

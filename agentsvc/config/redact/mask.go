@@ -1,14 +1,17 @@
-package config
+// Package redact masks the secrets of a configuration that is shown, and restores them when the configuration comes back
+// changed. It works on documents as [document.Decode] returns them; the types of package config say what is secret and
+// where a secret is sent.
+package redact
 
 import (
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
-)
 
-// mask replaces a secret in a document that is shown. RestoreSecrets recognises it when the document comes back.
-const mask = "********"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
+)
 
 // secretNames and secretMappings are keys whose values are secret where the document's types do not know them: text,
 // and mappings of text.
@@ -28,7 +31,7 @@ var passwordInURLForm = regexp.MustCompile(`://[^/\s:@]*:[^/\s@]+@`)
 // secret, token, credentials, values of headers and env, in URLs the name, the password and credentials of the query,
 // and text that contains a URL with a password. References such as ${NAME} are kept.
 func MaskSecrets(doc map[string]any) map[string]any {
-	masked, _ := maskValue(doc, reflect.TypeFor[Config](), false).(map[string]any)
+	masked, _ := maskValue(doc, reflect.TypeFor[config.Config](), false).(map[string]any)
 	return masked
 }
 
@@ -57,16 +60,16 @@ func maskValue(v any, t reflect.Type, secret bool) any {
 		}
 		return list
 	case string:
-		if a, ok := parseAddress(v); ok && !secret {
-			return a.maskSecrets().String()
+		if a, ok := document.ParseAddress(v); ok && !secret {
+			return maskAddress(a).String()
 		}
 		if v != "" && (secret || passwordInURLForm.MatchString(v)) && !publicReferenceForm.MatchString(v) {
-			return mask
+			return document.Mask
 		}
 	case nil, bool:
 	default:
 		if secret {
-			return mask
+			return document.Mask
 		}
 	}
 	return v
@@ -76,9 +79,9 @@ func maskValue(v any, t reflect.Type, secret bool) any {
 func childType(t reflect.Type, key string, v any) (reflect.Type, bool) {
 	switch {
 	case t != nil && t.Kind() == reflect.Struct:
-		for _, f := range fieldsOf(t) {
-			if f.name == key {
-				return t.Field(f.index).Type, f.secret
+		for _, f := range document.FieldsOf(t) {
+			if f.Name == key {
+				return t.Field(f.Index).Type, f.Secret
 			}
 		}
 	case t != nil && t.Kind() == reflect.Map && t.Elem().Kind() != reflect.Interface:

@@ -1,4 +1,4 @@
-package config
+package redact
 
 import (
 	"encoding/json"
@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/config/document"
 )
 
 func decodeYAML(t *testing.T, src string) map[string]any {
 	t.Helper()
-	doc, err := Decode([]byte(src))
+	doc, err := document.Decode([]byte(src))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,13 +84,6 @@ unknown: {password: "********", list: [{secret: "********"}]}
 	if diff := cmp.Diff(doc, RestoreSecrets(masked, doc)); diff != "" {
 		t.Errorf("restore: -want +got:\n%s", diff)
 	}
-	text, err := RestoreSecretsInText([]byte(want), doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(doc, decodeYAML(t, string(text))); diff != "" {
-		t.Errorf("unmask: -want +got:\n%s", diff)
-	}
 }
 
 func TestRestoreFollowsNames(t *testing.T) {
@@ -103,32 +98,15 @@ func TestRestoreFollowsNames(t *testing.T) {
 	}
 }
 
-func TestRestoreSecretsInTextKeepsOrderAndComments(t *testing.T) {
-	t.Parallel()
-	old := map[string]any{"llms": map[string]any{"z": map[string]any{"api_key": "s: 1"}}}
-	got, err := RestoreSecretsInText([]byte("# mine\nllms:\n    z:\n        api_key: '********'\n    a: {model: x} # short\n"), old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := "# mine\nllms:\n    z:\n        api_key: 's: 1'\n    a: {model: x} # short\n"
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	same := []byte("a:   1   # as it is\n")
-	if got, _ := RestoreSecretsInText(same, old); string(got) != string(same) {
-		t.Errorf("a document without masks became %q", got)
-	}
-}
-
 // TestSecretsAreTagged checks that every text field with the name of a secret has the tag secret.
 func TestSecretsAreTagged(t *testing.T) {
 	t.Parallel()
 	visitStructs(func(typ reflect.Type) {
-		for _, f := range fieldsOf(typ) {
-			field := typ.Field(f.index)
+		for _, f := range document.FieldsOf(typ) {
+			field := typ.Field(f.Index)
 			text := field.Type.Kind() == reflect.String || field.Type == reflect.TypeFor[map[string]string]()
 			for _, word := range append(secretNames, secretMappings...) {
-				if text && f.name == word && !f.secret {
+				if text && f.Name == word && !f.Secret {
 					t.Errorf("%s.%s is not tagged as secret", typ.Name(), field.Name)
 				}
 			}

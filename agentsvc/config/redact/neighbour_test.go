@@ -1,9 +1,12 @@
-package config
+package redact
 
 import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 )
 
 // TestMaskedSecretAndItsNeighbours checks that a masked secret is restored only if the other entries of its mapping
@@ -46,7 +49,7 @@ func TestMaskedSecretAndItsNeighbours(t *testing.T) {
 			if preserved := strings.Contains(text, "canary"); preserved != tt.kept {
 				t.Errorf("the secret is kept: %v, in %s", preserved, text)
 			}
-			_, err := Parse([]byte(text), Options{Lookup: func(string) (string, bool) { return "x", true }})
+			_, err := config.Parse([]byte(text), config.Options{Lookup: func(string) (string, bool) { return "x", true }})
 			if reported := err != nil && strings.Contains(err.Error(), "stands beside it"); reported == tt.kept {
 				t.Errorf("the secret is to be given again: %v (%v)", reported, err)
 			}
@@ -58,9 +61,9 @@ func TestMaskedSecretAndItsNeighbours(t *testing.T) {
 func TestMappingsOfSecretsHoldTogether(t *testing.T) {
 	t.Parallel()
 	visitStructs(func(typ reflect.Type) {
-		for _, f := range fieldsOf(typ) {
-			field := typ.Field(f.index)
-			if f.secret && field.Type.Kind() == reflect.Map && !strings.Contains(","+strings.Join(f.destinations, ",")+",", ","+f.name+",") {
+		for _, f := range document.FieldsOf(typ) {
+			field := typ.Field(f.Index)
+			if f.Secret && field.Type.Kind() == reflect.Map && !strings.Contains(","+strings.Join(f.Destinations, ",")+",", ","+f.Name+",") {
 				t.Errorf("%s.%s does not name itself", typ.Name(), field.Name)
 			}
 		}

@@ -1,22 +1,21 @@
-package config
+package redact
 
 import (
-	"bytes"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 )
 
 // RestoreSecrets returns a copy of doc in which each mask is replaced by the value at the same path in old. In lists
 // of mappings the entry with the same id or name corresponds, else the one with the same index. A mask without a
-// counterpart stays, and [Parse] refuses it. The same holds for a secret whose destination (tag to) differs from old:
+// counterpart stays, and [config.Parse] refuses it. The same holds for a secret whose destination (tag to) differs from old:
 // otherwise a user who may edit the document but not read its secrets could have them sent to a host or program of
 // their own.
 func RestoreSecrets(doc, old map[string]any) map[string]any {
-	restored, _ := restoreValue(doc, old, reflect.TypeFor[Config](), false).(map[string]any)
+	restored, _ := restoreValue(doc, old, reflect.TypeFor[config.Config](), false).(map[string]any)
 	return restored
 }
 
@@ -50,23 +49,23 @@ func restoreValue(v, old any, t reflect.Type, moved bool) any {
 		switch {
 		case moved:
 			return v
-		case v == mask && old != nil:
+		case v == document.Mask && old != nil:
 			return old
 		}
-		return restoreAddress(v, old)
+		return restoreURL(v, old)
 	}
 	return v
 }
 
-// restoreAddress restores the masked parts of the URL v from old, if both have the same origin.
-func restoreAddress(v string, old any) string {
+// restoreURL restores the masked parts of the URL v from old, if both have the same origin.
+func restoreURL(v string, old any) string {
 	before, _ := old.(string)
-	now, ok := parseAddress(v)
-	was, wasOne := parseAddress(before)
-	if !ok || !wasOne || !now.hasMask() || now.origin() != was.origin() {
+	now, ok := document.ParseAddress(v)
+	was, wasOne := document.ParseAddress(before)
+	if !ok || !wasOne || !now.HasMask() || origin(now) != origin(was) {
 		return v
 	}
-	return now.restoreSecrets(was).String()
+	return restoreAddress(now, was).String()
 }
 
 // movesSecret reports whether the secrets at key of v, which has type t, have another destination than in old. A
@@ -75,9 +74,9 @@ func movesSecret(t reflect.Type, key string, v, old map[string]any, moved bool) 
 	if t == nil || t.Kind() != reflect.Struct {
 		return moved
 	}
-	for _, f := range fieldsOf(t) {
-		if f.name == key && len(f.destinations) > 0 {
-			return slices.ContainsFunc(f.destinations, func(to string) bool {
+	for _, f := range document.FieldsOf(t) {
+		if f.Name == key && len(f.Destinations) > 0 {
+			return slices.ContainsFunc(f.Destinations, func(to string) bool {
 				return !sameDestination(secretDestination(t, to, v), secretDestination(t, to, old))
 			})
 		}
@@ -88,8 +87,8 @@ func movesSecret(t reflect.Type, key string, v, old map[string]any, moved bool) 
 // secretDestination returns the value of the field to of v, which decides where secrets are sent. A model's provider
 // may follow from its name.
 func secretDestination(t reflect.Type, to string, v map[string]any) any {
-	if name, _ := v["model"].(string); t == reflect.TypeFor[LLM]() && to == "provider" && v[to] == nil {
-		return inferProvider(name, nil)
+	if name, _ := v["model"].(string); t == reflect.TypeFor[config.LLM]() && to == "provider" && v[to] == nil {
+		return config.InferProvider(name)
 	}
 	if v[to] == "" {
 		return nil
@@ -105,20 +104,20 @@ func sameDestination(v, old any) bool {
 		before, _ := old.(map[string]any)
 		for key, x := range v {
 			was, there := before[key]
-			if !there || x != mask && !sameDestination(x, was) {
+			if !there || x != document.Mask && !sameDestination(x, was) {
 				return false
 			}
 		}
 		return len(v) == len(before)
 	case []any:
 		before, _ := old.([]any)
-		return slices.EqualFunc(v, before, func(x, was any) bool { return x == mask || sameDestination(x, was) })
+		return slices.EqualFunc(v, before, func(x, was any) bool { return x == document.Mask || sameDestination(x, was) })
 	}
 	if text, ok := v.(string); ok {
 		before, _ := old.(string)
-		now, isOne := parseAddress(text)
-		if was, wasOne := parseAddress(before); isOne && wasOne {
-			return now.origin() == was.origin()
+		now, isOne := document.ParseAddress(text)
+		if was, wasOne := document.ParseAddress(before); isOne && wasOne {
+			return origin(now) == origin(was)
 		}
 	}
 	return reflect.DeepEqual(v, old) || reflect.DeepEqual(v, maskValue(old, nil, false))
@@ -143,37 +142,4 @@ func findCounterpart(item any, i int, old []any) any {
 		return old[i]
 	}
 	return nil
-}
-
-// RestoreSecretsInText is [RestoreSecrets] for a document as text. It keeps the order of keys and the comments. A
-// document without a mask is returned unchanged. Text that cannot be parsed is an [*Error].
-func RestoreSecretsInText(src []byte, old map[string]any) ([]byte, error) {
-	if !bytes.Contains(src, []byte(mask)) {
-		return src, nil
-	}
-	doc := readDocument(src, nil, "")
-	m, err := doc.decodeDocument()
-	if err != nil || doc.root == nil {
-		return src, err
-	}
-	fillNode(doc.root, RestoreSecrets(m, old))
-	return yaml.Marshal(doc.root)
-}
-
-// fillNode replaces the masked scalars of n by the values at the same place in v, the restored document.
-func fillNode(n *yaml.Node, v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			fillNode(n.Content[i+1], v[n.Content[i].Value])
-		}
-	case []any:
-		for i, item := range n.Content {
-			fillNode(item, v[i])
-		}
-	default:
-		if strings.Contains(n.Value, mask) && v != any(n.Value) {
-			_ = n.Encode(v)
-		}
-	}
 }
