@@ -17,6 +17,8 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
+	"stoa/agentsvc/config/redact"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
@@ -35,7 +37,7 @@ import (
 // is the age of a heartbeat at which a worker counts as dead.
 func newTenancyOptions(shared app.Dependencies, stale time.Duration) tenancy.Options {
 	return tenancy.Options{
-		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: config.Decode, MaskConfig: config.MaskSecrets, RestoreMasked: config.RestoreSecrets, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
+		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: document.Decode, MaskConfig: redact.MaskSecrets, RestoreMasked: redact.RestoreSecrets, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
 		EraseApp: func(ctx context.Context, a tenancy.App) error {
 			return eraseApp(ctx, shared, stale, a)
 		},
