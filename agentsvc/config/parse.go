@@ -30,7 +30,7 @@ var operatorBlocks = []string{"server", "logger", "observability"}
 
 // Parse parses and checks a document, YAML or JSON. The returned Config is complete: defaults and variables are
 // filled in, names refer to existing entries, and everything it requests is available. Otherwise it returns an
-// [*Error] with all problems.
+// [*document.Error] with all problems.
 func Parse(src []byte, o Options) (*Config, error) {
 	if o.Lookup == nil {
 		o.Lookup = func(string) (string, bool) { return "", false }

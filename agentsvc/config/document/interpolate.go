@@ -52,7 +52,7 @@ func interpolateText(text string, lookup func(string) (string, bool), maxBytes i
 }
 
 // expandScalar replaces the variables of n. Afterwards an unquoted scalar has the type of its new text. It also
-// reports a mask: a secret that RestoreSecrets could not restore.
+// reports a mask: a secret that was not restored.
 func (e *expander) expandScalar(n *yaml.Node, p *Path) {
 	if e.lookup == nil {
 		return
