@@ -154,7 +154,7 @@ type App struct {
 }
 
 // Build builds the runtime of a configuration. It makes no requests and opens no database; those are opened at their
-// first use. Problems of cfg are a [config.Error] with paths and without lines, which may be shown to the author of the
+// first use. Problems of cfg are a [document.Error] with paths and without lines, which may be shown to the author of the
 // configuration. If Build fails it has closed everything it opened.
 func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 	log := h.Log.With("app", t.Name)

@@ -12,7 +12,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
@@ -150,7 +150,7 @@ type errorResponse struct {
 	// field is the path of the request's field that was wrong, "" = unknown.
 	field string
 	// problems are those of an invalid configuration, with their positions.
-	problems   []config.Problem
+	problems   []document.Problem
 	retryAfter time.Duration
 	// exhaustedBudget is the budget that refused the call, if one did.
 	exhaustedBudget *agentsvc.BudgetExhaustedError
@@ -173,7 +173,7 @@ func classifyError(err error) errorResponse {
 	var own *responseError
 	var word *agentsvc.InvalidError
 	var tenant *tenancy.InvalidError
-	var document *config.Error
+	var invalidConfig *document.Error
 	var rpc *rpcError
 	var spent *agentsvc.BudgetExhaustedError
 	var full *agentsvc.StorageLimitError
@@ -193,9 +193,9 @@ func classifyError(err error) errorResponse {
 		invalid(word.Field, word.Error())
 	case errors.As(err, &tenant):
 		invalid(tenant.Field, tenant.Error())
-	case errors.As(err, &document):
+	case errors.As(err, &invalidConfig):
 		invalid("config", "the configuration is not valid")
-		v.problems = document.Problems
+		v.problems = invalidConfig.Problems
 	default:
 		for _, row := range errorTable {
 			if !errors.Is(err, row.err) {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"stoa/agentsvc/config"
 	"stoa/cmd/stoa/server"
+	"stoa/agentsvc/config/document"
 )
 
 // serverFlag is the flag --server of every client command.
@@ -129,7 +129,7 @@ type apiError struct {
 	Message    string
 	RequestID  string
 	RetryAfter string // seconds, from the Retry-After header; "" = none
-	Problems   []config.Problem
+	Problems   []document.Problem
 }
 
 // Error returns the message with the code, the request's id for the server's log, and the time to wait.
@@ -155,8 +155,8 @@ func (c *client) readError(resp *http.Response) error {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 			Details struct {
-				RequestID string           `json:"request_id"`
-				Errors    []config.Problem `json:"errors"`
+				RequestID string             `json:"request_id"`
+				Errors    []document.Problem `json:"errors"`
 			} `json:"details"`
 		} `json:"error"`
 	}

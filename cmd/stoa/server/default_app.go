@@ -12,6 +12,8 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/configfile"
+	"stoa/agentsvc/config/document"
 	"stoa/tenancy"
 	"stoa/tenancy/grant"
 )
@@ -39,7 +41,7 @@ func (o *DefaultApp) fileFingerprint() string {
 }
 
 // LoadDefaultApp reads the operator's file. With an empty path it returns a DefaultApp without a configuration;
-// New then calls useBuiltinConfig on SQLite. The error is a [config.Error] with positions for an invalid
+// New then calls useBuiltinConfig on SQLite. The error is a [document.Error] with positions for an invalid
 // file.
 func LoadDefaultApp(path string) (*DefaultApp, error) {
 	notifications, err := loadNotificationSettings()
@@ -50,7 +52,7 @@ func LoadDefaultApp(path string) (*DefaultApp, error) {
 	if path == "" {
 		return o, nil
 	}
-	cfg, err := config.Load(path, lookupEnv)
+	cfg, err := configfile.Load(path, lookupEnv)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +81,7 @@ func (o *DefaultApp) authConfig() config.Auth {
 func (o *DefaultApp) useBuiltinConfig(loopback bool) error {
 	provider, key := "scripted", ""
 	if loopback {
-		lookup, err := config.NewLookup(lookupEnv)
+		lookup, err := configfile.NewLookup(lookupEnv)
 		if err != nil {
 			return err
 		}
@@ -133,7 +135,7 @@ func newConfigChecker(deps app.Dependencies) func(ctx context.Context, src []byt
 			values = append(values, v)
 			return v, ok
 		}
-		defer func() { err = config.HideValues(err, values) }()
+		defer func() { err = document.HideValues(err, values) }()
 		cfg, err := config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants, OperatorKey: lookupEnv})
 		if err != nil {
 			return err
@@ -144,7 +146,7 @@ func newConfigChecker(deps app.Dependencies) func(ctx context.Context, src []byt
 		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Grants: grants, PrivateNetwork: grants.Has(grant.PrivateNetwork), DryRun: true}, deps)
 		if err != nil {
 			// The build knows the field's path only; add line and column for the caller.
-			return config.AddPositions(err, "", src)
+			return document.AddPositions(err, "", src)
 		}
 		return a.Close()
 	}
@@ -160,13 +162,13 @@ func (o *DefaultApp) checkBuild(cfg *config.Config, deps app.Dependencies) error
 	if readErr != nil {
 		return err
 	}
-	return config.AddPositions(err, o.path, src)
+	return document.AddPositions(err, o.path, src)
 }
 
 // CheckConfigFile parses the configuration in the file at path and builds the app that it describes, with the same
 // function as a server. deps need not have a database: a build opens no connection.
 func CheckConfigFile(path string, deps app.Dependencies) error {
-	cfg, err := config.Load(path, lookupEnv)
+	cfg, err := configfile.Load(path, lookupEnv)
 	if err != nil {
 		return err
 	}
@@ -190,7 +192,7 @@ func (o *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, 
 // watchFile applies changes of the operator's file and its .env until ctx ends. A file that does not load is logged
 // and changes nothing.
 func (o *DefaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps app.Dependencies, log *slog.Logger) error {
-	return config.Watch(ctx, o.path, func() {
+	return configfile.Watch(ctx, o.path, func() {
 		if err := o.reloadFile(apps, deps); err != nil {
 			log.Error("the configuration has changed and does not load; the one before stays in force", "file", o.path, "error", err)
 			return
@@ -208,7 +210,7 @@ func (o *DefaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps 
 // reloadFile replaces the configuration in force by that of the file, except for the settings that need a restart. It
 // changes nothing if the file does not parse or build. Only the goroutine of watchFile calls it.
 func (o *DefaultApp) reloadFile(apps *tenancy.Service, deps app.Dependencies) error {
-	cfg, err := config.Load(o.path, lookupEnv)
+	cfg, err := configfile.Load(o.path, lookupEnv)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
+	"stoa/agentsvc/config/redact"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/sandbox"
@@ -58,7 +60,7 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 // functions. stale is the age of a heartbeat at which a worker counts as dead.
 func newTenancyOptions(shared app.Dependencies, stale time.Duration, verifier *authz.Verifier) tenancy.Options {
 	return tenancy.Options{
-		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: config.Decode, MaskConfig: config.MaskSecrets, RestoreMasked: config.RestoreSecrets, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
+		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: document.Decode, MaskConfig: redact.MaskSecrets, RestoreMasked: redact.RestoreSecrets, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
 		// An app cannot claim a pair that the process itself accepts: it would otherwise decide about tokens of the
 		// whole platform.
 		IsReservedIssuer: verifier.IsReserved, CheckHost: func(ctx context.Context, host string, private bool) error {

@@ -9,7 +9,7 @@ import (
 
 // newFolderGuard returns the guard that keeps tenants away from this server's own files: the folders of the database,
 // of the configuration and of the exports, the files of secrets, keys and certificates, the log file, and the .env
-// files that config.NewLookup reads. A grant of a folder that is, contains or lies in one of them is refused when it
+// files that configfile.NewLookup reads. A grant of a folder that is, contains or lies in one of them is refused when it
 // is made and again when it is used.
 func newFolderGuard(o Options, d *db.DB) (*grant.Guard, error) {
 	private := []string{".env"}
