@@ -8,6 +8,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/callcancel"
 	"stoa/tenancy/db"
 )
 
@@ -42,10 +43,11 @@ type Pool struct {
 	depths     *queueDepths
 }
 
-// New returns a pool whose runs are executed by handle. It starts nothing; [Pool.Open] acquires the lease and
+// New returns a pool that executes the runs in d by handle. It starts nothing; [Pool.Open] acquires the lease and
 // [Pool.Run] operates it.
-func New(runs *store.RunQueue, handle Handler, o Options) *Pool {
+func New(d *db.DB, handle Handler, o Options) *Pool {
 	o = o.withDefaults()
+	runs := store.NewRunQueue(d)
 	worker := agentsvc.NewID() // identifies the process in lease rows; new for each start
 	base, cancel := context.WithCancelCause(context.Background())
 	wake, awaited := newClaimSignal(), &awaitedApps{apps: map[db.ID]int64{}}
@@ -65,7 +67,7 @@ func New(runs *store.RunQueue, handle Handler, o Options) *Pool {
 			runs: runs, options: o, worker: worker, executor: executor, slots: executor.slots, awaited: awaited, wake: wake,
 			ring: tenantRing{runs: runs, worker: worker}, detached: map[taskKey]bool{},
 		},
-		watcher: &watcher{runs: runs, options: o, worker: worker, active: active, signal: make(chan struct{}, 1)},
+		watcher: &watcher{requests: callcancel.NewQueue(d), options: o, worker: worker, active: active, signal: make(chan struct{}, 1)},
 		depths:  &queueDepths{count: runs.CountWaiting, apps: map[db.ID]*tenantDepth{}},
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/callcancel"
 	"stoa/tenancy/db"
 )
 
@@ -25,11 +25,11 @@ var errCancelled = fmt.Errorf("%w: %w", agentsvc.ErrLeaseLost, &agentsvc.CallCan
 
 // watcher checks what was written about the runs here: that a lease was taken, or that a call is to be cancelled.
 type watcher struct {
-	runs    *store.RunQueue
-	options Options
-	worker  string
-	active  *activeRuns
-	signal  chan struct{} // capacity 1: the runs here should be checked now
+	requests *callcancel.Queue
+	options  Options
+	worker   string
+	active   *activeRuns
+	signal   chan struct{} // capacity 1: the runs here should be checked now
 }
 
 // receiveRunSignal handles a signal of runTopic. The empty key means that signals may have been lost and every run is
@@ -80,7 +80,7 @@ func (w *watcher) stopCancelledCalls(ctx context.Context) error {
 	if w.options.Calls == nil {
 		return nil
 	}
-	requests, err := w.runs.ListCallCancels(ctx, w.worker)
+	requests, err := w.requests.ListOpen(ctx, w.worker)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (w *watcher) stopCancelledCalls(ctx context.Context) error {
 		if !w.options.Calls.HasCall(c.Tenant, c.Task, c.Call) {
 			continue
 		}
-		if err := w.runs.MarkCallCancelled(ctx, c); err != nil {
+		if err := w.requests.MarkCancelled(ctx, c); err != nil {
 			return err
 		}
 		w.options.Calls.StopCall(c.Tenant, c.Task, c.Call, c.Reason)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
@@ -33,7 +32,7 @@ func (s *SentMessage) SetContext(c agentsvc.ContextID) {
 // ErrAlreadySent reports that the message was accepted before.
 var ErrAlreadySent = errors.New("the message was sent before")
 
-// CreateTask writes a new task: its row, its first events and its run, in one transaction with the audit entries. A
+// Create writes a new task: its row, its first events and its run, in one transaction with the audit entries. A
 // run with a worker is created under that worker's lease; one without is pending, or waiting for others of its
 // session. It returns
 //
@@ -42,7 +41,7 @@ var ErrAlreadySent = errors.New("the message was sent before")
 //     unfinished and run may not wait,
 //   - [ErrTooManyRunning] if the tenant's limit of executing runs is reached,
 //   - [agentsvc.ErrOverloaded] if the database has no storage left.
-func (s *Store) CreateTask(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
+func (s *Tasks) Create(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
 	if !run.IsNewContext || run.isLimited() {
 		return s.createInSession(ctx, run, evs, sent, entries...)
 	}
@@ -68,7 +67,7 @@ func (s *Store) CreateTask(ctx context.Context, run Run, evs []agentsvc.Event, s
 
 // confirmCreated finds out, for a transaction that ended with err, whether the run was written, and returns nil if
 // so.
-func (s *Store) confirmCreated(run Run, err error) error {
+func (s *Tasks) confirmCreated(run Run, err error) error {
 	switch {
 	case db.IsFull(err):
 		err = errors.Join(agentsvc.ErrOverloaded, err)
@@ -83,15 +82,15 @@ func (s *Store) confirmCreated(run Run, err error) error {
 	return nil
 }
 
-// RestoreTask writes a new task that continues another one; entry is the audit entry.
-func (s *Store) RestoreTask(ctx context.Context, run Run, evs []agentsvc.Event, entry tenancy.AuditEntry) error {
+// Restore writes a new task that continues another one; entry is the audit entry.
+func (s *Tasks) Restore(ctx context.Context, run Run, evs []agentsvc.Event, entry tenancy.AuditEntry) error {
 	return s.createInSession(ctx, run, evs, nil, entry)
 }
 
 // createInSession is CreateTask for a context that may exist, and for a run that counts against a limit when it is
 // written. The task is inserted only if the session permits it (vacantSQL); everything else depends on the task's
 // row.
-func (s *Store) createInSession(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
+func (s *Tasks) createInSession(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
 	status := lastStatus(evs)
 	g := &precondition{run.Epoch, run.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
@@ -137,7 +136,7 @@ var (
 )
 
 // insertTask adds the rows of a new task to b, unconditionally.
-func (s *Store) insertTask(b *db.Batch, run Run, evs []agentsvc.Event) error {
+func (s *tenantRows) insertTask(b *db.Batch, run Run, evs []agentsvc.Event) error {
 	status, at := lastStatus(evs), evs[0].At.UnixMicro()
 	b.InsertRows(taskInsert, []any{
 		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
@@ -152,7 +151,7 @@ func (s *Store) insertTask(b *db.Batch, run Run, evs []agentsvc.Event) error {
 }
 
 // eventRows returns the rows of events in the columns of eventInsert.
-func (s *Store) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
+func (s *tenantRows) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
 	rows := make([][]any, len(evs))
 	for i, ev := range evs {
 		kind, body, err := encodeEvent(ev)
@@ -162,29 +161,6 @@ func (s *Store) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, 
 		rows[i] = []any{s.tenant, string(task), ev.Seq, ev.At.UnixMicro(), kind, body}
 	}
 	return rows, nil
-}
-
-// hasReached reports whether the task has g's epoch and at least its sequence. It is called after a commit whose
-// outcome is unknown, with a context of its own, because the caller's may have ended.
-func (s *Store) hasReached(id agentsvc.TaskID, g precondition) (there bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&there) },
-		`SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq >= $4)`, s.tenant, string(id), g.epoch, g.seq)
-	return there, s.h.Do(ctx, &b)
-}
-
-// initialState returns the state in which a run is written. One that may wait starts as waiting; enqueueRun promotes
-// it in the same transaction if nothing is before it.
-func initialState(run Run) RunState {
-	switch {
-	case run.MayWait:
-		return Waiting
-	case run.Worker == "":
-		return Pending
-	}
-	return Running
 }
 
 // bodyVariant is a part of the row's key: the hash where different bodies under one id are different messages, else
@@ -197,7 +173,7 @@ func (s SentMessage) bodyVariant() string {
 }
 
 // FindSentMessage returns the task that a message opened and the hash of its content then, or [agentsvc.ErrNotFound].
-func (s *Store) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent string, sent SentMessage) (id agentsvc.TaskID, hash string, err error) {
+func (s *Tasks) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent string, sent SentMessage) (id agentsvc.TaskID, hash string, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&id), &hash) },
 		`SELECT task, hash FROM sent WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND agent = $4 AND context_id = $5 AND message_id = $6 AND variant = $7`,
@@ -211,11 +187,11 @@ func (s *Store) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent
 	return id, hash, nil
 }
 
-// ContinueTask writes a further turn of a task that waits for its user, if the task has the given epoch and the
+// Continue writes a further turn of a task that waits for its user, if the task has the given epoch and the
 // sequence of seen. It returns [agentsvc.ErrLeaseLost] if the task has changed since or sent is stored already,
 // [agentsvc.ErrSessionBusy] if another run of the session is unfinished and run may not wait, and
 // [ErrTooManyRunning]. The audit entries are part of the transaction.
-func (s *Store) ContinueTask(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
+func (s *Tasks) Continue(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
 	last := evs[len(evs)-1]
 	g := &precondition{run.Epoch, last.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
@@ -235,39 +211,4 @@ func (s *Store) ContinueTask(ctx context.Context, seen agentsvc.Task, epoch int6
 	}
 	s.enqueueRun(&b, run)
 	return ahead.explainConflict(s.writeTaskWithAudit(ctx, &b, run.Task, g, entries, func() error { return s.writeConditional(ctx, &b, &n, "continue task "+string(run.Task)) }))
-}
-
-// insertRun adds a run with its reservation and receivers to b, under g.
-func (s *Store) insertRun(b *db.Batch, run Run, g *precondition) {
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority, trace)
-		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
-			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS TEXT), CAST($12 AS BIGINT),
-			CAST($13 AS TEXT)
-		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
-		s.tenant, string(run.Task), run.Turn, string(initialState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq, run.queueID(),
-		int64(run.Priority), run.Trace)
-	s.recordReservation(b, run)
-	s.insertReceivers(b, run)
-}
-
-// insertSentMessage adds to b, under g, that the sender's message led to run's task.
-func (s *Store) insertSentMessage(b *db.Batch, sender agentsvc.Owner, run Run, sent SentMessage, g *precondition) {
-	b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
-		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
-			CAST($8 AS TEXT), CAST($9 AS TEXT)
-		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $9 AND epoch = $10 AND seq = $11)`,
-		s.tenant, sender.Issuer, sender.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.bodyVariant(), sent.Hash,
-		string(run.Task), g.epoch, g.seq)
-}
-
-// writeConditional executes b, whose conditional statement counts its rows into n. It returns [agentsvc.ErrLeaseLost]
-// if that touched none, or if a row exists already: then a concurrent writer made the same step.
-func (s *Store) writeConditional(ctx context.Context, b *db.Batch, n *int64, operation string) error {
-	switch err := s.h.Write(ctx, b); {
-	case err != nil && !db.IsDuplicate(err):
-		return fmt.Errorf("%s: %w", operation, err)
-	case err != nil || *n == 0:
-		return agentsvc.ErrLeaseLost
-	}
-	return nil
 }

@@ -13,9 +13,9 @@
 //
 // # Epochs
 //
-// A task's epoch is its fencing token. It is raised when a worker acquires the lease ([Store.AcquireTaskLease]), when
+// A task's epoch is its fencing token. It is raised when a worker acquires the lease ([Runs.AcquireLease]), when
 // the task is continued, decided, cancelled or given up, and when its worker is found dead ([RunQueue.RescueRuns]) or
-// stops ([RunQueue.ReleaseRuns]). A worker writes only at the epoch it acquired ([Store.WriteRecord]), so a worker
+// stops ([RunQueue.ReleaseRuns]). A worker writes only at the epoch it acquired ([Runs.WriteRecord]), so a worker
 // that was suspended and continues after another one took over changes nothing.
 //
 // # Tables
@@ -35,35 +35,54 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store/callcancel"
+	"stoa/agentsvc/store/receiver"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
-// Store reads and writes one tenant's tasks and sessions. It is safe for concurrent use.
+// Store is one tenant's tasks and sessions, by aggregate. It is safe for concurrent use.
 type Store struct {
-	// SessionStore is embedded: sessions are in the same database, or in an external one (WithSessions).
-	*SessionStore
+	Tasks       *Tasks
+	Events      *Events
+	Runs        *Runs
+	Approvals   *Approvals
+	DeadLetters *DeadLetters
+	Sessions    *Sessions
+	Receivers   *receiver.Store
+	CallCancels *callcancel.Store
+	Sweeper     *Sweeper
 
-	h          *db.Handle
-	tenant     string
-	audit      auditTarget // where audit entries of changes go
-	taskCache  *taskCache  // decoded tasks, validated at each read
-	countCache *countCache // totals of older tasks for lists
+	db   *db.DB
+	rows *tenantRows
 }
 
 // New returns the store of a tenant in d, with empty caches.
 func New(d *db.DB, tenant db.ID) *Store {
-	h := d.Tenant(tenant)
+	rows := &tenantRows{h: d.Tenant(tenant), tenant: string(tenant), audit: tenancy.NewAuditTarget(tenant)}
+	return newStore(d, rows, &Sessions{tenant: string(tenant), h: rows.h}, &taskCache{}, &countCache{now: time.Now})
+}
+
+func newStore(d *db.DB, rows *tenantRows, sessions *Sessions, cache *taskCache, counts *countCache) *Store {
+	events := &Events{rows}
 	return &Store{
-		SessionStore: &SessionStore{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: auditTarget{tenant: tenant},
-		taskCache: &taskCache{}, countCache: &countCache{now: time.Now},
+		Tasks: &Tasks{rows, cache, counts}, Events: events, Runs: &Runs{rows, events, sessions}, Approvals: &Approvals{rows}, DeadLetters: &DeadLetters{rows},
+		Sessions: sessions, Receivers: receiver.New(d, db.ID(rows.tenant), rows.audit), CallCancels: callcancel.New(d, db.ID(rows.tenant)),
+		Sweeper: &Sweeper{rows, sessions, counts}, db: d, rows: rows,
 	}
 }
 
 // WithSessions returns a store of the same tasks, with the same caches, whose sessions are those of k.
-func (s *Store) WithSessions(k *SessionStore) *Store {
-	other := *s
-	other.SessionStore = k
-	return &other
+func (s *Store) WithSessions(k *Sessions) *Store {
+	return newStore(s.db, s.rows, k, s.Tasks.cache, s.Tasks.counts)
+}
+
+// WithAuditIn returns a store of the same tasks whose audit entries are written to d: the tasks' database may end
+// with the process, the audit trail must not.
+func (s *Store) WithAuditIn(d *db.DB) *Store {
+	rows := *s.rows
+	rows.audit = rows.audit.In(d)
+	return newStore(s.db, &rows, s.Sessions, s.Tasks.cache, s.Tasks.counts)
 }
 
 // RunState is the state of a run in the queue.
@@ -135,7 +154,7 @@ type Run struct {
 	// nothing.
 	Reservation string
 	// Receiver is registered with the turn and receives its events from the first one; nil = none.
-	Receiver *Receiver
+	Receiver *receiver.Receiver
 	// Notifications are the ids of configured notifications that report on the task. Only a task's first turn sets
 	// them.
 	Notifications []string

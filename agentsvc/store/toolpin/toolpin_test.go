@@ -1,4 +1,4 @@
-package store_test
+package toolpin_test
 
 import (
 	"errors"
@@ -8,20 +8,22 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 func TestPins(t *testing.T) {
-	forEachEngine(t, func(t *testing.T, d *db.DB, _ *store.Store) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		ctx := t.Context()
-		alice, bob := store.New(d, "alice"), store.New(d, "bob")
-		def := func(tool, hash string) store.ToolDefinition {
-			return store.ToolDefinition{Tool: tool, Hash: hash, Body: `{"is":"` + hash + `"}`}
+		alice, bob := toolpin.New(d, "alice"), toolpin.New(d, "bob")
+		def := func(tool, hash string) toolpin.Definition {
+			return toolpin.Definition{Tool: tool, Hash: hash, Body: `{"is":"` + hash + `"}`}
 		}
-		updatePins := func(s *store.Store, server string, want []string, defs ...store.ToolDefinition) {
+		updatePins := func(s *toolpin.Store, server string, want []string, defs ...toolpin.Definition) {
 			t.Helper()
-			drifted, err := s.UpdatePins(ctx, server, defs)
+			drifted, err := s.Update(ctx, server, defs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -39,16 +41,16 @@ func TestPins(t *testing.T) {
 		updatePins(alice, "shop", []string{"a"}, def("a", "a3"))
 
 		drift := def("a", "a3")
-		want := []store.ToolPin{
+		want := []toolpin.Pin{
 			{Server: "bank", Accepted: def("a", "x1")},
 			{Server: "shop", Accepted: def("a", "a1"), Drift: &drift},
 			{Server: "shop", Accepted: def("b", "b1")},
 		}
-		pins, err := alice.ListPins(ctx)
+		pins, err := alice.List(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		times := cmpopts.IgnoreFields(store.ToolPin{}, "PinnedAt", "DriftedAt")
+		times := cmpopts.IgnoreFields(toolpin.Pin{}, "PinnedAt", "DriftedAt")
 		if diff := cmp.Diff(want, pins, times); diff != "" {
 			t.Error(diff)
 		}
@@ -57,22 +59,22 @@ func TestPins(t *testing.T) {
 		}
 
 		var invalid *agentsvc.InvalidError
-		if _, err := alice.AcceptPin(ctx, "op", "shop", "a", "a2"); !errors.As(err, &invalid) {
+		if _, err := alice.Accept(ctx, "op", "shop", "a", "a2"); !errors.As(err, &invalid) {
 			t.Errorf("accepting what is no longer there: %v", err)
 		}
-		for _, s := range []*store.Store{bob, store.New(d, "nobody")} {
-			if _, err := s.AcceptPin(ctx, "op", "shop", "b", "b1"); !errors.Is(err, agentsvc.ErrNotFound) {
+		for _, s := range []*toolpin.Store{bob, toolpin.New(d, "nobody")} {
+			if _, err := s.Accept(ctx, "op", "shop", "b", "b1"); !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("accepting a stranger's: %v", err)
 			}
 		}
 		for range 2 { // the second time changes nothing
-			pin, err := alice.AcceptPin(ctx, "op", "shop", "a", "a3")
-			if diff := cmp.Diff(store.ToolPin{Server: "shop", Accepted: drift}, pin, times); diff != "" || err != nil {
+			pin, err := alice.Accept(ctx, "op", "shop", "a", "a3")
+			if diff := cmp.Diff(toolpin.Pin{Server: "shop", Accepted: drift}, pin, times); diff != "" || err != nil {
 				t.Errorf("%v %s", err, diff)
 			}
 		}
 		updatePins(alice, "shop", nil, drift)
-		if pins, err := bob.ListPins(ctx); err != nil || len(pins) != 1 || pins[0].Drift != nil {
+		if pins, err := bob.List(ctx); err != nil || len(pins) != 1 || pins[0].Drift != nil {
 			t.Errorf("bob has %+v, %v", pins, err)
 		}
 	})
