@@ -52,7 +52,7 @@ func TestShareOfMemory(t *testing.T) {
 		run := store.Run{Tenant: "globex", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "helper", Owner: bea, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1, IsNewContext: true}
 		m := agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}
 		evs := []agentsvc.Event{{Task: run.Task, Seq: 1, Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &m}}}
-		if err := other.CreateTask(t.Context(), run, evs, nil); err != nil {
+		if err := other.Tasks.Create(t.Context(), run, evs, nil); err != nil {
 			t.Fatalf("task %d of another app: %v", i, err)
 		}
 	}

@@ -60,7 +60,7 @@ func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, 
 	}
 	err = agentsvc.ErrSessionBusy
 	for try := 0; try < maxQueueAttempts && errors.Is(err, agentsvc.ErrSessionBusy); try++ {
-		err = s.store.RestoreTask(ctx, run, evs, newUserEntry(by, "checkpoint.restore", map[string]any{
+		err = s.store.Tasks.Restore(ctx, run, evs, newUserEntry(by, "checkpoint.restore", map[string]any{
 			"task": string(id), "checkpoint": checkpoint, "agent": t.Agent, "restored_as": string(run.Task),
 		}))
 	}
@@ -106,7 +106,7 @@ func copyTurnFacts(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]a
 func (s *Service) loadLastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	var turn []agentsvc.Event
 	for after := int64(0); ; {
-		evs, full, err := s.store.LoadEventPage(ctx, id, after, pageEvents, pageBytes)
+		evs, full, err := s.store.Events.LoadPage(ctx, id, after, pageEvents, pageBytes)
 		if err != nil {
 			return nil, err
 		}

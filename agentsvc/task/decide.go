@@ -57,7 +57,7 @@ func (s *Service) applyDecisions(ctx context.Context, visibility Visibility, id 
 		if last := r.Events[len(r.Events)-1]; last.Status.State == agentsvc.Working {
 			r.NextRun = s.newResumeRun(t, last.Seq, acc)
 		}
-		switch err = s.store.RecordDecisions(ctx, t, r); {
+		switch err = s.store.Approvals.RecordDecisions(ctx, t, r); {
 		case err == nil:
 			s.publishDecisions(t, r, acc)
 			return nil
@@ -71,7 +71,7 @@ func (s *Service) applyDecisions(ctx context.Context, visibility Visibility, id 
 		}
 		// The task changed between the read and the write, or the message was applied before.
 		if b.sent != nil {
-			if _, _, err := s.store.FindSentMessage(ctx, b.by, t.Agent, *b.sent); err == nil {
+			if _, _, err := s.store.Tasks.FindSentMessage(ctx, b.by, t.Agent, *b.sent); err == nil {
 				return agentsvc.ErrNoOpenDecision
 			} else if !errors.Is(err, agentsvc.ErrNotFound) {
 				return err
@@ -152,7 +152,7 @@ func (s *Service) explainMissingCall(ctx context.Context, t store.StoredTask, op
 	if slices.ContainsFunc(t.Approvals, func(a agentsvc.Approval) bool { return a.Call.ID == call }) {
 		return agentsvc.NewInvalidError("call_id", "%s is decided on twice at once", call)
 	}
-	decisions, err := s.store.ListDecisions(ctx, t.ID)
+	decisions, err := s.store.Approvals.ListDecisions(ctx, t.ID)
 	switch {
 	case err != nil:
 		return err
@@ -226,7 +226,7 @@ func (s *Service) publishDecisions(t store.StoredTask, r store.DecisionRecord, a
 // these cases, since this run has nothing to execute, and other errors of the database.
 func (s *Service) expireApprovals(ctx context.Context, run store.Run) error {
 	for {
-		t, err := s.store.LoadTask(ctx, run.Task, store.TaskParts{Approvals: true})
+		t, err := s.store.Tasks.Load(ctx, run.Task, store.TaskParts{Approvals: true})
 		if err != nil {
 			return err
 		}
@@ -236,16 +236,16 @@ func (s *Service) expireApprovals(ctx context.Context, run store.Run) error {
 		if waitsOnlyForBudgets(t) {
 			return s.resumeWithinBudget(ctx, run, t)
 		}
-		late, err := s.store.ListOverdueApprovals(ctx, run.Task)
+		late, err := s.store.Approvals.ListOverdue(ctx, run.Task)
 		if err != nil {
 			return err
 		}
 		r, status := s.resolveOverdue(t, late)
 		if len(r.ClosedApprovals) == 0 {
-			return errors.Join(agentsvc.ErrLeaseLost, s.store.UnclaimRun(ctx, run))
+			return errors.Join(agentsvc.ErrLeaseLost, s.store.Runs.Unclaim(ctx, run))
 		}
 		appendStatus(&r, t, status)
-		switch err = s.store.RecordDecisions(ctx, t, r); {
+		switch err = s.store.Approvals.RecordDecisions(ctx, t, r); {
 		case err == nil:
 			s.hub.publishEvents(s.newTopicKey(t.ID), r.Events...)
 			return agentsvc.ErrLeaseLost

@@ -14,6 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/trail"
 )
 
@@ -40,7 +41,7 @@ type Submission struct {
 	// Reservation is what admission reserved from the tenant's limits for this message; nil = nothing.
 	Reservation *Reservation
 	// Receiver is a push notification receiver to register with the turn; nil = none.
-	Receiver *store.Receiver
+	Receiver *receiver.Receiver
 }
 
 // Reservation is what admission reserved from a tenant's limits for a message. The note is stored with the run; the
@@ -285,7 +286,7 @@ func (s *Service) createTask(ctx context.Context, sub Submission, sent *store.Se
 	for _, ev := range acc.events {
 		acc.task.ApplyEvent(ev)
 	}
-	return s.store.CreateTask(ctx, *run, acc.events, sent, s.newRunReceiverEntries(*run)...)
+	return s.store.Tasks.Create(ctx, *run, acc.events, sent, s.newRunReceiverEntries(*run)...)
 }
 
 // newConflictError returns the error for a message whose key, or else id, belongs to another message.
@@ -299,7 +300,7 @@ func (sub *Submission) newConflictError() error {
 // findSentTask returns the task that the same message opened before. It returns [agentsvc.ErrNotFound] if it was not
 // sent before, and [ErrConflict] or [ErrKeyReused] if the content differs.
 func (s *Service) findSentTask(ctx context.Context, sub Submission, sent store.SentMessage) (agentsvc.Task, error) {
-	id, hash, err := s.store.FindSentMessage(ctx, sub.Owner, sub.Agent, sent)
+	id, hash, err := s.store.Tasks.FindSentMessage(ctx, sub.Owner, sub.Agent, sent)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
@@ -312,7 +313,7 @@ func (s *Service) findSentTask(ctx context.Context, sub Submission, sent store.S
 // FindByKey returns the task that an owner's message to an agent with this idempotency key led to, or
 // [agentsvc.ErrNotFound].
 func (s *Service) FindByKey(ctx context.Context, owner agentsvc.Owner, agent, key string) (agentsvc.TaskID, error) {
-	id, _, err := s.store.FindSentMessage(ctx, owner, agent, store.SentMessage{Message: agentsvc.MessageID(key), IsKey: true})
+	id, _, err := s.store.Tasks.FindSentMessage(ctx, owner, agent, store.SentMessage{Message: agentsvc.MessageID(key), IsKey: true})
 	return id, err
 }
 
@@ -366,7 +367,7 @@ func (s *Service) tryResumeWithInput(ctx context.Context, sub Submission, acc *a
 		stampEvent(t.ID, t.Seq+1, agentsvc.Event{Message: &run.Message}),
 		stampEvent(t.ID, t.Seq+2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}),
 	}
-	err = s.store.ContinueTask(ctx, t.Task, t.Epoch, *run, evs, sent, s.newRunReceiverEntries(*run)...)
+	err = s.store.Tasks.Continue(ctx, t.Task, t.Epoch, *run, evs, sent, s.newRunReceiverEntries(*run)...)
 	if isLost(err) {
 		return s.findResent(ctx, sub, sent, acc, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
 	"stoa/tenancy"
 )
 
@@ -23,14 +23,14 @@ const (
 // does so. Its fields are used by the goroutine of run only.
 type auditInspector struct {
 	h          *server
-	lease      *store.LeaderLease
+	lease      *leader.Lease
 	inspector  *tenancy.Inspector // remembers how far each chain was verified
 	lastFullAt time.Time          // start of the last full inspection by this process
 }
 
 // newAuditInspector returns the inspector of h with a lease holder's id that is unique to this process.
 func newAuditInspector(h *server) *auditInspector {
-	return &auditInspector{h: h, lease: store.NewLeaderLease(h.db, "audit", agentsvc.NewID()), inspector: h.apps.NewInspector()}
+	return &auditInspector{h: h, lease: leader.New(h.db, "audit", agentsvc.NewID()), inspector: h.apps.NewInspector()}
 }
 
 // run inspects at once and then every inspectInterval until ctx ends, and releases the lease.

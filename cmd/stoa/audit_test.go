@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -49,7 +49,7 @@ func TestAuditWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch := newAuditInspector(h.server)
-	watch.lease = store.NewLeaderLease(h.db, "audit-of-the-test", "test") // the server has its own
+	watch.lease = leader.New(h.db, "audit-of-the-test", "test") // the server has its own
 	if err := watch.inspectOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/quota"
 	"stoa/agentsvc/surface/a2agrpc"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -99,7 +100,7 @@ type server struct {
 	runPool      *queue.Pool
 	inMemoryPool *queue.Pool
 	// storageQuota bounds what an app stores in the durable database.
-	storageQuota *store.Quota
+	storageQuota *quota.Quota
 	// deadLetters are the runs of the durable database that failed for good.
 	deadLetters *task.DeadLetters
 	// deps is what the runtimes of all apps share. The open methods fill it step by step; newAppBuilder copies it, so
@@ -283,11 +284,11 @@ func (h *server) openQueue(ctx context.Context) error {
 		ConfigHash: h.defaultApp.fileFingerprint, AcceptOnly: h.settings.role == roleWeb, Bus: h.bus, Calls: h.deps.Hub, Log: h.log,
 	}
 	// An attempt is executed by executeRun; the pool has taken the lease and renews it.
-	h.runPool = queue.New(store.NewRunQueue(h.db), h.executeRun, o)
+	h.runPool = queue.New(h.db, h.executeRun, o)
 	// The tasks in memory exist in this process only: no other process can execute them or be signalled about them.
 	o.GiveUp = h.newDeadLetterFunc(task.NewDeadLetters(h.deps.InMemory.DB, h.deps.Hub, func() { h.inMemoryPool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: h.releaseReservation}))
 	o.AcceptOnly, o.Bus = false, nil
-	h.inMemoryPool = queue.New(store.NewRunQueue(h.deps.InMemory.DB), func(ctx context.Context, run store.Run) error {
+	h.inMemoryPool = queue.New(h.deps.InMemory.DB, func(ctx context.Context, run store.Run) error {
 		run.InMemory = true
 		return h.executeRun(ctx, run)
 	}, o)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/quota"
 	"stoa/tenancy"
 )
 
@@ -35,7 +35,7 @@ func (s *sweeper) sampleStorage(ctx context.Context, a tenancy.App, w *storageSi
 	defer cancel()
 	// Too early for another measurement: the last size is recorded for this hour.
 	if began := time.Now(); !began.Before(w.nextAt) {
-		n, err := store.New(s.h.db, a.ID).StoredBytes(ctx)
+		n, err := quota.StoredBytes(ctx, s.h.db, a.ID)
 		w.nextAt = began.Add(measureShare * time.Since(began))
 		if err != nil {
 			return err

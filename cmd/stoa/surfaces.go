@@ -17,7 +17,7 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/ext"
@@ -40,7 +40,7 @@ func newTenancyOptions(shared app.Dependencies, stale time.Duration) tenancy.Opt
 			return eraseApp(ctx, shared, stale, a)
 		},
 		RewrapSealed: func(ctx context.Context, keys *tenancy.Keyring) error {
-			return store.RewrapSealedKeys(ctx, shared.DB, keys)
+			return vault.RewrapKeys(ctx, shared.DB, keys)
 		},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -27,7 +28,7 @@ const (
 type sweeper struct {
 	h *server
 	// lease is held by one process at a time, by the database's clock. Another process takes it over when it expires.
-	lease *store.LeaderLease
+	lease *leader.Lease
 	// apps are the apps that the last round has seen; others are forgotten.
 	apps map[db.ID]*retentionState
 }
@@ -48,7 +49,7 @@ type retentionState struct {
 
 // newSweeper returns the sweeper of h with a lease holder's id that is unique to this process.
 func newSweeper(h *server) *sweeper {
-	return &sweeper{h: h, lease: store.NewLeaderLease(h.db, "sweep", agentsvc.NewID()), apps: map[db.ID]*retentionState{}}
+	return &sweeper{h: h, lease: leader.New(h.db, "sweep", agentsvc.NewID()), apps: map[db.ID]*retentionState{}}
 }
 
 // run sweeps every sweepInterval until ctx ends, then releases the lease so that another process need not wait for
@@ -151,7 +152,7 @@ func (s *sweeper) sweepIfDue(ctx context.Context, a tenancy.App) error {
 // database also there. That needs the app's runtime, because the address and the credentials are in its
 // configuration.
 func (s *sweeper) deleteExpired(ctx context.Context, a tenancy.App, k *retentionState) (store.SweepCounts, error) {
-	n, err := store.New(s.h.db, a.ID).SweepExpired(ctx, k.retention)
+	n, err := store.New(s.h.db, a.ID).Sweeper.SweepExpired(ctx, k.retention)
 	if err != nil || !k.externalSessions || k.retention.Sessions == 0 || a.Status != tenancy.Active {
 		return n, err
 	}
