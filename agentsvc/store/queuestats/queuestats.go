@@ -15,8 +15,9 @@ import (
 
 // Stats are the numbers of runs in the queue.
 type Stats struct {
-	// Pending includes the runs that wait for their session. InputRequired counts every run that paused its turn,
-	// also where a later run has continued the task (see [RunState]).
+	// Pending includes the runs that wait for their session. InputRequired counts the runs whose tasks wait for a
+	// human; a run that paused its turn keeps its state when a later one continues the task, and then counts as
+	// completed.
 	Pending, Running, Completed, Failed, InputRequired int64
 
 	OldestPending time.Duration // since the longest waiting run was accepted
@@ -96,7 +97,8 @@ func addCounts(ctx context.Context, d *db.DB, s *Stats, apps map[string]AppCount
 			s.OldestPending = max(s.OldestPending, time.Duration(oldest)*time.Microsecond)
 			return err
 		},
-			`SELECT (SELECT COUNT(*) FROM run WHERE state = 'failed'), (SELECT COUNT(*) FROM run WHERE state = 'input_required'),
+			`SELECT (SELECT COUNT(*) FROM run WHERE state = 'failed'), (SELECT COUNT(*) FROM run r WHERE r.state = 'input_required'
+					AND EXISTS (SELECT 1 FROM task t WHERE t.tenant = r.tenant AND t.id = r.task AND t.turn = r.turn AND t.state IN ('input_required', 'auth_required'))),
 				COALESCE(stoa_now() - (SELECT MIN(created_at) FROM (SELECT created_at FROM run WHERE state = 'pending' AND ready
 					UNION ALL SELECT created_at FROM run WHERE state = 'pending' AND NOT ready
 					UNION ALL SELECT created_at FROM run WHERE state = 'waiting') p), 0)`)
