@@ -1,6 +1,6 @@
 // Package notify sends notifications of task events to webhooks: signed HTTP requests that are retried.
 //
-// A receiver ([store.Receiver]) is a row that belongs to a task. It has the sealed address and the sequence number of
+// A receiver ([receiver.Receiver]) is a row that belongs to a task. It has the sealed address and the sequence number of
 // the last event that was delivered. The task's log is the queue: nothing is written when an event happens, and every
 // event on the log is delivered sooner or later. A run neither knows of receivers nor waits for them.
 //

@@ -36,7 +36,7 @@ func (s *Runs) AcquireLease(ctx context.Context, run *Run) (evs []agentsvc.Event
 // errTaskChanged reports that the task changed between the read and the conditional write.
 var errTaskChanged = errors.New("the task moved on")
 
-// tryAcquireLease is one attempt of AcquireTaskLease.
+// tryAcquireLease is one attempt of AcquireLease.
 func (s *Runs) tryAcquireLease(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	seen, found, leased, err := s.loadLeaseState(ctx, run)
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package store holds the SQL of tasks, their events, runs, sessions, approvals, credentials and receivers. Every
-// statement that serves a call is here. A [Store] is made for one tenant and reaches only that tenant's rows: its
-// database handle sets the tenant for row-level security, and every statement names the tenant as well. [RunQueue]
-// and [ReceiverQueue] are the platform's views of all tenants' rows.
+// Package store holds the SQL of tasks, their events, runs, sessions and approvals. A [Store] is made for one tenant
+// and reaches only that tenant's rows: its database handle sets the tenant for row-level security, and every statement
+// names the tenant as well. It consists of one type for each aggregate, which share the statements of tenantRows.
+// [RunQueue] is the platform's view of all tenants' runs. What needs no part in a task's transactions is in packages
+// below this folder.
 //
 // # Conditional writes
 //
@@ -158,6 +159,6 @@ type Run struct {
 	// Notifications are the ids of configured notifications that report on the task. Only a task's first turn sets
 	// them.
 	Notifications []string
-	// TurnEvents are the events of the turn as of AcquireTaskLease, where they were small enough to be read with it.
+	// TurnEvents are the events of the turn as of AcquireLease, where they were small enough to be read with it.
 	TurnEvents []agentsvc.Event
 }

@@ -15,7 +15,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestBegin: what AcquireTaskLease returns and changes in each state of the task.
+// TestBegin: what AcquireLease returns and changes in each state of the task.
 func TestBegin(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, c := range []struct {

@@ -79,3 +79,34 @@ func TestPins(t *testing.T) {
 		}
 	})
 }
+
+// TestIsolation: a tenant neither reads, changes nor accepts another tenant's pins.
+func TestIsolation(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		ctx := t.Context()
+		alice, bob := toolpin.New(d, "alice"), toolpin.New(d, "bob")
+		for _, hash := range []string{"h1", "h2"} {
+			if _, err := alice.Update(ctx, "shop", []toolpin.Definition{{Tool: "a", Hash: hash, Body: "{}"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, err := alice.List(ctx)
+		if err != nil || len(before) != 1 || before[0].Drift == nil {
+			t.Fatal(before, err)
+		}
+		if pins, err := bob.List(ctx); err != nil || len(pins) != 0 {
+			t.Errorf("Bob lists %+v (%v)", pins, err)
+		}
+		if _, err := bob.Accept(ctx, "op", "shop", "a", "h2"); !errors.Is(err, agentsvc.ErrNotFound) {
+			t.Errorf("Bob accepts: %v", err)
+		}
+		if drifted, err := bob.Update(ctx, "shop", []toolpin.Definition{{Tool: "a", Hash: "h3", Body: "{}"}}); err != nil || len(drifted) != 0 {
+			t.Errorf("Bob's first definition: %v (%v)", drifted, err)
+		}
+		after, err := alice.List(ctx)
+		if diff := cmp.Diff(before, after); err != nil || diff != "" {
+			t.Errorf("Alice's pins have changed (%v)\n%s", err, diff)
+		}
+	})
+}

@@ -21,7 +21,7 @@ import (
 // that may read the tasks of others: where a task's notifications go is decided by its owner. Tokens and
 // credentials of a config are write-only: no method returns them.
 //
-// A config is stored as a [store.Receiver]; package notify delivers to it in one of the [Formats].
+// A config is stored as a [receiver.Receiver]; package notify delivers to it in one of the [Formats].
 type PushService struct {
 	Request *surface.Request
 	Agent   string // the agent whose tasks are meant
