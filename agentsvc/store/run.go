@@ -11,8 +11,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Runs are the turns of a tenant's tasks as their workers execute them: lease, journal and records. Every write is
-// fenced by the epoch of the lease.
+// Runs are the turns of a tenant's tasks as their workers execute them: lease, journal and records. What a
+// worker writes is fenced by the epoch of its lease.
 type Runs struct {
 	*tenantRows
 	events   *Events
