@@ -52,7 +52,7 @@ func TestShareOfMemory(t *testing.T) {
 		run := store.Run{Tenant: "globex", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "helper", Owner: bea, FirstSeq: 1, IsNewContext: true, Lease: store.Lease{Worker: "w", Epoch: 1, Seq: 1}}
 		m := agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}
 		evs := []agentsvc.Event{{Task: run.Task, Seq: 1, Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &m}}}
-		if err := other.CreateTask(t.Context(), store.NewTurn{Run: run, Events: evs}); err != nil {
+		if err := other.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: evs}); err != nil {
 			t.Fatalf("task %d of another app: %v", i, err)
 		}
 	}

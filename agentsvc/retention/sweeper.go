@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -62,7 +63,7 @@ type Sweeper struct {
 	db      *db.DB
 	options Options
 	// lease is held by one process at a time, by the database's clock. Another process takes it over when it expires.
-	lease *store.LeaderLease
+	lease *leader.Lease
 	// apps are the apps that the last round has seen; others are forgotten.
 	apps map[db.ID]*appState
 }
@@ -79,7 +80,7 @@ type appState struct {
 
 // NewSweeper returns a sweeper of the apps in d, with a lease holder's id that is unique to this process.
 func NewSweeper(d *db.DB, o Options) *Sweeper {
-	return &Sweeper{db: d, options: o, lease: store.NewLeaderLease(d, "sweep", agentsvc.NewID()), apps: map[db.ID]*appState{}}
+	return &Sweeper{db: d, options: o, lease: leader.New(d, "sweep", agentsvc.NewID()), apps: map[db.ID]*appState{}}
 }
 
 // Run sweeps every sweepInterval until ctx ends, then releases the lease so that another process need not wait for its
@@ -177,7 +178,7 @@ func (s *Sweeper) sweepIfDue(ctx context.Context, a tenancy.App) error {
 // deleteExpired deletes what has expired in the platform's database, and for an active app with sessions in its own
 // database also there.
 func (s *Sweeper) deleteExpired(ctx context.Context, a tenancy.App, p Policy) (store.SweepCounts, error) {
-	n, err := store.New(s.db, a.ID).SweepExpired(ctx, p.Retention)
+	n, err := store.New(s.db, a.ID).Sweeper.SweepExpired(ctx, p.Retention)
 	if err != nil || !p.ExternalSessions || p.Sessions == 0 || a.Status != tenancy.Active {
 		return n, err
 	}

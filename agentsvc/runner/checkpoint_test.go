@@ -255,7 +255,7 @@ func TestCheckpointsDurable(t *testing.T) {
 				t.Errorf("%d tasks (%v)", len(page.Tasks), err)
 				return
 			}
-			evs, err := h.st.LoadEvents(context.Background(), page.Tasks[0].ID, 0, 100)
+			evs, err := h.st.Events.Load(context.Background(), page.Tasks[0].ID, 0, 100)
 			if err != nil {
 				t.Error(err)
 			}
@@ -303,13 +303,13 @@ func TestDrainedBetween(t *testing.T) {
 			Lease:   store.Lease{Epoch: 1, Seq: 1, Worker: "w"},
 		}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working, Message: &run.Message}}
-		if err := h.st.CreateTask(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
+		if err := h.st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.runner.Run(ctx, run); !errors.Is(err, queue.ErrStopping) {
 			t.Error(err)
 		}
-		evs, err := h.st.LoadEvents(t.Context(), run.Task, 0, 100)
+		evs, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
 		if err != nil || !slices.ContainsFunc(evs, func(ev agentsvc.Event) bool { return ev.Result != nil }) || looked.Load() != 1 {
 			t.Errorf("the result is not on the log: %d events (%v), %d calls", len(evs), err, looked.Load())
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store/vault"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -24,9 +25,9 @@ type DecisionRecord struct {
 	// NextTurn continues the paused turn in a new run; nil where something is still open or the task has ended. Its
 	// Events, Sent and AuditEntries are empty: they are those of the record.
 	NextTurn     *NewTurn
-	Credentials  []SealedCredential // supplied by the decisions
-	Sender       agentsvc.Owner     // of the message that brought the decisions
-	SentMessage  *SentMessage       // nil = the decisions came without an identifiable message
+	Credentials  []vault.SealedCredential // supplied by the decisions
+	Sender       agentsvc.Owner           // of the message that brought the decisions
+	SentMessage  *SentMessage             // nil = the decisions came without an identifiable message
 	AuditEntries []tenancy.AuditEntry
 }
 
@@ -40,11 +41,16 @@ func (r DecisionRecord) OpenApprovals(all []agentsvc.Approval) (open []agentsvc.
 	return open
 }
 
+// Approvals are the tool calls of a tenant's tasks that wait for a human, and the decisions about them.
+type Approvals struct {
+	*tenantRows
+}
+
 // RecordDecisions writes decisions, if the task is unchanged since seen was read and still waits: their events, the
 // closed approvals, supplied credentials, the next run and the audit entries, in one transaction. It returns
 // [agentsvc.ErrLeaseLost] if the task has changed since or the message was applied before, and
-// [agentsvc.ErrSessionBusy] and [ErrTooManyRunning] as [Store.ContinueTask] does.
-func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r DecisionRecord) error {
+// [agentsvc.ErrSessionBusy] and [ErrTooManyRunning] as [Tasks.Continue] does.
+func (s *Approvals) RecordDecisions(ctx context.Context, seen StoredTask, r DecisionRecord) error {
 	last := r.Events[len(r.Events)-1]
 	g := &precondition{seen.Epoch + 1, last.Seq}
 	// Without a next run there is nothing that the session or a limit could refuse.
@@ -69,7 +75,7 @@ func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r Decision
 			s.tenant, string(seen.ID), seq, g.epoch, g.seq)
 	}
 	for _, c := range r.Credentials {
-		s.insertCredential(&b, seen.ID, c, g)
+		vault.QueueInsert(&b, s.tenant, c, seen.ID, g.epoch, g.seq)
 	}
 	switch {
 	case r.NextTurn != nil:
@@ -87,8 +93,8 @@ func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r Decision
 	}))
 }
 
-// ListOverdueApprovals returns the sequences of a task's open approvals that have expired.
-func (s *Store) ListOverdueApprovals(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
+// ListOverdue returns the sequences of a task's open approvals that have expired.
+func (s *Approvals) ListOverdue(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		var seq int64
@@ -103,7 +109,7 @@ func (s *Store) ListOverdueApprovals(ctx context.Context, id agentsvc.TaskID) (s
 }
 
 // ListDecisions returns all decisions about a task's tool calls, in order.
-func (s *Store) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
+func (s *Approvals) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
 	var evs []agentsvc.Event
 	var b db.Batch
 	b.Query(scanEventsInto(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind = 'decision' ORDER BY seq`,
@@ -118,32 +124,20 @@ func (s *Store) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agents
 	return decisions, nil
 }
 
-// PostponeApproval makes an approval expire after the given time, and returns the run that was woken for it to its
+// Postpone makes an approval expire after the given time, and returns the run that was woken for it to its
 // rest.
-func (s *Store) PostponeApproval(ctx context.Context, run Run, approval int64, after time.Duration) error {
+func (s *Approvals) Postpone(ctx context.Context, run Run, approval int64, after time.Duration) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE approval SET due_at = stoa_now() + CAST($4 AS BIGINT) WHERE tenant = $1 AND task = $2 AND seq = $3`,
 		s.tenant, string(run.Task), approval, after.Microseconds())
 	if err := s.h.Do(ctx, &b); err != nil {
 		return fmt.Errorf("postpone an approval of task %s: %w", run.Task, err)
 	}
-	return s.UnclaimRun(ctx, run)
-}
-
-// UnclaimRun returns a claimed run to its rest as if it had not been claimed.
-func (s *Store) UnclaimRun(ctx context.Context, run Run) error {
-	var b db.Batch
-	b.Exec(nil, `UPDATE run SET state = 'input_required', worker = '', attempts = attempts - 1
-		WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
-		s.tenant, string(run.Task), run.Turn, run.Worker)
-	if err := s.h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("put a run of task %s to rest: %w", run.Task, err)
-	}
-	return nil
+	return s.unclaimRun(ctx, run)
 }
 
 // queryApprovals adds to b the read of a task's open approvals.
-func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
+func (s *tenantRows) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
 	b.Query(func(r db.Row) error {
 		var seq, at int64
 		var body []byte
@@ -159,7 +153,7 @@ func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.A
 
 // querySmallApprovals adds to b the read of a task's open approvals, or of their total size only where they are
 // large.
-func (s *Store) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total *int64, to *[]agentsvc.Approval) {
+func (s *tenantRows) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total *int64, to *[]agentsvc.Approval) {
 	const open = ` FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq WHERE a.tenant = $1 AND a.task = $2`
 	b.Query(func(r db.Row) error {
 		var seq, at int64
@@ -189,7 +183,7 @@ func decodeApproval(id agentsvc.TaskID, seq, at int64, body []byte) (agentsvc.Ap
 
 // insertApprovals adds to b, under g, a row for each approval among evs. A timeout of 0 becomes NULL: the approval
 // never expires.
-func (s *Store) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) {
+func (s *tenantRows) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) {
 	open := filterApprovals(evs)
 	if len(open) == 0 {
 		return

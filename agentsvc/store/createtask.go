@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/tenancy/db"
@@ -32,7 +31,7 @@ func (s *SentMessage) SetContext(c agentsvc.ContextID) {
 // ErrAlreadySent reports that the message was accepted before.
 var ErrAlreadySent = errors.New("the message was sent before")
 
-// CreateTask writes a new task: its row and its first turn. A run with a worker is created under that worker's lease; one
+// Create writes a new task: its row and its first turn. A run with a worker is created under that worker's lease; one
 // without is pending, or waiting for others of its session. It returns
 //
 //   - [ErrAlreadySent] if turn.Sent is stored already and the context is new,
@@ -40,7 +39,7 @@ var ErrAlreadySent = errors.New("the message was sent before")
 //     unfinished and turn may not wait,
 //   - [ErrTooManyRunning] if the tenant's limit of executing runs is reached,
 //   - [agentsvc.ErrOverloaded] if the database has no storage left.
-func (s *Store) CreateTask(ctx context.Context, turn NewTurn) error {
+func (s *Tasks) Create(ctx context.Context, turn NewTurn) error {
 	if !turn.IsNewContext || turn.isLimited() {
 		return s.createInSession(ctx, turn)
 	}
@@ -65,7 +64,7 @@ func (s *Store) CreateTask(ctx context.Context, turn NewTurn) error {
 }
 
 // writeTurnWithAudit executes write, which writes b, with turn's audit entries.
-func (s *Store) writeTurnWithAudit(ctx context.Context, b *db.Batch, turn NewTurn, write func() error) error {
+func (s *tenantRows) writeTurnWithAudit(ctx context.Context, b *db.Batch, turn NewTurn, write func() error) error {
 	return s.writeTaskWithAudit(ctx, b, turn.Task, turn.precondition(), turn.AuditEntries, write)
 }
 
@@ -74,7 +73,7 @@ func (turn NewTurn) precondition() *precondition { return &precondition{turn.Epo
 
 // confirmCreated finds out, for a transaction that ended with err, whether the run was written, and returns nil if
 // so.
-func (s *Store) confirmCreated(run Run, err error) error {
+func (s *Tasks) confirmCreated(run Run, err error) error {
 	switch {
 	case db.IsFull(err):
 		err = errors.Join(agentsvc.ErrOverloaded, err)
@@ -89,10 +88,10 @@ func (s *Store) confirmCreated(run Run, err error) error {
 	return nil
 }
 
-// createInSession is CreateTask for a context that may exist, and for a run that counts against a limit when it is
+// createInSession is Create for a context that may exist, and for a run that counts against a limit when it is
 // written. The task is inserted only if the session permits it (vacantSQL); everything else depends on the task's
 // row.
-func (s *Store) createInSession(ctx context.Context, turn NewTurn) error {
+func (s *Tasks) createInSession(ctx context.Context, turn NewTurn) error {
 	status := lastStatus(turn.Events)
 	b := db.Batch{Key: string(turn.Task), StorageKind: db.StoresNew}
 	var n int64
@@ -122,7 +121,7 @@ func (s *Store) createInSession(ctx context.Context, turn NewTurn) error {
 
 // insertTurn adds to b the events and the run of a turn and the message that opened it, provided that b gives the task
 // the turn's epoch and sequence.
-func (s *Store) insertTurn(b *db.Batch, turn NewTurn) error {
+func (s *tenantRows) insertTurn(b *db.Batch, turn NewTurn) error {
 	g := turn.precondition()
 	if err := insertEvents(b, s.tenant, turn.Task, turn.Events, g); err != nil {
 		return err
@@ -146,7 +145,7 @@ var (
 )
 
 // insertTask adds the rows of a new task to b, unconditionally.
-func (s *Store) insertTask(b *db.Batch, turn NewTurn) error {
+func (s *tenantRows) insertTask(b *db.Batch, turn NewTurn) error {
 	status, at := lastStatus(turn.Events), turn.Events[0].At.UnixMicro()
 	b.InsertRows(taskInsert, []any{
 		s.tenant, string(turn.Task), turn.Agent, string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject, string(status.Status.State),
@@ -161,7 +160,7 @@ func (s *Store) insertTask(b *db.Batch, turn NewTurn) error {
 }
 
 // eventRows returns the rows of events in the columns of eventInsert.
-func (s *Store) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
+func (s *tenantRows) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
 	rows := make([][]any, len(evs))
 	for i, ev := range evs {
 		kind, body, err := encodeEvent(ev)
@@ -171,29 +170,6 @@ func (s *Store) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, 
 		rows[i] = []any{s.tenant, string(task), ev.Seq, ev.At.UnixMicro(), kind, body}
 	}
 	return rows, nil
-}
-
-// hasReached reports whether the task has g's epoch and at least its sequence. It is called after a commit whose
-// outcome is unknown, with a context of its own, because the caller's may have ended.
-func (s *Store) hasReached(id agentsvc.TaskID, g precondition) (there bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&there) },
-		`SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq >= $4)`, s.tenant, string(id), g.epoch, g.seq)
-	return there, s.h.Do(ctx, &b)
-}
-
-// initialState returns the state in which the turn's run is written. One that may wait starts as waiting; enqueueRun
-// promotes it in the same transaction if nothing is before it.
-func (turn NewTurn) initialState() RunState {
-	switch {
-	case turn.MayWait:
-		return Waiting
-	case turn.Worker == "":
-		return Pending
-	}
-	return Running
 }
 
 // bodyVariant is a part of the row's key: the hash where different bodies under one id are different messages, else
@@ -206,7 +182,7 @@ func (s SentMessage) bodyVariant() string {
 }
 
 // FindSentMessage returns the task that a message opened and the hash of its content then, or [agentsvc.ErrNotFound].
-func (s *Store) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent string, sent SentMessage) (id agentsvc.TaskID, hash string, err error) {
+func (s *Tasks) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent string, sent SentMessage) (id agentsvc.TaskID, hash string, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&id), &hash) },
 		`SELECT task, hash FROM sent WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND agent = $4 AND context_id = $5 AND message_id = $6 AND variant = $7`,
@@ -220,10 +196,10 @@ func (s *Store) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent
 	return id, hash, nil
 }
 
-// ContinueTask writes a further turn of a task that waits for its user, if the task is unchanged since seen was read. It
+// Continue writes a further turn of a task that waits for its user, if the task is unchanged since seen was read. It
 // returns [agentsvc.ErrLeaseLost] if the task has changed since or turn.Sent is stored already, [agentsvc.ErrSessionBusy]
 // if another run of the session is unfinished and turn may not wait, and [ErrTooManyRunning].
-func (s *Store) ContinueTask(ctx context.Context, seen StoredTask, turn NewTurn) error {
+func (s *Tasks) Continue(ctx context.Context, seen StoredTask, turn NewTurn) error {
 	last := turn.Events[len(turn.Events)-1]
 	b := db.Batch{Key: string(turn.Task), StorageKind: db.StoresNew}
 	var n int64
@@ -237,40 +213,4 @@ func (s *Store) ContinueTask(ctx context.Context, seen StoredTask, turn NewTurn)
 		return err
 	}
 	return ahead.explainConflict(s.writeTurnWithAudit(ctx, &b, turn, func() error { return s.writeConditional(ctx, &b, &n, "continue task "+string(turn.Task)) }))
-}
-
-// insertRun adds a turn's run with its reservation and receivers to b, under g, and its entry in the session's queue.
-func (s *Store) insertRun(b *db.Batch, turn NewTurn, g *precondition) {
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority, trace)
-		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
-			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS TEXT), CAST($12 AS BIGINT),
-			CAST($13 AS TEXT)
-		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
-		s.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, g.epoch, g.seq, turn.queueID(),
-		int64(turn.Priority), turn.Trace)
-	s.recordReservation(b, turn.Run)
-	s.insertReceivers(b, turn)
-	s.enqueueRun(b, turn)
-}
-
-// insertSentMessage adds to b, under g, that the sender's message led to run's task.
-func (s *Store) insertSentMessage(b *db.Batch, sender agentsvc.Owner, run Run, sent SentMessage, g *precondition) {
-	b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
-		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
-			CAST($8 AS TEXT), CAST($9 AS TEXT)
-		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $9 AND epoch = $10 AND seq = $11)`,
-		s.tenant, sender.Issuer, sender.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.bodyVariant(), sent.Hash,
-		string(run.Task), g.epoch, g.seq)
-}
-
-// writeConditional executes b, whose conditional statement counts its rows into n. It returns [agentsvc.ErrLeaseLost]
-// if that touched none, or if a row exists already: then a concurrent writer made the same step.
-func (s *Store) writeConditional(ctx context.Context, b *db.Batch, n *int64, operation string) error {
-	switch err := s.h.Write(ctx, b); {
-	case err != nil && !db.IsDuplicate(err):
-		return fmt.Errorf("%s: %w", operation, err)
-	case err != nil || *n == 0:
-		return agentsvc.ErrLeaseLost
-	}
-	return nil
 }

@@ -59,7 +59,7 @@ func openingTask(id agentsvc.ContextID) (task agentsvc.TaskID, ok bool) {
 // enqueueOpeningRun adds to b that the run which opened turn's context, if it is unfinished, becomes the head of the
 // session's queue. The condition on the task checks that the context belongs to turn's owner: its id was sent by a
 // client.
-func (s *Store) enqueueOpeningRun(b *db.Batch, turn NewTurn) {
+func (s *tenantRows) enqueueOpeningRun(b *db.Batch, turn NewTurn) {
 	first, ok := openingTask(turn.Context)
 	if !ok {
 		return
@@ -112,7 +112,7 @@ func (a *queueState) explainConflict(err error) error {
 
 // queryQueueState adds to b the statements that read whether something prevents turn from being written. From them to
 // the end of b no other transaction changes the number of the tenant's executing runs (lockApp).
-func (s *Store) queryQueueState(b *db.Batch, turn NewTurn) *queueState {
+func (s *tenantRows) queryQueueState(b *db.Batch, turn NewTurn) *queueState {
 	a := &queueState{isLimited: turn.isLimited(), maxRunning: turn.MaxRunning}
 	if !turn.MayWait {
 		b.Query(func(r db.Row) error { return r.Scan(&a.sessionBusy) }, "SELECT "+occupiedSQL(3), s.tenant, string(turn.Task), turn.queueID())
@@ -127,7 +127,7 @@ func (s *Store) queryQueueState(b *db.Batch, turn NewTurn) *queueState {
 
 // enqueueRun adds to b that turn's run, which b wrote as waiting, is in its session's queue: the head learns that another
 // run follows, and where there is no head run becomes it.
-func (s *Store) enqueueRun(b *db.Batch, turn NewTurn) {
+func (s *tenantRows) enqueueRun(b *db.Batch, turn NewTurn) {
 	if !turn.MayWait {
 		return
 	}
@@ -146,9 +146,9 @@ func promoteNext(b *db.Batch, tenant, line string, n *int64) {
 		AND NOT EXISTS (SELECT 1 FROM run WHERE session = $2 AND tenant = $1 AND session <> '' AND state IN ('pending', 'running'))`, tenant, line)
 }
 
-// PromoteNextRun makes the first waiting run of a session pending, if no other run of it is pending or running, and
+// PromoteNext makes the first waiting run of a session pending, if no other run of it is pending or running, and
 // reports whether it did.
-func (s *Store) PromoteNextRun(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (bool, error) {
+func (s *Runs) PromoteNext(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (bool, error) {
 	var n int64
 	var b db.Batch
 	promoteNext(&b, s.tenant, sessionQueueID(owner, id), &n)
@@ -159,7 +159,7 @@ func (s *Store) PromoteNextRun(ctx context.Context, owner agentsvc.Owner, id age
 }
 
 // ListQueuedTasks returns the tasks of the runs in a session's queue, the last one first and the head at the end.
-func (s *Store) ListQueuedTasks(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (ids []agentsvc.TaskID, err error) {
+func (s *Runs) ListQueuedTasks(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (ids []agentsvc.TaskID, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		var id agentsvc.TaskID

@@ -1,7 +1,8 @@
-// Package store holds the SQL of tasks, their events, runs, sessions, approvals, credentials and receivers. Every
-// statement that serves a call is here. A [Store] is made for one tenant and reaches only that tenant's rows: its
-// database handle sets the tenant for row-level security, and every statement names the tenant as well. [RunQueue]
-// and [ReceiverQueue] are the platform's views of all tenants' rows.
+// Package store holds the SQL of tasks, their events, runs, sessions and approvals. A [Store] is made for one tenant
+// and reaches only that tenant's rows: its database handle sets the tenant for row-level security, and every statement
+// names the tenant as well. It consists of one type for each aggregate, which share the statements of tenantRows.
+// [RunQueue] is the platform's view of all tenants' runs. What needs no part in a task's transactions is in packages
+// below this folder.
 //
 // # Conditional writes
 //
@@ -13,9 +14,9 @@
 //
 // # Epochs
 //
-// A task's epoch is its fencing token. It is raised when a worker acquires the lease ([Store.AcquireTaskLease]), when
+// A task's epoch is its fencing token. It is raised when a worker acquires the lease ([Runs.AcquireLease]), when
 // the task is continued, decided, cancelled or given up, and when its worker is found dead ([RunQueue.RescueRuns]) or
-// stops ([RunQueue.ReleaseRuns]). A worker writes only at the epoch it acquired ([Store.WriteRecord]), so a worker
+// stops ([RunQueue.ReleaseRuns]). A worker writes only at the epoch it acquired ([Runs.WriteRecord]), so a worker
 // that was suspended and continues after another one took over changes nothing.
 //
 // # Tables
@@ -35,36 +36,54 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store/callcancel"
+	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
-// Store reads and writes one tenant's tasks and sessions. It is safe for concurrent use.
+// Store is one tenant's tasks and sessions, by aggregate. It is safe for concurrent use.
 type Store struct {
-	// SessionStore is embedded: sessions are in the same database, or in an external one (WithSessions).
-	*SessionStore
+	Tasks       *Tasks
+	Events      *Events
+	Runs        *Runs
+	Approvals   *Approvals
+	DeadLetters *DeadLetters
+	Sessions    *Sessions
+	Receivers   *receiver.Store
+	CallCancels *callcancel.Store
+	Sweeper     *Sweeper
 
-	h          *db.Handle
-	tenant     string
-	audit      auditTarget // where audit entries of changes go
-	taskCache  *taskCache  // decoded tasks, validated at each read
-	countCache *countCache // totals of older tasks for lists
+	db   *db.DB
+	rows *tenantRows
 }
 
 // New returns the store of a tenant in d, with empty caches.
 func New(d *db.DB, tenant db.ID) *Store {
-	h := d.Tenant(tenant)
+	rows := &tenantRows{h: d.Tenant(tenant), tenant: string(tenant), audit: tenancy.NewAuditTarget(tenant)}
+	return newStore(d, rows, &Sessions{tenant: string(tenant), h: rows.h}, &taskCache{}, &countCache{now: time.Now})
+}
+
+func newStore(d *db.DB, rows *tenantRows, sessions *Sessions, cache *taskCache, counts *countCache) *Store {
+	events := &Events{rows}
 	return &Store{
-		SessionStore: &SessionStore{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: auditTarget{tenant: tenant},
-		taskCache: &taskCache{}, countCache: &countCache{now: time.Now},
+		Tasks: &Tasks{rows, cache, counts}, Events: events, Runs: &Runs{rows, events, sessions}, Approvals: &Approvals{rows}, DeadLetters: &DeadLetters{rows},
+		Sessions: sessions, Receivers: receiver.New(d, db.ID(rows.tenant), rows.audit), CallCancels: callcancel.New(d, db.ID(rows.tenant)),
+		Sweeper: &Sweeper{rows, sessions, counts}, db: d, rows: rows,
 	}
 }
 
 // WithSessions returns a store of the same tasks, with the same caches, whose sessions are those of k.
-func (s *Store) WithSessions(k *SessionStore) *Store {
-	other := *s
-	other.SessionStore = k
-	return &other
+func (s *Store) WithSessions(k *Sessions) *Store {
+	return newStore(s.db, s.rows, k, s.Tasks.cache, s.Tasks.counts)
+}
+
+// WithAuditIn returns a store of the same tasks whose audit entries are written to d: the tasks' database may end
+// with the process, the audit trail must not.
+func (s *Store) WithAuditIn(d *db.DB) *Store {
+	rows := *s.rows
+	rows.audit = rows.audit.In(d)
+	return newStore(s.db, &rows, s.Sessions, s.Tasks.cache, s.Tasks.counts)
 }
 
 // RunState is the state of a run in the queue.
@@ -100,7 +119,7 @@ const (
 )
 
 // Run is the execution of one turn by a worker, in one or several attempts. A claimed run has Agent, Context, Owner and
-// IsNewContext only after [Store.AcquireTaskLease]; the other fields but those of Lease do not change.
+// IsNewContext only after [Runs.AcquireLease]; the other fields but those of Lease do not change.
 type Run struct {
 	Tenant         db.ID
 	Task           agentsvc.TaskID
@@ -132,7 +151,7 @@ type Lease struct {
 	Worker string // id of the process that has the lease; "" = none
 	Epoch  int64  // 0 = the run is claimed, but its task is not acquired yet
 	Seq    int64  // of the task's last event
-	// TurnEvents are the events of the turn as of AcquireTaskLease, where they were small enough to be read with it.
+	// TurnEvents are the events of the turn as of AcquireLease, where they were small enough to be read with it.
 	TurnEvents []agentsvc.Event
 	// HasQueuedRuns reports, after the run has ended, that other runs of its session may wait for that. Set by
 	// WriteRecord.
@@ -155,7 +174,7 @@ type NewTurn struct {
 	// existing context is written only if no other run of the session is unfinished.
 	MayWait bool
 	// Receiver is registered with the turn and receives its events from the first one; nil = none.
-	Receiver *Receiver
+	Receiver *receiver.Receiver
 	// Notifications are the ids of configured notifications that report on the task. Only a task's first turn sets
 	// them.
 	Notifications []string

@@ -60,7 +60,7 @@ func createTask(t *testing.T, s *store.Store, run store.Run) store.Run {
 
 func createTurn(t *testing.T, s *store.Store, turn store.NewTurn) store.Run {
 	t.Helper()
-	if err := s.CreateTask(t.Context(), turn); err != nil {
+	if err := s.Tasks.Create(t.Context(), turn); err != nil {
 		t.Fatal(err)
 	}
 	return turn.Run
@@ -71,7 +71,7 @@ func createWaitingTask(t *testing.T, s *store.Store) store.StoredTask {
 	t.Helper()
 	run := createTask(t, s, newRun("w1"))
 	rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, agentMessage("which one?"))), EndState: store.InputRequired}
-	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+	if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
 	return loadTask(t, s, run.Task)
@@ -79,7 +79,7 @@ func createWaitingTask(t *testing.T, s *store.Store) store.StoredTask {
 
 func loadTask(t *testing.T, s *store.Store, id agentsvc.TaskID) store.StoredTask {
 	t.Helper()
-	got, err := s.LoadTask(t.Context(), id, store.TaskParts{History: true, Artifacts: true})
+	got, err := s.Tasks.Load(t.Context(), id, store.TaskParts{History: true, Artifacts: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func loadTask(t *testing.T, s *store.Store, id agentsvc.TaskID) store.StoredTask
 
 func loadLog(t *testing.T, s *store.Store, id agentsvc.TaskID) []agentsvc.Event {
 	t.Helper()
-	evs, err := s.LoadEvents(t.Context(), id, 0, 100_000)
+	evs, err := s.Events.Load(t.Context(), id, 0, 100_000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,11 +115,11 @@ func (s *Service) commitTurn(ctx context.Context, p turnPlan) (acceptedTurn, err
 	var err error
 	switch {
 	case p.decisions != nil:
-		err = s.store.RecordDecisions(ctx, p.seen, *p.decisions)
+		err = s.store.Approvals.RecordDecisions(ctx, p.seen, *p.decisions)
 	case p.seen.ID != "":
-		err = s.store.ContinueTask(ctx, p.seen, p.turn)
+		err = s.store.Tasks.Continue(ctx, p.seen, p.turn)
 	default:
-		err = s.store.CreateTask(ctx, p.turn)
+		err = s.store.Tasks.Create(ctx, p.turn)
 	}
 	if err != nil {
 		return acceptedTurn{}, err

@@ -46,7 +46,7 @@ func (s *Service) resumeWithinBudget(ctx context.Context, run store.Run, t store
 			return err
 		}
 		if change == nil {
-			return errors.Join(agentsvc.ErrLeaseLost, s.store.PostponeApproval(ctx, run, a.Seq, BudgetPollInterval))
+			return errors.Join(agentsvc.ErrLeaseLost, s.store.Approvals.Postpone(ctx, run, a.Seq, BudgetPollInterval))
 		}
 		r.AuditEntries = append(r.AuditEntries, newBudgetResumeEntry(t, a, *change))
 		r.ClosedApprovals = append(r.ClosedApprovals, a.Seq)

@@ -108,7 +108,7 @@ func copyTurnFacts(facts []agentsvc.Event, from map[string]any) []agentsvc.Event
 func (s *Service) loadLastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	var turn []agentsvc.Event
 	for after := int64(0); ; {
-		evs, full, err := s.store.LoadEventPage(ctx, id, after, pageEvents, pageBytes)
+		evs, full, err := s.store.Events.LoadPage(ctx, id, after, pageEvents, pageBytes)
 		if err != nil {
 			return nil, err
 		}

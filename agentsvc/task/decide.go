@@ -81,7 +81,7 @@ func (d *decisionSource) planDecisions(ctx context.Context, where placement) (tu
 	}
 	d.batch.sent.SetContext(t.Context)
 	if d.checkSent && d.batch.sent != nil {
-		if _, _, err := s.store.FindSentMessage(ctx, d.batch.by, t.Agent, *d.batch.sent); err == nil {
+		if _, _, err := s.store.Tasks.FindSentMessage(ctx, d.batch.by, t.Agent, *d.batch.sent); err == nil {
 			return turnPlan{}, agentsvc.ErrNoOpenDecision
 		} else if !errors.Is(err, agentsvc.ErrNotFound) {
 			return turnPlan{}, err
@@ -188,7 +188,7 @@ func (s *Service) explainMissingCall(ctx context.Context, t store.StoredTask, op
 	if slices.ContainsFunc(t.Approvals, func(a agentsvc.Approval) bool { return a.Call.ID == call }) {
 		return agentsvc.NewInvalidError("call_id", "%s is decided on twice at once", call)
 	}
-	decisions, err := s.store.ListDecisions(ctx, t.ID)
+	decisions, err := s.store.Approvals.ListDecisions(ctx, t.ID)
 	switch {
 	case err != nil:
 		return err
@@ -237,7 +237,7 @@ func (s *Service) checkDecision(ctx context.Context, a agentsvc.Approval, r Deci
 // these cases, since this run has nothing to execute, and other errors of the database.
 func (s *Service) expireApprovals(ctx context.Context, run store.Run) error {
 	for {
-		t, err := s.store.LoadTask(ctx, run.Task, store.TaskParts{Approvals: true})
+		t, err := s.store.Tasks.Load(ctx, run.Task, store.TaskParts{Approvals: true})
 		if err != nil {
 			return err
 		}
@@ -247,16 +247,16 @@ func (s *Service) expireApprovals(ctx context.Context, run store.Run) error {
 		if waitsOnlyForBudgets(t) {
 			return s.resumeWithinBudget(ctx, run, t)
 		}
-		late, err := s.store.ListOverdueApprovals(ctx, run.Task)
+		late, err := s.store.Approvals.ListOverdue(ctx, run.Task)
 		if err != nil {
 			return err
 		}
 		r, status := s.resolveOverdue(t, late)
 		if len(r.ClosedApprovals) == 0 {
-			return errors.Join(agentsvc.ErrLeaseLost, s.store.UnclaimRun(ctx, run))
+			return errors.Join(agentsvc.ErrLeaseLost, s.store.Runs.Unclaim(ctx, run))
 		}
 		appendStatus(&r, t, status)
-		switch err = s.store.RecordDecisions(ctx, t, r); {
+		switch err = s.store.Approvals.RecordDecisions(ctx, t, r); {
 		case err == nil:
 			s.hub.publishEvents(s.newTopicKey(t.ID), r.Events...)
 			return agentsvc.ErrLeaseLost

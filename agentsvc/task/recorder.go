@@ -30,7 +30,7 @@ func (s *Service) NewRecorder(run *store.Run) *Recorder {
 // fences all earlier workers, and completes run. It returns [agentsvc.ErrLeaseLost] if the task no longer waits for
 // the run, also after it handled an expired approval or a budget wait (expireApprovals).
 func (r *Recorder) BeginRun(ctx context.Context) error {
-	evs, err := r.service.store.AcquireTaskLease(ctx, r.run)
+	evs, err := r.service.store.Runs.AcquireLease(ctx, r.run)
 	switch {
 	case err == nil:
 		r.service.hub.publishEvents(r.service.newTopicKey(r.run.Task), evs...)
@@ -52,7 +52,7 @@ func (r *Recorder) ReadJournal(ctx context.Context) ([]agentsvc.Event, error) {
 	if evs := r.run.TurnEvents; len(evs) > 0 && evs[len(evs)-1].Seq == r.run.Seq {
 		return evs, nil
 	}
-	return r.service.store.LoadJournal(ctx, r.run.Task, r.run.FirstSeq)
+	return r.service.store.Runs.LoadJournal(ctx, r.run.Task, r.run.FirstSeq)
 }
 
 // ReadSession returns the conversation that the run continues. A new context has none, which saves the query.
@@ -60,7 +60,7 @@ func (r *Recorder) ReadSession(ctx context.Context) (agentsvc.Session, error) {
 	if r.run.IsNewContext {
 		return agentsvc.Session{Context: r.run.Context}, nil
 	}
-	return r.service.store.LoadConversation(ctx, *r.run)
+	return r.service.store.Sessions.LoadConversation(ctx, *r.run)
 }
 
 // PublishChunk delivers a piece of an unfinished message to readers. It is not stored.
@@ -78,7 +78,7 @@ func (r *Recorder) RecordFacts(ctx context.Context, rec store.Record) error {
 		rec.Events[i] = stampEvent(r.run.Task, r.run.Seq+1+int64(i), ev)
 	}
 	rec.SideBatch = r.newObserverBatch(rec)
-	if err := r.service.store.WriteRecord(ctx, r.run, rec); err != nil {
+	if err := r.service.store.Runs.WriteRecord(ctx, r.run, rec); err != nil {
 		return err
 	}
 	r.ended = r.ended || rec.EndState != ""

@@ -40,7 +40,7 @@ func (s *Service) busyPolicy(agent string) OnBusy {
 // cancelSessionQueue cancels the unfinished tasks of sub's session, the last one first, so that no waiting run is
 // promoted meanwhile.
 func (s *Service) cancelSessionQueue(ctx context.Context, sub Submission) error {
-	ids, err := s.store.ListQueuedTasks(ctx, sub.Owner, sub.Message.Context)
+	ids, err := s.store.Runs.ListQueuedTasks(ctx, sub.Owner, sub.Message.Context)
 	for _, id := range ids {
 		_, one := s.cancelTask(ctx, Visibility{Owner: &sub.Owner}, id, interruptedReason)
 		if errors.Is(one, agentsvc.ErrTaskEnded) {
@@ -58,7 +58,7 @@ func (s *Service) promoteNextRun(ctx context.Context, owner agentsvc.Owner, id a
 	// The caller's request may be over: the run must still be promoted.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	called, err := s.store.PromoteNextRun(ctx, owner, id)
+	called, err := s.store.Runs.PromoteNext(ctx, owner, id)
 	if err != nil {
 		s.log.Warn("the next run of a session begins late", "error", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/trail"
 )
 
@@ -40,7 +41,7 @@ type Submission struct {
 	// Reservation is what admission reserved from the tenant's limits for this message; nil = nothing.
 	Reservation *Reservation
 	// Receiver is a push notification receiver to register with the turn; nil = none.
-	Receiver *store.Receiver
+	Receiver *receiver.Receiver
 }
 
 // Reservation is what admission reserved from a tenant's limits for a message. The note is stored with the run; the
@@ -229,7 +230,7 @@ func (sub *Submission) newConflictError() error {
 // findSentTask returns the task that the same message opened before. It returns [agentsvc.ErrNotFound] if it was not
 // sent before, and [ErrConflict] or [ErrKeyReused] if the content differs.
 func (s *Service) findSentTask(ctx context.Context, sub Submission, sent store.SentMessage) (agentsvc.Task, error) {
-	id, hash, err := s.store.FindSentMessage(ctx, sub.Owner, sub.Agent, sent)
+	id, hash, err := s.store.Tasks.FindSentMessage(ctx, sub.Owner, sub.Agent, sent)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
@@ -242,7 +243,7 @@ func (s *Service) findSentTask(ctx context.Context, sub Submission, sent store.S
 // FindByKey returns the task that an owner's message to an agent with this idempotency key led to, or
 // [agentsvc.ErrNotFound].
 func (s *Service) FindByKey(ctx context.Context, owner agentsvc.Owner, agent, key string) (agentsvc.TaskID, error) {
-	id, _, err := s.store.FindSentMessage(ctx, owner, agent, store.SentMessage{Message: agentsvc.MessageID(key), IsKey: true})
+	id, _, err := s.store.Tasks.FindSentMessage(ctx, owner, agent, store.SentMessage{Message: agentsvc.MessageID(key), IsKey: true})
 	return id, err
 }
 

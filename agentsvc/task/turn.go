@@ -5,6 +5,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy/db"
 )
@@ -27,9 +28,9 @@ func (s *Service) newTurnFactory() turnFactory {
 type opening struct {
 	message     agentsvc.Message // the zero value for decisions and copied turns
 	priority    store.Priority
-	trace       string          // W3C traceparent of the requesting span; "" = not traced
-	reservation *Reservation    // nil = nothing was reserved
-	receiver    *store.Receiver // nil = none
+	trace       string             // W3C traceparent of the requesting span; "" = not traced
+	reservation *Reservation       // nil = nothing was reserved
+	receiver    *receiver.Receiver // nil = none
 }
 
 // newOpening returns the opening of a message's turn. A message without an id gets one.

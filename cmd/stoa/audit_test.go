@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
 	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -49,7 +49,7 @@ func TestAuditWatched(t *testing.T) {
 	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	lease := store.NewLeaderLease(h.db, "audit-of-the-test", "test") // the server has its own
+	lease := leader.New(h.db, "audit-of-the-test", "test") // the server has its own
 	watch := server.NewAuditInspector(lease, h.apps, h.Log)
 	if err := watch.InspectOnce(t.Context()); err != nil {
 		t.Fatal(err)

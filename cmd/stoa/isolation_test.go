@@ -14,7 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/memory"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
 	"stoa/tenancy/db"
 )
 
@@ -470,7 +470,7 @@ func (h *testServer) addChangedTool(t *testing.T, app string) {
 		t.Fatal(err)
 	}
 	for _, hash := range []string{"then", "x"} {
-		if _, err := store.New(h.db, id).UpdatePins(t.Context(), "shop", []store.ToolDefinition{{Tool: "echo", Hash: hash, Body: "{}"}}); err != nil {
+		if _, err := toolpin.New(h.db, id).Update(t.Context(), "shop", []toolpin.Definition{{Tool: "echo", Hash: hash, Body: "{}"}}); err != nil {
 			t.Fatal(err)
 		}
 	}

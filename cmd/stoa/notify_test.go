@@ -18,7 +18,7 @@ import (
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/google/go-cmp/cmp"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
 )
@@ -196,7 +196,7 @@ func (h *testServer) isPostponed(t *testing.T, task string) (postponed bool) {
 // countReceivers returns the number of open receivers of all apps.
 func (h *testServer) countReceivers(t *testing.T) int64 {
 	t.Helper()
-	open, _, err := store.NewReceiverQueue(h.db).CountReceivers(t.Context())
+	open, _, err := receiver.NewQueue(h.db).Count(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestStoredBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.New(h.db, acme.ID).SweepExpired(t.Context(), store.Retention{Tasks: time.Nanosecond, Sessions: time.Nanosecond}); err != nil {
+	if _, err := store.New(h.db, acme.ID).Sweeper.SweepExpired(t.Context(), store.Retention{Tasks: time.Nanosecond, Sessions: time.Nanosecond}); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Storage.Quota.MeasureTenant(t.Context(), acme.ID); err != nil {

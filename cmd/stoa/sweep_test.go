@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -67,7 +67,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal("the app's own database has no conversation")
 		}
 
-		other := store.NewLeaderLease(h.db, "sweep", "another process")
+		other := leader.New(h.db, "sweep", "another process")
 		if mine, err := other.Acquire(t.Context(), time.Hour); err != nil || !mine {
 			t.Fatal(mine, err)
 		}

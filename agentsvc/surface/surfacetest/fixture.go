@@ -90,7 +90,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	// The pool executes runs in runtimes of the cache, which is built later: the variable breaks the cycle. No run
 	// can exist before the server is started.
 	var live *tenancy.RuntimeCache[*app.App]
-	h.Workers = queue.New(store.NewRunQueue(h.DB), func(ctx context.Context, run store.Run) error {
+	h.Workers = queue.New(h.DB, func(ctx context.Context, run store.Run) error {
 		a, _, release, err := live.AcquireRevision(ctx, run.Tenant, run.Revision)
 		if err != nil {
 			return err

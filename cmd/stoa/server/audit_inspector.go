@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
 	"stoa/tenancy"
 )
 
@@ -21,13 +21,13 @@ const (
 // does so. Its fields are used by the goroutine of run only.
 type AuditInspector struct {
 	log        *slog.Logger
-	lease      *store.LeaderLease
+	lease      *leader.Lease
 	inspector  *tenancy.Inspector // remembers how far each chain was verified
 	lastFullAt time.Time          // start of the last full inspection by this process
 }
 
 // NewAuditInspector returns an inspector of the audit trail of apps; lease elects it among all processes.
-func NewAuditInspector(lease *store.LeaderLease, apps *tenancy.Service, log *slog.Logger) *AuditInspector {
+func NewAuditInspector(lease *leader.Lease, apps *tenancy.Service, log *slog.Logger) *AuditInspector {
 	return &AuditInspector{log: log, lease: lease, inspector: apps.NewInspector()}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"stoa/agentsvc/app"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/quota"
 	"stoa/cmd/stoa/server/otlp"
 	"stoa/migrations"
 	"stoa/ratelimit"
@@ -28,7 +28,7 @@ type Storage struct {
 	// keyring has the master keys. They wrap the data keys of apps, with which everything secret is encrypted.
 	keyring *tenancy.Keyring
 	// Quota bounds what an app stores in DB.
-	Quota    *store.Quota
+	Quota    *quota.Quota
 	inMemory *app.InMemoryDB
 }
 
@@ -60,7 +60,7 @@ func openStorage(ctx context.Context, o Options, t telemetry, c *closers) (s Sto
 	if err := MigrateSchema(ctx, s.DB, o.Settings.Database.MigrateURL); err != nil {
 		return s, err
 	}
-	s.Quota = store.NewQuota(s.DB, store.QuotaOptions{
+	s.Quota = quota.New(s.DB, quota.Options{
 		PerTenant: o.Settings.Database.AppStoredBytes, Log: o.Log,
 		Advice: "storage.retention in the app's configuration has old tasks and conversations deleted, and the operator may give apps more (--app-stored-bytes)",
 	})

@@ -13,7 +13,7 @@ import (
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/sandbox"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/tenancy"
@@ -70,7 +70,7 @@ func newTenancyOptions(shared app.Dependencies, stale time.Duration, verifier *a
 			return eraseApp(ctx, shared, stale, a)
 		},
 		RewrapSealed: func(ctx context.Context, keys *tenancy.Keyring) error {
-			return store.RewrapSealedKeys(ctx, shared.DB, keys)
+			return vault.RewrapKeys(ctx, shared.DB, keys)
 		},
 	}
 }

@@ -88,7 +88,7 @@ func (x *Execution) newPool(d *db.DB, execute queue.Handler, o queue.Options) (*
 	var pool *queue.Pool
 	dead := task.NewDeadLetters(d, x.hub, func() { pool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: x.releaseReservation})
 	o.GiveUp = func(ctx context.Context, run store.Run, reason string) error { return x.giveUp(ctx, dead, run, reason) }
-	pool = queue.New(store.NewRunQueue(d), execute, o)
+	pool = queue.New(d, execute, o)
 	return pool, dead
 }
 

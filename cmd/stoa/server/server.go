@@ -35,7 +35,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
 	"stoa/billing/export"
 	"stoa/cmd/stoa/server/metrics"
 	"stoa/tenancy"
@@ -241,7 +241,7 @@ func (h *Server) loops() []func(context.Context) error {
 	all := []func(context.Context) error{
 		h.bus.Run, h.Apps.Run, h.identity.issuer.Run, h.identity.registry.Run, h.identity.apiKeys.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
 		h.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, h.Exporter.Run, newStorageSampler(h.Storage.DB, h.Apps, d.Billing, h.Log).run,
-		h.NewSweeper(h.Log).Run, NewAuditInspector(store.NewLeaderLease(h.Storage.DB, "audit", agentsvc.NewID()), h.Apps, h.Log).run, h.newScheduler().Run, h.network.gcTuner.Run,
+		h.NewSweeper(h.Log).Run, NewAuditInspector(leader.New(h.Storage.DB, "audit", agentsvc.NewID()), h.Apps, h.Log).run, h.newScheduler().Run, h.network.gcTuner.Run,
 	}
 	if h.Settings.Watch && h.DefaultApp.path != "" {
 		all = append(all, func(ctx context.Context) error { return h.DefaultApp.watchFile(ctx, h.Apps, d, h.Log) })

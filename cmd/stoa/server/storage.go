@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
+	"stoa/agentsvc/store/quota"
 	"stoa/billing"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -27,14 +28,14 @@ type storageSampler struct {
 	apps    *tenancy.Service
 	billing *billing.Service
 	log     *slog.Logger
-	lease   *store.LeaderLease
+	lease   *leader.Lease
 	// sizes are of the apps that the last round has seen; others are forgotten.
 	sizes map[db.ID]*storageSize
 }
 
 // newStorageSampler returns a sampler with a lease holder's id that is unique to this process.
 func newStorageSampler(d *db.DB, apps *tenancy.Service, b *billing.Service, log *slog.Logger) *storageSampler {
-	return &storageSampler{db: d, apps: apps, billing: b, log: log, lease: store.NewLeaderLease(d, "storage", agentsvc.NewID()), sizes: map[db.ID]*storageSize{}}
+	return &storageSampler{db: d, apps: apps, billing: b, log: log, lease: leader.New(d, "storage", agentsvc.NewID()), sizes: map[db.ID]*storageSize{}}
 }
 
 // run samples every sampleInterval until ctx ends, then releases the lease.
@@ -115,7 +116,7 @@ func (s *storageSampler) sampleStorage(ctx context.Context, a tenancy.App, w *st
 	defer cancel()
 	// Too early for another measurement: the last size is recorded for this hour.
 	if began := time.Now(); !began.Before(w.nextAt) {
-		n, err := store.New(s.db, a.ID).StoredBytes(ctx)
+		n, err := quota.StoredBytes(ctx, s.db, a.ID)
 		w.nextAt = began.Add(measureShare * time.Since(began))
 		if err != nil {
 			return err

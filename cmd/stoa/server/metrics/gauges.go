@@ -8,7 +8,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/queuestats"
+	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy/db"
 )
 
@@ -48,13 +49,13 @@ func (m *Recorder) RegisterGauges(s Sources) error {
 		}, "bound")
 	d.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(s.AppsLoaded))
 	// One query serves the gauges of the queue.
-	queue := &queueStatsCache{runs: store.NewRunQueue(s.DB)}
+	queue := &queueStatsCache{db: s.DB}
 	d.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
 		queue.observeStates, "state")
 	d.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(m.labels.apps), "state", "app")
 	d.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
 	d.newGauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
-		newReceiversObserver(store.NewReceiverQueue(s.DB)), "state")
+		newReceiversObserver(receiver.NewQueue(s.DB)), "state")
 	d.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", newFlawsObserver(s.AuditFlaws))
 	d.newGauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", observeInt(func() int64 {
 		waiting, _ := s.UsagePending()
@@ -101,18 +102,18 @@ const (
 // queueStatsCache caches the statistics of the queue for all gauges that show a part of them. A scrape then needs one
 // query.
 type queueStatsCache struct {
-	runs *store.RunQueue
+	db *db.DB
 
 	// mu guards the fields below. It is locked during the query, so that concurrent scrapes share one.
 	mu       sync.Mutex
 	loadedAt time.Time // of the last attempt, also a failed one
-	stats    store.QueueStats
+	stats    queuestats.Stats
 	loaded   bool // the last attempt succeeded
 }
 
 // loadStats returns the statistics, at most queueStatsTTL old, and whether they are valid. A failed query is not
 // repeated before queueStatsTTL is over.
-func (q *queueStatsCache) loadStats(ctx context.Context) (store.QueueStats, bool) {
+func (q *queueStatsCache) loadStats(ctx context.Context) (queuestats.Stats, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if time.Since(q.loadedAt) < queueStatsTTL {
@@ -120,14 +121,14 @@ func (q *queueStatsCache) loadStats(ctx context.Context) (store.QueueStats, bool
 	}
 	ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
 	defer cancel()
-	last, err := q.runs.CountOpenRuns(ctx)
+	last, err := queuestats.CountOpen(ctx, q.db)
 	q.stats, q.loaded, q.loadedAt = last, err == nil, time.Now()
 	return q.stats, q.loaded
 }
 
 // newReceiversObserver returns the callback that shows how many notification receivers are open and failing. Its
 // result is cached for queueStatsTTL; mu guards the captured variables.
-func newReceiversObserver(q *store.ReceiverQueue) observeFunc {
+func newReceiversObserver(q *receiver.Queue) observeFunc {
 	var mu sync.Mutex
 	var at time.Time
 	var open, failing int64
@@ -138,7 +139,7 @@ func newReceiversObserver(q *store.ReceiverQueue) observeFunc {
 		if time.Since(at) >= queueStatsTTL {
 			ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
 			defer cancel()
-			open, failing, err = q.CountReceivers(ctx)
+			open, failing, err = q.Count(ctx)
 			at = time.Now()
 		}
 		if err == nil {

@@ -1,4 +1,5 @@
-package store
+// Package vault keeps the credentials that users have supplied for tools, sealed under the tenants' data keys.
+package vault
 
 import (
 	"context"
@@ -20,12 +21,19 @@ type Vault struct {
 	h      *db.Handle
 	tenant string
 	keys   *tenancy.Keyring
-	audit  auditTarget
+	audit  tenancy.AuditTarget
 }
 
-// NewVault returns the vault of a tenant.
-func NewVault(d *db.DB, tenant db.ID, keys *tenancy.Keyring) *Vault {
-	return &Vault{d.Tenant(tenant), string(tenant), keys, auditTarget{tenant: tenant}}
+// New returns the vault of a tenant.
+func New(d *db.DB, tenant db.ID, keys *tenancy.Keyring) *Vault {
+	return &Vault{d.Tenant(tenant), string(tenant), keys, tenancy.NewAuditTarget(tenant)}
+}
+
+// WithAuditIn returns a vault of the same credentials whose audit entries are written to d.
+func (v *Vault) WithAuditIn(d *db.DB) *Vault {
+	other := *v
+	other.audit = v.audit.In(d)
+	return &other
 }
 
 // SealedCredential is a credential as it is stored.
@@ -42,7 +50,7 @@ func sealContext(owner agentsvc.Owner, c agentsvc.Credential) string {
 	return fmt.Sprintf("credential %q %q %q %q %q", owner.Issuer, owner.Subject, c.Tool, c.Header, c.Server)
 }
 
-// SealCredential seals the value of an owner's credential. It stores nothing; [Store.RecordDecisions] does.
+// SealCredential seals the value of an owner's credential. It stores nothing; a decision does (QueueInsert).
 func (v *Vault) SealCredential(owner agentsvc.Owner, c agentsvc.Credential, value string) (SealedCredential, error) {
 	sealed, err := v.keys.SealValue(v.tenant, sealContext(owner, c), []byte(value))
 	if err != nil {
@@ -156,7 +164,7 @@ func (v *Vault) deleteMatching(ctx context.Context, e tenancy.AuditEntry, matche
 		return strings.Join(conditions, " AND ")
 	}
 	var b db.Batch
-	err = v.audit.writeWithAudit(ctx, &b, []tenancy.AuditEntry{e}, `EXISTS (SELECT 1 FROM credential WHERE `+chosen(10)+`)`, args, func() error {
+	err = v.audit.Write(ctx, &b, []tenancy.AuditEntry{e}, `EXISTS (SELECT 1 FROM credential WHERE `+chosen(10)+`)`, args, func() error {
 		b.Exec(&n, `DELETE FROM credential WHERE `+chosen(1), args...)
 		if err := v.h.Do(ctx, &b); err != nil || n > 0 {
 			return err
@@ -169,15 +177,16 @@ func (v *Vault) deleteMatching(ctx context.Context, e tenancy.AuditEntry, matche
 	return n, err
 }
 
-// insertCredential adds to b, under g, a supplied credential. It replaces an earlier one of the same owner and tool.
-func (s *Store) insertCredential(b *db.Batch, id agentsvc.TaskID, c SealedCredential, g *precondition) {
+// QueueInsert adds to b that c is stored, if the tenant's task has the given epoch and sequence: a credential is
+// supplied by a decision on the task. It replaces an earlier one of the same owner and tool.
+func QueueInsert(b *db.Batch, tenant string, c SealedCredential, task agentsvc.TaskID, epoch, seq int64) {
 	b.Exec(nil, `INSERT INTO credential (tenant, owner_iss, owner_sub, tool, header, server, value, master_key, created_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
 			CAST($8 AS TEXT), stoa_now()
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $9 AND epoch = $10 AND seq = $11)
 		ON CONFLICT (tenant, owner_sub, owner_iss, tool) DO UPDATE SET header = excluded.header, server = excluded.server,
 			value = excluded.value, master_key = excluded.master_key, created_at = excluded.created_at`,
-		s.tenant, c.Owner.Issuer, c.Owner.Subject, c.Tool, c.Header, c.Server, c.sealedValue, c.masterKey, string(id), g.epoch, g.seq)
+		tenant, c.Owner.Issuer, c.Owner.Subject, c.Tool, c.Header, c.Server, c.sealedValue, c.masterKey, string(task), epoch, seq)
 }
 
 // CheckCredential returns an [agentsvc.InvalidError] about at if a credential's value cannot be sent as a header; it

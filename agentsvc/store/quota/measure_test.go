@@ -1,4 +1,4 @@
-package store
+package quota
 
 import (
 	"testing"
@@ -27,7 +27,7 @@ func TestQuotaMeasuresWhenNeeded(t *testing.T) {
 		"wrote little in an hour": {tenantUsage{isMeasured: true, added: 1, measuredAt: now.Add(-time.Hour)}, true},
 		"nothing in an hour":      {tenantUsage{isMeasured: true, measuredAt: now.Add(-time.Hour)}, false},
 	} {
-		q := NewQuota(nil, QuotaOptions{PerTenant: 1 << 20})
+		q := New(nil, Options{PerTenant: 1 << 20})
 		q.tenants["acme"] = &c.t
 		if got := len(q.dueTenants(now)) == 1; got != c.want {
 			t.Errorf("%s: measured %v, want %v", name, got, c.want)
@@ -39,7 +39,7 @@ func TestQuotaMeasuresWhenNeeded(t *testing.T) {
 }
 
 func BenchmarkAdmit(b *testing.B) {
-	q := NewQuota(nil, QuotaOptions{PerTenant: 1 << 60})
+	q := New(nil, Options{PerTenant: 1 << 60})
 	for b.Loop() {
 		if err := q.AllowWrite("acme", 1000, db.StoresMore); err != nil {
 			b.Fatal(err)

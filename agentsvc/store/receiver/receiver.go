@@ -1,4 +1,6 @@
-package store
+// Package receiver keeps the push notification targets of tasks, and how much of its task's log each has received. A
+// [Store] is made for one tenant; [Queue] is the platform's view, for the processes that deliver.
+package receiver
 
 import (
 	"context"
@@ -11,14 +13,14 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ReceiverState is the state of a receiver.
-type ReceiverState string
+// State is the state of a receiver.
+type State string
 
 // The states of a receiver.
 const (
-	ReceiverOpen ReceiverState = "open" // events are delivered to it
-	ReceiverDone ReceiverState = "done" // it has received the task's end
-	ReceiverDead ReceiverState = "dead" // given up after failures
+	Open State = "open" // events are delivered to it
+	Done State = "done" // it has received the task's end
+	Dead State = "dead" // given up after failures
 )
 
 // Receiver is a push notification target of a task (A2A PushNotificationConfig, or a configured notification). Its
@@ -30,7 +32,7 @@ type Receiver struct {
 	Value     string // sealed address and credentials, base64
 	MasterKey string // id of the master key that wraps the value's key
 
-	State        ReceiverState
+	State        State
 	DeliveredSeq int64  // sequence of the last event delivered to it
 	Attempts     int64  // failed deliveries since the last success
 	Error        string // of the last failed delivery
@@ -45,22 +47,39 @@ const FormatStanding = "notification"
 // chooses can collide.
 const standingIDPrefix = "\x1f"
 
+// NewStanding returns the receiver of a configured notification.
+func NewStanding(notification string) Receiver {
+	return Receiver{ID: standingIDPrefix + notification, Format: FormatStanding}
+}
+
 // IsStanding reports whether r comes from the configuration: callers can neither set nor change it.
 func (r Receiver) IsStanding() bool { return r.Format == FormatStanding }
 
 // PublicID returns the id of r as its creator knows it.
 func (r Receiver) PublicID() string { return strings.TrimPrefix(r.ID, standingIDPrefix) }
 
-// MaxReceivers bounds the receivers of a task that callers have set. Standing ones do not count.
-const MaxReceivers = 10
+// MaxPerTask bounds the receivers of a task that callers have set. Standing ones do not count.
+const MaxPerTask = 10
 
-// ErrTooManyReceivers reports that a task has MaxReceivers receivers.
-var ErrTooManyReceivers error = agentsvc.NewInvalidError("", "a task has at most %d push notification configs; delete one first", MaxReceivers)
+// ErrTooMany reports that a task has MaxPerTask receivers.
+var ErrTooMany error = agentsvc.NewInvalidError("", "a task has at most %d push notification configs; delete one first", MaxPerTask)
 
-// SetReceiver registers a receiver for the events of its task from now on. One with the same id is replaced and keeps
-// its position if it is open. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrTooManyReceivers].
+// Store reads and writes the receivers of one tenant's tasks. It is safe for concurrent use.
+type Store struct {
+	h      *db.Handle
+	tenant string
+	audit  tenancy.AuditTarget
+}
+
+// New returns the receivers of a tenant in d; audit is where the audit entries of changes go.
+func New(d *db.DB, tenant db.ID, audit tenancy.AuditTarget) *Store {
+	return &Store{d.Tenant(tenant), string(tenant), audit}
+}
+
+// Set registers a receiver for the events of its task from now on. One with the same id is replaced and keeps
+// its position if it is open. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrTooMany].
 // The audit entries are written in the same transaction.
-func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.AuditEntry) error {
+func (s *Store) Set(ctx context.Context, r Receiver, entries ...tenancy.AuditEntry) error {
 	var n, others int64
 	var there bool
 	b := db.Batch{StorageKind: db.StoresNew}
@@ -77,15 +96,15 @@ func (s *Store) SetReceiver(ctx context.Context, r Receiver, entries ...tenancy.
 			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END,
 			state = CASE WHEN receiver.state = 'open' THEN 'open' ELSE excluded.state END,
 			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
-		s.tenant, string(r.Task), r.rowID(), r.Format, r.Value, r.MasterKey, MaxReceivers, FormatStanding)
-	err := s.writeReceiverWithAudit(ctx, &b, r, entries, func() error { return s.h.Do(ctx, &b) })
+		s.tenant, string(r.Task), r.rowID(), r.Format, r.Value, r.MasterKey, MaxPerTask, FormatStanding)
+	err := s.writeWithAudit(ctx, &b, r, entries, func() error { return s.h.Do(ctx, &b) })
 	switch {
 	case err != nil:
 		return fmt.Errorf("set a receiver of task %s: %w", r.Task, err)
 	case !there:
 		return agentsvc.ErrNotFound
-	case n == 0 && others >= MaxReceivers:
-		return ErrTooManyReceivers
+	case n == 0 && others >= MaxPerTask:
+		return ErrTooMany
 	}
 	return nil
 }
@@ -98,8 +117,8 @@ func (r Receiver) rowID() string {
 	return r.ID
 }
 
-// ListReceivers returns the receivers of a task ordered by id.
-func (s *Store) ListReceivers(ctx context.Context, id agentsvc.TaskID) (list []Receiver, err error) {
+// List returns the receivers of a task ordered by id.
+func (s *Store) List(ctx context.Context, id agentsvc.TaskID) (list []Receiver, err error) {
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		r := Receiver{Task: id}
@@ -116,10 +135,10 @@ func (s *Store) ListReceivers(ctx context.Context, id agentsvc.TaskID) (list []R
 	return list, nil
 }
 
-// DeleteReceiver removes a receiver and writes the audit entries. It is no error if there is none.
-func (s *Store) DeleteReceiver(ctx context.Context, task agentsvc.TaskID, id string, entries ...tenancy.AuditEntry) error {
+// Delete removes a receiver and writes the audit entries. It is no error if there is none.
+func (s *Store) Delete(ctx context.Context, task agentsvc.TaskID, id string, entries ...tenancy.AuditEntry) error {
 	var b db.Batch
-	err := s.writeReceiverWithAudit(ctx, &b, Receiver{Task: task, ID: id}, entries, func() error {
+	err := s.writeWithAudit(ctx, &b, Receiver{Task: task, ID: id}, entries, func() error {
 		b.Exec(nil, `DELETE FROM receiver WHERE tenant = $1 AND task = $2 AND id = $3`, s.tenant, string(task), id)
 		return s.h.Do(ctx, &b)
 	})
@@ -129,27 +148,16 @@ func (s *Store) DeleteReceiver(ctx context.Context, task agentsvc.TaskID, id str
 	return nil
 }
 
-// writeReceiverWithAudit is writeWithAudit for a change of a receiver: entries in the same database are written only
+// writeWithAudit is [tenancy.AuditTarget.Write] for a change of a receiver: entries in the same database are written only
 // if the receiver has a row.
-func (s *Store) writeReceiverWithAudit(ctx context.Context, b *db.Batch, r Receiver, entries []tenancy.AuditEntry, write func() error) error {
-	return s.audit.writeWithAudit(ctx, b, entries, `EXISTS (SELECT 1 FROM receiver WHERE tenant = $10 AND task = $11 AND id = $12)`,
+func (s *Store) writeWithAudit(ctx context.Context, b *db.Batch, r Receiver, entries []tenancy.AuditEntry, write func() error) error {
+	return s.audit.Write(ctx, b, entries, `EXISTS (SELECT 1 FROM receiver WHERE tenant = $10 AND task = $11 AND id = $12)`,
 		[]any{s.tenant, string(r.Task), r.rowID()}, write)
 }
 
-// insertReceivers adds to b, which writes turn, its receivers. They receive the turn from its first event on.
-func (s *Store) insertReceivers(b *db.Batch, turn NewTurn) {
-	if turn.Receiver != nil {
-		s.insertReceiver(b, turn.Run, *turn.Receiver)
-	}
-	for _, id := range turn.Notifications {
-		s.insertReceiver(b, turn.Run, Receiver{ID: standingIDPrefix + id, Format: FormatStanding})
-	}
-}
-
-// insertReceiver adds one receiver of run, if the task has run's epoch and sequence. An open one with the same id
-// keeps its position.
-func (s *Store) insertReceiver(b *db.Batch, run Run, r Receiver) {
-	r.Task = run.Task
+// QueueInsert adds to b that r is registered for its task, if the task has the given epoch and sequence; it receives the
+// events after r.DeliveredSeq. An open one with the same id keeps its position.
+func QueueInsert(b *db.Batch, tenant string, r Receiver, epoch, seq int64) {
 	b.Exec(nil, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), 'open', CAST($7 AS BIGINT),
 			0, 0, stoa_now(), '', 0, '', stoa_now()
@@ -157,5 +165,5 @@ func (s *Store) insertReceiver(b *db.Batch, run Run, r Receiver) {
 		ON CONFLICT (tenant, task, id) DO UPDATE SET form = excluded.form, value = excluded.value, master_key = excluded.master_key,
 			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END, state = 'open',
 			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
-		s.tenant, string(run.Task), r.rowID(), r.Format, r.Value, r.MasterKey, run.FirstSeq-1, run.Epoch, run.Seq)
+		tenant, string(r.Task), r.rowID(), r.Format, r.Value, r.MasterKey, r.DeliveredSeq, epoch, seq)
 }

@@ -1,4 +1,4 @@
-package store
+package vault
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 // sealedTables are the tables with values that are sealed under data keys, which a master key wraps.
 var sealedTables = []string{"credential", "receiver"}
 
-// RewrapSealedKeys rewraps the data keys of all tenants' credentials and receivers from former master keys to the
+// RewrapKeys rewraps the data keys of all tenants' credentials and receivers from former master keys to the
 // current one, so that the former ones can be removed. Only keys are rewrapped; the values stay. A value that does
 // not open is left as it is: its owner will be asked for the credential again.
-func RewrapSealedKeys(ctx context.Context, d *db.DB, keys *tenancy.Keyring) error {
+func RewrapKeys(ctx context.Context, d *db.DB, keys *tenancy.Keyring) error {
 	var failed error
 	for _, former := range keys.FormerKeyIDs() {
 		for _, table := range sealedTables {

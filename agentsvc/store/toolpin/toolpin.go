@@ -1,4 +1,6 @@
-package store
+// Package toolpin keeps the definitions of tools that a tenant's MCP servers may have: the accepted one of each tool,
+// and how it has changed since.
+package toolpin
 
 import (
 	"context"
@@ -10,27 +12,36 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ToolDefinition is a tool as its MCP server describes it: Body is the JSON definition, Hash its hash.
-type ToolDefinition struct {
+// Definition is a tool as its MCP server describes it: Body is the JSON definition, Hash its hash.
+type Definition struct {
 	Tool string
 	Hash string
 	Body string
 }
 
-// ToolPin is the accepted definition of a server's tool: the first one seen, or one that an operator accepted later.
+// Pin is the accepted definition of a server's tool: the first one seen, or one that an operator accepted later.
 // A server that changes a definition afterwards could change what a model does with the tool, so the change (Drift)
 // needs acceptance (docs/tools.md).
-type ToolPin struct {
+type Pin struct {
 	Server    string
-	Accepted  ToolDefinition
+	Accepted  Definition
 	PinnedAt  time.Time
-	Drift     *ToolDefinition // the current definition, if it differs from the accepted one; else nil
+	Drift     *Definition // the current definition, if it differs from the accepted one; else nil
 	DriftedAt time.Time
 }
 
-// ListPins returns the tenant's pins ordered by server and tool.
-func (s *Store) ListPins(ctx context.Context) ([]ToolPin, error) {
-	var pins []ToolPin
+// Store reads and writes one tenant's pins. It is safe for concurrent use.
+type Store struct {
+	h      *db.Handle
+	tenant string
+}
+
+// New returns the pins of a tenant in d.
+func New(d *db.DB, tenant db.ID) *Store { return &Store{d.Tenant(tenant), string(tenant)} }
+
+// List returns the tenant's pins ordered by server and tool.
+func (s *Store) List(ctx context.Context) ([]Pin, error) {
+	var pins []Pin
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		p, err := scanPin(r)
@@ -44,9 +55,9 @@ func (s *Store) ListPins(ctx context.Context) ([]ToolPin, error) {
 }
 
 // scanPin reads the columns of a pin. An empty drift hash means that there is no drift.
-func scanPin(r db.Row) (ToolPin, error) {
-	var p ToolPin
-	var drift ToolDefinition
+func scanPin(r db.Row) (Pin, error) {
+	var p Pin
+	var drift Definition
 	var pinned, drifted int64
 	err := r.Scan(&p.Server, &p.Accepted.Tool, &p.Accepted.Hash, &p.Accepted.Body, &pinned, &drift.Hash, &drift.Body, &drifted)
 	p.PinnedAt = time.UnixMicro(pinned).UTC()
@@ -57,10 +68,10 @@ func scanPin(r db.Row) (ToolPin, error) {
 	return p, err
 }
 
-// UpdatePins compares the tools of a server with their pins: it pins tools that have none, stores or clears the drift
+// Update compares the tools of a server with their pins: it pins tools that have none, stores or clears the drift
 // of the others, and returns the names of the tools that differ from their accepted definition.
-func (s *Store) UpdatePins(ctx context.Context, server string, now []ToolDefinition) ([]string, error) {
-	pins := map[string]ToolPin{}
+func (s *Store) Update(ctx context.Context, server string, now []Definition) ([]string, error) {
+	pins := map[string]Pin{}
 	if err := s.h.RunTx(ctx, func(tx *db.Tx) error {
 		return tx.Query(ctx, func(r db.Row) error {
 			p, err := scanPin(r)
@@ -108,12 +119,12 @@ func (s *Store) UpdatePins(ctx context.Context, server string, now []ToolDefinit
 	return drifted, nil
 }
 
-// AcceptPin makes the drifted definition of a tool the accepted one; by, an operator, is named in the audit entry. It
+// Accept makes the drifted definition of a tool the accepted one; by, an operator, is named in the audit entry. It
 // returns [agentsvc.ErrNotFound] for a tool without a pin, and an [agentsvc.InvalidError] if the drifted definition
 // does not have this hash: the operator would accept another definition than the one reviewed. Accepting it again
 // changes nothing.
-func (s *Store) AcceptPin(ctx context.Context, by, server, tool, hash string) (ToolPin, error) {
-	var pin ToolPin
+func (s *Store) Accept(ctx context.Context, by, server, tool, hash string) (Pin, error) {
+	var pin Pin
 	err := s.h.RunTx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `UPDATE tool_pin SET hash = drift_hash, body = drift_body, pinned_at = stoa_now(), drift_hash = '', drift_body = '', drifted_at = 0
 			WHERE tenant = $1 AND server = $2 AND tool = $3 AND drift_hash = $4 AND drift_hash <> ''`, s.tenant, server, tool, hash)
@@ -138,11 +149,11 @@ func (s *Store) AcceptPin(ctx context.Context, by, server, tool, hash string) (T
 			return nil
 		}
 		return tenancy.InsertAuditEntry(ctx, tx, tenancy.AuditEntry{
-			Actor: by, Action: "app.tools.accept", AppID: s.audit.tenant, Detail: map[string]any{"server": server, "tool": tool, "hash": hash},
+			Actor: by, Action: "app.tools.accept", AppID: db.ID(s.tenant), Detail: map[string]any{"server": server, "tool": tool, "hash": hash},
 		})
 	})
 	if err != nil {
-		return ToolPin{}, fmt.Errorf("accept tool %s of %s: %w", tool, server, err)
+		return Pin{}, fmt.Errorf("accept tool %s of %s: %w", tool, server, err)
 	}
 	return pin, nil
 }

@@ -1,4 +1,4 @@
-package store
+package receiver
 
 import (
 	"context"
@@ -9,17 +9,17 @@ import (
 	"stoa/tenancy/db"
 )
 
-// ReceiverQueue reads and changes the receivers of all tenants, for the processes that deliver notifications.
-type ReceiverQueue struct {
+// Queue reads and changes the receivers of all tenants, for the processes that deliver notifications.
+type Queue struct {
 	h *db.Handle
 }
 
-// NewReceiverQueue returns the receivers in d.
-func NewReceiverQueue(d *db.DB) *ReceiverQueue { return &ReceiverQueue{d.Platform()} }
+// NewQueue returns the receivers in d.
+func NewQueue(d *db.DB) *Queue { return &Queue{d.Platform()} }
 
-// LeasedReceiver is a receiver that one delivery worker has leased: only that worker delivers to it until the lease
+// Leased is a receiver that one delivery worker has leased: only that worker delivers to it until the lease
 // ends.
-type LeasedReceiver struct {
+type Leased struct {
 	Receiver
 	Tenant     db.ID
 	FailingFor time.Duration // time since the first failure after the last success; 0 = the last delivery succeeded
@@ -27,9 +27,9 @@ type LeasedReceiver struct {
 	holder string
 }
 
-// ClaimReceivers leases at most n receivers that have undelivered events and are due, for the given time: of no
+// Claim leases at most n receivers that have undelivered events and are due, for the given time: of no
 // tenant more than perTenant in all processes together, each tenant's longest waiting first.
-func (q *ReceiverQueue) ClaimReceivers(ctx context.Context, n, perTenant int, lease time.Duration) (claimed []*LeasedReceiver, err error) {
+func (q *Queue) Claim(ctx context.Context, n, perTenant int, lease time.Duration) (claimed []*Leased, err error) {
 	skip := ""
 	if q.h.Engine() == db.Postgres {
 		skip = " FOR UPDATE OF r SKIP LOCKED"
@@ -37,7 +37,7 @@ func (q *ReceiverQueue) ClaimReceivers(ctx context.Context, n, perTenant int, le
 	holder := agentsvc.NewID()
 	err = q.execBatch(ctx, "claim receivers", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
-			t := &LeasedReceiver{holder: holder}
+			t := &Leased{holder: holder}
 			var since, now int64
 			err := r.Scan((*string)(&t.Tenant), (*string)(&t.Task), &t.ID, &t.Format, &t.Value, &t.DeliveredSeq, &t.Attempts, &since, &now)
 			if since > 0 {
@@ -64,10 +64,10 @@ func (q *ReceiverQueue) ClaimReceivers(ctx context.Context, n, perTenant int, le
 // MarkDelivered records that t has received the events up to a sequence, and renews the lease. With last, nothing
 // follows: the receiver is done and the lease ends. It returns [agentsvc.ErrLeaseLost] if t is not leased by this
 // claim any more, or deleted.
-func (q *ReceiverQueue) MarkDelivered(ctx context.Context, t *LeasedReceiver, seq int64, last bool, lease time.Duration) error {
-	state := ReceiverOpen
+func (q *Queue) MarkDelivered(ctx context.Context, t *Leased, seq int64, last bool, lease time.Duration) error {
+	state := Open
 	if last {
-		state, lease = ReceiverDone, 0
+		state, lease = Done, 0
 	}
 	err := q.updateLeased(ctx, t, "write down what a receiver knows", `told = $5, state = $6, attempts = 0, failing_since = 0, error = '',
 		until = stoa_now() + CAST($7 AS BIGINT)`, seq, string(state), lease.Microseconds())
@@ -78,23 +78,23 @@ func (q *ReceiverQueue) MarkDelivered(ctx context.Context, t *LeasedReceiver, se
 }
 
 // MarkFailed records a failed delivery and ends the lease. The receiver is due again after the given time.
-func (q *ReceiverQueue) MarkFailed(ctx context.Context, t *LeasedReceiver, reason string, again time.Duration) error {
+func (q *Queue) MarkFailed(ctx context.Context, t *Leased, reason string, again time.Duration) error {
 	return q.updateLeased(ctx, t, "write down why a receiver was not told", `attempts = attempts + 1, error = $5, due_at = stoa_now() + CAST($6 AS BIGINT), until = 0,
 		failing_since = CASE WHEN failing_since = 0 THEN stoa_now() ELSE failing_since END`, reason, again.Microseconds())
 }
 
 // MarkDead gives t up: nothing more is delivered to it.
-func (q *ReceiverQueue) MarkDead(ctx context.Context, t *LeasedReceiver, reason string) error {
+func (q *Queue) MarkDead(ctx context.Context, t *Leased, reason string) error {
 	return q.updateLeased(ctx, t, "give up a receiver", `attempts = attempts + 1, error = $5, state = 'dead', until = 0`, reason)
 }
 
-// ReleaseReceiver ends the lease of t without counting an attempt. The receiver is due again after the given time.
-func (q *ReceiverQueue) ReleaseReceiver(ctx context.Context, t *LeasedReceiver, again time.Duration) error {
+// Release ends the lease of t without counting an attempt. The receiver is due again after the given time.
+func (q *Queue) Release(ctx context.Context, t *Leased, again time.Duration) error {
 	return q.updateLeased(ctx, t, "leave a receiver", `due_at = stoa_now() + CAST($5 AS BIGINT), until = 0`, again.Microseconds())
 }
 
-// ExpediteReceivers makes a tenant's delayed receivers due now.
-func (q *ReceiverQueue) ExpediteReceivers(ctx context.Context, tenant db.ID) error {
+// Expedite makes a tenant's delayed receivers due now.
+func (q *Queue) Expedite(ctx context.Context, tenant db.ID) error {
 	return q.execBatch(ctx, "advance receivers", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE receiver SET due_at = stoa_now() WHERE tenant = $1 AND state = 'open' AND due_at > stoa_now()`, string(tenant))
 	})
@@ -102,7 +102,7 @@ func (q *ReceiverQueue) ExpediteReceivers(ctx context.Context, tenant db.ID) err
 
 // updateLeased applies set to t's row if the claim still holds its lease. Parameters of set begin at $5. An expired
 // lease that no other claim has taken still counts: until is a time in the past then, not 0.
-func (q *ReceiverQueue) updateLeased(ctx context.Context, t *LeasedReceiver, operation, set string, args ...any) error {
+func (q *Queue) updateLeased(ctx context.Context, t *Leased, operation, set string, args ...any) error {
 	var n int64
 	err := q.execBatch(ctx, operation, func(b *db.Batch) {
 		b.Exec(&n, `UPDATE receiver SET `+set+` WHERE tenant = $1 AND task = $2 AND id = $3 AND holder = $4 AND until > 0`,
@@ -114,9 +114,9 @@ func (q *ReceiverQueue) updateLeased(ctx context.Context, t *LeasedReceiver, ope
 	return err
 }
 
-// CountReceivers returns how many receivers of all tenants are open, and how many of these failed at the last
+// Count returns how many receivers of all tenants are open, and how many of these failed at the last
 // attempt.
-func (q *ReceiverQueue) CountReceivers(ctx context.Context) (open, failing int64, err error) {
+func (q *Queue) Count(ctx context.Context) (open, failing int64, err error) {
 	err = q.execBatch(ctx, "count receivers", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&open, &failing) },
 			`SELECT COUNT(*), COALESCE(SUM(CASE WHEN attempts > 0 THEN 1 ELSE 0 END), 0) FROM receiver WHERE state = 'open'`)
@@ -125,7 +125,7 @@ func (q *ReceiverQueue) CountReceivers(ctx context.Context) (open, failing int64
 }
 
 // execBatch executes the statements that add adds in one transaction; operation is for the error.
-func (q *ReceiverQueue) execBatch(ctx context.Context, operation string, add func(*db.Batch)) error {
+func (q *Queue) execBatch(ctx context.Context, operation string, add func(*db.Batch)) error {
 	var b db.Batch
 	add(&b)
 	if err := q.h.Do(ctx, &b); err != nil {

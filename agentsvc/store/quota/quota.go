@@ -1,11 +1,10 @@
-package store
+// Package quota bounds what tenants store in a database, and measures it.
+package quota
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,8 +12,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// QuotaOptions bound what each tenant may store in a database, in bytes. Either PerTenant or Shared is set.
-type QuotaOptions struct {
+// Options bound what each tenant may store in a database, in bytes. Either PerTenant or Shared is set.
+type Options struct {
 	PerTenant int64  // for each tenant
 	Shared    int64  // for all together; one tenant may store as much as it leaves free
 	Advice    string // for the tenant, in the error of a refused write
@@ -26,7 +25,7 @@ type QuotaOptions struct {
 // statement. What other processes have written since the last measurement is unknown to it.
 type Quota struct {
 	database *db.DB
-	options  QuotaOptions
+	options  Options
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -67,8 +66,8 @@ const quotaReserveFraction = 8
 // maxEndBytes is the size up to which a write that ends something is never refused.
 const maxEndBytes = 64 << 10
 
-// NewQuota returns a quota for d. It takes effect with d.SetQuota, and measures while Run is active.
-func NewQuota(d *db.DB, o QuotaOptions) *Quota {
+// New returns a quota for d. It takes effect with d.SetQuota, and measures while Run is active.
+func New(d *db.DB, o Options) *Quota {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -177,7 +176,7 @@ func (q *Quota) MeasureTenant(ctx context.Context, tenant db.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	began := time.Now()
-	n, err := New(q.database, tenant).sumSizes(ctx, quotaTables, rowOverhead)
+	n, err := sumSizes(ctx, q.database.Tenant(tenant), tenant, quotaTables, rowOverhead)
 	took := time.Since(began)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -233,27 +232,4 @@ func (q *Quota) RefusedWrites() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.refused
-}
-
-// rowOverhead is the assumed size of a row without its texts, in bytes: keys, indexes and the engine's header.
-const rowOverhead = 256
-
-// quotaTables are the tables that count for a quota, each with the SQL of a row's size.
-var quotaTables = append([]sizedTable{
-	{"task", "0"}, {"run", "0"}, {"sent", "0"}, {"receiver", "octet_length(value)"},
-}, sizedTables...)
-
-// sumSizes returns the sum of the sizes of the tenant's rows in tables, plus row for each of them. octet_length does
-// not read long texts, but every row is read.
-func (s *Store) sumSizes(ctx context.Context, tables []sizedTable, row int64) (total int64, err error) {
-	parts := make([]string, len(tables))
-	for i, k := range tables {
-		parts[i] = `SELECT COALESCE(SUM(` + k.size + `), 0) + COUNT(*) * CAST($2 AS BIGINT) AS n FROM ` + k.table + ` WHERE tenant = $1`
-	}
-	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&total) }, `SELECT CAST(SUM(n) AS BIGINT) FROM (`+strings.Join(parts, " UNION ALL ")+`) AS sums`, s.tenant, row)
-	if err := s.h.Do(ctx, &b); err != nil {
-		return 0, fmt.Errorf("add up the bytes that are stored: %w", err)
-	}
-	return total, nil
 }
