@@ -107,7 +107,7 @@ var dependencyRules = map[string][]string{
 	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai", "agentsvc/surface/openai(test)"},
 	"github.com/philippgille/chromem-go":    {"agentsvc/vectorstore/chromem"},
 	"github.com/prometheus/":                {"cmd/stoa/server/metrics"},
-	"github.com/redis/go-redis/v9":          {"tenancy/signal", "ratelimit", "cmd/stoa/server", "agentsvc/task(test)"},
+	"github.com/redis/go-redis/v9":          {"tenancy/signal", "ratelimit", "cmd/stoa/server", "cmd/stoa(test)", "agentsvc/task(test)"},
 	"github.com/rogpeppe/go-internal":       {"*(test)"},
 	"github.com/santhosh-tekuri/jsonschema": {"agentsvc/config", "agentsvc/tool", "agentsvc/agent", "agentsvc/surface/openapi(test)"},
 	"github.com/schollz/progressbar/v3":     {"cmd/stoa"},
