@@ -44,7 +44,7 @@ type Options struct {
 	LoadPolicy func(ctx context.Context, a tenancy.App) (Policy, error)
 	// SweepExternal deletes the expired sessions of an app whose database only its runtime can open.
 	SweepExternal func(ctx context.Context, app db.ID, r store.Retention) (store.SweepCounts, error)
-	// OnSwept is called with what was deleted of one app; nil = nobody counts.
+	// OnSwept is called with what was deleted of one app; nil = it is not counted.
 	OnSwept func(store.SweepCounts)
 	Log     *slog.Logger
 }
@@ -62,7 +62,7 @@ const (
 type Sweeper struct {
 	db      *db.DB
 	options Options
-	// lease is held by one process at a time, by the database's clock. Another process takes it over when it expires.
+	// lease belongs to one process at a time, by the database's clock. Another process takes it over when it expires.
 	lease *leader.Lease
 	// apps are the apps that the last round has seen; others are forgotten.
 	apps map[db.ID]*appState

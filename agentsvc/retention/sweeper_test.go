@@ -4,8 +4,28 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc/config"
 	"stoa/agentsvc/store"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestPolicy checks that a configuration is read after its secrets are filled in, and that a plan supplies what it
+// leaves out.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	src := `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}, storage: {retention: {tasks: "${KEPT}"}}}`
+	cfg, err := config.Parse([]byte(src), config.Options{Tenant: true, Lookup: func(name string) (string, bool) { return "1h", name == "KEPT" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ReadPolicy(cfg).WithDefaults(store.Retention{Tasks: time.Minute, Events: 2 * time.Hour})
+	if want := (Policy{Retention: store.Retention{Tasks: time.Hour, Events: 2 * time.Hour}}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
 
 // TestSweepPeriod checks that apps with long retentions are swept rarely.
 func TestSweepPeriod(t *testing.T) {

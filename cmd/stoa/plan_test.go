@@ -21,7 +21,8 @@ const modulePath = "stoa"
 // layers is the plan of the packages (docs/architecture.md). A package imports packages on lower layers only;
 // packages on one layer do not import each other, except in external test packages.
 var layers = map[string]int{
-	"cmd/stoa": 11, "cmd/stoa/faults": 11,
+	"cmd/stoa": 12, "cmd/stoa/faults": 12, "cmd/stoa/server": 11,
+	"cmd/stoa/server/metrics": 9, "cmd/stoa/server/otlp": 9, "cmd/stoa/server/listener": 9,
 
 	"tenancy":        1,
 	"tenancy/db":     0,
@@ -63,7 +64,7 @@ var layers = map[string]int{
 	"agentsvc/tool": 3, "agentsvc/tool/mcp": 4, "agentsvc/tool/command": 4, "agentsvc/tool/function": 4,
 	"agentsvc/guardrail": 3, "agentsvc/notify": 4,
 	"agentsvc/session": 4, "agentsvc/memory": 4,
-	"agentsvc/trigger": 4,
+	"agentsvc/trigger": 4, "agentsvc/retention": 4,
 	"agentsvc/rag":     5,
 	"agentsvc/agent":   5,
 	"agentsvc/runner":  6,
@@ -104,7 +105,7 @@ var dependencyRules = map[string][]string{
 	"github.com/jackc/pgx/v5":            {"tenancy/db/...", "tenancy/signal", "migrations", "agentsvc/vectorstore/pgvector", "cmd/stoa/faults(test)"},
 	"github.com/joho/godotenv":           {"agentsvc/config/configfile"},
 	"github.com/kelseyhightower/envconfig": {
-		"cmd/stoa",
+		"cmd/stoa/server",
 	},
 	"github.com/landlock-lsm/go-landlock": {"agentsvc/sandbox"},
 	"github.com/maypok86/otter/v2":        {"*"},
@@ -114,22 +115,22 @@ var dependencyRules = map[string][]string{
 	"github.com/netresearch/go-cron":        {"agentsvc/trigger"},
 	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai", "agentsvc/surface/openai(test)"},
 	"github.com/philippgille/chromem-go":    {"agentsvc/vectorstore/chromem"},
-	"github.com/prometheus/":                {"cmd/stoa"},
-	"github.com/redis/go-redis/v9":          {"tenancy/signal", "ratelimit", "cmd/stoa", "agentsvc/task(test)"},
+	"github.com/prometheus/":                {"cmd/stoa/server/metrics"},
+	"github.com/redis/go-redis/v9":          {"tenancy/signal", "ratelimit", "cmd/stoa/server", "cmd/stoa(test)", "agentsvc/task(test)"},
 	"github.com/rogpeppe/go-internal":       {"*(test)"},
 	"github.com/santhosh-tekuri/jsonschema": {"agentsvc/config", "agentsvc/tool", "agentsvc/agent", "agentsvc/surface/openapi(test)"},
 	"github.com/schollz/progressbar/v3":     {"cmd/stoa"},
 	"github.com/stripe/stripe-go/v85":       {"billing/export/stripe"},
 	"github.com/tiktoken-go/tokenizer":      {"agentsvc/session"},
 	"github.com/ulule/limiter/v3":           {"ratelimit"},
-	"go.opentelemetry.io/otel":              {"agentsvc/trail", "tenancy/db", "agentsvc/surface", "agentsvc/app", "cmd/stoa"},
-	"go.opentelemetry.io/contrib":           {"cmd/stoa"},
-	"go.opentelemetry.io/otel/sdk":          {"cmd/stoa", "*(test)"},
+	"go.opentelemetry.io/otel":              {"agentsvc/trail", "tenancy/db", "agentsvc/surface", "agentsvc/app", "cmd/stoa/server/..."},
+	"go.opentelemetry.io/contrib":           {"cmd/stoa/server/otlp"},
+	"go.opentelemetry.io/otel/sdk":          {"cmd/stoa/server/metrics", "cmd/stoa/server/otlp", "*(test)"},
 	"go.opentelemetry.io/proto/otlp":        {"cmd/stoa(test)"},
 	"google.golang.org/genproto":            {"agentsvc/surface/a2agrpc"},
 	"google.golang.org/grpc":                {"agentsvc/surface/a2agrpc", "cmd/stoa(test)"},
 	"google.golang.org/protobuf":            {"agentsvc/surface/a2agrpc", "cmd/stoa(test)"},
-	"go.opentelemetry.io/otel/exporters":    {"cmd/stoa"},
+	"go.opentelemetry.io/otel/exporters":    {"cmd/stoa/server/metrics", "cmd/stoa/server/otlp"},
 	"go.uber.org/goleak":                    {"*(test)"},
 	"go.yaml.in/yaml/v3":                    {"agentsvc/config", "agentsvc/config/document", "cmd/stoa"},
 	"golang.org/x/net":                      {"agentsvc/guardrail", "agentsvc/tool/function", "agentsvc/surface/...(test)"},
@@ -227,7 +228,7 @@ func TestPlanMessages(t *testing.T) {
 		{"stranger", newGoFile("agentsvc/task/task.go", "example.com/left-pad"),
 			"agentsvc/task/task.go: example.com/left-pad is a guest that nobody invited: give its module a row in the table guests of cmd/stoa/plan_test.go"},
 		{"longest row wins", newGoFile("agentsvc/task/task.go", "go.opentelemetry.io/otel/sdk/trace"),
-			"agentsvc/task/task.go: go.opentelemetry.io/otel/sdk/trace is a guest of cmd/stoa, *(test) only, not of agentsvc/task"},
+			"agentsvc/task/task.go: go.opentelemetry.io/otel/sdk/trace is a guest of cmd/stoa/server/metrics, cmd/stoa/server/otlp, *(test) only, not of agentsvc/task"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func (h *Server) NewSweeper(log *slog.Logger) *retention.Sweeper {
 	return retention.NewSweeper(h.Storage.DB, o)
 }
 
-// derivedConfigs keeps what background work reads of the apps' current configurations. A configuration is parsed for it
+// derivedConfigs caches what background work reads of the apps' current configurations. A configuration is parsed for it
 // once for each generation of its app: a generation changes with the revision, the secrets, the grants and the status.
 type derivedConfigs struct {
 	apps       *tenancy.Service
@@ -93,7 +93,7 @@ func (c *derivedConfigs) loadPolicy(ctx context.Context, a tenancy.App) (retenti
 	return d.retention.WithDefaults(store.Retention(plan.Retention)), nil
 }
 
-// find returns what is kept of an app at a generation.
+// find returns the entry of an app if it is of that generation.
 func (c *derivedConfigs) find(id db.ID, generation int64) (derivedConfig, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +101,7 @@ func (c *derivedConfigs) find(id db.ID, generation int64) (derivedConfig, bool) 
 	return d, ok && d.generation == generation
 }
 
-// derive returns what background work reads of a snapshot's configuration, and keeps it.
+// derive returns what background work reads of a snapshot's configuration, and caches it.
 func (c *derivedConfigs) derive(s *tenancy.Snapshot) (derivedConfig, error) {
 	if d, ok := c.find(s.App.ID, s.App.Generation); ok {
 		return d, nil

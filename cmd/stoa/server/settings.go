@@ -114,10 +114,11 @@ type QueueSettings struct {
 	// AppInflight 0 = derived from the runs of the other apps.
 	AppInflight int
 	// MaxRetries counts the attempts of a run after the first.
-	MaxRetries                 int
-	RetryInitialDelay          time.Duration
-	RetryMaxDelay              time.Duration
-	StaleThreshold, MaxRunTime time.Duration
+	MaxRetries                       int
+	RetryInitialDelay, RetryMaxDelay time.Duration
+	// StaleThreshold is the age of the last heartbeat at which a worker counts as dead.
+	StaleThreshold time.Duration
+	MaxRunTime     time.Duration // of one execution of a turn
 }
 
 // BoundSettings bound the memory and the intake of messages.
@@ -145,15 +146,12 @@ type LogSettings struct {
 // its default, and checks the ranges. cfg may be nil. Its errors name the flag or variable and never the value of a
 // variable.
 func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
-	var e Flags
-	var only struct {
+	var e struct {
+		Flags
 		AppHosts []string `split_words:"true"`
 	}
-	// Two structs, because envconfig skips an embedded struct of an unexported type.
-	for _, into := range []any{&e, &only} {
-		if err := envconfig.Process("stoa", into); err != nil {
-			return Settings{}, envError(err)
-		}
+	if err := envconfig.Process("stoa", &e); err != nil {
+		return Settings{}, envError(err)
 	}
 	// The built-in configuration supplies the defaults of host, ports and logger.
 	if cfg == nil {
@@ -167,7 +165,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 			Port:           firstNonNil(cfg.Server.Port, line.Port, e.Port),
 			GRPCPort:       firstNonNil(cfg.Server.GRPCPort, line.GRPCPort, e.GRPCPort),
 			MetricsAddr:    firstNonNil("", line.MetricsAddr, e.MetricsAddr),
-			AppHosts:       only.AppHosts,
+			AppHosts:       e.AppHosts,
 			MaxConnections: firstNonNil(listener.DefaultMaxConnections(), line.MaxConnections, e.MaxConnections),
 		},
 		Cards: CardSettings{

@@ -33,8 +33,8 @@ type Sources struct {
 	WritesRefused func() int64
 }
 
-// RegisterGauges defines the metrics that are computed when they are read. It is called once, before the metrics are
-// read.
+// RegisterGauges defines the metrics that are computed when they are read. It is called once, when what they read
+// exists.
 func (m *Recorder) RegisterGauges(s Sources) error {
 	d := m.defined
 	d.newGauge("stoa_runs_inflight", "", "Runs at work in this process.", observeInt(func() int64 { return int64(s.RunsInflight()) }))

@@ -17,8 +17,7 @@ type Info struct {
 // intCounter is a counter of whole numbers.
 type intCounter = metric.Int64Counter
 
-// instruments defines the metrics of a process and lists what it has defined. It is used by one goroutine, before the
-// metrics are read.
+// instruments defines the metrics of a process and lists what it has defined. It is used by one goroutine at a time.
 type instruments struct {
 	meter metric.Meter
 	infos []Info
