@@ -127,8 +127,8 @@ func (b Balance) Remaining() int64 {
 	return max(0, amount.Subtract(amount.Subtract(b.Amount, b.Committed), b.Reserved))
 }
 
-// setDefaultsAndValidate fills in omitted fields and returns an [*agentsvc.InvalidError] for the first invalid one. currency is
-// used for a money budget without one.
+// setDefaultsAndValidate fills in omitted fields and returns an [*agentsvc.InvalidError] for the first invalid one.
+// currency is used for a money budget without one.
 func (b *Budget) setDefaultsAndValidate(currency string) error {
 	b.Zone = cmp.Or(b.Zone, "UTC")
 	b.OnExhausted = cmp.Or(b.OnExhausted, Reject)
@@ -275,8 +275,8 @@ func lockBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budge
 	return b, err
 }
 
-// validateReplacement completes b from was, which it is to replace. It returns an [*agentsvc.InvalidError] if a fixed field
-// differs.
+// validateReplacement completes b from was, which it is to replace. It returns an [*agentsvc.InvalidError] if a fixed
+// field differs.
 func (b *Budget) validateReplacement(was Budget) error {
 	b.App, b.ID, b.CreatedAt = was.App, was.ID, was.CreatedAt
 	if err := b.setDefaultsAndValidate(was.Currency); err != nil {
@@ -410,8 +410,8 @@ func (s *Service) readBalances(ctx context.Context, budgets []Budget) ([]Balance
 	return list, nil
 }
 
-// checkBudgetCurrency returns an [*agentsvc.InvalidError] if a money budget would count nothing because no charge is in its
-// currency.
+// checkBudgetCurrency returns an [*agentsvc.InvalidError] if a money budget would count nothing because no charge is in
+// its currency.
 func (s *Service) checkBudgetCurrency(app tenancy.App, b Budget) error {
 	native := s.prices.CurrencyForPlan(app.Plan)
 	switch {

@@ -15,8 +15,8 @@ import (
 )
 
 // A reservation expires reservationExpiry after its last renewal. Its process renews it every renewInterval, so it
-// survives three failed renewals. Every process looks for expired ones each expireInterval. So what a dead process had reserved
-// is available again within a minute.
+// survives three failed renewals. Every process looks for expired ones each expireInterval. So what a dead process had
+// reserved is available again within a minute.
 const (
 	reservationExpiry = 40 * time.Second
 	renewInterval     = 10 * time.Second

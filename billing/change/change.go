@@ -1,3 +1,6 @@
+// Package change keeps the caches of prices, plans and budgets current in all processes. A change is recorded in table
+// billing_change in the transaction that makes it ([Record]), and published on the signal bus after its commit
+// ([Feed.Publish]). Each process reads its caches again when it finds either ([Feed.Run]).
 package change
 
 import (
@@ -51,7 +54,8 @@ type Feed struct {
 	// lastGeneration is the highest generation of billing_change that was read. Guarded by readMu.
 	lastGeneration int64
 
-	// stale is the set of [signal.Signal] whose cache is to be read again. markStale adds, the goroutine of Run removes.
+	// stale is the set of [signal.Signal] whose cache is to be read again. markStale adds, the goroutine of Run
+	// removes.
 	stale sync.Map
 	// wake has one buffered element: it is full while stale may hold something.
 	wake chan struct{}

@@ -1,3 +1,5 @@
+// Package export delivers the usage rows of all apps, and the threshold events of budgets, to the operator's receivers.
+// A receiver is a [Sink]; the packages below this one have them.
 package export
 
 import (

@@ -1,3 +1,6 @@
+// Package invoice charges apps. An [Invoice] charges a month: it is a draft, computed from the usage rows at each
+// request, until it is made final and stored. Each [Credit] that an app was granted pays a part of its invoices. What
+// is final is posted to the app's ledger.
 package invoice
 
 import (

@@ -1,3 +1,4 @@
+// Package ledger has a ledger of double entry for each app. It is append-only, and outlives its app.
 package ledger
 
 import (

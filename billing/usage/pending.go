@@ -85,9 +85,9 @@ func (s *Service) PendingUsage() (waiting, lost int64) {
 	return s.pending.waiting, s.pending.lost
 }
 
-// WritePending writes the queued rows and has the balances that count them computed again. It stops at the first write that the
-// database does not answer; the remaining rows stay queued. A row that the database rejects is logged, dropped and
-// counted as lost.
+// WritePending writes the queued rows and has the balances that count them computed again. It stops at the first write
+// that the database does not answer; the remaining rows stay queued. A row that the database rejects is logged, dropped
+// and counted as lost.
 func (s *Service) WritePending(ctx context.Context) error {
 	p := &s.pending
 	p.writeMu.Lock()
