@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/store"
+	"stoa/billing/usage"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -43,7 +44,7 @@ type retentionState struct {
 	nextAt           time.Time // earliest time of the next sweep
 	// seen marks the apps of the round in progress; the others are forgotten at its end.
 	seen    bool
-	storage storageSize
+	storage usage.StorageSampler
 }
 
 // newSweeper returns the sweeper of h with a lease holder's id that is unique to this process.
