@@ -94,7 +94,7 @@ func (s *Service) CloseApp(ctx context.Context, actor string, app tenancy.App) e
 		err = s.Invoices.CloseAccount(ctx, actor, app)
 	}
 	if err != nil {
-		return fmt.Errorf("close the books of app %s: %w", app.Name, err)
+		return fmt.Errorf("close the account of app %s: %w", app.Name, err)
 	}
 	return s.Budgets.ArchiveUsage(ctx, app.ID)
 }

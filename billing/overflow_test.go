@@ -125,7 +125,7 @@ func TestHugeRows(t *testing.T) {
 		}
 
 		wrong, err := s.Budgets.RebuildBalances(ctx)
-		requireNoErrors(t, err, s.Budgets.RecountNewBudgets(ctx))
+		requireNoErrors(t, err, s.Budgets.RecountNewBudgets(ctx, time.Minute))
 		if len(wrong) != 6 {
 			t.Errorf("%d balances were worked out anew, want 6: %+v", len(wrong), wrong)
 		}

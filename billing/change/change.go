@@ -167,7 +167,7 @@ func (f *Feed) reload(ctx context.Context, at signal.Signal) error {
 // runLogged calls g and logs its error, unless ctx has ended. The caches keep what they had.
 func (f *Feed) runLogged(ctx context.Context, g func(context.Context) error) {
 	if err := g(ctx); err != nil && ctx.Err() == nil {
-		f.log.WarnContext(ctx, "billing goes on with what it knows", "error", err)
+		f.log.WarnContext(ctx, "billing continues with the last known state", "error", err)
 	}
 }
 

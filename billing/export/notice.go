@@ -25,17 +25,17 @@ func (e *Exporter) notifyThresholds(ctx context.Context, x *exportState) error {
 	}
 	list, err := e.budgets.ListNotices(ctx, time.UnixMicro(x.since), noticeBatchSize)
 	if err != nil {
-		return fmt.Errorf("look for thresholds that export %s does not know of: %w", x.name, err)
+		return fmt.Errorf("look for threshold notices for export %s: %w", x.name, err)
 	}
 	for _, n := range list {
 		sending, cancel := context.WithTimeout(ctx, exportTimeout)
 		err := to.NotifyThreshold(sending, n)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("tell export %s of a threshold of budget %s: %w", x.name, n.Budget, err)
+			return fmt.Errorf("send to export %s a threshold of budget %s: %w", x.name, n.Budget, err)
 		}
 		if err := e.budgets.MarkDelivered(ctx, n); err != nil {
-			return fmt.Errorf("note that export %s knows of a threshold: %w", x.name, err)
+			return fmt.Errorf("mark a threshold notice of export %s as delivered: %w", x.name, err)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ type exportState struct {
 
 // errExportNotClaimed reports that the claim has expired and another process has taken the export. The transaction is
 // undone.
-var errExportNotClaimed = errors.New("another process is in charge of the export")
+var errExportNotClaimed = errors.New("another process has claimed the export")
 
 // claimExport claims an export for exportClaimTTL, or renews this process's claim. It returns nil if another process
 // has it. The first claim of a name creates the row: usage recorded before it is not exported.
@@ -39,10 +39,10 @@ func (e *Exporter) claimExport(ctx context.Context, name string) (*exportState, 
 	b.Query(func(r db.Row) error { return r.Scan(&x.since, &x.batch, &x.pending, &x.now) },
 		`SELECT since, batch, pending, stoa_now() FROM export WHERE name = $1`, name)
 	if err := e.db.Platform().Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("take charge of export %s: %w", name, err)
+		return nil, fmt.Errorf("claim export %s: %w", name, err)
 	}
 	if n == 0 {
-		return nil, nil //nolint:nilnil // somebody else's
+		return nil, nil //nolint:nilnil // another process has it
 	}
 	return &x, nil
 }
@@ -108,7 +108,7 @@ func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db
 		return nil
 	})
 	if err != nil {
-		return last, fmt.Errorf("write down batch %d of export %s: %w", x.batch, x.name, err)
+		return last, fmt.Errorf("store batch %d of export %s: %w", x.batch, x.name, err)
 	}
 	return rows[len(rows)-1].AppID, nil
 }

@@ -15,7 +15,7 @@ import (
 func (s *Service) ExpireCredits(ctx context.Context) error {
 	var apps []tenancy.App
 	// The subquery finds apps that have an expired credit whose postings do not sum to zero, so that something is left.
-	err := s.queryPlatform(ctx, func(r db.Row) error {
+	err := queryOutside(s.db.Platform())(ctx, func(r db.Row) error {
 		var app tenancy.App
 		err := r.Scan((*string)(&app.ID), &app.Name)
 		apps = append(apps, app)
@@ -25,7 +25,7 @@ func (s *Service) ExpireCredits(ctx context.Context) error {
 				JOIN ledger_posting p ON p.app = e.app AND p.entry = e.id AND p.account = 'credits'
 			WHERE c.expires_at > 0 AND c.expires_at <= stoa_now() GROUP BY c.app, c.id HAVING SUM(p.amount) <> 0) ORDER BY l.App`)
 	if err != nil {
-		return fmt.Errorf("look for credits that are over: %w", err)
+		return fmt.Errorf("look for expired credits: %w", err)
 	}
 	var errs []error
 	for _, app := range apps {

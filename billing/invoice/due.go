@@ -24,7 +24,7 @@ func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 	var all []books
 	var now int64
 	// The default app has no row in table app.
-	err := s.queryPlatform(ctx, func(r db.Row) error {
+	err := queryOutside(s.db.Platform())(ctx, func(r db.Row) error {
 		var b books
 		err := r.Scan((*string)(&b.app.ID), &b.app.Name, &b.app.Plan, &b.state.Month, &b.state.Until, &b.state.Recorded, &now)
 		all = append(all, b)
@@ -48,7 +48,7 @@ func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 // finalizeDraftsUntil makes the drafts of an app final whose months ended at before (Unix microseconds) or earlier.
 func (s *Service) finalizeDraftsUntil(ctx context.Context, app tenancy.App, state ledger.Billed, before int64) error {
 	for {
-		due, found, err := s.newUsageCounter(s.queryPlatform, app, state, time.Time{}).nextSpan(ctx)
+		due, found, err := s.newUsageCounter(queryOutside(s.db.Platform()), app, state, time.Time{}).nextSpan(ctx)
 		if err != nil || !found || due.end > before {
 			return err
 		}

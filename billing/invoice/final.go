@@ -218,7 +218,7 @@ func (s *Service) CloseAccount(ctx context.Context, actor string, app tenancy.Ap
 			return err
 		}
 	}
-	all, err := readCredits(ctx, s.queryPlatform, app.ID)
+	all, err := readCredits(ctx, queryOutside(s.db.Platform()), app.ID)
 	for _, c := range all {
 		if c.Remaining > 0 {
 			err = errors.Join(err, s.RevokeCredit(ctx, actor, app, c.ID))

@@ -22,7 +22,9 @@ type StorageSampler struct {
 }
 
 // IsDue reports whether the hour of now has no sample of this sampler yet.
-func (s *StorageSampler) IsDue(now time.Time) bool { return s.recordedHour.Before(now.Truncate(time.Hour)) }
+func (s *StorageSampler) IsDue(now time.Time) bool {
+	return s.recordedHour.Before(now.Truncate(time.Hour))
+}
 
 // RecordSample calls record, which is [Meter.SampleStorage], with the bytes that are stored at present. It calls measure
 // for them, or uses the last ones while it is too early for another measurement. After an error the sampler stays due.

@@ -67,7 +67,7 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	return err
 }
 
-// balanceDifference is a [billing.BalanceDifference] in the output of `stoa billing check --json`.
+// balanceDifference is a [budget.BalanceDifference] in the output of `stoa billing check --json`.
 type balanceDifference struct {
 	App           db.ID     `json:"app"` // the app's id, "" for the platform
 	Budget        string    `json:"budget"`
