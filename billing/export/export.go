@@ -64,12 +64,12 @@ func New(d *db.DB, budgets *budget.Service, sinks map[string]Sink, log *slog.Log
 }
 
 const (
-	// exportInterval is the pause after all usage was delivered.
-	exportInterval = 15 * time.Second
-	// exportTimeout bounds the delivery of one batch. A claim lasts twice as long, so it outlasts the delivery of one
+	// deliverInterval is the pause after all usage was delivered.
+	deliverInterval = 15 * time.Second
+	// deliverTimeout bounds the delivery of one batch. A claim lasts twice as long, so it outlasts the delivery of one
 	// batch.
-	exportTimeout  = time.Minute
-	exportClaimTTL = 2 * exportTimeout
+	deliverTimeout  = time.Minute
+	claimTTL = 2 * deliverTimeout
 	// maxBackoff bounds the pause after failures, which doubles each time.
 	maxBackoff = 10 * time.Minute
 	// batchSize is the number of rows in a batch, appsPerRead the number of apps whose rows one round trip looks for.
@@ -94,20 +94,20 @@ func (e *Exporter) Run(ctx context.Context) error {
 // runSink delivers to one sink until ctx ends, and then releases its claim so that another process can continue at
 // once.
 func (e *Exporter) runSink(ctx context.Context, name string) {
-	for wait := exportInterval; ; {
+	for wait := deliverInterval; ; {
 		err := e.deliverBatches(ctx, name)
 		switch {
 		case ctx.Err() != nil:
 			left, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			// On failure the claim expires after exportClaimTTL.
-			_ = e.releaseExport(left, name)
+			// On failure the claim expires after claimTTL.
+			_ = e.releaseClaim(left, name)
 			return
 		case err != nil:
 			e.log.WarnContext(ctx, "usage could not be exported and will be sent again", "export", name, "error", err, "in", wait)
 			wait = min(2*wait, maxBackoff)
 		default:
-			wait = exportInterval
+			wait = deliverInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -128,7 +128,7 @@ func (e *Exporter) DeliverAll(ctx context.Context) error {
 // deliverBatches sends batches to a sink until there is no more usage. It renews the claim before each batch. It
 // returns nil if another process has the claim.
 func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
-	apps, last := map[db.ID]*exportApp{}, db.ID("")
+	apps, last := map[db.ID]*appProgress{}, db.ID("")
 	for ctx.Err() == nil {
 		x, err := e.claimExport(ctx, name)
 		if err != nil || x == nil {
@@ -151,7 +151,7 @@ func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
 }
 
 // sendBatch sends the stored batch and acknowledges it.
-func (e *Exporter) sendBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) error {
+func (e *Exporter) sendBatch(ctx context.Context, x *claim, apps map[db.ID]*appProgress) error {
 	if err := e.readApps(ctx, x, apps); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (e *Exporter) sendBatch(ctx context.Context, x *exportState, apps map[db.ID
 	refused := 0
 	// The apps of all rows may have been deleted. The empty batch is acknowledged without a delivery.
 	if len(b.Rows) > 0 {
-		sending, cancel := context.WithTimeout(ctx, exportTimeout)
+		sending, cancel := context.WithTimeout(ctx, deliverTimeout)
 		defer cancel()
 		if refused, err = e.sinks[x.name].Send(sending, b); err != nil {
 			return fmt.Errorf("send batch %d of export %s: %w", x.batch, x.name, err)
@@ -207,8 +207,8 @@ func List(ctx context.Context, d *db.DB) ([]Status, error) {
 	return list, nil
 }
 
-// exportApp is the progress of an export within one app.
-type exportApp struct {
+// appProgress is the progress of an export within one app.
+type appProgress struct {
 	id     db.ID
 	name   string
 	labels map[string]string
@@ -220,13 +220,13 @@ type exportApp struct {
 
 // readApps fills apps with all apps and their cursors, unless it is filled already. The default app has no row in table
 // app.
-func (e *Exporter) readApps(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) error {
+func (e *Exporter) readApps(ctx context.Context, x *claim, apps map[db.ID]*appProgress) error {
 	if len(apps) > 0 {
 		return nil
 	}
 	var b db.Batch
 	b.Query(func(r db.Row) error {
-		a := exportApp{sealed: x.since, hasMarks: true}
+		a := appProgress{sealed: x.since, hasMarks: true}
 		var labels string
 		var sealed int64
 		if err := r.Scan((*string)(&a.id), &a.name, &labels, &sealed); err != nil {

@@ -18,7 +18,7 @@ const noticeBatchSize = 100
 
 // notifyThresholds delivers the notices that were not delivered yet and are younger than the export, oldest first. A
 // crash before the mark delivers a notice again.
-func (e *Exporter) notifyThresholds(ctx context.Context, x *exportState) error {
+func (e *Exporter) notifyThresholds(ctx context.Context, x *claim) error {
 	to, ok := e.sinks[x.name].(ThresholdNotifier)
 	if !ok {
 		return nil
@@ -28,7 +28,7 @@ func (e *Exporter) notifyThresholds(ctx context.Context, x *exportState) error {
 		return fmt.Errorf("look for threshold notices for export %s: %w", x.name, err)
 	}
 	for _, n := range list {
-		sending, cancel := context.WithTimeout(ctx, exportTimeout)
+		sending, cancel := context.WithTimeout(ctx, deliverTimeout)
 		err := to.NotifyThreshold(sending, n)
 		cancel()
 		if err != nil {
