@@ -68,8 +68,8 @@ const (
 	deliverInterval = 15 * time.Second
 	// deliverTimeout bounds the delivery of one batch. A claim lasts twice as long, so it outlasts the delivery of one
 	// batch.
-	deliverTimeout  = time.Minute
-	claimTTL = 2 * deliverTimeout
+	deliverTimeout = time.Minute
+	claimTTL       = 2 * deliverTimeout
 	// maxBackoff bounds the pause after failures, which doubles each time.
 	maxBackoff = 10 * time.Minute
 	// batchSize is the number of rows in a batch, appsPerRead the number of apps whose rows one round trip looks for.

@@ -40,7 +40,7 @@ func (s *Service) computeAccount(ctx context.Context, request queryFunc, app ten
 	err := request(ctx, func(r db.Row) error { return r.Scan(&st.Month, &st.Until, &st.Recorded, &now) },
 		// An app without a ledger still has one row, with zeros.
 		`SELECT COALESCE(l.billed_month, ''), COALESCE(l.billed_until, 0), COALESCE(l.billed_recorded, 0), stoa_now()
-		FROM (SELECT 1) one LEFT JOIN ledger l ON l.App = $1`, string(app.ID))
+		FROM (SELECT 1) one LEFT JOIN ledger l ON l.app = $1`, string(app.ID))
 	if err != nil {
 		return accountState{}, fmt.Errorf("read the ledger of app %s: %w", app.Name, err)
 	}

@@ -30,7 +30,7 @@ func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 		all = append(all, b)
 		return err
 	}, `SELECT a.tenant, a.name, a.plan, COALESCE(l.billed_month, ''), COALESCE(l.billed_until, 0), COALESCE(l.billed_recorded, 0), stoa_now()
-		FROM (SELECT tenant, name, plan FROM app WHERE status <> 'deleting' UNION ALL SELECT $1, $2, '') a LEFT JOIN ledger l ON l.App = a.tenant
+		FROM (SELECT tenant, name, plan FROM app WHERE status <> 'deleting' UNION ALL SELECT $1, $2, '') a LEFT JOIN ledger l ON l.app = a.tenant
 		ORDER BY 1`, string(tenancy.DefaultID), tenancy.DefaultName)
 	if err != nil {
 		return fmt.Errorf("look for invoices that are due: %w", err)
