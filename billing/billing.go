@@ -6,7 +6,7 @@
 //   - [budget] bounds what apps use;
 //   - [ledger] has the accounts of each app;
 //   - [invoice] charges the usage of a month, and has the credits that pay for it;
-//   - [stoa/billing/export] delivers the usage rows to files, a webhook and Stripe.
+//   - [export] delivers the usage rows to files, a webhook and Stripe.
 //
 // Money is a whole number of nano-units (10⁻⁹ of a currency), and so are prices: no amount is a fraction. Sums do not
 // overflow; they stop at the largest int64 ([stoa/billing/amount]).
@@ -24,6 +24,7 @@ import (
 
 	"stoa/billing/budget"
 	"stoa/billing/change"
+	"stoa/billing/export"
 	"stoa/billing/invoice"
 	"stoa/billing/ledger"
 	"stoa/billing/price"
@@ -50,6 +51,7 @@ type Service struct {
 	Budgets  *budget.Service
 	Ledgers  *ledger.Service
 	Invoices *invoice.Service
+	Exports  *export.Service
 
 	feed *change.Feed
 }
@@ -71,6 +73,7 @@ func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, 
 		return nil, fmt.Errorf("open billing: %w", err)
 	}
 	s.Invoices = invoice.New(d, s.Prices, s.Ledgers, invoice.Options{Log: o.Log, FinalizeGrace: o.FinalizeGrace})
+	s.Exports = export.New(d, s.Budgets, o.Log)
 	return s, nil
 }
 

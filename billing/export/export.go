@@ -57,10 +57,10 @@ type Exporter struct {
 	log       *slog.Logger
 }
 
-// New returns an exporter of the usage in database d for sinks, which also get the threshold notices of budgets.
-// The names of sinks identify the exports in the database: a sink with a new name begins at that moment.
-func New(d *db.DB, budgets *budget.Service, sinks map[string]Sink, log *slog.Logger) *Exporter {
-	return &Exporter{db: d, budgets: budgets, sinks: sinks, processID: agentsvc.NewID(), log: log}
+// NewExporter returns an exporter of all usage, and of the threshold notices of budgets, for sinks. The names of sinks
+// identify the exports in the database: a sink with a new name begins at that moment.
+func (s *Service) NewExporter(sinks map[string]Sink) *Exporter {
+	return &Exporter{db: s.db, budgets: s.budgets, sinks: sinks, processID: agentsvc.NewID(), log: s.log}
 }
 
 const (
@@ -173,38 +173,6 @@ func (e *Exporter) sendBatch(ctx context.Context, x *claim, apps map[db.ID]*appP
 		e.log.WarnContext(ctx, "usage was refused and is not exported", "export", x.name, "batch", x.batch, "rows", refused)
 	}
 	return e.acknowledgeBatch(ctx, x, apps, b.Rows, refused)
-}
-
-// Status is the progress of an export.
-type Status struct {
-	Name string
-	// Batch is the number of the last batch, Pending whether it is not acknowledged yet.
-	Batch   int64
-	Pending bool
-	// Rows and Refused count the rows that were accepted and refused.
-	Rows    int64
-	Refused int64
-	// Error is the text of the last failure, "" if the last delivery succeeded.
-	Error   string
-	Updated time.Time
-}
-
-// List returns all exports of database d by name, including those that no process is configured for any more.
-func List(ctx context.Context, d *db.DB) ([]Status, error) {
-	list := []Status{}
-	var b db.Batch
-	b.Query(func(r db.Row) error {
-		var x Status
-		var updated int64
-		err := r.Scan(&x.Name, &x.Batch, &x.Pending, &x.Rows, &x.Refused, &x.Error, &updated)
-		x.Updated = time.UnixMicro(updated).UTC()
-		list = append(list, x)
-		return err
-	}, `SELECT name, batch, pending, rows, refused, error, updated_at FROM export ORDER BY name`)
-	if err := d.Platform().Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("read the exports: %w", err)
-	}
-	return list, nil
 }
 
 // appProgress is the progress of an export within one app.

@@ -54,7 +54,7 @@ func (e *Exporter) releaseClaim(ctx context.Context, name string) error {
 	return e.db.Platform().Do(ctx, &b)
 }
 
-// recordError stores the text of the last failure for [List].
+// recordError stores the text of the last failure for [Service.ListExports].
 func (e *Exporter) recordError(ctx context.Context, name string, what error) error {
 	text := what.Error()
 	var b db.Batch

@@ -68,7 +68,7 @@ func (h *server) openExports() error {
 			return fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", stripeKeyName, err)
 		}
 	}
-	h.exporter = export.New(h.db, h.deps.Billing.Budgets, sinks, h.log)
+	h.exporter = h.deps.Billing.Exports.NewExporter(sinks)
 	return nil
 }
 
