@@ -1,31 +1,15 @@
-// Package billing counts what apps use, prices it, bounds it by budgets, and invoices it.
+// Package billing counts what apps use, prices it, bounds it by budgets, and invoices it. Each of these is a package
+// below this one; [Service] has their services on one database:
 //
-// Usage. A fact that can cost something (a model call, a tool call, the run time of a turn, embeddings, stored bytes)
-// is one row of table usage ([Usage]). A [usage.Meter] makes the rows of a run's events ([usage.RunFacts]) and adds them to the
-// transaction that appends these events to the task's log. The rows are the only source of truth: balances and invoices
-// can be computed from them again. A row gets its price when it is written, from the version of the [price.Book] that
-// was in force when the usage began ([price.Version], [price.Price]).
+//   - [usage] records what apps use, one row for each fact that can cost something;
+//   - [price] has the price book and the plans;
+//   - [budget] bounds what apps use;
+//   - [ledger] has the accounts of each app;
+//   - [invoice] charges the usage of a month, and has the credits that pay for it;
+//   - [export] delivers the usage rows to files, a webhook and Stripe.
 //
-// Budgets. A [budget.Budget] bounds tokens, model calls or money within a [calendar.Window], for an app, a part of it ([budget.Scope]) or the
-// platform. A model call goes through three steps:
-//
-//  1. [budget.Gate.CheckBudget] refuses a request early if a budget is already used up.
-//  2. [budget.Gate.ReserveUsage] reserves, before the call, the most that the call can cost, in every budget that
-//     applies, or in none.
-//  3. [budget.Reservation.SettleUsage] replaces the reserved amount by the actual usage and writes the usage row, in one
-//     transaction; [budget.Reservation.ReleaseUsage] returns the reserved amount if nothing was used.
-//
-// A process renews its reservations. Those of a process that died expire ([Service.ExpireReservations]), and the
-// balance is then computed again from the usage rows ([Service.RebuildBalance]). So a hard budget is not exceeded by
-// concurrent calls in several processes, and a crash neither loses usage that was recorded nor keeps an amount
-// reserved.
-//
-// Plans and invoices. A [price.Plan] sets limits, allowed models and included quantities of the apps that are on it. Each app
-// has a ledger of double entry that is append-only ([ledger.Entry]). An [invoice.Invoice] charges a month; each [invoice.Credit] that
-// was granted pays a part of it. An [export.Exporter] delivers the usage rows to each [export.Sink].
-//
-// Money is a whole number of nano-units (10⁻⁹ of a currency), and so are prices: no amount in this package is a
-// fraction. Sums do not overflow; they stop at the largest int64.
+// Money is a whole number of nano-units (10⁻⁹ of a currency), and so are prices: no amount is a fraction. Sums do not
+// overflow; they stop at the largest int64 ([stoa/billing/amount]).
 //
 // The page docs/billing.md describes all of this for operators.
 package billing
@@ -40,6 +24,7 @@ import (
 
 	"stoa/billing/budget"
 	"stoa/billing/change"
+	"stoa/billing/export"
 	"stoa/billing/invoice"
 	"stoa/billing/ledger"
 	"stoa/billing/price"
@@ -66,6 +51,7 @@ type Service struct {
 	Budgets  *budget.Service
 	Ledgers  *ledger.Service
 	Invoices *invoice.Service
+	Exports  *export.Service
 
 	feed *change.Feed
 }
@@ -87,6 +73,7 @@ func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, 
 		return nil, fmt.Errorf("open billing: %w", err)
 	}
 	s.Invoices = invoice.New(d, s.Prices, s.Ledgers, invoice.Options{Log: o.Log, FinalizeGrace: o.FinalizeGrace})
+	s.Exports = export.New(d, s.Budgets, o.Log)
 	return s, nil
 }
 
@@ -110,7 +97,7 @@ func (s *Service) CloseApp(ctx context.Context, actor string, app tenancy.App) e
 		err = s.Invoices.CloseAccount(ctx, actor, app)
 	}
 	if err != nil {
-		return fmt.Errorf("close the books of app %s: %w", app.Name, err)
+		return fmt.Errorf("close the account of app %s: %w", app.Name, err)
 	}
 	return s.Budgets.ArchiveUsage(ctx, app.ID)
 }

@@ -67,10 +67,10 @@ func TestHugeRows(t *testing.T) {
 		}
 		sink, err := stripe.New(stripeServer.Client(), "sk_test_1", stripeServer.URL, meters)
 		requireNoErrors(t, err)
-		exporter := export.New(d, s.Budgets, map[string]export.Sink{
+		exporter := s.Exports.NewExporter(map[string]export.Sink{
 			"ndjson": file.Sink{Folder: t.TempDir(), Format: file.NDJSON}, "csv": file.Sink{Folder: t.TempDir(), Format: file.CSV},
 			"webhook": webhook.Sink{URL: server.URL, Secret: secret, Client: server.Client()}, "stripe": sink,
-		}, usagetest.Log)
+		})
 		requireNoErrors(t, exporter.DeliverAll(ctx)) // an export has what is recorded after its beginning
 
 		for _, b := range []budget.Budget{
@@ -125,7 +125,7 @@ func TestHugeRows(t *testing.T) {
 		}
 
 		wrong, err := s.Budgets.RebuildBalances(ctx)
-		requireNoErrors(t, err, s.Budgets.RecountNewBudgets(ctx))
+		requireNoErrors(t, err, s.Budgets.RecountNewBudgets(ctx, time.Minute))
 		if len(wrong) != 6 {
 			t.Errorf("%d balances were worked out anew, want 6: %+v", len(wrong), wrong)
 		}
@@ -185,7 +185,7 @@ func TestHugeRows(t *testing.T) {
 			}
 		}
 		requireNoErrors(t, s.Invoices.FinalizeDueInvoices(ctx), exporter.DeliverAll(ctx))
-		list, err := export.List(ctx, d)
+		list, err := s.Exports.ListExports(ctx)
 		requireNoErrors(t, err)
 		for _, x := range list {
 			if x.Rows != 19 || x.Refused != 0 || x.Error != "" {

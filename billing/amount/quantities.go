@@ -1,3 +1,5 @@
+// Package amount has the amounts of billing: quantities of usage by meter, and money. They are whole numbers; sums do
+// not overflow, in Go and in SQL they stop at the largest int64.
 package amount
 
 import (

@@ -15,8 +15,8 @@ import (
 )
 
 // A reservation expires reservationExpiry after its last renewal. Its process renews it every renewInterval, so it
-// survives three failed renewals. Every process looks for expired ones each expireInterval. So what a dead process had reserved
-// is available again within a minute.
+// survives three failed renewals. Every process looks for expired ones each expireInterval. So what a dead process had
+// reserved is available again within a minute.
 const (
 	reservationExpiry = 40 * time.Second
 	renewInterval     = 10 * time.Second
@@ -89,7 +89,7 @@ func (s *Service) ExpireReservations(ctx context.Context) error {
 		return err
 	}, `SELECT tenant, call FROM reservation WHERE expires_at < stoa_now() ORDER BY tenant, call LIMIT 1000`)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return fmt.Errorf("look for lapsed reservations: %w", err)
+		return fmt.Errorf("look for expired reservations: %w", err)
 	}
 	var errs []error
 	for some := range slices.Chunk(found, expireBatchSize) {
@@ -153,7 +153,7 @@ func (s *Service) expireBatch(ctx context.Context, some []expiredReservation) er
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("end lapsed reservations: %w", err)
+		return fmt.Errorf("end expired reservations: %w", err)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (s *Service) RebuildBalance(ctx context.Context, b Budget, since time.Time)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("work out the balance of budget %s: %w", b.Name, err)
+		return nil, fmt.Errorf("compute the balance of budget %s: %w", b.Name, err)
 	}
 	if d != nil {
 		s.recordPassedThresholds(ctx, Balance{Budget: b, Committed: d.WantCommitted}, since)

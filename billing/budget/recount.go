@@ -23,19 +23,9 @@ const (
 	youngBudgetAge      = 2 * time.Minute
 )
 
-// RecountNewBudgets computes the balances of all budgets that are younger than newBudgetAge.
-func (s *Service) RecountNewBudgets(ctx context.Context) error {
-	return s.recountYoungerThan(ctx, newBudgetAge)
-}
-
-// recountYoungBudgets computes the balances of all budgets that are younger than youngBudgetAge.
-func (s *Service) recountYoungBudgets(ctx context.Context) error {
-	return s.recountYoungerThan(ctx, youngBudgetAge)
-}
-
-// recountYoungerThan computes the balances of all budgets that were created less than age ago.
-func (s *Service) recountYoungerThan(ctx context.Context, age time.Duration) error {
-	_, err := s.rebuildMatching(ctx, func(b Budget) bool { return s.databaseNow().Sub(b.CreatedAt) < age })
+// RecountNewBudgets computes the balances of all budgets that were created less than maxAge ago.
+func (s *Service) RecountNewBudgets(ctx context.Context, maxAge time.Duration) error {
+	_, err := s.rebuildMatching(ctx, func(b Budget) bool { return s.databaseNow().Sub(b.CreatedAt) < maxAge })
 	return err
 }
 

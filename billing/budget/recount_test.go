@@ -36,7 +36,7 @@ func TestUncountedUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, one.Budgets, budgettest.Acme.ID, "tokens", 0, 0)
-		if err := one.Budgets.RecountNewBudgets(t.Context()); err != nil {
+		if err := one.Budgets.RecountNewBudgets(t.Context(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, one.Budgets, budgettest.Acme.ID, "tokens", 7, 0)

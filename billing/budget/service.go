@@ -1,3 +1,16 @@
+// Package budget bounds what apps use. A [Budget] bounds tokens, model calls or money within a window, for an app, a
+// part of it ([Scope]) or the platform. A model call goes through three steps:
+//
+//  1. [Gate.CheckBudget] refuses a request early if a budget is already used up.
+//  2. [Gate.ReserveUsage] reserves, before the call, the most that the call can cost, in every budget that applies, or
+//     in none.
+//  3. [Reservation.SettleUsage] replaces the reserved amount by the actual usage and writes the usage row, in one
+//     transaction; [Reservation.ReleaseUsage] returns the reserved amount if nothing was used.
+//
+// A process renews its reservations. Those of a process that died expire ([Service.ExpireReservations]), and the
+// balance is then computed again from the usage rows ([Service.RebuildBalance]). So a hard budget is not exceeded by
+// concurrent calls in several processes, and a crash neither loses usage that was recorded nor keeps an amount
+// reserved.
 package budget
 
 import (
@@ -88,18 +101,18 @@ func (s *Service) Run(ctx context.Context) error {
 	}{
 		{renewInterval, s.renewReservations},
 		{expireInterval, s.ExpireReservations},
-		{newBudgetInterval, s.RecountNewBudgets},
-		{youngBudgetInterval, s.recountYoungBudgets},
-		{change.ReloadInterval, s.forgetThresholds},
+		{newBudgetInterval, func(ctx context.Context) error { return s.RecountNewBudgets(ctx, newBudgetAge) }},
+		{youngBudgetInterval, func(ctx context.Context) error { return s.RecountNewBudgets(ctx, youngBudgetAge) }},
+		{change.ReloadInterval, func(context.Context) error { s.recordedThresholds.Clear(); return nil }},
 	} {
-		work.Go(func() { s.runEvery(ctx, job.interval, job.run) })
+		work.Go(func() { runEvery(ctx, s.log, job.interval, job.run) })
 	}
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 // runEvery calls f at each interval until ctx ends. An error is logged, and the next call comes as usual.
-func (s *Service) runEvery(ctx context.Context, interval time.Duration, f func(context.Context) error) {
+func runEvery(ctx context.Context, log *slog.Logger, interval time.Duration, f func(context.Context) error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -109,13 +122,7 @@ func (s *Service) runEvery(ctx context.Context, interval time.Duration, f func(c
 		case <-tick.C:
 		}
 		if err := f(ctx); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "billing goes on with what it knows", "error", err)
+			log.WarnContext(ctx, "billing continues with the last known state", "error", err)
 		}
 	}
-}
-
-// forgetThresholds clears recordedThresholds, which would grow without bound.
-func (s *Service) forgetThresholds(context.Context) error {
-	s.recordedThresholds.Clear()
-	return nil
 }

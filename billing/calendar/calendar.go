@@ -1,3 +1,4 @@
+// Package calendar computes the calendar windows of budgets and invoices.
 package calendar
 
 import "time"

@@ -1,3 +1,6 @@
+// Package change keeps the caches of prices, plans and budgets current in all processes. A change is recorded in table
+// billing_change in the transaction that makes it ([Record]), and published on the signal bus after its commit
+// ([Feed.Publish]). Each process reads its caches again when it finds either ([Feed.Run]).
 package change
 
 import (
@@ -51,7 +54,8 @@ type Feed struct {
 	// lastGeneration is the highest generation of billing_change that was read. Guarded by readMu.
 	lastGeneration int64
 
-	// stale is the set of [signal.Signal] whose cache is to be read again. markStale adds, the goroutine of Run removes.
+	// stale is the set of [signal.Signal] whose cache is to be read again. markStale adds, the goroutine of Run
+	// removes.
 	stale sync.Map
 	// wake has one buffered element: it is full while stale may hold something.
 	wake chan struct{}
@@ -163,7 +167,7 @@ func (f *Feed) reload(ctx context.Context, at signal.Signal) error {
 // runLogged calls g and logs its error, unless ctx has ended. The caches keep what they had.
 func (f *Feed) runLogged(ctx context.Context, g func(context.Context) error) {
 	if err := g(ctx); err != nil && ctx.Err() == nil {
-		f.log.WarnContext(ctx, "billing goes on with what it knows", "error", err)
+		f.log.WarnContext(ctx, "billing continues with the last known state", "error", err)
 	}
 }
 

@@ -1,3 +1,5 @@
+// Package export delivers the usage rows of all apps, and the threshold events of budgets, to the operator's receivers.
+// A receiver is a [Sink]; the packages below this one have them.
 package export
 
 import (
@@ -55,19 +57,19 @@ type Exporter struct {
 	log       *slog.Logger
 }
 
-// New returns an exporter of the usage in database d for sinks, which also get the threshold notices of budgets.
-// The names of sinks identify the exports in the database: a sink with a new name begins at that moment.
-func New(d *db.DB, budgets *budget.Service, sinks map[string]Sink, log *slog.Logger) *Exporter {
-	return &Exporter{db: d, budgets: budgets, sinks: sinks, processID: agentsvc.NewID(), log: log}
+// NewExporter returns an exporter of all usage, and of the threshold notices of budgets, for sinks. The names of sinks
+// identify the exports in the database: a sink with a new name begins at that moment.
+func (s *Service) NewExporter(sinks map[string]Sink) *Exporter {
+	return &Exporter{db: s.db, budgets: s.budgets, sinks: sinks, processID: agentsvc.NewID(), log: s.log}
 }
 
 const (
-	// exportInterval is the pause after all usage was delivered.
-	exportInterval = 15 * time.Second
-	// exportTimeout bounds the delivery of one batch. A claim lasts twice as long, so it outlasts the delivery of one
+	// deliverInterval is the pause after all usage was delivered.
+	deliverInterval = 15 * time.Second
+	// deliverTimeout bounds the delivery of one batch. A claim lasts twice as long, so it outlasts the delivery of one
 	// batch.
-	exportTimeout  = time.Minute
-	exportClaimTTL = 2 * exportTimeout
+	deliverTimeout = time.Minute
+	claimTTL       = 2 * deliverTimeout
 	// maxBackoff bounds the pause after failures, which doubles each time.
 	maxBackoff = 10 * time.Minute
 	// batchSize is the number of rows in a batch, appsPerRead the number of apps whose rows one round trip looks for.
@@ -92,20 +94,20 @@ func (e *Exporter) Run(ctx context.Context) error {
 // runSink delivers to one sink until ctx ends, and then releases its claim so that another process can continue at
 // once.
 func (e *Exporter) runSink(ctx context.Context, name string) {
-	for wait := exportInterval; ; {
+	for wait := deliverInterval; ; {
 		err := e.deliverBatches(ctx, name)
 		switch {
 		case ctx.Err() != nil:
 			left, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			// On failure the claim expires after exportClaimTTL.
-			_ = e.releaseExport(left, name)
+			// On failure the claim expires after claimTTL.
+			_ = e.releaseClaim(left, name)
 			return
 		case err != nil:
 			e.log.WarnContext(ctx, "usage could not be exported and will be sent again", "export", name, "error", err, "in", wait)
 			wait = min(2*wait, maxBackoff)
 		default:
-			wait = exportInterval
+			wait = deliverInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -126,7 +128,7 @@ func (e *Exporter) DeliverAll(ctx context.Context) error {
 // deliverBatches sends batches to a sink until there is no more usage. It renews the claim before each batch. It
 // returns nil if another process has the claim.
 func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
-	apps, last := map[db.ID]*exportApp{}, db.ID("")
+	apps, last := map[db.ID]*appProgress{}, db.ID("")
 	for ctx.Err() == nil {
 		x, err := e.claimExport(ctx, name)
 		if err != nil || x == nil {
@@ -149,7 +151,7 @@ func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
 }
 
 // sendBatch sends the stored batch and acknowledges it.
-func (e *Exporter) sendBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) error {
+func (e *Exporter) sendBatch(ctx context.Context, x *claim, apps map[db.ID]*appProgress) error {
 	if err := e.readApps(ctx, x, apps); err != nil {
 		return err
 	}
@@ -161,7 +163,7 @@ func (e *Exporter) sendBatch(ctx context.Context, x *exportState, apps map[db.ID
 	refused := 0
 	// The apps of all rows may have been deleted. The empty batch is acknowledged without a delivery.
 	if len(b.Rows) > 0 {
-		sending, cancel := context.WithTimeout(ctx, exportTimeout)
+		sending, cancel := context.WithTimeout(ctx, deliverTimeout)
 		defer cancel()
 		if refused, err = e.sinks[x.name].Send(sending, b); err != nil {
 			return fmt.Errorf("send batch %d of export %s: %w", x.batch, x.name, err)
@@ -173,40 +175,8 @@ func (e *Exporter) sendBatch(ctx context.Context, x *exportState, apps map[db.ID
 	return e.acknowledgeBatch(ctx, x, apps, b.Rows, refused)
 }
 
-// Status is the progress of an export.
-type Status struct {
-	Name string
-	// Batch is the number of the last batch, Pending whether it is not acknowledged yet.
-	Batch   int64
-	Pending bool
-	// Rows and Refused count the rows that were accepted and refused.
-	Rows    int64
-	Refused int64
-	// Error is the text of the last failure, "" if the last delivery succeeded.
-	Error   string
-	Updated time.Time
-}
-
-// List returns all exports of database d by name, including those that no process is configured for any more.
-func List(ctx context.Context, d *db.DB) ([]Status, error) {
-	list := []Status{}
-	var b db.Batch
-	b.Query(func(r db.Row) error {
-		var x Status
-		var updated int64
-		err := r.Scan(&x.Name, &x.Batch, &x.Pending, &x.Rows, &x.Refused, &x.Error, &updated)
-		x.Updated = time.UnixMicro(updated).UTC()
-		list = append(list, x)
-		return err
-	}, `SELECT name, batch, pending, rows, refused, error, updated_at FROM export ORDER BY name`)
-	if err := d.Platform().Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("read the exports: %w", err)
-	}
-	return list, nil
-}
-
-// exportApp is the progress of an export within one app.
-type exportApp struct {
+// appProgress is the progress of an export within one app.
+type appProgress struct {
 	id     db.ID
 	name   string
 	labels map[string]string
@@ -218,13 +188,13 @@ type exportApp struct {
 
 // readApps fills apps with all apps and their cursors, unless it is filled already. The default app has no row in table
 // app.
-func (e *Exporter) readApps(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) error {
+func (e *Exporter) readApps(ctx context.Context, x *claim, apps map[db.ID]*appProgress) error {
 	if len(apps) > 0 {
 		return nil
 	}
 	var b db.Batch
 	b.Query(func(r db.Row) error {
-		a := exportApp{sealed: x.since, hasMarks: true}
+		a := appProgress{sealed: x.since, hasMarks: true}
 		var labels string
 		var sealed int64
 		if err := r.Scan((*string)(&a.id), &a.name, &labels, &sealed); err != nil {

@@ -16,9 +16,9 @@ func (r Row) ID() string {
 	return hex.EncodeToString(h[:16])
 }
 
-// exportFields are the fields of an exported row, in the order of the CSV columns. Names and order are part of the
+// rowFields are the fields of an exported row, in the order of the CSV columns. Names and order are part of the
 // interface: append only.
-var exportFields = []struct {
+var rowFields = []struct {
 	name string
 	// of returns a string, an int64 or a bool.
 	of func(Row) any
@@ -57,8 +57,8 @@ var exportFields = []struct {
 
 // FieldNames returns the names of the fields of a row, in the order of [Row.EncodeCells].
 func FieldNames() []string {
-	names := make([]string, len(exportFields))
-	for i, f := range exportFields {
+	names := make([]string, len(rowFields))
+	for i, f := range rowFields {
 		names[i] = f.name
 	}
 	return names
@@ -66,8 +66,8 @@ func FieldNames() []string {
 
 // EncodeFields returns the fields by name, for JSON.
 func (r Row) EncodeFields() map[string]any {
-	o := make(map[string]any, len(exportFields))
-	for _, f := range exportFields {
+	o := make(map[string]any, len(rowFields))
+	for _, f := range rowFields {
 		o[f.name] = f.of(r)
 	}
 	return o
@@ -75,8 +75,8 @@ func (r Row) EncodeFields() map[string]any {
 
 // EncodeCells returns the fields as a CSV record.
 func (r Row) EncodeCells() []string {
-	cells := make([]string, len(exportFields))
-	for i, f := range exportFields {
+	cells := make([]string, len(rowFields))
+	for i, f := range rowFields {
 		switch v := f.of(r).(type) {
 		case string:
 			cells[i] = spreadsheet.EscapeFormula(v)

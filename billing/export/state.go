@@ -11,8 +11,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// exportState is the row of an export that this process has claimed.
-type exportState struct {
+// claim is the row of an export that this process has claimed.
+type claim struct {
 	name string
 	// since and now are Unix microseconds: when the export began, and the database's time of the claim.
 	since int64
@@ -22,39 +22,39 @@ type exportState struct {
 	now     int64
 }
 
-// errExportNotClaimed reports that the claim has expired and another process has taken the export. The transaction is
+// errNotClaimed reports that the claim has expired and another process has taken the export. The transaction is
 // undone.
-var errExportNotClaimed = errors.New("another process is in charge of the export")
+var errNotClaimed = errors.New("another process has claimed the export")
 
-// claimExport claims an export for exportClaimTTL, or renews this process's claim. It returns nil if another process
+// claimExport claims an export for claimTTL, or renews this process's claim. It returns nil if another process
 // has it. The first claim of a name creates the row: usage recorded before it is not exported.
-func (e *Exporter) claimExport(ctx context.Context, name string) (*exportState, error) {
+func (e *Exporter) claimExport(ctx context.Context, name string) (*claim, error) {
 	var n int64
-	x := exportState{name: name}
+	x := claim{name: name}
 	var b db.Batch
 	b.Exec(&n, `INSERT INTO export (name, since, holder, until, batch, pending, rows, refused, error, updated_at)
 		VALUES ($1, stoa_now(), $2, stoa_now() + CAST($3 AS BIGINT), 0, FALSE, 0, 0, '', stoa_now())
 		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-		WHERE export.holder = excluded.holder OR export.until < stoa_now()`, name, e.processID, exportClaimTTL.Microseconds())
+		WHERE export.holder = excluded.holder OR export.until < stoa_now()`, name, e.processID, claimTTL.Microseconds())
 	b.Query(func(r db.Row) error { return r.Scan(&x.since, &x.batch, &x.pending, &x.now) },
 		`SELECT since, batch, pending, stoa_now() FROM export WHERE name = $1`, name)
 	if err := e.db.Platform().Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("take charge of export %s: %w", name, err)
+		return nil, fmt.Errorf("claim export %s: %w", name, err)
 	}
 	if n == 0 {
-		return nil, nil //nolint:nilnil // somebody else's
+		return nil, nil //nolint:nilnil // another process has it
 	}
 	return &x, nil
 }
 
-// releaseExport ends this process's claim.
-func (e *Exporter) releaseExport(ctx context.Context, name string) error {
+// releaseClaim ends this process's claim.
+func (e *Exporter) releaseClaim(ctx context.Context, name string) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE export SET until = 0 WHERE name = $1 AND holder = $2`, name, e.processID)
 	return e.db.Platform().Do(ctx, &b)
 }
 
-// recordError stores the text of the last failure for [List].
+// recordError stores the text of the last failure for [Service.ListExports].
 func (e *Exporter) recordError(ctx context.Context, name string, what error) error {
 	text := what.Error()
 	var b db.Batch
@@ -65,7 +65,7 @@ func (e *Exporter) recordError(ctx context.Context, name string, what error) err
 // composeBatch stores the next batch if there is usage that is in none, and sets x.batch and x.pending. It begins with
 // the app after last and returns the last app of the batch, so that each app has its turn even if one app alone could
 // fill all batches.
-func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, last db.ID) (db.ID, error) {
+func (e *Exporter) composeBatch(ctx context.Context, x *claim, apps map[db.ID]*appProgress, last db.ID) (db.ID, error) {
 	if err := e.readApps(ctx, x, apps); err != nil {
 		return last, fmt.Errorf("read the apps: %w", err)
 	}
@@ -96,7 +96,7 @@ func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db
 			return err
 		}
 		if n == 0 {
-			return errExportNotClaimed
+			return errNotClaimed
 		}
 		for _, r := range rows {
 			_, err := tx.Exec(ctx, `INSERT INTO usage_exported (tenant, export, task, key, batch, recorded_at) VALUES ($1, $2, $3, $4, $5, $6)`,
@@ -108,14 +108,14 @@ func (e *Exporter) composeBatch(ctx context.Context, x *exportState, apps map[db
 		return nil
 	})
 	if err != nil {
-		return last, fmt.Errorf("write down batch %d of export %s: %w", x.batch, x.name, err)
+		return last, fmt.Errorf("store batch %d of export %s: %w", x.batch, x.name, err)
 	}
 	return rows[len(rows)-1].AppID, nil
 }
 
 // findUnexported returns at most n rows of some apps that are in no batch, the oldest of each app first. For an app
 // without any it advances the cursor to MaxRecordDelay ago and deletes the marks before it.
-func (e *Exporter) findUnexported(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, some []db.ID, n int) ([]Row, error) {
+func (e *Exporter) findUnexported(ctx context.Context, x *claim, apps map[db.ID]*appProgress, some []db.ID, n int) ([]Row, error) {
 	var rows []Row
 	has := map[db.ID]bool{}
 	var b db.Batch
@@ -150,14 +150,14 @@ func (e *Exporter) findUnexported(ctx context.Context, x *exportState, apps map[
 
 // sealApp adds to b that the app's cursor advances to a.sealed, and that the marks before it are deleted. The cursor
 // never moves back.
-func sealApp(b *db.Batch, export string, a *exportApp) {
+func sealApp(b *db.Batch, export string, a *appProgress) {
 	b.Exec(nil, `INSERT INTO export_cursor (tenant, export, sealed) VALUES ($1, $2, $3)
 		ON CONFLICT (tenant, export) DO UPDATE SET sealed = excluded.sealed WHERE export_cursor.sealed < excluded.sealed`, string(a.id), export, a.sealed)
 	b.Exec(nil, `DELETE FROM usage_exported WHERE tenant = $1 AND export = $2 AND recorded_at < $3`, string(a.id), export, a.sealed)
 }
 
 // loadBatch returns the rows of the stored batch. If an app was deleted meanwhile, its rows are missing.
-func (e *Exporter) loadBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp) ([]Row, error) {
+func (e *Exporter) loadBatch(ctx context.Context, x *claim, apps map[db.ID]*appProgress) ([]Row, error) {
 	rows := []Row{}
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -181,7 +181,7 @@ func (e *Exporter) loadBatch(ctx context.Context, x *exportState, apps map[db.ID
 
 // acknowledgeBatch marks the batch as delivered, if this process still has the claim, and then advances the cursors of
 // its apps. A crash in between is harmless: the marks still exclude the rows.
-func (e *Exporter) acknowledgeBatch(ctx context.Context, x *exportState, apps map[db.ID]*exportApp, rows []Row, refused int) error {
+func (e *Exporter) acknowledgeBatch(ctx context.Context, x *claim, apps map[db.ID]*appProgress, rows []Row, refused int) error {
 	var n int64
 	var b db.Batch
 	b.Exec(&n, `UPDATE export SET pending = FALSE, rows = rows + $4, refused = refused + $5, error = '', updated_at = stoa_now()
@@ -190,7 +190,7 @@ func (e *Exporter) acknowledgeBatch(ctx context.Context, x *exportState, apps ma
 		return fmt.Errorf("acknowledge batch %d of export %s: %w", x.batch, x.name, err)
 	}
 	if n == 0 {
-		return errExportNotClaimed
+		return errNotClaimed
 	}
 	last := map[db.ID]int64{}
 	for _, r := range rows {

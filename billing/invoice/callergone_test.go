@@ -25,9 +25,9 @@ func TestGrantCreditCallerGone(t *testing.T) {
 			t.Fatal("the caller is still there")
 		}
 		requireNoErrors(t, err)
-		want, err := s.Invoices.FindCredit(t.Context(), app, made.ID)
+		want, err := s.Invoices.ListCredits(t.Context(), app)
 		requireNoErrors(t, err)
-		if diff := cmp.Diff(want, made); diff != "" || made.Pending != 20 || made.Status != invoice.CreditOpen {
+		if diff := cmp.Diff(want, []invoice.Credit{made}); diff != "" || made.Pending != 20 || made.Status != invoice.CreditOpen {
 			t.Errorf("granted (-want +got):\n%s\n%+v", diff, made)
 		}
 	})

@@ -197,7 +197,7 @@ func closeCredit(ctx context.Context, l *ledger.Tx, why ledger.EntryKind, c Cred
 
 // ListCredits returns the credits of an app in the order in which they pay, with their status and pending amounts.
 func (s *Service) ListCredits(ctx context.Context, app tenancy.App) ([]Credit, error) {
-	return s.readAllCredits(ctx, s.queryPlatform, app)
+	return s.readAllCredits(ctx, queryOutside(s.db.Platform()), app)
 }
 
 // readAllCredits is ListCredits by a given query, so that it can run inside a transaction.
@@ -222,13 +222,8 @@ func (s *Service) readAllCredits(ctx context.Context, request queryFunc, app ten
 	return a.credits, nil
 }
 
-// FindCredit returns a credit of an app. If there is none it returns [tenancy.ErrNotFound].
-func (s *Service) FindCredit(ctx context.Context, app tenancy.App, id string) (Credit, error) {
-	return s.readCredit(ctx, s.queryPlatform, app, id)
-}
-
-// readCredit is FindCredit by a given query. It computes all credits: what is pending depends on the order in which
-// they pay.
+// readCredit returns a credit of an app. If there is none it returns errNoCredit. It computes all credits: what is
+// pending depends on the order in which they pay.
 func (s *Service) readCredit(ctx context.Context, request queryFunc, app tenancy.App, id string) (Credit, error) {
 	all, err := s.readAllCredits(ctx, request, app)
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 func (s *Service) ExpireCredits(ctx context.Context) error {
 	var apps []tenancy.App
 	// The subquery finds apps that have an expired credit whose postings do not sum to zero, so that something is left.
-	err := s.queryPlatform(ctx, func(r db.Row) error {
+	err := queryOutside(s.db.Platform())(ctx, func(r db.Row) error {
 		var app tenancy.App
 		err := r.Scan((*string)(&app.ID), &app.Name)
 		apps = append(apps, app)
 		return err
-	}, `SELECT l.App, l.name FROM ledger l WHERE l.App IN (
+	}, `SELECT l.app, l.name FROM ledger l WHERE l.app IN (
 			SELECT c.app FROM credit c JOIN ledger_entry e ON e.app = c.app AND e.credit = c.id
 				JOIN ledger_posting p ON p.app = e.app AND p.entry = e.id AND p.account = 'credits'
-			WHERE c.expires_at > 0 AND c.expires_at <= stoa_now() GROUP BY c.app, c.id HAVING SUM(p.amount) <> 0) ORDER BY l.App`)
+			WHERE c.expires_at > 0 AND c.expires_at <= stoa_now() GROUP BY c.app, c.id HAVING SUM(p.amount) <> 0) ORDER BY l.app`)
 	if err != nil {
-		return fmt.Errorf("look for credits that are over: %w", err)
+		return fmt.Errorf("look for expired credits: %w", err)
 	}
 	var errs []error
 	for _, app := range apps {

@@ -40,9 +40,9 @@ func (s *Service) computeAccount(ctx context.Context, request queryFunc, app ten
 	err := request(ctx, func(r db.Row) error { return r.Scan(&st.Month, &st.Until, &st.Recorded, &now) },
 		// An app without a ledger still has one row, with zeros.
 		`SELECT COALESCE(l.billed_month, ''), COALESCE(l.billed_until, 0), COALESCE(l.billed_recorded, 0), stoa_now()
-		FROM (SELECT 1) one LEFT JOIN ledger l ON l.App = $1`, string(app.ID))
+		FROM (SELECT 1) one LEFT JOIN ledger l ON l.app = $1`, string(app.ID))
 	if err != nil {
-		return accountState{}, fmt.Errorf("read the books of app %s: %w", app.Name, err)
+		return accountState{}, fmt.Errorf("read the ledger of app %s: %w", app.Name, err)
 	}
 	a := accountState{now: time.UnixMicro(now).UTC()}
 	if a.credits, err = readCredits(ctx, request, app.ID); err != nil {

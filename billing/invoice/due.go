@@ -24,13 +24,13 @@ func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 	var all []books
 	var now int64
 	// The default app has no row in table app.
-	err := s.queryPlatform(ctx, func(r db.Row) error {
+	err := queryOutside(s.db.Platform())(ctx, func(r db.Row) error {
 		var b books
 		err := r.Scan((*string)(&b.app.ID), &b.app.Name, &b.app.Plan, &b.state.Month, &b.state.Until, &b.state.Recorded, &now)
 		all = append(all, b)
 		return err
 	}, `SELECT a.tenant, a.name, a.plan, COALESCE(l.billed_month, ''), COALESCE(l.billed_until, 0), COALESCE(l.billed_recorded, 0), stoa_now()
-		FROM (SELECT tenant, name, plan FROM app WHERE status <> 'deleting' UNION ALL SELECT $1, $2, '') a LEFT JOIN ledger l ON l.App = a.tenant
+		FROM (SELECT tenant, name, plan FROM app WHERE status <> 'deleting' UNION ALL SELECT $1, $2, '') a LEFT JOIN ledger l ON l.app = a.tenant
 		ORDER BY 1`, string(tenancy.DefaultID), tenancy.DefaultName)
 	if err != nil {
 		return fmt.Errorf("look for invoices that are due: %w", err)
@@ -48,7 +48,7 @@ func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 // finalizeDraftsUntil makes the drafts of an app final whose months ended at before (Unix microseconds) or earlier.
 func (s *Service) finalizeDraftsUntil(ctx context.Context, app tenancy.App, state ledger.Billed, before int64) error {
 	for {
-		due, found, err := s.newUsageCounter(s.queryPlatform, app, state, time.Time{}).nextSpan(ctx)
+		due, found, err := s.newUsageCounter(queryOutside(s.db.Platform()), app, state, time.Time{}).nextSpan(ctx)
 		if err != nil || !found || due.end > before {
 			return err
 		}

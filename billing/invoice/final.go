@@ -113,8 +113,8 @@ func postDraft(ctx context.Context, l *ledger.Tx, d draft) error {
 
 // ReverseInvoice reverses a final invoice as a whole with a credit note, which it returns: its charges are no longer
 // owed, and credits that paid for it are available again unless they have expired. Its usage is not invoiced again. A
-// repetition returns the same credit note. For a draft or a credit note it returns [tenancy.ErrPrecondition], for an invoice
-// that does not exist [tenancy.ErrNotFound].
+// repetition returns the same credit note. For a draft or a credit note it returns [tenancy.ErrPrecondition], for an
+// invoice that does not exist [tenancy.ErrNotFound].
 func (s *Service) ReverseInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
 	var note Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
@@ -218,7 +218,7 @@ func (s *Service) CloseAccount(ctx context.Context, actor string, app tenancy.Ap
 			return err
 		}
 	}
-	all, err := readCredits(ctx, s.queryPlatform, app.ID)
+	all, err := readCredits(ctx, queryOutside(s.db.Platform()), app.ID)
 	for _, c := range all {
 		if c.Remaining > 0 {
 			err = errors.Join(err, s.RevokeCredit(ctx, actor, app, c.ID))

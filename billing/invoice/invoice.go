@@ -1,3 +1,6 @@
+// Package invoice charges apps. An [Invoice] charges a month: it is a draft, computed from the usage rows at each
+// request, until it is made final and stored. Each [Credit] that an app was granted pays a part of its invoices. What
+// is final is posted to the app's ledger.
 package invoice
 
 import (
@@ -82,7 +85,7 @@ type Total struct {
 // ListInvoices returns the invoices and credit notes of an app without their lines, newest first, drafts before final
 // ones.
 func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
-	a, err := s.computeAccount(ctx, s.queryPlatform, app)
+	a, err := s.computeAccount(ctx, queryOutside(s.db.Platform()), app)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +100,7 @@ func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice,
 
 // ListFinalInvoices returns the final invoices and credit notes of an app without their lines, newest first.
 func (s *Service) ListFinalInvoices(ctx context.Context, app db.ID) ([]Invoice, error) {
-	list, err := readInvoices(ctx, s.queryAsTenant(app), app, "")
+	list, err := readInvoices(ctx, queryOutside(s.db.Tenant(app)), app, "")
 	for i := range list {
 		list[i].Lines = nil
 	}
@@ -110,7 +113,7 @@ func (s *Service) FindInvoice(ctx context.Context, app tenancy.App, id string) (
 	if !errors.Is(err, tenancy.ErrNotFound) {
 		return inv, err
 	}
-	a, err := s.computeAccount(ctx, s.queryPlatform, app)
+	a, err := s.computeAccount(ctx, queryOutside(s.db.Platform()), app)
 	if err != nil {
 		return Invoice{}, err
 	}
@@ -122,7 +125,7 @@ func (s *Service) FindInvoice(ctx context.Context, app tenancy.App, id string) (
 
 // FindFinalInvoice is [Service.FindInvoice] without the drafts. It works for an app that is deleted as well.
 func (s *Service) FindFinalInvoice(ctx context.Context, app db.ID, id string) (Invoice, error) {
-	return readInvoice(ctx, s.queryAsTenant(app), app, id)
+	return readInvoice(ctx, queryOutside(s.db.Tenant(app)), app, id)
 }
 
 // readInvoice reads one final invoice. If there is none it returns errNoInvoice.

@@ -64,10 +64,10 @@ func (l Line) Description() string {
 		parts = append(parts, map[amount.Kind]string{amount.ToolCall: "tool calls", amount.Run: "runs", amount.Storage: "storage"}[l.Kind])
 	}
 	for _, note := range []struct {
-		says bool
+		set  bool
 		text string
 	}{{l.Late, "recorded late"}, {l.Unpriced, "without a price"}, {l.Estimated, "estimated"}} {
-		if note.says {
+		if note.set {
 			parts = append(parts, note.text)
 		}
 	}

@@ -47,42 +47,35 @@ func (s *Service) Run(ctx context.Context) error {
 	finalize, expire := time.NewTicker(finalizeInterval), time.NewTicker(expireCreditsInterval)
 	defer finalize.Stop()
 	defer expire.Stop()
-	s.logError(ctx, "invoices that are due could not be made final", s.FinalizeDueInvoices(ctx))
-	s.logError(ctx, "the expiry of credits could not be posted", s.ExpireCredits(ctx))
+	logged := func(message string, f func(context.Context) error) {
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, message, "error", err)
+		}
+	}
+	finalizeDue := func() { logged("invoices that are due could not be made final", s.FinalizeDueInvoices) }
+	expireCredits := func() { logged("expired credits could not be closed", s.ExpireCredits) }
+	finalizeDue()
+	expireCredits()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-finalize.C:
-			s.logError(ctx, "invoices that are due could not be made final", s.FinalizeDueInvoices(ctx))
+			finalizeDue()
 		case <-expire.C:
-			s.logError(ctx, "the expiry of credits could not be posted", s.ExpireCredits(ctx))
+			expireCredits()
 		}
 	}
 }
 
-// logError logs err, unless it is nil or ctx has ended.
-func (s *Service) logError(ctx context.Context, message string, err error) {
-	if err != nil && ctx.Err() == nil {
-		s.log.WarnContext(ctx, message, "error", err)
-	}
-}
-
-// queryFunc is a query either within a transaction ([db.Tx.Query]) or outside of any (queryPlatform, queryAsTenant).
+// queryFunc is a query either within a transaction ([db.Tx.Query]) or outside of any (queryOutside).
 type queryFunc func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error
 
-// queryPlatform is a queryFunc outside of any transaction, with access to the rows of all apps.
-func (s *Service) queryPlatform(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
-	var b db.Batch
-	b.Query(read, sql, args...)
-	return s.db.Platform().Do(ctx, &b)
-}
-
-// queryAsTenant returns a queryFunc with access to the rows of app only (row-level security).
-func (s *Service) queryAsTenant(app db.ID) queryFunc {
+// queryOutside returns a queryFunc outside of any transaction, with access to the rows that h has.
+func queryOutside(h *db.Handle) queryFunc {
 	return func(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
 		var b db.Batch
 		b.Query(read, sql, args...)
-		return s.db.Tenant(app).Do(ctx, &b)
+		return h.Do(ctx, &b)
 	}
 }

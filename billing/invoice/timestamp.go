@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Timestamp is a time that is encoded in JSON in UTC with milliseconds, the format of all times in responses.
+// Timestamp is a time that is encoded in JSON in UTC with milliseconds, the format of times in stored invoices.
 type Timestamp struct{ time.Time }
 
 // MarshalJSON implements [json.Marshaler].

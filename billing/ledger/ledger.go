@@ -1,3 +1,4 @@
+// Package ledger has a ledger of double entry for each app. It is append-only, and outlives its app.
 package ledger
 
 import (
@@ -217,7 +218,7 @@ func (s *Service) ListEntries(ctx context.Context, app db.ID, before int64, n in
 		FROM (SELECT * FROM ledger_entry WHERE app = $1 AND id < $2 ORDER BY id DESC LIMIT $3) e
 		JOIN ledger_posting p ON p.app = e.app AND p.entry = e.id ORDER BY e.id DESC, p.account`, string(app), before, n)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("read the books of app %s: %w", app, err)
+		return nil, fmt.Errorf("read the ledger of app %s: %w", app, err)
 	}
 	return list, nil
 }
@@ -230,7 +231,7 @@ func (s *Service) FindFormerApp(ctx context.Context, name string) (tenancy.App, 
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&app.ID), &app.Name) },
 		`SELECT app, name FROM ledger WHERE app = $1 OR name = $1 ORDER BY app = $1 DESC, opened_at DESC LIMIT 1`, name)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return app, fmt.Errorf("look for the books of %s: %w", name, err)
+		return app, fmt.Errorf("look for the ledger of %s: %w", name, err)
 	}
 	if app.ID == "" {
 		return app, tenancy.Errorf(tenancy.ErrNotFound, "no such app")

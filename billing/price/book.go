@@ -114,8 +114,8 @@ func (r *rateTable) findRate(kind, meter, provider, model string) (Item, bool) {
 	return Item{}, false
 }
 
-// PriceUsage prices usage in currency or, if that is "", in the default one. Cache tokens without a price of their own cost as much as other input tokens, reasoning
-// tokens as much as other output.
+// PriceUsage prices usage in currency or, if that is "", in the default one. Cache tokens without a price of their own
+// cost as much as other input tokens, reasoning tokens as much as other output.
 func (b *Book) PriceUsage(currency string, u Usage) Price {
 	// Only model calls and embeddings must have a price; an operator need not price tool calls, runs or storage.
 	metered := u.Kind == amount.ModelCall || u.Kind == amount.Embedding

@@ -127,7 +127,8 @@ func (p Plan) auditDetail() any {
 // maxPatterns bounds the entries of [Plan.AllowedModels].
 const maxPatterns = 1000
 
-// validate returns an [*agentsvc.InvalidError] for the first invalid field, or the error of [tenancy.Limits.CheckBounds].
+// validate returns an [*agentsvc.InvalidError] for the first invalid field, or the error of
+// [tenancy.Limits.CheckBounds].
 func (p Plan) validate() error {
 	if !IsValidName(p.Name) {
 		return agentsvc.NewInvalidError("name", "must be 1 to %d letters, digits, and . _ - between them", MaxNameBytes)

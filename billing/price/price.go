@@ -1,3 +1,8 @@
+// Package price has the prices of usage: the price book with its versions, and the plans of apps.
+//
+// A [Version] of the book never changes, so usage keeps the price that it got when it was recorded. [Book.PriceUsage]
+// prices usage by the version that was in force when it began. A [Plan] sets limits, allowed models, included
+// quantities and overage prices of the apps that are on it; only invoices use the latter two.
 package price
 
 import (

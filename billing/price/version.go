@@ -89,7 +89,8 @@ func (p Version) validate() error {
 	return nil
 }
 
-// validate returns an [*agentsvc.InvalidError] for the first invalid field. at is the path of the item, with a dot at its end.
+// validate returns an [*agentsvc.InvalidError] for the first invalid field. at is the path of the item, with a dot at
+// its end.
 func (it Item) validate(at string) error {
 	switch {
 	case it.Kind != Cost && it.Kind != Charge:
@@ -121,8 +122,8 @@ func IsValidName(name string) bool {
 	return true
 }
 
-// AddVersion creates a version of the price book. If the name is taken it returns [tenancy.ErrExists], even if the content
-// is the same.
+// AddVersion creates a version of the price book. If the name is taken it returns [tenancy.ErrExists], even if the
+// content is the same.
 func (s *Service) AddVersion(ctx context.Context, actor string, p Version) (Version, error) {
 	if err := p.validate(); err != nil {
 		return Version{}, err
@@ -189,9 +190,9 @@ func (s *Service) findVersionIndex(ctx context.Context, version string) (all []V
 // process reads the price book again, so no process prices usage by a version that is withdrawn.
 const withdrawalNotice = 2 * change.ReloadInterval
 
-// RemoveVersion withdraws a version that is not in force. It returns [tenancy.ErrPrecondition] if the version is in force
-// or will be within withdrawalNotice, or if its withdrawal would change the default currency; [tenancy.ErrNotFound] if there is
-// none.
+// RemoveVersion withdraws a version that is not in force. It returns [tenancy.ErrPrecondition] if the version is in
+// force or will be within withdrawalNotice, or if its withdrawal would change the default currency;
+// [tenancy.ErrNotFound] if there is none.
 func (s *Service) RemoveVersion(ctx context.Context, actor, version string) error {
 	all, i, err := s.findVersionIndex(ctx, version)
 	if err != nil {

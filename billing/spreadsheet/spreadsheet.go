@@ -1,3 +1,4 @@
+// Package spreadsheet prepares text for CSV files that are opened in a spreadsheet.
 package spreadsheet
 
 import (

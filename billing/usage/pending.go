@@ -72,7 +72,7 @@ func (s *Service) QueueRows(app db.ID, rows []Row) {
 		p.lost += lost
 		if !p.full {
 			p.full = true
-			s.log.Error("there is no room for more usage that waits for the database: further rows of it are lost, stoa_usage_lost_total counts them",
+			s.log.Error("the buffer of usage that waits for the database is full: further rows are lost, stoa_usage_lost_total counts them",
 				"tenant", app, "waiting", p.waiting, "lost", p.lost)
 		}
 	}
@@ -85,9 +85,9 @@ func (s *Service) PendingUsage() (waiting, lost int64) {
 	return s.pending.waiting, s.pending.lost
 }
 
-// WritePending writes the queued rows and has the balances that count them computed again. It stops at the first write that the
-// database does not answer; the remaining rows stay queued. A row that the database rejects is logged, dropped and
-// counted as lost.
+// WritePending writes the queued rows and has the balances that count them computed again. It stops at the first write
+// that the database does not answer; the remaining rows stay queued. A row that the database rejects is logged, dropped
+// and counted as lost.
 func (s *Service) WritePending(ctx context.Context) error {
 	p := &s.pending
 	p.writeMu.Lock()

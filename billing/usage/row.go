@@ -10,8 +10,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Row is a row of table usage: one fact that was counted. Task and Key are its key within the app. Inserting it a second time
-// has no effect, so every writer may retry.
+// Row is a row of table usage: one fact that was counted. Task and Key are its key within the app. Inserting it a
+// second time has no effect, so every writer may retry.
 type Row struct {
 	// Task is "" for usage outside of any task.
 	Task agentsvc.TaskID

@@ -26,7 +26,7 @@ func (m *Meter) SampleStorage(ctx context.Context, bytes int64) error {
 		return m.writeEndedDays(ctx, tx)
 	})
 	if err != nil {
-		return fmt.Errorf("note what app %s stores: %w", m.tenant, err)
+		return fmt.Errorf("record what app %s stores: %w", m.tenant, err)
 	}
 	return nil
 }

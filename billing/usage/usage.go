@@ -1,3 +1,9 @@
+// Package usage records what apps use. A fact that can cost something (a model call, a tool call, the run time of a
+// turn, embeddings, stored bytes) is one row of table usage ([Row]) with the price of that time. The rows are the only
+// source of truth: balances and invoices can be computed from them again.
+//
+// A [Meter] makes the rows of a run's events ([RunFacts]) and adds them to the transaction that appends these events to
+// the task's log. Rows that the database does not accept at present wait in memory ([Service.WritePending]).
 package usage
 
 import (

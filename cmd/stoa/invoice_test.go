@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"stoa/billing/export"
 	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db/dbtest"
 )
@@ -156,7 +155,7 @@ func TestExports(t *testing.T) {
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))
 	h.createApp(t, "acme", paidApp)
 	waitWithin(t, 20*time.Second, "the exports have begun", func() bool {
-		list, err := export.List(t.Context(), h.Storage.DB)
+		list, err := h.Dependencies.Billing.Exports.ListExports(t.Context())
 		return err == nil && len(list) == 2
 	})
 	if status, body := h.sendText(t, h.createToken(t, "acme", "ana", nil), "hi"); status != http.StatusOK {

@@ -101,7 +101,7 @@ func (o *mutation) decodeBudget() (budget.Budget, error) {
 	return b.toBudget()
 }
 
-// toBudget returns the domain's budget; package billing validates it.
+// toBudget returns the domain's budget; package budget validates it.
 func (b budgetBody) toBudget() (budget.Budget, error) {
 	if b.Amount == nil {
 		return budget.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
@@ -122,7 +122,7 @@ func (a adminAPI) addBudget(ctx context.Context, o *mutation) (mutationResult, e
 	if err != nil {
 		return mutationResult{}, err
 	}
-	// Package billing cannot check the scope: it does not know configurations and keys. A change cannot alter the
+	// Package budget cannot check the scope: it does not know configurations and keys. A change cannot alter the
 	// scope, so only a new budget is checked.
 	if err := a.checkScope(ctx, app, b.Scope); err != nil {
 		return mutationResult{}, err

@@ -35,7 +35,7 @@ func (a adminAPI) checkScope(ctx context.Context, app tenancy.App, s budget.Scop
 		}
 	}
 	models, all := listModels(app.Config)
-	// The same matching as for calls (billing.Scope), so that this check and the budget agree.
+	// The same matching as for calls (budget.Scope), so that this check and the budget agree.
 	fits := func(m string) bool {
 		provider, name, _ := strings.Cut(m, "/")
 		return price.MatchesModel(s.Model, provider, name)

@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"stoa/agentsvc/surface"
-	"stoa/billing/export"
 )
 
 // exportBody is the state of one usage export.
@@ -22,7 +21,7 @@ type exportBody struct {
 
 // handleListExports answers with the progress of each usage export.
 func (a adminAPI) handleListExports(w http.ResponseWriter, r *http.Request) error {
-	list, err := export.List(r.Context(), a.db)
+	list, err := a.billing.Exports.ListExports(r.Context())
 	if err != nil {
 		return err
 	}

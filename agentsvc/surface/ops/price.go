@@ -37,7 +37,7 @@ func (a adminAPI) addPrice(ctx context.Context, o *mutation) (mutationResult, er
 	if err := o.decodeBody(&b, false); err != nil {
 		return mutationResult{}, err
 	}
-	// A missing time stays zero, which package billing refuses.
+	// A missing time stays zero, which package price refuses.
 	from, err := parseTime("effective_from", b.Effective, time.Time{})
 	if err != nil {
 		return mutationResult{}, err

@@ -40,7 +40,7 @@ func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenanc
 	if q.To, err = parseTime("to", params.Get("to"), now.Truncate(time.Millisecond).Add(time.Millisecond)); err != nil {
 		return err
 	}
-	// Unknown dimensions are refused by package billing.
+	// Unknown dimensions are refused by package usage.
 	if by := params.Get("group_by"); by != "" {
 		q.By = strings.Split(by, ",")
 	}

@@ -14,7 +14,17 @@ import (
 
 // NewExporter returns an exporter of d, as a process of its own has one.
 func NewExporter(d *db.DB, s budgettest.Services, sinks map[string]export.Sink) *export.Exporter {
-	return export.New(d, s.Budgets, sinks, usagetest.Log)
+	return export.New(d, s.Budgets, usagetest.Log).NewExporter(sinks)
+}
+
+// ListExports returns the progress of the exports of d.
+func ListExports(t testing.TB, d *db.DB) []export.Status {
+	t.Helper()
+	list, err := export.New(d, nil, usagetest.Log).ListExports(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // ExportCalls writes two calls of an app with a label and one of an app without, and exports them to sink under the

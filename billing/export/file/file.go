@@ -1,3 +1,4 @@
+// Package file exports usage to files.
 package file
 
 import (

@@ -1,3 +1,4 @@
+// Package stripe exports usage as meter events of Stripe.
 package stripe
 
 import (
@@ -64,8 +65,8 @@ func New(client *http.Client, key, url string, events map[string]string) (*Sink,
 	return &Sink{stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(cfg))), events}, nil
 }
 
-// Send implements [export.Sink]. A row is refused if it is older than stripeMaxEventAge or its customer does not exist at
-// Stripe. Every other failure, also one caused by a wrong setting, is an error, so that the batch is sent again.
+// Send implements [export.Sink]. A row is refused if it is older than stripeMaxEventAge or its customer does not exist
+// at Stripe. Every other failure, also one caused by a wrong setting, is an error, so that the batch is sent again.
 func (s *Sink) Send(ctx context.Context, b export.Batch) (refused int, err error) {
 	var lost atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"stoa/billing/export"
 	"stoa/billing/export/exporttest"
 	"stoa/billing/export/stripe"
 )
@@ -96,8 +95,8 @@ func TestExportStripe(t *testing.T) {
 		responses["stoa_input"] = `{"error": {"type": "invalid_request_error", "code": "` + code + `", "message": "no"}}`
 		d, err := exporttest.ExportCalls(t, sink)
 		requireNoErrors(t, err)
-		list, err := export.List(t.Context(), d)
-		if requireNoErrors(t, err); list[0].Rows != want[0] || list[0].Refused != want[1] {
+		list := exporttest.ListExports(t, d)
+		if list[0].Rows != want[0] || list[0].Refused != want[1] {
 			t.Errorf("%s: %+v", code, list)
 		}
 	}

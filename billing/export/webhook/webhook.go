@@ -1,3 +1,4 @@
+// Package webhook exports usage and the threshold events of budgets to a URL.
 package webhook
 
 import (

@@ -68,7 +68,7 @@ func NewExporter(d app.Dependencies) (*export.Exporter, error) {
 			return nil, fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", StripeKeyName, err)
 		}
 	}
-	return export.New(d.DB, d.Billing.Budgets, sinks, d.Log), nil
+	return d.Billing.Exports.NewExporter(sinks), nil
 }
 
 // newWebhookSink returns the sink of the webhook. Redirects are not followed: the signed usage must reach the

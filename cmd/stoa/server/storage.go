@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/store/leader"
 	"stoa/agentsvc/store/quota"
 	"stoa/billing"
+	"stoa/billing/usage"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -30,12 +31,12 @@ type storageSampler struct {
 	log     *slog.Logger
 	lease   *leader.Lease
 	// sizes are of the apps that the last round has seen; others are forgotten.
-	sizes map[db.ID]*storageSize
+	sizes map[db.ID]*usage.StorageSampler
 }
 
 // newStorageSampler returns a sampler with a lease holder's id that is unique to this process.
 func newStorageSampler(d *db.DB, apps *tenancy.Service, b *billing.Service, log *slog.Logger) *storageSampler {
-	return &storageSampler{db: d, apps: apps, billing: b, log: log, lease: leader.New(d, "storage", agentsvc.NewID()), sizes: map[db.ID]*storageSize{}}
+	return &storageSampler{db: d, apps: apps, billing: b, log: log, lease: leader.New(d, "storage", agentsvc.NewID()), sizes: map[db.ID]*usage.StorageSampler{}}
 }
 
 // run samples every sampleInterval until ctx ends, then releases the lease.
@@ -63,7 +64,7 @@ func (s *storageSampler) sampleApps(ctx context.Context) error {
 	if mine, err := s.lease.Acquire(ctx, sampleLeaseTime); err != nil || !mine {
 		return err
 	}
-	seen := map[db.ID]*storageSize{}
+	seen := map[db.ID]*usage.StorageSampler{}
 	q := tenancy.AppQuery{Size: tenancy.MaxPageSize}
 	for {
 		page, err := s.apps.ListApps(ctx, q)
@@ -76,7 +77,7 @@ func (s *storageSampler) sampleApps(ctx context.Context) error {
 			}
 			w := s.sizes[a.ID]
 			if w == nil {
-				w = &storageSize{}
+				w = &usage.StorageSampler{}
 			}
 			seen[a.ID] = w
 			if err := s.sampleStorage(ctx, a, w); err != nil {
@@ -90,23 +91,10 @@ func (s *storageSampler) sampleApps(ctx context.Context) error {
 	}
 }
 
-// storageSize is the last measurement of what an app stores. Only the goroutine of storageSampler.run uses it.
-type storageSize struct {
-	bytes        int64
-	known        bool      // bytes has been measured
-	nextAt       time.Time // earliest time of the next measurement
-	recordedHour time.Time // the last hour for which a sample was recorded
-}
-
-// measureShare limits the time spent on measuring an app to 1/measureShare of all time. A measurement reads all of
-// the app's rows: one that takes a minute is repeated after 100 minutes, and the hours between are recorded with the
-// last size.
-const measureShare = 100
-
-// sampleStorage records as usage what an app stores, once in each hour. Only the process with the lease does so; the lease is renewed here because measuring many apps takes longer than one lease.
-func (s *storageSampler) sampleStorage(ctx context.Context, a tenancy.App, w *storageSize) error {
-	hour := time.Now().Truncate(time.Hour)
-	if !w.recordedHour.Before(hour) {
+// sampleStorage records as usage what an app stores, once in each hour. Only the process with the lease does so; the
+// lease is renewed here because measuring many apps takes longer than one lease.
+func (s *storageSampler) sampleStorage(ctx context.Context, a tenancy.App, sampler *usage.StorageSampler) error {
+	if !sampler.IsDue(time.Now()) {
 		return nil
 	}
 	if mine, err := s.lease.Acquire(ctx, sampleLeaseTime); err != nil || !mine {
@@ -114,21 +102,6 @@ func (s *storageSampler) sampleStorage(ctx context.Context, a tenancy.App, w *st
 	}
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	// Too early for another measurement: the last size is recorded for this hour.
-	if began := time.Now(); !began.Before(w.nextAt) {
-		n, err := quota.StoredBytes(ctx, s.db, a.ID)
-		w.nextAt = began.Add(measureShare * time.Since(began))
-		if err != nil {
-			return err
-		}
-		w.bytes, w.known = n, true
-	}
-	if !w.known {
-		return nil
-	}
-	if err := s.billing.Usage.NewMeter(a.ID, a.Plan).SampleStorage(ctx, w.bytes); err != nil {
-		return err
-	}
-	w.recordedHour = hour
-	return nil
+	measure := func(ctx context.Context) (int64, error) { return quota.StoredBytes(ctx, s.db, a.ID) }
+	return sampler.RecordSample(ctx, measure, s.billing.Usage.NewMeter(a.ID, a.Plan).SampleStorage)
 }

@@ -49,7 +49,7 @@ func TestSampleStorage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if w := s.sizes[tenancy.DefaultID]; w == nil || w.recordedHour.IsZero() || w.nextAt.After(time.Now().Add(time.Hour)) {
+		if w := s.sizes[tenancy.DefaultID]; w == nil || w.IsDue(time.Now()) {
 			t.Errorf("measured %+v", w)
 		}
 		if err := s.lease.Release(t.Context()); err != nil {
