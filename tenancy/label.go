@@ -1,10 +1,10 @@
 package tenancy
 
 import (
+	"strconv"
+
 	"stoa/agentsvc"
 )
-
-import "strconv"
 
 // traceRatioLabel is the label with the ratio of an app's requests that are traced, from 0 to 1. It is the only label
 // with an effect; labels are set by the operator, never by the tenant.

@@ -6,7 +6,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/memory"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
 	"stoa/authz"
@@ -104,7 +104,7 @@ func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Mes
 func (v *Request) Tasks() *task.Service { return v.tasks }
 
 // Vault returns the store of credentials that users supplied for tools, nil if the app has none.
-func (v *Request) Vault() *store.Vault { return v.runtime.Vault() }
+func (v *Request) Vault() *vault.Vault { return v.runtime.Vault() }
 
 // Memories returns what the app's agents remember about its users.
 func (v *Request) Memories() *memory.Recall { return v.runtime.Memories() }

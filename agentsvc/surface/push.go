@@ -6,7 +6,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/notify"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -45,7 +45,7 @@ func (v *Request) Notifier() (*notify.Notifier, error) {
 
 // NewReceiver returns a receiver of notifications about a task of the caller, in the protocol's format. It returns
 // [ErrNoPush], or an [*agentsvc.InvalidError] for an id or an address that is not allowed. It stores nothing.
-func (v *Request) NewReceiver(id, format string, a notify.Address) (*store.Receiver, error) {
+func (v *Request) NewReceiver(id, format string, a notify.Address) (*receiver.Receiver, error) {
 	d, err := v.Notifier()
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (v *Request) NewReceiver(id, format string, a notify.Address) (*store.Recei
 
 // SetReceiver makes r, which may be nil, a receiver of notifications from the turn on that sub starts. A decision or a
 // credential starts no turn: with r it is an [*agentsvc.InvalidError].
-func SetReceiver(sub *task.Submission, r *store.Receiver) error {
+func SetReceiver(sub *task.Submission, r *receiver.Receiver) error {
 	if r != nil && len(sub.Decisions) > 0 {
 		return agentsvc.NewInvalidError("configuration", "a push notification config does not go with a decision or a credential: set it by itself")
 	}

@@ -14,7 +14,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/notify"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 )
@@ -126,7 +126,7 @@ func (v *Request) SubmitDelivery(ctx context.Context, w *app.Webhook, key string
 
 // NewCallbackReceiver returns a receiver for the address that a delivery names for its result, nil if the webhook has
 // no callback. It returns an [*agentsvc.InvalidError] for an address to which the server must not send.
-func (v *Request) NewCallbackReceiver(w *app.Webhook, format, contentType string, body []byte) (*store.Receiver, error) {
+func (v *Request) NewCallbackReceiver(w *app.Webhook, format, contentType string, body []byte) (*receiver.Receiver, error) {
 	if w.Callback == nil {
 		return nil, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/google/go-cmp/cmp"
+
 	"stoa/authz/jwks/jwkstest"
 )
 

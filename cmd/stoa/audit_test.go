@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/leader"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -49,8 +49,8 @@ func TestAuditWatched(t *testing.T) {
 	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	inspector := audit.NewInspector(h.apps.Trail, store.NewLeaderLease(h.db, "audit-of-the-test", "test")) // the server has its own
-	if err := inspector.InspectIfLeader(t.Context()); err != nil {
+	lease := leader.New(h.db, "audit-of-the-test", "test") // the server has its own
+	if err := audit.NewInspector(h.apps.Trail, lease).InspectIfLeader(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var page struct {

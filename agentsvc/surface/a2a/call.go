@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -78,7 +79,7 @@ func (c *call) admitMessage() (task.Submission, error) {
 	if wrong == nil {
 		wrong = err
 	}
-	var receiver *store.Receiver
+	var receiver *receiver.Receiver
 	if raw := c.Configuration.FirstConfig(); wrong == nil && raw != nil {
 		receiver, wrong = PushService{Request: c.request, Agent: c.agent, Version: c.codec.version}.decodeInline(raw)
 	}

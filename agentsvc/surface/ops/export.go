@@ -21,7 +21,7 @@ type exportBody struct {
 
 // handleListExports answers with the progress of each usage export.
 func (a adminAPI) handleListExports(w http.ResponseWriter, r *http.Request) error {
-	list, err := a.billing.ListExports(r.Context())
+	list, err := a.billing.Exports.ListExports(r.Context())
 	if err != nil {
 		return err
 	}

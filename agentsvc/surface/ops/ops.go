@@ -26,7 +26,6 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -67,7 +66,7 @@ func Routes(o Options) []surface.Route {
 	a := adminAPI{apps: o.Apps, issuer: o.Issuer, keys: o.Keys, db: o.DB, deadLetters: o.DeadLetters, restartKeys: o.RestartKeys, billing: o.Billing}
 	// Runs of apps in memory are in a database of their own; the statistics add them.
 	if o.InMemoryDB != nil {
-		a.inMemoryRuns = []*store.RunQueue{store.NewRunQueue(o.InMemoryDB)}
+		a.inMemoryDBs = []*db.DB{o.InMemoryDB}
 	}
 	routes := []surface.Route{
 		// Endpoints of an app.
@@ -140,10 +139,10 @@ type adminAPI struct {
 	issuer *authz.Issuer
 	keys   *authz.APIKeys
 	db     *db.DB
-	// inMemoryRuns are the queues in this process's memory; handleQueueStats adds them.
-	inMemoryRuns []*store.RunQueue
-	deadLetters  *task.DeadLetters
-	restartKeys  func() []string
+	// inMemoryDBs are the databases in this process's memory; handleQueueStats adds their runs.
+	inMemoryDBs []*db.DB
+	deadLetters *task.DeadLetters
+	restartKeys func() []string
 
 	billing *billing.Service // nil = no billing endpoints are registered
 }

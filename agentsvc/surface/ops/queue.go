@@ -5,14 +5,15 @@ import (
 	"net/http"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/deadletter"
+	"stoa/agentsvc/store/queuestats"
 	"stoa/agentsvc/surface"
 	"stoa/tenancy"
 )
 
 // handleQueueStats answers with counts of runs by state, in the database and in this process's memory.
 func (a adminAPI) handleQueueStats(w http.ResponseWriter, r *http.Request) error {
-	s, err := store.NewRunQueue(a.db).CountRuns(r.Context(), a.inMemoryRuns...)
+	s, err := queuestats.Count(r.Context(), a.db, a.inMemoryDBs...)
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (a adminAPI) handleListDeadLetters(w http.ResponseWriter, r *http.Request) 
 	if token := q.Get("page_token"); token != "" {
 		// The page token is the ID of a run; an ID that does not parse was not returned by this list.
 		var ok bool
-		if f.Before, ok = store.ParseDeadLetterID(token); !ok {
+		if f.Before, ok = deadletter.ParseID(token); !ok {
 			return agentsvc.NewInvalidError("page_token", "is not one that this list gave")
 		}
 	}
@@ -62,21 +63,21 @@ func (a adminAPI) handleListDeadLetters(w http.ResponseWriter, r *http.Request) 
 }
 
 // newDeadLetterFilter returns a filter; empty values select everything.
-func newDeadLetterFilter(app, agent, text string) (store.DeadLetterFilter, error) {
+func newDeadLetterFilter(app, agent, text string) (deadletter.Filter, error) {
 	// These are search terms of the operator; the check only keeps control characters and very long texts from the
 	// database.
 	for field, value := range map[string]string{"app": app, "agent": agent, "error": text} {
 		if err := surface.CheckID(field, value); err != nil {
-			return store.DeadLetterFilter{}, err
+			return deadletter.Filter{}, err
 		}
 	}
-	return store.DeadLetterFilter{App: app, Agent: agent, Error: text}, nil
+	return deadletter.Filter{App: app, Agent: agent, Error: text}, nil
 }
 
 // requeueRun starts a new task that continues the one whose run failed for good. A run that was requeued or deleted
 // meanwhile is not found.
 func (a adminAPI) requeueRun(ctx context.Context, o *mutation) (mutationResult, error) {
-	id, ok := store.ParseDeadLetterID(surface.PathParam(o.r, "id"))
+	id, ok := deadletter.ParseID(surface.PathParam(o.r, "id"))
 	if !ok {
 		return mutationResult{}, agentsvc.ErrNotFound
 	}

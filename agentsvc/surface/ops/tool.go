@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/surface"
 )
 
@@ -17,7 +17,7 @@ func (a adminAPI) handleListTools(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	// The store of the app's ID: row-level security then limits the statement to this tenant.
-	pins, err := store.New(a.db, app.ID).ListPins(r.Context())
+	pins, err := toolpin.New(a.db, app.ID).List(r.Context())
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (a adminAPI) acceptTool(ctx context.Context, o *mutation) (mutationResult, 
 		return mutationResult{}, err
 	}
 	server, tool := surface.PathParam(o.r, "server"), surface.PathParam(o.r, "tool")
-	pin, err := store.New(a.db, app.ID).AcceptPin(ctx, o.actor, server, tool, b.Hash)
+	pin, err := toolpin.New(a.db, app.ID).Accept(ctx, o.actor, server, tool, b.Hash)
 	if err != nil {
 		return mutationResult{}, err
 	}
@@ -52,7 +52,7 @@ func (a adminAPI) acceptTool(ctx context.Context, o *mutation) (mutationResult, 
 }
 
 // newPinBody returns a pin; Status is blocked while the server's definition differs from the accepted one.
-func newPinBody(p store.ToolPin) pinBody {
+func newPinBody(p toolpin.Pin) pinBody {
 	b := pinBody{
 		Server: p.Server, Tool: p.Accepted.Tool, Status: "accepted",
 		Hash: p.Accepted.Hash, Definition: json.RawMessage(p.Accepted.Body), PinnedAt: formatTime(p.PinnedAt),
