@@ -40,7 +40,7 @@ type Options struct {
 	Window Window
 	// Background returns text that is appended to the system prompt, e.g. memories that fit the conversation. It is
 	// called once a turn, before the first model call. It may be nil.
-	Background func(ctx context.Context, conversation []agentsvc.Entry) string
+	Background func(ctx context.Context, scope agentsvc.RunScope, conversation []agentsvc.Entry) string
 }
 
 // LLM is an agent that asks a model, runs the tools that the model calls and asks again until the model gives its
@@ -89,7 +89,7 @@ type llmRun struct {
 	modelView
 	// answerMemory reserves the memory of the answer that is being received, from the app's part of the process's pool.
 	// It is released when the message has been recorded: from then on the runner's reservation counts it. Nil (no
-	// bound) where the context has no reservation.
+	// bound) where the invocation has no reservation.
 	answerMemory *capacity.Reservation
 }
 
@@ -100,7 +100,7 @@ const answerMemoryFactor = 2
 // runTurn runs the turn and releases its memory at the end. It returns nil for errStopped: the turn has already yielded
 // its end, or has no consumer any more.
 func (t *llmRun) runTurn(ctx context.Context) error {
-	t.answerMemory = capacity.ReservationFrom(ctx).NewPart(answerMemoryFactor)
+	t.answerMemory = t.inv.Memory.NewPart(answerMemoryFactor)
 	defer t.answerMemory.ReleaseBytes()
 	if err := t.runSteps(ctx); !errors.Is(err, errStopped) {
 		return err
@@ -113,7 +113,7 @@ func (t *llmRun) runTurn(ctx context.Context) error {
 // turn with a request for it and returns errStopped. The request's call id is derived from the source's name: no model
 // has made this call.
 func (t *llmRun) loadTools(ctx context.Context) error {
-	tools, err := t.options.Tools.LoadLiveSet(ctx)
+	tools, err := t.options.Tools.LoadLiveSet(ctx, t.inv.Session)
 	var missing *tool.CredentialError
 	switch {
 	case errors.As(err, &missing):
@@ -278,12 +278,7 @@ func (t *llmRun) callModel(ctx context.Context, step string, conversation []agen
 	if err != nil {
 		return ans, err
 	}
-	req := llm.Request{System: system, Conversation: conversation, Tools: t.listToolSpecs(), Step: step, MaxBytes: t.options.MaxBytes}
-	// The provider reserves memory through the context while it reads the body. The turn's part is used, since it is
-	// released after the message is recorded.
-	if t.answerMemory != nil {
-		ctx = capacity.WithReservation(ctx, t.answerMemory)
-	}
+	req := llm.Request{RunScope: t.inv.RunScope, Memory: t.answerMemory, System: system, Conversation: conversation, Tools: t.listToolSpecs(), Step: step, MaxBytes: t.options.MaxBytes}
 	var text strings.Builder
 	for c, err := range t.model.Stream(ctx, req) {
 		if err != nil {

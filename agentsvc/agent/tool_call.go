@@ -160,7 +160,7 @@ func (t *llmRun) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcom
 		over = t.inv.RegisterCall(c.ID, stop)
 	}
 	var missing *tool.CredentialError
-	d.res, missing = t.options.Tools.ExecuteCall(ctx, c, string(t.inv.Task)+"/"+string(c.ID))
+	d.res, missing = t.options.Tools.ExecuteCall(ctx, t.inv.RunScope, c, string(t.inv.Task)+"/"+string(c.ID))
 	// Called at once, not deferred: a cancellation that comes after the call has ended must not be accepted.
 	over()
 	d.known = !d.res.Failed || ctx.Err() == nil

@@ -99,7 +99,7 @@ func buildLLMAgent(b *builder, name string, a *config.Agent) (agent.Agent, error
 	}
 	// A schema that does not compile is a problem of the configuration, with its path.
 	if s := a.StructuredOutput; s != nil {
-		if o.Output, err = agent.NewOutput(s.Name, s.Schema, s.Strict); err != nil {
+		if o.Output, err = agent.NewOutput(string(b.tenant.ID), s.Name, s.Schema, s.Strict); err != nil {
 			return nil, agentsvc.NewInvalidError("structured_output.schema", "%v", err)
 		}
 	}

@@ -244,9 +244,9 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 // Tasks returns the service that accepts, cancels and resumes the app's tasks.
 func (a *App) Tasks() *task.Service { return a.tasks }
 
-// ExecuteRun executes one of the app's runs to its end, in the database that the run comes from.
-func (a *App) ExecuteRun(ctx context.Context, run store.Run) error {
-	return a.runners[run.InMemory].Run(ctx, run)
+// ExecuteRun executes one of the app's runs to its end under lease, in the database that the run comes from.
+func (a *App) ExecuteRun(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+	return a.runners[run.InMemory].Run(ctx, run, lease)
 }
 
 // SweepExpired deletes the tasks, events and sessions whose retention has ended, the sessions wherever the app stores

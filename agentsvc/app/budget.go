@@ -15,6 +15,7 @@ import (
 	"stoa/agentsvc/session"
 	"stoa/agentsvc/task"
 	"stoa/billing"
+	"stoa/tenancy/db"
 )
 
 // Bounds of responses under a budget. They apply only if a budget does.
@@ -33,7 +34,7 @@ func (b *builder) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
 		return m
 	}
 	out := meteredModel{
-		app: b.tenant.Name, onExhausted: b.instrumentation.OnBudgetExhausted, next: m, provider: l.Provider, model: l.Model, meter: b.meter, budgetGate: b.budgetGate, configuredMaxOutput: int64(l.MaxTokens), maxOutput: int64(l.MaxTokens), minOutput: minUsefulOutput,
+		tenant: b.tenant.ID, app: b.tenant.Name, onExhausted: b.instrumentation.OnBudgetExhausted, next: m, provider: l.Provider, model: l.Model, meter: b.meter, budgetGate: b.budgetGate, configuredMaxOutput: int64(l.MaxTokens), maxOutput: int64(l.MaxTokens), minOutput: minUsefulOutput,
 		countTokens: session.NewTokenCounter(l.Provider, l.Model), log: b.log,
 	}
 	if onCharge := b.instrumentation.OnCharge; onCharge != nil {
@@ -101,7 +102,8 @@ func (b *builder) findBudgetChange(ctx context.Context, w task.BudgetWait) (*tas
 // meteredModel is an [llm.Provider] whose calls are counted and bound by budgets. It is immutable and shared by all
 // calls.
 type meteredModel struct {
-	app string
+	tenant db.ID
+	app    string
 	// onExhausted is called when a budget refuses a call; it may be nil.
 	onExhausted func(app string)
 	next        llm.Provider
@@ -133,7 +135,7 @@ func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 			yield(llm.Chunk{}, agentsvc.NewInvalidError("", "the app's plan does not have the model %s/%s", m.provider, m.model))
 			return
 		}
-		c := meteredCall{meteredModel: m, recorder: agentsvc.UsageRecorderFromContext(ctx), req: req}
+		c := meteredCall{meteredModel: m, recorder: req.Usage, req: req}
 		c.usage = agentsvc.Usage{Call: agentsvc.NewID(), StartedAt: time.Now().UTC().Truncate(time.Microsecond), Provider: m.provider, Model: m.model}
 		if err := c.reserveBudget(ctx); err != nil {
 			yield(llm.Chunk{}, err)
@@ -206,7 +208,7 @@ func (c *meteredCall) countInput(ctx context.Context) int64 {
 	if c.inputTokens > 0 {
 		return c.inputTokens
 	}
-	n := session.CountRequest(pattern.NewStepBudget(ctx, 0), c.countTokens, c.req)
+	n := session.CountRequest(pattern.NewStepBudget(ctx, string(c.tenant), 0), c.countTokens, c.req)
 	if c.provider != "scripted" {
 		// A quarter more: tokenizers differ between vendors, and so do the tokens around the messages.
 		n += n / 4

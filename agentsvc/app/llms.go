@@ -99,12 +99,12 @@ func newOpenAIModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 }
 
 // newScriptedModel builds a model that answers by a script, for tests and examples. It makes no requests.
-func newScriptedModel(_ *builder, _ string, l *config.LLM) (llm.Provider, error) {
+func newScriptedModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 	script := make([]scripted.Rule, len(l.Script))
 	for i, r := range l.Script {
 		script[i] = newScriptedRule(r)
 	}
-	return scripted.New(scripted.Options{Model: l.Model, Script: script})
+	return scripted.New(scripted.Options{App: string(b.tenant.ID), Model: l.Model, Script: script})
 }
 
 // hasMessageReply reports whether a scripted model, or one of its fallbacks, can answer with a message instead of a

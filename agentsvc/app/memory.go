@@ -24,7 +24,7 @@ var windowBuilders = map[string]func(b *builder, name string, a *config.Agent, g
 		return session.MessageWindow{MaxEntries: a.Context.WindowSize}
 	},
 	"token_window": func(b *builder, _ string, a *config.Agent, _ *agentGuardrail) agent.Window {
-		return session.TokenWindow{Budget: a.Context.Budget, MinEntries: a.Context.PreserveRecent, CountTokens: b.tokenCounter(a.LLM)}
+		return session.TokenWindow{App: string(b.tenant.ID), Budget: a.Context.Budget, MinEntries: a.Context.PreserveRecent, CountTokens: b.tokenCounter(a.LLM)}
 	},
 	"summary_buffer": func(b *builder, name string, a *config.Agent, g *agentGuardrail) agent.Window {
 		model := b.models[a.LLM]
@@ -33,7 +33,7 @@ var windowBuilders = map[string]func(b *builder, name string, a *config.Agent, g
 		}
 		// FilterEntries is the guardrail: the summarizing model must not read what the agent's model may not.
 		return session.SummaryWindow{
-			Agent: name, Budget: a.Context.Budget, Threshold: a.Context.Threshold, Target: a.Context.Target,
+			App: string(b.tenant.ID), Agent: name, Budget: a.Context.Budget, Threshold: a.Context.Threshold, Target: a.Context.Target,
 			CountTokens: b.tokenCounter(a.LLM), Model: model, FilterEntries: g.filterHistory, Store: b.store.SessionStore, Log: b.log,
 		}
 	},

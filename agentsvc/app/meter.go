@@ -56,22 +56,14 @@ func (b *builder) meterEmbedder(c *config.Embedder, e embedder.Embedder) embedde
 }
 
 // Embed implements [embedder.Embedder]. The vectors are returned even if the usage cannot be written, which is logged.
-func (e meteredEmbedder) Embed(ctx context.Context, p embedder.Purpose, texts []string) ([][]float32, error) {
-	vectors, err := e.Embedder.Embed(ctx, p, texts)
+func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embedder.Purpose, texts []string) ([][]float32, error) {
+	vectors, err := e.Embedder.Embed(ctx, payer, p, texts)
 	if err != nil || len(texts) == 0 {
 		return vectors, err
 	}
-	// Inside a turn the usage belongs to the run's agent and owner, outside of one to the owner of the session.
-	var agent string
-	var owner agentsvc.Owner
-	if by := agentsvc.UsageRecorderFromContext(ctx); by != nil {
-		agent, owner = by.Agent, by.Owner
-	} else if key, ok := agentsvc.SessionFromContext(ctx); ok {
-		owner = key.Owner
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if err := e.builder.meter.RecordEmbeddings(ctx, agent, owner, e.provider, e.model, len(texts)); err != nil {
+	if err := e.builder.meter.RecordEmbeddings(ctx, payer.Agent, payer.Owner, e.provider, e.model, len(texts)); err != nil {
 		e.builder.log.Warn("texts that were made vectors could not be counted", "error", err)
 	}
 	return vectors, nil

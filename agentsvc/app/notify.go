@@ -66,7 +66,7 @@ func (b *builder) newStandingNotifications() map[string][]*notify.StandingReceiv
 			if n == nil || !n.Enabled {
 				continue
 			}
-			s, err := newStanding(n, b.tenant.PrivateNetwork)
+			s, err := newStanding(n, b.tenant)
 			b.addProblem(fmt.Sprintf("agents.%s.notifications[%d]", name, i), err)
 			all[name] = append(all[name], s)
 		}
@@ -76,21 +76,21 @@ func (b *builder) newStandingNotifications() map[string][]*notify.StandingReceiv
 
 // newStanding builds one of them. The template is tried with a sample notice, so that a mistake is a problem of the
 // configuration.
-func newStanding(n *config.Notification, privateNetwork bool) (*notify.StandingReceiver, error) {
+func newStanding(n *config.Notification, t Tenant) (*notify.StandingReceiver, error) {
 	s := &notify.StandingReceiver{
 		ID: n.ID, URL: n.URL, Header: n.Headers, Events: n.Events,
 		MaxAttempts: int64(n.Retry.MaxAttempts), InitialBackoff: n.Retry.InitialDelay, MaxBackoff: n.Retry.MaxDelay,
 	}
-	err := notify.CheckURL(n.URL, privateNetwork)
+	err := notify.CheckURL(n.URL, t.PrivateNetwork)
 	if err != nil || n.Payload == nil || n.Payload.Template == "" {
 		return s, err
 	}
-	t, err := trigger.ParseTemplate(n.Payload.Template)
+	tpl, err := trigger.ParseTemplate(string(t.ID), n.Payload.Template)
 	if err != nil {
 		return nil, agentsvc.NewInvalidError("payload.template", "%.240v", err)
 	}
 	s.EncodeBody = func(ctx context.Context, n notify.Notice) ([]byte, error) {
-		text, err := t.RenderText(ctx, n)
+		text, err := tpl.RenderText(ctx, n)
 		return []byte(text), err
 	}
 	if _, err := s.EncodeBody(context.Background(), notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {

@@ -139,7 +139,7 @@ var errNoSandbox = errors.New("a program of this host needs a sandbox to be held
 
 // newFunctionTool builds one of the built-in tools.
 func newFunctionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
-	o := function.Options{Name: name, Description: t.Description, HTTP: b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)}
+	o := function.Options{App: string(b.tenant.ID), Name: name, Description: t.Description, HTTP: b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)}
 	if function.NeedsFolder(t.Handler) {
 		at, err := b.resolvePath("working_directory", grant.Filesystem, t.WorkingDirectory)
 		if err != nil {
@@ -182,7 +182,7 @@ func (b *builder) newToolSet(names []string, maxOutput int, g *agentGuardrail, m
 	if len(tools) == 0 && len(sources) == 0 {
 		return nil, nil
 	}
-	set, err := tool.NewSet(tools, tool.Options{Sources: sources, MaxOutput: maxOutput, Decorator: b.toolTracer(), Logger: b.log})
+	set, err := tool.NewSet(tools, tool.Options{App: string(b.tenant.ID), Sources: sources, MaxOutput: maxOutput, Decorator: b.toolTracer(), Logger: b.log})
 	if err == nil {
 		b.toolSets = append(b.toolSets, set)
 	}

@@ -187,7 +187,7 @@ type tracedTool struct {
 }
 
 // Call implements [tool.Tool].
-func (t tracedTool) Call(ctx context.Context, in tool.Input) (text string, err error) {
+func (t tracedTool) Call(ctx context.Context, in tool.Call) (text string, err error) {
 	began := time.Now()
 	ctx, span := trail.StartSpan(ctx, t.span.name, t.span.options...)
 	defer func() {

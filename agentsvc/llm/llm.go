@@ -19,6 +19,7 @@ import (
 	"iter"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 )
 
 // Provider is one configured model. Implementations are safe for concurrent use.
@@ -31,6 +32,10 @@ type Provider interface {
 
 // Request is a conversation to continue. Providers must not change its slices: they are shared with the agent.
 type Request struct {
+	// RunScope is the run that the call is made for, and pays for it.
+	agentsvc.RunScope
+	// Memory reserves the memory of the answer while it is received; nil: no bound.
+	Memory       *capacity.Reservation
 	System       string
 	Conversation []agentsvc.Entry
 	Tools        []agentsvc.ToolSpec

@@ -98,7 +98,7 @@ func (p *Pool) handleSafely(ctx context.Context, run store.Run) (err error) {
 			err = fmt.Errorf("panic of type %T", v)
 		}
 	}()
-	return p.handle(ctx, run)
+	return p.handle(ctx, run, agentsvc.Lease{Confirm: p.confirmLease})
 }
 
 // dropRun ends the row of a run whose task no longer waits for it. The statement does nothing if the run is leased to

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/processor"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
@@ -74,11 +73,10 @@ func (p *Pool) endRun(run store.Run, w *activeRun) {
 	}
 }
 
-// registerRun records that a run executes here and returns its context, which carries the tenant (for processor
-// accounting) and the lease confirmation (see [agentsvc.CheckLease]). An earlier execution for the same task is
+// registerRun records that a run executes here and returns its context. An earlier execution for the same task is
 // cancelled: it must have lost its lease, or this one could not exist.
 func (p *Pool) registerRun(run store.Run, in *slotPool) (context.Context, *activeRun) {
-	ctx, cancel := context.WithCancelCause(processor.WithApp(agentsvc.WithLeaseRenewal(p.baseContext, p.confirmLease), string(run.Tenant)))
+	ctx, cancel := context.WithCancelCause(p.baseContext)
 	at, w := taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slots: in}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -305,7 +305,7 @@ func TestDrainedBetween(t *testing.T) {
 		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.runner.Run(ctx, run); !errors.Is(err, queue.ErrStopping) {
+		if err := h.runner.Run(ctx, run, agentsvc.Lease{}); !errors.Is(err, queue.ErrStopping) {
 			t.Error(err)
 		}
 		evs, err := h.st.LoadEvents(t.Context(), run.Task, 0, 100)

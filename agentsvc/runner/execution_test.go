@@ -370,7 +370,7 @@ func TestLostUnseen(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan error)
-		go func() { done <- h.runner.Run(context.Background(), run) }()
+		go func() { done <- h.runner.Run(context.Background(), run, agentsvc.Lease{}) }()
 		var seen store.StoredTask
 		for seen.Seq < 3 { // usage and the announced call
 			var err error
@@ -408,7 +408,7 @@ func TestStopping(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(30*time.Millisecond, func() { cancel(cause) })
-		if err := h.runner.Run(ctx, run); !errors.Is(err, cause) {
+		if err := h.runner.Run(ctx, run, agentsvc.Lease{}); !errors.Is(err, cause) {
 			t.Errorf("stopped because %v: %v", cause, err)
 		}
 		if got, err := h.st.LoadTask(t.Context(), "t", store.TaskParts{}); err != nil || got.Seq != 1 {
@@ -496,7 +496,7 @@ func TestDrained(t *testing.T) {
 				if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
 					t.Fatal(err)
 				}
-				if err := h.runner.Run(ctx, run); !errors.Is(err, cause) {
+				if err := h.runner.Run(ctx, run, agentsvc.Lease{}); !errors.Is(err, cause) {
 					t.Errorf("stopped because %v: %v", cause, err)
 				}
 				log, err := h.st.LoadEvents(t.Context(), run.Task, 0, 100)

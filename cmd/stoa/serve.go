@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/egress"
@@ -287,9 +288,9 @@ func (h *server) openQueue(ctx context.Context) error {
 	// The tasks in memory exist in this process only: no other process can execute them or be signalled about them.
 	o.GiveUp = h.newDeadLetterFunc(task.NewDeadLetters(h.deps.InMemory.DB, h.deps.Hub, func() { h.inMemoryPool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: h.releaseReservation}))
 	o.AcceptOnly, o.Bus = false, nil
-	h.inMemoryPool = queue.New(store.NewRunQueue(h.deps.InMemory.DB), func(ctx context.Context, run store.Run) error {
+	h.inMemoryPool = queue.New(store.NewRunQueue(h.deps.InMemory.DB), func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 		run.InMemory = true
-		return h.executeRun(ctx, run)
+		return h.executeRun(ctx, run, lease)
 	}, o)
 	h.deps.Workers, h.deps.InMemory.Workers = h.runPool, h.inMemoryPool
 	// Pools are opened before the first run is accepted: a run is born under the lease of its process.
@@ -336,7 +337,7 @@ func (h *server) openRuntimes(ctx context.Context) (err error) {
 // that an update of the configuration does not change a task in progress; if that revision is no longer kept, it uses
 // the current one. It returns [queue.ErrPostponed] for an app that is suspended or deleted: the run keeps its
 // attempts and waits until the app is active again.
-func (h *server) executeRun(ctx context.Context, run store.Run) error {
+func (h *server) executeRun(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 	began := time.Now()
 	a, of, release, err := h.runtimes.AcquireRevision(ctx, run.Tenant, run.Revision)
 	if errors.Is(err, tenancy.ErrNotFound) {
@@ -350,7 +351,7 @@ func (h *server) executeRun(ctx context.Context, run store.Run) error {
 		return fmt.Errorf("load app %s at revision %d: %w", run.Tenant, run.Revision, err)
 	}
 	defer release()
-	return h.executeWithSpan(ctx, began, of, a, run)
+	return h.executeWithSpan(ctx, began, of, a, run, lease)
 }
 
 // handleAppChange applies a change of an app's status in this process. tenancy.RuntimeCache calls it in every process

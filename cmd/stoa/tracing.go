@@ -102,10 +102,10 @@ func newProcessSampler() (sdk.Sampler, error) {
 // executeWithSpan executes a run with app a and records its span. The span's parent is that of the request that
 // created the run, also if another process accepted it: the run carries the trace parent in its row. began includes
 // the time in which the app was loaded.
-func (h *server) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *app.App, run store.Run) error {
+func (h *server) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *app.App, run store.Run, lease agentsvc.Lease) error {
 	ctx = context.WithValue(ctx, runKey{}, runInfo{of.Name, string(run.Task)})
 	if h.tracer == nil {
-		return h.recordOutcome(ctx, of.Name, a.ExecuteRun(ctx, run))
+		return h.recordOutcome(ctx, of.Name, a.ExecuteRun(ctx, run, lease))
 	}
 	ctx = trail.WithTraceParent(ctx, run.Trace)
 	// A run without a trace parent (a schedule, or an untraced request) begins a trace of its own.
@@ -118,7 +118,7 @@ func (h *server) executeWithSpan(ctx context.Context, began time.Time, of *tenan
 	}
 	ctx, span := h.tracer.Start(ctx, "run", trace.WithTimestamp(began), trace.WithSpanKind(kind), trace.WithAttributes(
 		trail.AppKey.String(of.Name), trail.TaskKey.String(string(run.Task)), attribute.Int64("stoa.turn", run.Turn), attribute.Int64("stoa.attempt", run.Attempts)))
-	err := a.ExecuteRun(ctx, run)
+	err := a.ExecuteRun(ctx, run, lease)
 	if out := runOutcome(err); out != "" {
 		span.SetAttributes(runStateKey.String(out))
 	}

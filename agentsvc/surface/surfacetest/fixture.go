@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
@@ -88,13 +89,13 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	// The pool executes runs in runtimes of the cache, which is built later: the variable breaks the cycle. No run
 	// can exist before the server is started.
 	var live *tenancy.RuntimeCache[*app.App]
-	h.Workers = queue.New(store.NewRunQueue(h.DB), func(ctx context.Context, run store.Run) error {
+	h.Workers = queue.New(store.NewRunQueue(h.DB), func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 		a, _, release, err := live.AcquireRevision(ctx, run.Tenant, run.Revision)
 		if err != nil {
 			return err
 		}
 		defer release()
-		return a.ExecuteRun(ctx, run)
+		return a.ExecuteRun(ctx, run, lease)
 	}, queue.Options{
 		Calls: shared.Hub, Log: log, GiveUp: func(ctx context.Context, run store.Run, reason string) error {
 			return h.DeadLetters.Add(ctx, run, reason)
