@@ -17,7 +17,7 @@
 // idempotent or a human agrees.
 //
 // A turn that needs a human ends: the agent yields Approval events and a status InputRequired or AuthRequired. The
-// decision starts a new attempt of the same turn, which finds it in [Invocation.CallStates]; see llmRun.resumeCalls.
+// decision starts a new attempt of the same turn, which finds it in [Invocation.CallStates]; see toolCalls.resumeCalls.
 //
 // When the lease is lost, the commit of the next fact fails or the context ends, and the runner stops the iteration.
 // Each method that yields returns errStopped when yield returns false, so that no further effect starts. Before a call

@@ -30,12 +30,12 @@ type modelView struct {
 // selectConversation returns the entries to send to the model and the system prompt. It yields the usage of the
 // window's own model calls.
 func (t *llmRun) selectConversation(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, system string, err error) {
-	if !t.opened && t.options.Window != nil {
-		t.fitWindow = t.options.Window.Open(llm.Request{RunScope: t.inv.RunScope, Memory: t.inv.Memory})
+	if !t.view.opened && t.options.Window != nil {
+		t.view.fitWindow = t.options.Window.Open(llm.Request{RunScope: t.inv.RunScope, Memory: t.inv.Memory})
 	}
-	if t.fitWindow != nil {
+	if t.view.fitWindow != nil {
 		var used []agentsvc.Usage
-		conversation, used, err = t.fitWindow(ctx, conversation)
+		conversation, used, err = t.view.fitWindow(ctx, conversation)
 		for i := range used {
 			if !t.yield(agentsvc.Event{Usage: &used[i]}, nil) {
 				return nil, "", errStopped
@@ -45,9 +45,9 @@ func (t *llmRun) selectConversation(ctx context.Context, conversation []agentsvc
 			return nil, "", err
 		}
 	}
-	if !t.opened && t.options.Background != nil {
-		t.background = t.options.Background(ctx, t.inv.RunScope, conversation)
+	if !t.view.opened && t.options.Background != nil {
+		t.view.background = t.options.Background(ctx, t.inv.RunScope, conversation)
 	}
-	t.opened = true
-	return conversation, joinParagraphs(t.newSystemPrompt(t.inv.GlobalInstruction), t.background), nil
+	t.view.opened = true
+	return conversation, joinParagraphs(t.newSystemPrompt(t.inv.GlobalInstruction), t.view.background), nil
 }
