@@ -95,7 +95,7 @@ func listControls(o Options) controlList {
 type controlList []control
 
 // findControl returns the control with that name, and whether there is one.
-func (l controlList) find(name string) (control, bool) {
+func (l controlList) findControl(name string) (control, bool) {
 	i := slices.IndexFunc(l, func(c control) bool { return c.spec.Name == name })
 	if i < 0 {
 		return control{}, false
@@ -110,7 +110,7 @@ func (l controlList) addToSpecs(specs []agentsvc.ToolSpec) []agentsvc.ToolSpec {
 		return specs
 	}
 	all := slices.DeleteFunc(slices.Clone(specs), func(s agentsvc.ToolSpec) bool {
-		_, isControl := l.find(s.Name)
+		_, isControl := l.findControl(s.Name)
 		return isControl
 	})
 	for _, c := range l {
@@ -137,7 +137,7 @@ func (l controlList) describeEndings(r Reasoning) string {
 func (l controlList) hasEscalated(conversation []agentsvc.Entry) bool {
 	for _, e := range slices.Backward(conversation) {
 		if e.Message == nil {
-			if c, ok := l.find(e.Result.Name); ok && c.kind == escalateControl {
+			if c, ok := l.findControl(e.Result.Name); ok && c.kind == escalateControl {
 				return true
 			}
 		} else if e.Message.Role == agentsvc.RoleUser {
