@@ -86,7 +86,7 @@ func newAppWith(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, l
 		}
 	})
 	h := app.Dependencies{
-		DB: d, Keys: newKeyring(t), Hub: task.NewHub(nil), Workers: pool, PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
+		DB: d, Keys: newKeyring(t), Hub: task.NewHub(nil), Workers: pool, Host: app.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}, Log: log,
 	}
 	for _, f := range change {
 		f(&h)

@@ -27,26 +27,45 @@ const (
 	minUsefulOutput = 64
 )
 
+// metering counts what the app uses and holds it to the app's plan and budgets. Models and embedders are decorated with
+// it. Without billing meter and budgetGate are nil, and nothing is counted.
+type metering struct {
+	tenant          Tenant
+	meter           *billing.Meter
+	budgetGate      *billing.BudgetGate
+	instrumentation Instrumentation
+	log             *slog.Logger
+}
+
+// newMetering returns the app's metering; service may be nil.
+func newMetering(b *build, service *billing.Service, i Instrumentation) metering {
+	c := metering{tenant: b.tenant, instrumentation: i, log: b.log}
+	if service != nil {
+		c.meter, c.budgetGate = service.NewMeter(b.tenant.ID, b.tenant.Plan), service.NewBudgetGate(b.tenant.ID, b.tenant.Plan)
+	}
+	return c
+}
+
 // meterModel returns m with its calls counted and bound by the app's plan and budgets, or m itself if nothing is
 // counted.
-func (b *builder) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
-	if b.meter == nil {
+func (c metering) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
+	if c.meter == nil {
 		return m
 	}
 	out := meteredModel{
-		tenant: b.tenant.ID, app: b.tenant.Name, onExhausted: b.instrumentation.OnBudgetExhausted, next: m, provider: l.Provider, model: l.Model, meter: b.meter, budgetGate: b.budgetGate, configuredMaxOutput: int64(l.MaxTokens), maxOutput: int64(l.MaxTokens), minOutput: minUsefulOutput,
-		countTokens: session.NewTokenCounter(l.Provider, l.Model), log: b.log,
+		tenant: c.tenant.ID, app: c.tenant.Name, onExhausted: c.instrumentation.OnBudgetExhausted, next: m, provider: l.Provider, model: l.Model, meter: c.meter, budgetGate: c.budgetGate, configuredMaxOutput: int64(l.MaxTokens), maxOutput: int64(l.MaxTokens), minOutput: minUsefulOutput,
+		countTokens: session.NewTokenCounter(l.Provider, l.Model), log: c.log,
 	}
-	if onCharge := b.instrumentation.OnCharge; onCharge != nil {
+	if onCharge := c.instrumentation.OnCharge; onCharge != nil {
 		out.onCharge = func(ctx context.Context, u agentsvc.Usage) {
-			if w := b.meter.PriceCall(u); w.Charge > 0 {
-				onCharge(ctx, b.tenant.Name, u.Model, w.Currency, int64(w.Charge))
+			if w := c.meter.PriceCall(u); w.Charge > 0 {
+				onCharge(ctx, c.tenant.Name, u.Model, w.Currency, int64(w.Charge))
 			}
 		}
 	}
 	// A scripted model counts words, as its script's usage does. Its name in usage rows must not be empty.
 	if l.Provider == "scripted" {
-		out.trustsUsage = b.tenant.DefaultApp
+		out.trustsUsage = c.tenant.DefaultApp
 		out.countTokens, out.model = func(_ *pattern.StepBudget, text string) int { return len(strings.Fields(text)) }, "scripted"
 		if l.Model != "" {
 			out.model = l.Model
@@ -70,15 +89,15 @@ func (b *builder) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
 
 // checkModelInPlan returns an [agentsvc.InvalidError] in a dry run if the app's plan does not allow a model. In a
 // served app the plan may have changed since: the other agents go on and calls of that model fail.
-func (b *builder) checkModelInPlan(l *config.LLM) error {
-	if b.budgetGate == nil || b.budgetGate.AllowsModel(l.Provider, usageModelName(l)) {
+func (c metering) checkModelInPlan(l *config.LLM) error {
+	if c.budgetGate == nil || c.budgetGate.AllowsModel(l.Provider, usageModelName(l)) {
 		return nil
 	}
-	if !b.tenant.DryRun {
-		b.log.Warn("the app's plan does not have a model of its configuration: calls of it fail", "plan", b.tenant.Plan, "model", l.Provider+"/"+usageModelName(l))
+	if !c.tenant.DryRun {
+		c.log.Warn("the app's plan does not have a model of its configuration: calls of it fail", "plan", c.tenant.Plan, "model", l.Provider+"/"+usageModelName(l))
 		return nil
 	}
-	return agentsvc.NewInvalidError("model", "%s/%s is not among the models of the plan %s", l.Provider, usageModelName(l), b.tenant.Plan)
+	return agentsvc.NewInvalidError("model", "%s/%s is not among the models of the plan %s", l.Provider, usageModelName(l), c.tenant.Plan)
 }
 
 // usageModelName returns the name of a model in usage rows and plan patterns.
@@ -91,11 +110,11 @@ func usageModelName(l *config.LLM) string {
 
 // findBudgetChange reports whether the budget that a paused task waits for covers its call again; nil if not. It is
 // [task.Options].BudgetAvailability.
-func (b *builder) findBudgetChange(ctx context.Context, w task.BudgetWait) (*task.BudgetChange, error) {
-	if b.budgetGate == nil {
+func (c metering) findBudgetChange(ctx context.Context, w task.BudgetWait) (*task.BudgetChange, error) {
+	if c.budgetGate == nil {
 		return &task.BudgetChange{}, nil
 	}
-	r, err := b.budgetGate.CheckAvailability(ctx, w.ID, w.Needs)
+	r, err := c.budgetGate.CheckAvailability(ctx, w.ID, w.Needs)
 	return (*task.BudgetChange)(r), err
 }
 

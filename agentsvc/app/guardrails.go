@@ -23,27 +23,40 @@ type agentGuardrail struct {
 	onFinding func(context.Context, guardrail.Finding)
 }
 
-// buildGuardrails builds the enabled guardrails of the configuration.
-func (b *builder) buildGuardrails() {
-	b.guardrails = make(map[string]*guardrail.Guardrail, len(b.cfg.Guardrails))
+// guardrailSet is the enabled guardrails of a configuration, from which agents get theirs.
+type guardrailSet struct {
+	// byName has no entry for a disabled guardrail.
+	byName map[string]*guardrail.Guardrail
+	log    *slog.Logger
+	// onFinding may be nil.
+	onFinding func(context.Context, guardrail.Finding)
+}
+
+// newGuardrailSet builds the enabled guardrails of the configuration. onFinding is called for each finding, with the
+// name of the app; it may be nil.
+func newGuardrailSet(b *build, onFinding func(ctx context.Context, app string, f guardrail.Finding)) *guardrailSet {
+	set := &guardrailSet{byName: make(map[string]*guardrail.Guardrail, len(b.cfg.Guardrails)), log: b.log}
+	if onFinding != nil {
+		set.onFinding = func(ctx context.Context, f guardrail.Finding) { onFinding(ctx, b.tenant.Name, f) }
+	}
 	for name, c := range b.cfg.Guardrails {
 		if !c.Enabled {
 			continue
 		}
-		built, err := guardrail.New(name, b.guardrailOptions(c))
+		built, err := guardrail.New(name, guardrailOptions(b.appID(), c))
 		b.addProblem("guardrails."+name, err)
-		b.guardrails[name] = built
+		set.byName[name] = built
 	}
+	return set
 }
 
 // guardrailFor returns the guardrail of an agent, nil if it has none or a disabled one.
-// A guardrail that is disabled has no entry in b.guardrails.
-func (b *builder) guardrailFor(a *config.Agent) *agentGuardrail {
-	built := b.guardrails[a.Guardrails]
+func (s *guardrailSet) guardrailFor(a *config.Agent) *agentGuardrail {
+	built := s.byName[a.Guardrails]
 	if built == nil {
 		return nil
 	}
-	return &agentGuardrail{built, b.log.With("agent", a.Name), b.onFinding}
+	return &agentGuardrail{built, s.log.With("agent", a.Name), s.onFinding}
 }
 
 // reportFindings reports findings to record, the turn's recorder, whose last message lists them, to the log and to the metrics. None of
@@ -312,8 +325,8 @@ func (a guardedAgentTool) Run(ctx context.Context, inv agent.Invocation) iter.Se
 }
 
 // guardrailOptions converts a configuration. Checks that are not enabled are nil.
-func (b *builder) guardrailOptions(c *config.Guardrail) guardrail.Options {
-	o := guardrail.Options{App: string(b.tenant.ID), Shadow: c.Mode == "shadow"}
+func guardrailOptions(app string, c *config.Guardrail) guardrail.Options {
+	o := guardrail.Options{App: app, Shadow: c.Mode == "shadow"}
 	if in := c.Input; in != nil {
 		o.Input = inputOptions(in)
 	}

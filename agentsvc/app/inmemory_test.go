@@ -48,7 +48,7 @@ func openProcess(t *testing.T, durable *db.DB, o InMemoryDBOptions) *testProcess
 		t.Fatal(err)
 	}
 	p := &testProcess{Dependencies: Dependencies{
-		DB: durable, Keys: keys, InMemory: v, Hub: task.NewHub(nil), PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), Log: o.Log,
+		DB: durable, Keys: keys, InMemory: v, Hub: task.NewHub(nil), Host: Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}, Log: o.Log,
 	}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var ends []chan error

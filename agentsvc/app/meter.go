@@ -15,11 +15,11 @@ import (
 type usageObserver struct{ meter *billing.Meter }
 
 // newObserver returns the app's observer, nil if nothing is counted.
-func (b *builder) newObserver() task.Observer {
-	if b.meter == nil {
+func (c metering) newObserver() task.Observer {
+	if c.meter == nil {
 		return nil
 	}
-	return usageObserver{b.meter}
+	return usageObserver{c.meter}
 }
 
 // AppendObservation implements [task.Observer]: usage rows join the transaction that appends the events.
@@ -42,17 +42,17 @@ func billingFacts(x task.Observation) billing.RunFacts {
 // meteredEmbedder is an embedder whose texts are counted as usage.
 type meteredEmbedder struct {
 	embedder.Embedder
-	builder  *builder
+	metering
 	provider string
 	model    string
 }
 
 // meterEmbedder returns e with its texts counted, or e itself if nothing is counted.
-func (b *builder) meterEmbedder(c *config.Embedder, e embedder.Embedder) embedder.Embedder {
-	if b.meter == nil {
+func (c metering) meterEmbedder(cfg *config.Embedder, e embedder.Embedder) embedder.Embedder {
+	if c.meter == nil {
 		return e
 	}
-	return meteredEmbedder{e, b, c.Provider, c.Model}
+	return meteredEmbedder{e, c, cfg.Provider, cfg.Model}
 }
 
 // Embed implements [embedder.Embedder]. The vectors are returned even if the usage cannot be written, which is logged.
@@ -63,8 +63,8 @@ func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embe
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if err := e.builder.meter.RecordEmbeddings(ctx, payer.Agent, payer.Owner, e.provider, e.model, len(texts)); err != nil {
-		e.builder.log.Warn("texts that were made vectors could not be counted", "error", err)
+	if err := e.meter.RecordEmbeddings(ctx, payer.Agent, payer.Owner, e.provider, e.model, len(texts)); err != nil {
+		e.log.Warn("texts that were made vectors could not be counted", "error", err)
 	}
 	return vectors, nil
 }

@@ -36,7 +36,7 @@ func (a *App) PushEnabled() bool { return a.pushEnabled }
 
 // newNotifier returns the app's notifier, nil if the process sends no notifications or has no keys to seal addresses
 // with.
-func (b *builder) newNotifier(h Dependencies, standing map[string][]*notify.StandingReceiver) *notify.Notifier {
+func (b *build) newNotifier(h Dependencies, standing map[string][]*notify.StandingReceiver) *notify.Notifier {
 	if h.Notifications == nil || h.Keys == nil {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (h Dependencies) notifyReach(privateNetwork bool) notify.Egress {
 }
 
 // newStandingNotifications returns the receivers that the configuration has for all tasks of an agent, by agent.
-func (b *builder) newStandingNotifications() map[string][]*notify.StandingReceiver {
+func (b *build) newStandingNotifications() map[string][]*notify.StandingReceiver {
 	all := map[string][]*notify.StandingReceiver{}
 	for _, name := range b.cfg.AgentNames() {
 		for i, n := range b.cfg.Agents[name].Notifications {

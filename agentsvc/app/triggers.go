@@ -43,7 +43,7 @@ type triggerSet struct {
 }
 
 // newTriggers builds the enabled triggers.
-func (b *builder) newTriggers() triggerSet {
+func (b *build) newTriggers() triggerSet {
 	out := triggerSet{map[string]*Schedule{}, map[string]*Webhook{}}
 	for _, name := range b.cfg.AgentNames() {
 		t := b.cfg.Agents[name].Trigger
@@ -61,7 +61,7 @@ func (b *builder) newTriggers() triggerSet {
 		case "webhook":
 			signature, err := trigger.NewSignature(t.Secret, t.SignatureHeader, t.TimestampHeader)
 			b.addProblem(path, err)
-			w, err := newWebhook(string(b.tenant.ID), name, t)
+			w, err := newWebhook(b.appID(), name, t)
 			b.addProblem(path+".webhook_input", err)
 			if w != nil {
 				w.Signature = signature

@@ -250,10 +250,15 @@ func (h *server) openTenancy(ctx context.Context) (err error) {
 	// the answers and conversations of all runs together, and reports its use to gcTuner.
 	h.deps = app.Dependencies{
 		DB: h.db, InMemory: h.deps.InMemory, Keys: h.keyring, Hub: task.NewHub(h.bus), ExternalDatabases: &app.ExternalDatabases{},
-		Retry:      queue.Retry{MaxRetries: h.settings.maxRetries, InitialDelay: h.settings.retryInitialDelay, MaxDelay: h.settings.retryMaxDelay},
-		MaxRunTime: h.settings.maxRunTime, Memory: capacity.NewPool(int64(h.settings.answerMemoryMiB)<<20, h.gcTuner.newBytesTracker()), MaxAnswerBytes: h.settings.maxAnswerMiB << 20,
-		PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}),
-		FolderGuard: guard, Sandbox: sandbox.NewHost(helper, sandbox.Options{User: h.settings.sandboxUser, ProgramFolders: h.settings.sandboxPrograms, Log: h.log}), OnFinding: h.recordFinding, Instrumentation: h.newInstrumentation(), Log: h.log,
+		RunLimits: app.RunLimits{
+			Retry:      queue.Retry{MaxRetries: h.settings.maxRetries, InitialDelay: h.settings.retryInitialDelay, MaxDelay: h.settings.retryMaxDelay},
+			MaxRunTime: h.settings.maxRunTime, Memory: capacity.NewPool(int64(h.settings.answerMemoryMiB)<<20, h.gcTuner.newBytesTracker()), MaxAnswerBytes: h.settings.maxAnswerMiB << 20,
+		},
+		Host: app.Host{
+			PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}),
+			FolderGuard: guard, Sandbox: sandbox.NewHost(helper, sandbox.Options{User: h.settings.sandboxUser, ProgramFolders: h.settings.sandboxPrograms, Log: h.log}),
+		},
+		OnFinding: h.recordFinding, Instrumentation: h.newInstrumentation(), Log: h.log,
 	}
 	// The rest of deps needs parts of it: rate counts and billing are added once the bus and the clients exist.
 	if err := h.openRateCounts(); err != nil {

@@ -80,7 +80,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	must(t, err)
 	shared := app.Dependencies{
-		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), RateCounts: ratelimit.NewBackends(h.DB, nil, log), Log: log,
+		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Host: app.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}, RateCounts: ratelimit.NewBackends(h.DB, nil, log), Log: log,
 	}
 	t.Cleanup(func() { shared.PublicEgress.Close(); shared.PrivateEgress.Close() })
 	h.Billing, err = billing.Open(t.Context(), h.DB, bus, billing.Options{Log: log})
