@@ -102,13 +102,13 @@ func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.Lease) e
 			return err
 		}
 	}
-	t := &execution{Runner: r, recorder: rec, run: &run, memory: memory, began: time.Now()}
+	t := &execution{Runner: r, recorder: rec, run: &run, memory: memory, began: time.Now(), usage: usageReport{observer: r.usageObserver}}
 	scope := agentsvc.RunScope{
-		Session: agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}, Lease: lease, Findings: t.findings.addFinding,
-		Usage: &agentsvc.UsageRecorder{Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Record: t.unreportedUsage.addUsage},
+		Session: agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}, Lease: lease, Findings: t.turn.findings.addFinding,
+		Usage: &agentsvc.UsageRecorder{Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Record: t.usage.tracker.addUsage},
 	}
 	// Usage is reported even where the lease is lost: tokens that were spent are billed.
-	defer t.reportUnwritten(ctx)
+	defer func() { t.usage.reportUnwritten(ctx, run, rec, t.pending) }()
 	err := t.runAgent(within, scope)
 	// The agent stopped between a tool's result and the checkpoint that the result waits for.
 	if t.resultPending {
