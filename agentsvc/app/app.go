@@ -7,15 +7,16 @@
 // embedderBuilders in memory.go. A new kind is a new entry.
 //
 // Build composes an agent's parts as decorators. A model is wrapped, from the inside out, by retries and a circuit
-// breaker (llms.go), metering and budgets (budget.go), tracing (trace.go), fallbacks (llms.go) and the agent's
-// guardrail (guardrails.go). Tools and agents are wrapped by settings, guardrails and tracing in the same way.
-// Each kind of decorator has a type of its own, which Build makes once: metering, tracing, guardrailSet.
+// breaker (llms.go), metering and budgets (meteredmodel.go), tracing (trace.go), fallbacks (llms.go) and the agent's
+// guardrail (guardrails.go). Tools and agents are wrapped by settings, guardrails and tracing in the same way. Each kind of
+// decorator has a type that Build makes once: metering, tracing, guardrailSet. Build passes these and what was built
+// before to modelBuilder, toolBuilder, agentBuilder and memoryBuilder.
 //
 // A model call reserves its budget in meteredModel.Stream (reserveBudget) and settles it when the stream ends
 // (settleUsage). Limits of a turn are reserved by [App.ReserveUsage] before the task is accepted and settled by
 // [RateLimits] when the turn ends.
 //
-// A configuration of a tenant is untrusted: files, programs and addresses are resolved by the app's grants (path.go,
+// A configuration of a tenant is untrusted: files, programs and addresses are resolved by the app's grants (build.go,
 // externaldb.go, tools.go). Problems are collected, not returned one by one, so that a dry run reports all of them
 // (problems.go).
 package app
@@ -247,6 +248,15 @@ func (a *App) ExecuteRun(ctx context.Context, run store.Run, lease agentsvc.Leas
 // them.
 func (a *App) SweepExpired(ctx context.Context, r store.Retention) (store.SweepCounts, error) {
 	return a.store.SweepExpired(ctx, r)
+}
+
+// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a request to agent by owner would find a budget used up;
+// see [billing.BudgetGate].
+func (a *App) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
+	if a.budgetGate == nil {
+		return nil
+	}
+	return a.budgetGate.CheckBudget(ctx, agent, owner)
 }
 
 // Memories returns what the app's agents remember of its users. It works even if the configuration no longer uses

@@ -13,7 +13,6 @@ import (
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/session"
-	"stoa/agentsvc/task"
 	"stoa/billing"
 	"stoa/tenancy/db"
 )
@@ -26,25 +25,6 @@ const (
 	// minUsefulOutput is the shortest length to which a response is bounded if the budget does not cover more.
 	minUsefulOutput = 64
 )
-
-// metering counts what the app uses and holds it to the app's plan and budgets. Models and embedders are decorated with
-// it. Without billing meter and budgetGate are nil, and nothing is counted.
-type metering struct {
-	tenant          Tenant
-	meter           *billing.Meter
-	budgetGate      *billing.BudgetGate
-	instrumentation Instrumentation
-	log             *slog.Logger
-}
-
-// newMetering returns the app's metering; service may be nil.
-func newMetering(b *build, service *billing.Service, i Instrumentation) metering {
-	c := metering{tenant: b.tenant, instrumentation: i, log: b.log}
-	if service != nil {
-		c.meter, c.budgetGate = service.NewMeter(b.tenant.ID, b.tenant.Plan), service.NewBudgetGate(b.tenant.ID, b.tenant.Plan)
-	}
-	return c
-}
 
 // meterModel returns m with its calls counted and bound by the app's plan and budgets, or m itself if nothing is
 // counted.
@@ -106,16 +86,6 @@ func usageModelName(l *config.LLM) string {
 		return "scripted"
 	}
 	return l.Model
-}
-
-// findBudgetChange reports whether the budget that a paused task waits for covers its call again; nil if not. It is
-// [task.Options].BudgetAvailability.
-func (c metering) findBudgetChange(ctx context.Context, w task.BudgetWait) (*task.BudgetChange, error) {
-	if c.budgetGate == nil {
-		return &task.BudgetChange{}, nil
-	}
-	r, err := c.budgetGate.CheckAvailability(ctx, w.ID, w.Needs)
-	return (*task.BudgetChange)(r), err
 }
 
 // meteredModel is an [llm.Provider] whose calls are counted and bound by budgets. It is immutable and shared by all

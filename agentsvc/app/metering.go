@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"log/slog"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
@@ -10,6 +11,35 @@ import (
 	"stoa/billing"
 	"stoa/tenancy/db"
 )
+
+// metering counts what the app uses and holds it to the app's plan and budgets. Models and embedders are decorated with
+// it. Without billing meter and budgetGate are nil, and nothing is counted.
+type metering struct {
+	tenant          Tenant
+	meter           *billing.Meter
+	budgetGate      *billing.BudgetGate
+	instrumentation Instrumentation
+	log             *slog.Logger
+}
+
+// newMetering returns the app's metering; service may be nil.
+func newMetering(b *build, service *billing.Service, i Instrumentation) metering {
+	c := metering{tenant: b.tenant, instrumentation: i, log: b.log}
+	if service != nil {
+		c.meter, c.budgetGate = service.NewMeter(b.tenant.ID, b.tenant.Plan), service.NewBudgetGate(b.tenant.ID, b.tenant.Plan)
+	}
+	return c
+}
+
+// findBudgetChange reports whether the budget that a paused task waits for covers its call again; nil if not. It is
+// [task.Options].BudgetAvailability.
+func (c metering) findBudgetChange(ctx context.Context, w task.BudgetWait) (*task.BudgetChange, error) {
+	if c.budgetGate == nil {
+		return &task.BudgetChange{}, nil
+	}
+	r, err := c.budgetGate.CheckAvailability(ctx, w.ID, w.Needs)
+	return (*task.BudgetChange)(r), err
+}
 
 // usageObserver counts what runs do. It implements [task.Observer].
 type usageObserver struct{ meter *billing.Meter }
@@ -67,13 +97,4 @@ func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embe
 		e.log.Warn("texts that were made vectors could not be counted", "error", err)
 	}
 	return vectors, nil
-}
-
-// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a request to agent by owner would find a budget used up;
-// see [billing.BudgetGate].
-func (a *App) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
-	if a.budgetGate == nil {
-		return nil
-	}
-	return a.budgetGate.CheckBudget(ctx, agent, owner)
 }

@@ -3,7 +3,7 @@
 // the vendors share (upstream), and the test suite of all (llmtest).
 //
 // Package app builds the providers of a revision and decorates each one, from the inside out: [WithRetry],
-// [WithCircuitBreaker], the meter (app/budget.go: it reserves the budget before the first byte is sent and settles it
+// [WithCircuitBreaker], the meter (app/meteredmodel.go: it reserves the budget before the first byte is sent and settles it
 // when the stream ends), tracing, and [WithFallback]. Guardrails decorate the result for each agent.
 //
 // Errors: an [*Error] means that the model's side failed or refused, an agentsvc.InvalidError that the request cannot
