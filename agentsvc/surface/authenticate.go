@@ -10,6 +10,7 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/tenancy"
@@ -28,7 +29,7 @@ type Credentials struct {
 	Discovery bool
 	// Signed is [Route].Signed: no credential is verified; [Request.ReceiveDelivery] verifies the signature.
 	Signed bool
-	// Header returns another header of the request, for credentials of agents and for [pageGuard]; nil = there are
+	// Header returns another header of the request, for credentials of agents and for [PageGuard]; nil = there are
 	// none.
 	Header func(name string) string
 }
@@ -99,7 +100,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	}
 	// A request with a good credential is not checked for foreign pages: browsers do not add one by themselves.
 	if err = request.CheckApp(record, err); err == nil && kind == tenancy.NoCredential && !k.Discovery {
-		err = s.pageGuard.checkRequest(k, at.Host != "")
+		err = s.pageGuard.CheckRequest(k.Host, k.Header, at.Host != "")
 	}
 	if err != nil {
 		if admitted {
@@ -125,7 +126,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	// To anonymous callers an app without public agents must look like one that does not exist.
 	if kind == tenancy.NoCredential && !k.Signed && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
 		v.ReleaseApp()
-		return nil, errNoApp
+		return nil, apierror.ErrNoApp
 	}
 	return v, nil
 }
@@ -169,14 +170,14 @@ func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Pri
 }
 
 // toPublicError returns err in the form that the caller may see. Every app that does not exist or is not the caller's
-// gives the same error. The reason for a refused credential replaces err: classifyError shows a fixed text for it and
+// gives the same error. The reason for a refused credential replaces err: Classify shows a fixed text for it and
 // the log line names the reason. An error in an app's configuration becomes "unavailable", since it is not for the
 // app's callers.
 func toPublicError(err, reason error) error {
 	var document *config.Error
 	switch {
 	case errors.Is(err, tenancy.ErrNotFound):
-		return errNoApp
+		return apierror.ErrNoApp
 	case reason != nil && errors.Is(err, tenancy.ErrUnauthenticated):
 		return reason
 	case errors.As(err, &document):
@@ -192,7 +193,7 @@ func (v *Request) CheckTenant(tenant, agent string) error {
 	case "", v.App.Name, agent, v.App.Name + "/" + agent:
 		return nil
 	}
-	return errNoApp
+	return apierror.ErrNoApp
 }
 
 // ReleaseApp returns the app's runtime to the cache, which may then replace and close it, and releases what is reserved
@@ -204,7 +205,7 @@ func (v *Request) ReleaseApp() {
 		v.releaseApp = nil
 	}
 	if v.record != nil {
-		v.record.bodyReservation.release()
+		v.record.body.Release()
 	}
 }
 
@@ -217,8 +218,8 @@ func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, erro
 	}
 	k.Discovery, k.Signed = route.Discovery, route.Signed
 	v, err := s.Authenticate(r.Context(), k)
-	if route.Signed && errors.Is(err, errNoApp) {
-		err = ErrNoWebhook
+	if route.Signed && errors.Is(err, apierror.ErrNoApp) {
+		err = apierror.ErrNoWebhook
 	}
 	return v, err
 }
@@ -245,10 +246,10 @@ func bearerToken(r *http.Request) (string, error) {
 }
 
 // authenticateOperator returns the platform operator's principal: of the admin secret, or of a platform token or API
-// key. Any other good credential is an [authz.ErrDenied]. An address that names an app has no admin API: errNoPath.
+// key. Any other good credential is an [authz.ErrDenied]. An address that names an app has no admin API: ErrNoPath.
 func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) {
 	if s.options.Router.ParseAddress(r.Host, r.URL.Path).App != "" {
-		return authz.Principal{}, errNoPath
+		return authz.Principal{}, apierror.ErrNoPath
 	}
 	credential, err := bearerToken(r)
 	if err != nil {

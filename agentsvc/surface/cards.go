@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/authz"
 )
 
@@ -28,7 +29,7 @@ func (v *Request) Card(agent string) (agentsvc.Card, error) {
 		c, ok = v.runtime.DefaultCard()
 	}
 	if !ok || !v.canSee(c) {
-		return agentsvc.Card{}, errNoAgent
+		return agentsvc.Card{}, apierror.ErrNoAgent
 	}
 	v.recordAgent(c)
 	return c, nil
@@ -39,7 +40,7 @@ func (v *Request) Card(agent string) (agentsvc.Card, error) {
 func (v *Request) FindAgent(agent string) (agentsvc.Card, error) {
 	c, ok := v.runtime.Card(agent)
 	if !ok || c.Visibility == agentsvc.Private || c.Visibility == agentsvc.Internal && v.Principal.Anonymous {
-		return agentsvc.Card{}, errNoAgent
+		return agentsvc.Card{}, apierror.ErrNoAgent
 	}
 	v.recordAgent(c)
 	return c, nil

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"stoa/agentsvc/surface/encode"
 	"strings"
 )
 
@@ -12,7 +13,7 @@ import (
 // The tag is the first half of the content's SHA-256 hash.
 func WriteTagged(w http.ResponseWriter, r *http.Request, v any) error {
 	var b bytes.Buffer
-	if err := writeJSONLine(&b, v); err != nil {
+	if err := encode.AppendJSONLine(&b, v); err != nil {
 		return err
 	}
 	sum := sha256.Sum256(b.Bytes())

@@ -9,52 +9,9 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 )
-
-// The error codes of JSON-RPC 2.0 (section 5.1 of its specification), and below them those that the A2A specification
-// adds.
-const (
-	rpcParse          = -32700
-	rpcInvalidRequest = -32600
-	rpcMethodNotFound = -32601
-	rpcInvalidParams  = -32602
-	rpcInternal       = -32603
-
-	rpcTaskNotFound  = -32001
-	rpcNotCancelable = -32002
-	rpcNoPush        = -32003
-	rpcUnsupported   = -32004
-	rpcContentType   = -32005
-	rpcVersion       = -32009
-)
-
-// rpcMessages are the standard messages of the codes. What was wrong in a request is in the data of its error.
-var rpcMessages = map[int]string{
-	rpcParse:          "Parse error",
-	rpcInvalidRequest: "Invalid request",
-	rpcMethodNotFound: "Method not found",
-	rpcInvalidParams:  "Invalid params",
-	rpcInternal:       "Internal error",
-	rpcTaskNotFound:   "Task not found",
-	rpcNotCancelable:  "Task cannot be cancelled",
-	rpcNoPush:         "Push notifications are not supported",
-	rpcUnsupported:    "This operation is not supported",
-	rpcContentType:    "Incompatible content types",
-	rpcVersion:        "This version of the protocol is not supported",
-}
-
-// rpcError is an error that is created with its JSON-RPC code. Its detail is the text for the caller.
-type rpcError struct {
-	code   int
-	detail string
-}
-
-// Error returns the detail.
-func (e *rpcError) Error() string { return e.detail }
-
-// NewInvalidRequestError returns an error with the code "Invalid request" for a request that is not what its protocol
-// demands.
-func NewInvalidRequestError(detail string) error { return &rpcError{rpcInvalidRequest, detail} }
 
 // RPC is one JSON-RPC request while it is answered. One goroutine uses it.
 type RPC struct {
@@ -66,8 +23,8 @@ type RPC struct {
 	w  http.ResponseWriter
 	r  *http.Request
 	// encodeErrorData and errorStatus are those of the [Endpoint].
-	encodeErrorData func(Fault) any
-	errorStatus     func(*http.Request, Fault) int
+	encodeErrorData func(apierror.Fault) any
+	errorStatus     func(*http.Request, apierror.Fault) int
 	// eventsOnly says that the client accepts event streams only, so that errors must be one as well.
 	eventsOnly bool
 }
@@ -104,12 +61,12 @@ func (c *RPC) DecodeParams(v any) error {
 	if c.Params = nil; len(params) == 0 || params[0] != '{' {
 		return agentsvc.NewInvalidError("params", "must be an object")
 	}
-	return DecodeJSON(params, v, false)
+	return decode.JSON(params, v, false)
 }
 
 // EncodeError returns the response with err, for streams, whose events are responses.
 func (c *RPC) EncodeError(err error) any {
-	return c.newFaultResponse(NewFault(RequestID(c.r), err))
+	return c.newFaultResponse(apierror.NewFault(RequestID(c.r), err))
 }
 
 // EncodeResult returns the response with a result, for streams, whose events are responses.
@@ -133,9 +90,9 @@ type Endpoint struct {
 	// unsupported version of the protocol.
 	FindMethod func(r *http.Request, method string) (Method, error)
 	// EncodeErrorData returns the data member of an error; nil = an object with the fault's details.
-	EncodeErrorData func(Fault) any
+	EncodeErrorData func(apierror.Fault) any
 	// ErrorStatus returns the HTTP status of an error response; nil = 200.
-	ErrorStatus func(*http.Request, Fault) int
+	ErrorStatus func(*http.Request, apierror.Fault) int
 }
 
 // ServeRPC is the [Handler] of the endpoint: it reads one request, finds its method and calls it. Errors become
@@ -148,7 +105,7 @@ func (e Endpoint) ServeRPC(w http.ResponseWriter, r *http.Request) error {
 		switch m, err = e.FindMethod(r, c.Method); {
 		case err != nil:
 		case m == nil:
-			err = &rpcError{rpcMethodNotFound, fmt.Sprintf("there is no method %.64q", c.Method)}
+			err = apierror.NewRPCError(apierror.RPCMethodNotFound, fmt.Sprintf("there is no method %.64q", c.Method))
 		default:
 			err = m(w, r, c)
 		}
@@ -163,15 +120,15 @@ func (c *RPC) respondError(err error) error {
 	if err == nil {
 		return nil
 	}
-	v := classifyError(err)
+	v := apierror.Classify(err)
 	rec := recordOf(c.r)
-	if v.isHTTPError() || errors.Is(err, errNoAgent) || errors.Is(err, errNoApp) || rec.status != 0 || c.r.Context().Err() != nil {
+	if v.IsHTTPError() || errors.Is(err, apierror.ErrNoAgent) || errors.Is(err, apierror.ErrNoApp) || rec.status != 0 || c.r.Context().Err() != nil {
 		return err
 	}
-	if rec.err, rec.code = err, v.code; rec.request != nil {
+	if rec.err, rec.code = err, v.Code; rec.request != nil {
 		rec.request.server.logError(c.r.Context(), rec, v, err)
 	}
-	reported := v.toFault(rec.id)
+	reported := v.ToFault(rec.id)
 	fault := c.newFaultResponse(reported)
 	if c.eventsOnly {
 		return writeSingleEvent(c.w, fault)
@@ -206,7 +163,7 @@ type rpcErrorObject struct {
 
 // newFaultResponse returns the response for f. Without encodeErrorData its message is the code's standard one, and the
 // text of f is added to the details as "detail".
-func (c *RPC) newFaultResponse(f Fault) rpcErrorResponse {
+func (c *RPC) newFaultResponse(f apierror.Fault) rpcErrorResponse {
 	if c.encodeErrorData != nil {
 		return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.FullMessage(), c.encodeErrorData(f)}}
 	}
@@ -216,8 +173,8 @@ func (c *RPC) newFaultResponse(f Fault) rpcErrorResponse {
 
 // readRequest reads the body and decodes the request.
 func (c *RPC) readRequest() error {
-	if err := checkContentType(c.r); err != nil {
-		return NewInvalidRequestError(err.Error())
+	if err := decode.CheckContentType(c.r); err != nil {
+		return apierror.NewInvalidRequestError(err.Error())
 	}
 	body, err := ReadBody(c.r)
 	if err != nil {
@@ -235,51 +192,40 @@ func (c *RPC) decodeEnvelope(body []byte) error {
 	case !json.Valid(body):
 		return newParseError(body)
 	case body[0] == '[':
-		return NewInvalidRequestError("batches are not supported, send one call at a time")
+		return apierror.NewInvalidRequestError("batches are not supported, send one call at a time")
 	default:
-		return NewInvalidRequestError("a call is a JSON object")
+		return apierror.NewInvalidRequestError("a call is a JSON object")
 	}
 	var members struct {
-		Version json.RawMessage `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Method  json.RawMessage `json:"method"`
-		Params  AliasedJSON     `json:"params"`
+		Version json.RawMessage    `json:"jsonrpc"`
+		ID      json.RawMessage    `json:"id"`
+		Method  json.RawMessage    `json:"method"`
+		Params  decode.AliasedJSON `json:"params"`
 	}
 	if json.Unmarshal(body, &members) != nil {
 		return newParseError(body)
 	}
 	if id := members.ID; len(id) > 0 {
 		if id[0] == '{' || id[0] == '[' || id[0] == 't' || id[0] == 'f' {
-			return NewInvalidRequestError("id must be a string, a number or null")
+			return apierror.NewInvalidRequestError("id must be a string, a number or null")
 		}
 		c.id = id
 	}
 	if string(members.Version) != `"2.0"` {
-		return NewInvalidRequestError(`jsonrpc must be "2.0"`)
+		return apierror.NewInvalidRequestError(`jsonrpc must be "2.0"`)
 	}
 	if json.Unmarshal(members.Method, &c.Method) != nil || c.Method == "" {
-		return NewInvalidRequestError("method must be the name of a method")
+		return apierror.NewInvalidRequestError("method must be the name of a method")
 	}
 	c.Params = json.RawMessage(members.Params)
-	return nil
-}
-
-// AliasedJSON is a JSON value that is part of the decoded body, where [json.RawMessage] would copy it: a message of 28
-// MiB is then in memory once. The body must not be changed or reused while the value is.
-type AliasedJSON []byte
-
-// UnmarshalJSON keeps b without copying it. The contract of [json.Unmarshaler] demands a copy because b belongs to the
-// caller; here the caller of json.Unmarshal owns the body and keeps it.
-func (w *AliasedJSON) UnmarshalJSON(b []byte) error {
-	*w = b
 	return nil
 }
 
 // newParseError returns a parse error that says where body is not JSON.
 func newParseError(body []byte) error {
 	var v json.RawMessage
-	if err := DecodeJSON(body, &v, false); err != nil {
-		return &rpcError{rpcParse, err.Error()}
+	if err := decode.JSON(body, &v, false); err != nil {
+		return apierror.NewRPCError(apierror.RPCParse, err.Error())
 	}
-	return &rpcError{rpcParse, "not JSON"}
+	return apierror.NewRPCError(apierror.RPCParse, "not JSON")
 }

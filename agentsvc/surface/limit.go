@@ -97,14 +97,3 @@ func writeLimitHeaders(h http.Header, states []ratelimit.State, err error) {
 }
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
-
-// limitDetails returns the details of an error for the rule that refused the call.
-func limitDetails(s *ratelimit.State) map[string]any {
-	d := map[string]any{
-		"rule": s.Name(), "scope": string(s.Scope), "type": string(s.Unit), "window": string(s.Window), "limit": s.Limit, "reset": FormatTime(s.Reset),
-	}
-	if s.Agent != "" {
-		d["agent"] = s.Agent
-	}
-	return d
-}

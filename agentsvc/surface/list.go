@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"net/http"
+	"stoa/agentsvc/surface/encode"
 )
 
 // WriteList writes a JSON object whose first member, name, is the list of items, followed by the members of remaining,
@@ -27,7 +28,7 @@ func WriteList[T any](w http.ResponseWriter, name string, items iter.Seq[T], rem
 			b.WriteByte(',')
 		}
 		first = false
-		if err := writeJSONLine(b, item); err != nil {
+		if err := encode.AppendJSONLine(b, item); err != nil {
 			return err
 		}
 		b.Truncate(b.Len() - 1) // the line break
@@ -37,7 +38,7 @@ func WriteList[T any](w http.ResponseWriter, name string, items iter.Seq[T], rem
 	}
 	b.WriteByte(']')
 	at := b.Len()
-	if err := writeJSONLine(b, remaining); err != nil {
+	if err := encode.AppendJSONLine(b, remaining); err != nil {
 		return err
 	}
 	// The "{" of remaining becomes the comma between the members.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"stoa/agentsvc/surface/encode"
 	"strings"
 	"testing"
 )
@@ -43,7 +44,7 @@ func TestWriteListHoldsOnePiece(t *testing.T) {
 		var b bytes.Buffer
 		for one := range list {
 			b.Reset()
-			if err := writeJSONLine(&b, one); err != nil {
+			if err := encode.AppendJSONLine(&b, one); err != nil {
 				t.Fatal(err)
 			}
 		}

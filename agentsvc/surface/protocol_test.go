@@ -10,6 +10,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 )
@@ -19,7 +20,7 @@ import (
 func newTelegraphRoutes() []surface.Route {
 	return []surface.Route{{
 		Method: http.MethodPost, Pattern: "/telegraph/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, RequestHeaders: []string{"Telegraph-Key"}, ResponseHeaders: []string{"Telegraph-Fee"},
-		EncodeError: func(f surface.Fault) (int, any) { return f.Status, map[string]any{"STOP": f.Code} },
+		EncodeError: func(f apierror.Fault) (int, any) { return f.Status, map[string]any{"STOP": f.Code} },
 		Serve: func(w http.ResponseWriter, r *http.Request) error {
 			var b struct{ Text string }
 			if err := surface.DecodeMessage(r, &b); err != nil {

@@ -2,35 +2,15 @@ package surface
 
 import (
 	"context"
-	"encoding/json"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
-
-// PushConfig is the push notification config that comes with a message, under each name that a version of A2A or a
-// client has for it. Embed it in the request's type.
-type PushConfig struct {
-	Task         json.RawMessage `json:"taskPushNotificationConfig"`
-	TaskSnake    json.RawMessage `json:"task_push_notification_config"`
-	Config       json.RawMessage `json:"pushNotificationConfig"`
-	ConfigSnake  json.RawMessage `json:"push_notification_config"`
-	Notification json.RawMessage `json:"pushNotification"`
-	Snake        json.RawMessage `json:"push_notification"`
-}
-
-// FirstConfig returns the config that the client sent, nil if it sent none.
-func (p *PushConfig) FirstConfig() json.RawMessage {
-	for _, given := range []json.RawMessage{p.Task, p.TaskSnake, p.Config, p.ConfigSnake, p.Notification, p.Snake} {
-		if len(given) > 0 && string(given) != "null" {
-			return given
-		}
-	}
-	return nil
-}
 
 // SupportsPush reports whether the app sends push notifications to addresses of callers.
 func (v *Request) SupportsPush() bool { return v.runtime.Notifier() != nil && v.runtime.PushEnabled() }
@@ -40,7 +20,7 @@ func (v *Request) Notifier() (*notify.Notifier, error) {
 	if v.SupportsPush() {
 		return v.runtime.Notifier(), nil
 	}
-	return nil, ErrNoPush
+	return nil, apierror.ErrNoPush
 }
 
 // NewReceiver returns a receiver of notifications about a task of the caller, in the protocol's format. It returns
@@ -50,7 +30,7 @@ func (v *Request) NewReceiver(id, format string, a notify.Address) (*store.Recei
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckID("id", id); err != nil {
+	if err := decode.CheckID("id", id); err != nil {
 		return nil, err
 	}
 	r, err := d.NewReceiver(v.Principal.Owner(), id, format, a)

@@ -15,10 +15,11 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/requestbody"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
 	"stoa/tenancy"
-	"stoa/tenancy/db"
 )
 
 // Observation describes one answered request, for metrics. App and Agent are names that exist, or empty, so that
@@ -31,7 +32,7 @@ type Observation struct {
 	Route  string
 	Status int
 	// Code is the code of the error that the request was answered with, "" = none.
-	Code     Code
+	Code     apierror.Code
 	Duration time.Duration
 }
 
@@ -52,14 +53,11 @@ type requestRecord struct {
 	app   string
 	agent string
 	// request is set once a tenant route is authenticated; then neither credential nor app was the reason for an error.
-	request    *Request
-	bodyBudget *bodyBudget
-	// maxBodyBytes bounds the body, 0 = the request has none.
-	maxBodyBytes int64
-	// receivedBytes is the size of the JSON body that was read.
-	receivedBytes int
-	// bodyReservation is for the memory of the body. It is released with the response or by [Request.ReleaseApp].
-	bodyReservation bodyReservation
+	request *Request
+	// body is released with the response or by [Request.ReleaseApp].
+	body requestbody.Body
+	// requestBytes is the size of the JSON body that was read.
+	requestBytes int
 	// responseReservation is for the memory of what is read and encoded for the response. It is released with the
 	// response.
 	responseReservation capacity.Reservation
@@ -68,7 +66,7 @@ type requestRecord struct {
 	// operator is the principal of a request on an admin route.
 	operator authz.Principal
 	// errorEncoder is [Route].EncodeError.
-	errorEncoder ErrorEncoder
+	errorEncoder apierror.Encoder
 	// recorder stores the response for repetitions of the request; nil = the request has no Idempotency-Key.
 	recorder *responseRecorder
 	// conn is the socket of an HTTP/1 request, for setCork; nil = HTTP/2, whose requests share a connection, or no
@@ -80,7 +78,7 @@ type requestRecord struct {
 	// status is the status that was sent, 0 = none yet. Once it is set an error can only be logged.
 	status int
 	// code and err are those of the error that the request was answered with.
-	code Code
+	code apierror.Code
 	err  error
 }
 
@@ -106,14 +104,6 @@ func (rec *requestRecord) Write(b []byte) (int, error) {
 
 // Unwrap is for [http.ResponseController].
 func (rec *requestRecord) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
-
-// appID returns the app that the body counts for, "" = the platform.
-func (rec *requestRecord) appID() db.ID {
-	if rec.request == nil {
-		return ""
-	}
-	return rec.request.App.ID
-}
 
 // connKey is the context key of a connection's socket.
 type connKey struct{}
@@ -161,7 +151,7 @@ const statusClientGone = 499
 // ([Server.ServeNonHTTP]).
 func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &requestRecord{ResponseWriter: w, id: sanitizeRequestID(r.Header.Get("X-Request-Id")), startedAt: time.Now(), bodyBudget: s.bodyBudget}
+		rec := &requestRecord{ResponseWriter: w, id: sanitizeRequestID(r.Header.Get("X-Request-Id")), startedAt: time.Now(), body: s.bodyBudget.NewBody("")}
 		w.Header()["X-Request-Id"] = []string{rec.id}
 		// On HTTP/1 the kernel's buffer takes a small response at once, whether or not the client reads.
 		if r.ProtoMajor > 1 {
@@ -182,12 +172,12 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 					panic(p)
 				}
-				rec.code = Internal
+				rec.code = apierror.Internal
 				s.options.Log.ErrorContext(rec.withSpan(r.Context()), "a handler panicked", "request_id", rec.id, "route", rec.route, "panic", p, "stack", string(debug.Stack()))
 				if rec.status != 0 {
 					defer panic(http.ErrAbortHandler) // closes the connection: a truncated response must not look complete
 				} else {
-					rec.errorEncoder.writeError(rec, rec.id, errorResponse{code: Internal, status: http.StatusInternalServerError, text: textInternal})
+					rec.writeError(apierror.Response{Code: apierror.Internal, Status: http.StatusInternalServerError, Text: apierror.TextInternal})
 				}
 			}
 			s.logRequest(r, rec, time.Since(rec.startedAt))

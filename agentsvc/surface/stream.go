@@ -7,12 +7,13 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/encode"
 )
 
 // StreamEncoder is how a protocol encodes the events of a subscription, over any transport. EncodeEvent and EncodeError
@@ -75,14 +76,14 @@ func (v *Request) StreamEvents(w http.ResponseWriter, f *Subscription, d StreamE
 	case errors.Is(err, errClientGone):
 		return nil // the client can resume after the last id that it got
 	case errors.Is(err, errStreamsEnding) && d.NotResumable:
-		_ = out.writeEvent(0, d.EncodeError(ErrNotReady))
+		_ = out.writeEvent(0, d.EncodeError(apierror.ErrNotReady))
 		return nil
 	// The client reconnects to another process, which has the same log.
 	case errors.Is(err, errStreamsEnding):
 		out.writeRetry()
 		return nil
 	// The log may be readable again in a second, here or in another process.
-	case (classifyError(err).code == Unavailable || errors.Is(err, capacity.ErrFull)) && !d.NotResumable:
+	case (apierror.Classify(err).Code == apierror.Unavailable || errors.Is(err, capacity.ErrFull)) && !d.NotResumable:
 		out.writeRetry()
 	// 200 has been sent, so the error can only be an event.
 	default:
@@ -146,7 +147,7 @@ func setStreamHeaders(h http.Header) {
 func writeSingleEvent(w http.ResponseWriter, body any) error {
 	var b bytes.Buffer
 	b.WriteString("data: ")
-	if err := writeJSONLine(&b, body); err != nil {
+	if err := encode.AppendJSONLine(&b, body); err != nil {
 		return err
 	}
 	b.WriteByte('\n')
@@ -197,7 +198,7 @@ func (s *sseWriter) writeNamedEvent(name string, seq int64, body any) error {
 	s.buf.WriteString("data: ")
 	if plain, ok := body.(PlainBody); ok {
 		s.buf.WriteString(string(plain) + "\n")
-	} else if err := writeJSONLine(&s.buf, body); err != nil {
+	} else if err := encode.AppendJSONLine(&s.buf, body); err != nil {
 		return err
 	}
 	s.buf.WriteByte('\n')
@@ -244,22 +245,4 @@ func (s *sseWriter) flushBuffer() error {
 	}
 	s.timer.Reset(s.keepAliveInterval)
 	return err
-}
-
-// ParseAfter returns the sequence after which a client wants to continue, nil if it starts from the current state. The
-// Last-Event-ID header wins over given, which comes from the request itself: a browser that reconnects repeats the
-// request unchanged and adds the header. It returns an [*agentsvc.InvalidError] for a negative or malformed sequence.
-func ParseAfter(r *http.Request, given *int64) (*int64, error) {
-	if given != nil && *given < 0 {
-		return nil, agentsvc.NewInvalidError("after", "must be the id of an event")
-	}
-	last := strings.TrimSpace(r.Header.Get("Last-Event-ID"))
-	if last == "" {
-		return given, nil
-	}
-	n, err := strconv.ParseInt(last, 10, 64)
-	if err != nil || n < 0 {
-		return nil, agentsvc.NewInvalidError("Last-Event-ID", "must be the id of an event")
-	}
-	return &n, nil
 }

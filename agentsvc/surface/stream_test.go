@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 )
 
 // newTestSubscription returns a subscription to what events yields, and the request that streams it.
@@ -44,7 +46,7 @@ var plainEncoder = StreamEncoder{
 		}
 		return ev.Seq
 	},
-	EncodeError: func(err error) any { return classifyError(err).text },
+	EncodeError: func(err error) any { return apierror.Classify(err).Text },
 }
 
 // stallingClient is a client that takes what it is sent until stallWrites is called.
@@ -120,7 +122,7 @@ func TestStream(t *testing.T) {
 		}, "id: 1\ndata: \"input_required\"\n\nid: 2\ndata: \"working\"\n\n", false},
 		{"tells an error at its end", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
 			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{}, errors.New("secret"))
-		}, "id: 1\ndata: \"working\"\n\ndata: \"" + textInternal + "\"\n\n", true},
+		}, "id: 1\ndata: \"working\"\n\ndata: \"" + apierror.TextInternal + "\"\n\n", true},
 		{"asks to come back where the database is away", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
 			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{}, io.ErrUnexpectedEOF)
 		}, "id: 1\ndata: \"working\"\n\nretry: 1000\n\n", true},
@@ -249,7 +251,7 @@ func TestParseAfter(t *testing.T) {
 			if tt.header != "" {
 				r.Header.Set("Last-Event-ID", tt.header)
 			}
-			got, err := ParseAfter(r, tt.given)
+			got, err := decode.ParseAfter(r, tt.given)
 			text := ""
 			if err != nil {
 				text = err.Error()

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
 )
 
@@ -100,7 +101,7 @@ func (v *Request) SubmitAndWait(ctx context.Context, sub task.Submission, timeou
 func (v *Request) CancelTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
 	t, err := v.tasks.Cancel(ctx, visibility, id)
 	if errors.Is(err, agentsvc.ErrTaskEnded) {
-		err = ErrNotCancelable
+		err = apierror.ErrNotCancelable
 	}
 	return t, err
 }
@@ -118,7 +119,7 @@ func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, i
 	}
 	if c, ok := v.runtime.Card(t.Agent); ok {
 		if c.Visibility == agentsvc.Internal && v.Principal.Anonymous {
-			return agentsvc.Task{}, errNoAgent
+			return agentsvc.Task{}, apierror.ErrNoAgent
 		}
 		v.recordAgent(c)
 	}
@@ -316,8 +317,8 @@ func (v *Request) checkAccess(ctx context.Context) error {
 		repeated.ReleaseApp()
 		return nil
 	}
-	switch classifyError(err).code {
-	case Unauthenticated, PermissionDenied, NotFound:
+	switch apierror.Classify(err).Code {
+	case apierror.Unauthenticated, apierror.PermissionDenied, apierror.NotFound:
 		return err
 	}
 	return nil

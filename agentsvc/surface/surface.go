@@ -34,7 +34,7 @@
 //
 // To add a protocol, write a package with a function that returns routes, and add it to newRoutes in
 // cmd/stoa/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [StreamEncoder] if it streams and an
-// [ErrorEncoder] if its errors have a form of their own; errorTable needs no change. Each route also needs an entry in
+// [Encoder] if its errors have a form of their own; errorTable needs no change. Each route also needs an entry in
 // openapi/descriptions.json and in TestIsolation of cmd/stoa. protocol_test.go of this package is a complete example.
 package surface
 
@@ -57,6 +57,8 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface/crossorigin"
+	"stoa/agentsvc/surface/requestbody"
 	"stoa/authz"
 	"stoa/ratelimit"
 	"stoa/tenancy"
@@ -85,7 +87,7 @@ type Options struct {
 	// PublicURL is where clients reach the server. Agent cards and other links begin with it. Default:
 	// http://localhost:8080.
 	PublicURL string
-	// Hosts are further names and addresses that the server listens at or is reached under, see [newPageGuard].
+	// Hosts are further names and addresses that the server listens at or is reached under, see [NewPageGuard].
 	Hosts []string
 	// GRPC is the gRPC interface that agent cards advertise.
 	GRPC GRPC
@@ -124,7 +126,7 @@ type Options struct {
 // setDefaults replaces zero values by the defaults that [Options] documents.
 func (o *Options) setDefaults() {
 	o.PublicURL = cmp.Or(o.PublicURL, "http://localhost:8080")
-	o.BodyRate = cmp.Or(o.BodyRate, defaultBodyRate)
+	o.BodyRate = cmp.Or(o.BodyRate, requestbody.DefaultRate)
 	o.Deadline = cmp.Or(o.Deadline, 30*time.Second)
 	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 	o.PieceTimeout = cmp.Or(o.PieceTimeout, 30*time.Second)
@@ -138,7 +140,7 @@ func (o *Options) setDefaults() {
 }
 
 // Server is an [http.Handler] that serves the routes of all protocols. The fields above openStreams do not change after
-// [New]; bodyBudget and sockets guard their own state.
+// [New]; Budget and sockets guard their own state.
 type Server struct {
 	options Options
 	baseURL *url.URL
@@ -150,10 +152,10 @@ type Server struct {
 	routes  []Route
 	mux     *chi.Mux
 	handler http.Handler
-	// bodyBudget bounds the request bodies in memory, of all requests together.
-	bodyBudget *bodyBudget
-	cors       *cors
-	pageGuard  *pageGuard
+	// Budget bounds the request bodies in memory, of all requests together.
+	bodyBudget *requestbody.Budget
+	cors       *crossorigin.CORS
+	pageGuard  *crossorigin.PageGuard
 	// sockets waits for the WebSockets, which [http.Server] does not know any more once they are hijacked.
 	sockets socketGroup
 
@@ -176,12 +178,17 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Apps == nil || o.Router == nil || o.Runtimes == nil {
 		return nil, errors.New("surface: a verifier, the apps, a router and the live apps are needed")
 	}
-	s := &Server{options: o, routes: routes, mux: chi.NewMux(), bodyBudget: newBodyBudget(o.OnLargeBodies, o.BodyRate), cors: newCORS(o.CORS, routes)}
+	s := &Server{options: o, routes: routes, mux: chi.NewMux(), bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
+	var requestHeaders, responseHeaders []string
+	for _, r := range routes {
+		requestHeaders, responseHeaders = append(requestHeaders, r.RequestHeaders...), append(responseHeaders, r.ResponseHeaders...)
+	}
+	s.cors = crossorigin.NewCORS(o.CORS, requestHeaders, responseHeaders, func(r *http.Request) { recordOf(r).route = "options" })
 	var err error
 	if s.baseURL, err = parseBaseURL(o.PublicURL); err != nil {
 		return nil, err
 	}
-	s.pageGuard = newPageGuard(o.CORS, s.baseURL, o.Hosts)
+	s.pageGuard = crossorigin.NewPageGuard(o.CORS, s.baseURL, o.Hosts)
 	if s.adminSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
 		return nil, err
 	}
@@ -196,7 +203,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	for i := range s.routes {
 		s.mountRoute(&s.routes[i])
 	}
-	s.handler = s.instrumentHandler(s.cors.wrapHandler(s.mux))
+	s.handler = s.instrumentHandler(s.cors.WrapHandler(s.mux))
 	return s, nil
 }
 
@@ -248,11 +255,11 @@ func (s *Server) EndStreams() {
 	s.sockets.closeAndWait()
 }
 
-// maxHeader bounds the headers of a request, in bytes.
-const maxHeader = 32 << 10
+// MaxHeader bounds the headers of a request, in bytes.
+const MaxHeader = 32 << 10
 
-// maxStreams bounds the concurrent requests of one HTTP/2 connection.
-const maxStreams = 100
+// MaxStreams bounds the concurrent requests of one HTTP/2 connection.
+const MaxStreams = 100
 
 // NewHTTPServer returns an HTTP server for s that speaks HTTP/1.1 and HTTP/2, the latter also without TLS for proxies
 // that start with it (h2c with prior knowledge). It bounds headers, idle and dead connections and the concurrent
@@ -265,9 +272,9 @@ func (s *Server) NewHTTPServer() *http.Server {
 	both.SetUnencryptedHTTP2(true)
 	// ConnContext lets writePieces reach the socket. ErrorLog is at debug level: its lines are about what clients do.
 	return &http.Server{
-		Handler: s, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: s, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		Protocols: both, HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, SendPingTimeout: s.options.PieceTimeout, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.PieceTimeout,
+			MaxConcurrentStreams: MaxStreams, SendPingTimeout: s.options.PieceTimeout, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.PieceTimeout,
 		},
 		ConnContext: withConn,
 		ErrorLog:    slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),

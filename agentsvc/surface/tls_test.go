@@ -20,7 +20,7 @@ import (
 	"time"
 
 	conf "stoa/agentsvc/config"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/tlscert"
 )
 
 // certificatePair is a self-signed certificate for 127.0.0.1 and its key, in PEM.
@@ -68,7 +68,7 @@ func TestTLS(t *testing.T) {
 	first, second := newPEMs(t, 1, now.Add(-time.Hour), now.Add(time.Hour)), newPEMs(t, 2, now.Add(-time.Hour), now.Add(time.Hour))
 	dir := t.TempDir()
 	files := first.writeFiles(t, dir)
-	cfg, err := surface.NewTLSConfig(files, slog.New(slog.NewTextHandler(h.Log, nil)))
+	cfg, err := tlscert.NewConfig(files, slog.New(slog.NewTextHandler(h.Log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,17 +170,17 @@ func TestTLSRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := surface.NewTLSConfig(tt.pems.writeFiles(t, t.TempDir()), slog.Default()); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "server.tls: ") {
+			if _, err := tlscert.NewConfig(tt.pems.writeFiles(t, t.TempDir()), slog.Default()); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "server.tls: ") {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
 	}
 	missing := good.writeFiles(t, t.TempDir())
 	missing.KeyFile += ".none"
-	if _, err := surface.NewTLSConfig(missing, slog.Default()); err == nil || !strings.Contains(err.Error(), "server.tls: key_file: ") {
+	if _, err := tlscert.NewConfig(missing, slog.Default()); err == nil || !strings.Contains(err.Error(), "server.tls: key_file: ") {
 		t.Errorf("a key file that is not there: %v", err)
 	}
-	if cfg, err := surface.NewTLSConfig(conf.TLS{}, slog.Default()); cfg != nil || err != nil {
+	if cfg, err := tlscert.NewConfig(conf.TLS{}, slog.Default()); cfg != nil || err != nil {
 		t.Errorf("turned off: %v, %v", cfg, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"slices"
@@ -15,12 +14,11 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 )
-
-// ErrNoWebhook says that no webhook has the path. It is also the answer for an app that does not exist.
-var ErrNoWebhook error = &responseError{code: NotFound, status: http.StatusNotFound, text: "no such webhook"}
 
 // FindWebhook returns the app's webhook at path (without the app's prefix) for a method. It returns [ErrNoWebhook], or
 // a 405 error and sets Allow.
@@ -28,10 +26,10 @@ func (v *Request) FindWebhook(method, path string) (*app.Webhook, error) {
 	w := v.runtime.Webhooks()[path]
 	switch {
 	case w == nil:
-		return nil, ErrNoWebhook
+		return nil, apierror.ErrNoWebhook
 	case !slices.Contains(w.Methods, method):
 		v.record.Header()["Allow"] = w.Methods
-		return nil, newMethodError(method)
+		return nil, apierror.NewMethodError(method)
 	}
 	return w, nil
 }
@@ -45,14 +43,14 @@ func (v *Request) Webhooks() map[string]*app.Webhook { return v.runtime.Webhooks
 // ReceiveDelivery reads a delivery to a webhook and verifies its signature. It returns the delivery's id, "" if it has
 // none, and its body, and makes the trigger's owner the principal of v. It returns [trigger.ErrUnsigned] for a delivery
 // that is not signed or wrongly signed. A webhook without a signature is checked like any other anonymous call
-// ([pageGuard]).
+// ([PageGuard]).
 //
 // Anybody can send deliveries, so until the signature is verified the body takes its memory from a separate quota and
 // its bytes count against a separate rate: unsigned deliveries cannot use up the app's own. Headers that no body could
 // match are refused before the body is read; the signature is computed while it is read.
 func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, body []byte, err error) {
 	if !w.Signature.IsRequired() {
-		if err := v.server.pageGuard.checkRequest(v.credentials, v.address.Host != ""); err != nil {
+		if err := v.server.pageGuard.CheckRequest(v.credentials.Host, v.credentials.Header, v.address.Host != ""); err != nil {
 			return "", nil, err
 		}
 	}
@@ -60,12 +58,11 @@ func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, b
 	if err != nil {
 		return "", nil, err
 	}
-	var unverified bodyReservation
-	defer unverified.release()
-	body, err = readMetered(io.TeeReader(r.Body, proof), r.ContentLength, v.record.maxBodyBytes, v.record.meterBody(r, &unverified).useUnverifiedPool())
+	body, release, err := BodyOf(r).ReadUnverified(r, proof)
 	if err != nil {
-		return "", nil, describeReadError(err)
+		return "", nil, err
 	}
+	defer release()
 	if id, err = proof.VerifyBody(); err != nil {
 		return "", nil, err
 	}
@@ -73,7 +70,7 @@ func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, b
 	if err != nil {
 		return "", nil, err
 	}
-	if err := v.record.bodyReservation.reserveDecoded(r.Context(), v.server.bodyBudget, v.App.ID, len(body), values); err != nil {
+	if err := BodyOf(r).Reserve(r.Context(), len(body), values); err != nil {
 		return "", nil, err
 	}
 	// The delivery is accepted. Its tasks belong to the trigger, not to a user.
@@ -85,20 +82,20 @@ func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, b
 	return id, body, nil
 }
 
-// countDeliveryValues is countJSON for a body of another content type: a form has as many values as fields, a text has
+// countDeliveryValues is CountValues for a body of another content type: a form has as many values as fields, a text has
 // one.
 func countDeliveryValues(contentType string, body []byte) (values int, err error) {
 	kind, _, _ := mime.ParseMediaType(contentType)
 	switch {
 	case kind == "application/x-www-form-urlencoded":
-		if values = 1 + bytes.Count(body, []byte("&")); values > maxValues {
-			return values, NewTooManyError("fields", maxValues)
+		if values = 1 + bytes.Count(body, []byte("&")); values > decode.MaxValues {
+			return values, apierror.NewTooManyError("fields", decode.MaxValues)
 		}
 		return values, nil
 	case strings.HasPrefix(kind, "text/"):
 		return 1, nil
 	}
-	return countJSON(body)
+	return decode.CountValues(body)
 }
 
 // SubmitDelivery submits the message that fill makes of a delivery, and waits for the webhook's ResultTimeout. key

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -205,7 +206,7 @@ func handleSubscribe(c *call) (*taskStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := surface.ParseAfter(c.r, nil)
+	after, err := decode.ParseAfter(c.r, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // versionCodec holds what differs between the versions and bindings: names in error texts and the encoding of every
@@ -217,5 +218,5 @@ func NegotiateVersion(r *http.Request, versions ...string) (string, error) {
 			return v, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %.20q is not among %q", surface.ErrVersion, named, versions)
+	return "", fmt.Errorf("%w: %.20q is not among %q", apierror.ErrVersion, named, versions)
 }

@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 )
 
@@ -101,7 +102,7 @@ func (p PushService) DeleteConfig(ctx context.Context, id spec.TaskID, config st
 	if err != nil {
 		return err
 	}
-	if err := surface.CheckID("id", config); err != nil {
+	if err := decode.CheckID("id", config); err != nil {
 		return err
 	}
 	return p.Request.Tasks().DropReceiver(ctx, visibility, agentsvc.TaskID(id), config)
@@ -118,7 +119,7 @@ func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Vi
 	if err = cmp.Or(err, p.Invalid); err == nil && id == "" {
 		err = agentsvc.NewInvalidError("taskId", "is missing: the id of a task")
 	}
-	return visibility, cmp.Or(err, surface.CheckID("taskId", string(id)))
+	return visibility, cmp.Or(err, decode.CheckID("taskId", string(id)))
 }
 
 // NewReceiver returns a config as a receiver of the caller's, with its secrets encrypted and bound to the caller as

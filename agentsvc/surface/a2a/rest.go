@@ -9,14 +9,15 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // binding is the REST binding of one version: it decodes requests, calls the shared methods of call.go and writes
 // their results.
 type binding struct {
-	codec       *versionCodec        // codec10 or codec03REST
-	blockFor    time.Duration        // see Options.BlockFor
-	encodeError surface.ErrorEncoder // also used for an error that ends a stream
+	codec       *versionCodec    // codec10 or codec03REST
+	blockFor    time.Duration    // see Options.BlockFor
+	encodeError apierror.Encoder // also used for an error that ends a stream
 }
 
 // unaryHandler returns the HTTP handler of a method with one response. A nil result becomes 204 No Content.
@@ -51,7 +52,7 @@ func (b binding) streamHandler(m streamMethod) surface.Handler {
 			return err
 		}
 		fault := func(err error) any {
-			_, body := b.encodeError(surface.NewFault(surface.RequestID(r), err))
+			_, body := b.encodeError(apierror.NewFault(surface.RequestID(r), err))
 			return body
 		}
 		return c.writeEvents(w, f, surface.StreamEncoder{EncodeError: fault, ErrorEventName: "error"}, func(body any) any { return body })

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // rpcMethod is a method of the JSON-RPC binding. Exactly one of unary and stream is set.
@@ -73,7 +74,7 @@ func newEndpoint(blockFor time.Duration, streams bool) surface.Handler {
 		}
 		return nil, nil
 	}
-	return surface.Endpoint{FindMethod: find, EncodeErrorData: func(f surface.Fault) any { return faultDetails(f) }}.ServeRPC
+	return surface.Endpoint{FindMethod: find, EncodeErrorData: func(f apierror.Fault) any { return faultDetails(f) }}.ServeRPC
 }
 
 // bindVersion returns m as a [surface.Method] for one version: it decodes the params, resolves the agent, sets the

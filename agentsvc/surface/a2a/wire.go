@@ -5,7 +5,8 @@ import (
 
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 )
 
 // Request types. One set of structs decodes every version and binding: names are accepted in camelCase and in
@@ -85,7 +86,7 @@ type (
 		Blocking               *bool `json:"blocking"`
 		ReturnImmediately      *bool `json:"returnImmediately"`
 		ReturnImmediatelySnake *bool `json:"return_immediately"`
-		surface.PushConfig
+		decode.PushConfig
 	}
 	// message is a message as clients send it. Parts is called content in 0.3 over REST. Role is raw because
 	// clients send it as text or as the number of the Protocol Buffers enumeration.
@@ -162,7 +163,7 @@ type (
 
 // newTimedStatus requires s.Timestamp, which newStatus of convert.go always sets.
 func newTimedStatus(s spec.TaskStatus) timedStatus {
-	return timedStatus{s, surface.FormatTime(*s.Timestamp)}
+	return timedStatus{s, encode.FormatTime(*s.Timestamp)}
 }
 
 func newTimedTask(t *spec.Task) timedTask { return timedTask{t, newTimedStatus(t.Status)} }

@@ -40,6 +40,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/requestbody"
 )
 
 // Options configure a Server. The zero value is valid: each field has the default that its comment names.
@@ -122,7 +123,7 @@ func New(front *surface.Server, o Options) *Server {
 	s := &Server{options: o, surfaceServer: front, closing: make(chan struct{}), health: newHealthServer(o.Ready), otherSlots: make(chan struct{}, maxOtherCalls)}
 	s.signalClosing = sync.OnceFunc(func() { close(s.closing) })
 	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(2 * surface.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
+		grpc.MaxRecvMsgSize(2 * requestbody.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
 		// ForceServerCodecV2 installs the codec that reserves memory before it decodes.
 		grpc.ConnectionTimeout(10 * time.Second), grpc.ForceServerCodecV2(newCodec()), grpc.RPCDecompressor(rejectingDecompressor{"gzip"}), //nolint:staticcheck // nothing else hinders it
 		// Explicit windows do not grow: gRPC would otherwise enlarge them with the measured bandwidth, and with

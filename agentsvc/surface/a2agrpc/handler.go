@@ -14,6 +14,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -165,7 +166,7 @@ func (c *call) streamEvents(rests bool, open func() (*surface.Subscription, erro
 func (c *call) resolveTask(ctx context.Context, wide authz.Scope, id spec.TaskID) (agentsvc.TaskID, task.Visibility, error) {
 	visibility, err := c.resolveVisibility(ctx, wide)
 	if err == nil {
-		err = surface.CheckID("id", string(id))
+		err = decode.CheckID("id", string(id))
 	}
 	return agentsvc.TaskID(id), visibility, err
 }
@@ -215,7 +216,7 @@ func (h *handler) ListTasks(ctx context.Context, req *spec.ListTasksRequest) (*s
 		q.After = *req.StatusTimestampAfter
 	}
 	if q.State, err = a2a.ParseState(string(req.Status)); err == nil {
-		err = cmp.Or(surface.CheckID("contextId", req.ContextID), surface.CheckPageSize(q.Size, task.MaxPageSize))
+		err = cmp.Or(decode.CheckID("contextId", req.ContextID), decode.CheckPageSize(q.Size, task.MaxPageSize))
 	}
 	if err != nil {
 		return nil, c.recordFailure(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // Bounds of the database check.
@@ -105,7 +106,7 @@ func (h *healthChecker) handleHealth(w http.ResponseWriter, r *http.Request) err
 func (h *healthChecker) handleReady(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.checkReady(r.Context()) != nil {
-		return surface.ErrNotReady
+		return apierror.ErrNotReady
 	}
 	return surface.WriteJSON(w, http.StatusOK, readyRecord{Status: "ready", Role: h.options.Role})
 }

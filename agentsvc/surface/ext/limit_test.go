@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/ops"
 	"stoa/agentsvc/surface/surfacetest"
@@ -144,7 +145,7 @@ func TestLimits(t *testing.T) {
 			}
 			delete(body.Error.Details, "request_id")
 			details := map[string]any{
-				"rule": "user-count-day", "scope": "user", "type": "count", "window": "day", "limit": 3.0, "reset": surface.FormatTime(day),
+				"rule": "user-count-day", "scope": "user", "type": "count", "window": "day", "limit": 3.0, "reset": encode.FormatTime(day),
 			}
 			if diff := cmp.Diff(details, body.Error.Details); body.Error.Code != "RESOURCE_EXHAUSTED" || diff != "" {
 				t.Errorf("%s, details (-want +got):\n%s", body.Error.Code, diff)

@@ -8,6 +8,9 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -53,7 +56,7 @@ func withDeadline(m surface.Method) surface.Method {
 // refusePush answers the push notification methods, which this surface does not have: with a refusal for callers
 // that may not call the agent, else with [surface.ErrNoPush].
 func refusePush(_ http.ResponseWriter, r *http.Request, _ *surface.RPC) error {
-	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""), surface.ErrNoPush)
+	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""), apierror.ErrNoPush)
 }
 
 // decodeParams decodes the params of a call into params. tenant must point into params; after decoding, what it
@@ -79,7 +82,7 @@ func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *surface
 	if length == nil {
 		length = new(int) // no history: the client knows the message that it sends
 	}
-	if err := surface.CheckHistoryLength("history_length", *length); err != nil {
+	if err := decode.CheckHistoryLength("history_length", *length); err != nil {
 		return err
 	}
 	timeout := c.blockFor
@@ -90,7 +93,7 @@ func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *surface
 	if err != nil {
 		return err
 	}
-	return rpc.WriteResult(surface.NewTaskRecord(t, length))
+	return rpc.WriteResult(encode.NewTaskRecord(t, length))
 }
 
 // handleStream answers message/stream with the task's events until it ends or needs input.
@@ -116,13 +119,13 @@ func admitMessage(r *http.Request, rpc *surface.RPC) (messageParams, task.Submis
 		return p, task.Submission{}, err
 	}
 	var m agentsvc.Message
-	wrong := surface.NewInvalidRequestError("params.message is missing")
+	wrong := apierror.NewInvalidRequestError("params.message is missing")
 	if p.Message != nil {
 		m, wrong = p.Message.toDomain()
 	}
 	// This surface has no push notifications; a2a has.
 	if wrong == nil && p.Configuration.FirstConfig() != nil {
-		wrong = surface.ErrNoPush
+		wrong = apierror.ErrNoPush
 	}
 	sub, err := surface.RequestOf(r).AdmitMessage(r.Context(), surface.PathParam(r, "agent"), m, wrong)
 	if err == nil {

@@ -8,6 +8,8 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -28,7 +30,7 @@ func resolveTask(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParam
 	if p.ID == "" {
 		return p, visibility, agentsvc.NewInvalidError("id", "is missing: the id of a task")
 	}
-	return p, visibility, surface.CheckID("id", p.ID)
+	return p, visibility, decode.CheckID("id", p.ID)
 }
 
 // handleGet answers tasks/get with the task, its artifacts and as much of its history as history_length asks for
@@ -42,7 +44,7 @@ func handleGet(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 		p.HistoryLength = p.HistoryLengthCamel
 	}
 	if p.HistoryLength != nil {
-		if err := surface.CheckHistoryLength("history_length", *p.HistoryLength); err != nil {
+		if err := decode.CheckHistoryLength("history_length", *p.HistoryLength); err != nil {
 			return err
 		}
 	}
@@ -50,7 +52,7 @@ func handleGet(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 	if err != nil {
 		return err
 	}
-	return rpc.WriteResult(surface.NewTaskRecord(t, p.HistoryLength))
+	return rpc.WriteResult(encode.NewTaskRecord(t, p.HistoryLength))
 }
 
 // handleList answers tasks/list with a page of the agent's tasks, without histories unless history_length asks for
@@ -71,10 +73,10 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error 
 		p.HistoryLength = new(int)
 	}
 	// The first of the errors decides the answer; joining keeps the order of the checks.
-	err = errors.Join(surface.CheckHistoryLength("history_length", *p.HistoryLength), surface.CheckID("context_id", p.ContextID))
+	err = errors.Join(decode.CheckHistoryLength("history_length", *p.HistoryLength), decode.CheckID("context_id", p.ContextID))
 	if p.PageSize != nil {
 		q.Size = *p.PageSize
-		err = errors.Join(err, surface.CheckPageSize(q.Size, task.MaxPageSize))
+		err = errors.Join(err, decode.CheckPageSize(q.Size, task.MaxPageSize))
 	}
 	if err != nil {
 		return err
@@ -85,9 +87,9 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error 
 	if err != nil {
 		return err
 	}
-	answer := taskList{Tasks: make([]surface.TaskRecord, len(page.Tasks)), NextPageToken: page.Next, TotalSize: page.Total}
+	answer := taskList{Tasks: make([]encode.TaskRecord, len(page.Tasks)), NextPageToken: page.Next, TotalSize: page.Total}
 	for i, t := range page.Tasks {
-		answer.Tasks[i] = surface.NewTaskRecord(t, p.HistoryLength)
+		answer.Tasks[i] = encode.NewTaskRecord(t, p.HistoryLength)
 	}
 	return rpc.WriteResult(answer)
 }
@@ -102,7 +104,7 @@ func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) erro
 	if err != nil {
 		return err
 	}
-	return rpc.WriteResult(surface.NewTaskRecord(t, new(int)))
+	return rpc.WriteResult(encode.NewTaskRecord(t, new(int)))
 }
 
 // maxReason bounds the reason for cancelling a tool call, in bytes; the agent's model reads it.
@@ -137,7 +139,7 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) e
 	if err != nil {
 		return err
 	}
-	after, err := surface.ParseAfter(r, p.After)
+	after, err := decode.ParseAfter(r, p.After)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -60,7 +62,7 @@ func admitToolCall(r *http.Request, rpc *surface.RPC) (p callParams, sub task.Su
 	agent := surface.PathParam(r, "agent")
 	m, wrong := p.toMessage(rpc, agent)
 	if rpc.ID() == "" {
-		wrong = surface.NewInvalidRequestError("a call needs an id")
+		wrong = apierror.NewInvalidRequestError("a call needs an id")
 	}
 	if sub, err = surface.RequestOf(r).AdmitMessage(r.Context(), agent, m, wrong); err != nil {
 		return p, sub, err
@@ -82,7 +84,7 @@ func (p *callParams) toMessage(rpc *surface.RPC, agent string) (m agentsvc.Messa
 	}
 	var a arguments
 	if len(p.Arguments) > 0 {
-		if err := surface.DecodeJSON(p.Arguments, &a, true); err != nil {
+		if err := decode.JSON(p.Arguments, &a, true); err != nil {
 			return m, err
 		}
 	}
@@ -90,13 +92,13 @@ func (p *callParams) toMessage(rpc *surface.RPC, agent string) (m agentsvc.Messa
 		return m, agentsvc.NewInvalidError("message", "is missing: what the agent is asked")
 	}
 	m = agentsvc.Message{Context: agentsvc.ContextID(a.ContextID), Task: agentsvc.TaskID(a.TaskID)}
-	names := surface.MessageFields{Message: "message_id", Context: "context_id", Task: "task_id"}
+	names := decode.MessageFields{Message: "message_id", Context: "context_id", Task: "task_id"}
 	return m, names.CompleteMessage(&m, 1, func(int, string) (agentsvc.Part, error) { return agentsvc.TextPart(a.Message), nil })
 }
 
 // modelErrorCodes are the errors that the model of the client can correct, since it chose the arguments of the
 // call.
-var modelErrorCodes = []surface.Code{surface.InvalidArgument, surface.NotFound, surface.Aborted}
+var modelErrorCodes = []apierror.Code{apierror.InvalidArgument, apierror.NotFound, apierror.Aborted}
 
 // writeToolError answers a call that started no task. An error that the model may correct is a result with isError,
 // which clients show to their model; JSON-RPC errors often end the conversation. All others, errors in the params
@@ -105,7 +107,7 @@ func writeToolError(r *http.Request, rpc *surface.RPC, err error) error {
 	if surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), "") != nil {
 		return err
 	}
-	f := surface.NewFault(surface.RequestID(r), err)
+	f := apierror.NewFault(surface.RequestID(r), err)
 	if !slices.Contains(modelErrorCodes, f.Code) || rpc.ID() == "" || strings.HasPrefix(f.Field, "params") {
 		return err
 	}

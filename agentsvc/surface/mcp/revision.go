@@ -7,6 +7,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 )
 
 // newestRevision is the protocol revision without handshake and session: each request states its version and the
@@ -30,7 +32,7 @@ const (
 
 // errorStatus returns the HTTP status of a JSON-RPC error: 200 in older revisions; in the newest 404 for an unknown
 // method and 400 for a wrong request.
-func errorStatus(r *http.Request, f surface.Fault) int {
+func errorStatus(r *http.Request, f apierror.Fault) int {
 	if isNewestRevision(r) {
 		switch f.RPC {
 		case codeMethodNotFound:
@@ -65,7 +67,7 @@ func requireSelfDescription(m surface.Method) surface.Method {
 			return m(w, r, rpc)
 		}
 		var p requestParams
-		if err := surface.DecodeJSON(rpc.Params, &p, false); err != nil {
+		if err := decode.JSON(rpc.Params, &p, false); err != nil {
 			return agentsvc.NewInvalidError("params", "must be an object that holds _meta: %v", err)
 		}
 		for _, same := range []struct{ header, body string }{{versionHeader, p.Meta.Version}, {methodHeader, rpc.Method}, {nameHeader, p.Name}} {

@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // Values of finish_reason.
@@ -118,7 +119,7 @@ func (t *eventEncoder) newCompletion(object string, choices ...choice) completio
 
 // encodeStreamError returns the body of an error in the middle of a stream.
 func (t *eventEncoder) encodeStreamError(err error) any {
-	_, body := encodeError(surface.NewFault(surface.RequestID(t.r), err))
+	_, body := encodeError(apierror.NewFault(surface.RequestID(t.r), err))
 	return body
 }
 

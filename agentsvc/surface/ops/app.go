@@ -8,6 +8,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/tenancy"
 )
 
@@ -108,7 +109,7 @@ func (a adminAPI) handleGetApp(w http.ResponseWriter, r *http.Request) error {
 
 // handleListApps answers with a page of apps without their configurations.
 func (a adminAPI) handleListApps(w http.ResponseWriter, r *http.Request) error {
-	size, err := surface.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
+	size, err := decode.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/tenancy"
 )
 
@@ -17,7 +18,7 @@ func (a adminAPI) handleAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	size, err := surface.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
+	size, err := decode.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/authz"
 )
 
@@ -36,7 +37,7 @@ func handleDeleteCredential(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	tool := surface.PathParam(r, "tool")
-	if err := surface.CheckID("tool", tool); err != nil {
+	if err := decode.CheckID("tool", tool); err != nil {
 		return err
 	}
 	// Without a vault the app has no credentials.

@@ -8,6 +8,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 	"stoa/billing"
 )
 
@@ -109,7 +111,7 @@ func (a adminAPI) revokeCredit(ctx context.Context, o *mutation) (mutationResult
 
 // handleLedger answers with the balances of an app's accounts and a page of the ledger entries, the newest first.
 func (a adminAPI) handleLedger(w http.ResponseWriter, r *http.Request) error {
-	size, err := surface.ParsePageSize(r, 50, 1000)
+	size, err := decode.ParsePageSize(r, 50, 1000)
 	if err != nil {
 		return err
 	}
@@ -133,7 +135,7 @@ func (a adminAPI) handleLedger(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := ledgerBody{Balances: balances, Entries: make([]ledgerEntryBody, len(entries))}
 	for i, e := range entries {
-		out.Entries[i] = ledgerEntryBody{e.ID, string(e.Kind), e.Invoice, e.Credit, e.Currency, surface.FormatTime(e.At), map[string]int64{}}
+		out.Entries[i] = ledgerEntryBody{e.ID, string(e.Kind), e.Invoice, e.Credit, e.Currency, encode.FormatTime(e.At), map[string]int64{}}
 		for _, p := range e.Postings {
 			out.Entries[i].Postings[string(p.Account)] = int64(p.Amount)
 		}

@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/memory"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -19,7 +20,7 @@ func handleListMemories(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	size, err := surface.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize)
+	size, err := decode.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize)
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,7 @@ func parseMemoryFilter(r *http.Request, wide authz.Scope) (filter memory.Filter,
 		return filter, false, err
 	}
 	for _, field := range []string{"user", "issuer"} {
-		if err := surface.CheckID(field, q.Get(field)); err != nil {
+		if err := decode.CheckID(field, q.Get(field)); err != nil {
 			return filter, false, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/tenancy/db"
 )
 
@@ -29,7 +30,7 @@ func (o *mutation) decodeBody(v any, optional bool) error {
 	if optional && len(o.body) == 0 {
 		return nil
 	}
-	return surface.DecodeJSON(o.body, v, true)
+	return decode.JSON(o.body, v, true)
 }
 
 // parseDryRun returns the query parameter dry_run. Only the routes that list it in Query can have it.

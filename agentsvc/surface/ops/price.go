@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/encode"
 	"stoa/billing"
 )
 
@@ -64,5 +65,5 @@ func (a adminAPI) deletePrice(ctx context.Context, o *mutation) (mutationResult,
 
 // newPriceBody returns a version as responses show it.
 func newPriceBody(p billing.PriceVersion) priceBody {
-	return priceBody{p.Version, p.Currency, surface.FormatTime(p.Effective), p.Items, formatTime(p.CreatedAt)}
+	return priceBody{p.Version, p.Currency, encode.FormatTime(p.Effective), p.Items, formatTime(p.CreatedAt)}
 }

@@ -7,6 +7,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/tenancy"
 )
 
@@ -29,7 +30,7 @@ func (a adminAPI) handleQueueStats(w http.ResponseWriter, r *http.Request) error
 // handleListDeadLetters answers with a page of the runs that failed for good, those of the newest tasks first. The
 // page token is the ID of the last run of the previous page.
 func (a adminAPI) handleListDeadLetters(w http.ResponseWriter, r *http.Request) error {
-	size, err := surface.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
+	size, err := decode.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func newDeadLetterFilter(app, agent, text string) (store.DeadLetterFilter, error
 	// These are search terms of the operator; the check only keeps control characters and very long texts from the
 	// database.
 	for field, value := range map[string]string{"app": app, "agent": agent, "error": text} {
-		if err := surface.CheckID(field, value); err != nil {
+		if err := decode.CheckID(field, value); err != nil {
 			return store.DeadLetterFilter{}, err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -19,12 +21,12 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	size, err := surface.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize)
+	size, err := decode.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize)
 	if err != nil {
 		return err
 	}
 	for _, field := range []string{"agent", "context_id"} {
-		if err := surface.CheckID(field, q.Get(field)); err != nil {
+		if err := decode.CheckID(field, q.Get(field)); err != nil {
 			return err
 		}
 	}
@@ -36,7 +38,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := taskList{Tasks: make([]surface.TaskRecord, len(page.Tasks)), NextPageToken: page.Next, TotalSize: page.Total}
+	out := taskList{Tasks: make([]encode.TaskRecord, len(page.Tasks)), NextPageToken: page.Next, TotalSize: page.Total}
 	for i, t := range page.Tasks {
 		out.Tasks[i] = newTaskRecord(t)
 	}
@@ -58,7 +60,7 @@ func newDecisionHandler(outcome agentsvc.DecisionOutcome) surface.Handler {
 		if err := surface.DecodeBody(r, &b); err != nil {
 			return err
 		}
-		if err := surface.CheckID("call_id", b.CallID); err != nil {
+		if err := decode.CheckID("call_id", b.CallID); err != nil {
 			return err
 		}
 		v := surface.RequestOf(r)
@@ -77,8 +79,8 @@ func newDecisionHandler(outcome agentsvc.DecisionOutcome) surface.Handler {
 }
 
 // newTaskRecord returns a task with the name of its agent, since these lists are about all agents.
-func newTaskRecord(t agentsvc.Task) surface.TaskRecord {
-	record := surface.NewTaskRecord(t, nil)
+func newTaskRecord(t agentsvc.Task) encode.TaskRecord {
+	record := encode.NewTaskRecord(t, nil)
 	record.Agent = t.Agent
 	return record
 }

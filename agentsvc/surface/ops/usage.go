@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/encode"
 	"stoa/billing"
 	"stoa/tenancy"
 )
@@ -53,7 +54,7 @@ func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenanc
 		out[i] = newSumBody(x, q.By, costs)
 	}
 	return surface.WriteJSON(w, http.StatusOK, map[string]any{
-		"from": surface.FormatTime(q.From), "to": surface.FormatTime(q.To), "rows": out, "totals": newSumBody(totals, nil, costs),
+		"from": encode.FormatTime(q.From), "to": encode.FormatTime(q.To), "rows": out, "totals": newSumBody(totals, nil, costs),
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/encode"
 	"stoa/authz"
 	"stoa/tenancy"
 	"stoa/tenancy/grant"
@@ -351,9 +351,9 @@ type (
 	}
 	// taskList is a page of tasks with their open approvals.
 	taskList struct {
-		Tasks         []surface.TaskRecord `json:"tasks"`
-		NextPageToken string               `json:"next_page_token"`
-		TotalSize     int                  `json:"total_size"`
+		Tasks         []encode.TaskRecord `json:"tasks"`
+		NextPageToken string              `json:"next_page_token"`
+		TotalSize     int                 `json:"total_size"`
 	}
 )
 
@@ -470,6 +470,6 @@ func formatTime(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}
-	text := surface.FormatTime(t)
+	text := encode.FormatTime(t)
 	return &text
 }

@@ -5,6 +5,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/encode"
 )
 
 // eventEncoder encodes the events of one task for one stream. The embedded tracker remembers how much text of each
@@ -56,7 +58,7 @@ func (t *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
 			return nil
 		}
 	}
-	f.Response = &response{newParts(m.Parts), surface.NewToolCallRecords(m.ToolCalls), m.Metadata}
+	f.Response = &response{newParts(m.Parts), encode.NewToolCallRecords(m.ToolCalls), m.Metadata}
 	return f
 }
 
@@ -100,7 +102,7 @@ func (t *eventEncoder) frameFormat(message string) surface.StreamEncoder {
 }
 
 // newErrorRecord returns err as callers may see it: internal details are replaced by the request ID.
-func (t *eventEncoder) newErrorRecord(err error) *surface.ErrorRecord {
-	record := surface.NewErrorRecord(t.r, err)
+func (t *eventEncoder) newErrorRecord(err error) *apierror.Record {
+	record := apierror.NewRecord(surface.RequestID(t.r), err)
 	return &record
 }

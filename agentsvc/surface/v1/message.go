@@ -10,6 +10,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 )
 
@@ -34,7 +36,7 @@ func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 	if length == nil {
 		length = new(int) // no history: the client knows the message that it sends
 	}
-	if err := surface.CheckHistoryLength("configuration.historyLength", *length); err != nil {
+	if err := decode.CheckHistoryLength("configuration.historyLength", *length); err != nil {
 		return err
 	}
 	timeout := time.Duration(0)
@@ -106,7 +108,7 @@ func (b *sendBody) admitMessage(ctx context.Context, v *surface.Request, agent s
 	if wrong == nil && b.Configuration.FirstConfig() != nil {
 		// This surface has no push notifications. A config that was ignored would leave the client waiting for
 		// them.
-		wrong = surface.ErrNoPush
+		wrong = apierror.ErrNoPush
 	}
 	return v.AdmitMessage(ctx, agent, m, wrong)
 }

@@ -8,6 +8,8 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -18,7 +20,7 @@ func resolveTask(r *http.Request, wide authz.Scope) (agentsvc.TaskID, task.Visib
 	id := surface.PathParam(r, "task")
 	visibility, err := surface.RequestOf(r).ResolveAgentVisibility(r.Context(), wide, surface.PathParam(r, "agent"))
 	if err == nil {
-		err = surface.CheckID("task", id)
+		err = decode.CheckID("task", id)
 	}
 	return agentsvc.TaskID(id), visibility, err
 }
@@ -36,7 +38,7 @@ func parseDetail(q url.Values) (d taskDetail, err error) {
 		if err != nil {
 			return d, agentsvc.NewInvalidError("history_length", "must be a number")
 		}
-		if err := surface.CheckHistoryLength("history_length", n); err != nil {
+		if err := decode.CheckHistoryLength("history_length", n); err != nil {
 			return d, err
 		}
 		d.length = &n
@@ -56,7 +58,7 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := surface.CheckQuery(r, "history_length", "include_artifacts"); err != nil {
+	if err := decode.CheckQuery(r, "history_length", "include_artifacts"); err != nil {
 		return err
 	}
 	d, err := parseDetail(r.URL.Query())
@@ -80,14 +82,14 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := surface.CheckQuery(r, "context_id", "status", "page_size", "page_token", "history_length", "include_artifacts"); err != nil {
+	if err := decode.CheckQuery(r, "context_id", "status", "page_size", "page_token", "history_length", "include_artifacts"); err != nil {
 		return err
 	}
 	query := task.Query{Context: agentsvc.ContextID(q.Get("context_id")), Token: q.Get("page_token")}
 	if query.State, err = parseState(q.Get("status")); err != nil {
 		return err
 	}
-	if query.Size, err = surface.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize); err != nil {
+	if query.Size, err = decode.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize); err != nil {
 		return err
 	}
 	d, err := parseDetail(q)
@@ -111,12 +113,12 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 		tasks := make([][]byte, len(page.Tasks))
 		for i, t := range page.Tasks {
 			var err error
-			tasks[i], err = page.TaskEncodedCaches[i].GetOrEncode("v1", func() ([]byte, error) { return surface.EncodeJSON(newTask(t, d.length, d.artifacts)) })
+			tasks[i], err = page.TaskEncodedCaches[i].GetOrEncode("v1", func() ([]byte, error) { return encode.JSON(newTask(t, d.length, d.artifacts)) })
 			if err != nil {
 				return nil, err
 			}
 		}
-		return surface.EncodeList("tasks", tasks, listTrailer{NextPageToken: page.Next, TotalSize: page.Total})
+		return encode.List("tasks", tasks, listTrailer{NextPageToken: page.Next, TotalSize: page.Total})
 	})
 	if err != nil {
 		return err
@@ -146,7 +148,7 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := surface.CheckQuery(r, "format", "after"); err != nil {
+	if err := decode.CheckQuery(r, "format", "after"); err != nil {
 		return err
 	}
 	format, err := negotiateFormat(r)
@@ -173,11 +175,11 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request) error {
 func parseAfter(r *http.Request) (*int64, error) {
 	text := r.URL.Query().Get("after")
 	if text == "" {
-		return surface.ParseAfter(r, nil)
+		return decode.ParseAfter(r, nil)
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return nil, agentsvc.NewInvalidError("after", "must be the id of an event")
 	}
-	return surface.ParseAfter(r, &n)
+	return decode.ParseAfter(r, &n)
 }

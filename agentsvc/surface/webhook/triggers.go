@@ -8,6 +8,7 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/trigger"
 )
 
@@ -37,10 +38,10 @@ func newScheduleInfo(agent string, s *app.Schedule, row trigger.ScheduleStatus) 
 	info := triggerInfo{Agent: agent, Type: "schedule", LastTaskID: row.Last.Task, LastError: row.Last.Error}
 	info.Timezone, info.Cron, _ = strings.Cut(s.Cron.String(), " ")
 	if row.Spec == s.Cron.String() { // otherwise row.Next belongs to the schedule before the change
-		info.NextAt = surface.FormatTime(row.Next)
+		info.NextAt = encode.FormatTime(row.Next)
 	}
 	if !row.Last.At.IsZero() {
-		info.LastAt = surface.FormatTime(row.Last.At)
+		info.LastAt = encode.FormatTime(row.Last.At)
 	}
 	return info
 }

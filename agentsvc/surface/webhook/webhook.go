@@ -18,6 +18,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
@@ -109,7 +110,7 @@ func deliveryOutcome(repeated bool, err error) string {
 		return "unsigned"
 	case errors.Is(err, ratelimit.ErrExhausted), errors.As(err, &spent), errors.As(err, &full):
 		return "refused"
-	case errors.As(err, &invalid), errors.Is(err, surface.ErrContentType):
+	case errors.As(err, &invalid), errors.Is(err, apierror.ErrContentType):
 		return "invalid"
 	}
 	return "failed"

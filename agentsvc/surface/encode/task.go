@@ -1,8 +1,7 @@
-package surface
+package encode
 
 import (
 	"encoding/json"
-	"time"
 
 	"stoa/agentsvc"
 )
@@ -179,6 +178,3 @@ func newPartRecords(parts []agentsvc.Part) []PartRecord {
 	}
 	return records
 }
-
-// FormatTime returns t as RFC 3339 in UTC with milliseconds.
-func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

@@ -1,4 +1,4 @@
-package surface
+package crossorigin
 
 import (
 	"errors"
@@ -81,8 +81,8 @@ func TestPageGuard(t *testing.T) {
 			h := http.Header{}
 			h.Set("Origin", tt.origin)
 			h.Set("Sec-Fetch-Site", tt.site)
-			g := newPageGuard(config.CORS{AllowedOrigins: tt.origins}, base, tt.listens)
-			if got := g.checkRequest(Credentials{Host: tt.host, Header: h.Get}, tt.appHost); !errors.Is(got, tt.want) {
+			g := NewPageGuard(config.CORS{AllowedOrigins: tt.origins}, base, tt.listens)
+			if got := g.CheckRequest(tt.host, h.Get, tt.appHost); !errors.Is(got, tt.want) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})

@@ -1,4 +1,4 @@
-package surface
+package requestbody
 
 import (
 	"context"
@@ -8,24 +8,23 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"stoa/tenancy/db"
 )
 
-// bodyMeter controls how one request body is read: where the memory for it is reserved once it is not small, and at
+// meter controls how one request body is read: where the memory for it is reserved once it is not small, and at
 // which rate its bytes are read. One goroutine uses it; only refused is closed by another.
-type bodyMeter struct {
+type meter struct {
 	ctx    context.Context
-	budget *bodyBudget
+	budget *Budget
 	// pool and rates are the quotas that the body counts against: budget.bytes and budget.rates, or those for
 	// unverified deliveries.
 	pool  *quotaPool
-	rates *bodyRates
+	rates *rateLimits
 	app   db.ID
 	// reservation gets what is reserved. Its owner releases it.
-	reservation *bodyReservation
+	reservation *reservation
 	// cutOff aborts the reading of the body, see quotaPool.reserveBody; nil = nothing needs to be aborted.
 	cutOff func()
 	// pause is called before the server stops reading for a while, and what it returns after: the client's timeouts do
@@ -40,20 +39,20 @@ type bodyMeter struct {
 	refused chan struct{}
 }
 
-// newBodyMeter returns the meter for a body of app that reserves its memory in h.
-func newBodyMeter(ctx context.Context, r *bodyBudget, app db.ID, h *bodyReservation, cutOff func()) *bodyMeter {
-	return &bodyMeter{ctx: ctx, budget: r, pool: r.bytes, rates: r.rates, app: app, reservation: h, cutOff: cutOff, reread: h.body != nil || h.smallBytes > 0}
+// newMeter returns the meter for a body of app that reserves its memory in h.
+func newMeter(ctx context.Context, r *Budget, app db.ID, h *reservation, cutOff func()) *meter {
+	return &meter{ctx: ctx, budget: r, pool: r.bytes, rates: r.rates, app: app, reservation: h, cutOff: cutOff, reread: h.body != nil || h.smallBytes > 0}
 }
 
 // useUnverifiedPool makes the body count against the quotas for deliveries whose signature is not verified yet, and
 // returns a.
-func (a *bodyMeter) useUnverifiedPool() *bodyMeter {
+func (a *meter) useUnverifiedPool() *meter {
 	a.pool, a.rates = a.budget.unverified, a.budget.unverifiedRates
 	return a
 }
 
 // pauseTimeout calls pause if it is set. The caller must call resume.
-func (a *bodyMeter) pauseTimeout() (resume func()) {
+func (a *meter) pauseTimeout() (resume func()) {
 	if a.pause == nil {
 		return func() {}
 	}
@@ -62,7 +61,7 @@ func (a *bodyMeter) pauseTimeout() (resume func()) {
 
 // reserveBuffer waits until a buffer of size bytes may be allocated, for a body of which arrived bytes have come and
 // that has at most maximum. The first call announces maximum to the pool; later ones reserve the difference.
-func (a *bodyMeter) reserveBuffer(size, arrived, maximum int64) (err error) {
+func (a *meter) reserveBuffer(size, arrived, maximum int64) (err error) {
 	if a.reread {
 		return nil
 	}
@@ -92,7 +91,7 @@ func (a *bodyMeter) reserveBuffer(size, arrived, maximum int64) (err error) {
 }
 
 // waitForDebt waits until the app is not in debt, unless the body announces a small size (-1 = it announces none).
-func (a *bodyMeter) waitForDebt(size int64) error {
+func (a *meter) waitForDebt(size int64) error {
 	a.isSmall = size >= 0 && size <= smallBodyBytes
 	if a.reread || a.isSmall {
 		return nil
@@ -102,7 +101,7 @@ func (a *bodyMeter) waitForDebt(size int64) error {
 
 // recordReceived counts n bytes that have arrived and waits until the app may send more. Until a body is large, that
 // is, has reserved memory, its bytes are not charged.
-func (a *bodyMeter) recordReceived(n int) error {
+func (a *meter) recordReceived(n int) error {
 	if a.reread || a.reservation.body == nil {
 		return nil
 	}
@@ -112,7 +111,7 @@ func (a *bodyMeter) recordReceived(n int) error {
 
 // waitUnlessRefused waits. It returns ErrTooSlow at once if the pool refuses the body meanwhile, and
 // errBodyBudgetExhausted if the request ends. The time counts as paused, so that waiting does not make the body slow.
-func (a *bodyMeter) waitUnlessRefused(wait time.Duration) error {
+func (a *meter) waitUnlessRefused(wait time.Duration) error {
 	if wait == 0 {
 		return nil
 	}
@@ -134,14 +133,14 @@ func (a *bodyMeter) waitUnlessRefused(wait time.Duration) error {
 
 // chargeRefused charges the app for a body that was refused for its number of values. It costs more than one that is
 // accepted, or refused bodies would be the cheapest way to use the server's processors.
-func (a *bodyMeter) chargeRefused(values int) {
+func (a *meter) chargeRefused(values int) {
 	if !a.reread && !a.isSmall {
 		a.rates.chargeApp(a.app, refusedCost+int64(values)*valueCost)
 	}
 }
 
 // markReceived says that the whole body has arrived. It returns ErrTooSlow if the pool refused it before.
-func (a *bodyMeter) markReceived() error {
+func (a *meter) markReceived() error {
 	if a.reread || a.reservation.body == nil {
 		return nil
 	}
@@ -158,7 +157,7 @@ const maxReadSize = 32 << 10
 // Memory is reserved before the buffer grows, and the buffer is at most four times what has arrived: an announced size
 // costs the sender nothing and reserves nothing. Outgrown buffers, and the buffer of a body that is refused, go to the
 // pools of buffers.
-func readMetered(r io.Reader, size, maximum int64, a *bodyMeter) (_ []byte, err error) {
+func readMetered(r io.Reader, size, maximum int64, a *meter) (_ []byte, err error) {
 	if err := a.waitForDebt(size); err != nil {
 		return nil, err
 	}
@@ -251,20 +250,5 @@ func newBuffer(size int64) []byte {
 func recycleBuffer(b []byte) {
 	if class := selectBufferPool(int64(cap(b))); class != nil {
 		class.Put(&b)
-	}
-}
-
-// minCollectInterval is the shortest time between two collections by collectGarbage.
-const minCollectInterval = time.Second
-
-// lastCollected is when collectGarbage collected last, in Unix nanoseconds. It is for the whole process.
-var lastCollected atomic.Int64
-
-// collectGarbage collects garbage, of which a large message leaves much, at most once in minCollectInterval: a
-// collection takes processor time from all requests, and a sender of large messages could otherwise cause one for each.
-func collectGarbage() {
-	now := time.Now().UnixNano()
-	if last := lastCollected.Load(); now-last >= int64(minCollectInterval) && lastCollected.CompareAndSwap(last, now) {
-		runtime.GC()
 	}
 }

@@ -1,10 +1,11 @@
-package surface
+package requestbody
 
 import (
 	"errors"
 	"testing"
 	"testing/synctest"
 
+	"stoa/agentsvc/surface/decode"
 	"stoa/tenancy/db"
 )
 
@@ -13,10 +14,10 @@ import (
 func TestBodyReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var large int64
-		r := newBodyBudget(func(n int64) { large = n }, defaultBodyRate)
-		var small []*bodyReservation
+		r := NewBudget(func(n int64) { large = n }, DefaultRate)
+		var small []*reservation
 		for range smallBodyBudget / (smallBodyBytes + smallBodyValues*valueMemory) {
-			h := &bodyReservation{}
+			h := &reservation{}
 			if err := h.reserveDecoded(t.Context(), r, "acme", smallBodyBytes, smallBodyValues); err != nil {
 				t.Fatal(err)
 			}
@@ -25,27 +26,27 @@ func TestBodyReservation(t *testing.T) {
 		if n := r.smallBytes.Load(); n > smallBodyBudget || len(r.values.apps) != 0 || large != 0 {
 			t.Errorf("small bodies take %d of the counter, values of %d apps", n, len(r.values.apps))
 		}
-		more := &bodyReservation{}
+		more := &reservation{}
 		if err := more.reserveDecoded(t.Context(), r, "acme", smallBodyBytes, smallBodyValues); err != nil || more.smallBytes != 0 || len(r.values.apps) != 1 {
 			t.Errorf("a small body beyond the counter: %v", err)
 		}
 		// These bodies have the largest number of values: the second one of an app waits in vain, that of another app
 		// does not.
-		dense, second, other := &bodyReservation{}, &bodyReservation{}, &bodyReservation{}
-		if err := dense.reserveDecoded(t.Context(), r, "acme", 150<<10, maxValues); err != nil {
+		dense, second, other := &reservation{}, &reservation{}, &reservation{}
+		if err := dense.reserveDecoded(t.Context(), r, "acme", 150<<10, decode.MaxValues); err != nil {
 			t.Fatal(err)
 		}
-		if err := dense.reserveDecoded(t.Context(), r, "acme", 150<<10, maxValues); err != nil {
+		if err := dense.reserveDecoded(t.Context(), r, "acme", 150<<10, decode.MaxValues); err != nil {
 			t.Errorf("the same body read again: %v", err)
 		}
-		if err := second.reserveDecoded(t.Context(), r, "acme", 150<<10, maxValues); !errors.Is(err, errBodyBudgetExhausted) {
+		if err := second.reserveDecoded(t.Context(), r, "acme", 150<<10, decode.MaxValues); !errors.Is(err, errBodyBudgetExhausted) {
 			t.Errorf("a second one of the app: %v", err)
 		}
 		second.release()
-		if err := other.reserveDecoded(t.Context(), r, "globex", 150<<10, maxValues); err != nil {
+		if err := other.reserveDecoded(t.Context(), r, "globex", 150<<10, decode.MaxValues); err != nil {
 			t.Errorf("one of another app: %v", err)
 		}
-		if want := int64(2*(150<<10+maxValues*valueMemory) + smallBodyBytes + smallBodyValues*valueMemory); large != want {
+		if want := int64(2*(150<<10+decode.MaxValues*valueMemory) + smallBodyBytes + smallBodyValues*valueMemory); large != want {
 			t.Errorf("large bodies are said to take %d, want %d", large, want)
 		}
 		for _, h := range append(small, more, dense, other, dense) {
@@ -61,7 +62,7 @@ func TestBodyReservation(t *testing.T) {
 // deliveries to one app leave some of their pool to other apps.
 func TestUnverified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newBodyBudget(nil, defaultBodyRate)
+		r := NewBudget(nil, DefaultRate)
 		reserve := func(p *quotaPool, app db.ID, n int64) error {
 			_, err := p.reserveBody(t.Context(), app, n, n, nil)
 			return err

@@ -1,4 +1,4 @@
-package surface
+package decode
 
 import (
 	"bytes"
@@ -14,6 +14,9 @@ import (
 	"stoa/agentsvc/config"
 )
 
+// maxReread is the size of the largest document, in bytes, that is read a second time to find out where it is wrong.
+const maxReread = 1 << 20
+
 // indexPattern matches the index of a list item in a path.
 var indexPattern = regexp.MustCompile(`\[\d+\]`)
 
@@ -21,7 +24,7 @@ var indexPattern = regexp.MustCompile(`\[\d+\]`)
 // reports only the field's name, without indexes; the path is found by reading body again up to the error's offset. For
 // a large body the name must do.
 func locateTypeError(body []byte, wrong *json.UnmarshalTypeError) string {
-	if len(body) > maxBody {
+	if len(body) > maxReread {
 		return wrong.Field
 	}
 	at := pathAtOffset(body, wrong.Offset)

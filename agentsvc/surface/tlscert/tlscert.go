@@ -1,4 +1,4 @@
-package surface
+package tlscert
 
 import (
 	"bytes"
@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface/encode"
 )
 
-// NewTLSConfig returns the TLS configuration of listeners, nil if c is not enabled: TLS 1.2 or later, with the
+// NewConfig returns the TLS configuration of listeners, nil if c is not enabled: TLS 1.2 or later, with the
 // certificate and key in c's files. The files are read again while the process serves: new connections get the new
 // certificate, open ones are not affected. It returns an error if the files cannot be used. Later such an error is
 // logged and the previous certificate stays in use.
-func NewTLSConfig(c config.TLS, log *slog.Logger) (*tls.Config, error) {
+func NewConfig(c config.TLS, log *slog.Logger) (*tls.Config, error) {
 	if !c.Enabled {
 		return nil, nil
 	}
@@ -104,9 +105,9 @@ func explainKeyError(err error, key []byte) error {
 func checkValidity(c *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(c.NotAfter):
-		return fmt.Errorf("the certificate has expired on %s", FormatTime(c.NotAfter))
+		return fmt.Errorf("the certificate has expired on %s", encode.FormatTime(c.NotAfter))
 	case now.Before(c.NotBefore):
-		return fmt.Errorf("the certificate is not valid before %s", FormatTime(c.NotBefore))
+		return fmt.Errorf("the certificate is not valid before %s", encode.FormatTime(c.NotBefore))
 	}
 	return nil
 }

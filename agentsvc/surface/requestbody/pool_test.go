@@ -1,4 +1,4 @@
-package surface
+package requestbody
 
 import (
 	"bytes"
@@ -54,14 +54,14 @@ func TestPool(t *testing.T) {
 		if err != nil || waited != 0 {
 			t.Fatalf("the first waited %v (%v)", waited, err)
 		}
-		if _, waited, err := reserve("acme", 9); !errors.Is(err, errBodyBudgetExhausted) || waited != bodyBudgetWait {
+		if _, waited, err := reserve("acme", 9); !errors.Is(err, errBodyBudgetExhausted) || waited != maxWait {
 			t.Errorf("too much of one app: %v after %v", err, waited)
 		}
 		globex, waited, err := reserve("globex", 68)
 		if err != nil || waited != 0 {
 			t.Errorf("another app waited %v (%v)", waited, err)
 		}
-		if _, waited, err := reserve("initech", 69); !errors.Is(err, errBodyBudgetExhausted) || waited != bodyBudgetWait {
+		if _, waited, err := reserve("initech", 69); !errors.Is(err, errBodyBudgetExhausted) || waited != maxWait {
 			t.Errorf("more than is free: %v after %v", err, waited)
 		}
 		time.AfterFunc(3*time.Second, first.release)
@@ -198,13 +198,13 @@ func TestSlowBodiesOfOneApp(t *testing.T) {
 // at once when it is refused.
 func TestPacedBodyGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newBodyBudget(nil, defaultBodyRate)
-		r.rates.chargeApp("acme", (bodyBurst+60)*defaultBodyRate-1)
+		r := NewBudget(nil, DefaultRate)
+		r.rates.chargeApp("acme", (bodyBurst+60)*DefaultRate-1)
 		r.rates.debtUntil.Store(0) // as if the body had begun before the debt
-		a := newBodyMeter(t.Context(), r, "acme", &bodyReservation{}, nil)
+		a := newMeter(t.Context(), r, "acme", &reservation{}, nil)
 		end := make(chan error)
 		go func() {
-			_, err := readMetered(bytes.NewReader(make([]byte, 1<<20)), 1<<20, maxMessage, a)
+			_, err := readMetered(bytes.NewReader(make([]byte, 1<<20)), 1<<20, MaxMessage, a)
 			a.reservation.release()
 			end <- err
 		}()
@@ -292,7 +292,7 @@ func TestGrowingBodies(t *testing.T) {
 func TestBodyRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate = 1 << 20
-		r := newBodyRates(rate)
+		r := newRateLimits(rate)
 		began := time.Now()
 		pay := func(app db.ID, cost int64) time.Duration {
 			t.Helper()

@@ -1,4 +1,4 @@
-package surface
+package requestbody
 
 import (
 	"context"
@@ -18,11 +18,11 @@ const (
 	appBodyBytes   = 128 << 20
 	totalBodyBytes = 256 << 20
 	// appBodyValues and totalBodyValues are the same for JSON values. One app may announce more than one body can have
-	// (maxValues), so that its small bodies do not wait for its largest.
+	// (MaxValues), so that its small bodies do not wait for its largest.
 	appBodyValues   = 150_000
 	totalBodyValues = 300_000
-	// bodyBudgetWait is how long a body waits; then it is refused (429).
-	bodyBudgetWait = 10 * time.Second
+	// maxWait is how long a body waits; then it is refused (429).
+	maxWait = 10 * time.Second
 
 	// A body of at most smallBodyBytes and smallBodyValues does not wait: it takes its memory from one atomic counter
 	// for all apps, of smallBodyBudget bytes. If that is used up, it is treated as a large one.
@@ -43,15 +43,15 @@ const (
 	totalUnverifiedBytes = 16 << 20
 )
 
-// bodyBudget is the quotas that all request bodies of a server share.
-type bodyBudget struct {
+// Budget is the quotas that all request bodies of a server share.
+type Budget struct {
 	// bytes and values are for large bodies, unverified for the bytes of deliveries whose signature is not verified
 	// yet.
 	bytes, values, unverified *quotaPool
 	// messageSlots is for messages of unknown size, one for each.
 	messageSlots *quotaPool
 	// rates and unverifiedRates bound how fast the bytes of large bodies are read, by app.
-	rates, unverifiedRates *bodyRates
+	rates, unverifiedRates *rateLimits
 	// smallBytes is how much memory small bodies take, in bytes.
 	smallBytes atomic.Int64
 	// largeBytes is an estimate of how much memory the others take, in bytes.
@@ -60,29 +60,29 @@ type bodyBudget struct {
 	onLargeChange func(large int64)
 }
 
-// newBodyBudget returns an unused budget. watch becomes onLargeChange; rate is in bytes a second, for each app.
-func newBodyBudget(watch func(large int64), rate int64) *bodyBudget {
-	r := &bodyBudget{
+// NewBudget returns an unused budget. watch becomes onLargeChange; rate is in bytes a second, for each app.
+func NewBudget(watch func(large int64), rate int64) *Budget {
+	r := &Budget{
 		bytes: newQuotaPool(appBodyBytes, totalBodyBytes), values: newQuotaPool(appBodyValues, totalBodyValues), unverified: newQuotaPool(appUnverifiedBytes, totalUnverifiedBytes),
-		messageSlots: newQuotaPool(appMessageSlots, math.MaxInt64), rates: newBodyRates(rate), unverifiedRates: newBodyRates(rate), onLargeChange: watch,
+		messageSlots: newQuotaPool(appMessageSlots, math.MaxInt64), rates: newRateLimits(rate), unverifiedRates: newRateLimits(rate), onLargeChange: watch,
 	}
 	r.messageSlots.grace = slowMessageGrace
 	return r
 }
 
 // addLargeBytes adds n, which may be negative, to the memory of large bodies.
-func (r *bodyBudget) addLargeBytes(n int64) {
+func (r *Budget) addLargeBytes(n int64) {
 	now := r.largeBytes.Add(n)
 	if r.onLargeChange != nil {
 		r.onLargeChange(now)
 	}
 }
 
-// bodyReservation is what one body has reserved. The zero value has nothing. One goroutine uses it at a time.
-type bodyReservation struct {
+// reservation is what one body has reserved. The zero value has nothing. One goroutine uses it at a time.
+type reservation struct {
 	// budget is what release returns to; nil = nothing is reserved.
-	budget *bodyBudget
-	// smallBytes is its part of bodyBudget.smallBytes, largeBytes of bodyBudget.largeBytes.
+	budget *Budget
+	// smallBytes is its part of Budget.smallBytes, largeBytes of Budget.largeBytes.
 	smallBytes int64
 	largeBytes int64
 	// body and values are its parts of the pools; nil = none.
@@ -91,14 +91,14 @@ type bodyReservation struct {
 }
 
 // addLargeBytes adds n to the memory that this body takes of r.
-func (h *bodyReservation) addLargeBytes(r *bodyBudget, n int64) {
+func (h *reservation) addLargeBytes(r *Budget, n int64) {
 	h.budget, h.largeBytes = r, h.largeBytes+n
 	r.addLargeBytes(n)
 }
 
 // reserveDecoded waits until a body of size bytes that was read may be decoded to that many values, and charges its
 // app's rate for the work. It does nothing for a body that it reserved before. It returns errBodyBudgetExhausted.
-func (h *bodyReservation) reserveDecoded(ctx context.Context, r *bodyBudget, app db.ID, size, values int) (err error) {
+func (h *reservation) reserveDecoded(ctx context.Context, r *Budget, app db.ID, size, values int) (err error) {
 	if h.smallBytes > 0 || h.values != nil {
 		return nil // the body is read a second time, as serveIdempotent does
 	}
@@ -132,7 +132,7 @@ func (h *bodyReservation) reserveDecoded(ctx context.Context, r *bodyBudget, app
 }
 
 // release returns everything that is reserved. It may be called more than once.
-func (h *bodyReservation) release() {
+func (h *reservation) release() {
 	if h.budget == nil {
 		return
 	}
@@ -147,5 +147,5 @@ func (h *bodyReservation) release() {
 	if h.largeBytes > 0 {
 		h.budget.addLargeBytes(-h.largeBytes)
 	}
-	*h = bodyReservation{}
+	*h = reservation{}
 }

@@ -1,4 +1,4 @@
-package surface
+package apierror
 
 import (
 	"context"
@@ -76,17 +76,17 @@ func TestClassifyError(t *testing.T) {
 		{"deadline", context.DeadlineExceeded, Unavailable, 503, -32603, textUnavailable, time.Second},
 		{"postgres stops", stateError("57P01"), Unavailable, 503, -32603, textUnavailable, time.Second},
 		{"postgres is full", stateError("53300"), Unavailable, 503, -32603, textUnavailable, time.Second},
-		{"postgres refuses a statement", stateError("42601"), Internal, 500, -32603, textInternal, 0},
+		{"postgres refuses a statement", stateError("42601"), Internal, 500, -32603, TextInternal, 0},
 		{"sqlite is busy", resultError(5 | 1<<8), Unavailable, 503, -32603, textUnavailable, time.Second},
 		{"disk full", resultError(13), Unavailable, 503, -32603, textUnavailable, time.Second},
-		{"sqlite constraint", resultError(19), Internal, 500, -32603, textInternal, 0},
-		{"anything else", errors.New("password=hunter2"), Internal, 500, -32603, textInternal, 0},
+		{"sqlite constraint", resultError(19), Internal, 500, -32603, TextInternal, 0},
+		{"anything else", errors.New("password=hunter2"), Internal, 500, -32603, TextInternal, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			v := classifyError(tt.err)
-			if v.code != tt.code || v.status != tt.status || v.rpc != tt.rpc || v.text != tt.text || v.retryAfter != tt.retry {
+			v := Classify(tt.err)
+			if v.Code != tt.code || v.Status != tt.status || v.rpc != tt.rpc || v.Text != tt.text || v.retryAfter != tt.retry {
 				t.Errorf("judge = %+v, want %+v", v, tt)
 			}
 		})

@@ -1,4 +1,4 @@
-package surface
+package crossorigin
 
 import (
 	"fmt"
@@ -10,9 +10,10 @@ import (
 	"strings"
 
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface/apierror"
 )
 
-// pageGuard protects apps that need no credential against web pages. Any client that reaches such an app may do
+// PageGuard protects apps that need no credential against web pages. Any client that reaches such an app may do
 // everything in it, and a page in a user's browser reaches what the browser reaches: this machine and its private
 // network. Browsers send simple requests (forms, Blobs, GET, WebSocket handshakes) to any server without a CORS
 // preflight, so CORS does not stop them; but they name the page's origin in Origin and Sec-Fetch-Site. A page whose
@@ -21,7 +22,7 @@ import (
 //
 // Other programs send neither header and are not affected. A caller with a good credential is not checked: browsers do
 // not add a credential for this server by themselves. All fields are read-only.
-type pageGuard struct {
+type PageGuard struct {
 	// allowAll is set if server.cors.allowed_origins contains "*": the operator allows pages of every origin.
 	allowAll bool
 	// isConfigured is set if the operator listed origins. [cors.isAllowedOrigin] then checks them for requests that
@@ -35,11 +36,11 @@ type pageGuard struct {
 	anyAddress bool
 }
 
-// newPageGuard returns the guard of a server with the public URL base that is also reached under hosts: names and
+// NewPageGuard returns the guard of a server with the public URL base that is also reached under hosts: names and
 // addresses, with or without a port. An unspecified address, such as 0.0.0.0, stands for every address. The hosts of
 // configured origins count as the server's own.
-func newPageGuard(o config.CORS, base *url.URL, hosts []string) *pageGuard {
-	g := &pageGuard{
+func NewPageGuard(o config.CORS, base *url.URL, hosts []string) *PageGuard {
+	g := &PageGuard{
 		allowAll: slices.Contains(o.AllowedOrigins, "*"), isConfigured: o.AllowedOrigins != nil,
 		publicOrigin: formatOrigin(base), hosts: map[string]bool{normalizeHost(base.Host): true},
 	}
@@ -57,38 +58,38 @@ func newPageGuard(o config.CORS, base *url.URL, hosts []string) *pageGuard {
 	return g
 }
 
-// The errors of [pageGuard.checkRequest] name the setting with which the operator allows such requests.
+// The errors of [PageGuard.checkRequest] name the setting with which the operator allows such requests.
 var (
-	errForeignPage = &responseError{
-		code: PermissionDenied, status: http.StatusForbidden,
-		text: "this app asks for no credential, and so takes no requests from web pages of other origins: server.cors.allowed_origins in the configuration lists the origins that may",
+	errForeignPage = &apierror.Error{
+		Code: apierror.PermissionDenied, Status: http.StatusForbidden,
+		Text: "this app asks for no credential, and so takes no requests from web pages of other origins: server.cors.allowed_origins in the configuration lists the origins that may",
 	}
-	errForeignHost = &responseError{
-		code: PermissionDenied, status: http.StatusForbidden,
-		text: "this app asks for no credential, and so takes no requests under a host name that is not known to be this server's: --public-url says under which name it is reached",
+	errForeignHost = &apierror.Error{
+		Code: apierror.PermissionDenied, Status: http.StatusForbidden,
+		Text: "this app asks for no credential, and so takes no requests under a host name that is not known to be this server's: --public-url says under which name it is reached",
 	}
 )
 
 // checkRequest returns the error for a request without a credential that acts or reads in an app which needs none, nil
-// if it may. named says that the host is one that the operator configured for apps, so it cannot be a rebound name.
-func (g *pageGuard) checkRequest(k Credentials, named bool) error {
+// if it may. requestHost and header are its Host header and its other headers, nil if its protocol has none. named says that the host is one that the operator configured for apps, so it cannot be a rebound name.
+func (g *PageGuard) CheckRequest(requestHost string, header func(name string) string, named bool) error {
 	if g.allowAll {
 		return nil
 	}
-	host := normalizeHost(k.Host)
+	host := normalizeHost(requestHost)
 	if !named && !g.isOwnHost(host) {
 		return errForeignHost
 	}
-	if g.isConfigured || k.Header == nil {
+	if g.isConfigured || header == nil {
 		return nil
 	}
-	origin, site := k.Header("Origin"), k.Header("Sec-Fetch-Site")
+	origin, site := header("Origin"), header("Sec-Fetch-Site")
 	switch {
 	case site == "same-origin":
 		return nil
 	case origin == "" && (site == "" || site == "none"):
 		return nil
-	case origin != "" && g.isLocalOrigin(origin, k.Host):
+	case origin != "" && g.isLocalOrigin(origin, requestHost):
 		return nil
 	}
 	return errForeignPage
@@ -97,7 +98,7 @@ func (g *pageGuard) checkRequest(k Credentials, named bool) error {
 // isOwnHost reports whether host, as normalizeHost returns it, is this server's. A request without a host does not come
 // from a browser. If the server listens at every address, any IP address is accepted: behind a forwarded port, such as
 // a container's, it does not know its address, and only a name can be rebound.
-func (g *pageGuard) isOwnHost(host string) bool {
+func (g *PageGuard) isOwnHost(host string) bool {
 	if host == "" || g.hosts[host] || isLoopback(host) {
 		return true
 	}
@@ -107,7 +108,7 @@ func (g *pageGuard) isOwnHost(host string) bool {
 
 // isLocalOrigin reports whether origin is the server's own, given the Host header of the request, that of the public
 // URL, or one of the machine that the browser runs on.
-func (g *pageGuard) isLocalOrigin(origin, host string) bool {
+func (g *PageGuard) isLocalOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return false

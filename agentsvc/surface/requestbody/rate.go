@@ -1,4 +1,4 @@
-package surface
+package requestbody
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// defaultBodyRate is the default of [Options].BodyRate, in bytes a second.
-	defaultBodyRate = 16 << 20
+	// DefaultRate is the default of [Options].BodyRate, in bytes a second.
+	DefaultRate = 16 << 20
 	// bodyBurst is how many seconds' worth of the rate an app may send at once after a pause.
 	bodyBurst = 2
 	// valueCost is how many bytes a JSON value of a large body counts for: reading, counting and decoding a value of
@@ -22,10 +22,10 @@ const (
 	refusedCost = 256 << 10
 )
 
-// bodyRates bounds at which rate the large bodies of each app are read. A body beyond the rate waits; none is refused.
+// rateLimits bounds at which rate the large bodies of each app are read. A body beyond the rate waits; none is refused.
 // Without it only the number of connections would bound the processor time that one app's bodies take, and small
 // requests of other apps would wait for it.
-type bodyRates struct {
+type rateLimits struct {
 	// rate is in bytes a second, for each app.
 	rate float64
 	// debtUntil is a time after which no app has a debt, in Unix nanoseconds. It only grows. It is written under mu and
@@ -47,14 +47,14 @@ type tokenBucket struct {
 	updatedAt time.Time
 }
 
-// newBodyRates returns rates of rate bytes a second.
-func newBodyRates(rate int64) *bodyRates {
-	return &bodyRates{rate: float64(rate), apps: map[db.ID]*tokenBucket{}, sweepSize: 64}
+// newRateLimits returns rates of rate bytes a second.
+func newRateLimits(rate int64) *rateLimits {
+	return &rateLimits{rate: float64(rate), apps: map[db.ID]*tokenBucket{}, sweepSize: 64}
 }
 
 // chargeApp takes cost bytes from the app's tokens and returns how long the app is in debt. The caller waits that long
 // before it reads more.
-func (r *bodyRates) chargeApp(app db.ID, cost int64) time.Duration {
+func (r *rateLimits) chargeApp(app db.ID, cost int64) time.Duration {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *bodyRates) chargeApp(app db.ID, cost int64) time.Duration {
 }
 
 // debtDuration returns how long the app is in debt. It takes no lock if no app is.
-func (r *bodyRates) debtDuration(app db.ID) time.Duration {
+func (r *rateLimits) debtDuration(app db.ID) time.Duration {
 	if time.Now().UnixNano() >= r.debtUntil.Load() {
 		return 0
 	}
@@ -84,12 +84,12 @@ func (r *bodyRates) debtDuration(app db.ID) time.Duration {
 }
 
 // tokensAt returns the tokens of b at now. The caller holds r.mu.
-func (r *bodyRates) tokensAt(b *tokenBucket, now time.Time) float64 {
+func (r *rateLimits) tokensAt(b *tokenBucket, now time.Time) float64 {
 	return min(r.rate*bodyBurst, b.tokens+now.Sub(b.updatedAt).Seconds()*r.rate)
 }
 
 // forgetIdle removes the apps whose buckets are full, which is what a missing one stands for. The caller holds r.mu.
-func (r *bodyRates) forgetIdle(now time.Time) {
+func (r *rateLimits) forgetIdle(now time.Time) {
 	for app, b := range r.apps {
 		if r.tokensAt(b, now) >= r.rate*bodyBurst {
 			delete(r.apps, app)
@@ -99,7 +99,7 @@ func (r *bodyRates) forgetIdle(now time.Time) {
 }
 
 // waitForDebt waits until the app is not in debt. It returns errBodyBudgetExhausted if ctx ends before.
-func (r *bodyRates) waitForDebt(ctx context.Context, app db.ID) error {
+func (r *rateLimits) waitForDebt(ctx context.Context, app db.ID) error {
 	owed := r.debtDuration(app)
 	if owed == 0 {
 		return nil

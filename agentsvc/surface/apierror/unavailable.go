@@ -1,4 +1,4 @@
-package surface
+package apierror
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// isUnavailable reports whether err says that a dependency did not answer in time, which is neither the caller's fault
+// IsUnavailable reports whether err says that a dependency did not answer in time, which is neither the caller's fault
 // nor a bug: the database, the network, a deadline.
-func isUnavailable(err error) bool {
+func IsUnavailable(err error) bool {
 	var network net.Error
 	return db.IsUnavailable(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -1,4 +1,4 @@
-package surface
+package crossorigin
 
 import (
 	"net/http"
@@ -9,15 +9,14 @@ import (
 	"stoa/agentsvc/config"
 )
 
-// Headers that requests may carry and pages may read in every protocol, besides those that are always allowed. [Route]
-// has those of one protocol.
+// Headers that requests may carry and pages may read in every protocol, besides those that are always allowed.
 var (
 	extraAllowedHeaders = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID"}
 	exposedHeaders      = []string{"X-Request-Id", "Retry-After", "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 )
 
 // cors sets the cross-origin headers of every response and decides which pages may write. It is read-only.
-type cors struct {
+type CORS struct {
 	// origins are the allowed origins; "*" in it counts as all only where allowAll is set.
 	origins []string
 	// allowAll allows pages of every origin, without the browser's credentials.
@@ -26,11 +25,13 @@ type cors struct {
 	allowedHeaders   []string
 	exposedHeaders   []string
 	allowCredentials bool
+	// onPreflight is called for each OPTIONS request.
+	onPreflight func(*http.Request)
 }
 
-// newCORS returns the cors for the operator's configuration and the headers that the routes need. Without configured
+// NewCORS returns the cors for the operator's configuration and the headers that single protocols need. Without configured
 // origins all are allowed. "*" together with credentials allows none, since a page could then act as its visitor.
-func newCORS(o config.CORS, routes []Route) *cors {
+func NewCORS(o config.CORS, requestHeaders, responseHeaders []string, onPreflight func(*http.Request)) *CORS {
 	if o.AllowedOrigins == nil {
 		o.AllowedOrigins = []string{"*"}
 	}
@@ -40,14 +41,12 @@ func newCORS(o config.CORS, routes []Route) *cors {
 	if len(o.AllowedHeaders) == 0 {
 		o.AllowedHeaders = []string{"Content-Type", "Authorization"}
 	}
-	headers, shown := mergeHeaders(slices.Clone(o.AllowedHeaders), extraAllowedHeaders), slices.Clone(exposedHeaders)
-	for _, r := range routes {
-		headers, shown = mergeHeaders(headers, r.RequestHeaders), mergeHeaders(shown, r.ResponseHeaders)
-	}
-	return &cors{
+	headers := mergeHeaders(mergeHeaders(slices.Clone(o.AllowedHeaders), extraAllowedHeaders), requestHeaders)
+	shown := mergeHeaders(slices.Clone(exposedHeaders), responseHeaders)
+	return &CORS{
 		origins: o.AllowedOrigins, allowAll: slices.Contains(o.AllowedOrigins, "*") && !o.AllowCredentials,
 		allowedMethods: []string{strings.Join(o.AllowedMethods, ", ")}, allowedHeaders: []string{strings.Join(headers, ", ")},
-		exposedHeaders: []string{strings.Join(shown, ", ")}, allowCredentials: o.AllowCredentials,
+		exposedHeaders: []string{strings.Join(shown, ", ")}, allowCredentials: o.AllowCredentials, onPreflight: onPreflight,
 	}
 }
 
@@ -64,7 +63,7 @@ func mergeHeaders(names, more []string) []string {
 // isAllowedOrigin reports whether r may write or open a WebSocket: it comes from no page, from a page of this host, or
 // from an allowed origin. CORS only keeps responses from pages; requests that a form could send, and WebSockets, reach
 // the server without a preflight, so the server must refuse them itself.
-func (c *cors) isAllowedOrigin(r *http.Request) bool {
+func (c *CORS) IsAllowedOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || c.allowAll || slices.Contains(c.origins, origin) || r.Header.Get("Sec-Fetch-Site") == "same-origin" {
 		return true
@@ -73,8 +72,8 @@ func (c *cors) isAllowedOrigin(r *http.Request) bool {
 	return err == nil && strings.EqualFold(u.Host, r.Host)
 }
 
-// isReadOnly reports whether r changes nothing. A page that cannot read the response then gains nothing from it.
-func isReadOnly(r *http.Request) bool {
+// IsReadOnly reports whether r changes nothing. A page that cannot read the response then gains nothing from it.
+func IsReadOnly(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
@@ -82,7 +81,7 @@ func isReadOnly(r *http.Request) bool {
 var headerAny, headerTrue = []string{"*"}, []string{"true"}
 
 // wrapHandler returns a handler that sets the headers and answers OPTIONS on every path.
-func (c *cors) wrapHandler(next http.Handler) http.Handler {
+func (c *CORS) WrapHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		if origin := r.Header.Get("Origin"); c.allowAll {
@@ -100,7 +99,7 @@ func (c *cors) wrapHandler(next http.Handler) http.Handler {
 		h["Access-Control-Allow-Headers"] = c.allowedHeaders
 		h["Access-Control-Expose-Headers"] = c.exposedHeaders
 		if r.Method == http.MethodOptions {
-			recordOf(r).route = "options"
+			c.onPreflight(r)
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}

@@ -1,4 +1,4 @@
-package surface
+package decode
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package surface
+package decode
 
 import (
 	"net/http"
@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // maxID bounds an identifier that a client chooses, in bytes.
@@ -29,12 +30,12 @@ func CheckID(field, id string) error {
 	return nil
 }
 
-// checkURL returns an error for a path or a query that is not text: invalid UTF-8 or a NUL byte, which PostgreSQL
+// CheckURL returns an error for a path or a query that is not text: invalid UTF-8 or a NUL byte, which PostgreSQL
 // refuses in every parameter. A query that is not encoded correctly is an error too: net/http would drop its
 // parameters, and a filter that is dropped would select everything.
-func checkURL(u *url.URL) error {
+func CheckURL(u *url.URL) error {
 	if !isText(u.Path) {
-		return errNoPath
+		return apierror.ErrNoPath
 	}
 	if u.RawQuery == "" {
 		return nil
@@ -100,4 +101,22 @@ func CheckHistoryLength(field string, n int) error {
 		return agentsvc.NewInvalidError(field, "must not be negative")
 	}
 	return nil
+}
+
+// ParseAfter returns the sequence after which a client wants to continue, nil if it starts from the current state. The
+// Last-Event-ID header wins over given, which comes from the request itself: a browser that reconnects repeats the
+// request unchanged and adds the header. It returns an [*agentsvc.InvalidError] for a negative or malformed sequence.
+func ParseAfter(r *http.Request, given *int64) (*int64, error) {
+	if given != nil && *given < 0 {
+		return nil, agentsvc.NewInvalidError("after", "must be the id of an event")
+	}
+	last := strings.TrimSpace(r.Header.Get("Last-Event-ID"))
+	if last == "" {
+		return given, nil
+	}
+	n, err := strconv.ParseInt(last, 10, 64)
+	if err != nil || n < 0 {
+		return nil, agentsvc.NewInvalidError("Last-Event-ID", "must be the id of an event")
+	}
+	return &n, nil
 }

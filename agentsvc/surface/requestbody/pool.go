@@ -1,4 +1,4 @@
-package surface
+package requestbody
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stoa/agentsvc/surface/apierror"
 	"stoa/tenancy/db"
 )
 
@@ -24,7 +25,7 @@ import (
 //     of the pool, and N apps that take all they can leave 1/(N+1) of it free. An app that uses nothing always finds
 //     some, however many others use theirs. (Workers are shared by the same rule, see package queue.)
 //
-// A step that does not fit waits, for at most bodyBudgetWait. The rules alone are not fair: an app that took half of
+// A step that does not fit waits, for at most maxWait. The rules alone are not fair: an app that took half of
 // the pool early keeps it when others come, and each of them gets half of less. So while a step waits, bodies that have
 // not arrived in full are refused:
 //
@@ -34,7 +35,7 @@ import (
 //
 // No more bodies are refused than the waiting step needs. Nothing waits for ever: if bodies of several apps have all
 // arrived in part and wait for each other, then either their apps use different amounts, and the largest is refused
-// after fairShareWait, or the same amount, and the first one gives up after bodyBudgetWait and leaves its part to the
+// after fairShareWait, or the same amount, and the first one gives up after maxWait and leaves its part to the
 // others.
 type quotaPool struct {
 	// size is the amount that all apps share.
@@ -115,13 +116,13 @@ type waiter struct {
 
 var (
 	// errBodyBudgetExhausted says that a step waited in vain.
-	errBodyBudgetExhausted = &responseError{
-		code: ResourceExhausted, status: http.StatusTooManyRequests, text: "too many large messages are being taken in, try again shortly", retryAfter: time.Second,
+	errBodyBudgetExhausted = &apierror.Error{
+		Code: apierror.ResourceExhausted, Status: http.StatusTooManyRequests, Text: "too many large messages are being taken in, try again shortly", RetryAfter: time.Second,
 	}
 	// ErrTooSlow says that a message was refused because others waited.
-	ErrTooSlow = &responseError{
-		code: ResourceExhausted, status: http.StatusTooManyRequests, retryAfter: time.Second,
-		text: "the message arrived too slowly, or its app had more room for messages than others, while others waited; try again shortly",
+	ErrTooSlow = &apierror.Error{
+		Code: apierror.ResourceExhausted, Status: http.StatusTooManyRequests, RetryAfter: time.Second,
+		Text: "the message arrived too slowly, or its app had more room for messages than others, while others waited; try again shortly",
 	}
 )
 
@@ -192,7 +193,7 @@ func (t *poolReservation) release() {
 	p.grantWaiting()
 }
 
-// reserveOrWait grants w, or waits until it is granted, refused or bodyBudgetWait has passed.
+// reserveOrWait grants w, or waits until it is granted, refused or maxWait has passed.
 func (p *quotaPool) reserveOrWait(ctx context.Context, w *waiter) error {
 	p.mu.Lock()
 	switch {
@@ -212,7 +213,7 @@ func (p *quotaPool) reserveOrWait(ctx context.Context, w *waiter) error {
 	p.refuseForWaiting()
 	p.mu.Unlock()
 
-	timer := time.NewTimer(bodyBudgetWait)
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	select {
 	case err := <-w.result:
