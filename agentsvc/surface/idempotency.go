@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"stoa/agentsvc/surface/response"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -86,7 +87,7 @@ func writeReplay(w http.ResponseWriter, known *tenancy.StoredResponse) error {
 		w.WriteHeader(known.Status)
 		return nil
 	}
-	return WriteJSON(w, known.Status, json.RawMessage(known.Body))
+	return response.WriteJSON(w, known.Status, json.RawMessage(known.Body))
 }
 
 // responseRecorder passes a response on to the client and keeps a copy of it.

@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/response"
 )
 
 // RPC is one JSON-RPC request while it is answered. One goroutine uses it.
@@ -46,12 +47,12 @@ func (c *RPC) ID() string {
 
 // WriteResult writes the response with a result.
 func (c *RPC) WriteResult(result any) error {
-	return WriteJSON(c.w, http.StatusOK, c.EncodeResult(result))
+	return response.WriteJSON(c.w, http.StatusOK, c.EncodeResult(result))
 }
 
 // WriteError writes an error that is not in errorTable, with an HTTP status.
 func (c *RPC) WriteError(status, code int, message string, data any) error {
-	return WriteJSON(c.w, status, rpcErrorResponse{"2.0", c.id, rpcErrorObject{code, message, data}})
+	return response.WriteJSON(c.w, status, rpcErrorResponse{"2.0", c.id, rpcErrorObject{code, message, data}})
 }
 
 // DecodeParams decodes the params, which must be an object, into v; unknown members are ignored. It can be called once:
@@ -122,7 +123,7 @@ func (c *RPC) respondError(err error) error {
 	}
 	v := apierror.Classify(err)
 	rec := recordOf(c.r)
-	if v.IsHTTPError() || errors.Is(err, apierror.ErrNoAgent) || errors.Is(err, apierror.ErrNoApp) || rec.status != 0 || c.r.Context().Err() != nil {
+	if v.IsHTTPError() || errors.Is(err, apierror.ErrNoAgent) || errors.Is(err, apierror.ErrNoApp) || rec.writer.Status != 0 || c.r.Context().Err() != nil {
 		return err
 	}
 	if rec.err, rec.code = err, v.Code; rec.request != nil {
@@ -137,7 +138,7 @@ func (c *RPC) respondError(err error) error {
 	if c.errorStatus != nil {
 		status = c.errorStatus(c.r, reported)
 	}
-	return WriteJSON(c.w, status, fault)
+	return response.WriteJSON(c.w, status, fault)
 }
 
 // rpcResponse is a response with a result.

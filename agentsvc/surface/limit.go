@@ -28,7 +28,7 @@ func (v *Request) reserveUsage(ctx context.Context, sub *task.Submission) (err e
 	}
 	states, cancelReservation, err := v.runtime.ReserveUsage(ctx, sub)
 	if v.record != nil && len(states) > 0 {
-		writeLimitHeaders(v.record.Header(), states, err)
+		writeLimitHeaders(v.record.writer.Header(), states, err)
 	}
 	if err == nil {
 		v.releaseReservation()

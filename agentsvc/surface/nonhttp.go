@@ -3,6 +3,7 @@ package surface
 import (
 	"errors"
 	"net/http"
+
 	"stoa/agentsvc/surface/apierror"
 )
 

@@ -2,13 +2,10 @@ package surface
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -17,6 +14,7 @@ import (
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/requestbody"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
 	"stoa/tenancy"
@@ -36,10 +34,11 @@ type Observation struct {
 	Duration time.Duration
 }
 
-// requestRecord is the ResponseWriter of a request and what becomes known about the request, for its log line, metrics
-// and span. The handler's goroutine writes it; other goroutines only read what was set before they started.
+// requestRecord is what becomes known about a request, for its log line, metrics and span. The handler's goroutine
+// writes it; other goroutines only read what was set before they started.
 type requestRecord struct {
-	http.ResponseWriter
+	// writer is the request's ResponseWriter.
+	writer response.Writer
 	// id is the request id: the client's X-Request-Id if it is acceptable, else a new one.
 	id        string
 	startedAt time.Time
@@ -56,72 +55,15 @@ type requestRecord struct {
 	request *Request
 	// body is released with the response or by [Request.ReleaseApp].
 	body requestbody.Body
-	// requestBytes is the size of the JSON body that was read.
-	requestBytes int
-	// responseReservation is for the memory of what is read and encoded for the response. It is released with the
-	// response.
-	responseReservation capacity.Reservation
-	// responseDeadline is when the client must have taken all of a large response; zero = it is small or a stream.
-	responseDeadline time.Time
 	// operator is the principal of a request on an admin route.
 	operator authz.Principal
 	// errorEncoder is [Route].EncodeError.
 	errorEncoder apierror.Encoder
 	// recorder stores the response for repetitions of the request; nil = the request has no Idempotency-Key.
 	recorder *responseRecorder
-	// conn is the socket of an HTTP/1 request, for setCork; nil = HTTP/2, whose requests share a connection, or no
-	// socket.
-	conn syscall.RawConn
-	// pieceTimeout is the deadline of each write on HTTP/2; 0 = HTTP/1, where only large responses and streams need
-	// one.
-	pieceTimeout time.Duration
-	// status is the status that was sent, 0 = none yet. Once it is set an error can only be logged.
-	status int
 	// code and err are those of the error that the request was answered with.
 	code apierror.Code
 	err  error
-}
-
-// WriteHeader records the first status and passes it on.
-func (rec *requestRecord) WriteHeader(status int) {
-	if rec.status == 0 {
-		rec.status = status
-	}
-	rec.ResponseWriter.WriteHeader(status)
-}
-
-// Write records that there is a response and passes b on. On HTTP/2 it sets a deadline: the client's flow control
-// window may be closed, so even a small write can block.
-func (rec *requestRecord) Write(b []byte) (int, error) {
-	if rec.status == 0 {
-		rec.status = http.StatusOK
-	}
-	if rec.pieceTimeout > 0 {
-		_ = http.NewResponseController(rec.ResponseWriter).SetWriteDeadline(rec.writeDeadline(rec.pieceTimeout))
-	}
-	return rec.ResponseWriter.Write(b)
-}
-
-// Unwrap is for [http.ResponseController].
-func (rec *requestRecord) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
-
-// connKey is the context key of a connection's socket.
-type connKey struct{}
-
-// withConn returns ctx with the socket of conn, which for TLS is the one below it. It is [http.Server].ConnContext.
-func withConn(ctx context.Context, conn net.Conn) context.Context {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return ctx
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, connKey{}, raw)
 }
 
 // recordKey is the context key of the requestRecord.
@@ -151,19 +93,14 @@ const statusClientGone = 499
 // ([Server.ServeNonHTTP]).
 func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &requestRecord{ResponseWriter: w, id: sanitizeRequestID(r.Header.Get("X-Request-Id")), startedAt: time.Now(), body: s.bodyBudget.NewBody("")}
+		rec := &requestRecord{id: sanitizeRequestID(r.Header.Get("X-Request-Id")), startedAt: time.Now(), body: s.bodyBudget.NewBody("")}
 		w.Header()["X-Request-Id"] = []string{rec.id}
-		// On HTTP/1 the kernel's buffer takes a small response at once, whether or not the client reads.
-		if r.ProtoMajor > 1 {
-			rec.pieceTimeout = s.options.PieceTimeout
-		} else {
-			rec.conn, _ = r.Context().Value(connKey{}).(syscall.RawConn)
-		}
+		rec.writer.Init(w, r, s.options.PieceTimeout)
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
 		r = r.WithContext(recordContext{s.withOrigin(r, rec.id), rec})
-		defer rec.responseReservation.ReleaseBytes()
+		defer rec.writer.Reservation.ReleaseBytes()
 		// Routes match the decoded path, so that every spelling of a path is the same path for routing and
 		// authorization.
 		r.URL.RawPath = ""
@@ -174,7 +111,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 				}
 				rec.code = apierror.Internal
 				s.options.Log.ErrorContext(rec.withSpan(r.Context()), "a handler panicked", "request_id", rec.id, "route", rec.route, "panic", p, "stack", string(debug.Stack()))
-				if rec.status != 0 {
+				if rec.writer.Status != 0 {
 					defer panic(http.ErrAbortHandler) // closes the connection: a truncated response must not look complete
 				} else {
 					rec.writeError(apierror.Response{Code: apierror.Internal, Status: http.StatusInternalServerError, Text: apierror.TextInternal})
@@ -182,20 +119,20 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 			}
 			s.logRequest(r, rec, time.Since(rec.startedAt))
 		}()
-		next.ServeHTTP(rec, r)
+		next.ServeHTTP(&rec.writer, r)
 	})
 }
 
 // logRequest ends the span, reports the request to metrics and writes its log line. Health checks are logged at debug
 // level. The reason for a refused credential and the client's address are logged here and nowhere shown to the caller.
 func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration) {
-	if rec.status == 0 {
-		rec.status = http.StatusOK
+	if rec.writer.Status == 0 {
+		rec.writer.Status = http.StatusOK
 		if r.Context().Err() != nil {
-			rec.status = statusClientGone
+			rec.writer.Status = statusClientGone
 		}
 	}
-	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.status, rec.code, d})
+	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.writer.Status, rec.code, d})
 	s.endTrace(rec, r)
 	level := slog.LevelInfo
 	if rec.route == "/health" || rec.route == "/ready" {
@@ -206,7 +143,7 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 	}
 	attrs := make([]slog.Attr, 0, 9)
 	attrs = append(attrs, slog.String("request_id", rec.id), slog.String("method", r.Method), slog.String("route", rec.route),
-		slog.Int("status", rec.status), slog.Float64("duration_ms", float64(d.Microseconds())/1000))
+		slog.Int("status", rec.writer.Status), slog.Float64("duration_ms", float64(d.Microseconds())/1000))
 	if rec.app != "" {
 		attrs = append(attrs, slog.String("app", rec.app))
 	}
@@ -243,4 +180,23 @@ func sanitizeRequestID(given string) string {
 		}
 	}
 	return given
+}
+
+// recordContext is the context of a request. One type carries the record and the response's memory reservation, which
+// saves a context for each.
+type recordContext struct {
+	context.Context
+	record *requestRecord
+}
+
+// Value implements [context.Context]. It answers capacity.ContextKey, so that packages which read large rows find the
+// request's reservation.
+func (c recordContext) Value(key any) any {
+	switch key.(type) {
+	case recordKey:
+		return c.record
+	case capacity.ContextKey:
+		return &c.record.writer.Reservation
+	}
+	return c.Context.Value(key)
 }

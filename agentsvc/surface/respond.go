@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/response"
 )
 
 // writeError logs err and writes it as the response, unless one has begun. If the client disconnected and that is what
@@ -13,8 +15,8 @@ import (
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, rec *requestRecord, err error) {
 	rec.err = err
 	if r.Context().Err() != nil && apierror.IsUnavailable(err) {
-		if rec.status == 0 {
-			rec.status = statusClientGone
+		if rec.writer.Status == 0 {
+			rec.writer.Status = statusClientGone
 		}
 		return
 	}
@@ -24,7 +26,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, rec *request
 		v.CredentialShown = rec.request == nil // else it is good, and a credential that the agent requires is missing
 	}
 	s.logError(rec.withSpan(r.Context()), rec, v, err)
-	if rec.status != 0 {
+	if rec.writer.Status != 0 {
 		return // a stream, which has ended with the error itself
 	}
 	rec.writeError(v)
@@ -46,7 +48,7 @@ func (s *Server) logError(ctx context.Context, rec *requestRecord, v apierror.Re
 
 // writeError writes v as the response in the form of the route's protocol.
 func (rec *requestRecord) writeError(v apierror.Response) {
-	v.WriteHeaders(rec.Header())
+	v.WriteHeaders(rec.writer.Header())
 	status, body := rec.errorEncoder.Encode(rec.id, v)
-	_ = WriteJSON(rec, status, body)
+	_ = response.WriteJSON(&rec.writer, status, body)
 }

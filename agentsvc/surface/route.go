@@ -131,7 +131,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		}
 		defer v.ReleaseApp()
 		v.record, rec.request, rec.app, rec.body.App = rec, v, v.App.Name, v.App.ID
-		rec.initResponseMemory(s, v.App.ID)
+		rec.writer.InitMemory(s.options.ResponseMemory, v.App.ID)
 		r = s.startTrace(rec, r, v.App)
 		if route.Scope != "" {
 			if err := v.Authorize(r.Context(), route.Scope, "", ""); err != nil {
@@ -144,7 +144,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 			return err
 		}
 		rec.operator = p
-		rec.initResponseMemory(s, "")
+		rec.writer.InitMemory(s.options.ResponseMemory, "")
 		r = s.startTrace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
 	}
@@ -163,7 +163,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 	if route.LargeBody {
 		maxBytes = requestbody.MaxMessage
 	}
-	rec.body.Limit(rec.ResponseWriter, r, maxBytes, s.options.PieceTimeout, s.options.BodyTimeout)
+	rec.body.Limit(rec.writer.ResponseWriter, r, maxBytes, s.options.PieceTimeout, s.options.BodyTimeout)
 	defer rec.body.Release()
 	if route.Idempotent {
 		return s.serveIdempotent(rec, w, r, route.Serve)

@@ -191,7 +191,10 @@ func (s *socketConn) receiveMessage(into *requestbody.Body) ([]byte, error) {
 	return body, err
 }
 
-// timedReader reads a message in pieces of at most pieceSize bytes; timer, which ends the connection, is reset after
+// maxRead is how many bytes one read of a message returns at most.
+const maxRead = 64 << 10
+
+// timedReader reads a message in pieces of at most maxRead bytes; timer, which ends the connection, is reset after
 // each.
 type timedReader struct {
 	io.Reader
@@ -199,9 +202,9 @@ type timedReader struct {
 	pieceTimeout time.Duration
 }
 
-// Read passes on at most pieceSize bytes, since the library fills any buffer that it gets before it returns.
+// Read passes on at most maxRead bytes, since the library fills any buffer that it gets before it returns.
 func (t *timedReader) Read(b []byte) (int, error) {
-	n, err := t.Reader.Read(b[:min(len(b), pieceSize)])
+	n, err := t.Reader.Read(b[:min(len(b), maxRead)])
 	t.timer.Reset(t.pieceTimeout)
 	return n, err
 }
@@ -227,7 +230,7 @@ func (s *socketConn) handleMessage(message []byte, body *requestbody.Body) {
 	}
 	ctx, span := s.server.startMessageSpan(s.ctx, recordOf(s.r))
 	// This reservation ends with the message. The request's own one lasts as long as the connection.
-	messageReservation := recordOf(s.r).responseReservation.NewPart(1)
+	messageReservation := recordOf(s.r).writer.Reservation.NewPart(1)
 	f, err := s.submitMessage(capacity.WithReservation(ctx, messageReservation), call)
 	if err != nil {
 		messageReservation.ReleaseBytes()
@@ -321,7 +324,7 @@ func (s *socketConn) writeFrame(body any) error {
 	if err := encode.AppendJSONLine(&b, body); err != nil {
 		return err
 	}
-	retained := recordOf(s.r).responseReservation.NewPart(1)
+	retained := recordOf(s.r).writer.Reservation.NewPart(1)
 	defer retained.ReleaseBytes()
 	if err := retained.ReserveTotal(s.ctx, int64(b.Len())); err != nil {
 		return err

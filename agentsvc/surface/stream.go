@@ -14,6 +14,7 @@ import (
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 )
 
 // StreamEncoder is how a protocol encodes the events of a subscription, over any transport. EncodeEvent and EncodeError
@@ -153,7 +154,7 @@ func writeSingleEvent(w http.ResponseWriter, body any) error {
 	b.WriteByte('\n')
 	setStreamHeaders(w.Header())
 	w.WriteHeader(http.StatusOK)
-	writePieces(w, b.Bytes())
+	response.WritePieces(w, b.Bytes())
 	return nil
 }
 

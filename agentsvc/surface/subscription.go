@@ -355,3 +355,12 @@ func (f *Subscription) Close() {
 	f.stopWatching()
 	f.cancel(nil)
 }
+
+// newPartReservation returns a reservation of the response's memory for a part that ends before the response does, nil
+// outside of a request. The caller releases it.
+func (v *Request) newPartReservation() *capacity.Reservation {
+	if v.record == nil {
+		return nil
+	}
+	return v.record.writer.Reservation.NewPart(1)
+}

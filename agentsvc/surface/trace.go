@@ -70,14 +70,14 @@ func (s *Server) endTrace(rec *requestRecord, r *http.Request) {
 	if rec.span.IsRecording() {
 		rec.span.SetAttributes(attribute.String("stoa.request_id", rec.id))
 		if rec.rpcSystem == "" {
-			rec.span.SetAttributes(semconv.HTTPResponseStatusCode(rec.status))
+			rec.span.SetAttributes(semconv.HTTPResponseStatusCode(rec.writer.Status))
 		}
 		for key, value := range map[attribute.Key]string{trail.AppKey: rec.app, semconv.GenAIAgentNameKey: rec.agent, semconv.ErrorTypeKey: string(rec.code)} {
 			if value != "" {
 				rec.span.SetAttributes(key.String(value))
 			}
 		}
-		if rec.status >= http.StatusInternalServerError {
+		if rec.writer.Status >= http.StatusInternalServerError {
 			trail.FailSpan(rec.span, string(rec.code))
 		}
 	}

@@ -28,7 +28,7 @@ func (v *Request) FindWebhook(method, path string) (*app.Webhook, error) {
 	case w == nil:
 		return nil, apierror.ErrNoWebhook
 	case !slices.Contains(w.Methods, method):
-		v.record.Header()["Allow"] = w.Methods
+		v.record.writer.Header()["Allow"] = w.Methods
 		return nil, apierror.NewMethodError(method)
 	}
 	return w, nil

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 )
 
 // Options configure the endpoints. The zero value is valid.
@@ -104,5 +105,5 @@ func handlePublicCard(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteTagged(w, r, answer)
+	return response.WriteTagged(w, r, answer)
 }

@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/a2aproject/a2a-go/v2/errordetails"
-
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/errordetails"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"

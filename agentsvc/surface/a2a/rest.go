@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/response"
 )
 
 // binding is the REST binding of one version: it decodes requests, calls the shared methods of call.go and writes
@@ -35,7 +36,7 @@ func (b binding) unaryHandler(m unaryMethod) surface.Handler {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		return surface.WriteMediaType(w, b.codec.mediaType, answer)
+		return response.WriteMediaType(w, b.codec.mediaType, answer)
 	}
 }
 

@@ -1,8 +1,6 @@
 package apierror
 
-import (
-	"strings"
-)
+import "strings"
 
 // Fault is an error as an [Encoder] or a [StreamEncoder] gets it, to encode it in its protocol's form.
 type Fault struct {

@@ -3,8 +3,9 @@ package crossorigin
 import (
 	"net/http"
 	"net/http/httptest"
-	"stoa/agentsvc/config"
 	"testing"
+
+	"stoa/agentsvc/config"
 )
 
 // TestIsAllowedOrigin checks which pages may write or open a WebSocket.

@@ -3,6 +3,7 @@ package decode
 import (
 	"fmt"
 	"io"
+
 	"stoa/agentsvc/surface/apierror"
 )
 

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"stoa/agentsvc/surface/apierror"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"stoa/agentsvc/surface/apierror"
 )
 
 // TestCountJSON checks the number of values that is counted, in one piece and byte by byte, and that too many are

@@ -9,9 +9,10 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
-	"stoa/agentsvc"
 	"strings"
 	"unicode/utf8"
+
+	"stoa/agentsvc"
 )
 
 // JSON decodes one JSON object into v. If strict is set, unknown members are errors. Its errors are

@@ -7,17 +7,18 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 )
 
 // protocolVersion is the version of this surface's own card format, not that of official A2A.
 const protocolVersion = "1.0"
 
-// handleListCards answers with the short cards of all agents that the caller may see. [surface.WriteList] encodes
+// handleListCards answers with the short cards of all agents that the caller may see. [response.WriteList] encodes
 // one card at a time: the list of a large app must not be in memory for every caller at once.
 func handleListCards(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	cards := v.Cards()
-	return surface.WriteList(w, "agents", func(yield func(agentCard) bool) {
+	return response.WriteList(w, "agents", func(yield func(agentCard) bool) {
 		for _, c := range cards {
 			if !yield(newCard(v, c)) {
 				return
@@ -38,7 +39,7 @@ func handleCard(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteTagged(w, r, answer)
+	return response.WriteTagged(w, r, answer)
 }
 
 // handleDefaultCard answers with the full card of the app's default agent.
@@ -52,7 +53,7 @@ func handleDefaultCard(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteTagged(w, r, answer)
+	return response.WriteTagged(w, r, answer)
 }
 
 // newFullCard returns a card with the members of the official A2A card added. The member url is that of this

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -129,7 +130,7 @@ func handleCancelCall(w http.ResponseWriter, r *http.Request) error {
 	if err := v.Tasks().CancelCall(r.Context(), visibility, agentsvc.TaskID(id), agentsvc.CallID(call), b.Reason); err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, callCancelled{Cancelled: true, TaskID: id, CallID: call})
+	return response.WriteJSON(w, http.StatusOK, callCancelled{Cancelled: true, TaskID: id, CallID: call})
 }
 
 // handleSubscribe answers tasks/subscribe with a snapshot of the task and its events until the task ends, or with

@@ -6,6 +6,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/task"
 )
 
@@ -47,7 +48,7 @@ func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 		// Otherwise the official clients repeat the request, which would start another task.
 		w.Header().Set("X-Should-Retry", "false")
 	}
-	return surface.WriteJSON(w, status, body)
+	return response.WriteJSON(w, status, body)
 }
 
 // admitChat decodes a request, authorizes the caller for the agent that model names and reserves its budgets and

@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/authz"
 	"stoa/tenancy"
 )
@@ -78,7 +79,7 @@ func (a adminAPI) handleListAPIKeys(w http.ResponseWriter, r *http.Request) erro
 	for i, k := range found {
 		out.Keys[i] = newKeyRecord(app, k)
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // newKeyRecord returns a key as responses show it, without its text. Its tasks belong to the subject key:<id>, so

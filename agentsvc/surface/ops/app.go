@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/response"
 	"stoa/tenancy"
 )
 
@@ -124,7 +125,7 @@ func (a adminAPI) handleListApps(w http.ResponseWriter, r *http.Request) error {
 		app.Config = nil
 		out.Apps[i] = newAppBody(app)
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // handleListRevisions answers with the stored revisions of an app, the newest first.
@@ -137,7 +138,7 @@ func (a adminAPI) handleListRevisions(w http.ResponseWriter, r *http.Request) er
 	for i, v := range found {
 		out[i] = revisionBody{v.Number, v.Actor, formatTime(v.CreatedAt), v.Current}
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]any{"revisions": out})
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"revisions": out})
 }
 
 // parseIfMatch returns the revision that If-Match requires, 0 for any. Weak and multiple tags are refused, since

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/response"
 	"stoa/tenancy"
 )
 
@@ -38,7 +38,7 @@ func (a adminAPI) handleAudit(w http.ResponseWriter, r *http.Request) error {
 	for i, e := range entries {
 		out.Entries[i] = entryBody{e.ID, formatTime(e.At), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), e.Client, e.Request, e.Detail, e.Seq, e.Hash}
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // auditParams are the query parameters that select audit entries.

@@ -6,6 +6,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/billing"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -186,5 +187,5 @@ func (a adminAPI) writeBudgets(w http.ResponseWriter, r *http.Request, app db.ID
 	for i, b := range found {
 		out[i] = newBalanceBody(b)
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]any{"budgets": out})
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"budgets": out})
 }

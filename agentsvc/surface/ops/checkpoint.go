@@ -6,6 +6,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/authz"
 )
 
@@ -24,7 +25,7 @@ func handleListCheckpoints(w http.ResponseWriter, r *http.Request) error {
 	for i, ev := range found {
 		out.Checkpoints[i] = checkpointBody{ev.Seq, string(ev.Checkpoint.Reason), ev.Checkpoint.Step, ev.Frame, *formatTime(ev.At)}
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // handleRestoreCheckpoint starts a new task that continues another one from a checkpoint, and answers 201 with the
@@ -44,5 +45,5 @@ func handleRestoreCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusCreated, newTaskRecord(t))
+	return response.WriteJSON(w, http.StatusCreated, newTaskRecord(t))
 }

@@ -6,6 +6,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/response"
 	"stoa/authz"
 )
 
@@ -27,7 +28,7 @@ func handleListCredentials(w http.ResponseWriter, r *http.Request) error {
 			out.Credentials = append(out.Credentials, credentialBody{c.Tool, c.Header, c.Server, formatTime(c.Created)})
 		}
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // handleDeleteCredential deletes the caller's credential for a tool.

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 	"stoa/billing"
 )
 
@@ -97,7 +98,7 @@ func (a adminAPI) handleListCredits(w http.ResponseWriter, r *http.Request) erro
 	for i, c := range list {
 		out[i] = newCreditBody(c)
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]any{"credits": out})
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"credits": out})
 }
 
 // revokeCredit closes a credit with what is left of it.
@@ -144,7 +145,7 @@ func (a adminAPI) handleLedger(w http.ResponseWriter, r *http.Request) error {
 	if n := len(entries); n == size && entries[n-1].ID > 1 {
 		out.Before = entries[n-1].ID
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 func newCreditBody(c billing.Credit) creditBody {

@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/authz"
 	"stoa/tenancy"
 )
@@ -54,7 +55,7 @@ func (a adminAPI) handleExplain(w http.ResponseWriter, r *http.Request) error {
 		// Without the scope a principal that may call agents still acts on its own tasks.
 		out.Tasks = describeVisibility(policy, p, scope)
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // loadPrincipal returns the principal of the query. It need not exist: it is the principal that a token with this

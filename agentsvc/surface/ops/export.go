@@ -3,7 +3,7 @@ package ops
 import (
 	"net/http"
 
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 )
 
 // exportBody is the state of one usage export.
@@ -29,5 +29,5 @@ func (a adminAPI) handleListExports(w http.ResponseWriter, r *http.Request) erro
 	for i, x := range list {
 		out[i] = exportBody{x.Name, x.Batch, x.Pending, x.Rows, x.Refused, x.Error, formatTime(x.Updated)}
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]any{"exports": out})
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"exports": out})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/authz"
 	"stoa/billing"
 	"stoa/tenancy"
@@ -71,7 +72,7 @@ func (a adminAPI) handleListInvoices(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, invoiceList{list})
+	return response.WriteJSON(w, http.StatusOK, invoiceList{list})
 }
 
 // handleListAppInvoices answers an app with its final invoices.
@@ -80,7 +81,7 @@ func (a adminAPI) handleListAppInvoices(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, invoiceList{list})
+	return response.WriteJSON(w, http.StatusOK, invoiceList{list})
 }
 
 // handleGetInvoice answers an operator with one invoice, in JSON, CSV or HTML.
@@ -172,7 +173,7 @@ func writeInvoice(w http.ResponseWriter, inv billing.Invoice, mediaType string) 
 		}
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 	default:
-		return surface.WriteJSON(w, http.StatusOK, inv)
+		return response.WriteJSON(w, http.StatusOK, inv)
 	}
 	w.Header().Set("Content-Type", mediaType+"; charset=utf-8")
 	_, err := w.Write(b.Bytes())

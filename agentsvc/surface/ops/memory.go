@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/memory"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -31,7 +32,7 @@ func handleListMemories(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := memoryList{Memories: []memoryBody{}}
 	if !allowed {
-		return surface.WriteJSON(w, http.StatusOK, out)
+		return response.WriteJSON(w, http.StatusOK, out)
 	}
 	found, more, err := surface.RequestOf(r).Memories().ListMemories(r.Context(), filter, size, token)
 	if err != nil {
@@ -45,7 +46,7 @@ func handleListMemories(w http.ResponseWriter, r *http.Request) error {
 	if more {
 		out.NextPageToken = found[len(found)-1].ID
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // handleEraseMemories deletes the memories about one user and the credentials of that user: the caller, or the user
@@ -67,7 +68,7 @@ func handleEraseMemories(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]int64{"erased": n})
+	return response.WriteJSON(w, http.StatusOK, map[string]int64{"erased": n})
 }
 
 // parseMemoryFilter returns the memories that the query means and whether they are within the caller's visibility,

@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/response"
 	"stoa/tenancy/db"
 )
 
@@ -92,5 +93,5 @@ func (out mutationResult) writeResult(w http.ResponseWriter) error {
 		w.WriteHeader(out.status)
 		return nil
 	}
-	return surface.WriteJSON(w, out.status, out.body)
+	return response.WriteJSON(w, out.status, out.body)
 }

@@ -5,6 +5,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/authz"
 )
 
@@ -29,5 +30,5 @@ func handleListNotifications(w http.ResponseWriter, r *http.Request) error {
 		}
 		out.Notifications = append(out.Notifications, notificationBody{c.PublicID(), c.Format, string(c.State), c.Attempts, c.Error, *formatTime(c.Created)})
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }

@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/billing"
 )
 
@@ -98,7 +99,7 @@ func (a adminAPI) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, newPlanBody(p))
+	return response.WriteJSON(w, http.StatusOK, newPlanBody(p))
 }
 
 // handleListPlans answers with all plans.
@@ -111,7 +112,7 @@ func (a adminAPI) handleListPlans(w http.ResponseWriter, r *http.Request) error 
 	for i, p := range found {
 		out[i] = newPlanBody(p)
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]any{"plans": out})
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"plans": out})
 }
 
 // newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.

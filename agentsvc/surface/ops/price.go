@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 	"stoa/billing"
 )
 
@@ -46,7 +47,7 @@ func (a adminAPI) handleListPrices(w http.ResponseWriter, r *http.Request) error
 	for i, p := range found {
 		out[i] = newPriceBody(p)
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]any{"prices": out})
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"prices": out})
 }
 
 // handleGetPrice answers with one version.
@@ -55,7 +56,7 @@ func (a adminAPI) handleGetPrice(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, newPriceBody(p))
+	return response.WriteJSON(w, http.StatusOK, newPriceBody(p))
 }
 
 // deletePrice deletes a version that is not in force; one that is, or soon will be, is a precondition error.

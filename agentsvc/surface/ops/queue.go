@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/response"
 	"stoa/tenancy"
 )
 
@@ -24,7 +25,7 @@ func (a adminAPI) handleQueueStats(w http.ResponseWriter, r *http.Request) error
 	for i, app := range s.Apps {
 		out.Apps[i] = queueApp(app)
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // handleListDeadLetters answers with a page of the runs that failed for good, those of the newest tasks first. The
@@ -59,7 +60,7 @@ func (a adminAPI) handleListDeadLetters(w http.ResponseWriter, r *http.Request) 
 	if len(dead) == size {
 		out.NextPageToken = dead[size-1].ID.String()
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // newDeadLetterFilter returns a filter; empty values select everything.

@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/authz"
 	"stoa/tenancy"
 )
@@ -24,7 +25,7 @@ func (a adminAPI) handleListRoles(w http.ResponseWriter, r *http.Request) error 
 	for _, own := range app.Roles {
 		out.Roles = append(out.Roles, newRoleBody(own))
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // addRole creates a role of an app. The name of a built-in role is taken.

@@ -6,6 +6,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 )
 
 // setSecret stores a secret of an app. The value is a pointer in the body to tell an empty secret from a missing
@@ -36,5 +37,5 @@ func (a adminAPI) handleListSecrets(w http.ResponseWriter, r *http.Request) erro
 	for i, s := range found {
 		out[i] = secretInfo{s.Name, formatTime(s.CreatedAt), formatTime(s.UpdatedAt)}
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]any{"secrets": out})
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"secrets": out})
 }

@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -42,7 +43,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	for i, t := range page.Tasks {
 		out.Tasks[i] = newTaskRecord(t)
 	}
-	return surface.WriteJSON(w, http.StatusOK, out)
+	return response.WriteJSON(w, http.StatusOK, out)
 }
 
 // newDecisionHandler returns the handler that approves or rejects a tool call that waits for a decision.
@@ -74,7 +75,7 @@ func newDecisionHandler(outcome agentsvc.DecisionOutcome) surface.Handler {
 			return err
 		}
 		t.History, t.Artifacts = nil, nil
-		return surface.WriteJSON(w, http.StatusOK, newTaskRecord(t))
+		return response.WriteJSON(w, http.StatusOK, newTaskRecord(t))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 )
 
 // handleListTools answers with the pinned definitions of the tools that MCP servers offer to an app.
@@ -25,7 +26,7 @@ func (a adminAPI) handleListTools(w http.ResponseWriter, r *http.Request) error 
 	for i, p := range pins {
 		out[i] = newPinBody(p)
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]any{"tools": out})
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"tools": out})
 }
 
 // acceptTool accepts the changed definition of a tool and so unblocks the tool. The request names the definition by

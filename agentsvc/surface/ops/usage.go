@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 	"stoa/billing"
 	"stoa/tenancy"
 )
@@ -53,7 +54,7 @@ func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenanc
 	for i, x := range rows {
 		out[i] = newSumBody(x, q.By, costs)
 	}
-	return surface.WriteJSON(w, http.StatusOK, map[string]any{
+	return response.WriteJSON(w, http.StatusOK, map[string]any{
 		"from": encode.FormatTime(q.From), "to": encode.FormatTime(q.To), "rows": out, "totals": newSumBody(totals, nil, costs),
 	})
 }

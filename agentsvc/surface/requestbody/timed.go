@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"stoa/agentsvc/surface/apierror"
 	"sync/atomic"
 	"time"
+
+	"stoa/agentsvc/surface/apierror"
 )
 
 // oversizedBody is a body whose Content-Length exceeds maxBytes. Reading it fails at once, without waiting for the

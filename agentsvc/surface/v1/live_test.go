@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/surfacetest"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/authz"
-
-	"stoa/agentsvc/surface"
 )
 
 const slowConfig = `

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/task"
 )
 
@@ -48,9 +49,9 @@ func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if m := t.Status.StandaloneReply(); m != nil && o.Blocking {
-		return surface.WriteJSON(w, http.StatusOK, event{Msg: newReply(*m, t.Context)})
+		return response.WriteJSON(w, http.StatusOK, event{Msg: newReply(*m, t.Context)})
 	}
-	return surface.WriteJSON(w, http.StatusOK, taskAnswer{newTask(t, length, o.IncludeArtifacts || o.IncludeArtifactsSnake)})
+	return response.WriteJSON(w, http.StatusOK, taskAnswer{newTask(t, length, o.IncludeArtifacts || o.IncludeArtifactsSnake)})
 }
 
 // handleStream answers message:stream with the task's events until it ends or needs input. The format is checked

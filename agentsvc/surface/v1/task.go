@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -71,7 +72,7 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, newTask(t, d.length, d.artifacts))
+	return response.WriteJSON(w, http.StatusOK, newTask(t, d.length, d.artifacts))
 }
 
 // handleListTasks answers with a page of the agent's tasks. Histories are left out unless history_length asks for
@@ -123,7 +124,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteEncoded(w, body)
+	return response.WriteEncoded(w, body)
 }
 
 // handleCancelTask cancels a task and answers with it, without history and artifacts. A task that has ended is
@@ -137,7 +138,7 @@ func handleCancelTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, newTask(t, new(int), false))
+	return response.WriteJSON(w, http.StatusOK, newTask(t, new(int), false))
 }
 
 // handleSubscribe answers with a snapshot of the task and its events from there on until the task ends, or with the

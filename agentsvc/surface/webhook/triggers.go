@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/trigger"
 )
 
@@ -28,7 +29,7 @@ func (h handler) handleListTriggers(w http.ResponseWriter, r *http.Request) erro
 		all.Triggers = append(all.Triggers, triggerInfo{Agent: hook.Agent, Type: "webhook", Path: hook.Path, Methods: hook.Methods})
 	}
 	slices.SortFunc(all.Triggers, func(a, b triggerInfo) int { return cmp.Compare(a.Agent, b.Agent) })
-	return surface.WriteJSON(w, http.StatusOK, all)
+	return response.WriteJSON(w, http.StatusOK, all)
 }
 
 // newScheduleInfo returns a schedule of the current configuration with the state of its row. The row belongs to the

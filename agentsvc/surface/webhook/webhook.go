@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
@@ -74,7 +75,7 @@ func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Idempotent-Replayed", "true")
 	}
 	status, body := newDeliveryResponse(t, hook.ResultTimeout > 0)
-	return surface.WriteJSON(w, status, body)
+	return response.WriteJSON(w, status, body)
 }
 
 // submitDelivery verifies a delivery, builds the message and submits it; repeated reports that the delivery was

@@ -1,12 +1,13 @@
-package surface
+package response
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
-	"stoa/agentsvc/surface/encode"
 	"strings"
+
+	"stoa/agentsvc/surface/encode"
 )
 
 // WriteTagged writes v as JSON with an entity tag of its content, or 304 if the client has the same (RFC 9110, 13.1.2).
@@ -25,5 +26,5 @@ func WriteTagged(w http.ResponseWriter, r *http.Request, v any) error {
 			return nil
 		}
 	}
-	return writeResponse(w, jsonMediaType, http.StatusOK, b.Bytes())
+	return writeBody(w, jsonMediaType, http.StatusOK, b.Bytes())
 }

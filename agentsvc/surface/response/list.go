@@ -1,9 +1,10 @@
-package surface
+package response
 
 import (
 	"bytes"
 	"iter"
 	"net/http"
+
 	"stoa/agentsvc/surface/encode"
 )
 
@@ -20,7 +21,7 @@ func WriteList[T any](w http.ResponseWriter, name string, items iter.Seq[T], rem
 			w.WriteHeader(http.StatusOK)
 			started = true
 		}
-		writePieces(w, b.Bytes())
+		WritePieces(w, b.Bytes())
 		b.Reset()
 	}
 	for item := range items {
@@ -44,7 +45,7 @@ func WriteList[T any](w http.ResponseWriter, name string, items iter.Seq[T], rem
 	// The "{" of remaining becomes the comma between the members.
 	b.Bytes()[at] = ','
 	if !started {
-		return writeResponse(w, jsonMediaType, http.StatusOK, b.Bytes())
+		return writeBody(w, jsonMediaType, http.StatusOK, b.Bytes())
 	}
 	flush()
 	return nil

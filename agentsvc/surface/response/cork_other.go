@@ -1,6 +1,6 @@
 //go:build !linux
 
-package surface
+package response
 
 import "syscall"
 

@@ -1,4 +1,4 @@
-package surface
+package response
 
 import (
 	"bytes"
@@ -6,9 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"stoa/agentsvc/surface/encode"
 	"strings"
 	"testing"
+
+	"stoa/agentsvc/surface/encode"
 )
 
 // countingWriter is a ResponseWriter that counts bytes and drops them.

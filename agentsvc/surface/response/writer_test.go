@@ -1,4 +1,4 @@
-package surface
+package response
 
 import (
 	"net/http/httptest"
@@ -47,12 +47,12 @@ func TestSlowReader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &slowClient{ResponseRecorder: httptest.NewRecorder(), delay: tt.each}
-				rec := &requestRecord{ResponseWriter: c}
+				rec := &Writer{ResponseWriter: c}
 				if name[0] == 'H' {
 					rec.pieceTimeout = 30 * time.Second
 				}
 				began := time.Now()
-				writePieces(rec, make([]byte, size))
+				WritePieces(rec, make([]byte, size))
 				if took := time.Since(began); took > tt.most || (c.pieces == size/pieceSize) != tt.whole {
 					t.Errorf("%d of %d pieces in %v, want at most %v", c.pieces, size/pieceSize, took, tt.most)
 				}
