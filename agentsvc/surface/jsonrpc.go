@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/sse"
 )
 
 // RPC is one JSON-RPC request while it is answered. One goroutine uses it.
@@ -34,7 +35,7 @@ type RPC struct {
 // then written as a stream with one event, since some official clients of A2A do not read any other response.
 func (c *RPC) AcceptEventStream() {
 	accept := c.r.Header.Get("Accept")
-	c.eventsOnly = strings.Contains(accept, eventStream) && !strings.Contains(accept, "json") && !strings.Contains(accept, "*/*")
+	c.eventsOnly = strings.Contains(accept, sse.MediaType) && !strings.Contains(accept, "json") && !strings.Contains(accept, "*/*")
 }
 
 // ID returns the request's id as the client wrote it, in JSON, "" if it has none.
@@ -132,7 +133,7 @@ func (c *RPC) respondError(err error) error {
 	reported := v.ToFault(rec.id)
 	fault := c.newFaultResponse(reported)
 	if c.eventsOnly {
-		return writeSingleEvent(c.w, fault)
+		return sse.WriteSingle(c.w, fault)
 	}
 	status := http.StatusOK
 	if c.errorStatus != nil {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/stream"
 )
 
 // ServeNonHTTP serves a request of a protocol other than HTTP (gRPC) as a tenant route: r carries its address, headers
@@ -31,14 +32,14 @@ func (n headerWriter) WriteHeader(int)             {}
 // WriteEvents is [Request.StreamEvents] for other transports: it passes each event of f, encoded by d, to write
 // together with its sequence, until the events end. An error of write ends it and is not returned: it means that the
 // client disconnected. It returns [ErrStopping] if the server ends its streams, else the error of the subscription.
-func (v *Request) WriteEvents(f *Subscription, d StreamEncoder, write func(seq int64, body any) error) error {
+func (v *Request) WriteEvents(f *stream.Subscription, d stream.Encoder, write func(seq int64, body any) error) error {
 	v.server.openStreams.Add(1)
 	defer v.server.openStreams.Add(-1)
-	err := f.writeEvents(d, write)
+	err := f.WriteEvents(d, write)
 	switch {
-	case errors.Is(err, errClientGone):
+	case errors.Is(err, stream.ErrClientGone):
 		return nil
-	case errors.Is(err, errStreamsEnding):
+	case errors.Is(err, stream.ErrStreamsEnding):
 		return apierror.ErrStopping
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 )
@@ -36,7 +37,7 @@ func newTelegraphRoutes() []surface.Route {
 			if err != nil {
 				return err
 			}
-			return v.StreamEvents(w, f, surface.StreamEncoder{EndsWhenSettled: true, EncodeError: func(error) any { return "STOP" }, EncodeEvent: func(ev agentsvc.Event) any {
+			return v.StreamEvents(w, f, stream.Encoder{EndsWhenSettled: true, EncodeError: func(error) any { return "STOP" }, EncodeEvent: func(ev agentsvc.Event) any {
 				if ev.Status == nil {
 					return nil
 				}

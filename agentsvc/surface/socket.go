@@ -20,6 +20,7 @@ import (
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/requestbody"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/trail"
 )
 
@@ -40,7 +41,7 @@ var errTooManyMessages = &apierror.Error{
 // SocketProtocol is a protocol over a WebSocket. It is called for each message. It decodes the message by decode, and
 // returns the encoder for its events and a function that submits it for an authenticated caller. An error in the
 // message is returned by call, so that it can be encoded and refused like any other.
-type SocketProtocol func(r *http.Request, decode func(any) error) (d StreamEncoder, call func(ctx context.Context, v *Request) (*Subscription, error))
+type SocketProtocol func(r *http.Request, decode func(any) error) (d stream.Encoder, call func(ctx context.Context, v *Request) (*stream.Subscription, error))
 
 // ServeWebSocket upgrades r's connection to a WebSocket. Each text frame of the client is one message; the events of
 // its turn are sent as text frames, interleaved with those of other messages. Each message is authenticated and
@@ -266,7 +267,7 @@ func (s *socketConn) reauthenticate(ctx context.Context) (*Request, error) {
 }
 
 // submitMessage authenticates the client, so that the message runs on the app's current revision, and submits by call.
-func (s *socketConn) submitMessage(ctx context.Context, call func(context.Context, *Request) (*Subscription, error)) (*Subscription, error) {
+func (s *socketConn) submitMessage(ctx context.Context, call func(context.Context, *Request) (*stream.Subscription, error)) (*stream.Subscription, error) {
 	v, err := s.reauthenticate(ctx)
 	if err != nil {
 		return nil, err
@@ -292,24 +293,24 @@ func (s *socketConn) closeIfDenied(err error) {
 
 // relayEvents writes the events of a message's turn as frames, then the protocol's DoneBody if it has one. A panic of
 // the encoder ends this message only: it runs in a goroutine of its own, where net/http would not recover it.
-func (s *socketConn) relayEvents(d StreamEncoder, f *Subscription) {
+func (s *socketConn) relayEvents(d stream.Encoder, f *stream.Subscription) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.writeFault(d, fmt.Errorf("a dialect panicked: %v\n%s", p, debug.Stack()))
 		}
 	}()
-	err := f.writeEvents(d, func(_ int64, body any) error { return s.writeFrame(body) })
+	err := f.WriteEvents(d, func(_ int64, body any) error { return s.writeFrame(body) })
 	switch {
 	case err == nil && d.DoneBody != nil:
 		_ = s.writeFrame(d.DoneBody)
-	case err == nil, errors.Is(err, errClientGone), errors.Is(err, errStreamsEnding):
+	case err == nil, errors.Is(err, stream.ErrClientGone), errors.Is(err, stream.ErrStreamsEnding):
 	default:
 		s.writeFault(d, err)
 	}
 }
 
 // writeFault logs err and writes it as the last frame of a message.
-func (s *socketConn) writeFault(d StreamEncoder, err error) {
+func (s *socketConn) writeFault(d stream.Encoder, err error) {
 	if s.ctx.Err() != nil {
 		return
 	}

@@ -20,8 +20,8 @@
 // A message to an agent takes one path in every protocol. [Request.AdmitMessage] checks the caller's scope, then checks
 // the app's budgets, counts the call against its limits and reserves tokens from them (limit.go).
 // [Request.SubmitMessage], [Request.SubmitAndWait] or [Request.SubmitAndSubscribe] pass it to the task service, which
-// writes the turn before it returns. The answer is then read from the task's log through a [Subscription], whose events
-// a [StreamEncoder] turns into the protocol's bodies: [Request.StreamEvents] writes them as server-sent events
+// writes the turn before it returns. The answer is then read from the task's log through a [stream.Subscription], whose events
+// a [stream.Encoder] turns into the protocol's bodies: [Request.StreamEvents] writes them as server-sent events
 // (stream.go), [Request.ServeWebSocket] as frames (socket.go), [Request.WriteEvents] through any other writer
 // (nonhttp.go, for gRPC). The reserved tokens are given back when the request ends, unless a turn was written that
 // carries the reservation; then its worker settles it. Budgets are reserved and settled by each model call, in package
@@ -33,7 +33,7 @@
 // does not take its response or its events in time loses the connection; it can resume a stream with Last-Event-ID.
 //
 // To add a protocol, write a package with a function that returns routes, and add it to newRoutes in
-// cmd/stoa/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [StreamEncoder] if it streams and an
+// cmd/stoa/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [stream.Encoder] if it streams and an
 // [Encoder] if its errors have a form of their own; errorTable needs no change. Each route also needs an entry in
 // openapi/descriptions.json and in TestIsolation of cmd/stoa. protocol_test.go of this package is a complete example.
 package surface

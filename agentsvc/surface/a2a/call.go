@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -41,7 +42,7 @@ type streamMethod func(*call) (*taskStream, error)
 // taskStream is a stream that is ready to be written: the subscription to the task's events and their encoder.
 // writeEvents closes the subscription.
 type taskStream struct {
-	*surface.Subscription
+	*stream.Subscription
 	encoder *EventEncoder
 	// endsWhenSettled says that the stream also ends when the task needs input or authorization, not only at a
 	// terminal state.
@@ -240,7 +241,7 @@ func handleCard(c *call) (any, error) {
 //
 // A client that does not read a piece within surface.Options.PieceTimeout is disconnected; the task continues, and
 // the client can resume with handleSubscribe and the last event ID that it has seen.
-func (c *call) writeEvents(w http.ResponseWriter, f *taskStream, d surface.StreamEncoder, envelope func(any) any) error {
+func (c *call) writeEvents(w http.ResponseWriter, f *taskStream, d stream.Encoder, envelope func(any) any) error {
 	d.EndsWhenSettled = f.endsWhenSettled
 	reported := func(ev spec.Event, final bool) any {
 		body, err := c.codec.encodeEvent(ev, final)

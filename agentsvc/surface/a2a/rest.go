@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/stream"
 )
 
 // binding is the REST binding of one version: it decodes requests, calls the shared methods of call.go and writes
@@ -56,7 +57,7 @@ func (b binding) streamHandler(m streamMethod) surface.Handler {
 			_, body := b.encodeError(apierror.NewFault(surface.RequestID(r), err))
 			return body
 		}
-		return c.writeEvents(w, f, surface.StreamEncoder{EncodeError: fault, ErrorEventName: "error"}, func(body any) any { return body })
+		return c.writeEvents(w, f, stream.Encoder{EncodeError: fault, ErrorEventName: "error"}, func(body any) any { return body })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/stream"
 )
 
 // rpcMethod is a method of the JSON-RPC binding. Exactly one of unary and stream is set.
@@ -99,7 +100,7 @@ func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) surf
 			if err != nil {
 				return err
 			}
-			return c.writeEvents(w, f, surface.StreamEncoder{EncodeError: rpc.EncodeError}, rpc.EncodeResult)
+			return c.writeEvents(w, f, stream.Encoder{EncodeError: rpc.EncodeError}, rpc.EncodeResult)
 		}
 		// The route has no deadline (see Routes), so the method sets it.
 		if !m.waitsForTask {

@@ -15,6 +15,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -102,7 +103,7 @@ func (h *handler) SendMessage(ctx context.Context, req *spec.SendMessageRequest)
 // SendStreamingMessage yields the task and its events until the task ends or needs input.
 func (h *handler) SendStreamingMessage(ctx context.Context, req *spec.SendMessageRequest) iter.Seq2[spec.Event, error] {
 	c := callFrom(ctx)
-	return c.streamEvents(true, func() (*surface.Subscription, error) {
+	return c.streamEvents(true, func() (*stream.Subscription, error) {
 		sub, err := c.admitMessage(ctx, req)
 		req = nil // release the message: the stream may stay open for hours
 		if err != nil {
@@ -116,7 +117,7 @@ func (h *handler) SendStreamingMessage(ctx context.Context, req *spec.SendMessag
 // error (A2A 1.0, UnsupportedOperationError). gRPC has no Last-Event-ID, so a client cannot resume after an event.
 func (h *handler) SubscribeToTask(ctx context.Context, req *spec.SubscribeToTaskRequest) iter.Seq2[spec.Event, error] {
 	c := callFrom(ctx)
-	return c.streamEvents(false, func() (*surface.Subscription, error) {
+	return c.streamEvents(false, func() (*stream.Subscription, error) {
 		id, visibility, err := c.resolveTask(ctx, authz.TasksRead, req.ID)
 		if err != nil {
 			return nil, err
@@ -132,7 +133,7 @@ func (h *handler) SubscribeToTask(ctx context.Context, req *spec.SubscribeToTask
 
 // streamEvents yields the events of the subscription that open returns; rests says that the stream ends when the
 // task needs input. When the library stops the iteration, yield returns false and the subscription is closed.
-func (c *call) streamEvents(rests bool, open func() (*surface.Subscription, error)) iter.Seq2[spec.Event, error] {
+func (c *call) streamEvents(rests bool, open func() (*stream.Subscription, error)) iter.Seq2[spec.Event, error] {
 	c.endsWhenSettled = rests
 	return func(yield func(spec.Event, error) bool) {
 		f, err := open()
@@ -140,7 +141,7 @@ func (c *call) streamEvents(rests bool, open func() (*surface.Subscription, erro
 			encoder := a2a.NewEventEncoder(f.Task, false)
 			// StreamEncoder needs no EncodeError here: errors end the iteration and become the gRPC status.
 			reply := func(m agentsvc.Message) any { return a2a.NewReply(m, f.Task.Context) }
-			d := surface.StreamEncoder{EndsWhenSettled: rests, EncodeReply: reply, EncodeEvent: func(ev agentsvc.Event) any {
+			d := stream.Encoder{EndsWhenSettled: rests, EncodeReply: reply, EncodeEvent: func(ev agentsvc.Event) any {
 				if reported := encoder.EncodeEvent(ev); reported != nil {
 					return reported
 				}

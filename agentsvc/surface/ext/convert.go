@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/stream"
 )
 
 // toDomain returns m as a domain message, or an [agentsvc.InvalidError] that names the field that is wrong; m is
@@ -86,7 +86,7 @@ func (p *part) toFile(at string) (*agentsvc.File, error) {
 }
 
 // eventEncoder encodes the events of one stream. The embedded tracker remembers how much text was sent.
-type eventEncoder struct{ surface.DeltaTracker }
+type eventEncoder struct{ stream.DeltaTracker }
 
 // encodeEvent returns the update for ev, or nil for an event that this surface does not send, such as usage.
 // Messages and deltas are status updates in the state working.

@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -107,7 +108,7 @@ func (c handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *surfa
 	if err != nil {
 		return err
 	}
-	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true})
+	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true})
 }
 
 // admitMessage decodes the message, authorizes the caller and reserves its budgets and limits. A validation error

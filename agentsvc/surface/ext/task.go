@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -149,5 +150,5 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) e
 	if err != nil {
 		return err
 	}
-	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError})
+	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError})
 }

@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -52,7 +53,7 @@ func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *sur
 		defer f.Close()
 		return rpc.WriteResult(newCallResult(f.Task, base))
 	}
-	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: t.encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true, NotResumable: true})
+	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: t.encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true, NotResumable: true})
 }
 
 // admitToolCall decodes a call, authorizes the caller and reserves its budgets and limits. Validation errors are

@@ -6,11 +6,12 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/stream"
 )
 
 // eventEncoder encodes the events of one call's stream.
 type eventEncoder struct {
-	surface.DeltaTracker
+	stream.DeltaTracker
 	rpc           *surface.RPC
 	task          agentsvc.Task   // the task with all events applied so far
 	progressToken json.RawMessage // from the call's _meta; nil = the client wants no progress

@@ -7,6 +7,8 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/sse"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 )
 
@@ -37,7 +39,7 @@ func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 	}()
 	// NotResumable: clients of this API do not send Last-Event-ID, so a broken stream ends with an error event.
 	if b.Stream {
-		return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: t.encodeEvent, EncodeError: t.encodeStreamError, EndsWhenSettled: true, DoneBody: surface.PlainBody("[DONE]"), NotResumable: true})
+		return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: t.encodeEvent, EncodeError: t.encodeStreamError, EndsWhenSettled: true, DoneBody: sse.PlainBody("[DONE]"), NotResumable: true})
 	}
 	done, err := f.WaitSettled(c.blockFor)
 	if err != nil {

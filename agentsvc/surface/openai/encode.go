@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/stream"
 )
 
 // Values of finish_reason.
@@ -18,7 +19,7 @@ const (
 
 // eventEncoder encodes the answer of one task. It belongs to the goroutine of its request.
 type eventEncoder struct {
-	surface.DeltaTracker
+	stream.DeltaTracker
 	r *http.Request
 	// task is the snapshot at the start of the subscription; only ID, agent and creation time are used.
 	task         agentsvc.Task
@@ -61,7 +62,7 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 		}
 		return nil
 	}
-	var out surface.Bodies
+	var out stream.Bodies
 	// The first chunk carries the role and an empty text, as OpenAI's own streams do.
 	if empty := ""; !t.started {
 		t.started = true

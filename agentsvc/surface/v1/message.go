@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 )
 
@@ -115,11 +116,11 @@ func (b *sendBody) admitMessage(ctx context.Context, v *surface.Request, agent s
 }
 
 // streamFormats are the formats of streams under the names by which a client selects one.
-var streamFormats = map[string]func(*eventEncoder) surface.StreamEncoder{"message": (*eventEncoder).messageFormat, "response": (*eventEncoder).responseFormat}
+var streamFormats = map[string]func(*eventEncoder) stream.Encoder{"message": (*eventEncoder).messageFormat, "response": (*eventEncoder).responseFormat}
 
 // negotiateFormat returns the format that the client selects: by the query parameter format, else by the parameter
 // profile of text/event-stream in Accept, else message. An unknown name is an [agentsvc.InvalidError].
-func negotiateFormat(r *http.Request) (func(*eventEncoder) surface.StreamEncoder, error) {
+func negotiateFormat(r *http.Request) (func(*eventEncoder) stream.Encoder, error) {
 	name, field := r.URL.Query().Get("format"), "format"
 	if name == "" {
 		name, field = acceptedProfile(r), "Accept"

@@ -169,7 +169,7 @@ type (
 // frame is one event of the format response and one frame of the WebSocket: a piece of the answer, the task and
 // client message that it belongs to, and the task's status if it has changed.
 type frame struct {
-	Response *response `json:"response,omitempty"` // new content; empty in a frame with a status only
+	Response *responseContent `json:"response,omitempty"` // new content; empty in a frame with a status only
 	// MessageID is the client's ID of the message that is answered, "" if it has none. Frames of several messages
 	// are interleaved on a WebSocket.
 	MessageID string          `json:"messageId,omitempty"` // that is answered, where the client gave it an id
@@ -183,8 +183,8 @@ type frame struct {
 
 // Parts of a frame.
 type (
-	// response is the piece of the answer in a frame. Content is never null, so that clients can concatenate it.
-	response struct {
+	// responseContent is the piece of the answer in a frame. Content is never null, so that clients can concatenate it.
+	responseContent struct {
 		Content   []part                  `json:"content"`
 		ToolCalls []encode.ToolCallRecord `json:"tool_calls,omitempty"`
 		Metadata  map[string]any          `json:"metadata,omitempty"`

@@ -1,4 +1,4 @@
-package surface
+package stream
 
 import "stoa/agentsvc"
 

@@ -1,4 +1,4 @@
-package surface
+package stream
 
 import (
 	"iter"
@@ -15,9 +15,6 @@ func replyOf(ev agentsvc.Event) *agentsvc.Message {
 	}
 	return ev.Status.StandaloneReply()
 }
-
-// encodeReplyEvent returns the body for the standalone reply of ev, which must have one.
-func (d StreamEncoder) encodeReplyEvent(ev agentsvc.Event) any { return d.EncodeReply(*replyOf(ev)) }
 
 // deferUntilKnown yields events once it is known whether the turn is a task or a standalone reply. Until an event shows
 // that it is a task, events are retained; a standalone reply drops them and yields only itself. If the events end or

@@ -1,15 +1,12 @@
-package surface
+package stream
 
 import (
 	"context"
 	"errors"
 	"io"
 	"iter"
-	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,24 +14,29 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
-	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/sse"
 )
 
-// newTestSubscription returns a subscription to what events yields, and the request that streams it.
-func newTestSubscription(client context.Context, events func(ctx context.Context) iter.Seq2[agentsvc.Event, error]) (*Request, *Subscription) {
-	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}}
-	s.options.setDefaults()
-	s.streamsCtx, s.cancelStreams = context.WithCancel(context.Background())
-	v := &Request{server: s}
-	f, started := v.newSubscription(client)
-	started()
-	f.checkAccess = func(context.Context) error { return nil }
-	f.events = events(f.ctx)
-	return v, f
+// testOptions are the intervals of a server, which the tests measure.
+var testOptions = sse.Options{PieceTimeout: 30 * time.Second, KeepAlive: 15 * time.Second}
+
+// newTestSubscription returns a subscription to what events yields of the task t, and a function that ends all streams
+// of its server.
+func newTestSubscription(client context.Context, t agentsvc.Task, events func(ctx context.Context) iter.Seq2[agentsvc.Event, error]) (endStreams func(), f *Subscription) {
+	stopping, endStreams := context.WithCancel(context.Background())
+	f, err := Open(client, Options{
+		Stopping: stopping, Deadline: 30 * time.Second, CheckInterval: testOptions.KeepAlive, CheckAccess: func(context.Context) error { return nil },
+	}, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
+		return t, events(ctx), nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	return endStreams, f
 }
 
 // plainEncoder encodes a status by its state, another fact by its sequence, a delta by its text, and usage not at all.
-var plainEncoder = StreamEncoder{
+var plainEncoder = Encoder{
 	EncodeEvent: func(ev agentsvc.Event) any {
 		switch {
 		case ev.Usage != nil:
@@ -130,13 +132,13 @@ func TestStream(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v, f := newTestSubscription(t.Context(), func(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
+				_, f := newTestSubscription(t.Context(), agentsvc.Task{}, func(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
 					return func(yield func(agentsvc.Event, error) bool) { tt.events(ctx, yield) }
 				})
 				w := httptest.NewRecorder()
 				d := plainEncoder
 				d.EndsWhenSettled = tt.rests
-				if err := v.StreamEvents(w, f, d); (err != nil) != tt.err {
+				if err := f.WriteSSE(w, d, testOptions); (err != nil) != tt.err {
 					t.Errorf("Stream = %v, want an error: %v", err, tt.err)
 				}
 				if got := w.Body.String(); got != tt.want {
@@ -164,25 +166,25 @@ func TestStreamEnds(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		end  func(v *Request, disconnect func(), w *stallingClient)
+		end  func(endStreams, disconnect func(), w *stallingClient)
 		want string
 	}{
-		{"with the server", func(v *Request, _ func(), _ *stallingClient) { v.server.EndStreams() }, "id: 1\ndata: 1\n\nretry: 1000\n\n"},
-		{"with its client", func(_ *Request, disconnect func(), _ *stallingClient) { disconnect() }, "id: 1\ndata: 1\n\n"},
-		{"with a client that takes nothing", func(_ *Request, _ func(), w *stallingClient) { w.stallWrites() }, "id: 1\ndata: 1\n\n"},
+		{"with the server", func(endStreams, _ func(), _ *stallingClient) { endStreams() }, "id: 1\ndata: 1\n\nretry: 1000\n\n"},
+		{"with its client", func(_, disconnect func(), _ *stallingClient) { disconnect() }, "id: 1\ndata: 1\n\n"},
+		{"with a client that takes nothing", func(_, _ func(), w *stallingClient) { w.stallWrites() }, "id: 1\ndata: 1\n\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, disconnect := context.WithCancel(t.Context())
 				defer disconnect()
-				v, f := newTestSubscription(client, yieldThenBlock)
+				endStreams, f := newTestSubscription(client, agentsvc.Task{}, yieldThenBlock)
 				w := &stallingClient{ResponseRecorder: httptest.NewRecorder()}
 				ended := make(chan error, 1)
-				go func() { ended <- v.StreamEvents(w, f, plainEncoder) }()
+				go func() { ended <- f.WriteSSE(w, plainEncoder, testOptions) }()
 				synctest.Wait()
 				begin := time.Now()
-				tt.end(v, disconnect, w)
+				tt.end(endStreams, disconnect, w)
 				if err := <-ended; err != nil {
 					t.Errorf("Stream = %v", err)
 				}
@@ -200,8 +202,7 @@ func TestStreamEnds(t *testing.T) {
 func TestWaitSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, f := newTestSubscription(t.Context(), yieldThenBlock)
-		f.Task = agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}
+		_, f := newTestSubscription(t.Context(), agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}, yieldThenBlock)
 		begin := time.Now()
 		got, err := f.WaitSettled(time.Minute)
 		if err != nil || got.Status.State != agentsvc.Working || time.Since(begin) != time.Minute {
@@ -209,56 +210,18 @@ func TestWaitSettled(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		v, f := newTestSubscription(t.Context(), yieldThenBlock)
-		f.Task = agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}
-		time.AfterFunc(time.Second, v.server.EndStreams)
+		endStreams, f := newTestSubscription(t.Context(), agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}, yieldThenBlock)
+		time.AfterFunc(time.Second, endStreams)
 		if got, err := f.WaitSettled(time.Minute); err != nil || got.ID != "t" {
 			t.Errorf("Wait = %v, %v at the server's end, want the task as it stands", got.ID, err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		_, f := newTestSubscription(t.Context(), func(context.Context) iter.Seq2[agentsvc.Event, error] {
+		_, f := newTestSubscription(t.Context(), agentsvc.Task{}, func(context.Context) iter.Seq2[agentsvc.Event, error] {
 			return func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, io.ErrUnexpectedEOF) }
 		})
 		if _, err := f.WaitSettled(time.Minute); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("Wait = %v, want the log's error", err)
 		}
 	})
-}
-
-func TestParseAfter(t *testing.T) {
-	t.Parallel()
-	n := func(n int64) *int64 { return &n }
-	tests := []struct {
-		name, header string
-		given        *int64
-		want         *int64
-		err          string
-	}{
-		{"none", "", nil, nil, ""},
-		{"header", "7", nil, n(7), ""},
-		{"given", "", n(3), n(3), ""},
-		{"header beats given", "7", n(3), n(7), ""},
-		{"the beginning", "0", nil, n(0), ""},
-		{"negative", "-1", nil, nil, "Last-Event-ID: must be the id of an event"},
-		{"word", "x", nil, nil, "Last-Event-ID: must be the id of an event"},
-		{"given negative", "", n(-1), nil, "after: must be the id of an event"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(""))
-			if tt.header != "" {
-				r.Header.Set("Last-Event-ID", tt.header)
-			}
-			got, err := decode.ParseAfter(r, tt.given)
-			text := ""
-			if err != nil {
-				text = err.Error()
-			}
-			if text != tt.err || (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
-				t.Errorf("After = %v, %q, want %v, %q", got, text, tt.want, tt.err)
-			}
-		})
-	}
 }
