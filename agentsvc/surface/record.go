@@ -59,8 +59,6 @@ type requestRecord struct {
 	operator authz.Principal
 	// errorEncoder is [Route].EncodeError.
 	errorEncoder apierror.Encoder
-	// recorder stores the response for repetitions of the request; nil = the request has no Idempotency-Key.
-	recorder *responseRecorder
 	// code and err are those of the error that the request was answered with.
 	code apierror.Code
 	err  error

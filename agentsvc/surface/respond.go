@@ -52,3 +52,15 @@ func (rec *requestRecord) writeError(v apierror.Response) {
 	status, body := rec.errorEncoder.Encode(rec.id, v)
 	_ = response.WriteJSON(&rec.writer, status, body)
 }
+
+// HasResponse reports whether the response to r has begun.
+func HasResponse(r *http.Request) bool { return recordOf(r).writer.Status != 0 }
+
+// ReportError records err for the request's log line and metrics, and logs it if it is the server's, for protocols that
+// write errors themselves.
+func ReportError(r *http.Request, err error) {
+	rec, v := recordOf(r), apierror.Classify(err)
+	if rec.err, rec.code = err, v.Code; rec.request != nil {
+		rec.request.server.logError(r.Context(), rec, v, err)
+	}
+}

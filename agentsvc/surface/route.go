@@ -166,7 +166,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 	rec.body.Limit(rec.writer.ResponseWriter, r, maxBytes, s.options.PieceTimeout, s.options.BodyTimeout)
 	defer rec.body.Release()
 	if route.Idempotent {
-		return s.serveIdempotent(rec, w, r, route.Serve)
+		return s.serveIdempotent(w, r, route.Serve)
 	}
 	return route.Serve(w, r)
 }

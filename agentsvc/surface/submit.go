@@ -22,12 +22,6 @@ func (v *Request) WithDeadline(ctx context.Context) (context.Context, context.Ca
 	return context.WithTimeout(ctx, v.server.options.Deadline)
 }
 
-// NewCleanupContext returns a context for what must still be written after a request was carried out. It does not end
-// when the client disconnects. 5 seconds bound it.
-func NewCleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-}
-
 // SubmitMessage submits a message and returns its task as it was accepted. It returns an [ErrContentType] for content
 // that the agent does not read, else what [task.Service.Submit] returns.
 func (v *Request) SubmitMessage(ctx context.Context, sub task.Submission) (agentsvc.Task, error) {
@@ -87,9 +81,9 @@ func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, i
 }
 
 // AbandonTask cancels a task of the caller, whose client disconnected from a stream that it cannot resume. Errors are
-// ignored, since the task may have ended meanwhile.
+// ignored, since the task may have ended meanwhile. It does not end with the client's request.
 func (v *Request) AbandonTask(ctx context.Context, t agentsvc.Task) {
-	ctx, cancel := NewCleanupContext(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_, _ = v.tasks.Cancel(ctx, task.Visibility{Agents: []string{t.Agent}, Owner: &t.Owner}, t.ID)
 }

@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -89,7 +90,7 @@ func (c *call) admitMessage() (task.Submission, error) {
 		err = surface.SetReceiver(&sub, receiver)
 	}
 	if err == nil {
-		sub.Key, err = surface.IdempotencyKey(c.r)
+		sub.Key, err = idempotency.Key(c.r)
 	}
 	c.Message = nil // a stream may stay open for hours; the decoded message must not stay in memory that long
 	return sub, err

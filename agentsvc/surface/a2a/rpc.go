@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/jsonrpc"
 	"stoa/agentsvc/surface/stream"
 )
 
@@ -58,7 +59,7 @@ func MethodNames() (names []string) {
 // it, the one that has the method. A method of the other version than the header's is unknown. With streams (the
 // path /stream) the methods that send a message always answer with a stream.
 func newEndpoint(blockFor time.Duration, streams bool) surface.Handler {
-	find := func(r *http.Request, name string) (surface.Method, error) {
+	find := func(r *http.Request, name string) (jsonrpc.Method, error) {
 		version, err := NegotiateVersion(r, surface.A2A10, surface.A2A03)
 		if err != nil {
 			return nil, err
@@ -75,13 +76,13 @@ func newEndpoint(blockFor time.Duration, streams bool) surface.Handler {
 		}
 		return nil, nil
 	}
-	return surface.Endpoint{FindMethod: find, EncodeErrorData: func(f apierror.Fault) any { return faultDetails(f) }}.ServeRPC
+	return jsonrpc.Endpoint{FindMethod: find, EncodeErrorData: func(f apierror.Fault) any { return faultDetails(f) }}.Serve
 }
 
-// bindVersion returns m as a [surface.Method] for one version: it decodes the params, resolves the agent, sets the
+// bindVersion returns m as a [jsonrpc.Method] for one version: it decodes the params, resolves the agent, sets the
 // deadline for methods that do not wait for a task, and writes the result or the stream.
-func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) surface.Method {
-	run := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) jsonrpc.Method {
+	run := func(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 		if m.stream != nil {
 			// Called before anything can fail, since it decides whether an error is written as JSON or as an event.
 			rpc.AcceptEventStream()
@@ -114,11 +115,11 @@ func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) surf
 		}
 		return rpc.WriteResult(answer)
 	}
-	spelled := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	spelled := func(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 		return RespellField(run(w, r, rpc))
 	}
 	if m.idempotent {
-		return surface.NewIdempotentMethod(spelled)
+		return jsonrpc.NewIdempotentMethod(spelled)
 	}
 	return spelled
 }

@@ -15,6 +15,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -69,7 +70,7 @@ func (c *call) admitMessage(ctx context.Context, req *spec.SendMessageRequest) (
 		err = surface.SetReceiver(&sub, receiver)
 	}
 	if err == nil {
-		sub.Key, err = surface.IdempotencyKey(c.httpRequest)
+		sub.Key, err = idempotency.Key(c.httpRequest)
 	}
 	return sub, err
 }

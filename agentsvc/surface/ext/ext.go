@@ -19,6 +19,7 @@ import (
 
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/jsonrpc"
 	"stoa/authz"
 )
 
@@ -62,7 +63,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/agents", Kind: surface.Tenant, Discovery: true, Serve: handleListCards},
 		{Method: http.MethodGet, Pattern: "/agents/{agent}", Kind: surface.Tenant, Discovery: true, Serve: handleCard},
 		{Method: http.MethodGet, Pattern: "/agents/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: handleCard},
-		{Method: http.MethodPost, Pattern: "/agents/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: surface.NewJSONRPCHandler(c.findMethod)},
+		{Method: http.MethodPost, Pattern: "/agents/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: jsonrpc.NewHandler(c.findMethod)},
 		{Method: http.MethodPost, Pattern: "/api/tasks/{task}/toolCalls/{call}/cancel", Kind: surface.Tenant, Serve: handleCancelCall, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/api/schema", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: handleSchema},
 	}

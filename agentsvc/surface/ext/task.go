@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/jsonrpc"
 	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
@@ -19,7 +20,7 @@ import (
 // resolveTask decodes the params of a method about one task and returns which tasks of the agent the caller may act
 // on: with the scope wide those of every user of the app, else its own. The ID is in p.ID, whichever spelling the
 // client used.
-func resolveTask(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParams, task.Visibility, error) {
+func resolveTask(r *http.Request, rpc *jsonrpc.Call, wide authz.Scope) (taskParams, task.Visibility, error) {
 	var p taskParams
 	if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Visibility{}, err
@@ -37,7 +38,7 @@ func resolveTask(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParam
 
 // handleGet answers tasks/get with the task, its artifacts and as much of its history as history_length asks for
 // (without it all).
-func handleGet(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleGet(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksRead)
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func handleGet(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 
 // handleList answers tasks/list with a page of the agent's tasks, without histories unless history_length asks for
 // them. Params are optional.
-func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleList(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p := listParams{HistoryLength: new(int)}
 	if len(rpc.Params) > 0 {
 		if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
@@ -97,7 +98,7 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error 
 }
 
 // handleCancel answers tasks/cancel with the cancelled task. A task that has ended is [surface.ErrNotCancelable].
-func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksCancel)
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ func handleCancelCall(w http.ResponseWriter, r *http.Request) error {
 
 // handleSubscribe answers tasks/subscribe with a snapshot of the task and its events until the task ends, or with
 // the events after the one that Last-Event-ID or the param after names.
-func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksRead)
 	if err != nil {
 		return err

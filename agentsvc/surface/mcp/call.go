@@ -11,6 +11,8 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/jsonrpc"
 	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -23,7 +25,7 @@ import (
 // In the newest revision the end of the connection cancels the call (docs/api/mcp.md), and the task is cancelled
 // with it, except with an Idempotency-Key, under which the client may ask again. In older revisions only
 // notifications/cancelled does that.
-func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, sub, err := admitToolCall(r, rpc)
 	if err != nil {
 		return writeToolError(r, rpc, err)
@@ -59,7 +61,7 @@ func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *sur
 // admitToolCall decodes a call, authorizes the caller and reserves its budgets and limits. Validation errors are
 // passed to [surface.Request.AdmitMessage], which returns them only to callers that may call the agent. The
 // idempotency key is that of the header or else made of session and request ID.
-func admitToolCall(r *http.Request, rpc *surface.RPC) (p callParams, sub task.Submission, err error) {
+func admitToolCall(r *http.Request, rpc *jsonrpc.Call) (p callParams, sub task.Submission, err error) {
 	agent := surface.PathParam(r, "agent")
 	m, wrong := p.toMessage(rpc, agent)
 	if rpc.ID() == "" {
@@ -68,7 +70,7 @@ func admitToolCall(r *http.Request, rpc *surface.RPC) (p callParams, sub task.Su
 	if sub, err = surface.RequestOf(r).AdmitMessage(r.Context(), agent, m, wrong); err != nil {
 		return p, sub, err
 	}
-	if sub.Key, err = surface.IdempotencyKey(r); sub.Key == "" {
+	if sub.Key, err = idempotency.Key(r); sub.Key == "" {
 		sub.Key = requestKey(r, rpc.ID())
 	}
 	return p, sub, err
@@ -76,7 +78,7 @@ func admitToolCall(r *http.Request, rpc *surface.RPC) (p callParams, sub task.Su
 
 // toMessage decodes the params of rpc into p and returns the message of the call, or an error that names the wrong
 // member.
-func (p *callParams) toMessage(rpc *surface.RPC, agent string) (m agentsvc.Message, err error) {
+func (p *callParams) toMessage(rpc *jsonrpc.Call, agent string) (m agentsvc.Message, err error) {
 	if err := rpc.DecodeParams(p); err != nil {
 		return m, err
 	}
@@ -104,7 +106,7 @@ var modelErrorCodes = []apierror.Code{apierror.InvalidArgument, apierror.NotFoun
 // writeToolError answers a call that started no task. An error that the model may correct is a result with isError,
 // which clients show to their model; JSON-RPC errors often end the conversation. All others, errors in the params
 // themselves and errors for callers without permission are returned as JSON-RPC or HTTP errors.
-func writeToolError(r *http.Request, rpc *surface.RPC, err error) error {
+func writeToolError(r *http.Request, rpc *jsonrpc.Call, err error) error {
 	if surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), "") != nil {
 		return err
 	}
@@ -118,7 +120,7 @@ func writeToolError(r *http.Request, rpc *surface.RPC, err error) error {
 // handleCancelled answers notifications/cancelled: it cancels the task of the named request of the same session.
 // The client gets no information about the outcome, since a notification has no response; an unknown request is
 // ignored.
-func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	v, agent := surface.RequestOf(r), surface.PathParam(r, "agent")
 	visibility, err := v.ResolveAgentVisibility(r.Context(), authz.TasksCancel, agent)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/jsonrpc"
 )
 
 // newestRevision is the protocol revision without handshake and session: each request states its version and the
@@ -49,8 +50,8 @@ func isNewestRevision(r *http.Request) bool { return r.Header.Get(versionHeader)
 
 // refuseVersion returns a method that answers with the supported versions. The requested one is cut to 40 bytes,
 // since the client chose it.
-func refuseVersion(version string) surface.Method {
-	return func(_ http.ResponseWriter, _ *http.Request, rpc *surface.RPC) error {
+func refuseVersion(version string) jsonrpc.Method {
+	return func(_ http.ResponseWriter, _ *http.Request, rpc *jsonrpc.Call) error {
 		return rpc.WriteError(http.StatusBadRequest, codeUnsupportedVersion, "Unsupported protocol version", refusedVersion{supportedVersions, version[:min(len(version), 40)]})
 	}
 }
@@ -58,11 +59,11 @@ func refuseVersion(version string) surface.Method {
 // requireSelfDescription returns m with the checks of the newest revision: version, method and tool name must be
 // the same in the headers and in the body, and the client's capabilities must be present. Proxies may route by the
 // headers, so a difference is an error and not resolved. Notifications (without an ID) are exempt.
-func requireSelfDescription(m surface.Method) surface.Method {
+func requireSelfDescription(m jsonrpc.Method) jsonrpc.Method {
 	if m == nil {
 		return nil
 	}
-	return func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	return func(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 		if rpc.ID() == "" {
 			return m(w, r, rpc)
 		}
@@ -84,7 +85,7 @@ func requireSelfDescription(m surface.Method) surface.Method {
 }
 
 // handleDiscover answers server/discover, which takes the place of initialize in the newest revision.
-func handleDiscover(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleDiscover(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	card, err := surface.RequestOf(r).FindAgent(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/sse"
 	"stoa/agentsvc/surface/stream"
@@ -67,7 +68,7 @@ func admitChat(r *http.Request) (b chatRequest, sub task.Submission, err error) 
 	// A stream may stay open for long; the raw conversation must not stay in memory.
 	b.Messages = nil
 	if sub, err = surface.RequestOf(r).AdmitMessage(r.Context(), b.Model, m, wrong); err == nil {
-		sub.Key, err = surface.IdempotencyKey(r)
+		sub.Key, err = idempotency.Key(r)
 	}
 	return b, sub, err
 }

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/response"
 	"stoa/billing"
 )
@@ -76,7 +77,7 @@ func (a adminAPI) addCredit(ctx context.Context, o *mutation) (mutationResult, e
 		return mutationResult{}, err
 	}
 	// package surface stores the response to a key for 24 hours only (tenancy.idempotencyTTL).
-	key, err := surface.IdempotencyKey(o.r)
+	key, err := idempotency.Key(o.r)
 	if err != nil {
 		return mutationResult{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/response"
 	"stoa/tenancy/db"
 )
@@ -77,7 +78,7 @@ func newMutationHandler(do func(ctx context.Context, o *mutation) (mutationResul
 			return err
 		}
 		// Set before the response is written: the recorder stores the response when the handler returns.
-		if err := surface.SetReplay(r, out.replayBody, out.appID); err != nil {
+		if err := idempotency.SetReplay(w, out.replayBody, out.appID); err != nil {
 			return err
 		}
 		return out.writeResult(w)

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
@@ -89,7 +90,7 @@ func admitCall(r *http.Request) (b sendBody, sub task.Submission, err error) {
 		return b, sub, agentsvc.NewInvalidError("agent-name", "is missing: the header that names the agent")
 	}
 	if sub, err = b.admitMessage(r.Context(), surface.RequestOf(r), agent); err == nil {
-		sub.Key, err = surface.IdempotencyKey(r)
+		sub.Key, err = idempotency.Key(r)
 	}
 	b.Message = nil
 	return b, sub, err

@@ -1,4 +1,6 @@
-package surface
+// Package jsonrpc frames JSON-RPC 2.0 over HTTP for the protocols that use it: [Endpoint] reads a request, finds its
+// [Method] and writes the result or the error.
+package jsonrpc
 
 import (
 	"bytes"
@@ -9,14 +11,16 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/sse"
 )
 
-// RPC is one JSON-RPC request while it is answered. One goroutine uses it.
-type RPC struct {
+// Call is one JSON-RPC request while it is answered. One goroutine uses it.
+type Call struct {
 	// Method and Params are set by readRequest. Params aliases the body; DecodeParams clears it.
 	Method string
 	Params json.RawMessage
@@ -33,13 +37,13 @@ type RPC struct {
 
 // AcceptEventStream says that the method answers with an event stream. If the client accepts nothing else, an error is
 // then written as a stream with one event, since some official clients of A2A do not read any other response.
-func (c *RPC) AcceptEventStream() {
+func (c *Call) AcceptEventStream() {
 	accept := c.r.Header.Get("Accept")
 	c.eventsOnly = strings.Contains(accept, sse.MediaType) && !strings.Contains(accept, "json") && !strings.Contains(accept, "*/*")
 }
 
 // ID returns the request's id as the client wrote it, in JSON, "" if it has none.
-func (c *RPC) ID() string {
+func (c *Call) ID() string {
 	if string(c.id) == "null" {
 		return ""
 	}
@@ -47,18 +51,18 @@ func (c *RPC) ID() string {
 }
 
 // WriteResult writes the response with a result.
-func (c *RPC) WriteResult(result any) error {
+func (c *Call) WriteResult(result any) error {
 	return response.WriteJSON(c.w, http.StatusOK, c.EncodeResult(result))
 }
 
 // WriteError writes an error that is not in errorTable, with an HTTP status.
-func (c *RPC) WriteError(status, code int, message string, data any) error {
+func (c *Call) WriteError(status, code int, message string, data any) error {
 	return response.WriteJSON(c.w, status, rpcErrorResponse{"2.0", c.id, rpcErrorObject{code, message, data}})
 }
 
 // DecodeParams decodes the params, which must be an object, into v; unknown members are ignored. It can be called once:
 // it drops the params, so that a stream does not keep the message that opened it in memory.
-func (c *RPC) DecodeParams(v any) error {
+func (c *Call) DecodeParams(v any) error {
 	params := c.Params
 	if c.Params = nil; len(params) == 0 || params[0] != '{' {
 		return agentsvc.NewInvalidError("params", "must be an object")
@@ -67,23 +71,23 @@ func (c *RPC) DecodeParams(v any) error {
 }
 
 // EncodeError returns the response with err, for streams, whose events are responses.
-func (c *RPC) EncodeError(err error) any {
-	return c.newFaultResponse(apierror.NewFault(RequestID(c.r), err))
+func (c *Call) EncodeError(err error) any {
+	return c.newFaultResponse(apierror.NewFault(surface.RequestID(c.r), err))
 }
 
 // EncodeResult returns the response with a result, for streams, whose events are responses.
-func (c *RPC) EncodeResult(result any) any {
+func (c *Call) EncodeResult(result any) any {
 	return rpcResponse{"2.0", c.id, result}
 }
 
 // Method answers one JSON-RPC request, by c.WriteResult or by a stream, or returns an error and then has written
 // nothing.
-type Method func(w http.ResponseWriter, r *http.Request, c *RPC) error
+type Method func(w http.ResponseWriter, r *http.Request, c *Call) error
 
-// NewJSONRPCHandler returns the [Handler] of an [Endpoint] whose methods depend on their names only. find returns nil
+// NewHandler returns the [surface.Handler] of an [Endpoint] whose methods depend on their names only. find returns nil
 // for a name that the endpoint does not have.
-func NewJSONRPCHandler(find func(method string) Method) Handler {
-	return Endpoint{FindMethod: func(_ *http.Request, name string) (Method, error) { return find(name), nil }}.ServeRPC
+func NewHandler(find func(method string) Method) surface.Handler {
+	return Endpoint{FindMethod: func(_ *http.Request, name string) (Method, error) { return find(name), nil }}.Serve
 }
 
 // Endpoint configures how a protocol answers JSON-RPC requests over HTTP.
@@ -97,10 +101,10 @@ type Endpoint struct {
 	ErrorStatus func(*http.Request, apierror.Fault) int
 }
 
-// ServeRPC is the [Handler] of the endpoint: it reads one request, finds its method and calls it. Errors become
+// Serve is the [surface.Handler] of the endpoint: it reads one request, finds its method and calls it. Errors become
 // JSON-RPC errors, except those that every protocol answers by an HTTP status (see respondError).
-func (e Endpoint) ServeRPC(w http.ResponseWriter, r *http.Request) error {
-	c := &RPC{id: json.RawMessage("null"), w: w, r: r, encodeErrorData: e.EncodeErrorData, errorStatus: e.ErrorStatus}
+func (e Endpoint) Serve(w http.ResponseWriter, r *http.Request) error {
+	c := &Call{id: json.RawMessage("null"), w: w, r: r, encodeErrorData: e.EncodeErrorData, errorStatus: e.ErrorStatus}
 	err := c.readRequest()
 	if err == nil {
 		var m Method
@@ -118,19 +122,16 @@ func (e Endpoint) ServeRPC(w http.ResponseWriter, r *http.Request) error {
 // respondError writes err as a JSON-RPC error and returns nil. It returns err itself, to be written by writeError, if
 // it is about access or capacity, if the app or the agent does not exist, if a response has begun, or if the client
 // disconnected.
-func (c *RPC) respondError(err error) error {
+func (c *Call) respondError(err error) error {
 	if err == nil {
 		return nil
 	}
 	v := apierror.Classify(err)
-	rec := recordOf(c.r)
-	if v.IsHTTPError() || errors.Is(err, apierror.ErrNoAgent) || errors.Is(err, apierror.ErrNoApp) || rec.writer.Status != 0 || c.r.Context().Err() != nil {
+	if v.IsHTTPError() || errors.Is(err, apierror.ErrNoAgent) || errors.Is(err, apierror.ErrNoApp) || surface.HasResponse(c.r) || c.r.Context().Err() != nil {
 		return err
 	}
-	if rec.err, rec.code = err, v.Code; rec.request != nil {
-		rec.request.server.logError(c.r.Context(), rec, v, err)
-	}
-	reported := v.ToFault(rec.id)
+	surface.ReportError(c.r, err)
+	reported := v.ToFault(surface.RequestID(c.r))
 	fault := c.newFaultResponse(reported)
 	if c.eventsOnly {
 		return sse.WriteSingle(c.w, fault)
@@ -165,7 +166,7 @@ type rpcErrorObject struct {
 
 // newFaultResponse returns the response for f. Without encodeErrorData its message is the code's standard one, and the
 // text of f is added to the details as "detail".
-func (c *RPC) newFaultResponse(f apierror.Fault) rpcErrorResponse {
+func (c *Call) newFaultResponse(f apierror.Fault) rpcErrorResponse {
 	if c.encodeErrorData != nil {
 		return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.FullMessage(), c.encodeErrorData(f)}}
 	}
@@ -173,12 +174,32 @@ func (c *RPC) newFaultResponse(f apierror.Fault) rpcErrorResponse {
 	return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.Title, f.Details}}
 }
 
+// NewIdempotentMethod returns m as a method that takes effect once under an Idempotency-Key. The id of the call is part
+// of the request: a repetition must have the same, since the stored response contains it.
+func NewIdempotentMethod(m Method) Method {
+	return func(w http.ResponseWriter, r *http.Request, c *Call) error {
+		key, err := idempotency.Key(r)
+		switch {
+		case err != nil:
+			return err
+		case key == "":
+			return m(w, r, c)
+		}
+		content := fmt.Appendf(nil, "%s %s %s", c.id, c.Method, c.Params)
+		return surface.ExecuteOnce(w, r, key, content, func(w http.ResponseWriter, r *http.Request) error {
+			// The recorder must see the response.
+			c.w = w
+			return m(w, r, c)
+		})
+	}
+}
+
 // readRequest reads the body and decodes the request.
-func (c *RPC) readRequest() error {
+func (c *Call) readRequest() error {
 	if err := decode.CheckContentType(c.r); err != nil {
 		return apierror.NewInvalidRequestError(err.Error())
 	}
-	body, err := ReadBody(c.r)
+	body, err := surface.ReadBody(c.r)
 	if err != nil {
 		return err
 	}
@@ -187,7 +208,7 @@ func (c *RPC) readRequest() error {
 
 // decodeEnvelope decodes the members of a request. It sets c.id as soon as that is valid, so that an error about
 // another member is answered under it, as JSON-RPC demands. Batches are refused.
-func (c *RPC) decodeEnvelope(body []byte) error {
+func (c *Call) decodeEnvelope(body []byte) error {
 	body = bytes.TrimSpace(body)
 	switch {
 	case len(body) > 0 && body[0] == '{':
