@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -119,4 +120,18 @@ func ParseAfter(r *http.Request, given *int64) (*int64, error) {
 		return nil, agentsvc.NewInvalidError("Last-Event-ID", "must be the id of an event")
 	}
 	return &n, nil
+}
+
+// ParseTime parses a time in RFC 3339 or a day, which means its start in UTC. An empty text is defaultTime. The
+// error names field.
+func ParseTime(field, text string, defaultTime time.Time) (time.Time, error) {
+	if text == "" {
+		return defaultTime, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, agentsvc.NewInvalidError(field, "must be a time such as 2026-11-01T00:00:00Z, or a day such as 2026-11-01")
 }

@@ -33,6 +33,12 @@ type Options struct {
 	JWKS func() []byte
 	// CardKeys returns the public keys of card signatures as a JWK set; nil = cards are not signed.
 	CardKeys func() []byte
+	// Metrics serves the metrics; nil = the endpoint does not exist.
+	Metrics     http.Handler
+	MetricsPath string // "" = /metrics
+	// MetricsToken is the bearer token that readers of the metrics must send; "" = none is needed.
+	MetricsToken string
+
 	Auth     config.Auth   // how to log in, shown by /health
 	BlockFor time.Duration // how long a blocking call waits for its task; 0 = 5 minutes
 }
@@ -40,6 +46,7 @@ type Options struct {
 // Routes returns the endpoints:
 //
 //	/health, /ready                  probes of the process
+//	/metrics                         metrics, at MetricsPath
 //	/.well-known/jwks.json           keys of the built-in token issuer
 //	/.well-known/card-keys.json      keys of card signatures
 //	/agents, /agents/{agent}         discovery; no credential needed, visibility decides
@@ -54,7 +61,7 @@ func Routes(o Options) []surface.Route {
 		o.BlockFor = 5 * time.Minute
 	}
 	h, c := newHealthChecker(o), handler{blockFor: o.BlockFor}
-	return []surface.Route{
+	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/health", Kind: surface.Open, Serve: h.handleHealth},
 		{Method: http.MethodGet, Pattern: "/ready", Kind: surface.Open, Serve: h.handleReady},
 		{Method: http.MethodGet, Pattern: "/.well-known/jwks.json", Kind: surface.Open, Serve: newJWKSHandler(o.JWKS)},
@@ -67,4 +74,8 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/api/tasks/{task}/toolCalls/{call}/cancel", Kind: surface.Tenant, Serve: handleCancelCall, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/api/schema", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: handleSchema},
 	}
+	if o.Metrics != nil {
+		routes = append(routes, newMetricsRoute(o))
+	}
+	return routes
 }

@@ -18,21 +18,23 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/admin"
+	"stoa/agentsvc/surface/billingapi"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/mcp"
 	"stoa/agentsvc/surface/openai"
 	"stoa/agentsvc/surface/openapi"
-	"stoa/agentsvc/surface/ops"
 	"stoa/agentsvc/surface/surfacetest"
+	"stoa/agentsvc/surface/tenantapi"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/agentsvc/surface/webhook"
 	"stoa/billing"
 )
 
-// newRoutes returns the routes of all surfaces.
+// NewRoutes returns the routes of all surfaces.
 func newRoutes() []surface.Route {
-	return openapi.WithDocument("v1.2.3", slices.Concat(ext.Routes(ext.Options{}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}),
-		mcp.Routes(mcp.Options{}), ops.Routes(ops.Options{Billing: &billing.Service{}, Metrics: http.NotFoundHandler()}), webhook.Routes(webhook.Options{})))
+	return openapi.WithDocument("v1.2.3", slices.Concat(ext.Routes(ext.Options{Metrics: http.NotFoundHandler()}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}),
+		mcp.Routes(mcp.Options{}), admin.Routes(admin.Options{}), billingapi.Routes(billingapi.Options{Billing: &billing.Service{}}), tenantapi.Routes(), webhook.Routes(webhook.Options{})))
 }
 
 // buildDocument returns the document of all routes, encoded and decoded.
