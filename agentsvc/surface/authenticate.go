@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
@@ -27,38 +26,25 @@ type Credentials struct {
 	ClientAddress string
 	// Discovery is [Route].Discovery: the request reads cards or lists of agents.
 	Discovery bool
-	// Signed is [Route].Signed: no credential is verified; [Request.ReceiveDelivery] verifies the signature.
+	// Signed is [Route].Signed: no credential is verified; the handler verifies the signature.
 	Signed bool
 	// Header returns another header of the request, for credentials of agents and for [PageGuard]; nil = there are
 	// none.
 	Header func(name string) string
 }
 
-// Request is an authenticated caller inside one app. It is bound to the revision of the app's configuration that was
-// current when it was authenticated. One goroutine uses it at a time.
+// Request is an authenticated request: who calls, in which app and what the caller may do there ([Access]), and what is
+// reserved for the call. It is bound to the revision of the app's configuration that was current when it was
+// authenticated. One goroutine uses it at a time.
 type Request struct {
-	// Principal is who calls. [Request.requireAgentCredentials] and [Request.ReceiveDelivery] may replace an anonymous
-	// one.
-	Principal authz.Principal
-	App       *tenancy.App
+	Access
+	// Tasks is the app's task service, which is bound to the app. It goes on working after ReleaseApp.
+	Tasks *task.Service
 
-	// runtime is the built revision of the app. It must not be used after ReleaseApp, which allows the cache to close
-	// it; its task service goes on working.
-	runtime *app.App
-	policy  *authz.Policy
-	tasks   *task.Service
-	address tenancy.Address
-	server  *Server
-	// record is the HTTP request's record, for its log line, its response headers and its memory; nil outside of a
-	// route.
-	record *requestRecord
-	// credentials are kept so that [Request.checkAccess] can authenticate a long-lived stream again.
-	credentials Credentials
-	// releaseApp returns runtime to the cache; nil once it has been called.
+	// releaseApp returns Runtime to the cache; nil once it has been called.
 	releaseApp func()
-
 	// cancelReservation returns what limits reserved for the call, unless a turn was written that carries the
-	// reservation; nil = nothing is reserved. Set by reserveUsage, cleared by releaseReservation.
+	// reservation; nil = nothing is reserved. Set by ReserveUsage, cleared by releaseReservation.
 	cancelReservation func()
 }
 
@@ -117,7 +103,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	// A token may have named its app by name alone.
 	p.App, p.AppName = record.ID, record.Name
 	v := &Request{
-		Principal: p, App: record, runtime: runtime, tasks: runtime.Tasks(), address: at, server: s, releaseApp: release, credentials: k,
+		Access: Access{Principal: p, App: record, Runtime: runtime, address: at, server: s, credentials: k}, Tasks: runtime.Tasks(), releaseApp: release,
 	}
 	if v.policy, err = runtime.Policy(record); err != nil {
 		v.ReleaseApp()
@@ -132,7 +118,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 }
 
 // requestHeader returns a header of the request, "" where the protocol has none.
-func (v *Request) requestHeader(name string) string {
+func (v *Access) requestHeader(name string) string {
 	if v.credentials.Header == nil {
 		return ""
 	}
@@ -188,7 +174,7 @@ func toPublicError(err, reason error) error {
 
 // CheckTenant checks the tenant field of an A2A request, which may be "", {app}, {agent} or {app}/{agent}. It returns
 // "no such app" if the field names anything else than where the request is: the field never chooses the app.
-func (v *Request) CheckTenant(tenant, agent string) error {
+func (v *Access) CheckTenant(tenant, agent string) error {
 	switch tenant {
 	case "", v.App.Name, agent, v.App.Name + "/" + agent:
 		return nil

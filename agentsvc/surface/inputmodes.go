@@ -15,7 +15,7 @@ import (
 // of the agent's card. A data part of a message that continues a task is accepted: it may be the answer that the task
 // waits for, which the task service reads, not the agent.
 func (v *Request) checkInputModes(sub task.Submission) error {
-	card, ok := v.runtime.Card(sub.Agent)
+	card, ok := v.Runtime.Card(sub.Agent)
 	if !ok {
 		return nil // the task service answers that the agent does not exist
 	}

@@ -52,8 +52,8 @@ type Route struct {
 	// see. Every other tenant route acts or reads. Where the app needs no credential, those refuse pages of foreign
 	// origins ([PageGuard]).
 	Discovery bool
-	// Signed lets requests into every app without verifying a credential: Serve must call [Request.ReceiveDelivery],
-	// which verifies the signature of the delivery.
+	// Signed lets requests into every app without verifying a credential: Serve must verify
+	// the signature of the delivery.
 	Signed bool
 	// LargeBody allows bodies of up to MaxMessage bytes; else MaxBody bytes are allowed.
 	LargeBody bool
@@ -134,7 +134,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		rec.writer.InitMemory(s.options.ResponseMemory, v.App.ID)
 		r = s.startTrace(rec, r, v.App)
 		if route.Scope != "" {
-			if err := v.Authorize(r.Context(), route.Scope, "", ""); err != nil {
+			if err := v.Authorize(r.Context(), route.Scope, ""); err != nil {
 				return err
 			}
 		}

@@ -30,7 +30,7 @@ func (v *Request) SubmitMessage(ctx context.Context, sub task.Submission) (agent
 	}
 	ctx, cancel := v.WithDeadline(ctx)
 	defer cancel()
-	return v.tasks.Submit(ctx, sub)
+	return v.Tasks.Submit(ctx, sub)
 }
 
 // SubmitAndWait submits a message and waits for at most timeout until its task has ended or waits for input. It returns
@@ -49,7 +49,7 @@ func (v *Request) SubmitAndWait(ctx context.Context, sub task.Submission, timeou
 // CancelTask cancels a task. It returns [ErrNotCancelable] for one that has ended, and [agentsvc.ErrNotFound] for one
 // outside of visibility.
 func (v *Request) CancelTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
-	t, err := v.tasks.Cancel(ctx, visibility, id)
+	t, err := v.Tasks.Cancel(ctx, visibility, id)
 	if errors.Is(err, agentsvc.ErrTaskEnded) {
 		err = apierror.ErrNotCancelable
 	}
@@ -58,26 +58,26 @@ func (v *Request) CancelTask(ctx context.Context, visibility task.Visibility, id
 
 // RestoreTask starts a new task from a checkpoint of a task that failed or was cancelled. The new task belongs to the
 // owner of the old one. It requires the credentials that the agent requires for a message, and counts as a call of the
-// owner against limits and budgets. It returns the errors of [task.Service.RestoreCheckpoint] and of reserveUsage.
+// owner against limits and budgets. It returns the errors of [task.Service.RestoreCheckpoint] and of ReserveUsage.
 func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID, checkpoint int64) (agentsvc.Task, error) {
-	t, err := v.tasks.Get(ctx, visibility, id, store.TaskParts{})
+	t, err := v.Tasks.Get(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
 	if err := v.requireAgentCredentials(ctx, t.Agent); err != nil {
 		return agentsvc.Task{}, err
 	}
-	if c, ok := v.runtime.Card(t.Agent); ok {
+	if c, ok := v.Runtime.Card(t.Agent); ok {
 		if c.Visibility == agentsvc.Internal && v.Principal.Anonymous {
 			return agentsvc.Task{}, apierror.ErrNoAgent
 		}
-		v.recordAgent(c)
+		v.RecordAgent(c)
 	}
 	sub := task.Submission{Agent: t.Agent, Owner: t.Owner, Message: agentsvc.Message{Context: t.Context}}
-	if err := v.reserveUsage(ctx, &sub); err != nil {
+	if err := v.ReserveUsage(ctx, &sub); err != nil {
 		return agentsvc.Task{}, err
 	}
-	return v.tasks.RestoreCheckpoint(ctx, visibility, id, checkpoint, v.Principal.Owner(), sub.Reservation)
+	return v.Tasks.RestoreCheckpoint(ctx, visibility, id, checkpoint, v.Principal.Owner(), sub.Reservation)
 }
 
 // AbandonTask cancels a task of the caller, whose client disconnected from a stream that it cannot resume. Errors are
@@ -85,7 +85,7 @@ func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, i
 func (v *Request) AbandonTask(ctx context.Context, t agentsvc.Task) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, _ = v.tasks.Cancel(ctx, task.Visibility{Agents: []string{t.Agent}, Owner: &t.Owner}, t.ID)
+	_, _ = v.Tasks.Cancel(ctx, task.Visibility{Agents: []string{t.Agent}, Owner: &t.Owner}, t.ID)
 }
 
 // SubmitAndSubscribe submits a message and returns a subscription that begins with the first event of its turn. It
@@ -95,11 +95,11 @@ func (v *Request) SubmitAndSubscribe(ctx context.Context, sub task.Submission) (
 		return nil, err
 	}
 	o := v.streamOptions()
-	card, _ := v.runtime.Card(sub.Agent)
+	card, _ := v.Runtime.Card(sub.Agent)
 	o.MayReply = card.StandaloneReplies && sub.Message.Task == ""
 	defer v.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-		return v.tasks.SubmitAndFollow(ctx, sub)
+		return v.Tasks.SubmitAndFollow(ctx, sub)
 	})
 }
 
@@ -112,7 +112,7 @@ func (v *Request) SubscribeTask(ctx context.Context, visibility task.Visibility,
 	o.Reservation = capacity.ReservationFrom(ctx)
 	defer v.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-		t, remaining, err := v.tasks.Follow(ctx, visibility, id, after)
+		t, remaining, err := v.Tasks.Follow(ctx, visibility, id, after)
 		switch {
 		case err != nil:
 			return t, nil, err
@@ -136,7 +136,7 @@ func prependStatus(id agentsvc.TaskID, seq int64, status agentsvc.Status, events
 
 // streamOptions returns the options of the caller's subscriptions.
 func (v *Request) streamOptions() stream.Options {
-	o := v.server.options
+	o := &v.server.options
 	return stream.Options{Stopping: v.server.streamsCtx, Deadline: o.Deadline, CheckInterval: o.KeepAlive, CheckAccess: v.checkAccess}
 }
 

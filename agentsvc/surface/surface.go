@@ -90,10 +90,6 @@ type Options struct {
 	PublicURL string
 	// Hosts are further names and addresses that the server listens at or is reached under, see [NewPageGuard].
 	Hosts []string
-	// GRPC is the gRPC interface that agent cards advertise.
-	GRPC GRPC
-	// SignCard signs an agent card, given as JSON; nil = cards are not signed.
-	SignCard func(card []byte) (CardSignature, error)
 	// TrustedProxies are the addresses whose X-Forwarded-For header is believed.
 	TrustedProxies []netip.Prefix
 	// CORS is server.cors of the operator's configuration.

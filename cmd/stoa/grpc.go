@@ -11,6 +11,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/agentcard"
 	"stoa/agentsvc/surface/ext"
 )
 
@@ -42,8 +43,8 @@ func (h *server) grpcAddress() string {
 }
 
 // grpcCardOptions returns how cards describe gRPC: its address, and whether server.transport prefers it over HTTP.
-func (h *server) grpcCardOptions() surface.GRPC {
-	g := surface.GRPC{Address: h.grpcAddress()}
+func (h *server) grpcCardOptions() agentcard.GRPC {
+	g := agentcard.GRPC{Address: h.grpcAddress()}
 	if cfg := h.defaultApp.cfg.Load(); cfg != nil {
 		g.Preferred = cfg.Server.Transport == "grpc"
 	}
@@ -57,7 +58,7 @@ func (h *server) serveGRPC(ctx context.Context, g *errgroup.Group, frontend *sur
 		return
 	}
 	h.grpcServer = a2agrpc.New(frontend, a2agrpc.Options{
-		TLS: h.tlsConfig, OnCall: h.drainer.noteRequest, AcquireStream: h.streams.acquireStream, Ready: ext.NewReadyCheck(ext.Options{Database: h.db.Ping, Ready: h.drainer.checkReady}),
+		TLS: h.tlsConfig, Cards: h.cards, OnCall: h.drainer.noteRequest, AcquireStream: h.streams.acquireStream, Ready: ext.NewReadyCheck(ext.Options{Database: h.db.Ping, Ready: h.drainer.checkReady}),
 	})
 	g.Go(func() error { return h.grpcServer.Serve(h.connections.limitListener(h.grpcListener)) })
 	context.AfterFunc(ctx, h.grpcServer.Stop) // for a failed loop; a drain has closed it before

@@ -21,7 +21,7 @@ const modulePath = "stoa"
 // layers is the plan of the packages (docs/architecture.md). A package imports packages on lower layers only;
 // packages on one layer do not import each other, except in external test packages.
 var layers = map[string]int{
-	"cmd/stoa": 11, "cmd/stoa/faults": 11,
+	"cmd/stoa": 12, "cmd/stoa/faults": 12,
 
 	"tenancy":        1,
 	"tenancy/db":     0,
@@ -61,10 +61,19 @@ var layers = map[string]int{
 	"agentsvc/app":     7,
 	"agentsvc/surface": 8,
 
-	"agentsvc/surface/ext": 9, "agentsvc/surface/v1": 9,
-	"agentsvc/surface/a2a": 9, "agentsvc/surface/a2agrpc": 10,
-	"agentsvc/surface/openai": 9, "agentsvc/surface/mcp": 9, "agentsvc/surface/openapi": 9,
-	"agentsvc/surface/ops": 9, "agentsvc/surface/webhook": 9,
+	// What package surface is made of.
+	"agentsvc/surface/encode": 2, "agentsvc/surface/tlscert": 3, "agentsvc/surface/response": 3,
+	"agentsvc/surface/sse": 4, "agentsvc/surface/idempotency": 4,
+	"agentsvc/surface/apierror": 5,
+	"agentsvc/surface/decode":   6, "agentsvc/surface/crossorigin": 6, "agentsvc/surface/stream": 6,
+	"agentsvc/surface/requestbody": 7,
+	// What several protocols share.
+	"agentsvc/surface/jsonrpc": 9, "agentsvc/surface/agentcard": 9, "agentsvc/surface/mutation": 9,
+
+	"agentsvc/surface/ext": 10, "agentsvc/surface/v1": 10,
+	"agentsvc/surface/a2a": 10, "agentsvc/surface/a2agrpc": 11,
+	"agentsvc/surface/openai": 10, "agentsvc/surface/mcp": 10, "agentsvc/surface/openapi": 10,
+	"agentsvc/surface/admin": 10, "agentsvc/surface/billingapi": 10, "agentsvc/surface/tenantapi": 10, "agentsvc/surface/webhook": 10,
 }
 
 // topFolders are the top-level folders that may contain Go. bench is a module of its own.

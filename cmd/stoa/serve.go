@@ -23,6 +23,7 @@ import (
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/agentcard"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/billing"
@@ -63,7 +64,7 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	return errors.Join(h.listenAndServe(ctx, c), h.close())
 }
 
-// server is the composition of one serving process. openServer sets every field except cardJWKS and grpcServer, which
+// server is the composition of one serving process. openServer sets every field except cardJWKS, cards and grpcServer, which
 // newSurfaceServer and serveGRPC set before requests are answered. From then on all fields are read-only: what
 // changes at run time (the default app's configuration, counters, caches) is behind the types of the fields, each of
 // which is safe for concurrent use.
@@ -128,7 +129,9 @@ type server struct {
 	dispatchers []*notify.Dispatcher
 	// cardJWKS returns the public keys that verify signed agent cards; nil = cards are not signed.
 	cardJWKS func() []byte
-	closers  []func() error // called by close in reverse order
+	// cards builds the cards of agents. configureCards sets it.
+	cards   agentcard.Builder
+	closers []func() error // called by close in reverse order
 }
 
 // Roles of a process (--role). A web process accepts turns and leaves their runs to workers; a worker executes runs

@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"net"
 	"net/http"
@@ -20,11 +18,13 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/admin"
+	"stoa/agentsvc/surface/billingapi"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/mcp"
 	"stoa/agentsvc/surface/openai"
 	"stoa/agentsvc/surface/openapi"
-	"stoa/agentsvc/surface/ops"
+	"stoa/agentsvc/surface/tenantapi"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/agentsvc/surface/webhook"
 	"stoa/tenancy"
@@ -57,7 +57,7 @@ func (h *server) newSurfaceServer(listens net.Addr) (*surface.Server, error) {
 	// Hooks and pools of the whole process: every protocol shares the same verifier, limits and memory.
 	o := surface.Options{
 		Verifier: h.verifier, Keys: h.apiKeys, Auth: h.authConfig(), AdminSecret: h.secrets.adminSecret, Apps: h.apps, Router: h.router, Runtimes: h.runtimes,
-		PublicURL: cmp.Or(h.settings.publicURL, h.localURL(listens)), Hosts: h.hostNames(listens), TrustedProxies: h.settings.trustedProxies, CORS: cors, GRPC: h.grpcCardOptions(),
+		PublicURL: cmp.Or(h.settings.publicURL, h.localURL(listens)), Hosts: h.hostNames(listens), TrustedProxies: h.settings.trustedProxies, CORS: cors,
 		OnLargeBodies: h.gcTuner.newBytesTracker(), BodyRate: int64(h.settings.appBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(h.settings.answerMemoryMiB)<<20, h.gcTuner.newBytesTracker()),
 		Tracer: h.tracer, Log: h.log,
 	}
@@ -65,7 +65,7 @@ func (h *server) newSurfaceServer(listens net.Addr) (*surface.Server, error) {
 	if h.metrics != nil {
 		o.Observe, o.OnRefused = h.metrics.recordRequest, h.metrics.recordRefusal
 	}
-	if err := h.configureCardSigning(&o); err != nil {
+	if err := h.configureCards(o.PublicURL); err != nil {
 		return nil, err
 	}
 	server, err := surface.New(o, h.newRoutes(metrics)...)
@@ -140,18 +140,23 @@ func reachableAddress(addr net.Addr) string {
 //
 // A worker serves only the routes that belong to no tenant: health, metrics and keys.
 func (h *server) newRoutes(metrics config.Metrics) []surface.Route {
-	o := ops.Options{Apps: h.apps, Issuer: h.issuer, Keys: h.apiKeys, DB: h.db, InMemoryDB: h.deps.InMemory.DB, DeadLetters: h.deadLetters, RestartKeys: h.defaultApp.keysAwaitingRestart, Billing: h.deps.Billing, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metricsToken}
+	o := ext.Options{
+		Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.drainer.checkReady, JWKS: h.issuer.JWKS, CardKeys: h.cardJWKS, Auth: h.authConfig(),
+		Cards: h.cards, MetricsPath: metrics.Endpoint, MetricsToken: h.secrets.metricsToken,
+	}
 	if metrics.Enabled {
 		o.Metrics = h.metrics.newHandler()
 	}
 	// The table of surfaces: one line for each protocol.
 	all := slices.Concat(
-		ext.Routes(ext.Options{Version: version, Role: h.settings.role, Database: h.db.Ping, Ready: h.drainer.checkReady, JWKS: h.issuer.JWKS, CardKeys: h.cardJWKS, Auth: h.authConfig()}),
+		ext.Routes(o),
 		v1.Routes(v1.Options{}),
-		a2a.Routes(a2a.Options{}),
+		a2a.Routes(a2a.Options{Cards: h.cards}),
 		openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}),
-		ops.Routes(o),
+		tenantapi.Routes(),
+		admin.Routes(admin.Options{Apps: h.apps, Issuer: h.issuer, Keys: h.apiKeys, DB: h.db, InMemoryDB: h.deps.InMemory.DB, DeadLetters: h.deadLetters, RestartKeys: h.defaultApp.keysAwaitingRestart}),
+		billingapi.Routes(billingapi.Options{Apps: h.apps, Billing: h.deps.Billing}),
 		webhook.Routes(h.webhookOptions()),
 	)
 	if h.settings.role == roleWorker {
@@ -161,14 +166,11 @@ func (h *server) newRoutes(metrics config.Metrics) []surface.Route {
 }
 
 // newMetricsHandler returns the metrics for the listener of --metrics-addr, behind their bearer token, or without
-// authentication if no token is set. Comparing hashes takes the same time for every wrong token, whatever its length.
-// The main listener has a route of its own (package ops).
+// authentication if no token is set. The main listener has a route of its own (package ext), with the same check.
 func (h *server) newMetricsHandler() http.Handler {
 	next := h.metrics.newHandler()
-	want := sha256.Sum256([]byte("Bearer " + h.secrets.metricsToken))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
-		if h.secrets.metricsToken != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		if !ext.HasMetricsToken(r, h.secrets.metricsToken) {
 			http.Error(w, "the metrics need their token", http.StatusUnauthorized)
 			return
 		}

@@ -5,14 +5,14 @@ import (
 	"net"
 	"net/http"
 
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/tlscert"
 )
 
 // openTLS reads the certificate of server.tls, if one is configured. A process that is configured for TLS and cannot
 // read its certificate does not start, rather than serving without encryption.
 func (h *server) openTLS(context.Context) (err error) {
 	if cfg := h.defaultApp.cfg.Load(); cfg != nil {
-		h.tlsConfig, err = surface.NewTLSConfig(cfg.Server.TLS, h.log)
+		h.tlsConfig, err = tlscert.NewConfig(cfg.Server.TLS, h.log)
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package a2a
 import (
 	"context"
 	"net/http"
-	"time"
 
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 
@@ -22,11 +21,11 @@ import (
 // request.
 type call struct {
 	params
-	codec    *versionCodec    // of the version and binding of the request
-	r        *http.Request    // carries the deadline in its context, if the method has one
-	request  *surface.Request // the authenticated caller and its app
-	agent    string           // set by resolveAgent
-	blockFor time.Duration    // see Options.BlockFor
+	codec   *versionCodec    // of the version and binding of the request
+	r       *http.Request    // carries the deadline in its context, if the method has one
+	request *surface.Request // the authenticated caller and its app
+	agent   string           // set by resolveAgent
+	options Options          // of the routes
 }
 
 // ctx returns the context of the request; it ends when the client disconnects.
@@ -87,7 +86,7 @@ func (c *call) admitMessage() (task.Submission, error) {
 	}
 	sub, err := c.request.AdmitMessage(c.ctx(), c.agent, converted, wrong)
 	if err == nil {
-		err = surface.SetReceiver(&sub, receiver)
+		err = SetReceiver(&sub, receiver)
 	}
 	if err == nil {
 		sub.Key, err = idempotency.Key(c.r)
@@ -97,7 +96,7 @@ func (c *call) admitMessage() (task.Submission, error) {
 }
 
 // handleSend answers SendMessage: with the task when it has ended or needs input, with the task as it stands after
-// c.blockFor, or at once with the accepted task if the client asked not to wait. If the agent answered with a
+// c.options.BlockFor, or at once with the accepted task if the client asked not to wait. If the agent answered with a
 // message instead of a task, a client that waited receives that message alone.
 func handleSend(c *call) (any, error) {
 	sub, err := c.admitMessage()
@@ -108,7 +107,7 @@ func handleSend(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	timeout := c.blockFor
+	timeout := c.options.BlockFor
 	if c.Configuration.returnsImmediately() {
 		timeout = 0
 	}
@@ -157,7 +156,7 @@ func handleGet(c *call) (any, error) {
 		return nil, err
 	}
 	// The history is only read from the store if at least one of its messages will be part of the answer.
-	t, err := c.request.Tasks().Get(c.ctx(), visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
+	t, err := c.request.Tasks.Get(c.ctx(), visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +174,7 @@ func handleList(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := c.request.Tasks().List(c.ctx(), visibility, q)
+	page, err := c.request.Tasks.List(c.ctx(), visibility, q)
 	if err != nil {
 		return nil, err
 	}
@@ -226,14 +225,14 @@ func handleSubscribe(c *call) (*taskStream, error) {
 // handleCard answers with the extended card: the agent's card as callers with a credential see it. Permission to
 // read agents or to call this one is enough.
 func handleCard(c *call) (any, error) {
-	if err := c.request.Authorize(c.ctx(), authz.AgentsRead, c.agent, ""); err != nil && c.request.Authorize(c.ctx(), authz.AgentsCall, c.agent, "") != nil {
+	if err := c.request.Authorize(c.ctx(), authz.AgentsRead, c.agent); err != nil && c.request.Authorize(c.ctx(), authz.AgentsCall, c.agent) != nil {
 		return nil, err
 	}
 	known, err := c.request.Card(c.agent)
 	if err != nil {
 		return nil, err
 	}
-	return c.request.BuildOfficialCard(known)
+	return c.options.Cards.Build(c.request, known)
 }
 
 // writeEvents writes the events of f as server-sent events until they end. envelope wraps each encoded event: in a

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
@@ -18,7 +17,7 @@ import (
 // their results.
 type binding struct {
 	codec       *versionCodec    // codec10 or codec03REST
-	blockFor    time.Duration    // see Options.BlockFor
+	options     Options          // of the routes
 	encodeError apierror.Encoder // also used for an error that ends a stream
 }
 
@@ -64,7 +63,7 @@ func (b binding) streamHandler(m streamMethod) surface.Handler {
 // decodeCall decodes a request into a call: first the query, then the body, which overrides the query, then the
 // path. It returns an error for another A2A-Version than the binding's.
 func (b binding) decodeCall(r *http.Request) (*call, error) {
-	c := &call{codec: b.codec, r: r, request: surface.RequestOf(r), blockFor: b.blockFor}
+	c := &call{codec: b.codec, r: r, request: surface.RequestOf(r), options: b.options}
 	if _, err := NegotiateVersion(r, b.codec.version); err != nil {
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func (b binding) decodeCall(r *http.Request) (*call, error) {
 			return nil, err
 		}
 	}
-	c.path.task, c.path.toPushConfig = surface.PathParam(r, "task"), surface.PathParam(r, "config")
+	c.path.task, c.path.config = surface.PathParam(r, "task"), surface.PathParam(r, "config")
 	// The path parameters tenant and of are the alias patterns of [Routes].
 	if tenant := surface.PathParam(r, "tenant"); tenant != "" {
 		if of := surface.PathParam(r, "of"); of != "" {

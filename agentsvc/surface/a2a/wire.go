@@ -24,7 +24,7 @@ type (
 		listParams
 		pushParams
 		// path holds the IDs from the URL of a REST request; they take precedence over the body.
-		path struct{ task, toPushConfig string }
+		path struct{ task, config string }
 	}
 	// listParams select the page of ListTasks. The three time filters are the names of different versions and
 	// clients for the same filter (see toQuery).

@@ -12,8 +12,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
-	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/agentcard"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/stream"
@@ -24,7 +24,10 @@ import (
 // handler implements the library's [a2asrv.RequestHandler] for both versions. It has no state of a call: the
 // authenticated request is in the call that callFrom finds in the context. Every method returns its errors through
 // recordFailure.
-type handler struct{ blockFor time.Duration }
+type handler struct {
+	blockFor time.Duration
+	cards    agentcard.Builder
+}
 
 // resolveAgent returns the agent that the call is for: the one in the metadata agent-name, else in the field tenant
 // ({agent} or {app}/{agent}), else the app's default agent. The app was decided before, from the credential: a
@@ -67,7 +70,7 @@ func (c *call) admitMessage(ctx context.Context, req *spec.SendMessageRequest) (
 	}
 	sub, err := c.request.AdmitMessage(ctx, agent, converted, wrong)
 	if err == nil {
-		err = surface.SetReceiver(&sub, receiver)
+		err = a2a.SetReceiver(&sub, receiver)
 	}
 	if err == nil {
 		sub.Key, err = idempotency.Key(c.httpRequest)
@@ -192,7 +195,7 @@ func (h *handler) GetTask(ctx context.Context, req *spec.GetTaskRequest) (*spec.
 		return nil, c.recordFailure(err)
 	}
 	n := req.HistoryLength
-	t, err := c.request.Tasks().Get(ctx, visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
+	t, err := c.request.Tasks.Get(ctx, visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
@@ -223,7 +226,7 @@ func (h *handler) ListTasks(ctx context.Context, req *spec.ListTasksRequest) (*s
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
-	page, err := c.request.Tasks().List(ctx, visibility, q)
+	page, err := c.request.Tasks.List(ctx, visibility, q)
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
@@ -255,7 +258,7 @@ func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedA
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
-	if err := c.request.Authorize(ctx, authz.AgentsRead, agent, ""); err != nil && c.request.Authorize(ctx, authz.AgentsCall, agent, "") != nil {
+	if err := c.request.Authorize(ctx, authz.AgentsRead, agent); err != nil && c.request.Authorize(ctx, authz.AgentsCall, agent) != nil {
 		return nil, c.recordFailure(err)
 	}
 	known, err := c.request.Card(agent)
@@ -264,7 +267,7 @@ func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedA
 	}
 	// The card is built once, for HTTP; the library decodes that JSON into its own type. So both protocols have the
 	// same card.
-	official, err := c.request.BuildOfficialCard(known)
+	official, err := h.cards.Build(c.request, known)
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}

@@ -15,12 +15,12 @@ import (
 // before it has any effect.
 func TestUnknownQuery(t *testing.T) {
 	t.Parallel()
-	var admin []surface.Route
+	var routes []surface.Route
 	h := surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.Fixture) []surface.Route {
 		all := slices.Concat(admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}), billingapi.Routes(billingapi.Options{Apps: h.Apps, Billing: h.Billing}))
 		for _, r := range all {
 			if r.Kind == surface.Admin {
-				admin = append(admin, r)
+				routes = append(routes, r)
 			}
 		}
 		return all
@@ -32,7 +32,7 @@ func TestUnknownQuery(t *testing.T) {
 		}
 		return body
 	}
-	for _, r := range admin {
+	for _, r := range routes {
 		body := sendAdmin(r.Method, r.Pattern+"?dryrun=true")
 		if !strings.Contains(body, `\"dryrun\" is not known here`) || len(r.Query) > 0 && !strings.Contains(body, r.Query[0]) {
 			t.Errorf("%s %s says %s", r.Method, r.Pattern, body)

@@ -1,3 +1,6 @@
+// Package apierror decides what callers get to know about an error. [Classify] maps the errors of all packages by one
+// table to a code, an HTTP status, a JSON-RPC code and a text, and an [Encoder] writes these in a protocol's form. The
+// texts of errors that are not in the table never reach a caller.
 package apierror
 
 import (

@@ -1,3 +1,5 @@
+// Package crossorigin decides what web pages may do: [CORS] sets the cross-origin headers and refuses writes from origins
+// that are not allowed, [PageGuard] protects apps that need no credential.
 package crossorigin
 
 import (

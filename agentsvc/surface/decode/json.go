@@ -1,3 +1,5 @@
+// Package decode has what protocols share when they decode requests: JSON within bounds and with errors that name the
+// path of the field, the parts of a message, ids, page sizes and query parameters. Its errors are for callers.
 package decode
 
 import (

@@ -1,3 +1,5 @@
+// Package encode has what protocols share when they encode responses: JSON without escapes for HTML, times, and tasks,
+// messages and artifacts in snake_case.
 package encode
 
 import (

@@ -59,7 +59,7 @@ func withDeadline(m jsonrpc.Method) jsonrpc.Method {
 // refusePush answers the push notification methods, which this surface does not have: with a refusal for callers
 // that may not call the agent, else with [surface.ErrNoPush].
 func refusePush(_ http.ResponseWriter, r *http.Request, _ *jsonrpc.Call) error {
-	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""), apierror.ErrNoPush)
+	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")), apierror.ErrNoPush)
 }
 
 // decodeParams decodes the params of a call into params. tenant must point into params; after decoding, what it

@@ -3,7 +3,7 @@ package ext
 import (
 	"encoding/json"
 
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
 )
@@ -111,7 +111,7 @@ type (
 	// Where both have a member of the same name, the outer one is encoded (encoding/json), and it must be valid for
 	// both kinds of clients.
 	agentCard struct {
-		*surface.OfficialCard
+		*agentcard.Card
 		Name               string                    `json:"name"`
 		Description        string                    `json:"description"`
 		URL                string                    `json:"url"`
@@ -128,7 +128,7 @@ type (
 	}
 	// capabilities embeds the official ones in the same way.
 	capabilities struct {
-		*surface.OfficialCapabilities
+		*agentcard.Capabilities
 		Streaming              bool `json:"streaming"`
 		PushNotifications      bool `json:"push_notifications"`
 		StateTransitionHistory bool `json:"state_transition_history"`

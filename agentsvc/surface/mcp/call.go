@@ -107,7 +107,7 @@ var modelErrorCodes = []apierror.Code{apierror.InvalidArgument, apierror.NotFoun
 // which clients show to their model; JSON-RPC errors often end the conversation. All others, errors in the params
 // themselves and errors for callers without permission are returned as JSON-RPC or HTTP errors.
 func writeToolError(r *http.Request, rpc *jsonrpc.Call, err error) error {
-	if surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), "") != nil {
+	if surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")) != nil {
 		return err
 	}
 	f := apierror.NewFault(surface.RequestID(r), err)
@@ -131,7 +131,7 @@ func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) 
 		return err
 	}
 	if key := requestKey(r, string(p.RequestID)); key != "" {
-		if id, err := v.Tasks().FindByKey(r.Context(), v.Principal.Owner(), agent, key); err == nil {
+		if id, err := v.Tasks.FindByKey(r.Context(), v.Principal.Owner(), agent, key); err == nil {
 			_, _ = v.CancelTask(r.Context(), visibility, id) // it may have ended
 		}
 	}

@@ -110,7 +110,7 @@ func (c handler) findOlderMethod(name string) jsonrpc.Method {
 // themselves.
 func requireAgentAccess(m jsonrpc.Method) jsonrpc.Method {
 	return func(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
-		if err := surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""); err != nil {
+		if err := surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")); err != nil {
 			return err
 		}
 		return m(w, r, rpc)

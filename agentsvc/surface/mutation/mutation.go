@@ -15,7 +15,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// mutation is one admin request that changes something.
+// Request is one admin request that changes something.
 type Request struct {
 	// HTTP is the request; its body has been read into Body.
 	HTTP *http.Request

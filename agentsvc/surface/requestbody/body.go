@@ -1,3 +1,7 @@
+// Package requestbody reads the bodies of requests and the messages of WebSockets. Memory and time have bounds, since
+// every sender is untrusted: all bodies share the quotas of a [Budget] by app (budget.go, pool.go), are read in small
+// steps (meter.go) at a rate per app (rate.go), must arrive in time (timed.go), and their JSON values are counted before
+// they are decoded. See "Bounds on what comes in" in docs/security.md.
 package requestbody
 
 import (

@@ -327,3 +327,26 @@ func TestBodyRates(t *testing.T) {
 		}
 	})
 }
+
+// TestAnnounceMoreThanAppMay checks that a body which announces more than the bodies of its app may is received like one
+// that announces as much as they may: alone, and while others of its app wait.
+func TestAnnounceMoreThanAppMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newQuotaPool(8, 16)
+		first, err := startBody(t, p, "acme", 28, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		time.AfterFunc(3*time.Second, first.release)
+		second, err := startBody(t, p, "acme", 28, 4)
+		if waited := time.Since(began); err != nil || waited > 3*time.Second {
+			t.Fatalf("the second: %v after %v", err, waited)
+		}
+		second.release()
+		if len(p.apps) != 0 || p.used != 0 {
+			t.Errorf("%d units of %d apps are kept", p.used, len(p.apps))
+		}
+		time.Sleep(time.Second)
+	})
+}

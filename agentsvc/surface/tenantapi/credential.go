@@ -20,7 +20,7 @@ func handleListCredentials(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := credentialList{Credentials: []credentialBody{}}
-	if vault := v.Vault(); vault != nil {
+	if vault := v.Runtime.Vault(); vault != nil {
 		stored, err := vault.ListCredentials(r.Context(), v.Principal.Owner())
 		if err != nil {
 			return err
@@ -43,10 +43,10 @@ func handleDeleteCredential(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// Without a vault the app has no credentials.
-	if v.Vault() == nil {
+	if v.Runtime.Vault() == nil {
 		return agentsvc.ErrNotFound
 	}
-	if err := v.Vault().ForgetCredential(r.Context(), v.Principal.Owner(), tool); err != nil {
+	if err := v.Runtime.Vault().ForgetCredential(r.Context(), v.Principal.Owner(), tool); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/admin"
 	"stoa/agentsvc/surface/billingapi"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/surfacetest"

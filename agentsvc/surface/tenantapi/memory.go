@@ -35,7 +35,7 @@ func handleListMemories(w http.ResponseWriter, r *http.Request) error {
 	if !allowed {
 		return response.WriteJSON(w, http.StatusOK, out)
 	}
-	found, more, err := surface.RequestOf(r).Memories().ListMemories(r.Context(), filter, size, token)
+	found, more, err := surface.RequestOf(r).Runtime.Memories().ListMemories(r.Context(), filter, size, token)
 	if err != nil {
 		return err
 	}
@@ -60,10 +60,10 @@ func handleEraseMemories(w http.ResponseWriter, r *http.Request) error {
 	}
 	var n int64
 	if allowed {
-		if n, err = surface.RequestOf(r).Memories().ForgetMemories(r.Context(), filter); err != nil {
+		if n, err = surface.RequestOf(r).Runtime.Memories().ForgetMemories(r.Context(), filter); err != nil {
 			return err
 		}
-		if vault := surface.RequestOf(r).Vault(); vault != nil && filter.Agents == nil {
+		if vault := surface.RequestOf(r).Runtime.Vault(); vault != nil && filter.Agents == nil {
 			if err := vault.ForgetUserCredentials(r.Context(), surface.RequestOf(r).Principal.Owner(), filter.Subject, filter.Issuer); err != nil {
 				return err
 			}

@@ -1,3 +1,5 @@
+// Package tlscert provides the TLS configuration of listeners from a certificate and a key in files, which are read again
+// while the process serves.
 package tlscert
 
 import (
@@ -47,6 +49,8 @@ type keyPair struct {
 	// lastRead is what the files contained when they were read last, usable or not: a pair that cannot be used is
 	// logged once, not at every handshake.
 	lastRead []byte
+	// pending is the pair in lastRead if it is not valid yet, nil = it is or cannot be used. It is used once it is valid.
+	pending *tls.Certificate
 }
 
 // getCertificate implements [tls.Config].GetCertificate. At most one handshake in reloadInterval reads the files;
@@ -77,20 +81,30 @@ func (p *keyPair) loadFiles(now time.Time) error {
 	}
 	both := bytes.Join([][]byte{cert, key}, nil)
 	if bytes.Equal(both, p.lastRead) {
+		if p.pending != nil && checkValidity(p.pending.Leaf, now) == nil {
+			p.use(p.pending)
+		}
 		return nil
 	}
-	p.lastRead = both
+	p.lastRead, p.pending = both, nil
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return fmt.Errorf("%s and %s: %w", p.files.CertFile, p.files.KeyFile, explainKeyError(err, key))
 	}
 	if err := checkValidity(pair.Leaf, now); err != nil {
+		p.pending = &pair
 		return fmt.Errorf("%s: %w", p.files.CertFile, err)
 	}
-	if p.current.Swap(&pair) != nil {
+	p.use(&pair)
+	return nil
+}
+
+// use makes new connections get pair. The caller holds p.mu or is the constructor.
+func (p *keyPair) use(pair *tls.Certificate) {
+	p.pending = nil
+	if p.current.Swap(pair) != nil {
 		p.log.Info("the certificate was renewed", "serial", pair.Leaf.SerialNumber.String(), "until", pair.Leaf.NotAfter)
 	}
-	return nil
 }
 
 // explainKeyError returns a clearer error for the most common mistake, an encrypted key, else err.

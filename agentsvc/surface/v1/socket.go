@@ -18,8 +18,8 @@ import (
 // message is needed even for an error; the function that it returns submits the message.
 func handleSocket(w http.ResponseWriter, r *http.Request) error {
 	v, agent := surface.RequestOf(r), surface.PathParam(r, "agent")
-	if v.Authorize(r.Context(), authz.TasksApprove, agent, "") != nil {
-		if err := v.Authorize(r.Context(), authz.AgentsCall, agent, ""); err != nil {
+	if v.Authorize(r.Context(), authz.TasksApprove, agent) != nil {
+		if err := v.Authorize(r.Context(), authz.AgentsCall, agent); err != nil {
 			return err
 		}
 	}

@@ -22,10 +22,10 @@ func (h handler) handleListTriggers(w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	all := triggerList{Triggers: []triggerInfo{}}
-	for agent, s := range v.Schedules() {
+	for agent, s := range v.Runtime.Schedules() {
 		all.Triggers = append(all.Triggers, newScheduleInfo(agent, s, rows[agent]))
 	}
-	for _, hook := range v.Webhooks() {
+	for _, hook := range v.Runtime.Webhooks() {
 		all.Triggers = append(all.Triggers, triggerInfo{Agent: hook.Agent, Type: "webhook", Path: hook.Path, Methods: hook.Methods})
 	}
 	slices.SortFunc(all.Triggers, func(a, b triggerInfo) int { return cmp.Compare(a.Agent, b.Agent) })

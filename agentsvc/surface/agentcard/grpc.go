@@ -1,6 +1,10 @@
-package surface
+package agentcard
 
-import "net"
+import (
+	"net"
+
+	"stoa/agentsvc/surface"
+)
 
 // GRPC is the gRPC interface of a server, as agent cards advertise it.
 type GRPC struct {
@@ -13,29 +17,29 @@ type GRPC struct {
 const bindingGRPC = "GRPC"
 
 // PrefersGRPC reports whether cards list gRPC first.
-func (v *Request) PrefersGRPC() bool {
-	return v.server.options.GRPC.Address != "" && v.server.options.GRPC.Preferred
+func (b Builder) PrefersGRPC() bool {
+	return b.GRPC.Address != "" && b.GRPC.Preferred
 }
 
 // withGRPCInterfaces returns over with the gRPC interfaces of an agent before or after it. All agents share one
 // address. Clients of version 1.0 name the agent by the tenant of each call; those of 0.3 cannot, so only the app's
 // default agent has an interface for them. If apps have hosts of their own, the app's host replaces the one of the
 // address.
-func (v *Request) withGRPCInterfaces(agent string, over []Interface) []Interface {
-	at := v.server.options.GRPC.Address
+func (b Builder) withGRPCInterfaces(v *surface.Request, agent string, over []Interface) []Interface {
+	at := b.GRPC.Address
 	if at == "" {
 		return over
 	}
-	if host := v.address.Host; host != "" {
+	if host := v.Host(); host != "" {
 		if _, port, err := net.SplitHostPort(at); err == nil {
 			at = net.JoinHostPort(host, port)
 		}
 	}
 	by := []Interface{{at, bindingGRPC, A2A10, v.App.Name + "/" + agent}}
-	if c, ok := v.runtime.DefaultCard(); ok && c.Agent == agent {
+	if c, ok := v.Runtime.DefaultCard(); ok && c.Agent == agent {
 		by = append(by, Interface{at, bindingGRPC, A2A03, ""})
 	}
-	if v.PrefersGRPC() {
+	if b.PrefersGRPC() {
 		return append(by, over...)
 	}
 	return append(over, by...)

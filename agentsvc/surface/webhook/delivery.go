@@ -1,4 +1,4 @@
-package surface
+package webhook
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"mime"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,43 +13,24 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 )
 
-// FindWebhook returns the app's webhook at path (without the app's prefix) for a method. It returns [ErrNoWebhook], or
-// a 405 error and sets Allow.
-func (v *Request) FindWebhook(method, path string) (*app.Webhook, error) {
-	w := v.runtime.Webhooks()[path]
-	switch {
-	case w == nil:
-		return nil, apierror.ErrNoWebhook
-	case !slices.Contains(w.Methods, method):
-		v.record.writer.Header()["Allow"] = w.Methods
-		return nil, apierror.NewMethodError(method)
-	}
-	return w, nil
-}
-
-// Schedules returns the app's schedules by agent.
-func (v *Request) Schedules() map[string]*app.Schedule { return v.runtime.Schedules() }
-
-// Webhooks returns the app's webhooks by path.
-func (v *Request) Webhooks() map[string]*app.Webhook { return v.runtime.Webhooks() }
-
-// ReceiveDelivery reads a delivery to a webhook and verifies its signature. It returns the delivery's id, "" if it has
+// receiveDelivery reads a delivery to a webhook and verifies its signature. It returns the delivery's id, "" if it has
 // none, and its body, and makes the trigger's owner the principal of v. It returns [trigger.ErrUnsigned] for a delivery
 // that is not signed or wrongly signed. A webhook without a signature is checked like any other anonymous call
-// ([PageGuard]).
+// ([surface.Access.CheckPage]).
 //
 // Anybody can send deliveries, so until the signature is verified the body takes its memory from a separate quota and
 // its bytes count against a separate rate: unsigned deliveries cannot use up the app's own. Headers that no body could
 // match are refused before the body is read; the signature is computed while it is read.
-func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, body []byte, err error) {
+func receiveDelivery(r *http.Request, v *surface.Request, w *app.Webhook) (id string, body []byte, err error) {
 	if !w.Signature.IsRequired() {
-		if err := v.server.pageGuard.CheckRequest(v.credentials.Host, v.credentials.Header, v.address.Host != ""); err != nil {
+		if err := v.CheckPage(); err != nil {
 			return "", nil, err
 		}
 	}
@@ -58,7 +38,7 @@ func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, b
 	if err != nil {
 		return "", nil, err
 	}
-	body, release, err := BodyOf(r).ReadUnverified(r, proof)
+	body, release, err := surface.BodyOf(r).ReadUnverified(r, proof)
 	if err != nil {
 		return "", nil, err
 	}
@@ -70,14 +50,14 @@ func (v *Request) ReceiveDelivery(r *http.Request, w *app.Webhook) (id string, b
 	if err != nil {
 		return "", nil, err
 	}
-	if err := BodyOf(r).Reserve(r.Context(), len(body), values); err != nil {
+	if err := surface.BodyOf(r).Reserve(r.Context(), len(body), values); err != nil {
 		return "", nil, err
 	}
 	// The delivery is accepted. Its tasks belong to the trigger, not to a user.
 	owner := trigger.TaskOwner(w.Agent)
 	v.Principal.Issuer, v.Principal.Subject, v.Principal.Anonymous = owner.Issuer, owner.Subject, false
-	if c, ok := v.runtime.Card(w.Agent); ok {
-		v.recordAgent(c)
+	if c, ok := v.Runtime.Card(w.Agent); ok {
+		v.RecordAgent(c)
 	}
 	return id, body, nil
 }
@@ -98,32 +78,42 @@ func countDeliveryValues(contentType string, body []byte) (values int, err error
 	return decode.CountValues(body)
 }
 
-// SubmitDelivery submits the message that fill makes of a delivery, and waits for the webhook's ResultTimeout. key
-// identifies the delivery: a repeated one returns the task of the first one and repeated = true, and fill is not called
-// for it. A new one counts against limits and budgets as any call; the errors are those of reserveUsage, fill and
-// [Request.SubmitAndWait].
-func (v *Request) SubmitDelivery(ctx context.Context, w *app.Webhook, key string, fill func(*task.Submission) error) (t agentsvc.Task, repeated bool, err error) {
-	if t, err = v.loadDeliveredTask(ctx, w, key); !errors.Is(err, agentsvc.ErrNotFound) {
-		return t, true, err
+// submitOnce submits the message that fill makes of a delivery, and waits for the webhook's ResultTimeout. key identifies
+// the delivery: a repeated one returns the task of the first one and repeated = true, and fill is not called for it. A
+// new one counts against limits and budgets as any call; the errors are those of [surface.Request.ReserveUsage], fill
+// and [surface.Request.SubmitAndWait].
+func submitOnce(ctx context.Context, v *surface.Request, w *app.Webhook, key string, fill func(*task.Submission) error) (t agentsvc.Task, repeated bool, err error) {
+	t, err = loadDeliveredTask(ctx, v, w, key)
+	if decided, repeated, err := lookupResult(err); decided {
+		return t, repeated, err
 	}
 	sub := task.Submission{Agent: w.Agent, Owner: v.Principal.Owner(), Key: key, Background: w.ResultTimeout == 0}
 	if err = fill(&sub); err != nil {
 		return t, false, err
 	}
-	if err := v.reserveUsage(ctx, &sub); err != nil {
+	if err := v.ReserveUsage(ctx, &sub); err != nil {
 		return t, false, err
 	}
 	t, err = v.SubmitAndWait(ctx, sub, w.ResultTimeout)
 	if errors.Is(err, task.ErrKeyReused) { // a concurrent repetition was faster, with another body
-		t, err = v.loadDeliveredTask(ctx, w, key)
-		return t, true, err
+		t, err = loadDeliveredTask(ctx, v, w, key)
+		return t, err == nil, err
 	}
 	return t, false, err
 }
 
-// NewCallbackReceiver returns a receiver for the address that a delivery names for its result, nil if the webhook has
+// lookupResult returns what follows for a delivery from the error of looking up its task: whether it is decided, whether
+// the delivery is repeated, and its error. A delivery whose task is not found is new.
+func lookupResult(err error) (decided, repeated bool, _ error) {
+	if errors.Is(err, agentsvc.ErrNotFound) {
+		return false, false, nil
+	}
+	return true, err == nil, err
+}
+
+// newCallbackReceiver returns a receiver for the address that a delivery names for its result, nil if the webhook has
 // no callback. It returns an [*agentsvc.InvalidError] for an address to which the server must not send.
-func (v *Request) NewCallbackReceiver(w *app.Webhook, format, contentType string, body []byte) (*store.Receiver, error) {
+func newCallbackReceiver(v *surface.Request, w *app.Webhook, format, contentType string, body []byte) (*store.Receiver, error) {
 	if w.Callback == nil {
 		return nil, nil
 	}
@@ -131,7 +121,7 @@ func (v *Request) NewCallbackReceiver(w *app.Webhook, format, contentType string
 	if err != nil {
 		return nil, err
 	}
-	notifier := v.runtime.Notifier()
+	notifier := v.Runtime.Notifier()
 	if notifier == nil {
 		return nil, errors.New("nobody can be called back from here")
 	}
@@ -144,11 +134,11 @@ func (v *Request) NewCallbackReceiver(w *app.Webhook, format, contentType string
 
 // loadDeliveredTask returns the task of a delivery with that key, as it is, or with ResultTimeout as it is once it has
 // settled. It returns [agentsvc.ErrNotFound] if there is none.
-func (v *Request) loadDeliveredTask(ctx context.Context, w *app.Webhook, key string) (agentsvc.Task, error) {
+func loadDeliveredTask(ctx context.Context, v *surface.Request, w *app.Webhook, key string) (agentsvc.Task, error) {
 	owner := v.Principal.Owner()
 	deadlineCtx, cancel := v.WithDeadline(ctx)
 	defer cancel()
-	id, err := v.tasks.FindByKey(deadlineCtx, owner, w.Agent, key)
+	id, err := v.Tasks.FindByKey(deadlineCtx, owner, w.Agent, key)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}

@@ -1,4 +1,6 @@
-package surface
+// Package agentcard builds the agent cards of the A2A specification, signs them and lists on them how to call an agent.
+// [Card] has the members of version 1.0 and those of version 0.3, so that clients of either version find theirs.
+package agentcard
 
 import (
 	"cmp"
@@ -6,38 +8,42 @@ import (
 	"net/url"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
 )
 
-// The agent card of the A2A specification. It has the members of version 1.0 and those of version 0.3, so that clients
-// of either version find theirs.
 type (
-	// OfficialCard is the card. The first group of members is that of 1.0 (some are of both versions), the second of
-	// 0.3.
-	OfficialCard struct {
-		Name                 string                    `json:"name"`
-		Description          string                    `json:"description"`
-		Version              string                    `json:"version"`
-		Provider             *OfficialProvider         `json:"provider,omitempty"`
-		Capabilities         OfficialCapabilities      `json:"capabilities"`
-		Skills               []OfficialSkill           `json:"skills"`
-		SupportedInterfaces  []Interface               `json:"supportedInterfaces"`
-		DefaultInputModes    []string                  `json:"defaultInputModes"`
-		DefaultOutputModes   []string                  `json:"defaultOutputModes"`
-		SecuritySchemes      map[string]OfficialScheme `json:"securitySchemes,omitempty"`
-		SecurityRequirements []OfficialRequirement     `json:"securityRequirements,omitempty"`
-
+	// Card is the card of an agent: the members of 1.0, some of which 0.3 has as well, and then those of 0.3 alone.
+	Card struct {
+		Members10
+		Members03
+		Signatures []Signature `json:"signatures,omitempty"`
+	}
+	// Members10 are the members of version 1.0.
+	Members10 struct {
+		Name                 string            `json:"name"`
+		Description          string            `json:"description"`
+		Version              string            `json:"version"`
+		Provider             *Provider         `json:"provider,omitempty"`
+		Capabilities         Capabilities      `json:"capabilities"`
+		Skills               []Skill           `json:"skills"`
+		SupportedInterfaces  []Interface       `json:"supportedInterfaces"`
+		DefaultInputModes    []string          `json:"defaultInputModes"`
+		DefaultOutputModes   []string          `json:"defaultOutputModes"`
+		SecuritySchemes      map[string]Scheme `json:"securitySchemes,omitempty"`
+		SecurityRequirements []Requirement     `json:"securityRequirements,omitempty"`
+	}
+	// Members03 are the members that only version 0.3 has.
+	Members03 struct {
 		ProtocolVersion      string                `json:"protocolVersion,omitempty"`
 		URL                  string                `json:"url"`
 		PreferredTransport   string                `json:"preferredTransport,omitempty"`
 		AdditionalInterfaces []Transport           `json:"additionalInterfaces"`
 		Security             []map[string][]string `json:"security,omitempty"`
 		ExtendedCard         bool                  `json:"supportsAuthenticatedExtendedCard"`
-
-		Signatures []CardSignature `json:"signatures,omitempty"`
 	}
 
-	// CardSignature is a detached JWS (RFC 7515) over the members that version 1.0 has of the card, in base64url.
-	CardSignature struct {
+	// Signature is a detached JWS (RFC 7515) over the members that version 1.0 has of the card, in base64url.
+	Signature struct {
 		Protected string `json:"protected"`
 		Signature string `json:"signature"`
 	}
@@ -54,27 +60,27 @@ type (
 		URL       string `json:"url"`
 		Transport string `json:"transport"`
 	}
-	// OfficialCapabilities are the optional parts of the specification that an agent supports.
-	OfficialCapabilities struct {
+	// Capabilities are the optional parts of the specification that an agent supports.
+	Capabilities struct {
 		Streaming         bool `json:"streaming"`
 		PushNotifications bool `json:"pushNotifications"`
 		ExtendedAgentCard bool `json:"extendedAgentCard"`
 	}
-	// OfficialProvider is the organization that offers an agent.
-	OfficialProvider struct {
+	// Provider is the organization that offers an agent.
+	Provider struct {
 		Organization string `json:"organization"`
 		URL          string `json:"url"`
 	}
-	// OfficialSkill is one thing that an agent can do.
-	OfficialSkill struct {
+	// Skill is one thing that an agent can do.
+	Skill struct {
 		ID          string   `json:"id"`
 		Name        string   `json:"name"`
 		Description string   `json:"description"`
 		Tags        []string `json:"tags"`
 		Examples    []string `json:"examples,omitempty"`
 	}
-	// OfficialScheme is a kind of credential: the flat members are for 0.3, the nested ones for 1.0.
-	OfficialScheme struct {
+	// Scheme is a kind of credential: the flat members are for 0.3, the nested ones for 1.0.
+	Scheme struct {
 		Type         string `json:"type"`
 		Scheme       string `json:"scheme,omitempty"`
 		BearerFormat string `json:"bearerFormat,omitempty"`
@@ -94,9 +100,9 @@ type (
 		Location string `json:"location"`
 		Name     string `json:"name"`
 	}
-	// OfficialRequirement names the schemes that are required together, each with its scopes, which are always empty
+	// Requirement names the schemes that are required together, each with its scopes, which are always empty
 	// here.
-	OfficialRequirement struct {
+	Requirement struct {
 		Schemes map[string][]string `json:"schemes"`
 	}
 )
@@ -110,34 +116,45 @@ const (
 	bindingREST = "HTTP+JSON"
 )
 
-// A2AURL returns the URL at which official clients call an agent below base, see [Request.BaseURL].
+// A2AURL returns the URL at which official clients call an agent below base, see [surface.Request.BaseURL].
 func A2AURL(base, agent string) string { return base + "/a2a/" + url.PathEscape(agent) }
 
 // listInterfaces returns the ways to call an agent, the preferred ones first: clients take the first that they support.
-func (v *Request) listInterfaces(agent string) []Interface {
+func (b Builder) listInterfaces(v *surface.Request, agent string) []Interface {
 	at := A2AURL(v.BaseURL(), agent)
-	return v.withGRPCInterfaces(agent, []Interface{
+	return b.withGRPCInterfaces(v, agent, []Interface{
 		{at, bindingRPC, A2A10, ""}, {at, bindingREST, A2A10, ""},
 		{at, bindingRPC, A2A03, ""}, {at + "/v0.3", bindingREST, A2A03, ""},
 	})
 }
 
-// BuildOfficialCard returns the A2A card of an agent, signed if the server signs cards. The error is that of signing.
-func (v *Request) BuildOfficialCard(c agentsvc.Card) (OfficialCard, error) {
-	card := OfficialCard{
-		Name: c.Name, Description: c.Description, Version: c.Version, Skills: []OfficialSkill{},
-		Capabilities:      OfficialCapabilities{Streaming: true, PushNotifications: v.SupportsPush(), ExtendedAgentCard: true},
-		DefaultInputModes: MediaTypesOrText(c.InputModes), DefaultOutputModes: MediaTypesOrText(c.OutputModes),
-		SupportedInterfaces: v.listInterfaces(c.Agent), ProtocolVersion: A2A03 + ".0", ExtendedCard: true,
+// Builder builds cards. The zero value advertises no gRPC and signs nothing. It is read-only.
+type Builder struct {
+	// GRPC is the gRPC interface that cards advertise.
+	GRPC GRPC
+	// Sign signs a card, given as JSON; nil = cards are not signed.
+	Sign func(card []byte) (Signature, error)
+}
+
+// Build returns the card of an agent that the caller may see. The error is that of signing.
+func (b Builder) Build(v *surface.Request, c agentsvc.Card) (Card, error) {
+	card := Card{
+		Members10: Members10{
+			Name: c.Name, Description: c.Description, Version: c.Version, Skills: []Skill{},
+			Capabilities:      Capabilities{Streaming: true, PushNotifications: SupportsPush(v), ExtendedAgentCard: true},
+			DefaultInputModes: MediaTypesOrText(c.InputModes), DefaultOutputModes: MediaTypesOrText(c.OutputModes),
+			SupportedInterfaces: b.listInterfaces(v, c.Agent),
+		},
+		Members03: Members03{ProtocolVersion: A2A03 + ".0", ExtendedCard: true},
 	}
-	if org, site := v.Provider(); org != "" || site != "" {
-		card.Provider = &OfficialProvider{org, site}
+	if org, site := v.Runtime.Provider(); org != "" || site != "" {
+		card.Provider = &Provider{org, site}
 	}
 	for _, s := range c.Skills {
 		if s.Tags == nil {
 			s.Tags = []string{}
 		}
-		card.Skills = append(card.Skills, OfficialSkill{s.ID, s.Name, cmp.Or(s.Description, s.Name), s.Tags, s.Examples})
+		card.Skills = append(card.Skills, Skill{s.ID, s.Name, cmp.Or(s.Description, s.Name), s.Tags, s.Examples})
 	}
 	// Version 0.3 has one main interface and a list that repeats it.
 	for _, i := range card.SupportedInterfaces {
@@ -150,11 +167,11 @@ func (v *Request) BuildOfficialCard(c agentsvc.Card) (OfficialCard, error) {
 		card.AdditionalInterfaces = append(card.AdditionalInterfaces, Transport{i.URL, i.ProtocolBinding})
 	}
 	card.setSecurity(v.SecuritySchemes(c, "/a2a/"+c.Agent))
-	return card, card.signWith(v.server.options.SignCard)
+	return card, card.signWith(b.Sign)
 }
 
 // signWith sets the card's signature by f; nil = it has none. The card must be complete by then.
-func (c *OfficialCard) signWith(f func(card []byte) (CardSignature, error)) error {
+func (c *Card) signWith(f func(card []byte) (Signature, error)) error {
 	if f == nil {
 		return nil
 	}
@@ -163,19 +180,19 @@ func (c *OfficialCard) signWith(f func(card []byte) (CardSignature, error)) erro
 		return err
 	}
 	signature, err := f(raw)
-	c.Signatures = []CardSignature{signature}
+	c.Signatures = []Signature{signature}
 	return err
 }
 
 // setSecurity sets the security schemes that callers may use and those that are required, all of them together.
-func (c *OfficialCard) setSecurity(schemes []agentsvc.Scheme, require []string) {
+func (c *Card) setSecurity(schemes []agentsvc.Scheme, require []string) {
 	for _, s := range schemes {
 		if c.SecuritySchemes == nil {
-			c.SecuritySchemes = map[string]OfficialScheme{}
+			c.SecuritySchemes = map[string]Scheme{}
 		}
-		scheme := OfficialScheme{Type: "http", Scheme: "bearer", BearerFormat: s.Format, HTTPAuth: &HTTPAuthScheme{"bearer", s.Format}}
+		scheme := Scheme{Type: "http", Scheme: "bearer", BearerFormat: s.Format, HTTPAuth: &HTTPAuthScheme{"bearer", s.Format}}
 		if s.Header != "" {
-			scheme = OfficialScheme{Type: "apiKey", Name: s.Header, In: "header", APIKey: &APIKeyScheme{"header", s.Header}}
+			scheme = Scheme{Type: "apiKey", Name: s.Header, In: "header", APIKey: &APIKeyScheme{"header", s.Header}}
 		}
 		c.SecuritySchemes[s.Name] = scheme
 	}
@@ -186,13 +203,18 @@ func (c *OfficialCard) setSecurity(schemes []agentsvc.Scheme, require []string) 
 	for _, name := range require {
 		all[name] = []string{}
 	}
-	c.Security, c.SecurityRequirements = []map[string][]string{all}, []OfficialRequirement{{all}}
+	c.Security, c.SecurityRequirements = []map[string][]string{all}, []Requirement{{all}}
 }
 
 // MediaTypesOrText returns types, or text/plain if there are none.
 func MediaTypesOrText(types []string) []string {
 	if len(types) == 0 {
-		return []string{plainText}
+		return []string{"text/plain"}
 	}
 	return types
+}
+
+// SupportsPush reports whether the app sends push notifications to addresses of callers.
+func SupportsPush(v *surface.Request) bool {
+	return v.Runtime.Notifier() != nil && v.Runtime.PushEnabled()
 }
