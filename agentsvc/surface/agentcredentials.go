@@ -13,21 +13,21 @@ import (
 // isDiscovery reports whether k only reads cards or lists of agents, which needs no credential: the visibility of each
 // agent decides what is listed. The default app's cards below /.well-known need one if the operator's configuration
 // says so.
-func (s *Server) isDiscovery(k Credentials, a tenancy.Address) bool {
+func (c *credentialVerifier) isDiscovery(k Credentials, a tenancy.Address) bool {
 	if !k.Discovery || a.App != "" && a.App != tenancy.DefaultName {
 		return k.Discovery
 	}
-	return !strings.HasPrefix(a.Path, "/.well-known/") || s.options.Auth.AllowsAnonymous(a.Path)
+	return !strings.HasPrefix(a.Path, "/.well-known/") || c.Auth.AllowsAnonymous(a.Path)
 }
 
 // newAnonymousPrincipal returns the principal of a caller without a credential. In the default app of a server without
 // authentication it has every built-in role, since there is no other way to use that app. With authentication it is a
 // caller there. In every other app it has no role.
-func (s *Server) newAnonymousPrincipal(app *tenancy.App) authz.Principal {
+func (c *credentialVerifier) newAnonymousPrincipal(app *tenancy.App) authz.Principal {
 	switch {
 	case app.ID != tenancy.DefaultID:
 		return authz.AnonymousPrincipal(app.ID, app.Name)
-	case s.options.Auth.Enabled:
+	case c.Auth.Enabled:
 		return authz.AnonymousPrincipal(app.ID, app.Name, authz.RoleCaller)
 	}
 	return authz.AnonymousPrincipal(app.ID, app.Name, authz.BuiltInRoleNames()...)

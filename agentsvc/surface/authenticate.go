@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
 	"stoa/authz"
+	"stoa/ratelimit"
 	"stoa/tenancy"
 )
 
@@ -62,7 +63,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	if k.Signed {
 		k.BearerToken, k.Discovery = "", true
 	}
-	p, kind, reason := s.verifyCredential(ctx, k)
+	p, kind, reason := s.credentials.verifyCredential(ctx, k)
 	// Whether the credential is good cannot be decided now. The caller gets "unavailable", not "unauthenticated".
 	if kind == tenancy.InvalidCredential && !errors.Is(reason, authz.ErrUnauthenticated) {
 		return nil, reason
@@ -70,7 +71,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	at := s.options.Router.ParseAddress(k.Host, k.Path)
 	request := tenancy.AccessRequest{
 		Address: at, Credential: kind, AppID: p.App, AppName: p.AppName, Subject: p.Subject, IssuedAt: p.Issued, ClockSkew: p.MaxClockAhead,
-		Discovery: s.isDiscovery(k, at), AllowAnonymous: s.options.Auth.AllowsAnonymous(at.Path),
+		Discovery: s.credentials.isDiscovery(k, at), AllowAnonymous: s.options.Auth.AllowsAnonymous(at.Path),
 	}
 	id, err := s.options.Router.FindApp(ctx, &request)
 	if err != nil {
@@ -98,7 +99,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	case k.Signed:
 		p = authz.AnonymousPrincipal(record.ID, record.Name)
 	case kind == tenancy.NoCredential:
-		p = s.newAnonymousPrincipal(record)
+		p = s.credentials.newAnonymousPrincipal(record)
 	}
 	// A token may have named its app by name alone.
 	p.App, p.AppName = record.ID, record.Name
@@ -125,14 +126,34 @@ func (v *Access) requestHeader(name string) string {
 	return v.credentials.Header(name)
 }
 
+// credentialVerifier verifies credentials. It is read-only.
+type credentialVerifier struct {
+	Authentication
+	// adminSecret is verified at the admin API.
+	adminSecret *authz.AdminSecret
+	// misplacedSecret is the same secret with a throttle of its own, for tenant routes, where the secret is refused:
+	// failed attempts on tenant routes must not lock the operator out of the admin API.
+	misplacedSecret *authz.AdminSecret
+}
+
+// newCredentialVerifier returns an error for an invalid admin secret.
+func newCredentialVerifier(o Authentication) (c credentialVerifier, err error) {
+	c.Authentication = o
+	if c.adminSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
+		return c, err
+	}
+	c.misplacedSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{}))
+	return c, err
+}
+
 // verifyCredential verifies the credential without knowing an app. It returns the principal, what kind of credential it
 // is, and for an invalid one the reason, which is for the log.
-func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Principal, tenancy.CredentialKind, error) {
+func (c *credentialVerifier) verifyCredential(ctx context.Context, k Credentials) (authz.Principal, tenancy.CredentialKind, error) {
 	switch {
 	case k.BearerToken == "":
 		return authz.Principal{}, tenancy.NoCredential, nil
 	case authz.IsToken(k.BearerToken):
-		p, err := s.options.Verifier.VerifyToken(ctx, k.BearerToken)
+		p, err := c.Verifier.VerifyToken(ctx, k.BearerToken)
 		switch {
 		case err != nil:
 			return p, tenancy.InvalidCredential, err
@@ -140,8 +161,8 @@ func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Pri
 			return p, tenancy.OperatorCredential, nil
 		}
 		return p, tenancy.TokenCredential, nil
-	case authz.IsAPIKey(k.BearerToken) && s.options.Keys != nil:
-		p, err := s.options.Keys.VerifyKey(ctx, k.BearerToken, 0)
+	case authz.IsAPIKey(k.BearerToken) && c.Keys != nil:
+		p, err := c.Keys.VerifyKey(ctx, k.BearerToken, 0)
 		if err != nil {
 			return p, tenancy.InvalidCredential, err
 		}
@@ -149,7 +170,7 @@ func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Pri
 	}
 	// The admin secret is good at the admin API only: here even the right one is refused, by [tenancy.ErrOperator]
 	// (403). Wrong guesses are throttled, which the response does not reveal.
-	if p, err := s.misplacedSecret.VerifySecret(k.ClientAddress, k.BearerToken); err == nil {
+	if p, err := c.misplacedSecret.VerifySecret(k.ClientAddress, k.BearerToken); err == nil {
 		return p, tenancy.OperatorCredential, nil
 	}
 	return authz.Principal{}, tenancy.InvalidCredential, authz.ErrUnauthenticated
@@ -213,7 +234,7 @@ func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, erro
 // readCredentials returns the credentials of r, unverified. The error is for a malformed Authorization header.
 func (s *Server) readCredentials(r *http.Request) (Credentials, error) {
 	credential, err := bearerToken(r)
-	return Credentials{BearerToken: credential, Host: r.Host, Path: r.URL.Path, ClientAddress: s.clientAddress(r), Header: r.Header.Get}, err
+	return Credentials{BearerToken: credential, Host: r.Host, Path: r.URL.Path, ClientAddress: s.proxies.clientAddress(r), Header: r.Header.Get}, err
 }
 
 // bearerToken returns the bearer token of a request, "" if it has none. It returns [authz.ErrUnauthenticated] for
@@ -248,7 +269,7 @@ func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) 
 	case authz.IsAPIKey(credential) && s.options.Keys != nil:
 		p, err = s.options.Keys.VerifyKey(r.Context(), credential, 0)
 	default:
-		return s.adminSecret.VerifySecret(s.clientAddress(r), credential)
+		return s.credentials.adminSecret.VerifySecret(s.proxies.clientAddress(r), credential)
 	}
 	if err == nil && !p.Platform {
 		err = fmt.Errorf("%w: the admin API is the platform operator's", authz.ErrDenied)

@@ -111,7 +111,7 @@ func TestHTTP2Flood(t *testing.T) {
 // large, and keeps the connection.
 func TestHTTP2SlowReader(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{PieceTimeout: 100 * time.Millisecond}}, func(*surfacetest.Fixture) []surface.Route {
+	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Timeouts: surface.Timeouts{PieceTimeout: 100 * time.Millisecond}}}, func(*surfacetest.Fixture) []surface.Route {
 		answer := func(size int) surface.Handler {
 			return func(w http.ResponseWriter, _ *http.Request) error {
 				return response.WriteJSON(w, http.StatusOK, strings.Repeat("x", size))

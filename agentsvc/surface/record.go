@@ -97,7 +97,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		r = r.WithContext(recordContext{s.withOrigin(r, rec.id), rec})
+		r = r.WithContext(recordContext{s.proxies.withOrigin(r, rec.id), rec})
 		defer rec.writer.Reservation.ReleaseBytes()
 		// Routes match the decoded path, so that every spelling of a path is the same path for routing and
 		// authorization.
@@ -131,7 +131,7 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 		}
 	}
 	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.writer.Status, rec.code, d})
-	s.endTrace(rec, r)
+	s.tracer.endTrace(rec, r)
 	level := slog.LevelInfo
 	if rec.route == "/health" || rec.route == "/ready" {
 		level = slog.LevelDebug
@@ -149,7 +149,7 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 		attrs = append(attrs, slog.String("agent", rec.agent))
 	}
 	if reason := refusalReason(rec.err); reason != "" {
-		attrs = append(attrs, slog.String("reason", reason), slog.String("client", s.clientAddress(r)))
+		attrs = append(attrs, slog.String("reason", reason), slog.String("client", s.proxies.clientAddress(r)))
 	}
 	s.options.Log.LogAttrs(rec.withSpan(r.Context()), level, "request", attrs...)
 }

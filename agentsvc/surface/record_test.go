@@ -51,11 +51,10 @@ func TestClient(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := &Server{options: Options{TrustedProxies: tt.proxies}}
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.RemoteAddr = tt.peer
 			r.Header["X-Forwarded-For"] = tt.forwarded
-			if got := s.clientAddress(r); got != tt.want {
+			if got := trustedProxies(tt.proxies).clientAddress(r); got != tt.want {
 				t.Errorf("client = %q, want %q", got, tt.want)
 			}
 		})

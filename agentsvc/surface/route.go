@@ -132,7 +132,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		defer v.ReleaseApp()
 		v.record, rec.request, rec.app, rec.body.App = rec, v, v.App.Name, v.App.ID
 		rec.writer.InitMemory(s.options.ResponseMemory, v.App.ID)
-		r = s.startTrace(rec, r, v.App)
+		r = s.tracer.startTrace(rec, r, v.App)
 		if route.Scope != "" {
 			if err := v.Authorize(r.Context(), route.Scope, ""); err != nil {
 				return err
@@ -145,7 +145,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		}
 		rec.operator = p
 		rec.writer.InitMemory(s.options.ResponseMemory, "")
-		r = s.startTrace(rec, r, nil)
+		r = s.tracer.startTrace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	// The URL is checked after authentication, so that a caller without a credential learns nothing from the

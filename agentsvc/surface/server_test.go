@@ -48,7 +48,7 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 		return response.WriteJSON(w, http.StatusOK, len(body))
 	}
 	seen := &observations{}
-	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: seen.record, Deadline: time.Second, BodyRate: 1 << 30}},
+	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: seen.record, BodyRate: 1 << 30, Timeouts: surface.Timeouts{Deadline: time.Second}}},
 		func(*surfacetest.Fixture) []surface.Route {
 			return []surface.Route{
 				{Method: http.MethodGet, Pattern: "/who", Kind: surface.Tenant, Serve: func(w http.ResponseWriter, r *http.Request) error {
@@ -275,7 +275,7 @@ func TestHalfAnswer(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	if _, err := surface.New(surface.Options{AdminSecret: surfacetest.Secret}); err == nil {
+	if _, err := surface.New(surface.Options{Authentication: surface.Authentication{AdminSecret: surfacetest.Secret}}); err == nil {
 		t.Error("a server without a verifier was made")
 	}
 }

@@ -229,7 +229,7 @@ func (s *socketConn) handleMessage(message []byte, body *requestbody.Body) {
 		s.writeFault(d, errTooManyMessages)
 		return
 	}
-	ctx, span := s.server.startMessageSpan(s.ctx, recordOf(s.r))
+	ctx, span := s.server.tracer.startMessageSpan(s.ctx, recordOf(s.r))
 	// This reservation ends with the message. The request's own one lasts as long as the connection.
 	messageReservation := recordOf(s.r).writer.Reservation.NewPart(1)
 	f, err := s.submitMessage(capacity.WithReservation(ctx, messageReservation), call)

@@ -61,23 +61,13 @@ import (
 	"stoa/agentsvc/surface/requestbody"
 	"stoa/agentsvc/surface/response"
 	"stoa/authz"
-	"stoa/ratelimit"
 	"stoa/tenancy"
 )
 
 // Options configure a [Server]. Verifier, AdminSecret, Apps, Router and Runtimes are required; setDefaults fills in the
 // rest.
 type Options struct {
-	// Verifier verifies tokens: those of the built-in issuer, of the operator's OpenID provider and of the apps' own
-	// issuers.
-	Verifier *authz.Verifier
-	// AdminSecret is one secret, or two with a comma between them while the secret is being changed.
-	AdminSecret string
-	// Auth decides which paths of the default app need a credential. Other apps always need one, except for discovery
-	// and signed deliveries.
-	Auth config.Auth
-	// Keys verifies API keys; nil = the server has none, and a credential in their form is invalid.
-	Keys *authz.APIKeys
+	Authentication
 	// Apps is the service of apps. It also stores the responses to requests that carry an Idempotency-Key.
 	Apps *tenancy.Service
 	// Router finds the app of a credential, a host or a path. Runtimes caches the built form of each app's current
@@ -110,6 +100,25 @@ type Options struct {
 
 	// BodyRate is how many bytes a second of large bodies are read of each app. Default: 16 MiB.
 	BodyRate int64
+	Timeouts
+}
+
+// Authentication is how callers of a [Server] authenticate. Verifier and AdminSecret are required.
+type Authentication struct {
+	// Verifier verifies tokens: those of the built-in issuer, of the operator's OpenID provider and of the apps' own
+	// issuers.
+	Verifier *authz.Verifier
+	// AdminSecret is one secret, or two with a comma between them while the secret is being changed.
+	AdminSecret string
+	// Auth decides which paths of the default app need a credential. Other apps always need one, except for discovery
+	// and signed deliveries.
+	Auth config.Auth
+	// Keys verifies API keys; nil = the server has none, and a credential in their form is invalid.
+	Keys *authz.APIKeys
+}
+
+// Timeouts bound the time of requests.
+type Timeouts struct {
 	// Deadline bounds a request that does not wait for a task. Default: 30 seconds.
 	Deadline time.Duration
 	// KeepAlive is the longest silence on a stream: then a comment is written, or a ping sent. Default: 15 seconds.
@@ -139,12 +148,11 @@ func (o *Options) setDefaults() {
 // Server is an [http.Handler] that serves the routes of all protocols. The fields above openStreams do not change after
 // [New]; Budget and sockets guard their own state.
 type Server struct {
-	options Options
-	baseURL *url.URL
-	// adminSecret is verified at the admin API.
-	adminSecret *authz.AdminSecret
-	// misplacedSecret is the same secret with a throttle of its own, for tenant routes, where the secret is refused.
-	misplacedSecret *authz.AdminSecret
+	options     Options
+	baseURL     *url.URL
+	credentials credentialVerifier
+	tracer      requestTracer
+	proxies     trustedProxies
 	// routes is what New was given. mux matches them; handler is mux behind cors and instrumentHandler.
 	routes  []Route
 	mux     *chi.Mux
@@ -175,7 +183,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Apps == nil || o.Router == nil || o.Runtimes == nil {
 		return nil, errors.New("surface: a verifier, the apps, a router and the live apps are needed")
 	}
-	s := &Server{options: o, routes: routes, mux: chi.NewMux(), bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
+	s := &Server{options: o, tracer: requestTracer{o.Tracer}, proxies: o.TrustedProxies, routes: routes, mux: chi.NewMux(), bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
 	var requestHeaders, responseHeaders []string
 	for _, r := range routes {
 		requestHeaders, responseHeaders = append(requestHeaders, r.RequestHeaders...), append(responseHeaders, r.ResponseHeaders...)
@@ -186,12 +194,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 		return nil, err
 	}
 	s.pageGuard = crossorigin.NewPageGuard(o.CORS, s.baseURL, o.Hosts)
-	if s.adminSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
-		return nil, err
-	}
-	// This secret has its own throttle: failed attempts on tenant routes must not lock the operator out of the admin
-	// API.
-	if s.misplacedSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
+	if s.credentials, err = newCredentialVerifier(o.Authentication); err != nil {
 		return nil, err
 	}
 	s.streamsCtx, s.cancelStreams = context.WithCancel(context.Background())

@@ -56,7 +56,8 @@ func (h *server) newSurfaceServer(listens net.Addr) (*surface.Server, error) {
 	}
 	// Hooks and pools of the whole process: every protocol shares the same verifier, limits and memory.
 	o := surface.Options{
-		Verifier: h.verifier, Keys: h.apiKeys, Auth: h.authConfig(), AdminSecret: h.secrets.adminSecret, Apps: h.apps, Router: h.router, Runtimes: h.runtimes,
+		Authentication: surface.Authentication{Verifier: h.verifier, Keys: h.apiKeys, Auth: h.authConfig(), AdminSecret: h.secrets.adminSecret},
+		Apps:           h.apps, Router: h.router, Runtimes: h.runtimes,
 		PublicURL: cmp.Or(h.settings.publicURL, h.localURL(listens)), Hosts: h.hostNames(listens), TrustedProxies: h.settings.trustedProxies, CORS: cors,
 		OnLargeBodies: h.gcTuner.newBytesTracker(), BodyRate: int64(h.settings.appBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(h.settings.answerMemoryMiB)<<20, h.gcTuner.newBytesTracker()),
 		Tracer: h.tracer, Log: h.log,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/admin"
 	"stoa/agentsvc/surface/billingapi"
 	"stoa/agentsvc/surface/surfacetest"
 )

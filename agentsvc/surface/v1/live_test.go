@@ -230,7 +230,7 @@ func TestListVariants(t *testing.T) {
 // continue.
 func TestStreamEnds(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{KeepAlive: 50 * time.Millisecond}})
 	h.CreateApp(t, "acme", slowConfig)
 	listen := func(user string, life time.Duration) *http.Response {
 		token := h.MintToken(t, "acme", authz.TokenSpec{Subject: user, TTL: life})
