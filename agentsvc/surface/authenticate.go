@@ -29,7 +29,7 @@ type Credentials struct {
 	Discovery bool
 	// Signed is [Route].Signed: no credential is verified; the handler verifies the signature.
 	Signed bool
-	// Header returns another header of the request, for credentials of agents and for [PageGuard]; nil = there are
+	// Header returns another header of the request, for credentials of agents and for [crossorigin.PageGuard]; nil = there are
 	// none.
 	Header func(name string) string
 }

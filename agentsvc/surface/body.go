@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc/surface/requestbody"
 )
 
-// ReadBody reads the request's body, see [Body.Read].
+// ReadBody reads the request's body, see [requestbody.Body.Read].
 func ReadBody(r *http.Request) ([]byte, error) {
 	rec := recordOf(r)
 	body, err := rec.body.Read(r)

@@ -11,7 +11,7 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// checkInputModes returns an [ErrContentType] for a message with a part whose media type is not among the input modes
+// checkInputModes returns an [apierror.ErrContentType] for a message with a part whose media type is not among the input modes
 // of the agent's card. A data part of a message that continues a task is accepted: it may be the answer that the task
 // waits for, which the task service reads, not the agent.
 func (v *Request) checkInputModes(sub task.Submission) error {

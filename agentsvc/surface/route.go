@@ -50,7 +50,7 @@ type Route struct {
 	Query []string
 	// Discovery lets callers without a credential into every app: the visibility of each agent then decides what they
 	// see. Every other tenant route acts or reads. Where the app needs no credential, those refuse pages of foreign
-	// origins ([PageGuard]).
+	// origins ([crossorigin.PageGuard]).
 	Discovery bool
 	// Signed lets requests into every app without verifying a credential: Serve must verify
 	// the signature of the delivery.
@@ -68,7 +68,7 @@ type Route struct {
 	// RPCSystem is the protocol whose calls the route carries, as OpenTelemetry names it, such as grpc; "" = HTTP. The
 	// pattern is then /service/method.
 	RPCSystem string
-	// EncodeError encodes errors in the protocol's own form; nil = an [Record].
+	// EncodeError encodes errors in the protocol's own form; nil = an [apierror.Record].
 	EncodeError apierror.Encoder
 	// Serve answers a request that has been authenticated.
 	Serve Handler

@@ -22,7 +22,7 @@ func (v *Request) WithDeadline(ctx context.Context) (context.Context, context.Ca
 	return context.WithTimeout(ctx, v.server.options.Deadline)
 }
 
-// SubmitMessage submits a message and returns its task as it was accepted. It returns an [ErrContentType] for content
+// SubmitMessage submits a message and returns its task as it was accepted. It returns an [apierror.ErrContentType] for content
 // that the agent does not read, else what [task.Service.Submit] returns.
 func (v *Request) SubmitMessage(ctx context.Context, sub task.Submission) (agentsvc.Task, error) {
 	if err := v.checkInputModes(sub); err != nil {
@@ -46,7 +46,7 @@ func (v *Request) SubmitAndWait(ctx context.Context, sub task.Submission, timeou
 	return f.WaitSettled(timeout)
 }
 
-// CancelTask cancels a task. It returns [ErrNotCancelable] for one that has ended, and [agentsvc.ErrNotFound] for one
+// CancelTask cancels a task. It returns [apierror.ErrNotCancelable] for one that has ended, and [agentsvc.ErrNotFound] for one
 // outside of visibility.
 func (v *Request) CancelTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
 	t, err := v.Tasks.Cancel(ctx, visibility, id)

@@ -1,40 +1,44 @@
-// Package surface is what every protocol endpoint of the server shares: authentication, admission, bounds on requests
-// and responses, server-sent events, WebSockets, JSON-RPC, errors and idempotency. The protocols themselves are the
-// packages below it: ext, v1, a2a, openai, mcp, ops and webhook return lists of [Route], which [New] serves; a2agrpc
-// passes its calls to [Server.ServeNonHTTP]; openapi describes them all.
+// Package surface is what every protocol endpoint of the server shares: it authenticates a request, admits it, bounds
+// it and answers its errors. The protocols themselves are packages below it: ext, v1, a2a, openai, mcp, admin,
+// billingapi, tenantapi and webhook return lists of [Route], which [New] serves; a2agrpc passes its calls to
+// [Server.ServeNonHTTP]; openapi describes them all.
+//
+// Package surface is made of smaller ones, which know no requests of apps: requestbody reads bodies, decode and encode
+// have what is common to messages, apierror maps errors to codes, response writes responses, stream and sse write the
+// events of a task, crossorigin decides what web pages may do, and idempotency makes requests take effect once. Packages
+// jsonrpc, agentcard and mutation have what several protocols share.
 //
 // A request passes these steps in this order:
 //
 //  1. record.go: the request gets an id, and when it ends, its log line, its metrics and its span. A panic becomes a 500.
-//  2. cors.go: cross-origin headers; OPTIONS ends here.
+//  2. crossorigin: cross-origin headers; OPTIONS ends here.
 //  3. route.go: the route is matched. A request that writes and comes from a page of another origin may be refused.
 //  4. authenticate.go: [Server.Authenticate] verifies the credential and decides the app (tenant). It is the only place
 //     that does: the credential names the app, and a host or path that names another one makes the app not found. What it
 //     returns, a [Request], is bound to that app and to one revision of its configuration.
-//  5. query.go, body.go: the URL must be text, the query must have known names, the body is bounded in size and time.
-//  6. idempotency.go: with an Idempotency-Key the request takes effect once.
-//  7. the route's [Handler]: it decodes ([DecodeMessage], [DecodeBody]), asks for permission ([Request.Authorize],
+//  5. route.go: the URL must be text, the query must have known names, the body is bounded in size and time.
+//  6. once.go: with an Idempotency-Key the request takes effect once.
+//  7. the route's [Handler]: it decodes ([DecodeMessage], [DecodeBody]), asks for permission ([Access.Authorize],
 //     [Request.AdmitMessage]), calls the app's task service and encodes.
-//  8. errors.go: an error that the handler returned becomes a status, a code and a body, by one table for all protocols.
+//  8. respond.go: an error that the handler returned becomes a status, a code and a body ([apierror.Classify]).
 //
 // A message to an agent takes one path in every protocol. [Request.AdmitMessage] checks the caller's scope, then checks
 // the app's budgets, counts the call against its limits and reserves tokens from them (limit.go).
 // [Request.SubmitMessage], [Request.SubmitAndWait] or [Request.SubmitAndSubscribe] pass it to the task service, which
-// writes the turn before it returns. The answer is then read from the task's log through a [stream.Subscription], whose events
-// a [stream.Encoder] turns into the protocol's bodies: [Request.StreamEvents] writes them as server-sent events
-// (stream.go), [Request.ServeWebSocket] as frames (socket.go), [Request.WriteEvents] through any other writer
-// (nonhttp.go, for gRPC). The reserved tokens are given back when the request ends, unless a turn was written that
-// carries the reservation; then its worker settles it. Budgets are reserved and settled by each model call, in package
-// app.
+// writes the turn before it returns (submit.go). The answer is then read from the task's log through a
+// [stream.Subscription], whose events a [stream.Encoder] turns into the protocol's bodies: [Request.StreamEvents] writes
+// them as server-sent events, [Request.ServeWebSocket] as frames (socket.go), [Request.WriteEvents] through any other
+// writer (nonhttp.go, for gRPC). The reserved tokens are given back when the request ends, unless a turn was written
+// that carries the reservation; then its worker settles it. Budgets are reserved and settled by each model call, in
+// package app.
 //
-// Memory and time have bounds, since every sender is untrusted. Request bodies share quotas between the apps
-// (bodybudget.go, quotapool.go), are read in small steps (bodymeter.go) at a rate per app (bodyrate.go), and are
-// counted before they are decoded (jsoncount.go). Responses take their memory from a pool (response.go). A client that
-// does not take its response or its events in time loses the connection; it can resume a stream with Last-Event-ID.
+// Memory and time have bounds, since every sender is untrusted: of bodies in package requestbody, of responses in
+// package response. A client that does not take its response or its events in time loses the connection; it can resume a
+// stream with Last-Event-ID.
 //
 // To add a protocol, write a package with a function that returns routes, and add it to newRoutes in
 // cmd/stoa/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [stream.Encoder] if it streams and an
-// [Encoder] if its errors have a form of their own; errorTable needs no change. Each route also needs an entry in
+// [apierror.Encoder] if its errors have a form of their own. Each route also needs an entry in
 // openapi/descriptions.json and in TestIsolation of cmd/stoa. protocol_test.go of this package is a complete example.
 package surface
 

@@ -116,12 +116,12 @@ const (
 	bindingREST = "HTTP+JSON"
 )
 
-// A2AURL returns the URL at which official clients call an agent below base, see [surface.Request.BaseURL].
-func A2AURL(base, agent string) string { return base + "/a2a/" + url.PathEscape(agent) }
+// agentURL returns the URL at which official clients call an agent below base, see [surface.Access.BaseURL].
+func agentURL(base, agent string) string { return base + "/a2a/" + url.PathEscape(agent) }
 
 // listInterfaces returns the ways to call an agent, the preferred ones first: clients take the first that they support.
 func (b Builder) listInterfaces(v *surface.Request, agent string) []Interface {
-	at := A2AURL(v.BaseURL(), agent)
+	at := agentURL(v.BaseURL(), agent)
 	return b.withGRPCInterfaces(v, agent, []Interface{
 		{at, bindingRPC, A2A10, ""}, {at, bindingREST, A2A10, ""},
 		{at, bindingRPC, A2A03, ""}, {at + "/v0.3", bindingREST, A2A03, ""},

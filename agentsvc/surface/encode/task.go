@@ -6,8 +6,8 @@ import (
 	"stoa/agentsvc"
 )
 
-// The JSON forms of tasks, messages and artifacts with names in snake_case, for the ext and ops surfaces. Other
-// surfaces use some of them.
+// The JSON forms of tasks, messages and artifacts with names in snake_case, for protocols that
+// have such names.
 type (
 	// TaskRecord is a task. Agent is set in lists of tasks of several agents.
 	TaskRecord struct {

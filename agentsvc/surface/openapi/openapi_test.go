@@ -85,7 +85,7 @@ func TestValid(t *testing.T) {
 func TestDocumentComplete(t *testing.T) {
 	t.Parallel()
 	_, doc := buildDocument(t)
-	answered, described := map[string]bool{}, openapi.DescribedOperations()
+	answered, described := map[string]bool{}, readDescribedOperations(t)
 	for _, r := range newRoutes() {
 		key := r.Method + " " + r.Pattern
 		if answered[key] = true; !slices.Contains(described, key) {
@@ -314,4 +314,20 @@ func parseBody(t *testing.T, answer string) any {
 		t.Fatalf("%v: %s", err, body)
 	}
 	return v
+}
+
+// readDescribedOperations returns the keys of all described operations, as "METHOD pattern".
+func readDescribedOperations(t *testing.T) []string {
+	t.Helper()
+	raw, err := os.ReadFile("descriptions.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct {
+		Operations map[string]json.RawMessage `json:"operations"`
+	}
+	if err := json.Unmarshal(raw, &d); err != nil {
+		t.Fatal(err)
+	}
+	return slices.Collect(maps.Keys(d.Operations))
 }
