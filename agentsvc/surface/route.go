@@ -55,7 +55,7 @@ type Route struct {
 	// Signed lets requests into every app without verifying a credential: Serve must verify
 	// the signature of the delivery.
 	Signed bool
-	// LargeBody allows bodies of up to MaxMessage bytes; else MaxBody bytes are allowed.
+	// LargeBody allows bodies of up to [requestbody.MaxMessage] bytes; else [requestbody.MaxBody] bytes are allowed.
 	LargeBody bool
 	// Idempotent says that the request changes something and honours an Idempotency-Key: under a key it takes effect
 	// once.
@@ -166,7 +166,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 	rec.body.Limit(rec.writer.ResponseWriter, r, maxBytes, s.options.PieceTimeout, s.options.BodyTimeout)
 	defer rec.body.Release()
 	if route.Idempotent {
-		return s.serveIdempotent(w, r, route.Serve)
+		return serveIdempotent(s.options.Apps, w, r, route.Serve)
 	}
 	return route.Serve(w, r)
 }

@@ -79,50 +79,50 @@ var errorTable = []struct {
 	rpc    int
 	said   bool
 }{
-	{agentsvc.ErrNotFound, NotFound, http.StatusNotFound, RPCTaskNotFound, false},
-	{ErrNotCancelable, Aborted, http.StatusConflict, RPCNotCancelable, false},
-	{agentsvc.ErrTaskEnded, Aborted, http.StatusConflict, RPCUnsupported, false},
-	{agentsvc.ErrTaskBusy, Aborted, http.StatusConflict, RPCUnsupported, false},
-	{agentsvc.ErrSessionBusy, Aborted, http.StatusConflict, RPCUnsupported, false},
-	{agentsvc.ErrAwaitingDecision, Aborted, http.StatusConflict, RPCUnsupported, false},
-	{agentsvc.ErrAwaitingCredential, Aborted, http.StatusConflict, RPCUnsupported, false},
-	{agentsvc.ErrAwaitingBudget, Aborted, http.StatusConflict, RPCUnsupported, false},
-	{agentsvc.ErrNoOpenDecision, Aborted, http.StatusConflict, RPCUnsupported, false},
-	{agentsvc.ErrLeaseLost, Aborted, http.StatusConflict, RPCUnsupported, false},
-	{task.ErrNotRestorable, Aborted, http.StatusConflict, RPCUnsupported, false},
-	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, RPCInternal, false},
-	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, RPCInvalidParams, false},
-	{task.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, RPCInvalidParams, false},
-	{ErrNoPush, InvalidArgument, http.StatusBadRequest, RPCNoPush, false},
-	{ErrContentType, InvalidArgument, http.StatusBadRequest, RPCContentType, true},
-	{ErrVersion, InvalidArgument, http.StatusBadRequest, RPCVersion, true},
-	{ErrUnsupported, InvalidArgument, http.StatusBadRequest, RPCUnsupported, true},
+	{agentsvc.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, false},
+	{ErrNotCancelable, Aborted, http.StatusConflict, rpcNotCancelable, false},
+	{agentsvc.ErrTaskEnded, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrTaskBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrSessionBusy, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrAwaitingDecision, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrAwaitingCredential, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrAwaitingBudget, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrNoOpenDecision, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrLeaseLost, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{task.ErrNotRestorable, Aborted, http.StatusConflict, rpcUnsupported, false},
+	{agentsvc.ErrOverloaded, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{task.ErrConflict, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
+	{task.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, false},
+	{ErrNoPush, InvalidArgument, http.StatusBadRequest, rpcNoPush, false},
+	{ErrContentType, InvalidArgument, http.StatusBadRequest, rpcContentType, true},
+	{ErrVersion, InvalidArgument, http.StatusBadRequest, rpcVersion, true},
+	{ErrUnsupported, InvalidArgument, http.StatusBadRequest, rpcUnsupported, true},
 
-	{trigger.ErrUnsigned, Unauthenticated, http.StatusUnauthorized, RPCInternal, false},
-	{authz.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, RPCInternal, false},
-	{tenancy.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, RPCInternal, false},
-	{authz.ErrKeysUnavailable, Unavailable, http.StatusServiceUnavailable, RPCInternal, false},
-	{authz.ErrDenied, PermissionDenied, http.StatusForbidden, RPCInternal, true},
-	{tenancy.ErrOperator, PermissionDenied, http.StatusForbidden, RPCInternal, false},
-	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, RPCUnsupported, false},
-	{capacity.ErrFull, ResourceExhausted, http.StatusTooManyRequests, RPCInternal, false},
-	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, RPCInternal, true},
+	{trigger.ErrUnsigned, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
+	{authz.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
+	{tenancy.ErrUnauthenticated, Unauthenticated, http.StatusUnauthorized, rpcInternal, false},
+	{authz.ErrKeysUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{authz.ErrDenied, PermissionDenied, http.StatusForbidden, rpcInternal, true},
+	{tenancy.ErrOperator, PermissionDenied, http.StatusForbidden, rpcInternal, false},
+	{tenancy.ErrSuspended, PermissionDenied, http.StatusForbidden, rpcUnsupported, false},
+	{capacity.ErrFull, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, false},
+	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
 
-	{billing.ErrNotFound, NotFound, http.StatusNotFound, RPCTaskNotFound, true},
-	{billing.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, RPCInternal, true},
-	{billing.ErrExists, AlreadyExists, http.StatusConflict, RPCInternal, true},
+	{billing.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
+	{billing.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
+	{billing.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
 
-	{tenancy.ErrNotFound, NotFound, http.StatusNotFound, RPCTaskNotFound, true},
-	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, RPCInternal, true},
-	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, RPCInternal, true},
-	{tenancy.ErrConflict, Aborted, http.StatusConflict, RPCInternal, true},
-	{tenancy.ErrInProgress, Aborted, http.StatusConflict, RPCUnsupported, true},
-	{tenancy.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, RPCInvalidParams, true},
-	{tenancy.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, RPCInternal, false},
-	{tenancy.ErrClosed, Unavailable, http.StatusServiceUnavailable, RPCInternal, false},
+	{tenancy.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
+	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
+	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
+	{tenancy.ErrConflict, Aborted, http.StatusConflict, rpcInternal, true},
+	{tenancy.ErrInProgress, Aborted, http.StatusConflict, rpcUnsupported, true},
+	{tenancy.ErrKeyReused, InvalidArgument, http.StatusUnprocessableEntity, rpcInvalidParams, true},
+	{tenancy.ErrUnavailable, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{tenancy.ErrClosed, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 
-	{ErrStopping, Unavailable, http.StatusServiceUnavailable, RPCInternal, false},
-	{ErrNotReady, Unavailable, http.StatusServiceUnavailable, RPCInternal, false},
+	{ErrStopping, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
+	{ErrNotReady, Unavailable, http.StatusServiceUnavailable, rpcInternal, false},
 	{ErrNoPath, NotFound, http.StatusNotFound, RPCMethodNotFound, false},
 }
 
@@ -174,9 +174,9 @@ type Response struct {
 // else "unavailable" if a dependency did not answer, else "internal" with a fixed text, so that nothing internal
 // reaches the caller.
 func Classify(err error) Response {
-	v := Response{Code: Internal, Status: http.StatusInternalServerError, rpc: RPCInternal, Text: TextInternal}
+	v := Response{Code: Internal, Status: http.StatusInternalServerError, rpc: rpcInternal, Text: TextInternal}
 	invalid := func(field, text string) {
-		v = Response{Code: InvalidArgument, Status: http.StatusBadRequest, rpc: RPCInvalidParams, Text: text, field: field}
+		v = Response{Code: InvalidArgument, Status: http.StatusBadRequest, rpc: rpcInvalidParams, Text: text, field: field}
 	}
 	var own *Error
 	var word *agentsvc.InvalidError
@@ -189,15 +189,15 @@ func Classify(err error) Response {
 	var large *capacity.TooLargeError
 	switch {
 	case errors.As(err, &large):
-		v = Response{Code: ResourceExhausted, Status: http.StatusRequestEntityTooLarge, rpc: RPCInternal, Text: large.Error()}
+		v = Response{Code: ResourceExhausted, Status: http.StatusRequestEntityTooLarge, rpc: rpcInternal, Text: large.Error()}
 	case errors.As(err, &spent):
-		v = Response{Code: ResourceExhausted, Status: http.StatusTooManyRequests, rpc: RPCInternal, Text: spent.Error(), exhaustedBudget: spent}
+		v = Response{Code: ResourceExhausted, Status: http.StatusTooManyRequests, rpc: rpcInternal, Text: spent.Error(), exhaustedBudget: spent}
 	case errors.As(err, &full):
-		v = Response{Code: ResourceExhausted, Status: http.StatusTooManyRequests, rpc: RPCInternal, Text: full.Error(), retryAfter: full.RetryAfter}
+		v = Response{Code: ResourceExhausted, Status: http.StatusTooManyRequests, rpc: rpcInternal, Text: full.Error(), retryAfter: full.RetryAfter}
 	case errors.As(err, &bill):
 		invalid(bill.Field, bill.Error())
 	case errors.As(err, &own):
-		v = Response{Code: own.Code, Status: own.Status, rpc: RPCInvalidRequest, Text: own.Text, retryAfter: own.RetryAfter}
+		v = Response{Code: own.Code, Status: own.Status, rpc: rpcInvalidRequest, Text: own.Text, retryAfter: own.RetryAfter}
 	case errors.As(err, &rpc):
 		v = Response{Code: InvalidArgument, Status: http.StatusBadRequest, rpc: rpc.code, Text: rpc.detail}
 	case errors.As(err, &word):
@@ -219,7 +219,7 @@ func Classify(err error) Response {
 			break
 		}
 		if v.Code == Internal && IsUnavailable(err) {
-			v = Response{Code: Unavailable, Status: http.StatusServiceUnavailable, rpc: RPCInternal, Text: textUnavailable}
+			v = Response{Code: Unavailable, Status: http.StatusServiceUnavailable, rpc: rpcInternal, Text: textUnavailable}
 		}
 	}
 	var exhausted *ratelimit.ExhaustedError

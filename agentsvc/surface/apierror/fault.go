@@ -31,10 +31,10 @@ func (v Response) ToFault(requestID string) Fault {
 func (f Fault) FullMessage() string {
 	title, text := strings.ToLower(f.Title), strings.ToLower(f.Text)
 	switch {
-	case title == "", f.RPC == RPCInternal, strings.HasPrefix(text, title):
+	case title == "", f.RPC == rpcInternal, strings.HasPrefix(text, title):
 		return f.Text
-	// responseErrors have RPCInvalidRequest and unknown paths RPCMethodNotFound for want of a better code.
-	case f.Code != InvalidArgument && (f.RPC == RPCInvalidRequest || f.RPC == RPCMethodNotFound):
+	// responseErrors have rpcInvalidRequest and unknown paths RPCMethodNotFound for want of a better code.
+	case f.Code != InvalidArgument && (f.RPC == rpcInvalidRequest || f.RPC == RPCMethodNotFound):
 		return f.Text
 	case strings.HasSuffix(title, text):
 		return f.Title

@@ -4,32 +4,32 @@ package apierror
 // adds.
 const (
 	RPCParse          = -32700
-	RPCInvalidRequest = -32600
+	rpcInvalidRequest = -32600
 	RPCMethodNotFound = -32601
-	RPCInvalidParams  = -32602
-	RPCInternal       = -32603
+	rpcInvalidParams  = -32602
+	rpcInternal       = -32603
 
-	RPCTaskNotFound  = -32001
-	RPCNotCancelable = -32002
-	RPCNoPush        = -32003
-	RPCUnsupported   = -32004
-	RPCContentType   = -32005
-	RPCVersion       = -32009
+	rpcTaskNotFound  = -32001
+	rpcNotCancelable = -32002
+	rpcNoPush        = -32003
+	rpcUnsupported   = -32004
+	rpcContentType   = -32005
+	rpcVersion       = -32009
 )
 
 // rpcMessages are the standard messages of the codes. What was wrong in a request is in the data of its error.
 var rpcMessages = map[int]string{
 	RPCParse:          "Parse error",
-	RPCInvalidRequest: "Invalid request",
+	rpcInvalidRequest: "Invalid request",
 	RPCMethodNotFound: "Method not found",
-	RPCInvalidParams:  "Invalid params",
-	RPCInternal:       "Internal error",
-	RPCTaskNotFound:   "Task not found",
-	RPCNotCancelable:  "Task cannot be cancelled",
-	RPCNoPush:         "Push notifications are not supported",
-	RPCUnsupported:    "This operation is not supported",
-	RPCContentType:    "Incompatible content types",
-	RPCVersion:        "This version of the protocol is not supported",
+	rpcInvalidParams:  "Invalid params",
+	rpcInternal:       "Internal error",
+	rpcTaskNotFound:   "Task not found",
+	rpcNotCancelable:  "Task cannot be cancelled",
+	rpcNoPush:         "Push notifications are not supported",
+	rpcUnsupported:    "This operation is not supported",
+	rpcContentType:    "Incompatible content types",
+	rpcVersion:        "This version of the protocol is not supported",
 }
 
 // rpcError is an error that is created with its JSON-RPC code. Its detail is the text for the caller.
@@ -46,4 +46,4 @@ func NewRPCError(code int, detail string) error { return &rpcError{code, detail}
 
 // NewInvalidRequestError returns an error with the code "Invalid request" for a request that is not what its protocol
 // demands.
-func NewInvalidRequestError(detail string) error { return &rpcError{RPCInvalidRequest, detail} }
+func NewInvalidRequestError(detail string) error { return &rpcError{rpcInvalidRequest, detail} }
