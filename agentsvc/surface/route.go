@@ -52,8 +52,8 @@ type Route struct {
 	// see. Every other tenant route acts or reads. Where the app needs no credential, those refuse pages of foreign
 	// origins ([crossorigin.PageGuard]).
 	Discovery bool
-	// Signed lets requests into every app without verifying a credential: Serve must verify
-	// the signature of the delivery.
+	// Signed lets requests into every app without verifying a credential: Serve must verify the signature of the
+	// delivery.
 	Signed bool
 	// LargeBody allows bodies of up to [requestbody.MaxMessage] bytes; else [requestbody.MaxBody] bytes are allowed.
 	LargeBody bool
