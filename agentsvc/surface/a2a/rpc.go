@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"net/http"
+	"slices"
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/agentcard"
@@ -41,6 +42,17 @@ var versionMethods = []struct {
 		"tasks/pushNotificationConfig/list": {unary: handleListPushes}, "tasks/pushNotificationConfig/delete": {unary: handleDeletePush},
 		"agent/getAuthenticatedExtendedCard": {unary: handleCard},
 	}},
+}
+
+// MethodNames returns the JSON-RPC methods of all versions, sorted. Tests use it to cover every method.
+func MethodNames() (names []string) {
+	for _, d := range versionMethods {
+		for name := range d.methods {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // newEndpoint returns the handler of a JSON-RPC endpoint. The version is that of the A2A-Version header or, without
