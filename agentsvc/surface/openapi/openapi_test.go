@@ -180,7 +180,7 @@ func TestAnswers(t *testing.T) {
 	}
 	shapes, ops := compileSchemas(t, doc), listOperations(doc)
 	checkedCount := map[string]int{}
-	for _, protocol := range []string{"ext", "v1", "ops", "openai", "mcp", "a2a", "webhook"} {
+	for _, protocol := range []string{"ext", "v1", "admin", "billingapi", "tenantapi", "openai", "mcp", "a2a", "webhook"} {
 		files, err := filepath.Glob("../" + protocol + "/testdata/*.txtar")
 		if err != nil || len(files) == 0 {
 			t.Fatal(protocol, err)
