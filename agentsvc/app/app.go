@@ -41,10 +41,14 @@ import (
 	"stoa/agentsvc/runner"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
+	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
 	"stoa/authz"
 	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/usage"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -128,7 +132,7 @@ type App struct {
 	// revision may have selected the other one, and its runs still come here.
 	runners map[bool]*runner.Runner
 	// vault is nil if [Dependencies.Keys] is.
-	vault    *store.Vault
+	vault    *vault.Vault
 	memories *memory.Recall
 	// notifier is nil if no notifications are sent.
 	notifier *notify.Notifier
@@ -136,7 +140,7 @@ type App struct {
 	pushEnabled bool
 
 	// budgetGate is nil if [Dependencies.Billing] is; then there are no budgets.
-	budgetGate *billing.BudgetGate
+	budgetGate *budget.Gate
 	policies   *authz.PolicyCache
 	cards      []agentsvc.Card
 	// cardIndex has the index in cards by the agent's name.
@@ -152,7 +156,7 @@ type App struct {
 }
 
 // Build builds the runtime of a configuration. It makes no requests and opens no database; those are opened at their
-// first use. Problems of cfg are a [config.Error] with paths and without lines, which may be shown to the author of the
+// first use. Problems of cfg are a [document.Error] with paths and without lines, which may be shown to the author of the
 // configuration. If Build fails it has closed everything it opened.
 func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 	log := h.Log.With("app", t.Name)
@@ -166,13 +170,13 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 		b.onFinding = func(ctx context.Context, f guardrail.Finding) { h.OnFinding(ctx, t.Name, f) }
 	}
 	if h.Billing != nil {
-		b.meter, b.budgetGate = h.Billing.NewMeter(t.ID, t.Plan), h.Billing.NewBudgetGate(t.ID, t.Plan)
+		b.meter, b.budgetGate = h.Billing.Usage.NewMeter(t.ID, t.Plan), h.Billing.Budgets.NewGate(t.ID, t.Plan)
 	}
 	inMemory, newStore := b.registerInMemory(h), b.newStoreFactory(h)
-	b.store = newStore(h.DB)
+	b.store, b.toolPins = newStore(h.DB), toolpin.New(h.DB, t.ID)
 	if h.Keys != nil {
 		// A task's credentials are stored in the database of the task; their audit entries are always durable.
-		b.vault = store.NewVault(h.taskDB(inMemory), t.ID, h.Keys)
+		b.vault = vault.New(h.taskDB(inMemory), t.ID, h.Keys)
 		if inMemory {
 			b.vault = b.vault.WithAuditIn(h.DB)
 		}
@@ -252,7 +256,7 @@ func (a *App) ExecuteRun(ctx context.Context, run store.Run) error {
 // SweepExpired deletes the tasks, events and sessions whose retention has ended, the sessions wherever the app stores
 // them.
 func (a *App) SweepExpired(ctx context.Context, r store.Retention) (store.SweepCounts, error) {
-	return a.store.SweepExpired(ctx, r)
+	return a.store.Sweeper.SweepExpired(ctx, r)
 }
 
 // Memories returns what the app's agents remember of its users. It works even if the configuration no longer uses
@@ -260,7 +264,7 @@ func (a *App) SweepExpired(ctx context.Context, r store.Retention) (store.SweepC
 func (a *App) Memories() *memory.Recall { return a.memories }
 
 // Vault returns the store of the credentials that users have supplied for tools; nil if there are no keys.
-func (a *App) Vault() *store.Vault { return a.vault }
+func (a *App) Vault() *vault.Vault { return a.vault }
 
 // Policy returns the access policy for the app's record.
 func (a *App) Policy(record *tenancy.App) (*authz.Policy, error) { return a.policies.PolicyFor(record) }
@@ -312,8 +316,9 @@ type builder struct {
 	// maxAnswerBytes is [Dependencies.MaxAnswerBytes].
 	maxAnswerBytes int
 	store          *store.Store
+	toolPins       *toolpin.Store
 	// vault is nil if there are no keys; recall is nil if agents have no memory.
-	vault  *store.Vault
+	vault  *vault.Vault
 	recall *memory.Recall
 	// models are complete: with retries, metering, tracing and fallbacks. A model with a problem has no entry.
 	models map[string]llm.Provider
@@ -332,6 +337,6 @@ type builder struct {
 
 	externalDatabases *ExternalDatabases
 	// meter and budgetGate are nil if nothing is counted: both or none.
-	meter      *billing.Meter
-	budgetGate *billing.BudgetGate
+	meter      *usage.Meter
+	budgetGate *budget.Gate
 }

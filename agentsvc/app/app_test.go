@@ -66,7 +66,7 @@ func mustParse(t *testing.T, src string, o config.Options) *config.Config {
 func newAppWith(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log *slog.Logger, change ...func(h *app.Dependencies)) *app.App {
 	t.Helper()
 	var a *app.App
-	pool := queue.New(store.NewRunQueue(d), func(ctx context.Context, run store.Run) error { return a.ExecuteRun(ctx, run) }, queue.Options{})
+	pool := queue.New(d, func(ctx context.Context, run store.Run) error { return a.ExecuteRun(ctx, run) }, queue.Options{})
 	if err := pool.Open(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestSession(t *testing.T) {
 		if outcome.Status.State != agentsvc.Completed || outcome.Status.Message.Text() != "You said: Paris" {
 			t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 		}
-		sess, err := store.New(d, "acme").LoadSession(t.Context(), ana, requested.Context)
+		sess, err := store.New(d, "acme").Sessions.Load(t.Context(), ana, requested.Context)
 		if err != nil {
 			t.Fatal(err)
 		}

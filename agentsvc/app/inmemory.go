@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/quota"
 	"stoa/agentsvc/task"
-	"stoa/billing"
+	"stoa/billing/price"
 	"stoa/migrations"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -37,7 +38,7 @@ type InMemoryDB struct {
 	Workers task.Executor
 
 	// quota bounds what each app stores, so that one app cannot fill the database.
-	quota *store.Quota
+	quota *quota.Quota
 	// durable is the process's other database, asked for unfinished tasks only.
 	durable *db.DB
 	options InMemoryDBOptions
@@ -90,7 +91,7 @@ func OpenInMemoryDB(ctx context.Context, durable *db.DB, o InMemoryDBOptions) (*
 		return nil, errors.Join(fmt.Errorf("open the database in memory: %w", err), d.Close())
 	}
 	v := &InMemoryDB{DB: d, durable: durable, options: o, apps: map[db.ID]*inMemoryApp{}}
-	v.quota = store.NewQuota(d, store.QuotaOptions{
+	v.quota = quota.New(d, quota.Options{
 		Shared: int64(o.MaxPages/4*3) * pageSize, Log: o.Log,
 		Advice: "an app may keep in memory as much as it leaves free to others. The oldest of what is finished is forgotten within seconds; storage.tasks.backend: sql and storage.sessions.backend: sql keep more",
 	})
@@ -143,7 +144,7 @@ func (v *InMemoryDB) DeleteApp(ctx context.Context, id db.ID) error {
 		a.unloadedAt, a.retention = time.Time{}, store.Retention{}
 	}
 	v.mu.Unlock()
-	err := store.New(v.DB, id).DeleteAll(ctx)
+	err := store.New(v.DB, id).Sweeper.DeleteAll(ctx)
 	v.quota.ForgetTenant(id)
 	return err
 }
@@ -185,7 +186,7 @@ func (v *InMemoryDB) cleanUpApp(ctx context.Context, id db.ID) error {
 	a := *v.apps[id]
 	v.mu.Unlock()
 	inMemoryStore := store.New(v.DB, id)
-	if _, err := inMemoryStore.SweepExpired(ctx, a.retention); err != nil {
+	if _, err := inMemoryStore.Sweeper.SweepExpired(ctx, a.retention); err != nil {
 		return err
 	}
 	if err := v.evictOverShare(ctx, id, inMemoryStore); err != nil {
@@ -196,7 +197,7 @@ func (v *InMemoryDB) cleanUpApp(ctx context.Context, id db.ID) error {
 	}
 	// A session may be in memory while its tasks are in the durable database.
 	for _, st := range []*store.Store{inMemoryStore, store.New(v.durable, id)} {
-		open, err := st.HasUnfinishedTasks(ctx)
+		open, err := st.Tasks.HasUnfinished(ctx)
 		if err != nil {
 			return err
 		}
@@ -214,7 +215,7 @@ func (v *InMemoryDB) cleanUpApp(ctx context.Context, id db.ID) error {
 	if v.apps[id].loadedRevisions > 0 {
 		return nil
 	}
-	if err := inMemoryStore.DeleteAll(ctx); err != nil {
+	if err := inMemoryStore.Sweeper.DeleteAll(ctx); err != nil {
 		return err
 	}
 	v.quota.ForgetTenant(id)
@@ -228,7 +229,7 @@ func (v *InMemoryDB) evictOverShare(ctx context.Context, id db.ID, inMemoryStore
 		if err := v.quota.MeasureTenant(ctx, id); err != nil || !v.quota.IsNearLimit(id) {
 			return err
 		}
-		deleted, err := inMemoryStore.EvictOldest(ctx)
+		deleted, err := inMemoryStore.Sweeper.EvictOldest(ctx)
 		if err != nil || deleted == 0 {
 			return err
 		}
@@ -243,13 +244,13 @@ func (v *InMemoryDB) evictOldest(ctx context.Context) error {
 		if full, err := v.isNearlyFull(ctx); err != nil || !full {
 			return err
 		}
-		largest, err := store.ListTenantsBySize(ctx, v.DB)
+		largest, err := quota.ListTenantsBySize(ctx, v.DB)
 		if err != nil {
 			return err
 		}
 		deleted := int64(0)
 		for _, id := range largest {
-			if deleted, err = store.New(v.DB, id).EvictOldest(ctx); err != nil {
+			if deleted, err = store.New(v.DB, id).Sweeper.EvictOldest(ctx); err != nil {
 				return err
 			}
 			if deleted > 0 {
@@ -322,9 +323,9 @@ const inMemoryBackend = "inmemory"
 
 // effectiveRetention returns how long the app keeps finished data: by its configuration, else by its plan.
 func (b *builder) effectiveRetention(h Dependencies) store.Retention {
-	var plan billing.Plan
+	var plan price.Plan
 	if h.Billing != nil {
-		plan, _ = h.Billing.CachedPlan(b.tenant.Plan)
+		plan, _ = h.Billing.Prices.CachedPlan(b.tenant.Plan)
 	}
 	r := b.cfg.Storage.Retention
 	return store.Retention{

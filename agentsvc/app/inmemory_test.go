@@ -58,7 +58,7 @@ func openProcess(t *testing.T, durable *db.DB, o InMemoryDBOptions) *testProcess
 		volatile bool
 		workers  *task.Executor
 	}{{durable, false, &p.Workers}, {v.DB, true, &v.Workers}} {
-		pool := queue.New(store.NewRunQueue(q.d), func(ctx context.Context, run store.Run) error {
+		pool := queue.New(q.d, func(ctx context.Context, run store.Run) error {
 			run.InMemory = q.volatile
 			return p.app.Load().ExecuteRun(ctx, run)
 		}, queue.Options{Log: o.Log})
@@ -194,7 +194,7 @@ func TestBackends(t *testing.T) {
 					t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 				}
 				p.runTurn(t, "thanks", "")
-				sess, err := p.app.Load().store.LoadSession(t.Context(), bea, "c1")
+				sess, err := p.app.Load().store.Sessions.Load(t.Context(), bea, "c1")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -235,7 +235,7 @@ func TestBackendChanged(t *testing.T) {
 		p.loadApp(t, c.to)
 		st := store.New(c.in, "acme")
 		for range 3000 {
-			stored, err := st.LoadTask(t.Context(), outcome.ID, store.TaskParts{})
+			stored, err := st.Tasks.Load(t.Context(), outcome.ID, store.TaskParts{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -331,16 +331,16 @@ func TestInMemoryIsolation(t *testing.T) {
 	p.loadApp(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
 	outcome := p.runTurn(t, "hello", "")
 	bob := store.New(p.InMemory.DB, "globex")
-	if _, err := bob.LoadTask(t.Context(), outcome.ID, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
+	if _, err := bob.Tasks.Load(t.Context(), outcome.ID, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 		t.Errorf("%v, want not found", err)
 	}
-	if sess, err := bob.LoadSession(t.Context(), bea, "c1"); err != nil || len(sess.Entries) > 0 {
+	if sess, err := bob.Sessions.Load(t.Context(), bea, "c1"); err != nil || len(sess.Entries) > 0 {
 		t.Errorf("%v %v, want nothing", sess, err)
 	}
-	if err := bob.DeleteAll(t.Context()); err != nil {
+	if err := bob.Sweeper.DeleteAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bob.EvictOldest(t.Context()); err != nil {
+	if _, err := bob.Sweeper.EvictOldest(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := storedKinds(t, p.InMemory.DB); got != "tasks turns" {

@@ -34,7 +34,7 @@ var windowBuilders = map[string]func(b *builder, name string, a *config.Agent, g
 		// FilterEntries is the guardrail: the summarizing model must not read what the agent's model may not.
 		return session.SummaryWindow{
 			Agent: name, Budget: a.Context.Budget, Threshold: a.Context.Threshold, Target: a.Context.Target,
-			CountTokens: b.tokenCounter(a.LLM), Model: model, FilterEntries: g.filterHistory, Store: b.store.SessionStore, Log: b.log,
+			CountTokens: b.tokenCounter(a.LLM), Model: model, FilterEntries: g.filterHistory, Store: b.store.Sessions, Log: b.log,
 		}
 	},
 }

@@ -114,7 +114,7 @@ func newMCPServer(b *builder, name string, t *config.Tool) (tool.Source, error) 
 	o := mcp.Options{
 		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)),
 		Command: t.Command, Args: t.Args, Env: t.Env, Filter: t.Filter, Description: t.Description, Optional: t.Optional,
-		Pins: b.store, Logger: b.log,
+		Pins: b.toolPins, Logger: b.log,
 	}
 	// A tenant's server program runs in the sandbox; the operator's own runs as it is.
 	if t.Command != "" && !b.tenant.DefaultApp {

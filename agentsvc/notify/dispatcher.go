@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -66,7 +66,7 @@ const (
 // Dispatcher delivers the events of one database's tasks to their receivers.
 type Dispatcher struct {
 	db        *db.DB
-	receivers *store.ReceiverQueue
+	receivers *receiver.Queue
 	options   DispatcherOptions
 	// wakeup has one buffered element. slots has MaxConcurrent, one for each delivery in progress.
 	wakeup chan struct{}
@@ -75,13 +75,13 @@ type Dispatcher struct {
 	// mu guards deliveries.
 	mu sync.Mutex
 	// deliveries are those in progress, with the functions that cancel them.
-	deliveries map[*store.LeasedReceiver]context.CancelFunc
+	deliveries map[*receiver.Leased]context.CancelFunc
 }
 
 // NewDispatcher returns a dispatcher for the tasks in d.
 func NewDispatcher(d *db.DB, o DispatcherOptions) *Dispatcher {
 	o.setDefaults()
-	return &Dispatcher{db: d, receivers: store.NewReceiverQueue(d), options: o, wakeup: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxConcurrent), deliveries: map[*store.LeasedReceiver]context.CancelFunc{}}
+	return &Dispatcher{db: d, receivers: receiver.NewQueue(d), options: o, wakeup: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxConcurrent), deliveries: map[*receiver.Leased]context.CancelFunc{}}
 }
 
 // Wake makes the dispatcher look for undelivered events soon. It does not block.
@@ -106,7 +106,7 @@ func (c *Dispatcher) StopTenant(tenant db.ID) {
 // ExpediteTenant makes the receivers of a tenant due now whose next attempt is later. A failure is logged: they become
 // due by themselves.
 func (c *Dispatcher) ExpediteTenant(ctx context.Context, tenant db.ID) {
-	if err := c.receivers.ExpediteReceivers(ctx, tenant); err != nil {
+	if err := c.receivers.Expedite(ctx, tenant); err != nil {
 		c.options.Log.Warn("the receivers of an app could not be advanced; they are told by themselves", "tenant", tenant, "error", err)
 		return
 	}
@@ -126,7 +126,7 @@ func (c *Dispatcher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		claimed, err := c.receivers.ClaimReceivers(ctx, c.options.MaxConcurrent-len(c.slots), c.options.MaxPerTenant, leaseTime)
+		claimed, err := c.receivers.Claim(ctx, c.options.MaxConcurrent-len(c.slots), c.options.MaxPerTenant, leaseTime)
 		if err != nil && ctx.Err() == nil {
 			c.options.Log.Warn("nobody can look whom to tell", "error", err)
 		}
@@ -155,7 +155,7 @@ func (c *Dispatcher) Run(ctx context.Context) error {
 }
 
 // deliverAndRecord delivers the events that t does not have, and records the result.
-func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiver) {
+func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *receiver.Leased) {
 	ctx, stop := c.beginDelivery(ctx, t)
 	defer stop()
 	ended, err := c.deliverEvents(ctx, t)
@@ -168,13 +168,13 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiv
 		return
 	// The turn of this receiver is over, or this process stops: release it without a pause.
 	case err == nil, ctx.Err() != nil:
-		err = c.receivers.ReleaseReceiver(late, t, 0)
+		err = c.receivers.Release(late, t, 0)
 	case errors.Is(err, tenancy.ErrSuspended):
-		err = c.receivers.ReleaseReceiver(late, t, unavailableDelay)
+		err = c.receivers.Release(late, t, unavailableDelay)
 	// An error that is not of the delivery itself, such as an app that cannot be loaded.
 	case !errors.As(err, &deliveryErr):
 		c.options.Log.Warn("a receiver of notifications cannot be told for now", "tenant", t.Tenant, "task", t.Task, "error", err)
-		err = c.receivers.ReleaseReceiver(late, t, unavailableDelay)
+		err = c.receivers.Release(late, t, unavailableDelay)
 	case deliveryErr.isPermanent, deliveryErr.skipsEvent:
 		c.options.Log.Warn("a receiver of notifications was given up", "tenant", t.Tenant, "task", t.Task, "config", t.PublicID(), "reason", deliveryErr.reason)
 		err = c.receivers.MarkDead(late, t, deliveryErr.reason)
@@ -188,7 +188,7 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiv
 
 // beginDelivery registers a delivery, so that [Dispatcher.StopTenant] can cancel it. The caller must call the returned
 // function at the end.
-func (c *Dispatcher) beginDelivery(ctx context.Context, t *store.LeasedReceiver) (context.Context, func()) {
+func (c *Dispatcher) beginDelivery(ctx context.Context, t *receiver.Leased) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,12 +12,13 @@ import (
 
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
 
 // newReceiver returns a receiver at an address.
-func newReceiver(t *testing.T, d *notify.Notifier, format, url string) store.Receiver {
+func newReceiver(t *testing.T, d *notify.Notifier, format, url string) receiver.Receiver {
 	t.Helper()
 	r, err := d.NewReceiver(ana, "r", format, notify.Address{URL: url, Token: "token", Scheme: "Bearer", Credentials: "credentials"})
 	if err != nil {
@@ -63,7 +64,7 @@ func TestRetriedDelivery(t *testing.T) {
 			})
 		}
 		checkEqual(t, 3, len(ids))
-		waitForState(t, d, task, store.ReceiverDone)
+		waitForState(t, d, task, receiver.Done)
 		var outcomesSeen []string
 		for range 6 {
 			outcomesSeen = append(outcomesSeen, <-outcomes)
@@ -85,7 +86,7 @@ func TestFormatWithTask(t *testing.T) {
 		completeTask(t, d, &task)
 		startDispatchers(t, d, map[db.ID]*notify.Notifier{"acme": acme}, notify.DispatcherOptions{})
 		checkEqual(t, []string{`"submitted 0"`, `"working 0"`, `"completed 1"`}, nextBodies(t, all, 3))
-		waitForState(t, d, task, store.ReceiverDone)
+		waitForState(t, d, task, receiver.Done)
 	})
 }
 
@@ -104,7 +105,7 @@ func TestGivenUp(t *testing.T) {
 	foreign.Value = newReceiver(t, outside, "each", "https://example.com").Value // as if its key had been removed
 	tests := map[string]struct {
 		tenant db.ID
-		r      store.Receiver
+		r      receiver.Receiver
 		reason string
 	}{
 		"gone":     {"inside", newReceiver(t, inside, "each", gone), "it answered 410 Gone"},
@@ -120,7 +121,7 @@ func TestGivenUp(t *testing.T) {
 	}
 	startDispatchers(t, d, map[db.ID]*notify.Notifier{"inside": inside, "outside": outside}, notify.DispatcherOptions{InitialBackoff: time.Millisecond, MaxFailing: 5 * time.Millisecond})
 	for name, tt := range tests {
-		if got := waitForState(t, d, runs[name], store.ReceiverDead); got.Error != tt.reason {
+		if got := waitForState(t, d, runs[name], receiver.Dead); got.Error != tt.reason {
 			t.Errorf("%s: %q, want %q", name, got.Error, tt.reason)
 		}
 	}
@@ -160,7 +161,7 @@ func TestUnavailableNotifier(t *testing.T) {
 	theirs, received := startReceiver(t, respondNoContent)
 	acceptTask(t, d, "other", newReceiver(t, other, "each", theirs))
 	nextBodies(t, received, 2)
-	if got := waitForState(t, d, quiet, store.ReceiverOpen); got.Attempts != 0 || len(all) > 0 {
+	if got := waitForState(t, d, quiet, receiver.Open); got.Attempts != 0 || len(all) > 0 {
 		t.Errorf("%+v, and %d were told", got, len(all))
 	}
 }

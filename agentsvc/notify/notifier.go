@@ -1,6 +1,6 @@
 // Package notify sends notifications of task events to webhooks: signed HTTP requests that are retried.
 //
-// A receiver ([store.Receiver]) is a row that belongs to a task. It has the sealed address and the sequence number of
+// A receiver ([receiver.Receiver]) is a row that belongs to a task. It has the sealed address and the sequence number of
 // the last event that was delivered. The task's log is the queue: nothing is written when an event happens, and every
 // event on the log is delivered sooner or later. A run neither knows of receivers nor waits for them.
 //
@@ -25,7 +25,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/egress"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
+	"stoa/agentsvc/store/vault"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -114,26 +115,26 @@ const maxURL = 2048
 
 // NewReceiver returns a receiver for a task of owner, with the address sealed. An address that nothing may be sent to
 // is an [agentsvc.InvalidError].
-func (d *Notifier) NewReceiver(owner agentsvc.Owner, id, format string, a Address) (store.Receiver, error) {
+func (d *Notifier) NewReceiver(owner agentsvc.Owner, id, format string, a Address) (receiver.Receiver, error) {
 	if err := d.checkAddress(&a); err != nil {
-		return store.Receiver{}, err
+		return receiver.Receiver{}, err
 	}
 	plain, err := json.Marshal(a)
 	if err != nil {
-		return store.Receiver{}, err
+		return receiver.Receiver{}, err
 	}
 	sealed, err := d.keys.SealValue(d.tenant, sealContext(owner), plain)
 	if err != nil {
-		return store.Receiver{}, fmt.Errorf("seal an address: %w", err)
+		return receiver.Receiver{}, fmt.Errorf("seal an address: %w", err)
 	}
 	if d.options.OnReceiverCreated != nil {
 		d.options.OnReceiverCreated()
 	}
-	return store.Receiver{ID: id, Format: format, Value: base64.StdEncoding.EncodeToString(sealed), MasterKey: d.keys.CurrentKeyID()}, nil
+	return receiver.Receiver{ID: id, Format: format, Value: base64.StdEncoding.EncodeToString(sealed), MasterKey: d.keys.CurrentKeyID()}, nil
 }
 
 // OpenAddress returns the address of a receiver of a task of owner.
-func (d *Notifier) OpenAddress(owner agentsvc.Owner, r store.Receiver) (a Address, err error) {
+func (d *Notifier) OpenAddress(owner agentsvc.Owner, r receiver.Receiver) (a Address, err error) {
 	sealed, err := base64.StdEncoding.DecodeString(r.Value)
 	if err != nil {
 		return a, fmt.Errorf("open an address: %w", err)
@@ -147,7 +148,7 @@ func (d *Notifier) OpenAddress(owner agentsvc.Owner, r store.Receiver) (a Addres
 
 // composeMessage returns the message for an event, nil if the configuration no longer wants one. An address that cannot
 // be opened is a [*deliveryError].
-func (d *Notifier) composeMessage(ctx context.Context, format Format, r store.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
+func (d *Notifier) composeMessage(ctx context.Context, format Format, r receiver.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
 	if r.IsStanding() {
 		return d.composeNotice(ctx, r, t, ev)
 	}
@@ -217,7 +218,7 @@ func (d *Notifier) checkAddress(a *Address) error {
 	}
 	for at, value := range map[string]string{"token": a.Token, "authentication.credentials": a.Credentials} {
 		if value != "" {
-			err = errors.Join(err, store.CheckCredential(at, value))
+			err = errors.Join(err, vault.CheckCredential(at, value))
 		}
 	}
 	return err

@@ -21,6 +21,7 @@ import (
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -86,20 +87,21 @@ func startDispatchers(t *testing.T, d *db.DB, notifiers map[db.ID]*notify.Notifi
 }
 
 // acceptTask creates a task with a receiver.
-func acceptTask(t *testing.T, d *db.DB, tenant db.ID, r store.Receiver) store.Run {
+func acceptTask(t *testing.T, d *db.DB, tenant db.ID, r receiver.Receiver) store.Run {
 	t.Helper()
 	return acceptTaskWith(t, d, tenant, &r)
 }
 
 // acceptTaskWith creates a task with a receiver, unless that is nil, and with standing receivers of its agent.
-func acceptTaskWith(t *testing.T, d *db.DB, tenant db.ID, r *store.Receiver, notifications ...string) store.Run {
+func acceptTaskWith(t *testing.T, d *db.DB, tenant db.ID, r *receiver.Receiver, notifications ...string) store.Run {
 	t.Helper()
 	run := store.Run{
-		Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: ana, Revision: 1, Worker: "w", Epoch: 1, Seq: 2,
-		FirstSeq: 1, IsNewContext: true, Attempts: 1, Receiver: r, Notifications: notifications,
+		Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: ana, Revision: 1,
+		FirstSeq: 1, IsNewContext: true, Attempts: 1,
 		Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("hello")}},
+		Lease:   store.Lease{Worker: "w", Epoch: 1, Seq: 2},
 	}
-	if err := store.New(d, tenant).CreateTask(t.Context(), run, sequenceEvents(run.Task, 1, statusEvent(agentsvc.Submitted), statusEvent(agentsvc.Working)), nil); err != nil {
+	if err := store.New(d, tenant).Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: sequenceEvents(run.Task, 1, statusEvent(agentsvc.Submitted), statusEvent(agentsvc.Working)), Receiver: r, Notifications: notifications}); err != nil {
 		t.Fatal(err)
 	}
 	return run
@@ -111,7 +113,7 @@ func completeTask(t *testing.T, d *db.DB, run *store.Run) {
 	rec := store.Record{EndState: store.Completed, Events: sequenceEvents(run.Task, run.Seq+1,
 		agentsvc.Event{Artifact: &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: "x", Parts: []agentsvc.Part{agentsvc.TextPart("x")}}}},
 		statusEvent(agentsvc.Completed))}
-	if err := store.New(d, run.Tenant).WriteRecord(t.Context(), run, rec); err != nil {
+	if err := store.New(d, run.Tenant).Runs.WriteRecord(t.Context(), run, rec); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -176,10 +178,10 @@ func nextBodies(t *testing.T, all chan receivedRequest, n int) (out []string) {
 }
 
 // waitForState waits until a receiver of the task is in a state.
-func waitForState(t *testing.T, d *db.DB, run store.Run, state store.ReceiverState) store.Receiver {
+func waitForState(t *testing.T, d *db.DB, run store.Run, state receiver.State) receiver.Receiver {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		list, err := store.New(d, run.Tenant).ListReceivers(t.Context(), run.Task)
+		list, err := store.New(d, run.Tenant).Receivers.List(t.Context(), run.Task)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%+v, %v", list, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 )
 
 // The types of notices that a [StandingReceiver] can select.
@@ -76,7 +77,7 @@ func isTaskStart(ctx context.Context, st *store.Store, ev agentsvc.Event) (bool,
 	if ev.Status == nil || ev.Status.State != agentsvc.Working {
 		return false, nil
 	}
-	seq, err := st.FindSecondStatus(ctx, ev.Task)
+	seq, err := st.Tasks.FindSecondStatus(ctx, ev.Task)
 	return seq == ev.Seq, err
 }
 
@@ -103,7 +104,7 @@ func newNotice(t agentsvc.Task, ev agentsvc.Event) Notice {
 
 // composeNotice returns the message for a standing receiver, nil if the configuration no longer has it or does not
 // select the event.
-func (d *Notifier) composeNotice(ctx context.Context, r store.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
+func (d *Notifier) composeNotice(ctx context.Context, r receiver.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
 	all := d.options.StandingReceivers[t.Agent]
 	i := slices.IndexFunc(all, func(s *StandingReceiver) bool { return s.ID == r.PublicID() })
 	if i < 0 || !slices.Contains(all[i].Events, noticeType(ev)) {

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -41,7 +42,7 @@ func TestStanding(t *testing.T) {
 		first, second := nextRequest(t, receivedAll), nextRequest(t, receivedAll)
 		checkEqual(t, []string{first.body, first.header.Get("Webhook-Id"), "blue"}, []string{second.body, second.header.Get("Webhook-Id"), second.header.Get("X-Team")})
 		rec := store.Record{EndState: store.Completed, Events: sequenceEvents(task.Task, task.Seq+1, statusEvent(agentsvc.Cancelled))}
-		if err := store.New(d, "acme").WriteRecord(t.Context(), &task, rec); err != nil {
+		if err := store.New(d, "acme").Runs.WriteRecord(t.Context(), &task, rec); err != nil {
 			t.Fatal(err)
 		}
 		third := nextRequest(t, receivedAll)
@@ -67,13 +68,13 @@ func TestStanding(t *testing.T) {
 		text := nextRequest(t, receivedLate)
 		checkEqual(t, []string{"task.failed the task is cancelled", "text/plain; charset=utf-8"}, []string{text.body, text.header.Get("Content-Type")})
 
-		want := map[string]store.ReceiverState{"all": store.ReceiverDone, "late": store.ReceiverDone, "broken": store.ReceiverDead, "gone": store.ReceiverDone}
+		want := map[string]receiver.State{"all": receiver.Done, "late": receiver.Done, "broken": receiver.Dead, "gone": receiver.Done}
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			list, err := store.New(d, "acme").ListReceivers(t.Context(), task.Task)
+			list, err := store.New(d, "acme").Receivers.List(t.Context(), task.Task)
 			if err != nil {
 				t.Fatal(err)
 			}
-			states := map[string]store.ReceiverState{}
+			states := map[string]receiver.State{}
 			for _, r := range list {
 				states[r.PublicID()] = r.State
 			}
@@ -102,26 +103,26 @@ func TestStandingRestored(t *testing.T) {
 		task, st := acceptTaskWith(t, d, "acme", nil, "all"), store.New(d, "acme")
 		id := agentsvc.TaskID(agentsvc.NewID())
 		next := store.Run{
-			Tenant: "acme", Task: id, Turn: 1, Agent: "a", Context: store.ContextIDForTask(id), IsNewContext: true, Owner: task.Owner, Revision: 1, Worker: "w", Attempts: 1,
-			Epoch: 1, Seq: 4, FirstSeq: 1, Notifications: []string{"all"},
+			Tenant: "acme", Task: id, Turn: 1, Agent: "a", Context: store.ContextIDForTask(id), IsNewContext: true, Owner: task.Owner, Revision: 1, Attempts: 1, FirstSeq: 1,
+			Lease: store.Lease{Worker: "w", Epoch: 1, Seq: 4},
 		}
 		content := agentsvc.Event{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleAgent}}
-		if err := st.CreateTask(t.Context(), next, sequenceEvents(id, 1, statusEvent(agentsvc.Submitted), content, content, statusEvent(agentsvc.Working)), nil); err != nil {
+		if err := st.Tasks.Create(t.Context(), store.NewTurn{Run: next, Events: sequenceEvents(id, 1, statusEvent(agentsvc.Submitted), content, content, statusEvent(agentsvc.Working)), Notifications: []string{"all"}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.WriteRecord(t.Context(), &next, store.Record{Events: sequenceEvents(id, 5, statusEvent(agentsvc.InputRequired)), EndState: store.InputRequired}); err != nil {
+		if err := st.Runs.WriteRecord(t.Context(), &next, store.Record{Events: sequenceEvents(id, 5, statusEvent(agentsvc.InputRequired)), EndState: store.InputRequired}); err != nil {
 			t.Fatal(err)
 		}
-		seen, err := st.LoadTask(t.Context(), id, store.TaskParts{})
+		seen, err := st.Tasks.Load(t.Context(), id, store.TaskParts{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		again := next
-		again.Turn, again.Epoch, again.FirstSeq, again.Seq, again.Notifications = 2, 2, 6, 7, nil
-		if err := st.ContinueTask(t.Context(), seen.Task, seen.Epoch, again, sequenceEvents(id, 6, content, statusEvent(agentsvc.Working)), nil); err != nil {
+		again.Turn, again.Epoch, again.FirstSeq, again.Seq = 2, 2, 6, 7
+		if err := st.Tasks.Continue(t.Context(), seen, store.NewTurn{Run: again, Events: sequenceEvents(id, 6, content, statusEvent(agentsvc.Working))}); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.WriteRecord(t.Context(), &again, store.Record{Events: sequenceEvents(id, 8, statusEvent(agentsvc.Completed)), EndState: store.Completed}); err != nil {
+		if err := st.Runs.WriteRecord(t.Context(), &again, store.Record{Events: sequenceEvents(id, 8, statusEvent(agentsvc.Completed)), EndState: store.Completed}); err != nil {
 			t.Fatal(err)
 		}
 		startDispatchers(t, d, map[db.ID]*notify.Notifier{"acme": acme}, notify.DispatcherOptions{})

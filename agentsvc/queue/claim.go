@@ -2,12 +2,11 @@ package queue
 
 import (
 	"context"
-	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"stoa/agentsvc/store"
-	"stoa/tenancy/db"
 )
 
 // claimInterval is how often the queue is read without a signal: for runs of other processes whose signal was lost,
@@ -18,100 +17,107 @@ const claimInterval = time.Second
 // releaseOrphans returns them.
 const claimTimeout = 10 * time.Second
 
-// runClaimLoop claims runs when signalled and once per claimInterval. It is the only goroutine that acquires queue
-// slots.
-func (p *Pool) runClaimLoop(ctx context.Context) {
+// claimer claims runs from the queue for the slots that are free here. Its loop is the only goroutine that acquires
+// queue slots and borrowed ones.
+type claimer struct {
+	runs     *store.RunQueue
+	options  Options
+	worker   string
+	executor *executor
+	slots    *slots
+	awaited  *awaitedApps
+	wake     *claimSignal
+
+	// Used only by the claim loop.
+	ring        tenantRing
+	moreWaiting bool // the last claim filled all slots, so more runs wait
+	// noneForLastSlot reports that the last claim had one free slot, which only a tenant without a run here may take,
+	// and found no such tenant.
+	noneForLastSlot bool
+
+	mu       sync.Mutex       // guards detached
+	detached map[taskKey]bool // tasks whose caller has disconnected and that have no run here yet
+}
+
+// runLoop claims runs when signalled and once per claimInterval.
+func (c *claimer) runLoop(ctx context.Context) {
 	tick := time.NewTicker(claimInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.claimSignal:
+		case <-c.wake.c:
 		case <-tick.C:
-			p.runPeriodicChecks(ctx)
+			c.runPeriodicChecks(ctx)
 		}
-		if err := p.claimRuns(ctx); err != nil && ctx.Err() == nil {
-			p.options.Log.Warn("the queue cannot be read", "error", err)
+		if err := c.claimRuns(ctx); err != nil && ctx.Err() == nil {
+			c.options.Log.Warn("the queue cannot be read", "error", err)
 		}
-		p.wakeOtherProcesses()
+		c.wakeOtherProcesses()
 	}
 }
 
 // wakeOtherProcesses signals the other processes if a run was accepted here that this process is unlikely to claim
 // soon.
-func (p *Pool) wakeOtherProcesses() {
-	if p.acceptedHere.Swap(false) && (p.options.AcceptOnly || p.countFreeWorkers() <= 1 || p.isStopping()) {
-		p.options.Bus.Publish(queueTopic, "")
+func (c *claimer) wakeOtherProcesses() {
+	if c.wake.accepted.Swap(false) && (c.options.AcceptOnly || c.slots.countFreeQueue() <= 1 || c.executor.work.isStopping()) {
+		c.options.Bus.Publish(queueTopic, "")
 	}
 }
 
 // runPeriodicChecks handles what no signal announces: approvals that have expired, sessions whose next run was not
 // promoted because the process that ended the previous run failed in between, awaited runs that another process has
 // claimed, and tenants without a slot.
-func (p *Pool) runPeriodicChecks(ctx context.Context) {
+func (c *claimer) runPeriodicChecks(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_, err := p.runs.WakeOverdueRuns(ctx)
+	_, err := c.runs.WakeOverdueRuns(ctx)
 	if err == nil {
-		_, err = p.runs.PromoteStalledRuns(ctx)
+		_, err = c.runs.PromoteStalledRuns(ctx)
 	}
 	if err == nil {
-		err = p.dropServedApps(ctx)
+		err = c.dropServedApps(ctx)
 	}
 	if err == nil {
-		err = p.lendSlot(ctx)
+		err = c.lendSlot(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		p.options.Log.Warn("the queue cannot be read", "error", err)
+		c.options.Log.Warn("the queue cannot be read", "error", err)
 	}
 }
 
 // claimRuns fills the free queue slots with pending runs, after the awaited runs that found no live slot.
-func (p *Pool) claimRuns(ctx context.Context) error {
-	p.waitForFreeWorkers(ctx)
+func (c *claimer) claimRuns(ctx context.Context) error {
+	c.waitForFreeWorkers(ctx)
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
-	if err := p.demoteDetached(ctx); err != nil {
+	if err := c.demoteDetached(ctx); err != nil {
 		return err
 	}
 	// beginWork makes Drain wait for this claim, so that runs leased by it are released with the rest.
-	if p.options.AcceptOnly || !p.beginWork() {
+	if c.options.AcceptOnly || !c.executor.beginWork() {
 		return nil
 	}
-	defer p.wg.Done()
-	if err := p.claimAwaitedRuns(ctx); err != nil {
+	defer c.executor.endWork()
+	if err := c.claimAwaitedRuns(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	// Free slots cannot decrease between here and acquireSlot: only this goroutine acquires them.
-	free, has := p.queueSlots.countFree(), p.queueSlots.countByApp()
-	p.mu.Unlock()
+	// Free slots cannot decrease between here and startClaimed: only this goroutine acquires them.
+	free, has := c.slots.countQueueByApp()
 	if free == 0 {
-		return nil // endRun signals the claim loop
+		return nil // the end of a run signals the claim loop
 	}
 	// While a suspect executes here no second one is claimed: if the process dies, the rescue must blame one run.
-	runs, err := p.ring.claimRuns(ctx, free, has, p.suspects.Load() == 0)
-	p.moreWaiting, p.noneForLastSlot = len(runs) > 0 && len(runs) >= free-1, len(runs) == 0 && free == 1
-	if p.isStopping() {
+	runs, err := c.ring.claimRuns(ctx, free, has, c.executor.suspects.Load() == 0)
+	c.moreWaiting, c.noneForLastSlot = len(runs) > 0 && len(runs) >= free-1, len(runs) == 0 && free == 1
+	if c.executor.work.isStopping() {
 		return err // Drain returns the runs
 	}
 	for _, run := range runs {
-		p.mu.Lock()
-		p.queueSlots.acquireSlot(run.Tenant)
-		p.lastSlotChange = time.Now()
-		p.wg.Add(1)
-		p.mu.Unlock()
-		p.startInSlot(run, p.queueSlots, false)
+		c.executor.startClaimed(run, queueSlot)
 	}
 	return err
-}
-
-// countFreeWorkers returns the number of free queue slots.
-func (p *Pool) countFreeWorkers() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.queueSlots.countFree()
 }
 
 // A claim for many runs costs the database little more than a claim for one. So where the last claim left runs
@@ -124,12 +130,12 @@ const (
 // waitForFreeWorkers delays the next claim where a larger one will soon be possible. If only the slot that busy
 // tenants may not take is free and no other tenant had a run, the queue is read at most once per batchWait, however
 // often a busy tenant signals new runs.
-func (p *Pool) waitForFreeWorkers(ctx context.Context) {
+func (c *claimer) waitForFreeWorkers(ctx context.Context) {
 	enough := 0
 	switch {
-	case p.moreWaiting:
-		enough = p.options.Workers / batchDivisor
-	case p.noneForLastSlot:
+	case c.moreWaiting:
+		enough = c.options.Workers / batchDivisor
+	case c.noneForLastSlot:
 		enough = 2
 	}
 	if enough == 0 {
@@ -137,9 +143,9 @@ func (p *Pool) waitForFreeWorkers(ctx context.Context) {
 	}
 	over := time.NewTimer(batchWait)
 	defer over.Stop()
-	for p.countFreeWorkers() < enough {
+	for c.slots.countFreeQueue() < enough {
 		select {
-		case <-p.claimSignal:
+		case <-c.wake.c:
 		case <-over.C:
 			return
 		case <-ctx.Done():
@@ -153,11 +159,11 @@ const maxAwaitedPerApp = 8
 
 // claimAwaitedRuns gives free live slots to awaited runs that were queued because none was free when they were
 // accepted. It acquires the slots first and releases those for which no run was found.
-func (p *Pool) claimAwaitedRuns(ctx context.Context) error {
-	for app, limit := range p.copyAwaitedApps() {
+func (c *claimer) claimAwaitedRuns(ctx context.Context) error {
+	for app, limit := range c.awaited.copyApps() {
 		n := 0
 		for n < maxAwaitedPerApp {
-			if _, ok := p.AcquireSlot(app); !ok {
+			if !c.executor.acquireLiveSlot(app) {
 				break
 			}
 			n++
@@ -166,23 +172,23 @@ func (p *Pool) claimAwaitedRuns(ctx context.Context) error {
 			continue
 		}
 		// Before the query: a run that is written after it calls NotifyQueued, which adds the tenant again.
-		p.dropAwaitedApp(app)
-		runs, err := p.runs.ClaimRuns(ctx, p.workerID, []store.Share{{Tenant: app, MaxRunning: limit, ClaimCount: int64(n), AwaitedOnly: true}})
+		c.awaited.drop(app)
+		runs, err := c.runs.ClaimRuns(ctx, c.worker, []store.Share{{Tenant: app, MaxRunning: limit, ClaimCount: int64(n), AwaitedOnly: true}})
 		for range n - len(runs) {
-			p.releaseLiveSlot(app)
+			c.executor.releaseLiveSlot(app)
 		}
 		for _, run := range runs {
-			p.StartRun(run)
+			c.executor.startRun(run, liveSlot)
 		}
 		// The tenant may have more such runs, or its limit of running tasks held them back.
 		if err != nil || limit > 0 || len(runs) == n {
-			p.addAwaitedApp(app, limit)
+			c.awaited.add(app, limit)
 		}
 		if err != nil {
 			return err
 		}
 		if len(runs) == n {
-			signalChannel(p.claimSignal)
+			c.wake.signal()
 		}
 	}
 	return nil
@@ -190,39 +196,19 @@ func (p *Pool) claimAwaitedRuns(ctx context.Context) error {
 
 // dropServedApps removes the tenants that have no awaited run in the queue any more, because other processes claimed
 // them.
-func (p *Pool) dropServedApps(ctx context.Context) error {
-	apps := p.copyAwaitedApps()
+func (c *claimer) dropServedApps(ctx context.Context) error {
+	apps := c.awaited.copyApps()
 	if len(apps) == 0 {
 		return nil
 	}
-	still, err := p.runs.FindAwaitedApps(ctx, apps)
+	still, err := c.runs.FindAwaitedApps(ctx, apps)
 	if err != nil {
 		return err
 	}
 	for app := range apps {
 		if !slices.Contains(still, app) {
-			p.dropAwaitedApp(app)
+			c.awaited.drop(app)
 		}
 	}
 	return nil
-}
-
-// copyAwaitedApps returns a copy of awaitedApps, which callers may range over without p.mu.
-func (p *Pool) copyAwaitedApps() map[db.ID]int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return maps.Clone(p.awaitedApps)
-}
-
-// addAwaitedApp makes the claim loop look for awaited runs of the tenant when a live slot is free.
-func (p *Pool) addAwaitedApp(app db.ID, limit int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.awaitedApps[app] = limit
-}
-
-func (p *Pool) dropAwaitedApp(app db.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.awaitedApps, app)
 }

@@ -2,25 +2,47 @@ package queue
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"stoa/agentsvc/store"
 )
 
-// postponeDelay is the delay of a postponed run. [Pool.ResumeTenant] ends it early.
-const postponeDelay = 30 * time.Second
+// leaseKeeper keeps the lease of this process and finds the runs that lost theirs: it renews the heartbeat, rescues
+// the runs of dead processes, releases orphans and stops the runs here when the lease is lost or late.
+type leaseKeeper struct {
+	runs       *store.RunQueue
+	options    Options
+	worker     string
+	base       context.Context // parent of the runs' contexts
+	active     *activeRuns
+	unfinished *unfinishedRuns
+	wake       *claimSignal
 
-// runLeaseLoop renews the lease and rescues the runs of dead processes, every third of StaleAfter and at least every
+	started     time.Time               // base of the monotonic clock
+	lastRenewal atomic.Int64            // when the last successful renewal was sent, as nanoseconds since started
+	orphans     map[orphanRun]time.Time // when first seen; used only by the lease loop
+
+	// renewing is a semaphore of capacity 1, not a mutex, so that waiting can end with a context. It guards the
+	// fields below.
+	renewing      chan struct{}
+	renewedBefore bool // a renewal has succeeded
+	released      bool // releaseLease has released the lease; it is not renewed any more
+	lostRuns      bool // the process counted as dead and its runs are not checked yet
+	configDiffers bool // a difference of configuration files was logged
+}
+
+// runLoop renews the lease and rescues the runs of dead processes, every third of StaleAfter and at least every
 // 10 s: two renewals may fail before the lease is stale.
-func (p *Pool) runLeaseLoop(ctx context.Context) {
-	every := p.options.StaleAfter / 3
+func (k *leaseKeeper) runLoop(ctx context.Context) {
+	every := k.options.StaleAfter / 3
 	tick := time.NewTicker(min(every, 10*time.Second))
 	defer tick.Stop()
 	for {
-		if err := p.maintainLeases(ctx); err != nil && ctx.Err() == nil {
-			p.options.Log.Warn("the leases cannot be renewed", "error", err)
+		if err := k.maintainLeases(ctx); err != nil && ctx.Err() == nil {
+			k.options.Log.Warn("the leases cannot be renewed", "error", err)
 		}
-		p.waitForNextRenewal(ctx, tick.C)
+		k.waitForNextRenewal(ctx, tick.C)
 		if ctx.Err() != nil {
 			return
 		}
@@ -28,16 +50,16 @@ func (p *Pool) runLeaseLoop(ctx context.Context) {
 }
 
 // waitForNextRenewal waits for the next tick and returns unfinished runs meanwhile.
-func (p *Pool) waitForNextRenewal(ctx context.Context, tick <-chan time.Time) {
+func (k *leaseKeeper) waitForNextRenewal(ctx context.Context, tick <-chan time.Time) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick:
 			return
-		case <-p.returnSignal:
-			if err := p.returnRuns(ctx); err != nil && ctx.Err() == nil {
-				p.options.Log.Warn("a run cannot be given back yet", "error", err)
+		case <-k.unfinished.signal:
+			if err := k.unfinished.returnRuns(ctx); err != nil && ctx.Err() == nil {
+				k.options.Log.Warn("a run cannot be given back yet", "error", err)
 			}
 		}
 	}
@@ -45,43 +67,43 @@ func (p *Pool) waitForNextRenewal(ctx context.Context, tick <-chan time.Time) {
 
 // maintainLeases is one round of the lease loop: renew the own lease first, then return unfinished runs, rescue the
 // runs of dead processes and release orphans.
-func (p *Pool) maintainLeases(ctx context.Context) error {
-	if err := p.renewBeforeExpiry(ctx); err != nil {
+func (k *leaseKeeper) maintainLeases(ctx context.Context) error {
+	if err := k.renewBeforeExpiry(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.renewalTimeout())
+	ctx, cancel := context.WithTimeout(ctx, k.renewalTimeout())
 	defer cancel()
-	if err := p.returnRuns(ctx); err != nil {
+	if err := k.unfinished.returnRuns(ctx); err != nil {
 		return err
 	}
-	n, err := p.runs.RescueRuns(ctx, p.options.StaleAfter)
+	n, err := k.runs.RescueRuns(ctx, k.options.StaleAfter)
 	if err != nil {
 		return err
 	}
 	if n > 0 {
-		p.options.Log.Warn("rescued the runs of workers that died", "runs", n)
-		p.WakeClaimers()
+		k.options.Log.Warn("rescued the runs of workers that died", "runs", n)
+		k.wake.runAccepted()
 	}
-	return p.releaseOrphans(ctx)
+	return k.releaseOrphans(ctx)
 }
 
 // renewBeforeExpiry renews the lease. If the renewal is not done when half of StaleAfter has passed since the last
 // one (but at least a sixth after this call), all runs are cancelled with [ErrStale]: they end before another process
 // may rescue them.
-func (p *Pool) renewBeforeExpiry(ctx context.Context) error {
-	late := time.AfterFunc(max(p.options.StaleAfter/2-p.leaseAge(), p.options.StaleAfter/6), func() {
-		if p.leaseAge() > p.options.StaleAfter/2 {
-			p.stopAllRuns()
+func (k *leaseKeeper) renewBeforeExpiry(ctx context.Context) error {
+	late := time.AfterFunc(max(k.options.StaleAfter/2-k.leaseAge(), k.options.StaleAfter/6), func() {
+		if k.leaseAge() > k.options.StaleAfter/2 {
+			k.active.stopAll(ErrStale)
 		}
 	})
-	within, cancel := context.WithTimeout(ctx, p.renewalTimeout())
+	within, cancel := context.WithTimeout(ctx, k.renewalTimeout())
 	defer cancel()
-	// Semaphore: see Pool.renewing.
-	p.renewing <- struct{}{}
-	defer func() { <-p.renewing }()
+	// Semaphore: see leaseKeeper.renewing.
+	k.renewing <- struct{}{}
+	defer func() { <-k.renewing }()
 	var err error
-	if !p.released {
-		err = p.renewLease(within)
+	if !k.released {
+		err = k.renewLease(within)
 	}
 	// After a failed renewal the timer stays: it cancels the runs unless a later renewal succeeds first.
 	if err == nil || ctx.Err() != nil {
@@ -100,117 +122,111 @@ type orphanRun struct {
 // them committed although its caller saw an error. The process renews its lease, so no other process would ever
 // rescue them. A run is released after it was an orphan for StaleAfter: a run that is just being started looks the
 // same.
-func (p *Pool) releaseOrphans(ctx context.Context) error {
-	leased, err := p.runs.ListLeasedRuns(ctx, p.workerID)
+func (k *leaseKeeper) releaseOrphans(ctx context.Context) error {
+	leased, err := k.runs.ListLeasedRuns(ctx, k.worker)
 	if err != nil {
 		return err
 	}
 	seen := map[orphanRun]time.Time{}
 	for _, run := range leased {
 		key := orphanRun{taskKey{run.Tenant, run.Task}, run.Turn, run.Attempts}
-		if p.isRunning(key) {
+		if k.active.isExecuting(key) {
 			continue
 		}
-		since, ok := p.orphans[key]
+		since, ok := k.orphans[key]
 		if !ok {
 			since = time.Now()
 		}
-		if seen[key] = since; time.Since(since) < p.options.StaleAfter {
+		if seen[key] = since; time.Since(since) < k.options.StaleAfter {
 			continue
 		}
-		p.options.Log.Warn("gave back a run that nobody had started", "tenant", run.Tenant, "task", run.Task)
-		if err := p.runs.ReturnRun(ctx, run, store.ReturnOptions{Error: "nobody started it"}); err != nil {
+		k.options.Log.Warn("gave back a run that nobody had started", "tenant", run.Tenant, "task", run.Task)
+		if err := k.runs.ReturnRun(ctx, run, store.ReturnOptions{Error: "nobody started it"}); err != nil {
 			return err
 		}
-		p.WakeClaimers()
+		k.wake.runAccepted()
 	}
-	p.orphans = seen
+	k.orphans = seen
 	return nil
-}
-
-// isRunning reports whether exactly this attempt executes here.
-func (p *Pool) isRunning(key orphanRun) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := p.running[key.taskKey]
-	return w != nil && w.turn == key.turn && w.attempts == key.attempts
 }
 
 // leaseAge returns an upper bound of the lease's age: the time since the last successful renewal was sent. It uses
 // the monotonic clock, so a changed wall clock does not matter.
-func (p *Pool) leaseAge() time.Duration {
-	return time.Since(p.started) - time.Duration(p.lastRenewal.Load())
+func (k *leaseKeeper) leaseAge() time.Duration {
+	return time.Since(k.started) - time.Duration(k.lastRenewal.Load())
 }
 
-// isLeaseStale reports whether other processes may consider this lease expired. Three quarters of StaleAfter leave
+// isStale reports whether other processes may consider this lease expired. Three quarters of StaleAfter leave
 // time for a transaction under way. A process that was suspended finds its lease stale when it continues, until it
 // has renewed it.
-func (p *Pool) isLeaseStale() bool { return p.leaseAge() > p.options.StaleAfter*3/4 }
+func (k *leaseKeeper) isStale() bool { return k.leaseAge() > k.options.StaleAfter*3/4 }
 
 // confirmLease makes sure that this process still holds its lease before a run has an external effect;
 // [agentsvc.CheckLease] calls it. If the lease is stale it is renewed first. Runs that other processes took are
 // cancelled with [agentsvc.ErrLeaseLost]; if the renewal fails, all runs are cancelled with [ErrStale]. The caller
 // checks its context afterwards.
-func (p *Pool) confirmLease(ctx context.Context) {
-	if !p.isLeaseStale() {
+func (k *leaseKeeper) confirmLease(ctx context.Context) {
+	if !k.isStale() {
 		return
 	}
 	select {
-	case p.renewing <- struct{}{}:
+	case k.renewing <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
-	defer func() { <-p.renewing }()
-	if !p.isLeaseStale() || ctx.Err() != nil {
+	defer func() { <-k.renewing }()
+	if !k.isStale() || ctx.Err() != nil {
 		return // another run has renewed it meanwhile
 	}
-	ctx, cancel := context.WithTimeout(p.baseContext, p.renewalTimeout())
+	ctx, cancel := context.WithTimeout(k.base, k.renewalTimeout())
 	defer cancel()
-	if err := p.renewLease(ctx); err != nil {
-		p.options.Log.Warn("the leases cannot be renewed", "error", err)
-		p.stopAllRuns()
+	if err := k.renewLease(ctx); err != nil {
+		k.options.Log.Warn("the leases cannot be renewed", "error", err)
+		k.active.stopAll(ErrStale)
 	}
 }
 
 // renewalTimeout bounds one renewal. A renewal that is broken off loses its connection, and the time must suffice to
 // open a new one: with a shorter bound a slow database would never see a successful renewal.
-func (p *Pool) renewalTimeout() time.Duration { return min(p.options.StaleAfter/2, 10*time.Second) }
+func (k *leaseKeeper) renewalTimeout() time.Duration {
+	return min(k.options.StaleAfter/2, 10*time.Second)
+}
 
-// renewLease writes the heartbeat. The caller holds p.renewing, or no loop runs yet (Open). If the worker row was
+// renewLease writes the heartbeat. The caller holds k.renewing, or no loop runs yet (Open). If the worker row was
 // deleted, the process counted as dead: the renewal counts only once the runs that other processes took are cancelled
 // here, and lostRuns keeps that duty across failed attempts.
-func (p *Pool) renewLease(ctx context.Context) error {
+func (k *leaseKeeper) renewLease(ctx context.Context) error {
 	// Measured before the statement: the database may set the heartbeat at any time after it.
-	sent := time.Since(p.started)
-	beats, differs, err := p.runs.RenewLeases(ctx, p.workerID, p.options.ConfigHash())
+	sent := time.Since(k.started)
+	beats, differs, err := k.runs.RenewLeases(ctx, k.worker, k.options.ConfigHash())
 	if err != nil {
 		return err
 	}
 	// beats is 1 for a new worker row: a rescue had deleted the old one.
-	if beats == 1 && p.renewedBefore {
-		p.options.Log.Warn("this process counted as dead: others have its runs")
-		p.lostRuns = true
+	if beats == 1 && k.renewedBefore {
+		k.options.Log.Warn("this process counted as dead: others have its runs")
+		k.lostRuns = true
 	}
-	p.renewedBefore = true
-	if p.lostRuns {
-		if err := p.stopLostRuns(ctx, p.copyRunning()); err != nil {
+	k.renewedBefore = true
+	if k.lostRuns {
+		if err := k.active.stopLost(ctx, k.active.copyRunning()); err != nil {
 			return err
 		}
-		p.lostRuns = false
+		k.lostRuns = false
 	}
-	p.lastRenewal.Store(int64(sent))
-	if differs && !p.configDiffers {
-		p.options.Log.Warn("another process on this database has another configuration file: the app default answers differently from process to process")
+	k.lastRenewal.Store(int64(sent))
+	if differs && !k.configDiffers {
+		k.options.Log.Warn("another process on this database has another configuration file: the app default answers differently from process to process")
 	}
-	p.configDiffers = differs
+	k.configDiffers = differs
 	return nil
 }
 
-// stopAllRuns cancels every run here with [ErrStale].
-func (p *Pool) stopAllRuns() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, w := range p.running {
-		w.cancel(ErrStale)
-	}
+// releaseLease returns the runs that are still leased to this process and deletes its heartbeat. No renewal can
+// create the lease again afterwards: it would look like a process that died and came back.
+func (k *leaseKeeper) releaseLease(ctx context.Context) error {
+	k.renewing <- struct{}{}
+	defer func() { <-k.renewing }()
+	k.released = true
+	return k.runs.ReleaseRuns(ctx, k.worker)
 }

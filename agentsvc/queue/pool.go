@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/callcancel"
 	"stoa/tenancy/db"
 )
 
@@ -29,96 +29,46 @@ var ErrPostponed = errors.New("the run is postponed")
 // between retry and giving up. [agentsvc.ErrLeaseLost] means that the run belongs to this process no longer.
 type Handler func(ctx context.Context, run store.Run) error
 
-// Pool is the set of workers of one process. Three goroutines of [Pool.Run] operate it: the claim loop (claim.go),
-// the lease loop (lease.go) and the watch loop (watch.go). Runs execute on goroutines of workers.
+// Pool is the set of workers of one process. It only connects its parts (see the package comment); each of them
+// guards its own state.
 type Pool struct {
-	// Set by New, then read-only.
-	runs     *store.RunQueue
-	handle   Handler
-	options  Options
-	workerID string // identifies the process in lease rows; new for each start
-
-	// The signal channels have capacity 1: a pending signal covers all that happened before it is received.
-	claimSignal  chan struct{} // the queue should be read now
-	returnSignal chan struct{} // unfinished is not empty
-	watchSignal  chan struct{} // the leases of the runs here should be checked now
-	workers      workerPool    // goroutines that execute runs
-	ring         tenantRing    // used only by the claim loop
-	moreWaiting  bool          // the last claim filled all slots, so more runs wait; used only by the claim loop
-	// noneForLastSlot reports that the last claim had one free slot, which only a tenant without a run here may take,
-	// and found no such tenant. Used only by the claim loop.
-	noneForLastSlot bool
-	depths          queueDepths // counts of waiting runs by tenant; has its own locks
-
-	unrecordedLog logLimit // limits log lines about runs whose end was not recorded
-
-	acceptedHere atomic.Bool // a run was accepted here since the queue was last read
-
-	// mu guards the fields down to stopping, and the field slots of each activeRun.
-	mu              sync.Mutex
-	liveSlots       *slotPool        // runs handed over in memory, whose callers wait
-	queueSlots      *slotPool        // runs claimed from the queue; Workers+1 slots, see exceptLast
-	backgroundSlots *slotPool        // runs whose caller has disconnected, and borrowed ones
-	borrowers       map[db.ID]bool   // tenants with a run that lendSlot started
-	lastSlotChange  time.Time        // when a queue slot was last acquired or released
-	detached        map[taskKey]bool // tasks whose caller has disconnected and that have no run here yet
-
-	running map[taskKey]*activeRun // the runs executing here, at most one for a task
-	// awaitedApps are the tenants, with their limits of running tasks, that may have an awaited run in the queue
-	// which found no live slot. The claim loop looks for these runs when a live slot is released.
-	awaitedApps map[db.ID]int64
-	unfinished  []unfinishedRun // runs to return or to give up; the lease loop works them off
-	stopping    bool            // set by Drain
-	// baseContext is the parent of every run's context. cancel ends it with a cause. wg counts reserved slots and
-	// work that Drain waits for.
-	baseContext context.Context
-	cancel      context.CancelCauseFunc
-	wg          sync.WaitGroup
-
-	// suspects is the number of runs here with which workers died before. While it is not 0 no other suspect is
-	// claimed.
-	suspects    atomic.Int64
-	lastRenewal atomic.Int64            // when the last successful renewal was sent, as nanoseconds since started
-	started     time.Time               // base of the monotonic clock
-	orphans     map[orphanRun]time.Time // when first seen; used only by the lease loop
-	// renewing is a semaphore of capacity 1, not a mutex, so that waiting can end with a context. It guards the
-	// fields below.
-	renewing      chan struct{}
-	renewedBefore bool // a renewal has succeeded
-	released      bool // Drain has released the lease; it is not renewed any more
-	lostRuns      bool // the process counted as dead and its runs are not checked yet
-	configDiffers bool // a difference of configuration files was logged
+	runs       *store.RunQueue
+	options    Options
+	active     *activeRuns
+	executor   *executor
+	leases     *leaseKeeper
+	claimer    *claimer
+	watcher    *watcher
+	unfinished *unfinishedRuns
+	depths     *queueDepths
 }
 
-// activeRun is a run that executes in this process.
-type activeRun struct {
-	// turn and attempts identify the execution: a later attempt of the same task has other values.
-	turn, attempts int64
-	cancel         context.CancelCauseFunc
-	slots          *slotPool // the pool whose slot the run occupies; DetachCaller may change it
-	borrowed       bool      // started by lendSlot; set before the run's goroutine starts
-}
-
-// taskKey identifies a task across tenants.
-type taskKey struct {
-	tenant db.ID
-	task   agentsvc.TaskID
-}
-
-// New returns a pool whose runs are executed by handle. It starts nothing; [Pool.Open] acquires the lease and
+// New returns a pool that executes the runs in d by handle. It starts nothing; [Pool.Open] acquires the lease and
 // [Pool.Run] operates it.
-func New(runs *store.RunQueue, handle Handler, o Options) *Pool {
+func New(d *db.DB, handle Handler, o Options) *Pool {
 	o = o.withDefaults()
+	runs := store.NewRunQueue(d)
+	worker := agentsvc.NewID() // identifies the process in lease rows; new for each start
 	base, cancel := context.WithCancelCause(context.Background())
-	worker := agentsvc.NewID()
+	wake, awaited := newClaimSignal(), &awaitedApps{apps: map[db.ID]int64{}}
+	active := &activeRuns{runs: runs, worker: worker, running: map[taskKey]*activeRun{}}
+	unfinished := &unfinishedRuns{runs: runs, options: o, signal: make(chan struct{}, 1)}
+	leases := &leaseKeeper{
+		runs: runs, options: o, worker: worker, base: base, active: active, unfinished: unfinished, wake: wake,
+		started: time.Now(), renewing: make(chan struct{}, 1),
+	}
+	executor := &executor{
+		runs: runs, handle: handle, options: o, worker: worker, active: active, slots: newSlots(o), leases: leases, unfinished: unfinished,
+		awaited: awaited, wake: wake, goroutines: make(workerPool), base: base, cancel: cancel,
+	}
 	return &Pool{
-		runs: runs, handle: handle, options: o, workerID: worker,
-		claimSignal: make(chan struct{}, 1), returnSignal: make(chan struct{}, 1), watchSignal: make(chan struct{}, 1),
-		liveSlots: newSlotPool(o.MaxInflight, o.liveRule()), queueSlots: newSlotPool(o.Workers+1, exceptLast), backgroundSlots: newSlotPool(o.MaxInflight, asManyAsFree),
-		borrowers: map[db.ID]bool{}, detached: map[taskKey]bool{},
-		renewing: make(chan struct{}, 1), workers: make(workerPool),
-		ring: tenantRing{runs: runs, worker: worker}, depths: queueDepths{count: runs.CountWaiting, apps: map[db.ID]*tenantDepth{}},
-		running: map[taskKey]*activeRun{}, awaitedApps: map[db.ID]int64{}, baseContext: base, cancel: cancel, started: time.Now(),
+		runs: runs, options: o, active: active, executor: executor, leases: leases, unfinished: unfinished,
+		claimer: &claimer{
+			runs: runs, options: o, worker: worker, executor: executor, slots: executor.slots, awaited: awaited, wake: wake,
+			ring: tenantRing{runs: runs, worker: worker}, detached: map[taskKey]bool{},
+		},
+		watcher: &watcher{requests: callcancel.NewQueue(d), options: o, worker: worker, active: active, signal: make(chan struct{}, 1)},
+		depths:  &queueDepths{count: runs.CountWaiting, apps: map[db.ID]*tenantDepth{}},
 	}
 }
 
@@ -130,80 +80,107 @@ func (p *Pool) Open(ctx context.Context, alone bool) error {
 			return err
 		}
 	}
-	return p.renewLease(ctx)
+	return p.leases.renewLease(ctx)
 }
 
 // Run operates the claim, lease and watch loops until ctx ends. It does not stop the runs in progress; [Pool.Drain]
 // does.
 func (p *Pool) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { p.runLeaseLoop(ctx) })
-	wg.Go(func() { p.runClaimLoop(ctx) })
-	wg.Go(func() { p.runWatchLoop(ctx) })
-	defer p.options.Bus.WatchTopic(queueTopic, func(string) { signalChannel(p.claimSignal) })()
-	defer p.options.Bus.WatchTopic(runTopic, p.receiveRunSignal)()
+	wg.Go(func() { p.leases.runLoop(ctx) })
+	wg.Go(func() { p.claimer.runLoop(ctx) })
+	wg.Go(func() { p.watcher.runLoop(ctx) })
+	defer p.options.Bus.WatchTopic(queueTopic, func(string) { p.claimer.wake.signal() })()
+	defer p.options.Bus.WatchTopic(runTopic, p.watcher.receiveRunSignal)()
 	wg.Wait()
 	return nil
 }
-
-// drainGrace is how long Drain waits for runs after it has cancelled their contexts.
-const drainGrace = 5 * time.Second
 
 // Drain stops the pool: it accepts no more runs, waits until ctx ends for those in progress, cancels the rest with
 // [ErrStopping] and releases the lease, which returns remaining runs to the queue without counting the attempt.
 // [Pool.Run] must still be active, so that the lease is renewed meanwhile.
 func (p *Pool) Drain(ctx context.Context) error {
-	p.mu.Lock()
-	p.stopping = true
-	p.mu.Unlock()
-	done := make(chan struct{})
-	go func() { p.wg.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		p.cancel(ErrStopping)
-		select {
-		case <-done:
-		case <-time.After(drainGrace):
-			p.options.Log.Warn("runs go on after their end", "runs", p.Inflight())
-		}
-	}
+	p.executor.stop(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	// After released is set no renewal can create the lease again: it would look like a process that died and came
-	// back.
-	p.renewing <- struct{}{}
-	err := p.runs.ReleaseRuns(ctx, p.workerID)
-	p.released = true
-	<-p.renewing
+	err := p.leases.releaseLease(ctx)
 	p.options.Bus.Publish(queueTopic, "")
 	return err
 }
 
 // Inflight returns how many runs execute in this process.
-func (p *Pool) Inflight() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.running)
-}
+func (p *Pool) Inflight() int { return p.active.count() }
 
-// beginWork reports whether the pool accepts work, and if so makes Drain wait until p.wg.Done. It reports false while
-// the pool stops and while other processes may consider its lease expired.
-func (p *Pool) beginWork() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.acceptsWork() {
-		return false
+// AcquireSlot reserves a live slot for a run of the tenant whose caller waits, and returns the worker id to lease the
+// run to. ok is false where no slot is free for the tenant, while the pool stops and while the lease is stale. The
+// caller must then call StartRun or ReleaseSlot.
+func (p *Pool) AcquireSlot(app db.ID) (worker string, ok bool) {
+	if !p.executor.acquireLiveSlot(app) {
+		return "", false
 	}
-	p.wg.Add(1)
-	return true
+	return p.executor.worker, true
 }
 
-// acceptsWork reports whether new runs may start. The caller holds p.mu.
-func (p *Pool) acceptsWork() bool { return !p.stopping && !p.isLeaseStale() }
+// ReleaseSlot releases a slot that AcquireSlot reserved and no run was started in.
+func (p *Pool) ReleaseSlot(app db.ID) {
+	p.executor.releaseLiveSlot(app)
+	p.executor.signalFreeSlot(true)
+}
 
-func (p *Pool) isStopping() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stopping
+// StartRun executes a run in the slot that AcquireSlot reserved. It does not wait for it.
+func (p *Pool) StartRun(run store.Run) { p.executor.startRun(run, liveSlot) }
+
+// DetachCaller reports that the caller who waited for a task disconnected before its end. The run continues: one that
+// executes moves to a background slot if the tenant may have one, so that the live slot is free for a waiting caller;
+// a queued one loses its priority.
+func (p *Pool) DetachCaller(app db.ID, task agentsvc.TaskID) {
+	p.claimer.detachCaller(taskKey{app, task})
+}
+
+// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
+// written. done must be called with whether it was written. It returns a [ratelimit.ExhaustedError] where the queue
+// is full.
+func (p *Pool) ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
+	return p.depths.reserveEntry(ctx, tenant, most)
+}
+
+// NotifyQueued reports that a turn was written whose run is pending. An awaited run, or one of a tenant with a limit of
+// running tasks, gets the next live slot that becomes free.
+func (p *Pool) NotifyQueued(turn store.NewTurn) {
+	if turn.Priority == store.PriorityAwaited || turn.MaxRunning > 0 {
+		p.claimer.awaited.add(turn.Tenant, turn.MaxRunning)
+	}
+	p.WakeClaimers()
+}
+
+// WakeClaimers makes the claim loop read the queue now; where no worker is free here, the other processes read it
+// too.
+func (p *Pool) WakeClaimers() { p.claimer.wake.runAccepted() }
+
+// StopRun cancels the run of a cancelled task: at once if it executes here, else by a signal to the other processes.
+// The cancellation has already raised the task's epoch, so this only saves work.
+func (p *Pool) StopRun(tenant db.ID, task agentsvc.TaskID) {
+	if !p.active.stopRun(taskKey{tenant, task}, errCancelled) {
+		p.NotifyRunChanged(tenant, task)
+	}
+}
+
+// NotifyRunChanged makes the process that executes the task's run check what was written about it.
+func (p *Pool) NotifyRunChanged(tenant db.ID, task agentsvc.TaskID) {
+	p.options.Bus.Publish(runTopic, string(tenant)+"/"+string(task))
+}
+
+// StopTenant cancels all runs of a tenant here with [ErrPostponed]. They return to the queue and continue when the
+// tenant is active again.
+func (p *Pool) StopTenant(tenant db.ID) { p.active.stopTenant(tenant, ErrPostponed) }
+
+// ResumeTenant makes the postponed runs of a tenant claimable now instead of after postponeDelay.
+func (p *Pool) ResumeTenant(tenant db.ID) {
+	ctx, cancel := context.WithTimeout(p.executor.base, 5*time.Second)
+	defer cancel()
+	if err := p.runs.ExpediteRuns(ctx, tenant); err != nil {
+		p.options.Log.Warn("the postponed runs of a tenant could not be advanced; they go on by themselves", "tenant", tenant, "error", err)
+		return
+	}
+	p.WakeClaimers()
 }

@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/queuestats"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -53,7 +54,7 @@ func (b fixture) openPool(o queue.Options, handle queue.Handler) (p *queue.Pool,
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p = queue.New(store.NewRunQueue(b.d), handle, o)
+	p = queue.New(b.d, handle, o)
 	if err := p.Open(b.Context(), false); err != nil {
 		b.Fatal(err)
 	}
@@ -75,13 +76,13 @@ func (b fixture) acceptRun(worker string) store.Run { return b.acceptRunOf("acme
 
 func (b fixture) acceptRunOf(tenant db.ID, worker string) store.Run {
 	b.Helper()
-	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, IsNewContext: true}
+	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, FirstSeq: 1, IsNewContext: true, Lease: store.Lease{Worker: worker, Epoch: 1, Seq: 1}}
 	state := agentsvc.Submitted
 	if worker != "" {
 		state, run.Attempts = agentsvc.Working, 1
 	}
 	ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: state}}
-	if err := b.st.CreateTask(b.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+	if err := b.st.Tasks.Create(b.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 		b.Fatal(err)
 	}
 	return run
@@ -105,12 +106,12 @@ func (b fixture) startLiveRun(p *queue.Pool) store.Run {
 // finishRun records a run's end as its worker.
 func (b fixture) finishRun(ctx context.Context, run store.Run) error {
 	if run.Epoch == 0 {
-		if _, err := b.st.AcquireTaskLease(ctx, &run); err != nil {
+		if _, err := b.st.Runs.AcquireLease(ctx, &run); err != nil {
 			return err
 		}
 	}
 	ev := agentsvc.Event{Task: run.Task, Seq: run.Seq + 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Completed}}
-	return b.st.WriteRecord(ctx, &run, store.Record{Events: []agentsvc.Event{ev}, EndState: store.Completed})
+	return b.st.Runs.WriteRecord(ctx, &run, store.Record{Events: []agentsvc.Event{ev}, EndState: store.Completed})
 }
 
 // timeUntilDue returns the time until a run may be claimed.
@@ -272,7 +273,7 @@ func TestAlone(t *testing.T) {
 		}
 		orphan := b.acceptRun("dead")
 		time.Sleep(time.Millisecond)
-		p := queue.New(store.NewRunQueue(b.d), b.finishRun, queue.Options{})
+		p := queue.New(b.d, b.finishRun, queue.Options{})
 		if err := p.Open(b.Context(), true); err != nil {
 			b.Fatal(err)
 		}
@@ -612,11 +613,10 @@ func TestAwaited(t *testing.T) {
 		receiveValue(b, began)
 		other := b.acceptRun("")
 		queued.Store(&other.Task)
-		p.NotifyQueued(other)
+		p.NotifyQueued(store.NewTurn{Run: other})
 		receiveValue(b, began) // both slots are used
 		run := b.acceptRun("")
-		run.Priority = store.PriorityAwaited
-		p.NotifyQueued(run)
+		p.NotifyQueued(store.NewTurn{Run: run, Priority: store.PriorityAwaited})
 		finish <- struct{}{}
 		if got := receiveValue(b, began); got.Task != run.Task {
 			b.Errorf("began %s, want %s", got.Task, run.Task)
@@ -665,7 +665,7 @@ func TestFloodedQueue(t *testing.T) {
 		close(finish)
 		quiet.waitForRow(run, runRow{store.Completed, 1})
 		for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if st, err := store.NewRunQueue(b.d).CountRuns(b.Context()); err == nil && st.Pending+st.Running == 0 {
+			if st, err := queuestats.Count(b.Context(), b.d); err == nil && st.Pending+st.Running == 0 {
 				break
 			}
 		}

@@ -7,18 +7,25 @@
 //   - Every other run is written as pending. The claim loop of some process leases it from the database (claimRuns),
 //     in turns over the tenants (tenantRing), so that a tenant with many runs does not delay a tenant with few.
 //
+// A Pool has these parts. Each guards its own state; none takes another one's lock while it holds its own.
+//
+//   - executor starts runs on goroutines, waits for them and stops them. A run executes only in one of the slots,
+//     which bound the runs of a process: live slots for handed-over runs, queue slots for claimed runs, and background
+//     slots for runs whose caller has disconnected. Each limits what one tenant may occupy (slotPool).
+//   - activeRuns are the runs that execute now, by task; unfinishedRuns those that recorded no end.
+//   - claimer is the claim loop. awaitedApps are the tenants whose awaited runs found no live slot, claimSignal makes
+//     the loop read the queue, and lendSlot helps a tenant when all workers stay busy.
+//   - leaseKeeper is the lease loop, and watcher the loop that finds what others wrote about the runs here.
+//
 // A lease belongs to a process, not to a run: the worker row of the process has a heartbeat, by the database's clock.
-// The lease loop renews it every third of [Options].StaleAfter. A process whose heartbeat is older than StaleAfter
+// The leaseKeeper renews it every third of [Options].StaleAfter. A process whose heartbeat is older than StaleAfter
 // counts as dead; any other process then makes its runs pending again and raises the epochs of their tasks, so that
 // the dead process's late writes are refused.
 //
 // A worker that has lost its lease is stopped in four ways: its writes fail, because the store compares the task's
-// epoch; the watch loop cancels the context of runs whose lease is lost (stopLostRuns); renewBeforeExpiry cancels all
+// epoch; the watcher cancels the context of runs whose lease is lost (stopLost); renewBeforeExpiry cancels all
 // runs when the renewal is late; and [agentsvc.CheckLease] refuses a call with an external effect until the lease is
 // confirmed (confirmLease).
-//
-// Within a process three [slotPool]s bound the runs: live slots for handed-over runs, queue slots for claimed runs,
-// and background slots for runs whose caller has disconnected. Each limits what one tenant may occupy.
 package queue
 
 import (

@@ -1,188 +1,141 @@
 package queue
 
 import (
-	"context"
+	"sync"
 	"time"
 
-	"stoa/agentsvc"
-	"stoa/agentsvc/processor"
-	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
 
-// AcquireSlot reserves a live slot for a run of the tenant whose caller waits, and returns the worker id to lease the
-// run to. ok is false where no slot is free for the tenant, while the pool stops and while the lease is stale. The
-// caller must then call StartRun or ReleaseSlot.
-func (p *Pool) AcquireSlot(app db.ID) (worker string, ok bool) {
-	if p.options.AcceptOnly {
-		return "", false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.acceptsWork() || !p.liveSlots.tryAcquireSlot(app) {
-		return "", false
-	}
-	p.wg.Add(1)
-	return p.workerID, true
+// slotKind says which of the slot pools a run occupies a slot of.
+type slotKind int
+
+const (
+	noSlot         slotKind = iota // the run has ended
+	liveSlot                       // handed over in memory; its caller waits
+	queueSlot                      // claimed from the queue
+	backgroundSlot                 // its caller has disconnected
+	borrowedSlot                   // a background slot of a run that lendSlot claimed
+)
+
+// slots are the slots of a process: they bound how many runs of each kind execute, and what one tenant may occupy.
+type slots struct {
+	lendAfter time.Duration
+
+	mu         sync.Mutex // guards all fields below and the field slot of each activeRun
+	live       *slotPool
+	queue      *slotPool // Workers+1 slots, see exceptLast
+	background *slotPool
+	borrowers  map[db.ID]bool // tenants with a borrowed slot
+	lastChange time.Time      // when a queue slot was last acquired or released
 }
 
-// ReleaseSlot releases a slot that AcquireSlot reserved and no run was started in.
-func (p *Pool) ReleaseSlot(app db.ID) {
-	p.releaseLiveSlot(app)
-	if len(p.copyAwaitedApps()) > 0 {
-		signalChannel(p.claimSignal)
-	}
-}
-
-// releaseLiveSlot is ReleaseSlot without the signal to the claim loop, for the claim loop itself.
-func (p *Pool) releaseLiveSlot(app db.ID) {
-	p.mu.Lock()
-	p.liveSlots.releaseSlot(app)
-	p.mu.Unlock()
-	p.wg.Done()
-}
-
-// StartRun executes a run in the slot that AcquireSlot reserved. It does not wait for it.
-func (p *Pool) StartRun(run store.Run) { p.startInSlot(run, p.liveSlots, false) }
-
-// startInSlot executes a run that already occupies a slot of the given pool.
-func (p *Pool) startInSlot(run store.Run, in *slotPool, borrowed bool) {
-	ctx, w := p.registerRun(run, in)
-	w.borrowed = borrowed
-	p.workers.runFunc(func() {
-		defer p.wg.Done()
-		defer p.endRun(run, w)
-		p.executeRun(ctx, run, w)
-	})
-}
-
-// endRun releases a run's slot and signals the claim loop if a queued run may want it.
-func (p *Pool) endRun(run store.Run, w *activeRun) {
-	w.cancel(nil)
-	p.mu.Lock()
-	w.slots.releaseSlot(run.Tenant)
-	wanted := w.slots != p.liveSlots || len(p.awaitedApps) > 0
-	if w.slots == p.queueSlots {
-		p.lastSlotChange = time.Now()
-	}
-	if w.borrowed {
-		delete(p.borrowers, run.Tenant)
-	}
-	p.mu.Unlock()
-	if wanted {
-		signalChannel(p.claimSignal)
+func newSlots(o Options) *slots {
+	return &slots{
+		lendAfter: o.LendAfter, live: newSlotPool(o.MaxInflight, o.liveRule()), queue: newSlotPool(o.Workers+1, exceptLast),
+		background: newSlotPool(o.MaxInflight, asManyAsFree), borrowers: map[db.ID]bool{},
 	}
 }
 
-// registerRun records that a run executes here and returns its context, which carries the tenant (for processor
-// accounting) and the lease confirmation (see [agentsvc.CheckLease]). An earlier execution for the same task is
-// cancelled: it must have lost its lease, or this one could not exist.
-func (p *Pool) registerRun(run store.Run, in *slotPool) (context.Context, *activeRun) {
-	ctx, cancel := context.WithCancelCause(processor.WithApp(agentsvc.WithLeaseRenewal(p.baseContext, p.confirmLease), string(run.Tenant)))
-	at, w := taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slots: in}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if before := p.running[at]; before != nil {
-		before.cancel(agentsvc.ErrLeaseLost)
+// poolOf returns the pool of a kind of slot, nil for noSlot.
+func (s *slots) poolOf(kind slotKind) *slotPool {
+	switch kind {
+	case liveSlot:
+		return s.live
+	case queueSlot:
+		return s.queue
+	case backgroundSlot, borrowedSlot:
+		return s.background
 	}
-	p.running[at] = w
-	return ctx, w
+	return nil
 }
 
-// maxDetached bounds the tasks whose callers have disconnected and whose queued runs are still to be demoted. Above
-// it runs keep their priority, which costs fairness, not correctness.
-const maxDetached = 4096
+// tryAcquireLive acquires a live slot for the tenant and reports whether it may have one.
+func (s *slots) tryAcquireLive(app db.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live.tryAcquireSlot(app)
+}
 
-// DetachCaller reports that the caller who waited for a task disconnected before its end. The run continues: one that
-// executes moves to a background slot if the tenant may have one, so that the live slot is free for a waiting caller;
-// a queued one loses its priority.
-func (p *Pool) DetachCaller(app db.ID, task agentsvc.TaskID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.moveToBackground(taskKey{app, task}) && len(p.detached) < maxDetached {
-		p.detached[taskKey{app, task}] = true
-		signalChannel(p.claimSignal)
+// acquire acquires a slot of a kind that the claim loop has found free for the tenant: it is the only goroutine that
+// acquires queue slots and borrowed ones.
+func (s *slots) acquire(app db.ID, kind slotKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.poolOf(kind).acquireSlot(app)
+	switch kind {
+	case queueSlot:
+		s.lastChange = time.Now()
+	case borrowedSlot:
+		s.borrowers[app] = true
 	}
 }
 
-// moveToBackground moves the task's run from a live to a background slot, where it has a live one and the tenant may
-// have the other. It reports whether the task has a run here. The caller holds p.mu.
-func (p *Pool) moveToBackground(at taskKey) bool {
-	w := p.running[at]
-	if w == nil {
+// release releases a slot of the tenant.
+func (s *slots) release(app db.ID, kind slotKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.releaseLocked(app, kind)
+}
+
+// releaseRun releases the slot of a run that has ended and returns its kind.
+func (s *slots) releaseRun(app db.ID, w *activeRun) (kind slotKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kind, w.slot = w.slot, noSlot
+	s.releaseLocked(app, kind)
+	return kind
+}
+
+// releaseLocked releases a slot. The caller holds s.mu.
+func (s *slots) releaseLocked(app db.ID, kind slotKind) {
+	s.poolOf(kind).releaseSlot(app)
+	switch kind {
+	case queueSlot:
+		s.lastChange = time.Now()
+	case borrowedSlot:
+		delete(s.borrowers, app)
+	}
+}
+
+// moveToBackground moves a run from a live to a background slot, where it has a live one and its tenant may have the
+// other. It reports whether a live slot became free.
+func (s *slots) moveToBackground(app db.ID, w *activeRun) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.slot != liveSlot || !s.background.tryAcquireSlot(app) {
 		return false
 	}
-	if w.slots == p.liveSlots && p.backgroundSlots.tryAcquireSlot(at.tenant) {
-		p.liveSlots.releaseSlot(at.tenant)
-		w.slots = p.backgroundSlots
-		if len(p.awaitedApps) > 0 {
-			signalChannel(p.claimSignal)
-		}
-	}
+	s.live.releaseSlot(app)
+	w.slot = backgroundSlot
 	return true
 }
 
-// demoteDetached lowers the priority of queued runs whose callers have disconnected. The claim loop calls it before
-// each claim.
-func (p *Pool) demoteDetached(ctx context.Context) error {
-	p.mu.Lock()
-	gone := make([]store.Run, 0, len(p.detached))
-	for at := range p.detached {
-		if p.moveToBackground(at) { // the run was claimed between DetachCaller and now
-			continue
-		}
-		gone = append(gone, store.Run{Tenant: at.tenant, Task: at.task})
-	}
-	clear(p.detached)
-	p.mu.Unlock()
-	if len(gone) == 0 {
-		return nil
-	}
-	return p.runs.DemoteRuns(ctx, gone)
+// countFreeQueue returns the number of free queue slots.
+func (s *slots) countFreeQueue() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.countFree()
 }
 
-// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
-// written. done must be called with whether it was written. It returns a [ratelimit.ExhaustedError] where the queue
-// is full.
-func (p *Pool) ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
-	return p.depths.reserveEntry(ctx, tenant, most)
+// countQueueByApp returns the number of free queue slots and how many each tenant occupies.
+func (s *slots) countQueueByApp() (free int, has map[db.ID]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.countFree(), s.queue.countByApp()
 }
 
-// NotifyQueued reports that a pending run was written. An awaited run, or one of a tenant with a limit of running
-// tasks, gets the next live slot that becomes free.
-func (p *Pool) NotifyQueued(run store.Run) {
-	if run.Priority == store.PriorityAwaited || run.MaxRunning > 0 {
-		p.addAwaitedApp(run.Tenant, run.MaxRunning)
-	}
-	p.WakeClaimers()
+// isStuck reports whether all queue slots are occupied and none has become free for LendAfter.
+func (s *slots) isStuck() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.countFree() == 0 && time.Since(s.lastChange) >= s.lendAfter
 }
 
-// WakeClaimers makes the claim loop read the queue now; where no worker is free here, the other processes read it
-// too.
-func (p *Pool) WakeClaimers() {
-	p.acceptedHere.Store(true)
-	signalChannel(p.claimSignal)
-}
-
-// StopTenant cancels all runs of a tenant here with [ErrPostponed]. They return to the queue and continue when the
-// tenant is active again.
-func (p *Pool) StopTenant(tenant db.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for at, w := range p.running {
-		if at.tenant == tenant {
-			w.cancel(ErrPostponed)
-		}
-	}
-}
-
-// ResumeTenant makes the postponed runs of a tenant claimable now instead of after postponeDelay.
-func (p *Pool) ResumeTenant(tenant db.ID) {
-	ctx, cancel := context.WithTimeout(p.baseContext, 5*time.Second)
-	defer cancel()
-	if err := p.runs.ExpediteRuns(ctx, tenant); err != nil {
-		p.options.Log.Warn("the postponed runs of a tenant could not be advanced; they go on by themselves", "tenant", tenant, "error", err)
-		return
-	}
-	p.WakeClaimers()
+// canBorrow reports whether lendSlot may start a run of the app: it has no queue slot, no borrowed one, and a free
+// background slot.
+func (s *slots) canBorrow(app db.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.apps[app] == 0 && !s.borrowers[app] && s.background.hasFreeSlot(app)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // slotPool counts the runs of one kind that execute in this process, by tenant. It starts nothing: a slot is a
-// number. [Pool].mu guards all fields but size and canTake, which are read-only.
+// number. [slots].mu guards all fields but size and canTake, which are read-only.
 type slotPool struct {
 	size    int
 	used    int

@@ -255,7 +255,7 @@ func TestCheckpointsDurable(t *testing.T) {
 				t.Errorf("%d tasks (%v)", len(page.Tasks), err)
 				return
 			}
-			evs, err := h.st.LoadEvents(context.Background(), page.Tasks[0].ID, 0, 100)
+			evs, err := h.st.Events.Load(context.Background(), page.Tasks[0].ID, 0, 100)
 			if err != nil {
 				t.Error(err)
 			}
@@ -298,17 +298,18 @@ func TestDrainedBetween(t *testing.T) {
 		h.options.Checkpoints = runner.CheckpointPolicy{Enabled: true, AfterTools: true}
 		h.resetRunner()
 		run := store.Run{
-			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 1,
 			Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("look")}},
+			Lease:   store.Lease{Epoch: 1, Seq: 1, Worker: "w"},
 		}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working, Message: &run.Message}}
-		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		if err := h.st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.runner.Run(ctx, run); !errors.Is(err, queue.ErrStopping) {
 			t.Error(err)
 		}
-		evs, err := h.st.LoadEvents(t.Context(), run.Task, 0, 100)
+		evs, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
 		if err != nil || !slices.ContainsFunc(evs, func(ev agentsvc.Event) bool { return ev.Result != nil }) || looked.Load() != 1 {
 			t.Errorf("the result is not on the log: %d events (%v), %d calls", len(evs), err, looked.Load())
 		}

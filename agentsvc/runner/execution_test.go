@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 		if diff := cmp.Diff(want, eventKinds(facts)); diff != "" {
 			t.Error(diff)
 		}
-		log, err := h.st.LoadEvents(t.Context(), got.ID, 0, 100)
+		log, err := h.st.Events.Load(t.Context(), got.ID, 0, 100)
 		if diff := cmp.Diff(log, facts); err != nil || diff != "" {
 			t.Errorf("log -, told + (%v)\n%s", err, diff)
 		}
@@ -286,9 +286,9 @@ func TestExhausted(t *testing.T) {
 		m := newTalkerModel(t)
 		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, m, lookTool{})})
 		// Without a worker: pending, with its used attempts.
-		run := store.Run{Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 3}
+		run := store.Run{Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 3, Lease: store.Lease{Epoch: 1, Seq: 1}}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleUser}}}
-		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		if err := h.st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
 		h.pool.WakeClaimers()
@@ -362,11 +362,12 @@ func TestLostUnseen(t *testing.T) {
 			return "a cat", nil
 		}})})
 		run := store.Run{
-			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 1,
 			Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("look")}},
+			Lease:   store.Lease{Epoch: 1, Seq: 1, Worker: "w"},
 		}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working}}
-		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		if err := h.st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error)
@@ -374,18 +375,18 @@ func TestLostUnseen(t *testing.T) {
 		var seen store.StoredTask
 		for seen.Seq < 3 { // usage and the announced call
 			var err error
-			if seen, err = h.st.LoadTask(t.Context(), run.Task, store.TaskParts{}); err != nil {
+			if seen, err = h.st.Tasks.Load(t.Context(), run.Task, store.TaskParts{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := h.st.CancelTask(t.Context(), seen, agentsvc.Event{Task: run.Task, Seq: 4, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Cancelled}}); err != nil {
+		if err := h.st.Tasks.Cancel(t.Context(), seen, agentsvc.Event{Task: run.Task, Seq: 4, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Cancelled}}); err != nil {
 			t.Fatal(err)
 		}
 		close(step)
 		if err := <-done; !errors.Is(err, agentsvc.ErrLeaseLost) {
 			t.Errorf("the run ended with %v", err)
 		}
-		log, err := h.st.LoadEvents(t.Context(), run.Task, 0, 100)
+		log, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
 		if diff := cmp.Diff([]string{"working", "usage", "message", "cancelled"}, eventKinds(log)); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
@@ -399,11 +400,12 @@ func TestStopping(t *testing.T) {
 		d := dbtest.NewSQLite(t)
 		h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, newTalkerModel(t), lookTool{})})
 		run := store.Run{
-			Tenant: "acme", Task: "t", Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+			Tenant: "acme", Task: "t", Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 1,
 			Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("slow")}},
+			Lease:   store.Lease{Epoch: 1, Seq: 1, Worker: "w"},
 		}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working}}
-		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		if err := h.st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -411,7 +413,7 @@ func TestStopping(t *testing.T) {
 		if err := h.runner.Run(ctx, run); !errors.Is(err, cause) {
 			t.Errorf("stopped because %v: %v", cause, err)
 		}
-		if got, err := h.st.LoadTask(t.Context(), "t", store.TaskParts{}); err != nil || got.Seq != 1 {
+		if got, err := h.st.Tasks.Load(t.Context(), "t", store.TaskParts{}); err != nil || got.Seq != 1 {
 			t.Errorf("stopped because %v: the task is %s at %d (%v)", cause, got.Status.State, got.Seq, err)
 		}
 	}
@@ -489,17 +491,18 @@ func TestDrained(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": interruptingAgent{newLookAgent(t, newTalkerModel(t), seen), func(context.Context) { cancel(cause) }}})
 				run := store.Run{
-					Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+					Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 1,
 					Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("look")}},
+					Lease:   store.Lease{Epoch: 1, Seq: 1, Worker: "w"},
 				}
 				ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working, Message: &run.Message}}
-				if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+				if err := h.st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 					t.Fatal(err)
 				}
 				if err := h.runner.Run(ctx, run); !errors.Is(err, cause) {
 					t.Errorf("stopped because %v: %v", cause, err)
 				}
-				log, err := h.st.LoadEvents(t.Context(), run.Task, 0, 100)
+				log, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
 				want := []string{"working", "usage", "message", "result"}
 				if errors.Is(cause, agentsvc.ErrLeaseLost) {
 					want = want[:3]

@@ -132,7 +132,7 @@ func newTestProcess(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) 
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	hub := task.NewHub(nil)
 	h := &testProcess{d: d, st: store.New(d, "acme"), agents: agents, retry: retry}
-	h.pool = queue.New(store.NewRunQueue(d), func(ctx context.Context, run store.Run) error { return h.runner.Run(ctx, run) },
+	h.pool = queue.New(d, func(ctx context.Context, run store.Run) error { return h.runner.Run(ctx, run) },
 		queue.Options{StaleAfter: 10 * time.Second, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}, task.DeadOptions{}).Add, Log: quiet})
 	h.Service = task.New(h.st, "acme", 1, hub, h.pool, quiet, task.Options{})
 	h.resetRunner()
@@ -233,7 +233,7 @@ func (h *testProcess) timeUntilDue(t *testing.T) time.Duration {
 // sessionLines returns the entries of the session of context c1, one short line each.
 func (h *testProcess) sessionLines(t *testing.T) (lines []string) {
 	t.Helper()
-	sess, err := h.st.LoadSession(t.Context(), ana, "c1")
+	sess, err := h.st.Sessions.Load(t.Context(), ana, "c1")
 	if err != nil {
 		t.Fatal(err)
 	}

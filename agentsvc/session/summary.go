@@ -27,7 +27,7 @@ type SummaryWindow struct {
 	// FilterEntries returns the part of a conversation that Model may read; nil means all of it.
 	FilterEntries func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, error)
 	// Store has the summaries.
-	Store *store.SessionStore
+	Store *store.Sessions
 	Log   *slog.Logger
 }
 

@@ -47,7 +47,7 @@ var ana = agentsvc.SessionKey{Owner: agentsvc.Owner{Issuer: "test", Subject: "an
 
 func newSummaryWindow(d *db.DB, m *summarizer) session.SummaryWindow {
 	return session.SummaryWindow{
-		Agent: "helper", Budget: 100, Threshold: 0.85, Target: 0.7, CountTokens: countBytes, Model: m, Store: store.New(d, "acme").SessionStore, Log: slog.New(slog.DiscardHandler),
+		Agent: "helper", Budget: 100, Threshold: 0.85, Target: 0.7, CountTokens: countBytes, Model: m, Store: store.New(d, "acme").Sessions, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -173,17 +173,17 @@ func TestSummaryRace(t *testing.T) {
 			{store.Summary{Turn: 4, Text: "same"}, store.Summary{Turn: 4, Text: "four"}},
 			{store.Summary{Turn: 9, Text: "nine"}, store.Summary{Turn: 9, Text: "nine"}},
 		} {
-			got, err := st.SaveSummary(t.Context(), ana, "helper", step.sum)
+			got, err := st.Sessions.SaveSummary(t.Context(), ana, "helper", step.sum)
 			if err != nil || got != step.want {
 				t.Errorf("kept %v: %v %v, want %v", step.sum, got, err, step.want)
 			}
 		}
 		bob := ana
 		bob.Owner.Subject = "bob"
-		if got, err := st.LoadSummary(t.Context(), bob, "helper"); err != nil || got != (store.Summary{}) {
+		if got, err := st.Sessions.LoadSummary(t.Context(), bob, "helper"); err != nil || got != (store.Summary{}) {
 			t.Errorf("bob reads %v %v", got, err)
 		}
-		if got, err := store.New(d, "globex").LoadSummary(t.Context(), ana, "helper"); err != nil || got != (store.Summary{}) {
+		if got, err := store.New(d, "globex").Sessions.LoadSummary(t.Context(), ana, "helper"); err != nil || got != (store.Summary{}) {
 			t.Errorf("another tenant reads %v %v", got, err)
 		}
 	})

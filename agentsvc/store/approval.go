@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store/vault"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -16,38 +18,54 @@ import (
 var ErrTaskInterrupted = errors.New("the task waits for somebody")
 
 // DecisionRecord is what decisions change on a task that waits for them. The last of Events is the resulting status:
-// the task continues with NextRun, still waits, or has ended.
+// the task continues with NextTurn, still waits, or has ended.
 type DecisionRecord struct {
 	Events          []agentsvc.Event
 	ClosedApprovals []int64 // sequences of the approvals that the decisions settle
-	// NextRun continues the turn; nil where something is still open or the task has ended.
-	NextRun      *Run
-	Credentials  []SealedCredential // supplied by the decisions
-	Sender       agentsvc.Owner     // of the message that brought the decisions
-	SentMessage  *SentMessage       // nil = the decisions came without an identifiable message
+	// NextTurn continues the paused turn in a new run; nil where something is still open or the task has ended. Its
+	// Events, Sent and AuditEntries are empty: they are those of the record.
+	NextTurn     *NewTurn
+	Credentials  []vault.SealedCredential // supplied by the decisions
+	Sender       agentsvc.Owner           // of the message that brought the decisions
+	SentMessage  *SentMessage             // nil = the decisions came without an identifiable message
 	AuditEntries []tenancy.AuditEntry
+}
+
+// OpenApprovals returns those of all that stay open after the decisions.
+func (r DecisionRecord) OpenApprovals(all []agentsvc.Approval) (open []agentsvc.Approval) {
+	for _, a := range all {
+		if !slices.Contains(r.ClosedApprovals, a.Seq) {
+			open = append(open, a)
+		}
+	}
+	return open
+}
+
+// Approvals are the tool calls of a tenant's tasks that wait for a human, and the decisions about them.
+type Approvals struct {
+	*tenantRows
 }
 
 // RecordDecisions writes decisions, if the task is unchanged since seen was read and still waits: their events, the
 // closed approvals, supplied credentials, the next run and the audit entries, in one transaction. It returns
 // [agentsvc.ErrLeaseLost] if the task has changed since or the message was applied before, and
-// [agentsvc.ErrSessionBusy] and [ErrTooManyRunning] as [Store.ContinueTask] does.
-func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r DecisionRecord) error {
+// [agentsvc.ErrSessionBusy] and [ErrTooManyRunning] as [Tasks.Continue] does.
+func (s *Approvals) RecordDecisions(ctx context.Context, seen StoredTask, r DecisionRecord) error {
 	last := r.Events[len(r.Events)-1]
 	g := &precondition{seen.Epoch + 1, last.Seq}
 	// Without a next run there is nothing that the session or a limit could refuse.
-	run := Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn, MayWait: true}
-	if r.NextRun != nil {
-		run = *r.NextRun
+	next := NewTurn{Run: Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn}, MayWait: true}
+	if r.NextTurn != nil {
+		next = *r.NextTurn
 	}
 	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresMore}
 	var n int64
-	ahead := s.queryQueueState(&b, run)
+	ahead := s.queryQueueState(&b, next)
 	// The fence: all following statements require the epoch and sequence that this one sets. vacantSQL is part of it,
 	// so that the task does not leave its waiting state when its run cannot be written.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
-		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(run, 10),
-		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, run.queueID(), run.runLimit())
+		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(next, 10),
+		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), next.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, next.queueID(), next.runLimit())
 	if err := insertEvents(&b, s.tenant, seen.ID, r.Events, g); err != nil {
 		return err
 	}
@@ -57,27 +75,26 @@ func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r Decision
 			s.tenant, string(seen.ID), seq, g.epoch, g.seq)
 	}
 	for _, c := range r.Credentials {
-		s.insertCredential(&b, seen.ID, c, g)
+		vault.QueueInsert(&b, s.tenant, c, seen.ID, g.epoch, g.seq)
 	}
 	switch {
-	case r.NextRun != nil:
-		s.insertRun(&b, run, g)
-		s.enqueueRun(&b, run)
+	case r.NextTurn != nil:
+		s.insertRun(&b, next, g)
 	// The quota must not refuse the end of a task.
 	case last.Status.State.IsTerminal():
 		b.StorageKind = db.StoresEnd
 		s.endRuns(&b, seen.ID, g)
 	}
 	if r.SentMessage != nil {
-		s.insertSentMessage(&b, r.Sender, run, *r.SentMessage, g)
+		s.insertSentMessage(&b, r.Sender, next.Run, *r.SentMessage, g)
 	}
 	return ahead.explainConflict(s.writeTaskWithAudit(ctx, &b, seen.ID, g, r.AuditEntries, func() error {
 		return s.writeConditional(ctx, &b, &n, "decide on task "+string(seen.ID))
 	}))
 }
 
-// ListOverdueApprovals returns the sequences of a task's open approvals that have expired.
-func (s *Store) ListOverdueApprovals(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
+// ListOverdue returns the sequences of a task's open approvals that have expired.
+func (s *Approvals) ListOverdue(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		var seq int64
@@ -92,7 +109,7 @@ func (s *Store) ListOverdueApprovals(ctx context.Context, id agentsvc.TaskID) (s
 }
 
 // ListDecisions returns all decisions about a task's tool calls, in order.
-func (s *Store) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
+func (s *Approvals) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
 	var evs []agentsvc.Event
 	var b db.Batch
 	b.Query(scanEventsInto(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind = 'decision' ORDER BY seq`,
@@ -107,32 +124,20 @@ func (s *Store) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agents
 	return decisions, nil
 }
 
-// PostponeApproval makes an approval expire after the given time, and returns the run that was woken for it to its
+// Postpone makes an approval expire after the given time, and returns the run that was woken for it to its
 // rest.
-func (s *Store) PostponeApproval(ctx context.Context, run Run, approval int64, after time.Duration) error {
+func (s *Approvals) Postpone(ctx context.Context, run Run, approval int64, after time.Duration) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE approval SET due_at = stoa_now() + CAST($4 AS BIGINT) WHERE tenant = $1 AND task = $2 AND seq = $3`,
 		s.tenant, string(run.Task), approval, after.Microseconds())
 	if err := s.h.Do(ctx, &b); err != nil {
 		return fmt.Errorf("postpone an approval of task %s: %w", run.Task, err)
 	}
-	return s.UnclaimRun(ctx, run)
-}
-
-// UnclaimRun returns a claimed run to its rest as if it had not been claimed.
-func (s *Store) UnclaimRun(ctx context.Context, run Run) error {
-	var b db.Batch
-	b.Exec(nil, `UPDATE run SET state = 'input_required', worker = '', attempts = attempts - 1
-		WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
-		s.tenant, string(run.Task), run.Turn, run.Worker)
-	if err := s.h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("put a run of task %s to rest: %w", run.Task, err)
-	}
-	return nil
+	return s.unclaimRun(ctx, run)
 }
 
 // queryApprovals adds to b the read of a task's open approvals.
-func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
+func (s *tenantRows) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
 	b.Query(func(r db.Row) error {
 		var seq, at int64
 		var body []byte
@@ -148,7 +153,7 @@ func (s *Store) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.A
 
 // querySmallApprovals adds to b the read of a task's open approvals, or of their total size only where they are
 // large.
-func (s *Store) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total *int64, to *[]agentsvc.Approval) {
+func (s *tenantRows) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total *int64, to *[]agentsvc.Approval) {
 	const open = ` FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq WHERE a.tenant = $1 AND a.task = $2`
 	b.Query(func(r db.Row) error {
 		var seq, at int64
@@ -178,7 +183,7 @@ func decodeApproval(id agentsvc.TaskID, seq, at int64, body []byte) (agentsvc.Ap
 
 // insertApprovals adds to b, under g, a row for each approval among evs. A timeout of 0 becomes NULL: the approval
 // never expires.
-func (s *Store) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) {
+func (s *tenantRows) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) {
 	open := filterApprovals(evs)
 	if len(open) == 0 {
 		return

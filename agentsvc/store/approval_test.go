@@ -28,7 +28,7 @@ func createPausedTask(t *testing.T, s *store.Store, timeout time.Duration) (stor
 		Events:   sequenceEvents(run.Task, 3, messageEvent("think"), approvalEvent("c1", timeout), approvalEvent("c2", 0), statusEvent(agentsvc.InputRequired, agentMessage("May I?"))),
 		EndState: store.InputRequired,
 	}
-	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+	if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
 	return loadWithApprovals(t, s, run.Task), run
@@ -36,7 +36,7 @@ func createPausedTask(t *testing.T, s *store.Store, timeout time.Duration) (stor
 
 func loadWithApprovals(t *testing.T, s *store.Store, id agentsvc.TaskID) store.StoredTask {
 	t.Helper()
-	got, err := s.LoadTask(t.Context(), id, store.TaskParts{Approvals: true})
+	got, err := s.Tasks.Load(t.Context(), id, store.TaskParts{Approvals: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestApprovals(t *testing.T) {
 		if diff := cmp.Diff(want, seen.Approvals[0]); diff != "" {
 			t.Error(diff)
 		}
-		page, err := s.ListTasks(t.Context(), store.TaskFilter{State: agentsvc.InputRequired, Limit: 10, Parts: store.TaskParts{Approvals: true}})
+		page, err := s.Tasks.List(t.Context(), store.TaskFilter{State: agentsvc.InputRequired, Limit: 10, Parts: store.TaskParts{Approvals: true}})
 		listed := page.Tasks
 		if err != nil || len(listed) != 1 {
 			t.Fatalf("%+v (%v)", listed, err)
@@ -74,7 +74,7 @@ func TestApprovals(t *testing.T) {
 			t.Errorf("the run is %s", state)
 		}
 		ev := sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]
-		if err := s.CancelTask(t.Context(), seen, ev); err != nil {
+		if err := s.Tasks.Cancel(t.Context(), seen, ev); err != nil {
 			t.Fatal(err)
 		}
 		if got := loadWithApprovals(t, s, run.Task); got.Approvals != nil {
@@ -88,12 +88,12 @@ func TestApprovalsLost(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
 		taken := leaseRun(t, d, run.Task, 1)
-		if _, err := s.AcquireTaskLease(t.Context(), &taken); err != nil {
+		if _, err := s.Runs.AcquireLease(t.Context(), &taken); err != nil {
 			t.Fatal(err)
 		}
 		before := dumpTables(t, d)
 		rec := store.Record{Events: sequenceEvents(run.Task, 3, approvalEvent("c1", 0), statusEvent(agentsvc.InputRequired, agentMessage("May I?"))), EndState: store.InputRequired}
-		if err := s.WriteRecord(t.Context(), &run, rec); !errors.Is(err, agentsvc.ErrLeaseLost) {
+		if err := s.Runs.WriteRecord(t.Context(), &run, rec); !errors.Is(err, agentsvc.ErrLeaseLost) {
 			t.Error(err)
 		}
 		if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
@@ -116,10 +116,10 @@ func newDecisionRecord(seen store.StoredTask, state agentsvc.State, calls ...age
 	}
 	r.Events = sequenceEvents(seen.ID, seen.Seq+1, append(evs, statusEvent(state, nil))...)
 	if state == agentsvc.Working {
-		r.NextRun = &store.Run{
-			Tenant: "acme", Task: seen.ID, Turn: seen.Turn + 1, Agent: seen.Agent, Context: agentsvc.ContextID(seen.ID), Owner: seen.Owner, Revision: 8,
-			Epoch: seen.Epoch + 1, FirstSeq: seen.FirstSeq,
-		}
+		r.NextTurn = &store.NewTurn{Run: store.Run{
+			Tenant: "acme", Task: seen.ID, Turn: seen.Turn + 1, Agent: seen.Agent, Context: agentsvc.ContextID(seen.ID), Owner: seen.Owner, Revision: 8, FirstSeq: seen.FirstSeq,
+			Lease: store.Lease{Epoch: seen.Epoch + 1},
+		}}
 	}
 	return r
 }
@@ -134,7 +134,7 @@ func TestOneMoment(t *testing.T) {
 			for range 4 {
 				readers.Go(func() {
 					for {
-						got, err := s.LoadTask(t.Context(), seen.ID, store.TaskParts{Approvals: true, History: true})
+						got, err := s.Tasks.Load(t.Context(), seen.ID, store.TaskParts{Approvals: true, History: true})
 						if err != nil || len(got.Approvals) != open[got.Seq] || len(got.History) != 3+2-open[got.Seq] {
 							t.Errorf("at event %d it waits for %d decisions with %d messages (%v)", got.Seq, len(got.Approvals), len(got.History), err)
 							return
@@ -147,13 +147,13 @@ func TestOneMoment(t *testing.T) {
 			}
 			first := newDecisionRecord(seen, agentsvc.InputRequired, "c1")
 			first.Events[len(first.Events)-1].Status.Message = agentMessage("One more?")
-			if err := s.RecordDecisions(t.Context(), seen, first); err != nil {
+			if err := s.Approvals.RecordDecisions(t.Context(), seen, first); err != nil {
 				t.Fatal(err)
 			}
 			between := loadWithApprovals(t, s, seen.ID)
 			last := newDecisionRecord(between, agentsvc.InputRequired, "c2")
 			last.Events[len(last.Events)-1].Status.Message = agentMessage("Thanks.")
-			if err := s.RecordDecisions(t.Context(), between, last); err != nil {
+			if err := s.Approvals.RecordDecisions(t.Context(), between, last); err != nil {
 				t.Fatal(err)
 			}
 			readers.Wait()
@@ -165,7 +165,7 @@ func TestOneMoment(t *testing.T) {
 func TestDecide(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		seen, run := createPausedTask(t, s, time.Hour)
-		if err := s.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.InputRequired, "c2")); err != nil {
+		if err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.InputRequired, "c2")); err != nil {
 			t.Fatal(err)
 		}
 		between := loadWithApprovals(t, s, seen.ID)
@@ -173,7 +173,7 @@ func TestDecide(t *testing.T) {
 			t.Errorf("after one decision %+v\n%s", between, diff)
 		}
 		last := newDecisionRecord(between, agentsvc.Working, "c1")
-		if err := s.RecordDecisions(t.Context(), between, last); err != nil {
+		if err := s.Approvals.RecordDecisions(t.Context(), between, last); err != nil {
 			t.Fatal(err)
 		}
 		got := loadWithApprovals(t, s, seen.ID)
@@ -181,13 +181,13 @@ func TestDecide(t *testing.T) {
 			t.Errorf("after both %+v", got)
 		}
 		checkGapless(t, loadLog(t, s, seen.ID), 10)
-		if state, attempts, worker := loadRunState(t, d, *last.NextRun); state != store.Pending || attempts != 0 || worker != "" {
+		if state, attempts, worker := loadRunState(t, d, last.NextTurn.Run); state != store.Pending || attempts != 0 || worker != "" {
 			t.Errorf("the next run is %s at %q after %d attempts", state, worker, attempts)
 		}
 		if state, _, _ := loadRunState(t, d, run); state != store.InputRequired {
 			t.Errorf("the run before is %s", state)
 		}
-		id, _, err := s.FindSentMessage(t.Context(), ana, seen.Agent, *last.SentMessage)
+		id, _, err := s.Tasks.FindSentMessage(t.Context(), ana, seen.Agent, *last.SentMessage)
 		if err != nil || id != seen.ID {
 			t.Errorf("the message that decided went to %q (%v)", id, err)
 		}
@@ -198,7 +198,7 @@ func TestDecide(t *testing.T) {
 func TestDecideEnds(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		seen, run := createPausedTask(t, s, time.Hour)
-		if err := s.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.Rejected, "c2")); err != nil {
+		if err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.Rejected, "c2")); err != nil {
 			t.Fatal(err)
 		}
 		if got := loadWithApprovals(t, s, seen.ID); got.Status.State != agentsvc.Rejected || got.Approvals != nil {
@@ -207,7 +207,7 @@ func TestDecideEnds(t *testing.T) {
 		if state, _, _ := loadRunState(t, d, run); state != store.Completed {
 			t.Errorf("the run is %s", state)
 		}
-		if err := s.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.Working, "c1")); !errors.Is(err, agentsvc.ErrLeaseLost) {
+		if err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.Working, "c1")); !errors.Is(err, agentsvc.ErrLeaseLost) {
 			t.Errorf("another decision: %v", err)
 		}
 	})
@@ -222,7 +222,7 @@ func TestDecideRace(t *testing.T) {
 			var wg sync.WaitGroup
 			for _, state := range []agentsvc.State{agentsvc.Working, agentsvc.Rejected, agentsvc.Working, agentsvc.InputRequired} {
 				wg.Go(func() {
-					switch err := s.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, state, "c1", "c2")); {
+					switch err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, state, "c1", "c2")); {
 					case err == nil:
 						won.Add(1)
 					case !errors.Is(err, agentsvc.ErrLeaseLost):
@@ -231,7 +231,7 @@ func TestDecideRace(t *testing.T) {
 				})
 			}
 			wg.Go(func() {
-				if s.CancelTask(t.Context(), seen, sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]) == nil {
+				if s.Tasks.Cancel(t.Context(), seen, sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]) == nil {
 					won.Add(1)
 				}
 			})
@@ -266,20 +266,20 @@ func TestOverdue(t *testing.T) {
 		if err != nil || len(claimed) != 1 || claimed[0].Task != late.ID {
 			t.Fatalf("claimed %+v (%v)", claimed, err)
 		}
-		if _, err := s.AcquireTaskLease(ctx, &claimed[0]); !errors.Is(err, store.ErrTaskInterrupted) {
+		if _, err := s.Runs.AcquireLease(ctx, &claimed[0]); !errors.Is(err, store.ErrTaskInterrupted) {
 			t.Errorf("begun: %v", err)
 		}
-		seqs, err := s.ListOverdueApprovals(ctx, late.ID)
+		seqs, err := s.Approvals.ListOverdue(ctx, late.ID)
 		if diff := cmp.Diff([]int64{4}, seqs); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
-		if err := s.UnclaimRun(ctx, claimed[0]); err != nil {
+		if err := s.Runs.Unclaim(ctx, claimed[0]); err != nil {
 			t.Fatal(err)
 		}
 		if state, attempts, worker := loadRunState(t, d, lateRun); state != store.InputRequired || attempts != 1 || worker != "" {
 			t.Errorf("put to rest it is %s at %q after %d attempts", state, worker, attempts)
 		}
-		if seqs, err := s.ListOverdueApprovals(ctx, seen.ID); err != nil || seqs != nil {
+		if seqs, err := s.Approvals.ListOverdue(ctx, seen.ID); err != nil || seqs != nil {
 			t.Errorf("%v (%v)", seqs, err)
 		}
 	})

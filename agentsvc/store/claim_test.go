@@ -14,6 +14,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/deadletter"
+	"stoa/agentsvc/store/queuestats"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -35,8 +37,10 @@ func createPendingRuns(t *testing.T, d *db.DB, id db.ID, n int) (runs []store.Ru
 	t.Helper()
 	for range n {
 		run := newRun("")
-		run.Tenant, run.Priority = id, store.PriorityNormal
-		runs = append(runs, createTask(t, store.New(d, id), run))
+		run.Tenant = id
+		turn := newTurn(run)
+		turn.Priority = store.PriorityNormal
+		runs = append(runs, createTurn(t, store.New(d, id), turn))
 	}
 	return runs
 }
@@ -76,9 +80,9 @@ func TestPriority(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		var want []agentsvc.TaskID
 		for _, p := range []store.Priority{store.PriorityBackground, store.PriorityNormal, store.PriorityAwaited, store.PriorityNormal} {
-			run := newRun("")
-			run.Priority = p
-			want = append(want, createTask(t, s, run).Task)
+			turn := newTurn(newRun(""))
+			turn.Priority = p
+			want = append(want, createTurn(t, s, turn).Task)
 			time.Sleep(time.Millisecond)
 		}
 		want = []agentsvc.TaskID{want[2], want[1], want[3], want[0]}
@@ -267,33 +271,33 @@ func TestDead(t *testing.T) {
 			run.Tenant = tenant
 			createTask(t, s, run)
 			rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Failed, agentMessage("no"))), EndState: store.Failed, Error: fmt.Sprintf("reason 100%%_%d", i)}
-			if err := s.WriteRecord(ctx, &run, rec); err != nil {
+			if err := s.Runs.WriteRecord(ctx, &run, rec); err != nil {
 				t.Fatal(err)
 			}
-			ids = append(ids, store.DeadLetterID{Task: run.Task, Turn: 1}.String())
+			ids = append(ids, deadletter.ID{Task: run.Task, Turn: 1}.String())
 		}
-		id := func(i int) store.DeadLetterID {
-			id, ok := store.ParseDeadLetterID(ids[i])
+		id := func(i int) deadletter.ID {
+			id, ok := deadletter.ParseID(ids[i])
 			if !ok {
 				t.Fatal(ids[i])
 			}
 			return id
 		}
 		for _, tt := range []struct {
-			f     store.DeadLetterFilter
+			f     deadletter.Filter
 			want  []string
 			total int
 		}{
-			{store.DeadLetterFilter{Limit: 10}, []string{ids[2], ids[1], ids[0]}, 3},
-			{store.DeadLetterFilter{Limit: 2}, []string{ids[2], ids[1]}, 3},
-			{store.DeadLetterFilter{Limit: 2, Before: id(1)}, []string{ids[0]}, 3},
-			{store.DeadLetterFilter{Limit: 9, App: "app-acme"}, []string{ids[1], ids[0]}, 2},
-			{store.DeadLetterFilter{Limit: 9, App: "default"}, []string{ids[2]}, 1},
-			{store.DeadLetterFilter{Limit: 9, Agent: "assistant", Error: "100%_1"}, []string{ids[1]}, 1},
-			{store.DeadLetterFilter{Limit: 9, Agent: "other"}, nil, 0},
-			{store.DeadLetterFilter{Limit: 9, ID: id(0)}, []string{ids[0]}, 1},
+			{deadletter.Filter{Limit: 10}, []string{ids[2], ids[1], ids[0]}, 3},
+			{deadletter.Filter{Limit: 2}, []string{ids[2], ids[1]}, 3},
+			{deadletter.Filter{Limit: 2, Before: id(1)}, []string{ids[0]}, 3},
+			{deadletter.Filter{Limit: 9, App: "app-acme"}, []string{ids[1], ids[0]}, 2},
+			{deadletter.Filter{Limit: 9, App: "default"}, []string{ids[2]}, 1},
+			{deadletter.Filter{Limit: 9, Agent: "assistant", Error: "100%_1"}, []string{ids[1]}, 1},
+			{deadletter.Filter{Limit: 9, Agent: "other"}, nil, 0},
+			{deadletter.Filter{Limit: 9, ID: id(0)}, []string{ids[0]}, 1},
 		} {
-			dead, total, err := q.ListDeadLetters(ctx, tt.f)
+			dead, total, err := deadletter.List(ctx, d, tt.f)
 			var got []string
 			for _, l := range dead {
 				got = append(got, l.ID.String())
@@ -305,18 +309,18 @@ func TestDead(t *testing.T) {
 				t.Errorf("%+v: %d in all (%v)\n%s", tt.f, total, err, diff)
 			}
 		}
-		next := newRun("")
+		next := newTurn(newRun(""))
 		next.Priority, next.MayWait = store.PriorityNormal, true
-		evs := append(openingEvents(next), sequenceEvents(next.Task, 2, messageEvent("kept"))...)
-		next.Seq = 2
+		next.Events = append(next.Events, sequenceEvents(next.Task, 2, messageEvent("kept"))...)
+		next.Seq, next.AuditEntries = 2, []tenancy.AuditEntry{{Actor: "op"}}
 		s := store.New(d, "acme")
-		if err := s.RequeueDeadLetter(ctx, id(0), next, evs, tenancy.AuditEntry{Actor: "op"}); err != nil {
+		if err := s.DeadLetters.Requeue(ctx, id(0), next); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.RequeueDeadLetter(ctx, id(0), newRun(""), evs, tenancy.AuditEntry{}); err == nil {
+		if err := s.DeadLetters.Requeue(ctx, id(0), newTurn(newRun(""))); err == nil {
 			t.Error("a letter was requeued twice")
 		}
-		if err := store.New(d, "globex").RequeueDeadLetter(ctx, id(1), newRun(""), openingEvents(newRun("")), tenancy.AuditEntry{}); err == nil {
+		if err := store.New(d, "globex").DeadLetters.Requeue(ctx, id(1), newTurn(newRun(""))); err == nil {
 			t.Error("a stranger's letter was requeued")
 		}
 		if got := loadTask(t, s, next.Task); got.Status.State != agentsvc.Submitted || len(got.History) != 2 {
@@ -326,8 +330,8 @@ func TestDead(t *testing.T) {
 		if err != nil || len(runs) != 1 || runs[0].Task != next.Task || runs[0].Revision != 9 {
 			t.Errorf("claimed %+v (%v), want the new task at the revision in force", runs, err)
 		}
-		st, err := q.CountRuns(ctx)
-		want := store.QueueStats{Running: 1, Completed: 1, Failed: 2, Apps: []store.AppStats{{App: "app-acme", Running: 1}}}
+		st, err := queuestats.Count(ctx, d)
+		want := queuestats.Stats{Running: 1, Completed: 1, Failed: 2, Apps: []queuestats.AppCounts{{App: "app-acme", Running: 1}}}
 		if diff := cmp.Diff(want, st); err != nil || diff != "" {
 			t.Errorf("stats (%v)\n%s", err, diff)
 		}

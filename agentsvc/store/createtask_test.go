@@ -46,7 +46,7 @@ func TestAccept(t *testing.T) {
 			}
 		}
 		run := newRun("")
-		if _, err := s.LoadTask(t.Context(), run.Task, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := s.Tasks.Load(t.Context(), run.Task, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("a task that is not there: %v", err)
 		}
 	})
@@ -59,7 +59,7 @@ func TestSent(t *testing.T) {
 		open := func(owner agentsvc.Owner, agent string, sent store.SentMessage) error {
 			run := newRun("w1")
 			run.Owner, run.Agent = owner, agent
-			return s.CreateTask(t.Context(), run, openingEvents(run), &sent)
+			return s.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: openingEvents(run), Sent: &sent})
 		}
 		bob := agentsvc.Owner{Issuer: "stoa", Subject: "bob"}
 		sameSubject := agentsvc.Owner{Issuer: "other", Subject: "ana"}
@@ -90,15 +90,15 @@ func TestSent(t *testing.T) {
 			if c.again && dumpTables(t, d) != before {
 				t.Errorf("%s: left rows behind", c.name)
 			}
-			if _, _, err := s.FindSentMessage(t.Context(), c.owner, c.agent, c.sent); err != nil {
+			if _, _, err := s.Tasks.FindSentMessage(t.Context(), c.owner, c.agent, c.sent); err != nil {
 				t.Errorf("%s: not found afterwards: %v", c.name, err)
 			}
 		}
-		id, hash, err := s.FindSentMessage(t.Context(), ana, "a", store.SentMessage{Message: "m", Context: "c", Hash: "h2"})
+		id, hash, err := s.Tasks.FindSentMessage(t.Context(), ana, "a", store.SentMessage{Message: "m", Context: "c", Hash: "h2"})
 		if err != nil || id == "" || hash != "h1" {
 			t.Errorf("found task %q of body %q (%v), want the first body's", id, hash, err)
 		}
-		if _, _, err := s.FindSentMessage(t.Context(), ana, "a", store.SentMessage{Message: "no"}); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, _, err := s.Tasks.FindSentMessage(t.Context(), ana, "a", store.SentMessage{Message: "no"}); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("a message never sent: %v", err)
 		}
 	})
@@ -112,7 +112,7 @@ func TestSentAtOnce(t *testing.T) {
 		for i := range errs {
 			wg.Go(func() {
 				run := newRun("w1")
-				errs[i] = s.CreateTask(context.Background(), run, openingEvents(run), &store.SentMessage{Message: "m", Hash: "h"})
+				errs[i] = s.Tasks.Create(context.Background(), store.NewTurn{Run: run, Events: openingEvents(run), Sent: &store.SentMessage{Message: "m", Hash: "h"}})
 			})
 		}
 		wg.Wait()
@@ -142,7 +142,7 @@ func TestContinue(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		seen := createWaitingTask(t, s)
 		run, evs := nextTurn(seen, "w2", "answer")
-		if err := s.ContinueTask(t.Context(), seen.Task, seen.Epoch, run, evs, &store.SentMessage{Message: "answer", Context: "c1", Hash: "h"}); err != nil {
+		if err := s.Tasks.Continue(t.Context(), seen, store.NewTurn{Run: run, Events: evs, Sent: &store.SentMessage{Message: "answer", Context: "c1", Hash: "h"}}); err != nil {
 			t.Fatal(err)
 		}
 		got := loadTask(t, s, seen.ID)
@@ -156,12 +156,12 @@ func TestContinue(t *testing.T) {
 		if state, _, _ := loadRunState(t, d, run); state != store.InputRequired {
 			t.Errorf("the old run is %s, want it to rest", state)
 		}
-		if id, _, err := s.FindSentMessage(t.Context(), ana, "assistant", store.SentMessage{Message: "answer", Context: "c1"}); err != nil || id != seen.ID {
+		if id, _, err := s.Tasks.FindSentMessage(t.Context(), ana, "assistant", store.SentMessage{Message: "answer", Context: "c1"}); err != nil || id != seen.ID {
 			t.Errorf("the answer leads to %q (%v)", id, err)
 		}
 		before := dumpTables(t, d)
 		again, evs := nextTurn(seen, "w3", "late")
-		if err := s.ContinueTask(t.Context(), seen.Task, seen.Epoch, again, evs, nil); !errors.Is(err, agentsvc.ErrLeaseLost) {
+		if err := s.Tasks.Continue(t.Context(), seen, store.NewTurn{Run: again, Events: evs}); !errors.Is(err, agentsvc.ErrLeaseLost) {
 			t.Errorf("a task that no longer waits: %v, want ErrLost", err)
 		}
 		if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
@@ -181,7 +181,7 @@ func TestContinueAtOnce(t *testing.T) {
 			for i := range answers {
 				run, evs := nextTurn(seen, fmt.Sprint("w", i), fmt.Sprint("answer", i))
 				wg.Go(func() {
-					errs[i] = s.ContinueTask(context.Background(), seen.Task, seen.Epoch, run, evs, &store.SentMessage{Message: run.Message.ID, Context: "c1", Hash: "h"})
+					errs[i] = s.Tasks.Continue(context.Background(), seen, store.NewTurn{Run: run, Events: evs, Sent: &store.SentMessage{Message: run.Message.ID, Context: "c1", Hash: "h"}})
 				})
 			}
 			wg.Wait()

@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/vault"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -45,25 +46,25 @@ func createTaskNeedingCredentials(t *testing.T, s *store.Store) store.StoredTask
 		Events:   sequenceEvents(run.Task, 3, messageEvent("think"), approvalFor("c1", bankCredential), approvalFor("c2", postCredential), statusEvent(agentsvc.AuthRequired, agentMessage("Your keys?"))),
 		EndState: store.InputRequired,
 	}
-	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+	if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
 	return loadWithApprovals(t, s, run.Task)
 }
 
 // supplyCredential writes that one of seen's credentials was supplied.
-func supplyCredential(t *testing.T, s *store.Store, v *store.Vault, seen store.StoredTask, owner agentsvc.Owner, c agentsvc.Credential, value string) error {
+func supplyCredential(t *testing.T, s *store.Store, v *vault.Vault, seen store.StoredTask, owner agentsvc.Owner, c agentsvc.Credential, value string) error {
 	t.Helper()
 	sealed, err := v.SealCredential(owner, c, value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.RecordDecisions(t.Context(), seen, store.DecisionRecord{
-		Events: sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.AuthRequired, agentMessage("More."))), Credentials: []store.SealedCredential{sealed},
+	return s.Approvals.RecordDecisions(t.Context(), seen, store.DecisionRecord{
+		Events: sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.AuthRequired, agentMessage("More."))), Credentials: []vault.SealedCredential{sealed},
 	})
 }
 
-func openCredential(t *testing.T, v *store.Vault, owner agentsvc.Owner, c agentsvc.Credential) string {
+func openCredential(t *testing.T, v *vault.Vault, owner agentsvc.Owner, c agentsvc.Credential) string {
 	t.Helper()
 	value, _, err := v.OpenCredential(t.Context(), owner, c)
 	if err != nil && !errors.Is(err, agentsvc.ErrNotFound) {
@@ -78,7 +79,7 @@ func TestVault(t *testing.T) {
 		if diff := cmp.Diff(bankCredential, seen.Approvals[0].Credential); diff != "" {
 			t.Error(diff)
 		}
-		v := store.NewVault(d, "acme", newKeyring(t, 1))
+		v := vault.New(d, "acme", newKeyring(t, 1))
 		ana, eve := agentsvc.Owner{Issuer: "stoa", Subject: "ana"}, agentsvc.Owner{Issuer: "stoa", Subject: "eve"}
 		if err := supplyCredential(t, s, v, seen, ana, bankCredential, "first"); err != nil {
 			t.Fatal(err)
@@ -103,7 +104,7 @@ func TestVault(t *testing.T) {
 		for name, got := range map[string]string{
 			"another server": openCredential(t, v, ana, elsewhere), "another header": openCredential(t, v, ana, other), "another user": openCredential(t, v, eve, bankCredential),
 			"another issuer": openCredential(t, v, agentsvc.Owner{Issuer: "else", Subject: "ana"}, bankCredential), "another tool": openCredential(t, v, ana, postCredential),
-			"another tenant": openCredential(t, store.NewVault(d, "globex", newKeyring(t, 1)), ana, bankCredential), "another master key": openCredential(t, store.NewVault(d, "acme", newKeyring(t, 2)), ana, bankCredential),
+			"another tenant": openCredential(t, vault.New(d, "globex", newKeyring(t, 1)), ana, bankCredential), "another master key": openCredential(t, vault.New(d, "acme", newKeyring(t, 2)), ana, bankCredential),
 		} {
 			if got != "" {
 				t.Errorf("%s opens it: %q", name, got)
@@ -138,7 +139,7 @@ func TestVault(t *testing.T) {
 // TestSwap: a row that is copied to another user, by someone with write access to the database, does not open.
 func TestSwap(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		v := store.NewVault(d, "acme", newKeyring(t, 1))
+		v := vault.New(d, "acme", newKeyring(t, 1))
 		ana, eve := agentsvc.Owner{Issuer: "stoa", Subject: "ana"}, agentsvc.Owner{Issuer: "stoa", Subject: "eve"}
 		if err := supplyCredential(t, s, v, createTaskNeedingCredentials(t, s), ana, bankCredential, "secret"); err != nil {
 			t.Fatal(err)
@@ -159,17 +160,17 @@ func TestRenewSealed(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, ana := store.New(d, "acme"), agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
-		if err := supplyCredential(t, s, store.NewVault(d, "acme", newKeyring(t, 1)), createTaskNeedingCredentials(t, s), ana, bankCredential, "secret"); err != nil {
+		if err := supplyCredential(t, s, vault.New(d, "acme", newKeyring(t, 1)), createTaskNeedingCredentials(t, s), ana, bankCredential, "secret"); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.RewrapSealedKeys(t.Context(), d, newKeyring(t, 1)); err != nil {
+		if err := vault.RewrapKeys(t.Context(), d, newKeyring(t, 1)); err != nil {
 			t.Fatal(err)
 		}
-		next := store.NewVault(d, "acme", newKeyring(t, 2))
+		next := vault.New(d, "acme", newKeyring(t, 2))
 		if openCredential(t, next, ana, bankCredential) != "" {
 			t.Fatal("it opens without its master key")
 		}
-		if err := store.RewrapSealedKeys(t.Context(), d, newKeyring(t, 2, 1)); err != nil {
+		if err := vault.RewrapKeys(t.Context(), d, newKeyring(t, 2, 1)); err != nil {
 			t.Fatal(err)
 		}
 		if got := openCredential(t, next, ana, bankCredential); got != "secret" {

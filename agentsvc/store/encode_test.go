@@ -62,7 +62,7 @@ func TestRoundTrip(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
 		want := append(openingEvents(run), sequenceEvents(run.Task, 3, allEventShapes()...)...)
-		if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, allEventShapes()...)}); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, allEventShapes()...)}); err != nil {
 			t.Fatal(err)
 		}
 		got := loadLog(t, s, run.Task)
@@ -93,7 +93,7 @@ func TestTimes(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
 		evs := sequenceEvents(run.Task, 3, messageEvent("x"))
-		if err := s.WriteRecord(t.Context(), &run, store.Record{Events: evs}); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: evs}); err != nil {
 			t.Fatal(err)
 		}
 		if got := loadLog(t, s, run.Task)[2].At; !got.Equal(evs[0].At) {
@@ -115,10 +115,10 @@ func TestSessionRoundTrip(t *testing.T) {
 			}
 		}
 		rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Completed, agentMessage("done"))), EndState: store.Completed, SessionEntries: want}
-		if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.LoadSession(t.Context(), ana, "c1")
+		got, err := s.Sessions.Load(t.Context(), ana, "c1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestNoFact(t *testing.T) {
 			{agentsvc.Event{Chunk: &agentsvc.Chunk{Text: "x"}}, "holds no fact"},
 			{agentsvc.Event{Message: &agentsvc.Message{Parts: []agentsvc.Part{{Data: &agentsvc.Data{Value: func() {}}}}}}, "unsupported type"},
 		} {
-			err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, c.ev)})
+			err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, c.ev)})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("record %+v: %v, want %q", c.ev, err, c.want)
 			}

@@ -16,9 +16,14 @@ import (
 // maxInsertEvents bounds the events of one INSERT, and so the number of texts that insertEventsTexts caches.
 const maxInsertEvents = 64
 
-// LoadEvents returns the facts of a task after a sequence, in order and at most limit. Their bytes are reserved from
+// Events are the logs of a tenant's tasks.
+type Events struct {
+	*tenantRows
+}
+
+// Load returns the facts of a task after a sequence, in order and at most limit. Their bytes are reserved from
 // the memory reservation of ctx before large ones are read.
-func (s *Store) LoadEvents(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
+func (s *Events) Load(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
 	var found eventReading
 	var b db.Batch
 	found.addQuery(&b, s.tenant, id, after, limit)
@@ -72,10 +77,10 @@ var sizedEventsUpToSQL = `SELECT seq, at, sized.total, ` + smallBodySQL("body", 
 		SELECT octet_length(body) AS size FROM event WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4) AS sizes) AS sized
 	WHERE tenant = $1 AND task = $2 AND seq > $3 ORDER BY seq LIMIT $4`
 
-// LoadEventPage returns the facts of a task after a sequence, in order: at most limit, of together at most size bytes
+// LoadPage returns the facts of a task after a sequence, in order: at most limit, of together at most size bytes
 // as stored, but at least one. more reports whether there may be further ones. A fact that is by itself larger than
 // size is read in a second statement, after its bytes are reserved from the memory reservation of ctx.
-func (s *Store) LoadEventPage(ctx context.Context, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
+func (s *Events) LoadPage(ctx context.Context, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
 	var next, large int64 // the first event that did not fit, and its size
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -159,14 +164,6 @@ func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc
 		b.Exec(nil, insertEventsSQL(len(part)), args...)
 	}
 	return nil
-}
-
-// precondition is what a task's row must be for a statement of a batch to act: the epoch and sequence that the
-// batch's first statement has set. It is the fence of all writes to a task: if the first statement did not act, no
-// row has these values.
-type precondition struct {
-	epoch int64
-	seq   int64
 }
 
 // insertEventsTexts caches the statements of insertEventsSQL: number of events to text.

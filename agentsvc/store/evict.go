@@ -9,20 +9,9 @@ import (
 	"stoa/tenancy/db"
 )
 
-// HasUnfinishedTasks reports whether the tenant has a task that has not ended.
-func (s *Store) HasUnfinishedTasks(ctx context.Context) (open bool, err error) {
-	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&open) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1
-		AND state IN ('submitted', 'working', 'input_required', 'auth_required'))`, s.tenant)
-	if err := s.h.Do(ctx, &b); err != nil {
-		return false, fmt.Errorf("look for unfinished tasks: %w", err)
-	}
-	return open, nil
-}
-
 // DeleteAll deletes all rows of a tenant in the tasks' database, of unfinished tasks too: tasks, sessions,
 // credentials and limits. It is for a tenant whose own record is in another database.
-func (s *Store) DeleteAll(ctx context.Context) error {
+func (s *Sweeper) DeleteAll(ctx context.Context) error {
 	var b db.Batch
 	for _, table := range append([]string{"task", "session_turn", "session_summary", "credential", "app"}, taskTables...) {
 		b.Exec(nil, `DELETE FROM `+table+` WHERE tenant = $1`, s.tenant)
@@ -36,7 +25,7 @@ func (s *Store) DeleteAll(ctx context.Context) error {
 // EvictOldest deletes one round (maxSweepTasks) of the tenant's oldest finished tasks and of its longest idle
 // sessions without an unfinished task, to free storage in the tasks' database. It returns how many tasks and sessions
 // it deleted.
-func (s *Store) EvictOldest(ctx context.Context) (n int64, err error) {
+func (s *Sweeper) EvictOldest(ctx context.Context) (n int64, err error) {
 	// A bound in the future selects every finished task and every idle session.
 	now := time.Now().Add(time.Hour)
 	err = s.h.RunTx(ctx, func(tx *db.Tx) error {
@@ -51,13 +40,13 @@ func (s *Store) EvictOldest(ctx context.Context) (n int64, err error) {
 		return n, fmt.Errorf("make room: %w", err)
 	}
 	// The sessions in this database, even if the tenant's sessions are external: only these free its storage.
-	here := &Store{SessionStore: &SessionStore{tenant: s.tenant, h: s.h}, h: s.h, tenant: s.tenant}
+	here := &Sweeper{s.tenantRows, &Sessions{tenant: s.tenant, h: s.h}, s.counts}
 	idle, err := here.listOldestSessions(ctx)
 	if err != nil {
 		return n, fmt.Errorf("make room: %w", err)
 	}
 	for _, key := range idle {
-		deleted, err := here.deleteSession(ctx, key, now)
+		deleted, err := here.sessions.deleteSession(ctx, key, now)
 		if err != nil {
 			return n, fmt.Errorf("make room: %w", err)
 		}
@@ -69,7 +58,7 @@ func (s *Store) EvictOldest(ctx context.Context) (n int64, err error) {
 }
 
 // listOldestSessions returns the sessions whose last turn is oldest, without those that have an unfinished task.
-func (s *Store) listOldestSessions(ctx context.Context) ([]agentsvc.SessionKey, error) {
+func (s *Sweeper) listOldestSessions(ctx context.Context) ([]agentsvc.SessionKey, error) {
 	var keys []agentsvc.SessionKey
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -83,23 +72,4 @@ func (s *Store) listOldestSessions(ctx context.Context) ([]agentsvc.SessionKey, 
 		return nil, err
 	}
 	return s.excludeUnfinished(ctx, keys)
-}
-
-// ListTenantsBySize returns the tenants with events or session turns in d, those with the most bytes first. It reads
-// all rows of both tables.
-func ListTenantsBySize(ctx context.Context, d *db.DB) ([]db.ID, error) {
-	var ids []db.ID
-	var b db.Batch
-	b.Query(func(r db.Row) error {
-		var id string
-		var size int64
-		err := r.Scan(&id, &size)
-		ids = append(ids, db.ID(id))
-		return err
-	}, `SELECT tenant, CAST(SUM(n) AS BIGINT) AS size FROM (SELECT tenant, octet_length(body) AS n FROM event
-		UNION ALL SELECT tenant, octet_length(body) FROM session_turn) AS said GROUP BY tenant ORDER BY size DESC`)
-	if err := d.Platform().Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("weigh tenants: %w", err)
-	}
-	return ids, nil
 }

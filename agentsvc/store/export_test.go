@@ -13,7 +13,7 @@ const MaxCacheBytes = maxCacheBytes
 
 // CacheSize returns the number of cached tasks and their size.
 func (s *Store) CacheSize() (cachedTasks, weight int) {
-	for _, part := range []map[taskCacheKey]*cachedTask{s.taskCache.recent, s.taskCache.previous} {
+	for _, part := range []map[taskCacheKey]*cachedTask{s.Tasks.cache.recent, s.Tasks.cache.previous} {
 		for _, h := range part {
 			cachedTasks, weight = cachedTasks+1, weight+h.size
 		}
@@ -23,5 +23,5 @@ func (s *Store) CacheSize() (cachedTasks, weight int) {
 
 // AdvanceCountClock lets the cached counts age by d.
 func (s *Store) AdvanceCountClock(d time.Duration) {
-	s.countCache.now = func() time.Time { return time.Now().Add(d) }
+	s.Tasks.counts.now = func() time.Time { return time.Now().Add(d) }
 }

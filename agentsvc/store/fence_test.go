@@ -33,7 +33,7 @@ func TestRescuedWriter(t *testing.T) {
 					t.Fatal(err)
 				}
 				old := run
-				err := s.WriteRecord(ctx, &old, store.Record{Events: sequenceEvents(run.Task, 3, rec.event), EndState: rec.end})
+				err := s.Runs.WriteRecord(ctx, &old, store.Record{Events: sequenceEvents(run.Task, 3, rec.event), EndState: rec.end})
 				if !errors.Is(err, agentsvc.ErrLeaseLost) {
 					t.Errorf("%s, then %s: %v, want that the lease is lost", name, rec.name, err)
 				}
@@ -69,7 +69,7 @@ func TestRescuedBegin(t *testing.T) {
 					t.Fatal(got, err)
 				}
 			}
-			if _, err := s.AcquireTaskLease(ctx, &stale); !errors.Is(err, agentsvc.ErrLeaseLost) {
+			if _, err := s.Runs.AcquireLease(ctx, &stale); !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("begun after its rescue: %v (claimed by another: %v)", err, other)
 			}
 			if other {
@@ -93,11 +93,11 @@ func claimAndFinish(t *testing.T, s *store.Store, q *store.RunQueue, run store.R
 
 func acquireAndFinish(t *testing.T, s *store.Store, run store.Run) {
 	t.Helper()
-	if _, err := s.AcquireTaskLease(t.Context(), &run); err != nil {
+	if _, err := s.Runs.AcquireLease(t.Context(), &run); err != nil {
 		t.Fatal(err)
 	}
 	rec := store.Record{Events: sequenceEvents(run.Task, run.Seq+1, statusEvent(agentsvc.Completed, agentMessage("done"))), EndState: store.Completed}
-	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+	if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,7 +106,7 @@ func acquireAndFinish(t *testing.T, s *store.Store, run store.Run) {
 // before.
 func leaseRun(t *testing.T, d *db.DB, id agentsvc.TaskID, turn int64) store.Run {
 	t.Helper()
-	run := store.Run{Tenant: "acme", Task: id, Turn: turn, Worker: "w2", Attempts: 9}
+	run := store.Run{Tenant: "acme", Task: id, Turn: turn, Attempts: 9, Lease: store.Lease{Worker: "w2"}}
 	var b db.Batch
 	b.Exec(nil, `UPDATE run SET state = 'running', worker = $4, attempts = $5 WHERE tenant = $1 AND task = $2 AND turn = $3`,
 		string(run.Tenant), string(id), turn, run.Worker, run.Attempts)

@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/callcancel"
 	"stoa/tenancy/db"
 )
 
@@ -21,7 +22,7 @@ func TestIsolation(t *testing.T) {
 		run := newRun("w1")
 		run.Tenant = "alice"
 		sent := store.SentMessage{Message: "m1", Context: "c1", Hash: "h"}
-		if err := alice.CreateTask(ctx, run, openingEvents(run), &sent); err != nil {
+		if err := alice.Tasks.Create(ctx, store.NewTurn{Run: run, Events: openingEvents(run), Sent: &sent}); err != nil {
 			t.Fatal(err)
 		}
 		rec := store.Record{
@@ -32,11 +33,11 @@ func TestIsolation(t *testing.T) {
 		working := newQueuedRun("w1")
 		working.Tenant = "alice"
 		createTask(t, alice, working)
-		if err := alice.WriteRecord(ctx, &run, rec); err != nil {
+		if err := alice.Runs.WriteRecord(ctx, &run, rec); err != nil {
 			t.Fatal(err)
 		}
-		callCancel := store.CallCancel{Tenant: "alice", Task: working.Task, Turn: 1, Call: "c1", Reason: "secret"}
-		if err := errors.Join(alice.RequestCallCancel(ctx, callCancel), store.NewRunQueue(d).MarkCallCancelled(ctx, callCancel)); err != nil {
+		callCancel := callcancel.Request{Tenant: "alice", Task: working.Task, Turn: 1, Call: "c1", Reason: "secret"}
+		if err := errors.Join(alice.CallCancels.Request(ctx, callCancel), callcancel.NewQueue(d).MarkCancelled(ctx, callCancel)); err != nil {
 			t.Fatal(err)
 		}
 		seen := loadTask(t, alice, run.Task)
@@ -51,49 +52,49 @@ func TestIsolation(t *testing.T) {
 				}
 				out = append(out, v, text)
 			}
-			got, err := bob.LoadTask(ctx, id, store.TaskParts{History: true, Artifacts: true})
+			got, err := bob.Tasks.Load(ctx, id, store.TaskParts{History: true, Artifacts: true})
 			appendResult(got, errors.Unwrap(err))
-			evs, err := bob.LoadEvents(ctx, id, 0, 100)
+			evs, err := bob.Events.Load(ctx, id, 0, 100)
 			appendResult(evs, err)
-			evs, err = bob.LoadJournal(ctx, store.Run{Task: id, FirstSeq: 1})
+			evs, err = bob.Runs.LoadJournal(ctx, id, 1)
 			appendResult(evs, err)
-			sess, err := bob.LoadSession(ctx, ana, context)
+			sess, err := bob.Sessions.Load(ctx, ana, context)
 			appendResult(sess.Entries, err)
-			known, hash, err := bob.FindSentMessage(ctx, ana, "assistant", m)
+			known, hash, err := bob.Tasks.FindSentMessage(ctx, ana, "assistant", m)
 			appendResult([]string{string(known), hash}, err)
-			listed, err := bob.ListTasks(ctx, store.TaskFilter{Context: context, Before: id + "z", Limit: 10})
+			listed, err := bob.Tasks.List(ctx, store.TaskFilter{Context: context, Before: id + "z", Limit: 10})
 			page, total := listed.Tasks, listed.Total
 			appendResult(page, err)
 			appendResult(total, nil)
 			mine := run
 			mine.Task = id
-			_, err = bob.AcquireTaskLease(ctx, &store.Run{Tenant: "bob", Task: id, Turn: 1})
+			_, err = bob.Runs.AcquireLease(ctx, &store.Run{Tenant: "bob", Task: id, Turn: 1})
 			appendResult(nil, err)
 			mine.Epoch, mine.Seq = seen.Epoch, seen.Seq
-			err = bob.WriteRecord(ctx, &mine, store.Record{
+			err = bob.Runs.WriteRecord(ctx, &mine, store.Record{
 				Events: sequenceEvents(id, seen.Seq+1, statusEvent(agentsvc.Completed, agentMessage("mine"))), EndState: store.Completed, SessionEntries: []agentsvc.Entry{{Message: agentMessage("mine")}},
 			})
 			appendResult(nil, err)
 			there := seen
 			there.ID = id
 			next, evs := nextTurn(there, "w9", "mine")
-			appendResult(nil, bob.ContinueTask(ctx, there.Task, seen.Epoch, next, evs, &m))
-			open, err := bob.LoadTask(ctx, id, store.TaskParts{Approvals: true})
+			appendResult(nil, bob.Tasks.Continue(ctx, there, store.NewTurn{Run: next, Events: evs, Sent: &m}))
+			open, err := bob.Tasks.Load(ctx, id, store.TaskParts{Approvals: true})
 			appendResult(open, errors.Unwrap(err))
-			seqs, err := bob.ListOverdueApprovals(ctx, id)
+			seqs, err := bob.Approvals.ListOverdue(ctx, id)
 			appendResult(seqs, err)
-			appendResult(nil, bob.RequestCallCancel(ctx, store.CallCancel{Task: id, Turn: 1, Call: "c1"}))
-			taken, err := bob.IsCallCancelled(ctx, store.CallCancel{Task: id, Turn: 1, Call: "c1"})
+			appendResult(nil, bob.CallCancels.Request(ctx, callcancel.Request{Task: id, Turn: 1, Call: "c1"}))
+			taken, err := bob.CallCancels.IsCancelled(ctx, callcancel.Request{Task: id, Turn: 1, Call: "c1"})
 			appendResult(taken, err)
-			line, err := bob.ListQueuedTasks(ctx, ana, context)
+			line, err := bob.Runs.ListQueuedTasks(ctx, ana, context)
 			appendResult(line, err)
-			called, err := bob.PromoteNextRun(ctx, ana, context)
+			called, err := bob.Runs.PromoteNext(ctx, ana, context)
 			appendResult(called, err)
-			appendResult(nil, bob.UnclaimRun(ctx, store.Run{Task: id, Turn: 1, Worker: "w1"}))
-			appendResult(nil, bob.RecordDecisions(ctx, there, store.DecisionRecord{
+			appendResult(nil, bob.Runs.Unclaim(ctx, store.Run{Task: id, Turn: 1, Lease: store.Lease{Worker: "w1"}}))
+			appendResult(nil, bob.Approvals.RecordDecisions(ctx, there, store.DecisionRecord{
 				Events: sequenceEvents(id, seen.Seq+1, statusEvent(agentsvc.Rejected, agentMessage("no"))), ClosedApprovals: []int64{4}, Sender: ana, SentMessage: &m,
 			}))
-			appendResult(nil, bob.CancelTask(ctx, there, sequenceEvents(id, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]))
+			appendResult(nil, bob.Tasks.Cancel(ctx, there, sequenceEvents(id, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]))
 			return out
 		}
 		for _, id := range []agentsvc.TaskID{run.Task, working.Task} {
@@ -109,7 +110,7 @@ func TestIsolation(t *testing.T) {
 		// Bob can use Alice's ids: rows of different tenants never conflict.
 		his := run
 		his.Tenant, his.Epoch, his.Seq, his.Message = "bob", 1, 2, agentsvc.Message{Role: agentsvc.RoleUser}
-		if err := bob.CreateTask(ctx, his, openingEvents(his), &sent); err != nil {
+		if err := bob.Tasks.Create(ctx, store.NewTurn{Run: his, Events: openingEvents(his), Sent: &sent}); err != nil {
 			t.Fatalf("Bob's own task under an id of Alice's: %v", err)
 		}
 		if diff := cmp.Diff(seen, loadTask(t, alice, run.Task)); diff != "" {

@@ -134,7 +134,7 @@ const artifactCondition = `kind = '` + kindArtifact + `'`
 
 // loadMissing reserves total bytes from the memory reservation of ctx, reads the missing bodies of the tasks in one
 // batch and folds the events into the tasks.
-func (s *Store) loadMissing(ctx context.Context, tasks []taskReading, total int64) error {
+func (s *Tasks) loadMissing(ctx context.Context, tasks []taskReading, total int64) error {
 	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, total); err != nil {
 		return err
 	}

@@ -104,22 +104,22 @@ func TestOutcome(t *testing.T) {
 	steps := func(cutAt string) (run store.Run, accepted, recorded error) {
 		run = newRun("w1")
 		c.armCut(cutAt)
-		accepted = s.CreateTask(context.Background(), run, openingEvents(run), nil)
+		accepted = s.Tasks.Create(context.Background(), newTurn(run))
 		if accepted != nil {
 			c.armCut("")
 			createTask(t, s, run)
 		}
 		// The statements are prepared on the new connection before it is cut.
-		if err := s.WriteRecord(context.Background(), &run, store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("x"))}); err != nil {
+		if err := s.Runs.WriteRecord(context.Background(), &run, store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("x"))}); err != nil {
 			t.Fatal(err)
 		}
 		c.armCut(cutAt)
-		recorded = s.WriteRecord(context.Background(), &run, store.Record{Events: sequenceEvents(run.Task, 4, messageEvent("y"))})
+		recorded = s.Runs.WriteRecord(context.Background(), &run, store.Record{Events: sequenceEvents(run.Task, 4, messageEvent("y"))})
 		c.armCut("")
 		return run, accepted, recorded
 	}
 	warm := createTask(t, s, newRun("w1"))
-	if err := s.WriteRecord(t.Context(), &warm, store.Record{Events: sequenceEvents(warm.Task, 3, messageEvent("x"))}); err != nil {
+	if err := s.Runs.WriteRecord(t.Context(), &warm, store.Record{Events: sequenceEvents(warm.Task, 3, messageEvent("x"))}); err != nil {
 		t.Fatal(err)
 	}
 	run, accepted, recorded := steps("answer")
@@ -138,7 +138,7 @@ func TestOutcome(t *testing.T) {
 		}
 	}
 	checkGapless(t, loadLog(t, s, run.Task), 3)
-	if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 4, messageEvent("y"))}); err != nil {
+	if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 4, messageEvent("y"))}); err != nil {
 		t.Errorf("the same step once more: %v", err)
 	}
 }

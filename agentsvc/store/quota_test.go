@@ -8,6 +8,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/quota"
 	"stoa/tenancy/db"
 )
 
@@ -24,7 +25,7 @@ func createUntilRefused(t *testing.T, s *store.Store, tenant db.ID) (runs []stor
 	t.Helper()
 	for range 100 {
 		run := newLargeRun(tenant, 100_000)
-		if err = s.CreateTask(t.Context(), run, openingEvents(run), nil); err != nil {
+		if err = s.Tasks.Create(t.Context(), newTurn(run)); err != nil {
 			return runs, err
 		}
 		runs = append(runs, run)
@@ -38,52 +39,52 @@ func TestQuota(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		var full *agentsvc.StorageLimitError
 		refused := func(err error) bool { return errors.As(err, &full) }
-		quota := store.NewQuota(d, store.QuotaOptions{PerTenant: 1_000_000, Advice: "do this"})
-		d.SetQuota(quota)
+		first := quota.New(d, quota.Options{PerTenant: 1_000_000, Advice: "do this"})
+		d.SetQuota(first)
 		runs, err := createUntilRefused(t, s, "acme")
 		if len(runs) != 9 || !refused(err) || !strings.Contains(err.Error(), "do this") {
 			t.Fatalf("%d tasks of 100 kB accepted, then %v; want 9, then a refusal", len(runs), err)
 		}
 		other := newLargeRun("globex", 100_000)
-		if err := store.New(d, "globex").CreateTask(t.Context(), other, openingEvents(other), nil); err != nil {
+		if err := store.New(d, "globex").Tasks.Create(t.Context(), newTurn(other)); err != nil {
 			t.Errorf("a task of another tenant: %v", err)
 		}
 
 		// Runs in progress may use an eighth more, and their end is always written.
 		long := store.Record{Events: sequenceEvents(runs[0].Task, 3, messageEvent(strings.Repeat("y", 150_000)))}
-		if err := s.WriteRecord(t.Context(), &runs[0], long); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &runs[0], long); err != nil {
 			t.Errorf("a fact within the reserve: %v", err)
 		}
 		long.Events = sequenceEvents(runs[1].Task, 3, messageEvent(strings.Repeat("y", 150_000)))
-		if err := s.WriteRecord(t.Context(), &runs[1], long); !refused(err) {
+		if err := s.Runs.WriteRecord(t.Context(), &runs[1], long); !refused(err) {
 			t.Errorf("a fact beyond the reserve: %v", err)
 		}
 		long.Events, long.EndState = sequenceEvents(runs[1].Task, 3, statusEvent(agentsvc.Completed, agentMessage(strings.Repeat("y", 150_000)))), store.Completed
-		if err := s.WriteRecord(t.Context(), &runs[1], long); !refused(err) {
+		if err := s.Runs.WriteRecord(t.Context(), &runs[1], long); !refused(err) {
 			t.Errorf("a long end beyond the reserve: %v", err)
 		}
 		for i := range runs {
 			end := store.Record{Events: sequenceEvents(runs[i].Task, runs[i].Seq+1, statusEvent(agentsvc.Failed, agentMessage("no room"))), EndState: store.Failed}
-			if err := s.WriteRecord(t.Context(), &runs[i], end); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &runs[i], end); err != nil {
 				t.Errorf("the end of run %d: %v", i, err)
 			}
 		}
 
 		// Another process, and this one, see what is stored after a measurement.
-		second := store.NewQuota(d, store.QuotaOptions{PerTenant: 1_000_000})
-		if err := errors.Join(quota.MeasureTenant(t.Context(), "acme"), second.MeasureTenant(t.Context(), "acme")); err != nil {
+		second := quota.New(d, quota.Options{PerTenant: 1_000_000})
+		if err := errors.Join(first.MeasureTenant(t.Context(), "acme"), second.MeasureTenant(t.Context(), "acme")); err != nil {
 			t.Fatal(err)
 		}
-		if mine, theirs := quota.StoredBytes()["acme"], second.StoredBytes()["acme"]; mine != theirs || mine < 1_000_000 || mine > 1_150_000 {
+		if mine, theirs := first.StoredBytes()["acme"], second.StoredBytes()["acme"]; mine != theirs || mine < 1_000_000 || mine > 1_150_000 {
 			t.Errorf("measured %d, and %d in another process", mine, theirs)
 		}
 		if err := second.AllowWrite("acme", 100_000, db.StoresNew); !refused(err) {
 			t.Errorf("a task at another process: %v", err)
 		}
-		if _, err := s.SweepExpired(t.Context(), store.Retention{Tasks: time.Nanosecond}); err != nil {
+		if _, err := s.Sweeper.SweepExpired(t.Context(), store.Retention{Tasks: time.Nanosecond}); err != nil {
 			t.Fatal(err)
 		}
-		if err := quota.MeasureTenant(t.Context(), "acme"); err != nil {
+		if err := first.MeasureTenant(t.Context(), "acme"); err != nil {
 			t.Fatal(err)
 		}
 		if runs, err := createUntilRefused(t, s, "acme"); len(runs) != 9 || !refused(err) {

@@ -11,19 +11,20 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
 
 // newReceiver returns a receiver of a task, or of the task that its run opens.
-func newReceiver(id agentsvc.TaskID, name string) store.Receiver {
-	return store.Receiver{Task: id, ID: name, Format: "form", Value: "c2VhbGVk", MasterKey: "k1"}
+func newReceiver(id agentsvc.TaskID, name string) receiver.Receiver {
+	return receiver.Receiver{Task: id, ID: name, Format: "form", Value: "c2VhbGVk", MasterKey: "k1"}
 }
 
 // claimReceivers leases the due receivers for a minute.
-func claimReceivers(t *testing.T, q *store.ReceiverQueue, n, perTenant int) []*store.LeasedReceiver {
+func claimReceivers(t *testing.T, q *receiver.Queue, n, perTenant int) []*receiver.Leased {
 	t.Helper()
-	got, err := q.ClaimReceivers(t.Context(), n, perTenant, time.Minute)
+	got, err := q.Claim(t.Context(), n, perTenant, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,19 +35,21 @@ func claimReceivers(t *testing.T, q *store.ReceiverQueue, n, perTenant int) []*s
 // both get each event once, and the task's end is the last.
 func TestReceiver(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		q := store.NewReceiverQueue(d)
+		q := receiver.NewQueue(d)
 		for name, fresh := range map[string]bool{"fresh": true, "in a session": false} {
 			run := newRun("w1")
 			with := newReceiver("", "")
-			run.IsNewContext, run.Receiver = fresh, &with
-			run = createTask(t, s, run)
-			if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "later")); err != nil {
+			run.IsNewContext = fresh
+			turn := newTurn(run)
+			turn.Receiver = &with
+			run = createTurn(t, s, turn)
+			if err := s.Receivers.Set(t.Context(), newReceiver(run.Task, "later")); err != nil {
 				t.Fatal(err)
 			}
-			got, err := s.ListReceivers(t.Context(), run.Task)
-			want := []store.Receiver{newReceiver(run.Task, string(run.Task)), newReceiver(run.Task, "later")}
-			want[0].State, want[1].State, want[1].DeliveredSeq = store.ReceiverOpen, store.ReceiverOpen, 2
-			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(store.Receiver{}, "Created"), cmpopts.SortSlices(func(a, b store.Receiver) bool { return a.DeliveredSeq < b.DeliveredSeq })); err != nil || diff != "" {
+			got, err := s.Receivers.List(t.Context(), run.Task)
+			want := []receiver.Receiver{newReceiver(run.Task, string(run.Task)), newReceiver(run.Task, "later")}
+			want[0].State, want[1].State, want[1].DeliveredSeq = receiver.Open, receiver.Open, 2
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(receiver.Receiver{}, "Created"), cmpopts.SortSlices(func(a, b receiver.Receiver) bool { return a.DeliveredSeq < b.DeliveredSeq })); err != nil || diff != "" {
 				t.Fatalf("%s: %v %s", name, err, diff)
 			}
 			first := claimReceivers(t, q, 10, 10)
@@ -56,14 +59,14 @@ func TestReceiver(t *testing.T) {
 			if err := q.MarkDelivered(t.Context(), first[0], 2, false, time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			if err := q.ReleaseReceiver(t.Context(), first[0], 0); err != nil {
+			if err := q.Release(t.Context(), first[0], 0); err != nil {
 				t.Fatal(err)
 			}
 			if got := claimReceivers(t, q, 10, 10); len(got) != 0 {
 				t.Errorf("%s: there is nothing to tell, and %+v is claimed", name, got)
 			}
 			rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Completed, nil)), EndState: store.Completed}
-			if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range claimReceivers(t, q, 10, 10) {
@@ -71,8 +74,8 @@ func TestReceiver(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			list, err := s.ListReceivers(t.Context(), run.Task)
-			if err != nil || len(list) != 2 || list[0].State != store.ReceiverDone || list[1].State != store.ReceiverDone {
+			list, err := s.Receivers.List(t.Context(), run.Task)
+			if err != nil || len(list) != 2 || list[0].State != receiver.Done || list[1].State != receiver.Done {
 				t.Errorf("%s: after the end %+v, %v", name, list, err)
 			}
 		}
@@ -83,10 +86,11 @@ func TestReceiver(t *testing.T) {
 // that has lost the lease writes nothing.
 func TestReceiverFails(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		q, run := store.NewReceiverQueue(d), newRun("w1")
+		q, run := receiver.NewQueue(d), newRun("w1")
 		with := newReceiver("", "r")
-		run.Receiver = &with
-		run = createTask(t, s, run)
+		turn := newTurn(run)
+		turn.Receiver = &with
+		run = createTurn(t, s, turn)
 		c := claimReceivers(t, q, 1, 1)[0]
 		if err := q.MarkFailed(t.Context(), c, "it is down", 0); err != nil {
 			t.Fatal(err)
@@ -101,13 +105,13 @@ func TestReceiverFails(t *testing.T) {
 		if err := q.MarkFailed(t.Context(), c, "it is down", time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if open, failing, err := q.CountReceivers(t.Context()); err != nil || open != 1 || failing != 1 {
+		if open, failing, err := q.Count(t.Context()); err != nil || open != 1 || failing != 1 {
 			t.Errorf("counted %d, %d, %v", open, failing, err)
 		}
 		if got := claimReceivers(t, q, 1, 1); len(got) != 0 {
 			t.Errorf("claimed before its time: %+v", got)
 		}
-		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "r")); err != nil { // setting it again makes it due
+		if err := s.Receivers.Set(t.Context(), newReceiver(run.Task, "r")); err != nil { // setting it again makes it due
 			t.Fatal(err)
 		}
 		c = claimReceivers(t, q, 1, 1)[0]
@@ -117,8 +121,8 @@ func TestReceiverFails(t *testing.T) {
 		if err := q.MarkDead(t.Context(), c, "it is gone"); err != nil {
 			t.Fatal(err)
 		}
-		list, err := s.ListReceivers(t.Context(), run.Task)
-		if err != nil || list[0].State != store.ReceiverDead || list[0].Error != "it is gone" {
+		list, err := s.Receivers.List(t.Context(), run.Task)
+		if err != nil || list[0].State != receiver.Dead || list[0].Error != "it is gone" {
 			t.Errorf("given up: %+v, %v", list, err)
 		}
 	})
@@ -132,12 +136,14 @@ func TestReceiverShares(t *testing.T) {
 		for _, tenant := range []db.ID{"busy", "busy", "busy", "busy", "quiet"} {
 			run := newRun("w1")
 			with := newReceiver("", "")
-			run.Tenant, run.Receiver = tenant, &with
-			createTask(t, store.New(d, tenant), run)
+			run.Tenant = tenant
+			turn := newTurn(run)
+			turn.Receiver = &with
+			createTurn(t, store.New(d, tenant), turn)
 		}
 		var got []string
 		for range 2 {
-			for _, c := range claimReceivers(t, store.NewReceiverQueue(d), 3, 2) {
+			for _, c := range claimReceivers(t, receiver.NewQueue(d), 3, 2) {
 				got = append(got, string(c.Tenant))
 			}
 		}
@@ -150,21 +156,21 @@ func TestReceiverShares(t *testing.T) {
 // TestStanding: a configured receiver does not count against the callers' limit, and no caller can reach it.
 func TestStanding(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		run := newRun("w1")
-		run.Notifications = []string{"one", "two"}
-		run = createTask(t, s, run)
-		for i := range store.MaxReceivers {
-			if err := s.SetReceiver(t.Context(), newReceiver(run.Task, fmt.Sprint(i))); err != nil {
+		turn := newTurn(newRun("w1"))
+		turn.Notifications = []string{"one", "two"}
+		run := createTurn(t, s, turn)
+		for i := range receiver.MaxPerTask {
+			if err := s.Receivers.Set(t.Context(), newReceiver(run.Task, fmt.Sprint(i))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "one")); !errors.Is(err, store.ErrTooManyReceivers) {
+		if err := s.Receivers.Set(t.Context(), newReceiver(run.Task, "one")); !errors.Is(err, receiver.ErrTooMany) {
 			t.Errorf("in place of a standing one: %v", err)
 		}
-		if err := s.DeleteReceiver(t.Context(), run.Task, "two"); err != nil {
+		if err := s.Receivers.Delete(t.Context(), run.Task, "two"); err != nil {
 			t.Fatal(err)
 		}
-		list, err := s.ListReceivers(t.Context(), run.Task)
+		list, err := s.Receivers.List(t.Context(), run.Task)
 		var names []string
 		for _, r := range list {
 			if r.IsStanding() {
@@ -182,39 +188,39 @@ func TestStanding(t *testing.T) {
 func TestReceiverBounds(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
-		for i := range store.MaxReceivers {
-			if err := s.SetReceiver(t.Context(), newReceiver(run.Task, fmt.Sprint(i))); err != nil {
+		for i := range receiver.MaxPerTask {
+			if err := s.Receivers.Set(t.Context(), newReceiver(run.Task, fmt.Sprint(i))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "more")); !errors.Is(err, store.ErrTooManyReceivers) {
+		if err := s.Receivers.Set(t.Context(), newReceiver(run.Task, "more")); !errors.Is(err, receiver.ErrTooMany) {
 			t.Errorf("one more: %v", err)
 		}
-		if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "0")); err != nil {
+		if err := s.Receivers.Set(t.Context(), newReceiver(run.Task, "0")); err != nil {
 			t.Errorf("in place of another: %v", err)
 		}
 		other := store.New(d, "other")
 		for name, err := range map[string]error{
-			"of no task":          s.SetReceiver(t.Context(), newReceiver("none", "r")),
-			"of another tenant's": other.SetReceiver(t.Context(), newReceiver(run.Task, "r")),
+			"of no task":          s.Receivers.Set(t.Context(), newReceiver("none", "r")),
+			"of another tenant's": other.Receivers.Set(t.Context(), newReceiver(run.Task, "r")),
 		} {
 			if !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if err := other.DeleteReceiver(t.Context(), run.Task, "0"); err != nil {
+		if err := other.Receivers.Delete(t.Context(), run.Task, "0"); err != nil {
 			t.Fatal(err)
 		}
-		if list, err := other.ListReceivers(t.Context(), run.Task); err != nil || len(list) != 0 {
+		if list, err := other.Receivers.List(t.Context(), run.Task); err != nil || len(list) != 0 {
 			t.Errorf("another tenant sees %+v, %v", list, err)
 		}
-		if list, err := s.ListReceivers(t.Context(), run.Task); err != nil || len(list) != store.MaxReceivers {
+		if list, err := s.Receivers.List(t.Context(), run.Task); err != nil || len(list) != receiver.MaxPerTask {
 			t.Errorf("there are %d, %v", len(list), err)
 		}
-		if err := s.DeleteAll(t.Context()); err != nil {
+		if err := s.Sweeper.DeleteAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if list, err := s.ListReceivers(t.Context(), run.Task); err != nil || len(list) != 0 {
+		if list, err := s.Receivers.List(t.Context(), run.Task); err != nil || len(list) != 0 {
 			t.Errorf("without their task: %+v, %v", list, err)
 		}
 	})

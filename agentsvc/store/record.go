@@ -34,26 +34,26 @@ type Record struct {
 // returns [agentsvc.ErrLeaseLost] if the task has another epoch or sequence, and an [*UnavailableError] if the
 // session is in an external database that cannot be written. In both cases the task is unchanged; after a lost lease
 // SideBatch is still committed.
-func (s *Store) WriteRecord(ctx context.Context, run *Run, rec Record) error {
-	if s.SessionStore.h != nil || len(rec.SessionEntries) == 0 {
+func (s *Runs) WriteRecord(ctx context.Context, run *Run, rec Record) error {
+	if s.sessions.h != nil || len(rec.SessionEntries) == 0 {
 		return s.appendRecord(ctx, run, rec)
 	}
 	// The external session first, since two databases have no common transaction. If the log then fails, the next
 	// attempt overwrites the session's turn; in the other order a crash would leave a turn that the session never
 	// learns of.
-	if err := s.writeTurn(ctx, run, rec.SessionEntries); err != nil {
+	if err := s.sessions.writeTurn(ctx, run, rec.SessionEntries); err != nil {
 		return err
 	}
 	rec.SessionEntries = nil
 	err := s.appendRecord(ctx, run, rec)
 	if errors.Is(err, agentsvc.ErrLeaseLost) {
-		err = errors.Join(err, s.deleteTurn(ctx, run))
+		err = errors.Join(err, s.sessions.deleteTurn(ctx, run))
 	}
 	return err
 }
 
 // appendRecord writes rec to the tasks' database and finds out what happened where that is not certain.
-func (s *Store) appendRecord(ctx context.Context, run *Run, rec Record) error {
+func (s *Runs) appendRecord(ctx context.Context, run *Run, rec Record) error {
 	g := precondition{run.Epoch, run.Seq + int64(len(rec.Events))}
 	var n int64
 	var err error
@@ -86,7 +86,7 @@ func (s *Store) appendRecord(ctx context.Context, run *Run, rec Record) error {
 const maxAttempts = 100
 
 // tryAppendRecord executes the record once. PostgreSQL gets one statement instead of several (recordfused.go).
-func (s *Store) tryAppendRecord(ctx context.Context, run *Run, rec Record, g *precondition) (n int64, err error) {
+func (s *Runs) tryAppendRecord(ctx context.Context, run *Run, rec Record, g *precondition) (n int64, err error) {
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresMore}
 	if rec.EndState != "" {
 		b.StorageKind = db.StoresEnd
@@ -116,7 +116,7 @@ type recordResult struct {
 }
 
 // recordPlain adds rec's statements to b, one for each table. It is the form for SQLite.
-func (s *Store) recordPlain(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
+func (s *Runs) recordPlain(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
 	s.advanceTask(b, &w.advanced, run, rec, g.seq, now)
 	if err := insertEvents(b, s.tenant, run.Task, rec.Events, g); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (rec Record) readySQL() string {
 
 // advanceTask adds the statement on which all others of the record depend: it moves the task to seq and to the last
 // status among the events, if epoch and sequence are the run's and the task is working. n receives 1 if they are.
-func (s *Store) advanceTask(b *db.Batch, n *int64, run *Run, rec Record, seq, now int64) {
+func (s *Runs) advanceTask(b *db.Batch, n *int64, run *Run, rec Record, seq, now int64) {
 	if ev := lastStatus(rec.Events); ev != nil {
 		b.Exec(n, `UPDATE task SET seq = $5, status_seq = $6, state = $7, updated_at = $8
 			WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
@@ -173,7 +173,7 @@ func (s *Store) advanceTask(b *db.Batch, n *int64, run *Run, rec Record, seq, no
 }
 
 // endRun adds the statement that ends the run's attempt, if the task is at g.
-func (s *Store) endRun(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition) {
+func (s *Runs) endRun(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition) {
 	b.Query(func(r db.Row) error { return r.Scan(&w.hasQueuedRuns) }, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), ready = `+rec.readySQL()+`, last_error = $6, cut_off = FALSE
 		WHERE tenant = $1 AND task = $2 AND turn = $3
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)

@@ -39,7 +39,7 @@ func TestRecordEnd(t *testing.T) {
 			rec := store.Record{
 				Events: sequenceEvents(run.Task, 3, messageEvent("think"), statusEvent(c.state, agentMessage("end"))), EndState: c.end, SessionEntries: entries, Error: "why",
 			}
-			if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 				t.Fatal(err)
 			}
 			got := loadTask(t, s, run.Task)
@@ -49,7 +49,7 @@ func TestRecordEnd(t *testing.T) {
 			if state, _, worker := loadRunState(t, d, run); state != c.end || worker != "" {
 				t.Errorf("%s: run is %s at %q, want %s", c.state, state, worker, c.end)
 			}
-			sess, err := s.LoadSession(t.Context(), ana, run.Context)
+			sess, err := s.Sessions.Load(t.Context(), ana, run.Context)
 			if diff := cmp.Diff(entries, sess.Entries); err != nil || diff != "" {
 				t.Errorf("%s: session (%v)\n%s", c.state, err, diff)
 			}
@@ -61,7 +61,7 @@ func TestRecordEnd(t *testing.T) {
 func TestRecordRetry(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
-		if err := s.WriteRecord(t.Context(), &run, store.Record{EndState: store.Pending, RetryDelay: time.Hour, Error: "upstream"}); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{EndState: store.Pending, RetryDelay: time.Hour, Error: "upstream"}); err != nil {
 			t.Fatal(err)
 		}
 		if state, attempts, worker := loadRunState(t, d, run); state != store.Pending || attempts != 1 || worker != "" {
@@ -83,16 +83,16 @@ func TestStale(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
 		newer := run
-		if _, err := s.AcquireTaskLease(t.Context(), &newer); err != nil {
+		if _, err := s.Runs.AcquireLease(t.Context(), &newer); err != nil {
 			t.Fatal(err)
 		}
 		ended := createTask(t, s, newRun("w1"))
-		if err := s.WriteRecord(t.Context(), &ended, store.Record{Events: sequenceEvents(ended.Task, 3, statusEvent(agentsvc.Completed, agentMessage("x"))), EndState: store.Completed}); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &ended, store.Record{Events: sequenceEvents(ended.Task, 3, statusEvent(agentsvc.Completed, agentMessage("x"))), EndState: store.Completed}); err != nil {
 			t.Fatal(err)
 		}
 		behind := createTask(t, s, newRun("w1"))
 		ahead := behind
-		if err := s.WriteRecord(t.Context(), &behind, store.Record{Events: sequenceEvents(behind.Task, 3, messageEvent("x"), messageEvent("y"))}); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &behind, store.Record{Events: sequenceEvents(behind.Task, 3, messageEvent("x"), messageEvent("y"))}); err != nil {
 			t.Fatal(err)
 		}
 		before := dumpTables(t, d)
@@ -116,7 +116,7 @@ func TestStale(t *testing.T) {
 						r.Seq-- // so that it is not the step of another writer
 					}
 				}
-				if err := s.WriteRecord(t.Context(), &r, rec); !errors.Is(err, agentsvc.ErrLeaseLost) {
+				if err := s.Runs.WriteRecord(t.Context(), &r, rec); !errors.Is(err, agentsvc.ErrLeaseLost) {
 					t.Errorf("%s: record %s: %v, want ErrLost", c.name, what, err)
 				}
 				if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
@@ -136,7 +136,7 @@ func TestManyFacts(t *testing.T) {
 			for i := range evs {
 				evs[i] = messageEvent(fmt.Sprint(i))
 			}
-			if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, evs...)}); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, evs...)}); err != nil {
 				t.Fatalf("%d facts: %v", n, err)
 			}
 		}
@@ -180,19 +180,19 @@ func TestRace(t *testing.T) {
 func raceWriters(t *testing.T, s *store.Store) {
 	ctx := context.Background()
 	run := newRun("w1")
-	if err := s.CreateTask(ctx, run, openingEvents(run), nil); err != nil {
+	if err := s.Tasks.Create(ctx, newTurn(run)); err != nil {
 		t.Error(err)
 		return
 	}
 	work := func(run store.Run) {
 		for range 3 {
-			if err := s.WriteRecord(ctx, &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, messageEvent("a"), messageEvent("b"))}); err != nil {
+			if err := s.Runs.WriteRecord(ctx, &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, messageEvent("a"), messageEvent("b"))}); err != nil {
 				checkLeaseLost(t, "record", err)
 				return
 			}
 		}
 		end := store.Record{Events: sequenceEvents(run.Task, run.Seq+1, statusEvent(agentsvc.Completed, agentMessage("done"))), EndState: store.Completed, SessionEntries: []agentsvc.Entry{{Message: agentMessage("done")}}}
-		if err := s.WriteRecord(ctx, &run, end); err != nil {
+		if err := s.Runs.WriteRecord(ctx, &run, end); err != nil {
 			checkLeaseLost(t, "record the end", err)
 		}
 	}
@@ -201,30 +201,30 @@ func raceWriters(t *testing.T, s *store.Store) {
 	for range 2 {
 		wg.Go(func() {
 			claimed := store.Run{Task: run.Task, Turn: 1}
-			if _, err := s.AcquireTaskLease(ctx, &claimed); err != nil {
+			if _, err := s.Runs.AcquireLease(ctx, &claimed); err != nil {
 				checkLeaseLost(t, "begin", err)
 				return
 			}
 			work(claimed)
 		})
 		wg.Go(func() {
-			seen, err := s.LoadTask(ctx, run.Task, store.TaskParts{})
+			seen, err := s.Tasks.Load(ctx, run.Task, store.TaskParts{})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if err := s.CancelTask(ctx, seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
+			if err := s.Tasks.Cancel(ctx, seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
 				checkLeaseLost(t, "cancel", err)
 			}
 		})
 	}
 	wg.Wait()
-	evs, err := s.LoadEvents(ctx, run.Task, 0, 1000)
+	evs, err := s.Events.Load(ctx, run.Task, 0, 1000)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	seen, err := s.LoadTask(ctx, run.Task, store.TaskParts{})
+	seen, err := s.Tasks.Load(ctx, run.Task, store.TaskParts{})
 	if err != nil {
 		t.Error(err)
 		return
@@ -252,7 +252,7 @@ func TestCancelAtOnce(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range errs {
 				wg.Go(func() {
-					errs[i] = s.CancelTask(context.Background(), seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0])
+					errs[i] = s.Tasks.Cancel(context.Background(), seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0])
 				})
 			}
 			wg.Wait()
@@ -290,13 +290,13 @@ func TestSessionAtOnce(t *testing.T) {
 					Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Completed, agentMessage(text))), EndState: store.Completed,
 					SessionEntries: []agentsvc.Entry{{Message: agentMessage(text)}, {Message: agentMessage(text)}},
 				}
-				if err := []*store.Store{s, other}[i%2].WriteRecord(context.Background(), &run, rec); err != nil {
+				if err := []*store.Store{s, other}[i%2].Runs.WriteRecord(context.Background(), &run, rec); err != nil {
 					t.Errorf("%s: %v", text, err)
 				}
 			})
 		}
 		wg.Wait()
-		sess, err := s.LoadSession(t.Context(), ana, "c1")
+		sess, err := s.Sessions.Load(t.Context(), ana, "c1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +312,7 @@ func TestSessionAtOnce(t *testing.T) {
 			t.Errorf("%d turns kept, want %d", len(seen), turns)
 		}
 		for _, owner := range []agentsvc.Owner{{Issuer: "stoa", Subject: "bob"}, {Issuer: "other", Subject: "ana"}} {
-			if sess, err := s.LoadSession(t.Context(), owner, "c1"); err != nil || len(sess.Entries) != 0 {
+			if sess, err := s.Sessions.Load(t.Context(), owner, "c1"); err != nil || len(sess.Entries) != 0 {
 				t.Errorf("%v reads %d entries of ana's session (%v)", owner, len(sess.Entries), err)
 			}
 		}
@@ -343,7 +343,7 @@ func TestRecordTogether(t *testing.T) {
 					run, rec, want := createEndingTurn(t, s, tenant, i, some)
 					ids = append(ids, string(run.Task), fmt.Sprint("task", i))
 					write := func() {
-						err := s.WriteRecord(context.Background(), &run, rec)
+						err := s.Runs.WriteRecord(context.Background(), &run, rec)
 						if !errors.Is(err, want) {
 							t.Errorf("%s: turn %d: %v, want %v", d.Engine(), i, err, want)
 						}
@@ -437,13 +437,13 @@ func createEndingTurn(t *testing.T, s *store.Store, tenant db.ID, i int, some bo
 		rec.Events, rec.EndState = sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, agentMessage("what?"))), store.InputRequired
 	case 3:
 		behind := newRun("")
-		behind.Tenant, behind.Context, behind.IsNewContext, behind.MayWait, behind.Owner = tenant, run.Context, false, true, run.Owner
+		behind.Tenant, behind.Context, behind.IsNewContext, behind.Owner = tenant, run.Context, false, run.Owner
 		createTask(t, s, behind)
 	case 4:
 		rec.Events, rec.EndState, rec.RetryDelay, rec.Error, rec.SessionEntries = nil, store.Pending, time.Hour, "again", nil
 	case 5:
 		if newer := run; some {
-			if _, err := s.AcquireTaskLease(t.Context(), &newer); err != nil {
+			if _, err := s.Runs.AcquireLease(t.Context(), &newer); err != nil {
 				t.Fatal(err)
 			}
 			return run, rec, agentsvc.ErrLeaseLost

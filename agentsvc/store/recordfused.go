@@ -106,7 +106,7 @@ func (rec Record) fusedShape() statementShape {
 
 // recordFused adds rec to b as one statement. Each part selects from t, the UPDATE of the task, so that nothing is
 // written if the precondition does not hold. w receives the outcome.
-func (s *Store) recordFused(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
+func (s *Runs) recordFused(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
 	events, err := s.eventRows(run.Task, rec.Events)
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ var (
 
 // recordShared returns recordFused in statements that records share, nil where rec needs something that these do not
 // do.
-func (s *Store) recordShared(w *recordResult, run *Run, rec Record, g *precondition, events [][]any, session string, now int64) *db.Batch {
+func (s *Runs) recordShared(w *recordResult, run *Run, rec Record, g *precondition, events [][]any, session string, now int64) *db.Batch {
 	status := lastStatus(rec.Events)
 	if status == nil || rec.EndState == "" || len(filterApprovals(rec.Events)) > 0 || len(rec.SessionEntries) > 0 && !rec.isFirstTurn {
 		return nil

@@ -41,11 +41,11 @@ func TestReserved(t *testing.T) {
 			if err != nil || len(got) != 1 || got[0].Task != run.Task || got[0].Reservation != name {
 				t.Errorf("%s: %+v, %v", name, got, err)
 			}
-			if _, err := s.AcquireTaskLease(t.Context(), &got[0]); err != nil {
+			if _, err := s.Runs.AcquireLease(t.Context(), &got[0]); err != nil {
 				t.Fatal(err)
 			}
 			rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, nil)), EndState: store.InputRequired}
-			if err := s.WriteRecord(t.Context(), &got[0], rec); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &got[0], rec); err != nil {
 				t.Fatal(err)
 			}
 			// Two concurrent answers: the second finds that the task has changed, and does not change the first one's
@@ -55,7 +55,7 @@ func TestReserved(t *testing.T) {
 				next := got[0]
 				next.Turn, next.Epoch, next.FirstSeq, next.Seq, next.Reservation, next.Worker = 2, got[0].Epoch+1, 4, 5, note, "w2"
 				evs := append(sequenceEvents(run.Task, 4, agentsvc.Event{Message: &run.Message}), sequenceEvents(run.Task, 5, statusEvent(agentsvc.Working, nil))...)
-				errs = append(errs, s.ContinueTask(t.Context(), agentsvc.Task{ID: run.Task, Seq: 3}, got[0].Epoch, next, evs, nil))
+				errs = append(errs, s.Tasks.Continue(t.Context(), store.StoredTask{Task: agentsvc.Task{ID: run.Task, Seq: 3}, Epoch: got[0].Epoch}, store.NewTurn{Run: next, Events: evs}))
 			}
 			if errs[0] != nil || !errors.Is(errs[1], agentsvc.ErrLeaseLost) {
 				t.Errorf("%s: %v", name, errs)
@@ -65,7 +65,7 @@ func TestReserved(t *testing.T) {
 			}
 			end := got[0]
 			end.Turn, end.Epoch, end.Seq, end.Worker = 2, got[0].Epoch+1, 5, "w2"
-			if err := s.WriteRecord(t.Context(), &end, store.Record{Events: sequenceEvents(run.Task, 6, statusEvent(agentsvc.Completed, nil)), EndState: store.Completed}); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &end, store.Record{Events: sequenceEvents(run.Task, 6, statusEvent(agentsvc.Completed, nil)), EndState: store.Completed}); err != nil {
 				t.Fatal(err)
 			}
 		}

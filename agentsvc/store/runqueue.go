@@ -67,7 +67,7 @@ const orphanedSQL = `worker NOT IN (SELECT id FROM worker)`
 
 // raiseEpochs adds to b that the tasks of the executing runs that fulfil the condition get a new epoch. It comes
 // before the change of the runs, because a worker that records an end locks the task before the run, too. A run that
-// is claimed between the two statements needs no new epoch: [Store.AcquireTaskLease] finds that it is not leased any
+// is claimed between the two statements needs no new epoch: [Runs.AcquireLease] finds that it is not leased any
 // more.
 func raiseEpochs(b *db.Batch, condition string, args ...any) {
 	b.Exec(nil, `UPDATE task SET epoch = epoch + 1 WHERE state IN ('submitted', 'working')
@@ -91,7 +91,7 @@ func (q *RunQueue) ListLeasedRuns(ctx context.Context, worker string) ([]Run, er
 	var runs []Run
 	err := q.execBatch(ctx, "list runs of "+worker, func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
-			run := Run{Worker: worker}
+			run := Run{Lease: Lease{Worker: worker}}
 			err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Attempts)
 			runs = append(runs, run)
 			return err
@@ -149,20 +149,8 @@ func (q *RunQueue) execBatch(ctx context.Context, operation string, fill func(*d
 	return nil
 }
 
-// LoadJournal returns the facts of run's turn so far, beginning with the message that opened it. Directly after
-// [Store.AcquireTaskLease] no query is needed if the facts were small.
-func (s *Store) LoadJournal(ctx context.Context, run Run) ([]agentsvc.Event, error) {
-	if n := len(run.TurnEvents); n > 0 && run.TurnEvents[n-1].Seq == run.Seq {
-		return run.TurnEvents, nil
-	}
-	return s.LoadEvents(ctx, run.Task, run.FirstSeq-1, maxJournal)
-}
-
 // workerDied is the last error of a run whose worker died.
 const workerDied = "its worker died"
-
-// maxJournal bounds the facts that are read of one turn.
-const maxJournal = 100_000
 
 // CountLeasedRuns returns how many runs of a tenant are leased to workers whose last heartbeat is younger than stale,
 // and the database's time.
@@ -173,4 +161,13 @@ func (q *RunQueue) CountLeasedRuns(ctx context.Context, tenant db.ID, stale time
 			AND worker IN (SELECT id FROM worker WHERE heartbeat_at >= stoa_now() - CAST($2 AS BIGINT))`, string(tenant), stale.Microseconds())
 	})
 	return n, time.UnixMicro(micros).UTC(), err
+}
+
+// IsTaskCancelled reports whether a task ended as cancelled.
+func (q *RunQueue) IsTaskCancelled(ctx context.Context, tenant db.ID, task agentsvc.TaskID) (cancelled bool, err error) {
+	err = q.execBatch(ctx, "look whether a task was cancelled", func(b *db.Batch) {
+		b.Query(func(r db.Row) error { return r.Scan(&cancelled) },
+			`SELECT state = 'cancelled' FROM task WHERE tenant = $1 AND id = $2`, string(tenant), string(task))
+	})
+	return cancelled, err
 }

@@ -14,6 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/queuestats"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -27,7 +28,7 @@ func TestClaim(t *testing.T) {
 			run := newRun("")
 			run.Tenant = db.ID(fmt.Sprint("t", i))
 			createTask(t, store.New(d, run.Tenant), run)
-			want = append(want, store.Run{Tenant: run.Tenant, Task: run.Task, Turn: 1, Revision: 7, Attempts: 1, Worker: "w2", FirstSeq: 1})
+			want = append(want, store.Run{Tenant: run.Tenant, Task: run.Task, Turn: 1, Revision: 7, Attempts: 1, FirstSeq: 1, Lease: store.Lease{Worker: "w2"}})
 		}
 		createTask(t, s, newRun("w1"))
 		var got []store.Run
@@ -60,7 +61,7 @@ func TestClaim(t *testing.T) {
 		if err != nil || len(held) != len(want) {
 			t.Errorf("w2 holds %d runs (%v), want %d", len(held), err, len(want))
 		}
-		if st, err := q.CountRuns(t.Context()); err != nil || st.Running != 6 || st.Pending != 0 {
+		if st, err := queuestats.Count(t.Context(), d); err != nil || st.Running != 6 || st.Pending != 0 {
 			t.Errorf("stats %+v (%v), want 6 running", st, err)
 		}
 	})
@@ -77,7 +78,7 @@ func TestClaimAtOnce(t *testing.T) {
 		for range runs {
 			wg.Go(func() {
 				run := newRun("")
-				if err := s.CreateTask(context.Background(), run, openingEvents(run), nil); err != nil {
+				if err := s.Tasks.Create(context.Background(), newTurn(run)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -237,7 +238,7 @@ func TestReturnRun(t *testing.T) {
 			if due := len(got) == 1 && got[0].Task == run.Task; err != nil || due != c.due {
 				t.Errorf("%s: claimable %v (%v), want %v", c.name, due, err, c.due)
 			}
-			if err := q.DropRun(ctx, store.Run{Tenant: "acme", Task: run.Task, Turn: 1, Worker: "w1", Attempts: 1}); err != nil {
+			if err := q.DropRun(ctx, store.Run{Tenant: "acme", Task: run.Task, Turn: 1, Attempts: 1, Lease: store.Lease{Worker: "w1"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -324,7 +325,7 @@ func TestAdvance(t *testing.T) {
 			}
 			if seen := loadTask(t, s, run.Task); seen.Status.State != agentsvc.Submitted {
 				t.Fatal(seen.Status)
-			} else if err := s.CancelTask(ctx, seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
+			} else if err := s.Tasks.Cancel(ctx, seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -338,7 +339,7 @@ func TestAdvanceRecorded(t *testing.T) {
 		q, ctx := store.NewRunQueue(d), t.Context()
 		run := createTask(t, s, newRun("w1"))
 		for _, delay := range []time.Duration{0, time.Hour} {
-			if err := s.WriteRecord(ctx, &run, store.Record{EndState: store.Pending, RetryDelay: delay, Error: "the model is away"}); err != nil {
+			if err := s.Runs.WriteRecord(ctx, &run, store.Record{EndState: store.Pending, RetryDelay: delay, Error: "the model is away"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := q.ExpediteRuns(ctx, "acme"); err != nil {
@@ -361,7 +362,7 @@ func TestAdvanceRecorded(t *testing.T) {
 				t.Fatalf("postponed after an error, then resumed: claimed %v (%v)", got, err)
 			}
 			run = got[0]
-			if _, err := s.AcquireTaskLease(ctx, &run); err != nil {
+			if _, err := s.Runs.AcquireLease(ctx, &run); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -18,10 +18,10 @@ const (
 	maxConversationBytes = 16 << 20
 )
 
-// SessionStore keeps the conversations of a tenant's users and agents. They are either in the database of the tasks,
+// Sessions keeps the conversations of a tenant's users and agents. They are either in the database of the tasks,
 // where a turn is written in the transaction that ends its run, or in an external database of the tenant, which has
-// no common transaction with the log (see [Store.WriteRecord]).
-type SessionStore struct {
+// no common transaction with the log (see [Runs.WriteRecord]).
+type Sessions struct {
 	tenant string
 	h      *db.Handle                                // nil = the sessions are external
 	openDB func(ctx context.Context) (*db.DB, error) // opens the external database; called for each use
@@ -29,19 +29,19 @@ type SessionStore struct {
 
 // NewExternalSessions returns the sessions of a tenant in the database that open returns. Errors of that database are
 // [*UnavailableError]s.
-func NewExternalSessions(tenant db.ID, open func(ctx context.Context) (*db.DB, error)) *SessionStore {
-	return &SessionStore{tenant: string(tenant), openDB: open}
+func NewExternalSessions(tenant db.ID, open func(ctx context.Context) (*db.DB, error)) *Sessions {
+	return &Sessions{tenant: string(tenant), openDB: open}
 }
 
-// LoadSession reads the last turns of an owner's context, oldest first.
-func (s *SessionStore) LoadSession(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (agentsvc.Session, error) {
+// Load reads the last turns of an owner's context, oldest first.
+func (s *Sessions) Load(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (agentsvc.Session, error) {
 	return s.LoadConversation(ctx, Run{Owner: owner, Context: id})
 }
 
 // LoadConversation reads the conversation that run continues, oldest turn first, and reserves its bytes from the
 // memory reservation of ctx. A turn that an earlier attempt of run wrote (external sessions only) is left out: the
 // journal has it.
-func (s *SessionStore) LoadConversation(ctx context.Context, run Run) (agentsvc.Session, error) {
+func (s *Sessions) LoadConversation(ctx context.Context, run Run) (agentsvc.Session, error) {
 	var turns [][]agentsvc.Entry
 	// bytes is the size of the turns that are returned, first the position of the oldest of them. unread reports that
 	// at least one was too large to be read at once, full that the following ones exceed maxConversationBytes.
@@ -100,7 +100,7 @@ var sizedTurnsSQL = `SELECT position, octet_length(body), ` + smallBodySQL("body
 	WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6) ORDER BY position DESC LIMIT $7`
 
 // insertSessionTurn adds rec's turn to its session, if the task is at g in rec's state.
-func (s *Store) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondition, now int64) error {
+func (s *Runs) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondition, now int64) error {
 	body, err := encodeEntries(rec.SessionEntries)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ const (
 // writeTurn writes what a turn adds to its external session. It is idempotent: a turn has one row, which a later
 // attempt overwrites. It retries an unavailable database, and returns [agentsvc.ErrLeaseLost] if a worker with a
 // higher epoch has written the turn.
-func (s *SessionStore) writeTurn(ctx context.Context, run *Run, entries []agentsvc.Entry) error {
+func (s *Sessions) writeTurn(ctx context.Context, run *Run, entries []agentsvc.Entry) error {
 	body, err := encodeEntries(entries)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (s *SessionStore) writeTurn(ctx context.Context, run *Run, entries []agents
 
 // tryWriteTurn writes the turn with an UPDATE and an INSERT of which at most one acts, and reads back whether the row
 // has this epoch. The row's epoch fences it: the tasks' epoch is not in this database.
-func (s *SessionStore) tryWriteTurn(ctx context.Context, run *Run, body string) error {
+func (s *Sessions) tryWriteTurn(ctx context.Context, run *Run, body string) error {
 	var err error
 	for range maxAttempts {
 		var there int64
@@ -188,7 +188,7 @@ func (s *SessionStore) tryWriteTurn(ctx context.Context, run *Run, body string) 
 
 // deleteTurn removes the turn that writeTurn wrote, after the log refused the record, unless a later worker has
 // written it since. If this fails as well, the session has a turn that the log does not have.
-func (s *SessionStore) deleteTurn(ctx context.Context, run *Run) error {
+func (s *Sessions) deleteTurn(ctx context.Context, run *Run) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4 AND task = $5 AND turn = $6 AND epoch = $7`,
 		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), run.Turn, run.Epoch)
@@ -197,7 +197,7 @@ func (s *SessionStore) deleteTurn(ctx context.Context, run *Run) error {
 
 // execBatch executes b in the tasks' or in the external database, and turns errors of the latter into
 // [*UnavailableError]s.
-func (s *SessionStore) execBatch(ctx context.Context, b *db.Batch) error {
+func (s *Sessions) execBatch(ctx context.Context, b *db.Batch) error {
 	if s.h != nil {
 		return s.h.Do(ctx, b)
 	}

@@ -28,7 +28,7 @@ func completedTurn(run *store.Run, text string) store.Record {
 
 func conversationTexts(t *testing.T, s *store.Store, run store.Run) (lines []string) {
 	t.Helper()
-	sess, err := s.LoadConversation(t.Context(), run)
+	sess, err := s.Sessions.LoadConversation(t.Context(), run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +47,10 @@ func TestExternalSessions(t *testing.T) {
 		everyone := store.Run{Owner: ana, Context: "c1"}
 
 		first := createTask(t, s, newRun("w1"))
-		if err := s.WriteRecord(t.Context(), &first, completedTurn(&first, "one")); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &first, completedTurn(&first, "one")); err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := store.New(tasks, "acme").LoadSession(t.Context(), ana, "c1"); len(got.Entries) != 0 {
+		if got, _ := store.New(tasks, "acme").Sessions.Load(t.Context(), ana, "c1"); len(got.Entries) != 0 {
 			t.Errorf("the tasks' database has the session as well: %v", got)
 		}
 
@@ -58,7 +58,7 @@ func TestExternalSessions(t *testing.T) {
 			run := createTask(t, s, newRun("w1"))
 			late := run
 			late.Epoch--
-			if err := s.WriteRecord(t.Context(), &late, completedTurn(&late, "of a worker that lost its task")); !errors.Is(err, agentsvc.ErrLeaseLost) {
+			if err := s.Runs.WriteRecord(t.Context(), &late, completedTurn(&late, "of a worker that lost its task")); !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("%v, want lost", err)
 			}
 			if diff := cmp.Diff([]string{"one"}, conversationTexts(t, s, everyone)); diff != "" {
@@ -70,23 +70,23 @@ func TestExternalSessions(t *testing.T) {
 			run := createTask(t, s, newRun("w1"))
 			broken := completedTurn(&run, "two, before the log was there")
 			broken.Events[0].Status = nil // no fact, so the log refuses the event
-			if err := s.WriteRecord(t.Context(), &run, broken); err == nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, broken); err == nil {
 				t.Fatal("a record without facts was written")
 			}
 			if diff := cmp.Diff([]string{"one"}, conversationTexts(t, s, run)); diff != "" {
 				t.Errorf("the next attempt reads what the last one said: %s", diff)
 			}
 			other := createTask(t, s, newRun("w1"))
-			if err := s.WriteRecord(t.Context(), &other, completedTurn(&other, "three")); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &other, completedTurn(&other, "three")); err != nil {
 				t.Fatal(err)
 			}
 			stale := run
 			run.Epoch++
 			setTaskEpoch(t, tasks, run)
-			if err := s.WriteRecord(t.Context(), &run, completedTurn(&run, "two")); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, completedTurn(&run, "two")); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.WriteRecord(t.Context(), &stale, completedTurn(&stale, "two, too late")); !errors.Is(err, agentsvc.ErrLeaseLost) {
+			if err := s.Runs.WriteRecord(t.Context(), &stale, completedTurn(&stale, "two, too late")); !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("%v, want lost", err)
 			}
 			if diff := cmp.Diff([]string{"one", "two", "three"}, conversationTexts(t, s, everyone)); diff != "" {
@@ -116,8 +116,8 @@ func TestSessionsUnavailable(t *testing.T) {
 	}))
 	run := createTask(t, s, newRun("w1"))
 	before := loadTask(t, s, run.Task)
-	_, rerr := s.LoadConversation(t.Context(), run)
-	for operation, err := range map[string]error{"read": rerr, "write": s.WriteRecord(t.Context(), &run, completedTurn(&run, "one"))} {
+	_, rerr := s.Sessions.LoadConversation(t.Context(), run)
+	for operation, err := range map[string]error{"read": rerr, "write": s.Runs.WriteRecord(t.Context(), &run, completedTurn(&run, "one"))} {
 		var unavailable *store.UnavailableError
 		if !errors.As(err, &unavailable) || unavailable.Error() != "the database of the app's sessions is unavailable: the connection failed" {
 			t.Errorf("%s: %v", operation, err)
@@ -128,7 +128,7 @@ func TestSessionsUnavailable(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.LoadConversation(ctx, run); !errors.Is(err, context.Canceled) || errors.As(err, new(*store.UnavailableError)) {
+	if _, err := s.Sessions.LoadConversation(ctx, run); !errors.Is(err, context.Canceled) || errors.As(err, new(*store.UnavailableError)) {
 		t.Errorf("%v, want the caller's own end", err)
 	}
 }

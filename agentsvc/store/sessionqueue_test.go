@@ -20,7 +20,7 @@ import (
 // queue where that is "".
 func newQueuedRun(worker string) store.Run {
 	run := newRun(worker)
-	run.IsNewContext, run.MayWait = false, worker == ""
+	run.IsNewContext = false
 	return run
 }
 
@@ -36,7 +36,7 @@ func loadRunStates(t *testing.T, d *db.DB, runs ...store.Run) (got []store.RunSt
 
 func promoteNextRun(t *testing.T, s *store.Store) bool {
 	t.Helper()
-	called, err := s.PromoteNextRun(t.Context(), ana, "c1")
+	called, err := s.Runs.PromoteNext(t.Context(), ana, "c1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestSessionQueue(t *testing.T) {
 				if state == "" {
 					rec.Events = nil
 				}
-				if err := s.WriteRecord(ctx, run, rec); err != nil || !run.HasQueuedRuns {
+				if err := s.Runs.WriteRecord(ctx, run, rec); err != nil || !run.HasQueuedRuns {
 					return fmt.Errorf("its worker hears that others wait: %v (%w)", run.HasQueuedRuns, err)
 				}
 				return nil
@@ -71,7 +71,7 @@ func TestSessionQueue(t *testing.T) {
 			{"asks its user", record(store.InputRequired, agentsvc.InputRequired), true, false},
 			{"waits for a credential", record(store.InputRequired, agentsvc.AuthRequired), true, false},
 			{"is cancelled", func(run *store.Run) error {
-				return s.CancelTask(ctx, loadTask(t, s, run.Task), sequenceEvents(run.Task, run.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0])
+				return s.Tasks.Cancel(ctx, loadTask(t, s, run.Task), sequenceEvents(run.Task, run.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0])
 			}, true, false},
 			{"is dropped", func(run *store.Run) error { return q.DropRun(ctx, *run) }, true, false},
 			{"is tried again in an hour", record(store.Pending, ""), false, false},
@@ -118,7 +118,7 @@ func TestSessionQueue(t *testing.T) {
 			for _, run := range []store.Run{head, second, third} {
 				seen := loadTask(t, s, run.Task)
 				if !seen.Status.State.IsTerminal() {
-					if err := s.CancelTask(ctx, seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
+					if err := s.Tasks.Cancel(ctx, seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -140,30 +140,30 @@ func TestOccupied(t *testing.T) {
 		before := dumpTables(t, d)
 		alone := newQueuedRun("w2")
 		idle := newQueuedRun("")
-		idle.MayWait = false
-		for _, run := range []store.Run{alone, idle} {
-			if err := s.CreateTask(t.Context(), run, openingEvents(run), &store.SentMessage{Message: "m9", Context: "c1", Hash: "h"}); !errors.Is(err, agentsvc.ErrSessionBusy) {
+		for _, run := range []store.Run{alone, idle} { // neither may wait
+			if err := s.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: openingEvents(run), Sent: &store.SentMessage{Message: "m9", Context: "c1", Hash: "h"}}); !errors.Is(err, agentsvc.ErrSessionBusy) {
 				t.Errorf("accepted: %v", err)
 			}
 		}
 		again, evs := nextTurn(asking, "w2", "more")
 		again.IsNewContext = false
-		if err := s.ContinueTask(t.Context(), asking.Task, asking.Epoch, again, evs, nil); !errors.Is(err, agentsvc.ErrSessionBusy) {
+		if err := s.Tasks.Continue(t.Context(), asking, store.NewTurn{Run: again, Events: evs}); !errors.Is(err, agentsvc.ErrSessionBusy) {
 			t.Errorf("continued: %v", err)
 		}
-		r := store.DecisionRecord{Events: evs[1:], NextRun: &again}
-		r.Events[0].Seq, again.Seq = asking.Seq+1, asking.Seq+1
-		if err := s.RecordDecisions(t.Context(), asking, r); !errors.Is(err, agentsvc.ErrSessionBusy) {
+		resumed := store.NewTurn{Run: again}
+		r := store.DecisionRecord{Events: evs[1:], NextTurn: &resumed}
+		r.Events[0].Seq, resumed.Seq = asking.Seq+1, asking.Seq+1
+		if err := s.Approvals.RecordDecisions(t.Context(), asking, r); !errors.Is(err, agentsvc.ErrSessionBusy) {
 			t.Errorf("decided: %v", err)
 		}
 		if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
 			t.Errorf("what was refused left\n%s", diff)
 		}
-		again.Worker, again.Attempts, again.MayWait = "", 0, true
-		if err := s.RecordDecisions(t.Context(), asking, r); err != nil {
+		resumed.Worker, resumed.Attempts, resumed.MayWait = "", 0, true
+		if err := s.Approvals.RecordDecisions(t.Context(), asking, r); err != nil {
 			t.Errorf("decided, to wait: %v", err)
 		}
-		if ids, err := s.ListQueuedTasks(t.Context(), ana, "c1"); err != nil || !slices.Equal(ids, []agentsvc.TaskID{again.Task, waiting.Task, head.Task}) {
+		if ids, err := s.Runs.ListQueuedTasks(t.Context(), ana, "c1"); err != nil || !slices.Equal(ids, []agentsvc.TaskID{again.Task, waiting.Task, head.Task}) {
 			t.Errorf("the line is %v (%v)", ids, err)
 		}
 		for name, change := range map[string]func(run *store.Run){
@@ -175,7 +175,7 @@ func TestOccupied(t *testing.T) {
 		} {
 			run := newQueuedRun("w2")
 			change(&run)
-			if err := store.New(d, run.Tenant).CreateTask(t.Context(), run, openingEvents(run), nil); err != nil {
+			if err := store.New(d, run.Tenant).Tasks.Create(t.Context(), newTurn(run)); err != nil {
 				t.Errorf("another %s: %v", name, err)
 			}
 		}
@@ -201,18 +201,18 @@ func TestOpeningRunIsQueued(t *testing.T) {
 				t.Fatal("a context has the id of its task")
 			}
 			alone := follower(began, "w2")
-			if err := s.CreateTask(t.Context(), alone, openingEvents(alone), nil); !errors.Is(err, agentsvc.ErrSessionBusy) {
+			if err := s.Tasks.Create(t.Context(), newTurn(alone)); !errors.Is(err, agentsvc.ErrSessionBusy) {
 				t.Errorf("beside a fresh run of %q: %v", worker, err)
 			}
 			stranger := follower(began, "w2")
 			stranger.Owner.Subject = "bob"
-			if err := s.CreateTask(t.Context(), stranger, openingEvents(stranger), nil); err != nil {
+			if err := s.Tasks.Create(t.Context(), newTurn(stranger)); err != nil {
 				t.Errorf("somebody else's: %v", err)
 			}
 			behind := createTask(t, s, follower(began, ""))
 			if worker == "" {
 				began = leaseRun(t, d, began.Task, 1)
-				if _, err := s.AcquireTaskLease(t.Context(), &began); err != nil {
+				if _, err := s.Runs.AcquireLease(t.Context(), &began); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -220,16 +220,16 @@ func TestOpeningRunIsQueued(t *testing.T) {
 				t.Errorf("behind a fresh run of %q: %s", worker, got[0])
 			}
 			rec := store.Record{Events: sequenceEvents(began.Task, began.Seq+1, statusEvent(agentsvc.Completed, nil)), EndState: store.Completed}
-			if err := s.WriteRecord(t.Context(), &began, rec); err != nil || !began.HasQueuedRuns {
+			if err := s.Runs.WriteRecord(t.Context(), &began, rec); err != nil || !began.HasQueuedRuns {
 				t.Errorf("ended %v, followed %v", err, began.HasQueuedRuns)
 			}
-			if called, err := s.PromoteNextRun(t.Context(), ana, began.Context); err != nil || !called {
+			if called, err := s.Runs.PromoteNext(t.Context(), ana, began.Context); err != nil || !called {
 				t.Errorf("called up %v (%v)", called, err)
 			}
 		}
 		ended := fresh("w1")
 		rec := store.Record{Events: sequenceEvents(ended.Task, 3, statusEvent(agentsvc.Completed, nil)), EndState: store.Completed}
-		if err := s.WriteRecord(t.Context(), &ended, rec); err != nil || ended.HasQueuedRuns {
+		if err := s.Runs.WriteRecord(t.Context(), &ended, rec); err != nil || ended.HasQueuedRuns {
 			t.Errorf("ended %v, followed %v", err, ended.HasQueuedRuns)
 		}
 		createTask(t, s, follower(ended, "w2"))
@@ -244,7 +244,7 @@ func TestOverdueInSessionQueue(t *testing.T) {
 		late := newQueuedRun("w1")
 		createTask(t, s, late)
 		rec := store.Record{Events: sequenceEvents(late.Task, 3, approvalEvent("c1", time.Microsecond), statusEvent(agentsvc.InputRequired, agentMessage("May I?"))), EndState: store.InputRequired}
-		if err := s.WriteRecord(t.Context(), &late, rec); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &late, rec); err != nil {
 			t.Fatal(err)
 		}
 		createTask(t, s, newQueuedRun("w1"))
@@ -272,8 +272,8 @@ func TestSessionQueueAtOnce(t *testing.T) {
 			runs[i] = newQueuedRun([]string{"w1", ""}[i%2])
 			wg.Go(func() {
 				for range n {
-					errs[i] = s.CreateTask(context.Background(), runs[i], openingEvents(runs[i]), nil)
-					if !runs[i].MayWait || !errors.Is(errs[i], agentsvc.ErrSessionBusy) {
+					errs[i] = s.Tasks.Create(context.Background(), newTurn(runs[i]))
+					if runs[i].Worker != "" || !errors.Is(errs[i], agentsvc.ErrSessionBusy) {
 						return
 					}
 				}
@@ -285,7 +285,7 @@ func TestSessionQueueAtOnce(t *testing.T) {
 			switch {
 			case err == nil:
 				count[loadRunStates(t, d, runs[i])[0]]++
-			case runs[i].MayWait || !errors.Is(err, agentsvc.ErrSessionBusy):
+			case runs[i].Worker == "" || !errors.Is(err, agentsvc.ErrSessionBusy):
 				t.Error(err)
 			}
 		}

@@ -20,10 +20,10 @@ type sessionPosition struct {
 
 // deleteIdleSessions deletes the sessions whose last turn is older than before and that have no unfinished task. It
 // adds their number to n.
-func (s *Store) deleteIdleSessions(ctx context.Context, before time.Time, n *int64) error {
+func (s *Sweeper) deleteIdleSessions(ctx context.Context, before time.Time, n *int64) error {
 	var at sessionPosition
 	for {
-		idle, next, err := s.listIdleSessions(ctx, at, before)
+		idle, next, err := s.sessions.listIdleSessions(ctx, at, before)
 		if err != nil {
 			return err
 		}
@@ -31,7 +31,7 @@ func (s *Store) deleteIdleSessions(ctx context.Context, before time.Time, n *int
 			return err
 		}
 		for _, key := range idle {
-			deleted, err := s.deleteSession(ctx, key, before)
+			deleted, err := s.sessions.deleteSession(ctx, key, before)
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func (s *Store) deleteIdleSessions(ctx context.Context, before time.Time, n *int
 // listIdleSessions reads maxSweepSessions turns behind a position and returns the sessions whose turns among these are
 // all older than before, and the position to continue at; nil = there are no more. deleteSession checks the rest of the
 // session's turns.
-func (s *SessionStore) listIdleSessions(ctx context.Context, behind sessionPosition, before time.Time) (idle []agentsvc.SessionKey, next *sessionPosition, err error) {
+func (s *Sessions) listIdleSessions(ctx context.Context, behind sessionPosition, before time.Time) (idle []agentsvc.SessionKey, next *sessionPosition, err error) {
 	last := map[agentsvc.SessionKey]int64{}
 	var b db.Batch
 	seen := 0
@@ -78,7 +78,7 @@ func (s *SessionStore) listIdleSessions(ctx context.Context, behind sessionPosit
 }
 
 // excludeUnfinished returns those of the sessions that have no unfinished task.
-func (s *Store) excludeUnfinished(ctx context.Context, idle []agentsvc.SessionKey) ([]agentsvc.SessionKey, error) {
+func (s *Sweeper) excludeUnfinished(ctx context.Context, idle []agentsvc.SessionKey) ([]agentsvc.SessionKey, error) {
 	if len(idle) == 0 {
 		return nil, nil
 	}
@@ -105,7 +105,7 @@ func (s *Store) excludeUnfinished(ctx context.Context, idle []agentsvc.SessionKe
 
 // deleteSession deletes a session and its summaries, unless it has had a turn since before, and reports whether it is
 // deleted. A long session is deleted in several transactions, oldest turns first.
-func (s *SessionStore) deleteSession(ctx context.Context, key agentsvc.SessionKey, before time.Time) (deleted bool, err error) {
+func (s *Sessions) deleteSession(ctx context.Context, key agentsvc.SessionKey, before time.Time) (deleted bool, err error) {
 	args := []any{s.tenant, key.Owner.Subject, key.Owner.Issuer, string(key.Context)}
 	for {
 		var n int64

@@ -1,7 +1,8 @@
-// Package store holds the SQL of tasks, their events, runs, sessions, approvals, credentials and receivers. Every
-// statement that serves a call is here. A [Store] is made for one tenant and reaches only that tenant's rows: its
-// database handle sets the tenant for row-level security, and every statement names the tenant as well. [RunQueue]
-// and [ReceiverQueue] are the platform's views of all tenants' rows.
+// Package store holds the SQL of tasks, their events, runs, sessions and approvals. A [Store] is made for one tenant
+// and reaches only that tenant's rows: its database handle sets the tenant for row-level security, and every statement
+// names the tenant as well. It consists of one type for each aggregate, which share the statements of tenantRows.
+// [RunQueue] is the platform's view of all tenants' runs. What needs no part in a task's transactions is in packages
+// below this folder.
 //
 // # Conditional writes
 //
@@ -13,9 +14,9 @@
 //
 // # Epochs
 //
-// A task's epoch is its fencing token. It is raised when a worker acquires the lease ([Store.AcquireTaskLease]), when
+// A task's epoch is its fencing token. It is raised when a worker acquires the lease ([Runs.AcquireLease]), when
 // the task is continued, decided, cancelled or given up, and when its worker is found dead ([RunQueue.RescueRuns]) or
-// stops ([RunQueue.ReleaseRuns]). A worker writes only at the epoch it acquired ([Store.WriteRecord]), so a worker
+// stops ([RunQueue.ReleaseRuns]). A worker writes only at the epoch it acquired ([Runs.WriteRecord]), so a worker
 // that was suspended and continues after another one took over changes nothing.
 //
 // # Tables
@@ -35,35 +36,54 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store/callcancel"
+	"stoa/agentsvc/store/receiver"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
-// Store reads and writes one tenant's tasks and sessions. It is safe for concurrent use.
+// Store is one tenant's tasks and sessions, by aggregate. It is safe for concurrent use.
 type Store struct {
-	// SessionStore is embedded: sessions are in the same database, or in an external one (WithSessions).
-	*SessionStore
+	Tasks       *Tasks
+	Events      *Events
+	Runs        *Runs
+	Approvals   *Approvals
+	DeadLetters *DeadLetters
+	Sessions    *Sessions
+	Receivers   *receiver.Store
+	CallCancels *callcancel.Store
+	Sweeper     *Sweeper
 
-	h          *db.Handle
-	tenant     string
-	audit      auditTarget // where audit entries of changes go
-	taskCache  *taskCache  // decoded tasks, validated at each read
-	countCache *countCache // totals of older tasks for lists
+	db   *db.DB
+	rows *tenantRows
 }
 
 // New returns the store of a tenant in d, with empty caches.
 func New(d *db.DB, tenant db.ID) *Store {
-	h := d.Tenant(tenant)
+	rows := &tenantRows{h: d.Tenant(tenant), tenant: string(tenant), audit: tenancy.NewAuditTarget(tenant)}
+	return newStore(d, rows, &Sessions{tenant: string(tenant), h: rows.h}, &taskCache{}, &countCache{now: time.Now})
+}
+
+func newStore(d *db.DB, rows *tenantRows, sessions *Sessions, cache *taskCache, counts *countCache) *Store {
+	events := &Events{rows}
 	return &Store{
-		SessionStore: &SessionStore{tenant: string(tenant), h: h}, h: h, tenant: string(tenant), audit: auditTarget{tenant: tenant},
-		taskCache: &taskCache{}, countCache: &countCache{now: time.Now},
+		Tasks: &Tasks{rows, cache, counts}, Events: events, Runs: &Runs{rows, events, sessions}, Approvals: &Approvals{rows}, DeadLetters: &DeadLetters{rows},
+		Sessions: sessions, Receivers: receiver.New(d, db.ID(rows.tenant), rows.audit), CallCancels: callcancel.New(d, db.ID(rows.tenant)),
+		Sweeper: &Sweeper{rows, sessions, counts}, db: d, rows: rows,
 	}
 }
 
 // WithSessions returns a store of the same tasks, with the same caches, whose sessions are those of k.
-func (s *Store) WithSessions(k *SessionStore) *Store {
-	other := *s
-	other.SessionStore = k
-	return &other
+func (s *Store) WithSessions(k *Sessions) *Store {
+	return newStore(s.db, s.rows, k, s.Tasks.cache, s.Tasks.counts)
+}
+
+// WithAuditIn returns a store of the same tasks whose audit entries are written to d: the tasks' database may end
+// with the process, the audit trail must not.
+func (s *Store) WithAuditIn(d *db.DB) *Store {
+	rows := *s.rows
+	rows.audit = rows.audit.In(d)
+	return newStore(s.db, &rows, s.Sessions, s.Tasks.cache, s.Tasks.counts)
 }
 
 // RunState is the state of a run in the queue.
@@ -98,47 +118,66 @@ const (
 	PriorityBackground // opened by a schedule or an external event
 )
 
-// Run is one turn of a task on its way through an agent. Epoch and Seq are the precondition of its next write: what
-// its worker last saw of the task.
+// Run is the execution of one turn by a worker, in one or several attempts. A claimed run has Agent, Context, Owner and
+// IsNewContext only after [Runs.AcquireLease]; the other fields but those of Lease do not change.
 type Run struct {
 	Tenant         db.ID
 	Task           agentsvc.TaskID
 	Turn           int64
 	Agent          string
 	Context        agentsvc.ContextID
+	IsNewContext   bool // the turn opens its context: there is no session to read and no other run to wait for
 	Owner          agentsvc.Owner
-	Revision       int64  // of the tenant's configuration when the turn was accepted; the run executes with it
-	Attempts       int64  // number of attempts, the current one included
-	Worker         string // id of the process that has the lease; "" = none
-	Epoch          int64
-	Seq            int64
+	Revision       int64 // of the tenant's configuration when the turn was accepted; the run executes with it
 	FirstSeq       int64 // sequence of the first event of the turn's journal
-	InMemory       bool  // the task is in a database that ends with this process
+	Attempts       int64 // number of attempts, the current one included
+	Rescues        int64 // how often a worker died while it executed the run
 	WasInterrupted bool  // the previous attempt's worker stopped in the middle of it
-	Message        agentsvc.Message
+	InMemory       bool  // the task is in a database that ends with this process
+	// Message opened the turn. A run that was claimed from the queue does not carry it: its journal begins with it.
+	Message agentsvc.Message
 	// Trace is the W3C traceparent of the request that opened the turn; "" = not traced.
-	Trace    string
-	Priority Priority
-	Rescues  int64 // how often a worker died while it executed the run
-	// MaxRunning limits the tenant's executing runs, in all processes; 0 = no limit. It is enforced when the run is
-	// written under a lease; claims read the limit from the tenant's row.
-	MaxRunning int64
-	// IsNewContext reports that the turn opens its context: there is no session to read and no other run to wait for.
-	IsNewContext bool
-	// MayWait lets the run, which has no worker, be written behind others of its session. Without it a run in an
-	// existing context is written only if no other run of the session is unfinished.
-	MayWait bool
-	// HasQueuedRuns reports, after the run has ended, that other runs of its session may wait for that. Set by
-	// WriteRecord.
-	HasQueuedRuns bool
+	Trace string
 	// Reservation is the note of what the turn reserved from the tenant's limits, for the code that settles it; "" =
 	// nothing.
 	Reservation string
+	Lease
+}
+
+// Lease is a worker's right to execute a run. Epoch and Seq are the precondition of its next write: what the worker
+// last saw of the task. Whoever takes the task over raises its epoch, so a worker that has lost its lease writes
+// nothing more. The store's writes for the run advance the lease; only the run's goroutine uses it.
+type Lease struct {
+	Worker string // id of the process that has the lease; "" = none
+	Epoch  int64  // 0 = the run is claimed, but its task is not acquired yet
+	Seq    int64  // of the task's last event
+	// TurnEvents are the events of the turn as of AcquireLease, where they were small enough to be read with it.
+	TurnEvents []agentsvc.Event
+	// HasQueuedRuns reports, after the run has ended, that other runs of its session may wait for that. Set by
+	// WriteRecord.
+	HasQueuedRuns bool
+}
+
+// NewTurn is a turn to be written: its run, its first events and what is stored with them, in one transaction. Seq of
+// its lease is that of the last event.
+type NewTurn struct {
+	Run
+	// Events are the first events of the turn. The last one that is a status is the task's.
+	Events   []agentsvc.Event
+	Priority Priority
+	// Sent identifies the client's message that opened the turn; nil = it cannot be identified.
+	Sent *SentMessage
+	// MaxRunning limits the tenant's executing runs, in all processes; 0 = no limit. It is enforced when the run is
+	// written under a lease; claims read the limit from the tenant's row.
+	MaxRunning int64
+	// MayWait lets the run, which has no worker, be written behind others of its session. Without it a run in an
+	// existing context is written only if no other run of the session is unfinished.
+	MayWait bool
 	// Receiver is registered with the turn and receives its events from the first one; nil = none.
-	Receiver *Receiver
+	Receiver *receiver.Receiver
 	// Notifications are the ids of configured notifications that report on the task. Only a task's first turn sets
 	// them.
 	Notifications []string
-	// TurnEvents are the events of the turn as of AcquireTaskLease, where they were small enough to be read with it.
-	TurnEvents []agentsvc.Event
+	// AuditEntries are written in the same transaction.
+	AuditEntries []tenancy.AuditEntry
 }

@@ -28,9 +28,9 @@ func forEachEngine(t *testing.T, f func(t *testing.T, d *db.DB, s *store.Store))
 // newRun returns the first turn of a new task, leased to worker, or pending where that is "".
 func newRun(worker string) store.Run {
 	run := store.Run{
-		Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c1", Owner: ana, Revision: 7,
-		Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, IsNewContext: true,
+		Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c1", Owner: ana, Revision: 7, FirstSeq: 1, IsNewContext: true,
 		Message: agentsvc.Message{ID: "m1", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("hello")}},
+		Lease:   store.Lease{Worker: worker, Epoch: 1, Seq: 1},
 	}
 	run.Message.Task = run.Task
 	if worker != "" {
@@ -48,12 +48,22 @@ func openingEvents(run store.Run) []agentsvc.Event {
 	return evs
 }
 
+// newTurn returns the turn that opens run's task. A run of a known session that has no worker may wait in its queue.
+func newTurn(run store.Run) store.NewTurn {
+	return store.NewTurn{Run: run, Events: openingEvents(run), MayWait: run.Worker == "" && !run.IsNewContext}
+}
+
 func createTask(t *testing.T, s *store.Store, run store.Run) store.Run {
 	t.Helper()
-	if err := s.CreateTask(t.Context(), run, openingEvents(run), nil); err != nil {
+	return createTurn(t, s, newTurn(run))
+}
+
+func createTurn(t *testing.T, s *store.Store, turn store.NewTurn) store.Run {
+	t.Helper()
+	if err := s.Tasks.Create(t.Context(), turn); err != nil {
 		t.Fatal(err)
 	}
-	return run
+	return turn.Run
 }
 
 // createWaitingTask accepts a task and lets its worker ask the user.
@@ -61,7 +71,7 @@ func createWaitingTask(t *testing.T, s *store.Store) store.StoredTask {
 	t.Helper()
 	run := createTask(t, s, newRun("w1"))
 	rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, agentMessage("which one?"))), EndState: store.InputRequired}
-	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+	if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
 	return loadTask(t, s, run.Task)
@@ -69,7 +79,7 @@ func createWaitingTask(t *testing.T, s *store.Store) store.StoredTask {
 
 func loadTask(t *testing.T, s *store.Store, id agentsvc.TaskID) store.StoredTask {
 	t.Helper()
-	got, err := s.LoadTask(t.Context(), id, store.TaskParts{History: true, Artifacts: true})
+	got, err := s.Tasks.Load(t.Context(), id, store.TaskParts{History: true, Artifacts: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +88,7 @@ func loadTask(t *testing.T, s *store.Store, id agentsvc.TaskID) store.StoredTask
 
 func loadLog(t *testing.T, s *store.Store, id agentsvc.TaskID) []agentsvc.Event {
 	t.Helper()
-	evs, err := s.LoadEvents(t.Context(), id, 0, 100_000)
+	evs, err := s.Events.Load(t.Context(), id, 0, 100_000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ type Summary struct {
 }
 
 // LoadSummary returns an agent's summary of a session, the zero Summary if there is none.
-func (s *SessionStore) LoadSummary(ctx context.Context, key agentsvc.SessionKey, agent string) (Summary, error) {
+func (s *Sessions) LoadSummary(ctx context.Context, key agentsvc.SessionKey, agent string) (Summary, error) {
 	var b db.Batch
 	var sum Summary
 	s.querySummary(&b, key, agent, &sum)
@@ -28,7 +28,7 @@ func (s *SessionStore) LoadSummary(ctx context.Context, key agentsvc.SessionKey,
 
 // SaveSummary stores sum unless a stored summary covers as many turns, and returns the stored one. So of two turns
 // that summarise at the same time, the summary that covers more remains.
-func (s *SessionStore) SaveSummary(ctx context.Context, key agentsvc.SessionKey, agent string, sum Summary) (Summary, error) {
+func (s *Sessions) SaveSummary(ctx context.Context, key agentsvc.SessionKey, agent string, sum Summary) (Summary, error) {
 	b := db.Batch{StorageKind: db.StoresMore}
 	// The condition on position makes a late, shorter summary lose.
 	b.Exec(nil, `INSERT INTO session_summary (tenant, owner_iss, owner_sub, context_id, agent, position, body) VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -44,7 +44,7 @@ func (s *SessionStore) SaveSummary(ctx context.Context, key agentsvc.SessionKey,
 }
 
 // querySummary adds to b the read of a summary into into.
-func (s *SessionStore) querySummary(b *db.Batch, key agentsvc.SessionKey, agent string, into *Summary) {
+func (s *Sessions) querySummary(b *db.Batch, key agentsvc.SessionKey, agent string, into *Summary) {
 	b.Query(func(r db.Row) error { return r.Scan(&into.Turn, &into.Text) },
 		`SELECT position, body FROM session_summary WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND agent = $5`,
 		s.tenant, key.Owner.Subject, key.Owner.Issuer, string(key.Context), agent)

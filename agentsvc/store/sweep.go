@@ -33,11 +33,18 @@ const (
 // taskTables are the tables with rows that belong to a task and are deleted with it, besides task itself.
 var taskTables = []string{"event", "run", "approval", "sent", "call_cancel", "receiver"}
 
+// Sweeper deletes rows of a tenant that are not needed any more.
+type Sweeper struct {
+	*tenantRows
+	sessions *Sessions
+	counts   *countCache
+}
+
 // SweepExpired deletes what r does not keep any more: finished tasks that were not changed since, with all their
 // rows; of finished tasks the events except the last status; and sessions without a recent turn and without an
 // unfinished task. It works in small transactions until nothing is left or ctx ends, and returns the numbers also
 // with an error.
-func (s *Store) SweepExpired(ctx context.Context, r Retention) (SweepCounts, error) {
+func (s *Sweeper) SweepExpired(ctx context.Context, r Retention) (SweepCounts, error) {
 	var n SweepCounts
 	now := time.Now()
 	if r.Tasks > 0 {
@@ -65,7 +72,7 @@ type finishedTask struct {
 }
 
 // deleteOldTasks deletes finished tasks that were last changed before a time and adds their number to n.
-func (s *Store) deleteOldTasks(ctx context.Context, before time.Time, n *int64) error {
+func (s *Sweeper) deleteOldTasks(ctx context.Context, before time.Time, n *int64) error {
 	for {
 		more, deleted := false, *n
 		err := s.h.RunTx(ctx, func(tx *db.Tx) error {
@@ -88,7 +95,7 @@ func (s *Store) deleteOldTasks(ctx context.Context, before time.Time, n *int64) 
 			return s.deleteTasks(ctx, tx, old[:deletable])
 		})
 		if *n != deleted {
-			s.countCache.invalidate()
+			s.counts.invalidate()
 		}
 		if err != nil || !more {
 			return err
@@ -101,7 +108,7 @@ func (s *Store) deleteOldTasks(ctx context.Context, before time.Time, n *int64) 
 
 // listFinishedTasks returns up to maxSweepTasks finished tasks with ids behind after that were last changed before a
 // time. On PostgreSQL it locks them and skips those that another transaction has locked.
-func (s *Store) listFinishedTasks(ctx context.Context, tx *db.Tx, after agentsvc.TaskID, before time.Time) (old []finishedTask, err error) {
+func (s *Sweeper) listFinishedTasks(ctx context.Context, tx *db.Tx, after agentsvc.TaskID, before time.Time) (old []finishedTask, err error) {
 	skip := ""
 	if s.h.Engine() == db.Postgres {
 		skip = " FOR UPDATE SKIP LOCKED"
@@ -127,7 +134,7 @@ func firstTaskID(at time.Time) string {
 }
 
 // deleteTasks deletes tasks with all their rows.
-func (s *Store) deleteTasks(ctx context.Context, tx *db.Tx, old []finishedTask) error {
+func (s *Sweeper) deleteTasks(ctx context.Context, tx *db.Tx, old []finishedTask) error {
 	in, args := s.taskListSQL(old)
 	for _, table := range taskTables {
 		if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND task IN (`+in+`)`, args...); err != nil {
@@ -140,7 +147,7 @@ func (s *Store) deleteTasks(ctx context.Context, tx *db.Tx, old []finishedTask) 
 
 // deleteOldEvents deletes the events of finished tasks that were last changed before a time, except the last status,
 // and adds their number to n.
-func (s *Store) deleteOldEvents(ctx context.Context, before time.Time, n *int64) error {
+func (s *Sweeper) deleteOldEvents(ctx context.Context, before time.Time, n *int64) error {
 	after := agentsvc.TaskID("")
 	for {
 		var old []finishedTask
@@ -166,7 +173,7 @@ func (s *Store) deleteOldEvents(ctx context.Context, before time.Time, n *int64)
 
 // deleteEvents deletes up to maxSweepEvents events of finished tasks, never that of a task's status, and returns
 // their number.
-func (s *Store) deleteEvents(ctx context.Context, tx *db.Tx, old []finishedTask) (int64, error) {
+func (s *Sweeper) deleteEvents(ctx context.Context, tx *db.Tx, old []finishedTask) (int64, error) {
 	in, args := s.taskListSQL(old)
 	return tx.Exec(ctx, `DELETE FROM event WHERE (tenant, task, seq) IN (SELECT e.tenant, e.task, e.seq FROM event e
 		JOIN task t ON t.tenant = e.tenant AND t.id = e.task
@@ -175,7 +182,7 @@ func (s *Store) deleteEvents(ctx context.Context, tx *db.Tx, old []finishedTask)
 
 // taskListSQL returns the placeholders of the tasks for an IN list, and the arguments, of which the tenant is the
 // first.
-func (s *Store) taskListSQL(old []finishedTask) (in string, args []any) {
+func (s *Sweeper) taskListSQL(old []finishedTask) (in string, args []any) {
 	args = []any{s.tenant}
 	placeholders := make([]string, len(old))
 	for i, f := range old {

@@ -27,7 +27,7 @@ func createAgedTask(t *testing.T, d *db.DB, s *store.Store, tenant, id string, a
 	run := newRun("w1")
 	run.Context = agentsvc.ContextID("of-" + id)
 	run.Message.ID = agentsvc.MessageID(id)
-	if err := s.CreateTask(t.Context(), run, openingEvents(run), &store.SentMessage{Message: run.Message.ID, Context: run.Context, Hash: "h"}); err != nil {
+	if err := s.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: openingEvents(run), Sent: &store.SentMessage{Message: run.Message.ID, Context: run.Context, Hash: "h"}}); err != nil {
 		t.Fatal(err)
 	}
 	rec := store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("thinking"), statusEvent(end, agentMessage("done"))), EndState: store.Completed}
@@ -37,11 +37,11 @@ func createAgedTask(t *testing.T, d *db.DB, s *store.Store, tenant, id string, a
 		rec.EndState = store.InputRequired
 	}
 	rec.SessionEntries = []agentsvc.Entry{{Message: agentMessage("done")}}
-	if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+	if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 		t.Fatal(err)
 	}
 	key := agentsvc.SessionKey{Owner: ana, Context: run.Context}
-	if _, err := s.SaveSummary(t.Context(), key, "assistant", store.Summary{Turn: 1, Text: "short"}); err != nil {
+	if _, err := s.Sessions.SaveSummary(t.Context(), key, "assistant", store.Summary{Turn: 1, Text: "short"}); err != nil {
 		t.Fatal(err)
 	}
 	return backdateTask(t, d, run.Task, tenant, ago)
@@ -117,7 +117,7 @@ func TestSweep(t *testing.T) {
 		}
 		other := store.New(d, "globex")
 		foreign := createAgedTask(t, d, other, "globex", "foreign", 40*day, agentsvc.Completed)
-		swept, err := s.SweepExpired(t.Context(), testRetention)
+		swept, err := s.Sweeper.SweepExpired(t.Context(), testRetention)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,16 +132,16 @@ func TestSweep(t *testing.T) {
 		if diff := cmp.Diff(complete, listRowsOf(t, d, foreign, "of-foreign")); diff != "" {
 			t.Errorf("another tenant's: %s", diff)
 		}
-		if _, err := s.LoadTask(t.Context(), ids["old"], store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := s.Tasks.Load(t.Context(), ids["old"], store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("a deleted task: %v, want not found", err)
 		}
 		if got := loadTask(t, s, ids["middle-aged"]); got.Status.State != agentsvc.Failed || got.Status.Message.Text() != "done" {
 			t.Errorf("a task without its events: %+v", got.Status)
 		}
-		if again, err := s.SweepExpired(t.Context(), testRetention); err != nil || again != (store.SweepCounts{}) {
+		if again, err := s.Sweeper.SweepExpired(t.Context(), testRetention); err != nil || again != (store.SweepCounts{}) {
 			t.Errorf("a second sweep: %+v %v", again, err)
 		}
-		if none, err := other.SweepExpired(t.Context(), store.Retention{}); err != nil || none != (store.SweepCounts{}) {
+		if none, err := other.Sweeper.SweepExpired(t.Context(), store.Retention{}); err != nil || none != (store.SweepCounts{}) {
 			t.Errorf("a sweep of who keeps everything: %+v %v", none, err)
 		}
 	})
@@ -163,7 +163,7 @@ func TestSweepExternalSessions(t *testing.T) {
 				rec.Events = sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, agentMessage("which?")))
 				rec.EndState = store.InputRequired
 			}
-			if err := s.WriteRecord(t.Context(), &run, rec); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -172,7 +172,7 @@ func TestSweepExternalSessions(t *testing.T) {
 		if err := d.Platform().Do(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
-		swept, err := s.SweepExpired(t.Context(), store.Retention{Sessions: day})
+		swept, err := s.Sweeper.SweepExpired(t.Context(), store.Retention{Sessions: day})
 		if err != nil || swept.Sessions != 1 {
 			t.Errorf("%+v %v", swept, err)
 		}
@@ -193,16 +193,16 @@ func TestSweepLong(t *testing.T) {
 			for i := range evs {
 				evs[i] = messageEvent("x")
 			}
-			if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, evs...)}); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, evs...)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.WriteRecord(t.Context(), &run, completedTurn(&run, "done")); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &run, completedTurn(&run, "done")); err != nil {
 			t.Fatal(err)
 		}
 		lengthenSession(t, d, string(run.Context))
 		id := backdateTask(t, d, run.Task, "acme", 40*day)
-		if _, err := s.SweepExpired(t.Context(), testRetention); err != nil {
+		if _, err := s.Sweeper.SweepExpired(t.Context(), testRetention); err != nil {
 			t.Fatal(err)
 		}
 		if got := listRowsOf(t, d, id, string(run.Context)); got != "" {
@@ -238,7 +238,7 @@ func TestSweepLocked(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		swept, err := s.SweepExpired(ctx, testRetention)
+		swept, err := s.Sweeper.SweepExpired(ctx, testRetention)
 		if err == nil && swept.Tasks != 1 {
 			t.Errorf("swept %+v", swept)
 		}
@@ -247,10 +247,10 @@ func TestSweepLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.LoadTask(t.Context(), free, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
+	if _, err := s.Tasks.Load(t.Context(), free, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 		t.Errorf("the free task: %v", err)
 	}
-	if _, err := s.LoadTask(t.Context(), held, store.TaskParts{}); err != nil {
+	if _, err := s.Tasks.Load(t.Context(), held, store.TaskParts{}); err != nil {
 		t.Errorf("the locked task: %v", err)
 	}
 }
@@ -276,30 +276,4 @@ func TestTaskTables(t *testing.T) {
 	if diff := cmp.Diff(want, tables); diff != "" {
 		t.Errorf("a table names tasks and is in neither list (taskTables in sweep.go, outlive here): %s", diff)
 	}
-}
-
-// TestLeaderLease: one holder at a time, until its lease expires or is released.
-func TestLeaderLease(t *testing.T) {
-	t.Parallel()
-	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		one, two := store.NewLeaderLease(d, "sweep", "one"), store.NewLeaderLease(d, "sweep", "two")
-		acquire := func(who *store.LeaderLease, duration time.Duration, want bool) {
-			t.Helper()
-			if got, err := who.Acquire(t.Context(), duration); err != nil || got != want {
-				t.Errorf("%v %v, want %v", got, err, want)
-			}
-		}
-		acquire(one, time.Hour, true)
-		acquire(two, time.Hour, false)
-		acquire(one, time.Hour, true)
-		if err := two.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		acquire(two, time.Hour, false)
-		if err := one.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		acquire(two, -time.Second, true)
-		acquire(one, time.Hour, true)
-	})
 }

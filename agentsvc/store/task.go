@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -78,9 +77,16 @@ func scanTask(r db.Row, more ...any) (t taskReading, err error) {
 	return t, nil
 }
 
-// LoadTask reads the given parts of a task as of one moment. It returns [agentsvc.ErrNotFound] if the tenant has no
+// Tasks are the tasks of a tenant: what opens, continues and ends them, and what reads them.
+type Tasks struct {
+	*tenantRows
+	cache  *taskCache  // decoded tasks, validated at each read
+	counts *countCache // totals of older tasks for lists
+}
+
+// Load reads the given parts of a task as of one moment. It returns [agentsvc.ErrNotFound] if the tenant has no
 // such task. The result may be shared with other callers and must not be modified.
-func (s *Store) LoadTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
+func (s *Tasks) Load(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	if with.isCacheable() {
 		if t, ok, err := s.loadCachedTask(ctx, id, with); ok || err != nil {
 			return t, err
@@ -91,7 +97,7 @@ func (s *Store) LoadTask(ctx context.Context, id agentsvc.TaskID, with TaskParts
 
 // readTask reads a task from its rows: in one transaction where everything is small, else in a second one after the
 // memory for the large bodies is reserved (see largetask.go).
-func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
+func (s *Tasks) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	var t taskReading
 	var b db.Batch
 	switch {
@@ -120,13 +126,28 @@ func (s *Store) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts
 		return t.StoredTask, err
 	}
 	if with.isCacheable() {
-		return s.taskCache.saveTask(one[0].StoredTask, with, taskRowVersion{seq: t.Seq, status: t.statusSeq}.versionFor(with), int(total)), nil
+		return s.cache.saveTask(one[0].StoredTask, with, taskRowVersion{seq: t.Seq, status: t.statusSeq}.versionFor(with), int(total)), nil
 	}
 	return one[0].StoredTask, nil
 }
 
+// LoadState reads a task's row without the content of its status, so that it succeeds however large that is. It
+// returns [agentsvc.ErrNotFound] if the tenant has no such task.
+func (s *Tasks) LoadState(ctx context.Context, id agentsvc.TaskID) (StoredTask, error) {
+	var t StoredTask
+	var b db.Batch
+	t.addQuery(&b, s.tenant, id)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return t, fmt.Errorf("read task %s: %w", id, err)
+	}
+	if t.ID == "" {
+		return t, agentsvc.ErrNotFound
+	}
+	return t, nil
+}
+
 // FindSecondStatus returns the sequence of a task's first status after the one that opened it, 0 if it has none.
-func (s *Store) FindSecondStatus(ctx context.Context, id agentsvc.TaskID) (seq int64, err error) {
+func (s *Tasks) FindSecondStatus(ctx context.Context, id agentsvc.TaskID) (seq int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&seq) },
 		`SELECT COALESCE(MIN(seq), 0) FROM event WHERE tenant = $1 AND task = $2 AND seq > 1 AND kind = '`+kindStatus+`'`, s.tenant, string(id))
@@ -138,8 +159,8 @@ func (s *Store) FindSecondStatus(ctx context.Context, id agentsvc.TaskID) (seq i
 
 // loadCachedTask returns a task from the cache if its version in the database is the cached one; ok reports whether
 // it is.
-func (s *Store) loadCachedTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (t StoredTask, ok bool, err error) {
-	found := s.taskCache.findTask(id, with)
+func (s *Tasks) loadCachedTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (t StoredTask, ok bool, err error) {
+	found := s.cache.findTask(id, with)
 	if found == nil {
 		return t, false, nil
 	}
@@ -154,7 +175,7 @@ func (s *Store) loadCachedTask(ctx context.Context, id agentsvc.TaskID, with Tas
 
 // queryTaskWithApprovals adds to b one statement that reads a task, its open approvals and the start of its turn. Two
 // statements could see two states on PostgreSQL (READ COMMITTED), and an approval row is deleted when it is decided.
-func (s *Store) queryTaskWithApprovals(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
+func (s *Tasks) queryTaskWithApprovals(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
 	b.Query(func(r db.Row) error {
 		var first int64
 		var seq, at *int64
@@ -211,10 +232,10 @@ type TaskPage struct {
 	HasMore bool
 }
 
-// ListTasks returns the page of tasks that f selects. The result may be shared with other callers and must not be
+// List returns the page of tasks that f selects. The result may be shared with other callers and must not be
 // modified. Without parts it reads only the versions of the page's tasks first and takes the tasks from the cache
 // where it can.
-func (s *Store) ListTasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
+func (s *Tasks) List(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	var total int
 	where := []string{"t.tenant = $1"}
 	args := []any{s.tenant}
@@ -289,7 +310,7 @@ func (s *Store) ListTasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 }
 
 // fillPage completes the tasks that were found and adds them to page, up to maxPageBytes but at least one.
-func (s *Store) fillPage(ctx context.Context, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
+func (s *Tasks) fillPage(ctx context.Context, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
 	if err := s.loadSizes(ctx, found, with); err != nil {
 		return TaskPage{}, err
 	}
@@ -309,14 +330,14 @@ func (s *Store) fillPage(ctx context.Context, page TaskPage, found []taskReading
 	for i, t := range found {
 		page.Tasks[i] = t.StoredTask
 		if with == (TaskParts{}) { // a task read with more parts has another cache key and is not cached here
-			page.Tasks[i] = s.taskCache.saveTask(t.StoredTask, with, t.statusSeq, t.inlineBytes+int(t.unreadBytes))
+			page.Tasks[i] = s.cache.saveTask(t.StoredTask, with, t.statusSeq, t.inlineBytes+int(t.unreadBytes))
 		}
 	}
 	return page, nil
 }
 
 // loadSizes reads the sizes of the parts of tasks, and the small parts themselves.
-func (s *Store) loadSizes(ctx context.Context, tasks []taskReading, with TaskParts) error {
+func (s *Tasks) loadSizes(ctx context.Context, tasks []taskReading, with TaskParts) error {
 	kinds := with.eventKinds()
 	if kinds == "" && !with.Approvals || len(tasks) == 0 {
 		return nil
@@ -338,9 +359,9 @@ func (s *Store) loadSizes(ctx context.Context, tasks []taskReading, with TaskPar
 	return nil
 }
 
-// CancelTask ends a task as cancelled if it is unchanged since seen, and raises its epoch, so that its worker can write
+// Cancel ends a task as cancelled if it is unchanged since seen, and raises its epoch, so that its worker can write
 // nothing more. It returns [agentsvc.ErrLeaseLost] if the task has changed since.
-func (s *Store) CancelTask(ctx context.Context, seen StoredTask, ev agentsvc.Event) error {
+func (s *Tasks) Cancel(ctx context.Context, seen StoredTask, ev agentsvc.Event) error {
 	g := &precondition{seen.Epoch + 1, ev.Seq}
 	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresEnd}
 	var n int64
@@ -355,104 +376,20 @@ func (s *Store) CancelTask(ctx context.Context, seen StoredTask, ev agentsvc.Eve
 	return s.writeConditional(ctx, &b, &n, "cancel task "+string(seen.ID))
 }
 
-// endRuns adds to b, under g, that an ended task has no unfinished run and no open approval.
-func (s *Store) endRuns(b *db.Batch, id agentsvc.TaskID, g *precondition) {
-	b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND state IN ('waiting', 'pending', 'running', 'input_required')
-		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
-		s.tenant, string(id), g.epoch, g.seq)
-	b.Exec(nil, `DELETE FROM approval WHERE tenant = $1 AND task = $2
-		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
-		s.tenant, string(id), g.epoch, g.seq)
-}
-
-// AcquireTaskLease acquires the lease of a claimed run's task: it raises the task's epoch, fills in what the claim
-// does not know of run and, where the task was submitted, appends the working status. It returns
-// [agentsvc.ErrLeaseLost] if the task does not wait for this run any more or the run is not leased to its worker any
-// more, and [ErrTaskInterrupted] if the task waits for a human.
-func (s *Store) AcquireTaskLease(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
-	for range maxAttempts {
-		// An earlier worker may write until its epoch is raised here, so the state that was read can be outdated.
-		if evs, err = s.tryAcquireTaskLease(ctx, run); !errors.Is(err, errTaskChanged) {
-			return evs, err
-		}
-	}
-	return nil, err
-}
-
-// errTaskChanged reports that the task changed between the read and the conditional write.
-var errTaskChanged = errors.New("the task moved on")
-
-// tryAcquireTaskLease is one attempt of AcquireTaskLease.
-func (s *Store) tryAcquireTaskLease(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
-	seen, found, leased, err := s.loadLeaseState(ctx, run)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case !leased:
-		return nil, agentsvc.ErrLeaseLost
-	case seen.Turn == run.Turn && seen.Status.State.IsInterrupted():
-		return nil, ErrTaskInterrupted
-	case seen.Turn != run.Turn || seen.Status.State.IsTerminal():
-		return nil, agentsvc.ErrLeaseLost
-	}
-	run.Agent, run.Context, run.Owner = seen.Agent, seen.Context, seen.Owner
-	run.Epoch, run.Seq = seen.Epoch+1, seen.Seq
-	run.IsNewContext = run.Turn == 1 && run.Context == ContextIDForTask(run.Task)
-	var evs []agentsvc.Event
-	if seen.Status.State == agentsvc.Submitted {
-		run.WasInterrupted = false // it stopped before the task began, so nothing was interrupted
-		run.Seq++
-		now := time.Now().UTC().Truncate(time.Microsecond)
-		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}
-	}
-	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresEnd}
-	var n int64
-	// Conditional on the run's lease as well: a run that was rescued between claim and here must not begin.
-	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = CASE WHEN state = 'submitted' THEN $4 ELSE status_seq END, state = 'working'
-		WHERE tenant = $1 AND id = $2 AND epoch = $5 AND seq = $6 AND state IN ('submitted', 'working')
-			AND EXISTS (`+leasedRunSQL(7)+`)`,
-		s.tenant, string(run.Task), run.Epoch, run.Seq, seen.Epoch, seen.Seq, run.Turn, run.Worker, run.Attempts)
-	if err := insertEvents(&b, s.tenant, run.Task, evs, &precondition{run.Epoch, run.Seq}); err != nil {
-		return nil, err
-	}
-	if err := s.writeConditional(ctx, &b, &n, "begin task "+string(run.Task)); errors.Is(err, agentsvc.ErrLeaseLost) {
-		return nil, errTaskChanged
-	} else if err != nil {
-		return nil, err
-	}
-	// The condition held, so the events that were read are all there are.
-	if run.TurnEvents = nil; !found.isTooLarge {
-		run.TurnEvents = slices.Concat(found.events, evs)
-	}
-	return evs, nil
-}
-
-// leasedRunSQL selects the run of task $2 of tenant $1 if it is leased. Its turn, worker and attempt are the
-// parameters turn, turn+1 and turn+2: a later attempt on the same worker is another lease.
-func leasedRunSQL(turn int) string {
-	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state = 'running'`, turn, turn+1, turn+2)
-}
-
-// loadLeaseState reads the state of run's task, whether run is leased to its worker, and, unless they are large, the
-// facts of the turn.
-func (s *Store) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, found eventReading, leased bool, err error) {
-	var b db.Batch
-	t.addQuery(&b, s.tenant, run.Task)
-	b.Query(func(db.Row) error { leased = true; return nil }, leasedRunSQL(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
-	found.addQuery(&b, s.tenant, run.Task, run.FirstSeq-1, maxJournal)
-	if err := s.h.Do(ctx, &b); err != nil {
-		return t, found, false, fmt.Errorf("read task %s: %w", run.Task, err)
-	}
-	if t.ID == "" {
-		return t, found, false, agentsvc.ErrNotFound
-	}
-	return t, found, leased, nil
-}
-
 // addQuery adds to b the read of t's row, without the content of its status.
 func (t *StoredTask) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID) {
 	b.Query(func(r db.Row) error {
 		return r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State), &t.Epoch, &t.Seq, &t.Turn)
 	}, `SELECT id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, turn FROM task WHERE tenant = $1 AND id = $2`, tenant, string(id))
+}
+
+// HasUnfinished reports whether the tenant has a task that has not ended.
+func (s *Tasks) HasUnfinished(ctx context.Context) (open bool, err error) {
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&open) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1
+		AND state IN ('submitted', 'working', 'input_required', 'auth_required'))`, s.tenant)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return false, fmt.Errorf("look for unfinished tasks: %w", err)
+	}
+	return open, nil
 }

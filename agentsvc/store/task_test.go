@@ -15,7 +15,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestBegin: what AcquireTaskLease returns and changes in each state of the task.
+// TestBegin: what AcquireLease returns and changes in each state of the task.
 func TestBegin(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, c := range []struct {
@@ -31,7 +31,7 @@ func TestBegin(t *testing.T) {
 			{"another turn", func() (agentsvc.TaskID, int64) { return createTask(t, s, newRun("w1")).Task, 2 }, agentsvc.ErrLeaseLost, 0, 0},
 			{"ended", func() (agentsvc.TaskID, int64) {
 				seen := createWaitingTask(t, s)
-				if err := s.CancelTask(t.Context(), seen, sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
+				if err := s.Tasks.Cancel(t.Context(), seen, sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
 					t.Fatal(err)
 				}
 				return seen.ID, 1
@@ -41,7 +41,7 @@ func TestBegin(t *testing.T) {
 			id, turn := c.make()
 			run := leaseRun(t, d, id, turn)
 			before := dumpTables(t, d)
-			evs, err := s.AcquireTaskLease(t.Context(), &run)
+			evs, err := s.Runs.AcquireLease(t.Context(), &run)
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", c.name, err, c.want)
 			}
@@ -57,7 +57,7 @@ func TestBegin(t *testing.T) {
 			if got := loadTask(t, s, id); got.Status.State != agentsvc.Working || got.Epoch != 2 || got.Seq != c.seq {
 				t.Errorf("%s: task %+v", c.name, got)
 			}
-			if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(id, run.Seq+1, messageEvent("x"))}); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(id, run.Seq+1, messageEvent("x"))}); err != nil {
 				t.Errorf("%s: the lease does not hold: %v", c.name, err)
 			}
 			checkGapless(t, loadLog(t, s, id), int(c.seq)+1)
@@ -70,7 +70,7 @@ func TestCancel(t *testing.T) {
 		submitted, working := createTask(t, s, newRun("")), createTask(t, s, newRun("w1"))
 		for _, id := range []agentsvc.TaskID{submitted.Task, working.Task, createWaitingTask(t, s).ID} {
 			seen := loadTask(t, s, id)
-			if err := s.CancelTask(t.Context(), seen, sequenceEvents(id, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
+			if err := s.Tasks.Cancel(t.Context(), seen, sequenceEvents(id, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
 				t.Fatalf("cancel a task that is %s: %v", seen.Status.State, err)
 			}
 			got := loadTask(t, s, id)
@@ -81,7 +81,7 @@ func TestCancel(t *testing.T) {
 				t.Errorf("the run of a task that was %s is %s at %q", seen.Status.State, state, worker)
 			}
 			before := dumpTables(t, d)
-			if err := s.CancelTask(t.Context(), got, sequenceEvents(id, got.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); !errors.Is(err, agentsvc.ErrLeaseLost) {
+			if err := s.Tasks.Cancel(t.Context(), got, sequenceEvents(id, got.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("cancel a task that has ended: %v", err)
 			}
 			if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
@@ -140,7 +140,7 @@ func TestList(t *testing.T) {
 				f := c.f
 				f.Limit = size
 				for range all {
-					listed, err := s.ListTasks(t.Context(), f)
+					listed, err := s.Tasks.List(t.Context(), f)
 					page, total := listed.Tasks, listed.Total
 					if err != nil {
 						t.Fatalf("%s: %v", c.name, err)
@@ -173,18 +173,18 @@ func TestListWith(t *testing.T) {
 				return agentsvc.Event{Artifact: &agentsvc.ArtifactUpdate{Artifact: agentsvc.Artifact{ID: "a", Parts: []agentsvc.Part{agentsvc.TextPart(text)}}, Append: more}}
 			}
 			evs := sequenceEvents(run.Task, 3, messageEvent("m"), made("one", false), made("two", true), statusEvent(agentsvc.Completed, agentMessage("end")))
-			if err := s.WriteRecord(t.Context(), &run, store.Record{Events: evs, EndState: store.Completed}); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: evs, EndState: store.Completed}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, with := range []store.TaskParts{{}, {History: true}, {Artifacts: true}, {History: true, Artifacts: true}} {
-			page, err := s.ListTasks(t.Context(), store.TaskFilter{Limit: 10, Parts: with})
+			page, err := s.Tasks.List(t.Context(), store.TaskFilter{Limit: 10, Parts: with})
 			tasks := page.Tasks
 			if err != nil || len(tasks) != 3 {
 				t.Fatalf("%d tasks (%v)", len(tasks), err)
 			}
 			for _, got := range tasks {
-				alone, err := s.LoadTask(t.Context(), got.ID, with)
+				alone, err := s.Tasks.Load(t.Context(), got.ID, with)
 				if diff := cmp.Diff(alone, got); err != nil || diff != "" {
 					t.Errorf("with %+v: alone -, listed + (%v)\n%s", with, err, diff)
 				}
@@ -207,7 +207,7 @@ func TestListWith(t *testing.T) {
 func TestEvents(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
-		if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("a"), messageEvent("b"), messageEvent("c"))}); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("a"), messageEvent("b"), messageEvent("c"))}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
@@ -215,7 +215,7 @@ func TestEvents(t *testing.T) {
 			limit int
 			want  []int64
 		}{{-5, 2, []int64{1, 2}}, {0, 100, []int64{1, 2, 3, 4, 5}}, {2, 2, []int64{3, 4}}, {4, 2, []int64{5}}, {5, 2, nil}, {99, 2, nil}} {
-			evs, err := s.LoadEvents(t.Context(), run.Task, c.after, c.limit)
+			evs, err := s.Events.Load(t.Context(), run.Task, c.after, c.limit)
 			var got []int64
 			for _, ev := range evs {
 				got = append(got, ev.Seq)
@@ -224,8 +224,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("after %d, at most %d (%v):\n%s", c.after, c.limit, err, diff)
 			}
 		}
-		run.FirstSeq = 4
-		if evs, err := s.LoadJournal(t.Context(), run); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
+		if evs, err := s.Runs.LoadJournal(t.Context(), run.Task, 4); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
 			t.Errorf("journal of a turn that began at 4: %v (%v)", evs, err)
 		}
 	})
@@ -236,7 +235,7 @@ func TestPage(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
 		large := strings.Repeat("x", 10_000)
-		if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, messageEvent(large), messageEvent(large), messageEvent("c"))}); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, messageEvent(large), messageEvent(large), messageEvent("c"))}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
@@ -256,7 +255,7 @@ func TestPage(t *testing.T) {
 			{5, 100, 9_000, nil, false},
 			{99, 100, 9_000, nil, false},
 		} {
-			evs, more, err := s.LoadEventPage(t.Context(), run.Task, c.after, c.limit, c.size)
+			evs, more, err := s.Events.LoadPage(t.Context(), run.Task, c.after, c.limit, c.size)
 			var got []int64
 			for _, ev := range evs {
 				got = append(got, ev.Seq)

@@ -129,11 +129,11 @@ const maxCacheMisses = 4
 // loadListedTasks returns the tasks of a page at the versions that were just read, from the cache and with a few
 // extra reads. ok is false where too many are missing, or one has changed meanwhile; the caller then reads the whole
 // page.
-func (s *Store) loadListedTasks(ctx context.Context, page []taskRowVersion) (tasks []StoredTask, ok bool, err error) {
+func (s *Tasks) loadListedTasks(ctx context.Context, page []taskRowVersion) (tasks []StoredTask, ok bool, err error) {
 	tasks = make([]StoredTask, len(page))
 	var missing []int
 	for i, v := range page {
-		if found := s.taskCache.findTask(v.id, TaskParts{}); found != nil && found.version == v.status {
+		if found := s.cache.findTask(v.id, TaskParts{}); found != nil && found.version == v.status {
 			tasks[i] = found.taskAt(v)
 			continue
 		}
@@ -150,7 +150,7 @@ func (s *Store) loadListedTasks(ctx context.Context, page []taskRowVersion) (tas
 		b.Query(func(r db.Row) error {
 			t, err := scanTask(r)
 			if err == nil && t.statusSeq == page[i].status && t.unreadBytes == 0 {
-				tasks[i] = s.taskCache.saveTask(t.StoredTask, TaskParts{}, t.statusSeq, t.inlineBytes)
+				tasks[i] = s.cache.saveTask(t.StoredTask, TaskParts{}, t.statusSeq, t.inlineBytes)
 				n++
 			}
 			return err

@@ -21,18 +21,18 @@ func TestTaskCacheIsNeverStale(t *testing.T) {
 			for _, with := range []store.TaskParts{{}, {History: true}, {Artifacts: true}, {History: true, Artifacts: true}} {
 				for _, f := range []store.TaskFilter{{Limit: 20}, {Limit: 20, State: agentsvc.Working}} {
 					f.Parts = with
-					wanted, err := store.New(d, "acme").ListTasks(t.Context(), f)
+					wanted, err := store.New(d, "acme").Tasks.List(t.Context(), f)
 					want, n := wanted.Tasks, wanted.Total
 					if err != nil {
 						t.Fatal(err)
 					}
-					read, err := reader.ListTasks(t.Context(), f)
+					read, err := reader.Tasks.List(t.Context(), f)
 					got, m := read.Tasks, read.Total
 					if diff := cmp.Diff(want, got); err != nil || diff != "" || m != n {
 						t.Errorf("%s, with %+v: %d and %d tasks (%v): first read -, read again +\n%s", step, with, n, m, err, diff)
 					}
 					for _, w := range want {
-						got, err := reader.LoadTask(t.Context(), w.ID, with)
+						got, err := reader.Tasks.Load(t.Context(), w.ID, with)
 						if diff := cmp.Diff(w, got); err != nil || diff != "" {
 							t.Errorf("%s, with %+v (%v): first read -, read again +\n%s", step, with, err, diff)
 						}
@@ -48,7 +48,7 @@ func TestTaskCacheIsNeverStale(t *testing.T) {
 		same("read again")
 		record := func(run *store.Run, end store.RunState, evs ...agentsvc.Event) {
 			t.Helper()
-			if err := writer.WriteRecord(t.Context(), run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, evs...), EndState: end}); err != nil {
+			if err := writer.Runs.WriteRecord(t.Context(), run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, evs...), EndState: end}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -63,7 +63,7 @@ func TestTaskCacheIsNeverStale(t *testing.T) {
 		}
 		same("many changes")
 		seen := loadTask(t, writer, runs[7].Task)
-		if err := writer.CancelTask(t.Context(), seen, sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
+		if err := writer.Tasks.Cancel(t.Context(), seen, sequenceEvents(seen.ID, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
 			t.Fatal(err)
 		}
 		createTask(t, writer, newRun(""))
@@ -74,7 +74,7 @@ func TestTaskCacheIsNeverStale(t *testing.T) {
 			t.Fatal(err)
 		}
 		same("a deletion")
-		if got, err := reader.LoadTask(t.Context(), runs[3].Task, store.TaskParts{}); err == nil {
+		if got, err := reader.Tasks.Load(t.Context(), runs[3].Task, store.TaskParts{}); err == nil {
 			t.Errorf("the deleted task is still read: %+v", got)
 		}
 	})
@@ -94,7 +94,7 @@ func TestTaskCacheIsShared(t *testing.T) {
 		made := 0
 		note := func() string {
 			t.Helper()
-			listed, err := s.ListTasks(t.Context(), store.TaskFilter{Limit: 1})
+			listed, err := s.Tasks.List(t.Context(), store.TaskFilter{Limit: 1})
 			tasks := listed.Tasks
 			if err != nil {
 				t.Fatal(err)
@@ -108,7 +108,7 @@ func TestTaskCacheIsShared(t *testing.T) {
 		if a, b := note(), note(); a != "working" || b != "working" || made != 1 {
 			t.Errorf("%s and %s, worked out %d times", a, b, made)
 		}
-		if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Completed, agentMessage("end"))), EndState: store.Completed}); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Completed, agentMessage("end"))), EndState: store.Completed}); err != nil {
 			t.Fatal(err)
 		}
 		if got := note(); got != "completed" || made != 2 {
@@ -122,14 +122,14 @@ func TestTaskCacheIsBounded(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		size := func() (cachedTasks, weight int) {
 			t.Helper()
-			if _, err := s.ListTasks(t.Context(), store.TaskFilter{Limit: 1000}); err != nil {
+			if _, err := s.Tasks.List(t.Context(), store.TaskFilter{Limit: 1000}); err != nil {
 				t.Fatal(err)
 			}
 			return s.CacheSize()
 		}
 		large := createTask(t, s, newRun("w1"))
 		end := statusEvent(agentsvc.Completed, agentMessage(strings.Repeat("x", store.MaxCacheBytes/8)))
-		if err := s.WriteRecord(t.Context(), &large, store.Record{Events: sequenceEvents(large.Task, 3, end), EndState: store.Completed}); err != nil {
+		if err := s.Runs.WriteRecord(t.Context(), &large, store.Record{Events: sequenceEvents(large.Task, 3, end), EndState: store.Completed}); err != nil {
 			t.Fatal(err)
 		}
 		if cachedTasks, _ := size(); cachedTasks != 0 {
@@ -138,7 +138,7 @@ func TestTaskCacheIsBounded(t *testing.T) {
 		for range 20 {
 			run := createTask(t, s, newRun("w1"))
 			end := statusEvent(agentsvc.Completed, agentMessage(strings.Repeat("x", store.MaxCacheBytes/80)))
-			if err := s.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, end), EndState: store.Completed}); err != nil {
+			if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, end), EndState: store.Completed}); err != nil {
 				t.Fatal(err)
 			}
 		}

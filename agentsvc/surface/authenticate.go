@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -181,13 +181,13 @@ func (c *credentialVerifier) verifyCredential(ctx context.Context, k Credentials
 // the log line names the reason. An error in an app's configuration becomes "unavailable", since it is not for the
 // app's callers.
 func toPublicError(err, reason error) error {
-	var document *config.Error
+	var invalid *document.Error
 	switch {
 	case errors.Is(err, tenancy.ErrNotFound):
 		return apierror.ErrNoApp
 	case reason != nil && errors.Is(err, tenancy.ErrUnauthenticated):
 		return reason
-	case errors.As(err, &document):
+	case errors.As(err, &invalid):
 		return fmt.Errorf("%w: %v", tenancy.ErrUnavailable, err) //nolint:errorlint // the chain is cut on purpose
 	}
 	return err

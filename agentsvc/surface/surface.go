@@ -37,7 +37,7 @@
 // stream with Last-Event-ID.
 //
 // To add a protocol, write a package with a function that returns routes, and add it to newRoutes in
-// cmd/stoa/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [stream.Encoder] if it streams and an
+// cmd/stoa/server/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [stream.Encoder] if it streams and an
 // [apierror.Encoder] if its errors have a form of their own. Each route also needs an entry in
 // openapi/descriptions.json and in TestIsolation of cmd/stoa. protocol_test.go of this package is a complete example.
 package surface

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/vault"
 )
 
 // DecisionInput is a human's decision about a tool call, or a credential, as a protocol decoded it.
@@ -148,7 +148,7 @@ func parseCredential(at string, value map[string]any) (DecisionInput, error) {
 	if tool == "" {
 		return DecisionInput{}, agentsvc.NewInvalidError(at+"tool", "is missing: the tool that waits for a credential")
 	}
-	return DecisionInput{Outcome: agentsvc.OutcomeSupplied, Tool: tool, Value: secret}, store.CheckCredential(at+"value", secret)
+	return DecisionInput{Outcome: agentsvc.OutcomeSupplied, Tool: tool, Value: secret}, vault.CheckCredential(at+"value", secret)
 }
 
 // NewQuestion returns the message with which a task requests decisions and credentials: one text part for humans, and

@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/callcancel"
 	"stoa/tenancy/db"
 )
 
@@ -36,7 +37,7 @@ func (s *Service) cancelTask(ctx context.Context, visibility Visibility, id agen
 			return agentsvc.Task{}, agentsvc.ErrTaskEnded
 		}
 		ev := stampEvent(id, t.Seq+1, agentsvc.Event{Status: &status})
-		switch err := s.store.CancelTask(ctx, t, ev); {
+		switch err := s.store.Tasks.Cancel(ctx, t, ev); {
 		case err == nil:
 			s.executor.StopRun(s.tenant, id)
 			s.hub.publishEvents(s.newTopicKey(id), ev)
@@ -57,7 +58,7 @@ func (s *Service) releaseReservation(ctx context.Context, t store.StoredTask) {
 	if s.options.ReleaseReservation == nil || t.Status.State.IsInterrupted() {
 		return
 	}
-	note, err := s.store.LoadReservation(ctx, t.ID, t.Turn)
+	note, err := s.store.Runs.LoadReservation(ctx, t.ID, t.Turn)
 	if err != nil {
 		s.log.WarnContext(ctx, "what a cancelled turn holds of the limits is not given back before its window ends", "task", t.ID, "error", err)
 	}
@@ -77,15 +78,15 @@ func (s *Service) CancelCall(ctx context.Context, visibility Visibility, id agen
 	if err != nil || s.hub.StopCall(s.tenant, id, call, reason) {
 		return err
 	}
-	evs, err := s.store.LoadJournal(ctx, store.Run{Task: id, FirstSeq: t.FirstSeq})
+	evs, err := s.store.Runs.LoadJournal(ctx, id, t.FirstSeq)
 	if err != nil {
 		return err
 	}
 	if t.Status.State != agentsvc.Working || !hasOpenCall(evs, call) {
 		return agentsvc.ErrNotFound
 	}
-	callCancel := store.CallCancel{Task: id, Turn: t.Turn, Call: call, Reason: reason}
-	if err := s.store.RequestCallCancel(ctx, callCancel); isLost(err) {
+	callCancel := callcancel.Request{Task: id, Turn: t.Turn, Call: call, Reason: reason}
+	if err := s.store.CallCancels.Request(ctx, callCancel); isLost(err) {
 		return agentsvc.ErrNotFound
 	} else if err != nil {
 		return err
@@ -109,7 +110,7 @@ func hasOpenCall(evs []agentsvc.Event, call agentsvc.CallID) (open bool) {
 
 // waitForCallEnd waits until the call has a result or the task stops working, and returns nil if the call was
 // cancelled by request, or [agentsvc.ErrNotFound] if it ended by itself.
-func (s *Service) waitForCallEnd(ctx context.Context, callCancel store.CallCancel, after int64) error {
+func (s *Service) waitForCallEnd(ctx context.Context, callCancel callcancel.Request, after int64) error {
 	waiting, cancel := context.WithTimeout(ctx, callCancelTimeout)
 	defer cancel()
 	for ev, err := range s.followLog(waiting, callCancel.Task, after) {
@@ -119,7 +120,7 @@ func (s *Service) waitForCallEnd(ctx context.Context, callCancel store.CallCance
 		case err != nil:
 			return err
 		case ev.Result != nil && ev.Result.Call == callCancel.Call, ev.Status != nil && ev.Status.State != agentsvc.Working:
-			received, err := s.store.IsCallCancelled(ctx, callCancel)
+			received, err := s.store.CallCancels.IsCancelled(ctx, callCancel)
 			if err == nil && !received {
 				err = agentsvc.ErrNotFound
 			}

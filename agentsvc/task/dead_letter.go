@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/deadletter"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -16,7 +17,6 @@ import (
 // workers died too often, or that could not begin. Their tasks have ended as failed. Requeueing opens a new task.
 type DeadLetters struct {
 	db           *db.DB
-	runs         *store.RunQueue
 	hub          *Hub
 	wakeClaimers func()
 	options      DeadOptions
@@ -31,12 +31,12 @@ type DeadOptions struct {
 
 // NewDeadLetters returns the dead letters in d. wake is called when one became a pending run.
 func NewDeadLetters(d *db.DB, hub *Hub, wake func(), o DeadOptions) *DeadLetters {
-	return &DeadLetters{db: d, runs: store.NewRunQueue(d), hub: hub, wakeClaimers: wake, options: o}
+	return &DeadLetters{db: d, hub: hub, wakeClaimers: wake, options: o}
 }
 
 // List returns the dead letters that f selects, those of the newest tasks first, and how many there are on all pages.
-func (l *DeadLetters) List(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, int, error) {
-	return l.runs.ListDeadLetters(ctx, f)
+func (l *DeadLetters) List(ctx context.Context, f deadletter.Filter) ([]deadletter.Letter, int, error) {
+	return deadletter.List(ctx, l.db, f)
 }
 
 // Add makes run a dead letter and ends its task as failed. It returns [agentsvc.ErrLeaseLost] if the task does not
@@ -44,7 +44,7 @@ func (l *DeadLetters) List(ctx context.Context, f store.DeadLetterFilter) ([]sto
 func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) error {
 	st := store.New(l.db, run.Tenant)
 	for {
-		t, err := st.LoadTaskState(ctx, run.Task)
+		t, err := st.Tasks.LoadState(ctx, run.Task)
 		if errors.Is(err, agentsvc.ErrNotFound) || err == nil && (t.Turn != run.Turn || t.Status.State.IsTerminal() || t.Status.State.IsInterrupted()) {
 			return agentsvc.ErrLeaseLost
 		}
@@ -53,12 +53,12 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 		}
 		status := newStatus(run.Task, agentsvc.Failed, []string{"The task was given up: none of its attempts came to an end."})
 		ev := stampEvent(run.Task, t.Seq+1, agentsvc.Event{Status: &status})
-		switch err := st.DeadLetterRun(ctx, t, run, ev, reason); {
+		switch err := st.DeadLetters.GiveUp(ctx, t, run, ev, reason); {
 		case err == nil:
 			l.hub.publishEvents(topicKey{run.Tenant, run.Task}, ev)
 			l.releaseReservation(ctx, st, run, t.Task)
 			// On failure the queue's periodic check promotes the run.
-			if called, _ := st.PromoteNextRun(ctx, t.Owner, t.Context); called {
+			if called, _ := st.Runs.PromoteNext(ctx, t.Owner, t.Context); called {
 				l.wakeClaimers()
 			}
 			return nil
@@ -73,7 +73,7 @@ func (l *DeadLetters) releaseReservation(ctx context.Context, st *store.Store, r
 	if l.options.ReleaseReservation == nil {
 		return
 	}
-	if note, err := st.LoadReservation(ctx, run.Task, run.Turn); err == nil && note != "" {
+	if note, err := st.Runs.LoadReservation(ctx, run.Task, run.Turn); err == nil && note != "" {
 		l.options.ReleaseReservation(ctx, run.Tenant, t, note)
 	}
 }
@@ -81,13 +81,13 @@ func (l *DeadLetters) releaseReservation(ctx context.Context, st *store.Store, r
 // Requeue opens a new task that continues a dead letter's turn and returns its id; by is the operator, for the audit
 // entry. The old task stays failed. The turn's recorded facts are copied, so neither model nor tool is called again
 // for them. It returns [agentsvc.ErrNotFound] if id is no dead letter (any more).
-func (l *DeadLetters) Requeue(ctx context.Context, by string, id store.DeadLetterID) (store.DeadLetter, agentsvc.TaskID, error) {
-	found, _, err := l.runs.ListDeadLetters(ctx, store.DeadLetterFilter{ID: id, Limit: 1})
+func (l *DeadLetters) Requeue(ctx context.Context, by string, id deadletter.ID) (deadletter.Letter, agentsvc.TaskID, error) {
+	found, _, err := deadletter.List(ctx, l.db, deadletter.Filter{ID: id, Limit: 1})
 	if err == nil && len(found) == 0 {
 		err = agentsvc.ErrNotFound
 	}
 	if err != nil {
-		return store.DeadLetter{}, "", err
+		return deadletter.Letter{}, "", err
 	}
 	next, err := l.requeueRun(ctx, by, found[0])
 	return found[0], next, err
@@ -98,10 +98,10 @@ const requeuePageSize = 100
 
 // RequeueAll requeues the dead letters that f selects and stops after most of them. It returns how many it requeued
 // and how many are left. An error stops it as well; those requeued before stay so.
-func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f store.DeadLetterFilter, most int) (n, left int, err error) {
+func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f deadletter.Filter, most int) (n, left int, err error) {
 	for looked := 0; ; {
 		f.Limit = min(requeuePageSize, most-looked)
-		found, total, err := l.runs.ListDeadLetters(ctx, f)
+		found, total, err := deadletter.List(ctx, l.db, f)
 		if looked == 0 {
 			left = total
 		}
@@ -125,17 +125,17 @@ func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f store.DeadLet
 
 // requeueRun requeues one dead letter. The store sets the new run's revision to the tenant's current one: the failure
 // may be one of the old configuration.
-func (l *DeadLetters) requeueRun(ctx context.Context, by string, d store.DeadLetter) (agentsvc.TaskID, error) {
+func (l *DeadLetters) requeueRun(ctx context.Context, by string, d deadletter.Letter) (agentsvc.TaskID, error) {
 	st := store.New(l.db, d.Tenant)
-	old, err := st.LoadTaskState(ctx, d.ID.Task)
+	old, err := st.Tasks.LoadState(ctx, d.ID.Task)
 	if err != nil {
 		return "", err
 	}
-	first, revision, err := st.LoadDeadLetterStart(ctx, d.ID)
+	first, revision, err := st.DeadLetters.LoadStart(ctx, d.ID)
 	if err != nil {
 		return "", err
 	}
-	journal, err := st.LoadJournal(ctx, store.Run{Task: d.ID.Task, FirstSeq: first})
+	journal, err := st.Runs.LoadJournal(ctx, d.ID.Task, first)
 	if err == nil && (len(journal) == 0 || openingMessage(journal[0]) == nil) {
 		err = fmt.Errorf("the log of task %s is incomplete", d.ID.Task)
 	}
@@ -146,24 +146,23 @@ func (l *DeadLetters) requeueRun(ctx context.Context, by string, d store.DeadLet
 	if err != nil {
 		return "", err
 	}
-	m := turnFactory{tenant: d.Tenant, revision: revision, notifications: func(string) []string { return reported }}
-	run := m.newRun(runRequest{priority: store.PriorityNormal, trace: trail.TraceParent(ctx)})
-	m.setNewTask(&run, old.Agent, old.Owner, old.Context)
-	run.MayWait = true
-	evs := copyTurnFacts(run.Task, journal, map[string]any{"task_id": string(d.ID.Task)})
-	run.Seq = int64(len(evs))
-	entry := tenancy.AuditEntry{Actor: by, Action: "queue.requeue", Detail: map[string]any{"run": d.ID.String(), "agent": d.Agent, "task": string(run.Task)}}
-	if err := st.RequeueDeadLetter(ctx, d.ID, run, evs, entry); err != nil {
+	f := turnFactory{tenant: d.Tenant, revision: revision, notifications: func(string) []string { return reported }}
+	turn := f.newTask(opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx)}, placement{}, old.Agent, old.Owner, old.Context)
+	setFirstEvents(&turn, copyTurnFacts(journal, map[string]any{"task_id": string(d.ID.Task)}))
+	turn.AuditEntries = []tenancy.AuditEntry{{
+		Actor: by, Action: "queue.requeue", Detail: map[string]any{"run": d.ID.String(), "agent": d.Agent, "task": string(turn.Task)},
+	}}
+	if err := st.DeadLetters.Requeue(ctx, d.ID, turn); err != nil {
 		return "", err
 	}
 	l.wakeClaimers()
-	return run.Task, nil
+	return turn.Task, nil
 }
 
 // loadStandingReceivers returns the ids of the configured notifications that reported on a task. The new task gets
 // the same: this code has no access to the tenant's configuration.
 func loadStandingReceivers(ctx context.Context, st *store.Store, id agentsvc.TaskID) (ids []string, err error) {
-	all, err := st.ListReceivers(ctx, id)
+	all, err := st.Receivers.List(ctx, id)
 	for _, r := range all {
 		if r.IsStanding() {
 			ids = append(ids, r.PublicID())

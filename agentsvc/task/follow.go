@@ -150,7 +150,7 @@ func (s *Service) loadPage(ctx context.Context, id agentsvc.TaskID, after int64,
 			return nil, false, ctx.Err()
 		}
 	}
-	return s.store.LoadEventPage(ctx, id, after, pageEvents, pageBytes)
+	return s.store.Events.LoadPage(ctx, id, after, pageEvents, pageBytes)
 }
 
 // isSettled reports whether ev ended or paused the turn, so that no run executes after it.

@@ -220,15 +220,15 @@ func TestGap(t *testing.T) {
 			t.Parallel()
 			st := store.New(dbtest.NewSQLite(t), "acme")
 			s := New(st, "acme", 1, NewHub(nil), nil, nil, Options{})
-			run := store.Run{Tenant: "acme", Task: "t", Turn: 1, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1}
+			run := store.Run{Tenant: "acme", Task: "t", Turn: 1, FirstSeq: 1, Lease: store.Lease{Worker: "w", Epoch: 1, Seq: 1}}
 			log := []agentsvc.Event{stampEvent("t", 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})}
-			if err := st.CreateTask(t.Context(), run, log, nil); err != nil {
+			if err := st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: log}); err != nil {
 				t.Fatal(err)
 			}
 			for i := range int64(3) {
 				log = append(log, stampEvent("t", i+2, agentsvc.Event{Usage: &agentsvc.Usage{}}))
 			}
-			if err := st.WriteRecord(t.Context(), &run, store.Record{Events: log[1:]}); err != nil {
+			if err := st.Runs.WriteRecord(t.Context(), &run, store.Record{Events: log[1:]}); err != nil {
 				t.Fatal(err)
 			}
 			defer s.hub.addWriter(s.newTopicKey("t"))()

@@ -11,6 +11,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/deadletter"
+	"stoa/agentsvc/store/queuestats"
 	"stoa/agentsvc/task"
 	"stoa/ratelimit"
 	"stoa/tenancy/db"
@@ -76,11 +78,10 @@ func TestConcurrent(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		q := store.NewRunQueue(d)
-		var st store.QueueStats
+		var st queuestats.Stats
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			var err error
-			if st, err = q.CountRuns(t.Context()); err != nil {
+			if st, err = queuestats.Count(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
 			if st.Pending+st.Running == 0 {
@@ -141,7 +142,7 @@ func TestRequeue(t *testing.T) {
 		p.startClaiming(t)
 		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
 		opened, _ := submitAndDrain(t, p, newSubmission("hi"))
-		dead, total, err := letters.List(t.Context(), store.DeadLetterFilter{Limit: 10})
+		dead, total, err := letters.List(t.Context(), deadletter.Filter{Limit: 10})
 		if err != nil || total != 1 || dead[0].ID.Task != opened.ID || dead[0].Error != "no luck" {
 			t.Fatalf("%d dead letters: %+v (%v)", total, dead, err)
 		}
@@ -195,7 +196,7 @@ func TestGivenUp(t *testing.T) {
 		if facts := drainTurn(t, evs); len(facts) != 1 || facts[0].Status.State != agentsvc.Failed {
 			t.Errorf("listeners heard %+v", facts)
 		}
-		dead, _, err := letters.List(t.Context(), store.DeadLetterFilter{Limit: 1})
+		dead, _, err := letters.List(t.Context(), deadletter.Filter{Limit: 1})
 		if err != nil || len(dead) != 1 || dead[0].Attempts != 4 || dead[0].Error != "it never began" {
 			t.Errorf("%+v (%v)", dead, err)
 		}

@@ -95,7 +95,7 @@ func (s *Service) listPage(ctx context.Context, visibility Visibility, q Query) 
 	if err != nil {
 		return Page{}, err
 	}
-	listed, err := s.store.ListTasks(ctx, store.TaskFilter{
+	listed, err := s.store.Tasks.List(ctx, store.TaskFilter{
 		Agents: visibility.Agents, Owner: visibility.Owner, Context: q.Context, State: q.State, After: q.After, Before: before, Limit: q.Size + 1, Parts: q.Parts,
 	})
 	if err != nil {

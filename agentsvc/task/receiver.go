@@ -6,28 +6,29 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 )
 
 // SetReceiver registers r for the events of its task from now on, or replaces the receiver with its id, and returns
 // it as stored. An empty id becomes the task's. It returns [agentsvc.ErrNotFound] for a task that is not visible, and
 // [store.ErrTooManyReceivers].
-func (s *Service) SetReceiver(ctx context.Context, visibility Visibility, r store.Receiver) (store.Receiver, error) {
+func (s *Service) SetReceiver(ctx context.Context, visibility Visibility, r receiver.Receiver) (receiver.Receiver, error) {
 	if _, err := s.findTask(ctx, visibility, r.Task, store.TaskParts{}); err != nil {
 		return r, err
 	}
 	if r.ID == "" {
 		r.ID = string(r.Task)
 	}
-	return r, s.store.SetReceiver(ctx, r, s.newReceiverEntries(visibility, "notification.set", r.Task, r.ID)...)
+	return r, s.store.Receivers.Set(ctx, r, s.newReceiverEntries(visibility, "notification.set", r.Task, r.ID)...)
 }
 
 // ListReceivers returns the receivers of a task ordered by id, or [agentsvc.ErrNotFound] for a task that is not
 // visible.
-func (s *Service) ListReceivers(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]store.Receiver, error) {
+func (s *Service) ListReceivers(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]receiver.Receiver, error) {
 	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
 	}
-	return s.store.ListReceivers(ctx, id)
+	return s.store.Receivers.List(ctx, id)
 }
 
 // DropReceiver removes a receiver. It is no error if there is none; [agentsvc.ErrNotFound] is for a task that is not
@@ -36,28 +37,28 @@ func (s *Service) DropReceiver(ctx context.Context, visibility Visibility, id ag
 	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return err
 	}
-	return s.store.DeleteReceiver(ctx, id, receiver, s.newReceiverEntries(visibility, "notification.drop", id, receiver)...)
+	return s.store.Receivers.Delete(ctx, id, receiver, s.newReceiverEntries(visibility, "notification.drop", id, receiver)...)
 }
 
 // checkReceiverLimit returns [store.ErrTooManyReceivers] if r would be one too many for its task: it neither replaces
 // one nor is there capacity. It is a check before the message is accepted, not a guarantee: concurrent messages may each
 // add one.
-func (s *Service) checkReceiverLimit(ctx context.Context, id agentsvc.TaskID, r *store.Receiver) error {
+func (s *Service) checkReceiverLimit(ctx context.Context, id agentsvc.TaskID, r *receiver.Receiver) error {
 	if r == nil {
 		return nil
 	}
-	all, err := s.store.ListReceivers(ctx, id)
+	all, err := s.store.Receivers.List(ctx, id)
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, store.Receiver.IsStanding)
+	all = slices.DeleteFunc(all, receiver.Receiver.IsStanding)
 	for _, there := range all {
 		if there.ID == r.ID || r.ID == "" && there.ID == string(id) {
 			return nil
 		}
 	}
-	if len(all) >= store.MaxReceivers {
-		return store.ErrTooManyReceivers
+	if len(all) >= receiver.MaxPerTask {
+		return receiver.ErrTooMany
 	}
 	return nil
 }

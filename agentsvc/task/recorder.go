@@ -30,7 +30,7 @@ func (s *Service) NewRecorder(run *store.Run) *Recorder {
 // fences all earlier workers, and completes run. It returns [agentsvc.ErrLeaseLost] if the task no longer waits for
 // the run, also after it handled an expired approval or a budget wait (expireApprovals).
 func (r *Recorder) BeginRun(ctx context.Context) error {
-	evs, err := r.service.store.AcquireTaskLease(ctx, r.run)
+	evs, err := r.service.store.Runs.AcquireLease(ctx, r.run)
 	switch {
 	case err == nil:
 		r.service.hub.publishEvents(r.service.newTopicKey(r.run.Task), evs...)
@@ -46,9 +46,13 @@ func (r *Recorder) RegisterCall(call agentsvc.CallID, stop context.CancelCauseFu
 	return r.service.hub.registerCall(r.service.newTopicKey(r.run.Task), call, stop)
 }
 
-// ReadJournal returns the facts of the run's turn so far, beginning with the message that opened it.
+// ReadJournal returns the facts of the run's turn so far, beginning with the message that opened it. Directly after
+// BeginRun no query is needed if the facts were small.
 func (r *Recorder) ReadJournal(ctx context.Context) ([]agentsvc.Event, error) {
-	return r.service.store.LoadJournal(ctx, *r.run)
+	if evs := r.run.TurnEvents; len(evs) > 0 && evs[len(evs)-1].Seq == r.run.Seq {
+		return evs, nil
+	}
+	return r.service.store.Runs.LoadJournal(ctx, r.run.Task, r.run.FirstSeq)
 }
 
 // ReadSession returns the conversation that the run continues. A new context has none, which saves the query.
@@ -56,7 +60,7 @@ func (r *Recorder) ReadSession(ctx context.Context) (agentsvc.Session, error) {
 	if r.run.IsNewContext {
 		return agentsvc.Session{Context: r.run.Context}, nil
 	}
-	return r.service.store.LoadConversation(ctx, *r.run)
+	return r.service.store.Sessions.LoadConversation(ctx, *r.run)
 }
 
 // PublishChunk delivers a piece of an unfinished message to readers. It is not stored.
@@ -74,7 +78,7 @@ func (r *Recorder) RecordFacts(ctx context.Context, rec store.Record) error {
 		rec.Events[i] = stampEvent(r.run.Task, r.run.Seq+1+int64(i), ev)
 	}
 	rec.SideBatch = r.newObserverBatch(rec)
-	if err := r.service.store.WriteRecord(ctx, r.run, rec); err != nil {
+	if err := r.service.store.Runs.WriteRecord(ctx, r.run, rec); err != nil {
 		return err
 	}
 	r.ended = r.ended || rec.EndState != ""

@@ -31,6 +31,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/vault"
 	"stoa/tenancy/db"
 )
 
@@ -48,8 +49,8 @@ type Executor interface {
 	// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
 	// written. done must be called with whether it was written. The error may be shown to the sender.
 	ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
-	// NotifyQueued reports that a pending run was written; WakeClaimers that some run has become pending.
-	NotifyQueued(run store.Run)
+	// NotifyQueued reports that a turn was written whose run is pending; WakeClaimers that some run has become pending.
+	NotifyQueued(turn store.NewTurn)
 	WakeClaimers()
 	// StopRun cancels the run of a cancelled task, in whichever process it executes.
 	StopRun(tenant db.ID, task agentsvc.TaskID)
@@ -81,7 +82,7 @@ type Options struct {
 	// not listed.
 	OnBusy map[string]OnBusy
 	// Vault seals the credentials that task owners supply. nil only where no tool requests any.
-	Vault *store.Vault
+	Vault *vault.Vault
 	// MaxQueueDepth is how many runs of the tenant may wait for a worker; 0 = any number. Decisions are not subject
 	// to it.
 	MaxQueueDepth int64
@@ -143,7 +144,7 @@ func (s *Service) findTask(ctx context.Context, visibility Visibility, id agents
 		// An id that is too long or not UTF-8 cannot exist, and PostgreSQL refuses it as a parameter.
 		return store.StoredTask{}, agentsvc.ErrNotFound
 	}
-	t, err := s.taskReads.readShared(ctx, taskReadKey{id, parts}, func(ctx context.Context) (store.StoredTask, error) { return s.store.LoadTask(ctx, id, parts) })
+	t, err := s.taskReads.readShared(ctx, taskReadKey{id, parts}, func(ctx context.Context) (store.StoredTask, error) { return s.store.Tasks.Load(ctx, id, parts) })
 	if err == nil && !visibility.includesTask(t.Task) {
 		err = agentsvc.ErrNotFound
 	}

@@ -74,7 +74,7 @@ func joinProcess(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *runWork
 	o := append(options, task.Options{})[0]
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	p := &process{hub: task.NewHub(bus), st: store.New(d, "acme"), bus: bus}
-	p.pool = queue.New(store.NewRunQueue(d), func(ctx context.Context, run store.Run) error {
+	p.pool = queue.New(d, func(ctx context.Context, run store.Run) error {
 		rec := p.NewRecorder(&run)
 		defer rec.Close()
 		if run.Epoch == 0 {
@@ -145,7 +145,7 @@ func drainStream(t *testing.T, evs iter.Seq2[agentsvc.Event, error]) (facts []ag
 
 func (p *process) readLog(t *testing.T, id agentsvc.TaskID) []agentsvc.Event {
 	t.Helper()
-	evs, err := p.st.LoadEvents(t.Context(), id, 0, 100_000)
+	evs, err := p.st.Events.Load(t.Context(), id, 0, 100_000)
 	if err != nil {
 		t.Fatal(err)
 	}

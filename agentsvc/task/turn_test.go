@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/deadletter"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy/db"
@@ -38,7 +39,7 @@ func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 			if err := d.Platform().Do(t.Context(), &b); err != nil || got != trace {
 				t.Errorf("%s: the run's trace is %q (%v)", how, got, err)
 			}
-			list, err := p.st.ListReceivers(t.Context(), id)
+			list, err := p.st.Receivers.List(t.Context(), id)
 			names := []string{}
 			for _, r := range list {
 				names = append(names, r.PublicID())
@@ -75,7 +76,7 @@ func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 		}
 		requireTraceAndReceivers("restored", restored.ID, 1)
 		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
-		_, next, err := letters.Requeue(ctx, "op", store.DeadLetterID{Task: failed.ID, Turn: 1})
+		_, next, err := letters.Requeue(ctx, "op", deadletter.ID{Task: failed.ID, Turn: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

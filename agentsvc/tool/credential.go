@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/vault"
 )
 
 // CredentialProvider describes the credential of its caller that a tool sends: the value of a header in requests to one
@@ -22,7 +22,7 @@ type CredentialProvider struct {
 	// Timeout is how long the credential is waited for, 0 = without limit.
 	Timeout time.Duration
 	// Vault stores the values, encrypted, by caller.
-	Vault *store.Vault
+	Vault *vault.Vault
 	// AllowAnonymous lets callers without an identity share one credential. Otherwise they cannot use the tool.
 	AllowAnonymous bool
 	Logger         *slog.Logger
@@ -62,7 +62,7 @@ type CallerCredential struct {
 
 	provider *CredentialProvider
 	// sealed identifies the stored value, so that DropRefused does not delete one that was supplied since.
-	sealed store.SealedCredential
+	sealed vault.SealedCredential
 }
 
 // LoadCredential returns the credential of the caller in whose turn ctx is (agentsvc.SessionFromContext). It returns a

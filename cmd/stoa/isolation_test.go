@@ -14,7 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/memory"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
 	"stoa/tenancy/db"
 )
 
@@ -231,7 +231,7 @@ func TestIsolation(t *testing.T) {
 		}
 		for _, w := range walkers {
 			t.Run(w.name, func(t *testing.T) {
-				frontend, err := h.newSurfaceServer(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
+				frontend, err := h.NewFrontend(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -470,7 +470,7 @@ func (h *testServer) addChangedTool(t *testing.T, app string) {
 		t.Fatal(err)
 	}
 	for _, hash := range []string{"then", "x"} {
-		if _, err := store.New(h.db, id).UpdatePins(t.Context(), "shop", []store.ToolDefinition{{Tool: "echo", Hash: hash, Body: "{}"}}); err != nil {
+		if _, err := toolpin.New(h.db, id).Update(t.Context(), "shop", []toolpin.Definition{{Tool: "echo", Hash: hash, Body: "{}"}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,30 +4,7 @@
 // migrate and billing work on local files or on the database; every other command is a client of the HTTP API
 // (client.go) and has no access that another HTTP client would not have.
 //
-// The server is composed in this package. A newcomer starts with serve.go:
-//
-//   - [serveCmd].Run resolves the settings (env.go) and calls openServer.
-//   - openServer constructs the parts of a [server] in order of dependency: TLS and tracing, database and schema,
-//     tenancy and billing, identity, queue, notifications, runtimes of apps, gRPC. Each step registers a closer.
-//   - [server].serveListener starts the background loops and the listeners; surfaces.go lists the protocols that
-//     answer.
-//   - [server].drain stops the process without losing a request or a run.
-//
-// How a message becomes an answer, and where to read on:
-//
-//   - A request reaches package surface over the listener of serveListener. It verifies the credential with
-//     [server].verifier or apiKeys, which decides the tenant, and acquires the tenant's built app from
-//     [server].runtimes.
-//   - The app's task service writes the turn and starts its run here with a lease, or leaves it to the queue.
-//     [server].runPool claims queued runs and calls executeRun, which selects the app and the revision of the run.
-//   - The worker writes events with the epoch of its lease. A worker that lost its lease changes nothing any more:
-//     its statements match no row, and its context ends.
-//   - Budgets are reserved and settled around each model call (packages app and billing, opened by openBilling);
-//     limits are counted at admission (openRateCounts).
-//   - Every answer is read from the task's log. [server].bus signals new events to the subscriptions of other
-//     processes.
-//   - schedule.go loads the schedules of an app's current revision; notify.go delivers notifications and callbacks.
-//   - A new protocol is a package below agentsvc/surface and a line in newRoutes (surfaces.go).
+// The server is composed in package server; serve only reads its flags.
 //
 // The exit code is 0 for success, 1 for a failure, 2 for a wrong command line and 130 for an interrupt. The call
 // command adds 3 and 4 for the state in which the task ended.

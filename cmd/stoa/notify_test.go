@@ -18,7 +18,8 @@ import (
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/google/go-cmp/cmp"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
 )
 
@@ -195,7 +196,7 @@ func (h *testServer) isPostponed(t *testing.T, task string) (postponed bool) {
 // countReceivers returns the number of open receivers of all apps.
 func (h *testServer) countReceivers(t *testing.T) int64 {
 	t.Helper()
-	open, _, err := store.NewReceiverQueue(h.db).CountReceivers(t.Context())
+	open, _, err := receiver.NewQueue(h.db).Count(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +307,7 @@ func TestNotificationSecret(t *testing.T) {
 	t.Parallel()
 	onEachEngineWith(t, "../../examples/notifications.yaml", func(t *testing.T, h *testServer) {
 		h.createNotifyingApp(t)
-		const path = "/admin/apps/acme/secrets/" + notificationSecretName
+		const path = "/admin/apps/acme/secrets/" + server.NotificationSecretName
 		if status, body := h.doRequest(t, "PUT", path, testSecret, map[string]any{"value": "secret"}); status != http.StatusBadRequest || !strings.Contains(body, "whsec_ and 24 to 64 bytes") {
 			t.Errorf("a secret that is none: %d %s", status, body)
 		}

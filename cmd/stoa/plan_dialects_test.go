@@ -11,16 +11,16 @@ import (
 // surfaceFolder is the folder of the surfaces, and routeTableFile the file that lists them.
 const (
 	surfaceFolder  = "agentsvc/surface"
-	routeTableFile = "cmd/stoa/surfaces.go"
+	routeTableFile = "cmd/stoa/server/surfaces.go"
 )
 
 // allowedImporters are the files other than the table of surfaces that may import a surface. A new protocol needs
 // none.
 var allowedImporters = map[string][]string{
-	"ext":     {"cmd/stoa/cards.go", "cmd/stoa/grpc.go"}, // the path of the card keys, and the readiness check
-	"a2a":     {"cmd/stoa/notify.go", "agentsvc/surface/a2agrpc"},
-	"a2agrpc": {"cmd/stoa/cards.go", "cmd/stoa/grpc.go", "cmd/stoa/serve.go"}, // a port of its own instead of a line in the table
-	"webhook": {"cmd/stoa/schedule.go", "cmd/stoa/notify.go"},
+	"ext":     {"cmd/stoa/server/cards.go", "cmd/stoa/server/grpc.go"}, // the path of the card keys, and the readiness check
+	"a2a":     {"cmd/stoa/server/notify.go", "agentsvc/surface/a2agrpc"},
+	"a2agrpc": {"cmd/stoa/server/cards.go", "cmd/stoa/server/grpc.go", "cmd/stoa/server/drain.go"}, // a port of its own instead of a line in the table
+	"webhook": {"cmd/stoa/server/notify.go"},
 }
 
 // isProtocol reports whether a folder is that of a protocol. The packages below agentsvc/surface that protocols share are

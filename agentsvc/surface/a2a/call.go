@@ -8,6 +8,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/idempotency"
@@ -80,7 +81,7 @@ func (c *call) admitMessage() (task.Submission, error) {
 	if wrong == nil {
 		wrong = err
 	}
-	var receiver *store.Receiver
+	var receiver *receiver.Receiver
 	if raw := c.Configuration.FirstConfig(); wrong == nil && raw != nil {
 		receiver, wrong = PushService{Request: c.request, Agent: c.agent, Version: c.codec.version}.decodeInline(raw)
 	}

@@ -7,7 +7,7 @@ import (
 	"stoa/agentsvc/notify"
 )
 
-// The names under which a receiver's format is stored ([store.Receiver.Format]). They are in the database:
+// The names under which a receiver's format is stored ([receiver.Receiver.Format]). They are in the database:
 // changing one makes the stored receivers undeliverable.
 const (
 	Format10 = "a2a/1.0"

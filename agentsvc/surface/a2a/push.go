@@ -11,7 +11,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/notify"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/agentcard"
 	"stoa/agentsvc/surface/apierror"
@@ -25,7 +25,7 @@ import (
 // that may read the tasks of others: where a task's notifications go is decided by its owner. Tokens and
 // credentials of a config are write-only: no method returns them.
 //
-// A config is stored as a [store.Receiver]; package notify delivers to it in one of the [Formats].
+// A config is stored as a [receiver.Receiver]; package notify delivers to it in one of the [Formats].
 type PushService struct {
 	Request *surface.Request
 	Agent   string // the agent whose tasks are meant
@@ -128,7 +128,7 @@ func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Vi
 // NewReceiver returns a config as a receiver of the caller's, with its secrets encrypted and bound to the caller as
 // owner. It returns [surface.ErrNoPush] where push notifications are off, or an [agentsvc.InvalidError] for an
 // address that is not allowed.
-func (p PushService) NewReceiver(c *spec.PushConfig) (*store.Receiver, error) {
+func (p PushService) NewReceiver(c *spec.PushConfig) (*receiver.Receiver, error) {
 	id, format := c.ID, Format03
 	if p.Version == agentcard.A2A10 {
 		id, format = cmp.Or(id, agentsvc.NewID()), Format10
@@ -153,7 +153,7 @@ func (p PushService) NewReceiver(c *spec.PushConfig) (*store.Receiver, error) {
 
 // toPublicConfig returns a receiver as its owner may read it: the URL and the name of the scheme, without token and
 // credentials.
-func (p PushService) toPublicConfig(r store.Receiver) (*spec.PushConfig, error) {
+func (p PushService) toPublicConfig(r receiver.Receiver) (*spec.PushConfig, error) {
 	d, err := p.notifier()
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (p PushService) toPublicConfig(r store.Receiver) (*spec.PushConfig, error) 
 
 // decodeInline returns the receiver of a config that comes with a message. The task service sets its task, since
 // the message may start a new one.
-func (p PushService) decodeInline(raw json.RawMessage) (*store.Receiver, error) {
+func (p PushService) decodeInline(raw json.RawMessage) (*receiver.Receiver, error) {
 	var in pushConfig
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return nil, agentsvc.NewInvalidError("configuration", "the push notification config must be an object with a url")
@@ -281,7 +281,7 @@ func (p PushService) resolveVisibility(ctx context.Context) (task.Visibility, er
 
 // SetReceiver makes r, which may be nil, a receiver of notifications from the turn on that sub starts. A decision or a
 // credential starts no turn: with r it is an [*agentsvc.InvalidError].
-func SetReceiver(sub *task.Submission, r *store.Receiver) error {
+func SetReceiver(sub *task.Submission, r *receiver.Receiver) error {
 	if r != nil && len(sub.Decisions) > 0 {
 		return agentsvc.NewInvalidError("configuration", "a push notification config does not go with a decision or a credential: set it by itself")
 	}

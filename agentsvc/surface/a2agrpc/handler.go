@@ -12,6 +12,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/agentcard"
 	"stoa/agentsvc/surface/decode"
@@ -64,7 +65,7 @@ func (c *call) admitMessage(ctx context.Context, req *spec.SendMessageRequest) (
 	}
 	converted, wrong := a2a.ToDomainMessage(c.unwrapData(req.Message))
 	wrong = cmp.Or(c.invalid, wrong)
-	var receiver *store.Receiver
+	var receiver *receiver.Receiver
 	if wrong == nil && req.Config != nil && req.Config.PushConfig != nil {
 		receiver, wrong = c.newPushService(agent).NewReceiver(req.Config.PushConfig)
 	}

@@ -16,7 +16,6 @@ package admin
 import (
 	"net/http"
 
-	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/task"
@@ -49,7 +48,7 @@ func Routes(o Options) []surface.Route {
 	queue, deadLetters, audit := queueHandler{db: o.DB}, deadLetterHandler{o.DeadLetters}, auditHandler{o.Apps}
 	// Runs of apps in memory are in a database of their own; the statistics add them.
 	if o.InMemoryDB != nil {
-		queue.inMemoryRuns = []*store.RunQueue{store.NewRunQueue(o.InMemoryDB)}
+		queue.inMemoryDBs = []*db.DB{o.InMemoryDB}
 	}
 	routes := []surface.Route{
 		// Apps, their secrets, tokens, keys, roles and tools.

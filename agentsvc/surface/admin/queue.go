@@ -5,7 +5,8 @@ import (
 	"net/http"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/deadletter"
+	"stoa/agentsvc/store/queuestats"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
@@ -19,8 +20,8 @@ import (
 // queueHandler serves the queue. It is read-only and used by value.
 type queueHandler struct {
 	db *db.DB
-	// inMemoryRuns are the queues in this process's memory.
-	inMemoryRuns []*store.RunQueue
+	// inMemoryDBs are the databases in this process's memory.
+	inMemoryDBs []*db.DB
 }
 
 // deadLetterHandler serves runs that failed for good. It is read-only and used by value.
@@ -30,7 +31,7 @@ type deadLetterHandler struct {
 
 // handleQueueStats answers with counts of runs by state, in the database and in this process's memory.
 func (h queueHandler) handleQueueStats(w http.ResponseWriter, r *http.Request) error {
-	s, err := store.NewRunQueue(h.db).CountRuns(r.Context(), h.inMemoryRuns...)
+	s, err := queuestats.Count(r.Context(), h.db, h.inMemoryDBs...)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (h deadLetterHandler) handleListDeadLetters(w http.ResponseWriter, r *http.
 	if token := q.Get("page_token"); token != "" {
 		// The page token is the ID of a run; an ID that does not parse was not returned by this list.
 		var ok bool
-		if f.Before, ok = store.ParseDeadLetterID(token); !ok {
+		if f.Before, ok = deadletter.ParseID(token); !ok {
 			return agentsvc.NewInvalidError("page_token", "is not one that this list gave")
 		}
 	}
@@ -80,21 +81,21 @@ func (h deadLetterHandler) handleListDeadLetters(w http.ResponseWriter, r *http.
 }
 
 // newDeadLetterFilter returns a filter; empty values select everything.
-func newDeadLetterFilter(app, agent, text string) (store.DeadLetterFilter, error) {
+func newDeadLetterFilter(app, agent, text string) (deadletter.Filter, error) {
 	// These are search terms of the operator; the check only keeps control characters and very long texts from the
 	// database.
 	for field, value := range map[string]string{"app": app, "agent": agent, "error": text} {
 		if err := decode.CheckID(field, value); err != nil {
-			return store.DeadLetterFilter{}, err
+			return deadletter.Filter{}, err
 		}
 	}
-	return store.DeadLetterFilter{App: app, Agent: agent, Error: text}, nil
+	return deadletter.Filter{App: app, Agent: agent, Error: text}, nil
 }
 
 // requeueRun starts a new task that continues the one whose run failed for good. A run that was requeued or deleted
 // meanwhile is not found.
 func (h deadLetterHandler) requeueRun(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	id, ok := store.ParseDeadLetterID(surface.PathParam(o.HTTP, "id"))
+	id, ok := deadletter.ParseID(surface.PathParam(o.HTTP, "id"))
 	if !ok {
 		return mutation.Result{}, agentsvc.ErrNotFound
 	}

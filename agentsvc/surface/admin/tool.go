@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/mutation"
@@ -28,7 +28,7 @@ func (h toolHandler) handleListTools(w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	// The store of the app's ID: row-level security then limits the statement to this tenant.
-	pins, err := store.New(h.db, app.ID).ListPins(r.Context())
+	pins, err := toolpin.New(h.db, app.ID).List(r.Context())
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (h toolHandler) acceptTool(ctx context.Context, o *mutation.Request) (mutat
 		return mutation.Result{}, err
 	}
 	server, tool := surface.PathParam(o.HTTP, "server"), surface.PathParam(o.HTTP, "tool")
-	pin, err := store.New(h.db, app.ID).AcceptPin(ctx, o.Actor, server, tool, b.Hash)
+	pin, err := toolpin.New(h.db, app.ID).Accept(ctx, o.Actor, server, tool, b.Hash)
 	if err != nil {
 		return mutation.Result{}, err
 	}
@@ -63,7 +63,7 @@ func (h toolHandler) acceptTool(ctx context.Context, o *mutation.Request) (mutat
 }
 
 // newPinBody returns a pin; Status is blocked while the server's definition differs from the accepted one.
-func newPinBody(p store.ToolPin) pinBody {
+func newPinBody(p toolpin.Pin) pinBody {
 	b := pinBody{
 		Server: p.Server, Tool: p.Accepted.Tool, Status: "accepted",
 		Hash: p.Accepted.Hash, Definition: json.RawMessage(p.Accepted.Body), PinnedAt: encode.FormatOptionalTime(p.PinnedAt),

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/tenancy"
 )
@@ -16,9 +16,9 @@ import (
 func TestTools(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{Default: "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}"}, newRoutes)
-	pins := store.New(h.DB, tenancy.DefaultID)
+	pins := toolpin.New(h.DB, tenancy.DefaultID)
 	for _, hash := range []string{"h1", "h2"} {
-		if _, err := pins.UpdatePins(t.Context(), "shop", []store.ToolDefinition{{Tool: "echo", Hash: hash, Body: `{"name":"echo"}`}}); err != nil {
+		if _, err := pins.Update(t.Context(), "shop", []toolpin.Definition{{Tool: "echo", Hash: hash, Body: `{"name":"echo"}`}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,12 +14,11 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
-	"stoa/billing"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 )
@@ -108,10 +107,6 @@ var errorTable = []struct {
 	{capacity.ErrFull, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, false},
 	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
 
-	{billing.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
-	{billing.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
-	{billing.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
-
 	{tenancy.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
 	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
 	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
@@ -158,7 +153,7 @@ type Response struct {
 	// field is the path of the request's field that was wrong, "" = unknown.
 	field string
 	// problems are those of an invalid configuration, with their positions.
-	problems   []config.Problem
+	problems   []document.Problem
 	retryAfter time.Duration
 	// exhaustedBudget is the budget that refused the call, if one did.
 	exhaustedBudget *agentsvc.BudgetExhaustedError
@@ -181,11 +176,10 @@ func Classify(err error) Response {
 	var own *Error
 	var word *agentsvc.InvalidError
 	var tenant *tenancy.InvalidError
-	var document *config.Error
+	var invalidConfig *document.Error
 	var rpc *rpcError
 	var spent *agentsvc.BudgetExhaustedError
 	var full *agentsvc.StorageLimitError
-	var bill *billing.InvalidError
 	var large *capacity.TooLargeError
 	switch {
 	case errors.As(err, &large):
@@ -194,8 +188,6 @@ func Classify(err error) Response {
 		v = Response{Code: ResourceExhausted, Status: http.StatusTooManyRequests, rpc: rpcInternal, Text: spent.Error(), exhaustedBudget: spent}
 	case errors.As(err, &full):
 		v = Response{Code: ResourceExhausted, Status: http.StatusTooManyRequests, rpc: rpcInternal, Text: full.Error(), retryAfter: full.RetryAfter}
-	case errors.As(err, &bill):
-		invalid(bill.Field, bill.Error())
 	case errors.As(err, &own):
 		v = Response{Code: own.Code, Status: own.Status, rpc: rpcInvalidRequest, Text: own.Text, retryAfter: own.RetryAfter}
 	case errors.As(err, &rpc):
@@ -204,9 +196,9 @@ func Classify(err error) Response {
 		invalid(word.Field, word.Error())
 	case errors.As(err, &tenant):
 		invalid(tenant.Field, tenant.Error())
-	case errors.As(err, &document):
+	case errors.As(err, &invalidConfig):
 		invalid("config", "the configuration is not valid")
-		v.problems = document.Problems
+		v.problems = invalidConfig.Problems
 	default:
 		for _, row := range errorTable {
 			if !errors.Is(err, row.err) {

@@ -10,6 +10,8 @@ import (
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
 	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/calendar"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -31,9 +33,9 @@ func (h budgetHandler) loadBudgetApp(ctx context.Context, name string) (tenancy.
 
 // budgetBody is a budget, in requests and responses.
 type budgetBody struct {
-	Name  string       `json:"name"`
-	Scope scopeBody    `json:"scope"`
-	Unit  billing.Unit `json:"unit"`
+	Name  string      `json:"name"`
+	Scope scopeBody   `json:"scope"`
+	Unit  budget.Unit `json:"unit"`
 	// Amount is in tokens, calls or nano-units, by Unit. It is a pointer to tell 0 from a missing value.
 	Amount *int64 `json:"amount"`
 	// Currency is that of Amount, only for budgets in money.
@@ -83,7 +85,7 @@ type thresholdBody struct {
 }
 
 // newBalanceBody returns a balance; lists are never null.
-func newBalanceBody(b billing.Balance) balanceBody {
+func newBalanceBody(b budget.Balance) balanceBody {
 	passed := []thresholdBody{}
 	for _, p := range b.PassedThresholds {
 		passed = append(passed, thresholdBody{p.Threshold, encode.FormatOptionalTime(p.At), p.Committed, p.Amount})
@@ -94,28 +96,28 @@ func newBalanceBody(b billing.Balance) balanceBody {
 }
 
 // newBudgetBody returns the settings of a budget. decodeBudgetUpdate decodes a change over it.
-func newBudgetBody(b billing.Budget) budgetBody {
+func newBudgetBody(b budget.Budget) budgetBody {
 	return budgetBody{
 		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
 	}
 }
 
 // decodeBudget decodes a new budget.
-func decodeBudget(o *mutation.Request) (billing.Budget, error) {
+func decodeBudget(o *mutation.Request) (budget.Budget, error) {
 	var b budgetBody
 	if err := o.DecodeBody(&b, false); err != nil {
-		return billing.Budget{}, err
+		return budget.Budget{}, err
 	}
 	return b.toBudget()
 }
 
-// toBudget returns the domain's budget; package billing validates it.
-func (b budgetBody) toBudget() (billing.Budget, error) {
+// toBudget returns the domain's budget; package budget validates it.
+func (b budgetBody) toBudget() (budget.Budget, error) {
 	if b.Amount == nil {
-		return billing.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
+		return budget.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
 	}
-	return billing.Budget{
-		Name: b.Name, Scope: billing.Scope(b.Scope), Unit: b.Unit, Amount: *b.Amount, Currency: b.Currency, Window: billing.Window(b.Window),
+	return budget.Budget{
+		Name: b.Name, Scope: budget.Scope(b.Scope), Unit: b.Unit, Amount: *b.Amount, Currency: b.Currency, Window: calendar.Window(b.Window),
 		Zone: b.Timezone, Hard: b.Hard, OnExhausted: b.OnExhausted, Thresholds: b.Thresholds,
 	}, nil
 }
@@ -130,12 +132,12 @@ func (h budgetHandler) addBudget(ctx context.Context, o *mutation.Request) (muta
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	// Package billing cannot check the scope: it does not know configurations and keys. A change cannot alter the
+	// Package budget cannot check the scope: it does not know configurations and keys. A change cannot alter the
 	// scope, so only a new budget is checked.
 	if err := h.checkScope(ctx, app, b.Scope); err != nil {
 		return mutation.Result{}, err
 	}
-	made, err := h.billing.AddBudget(ctx, o.Actor, app, b)
+	made, err := h.billing.Budgets.AddBudget(ctx, o.Actor, app, b)
 	return mutation.Result{Status: http.StatusCreated, Body: newBalanceBody(made), AppID: app.ID}, err
 }
 
@@ -146,20 +148,20 @@ func (h budgetHandler) updateBudget(ctx context.Context, o *mutation.Request) (m
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	made, err := h.billing.UpdateBudget(ctx, o.Actor, app, surface.PathParam(o.HTTP, "budget"), func(was billing.Budget) (billing.Budget, error) {
+	made, err := h.billing.Budgets.UpdateBudget(ctx, o.Actor, app, surface.PathParam(o.HTTP, "budget"), func(was budget.Budget) (budget.Budget, error) {
 		return decodeBudgetUpdate(o, was)
 	})
 	return mutation.Result{Status: http.StatusOK, Body: newBalanceBody(made), AppID: app.ID}, err
 }
 
 // decodeBudgetUpdate decodes a change over the current budget was: members that are left out stay unchanged.
-func decodeBudgetUpdate(o *mutation.Request, was billing.Budget) (billing.Budget, error) {
+func decodeBudgetUpdate(o *mutation.Request, was budget.Budget) (budget.Budget, error) {
 	b := newBudgetBody(was)
 	if err := o.DecodeBody(&b, false); err != nil {
-		return billing.Budget{}, err
+		return budget.Budget{}, err
 	}
 	if b.Name != was.Name {
-		return billing.Budget{}, agentsvc.NewInvalidError("name", "is another one than in the path; a budget keeps its name")
+		return budget.Budget{}, agentsvc.NewInvalidError("name", "is another one than in the path; a budget keeps its name")
 	}
 	return b.toBudget()
 }
@@ -170,7 +172,7 @@ func (h budgetHandler) deleteBudget(ctx context.Context, o *mutation.Request) (m
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	return mutation.Result{Status: http.StatusNoContent}, h.billing.DeleteBudget(ctx, o.Actor, app, surface.PathParam(o.HTTP, "budget"))
+	return mutation.Result{Status: http.StatusNoContent}, h.billing.Budgets.DeleteBudget(ctx, o.Actor, app, surface.PathParam(o.HTTP, "budget"))
 }
 
 // handleListBudgets answers an operator with the budgets of an app, or with those of the platform.
@@ -189,7 +191,7 @@ func (h budgetHandler) handleListAppBudgets(w http.ResponseWriter, r *http.Reque
 
 // writeBudgets answers with the budgets of an app and their balances; "" = those of the platform.
 func (h budgetHandler) writeBudgets(w http.ResponseWriter, r *http.Request, app db.ID) error {
-	found, err := h.billing.ListBudgets(r.Context(), app)
+	found, err := h.billing.Budgets.ListBudgets(r.Context(), app)
 	if err != nil {
 		return err
 	}

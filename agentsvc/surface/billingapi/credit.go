@@ -13,7 +13,9 @@ import (
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
-	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/invoice"
+	"stoa/billing/ledger"
 )
 
 // creditHandler serves credits. It is read-only and used by value.
@@ -62,8 +64,8 @@ type (
 	}
 	// ledgerBody is a page of the ledger, the newest entry first, with the balances over all entries.
 	ledgerBody struct {
-		Balances map[string]map[billing.Account]billing.Money `json:"balances"` // by currency, then by account
-		Entries  []ledgerEntryBody                            `json:"entries"`
+		Balances map[string]map[ledger.Account]amount.Money `json:"balances"` // by currency, then by account
+		Entries  []ledgerEntryBody                          `json:"entries"`
 		// Before is the query parameter before of the next page, 0 = this is the last one.
 		Before int64 `json:"next_before,omitempty"`
 	}
@@ -92,7 +94,7 @@ func (h creditHandler) addCredit(ctx context.Context, o *mutation.Request) (muta
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	c, err := h.billing.AddCredit(ctx, o.Actor, app, billing.Credit{Amount: billing.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
+	c, err := h.billing.Invoices.AddCredit(ctx, o.Actor, app, invoice.Credit{Amount: amount.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
 	return mutation.Result{Status: http.StatusCreated, Body: newCreditBody(c), AppID: app.ID}, err
 }
 
@@ -102,7 +104,7 @@ func (h creditHandler) handleListCredits(w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	list, err := h.billing.ListCredits(r.Context(), app)
+	list, err := h.billing.Invoices.ListCredits(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func (h creditHandler) revokeCredit(ctx context.Context, o *mutation.Request) (m
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	return mutation.Result{Status: http.StatusNoContent}, h.billing.RevokeCredit(ctx, o.Actor, app, surface.PathParam(o.HTTP, "credit"))
+	return mutation.Result{Status: http.StatusNoContent}, h.billing.Invoices.RevokeCredit(ctx, o.Actor, app, surface.PathParam(o.HTTP, "credit"))
 }
 
 // handleLedger answers with the balances of an app's accounts and a page of the ledger entries, the newest first.
@@ -138,11 +140,11 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	balances, err := h.billing.ListAccountBalances(r.Context(), app.ID)
+	balances, err := h.billing.Ledgers.ListAccountBalances(r.Context(), app.ID)
 	if err != nil {
 		return err
 	}
-	entries, err := h.billing.ListLedgerEntries(r.Context(), app.ID, before, size)
+	entries, err := h.billing.Ledgers.ListEntries(r.Context(), app.ID, before, size)
 	if err != nil {
 		return err
 	}
@@ -160,7 +162,7 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 	return response.WriteJSON(w, http.StatusOK, out)
 }
 
-func newCreditBody(c billing.Credit) creditBody {
+func newCreditBody(c invoice.Credit) creditBody {
 	return creditBody{
 		c.ID, int64(c.Amount), c.Currency, int64(c.Remaining), int64(c.Pending), string(c.Status), encode.FormatOptionalTime(c.Expires), c.Note, encode.FormatOptionalTime(c.CreatedAt), c.CreatedBy,
 	}

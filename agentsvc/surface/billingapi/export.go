@@ -28,7 +28,7 @@ type exportBody struct {
 
 // handleListExports answers with the progress of each usage export.
 func (h exportHandler) handleListExports(w http.ResponseWriter, r *http.Request) error {
-	list, err := h.billing.ListExports(r.Context())
+	list, err := h.billing.Exports.ListExports(r.Context())
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
 	"stoa/billing"
+	"stoa/billing/invoice"
 	"stoa/tenancy"
 )
 
@@ -34,9 +35,9 @@ func (h billedApps) loadBilledApp(ctx context.Context, name string) (tenancy.App
 	if !errors.Is(err, tenancy.ErrNotFound) {
 		return app, err
 	}
-	former, ferr := h.billing.FindFormerApp(ctx, name)
+	former, ferr := h.billing.Ledgers.FindFormerApp(ctx, name)
 	if ferr != nil {
-		if errors.Is(ferr, billing.ErrNotFound) {
+		if errors.Is(ferr, tenancy.ErrNotFound) {
 			return app, err
 		}
 		return former, ferr
@@ -53,7 +54,7 @@ func (h billedApps) loadBilledApp(ctx context.Context, name string) (tenancy.App
 }
 
 type invoiceList struct {
-	Invoices []billing.Invoice `json:"invoices"`
+	Invoices []invoice.Invoice `json:"invoices"`
 }
 
 // handleListInvoices answers an operator with all invoices of an app, drafts included, without their lines.
@@ -62,7 +63,7 @@ func (h invoiceHandler) handleListInvoices(w http.ResponseWriter, r *http.Reques
 	if err != nil {
 		return err
 	}
-	list, err := h.billing.ListInvoices(r.Context(), app)
+	list, err := h.billing.Invoices.ListInvoices(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (h invoiceHandler) handleListInvoices(w http.ResponseWriter, r *http.Reques
 
 // handleListAppInvoices answers an app with its final invoices.
 func (h invoiceHandler) handleListAppInvoices(w http.ResponseWriter, r *http.Request) error {
-	list, err := h.billing.ListFinalInvoices(r.Context(), surface.RequestOf(r).App.ID)
+	list, err := h.billing.Invoices.ListFinalInvoices(r.Context(), surface.RequestOf(r).App.ID)
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func (h invoiceHandler) handleGetInvoice(w http.ResponseWriter, r *http.Request)
 		return err
 	}
 	id, mediaType := negotiateInvoice(r)
-	inv, err := h.billing.FindInvoice(r.Context(), app, id)
+	inv, err := h.billing.Invoices.FindInvoice(r.Context(), app, id)
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (h invoiceHandler) handleGetInvoice(w http.ResponseWriter, r *http.Request)
 // handleGetAppInvoice answers an app with one of its final invoices. A draft is not found.
 func (h invoiceHandler) handleGetAppInvoice(w http.ResponseWriter, r *http.Request) error {
 	id, mediaType := negotiateInvoice(r)
-	inv, err := h.billing.FindFinalInvoice(r.Context(), surface.RequestOf(r).App.ID, id)
+	inv, err := h.billing.Invoices.FindFinalInvoice(r.Context(), surface.RequestOf(r).App.ID, id)
 	if err != nil {
 		return err
 	}
@@ -104,16 +105,16 @@ func (h invoiceHandler) handleGetAppInvoice(w http.ResponseWriter, r *http.Reque
 
 // finalizeInvoice makes a draft final.
 func (h invoiceHandler) finalizeInvoice(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	return h.changeInvoice(ctx, o, h.billing.FinalizeInvoice)
+	return h.changeInvoice(ctx, o, h.billing.Invoices.FinalizeInvoice)
 }
 
 // reverseInvoice reverses a final invoice and answers with the credit note.
 func (h invoiceHandler) reverseInvoice(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	return h.changeInvoice(ctx, o, h.billing.ReverseInvoice)
+	return h.changeInvoice(ctx, o, h.billing.Invoices.ReverseInvoice)
 }
 
 // changeInvoice calls do for the invoice of the path. A body, if there is one, must be an empty object.
-func (h invoiceHandler) changeInvoice(ctx context.Context, o *mutation.Request, do func(ctx context.Context, actor string, app tenancy.App, id string) (billing.Invoice, error)) (mutation.Result, error) {
+func (h invoiceHandler) changeInvoice(ctx context.Context, o *mutation.Request, do func(ctx context.Context, actor string, app tenancy.App, id string) (invoice.Invoice, error)) (mutation.Result, error) {
 	if err := o.DecodeBody(&struct{}{}, true); err != nil {
 		return mutation.Result{}, err
 	}
@@ -151,7 +152,7 @@ func negotiateInvoice(r *http.Request) (id, mediaType string) {
 
 // writeInvoice writes an invoice. CSV and HTML are rendered into memory first, so that a failure is still an HTTP
 // error. The Content-Security-Policy keeps text from customers in the HTML from loading or running anything.
-func writeInvoice(w http.ResponseWriter, inv billing.Invoice, mediaType string) error {
+func writeInvoice(w http.ResponseWriter, inv invoice.Invoice, mediaType string) error {
 	// Without a suffix in the path the representation depends on Accept.
 	w.Header().Add("Vary", "Accept")
 	var b bytes.Buffer

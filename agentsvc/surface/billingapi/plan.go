@@ -11,6 +11,8 @@ import (
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
 	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/price"
 )
 
 // planHandler serves plans. It is read-only and used by value.
@@ -26,8 +28,8 @@ type planBody struct {
 	Timezone string `json:"timezone,omitempty"`
 	// Included are the quantities by meter that the monthly price covers; Overage is the price of what exceeds
 	// them.
-	Included map[string]int64           `json:"included"`
-	Overage  map[string]billing.Overage `json:"overage"`
+	Included map[string]int64       `json:"included"`
+	Overage  map[string]overageBody `json:"overage"`
 	// The limits apply to each app on the plan that has none of its own; 0 = the plan sets none.
 	MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
 	QueueDepth         int64 `json:"queue_depth"`
@@ -40,6 +42,12 @@ type planBody struct {
 	UpdatedAt *string        `json:"updated_at,omitempty"`
 }
 
+// overageBody is a price: Amount for Per units of the meter.
+type overageBody struct {
+	Per    int64 `json:"per"`
+	Amount int64 `json:"amount"`
+}
+
 // retentionBody holds Go durations such as "720h"; "" = the plan does not limit it.
 type retentionBody struct {
 	Tasks    string `json:"tasks,omitempty"`
@@ -48,14 +56,21 @@ type retentionBody struct {
 }
 
 // decodePlan decodes the terms of a plan.
-func decodePlan(o *mutation.Request) (billing.Plan, error) {
+func decodePlan(o *mutation.Request) (price.Plan, error) {
 	var b planBody
 	if err := o.DecodeBody(&b, false); err != nil {
-		return billing.Plan{}, err
+		return price.Plan{}, err
 	}
-	p := billing.Plan{
-		Name: b.Name, Currency: b.Currency, Timezone: b.Timezone, Included: b.Included, Overage: b.Overage, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
+	p := price.Plan{
+		Name: b.Name, Currency: b.Currency, Timezone: b.Timezone, Included: b.Included, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
 		QueueDepth: b.QueueDepth, AllowedModels: b.AllowedModels,
+	}
+	// null stays null: the response repeats what was sent.
+	if b.Overage != nil {
+		p.Overage = make(map[string]price.Overage, len(b.Overage))
+	}
+	for meter, v := range b.Overage {
+		p.Overage[meter] = price.Overage{Per: v.Per, Amount: amount.Money(v.Amount)}
 	}
 	if r := b.Retention; r != nil {
 		for _, f := range []struct {
@@ -79,7 +94,7 @@ func decodePlan(o *mutation.Request) (billing.Plan, error) {
 func (h planHandler) addPlan(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
 	p, err := decodePlan(o)
 	if err == nil {
-		p, err = h.billing.AddPlan(ctx, o.Actor, p)
+		p, err = h.billing.Prices.AddPlan(ctx, o.Actor, p)
 	}
 	return mutation.Result{Status: http.StatusCreated, Body: newPlanBody(p)}, err
 }
@@ -96,13 +111,13 @@ func (h planHandler) updatePlan(ctx context.Context, o *mutation.Request) (mutat
 	}
 	// Only the path names the plan; the body may repeat it.
 	p.Name = name
-	p, err = h.billing.UpdatePlan(ctx, o.Actor, p)
+	p, err = h.billing.Prices.UpdatePlan(ctx, o.Actor, p)
 	return mutation.Result{Status: http.StatusOK, Body: newPlanBody(p)}, err
 }
 
 // handleGetPlan answers with one plan.
 func (h planHandler) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
-	p, err := h.billing.FindPlan(r.Context(), surface.PathParam(r, "plan"))
+	p, err := h.billing.Prices.FindPlan(r.Context(), surface.PathParam(r, "plan"))
 	if err != nil {
 		return err
 	}
@@ -111,7 +126,7 @@ func (h planHandler) handleGetPlan(w http.ResponseWriter, r *http.Request) error
 
 // handleListPlans answers with all plans.
 func (h planHandler) handleListPlans(w http.ResponseWriter, r *http.Request) error {
-	found, err := h.billing.ListPlans(r.Context())
+	found, err := h.billing.Prices.ListPlans(r.Context())
 	if err != nil {
 		return err
 	}
@@ -123,12 +138,18 @@ func (h planHandler) handleListPlans(w http.ResponseWriter, r *http.Request) err
 }
 
 // newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.
-func newPlanBody(p billing.Plan) planBody {
+func newPlanBody(p price.Plan) planBody {
 	b := planBody{
-		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, Overage: p.Overage, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
+		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
 		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: encode.FormatOptionalTime(p.CreatedAt), UpdatedAt: encode.FormatOptionalTime(p.UpdatedAt),
 	}
-	if r := p.Retention; r != (billing.Retention{}) {
+	if p.Overage != nil {
+		b.Overage = make(map[string]overageBody, len(p.Overage))
+	}
+	for meter, v := range p.Overage {
+		b.Overage[meter] = overageBody{v.Per, int64(v.Amount)}
+	}
+	if r := p.Retention; r != (price.Retention{}) {
 		b.Retention = &retentionBody{formatDuration(r.Tasks), formatDuration(r.Events), formatDuration(r.Sessions)}
 	}
 	return b

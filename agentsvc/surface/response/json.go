@@ -1,13 +1,12 @@
 package response
 
 import (
-	"bytes"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
-
-	"stoa/agentsvc/surface/encode"
 )
 
 // WriteJSON writes v as the response. If it returns an error, nothing was written.
@@ -25,11 +24,25 @@ func writeEncodable(w http.ResponseWriter, kind []string, status int, v any) err
 	if to, ok := w.(*Writer); ok && to.RequestBytes >= collectThreshold {
 		collectGarbage() // the response may be as large as the body, whose decoded form is garbage now
 	}
-	var b bytes.Buffer
-	if err := encode.AppendJSONLine(&b, v); err != nil {
-		return err
+	e := json.NewEncoder(&lineWriter{w, kind, status})
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("encode an answer: %w", err)
 	}
-	return writeBody(w, kind, status, b.Bytes())
+	return nil
+}
+
+// lineWriter writes a response from the buffer of a [json.Encoder], which hands over a value in a single Write. A copy
+// of it would be as large as the response: of a task with a text of 16 MiB, 16 MiB.
+type lineWriter struct {
+	w      http.ResponseWriter
+	kind   []string
+	status int
+}
+
+// Write implements [io.Writer].
+func (l *lineWriter) Write(line []byte) (int, error) {
+	return len(line), writeBody(l.w, l.kind, l.status, line)
 }
 
 // WriteEncoded writes a body that is already JSON as the response.

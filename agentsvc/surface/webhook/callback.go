@@ -7,7 +7,7 @@ import (
 	"stoa/agentsvc/notify"
 )
 
-// callbackFormat is the name under which a callback's receiver is stored ([store.Receiver.Format]); it is in the
+// callbackFormat is the name under which a callback's receiver is stored ([receiver.Receiver.Format]); it is in the
 // database and must not change.
 const callbackFormat = "webhook"
 

@@ -12,7 +12,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/notify"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
@@ -113,7 +113,7 @@ func lookupResult(err error) (decided, repeated bool, _ error) {
 
 // newCallbackReceiver returns a receiver for the address that a delivery names for its result, nil if the webhook has
 // no callback. It returns an [*agentsvc.InvalidError] for an address to which the server must not send.
-func newCallbackReceiver(v *surface.Request, w *app.Webhook, format, contentType string, body []byte) (*store.Receiver, error) {
+func newCallbackReceiver(v *surface.Request, w *app.Webhook, format, contentType string, body []byte) (*receiver.Receiver, error) {
 	if w.Callback == nil {
 		return nil, nil
 	}

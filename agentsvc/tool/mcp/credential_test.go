@@ -17,6 +17,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/tool/mcp"
 	"stoa/tenancy"
@@ -27,7 +28,7 @@ import (
 // credentialFixture is the store with the callers' credentials.
 type credentialFixture struct {
 	database *db.DB
-	vault    *store.Vault
+	vault    *vault.Vault
 	spec     agentsvc.Credential
 }
 
@@ -38,7 +39,7 @@ func newCredentialFixture(t *testing.T, server string) *credentialFixture {
 		t.Fatal(err)
 	}
 	d := dbtest.NewSQLite(t)
-	return &credentialFixture{d, store.NewVault(d, "acme", keys), agentsvc.Credential{Tool: "shop", Header: "X-Key", Server: server}}
+	return &credentialFixture{d, vault.New(d, "acme", keys), agentsvc.Credential{Tool: "shop", Header: "X-Key", Server: server}}
 }
 
 func (p *credentialFixture) newProvider() *tool.CredentialProvider {
@@ -60,11 +61,11 @@ func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
 	at := func(seq int64, state agentsvc.State) agentsvc.Event {
 		return agentsvc.Event{Task: id, Seq: seq, At: time.Now(), Status: &agentsvc.Status{State: state}}
 	}
-	run := store.Run{Task: id, Turn: 1, Agent: "a", Context: "c", Owner: newOwner(name), Epoch: 1, Seq: 1, FirstSeq: 1}
-	if err := st.CreateTask(t.Context(), run, []agentsvc.Event{at(1, agentsvc.AuthRequired)}, nil); err != nil {
+	run := store.Run{Task: id, Turn: 1, Agent: "a", Context: "c", Owner: newOwner(name), FirstSeq: 1, Lease: store.Lease{Epoch: 1, Seq: 1}}
+	if err := st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{at(1, agentsvc.AuthRequired)}}); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := st.LoadTask(t.Context(), id, store.TaskParts{})
+	seen, err := st.Tasks.Load(t.Context(), id, store.TaskParts{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.RecordDecisions(t.Context(), seen, store.DecisionRecord{Events: []agentsvc.Event{at(2, agentsvc.Cancelled)}, Credentials: []store.SealedCredential{sealed}}); err != nil {
+	if err := st.Approvals.RecordDecisions(t.Context(), seen, store.DecisionRecord{Events: []agentsvc.Event{at(2, agentsvc.Cancelled)}, Credentials: []vault.SealedCredential{sealed}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/tool"
 )
 
@@ -73,7 +73,7 @@ func (l *connector) loadList(ctx context.Context, c *connection) (*toolList, err
 		return nil, err
 	}
 	fresh := &toolList{conn: c, loadedAt: time.Now(), byName: make(map[string]*remoteTool, len(listed))}
-	var defs []store.ToolDefinition
+	var defs []toolpin.Definition
 	for _, t := range listed {
 		def, reason := s.newDefinition(t)
 		// The definition would be pinned and shown to other callers.
@@ -139,7 +139,7 @@ func (s *Server) fetchTools(ctx context.Context, c *connection) ([]*mcp.Tool, er
 
 // newDefinition returns the part of a tool that is pinned, i.e. everything that a model reads of it, with its hash. If
 // the tool cannot be offered, reason says why.
-func (s *Server) newDefinition(t *mcp.Tool) (def store.ToolDefinition, reason string) {
+func (s *Server) newDefinition(t *mcp.Tool) (def toolpin.Definition, reason string) {
 	schema, err := json.Marshal(t.InputSchema)
 	switch {
 	case err != nil:
@@ -162,11 +162,11 @@ func (s *Server) newDefinition(t *mcp.Tool) (def store.ToolDefinition, reason st
 	}
 	// The hash covers name, description and schema: a change of any of them blocks the tool.
 	sum := sha256.Sum256(body)
-	return store.ToolDefinition{Tool: t.Name, Hash: hex.EncodeToString(sum[:]), Body: string(body)}, ""
+	return toolpin.Definition{Tool: t.Name, Hash: hex.EncodeToString(sum[:]), Body: string(body)}, ""
 }
 
 // newRemoteTool returns the tool for a listed definition.
-func (s *Server) newRemoteTool(t *mcp.Tool, def store.ToolDefinition) *remoteTool {
+func (s *Server) newRemoteTool(t *mcp.Tool, def toolpin.Definition) *remoteTool {
 	schema, _ := json.Marshal(t.InputSchema) // cannot fail: newDefinition has encoded it
 	// The operator's description comes first and is not part of the hash: changing it blocks nothing.
 	text := t.Description
@@ -183,12 +183,12 @@ func (s *Server) newRemoteTool(t *mcp.Tool, def store.ToolDefinition) *remoteToo
 }
 
 // applyPins stores the definitions that are new and blocks tools whose definition is not the stored one.
-func (s *Server) applyPins(ctx context.Context, l *toolList, defs []store.ToolDefinition) error {
+func (s *Server) applyPins(ctx context.Context, l *toolList, defs []toolpin.Definition) error {
 	if s.options.Pins == nil {
 		return nil
 	}
-	// UpdatePins stores new definitions and returns the names of those that differ from the stored ones.
-	drifted, err := s.options.Pins.UpdatePins(ctx, s.options.Name, defs)
+	// Update stores new definitions and returns the names of those that differ from the stored ones.
+	drifted, err := s.options.Pins.Update(ctx, s.options.Name, defs)
 	if err != nil {
 		return &unavailableError{reason: "what is pinned of its tools cannot be read", cause: err}
 	}

@@ -8,7 +8,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/tool/mcp"
 	"stoa/tenancy/db/dbtest"
 )
@@ -33,7 +33,7 @@ func TestListChanged(t *testing.T) {
 // TestPins changes the description of a tool: the tool is blocked until an operator accepts it.
 func TestPins(t *testing.T) {
 	t.Parallel()
-	pins := store.New(dbtest.NewSQLite(t), "acme")
+	pins := toolpin.New(dbtest.NewSQLite(t), "acme")
 	describe := func(s *sdk.Server, description string) {
 		addTool(s, "echo", description, func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			return textResult(string(req.Params.Arguments)), nil
@@ -59,11 +59,11 @@ func TestPins(t *testing.T) {
 		t.Errorf("the tool beside it: %q", got)
 	}
 
-	all, err := pins.ListPins(t.Context())
+	all, err := pins.List(t.Context())
 	if err != nil || len(all) != 2 || all[0].Drift == nil || !json.Valid([]byte(all[0].Drift.Body)) {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if _, err := pins.AcceptPin(t.Context(), "op", "shop", "echo", all[0].Drift.Hash); err != nil {
+	if _, err := pins.Accept(t.Context(), "op", "shop", "echo", all[0].Drift.Hash); err != nil {
 		t.Fatal(err)
 	}
 	for _, src := range []*mcp.Server{src, again} {

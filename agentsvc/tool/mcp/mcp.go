@@ -24,7 +24,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/sandbox"
-	"stoa/agentsvc/store"
+	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/tool"
 )
 
@@ -70,7 +70,7 @@ type Options struct {
 	// Optional lets a turn go on without tools if the server is not available.
 	Optional bool
 	// Pins stores the accepted definitions of tools; nil: they are not pinned.
-	Pins *store.Store
+	Pins *toolpin.Store
 	// ConnectTimeout bounds one attempt to connect, and one listing, 0 = 30 s.
 	ConnectTimeout time.Duration
 	// IdleTimeout is how long an unused caller's connection stays open, 0 = 5 min.

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/tenancy/db"
+)
+
+// Runs are the turns of a tenant's tasks as their workers execute them: lease, journal and records. What a
+// worker writes is fenced by the epoch of its lease.
+type Runs struct {
+	*tenantRows
+	events   *Events
+	sessions *Sessions
+}
+
+// AcquireLease acquires the lease of a claimed run's task: it raises the task's epoch, fills in what the claim
+// does not know of run and, where the task was submitted, appends the working status. It returns
+// [agentsvc.ErrLeaseLost] if the task does not wait for this run any more or the run is not leased to its worker any
+// more, and [ErrTaskInterrupted] if the task waits for a human.
+func (s *Runs) AcquireLease(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
+	for range maxAttempts {
+		// An earlier worker may write until its epoch is raised here, so the state that was read can be outdated.
+		if evs, err = s.tryAcquireLease(ctx, run); !errors.Is(err, errTaskChanged) {
+			return evs, err
+		}
+	}
+	return nil, err
+}
+
+// errTaskChanged reports that the task changed between the read and the conditional write.
+var errTaskChanged = errors.New("the task moved on")
+
+// tryAcquireLease is one attempt of AcquireLease.
+func (s *Runs) tryAcquireLease(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
+	seen, found, leased, err := s.loadLeaseState(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !leased:
+		return nil, agentsvc.ErrLeaseLost
+	case seen.Turn == run.Turn && seen.Status.State.IsInterrupted():
+		return nil, ErrTaskInterrupted
+	case seen.Turn != run.Turn || seen.Status.State.IsTerminal():
+		return nil, agentsvc.ErrLeaseLost
+	}
+	run.Agent, run.Context, run.Owner = seen.Agent, seen.Context, seen.Owner
+	run.Epoch, run.Seq = seen.Epoch+1, seen.Seq
+	run.IsNewContext = run.Turn == 1 && run.Context == ContextIDForTask(run.Task)
+	var evs []agentsvc.Event
+	if seen.Status.State == agentsvc.Submitted {
+		run.WasInterrupted = false // it stopped before the task began, so nothing was interrupted
+		run.Seq++
+		now := time.Now().UTC().Truncate(time.Microsecond)
+		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}
+	}
+	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresEnd}
+	var n int64
+	// Conditional on the run's lease as well: a run that was rescued between claim and here must not begin.
+	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = CASE WHEN state = 'submitted' THEN $4 ELSE status_seq END, state = 'working'
+		WHERE tenant = $1 AND id = $2 AND epoch = $5 AND seq = $6 AND state IN ('submitted', 'working')
+			AND EXISTS (`+leasedRunSQL(7)+`)`,
+		s.tenant, string(run.Task), run.Epoch, run.Seq, seen.Epoch, seen.Seq, run.Turn, run.Worker, run.Attempts)
+	if err := insertEvents(&b, s.tenant, run.Task, evs, &precondition{run.Epoch, run.Seq}); err != nil {
+		return nil, err
+	}
+	if err := s.writeConditional(ctx, &b, &n, "begin task "+string(run.Task)); errors.Is(err, agentsvc.ErrLeaseLost) {
+		return nil, errTaskChanged
+	} else if err != nil {
+		return nil, err
+	}
+	// The condition held, so the events that were read are all there are.
+	if run.TurnEvents = nil; !found.isTooLarge {
+		run.TurnEvents = slices.Concat(found.events, evs)
+	}
+	return evs, nil
+}
+
+// leasedRunSQL selects the run of task $2 of tenant $1 if it is leased. Its turn, worker and attempt are the
+// parameters turn, turn+1 and turn+2: a later attempt on the same worker is another lease.
+func leasedRunSQL(turn int) string {
+	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state = 'running'`, turn, turn+1, turn+2)
+}
+
+// loadLeaseState reads the state of run's task, whether run is leased to its worker, and, unless they are large, the
+// facts of the turn.
+func (s *Runs) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, found eventReading, leased bool, err error) {
+	var b db.Batch
+	t.addQuery(&b, s.tenant, run.Task)
+	b.Query(func(db.Row) error { leased = true; return nil }, leasedRunSQL(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
+	found.addQuery(&b, s.tenant, run.Task, run.FirstSeq-1, maxJournal)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return t, found, false, fmt.Errorf("read task %s: %w", run.Task, err)
+	}
+	if t.ID == "" {
+		return t, found, false, agentsvc.ErrNotFound
+	}
+	return t, found, leased, nil
+}
+
+// Unclaim returns a claimed run to its rest as if it had not been claimed.
+func (s *Runs) Unclaim(ctx context.Context, run Run) error { return s.unclaimRun(ctx, run) }
+
+// LoadJournal returns the facts of a task from the sequence first on: those of a turn begin with the message that opened
+// it.
+func (s *Runs) LoadJournal(ctx context.Context, id agentsvc.TaskID, first int64) ([]agentsvc.Event, error) {
+	return s.events.Load(ctx, id, first-1, maxJournal)
+}
+
+// maxJournal bounds the facts that are read of one turn.
+const maxJournal = 100_000
+
+// LoadReservation returns the note of what a turn has reserved from the tenant's limits. It returns "" where nothing
+// was reserved, and where a usage event is on the log: then the worker of the turn has settled it, and releasing it
+// again would be wrong.
+func (s *Runs) LoadReservation(ctx context.Context, id agentsvc.TaskID, turn int64) (note string, err error) {
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&note) }, `SELECT r.reserved FROM run r WHERE r.tenant = $1 AND r.task = $2 AND r.turn = $3
+		AND NOT EXISTS (SELECT 1 FROM event e WHERE e.tenant = r.tenant AND e.task = r.task AND e.seq >= r.first_seq AND e.kind = 'usage')`,
+		s.tenant, string(id), turn)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return "", fmt.Errorf("read what turn %d of task %s holds: %w", turn, id, err)
+	}
+	return note, nil
+}

@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/admin"
+	"stoa/agentsvc/surface/billingapi"
+	"stoa/agentsvc/surface/ext"
+	"stoa/agentsvc/surface/mcp"
+	"stoa/agentsvc/surface/openai"
+	"stoa/agentsvc/surface/openapi"
+	"stoa/agentsvc/surface/tenantapi"
+	v1 "stoa/agentsvc/surface/v1"
+	"stoa/agentsvc/surface/webhook"
+)
+
+// NewFrontend returns the HTTP server with the routes of every protocol. listens is the address of the listener: agent
+// cards show it if no public URL is set.
+func (h *Server) NewFrontend(listens net.Addr) (*surface.Server, error) {
+	c, err := h.newCards(listens)
+	if err != nil {
+		return nil, err
+	}
+	return h.newFrontend(listens, c)
+}
+
+// newFrontend is NewFrontend with the builder of the cards.
+func (h *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error) {
+	// Without an operator's file (PostgreSQL) the default CORS rules apply.
+	cors := config.DefaultConfig("scripted", "").Server.CORS
+	metrics := config.Metrics{}
+	if cfg := h.DefaultApp.Config(); cfg != nil {
+		cors, metrics = cfg.Server.CORS, cfg.Observability.Metrics
+	}
+	// Hooks and pools of the whole process: every protocol shares the same verifier, limits and memory.
+	o := surface.Options{
+		Authentication: surface.Authentication{Verifier: h.identity.verifier, Keys: h.identity.apiKeys, Auth: h.DefaultApp.authConfig(), AdminSecret: h.Storage.secrets.adminSecret},
+		Apps:           h.Apps, Router: h.router, Runtimes: h.Execution.Runtimes,
+		PublicURL: h.publicURL(listens), Hosts: h.hostNames(listens), TrustedProxies: h.Settings.Listen.TrustedProxies, CORS: cors,
+		OnLargeBodies: h.network.gcTuner.newBytesTracker(), BodyRate: int64(h.Settings.Bounds.AppBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(h.Settings.Bounds.AnswerMemoryMiB)<<20, h.network.gcTuner.newBytesTracker()),
+		Tracer: h.telemetry.tracer, Log: h.Log,
+	}
+	// Without metrics the hooks stay nil and cost nothing.
+	if m := h.telemetry.metrics; m != nil {
+		o.Observe, o.OnRefused = m.RecordRequest, m.RecordRefusal
+	}
+	return surface.New(o, h.newRoutes(metrics, c)...)
+}
+
+// hostNames returns the names and addresses under which clients reach the process: the configured host, the
+// listener's address, the public gRPC address, and for a listener on all addresses the machine's name. The surface
+// compares the Host and Origin headers with them to refuse requests of foreign web pages.
+func (h *Server) hostNames(listens net.Addr) []string {
+	all := []string{h.Settings.Listen.Host, listens.String(), h.Settings.Cards.PublicGRPC}
+	// A listener on all addresses is also reached by the machine's name.
+	if at, ok := listens.(*net.TCPAddr); ok && at.IP.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil {
+			all = append(all, name)
+		}
+	}
+	return slices.DeleteFunc(all, func(host string) bool { return host == "" })
+}
+
+// serveMetrics serves the metrics on a listener of their own (--metrics-addr) until ctx ends, if one is configured.
+func (h *Server) serveMetrics(ctx context.Context, g *errgroup.Group) error {
+	if h.Settings.Listen.MetricsAddr == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", h.Settings.Listen.MetricsAddr)
+	if err != nil {
+		return fmt.Errorf("listen for metrics: %w", err)
+	}
+	// Without a bound for the header a client could keep a connection open for nothing.
+	server := &http.Server{Handler: h.NewMetricsHandler(), ReadHeaderTimeout: 10 * time.Second}
+	g.Go(func() error { return ignoreClosed(server.Serve(l)) })
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	return nil
+}
+
+// reachableAddress returns the host and port at which this machine reaches a listener; localhost for one on all
+// addresses.
+func reachableAddress(addr net.Addr) string {
+	host, port, _ := net.SplitHostPort(addr.String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// newRoutes returns the routes of all protocols. To add a protocol, write a package with a Routes function that
+// returns [surface.Route] values (their handlers decode, call and encode), add it here, to the layers of plan_test.go
+// and to the descriptions of package openapi. Authentication, limits, error mapping and tracing follow from the
+// fields of Route. TestIsolation and TestMatrix fail until they have a row for each new route.
+//
+// metrics is the endpoint of the main listener. A worker serves only the routes that belong to no tenant: health, metrics
+// and keys.
+func (h *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
+	o := ext.Options{
+		Version: h.Version, Role: h.Settings.Role, Database: h.Storage.DB.Ping, Ready: h.network.drainer.checkReady, JWKS: h.identity.issuer.JWKS, CardKeys: c.keys, Auth: h.DefaultApp.authConfig(),
+		Cards: c.Builder, MetricsPath: metrics.Endpoint, MetricsToken: h.Storage.secrets.metricsToken,
+	}
+	if metrics.Enabled {
+		o.Metrics = h.telemetry.metrics.Handler()
+	}
+	deliveries := webhook.Options{DB: h.Storage.DB}
+	if m := h.telemetry.metrics; m != nil {
+		deliveries.OnDelivery = m.RecordDelivery
+	}
+	// The table of surfaces: one line for each protocol.
+	all := slices.Concat(
+		ext.Routes(o),
+		v1.Routes(v1.Options{}),
+		a2a.Routes(a2a.Options{Cards: c.Builder}),
+		openai.Routes(openai.Options{}),
+		mcp.Routes(mcp.Options{}),
+		tenantapi.Routes(),
+		admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.identity.issuer, Keys: h.identity.apiKeys, DB: h.Storage.DB, InMemoryDB: h.Dependencies.InMemory.DB, DeadLetters: h.Execution.deadLetters, RestartKeys: h.DefaultApp.keysAwaitingRestart}),
+		billingapi.Routes(billingapi.Options{Apps: h.Apps, Billing: h.Dependencies.Billing}),
+		webhook.Routes(deliveries),
+	)
+	if h.Settings.Role == roleWorker {
+		all = slices.DeleteFunc(all, func(r surface.Route) bool { return r.Kind != surface.Open })
+	}
+	return openapi.WithDocument(h.Version, all)
+}
+
+// NewMetricsHandler returns the metrics for the listener of --metrics-addr, behind their bearer token, or without
+// authentication if no token is set.
+// The main listener has a route of its own (package ext), with the same check.
+func (h *Server) NewMetricsHandler() http.Handler {
+	next := h.telemetry.metrics.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ext.HasMetricsToken(r, h.Storage.secrets.metricsToken) {
+			http.Error(w, "the metrics need their token", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
