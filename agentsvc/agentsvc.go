@@ -7,8 +7,8 @@
 // the task's log, with a sequence number without gaps; every answer, blocking or streamed, is read from that log. A
 // task's current form is the fold of its events ([Task.ApplyEvent]).
 //
-// Four values travel in a context, for code deep inside a run: the session ([WithSession]), the usage recorder
-// ([WithUsageRecorder]), the finding recorder ([WithFindingRecorder]) and the lease check ([WithLeaseRenewal]).
+// A context carries deadline, cancellation and trace only. What the calls of a run share, such as its lease and who pays
+// for it, is passed on as a [RunScope].
 //
 // The packages below build on these types: store persists them, task accepts and follows turns, queue leases runs to
 // workers, runner executes them with an agent, and surface encodes them for each protocol.

@@ -1,9 +1,6 @@
 package agentsvc
 
-import (
-	"context"
-	"slices"
-)
+import "slices"
 
 // Session is the conversation of one owner in one context, oldest entry first.
 type Session struct {
@@ -46,17 +43,5 @@ type SessionKey struct {
 	Context ContextID
 }
 
-// sessionContextKey is the context key of WithSession.
-type sessionContextKey struct{}
-
-// WithSession returns a context that carries the session of the current turn, for example for tools that send its
-// owner's credentials.
-func WithSession(ctx context.Context, key SessionKey) context.Context {
-	return context.WithValue(ctx, sessionContextKey{}, key)
-}
-
-// SessionFromContext returns the session that [WithSession] put into ctx; ok is false if there is none.
-func SessionFromContext(ctx context.Context) (SessionKey, bool) {
-	key, ok := ctx.Value(sessionContextKey{}).(SessionKey)
-	return key, ok
-}
+// IsZero reports whether k identifies no session.
+func (k SessionKey) IsZero() bool { return k == SessionKey{} }

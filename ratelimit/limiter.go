@@ -71,7 +71,8 @@ func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) 
 		tokens = 0
 	}
 	var applied []appliedIncrement
-	for _, s := range l.ruleSets {
+	times := make([]time.Time, len(l.ruleSets))
+	for i, s := range l.ruleSets {
 		m := l.newIncrement(s, caller, func(r Rule, _, _ time.Time) int64 {
 			if r.Unit == Tokens {
 				return r.reservedTokens(tokens)
@@ -95,10 +96,13 @@ func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) 
 		}
 		applied = append(applied, appliedIncrement{m, out})
 		g.States = append(g.States, m.ruleStates(out)...)
-		// Of several backends the time of the last one is stored, for all of them.
+		times[i] = out.now
 		if tokens > 0 {
 			g.Reservation = Reservation{Tokens: tokens, At: out.now, Session: caller.Session}
 		}
+	}
+	if tokens > 0 && len(times) > 1 && len(applied) > 0 {
+		g.Reservation.Times = times
 	}
 	return g, nil
 }
@@ -145,9 +149,10 @@ func (l *Limiter) SettleTokens(ctx context.Context, caller Caller, used int64, r
 		caller.Session = r.Session
 	}
 	var errs []error
-	for _, s := range l.ruleSets {
+	for i, s := range l.ruleSets {
+		at := r.timeAt(i, len(l.ruleSets))
 		m := l.newIncrement(s, caller, func(rule Rule, start, end time.Time) int64 {
-			if isInWindow(r.At, start, end) {
+			if isInWindow(at, start, end) {
 				return used - rule.reservedTokens(r.Tokens)
 			}
 			return used

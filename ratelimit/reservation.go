@@ -14,15 +14,19 @@ type Reservation struct {
 	Tokens int64
 	// At is the time of the reservation by the backend's clock, which determines the windows it belongs to.
 	At time.Time
+	// Times are the times by the clocks of several backends, in the order of the limiter's rule sets; nil where all of
+	// them have At. Two clocks may be on different sides of the end of a window.
+	Times []time.Time
 	// Session is the session under which the call was counted.
 	Session agentsvc.ContextID
 }
 
 // encodedReservation is the JSON form of a stored Reservation.
 type encodedReservation struct {
-	Tokens  int64  `json:"tokens"`
-	At      int64  `json:"at"` // microseconds since 1970
-	Session string `json:"session,omitempty"`
+	Tokens  int64   `json:"tokens"`
+	At      int64   `json:"at"` // microseconds since 1970, as in Times
+	Session string  `json:"session,omitempty"`
+	Times   []int64 `json:"times,omitempty"`
 }
 
 // EncodeText returns the text that [ParseReservation] parses, "" for the zero value.
@@ -30,7 +34,11 @@ func (r Reservation) EncodeText() string {
 	if r.Tokens == 0 {
 		return ""
 	}
-	raw, _ := json.Marshal(encodedReservation{r.Tokens, r.At.UnixMicro(), string(r.Session)})
+	n := encodedReservation{Tokens: r.Tokens, At: r.At.UnixMicro(), Session: string(r.Session)}
+	for _, t := range r.Times {
+		n.Times = append(n.Times, t.UnixMicro())
+	}
+	raw, _ := json.Marshal(n)
 	return string(raw)
 }
 
@@ -41,5 +49,18 @@ func ParseReservation(note string) Reservation {
 	if note == "" || json.Unmarshal([]byte(note), &n) != nil || n.Tokens <= 0 {
 		return Reservation{}
 	}
-	return Reservation{n.Tokens, time.UnixMicro(n.At).UTC(), agentsvc.ContextID(n.Session)}
+	r := Reservation{Tokens: n.Tokens, At: time.UnixMicro(n.At).UTC(), Session: agentsvc.ContextID(n.Session)}
+	for _, t := range n.Times {
+		r.Times = append(r.Times, time.UnixMicro(t).UTC())
+	}
+	return r
+}
+
+// timeAt returns the time of the reservation by the clock of the i-th of n backends. If the configuration has another
+// number of backends since, it is At.
+func (r Reservation) timeAt(i, n int) time.Time {
+	if len(r.Times) == n {
+		return r.Times[i]
+	}
+	return r.At
 }

@@ -17,12 +17,12 @@
 // idempotent or a human agrees.
 //
 // A turn that needs a human ends: the agent yields Approval events and a status InputRequired or AuthRequired. The
-// decision starts a new attempt of the same turn, which finds it in [Invocation.CallStates]; see llmRun.resumeCalls.
+// decision starts a new attempt of the same turn, which finds it in [Invocation.CallStates]; see toolCalls.resumeCalls.
 //
 // When the lease is lost, the commit of the next fact fails or the context ends, and the runner stops the iteration.
 // Each method that yields returns errStopped when yield returns false, so that no further effect starts. Before a call
-// whose effect cannot be undone, the lease is checked again (agentsvc.CheckLease in tool.Set, package upstream and
-// [Remote]), since a process that was suspended does not notice the loss by itself.
+// whose effect cannot be undone, the lease is checked again ([agentsvc.Lease.Check] in tool.Set, package upstream
+// and [Remote]), since a process that was suspended does not notice the loss by itself.
 //
 // Sub-agents run in frames. A frame is the path of an agent within a turn, e.g. "researcher[2]/writer". It is the same
 // in each attempt, because it is derived from names and step numbers only: records of earlier attempts are found by it.
@@ -36,6 +36,7 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 )
 
 // Agent runs turns. It is safe for concurrent use.
@@ -49,6 +50,10 @@ type Agent interface {
 // Invocation is one turn to run. The runner builds the one of the task's own agent from the log; [Invocation.NewChild]
 // derives those of sub-agents. The maps are read-only after that, because sub-agents read them concurrently.
 type Invocation struct {
+	// RunScope is the run that the turn is executed by. All calls of the turn get it.
+	agentsvc.RunScope
+	// Memory reserves the memory of the run; nil: no bound.
+	Memory *capacity.Reservation
 	// Task and Turn (1 for the task's first) identify the turn. Identifiers of model calls and of effects derive from
 	// them.
 	Task agentsvc.TaskID
@@ -102,10 +107,9 @@ func (inv Invocation) NewChild(name string, conversation []agentsvc.Entry) Invoc
 		path = inv.Frame + "/" + name
 	}
 	recorded := inv.Frames[path]
-	return Invocation{
-		Task: inv.Task, Turn: inv.Turn, Frame: path, Conversation: slices.Concat(conversation, recorded), Steps: CountSteps(recorded), Frames: inv.Frames,
-		CallStates: inv.CallStates, CredentialRequests: inv.CredentialRequests, RegisterCall: inv.RegisterCall, GlobalInstruction: inv.GlobalInstruction,
-	}
+	child := inv
+	child.Frame, child.Conversation, child.Steps = path, slices.Concat(conversation, recorded), CountSteps(recorded)
+	return child
 }
 
 // newChildBelow returns [Invocation.NewChild] with global appended to the global instruction.

@@ -66,8 +66,8 @@ const (
 
 // listControls returns the controls that o's agent offers its model: one for each agent tool and sub-agent, then exit
 // and escalate as configured.
-func listControls(o Options) []control {
-	var list []control
+func listControls(o Options) controlList {
+	var list controlList
 	add := func(kind controlKind, to Member, name, description, parameters string) {
 		spec := agentsvc.ToolSpec{Name: name, Description: description, Parameters: json.RawMessage(parameters)}
 		list = append(list, control{spec, kind, to})
@@ -91,37 +91,40 @@ func listControls(o Options) []control {
 	return list
 }
 
-// listToolSpecs returns what the model can call: the tools of the set, without those that a control hides, then the
-// controls.
-func (t *llmRun) listToolSpecs() []agentsvc.ToolSpec {
-	if len(t.controls) == 0 {
-		return t.options.Tools.Specs()
-	}
-	specs := slices.DeleteFunc(slices.Clone(t.options.Tools.Specs()), func(s agentsvc.ToolSpec) bool {
-		_, isControl := t.findControl(s.Name)
-		return isControl
-	})
-	for _, c := range t.controls {
-		specs = append(specs, c.spec)
-	}
-	return specs
-}
+// controlList is the controls of an agent.
+type controlList []control
 
 // findControl returns the control with that name, and whether there is one.
-func (t *llmRun) findControl(name string) (control, bool) {
-	i := slices.IndexFunc(t.controls, func(c control) bool { return c.spec.Name == name })
+func (l controlList) findControl(name string) (control, bool) {
+	i := slices.IndexFunc(l, func(c control) bool { return c.spec.Name == name })
 	if i < 0 {
 		return control{}, false
 	}
-	return t.controls[i], true
+	return l[i], true
+}
+
+// addToSpecs returns what the model can call: the tools of specs, without those that a control hides, then the
+// controls.
+func (l controlList) addToSpecs(specs []agentsvc.ToolSpec) []agentsvc.ToolSpec {
+	if len(l) == 0 {
+		return specs
+	}
+	all := slices.DeleteFunc(slices.Clone(specs), func(s agentsvc.ToolSpec) bool {
+		_, isControl := l.findControl(s.Name)
+		return isControl
+	})
+	for _, c := range l {
+		all = append(all, c.spec)
+	}
+	return all
 }
 
 // describeEndings returns a sentence for a model that may not end with text alone: it names the controls that end the
 // turn.
-func (t *llmRun) describeEndings() string {
+func (l controlList) describeEndings(r Reasoning) string {
 	var names []string
-	for _, c := range t.controls {
-		ends := c.kind == exitControl || c.kind == escalateControl && t.options.Reasoning.endsOn(Escalated) || c.kind == transferControl && t.options.Reasoning.endsOn(Transferred)
+	for _, c := range l {
+		ends := c.kind == exitControl || c.kind == escalateControl && r.endsOn(Escalated) || c.kind == transferControl && r.endsOn(Transferred)
 		if ends {
 			names = append(names, c.spec.Name)
 		}
@@ -131,10 +134,10 @@ func (t *llmRun) describeEndings() string {
 
 // hasEscalated reports whether the agent called escalate since the last user message and went on, which happens where
 // [Escalated] does not end the turn.
-func (t *llmRun) hasEscalated() bool {
-	for _, e := range slices.Backward(t.conversation) {
+func (l controlList) hasEscalated(conversation []agentsvc.Entry) bool {
+	for _, e := range slices.Backward(conversation) {
 		if e.Message == nil {
-			if c, ok := t.findControl(e.Result.Name); ok && c.kind == escalateControl {
+			if c, ok := l.findControl(e.Result.Name); ok && c.kind == escalateControl {
 				return true
 			}
 		} else if e.Message.Role == agentsvc.RoleUser {

@@ -20,7 +20,7 @@ func (t *llmRun) executeCalls(ctx context.Context, n int, run func(context.Conte
 	}
 	var tools, agents, controlCalls []agentsvc.ToolCall
 	for _, c := range findOpenCalls(t.conversation) {
-		switch ctl, ok := t.findControl(c.Name); {
+		switch ctl, ok := t.controls.findControl(c.Name); {
 		case !ok:
 			tools = append(tools, c)
 		case ctl.kind == transferControl || ctl.kind == consultControl:
@@ -96,7 +96,7 @@ func (t *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message
 // call, so that each call has a frame of its own and the same one in each attempt. Errors for the model are
 // [agentsvc.InvalidError]s.
 func (t *llmRun) runAgentCall(ctx context.Context, n int, msg *agentsvc.Message, c agentsvc.ToolCall, before []agentsvc.Entry, out emitFunc) (agentOutcome, error) {
-	ctl, _ := t.findControl(c.Name)
+	ctl, _ := t.controls.findControl(c.Name)
 	w, err := ctl.parseArguments(c)
 	if err != nil {
 		return agentOutcome{}, agentsvc.NewInvalidError("", "%v", err)
@@ -109,7 +109,7 @@ func (t *llmRun) runAgentCall(ctx context.Context, n int, msg *agentsvc.Message,
 	}
 	// Two agents cannot both continue the conversation: only the first transfer of a message is executed.
 	for _, other := range msg.ToolCalls[:at] {
-		if first, ok := t.findControl(other.Name); ok && first.kind == transferControl {
+		if first, ok := t.controls.findControl(other.Name); ok && first.kind == transferControl {
 			return agentOutcome{}, agentsvc.NewInvalidError("", "control can be handed to one agent at a time, and %s comes first", other.Name)
 		}
 	}
@@ -144,7 +144,7 @@ func refusalText(err error) string {
 // formatAgentResult returns the text of the tool result for a call that another agent answered. If control was
 // transferred for good, the model does not need the answer again: the answer ends the turn.
 func (t *llmRun) formatAgentResult(c agentsvc.ToolCall, answer agentsvc.Message) string {
-	ctl, _ := t.findControl(c.Name)
+	ctl, _ := t.controls.findControl(c.Name)
 	switch {
 	case hasMark(answer, markEscalated):
 		return ctl.to.Name + " gives control back: " + answer.Text()
@@ -165,7 +165,7 @@ func interruptionText(rest *agentsvc.Event) string {
 // finishControlCall records and yields the result of a call of exit or escalate. The call itself has no effect:
 // findTurnEnd derives the end of the turn from the recorded call and its result.
 func (t *llmRun) finishControlCall(ctx context.Context, msg agentsvc.Message, c agentsvc.ToolCall) error {
-	ctl, _ := t.findControl(c.Name)
+	ctl, _ := t.controls.findControl(c.Name)
 	res := agentsvc.ToolResult{Call: c.ID, Name: c.Name, Text: "The turn ends."}
 	w, err := ctl.parseArguments(c)
 	switch {
@@ -178,11 +178,7 @@ func (t *llmRun) finishControlCall(ctx context.Context, msg agentsvc.Message, c 
 	if err != nil {
 		res.Failed, res.Text = true, err.Error()
 	}
-	t.conversation = append(t.conversation, agentsvc.Entry{Result: &res})
-	if !t.yield(agentsvc.Event{Result: &res}, nil) {
-		return errStopped
-	}
-	return nil
+	return t.recordResult(res)
 }
 
 // newExitAnswer returns the answer of a call of exit: its argument, or the text of msg where the argument is empty. It
@@ -207,7 +203,7 @@ func (t *llmRun) newExitAnswer(ctx context.Context, msg agentsvc.Message, w word
 // it is the same after a crash; answers only holds those of this attempt, earlier ones are found in their frames.
 func (t *llmRun) findTurnEnd(ctx context.Context, n int, msg *agentsvc.Message, answers map[agentsvc.CallID]agentsvc.Message) (*agentsvc.Message, error) {
 	for _, c := range msg.ToolCalls {
-		ctl, ok := t.findControl(c.Name)
+		ctl, ok := t.controls.findControl(c.Name)
 		if !ok || t.isCallFailed(c.ID) {
 			continue
 		}
@@ -237,19 +233,6 @@ func (t *llmRun) findTurnEnd(ctx context.Context, n int, msg *agentsvc.Message, 
 		}
 	}
 	return nil, ctx.Err()
-}
-
-// isCallFailed reports whether the call's result, among the results at the end of the conversation, is an error.
-func (t *llmRun) isCallFailed(id agentsvc.CallID) bool {
-	for _, e := range slices.Backward(t.conversation) {
-		if e.Result != nil && e.Result.Call == id {
-			return e.Result.Failed
-		}
-		if e.Message != nil {
-			break
-		}
-	}
-	return false
 }
 
 // findCallMessage returns the conversation's last message if it is an agent's with tool calls, or nil. Results may

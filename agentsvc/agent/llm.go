@@ -40,7 +40,7 @@ type Options struct {
 	Window Window
 	// Background returns text that is appended to the system prompt, e.g. memories that fit the conversation. It is
 	// called once a turn, before the first model call. It may be nil.
-	Background func(ctx context.Context, conversation []agentsvc.Entry) string
+	Background func(ctx context.Context, scope agentsvc.RunScope, conversation []agentsvc.Entry) string
 }
 
 // LLM is an agent that asks a model, runs the tools that the model calls and asks again until the model gives its
@@ -48,7 +48,7 @@ type Options struct {
 type LLM struct {
 	model    llm.Provider
 	options  Options
-	controls []control
+	controls controlList
 }
 
 // NewLLM returns an agent that uses model. A control (see listControls) hides a tool of the set with the same name.
@@ -69,7 +69,8 @@ func NewLLM(model llm.Provider, o Options) *LLM {
 // Run implements [Agent].
 func (a *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		t := &llmRun{LLM: a, inv: inv, conversation: inv.Conversation, yield: yield}
+		log := &turnLog{inv: inv, conversation: inv.Conversation, yield: yield}
+		t := &llmRun{LLM: a, turnLog: log, tools: toolCalls{log, a.options.Tools}}
 		if err := t.runTurn(ctx); err != nil {
 			yield(agentsvc.Event{}, err)
 		}
@@ -81,15 +82,12 @@ func (a *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event,
 // errStopped when the consumer has stopped the iteration, or when the turn's last event has been yielded.
 type llmRun struct {
 	*LLM
-	inv Invocation
-	// conversation is inv.Conversation plus the messages and results of this run, in the order of the log.
-	conversation []agentsvc.Entry
-	// yield returns true after the event has been recorded. A false must end the run.
-	yield func(agentsvc.Event, error) bool
-	modelView
+	*turnLog
+	tools toolCalls
+	view  modelView
 	// answerMemory reserves the memory of the answer that is being received, from the app's part of the process's pool.
 	// It is released when the message has been recorded: from then on the runner's reservation counts it. Nil (no
-	// bound) where the context has no reservation.
+	// bound) where the invocation has no reservation.
 	answerMemory *capacity.Reservation
 }
 
@@ -100,7 +98,7 @@ const answerMemoryFactor = 2
 // runTurn runs the turn and releases its memory at the end. It returns nil for errStopped: the turn has already yielded
 // its end, or has no consumer any more.
 func (t *llmRun) runTurn(ctx context.Context) error {
-	t.answerMemory = capacity.ReservationFrom(ctx).NewPart(answerMemoryFactor)
+	t.answerMemory = t.inv.Memory.NewPart(answerMemoryFactor)
 	defer t.answerMemory.ReleaseBytes()
 	if err := t.runSteps(ctx); !errors.Is(err, errStopped) {
 		return err
@@ -113,22 +111,19 @@ func (t *llmRun) runTurn(ctx context.Context) error {
 // turn with a request for it and returns errStopped. The request's call id is derived from the source's name: no model
 // has made this call.
 func (t *llmRun) loadTools(ctx context.Context) error {
-	tools, err := t.options.Tools.LoadLiveSet(ctx)
+	tools, err := t.tools.set.LoadLiveSet(ctx, t.inv.Session)
 	var missing *tool.CredentialError
 	switch {
 	case errors.As(err, &missing):
-		a, err := t.newCredentialRequest(missing, agentsvc.ToolCall{ID: agentsvc.CallID("tools_of_" + missing.Tool), Name: missing.Tool})
+		a, err := t.tools.newCredentialRequest(missing, agentsvc.ToolCall{ID: agentsvc.CallID("tools_of_" + missing.Tool), Name: missing.Tool})
 		if err != nil {
 			return err
 		}
-		return t.waitForHuman([]agentsvc.Approval{a})
+		return t.tools.waitForHuman([]agentsvc.Approval{a})
 	case err != nil:
 		return err
 	}
-	// The agent is shared by all turns: copy it instead of changing its options.
-	now := *t.LLM
-	now.options.Tools = tools
-	t.LLM = &now
+	t.tools.set = tools
 	return nil
 }
 
@@ -142,7 +137,7 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 	// The calls of the last recorded message come first: the model may not be asked again before each of them has a
 	// result. A turn that waited for a decision resumes here, in resumeCalls.
 	interrupted := len(findOpenCalls(t.conversation)) > 0
-	if last, err := t.executeCalls(ctx, t.inv.Steps-1, t.resumeCalls); err != nil || last != nil {
+	if last, err := t.executeCalls(ctx, t.inv.Steps-1, t.tools.resumeCalls); err != nil || last != nil {
 		return t.finishTurn(last, err)
 	}
 	if interrupted && !t.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AfterTools, Step: t.inv.Steps}}, nil) {
@@ -159,10 +154,10 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 		switch ans.stop {
 		case llm.StopTools:
 			// The message that announces the calls must be on the log before the first of them runs.
-			if err := t.recordMessage(ans.msg); err != nil {
+			if err := t.recordAnswer(ans.msg); err != nil {
 				return err
 			}
-			last, err := t.executeCalls(ctx, n, t.startCalls)
+			last, err := t.executeCalls(ctx, n, t.tools.startCalls)
 			if err != nil || last != nil {
 				return t.finishTurn(last, err)
 			}
@@ -179,7 +174,7 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 			}
 			// The answer calls no tool, but the configuration says that this does not end the turn. The mark keeps a
 			// replay from taking the message for the end of the frame.
-			if err := t.recordMessage(markContinues.applyTo(ans.msg)); err != nil {
+			if err := t.recordAnswer(markContinues.applyTo(ans.msg)); err != nil {
 				return err
 			}
 		}
@@ -187,13 +182,10 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 	return ErrTooManySteps
 }
 
-// recordMessage yields msg, which does not end the turn, and appends it to the conversation.
-func (t *llmRun) recordMessage(msg agentsvc.Message) error {
-	// More events of the turn follow, so the message is not the whole answer.
-	msg.Standalone = false
-	t.conversation = append(t.conversation, agentsvc.Entry{Message: &msg})
-	if !t.yield(agentsvc.Event{Message: &msg}, nil) {
-		return errStopped
+// recordAnswer records msg, which does not end the turn, and releases its memory.
+func (t *llmRun) recordAnswer(msg agentsvc.Message) error {
+	if err := t.recordMessage(msg); err != nil {
+		return err
 	}
 	t.answerMemory.ReleaseBytes()
 	return nil
@@ -205,23 +197,10 @@ func (t *llmRun) finishTurn(answer *agentsvc.Message, err error) error {
 	if err != nil {
 		return err
 	}
-	if len(answer.Metadata) == 0 && t.hasEscalated() {
+	if len(answer.Metadata) == 0 && t.controls.hasEscalated(t.conversation) {
 		*answer = markReturned.applyTo(*answer)
 	}
 	return t.yieldStatus(agentsvc.Completed, *answer)
-}
-
-// yieldStatus yields the status that ends the turn. Its result does not matter: nothing follows.
-func (t *llmRun) yieldStatus(state agentsvc.State, msg agentsvc.Message) error {
-	t.yield(agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &msg}}, nil)
-	return nil
-}
-
-// newMessage returns a message of the agent with a new id and one text part.
-func (t *llmRun) newMessage(text string) agentsvc.Message {
-	return agentsvc.Message{
-		ID: agentsvc.MessageID(agentsvc.NewID()), Task: t.inv.Task, Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(text)},
-	}
 }
 
 // modelAnswer is the outcome of one model call: the message and the reason why the model stopped.
@@ -237,7 +216,7 @@ type modelAnswer struct {
 func (t *llmRun) requestAnswer(ctx context.Context, n int) (modelAnswer, error) {
 	conversation := t.conversation
 	if last := len(conversation) - 1; last >= 0 && conversation[last].Message != nil && conversation[last].Message.Role == agentsvc.RoleAgent {
-		conversation = append(slices.Clip(conversation), newPrompt("Go on. "+t.describeEndings()))
+		conversation = append(slices.Clip(conversation), newPrompt("Go on. "+t.controls.describeEndings(t.options.Reasoning)))
 	}
 	ans, err := t.callModel(ctx, t.inv.stepID(n), conversation)
 	if err != nil || t.options.Output == nil || !ans.isFinal() || !t.options.Reasoning.endsOn(NoToolCalls) {
@@ -278,12 +257,7 @@ func (t *llmRun) callModel(ctx context.Context, step string, conversation []agen
 	if err != nil {
 		return ans, err
 	}
-	req := llm.Request{System: system, Conversation: conversation, Tools: t.listToolSpecs(), Step: step, MaxBytes: t.options.MaxBytes}
-	// The provider reserves memory through the context while it reads the body. The turn's part is used, since it is
-	// released after the message is recorded.
-	if t.answerMemory != nil {
-		ctx = capacity.WithReservation(ctx, t.answerMemory)
-	}
+	req := llm.Request{RunScope: t.inv.RunScope, Memory: t.answerMemory, System: system, Conversation: conversation, Tools: t.controls.addToSpecs(t.tools.set.Specs()), Step: step, MaxBytes: t.options.MaxBytes}
 	var text strings.Builder
 	for c, err := range t.model.Stream(ctx, req) {
 		if err != nil {

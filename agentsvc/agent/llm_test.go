@@ -70,13 +70,13 @@ func newCallItems(names ...string) (items []scripted.Item) {
 // funcTool is a tool whose call is a function.
 type funcTool struct {
 	name       string
-	call       func(ctx context.Context, in tool.Input) (string, error)
+	call       func(ctx context.Context, in tool.Call) (string, error)
 	idempotent bool
 }
 
 func (f funcTool) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: f.name} }
 func (f funcTool) IsIdempotent() bool      { return f.idempotent }
-func (f funcTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (f funcTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	return f.call(ctx, in)
 }
 
@@ -161,7 +161,7 @@ func formatEvent(ev agentsvc.Event) string {
 }
 
 func newEchoTool(name string) funcTool {
-	return funcTool{name: name, call: func(_ context.Context, in tool.Input) (string, error) { return name + string(in.Arguments), nil }}
+	return funcTool{name: name, call: func(_ context.Context, in tool.Call) (string, error) { return name + string(in.Arguments), nil }}
 }
 
 // TestTurn checks the events of a turn for several behaviours of the model.
@@ -266,7 +266,7 @@ func TestParallel(t *testing.T) {
 	for i := range n {
 		name := fmt.Sprint("tool", i)
 		names = append(names, name)
-		fns = append(fns, funcTool{name: name, call: func(context.Context, tool.Input) (string, error) {
+		fns = append(fns, funcTool{name: name, call: func(context.Context, tool.Call) (string, error) {
 			all.Done()
 			all.Wait() // no call returns before all have begun
 			if i == 0 {
@@ -305,7 +305,7 @@ func TestParallel(t *testing.T) {
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	ran := 0
-	count := funcTool{name: "again", call: func(context.Context, tool.Input) (string, error) { ran++; return "x", nil }}
+	count := funcTool{name: "again", call: func(context.Context, tool.Call) (string, error) { ran++; return "x", nil }}
 	m := newScriptedModel(t, newRule(scripted.When{}, newCallItems("again")...))
 	a := agent.NewLLM(m, agent.Options{Tools: newToolSet(t, count)})
 	if _, err := runToLines(t.Context(), a, newInvocation("go")); !errors.Is(err, agent.ErrTooManySteps) {
@@ -343,7 +343,7 @@ func TestBreakOff(t *testing.T) {
 			started, cancelled := 0, 0
 			begun := make(chan struct{}, 3)
 			note := func(n *int) { mu.Lock(); *n++; mu.Unlock() }
-			slow := func(ctx context.Context, _ tool.Input) (string, error) {
+			slow := func(ctx context.Context, _ tool.Call) (string, error) {
 				note(&started)
 				begun <- struct{}{}
 				if c.at == "status" {
@@ -353,7 +353,7 @@ func TestBreakOff(t *testing.T) {
 				note(&cancelled)
 				return "", ctx.Err()
 			}
-			quick := func(context.Context, tool.Input) (string, error) {
+			quick := func(context.Context, tool.Call) (string, error) {
 				note(&started)
 				if c.at == "result" {
 					<-begun
@@ -401,7 +401,7 @@ func TestCancelled(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			hang := funcTool{name: "hang", call: func(ctx context.Context, _ tool.Input) (string, error) {
+			hang := funcTool{name: "hang", call: func(ctx context.Context, _ tool.Call) (string, error) {
 				cancel()
 				<-ctx.Done()
 				return "", ctx.Err()

@@ -22,13 +22,14 @@ type Output struct {
 
 // NewOutput returns an output that fits schema, a JSON Schema (draft 2020-12 unless its $schema says otherwise) without
 // references to other documents. Name names the output for the model; it may be empty. With strict, an answer must be
-// the JSON value and nothing else; without it, the value may be in a fenced block or surrounded by text.
-func NewOutput(name string, schema map[string]any, strict bool) (*Output, error) {
+// the JSON value and nothing else; without it, the value may be in a fenced block or surrounded by text. The checks use
+// the processors on behalf of app, see package processor.
+func NewOutput(app, name string, schema map[string]any, strict bool) (*Output, error) {
 	text, err := json.Marshal(schema)
 	if err != nil {
 		return nil, fmt.Errorf("the schema is no JSON: %w", err)
 	}
-	compiled, err := tool.NewSchema(text)
+	compiled, err := tool.NewSchema(app, text)
 	if err != nil {
 		return nil, fmt.Errorf("the schema is %w", err)
 	}

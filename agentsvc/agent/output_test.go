@@ -18,7 +18,7 @@ var citySchema = map[string]any{
 
 func newCityOutput(t *testing.T, strict bool) *agent.Output {
 	t.Helper()
-	o, err := agent.NewOutput("place", citySchema, strict)
+	o, err := agent.NewOutput("", "place", citySchema, strict)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestOutputElsewhere(t *testing.T) {
 func TestNoSchema(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []map[string]any{{"type": "objekt"}, {"$ref": "file:///etc/passwd"}, {"x": func() {}}} {
-		if _, err := agent.NewOutput("", schema, false); err == nil {
+		if _, err := agent.NewOutput("", "", schema, false); err == nil {
 			t.Errorf("%v is taken for a schema", schema)
 		}
 	}

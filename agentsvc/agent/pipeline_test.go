@@ -23,7 +23,7 @@ func (s schemaTool) Spec() agentsvc.ToolSpec {
 	return agentsvc.ToolSpec{Name: s.name, Parameters: json.RawMessage(s.parameters)}
 }
 func (schemaTool) IsIdempotent() bool { return true }
-func (s schemaTool) Call(_ context.Context, in tool.Input) (string, error) {
+func (s schemaTool) Call(_ context.Context, in tool.Call) (string, error) {
 	if s.respond != nil {
 		return s.respond(string(in.Arguments))
 	}

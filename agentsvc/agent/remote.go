@@ -117,7 +117,7 @@ func (v *remoteRun) sendMessage(ctx context.Context) error {
 		return v.publicError(err)
 	}
 	// The request has effects on the other server: it is not sent without the lease.
-	if err := agentsvc.CheckLease(ctx); err != nil {
+	if err := v.inv.Lease.Check(ctx); err != nil {
 		return err
 	}
 	msg := v.newMessage()

@@ -381,8 +381,9 @@ func TestRemoteLost(t *testing.T) {
 	t.Parallel()
 	f, url := startServer(t, a2aBindings[0])
 	ctx, lose := context.WithCancelCause(t.Context())
-	ctx = agentsvc.WithLeaseRenewal(ctx, func(context.Context) { lose(agentsvc.ErrLeaseLost) })
-	if _, err := runToLines(ctx, newRemote(t, agent.RemoteOptions{URL: url}), newInvocation("hello")); !errors.Is(err, context.Canceled) || len(f.got) > 0 {
+	inv := newInvocation("hello")
+	inv.Lease.Confirm = func(context.Context) { lose(agentsvc.ErrLeaseLost) }
+	if _, err := runToLines(ctx, newRemote(t, agent.RemoteOptions{URL: url}), inv); !errors.Is(err, context.Canceled) || len(f.got) > 0 {
 		t.Errorf("ended with %v after %d messages", err, len(f.got))
 	}
 }

@@ -20,8 +20,8 @@ import (
 // yielded too, since its outcome would be unknown otherwise; the third is not.
 func TestStopped(t *testing.T) {
 	t.Parallel()
-	says := func(context.Context, tool.Input) (string, error) { time.Sleep(time.Second); return "done", nil }
-	hang := func(ctx context.Context, _ tool.Input) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+	says := func(context.Context, tool.Call) (string, error) { time.Sleep(time.Second); return "done", nil }
+	hang := func(ctx context.Context, _ tool.Call) (string, error) { <-ctx.Done(); return "", ctx.Err() }
 	for name, build := range map[string]func(t *testing.T) agent.Agent{
 		"one agent": func(t *testing.T) agent.Agent {
 			set := newToolSet(t, funcTool{name: "a", call: says}, funcTool{name: "b", call: says}, funcTool{name: "c", call: hang})
@@ -70,7 +70,7 @@ func TestFifty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inside atomic.Int64
 		all := make(chan struct{})
-		wait := func(ctx context.Context, _ tool.Input) (string, error) {
+		wait := func(ctx context.Context, _ tool.Call) (string, error) {
 			if inside.Add(1) == width {
 				close(all)
 			}

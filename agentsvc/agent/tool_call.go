@@ -21,10 +21,18 @@ const maxCalls = 128
 // other side keeps refusing would make the turn ask forever.
 const maxCredentialRequests = 3
 
+// toolCalls executes the tool calls of a turn and asks a human where they need one. It belongs to the goroutine that
+// iterates over Run; only runTool is called from others.
+type toolCalls struct {
+	*turnLog
+	// set holds the tools that the turn can call, see llmRun.loadTools.
+	set *tool.Set
+}
+
 // startCalls executes the calls of a message that was just recorded. Calls that need no approval run at once,
 // concurrently. If others need one, or a call lacks its caller's credential, the turn ends after that and waits for a
 // human.
-func (t *llmRun) startCalls(ctx context.Context, calls []agentsvc.ToolCall) error {
+func (t *toolCalls) startCalls(ctx context.Context, calls []agentsvc.ToolCall) error {
 	if len(calls) > maxCalls {
 		return agentsvc.NewInvalidError("", "the model asked for %d tool calls at once, at most %d are run", len(calls), maxCalls)
 	}
@@ -41,7 +49,7 @@ func (t *llmRun) startCalls(ctx context.Context, calls []agentsvc.ToolCall) erro
 }
 
 // runCallsAndWait runs the calls of now, and then ends the turn if later, or a missing credential, waits for a human.
-func (t *llmRun) runCallsAndWait(ctx context.Context, now []agentsvc.ToolCall, later []agentsvc.Approval) error {
+func (t *toolCalls) runCallsAndWait(ctx context.Context, now []agentsvc.ToolCall, later []agentsvc.Approval) error {
 	credentialRequests, err := t.runTools(ctx, now)
 	if err != nil {
 		return err
@@ -51,15 +59,15 @@ func (t *llmRun) runCallsAndWait(ctx context.Context, now []agentsvc.ToolCall, l
 
 // needsApproval reports whether a human must approve c before it runs. A call that fails its checks (unknown tool,
 // arguments that do not fit the schema) needs none: it has no effect, and its error goes to the model at once.
-func (t *llmRun) needsApproval(ctx context.Context, c agentsvc.ToolCall) bool {
-	return t.options.Tools.ApprovalFor(c.Name).Required && t.options.Tools.CheckCall(ctx, c) == nil
+func (t *toolCalls) needsApproval(ctx context.Context, c agentsvc.ToolCall) bool {
+	return t.set.ApprovalFor(c.Name).Required && t.set.CheckCall(ctx, c) == nil
 }
 
 // newApproval returns the approval request for a call. The prompt is the tool's own, or a default.
-func (t *llmRun) newApproval(c agentsvc.ToolCall, kind agentsvc.ApprovalKind) agentsvc.Approval {
+func (t *toolCalls) newApproval(c agentsvc.ToolCall, kind agentsvc.ApprovalKind) agentsvc.Approval {
 	// Thought is opaque vendor data for the next model call; the request is shown to a human.
 	c.Thought = ""
-	a := t.options.Tools.ApprovalFor(c.Name)
+	a := t.set.ApprovalFor(c.Name)
 	switch {
 	case kind == agentsvc.ApproveRerun:
 		a.Prompt = fmt.Sprintf("A call of %s was interrupted, and whether it took effect is unknown. Run it again?", c.Name)
@@ -71,7 +79,7 @@ func (t *llmRun) newApproval(c agentsvc.ToolCall, kind agentsvc.ApprovalKind) ag
 
 // waitForHuman yields the approvals and the status that ends the turn, and returns errStopped. Without approvals it
 // yields nothing and returns nil. The runner keeps the approvals and commits them in one transaction with the status.
-func (t *llmRun) waitForHuman(approvals []agentsvc.Approval) error {
+func (t *toolCalls) waitForHuman(approvals []agentsvc.Approval) error {
 	for _, a := range approvals {
 		if !t.yield(agentsvc.Event{Approval: &a}, nil) {
 			return errStopped
@@ -86,7 +94,7 @@ func (t *llmRun) waitForHuman(approvals []agentsvc.Approval) error {
 
 // newCredentialRequest returns the request for the credential that a tool lacks. It returns an [agentsvc.InvalidError]
 // if the turn has asked maxCredentialRequests times for it.
-func (t *llmRun) newCredentialRequest(w *tool.CredentialError, call agentsvc.ToolCall) (agentsvc.Approval, error) {
+func (t *toolCalls) newCredentialRequest(w *tool.CredentialError, call agentsvc.ToolCall) (agentsvc.Approval, error) {
 	if t.inv.CredentialRequests[w.Tool] >= maxCredentialRequests {
 		return agentsvc.Approval{}, agentsvc.NewInvalidError("", "%v; %d were supplied in this turn", w, maxCredentialRequests)
 	}
@@ -110,7 +118,7 @@ type toolOutcome struct {
 // the order of the calls. It returns when all calls have ended, with the credential requests of those that had no
 // effect. If ctx ends, or the consumer stops, it still waits for the calls, since their goroutines must not outlive the
 // turn; results that arrive after ctx ended are still yielded, because their effects have taken place.
-func (t *llmRun) runTools(ctx context.Context, calls []agentsvc.ToolCall) ([]agentsvc.Approval, error) {
+func (t *toolCalls) runTools(ctx context.Context, calls []agentsvc.ToolCall) ([]agentsvc.Approval, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// The buffer lets every goroutine send and end, whatever happens to the receiver.
@@ -152,7 +160,7 @@ func (t *llmRun) runTools(ctx context.Context, calls []agentsvc.ToolCall) ([]age
 // runTool runs one call until it ends, ctx ends, or a user cancels it alone. It is safe to be called from several
 // goroutines. The key it gives the tool (task/call) is the same in each attempt, so that a tool can use it as an
 // idempotency key.
-func (t *llmRun) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcome) {
+func (t *toolCalls) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcome) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	over := func() {}
@@ -160,7 +168,7 @@ func (t *llmRun) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcom
 		over = t.inv.RegisterCall(c.ID, stop)
 	}
 	var missing *tool.CredentialError
-	d.res, missing = t.options.Tools.ExecuteCall(ctx, c, string(t.inv.Task)+"/"+string(c.ID))
+	d.res, missing = t.set.ExecuteCall(ctx, t.inv.RunScope, c, string(t.inv.Task)+"/"+string(c.ID))
 	// Called at once, not deferred: a cancellation that comes after the call has ended must not be accepted.
 	over()
 	d.known = !d.res.Failed || ctx.Err() == nil
@@ -190,7 +198,7 @@ func (t *llmRun) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcom
 //   - not started and needs approval: a human is asked.
 //   - started, so that its effect is unknown: an idempotent tool runs again, for any other a human is asked
 //     (ApproveRerun).
-func (t *llmRun) resumeCalls(ctx context.Context, open []agentsvc.ToolCall) error {
+func (t *toolCalls) resumeCalls(ctx context.Context, open []agentsvc.ToolCall) error {
 	var now []agentsvc.ToolCall
 	var later []agentsvc.Approval
 	for _, c := range open {
@@ -216,7 +224,7 @@ func (t *llmRun) resumeCalls(ctx context.Context, open []agentsvc.ToolCall) erro
 			now = append(now, agreed)
 		case settled.Begun == nil && t.needsApproval(ctx, c):
 			later = append(later, t.newApproval(c, agentsvc.ApproveCall))
-		case t.options.Tools.IsIdempotent(c.Name):
+		case t.set.IsIdempotent(c.Name):
 			now = append(now, last)
 		default:
 			later = append(later, t.newApproval(last, agentsvc.ApproveRerun))

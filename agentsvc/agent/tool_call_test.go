@@ -27,7 +27,7 @@ type callCounter struct {
 }
 
 func (c *callCounter) newTool(name string, idempotent bool) funcTool {
-	return funcTool{name: name, idempotent: idempotent, call: func(_ context.Context, in tool.Input) (string, error) {
+	return funcTool{name: name, idempotent: idempotent, call: func(_ context.Context, in tool.Call) (string, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.ran == nil {
@@ -209,7 +209,7 @@ var shopCredential = &tool.CredentialProvider{Credential: agentsvc.Credential{To
 // only a bounded number of times.
 func TestWanting(t *testing.T) {
 	t.Parallel()
-	buy := funcTool{name: "buy", call: func(context.Context, tool.Input) (string, error) {
+	buy := funcTool{name: "buy", call: func(context.Context, tool.Call) (string, error) {
 		return "", &tool.CredentialError{CredentialProvider: shopCredential}
 	}}
 	for name, c := range map[string]struct {
@@ -246,7 +246,7 @@ func TestWanting(t *testing.T) {
 type credentialSource struct{ open bool }
 
 func (*credentialSource) Name() string { return "tools.shop" }
-func (g *credentialSource) ListTools(context.Context) ([]tool.Tool, error) {
+func (g *credentialSource) ListTools(context.Context, agentsvc.SessionKey) ([]tool.Tool, error) {
 	if !g.open {
 		return nil, &tool.CredentialError{CredentialProvider: shopCredential}
 	}
@@ -303,7 +303,7 @@ func TestDecidedStops(t *testing.T) {
 // failure.
 func TestCancelCall(t *testing.T) {
 	t.Parallel()
-	hang := funcTool{name: "hang", call: func(ctx context.Context, _ tool.Input) (string, error) {
+	hang := funcTool{name: "hang", call: func(ctx context.Context, _ tool.Call) (string, error) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}}
@@ -323,7 +323,7 @@ func TestCancelCall(t *testing.T) {
 	}
 	delayedEcho := newEchoTool("echo")
 	answer := delayedEcho.call
-	delayedEcho.call = func(ctx context.Context, in tool.Input) (string, error) {
+	delayedEcho.call = func(ctx context.Context, in tool.Call) (string, error) {
 		time.AfterFunc(100*time.Millisecond, func() { // the other call has answered and this one hangs
 			mu.Lock()
 			defer mu.Unlock()

@@ -4,15 +4,16 @@ import (
 	"context"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
 )
 
 // Window selects the part of a conversation that fits the model's context. Implementations are in package session; one
 // may call a model to summarise.
 type Window interface {
-	// Open begins a turn and returns the function that is called before each model call of the turn. The function
-	// returns the entries to send and the usage of model calls that it made itself, which is recorded also if it
+	// Open begins a turn and returns the function that is called before each model call of the turn. base has the run
+	// and the memory of the turn, for model calls of the window itself. The function returns the entries to send and the usage of model calls that it made itself, which is recorded also if it
 	// returns an error. It is called by one goroutine at a time.
-	Open() func(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, used []agentsvc.Usage, err error)
+	Open(base llm.Request) func(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, used []agentsvc.Usage, err error)
 }
 
 // modelView is what a turn sends to its model in addition to the recorded conversation. It is initialised by the first
@@ -29,12 +30,12 @@ type modelView struct {
 // selectConversation returns the entries to send to the model and the system prompt. It yields the usage of the
 // window's own model calls.
 func (t *llmRun) selectConversation(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, system string, err error) {
-	if !t.opened && t.options.Window != nil {
-		t.fitWindow = t.options.Window.Open()
+	if !t.view.opened && t.options.Window != nil {
+		t.view.fitWindow = t.options.Window.Open(llm.Request{RunScope: t.inv.RunScope, Memory: t.inv.Memory})
 	}
-	if t.fitWindow != nil {
+	if t.view.fitWindow != nil {
 		var used []agentsvc.Usage
-		conversation, used, err = t.fitWindow(ctx, conversation)
+		conversation, used, err = t.view.fitWindow(ctx, conversation)
 		for i := range used {
 			if !t.yield(agentsvc.Event{Usage: &used[i]}, nil) {
 				return nil, "", errStopped
@@ -44,9 +45,9 @@ func (t *llmRun) selectConversation(ctx context.Context, conversation []agentsvc
 			return nil, "", err
 		}
 	}
-	if !t.opened && t.options.Background != nil {
-		t.background = t.options.Background(ctx, conversation)
+	if !t.view.opened && t.options.Background != nil {
+		t.view.background = t.options.Background(ctx, t.inv.RunScope, conversation)
 	}
-	t.opened = true
-	return conversation, joinParagraphs(t.newSystemPrompt(t.inv.GlobalInstruction), t.background), nil
+	t.view.opened = true
+	return conversation, joinParagraphs(t.newSystemPrompt(t.inv.GlobalInstruction), t.view.background), nil
 }

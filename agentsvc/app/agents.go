@@ -7,17 +7,19 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/llm"
+	"stoa/agentsvc/memory"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/tenancy/grant"
 )
 
 // agentBuilders are the types of agents, by their name in the configuration. An agent's members are built before it.
-var agentBuilders = map[string]func(b *builder, name string, a *config.Agent) (agent.Agent, error){
+var agentBuilders = map[string]func(b *agentBuilder, name string, a *config.Agent) (agent.Agent, error){
 	"llm":        buildLLMAgent,
 	"sequential": buildSequentialAgent,
 	"parallel":   buildParallelAgent,
@@ -26,8 +28,25 @@ var agentBuilders = map[string]func(b *builder, name string, a *config.Agent) (a
 	"remote":     buildRemoteAgent,
 }
 
+// agentBuilder builds the agents of the configuration of what the other builders have built.
+type agentBuilder struct {
+	*hostAccess
+	traces tracing
+	// maxAnswerBytes is [RunLimits].MaxAnswerBytes.
+	maxAnswerBytes int
+	// sessions has the summaries of conversations.
+	sessions   *store.Sessions
+	models     map[string]llm.Provider
+	guardrails *guardrailSet
+	tools      *toolBuilder
+	// recall is nil if agents have no memory.
+	recall *memory.Recall
+	// agents has a nil entry for an agent that could not be built.
+	agents map[string]agent.Agent
+}
+
 // buildAgents builds all agents of the configuration, by name.
-func (b *builder) buildAgents() map[string]agent.Agent {
+func (b *agentBuilder) buildAgents() map[string]agent.Agent {
 	b.agents = make(map[string]agent.Agent, len(b.cfg.Agents))
 	for _, name := range b.cfg.AgentNames() {
 		b.buildAgent(name)
@@ -37,7 +56,7 @@ func (b *builder) buildAgents() map[string]agent.Agent {
 
 // buildAgent builds an agent and first its members. If it cannot be built it records the problem and returns nil. The
 // configuration's validation has excluded cycles.
-func (b *builder) buildAgent(name string) agent.Agent {
+func (b *agentBuilder) buildAgent(name string) agent.Agent {
 	if known, ok := b.agents[name]; ok {
 		return known
 	}
@@ -55,12 +74,12 @@ func (b *builder) buildAgent(name string) agent.Agent {
 	}
 	b.addProblem("agents."+name, err)
 	// Also without an agent: a nil entry means that it was tried.
-	b.agents[name] = b.traceAgent(name, built)
+	b.agents[name] = b.traces.traceAgent(name, built)
 	return b.agents[name]
 }
 
 // agentMembers returns agents by name as members of another one, with the descriptions that its model reads.
-func (b *builder) agentMembers(names []string) []agent.Member {
+func (b *agentBuilder) agentMembers(names []string) []agent.Member {
 	members := make([]agent.Member, len(names))
 	for i, name := range names {
 		members[i] = agent.Member{Name: name, Description: newCard(name, b.cfg.Agents[name]).Description, Agent: b.agents[name]}
@@ -70,14 +89,14 @@ func (b *builder) agentMembers(names []string) []agent.Member {
 
 // buildLLMAgent builds an agent of type llm. Input that the guardrail blocks must not be looked up in the memory
 // either, so the guardrail wraps the model, the tools and the background.
-func buildLLMAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
+func buildLLMAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, error) {
 	model := b.models[a.LLM]
 	if model == nil {
 		return nil, errDependencyInvalid
 	}
 	// The same guardrail wraps the model, the tools, the agents used as tools, the window and the background.
-	g := b.guardrailFor(a)
-	set, err := b.newToolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.newMemoryTools(a.Tools, g)...)
+	g := b.guardrails.guardrailFor(a)
+	set, err := b.tools.newToolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.newMemoryTools(a.Tools, g)...)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +118,7 @@ func buildLLMAgent(b *builder, name string, a *config.Agent) (agent.Agent, error
 	}
 	// A schema that does not compile is a problem of the configuration, with its path.
 	if s := a.StructuredOutput; s != nil {
-		if o.Output, err = agent.NewOutput(s.Name, s.Schema, s.Strict); err != nil {
+		if o.Output, err = agent.NewOutput(b.appID(), s.Name, s.Schema, s.Strict); err != nil {
 			return nil, agentsvc.NewInvalidError("structured_output.schema", "%v", err)
 		}
 	}
@@ -113,22 +132,22 @@ func groupOptions(a *config.Agent) agent.GroupOptions {
 
 // buildSequentialAgent builds an agent of type sequential. Its guardrail judges the whole turn, not the messages
 // between the members.
-func buildSequentialAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	return b.guardrailFor(a).guardAgent(agent.NewSequential(b.agentMembers(a.SubAgents), groupOptions(a))), nil
+func buildSequentialAgent(b *agentBuilder, _ string, a *config.Agent) (agent.Agent, error) {
+	return b.guardrails.guardrailFor(a).guardAgent(agent.NewSequential(b.agentMembers(a.SubAgents), groupOptions(a))), nil
 }
 
-func buildParallelAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	return b.guardrailFor(a).guardAgent(agent.NewParallel(b.agentMembers(a.SubAgents), groupOptions(a))), nil
+func buildParallelAgent(b *agentBuilder, _ string, a *config.Agent) (agent.Agent, error) {
+	return b.guardrails.guardrailFor(a).guardAgent(agent.NewParallel(b.agentMembers(a.SubAgents), groupOptions(a))), nil
 }
 
-func buildLoopAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	return b.guardrailFor(a).guardAgent(agent.NewLoop(b.agentMembers(a.SubAgents), a.MaxIterations, groupOptions(a))), nil
+func buildLoopAgent(b *agentBuilder, _ string, a *config.Agent) (agent.Agent, error) {
+	return b.guardrails.guardrailFor(a).guardAgent(agent.NewLoop(b.agentMembers(a.SubAgents), a.MaxIterations, groupOptions(a))), nil
 }
 
 // buildRunnerAgent builds an agent of type runner: it calls its tools in order, without a model.
-func buildRunnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error) {
-	g := b.guardrailFor(a)
-	set, err := b.newToolSet(a.Tools, 0, g)
+func buildRunnerAgent(b *agentBuilder, _ string, a *config.Agent) (agent.Agent, error) {
+	g := b.guardrails.guardrailFor(a)
+	set, err := b.tools.newToolSet(a.Tools, 0, g)
 	if err != nil {
 		return nil, err
 	}
@@ -137,8 +156,8 @@ func buildRunnerAgent(b *builder, _ string, a *config.Agent) (agent.Agent, error
 
 // buildRemoteAgent builds an agent of type remote, which calls an agent on another server by A2A. A card in a file is
 // read now, so that a later change of the file has no effect.
-func buildRemoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, error) {
-	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, CompleteOnly: !a.Streaming, HTTP: b.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(a.Timeout))}
+func buildRemoteAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, error) {
+	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, CompleteOnly: !a.Streaming, HTTP: b.traces.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(a.Timeout))}
 	maps.Copy(o.Headers, a.Headers)
 	if c := a.Credentials; c != nil {
 		o.Headers["Authorization"] = "Bearer " + c.Token
@@ -158,7 +177,7 @@ func buildRemoteAgent(b *builder, name string, a *config.Agent) (agent.Agent, er
 	if err != nil {
 		return nil, err
 	}
-	return b.guardrailFor(a).guardAgent(built), nil
+	return b.guardrails.guardrailFor(a).guardAgent(built), nil
 }
 
 // maxCardBytes bounds the file of an agent card.
@@ -194,51 +213,4 @@ func onBusyByAgent(cfg *config.Config) map[string]task.OnBusy {
 		}
 	}
 	return all
-}
-
-// jsonType is added to the output modes of an agent with structured output.
-const jsonType = "application/json"
-
-// newCard returns the agent card of a configuration. Missing fields get defaults.
-func newCard(key string, a *config.Agent) agentsvc.Card {
-	c := agentsvc.Card{
-		Agent: key, Name: a.Name, Description: a.Description, Version: a.Version, Visibility: agentsvc.Visibility(a.Visibility),
-		InputModes: a.InputModes, OutputModes: a.OutputModes, Streaming: a.Streaming,
-	}
-	if c.Description == "" {
-		c.Description = defaultDescription(a)
-	}
-	if a.StructuredOutput != nil && !slices.Contains(c.OutputModes, jsonType) {
-		c.OutputModes = append(slices.Clip(c.OutputModes), jsonType)
-	}
-	c.Schemes, c.RequiredSchemes = securitySchemes(a.Security)
-	for _, s := range a.Skills {
-		c.Skills = append(c.Skills, agentsvc.Skill{ID: s.ID, Name: s.Name, Description: s.Description, Tags: s.Tags})
-	}
-	if len(c.Skills) == 0 {
-		c.Skills = []agentsvc.Skill{{ID: key, Name: c.Name, Description: c.Description, Tags: []string{a.Type}}}
-	}
-	return c
-}
-
-// defaultDescription returns the description of an agent that has none. It never quotes the instruction: cards are
-// public, system prompts are not.
-func defaultDescription(a *config.Agent) string {
-	if len(a.Tools) == 0 {
-		return a.Name + " answers questions."
-	}
-	return a.Name + " answers questions with the help of " + strings.Join(a.Tools, ", ") + "."
-}
-
-// defaultAgent returns the agent that defaults.agent names, else the first public one, else "".
-func defaultAgent(cfg *config.Config, cards []agentsvc.Card) string {
-	if cfg.Defaults.Agent != "" {
-		return cfg.Defaults.Agent
-	}
-	for _, c := range cards {
-		if c.Visibility == agentsvc.Public {
-			return c.Agent
-		}
-	}
-	return ""
 }

@@ -7,15 +7,16 @@
 // embedderBuilders in memory.go. A new kind is a new entry.
 //
 // Build composes an agent's parts as decorators. A model is wrapped, from the inside out, by retries and a circuit
-// breaker (llms.go), metering and budgets (budget.go), tracing (trace.go), fallbacks (llms.go) and the agent's
-// guardrail (guardrails.go). Tools and agents are wrapped by settings, guardrails and tracing in the same way.
-// Everything that a decorator needs is a field of builder while the app is built.
+// breaker (llms.go), metering and budgets (meteredmodel.go), tracing (trace.go), fallbacks (llms.go) and the agent's
+// guardrail (guardrails.go). Tools and agents are wrapped by settings, guardrails and tracing in the same way. Each kind of
+// decorator has a type that Build makes once: metering, tracing, guardrailSet. Build passes these and what was built
+// before to modelBuilder, toolBuilder, agentBuilder and memoryBuilder.
 //
 // A model call reserves its budget in meteredModel.Stream (reserveBudget) and settles it when the stream ends
 // (settleUsage). Limits of a turn are reserved by [App.ReserveUsage] before the task is accepted and settled by
 // [RateLimits] when the turn ends.
 //
-// A configuration of a tenant is untrusted: files, programs and addresses are resolved by the app's grants (path.go,
+// A configuration of a tenant is untrusted: files, programs and addresses are resolved by the app's grants (build.go,
 // externaldb.go, tools.go). Problems are collected, not returned one by one, so that a dry run reports all of them
 // (problems.go).
 package app
@@ -29,12 +30,10 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/agent"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/guardrail"
-	"stoa/agentsvc/llm"
 	"stoa/agentsvc/memory"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/queue"
@@ -44,11 +43,9 @@ import (
 	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/task"
-	"stoa/agentsvc/tool"
 	"stoa/authz"
 	"stoa/billing"
 	"stoa/billing/budget"
-	"stoa/billing/usage"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -60,31 +57,19 @@ import (
 type Dependencies struct {
 	// DB is the durable database.
 	DB *db.DB
+	// InMemory is the database for apps that store tasks or sessions in memory; nil means that no app may.
+	InMemory *InMemoryDB
+	// ExternalDatabases are the databases that apps configure, shared by the revisions of an app; nil means that each
+	// revision opens its own.
+	ExternalDatabases *ExternalDatabases
 	// Keys seal the credentials that users supply and the addresses of notifications. Without them no tool can request
 	// a credential.
 	Keys *tenancy.Keyring
 	// Hub carries the events of tasks to their subscriptions. Workers executes the runs of tasks in DB.
 	Hub     *task.Hub
 	Workers task.Executor
-	Retry   queue.Retry
-	// MaxRunTime bounds one execution of a turn; [runner.DefaultMaxDuration] if zero.
-	MaxRunTime time.Duration
-	// Memory is the pool from which runs reserve the memory of what they keep in it; nil means no bound.
-	Memory *capacity.Pool
-	// MaxAnswerBytes bounds one response of a model, in bytes; [llm.DefaultMaxBytes] if zero.
-	MaxAnswerBytes int
-	// InMemory is the database for apps that store tasks or sessions in memory; nil means that no app may.
-	InMemory *InMemoryDB
-	// ExternalDatabases are the databases that apps configure, shared by the revisions of an app; nil means that each
-	// revision opens its own.
-	ExternalDatabases *ExternalDatabases
-	// PublicEgress reaches public addresses only, PrivateEgress private networks as well. The app's grants decide which
-	// one it gets.
-	PublicEgress, PrivateEgress *egress.Client
-	// FolderGuard knows which folders no tenant may use; nil means the system's only.
-	FolderGuard *grant.Guard
-	// Sandbox executes the programs of this host that agents run; nil means that no agent can run any.
-	Sandbox *sandbox.Host
+	Host
+	RunLimits
 	// RateCounts are the backends that count calls against limits; nil means that every app counts its own.
 	RateCounts *ratelimit.Backends
 	// OnFinding is called for each finding of a guardrail, with the name of the app; it may be nil.
@@ -96,6 +81,28 @@ type Dependencies struct {
 	Billing *billing.Service
 	// Notifications are the settings of outgoing notifications; nil means that none are sent.
 	Notifications *NotifyOptions
+}
+
+// Host is what apps can reach outside of their own data, as far as their grants permit.
+type Host struct {
+	// PublicEgress reaches public addresses only, PrivateEgress private networks as well. The app's grants decide which
+	// one it gets.
+	PublicEgress, PrivateEgress *egress.Client
+	// FolderGuard knows which folders no tenant may use; nil means the system's only.
+	FolderGuard *grant.Guard
+	// Sandbox executes the programs of this host that agents run; nil means that no agent can run any.
+	Sandbox *sandbox.Host
+}
+
+// RunLimits bound the runs of all apps.
+type RunLimits struct {
+	Retry queue.Retry
+	// MaxRunTime bounds one execution of a turn; [runner.DefaultMaxDuration] if zero.
+	MaxRunTime time.Duration
+	// Memory is the pool from which runs reserve the memory of what they keep in it; nil means no bound.
+	Memory *capacity.Pool
+	// MaxAnswerBytes bounds one response of a model, in bytes; [llm.DefaultMaxBytes] if zero.
+	MaxAnswerBytes int
 }
 
 // Tenant is the app whose configuration is built, with what its record says about it.
@@ -142,14 +149,10 @@ type App struct {
 	// budgetGate is nil if [Dependencies.Billing] is; then there are no budgets.
 	budgetGate *budget.Gate
 	policies   *authz.PolicyCache
-	cards      []agentsvc.Card
-	// cardIndex has the index in cards by the agent's name.
-	cardIndex map[string]int
+	cards      cardSet
 	// rateLimits is nil if the app has no limits.
-	rateLimits *RateLimits
-	triggers   triggerSet
-	// defaultAgentName is the agent of the default card, "" if there is none.
-	defaultAgentName         string
+	rateLimits               *RateLimits
+	triggers                 triggerSet
 	providerOrg, providerURL string
 	// closers release what the app holds outside of its memory; Close calls all of them.
 	closers []func() error
@@ -159,46 +162,44 @@ type App struct {
 // first use. Problems of cfg are a [document.Error] with paths and without lines, which may be shown to the author of the
 // configuration. If Build fails it has closed everything it opened.
 func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
-	log := h.Log.With("app", t.Name)
+	b := &build{cfg: cfg, tenant: t, log: h.Log.With("app", t.Name)}
+	host := newHostAccess(b, h.Host)
+	meters, traces := newMetering(b, h.Billing, h.Instrumentation), tracing{t, h.Instrumentation}
+	databases := &databaseBuilder{host, cmp.Or(h.ExternalDatabases, &ExternalDatabases{})}
 	// The order of the steps below matters. Tools need the vault and the store. Agents need models, guardrails and
 	// tools.
-	b := builder{cfg: cfg, tenant: t, log: log, maxAnswerBytes: h.MaxAnswerBytes, egressClient: h.PublicEgress, folderGuard: h.FolderGuard, sandbox: h.Sandbox, externalDatabases: cmp.Or(h.ExternalDatabases, &ExternalDatabases{}), instrumentation: h.Instrumentation}
-	if t.PrivateNetwork {
-		b.egressClient = h.PrivateEgress
-	}
-	if h.OnFinding != nil {
-		b.onFinding = func(ctx context.Context, f guardrail.Finding) { h.OnFinding(ctx, t.Name, f) }
-	}
-	if h.Billing != nil {
-		b.meter, b.budgetGate = h.Billing.Usage.NewMeter(t.ID, t.Plan), h.Billing.Budgets.NewGate(t.ID, t.Plan)
-	}
-	inMemory, newStore := b.registerInMemory(h), b.newStoreFactory(h)
-	b.store, b.toolPins = newStore(h.DB), toolpin.New(h.DB, t.ID)
+	inMemory, newStore := b.registerInMemory(h), databases.newStoreFactory(h)
+	durable := newStore(h.DB)
+	var credentials *vault.Vault
 	if h.Keys != nil {
 		// A task's credentials are stored in the database of the task; their audit entries are always durable.
-		b.vault = vault.New(h.taskDB(inMemory), t.ID, h.Keys)
+		credentials = vault.New(h.taskDB(inMemory), t.ID, h.Keys)
 		if inMemory {
-			b.vault = b.vault.WithAuditIn(h.DB)
+			credentials = credentials.WithAuditIn(h.DB)
 		}
 	}
-	memories, used := b.newMemory(memory.New(h.DB, t.ID))
+	memories, used := (&memoryBuilder{host, meters}).newMemory(memory.New(h.DB, t.ID))
+	limits := databases.newRateLimits(h)
+	models := &modelBuilder{hostAccess: host, meters: meters, traces: traces}
+	models.buildModels()
+	guardrails := newGuardrailSet(b, h.OnFinding)
+	databases.checkDatabaseFiles()
+	tools := &toolBuilder{hostAccess: host, traces: traces, pins: toolpin.New(h.DB, t.ID), vault: credentials}
+	tools.buildTools()
+	agentsOf := &agentBuilder{hostAccess: host, traces: traces, maxAnswerBytes: h.MaxAnswerBytes, sessions: durable.Sessions, models: models.models, guardrails: guardrails, tools: tools}
 	if used {
-		b.recall = memories
+		agentsOf.recall = memories
 	}
-	limits := b.newRateLimits(h)
-	b.buildModels()
-	b.buildGuardrails()
-	b.checkDatabaseFiles()
-	b.buildTools()
-	agents := b.buildAgents()
-	started, standing := b.newTriggers(), b.newStandingNotifications()
+	agents := agentsOf.buildAgents()
+	triggers, standing := b.newTriggers(), b.newStandingNotifications()
 	if err := b.problemList.asError(); err != nil {
 		return nil, errors.Join(err, closeAll(b.closers))
 	}
 	// All problems are known. From here on nothing can fail.
 	a := &App{
-		runners: map[bool]*runner.Runner{}, policies: authz.NewPolicyCache(t.ID), vault: b.vault, memories: memories, budgetGate: b.budgetGate,
-		notifier: b.newNotifier(h, standing), pushEnabled: h.Notifications != nil && h.Notifications.PushEnabled, rateLimits: limits, triggers: started, cardIndex: map[string]int{}, closers: b.closers,
+		runners: map[bool]*runner.Runner{}, policies: authz.NewPolicyCache(t.ID), vault: credentials, memories: memories, budgetGate: meters.budgetGate,
+		notifier: b.newNotifier(h, standing), pushEnabled: h.Notifications != nil && h.Notifications.PushEnabled, rateLimits: limits, triggers: triggers,
+		cards: newCardSet(cfg, models), closers: b.closers,
 	}
 	// One service and runner for each database from which runs of this app may come.
 	for _, q := range h.taskQueues() {
@@ -206,11 +207,11 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 		if q.inMemory {
 			stored = stored.WithAuditIn(h.DB)
 		}
-		tasks := task.New(stored, t.ID, t.Revision, h.Hub, q.workers, log, task.Options{
-			Check: newArgumentCheck(b.toolSets), OnBusy: onBusyByAgent(cfg), Vault: b.vault, MaxQueueDepth: t.Limits.QueueDepth, MaxConcurrent: t.Limits.MaxConcurrentTasks,
-			Observer: b.newObserver(), ObserveSeparately: q.inMemory, BudgetAvailability: b.findBudgetChange, Hash: t.Hash, ReleaseReservation: limits.releaseFunc(), Notifications: h.notificationIDs(standing),
+		tasks := task.New(stored, t.ID, t.Revision, h.Hub, q.workers, b.log, task.Options{
+			Check: newArgumentCheck(tools.toolSets), OnBusy: onBusyByAgent(cfg), Vault: credentials, MaxQueueDepth: t.Limits.QueueDepth, MaxConcurrent: t.Limits.MaxConcurrentTasks,
+			Observer: meters.newObserver(), ObserveSeparately: q.inMemory, BudgetAvailability: meters.findBudgetChange, Hash: t.Hash, ReleaseReservation: limits.releaseFunc(), Notifications: h.notificationIDs(standing),
 		})
-		a.runners[q.inMemory] = runner.New(tasks, agents, h.Retry, log, b.runnerOptions(h))
+		a.runners[q.inMemory] = runner.New(tasks, agents, h.Retry, b.log, b.runnerOptions(h))
 		if limits != nil {
 			a.runners[q.inMemory].ObserveUsage(limits.recordRunUsage)
 		}
@@ -222,7 +223,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 	if used {
 		guards := make(map[string]*agentGuardrail, len(cfg.Agents))
 		for name, a := range cfg.Agents {
-			guards[name] = b.guardrailFor(a)
+			guards[name] = guardrails.guardrailFor(a)
 		}
 		for _, r := range a.runners {
 			r.ObserveSessions(func(ctx context.Context, run store.Run, content []agentsvc.Entry) {
@@ -232,13 +233,6 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 			})
 		}
 	}
-	for _, name := range cfg.AgentNames() {
-		a.cardIndex[name] = len(a.cards)
-		c := newCard(name, cfg.Agents[name])
-		c.StandaloneReplies = b.hasMessageReply(cfg.Agents[name].LLM)
-		a.cards = append(a.cards, c)
-	}
-	a.defaultAgentName = defaultAgent(cfg, a.cards)
 	if p := cfg.Server.Provider; p != nil {
 		a.providerOrg, a.providerURL = p.Org, p.URL
 	}
@@ -248,15 +242,24 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 // Tasks returns the service that accepts, cancels and resumes the app's tasks.
 func (a *App) Tasks() *task.Service { return a.tasks }
 
-// ExecuteRun executes one of the app's runs to its end, in the database that the run comes from.
-func (a *App) ExecuteRun(ctx context.Context, run store.Run) error {
-	return a.runners[run.InMemory].Run(ctx, run)
+// ExecuteRun executes one of the app's runs to its end under lease, in the database that the run comes from.
+func (a *App) ExecuteRun(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+	return a.runners[run.InMemory].Run(ctx, run, lease)
 }
 
 // SweepExpired deletes the tasks, events and sessions whose retention has ended, the sessions wherever the app stores
 // them.
 func (a *App) SweepExpired(ctx context.Context, r store.Retention) (store.SweepCounts, error) {
 	return a.store.Sweeper.SweepExpired(ctx, r)
+}
+
+// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a request to agent by owner would find a budget used up;
+// see [budget.Gate].
+func (a *App) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
+	if a.budgetGate == nil {
+		return nil
+	}
+	return a.budgetGate.CheckBudget(ctx, agent, owner)
 }
 
 // Memories returns what the app's agents remember of its users. It works even if the configuration no longer uses
@@ -271,19 +274,13 @@ func (a *App) Policy(record *tenancy.App) (*authz.Policy, error) { return a.poli
 
 // Cards returns the descriptions of the agents, in the order of the configuration. The slice is shared: callers must
 // not change it.
-func (a *App) Cards() []agentsvc.Card { return a.cards }
+func (a *App) Cards() []agentsvc.Card { return a.cards.list }
 
 // Card returns the description of an agent, and whether there is such an agent.
-func (a *App) Card(name string) (agentsvc.Card, bool) {
-	i, ok := a.cardIndex[name]
-	if !ok {
-		return agentsvc.Card{}, false
-	}
-	return a.cards[i], true
-}
+func (a *App) Card(name string) (agentsvc.Card, bool) { return a.cards.findCard(name) }
 
 // DefaultCard returns the description of the default agent, and whether there is one. See defaultAgent.
-func (a *App) DefaultCard() (agentsvc.Card, bool) { return a.Card(a.defaultAgentName) }
+func (a *App) DefaultCard() (agentsvc.Card, bool) { return a.cards.findCard(a.cards.defaultAgent) }
 
 // Provider returns the organization that offers the app and its URL, as the agent cards show them.
 func (a *App) Provider() (org, url string) { return a.providerOrg, a.providerURL }
@@ -300,43 +297,4 @@ func closeAll(closers []func() error) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// builder has the state of one call of Build. It is used by one goroutine.
-type builder struct {
-	cfg          *config.Config
-	tenant       Tenant
-	log          *slog.Logger
-	egressClient *egress.Client
-	folderGuard  *grant.Guard
-	sandbox      *sandbox.Host
-	// onFinding is [Dependencies.OnFinding] with the app's name; nil if there is none.
-	onFinding       func(context.Context, guardrail.Finding)
-	instrumentation Instrumentation
-	// maxAnswerBytes is [Dependencies.MaxAnswerBytes].
-	maxAnswerBytes int
-	store          *store.Store
-	toolPins       *toolpin.Store
-	// vault is nil if there are no keys; recall is nil if agents have no memory.
-	vault  *vault.Vault
-	recall *memory.Recall
-	// models are complete: with retries, metering, tracing and fallbacks. A model with a problem has no entry.
-	models map[string]llm.Provider
-	// guardrails are those that are enabled.
-	guardrails map[string]*guardrail.Guardrail
-	// agents has a nil entry for an agent that could not be built.
-	agents map[string]agent.Agent
-	tools  map[string]tool.Tool
-	// sources are tools that provide further tools, such as MCP servers, by their configured name.
-	sources map[string]tool.Source
-	// toolSets are the sets of all agents, which newArgumentCheck searches.
-	toolSets []*tool.Set
-	// closers become those of the App.
-	closers []func() error
-	problemList
-
-	externalDatabases *ExternalDatabases
-	// meter and budgetGate are nil if nothing is counted: both or none.
-	meter      *usage.Meter
-	budgetGate *budget.Gate
 }

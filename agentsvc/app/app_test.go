@@ -66,7 +66,9 @@ func mustParse(t *testing.T, src string, o config.Options) *config.Config {
 func newAppWith(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, log *slog.Logger, change ...func(h *app.Dependencies)) *app.App {
 	t.Helper()
 	var a *app.App
-	pool := queue.New(d, func(ctx context.Context, run store.Run) error { return a.ExecuteRun(ctx, run) }, queue.Options{})
+	pool := queue.New(d, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		return a.ExecuteRun(ctx, run, lease)
+	}, queue.Options{})
 	if err := pool.Open(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func newAppWith(t *testing.T, d *db.DB, cfg *config.Config, tenant app.Tenant, l
 		}
 	})
 	h := app.Dependencies{
-		DB: d, Keys: newKeyring(t), Hub: task.NewHub(nil), Workers: pool, PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), Log: log,
+		DB: d, Keys: newKeyring(t), Hub: task.NewHub(nil), Workers: pool, Host: app.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}, Log: log,
 	}
 	for _, f := range change {
 		f(&h)

@@ -1,10 +1,13 @@
 package app
 
 import (
+	"context"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/runner"
+	"stoa/agentsvc/store"
 )
 
 // checkpointOptions returns the runner's options for the checkpoint settings. Recovery rules hold even if checkpoints
@@ -30,6 +33,18 @@ func checkpointOptions(c config.Checkpoint) runner.Options {
 	}
 	if c.Strategy != "event" {
 		o.Checkpoints.Interval = c.Interval
+	}
+	return o
+}
+
+// runnerOptions returns the runner's options: the checkpoint settings and the process's bounds and metrics.
+func (b *build) runnerOptions(h Dependencies) runner.Options {
+	o := checkpointOptions(b.cfg.Storage.Checkpoint)
+	o.MaxDuration, o.Memory = h.MaxRunTime, h.Memory
+	if ended := h.Instrumentation.OnRunEnded; ended != nil {
+		o.OnAttemptEnd = func(ctx context.Context, run store.Run, state agentsvc.State, took time.Duration) {
+			ended(ctx, b.tenant.Name, run, state, took)
+		}
 	}
 	return o
 }

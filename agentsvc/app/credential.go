@@ -11,7 +11,7 @@ import (
 // newCredential returns the provider of the credential that a tool requests from its caller and sends to the server at
 // address; nil if the tool requests none. The credential is bound to the origin of that server: another address never
 // receives it.
-func (b *builder) newCredential(name string, t *config.Tool, address string) (*tool.CredentialProvider, error) {
+func (b *toolBuilder) newCredential(name string, t *config.Tool, address string) (*tool.CredentialProvider, error) {
 	if t.Credential == nil {
 		return nil, nil
 	}

@@ -222,9 +222,15 @@ func ensureSchema(ctx context.Context, d *db.DB) error {
 	})
 }
 
+// databaseBuilder selects the databases in which the app's data are.
+type databaseBuilder struct {
+	*hostAccess
+	external *ExternalDatabases
+}
+
 // newStoreFactory returns a function that makes the app's store for a database of tasks. Sessions are stored where the
 // configuration says: in the durable database, in memory, or in an external database.
-func (b *builder) newStoreFactory(h Dependencies) func(tasks *db.DB) *store.Store {
+func (b *databaseBuilder) newStoreFactory(h Dependencies) func(tasks *db.DB) *store.Store {
 	location := h.DB
 	if b.cfg.Storage.Sessions.Backend == inMemoryBackend && h.InMemory != nil {
 		location = h.InMemory.DB
@@ -244,20 +250,20 @@ func (b *builder) newStoreFactory(h Dependencies) func(tasks *db.DB) *store.Stor
 }
 
 // acquireExternalDatabase returns an external database of the configuration. It is released when the app is closed.
-func (b *builder) acquireExternalDatabase(c *config.Database) *externalDatabase {
+func (b *databaseBuilder) acquireExternalDatabase(c *config.Database) *externalDatabase {
 	g, dialer := newExternalDB(c), db.Dialer{Dial: b.egressClient.DialContext}
 	// A tenant's SQLite file is opened through its granted folder, and its schema is checked.
 	if g.Driver == db.SQLite && !b.tenant.DefaultApp {
 		g.Database, dialer.TenantFile = b.databaseFile(c)
 	}
-	configured, release := b.externalDatabases.acquireDatabase(externalDatabaseKey{b.tenant.ID, b.tenant.PrivateNetwork, g}, dialer)
+	configured, release := b.external.acquireDatabase(externalDatabaseKey{b.tenant.ID, b.tenant.PrivateNetwork, g}, dialer)
 	b.closers = append(b.closers, release)
 	return configured
 }
 
 // checkDatabaseFiles adds a problem for each SQLite file of a tenant that may not be used, so that the build reports it
 // and not the first use.
-func (b *builder) checkDatabaseFiles() {
+func (b *databaseBuilder) checkDatabaseFiles() {
 	for name, c := range b.cfg.Databases {
 		if db.Engine(c.Driver) != db.SQLite || b.tenant.DefaultApp {
 			continue
@@ -273,7 +279,7 @@ func (b *builder) checkDatabaseFiles() {
 }
 
 // databaseFile returns the path of a tenant's SQLite file and the rules under which it is opened.
-func (b *builder) databaseFile(c *config.Database) (path string, file *db.TenantFileRules) {
+func (b *databaseBuilder) databaseFile(c *config.Database) (path string, file *db.TenantFileRules) {
 	guard, roots, written := b.folderGuard, b.tenant.Grants.Roots(grant.Filesystem), b.writableFolders()
 	// find runs now and again at each opening: grants hold for a path, and links in it may change.
 	find := func() (grant.RootedPath, error) {
@@ -307,7 +313,7 @@ func (b *builder) databaseFile(c *config.Database) (path string, file *db.Tenant
 type writableFolder struct{ folder, reason string }
 
 // writableFolders returns those of this app.
-func (b *builder) writableFolders() (folders []writableFolder) {
+func (b *databaseBuilder) writableFolders() (folders []writableFolder) {
 	for _, root := range b.tenant.Grants.Roots(grant.Command) {
 		folders = append(folders, writableFolder{root, "programs of the app may write by the grant command"})
 	}

@@ -38,9 +38,9 @@ func (a boundaryGuardedAgent) Run(ctx context.Context, inv agent.Invocation) ite
 		}
 		// A retry of a run judges the same input again; its findings were reported by the first attempt.
 		if !hasStarted(inv) {
-			a.reportFindings(ctx, v.Findings...)
+			a.reportFindings(ctx, inv.Findings, v.Findings...)
 		}
-		w := guardedTurn{agentGuardrail: a.agentGuardrail, ctx: ctx, yield: yield, task: inv.Task, artifactAnswer: a.guardrail.NewAnswerCheck(ctx), frames: map[string]string{}}
+		w := guardedTurn{agentGuardrail: a.agentGuardrail, ctx: ctx, yield: yield, task: inv.Task, record: inv.Findings, artifactAnswer: a.guardrail.NewAnswerCheck(ctx), frames: map[string]string{}}
 		if v.Refusal != "" {
 			w.rejectTurn(agentsvc.Message{}, v.Refusal)
 			return
@@ -70,6 +70,8 @@ type guardedTurn struct {
 	ctx   context.Context
 	yield func(agentsvc.Event, error) bool
 	task  agentsvc.TaskID
+	// record is where the turn's findings go.
+	record agentsvc.FindingRecorder
 	// reported are the findings that were reported, so that each is reported once.
 	reported []guardrail.Finding
 	// artifactAnswer checks the artifacts of the turn.
@@ -306,7 +308,7 @@ func (w *guardedTurn) reportAnswers(answers ...*guardrail.AnswerCheck) {
 		for _, f := range a.Findings() {
 			if !slices.Contains(w.reported, f) {
 				w.reported = append(w.reported, f)
-				w.reportFindings(w.ctx, f)
+				w.reportFindings(w.ctx, w.record, f)
 			}
 		}
 	}

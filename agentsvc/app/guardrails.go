@@ -23,35 +23,48 @@ type agentGuardrail struct {
 	onFinding func(context.Context, guardrail.Finding)
 }
 
-// buildGuardrails builds the enabled guardrails of the configuration.
-func (b *builder) buildGuardrails() {
-	b.guardrails = make(map[string]*guardrail.Guardrail, len(b.cfg.Guardrails))
+// guardrailSet is the enabled guardrails of a configuration, from which agents get theirs.
+type guardrailSet struct {
+	// byName has no entry for a disabled guardrail.
+	byName map[string]*guardrail.Guardrail
+	log    *slog.Logger
+	// onFinding may be nil.
+	onFinding func(context.Context, guardrail.Finding)
+}
+
+// newGuardrailSet builds the enabled guardrails of the configuration. onFinding is called for each finding, with the
+// name of the app; it may be nil.
+func newGuardrailSet(b *build, onFinding func(ctx context.Context, app string, f guardrail.Finding)) *guardrailSet {
+	set := &guardrailSet{byName: make(map[string]*guardrail.Guardrail, len(b.cfg.Guardrails)), log: b.log}
+	if onFinding != nil {
+		set.onFinding = func(ctx context.Context, f guardrail.Finding) { onFinding(ctx, b.tenant.Name, f) }
+	}
 	for name, c := range b.cfg.Guardrails {
 		if !c.Enabled {
 			continue
 		}
-		built, err := guardrail.New(name, guardrailOptions(c))
+		built, err := guardrail.New(name, guardrailOptions(b.appID(), c))
 		b.addProblem("guardrails."+name, err)
-		b.guardrails[name] = built
+		set.byName[name] = built
 	}
+	return set
 }
 
 // guardrailFor returns the guardrail of an agent, nil if it has none or a disabled one.
-// A guardrail that is disabled has no entry in b.guardrails.
-func (b *builder) guardrailFor(a *config.Agent) *agentGuardrail {
-	built := b.guardrails[a.Guardrails]
+func (s *guardrailSet) guardrailFor(a *config.Agent) *agentGuardrail {
+	built := s.byName[a.Guardrails]
 	if built == nil {
 		return nil
 	}
-	return &agentGuardrail{built, b.log.With("agent", a.Name), b.onFinding}
+	return &agentGuardrail{built, s.log.With("agent", a.Name), s.onFinding}
 }
 
-// reportFindings reports findings to the turn, whose last message lists them, to the log and to the metrics. None of
+// reportFindings reports findings to record, the turn's recorder, whose last message lists them, to the log and to the metrics. None of
 // them gets any text of the conversation.
-func (g *agentGuardrail) reportFindings(ctx context.Context, found ...guardrail.Finding) {
+func (g *agentGuardrail) reportFindings(ctx context.Context, record agentsvc.FindingRecorder, found ...guardrail.Finding) {
 	for _, f := range found {
 		// The finding becomes part of the turn's record.
-		agentsvc.RecordFinding(ctx, f.ToFinding())
+		record.Record(f.ToFinding())
 		if f.Action != guardrail.Allow {
 			attrs := []slog.Attr{slog.String("guardrail", f.Guardrail), slog.String("check", f.Check),
 				slog.String("action", string(f.Action)), slog.String("severity", f.Severity), slog.Bool("shadow", f.Shadow)}
@@ -87,19 +100,22 @@ func (g *agentGuardrail) filterText(ctx context.Context, text string) (string, b
 	return g.guardrail.EvaluateText(ctx, text)
 }
 
+// backgroundFunc is the type of [agent.Options].Background.
+type backgroundFunc = func(context.Context, agentsvc.RunScope, []agentsvc.Entry) string
+
 // guardBackground returns next behind the guardrail: background is looked up only for a conversation that the guardrail
 // lets pass, in the modified form.
-func (g *agentGuardrail) guardBackground(next func(context.Context, []agentsvc.Entry) string) func(context.Context, []agentsvc.Entry) string {
+func (g *agentGuardrail) guardBackground(next backgroundFunc) backgroundFunc {
 	if g == nil {
 		return next
 	}
-	return func(ctx context.Context, conversation []agentsvc.Entry) string {
+	return func(ctx context.Context, scope agentsvc.RunScope, conversation []agentsvc.Entry) string {
 		v, err := g.guardrail.EvaluateInput(ctx, conversation)
 		if err != nil || v.Refusal != "" {
 			// The model will not be called.
 			return ""
 		}
-		return next(ctx, v.Conversation)
+		return next(ctx, scope, v.Conversation)
 	}
 }
 
@@ -126,14 +142,14 @@ func (m guardedModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 			return
 		}
 		// Findings are those of the last message only; earlier ones were reported in their turns.
-		m.reportFindings(ctx, v.Findings...)
+		m.reportFindings(ctx, req.Findings, v.Findings...)
 		if v.Refusal != "" {
 			yield(llm.Chunk{Text: v.Refusal, Stop: llm.StopRefusal}, nil)
 			return
 		}
 		req.Conversation = v.Conversation
 		out := guardedAnswer{answer: m.guardrail.NewAnswerCheck(ctx), yield: yield}
-		defer func() { m.reportFindings(ctx, out.answer.Findings()...) }()
+		defer func() { m.reportFindings(ctx, req.Findings, out.answer.Findings()...) }()
 		for c, err := range m.next.Stream(ctx, req) {
 			if err != nil {
 				if out.answer.IsBlocked() && ctx.Err() == nil {
@@ -240,8 +256,8 @@ type guardedTool struct {
 }
 
 // Call implements [tool.Tool]. A blocked call returns [guardrail.ErrNotAllowed].
-func (t guardedTool) Call(ctx context.Context, in tool.Input) (string, error) {
-	t.reportFindings(ctx, t.finding)
+func (t guardedTool) Call(ctx context.Context, in tool.Call) (string, error) {
+	t.reportFindings(ctx, in.Findings, t.finding)
 	if t.finding.Blocks() {
 		return "", guardrail.ErrNotAllowed
 	}
@@ -266,8 +282,8 @@ type guardedSource struct {
 }
 
 // ListTools implements [tool.Source].
-func (s guardedSource) ListTools(ctx context.Context) ([]tool.Tool, error) {
-	tools, err := s.Source.ListTools(ctx)
+func (s guardedSource) ListTools(ctx context.Context, session agentsvc.SessionKey) ([]tool.Tool, error) {
+	tools, err := s.Source.ListTools(ctx, session)
 	guarded := make([]tool.Tool, len(tools))
 	for i, t := range tools {
 		guarded[i] = s.guardTool(t)
@@ -299,7 +315,7 @@ type guardedAgentTool struct {
 // Run implements [agent.Agent]. A blocked agent does not run; its caller gets an [agentsvc.InvalidError].
 func (a guardedAgentTool) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		a.reportFindings(ctx, a.finding)
+		a.reportFindings(ctx, inv.Findings, a.finding)
 		if a.finding.Blocks() {
 			yield(agentsvc.Event{}, agentsvc.NewInvalidError("", "%s: %v", a.name, guardrail.ErrNotAllowed))
 			return
@@ -309,8 +325,8 @@ func (a guardedAgentTool) Run(ctx context.Context, inv agent.Invocation) iter.Se
 }
 
 // guardrailOptions converts a configuration. Checks that are not enabled are nil.
-func guardrailOptions(c *config.Guardrail) guardrail.Options {
-	o := guardrail.Options{Shadow: c.Mode == "shadow"}
+func guardrailOptions(app string, c *config.Guardrail) guardrail.Options {
+	o := guardrail.Options{App: app, Shadow: c.Mode == "shadow"}
 	if in := c.Input; in != nil {
 		o.Input = inputOptions(in)
 	}

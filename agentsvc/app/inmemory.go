@@ -304,7 +304,7 @@ func (h Dependencies) taskDB(inMemory bool) *db.DB {
 
 // registerInMemory reports whether the app stores its tasks in memory. If it stores anything there it registers the
 // revision.
-func (b *builder) registerInMemory(h Dependencies) bool {
+func (b *build) registerInMemory(h Dependencies) bool {
 	storage := b.cfg.Storage
 	for key, backend := range map[string]string{"tasks": storage.Tasks.Backend, "sessions": storage.Sessions.Backend} {
 		if backend == inMemoryBackend && h.InMemory == nil {
@@ -322,7 +322,7 @@ func (b *builder) registerInMemory(h Dependencies) bool {
 const inMemoryBackend = "inmemory"
 
 // effectiveRetention returns how long the app keeps finished data: by its configuration, else by its plan.
-func (b *builder) effectiveRetention(h Dependencies) store.Retention {
+func (b *build) effectiveRetention(h Dependencies) store.Retention {
 	var plan price.Plan
 	if h.Billing != nil {
 		plan, _ = h.Billing.Prices.CachedPlan(b.tenant.Plan)

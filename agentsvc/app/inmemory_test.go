@@ -48,7 +48,7 @@ func openProcess(t *testing.T, durable *db.DB, o InMemoryDBOptions) *testProcess
 		t.Fatal(err)
 	}
 	p := &testProcess{Dependencies: Dependencies{
-		DB: durable, Keys: keys, InMemory: v, Hub: task.NewHub(nil), PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), Log: o.Log,
+		DB: durable, Keys: keys, InMemory: v, Hub: task.NewHub(nil), Host: Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}, Log: o.Log,
 	}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var ends []chan error
@@ -58,9 +58,9 @@ func openProcess(t *testing.T, durable *db.DB, o InMemoryDBOptions) *testProcess
 		volatile bool
 		workers  *task.Executor
 	}{{durable, false, &p.Workers}, {v.DB, true, &v.Workers}} {
-		pool := queue.New(q.d, func(ctx context.Context, run store.Run) error {
+		pool := queue.New(q.d, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			run.InMemory = q.volatile
-			return p.app.Load().ExecuteRun(ctx, run)
+			return p.app.Load().ExecuteRun(ctx, run, lease)
 		}, queue.Options{Log: o.Log})
 		if err := pool.Open(t.Context(), true); err != nil {
 			t.Fatal(err)

@@ -47,11 +47,11 @@ func TestLeaseLost(t *testing.T) {
 					ctx, lose := context.WithCancelCause(context.Background())
 					defer lose(nil)
 					requested := 0
-					ended <- a.ExecuteRun(agentsvc.WithLeaseRenewal(ctx, func(context.Context) {
+					ended <- a.ExecuteRun(ctx, run, agentsvc.Lease{Confirm: func(context.Context) {
 						if requested++; requested > lostAt {
 							lose(agentsvc.ErrLeaseLost)
 						}
-					}), run)
+					}})
 				}}
 			})
 			accepted, _, err := a.Tasks().SubmitAndFollow(t.Context(), newSubmission("go"))

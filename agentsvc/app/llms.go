@@ -14,7 +14,7 @@ import (
 )
 
 // modelBuilders are the model providers, by their name in the configuration.
-var modelBuilders = map[string]func(b *builder, name string, l *config.LLM) (llm.Provider, error){
+var modelBuilders = map[string]func(b *modelBuilder, name string, l *config.LLM) (llm.Provider, error){
 	"anthropic": newAnthropicModel,
 	"gemini":    newGeminiModel,
 	"ollama":    newOllamaModel,
@@ -22,10 +22,19 @@ var modelBuilders = map[string]func(b *builder, name string, l *config.LLM) (llm
 	"scripted":  newScriptedModel,
 }
 
+// modelBuilder builds the models of the configuration.
+type modelBuilder struct {
+	*hostAccess
+	meters metering
+	traces tracing
+	// models are complete: with retries, metering, tracing and fallbacks. A model with a problem has no entry.
+	models map[string]llm.Provider
+}
+
 // buildModels builds the models. From the inside out, a vendor's model is wrapped by retries, a circuit breaker,
 // metering with budgets, and tracing; then come the fallbacks. So a retried call is one call to budgets and traces, and
 // each fallback model is metered by itself.
-func (b *builder) buildModels() {
+func (b *modelBuilder) buildModels() {
 	primaries := make(map[string]llm.Provider, len(b.cfg.LLMs))
 	for name, l := range b.cfg.LLMs {
 		m, err := modelBuilders[l.Provider](b, name, l)
@@ -36,8 +45,8 @@ func (b *builder) buildModels() {
 		if l.Provider != "scripted" {
 			m = llm.WithCircuitBreaker(llm.WithRetry(m))
 		}
-		b.addProblem("llms."+name, b.checkModelInPlan(l))
-		primaries[name] = b.traceModel(l, b.meterModel(l, m))
+		b.addProblem("llms."+name, b.meters.checkModelInPlan(l))
+		primaries[name] = b.traces.traceModel(l, b.meters.meterModel(l, m))
 	}
 	b.models = make(map[string]llm.Provider, len(primaries))
 	for name := range primaries {
@@ -50,7 +59,7 @@ func (b *builder) buildModels() {
 }
 
 // fallbackChain returns the name of a model and those of its fallbacks, each followed by its own. seen ends cycles.
-func (b *builder) fallbackChain(name string, seen map[string]bool) []string {
+func (b *modelBuilder) fallbackChain(name string, seen map[string]bool) []string {
 	if seen[name] {
 		return nil
 	}
@@ -63,7 +72,7 @@ func (b *builder) fallbackChain(name string, seen map[string]bool) []string {
 }
 
 // newAnthropicModel builds a model of Anthropic's Messages API.
-func newAnthropicModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
+func newAnthropicModel(b *modelBuilder, _ string, l *config.LLM) (llm.Provider, error) {
 	o := anthropic.Options{
 		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.egressClient.HTTPWithHeaderTimeout(upstream.DefaultFirstTimeout), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	}
@@ -76,7 +85,7 @@ func newAnthropicModel(b *builder, _ string, l *config.LLM) (llm.Provider, error
 // newGeminiModel builds a model of Google's Gemini API. As for every vendor, the wait for a response's header is
 // bounded by upstream.DefaultFirstTimeout, which is longer than for other requests: a model may think, or be loaded,
 // before it answers.
-func newGeminiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
+func newGeminiModel(b *modelBuilder, _ string, l *config.LLM) (llm.Provider, error) {
 	return gemini.New(gemini.Options{
 		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.egressClient.HTTPWithHeaderTimeout(upstream.DefaultFirstTimeout), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	})
@@ -84,14 +93,14 @@ func newGeminiModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 
 // newOllamaModel builds a model of an Ollama server.
 
-func newOllamaModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
+func newOllamaModel(b *modelBuilder, _ string, l *config.LLM) (llm.Provider, error) {
 	return ollama.New(ollama.Options{
 		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.egressClient.HTTPWithHeaderTimeout(upstream.DefaultFirstTimeout), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 	})
 }
 
 // newOpenAIModel builds a model of OpenAI's chat completions API or, with api: responses, of its responses API.
-func newOpenAIModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
+func newOpenAIModel(b *modelBuilder, _ string, l *config.LLM) (llm.Provider, error) {
 	return openai.New(openai.Options{
 		Model: l.Model, APIKey: l.APIKey, BaseURL: l.BaseURL, HTTP: b.egressClient.HTTPWithHeaderTimeout(upstream.DefaultFirstTimeout), Temperature: l.Temperature, MaxTokens: int64(l.MaxTokens),
 		Responses: l.API == "responses",
@@ -99,17 +108,17 @@ func newOpenAIModel(b *builder, _ string, l *config.LLM) (llm.Provider, error) {
 }
 
 // newScriptedModel builds a model that answers by a script, for tests and examples. It makes no requests.
-func newScriptedModel(_ *builder, _ string, l *config.LLM) (llm.Provider, error) {
+func newScriptedModel(b *modelBuilder, _ string, l *config.LLM) (llm.Provider, error) {
 	script := make([]scripted.Rule, len(l.Script))
 	for i, r := range l.Script {
 		script[i] = newScriptedRule(r)
 	}
-	return scripted.New(scripted.Options{Model: l.Model, Script: script})
+	return scripted.New(scripted.Options{App: b.appID(), Model: l.Model, Script: script})
 }
 
 // hasMessageReply reports whether a scripted model, or one of its fallbacks, can answer with a message instead of a
 // task (A2A). It becomes [agentsvc.Card.StandaloneReplies].
-func (b *builder) hasMessageReply(name string) bool {
+func (b *modelBuilder) hasMessageReply(name string) bool {
 	if b.cfg.LLMs[name] == nil {
 		return false
 	}

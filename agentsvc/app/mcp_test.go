@@ -138,7 +138,7 @@ func TestMCPOfTenant(t *testing.T) {
 	}
 	cfg = mustParse(t, mcpSource+"tools: {x: {command: sh}}"+agents, config.Options{Tenant: true, Grants: grants.ParseList([]string{"stdio"})})
 	_, err := app.Build(cfg, app.Tenant{ID: "acme", Name: "acme"}, app.Dependencies{
-		DB: dbtest.NewSQLite(t), PublicEgress: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler),
+		DB: dbtest.NewSQLite(t), Host: app.Host{PublicEgress: egress.New(egress.Options{})}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err == nil || !strings.Contains(err.Error(), "tools.x: a program of this host needs a sandbox") {
 		t.Errorf("without a sandbox: %v", err)

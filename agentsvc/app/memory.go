@@ -18,29 +18,29 @@ import (
 )
 
 // windowBuilders are the strategies that shorten a conversation for a model, by their name in the configuration.
-var windowBuilders = map[string]func(b *builder, name string, a *config.Agent, g *agentGuardrail) agent.Window{
-	"none": func(*builder, string, *config.Agent, *agentGuardrail) agent.Window { return nil },
-	"buffer_window": func(_ *builder, _ string, a *config.Agent, _ *agentGuardrail) agent.Window {
+var windowBuilders = map[string]func(b *agentBuilder, name string, a *config.Agent, g *agentGuardrail) agent.Window{
+	"none": func(*agentBuilder, string, *config.Agent, *agentGuardrail) agent.Window { return nil },
+	"buffer_window": func(_ *agentBuilder, _ string, a *config.Agent, _ *agentGuardrail) agent.Window {
 		return session.MessageWindow{MaxEntries: a.Context.WindowSize}
 	},
-	"token_window": func(b *builder, _ string, a *config.Agent, _ *agentGuardrail) agent.Window {
-		return session.TokenWindow{Budget: a.Context.Budget, MinEntries: a.Context.PreserveRecent, CountTokens: b.tokenCounter(a.LLM)}
+	"token_window": func(b *agentBuilder, _ string, a *config.Agent, _ *agentGuardrail) agent.Window {
+		return session.TokenWindow{App: b.appID(), Budget: a.Context.Budget, MinEntries: a.Context.PreserveRecent, CountTokens: b.tokenCounter(a.LLM)}
 	},
-	"summary_buffer": func(b *builder, name string, a *config.Agent, g *agentGuardrail) agent.Window {
+	"summary_buffer": func(b *agentBuilder, name string, a *config.Agent, g *agentGuardrail) agent.Window {
 		model := b.models[a.LLM]
 		if other := a.Context.SummarizerLLM; other != "" {
 			model = b.models[other]
 		}
 		// FilterEntries is the guardrail: the summarizing model must not read what the agent's model may not.
 		return session.SummaryWindow{
-			Agent: name, Budget: a.Context.Budget, Threshold: a.Context.Threshold, Target: a.Context.Target,
-			CountTokens: b.tokenCounter(a.LLM), Model: model, FilterEntries: g.filterHistory, Store: b.store.Sessions, Log: b.log,
+			App: b.appID(), Agent: name, Budget: a.Context.Budget, Threshold: a.Context.Threshold, Target: a.Context.Target,
+			CountTokens: b.tokenCounter(a.LLM), Model: model, FilterEntries: g.filterHistory, Store: b.sessions, Log: b.log,
 		}
 	},
 }
 
 // newWindow returns the window of an agent's context settings, nil for the whole conversation.
-func (b *builder) newWindow(name string, a *config.Agent, g *agentGuardrail) agent.Window {
+func (b *agentBuilder) newWindow(name string, a *config.Agent, g *agentGuardrail) agent.Window {
 	if a.Context == nil {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (b *builder) newWindow(name string, a *config.Agent, g *agentGuardrail) age
 }
 
 // tokenCounter returns the counter for the model of that name in the configuration.
-func (b *builder) tokenCounter(llm string) session.TokenCounter {
+func (b *agentBuilder) tokenCounter(llm string) session.TokenCounter {
 	l := b.cfg.LLMs[llm]
 	return session.NewTokenCounter(l.Provider, l.Model)
 }
@@ -62,11 +62,17 @@ var embedderBuilders = map[string]func(o embedder.Options, e *config.Embedder) e
 	},
 }
 
+// memoryBuilder builds the app's memory.
+type memoryBuilder struct {
+	*hostAccess
+	meters metering
+}
+
 // newEmbedder builds an embedder whose texts are counted as usage.
-func (b *builder) newEmbedder(name string) embedder.Embedder {
+func (b *memoryBuilder) newEmbedder(name string) embedder.Embedder {
 	e := b.cfg.Embedders[name]
 	timeout := time.Duration(e.Timeout) * time.Second
-	return b.meterEmbedder(e, embedderBuilders[e.Provider](embedder.Options{
+	return b.meters.meterEmbedder(e, embedderBuilders[e.Provider](embedder.Options{
 		Model: e.Model, APIKey: e.APIKey, BaseURL: e.BaseURL, Dimension: e.Dimension,
 		Timeout: timeout, BatchSize: e.BatchSize, HTTP: b.egressClient.HTTPWithHeaderTimeout(timeout),
 	}, e))
@@ -74,7 +80,7 @@ func (b *builder) newEmbedder(name string) embedder.Embedder {
 
 // newMemory returns the app's memory, and whether its agents use it. It exists in any case: what was remembered before
 // the memory was disabled can still be listed and erased.
-func (b *builder) newMemory(rows *memory.Store) (recall *memory.Recall, used bool) {
+func (b *memoryBuilder) newMemory(rows *memory.Store) (recall *memory.Recall, used bool) {
 	var find memory.Finder = memory.KeywordFinder{Store: rows}
 	m := b.cfg.Storage.Memory
 	if m != nil && m.Backend == "vector" {
@@ -85,7 +91,7 @@ func (b *builder) newMemory(rows *memory.Store) (recall *memory.Recall, used boo
 
 // newVectorMemory returns a finder by vectors. An index in a folder has no bound; one in memory has
 // [memory.MaxIndexedVectors]. The folder of a tenant is named by its id.
-func (b *builder) newVectorMemory(rows *memory.Store, m *config.Memory) memory.Finder {
+func (b *memoryBuilder) newVectorMemory(rows *memory.Store, m *config.Memory) memory.Finder {
 	o, bound := chromem.Options{}, memory.MaxIndexedVectors
 	if p := m.VectorProvider; p != nil && p.Chromem.PersistPath != "" {
 		o.Path, bound = filepath.Join(p.Chromem.PersistPath, string(b.tenant.ID)), 0
@@ -97,7 +103,7 @@ func (b *builder) newVectorMemory(rows *memory.Store, m *config.Memory) memory.F
 
 // newMemoryTools returns the recall tool for an agent, behind its guardrail. There is none if the app has no memory or
 // the agent has a tool of that name.
-func (b *builder) newMemoryTools(names []string, g *agentGuardrail) []tool.Tool {
+func (b *agentBuilder) newMemoryTools(names []string, g *agentGuardrail) []tool.Tool {
 	if b.recall == nil || slices.Contains(names, memory.ToolName) {
 		return nil
 	}

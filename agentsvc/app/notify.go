@@ -36,7 +36,7 @@ func (a *App) PushEnabled() bool { return a.pushEnabled }
 
 // newNotifier returns the app's notifier, nil if the process sends no notifications or has no keys to seal addresses
 // with.
-func (b *builder) newNotifier(h Dependencies, standing map[string][]*notify.StandingReceiver) *notify.Notifier {
+func (b *build) newNotifier(h Dependencies, standing map[string][]*notify.StandingReceiver) *notify.Notifier {
 	if h.Notifications == nil || h.Keys == nil {
 		return nil
 	}
@@ -59,14 +59,14 @@ func (h Dependencies) notifyReach(privateNetwork bool) notify.Egress {
 }
 
 // newStandingNotifications returns the receivers that the configuration has for all tasks of an agent, by agent.
-func (b *builder) newStandingNotifications() map[string][]*notify.StandingReceiver {
+func (b *build) newStandingNotifications() map[string][]*notify.StandingReceiver {
 	all := map[string][]*notify.StandingReceiver{}
 	for _, name := range b.cfg.AgentNames() {
 		for i, n := range b.cfg.Agents[name].Notifications {
 			if n == nil || !n.Enabled {
 				continue
 			}
-			s, err := newStanding(n, b.tenant.PrivateNetwork)
+			s, err := newStanding(n, b.tenant)
 			b.addProblem(fmt.Sprintf("agents.%s.notifications[%d]", name, i), err)
 			all[name] = append(all[name], s)
 		}
@@ -76,21 +76,21 @@ func (b *builder) newStandingNotifications() map[string][]*notify.StandingReceiv
 
 // newStanding builds one of them. The template is tried with a sample notice, so that a mistake is a problem of the
 // configuration.
-func newStanding(n *config.Notification, privateNetwork bool) (*notify.StandingReceiver, error) {
+func newStanding(n *config.Notification, t Tenant) (*notify.StandingReceiver, error) {
 	s := &notify.StandingReceiver{
 		ID: n.ID, URL: n.URL, Header: n.Headers, Events: n.Events,
 		MaxAttempts: int64(n.Retry.MaxAttempts), InitialBackoff: n.Retry.InitialDelay, MaxBackoff: n.Retry.MaxDelay,
 	}
-	err := notify.CheckURL(n.URL, privateNetwork)
+	err := notify.CheckURL(n.URL, t.PrivateNetwork)
 	if err != nil || n.Payload == nil || n.Payload.Template == "" {
 		return s, err
 	}
-	t, err := trigger.ParseTemplate(n.Payload.Template)
+	tpl, err := trigger.ParseTemplate(string(t.ID), n.Payload.Template)
 	if err != nil {
 		return nil, agentsvc.NewInvalidError("payload.template", "%.240v", err)
 	}
 	s.EncodeBody = func(ctx context.Context, n notify.Notice) ([]byte, error) {
-		text, err := t.RenderText(ctx, n)
+		text, err := tpl.RenderText(ctx, n)
 		return []byte(text), err
 	}
 	if _, err := s.EncodeBody(context.Background(), notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {

@@ -17,7 +17,7 @@ func TestLongPause(t *testing.T) {
   default: {provider: scripted, script: [{then: [{say: one, pause: 10m}, {say: two, pause: 240h}]}]}
 agents: {a: {}}
 `
-	_, err := app.Build(mustParse(t, src, config.Options{}), app.Tenant{ID: "acme"}, app.Dependencies{PublicEgress: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler)})
+	_, err := app.Build(mustParse(t, src, config.Options{}), app.Tenant{ID: "acme"}, app.Dependencies{Host: app.Host{PublicEgress: egress.New(egress.Options{})}, Log: slog.New(slog.DiscardHandler)})
 	const want = "2:92: llms.default.script[0].then[1].pause: is 240h0m0s; at most 10m0s"
 	if got := document.AddPositions(err, "", []byte(src)); got == nil || got.Error() != want {
 		t.Errorf("%v, want %s", got, want)

@@ -36,7 +36,7 @@ guardrails:
   g: {output: {content: {blocked_keywords: ["` + strings.Repeat("a", 21_000) + `"]}}}
 `
 	cfg := mustParse(t, src, config.Options{})
-	_, err := app.Build(cfg, app.Tenant{ID: "default", DefaultApp: true}, app.Dependencies{PublicEgress: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler)})
+	_, err := app.Build(cfg, app.Tenant{ID: "default", DefaultApp: true}, app.Dependencies{Host: app.Host{PublicEgress: egress.New(egress.Options{})}, Log: slog.New(slog.DiscardHandler)})
 	var invalid *document.Error
 	if !errors.As(err, &invalid) {
 		t.Fatalf("%T %v", err, err)

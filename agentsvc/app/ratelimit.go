@@ -29,7 +29,7 @@ const externalCountTimeout = 2 * time.Second
 
 // newRateLimits returns the app's limits, nil if it has none. Operator limits are counted in the platform's backend,
 // whatever the configuration says.
-func (b *builder) newRateLimits(h Dependencies) *RateLimits {
+func (b *databaseBuilder) newRateLimits(h Dependencies) *RateLimits {
 	r := b.cfg.RateLimiting
 	configured := ratelimit.RuleSet{}
 	if r.Enabled {
@@ -62,7 +62,7 @@ func (b *builder) newRateLimits(h Dependencies) *RateLimits {
 
 // countBackend returns the backend that counts the limits of the configuration: this process's memory, the platform's,
 // or a database of the app's own with the platform's as a fallback.
-func (b *builder) countBackend(c *ratelimit.Backends) ratelimit.Backend {
+func (b *databaseBuilder) countBackend(c *ratelimit.Backends) ratelimit.Backend {
 	r := b.cfg.RateLimiting
 	configured := b.cfg.Databases[r.SQLDatabase]
 	switch {

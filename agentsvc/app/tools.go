@@ -3,12 +3,13 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/store/toolpin"
+	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/tool/command"
 	"stoa/agentsvc/tool/function"
@@ -17,18 +18,32 @@ import (
 )
 
 // toolBuilders are the types of tools, by their name in the configuration.
-var toolBuilders = map[string]func(b *builder, name string, t *config.Tool) (tool.Tool, error){
+var toolBuilders = map[string]func(b *toolBuilder, name string, t *config.Tool) (tool.Tool, error){
 	"command":  newCommandTool,
 	"function": newFunctionTool,
 }
 
 // sourceBuilders are the types of tools that provide further tools, by their name in the configuration.
-var sourceBuilders = map[string]func(b *builder, name string, t *config.Tool) (tool.Source, error){
+var sourceBuilders = map[string]func(b *toolBuilder, name string, t *config.Tool) (tool.Source, error){
 	"mcp": newMCPServer,
 }
 
+// toolBuilder builds the tools of the configuration and the sets of the agents.
+type toolBuilder struct {
+	*hostAccess
+	traces tracing
+	pins   *toolpin.Store
+	// vault is nil if there are no keys.
+	vault *vault.Vault
+	tools map[string]tool.Tool
+	// sources are tools that provide further tools, such as MCP servers, by their configured name.
+	sources map[string]tool.Source
+	// toolSets are the sets of all agents, which newArgumentCheck searches.
+	toolSets []*tool.Set
+}
+
 // buildTools builds the enabled tools of the configuration, into b.sources or b.tools.
-func (b *builder) buildTools() {
+func (b *toolBuilder) buildTools() {
 	b.tools = make(map[string]tool.Tool, len(b.cfg.Tools))
 	b.sources = map[string]tool.Source{}
 	for name, t := range b.cfg.Tools {
@@ -39,7 +54,7 @@ func (b *builder) buildTools() {
 }
 
 // buildTool builds one tool and applies the settings that all types have.
-func (b *builder) buildTool(name string, t *config.Tool) error {
+func (b *toolBuilder) buildTool(name string, t *config.Tool) error {
 	// A source is built without its tools: their names are only known once the server is asked, at the first use.
 	if source := sourceBuilders[t.Type]; source != nil {
 		built, err := source(b, name, t)
@@ -70,7 +85,7 @@ func toolSettings(t *config.Tool) tool.Settings {
 const commandGrace = 5 * time.Second
 
 // newCommandTool builds a tool that runs programs of this host in a granted folder, inside the sandbox.
-func newCommandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
+func newCommandTool(b *toolBuilder, name string, t *config.Tool) (tool.Tool, error) {
 	if err := b.checkSandbox(); err != nil {
 		return nil, err
 	}
@@ -97,24 +112,12 @@ func newCommandTool(b *builder, name string, t *config.Tool) (tool.Tool, error) 
 	return c, nil
 }
 
-// checkSandbox returns an error if programs of this host may not run. The operator's own may run with whatever sandbox
-// the host has, a tenant's only in one that isolates completely.
-func (b *builder) checkSandbox() error {
-	if b.sandbox == nil {
-		return errNoSandbox
-	}
-	if b.tenant.DefaultApp {
-		return nil
-	}
-	return b.sandbox.CheckUntrusted()
-}
-
 // newMCPServer builds a source of the tools of an MCP server, which is reached by HTTP or started as a program.
-func newMCPServer(b *builder, name string, t *config.Tool) (tool.Source, error) {
+func newMCPServer(b *toolBuilder, name string, t *config.Tool) (tool.Source, error) {
 	o := mcp.Options{
-		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)),
+		Name: name, Transport: mcp.Transport(t.Transport), URL: t.URL, Headers: t.Headers, HTTP: b.traces.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)),
 		Command: t.Command, Args: t.Args, Env: t.Env, Filter: t.Filter, Description: t.Description, Optional: t.Optional,
-		Pins: b.toolPins, Logger: b.log,
+		Pins: b.pins, Logger: b.log,
 	}
 	// A tenant's server program runs in the sandbox; the operator's own runs as it is.
 	if t.Command != "" && !b.tenant.DefaultApp {
@@ -135,11 +138,9 @@ func newMCPServer(b *builder, name string, t *config.Tool) (tool.Source, error) 
 	return server, nil
 }
 
-var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
-
 // newFunctionTool builds one of the built-in tools.
-func newFunctionTool(b *builder, name string, t *config.Tool) (tool.Tool, error) {
-	o := function.Options{Name: name, Description: t.Description, HTTP: b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)}
+func newFunctionTool(b *toolBuilder, name string, t *config.Tool) (tool.Tool, error) {
+	o := function.Options{App: b.appID(), Name: name, Description: t.Description, HTTP: b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)}
 	if function.NeedsFolder(t.Handler) {
 		at, err := b.resolvePath("working_directory", grant.Filesystem, t.WorkingDirectory)
 		if err != nil {
@@ -165,7 +166,7 @@ func newFunctionTool(b *builder, name string, t *config.Tool) (tool.Tool, error)
 
 // newToolSet returns the set of the tools that an agent names and of more, behind its guardrail; nil if there are none.
 // Disabled tools are not in b.tools and are left out.
-func (b *builder) newToolSet(names []string, maxOutput int, g *agentGuardrail, more ...tool.Tool) (*tool.Set, error) {
+func (b *toolBuilder) newToolSet(names []string, maxOutput int, g *agentGuardrail, more ...tool.Tool) (*tool.Set, error) {
 	var tools []tool.Tool
 	var sources []tool.Source
 	for _, name := range names {
@@ -182,7 +183,7 @@ func (b *builder) newToolSet(names []string, maxOutput int, g *agentGuardrail, m
 	if len(tools) == 0 && len(sources) == 0 {
 		return nil, nil
 	}
-	set, err := tool.NewSet(tools, tool.Options{Sources: sources, MaxOutput: maxOutput, Decorator: b.toolTracer(), Logger: b.log})
+	set, err := tool.NewSet(tools, tool.Options{App: b.appID(), Sources: sources, MaxOutput: maxOutput, Decorator: b.traces.toolTracer(), Logger: b.log})
 	if err == nil {
 		b.toolSets = append(b.toolSets, set)
 	}

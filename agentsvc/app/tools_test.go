@@ -164,7 +164,7 @@ func TestCommandOfTenant(t *testing.T) {
 	granted := grants.ParseList([]string{"command=" + folder})
 	cfg := mustParse(t, src, config.Options{Tenant: true, Grants: granted})
 	tenant := app.Tenant{ID: "acme", Name: "acme", Revision: 1, Grants: granted}
-	_, err = app.Build(cfg, tenant, app.Dependencies{DB: dbtest.NewSQLite(t), PublicEgress: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler)})
+	_, err = app.Build(cfg, tenant, app.Dependencies{DB: dbtest.NewSQLite(t), Host: app.Host{PublicEgress: egress.New(egress.Options{})}, Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "tools.shell: a program of this host needs a sandbox") {
 		t.Errorf("without a sandbox: %v", err)
 	}

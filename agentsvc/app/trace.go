@@ -14,7 +14,6 @@ import (
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/llm"
-	"stoa/agentsvc/runner"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/trail"
@@ -68,12 +67,18 @@ func newSpanTemplate(name, app string, more ...attribute.KeyValue) spanTemplate 
 	return spanTemplate{name, []trace.SpanStartOption{trace.WithAttributes(append(more, trail.AppKey.String(app))...)}}
 }
 
+// tracing adds spans and metrics to models, tools and agents, which it decorates.
+type tracing struct {
+	tenant          Tenant
+	instrumentation Instrumentation
+}
+
 // traceModel returns m with spans and metrics for its calls, or m itself if neither is wanted.
-func (b *builder) traceModel(l *config.LLM, m llm.Provider) llm.Provider {
-	if !b.instrumentation.RecordSpans && b.instrumentation.OnModelCall == nil {
+func (t tracing) traceModel(l *config.LLM, m llm.Provider) llm.Provider {
+	if !t.instrumentation.RecordSpans && t.instrumentation.OnModelCall == nil {
 		return m
 	}
-	w := tracedModel{Provider: m, app: b.tenant.Name, onCall: b.instrumentation.OnModelCall, provider: l.Provider, model: l.Model, recordContent: b.instrumentation.RecordContent && b.tenant.DefaultApp}
+	w := tracedModel{Provider: m, app: t.tenant.Name, onCall: t.instrumentation.OnModelCall, provider: l.Provider, model: l.Model, recordContent: t.instrumentation.RecordContent && t.tenant.DefaultApp}
 	// The conventions have a name of their own for this provider.
 	// The span's provider is the name that the conventions define, not ours.
 	if l.Provider == "gemini" {
@@ -167,14 +172,14 @@ func (a *observedAnswer) spanAttributes() []attribute.KeyValue {
 }
 
 // toolTracer returns a decorator that adds spans and metrics to a tool, nil if neither is wanted.
-func (b *builder) toolTracer() func(tool.Tool) tool.Tool {
-	if !b.instrumentation.RecordSpans && b.instrumentation.OnToolCall == nil {
+func (t tracing) toolTracer() func(tool.Tool) tool.Tool {
+	if !t.instrumentation.RecordSpans && t.instrumentation.OnToolCall == nil {
 		return nil
 	}
-	return func(t tool.Tool) tool.Tool {
-		name := t.Spec().Name
-		return tracedTool{t, newSpanTemplate("execute_tool "+name, b.tenant.Name, semconv.GenAIOperationNameExecuteTool, semconv.GenAIToolName(name)),
-			b.tenant.Name, name, b.instrumentation.OnToolCall}
+	return func(next tool.Tool) tool.Tool {
+		name := next.Spec().Name
+		return tracedTool{next, newSpanTemplate("execute_tool "+name, t.tenant.Name, semconv.GenAIOperationNameExecuteTool, semconv.GenAIToolName(name)),
+			t.tenant.Name, name, t.instrumentation.OnToolCall}
 	}
 }
 
@@ -187,7 +192,7 @@ type tracedTool struct {
 }
 
 // Call implements [tool.Tool].
-func (t tracedTool) Call(ctx context.Context, in tool.Input) (text string, err error) {
+func (t tracedTool) Call(ctx context.Context, in tool.Call) (text string, err error) {
 	began := time.Now()
 	ctx, span := trail.StartSpan(ctx, t.span.name, t.span.options...)
 	defer func() {
@@ -200,11 +205,11 @@ func (t tracedTool) Call(ctx context.Context, in tool.Input) (text string, err e
 }
 
 // traceAgent returns a with a span for each of its turns, or a itself if spans are off.
-func (b *builder) traceAgent(name string, a agent.Agent) agent.Agent {
-	if !b.instrumentation.RecordSpans || a == nil {
+func (t tracing) traceAgent(name string, a agent.Agent) agent.Agent {
+	if !t.instrumentation.RecordSpans || a == nil {
 		return a
 	}
-	return tracedAgent{a, newSpanTemplate("invoke_agent "+name, b.tenant.Name, semconv.GenAIOperationNameInvokeAgent, semconv.GenAIAgentName(name))}
+	return tracedAgent{a, newSpanTemplate("invoke_agent "+name, t.tenant.Name, semconv.GenAIOperationNameInvokeAgent, semconv.GenAIAgentName(name))}
 }
 
 // tracedAgent is an agent whose turns have spans.
@@ -233,21 +238,9 @@ func (a tracedAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[ag
 
 // propagateTrace returns c with the trace's header in each request. It is for tool servers and other agents, which may
 // continue the trace, and not for model vendors, which have no use for it.
-func (b *builder) propagateTrace(c *http.Client) *http.Client {
-	if !b.instrumentation.RecordSpans {
+func (t tracing) propagateTrace(c *http.Client) *http.Client {
+	if !t.instrumentation.RecordSpans {
 		return c
 	}
 	return trail.WithPropagation(c)
-}
-
-// runnerOptions returns the runner's options: the checkpoint settings and the process's bounds and metrics.
-func (b *builder) runnerOptions(h Dependencies) runner.Options {
-	o := checkpointOptions(b.cfg.Storage.Checkpoint)
-	o.MaxDuration, o.Memory = h.MaxRunTime, h.Memory
-	if ended := b.instrumentation.OnRunEnded; ended != nil {
-		o.OnAttemptEnd = func(ctx context.Context, run store.Run, state agentsvc.State, took time.Duration) {
-			ended(ctx, b.tenant.Name, run, state, took)
-		}
-	}
-	return o
 }

@@ -43,7 +43,7 @@ type triggerSet struct {
 }
 
 // newTriggers builds the enabled triggers.
-func (b *builder) newTriggers() triggerSet {
+func (b *build) newTriggers() triggerSet {
 	out := triggerSet{map[string]*Schedule{}, map[string]*Webhook{}}
 	for _, name := range b.cfg.AgentNames() {
 		t := b.cfg.Agents[name].Trigger
@@ -61,7 +61,7 @@ func (b *builder) newTriggers() triggerSet {
 		case "webhook":
 			signature, err := trigger.NewSignature(t.Secret, t.SignatureHeader, t.TimestampHeader)
 			b.addProblem(path, err)
-			w, err := newWebhook(name, t)
+			w, err := newWebhook(b.appID(), name, t)
 			b.addProblem(path+".webhook_input", err)
 			if w != nil {
 				w.Signature = signature
@@ -72,8 +72,8 @@ func (b *builder) newTriggers() triggerSet {
 	return out
 }
 
-// newWebhook builds a webhook without its signature. It returns one even if its input has a problem.
-func newWebhook(agent string, t *config.Trigger) (*Webhook, error) {
+// newWebhook builds a webhook of app without its signature. It returns one even if its input has a problem.
+func newWebhook(app, agent string, t *config.Trigger) (*Webhook, error) {
 	w := &Webhook{Agent: agent, Path: t.Path, Methods: t.Methods}
 	switch t.Response.Mode {
 	case "sync":
@@ -90,7 +90,7 @@ func newWebhook(agent string, t *config.Trigger) (*Webhook, error) {
 		}
 	}
 	var err error
-	w.Input, err = trigger.NewInput(t.Input, source, fields)
+	w.Input, err = trigger.NewInput(app, t.Input, source, fields)
 	return w, err
 }
 

@@ -16,6 +16,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"stoa/agentsvc"
 )
 
 // Purpose is what a vector is used for. Some models embed a question differently from a text that answers it.
@@ -29,9 +31,9 @@ const (
 
 // Embedder makes vectors. Implementations are safe for concurrent use.
 type Embedder interface {
-	// Embed returns one vector for each text, in order, all of the same length. The error is an [*Error] if the vendor
-	// failed.
-	Embed(ctx context.Context, p Purpose, texts []string) ([][]float32, error)
+	// Embed returns one vector for each text, in order, all of the same length. It is counted as usage of payer. The
+	// error is an [*Error] if the vendor failed.
+	Embed(ctx context.Context, payer agentsvc.Payer, p Purpose, texts []string) ([][]float32, error)
 	// Model identifies the model, its vendor and a configured dimension. Only vectors with the same Model can be
 	// compared.
 	Model() string
@@ -89,7 +91,7 @@ func (b *batchEmbedder) Model() string {
 }
 
 // Embed implements [Embedder]. The batches are sent one after the other; the first error ends it.
-func (b *batchEmbedder) Embed(ctx context.Context, p Purpose, texts []string) ([][]float32, error) {
+func (b *batchEmbedder) Embed(ctx context.Context, _ agentsvc.Payer, p Purpose, texts []string) ([][]float32, error) {
 	vectors := make([][]float32, 0, len(texts))
 	for len(texts) > 0 {
 		n := min(b.options.BatchSize, len(texts))

@@ -85,7 +85,7 @@ func (g *Guardrail) BuffersAnswer() bool {
 
 // NewAnswerCheck returns the check of one answer. When ctx has ended, nothing is allowed any more.
 func (g *Guardrail) NewAnswerCheck(ctx context.Context) *AnswerCheck {
-	a := &AnswerCheck{guardrail: g, work: pattern.NewStepBudget(ctx, 0), buffered: g.BuffersAnswer()}
+	a := &AnswerCheck{guardrail: g, work: pattern.NewStepBudget(ctx, g.app, 0), buffered: g.BuffersAnswer()}
 	a.text = a.newTextCheck()
 	return a
 }

@@ -67,6 +67,8 @@ type Finding struct {
 
 // Options are the checks of a guardrail. Checks that are nil do not run.
 type Options struct {
+	// App is the app whose share of the processors the checks use, see package processor.
+	App    string
 	Shadow bool
 	Input  Input
 	Output Output
@@ -77,6 +79,7 @@ type Options struct {
 // Guardrail is a set of checks. It is immutable and safe for concurrent use.
 type Guardrail struct {
 	name   string
+	app    string // see Options.App
 	shadow bool
 	input  input
 	output output
@@ -87,7 +90,7 @@ type Guardrail struct {
 // expression, matches the empty text or is too large. Equal data has equal hashes ([Hash]) within one guardrail only,
 // since each has a random key.
 func New(name string, o Options) (*Guardrail, error) {
-	g := &Guardrail{name: name, shadow: o.Shadow}
+	g := &Guardrail{name: name, app: o.App, shadow: o.Shadow}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // crypto/rand.Read never returns an error
 	var err error

@@ -114,7 +114,7 @@ func (g *Guardrail) EvaluateInput(ctx context.Context, conversation []agentsvc.E
 	if len(g.input.checks) == 0 || last < 0 {
 		return Result{Conversation: conversation}, nil
 	}
-	work := newConversationWork(ctx)
+	work := g.newConversationWork(ctx)
 	work.BeginComputation()
 	defer work.EndComputation()
 	parts, found := g.evaluateMessage(work.NewPart(0), conversation[last].Message.Parts)
@@ -137,7 +137,7 @@ func (g *Guardrail) EvaluateInput(ctx context.Context, conversation []agentsvc.E
 // or replaced by a note if blocked. It reports no findings. The error is the context's.
 func (g *Guardrail) EvaluateHistory(ctx context.Context, conversation []agentsvc.Entry) ([]agentsvc.Entry, error) {
 	r := rewrittenConversation{entries: conversation}
-	work := newConversationWork(ctx)
+	work := g.newConversationWork(ctx)
 	work.BeginComputation()
 	defer work.EndComputation()
 	g.rewriteHistory(work, &r, len(conversation))
@@ -147,7 +147,7 @@ func (g *Guardrail) EvaluateHistory(ctx context.Context, conversation []agentsvc
 // EvaluateText returns a text of a caller as it may be read, and whether it may be read at all. It is for stored texts
 // such as memories.
 func (g *Guardrail) EvaluateText(ctx context.Context, text string) (string, bool) {
-	work := pattern.NewStepBudget(ctx, 0)
+	work := pattern.NewStepBudget(ctx, g.app, 0)
 	work.BeginComputation()
 	defer work.EndComputation()
 	parts, found := g.evaluateMessage(work, []agentsvc.Part{agentsvc.TextPart(text)})
@@ -229,9 +229,9 @@ func (g *Guardrail) evaluateMessage(w *pattern.StepBudget, parts []agentsvc.Part
 // newConversationWork returns the budget for a conversation. Each message has a part with a limit of its own; in total,
 // the conversation may cost as much as 16 messages that use up their base budget, so that a long conversation cannot
 // multiply the cost without bound.
-func newConversationWork(ctx context.Context) *pattern.StepBudget {
+func (g *Guardrail) newConversationWork(ctx context.Context) *pattern.StepBudget {
 	const costly = 16
-	w := pattern.NewStepBudget(ctx, 0)
+	w := pattern.NewStepBudget(ctx, g.app, 0)
 	w.AddSteps((costly - 1) * pattern.BaseSteps)
 	return w
 }

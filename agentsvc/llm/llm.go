@@ -3,7 +3,7 @@
 // the vendors share (upstream), and the test suite of all (llmtest).
 //
 // Package app builds the providers of a revision and decorates each one, from the inside out: [WithRetry],
-// [WithCircuitBreaker], the meter (app/budget.go: it reserves the budget before the first byte is sent and settles it
+// [WithCircuitBreaker], the meter (app/meteredmodel.go: it reserves the budget before the first byte is sent and settles it
 // when the stream ends), tracing, and [WithFallback]. Guardrails decorate the result for each agent.
 //
 // Errors: an [*Error] means that the model's side failed or refused, an agentsvc.InvalidError that the request cannot
@@ -19,6 +19,7 @@ import (
 	"iter"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 )
 
 // Provider is one configured model. Implementations are safe for concurrent use.
@@ -31,6 +32,10 @@ type Provider interface {
 
 // Request is a conversation to continue. Providers must not change its slices: they are shared with the agent.
 type Request struct {
+	// RunScope is the run that the call is made for, and pays for it.
+	agentsvc.RunScope
+	// Memory reserves the memory of the answer while it is received; nil: no bound.
+	Memory       *capacity.Reservation
 	System       string
 	Conversation []agentsvc.Entry
 	Tools        []agentsvc.ToolSpec

@@ -15,9 +15,9 @@ import (
 
 // Finder searches the memories of one owner. It is safe for concurrent use.
 type Finder interface {
-	// FindMemories returns at most limit memories for a question, best first. With onlyRelevant it leaves out those
-	// that match badly.
-	FindMemories(ctx context.Context, owner agentsvc.Owner, question string, limit int, onlyRelevant bool) ([]Memory, error)
+	// FindMemories returns at most limit memories of the owner of the run's session for a question, best first. With
+	// onlyRelevant it leaves out those that match badly. The run pays for the search.
+	FindMemories(ctx context.Context, scope agentsvc.RunScope, question string, limit int, onlyRelevant bool) ([]Memory, error)
 	// ForgetOwner deletes what the finder has stored of an owner outside of the rows.
 	ForgetOwner(ctx context.Context, owner agentsvc.Owner) error
 }
@@ -33,12 +33,12 @@ const maxCandidates = 200
 
 // FindMemories implements [Finder]. A word counts more the fewer candidates have it (inverse document frequency). Among
 // equals the later memory comes first.
-func (k KeywordFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, question string, limit int, onlyRelevant bool) ([]Memory, error) {
+func (k KeywordFinder) FindMemories(ctx context.Context, scope agentsvc.RunScope, question string, limit int, onlyRelevant bool) ([]Memory, error) {
 	query := questionWords(question)
 	if len(query) == 0 {
 		return nil, nil
 	}
-	found, err := k.Store.matchWords(ctx, owner, query)
+	found, err := k.Store.matchWords(ctx, scope.Session.Owner, query)
 	if err != nil {
 		return nil, err
 	}

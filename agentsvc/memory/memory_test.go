@@ -39,7 +39,7 @@ func addMemories(t *testing.T, s *memory.Store, owner agentsvc.Owner, texts ...s
 // findTexts returns the texts that f finds.
 func findTexts(t *testing.T, f memory.Finder, owner agentsvc.Owner, question string, onlyRelevant bool) []string {
 	t.Helper()
-	found, err := f.FindMemories(t.Context(), owner, question, 3, onlyRelevant)
+	found, err := f.FindMemories(t.Context(), scopeOf(owner), question, 3, onlyRelevant)
 	if err != nil {
 		t.Fatal(err)
 	}

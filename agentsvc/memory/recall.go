@@ -79,17 +79,15 @@ func (r *Recall) filterMemories(ctx context.Context, found []Memory) []Memory {
 	return out
 }
 
-// rememberedOwner returns the owner of the turn of ctx, and whether the owner's turns are remembered.
-func (r *Recall) rememberedOwner(ctx context.Context) (agentsvc.Owner, bool) {
-	key, ok := agentsvc.SessionFromContext(ctx)
-	return key.Owner, ok && (r.options.IncludeAnonymous || key.Owner.Issuer != "")
+// remembersSession reports whether the turns of the session's owner are remembered.
+func (r *Recall) remembersSession(key agentsvc.SessionKey) bool {
+	return !key.IsZero() && (r.options.IncludeAnonymous || key.Owner.Issuer != "")
 }
 
 // BuildBackground returns a part of the system prompt with the memories that matter to the last user's message; "" if
 // there are none. Texts that the conversation contains are left out.
-func (r *Recall) BuildBackground(ctx context.Context, conversation []agentsvc.Entry) string {
-	owner, ok := r.rememberedOwner(ctx)
-	if !ok {
+func (r *Recall) BuildBackground(ctx context.Context, scope agentsvc.RunScope, conversation []agentsvc.Entry) string {
+	if !r.remembersSession(scope.Session) {
 		return ""
 	}
 	question := ""
@@ -105,7 +103,7 @@ func (r *Recall) BuildBackground(ctx context.Context, conversation []agentsvc.En
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()
 	// Twice as many as are shown, since some may be in the conversation or filtered.
-	found, err := r.finder.FindMemories(ctx, owner, question, 2*maxFindings, true)
+	found, err := r.finder.FindMemories(ctx, scope, question, 2*maxFindings, true)
 	if err != nil {
 		r.options.Log.WarnContext(ctx, "an agent goes on without its memory", "error", err)
 		return ""

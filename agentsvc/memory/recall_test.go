@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"strings"
@@ -18,8 +17,9 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-func withSession(t *testing.T, owner agentsvc.Owner) context.Context {
-	return agentsvc.WithSession(t.Context(), agentsvc.SessionKey{Owner: owner, Context: "now"})
+// scopeOf returns the run of a turn in a session of owner.
+func scopeOf(owner agentsvc.Owner) agentsvc.RunScope {
+	return agentsvc.RunScope{Session: agentsvc.SessionKey{Owner: owner, Context: "now"}}
 }
 
 func messageEntry(role agentsvc.Role, text string) agentsvc.Entry {
@@ -50,20 +50,20 @@ func TestRemember(t *testing.T) {
 		if diff := cmp.Diff([]string{"Noted: your dog is Rex", "My dog is called Rex"}, got); diff != "" {
 			t.Error(diff)
 		}
-		background := r.BuildBackground(withSession(t, ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "What is my dog called?")})
+		background := r.BuildBackground(t.Context(), scopeOf(ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "What is my dog called?")})
 		for _, line := range []string{`"by":"user","said":"My dog is called Rex"`, `"by":"agent helper","said":"Noted: your dog is Rex"`} {
 			if !strings.Contains(background, line) {
 				t.Errorf("%s is not in %s", line, background)
 			}
 		}
-		if got := r.BuildBackground(withSession(t, bob), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "What is my dog called?")}); got != "" {
+		if got := r.BuildBackground(t.Context(), scopeOf(bob), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "What is my dog called?")}); got != "" {
 			t.Errorf("bob is told %s", got)
 		}
-		if got := r.BuildBackground(t.Context(), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "What is my dog called?")}); got != "" {
+		if got := r.BuildBackground(t.Context(), agentsvc.RunScope{}, []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "What is my dog called?")}); got != "" {
 			t.Errorf("nobody is told %s", got)
 		}
 		messages := []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "My dog is called Rex"), messageEntry(agentsvc.RoleUser, "my dog?")}
-		if got := r.BuildBackground(withSession(t, ana), messages); strings.Contains(got, `"user"`) {
+		if got := r.BuildBackground(t.Context(), scopeOf(ana), messages); strings.Contains(got, `"user"`) {
 			t.Errorf("what was just said is repeated: %s", got)
 		}
 	})
@@ -79,7 +79,7 @@ func TestBackgroundIsData(t *testing.T) {
 		r.RememberTurn(t.Context(), newRun(ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog "+strings.Repeat("word ", 1000))})
 	}
 	r.RememberTurn(t.Context(), newRun(ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, hostile)})
-	got := r.BuildBackground(withSession(t, ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")})
+	got := r.BuildBackground(t.Context(), scopeOf(ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")})
 	if n := strings.Count(got, "</memories>"); n != 1 || strings.Contains(got, "\nSystem:") {
 		t.Errorf("a memory ends its quotation: %s", got)
 	}
@@ -103,7 +103,7 @@ func TestAnonymousCallers(t *testing.T) {
 			t.Errorf("strangers %v: kept %v", strangers, isStored)
 		}
 		addMemories(t, memory.New(d, "acme"), nobody, "from another time: my dog is Rex")
-		if recalled := r.BuildBackground(withSession(t, nobody), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")}) != ""; recalled != strangers {
+		if recalled := r.BuildBackground(t.Context(), scopeOf(nobody), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")}) != ""; recalled != strangers {
 			t.Errorf("strangers %v: told %v", strangers, recalled)
 		}
 	}
@@ -117,31 +117,31 @@ func TestTool(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		call := func(ctx context.Context, arguments string) agentsvc.ToolResult {
-			res, _ := set.ExecuteCall(ctx, agentsvc.ToolCall{ID: "c", Name: "recall", Arguments: json.RawMessage(arguments)}, "s")
+		call := func(scope agentsvc.RunScope, arguments string) agentsvc.ToolResult {
+			res, _ := set.ExecuteCall(t.Context(), scope, agentsvc.ToolCall{ID: "c", Name: "recall", Arguments: json.RawMessage(arguments)}, "s")
 			return res
 		}
 		r.RememberTurn(t.Context(), newRun(ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "my dog is Rex"), messageEntry(agentsvc.RoleAgent, "a fine dog")})
 		for _, c := range []struct {
-			ctx       context.Context
+			scope     agentsvc.RunScope
 			arguments string
 			want      string
 			failed    bool
 		}{
-			{withSession(t, ana), `{"query": "dog", "limit": 1}`, `"said":"a fine dog"}`, false},
-			{withSession(t, ana), `{"query": "dog"}`, `"said":"my dog is Rex"}`, false},
-			{withSession(t, ana), `{"query": "cat"}`, "Nothing was found.", false},
-			{withSession(t, bob), `{"query": "dog"}`, "Nothing was found.", false},
-			{t.Context(), `{"query": "dog"}`, "Nothing is remembered of this user.", false},
-			{withSession(t, ana), `{"query": "dog", "limit": 100}`, "maximum", true},
-			{withSession(t, ana), `{"query": "dog", "owner": "bob"}`, "owner", true},
+			{scopeOf(ana), `{"query": "dog", "limit": 1}`, `"said":"a fine dog"}`, false},
+			{scopeOf(ana), `{"query": "dog"}`, `"said":"my dog is Rex"}`, false},
+			{scopeOf(ana), `{"query": "cat"}`, "Nothing was found.", false},
+			{scopeOf(bob), `{"query": "dog"}`, "Nothing was found.", false},
+			{agentsvc.RunScope{}, `{"query": "dog"}`, "Nothing is remembered of this user.", false},
+			{scopeOf(ana), `{"query": "dog", "limit": 100}`, "maximum", true},
+			{scopeOf(ana), `{"query": "dog", "owner": "bob"}`, "owner", true},
 		} {
-			res := call(c.ctx, c.arguments)
+			res := call(c.scope, c.arguments)
 			if !strings.Contains(res.Text, c.want) || res.Failed != c.failed {
 				t.Errorf("%s: %+v, want %q", c.arguments, res, c.want)
 			}
 		}
-		if n := strings.Count(call(withSession(t, ana), `{"query": "dog", "limit": 1}`).Text, "said"); n != 1 {
+		if n := strings.Count(call(scopeOf(ana), `{"query": "dog", "limit": 1}`).Text, "said"); n != 1 {
 			t.Errorf("%d findings for a limit of 1", n)
 		}
 	})
@@ -155,10 +155,10 @@ func TestRecallFails(t *testing.T) {
 	s := memory.New(dbtest.NewSQLite(t), "acme")
 	addMemories(t, s, ana, "my dog is Rex")
 	r := memory.NewRecall(s, memory.NewVectorFinder(s, model("m"), chromem.New(chromem.Options{}), 0), memory.Options{Log: slog.New(slog.DiscardHandler)})
-	if got := r.BuildBackground(withSession(t, ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")}); got != "" {
+	if got := r.BuildBackground(t.Context(), scopeOf(ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")}); got != "" {
 		t.Errorf("told %s", got)
 	}
-	if _, err := r.NewTool().Call(withSession(t, ana), tool.Input{Arguments: json.RawMessage(`{"query": "dog"}`)}); err == nil || strings.Contains(err.Error(), "401") {
+	if _, err := r.NewTool().Call(t.Context(), tool.Call{RunScope: scopeOf(ana), Arguments: json.RawMessage(`{"query": "dog"}`)}); err == nil || strings.Contains(err.Error(), "401") {
 		t.Errorf("the model is told %v", err)
 	}
 }

@@ -44,7 +44,7 @@ var errSearchUnavailable = errors.New("the memory cannot be searched at present"
 
 // Call implements [tool.Tool]. It searches with a lower threshold than the background does, since the model has asked.
 // The result is quoted data, one line of JSON for each memory.
-func (t recallTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (t recallTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	args := struct {
 		Query string `json:"query"`
 		Limit int    `json:"limit"`
@@ -52,11 +52,10 @@ func (t recallTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	if err := json.Unmarshal(in.Arguments, &args); err != nil {
 		return "", err
 	}
-	owner, ok := t.rememberedOwner(ctx)
-	if !ok {
+	if !t.remembersSession(in.Session) {
 		return "Nothing is remembered of this user.", nil
 	}
-	found, err := t.finder.FindMemories(ctx, owner, args.Query, args.Limit, false)
+	found, err := t.finder.FindMemories(ctx, in.RunScope, args.Query, args.Limit, false)
 	if err != nil {
 		t.options.Log.WarnContext(ctx, "the memory could not be searched", "error", err)
 		return "", errSearchUnavailable

@@ -60,16 +60,17 @@ func NewVectorFinder(s *Store, e embedder.Embedder, index vectorstore.Store, bou
 }
 
 // FindMemories implements [Finder]. Calls for one owner run one after the other.
-func (v *VectorFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, question string, limit int, onlyRelevant bool) ([]Memory, error) {
+func (v *VectorFinder) FindMemories(ctx context.Context, scope agentsvc.RunScope, question string, limit int, onlyRelevant bool) ([]Memory, error) {
 	if question = normalizeText(question); question == "" {
 		return nil, nil
 	}
+	owner, payer := scope.Session.Owner, scope.Payer()
 	idx, err := v.acquireIndex(ctx, owner)
 	if err != nil {
 		return nil, err
 	}
 	defer idx.releaseToken()
-	if err := v.refreshIndex(ctx, owner, idx); err != nil {
+	if err := v.refreshIndex(ctx, payer, owner, idx); err != nil {
 		return nil, err
 	}
 	// The owner has no memories. Keeping an empty part would let the map grow with every user that asks.
@@ -77,7 +78,7 @@ func (v *VectorFinder) FindMemories(ctx context.Context, owner agentsvc.Owner, q
 		v.removeIndex(owner)
 		return nil, nil
 	}
-	vectors, err := v.embedder.Embed(ctx, embedder.Query, []string{question})
+	vectors, err := v.embedder.Embed(ctx, payer, embedder.Query, []string{question})
 	if err != nil {
 		return nil, err
 	}
@@ -197,8 +198,9 @@ func (v *VectorFinder) acquireEvictable() (oldest agentsvc.Owner, found *ownerIn
 	}
 }
 
-// refreshIndex brings an owner's part of the index up to date with the rows. The caller holds its token.
-func (v *VectorFinder) refreshIndex(ctx context.Context, owner agentsvc.Owner, idx *ownerIndex) error {
+// refreshIndex brings an owner's part of the index up to date with the rows; payer pays for new vectors. The caller
+// holds its token.
+func (v *VectorFinder) refreshIndex(ctx context.Context, payer agentsvc.Payer, owner agentsvc.Owner, idx *ownerIndex) error {
 	ids, total, last, err := v.store.listIDsSince(ctx, owner, idx.indexedUntil-writeOverlap.Microseconds())
 	if err != nil {
 		return err
@@ -220,7 +222,7 @@ func (v *VectorFinder) refreshIndex(ctx context.Context, owner agentsvc.Owner, i
 		missing = ids
 	}
 	for round := range slices.Chunk(missing, maxBatchVectors) {
-		if err := v.indexMemories(ctx, owner, round); err != nil {
+		if err := v.indexMemories(ctx, payer, owner, round); err != nil {
 			return err
 		}
 	}
@@ -231,7 +233,7 @@ func (v *VectorFinder) refreshIndex(ctx context.Context, owner agentsvc.Owner, i
 
 // indexMemories adds memories to the index. Vectors that rows already have are used; the others are computed and
 // stored.
-func (v *VectorFinder) indexMemories(ctx context.Context, owner agentsvc.Owner, ids []string) error {
+func (v *VectorFinder) indexMemories(ctx context.Context, payer agentsvc.Payer, owner agentsvc.Owner, ids []string) error {
 	rows, err := v.store.loadVectors(ctx, owner, ids, v.embedder.Model())
 	if err != nil {
 		return err
@@ -243,7 +245,7 @@ func (v *VectorFinder) indexMemories(ctx context.Context, owner agentsvc.Owner, 
 			unembedded, texts = append(unembedded, i), append(texts, r.text)
 		}
 	}
-	vectors, err := v.embedder.Embed(ctx, embedder.Document, texts)
+	vectors, err := v.embedder.Embed(ctx, payer, embedder.Document, texts)
 	if err != nil {
 		return err
 	}

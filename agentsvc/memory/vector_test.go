@@ -135,7 +135,7 @@ func TestVectorFails(t *testing.T) {
 	v := memory.NewVectorFinder(s, model("m"), chromem.New(chromem.Options{}), 0)
 	addMemories(t, s, ana, "aaa")
 	server.FailWith(500)
-	if _, err := v.FindMemories(t.Context(), ana, "a", 3, true); err == nil {
+	if _, err := v.FindMemories(t.Context(), scopeOf(ana), "a", 3, true); err == nil {
 		t.Error("an embedder that is down finds something")
 	}
 	server.FailWith(0)

@@ -35,7 +35,7 @@ func TestSameAsRegexp(t *testing.T) {
 		re := regexp.MustCompile(expr)
 		rapid.Check(t, func(t *rapid.T) {
 			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 20).Draw(t, "text"), "")
-			w := pattern.NewStepBudget(context.Background(), len(text))
+			w := pattern.NewStepBudget(context.Background(), "", len(text))
 			if got, err := p.Match(w, text); err != nil || got != re.MatchString(text) {
 				t.Fatalf("%s matches %q: %v, %v", expr, text, got, err)
 			}
@@ -102,7 +102,7 @@ func TestBudget(t *testing.T) {
 		"groups":  func(w *pattern.StepBudget) error { _, _, err := p.FindGroups(w, text); return err },
 		"replace": func(w *pattern.StepBudget) error { _, err := p.ReplaceAll(w, text, ""); return err },
 	} {
-		w := pattern.NewStepBudget(t.Context(), len(text))
+		w := pattern.NewStepBudget(t.Context(), "", len(text))
 		if err := match(w); !errors.Is(err, pattern.ErrTooManySteps) || w.SpentSteps() > most {
 			t.Errorf("%s: %v after %d steps, want an end before %d", name, err, w.SpentSteps(), int64(most))
 		}
@@ -114,12 +114,12 @@ func TestBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := pattern.NewStepBudget(t.Context(), len(text))
+	w := pattern.NewStepBudget(t.Context(), "", len(text))
 	if found, err := usual.Match(w, strings.Repeat("it is. ", 2<<20/7)); found || err != nil {
 		t.Errorf("a usual pattern: %v, %v", found, err)
 	}
 	t.Logf("a usual pattern takes %.2f steps for a byte", float64(w.SpentSteps())/(2<<20))
-	total := pattern.NewStepBudget(t.Context(), 0)
+	total := pattern.NewStepBudget(t.Context(), "", 0)
 	for range 40 {
 		_, err = p.Match(total.NewPart(1<<20), text[:1<<20])
 	}
@@ -160,7 +160,7 @@ func TestContextCheckInterval(t *testing.T) {
 	text := strings.Repeat("abcde", 100_000)
 	for _, ends := range []int{0, 1, 7} {
 		ctx := &countingContext{Context: t.Context(), endAfter: ends}
-		w := pattern.NewStepBudget(ctx, len(text))
+		w := pattern.NewStepBudget(ctx, "", len(text))
 		ctx.budget = w
 		_, err := p.Match(w, text)
 		if want := []error{pattern.ErrTooManySteps, context.Canceled}[min(ends, 1)]; !errors.Is(err, want) {
@@ -196,17 +196,17 @@ func TestLongMatchWaitsForProcessor(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			for range max(1, runtime.GOMAXPROCS(0)/2) {
-				if err := processor.Shared.Acquire(t.Context()); err != nil {
+				if err := processor.Shared.Acquire(t.Context(), ""); err != nil {
 					t.Fatal(err)
 				}
 			}
 			done := make(chan error, 1)
-			go func() { done <- match(pattern.NewStepBudget(t.Context(), len(long))) }()
+			go func() { done <- match(pattern.NewStepBudget(t.Context(), "", len(long))) }()
 			synctest.Wait()
 			if len(done) != 0 {
 				t.Errorf("%s: it is matched without a turn", name)
 			}
-			if _, err := p.Match(pattern.NewStepBudget(t.Context(), 30), long[:30]); err != nil {
+			if _, err := p.Match(pattern.NewStepBudget(t.Context(), "", 30), long[:30]); err != nil {
 				t.Error(err)
 			}
 			for range max(1, runtime.GOMAXPROCS(0)/2) {
@@ -235,7 +235,7 @@ func BenchmarkMatch(b *testing.B) {
 		b.Run(name+"/pattern", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				w := pattern.NewStepBudget(context.Background(), len(c.text))
+				w := pattern.NewStepBudget(context.Background(), "", len(c.text))
 				_, _, _ = p.FindGroups(w, c.text)
 				steps = w.SpentSteps()
 			}

@@ -26,8 +26,10 @@ var ErrTooManySteps = errors.New("it takes more work to check than is allowed")
 // StepBudget counts the steps of one judgement. It fails when they exceed its limit or when its context has ended, and
 // remains failed. It is not safe for concurrent use.
 type StepBudget struct {
-	// ctx is checked every SliceSteps; it also names the app that pays, see processor.WithApp.
+	// ctx is checked every SliceSteps.
 	ctx context.Context
+	// app is the app whose share of the processors is used, see package processor.
+	app string
 	// parent is the budget that this one is a part of, nil for the root. Only the root has depth and hasPermit.
 	parent *StepBudget
 	// spent is the number of steps so far.
@@ -49,9 +51,10 @@ type StepBudget struct {
 	err error
 }
 
-// NewStepBudget returns the budget for judging size bytes. The caller must not use it beyond ctx.
-func NewStepBudget(ctx context.Context, size int) *StepBudget {
-	return &StepBudget{ctx: ctx, maxSteps: BaseSteps + StepsPerByte*int64(size), nextCheck: SliceSteps}
+// NewStepBudget returns the budget for judging size bytes. The computation uses the processors on behalf of app, "" for
+// none. The caller must not use it beyond ctx.
+func NewStepBudget(ctx context.Context, app string, size int) *StepBudget {
+	return &StepBudget{ctx: ctx, app: app, maxSteps: BaseSteps + StepsPerByte*int64(size), nextCheck: SliceSteps}
 }
 
 // NewPart returns the budget for judging a part of size bytes. It has a limit of its own, so that the judgement of one
@@ -60,7 +63,7 @@ func (w *StepBudget) NewPart(size int) *StepBudget {
 	if w.lastPart != nil {
 		_ = w.lastPart.reportToParent() // w.err keeps the error
 	}
-	part := NewStepBudget(w.ctx, size)
+	part := NewStepBudget(w.ctx, w.app, size)
 	part.parent, part.err = w, w.err
 	w.lastPart = part
 	return part
@@ -96,7 +99,7 @@ func (w *StepBudget) rootBudget() *StepBudget {
 
 // acquireProcessor waits for a permit. A failure, which is the context's, fails the budget.
 func (w *StepBudget) acquireProcessor() {
-	w.err = processor.Shared.Acquire(w.ctx)
+	w.err = processor.Shared.Acquire(w.ctx, w.app)
 	w.hasPermit = w.err == nil
 }
 
@@ -143,7 +146,7 @@ func (w *StepBudget) checkBudget() error {
 	case w.spent > w.maxSteps:
 		w.err = ErrTooManySteps
 	case w.hasPermit:
-		w.err = processor.Shared.Yield(w.ctx)
+		w.err = processor.Shared.Yield(w.ctx, w.app)
 		w.hasPermit = w.err == nil
 	case w.depth > 0:
 		w.acquireProcessor()

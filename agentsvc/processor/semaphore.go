@@ -4,7 +4,7 @@
 // A computation acquires a permit of the [Semaphore] [Shared], calls [Semaphore.Yield] after each slice of work, and
 // releases the permit at its end. At most half of the processors have permits, so the network, the queue and short
 // calls always find a free one. A permit that becomes free goes to the waiting apps in turn (round robin), however many
-// computations each has. The app is the one of the context, see [WithApp].
+// computations each has. Computations without an app ("") share one queue.
 package processor
 
 import (
@@ -15,20 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 )
-
-// appKey is the context key of WithApp.
-type appKey struct{}
-
-// WithApp returns a context whose computations count for app. Computations without an app share one queue.
-func WithApp(ctx context.Context, app string) context.Context {
-	return context.WithValue(ctx, appKey{}, app)
-}
-
-// appFromContext returns the app that [WithApp] put into ctx, or "".
-func appFromContext(ctx context.Context) string {
-	app, _ := ctx.Value(appKey{}).(string)
-	return app
-}
 
 // Semaphore lets a bounded number of goroutines compute at the same time. A goroutine with a permit must not wait for
 // anything else (I/O, locks held across slices) between [Semaphore.Acquire] and [Semaphore.Release], since it would
@@ -67,20 +53,20 @@ func NewSemaphore(processors int) *Semaphore {
 	return &Semaphore{pauses: processors < manyProcessors, free: max(1, processors/2), queueByApp: map[string]*appQueue{}}
 }
 
-// Acquire waits for a permit. If ctx ends first, it returns ctx's error and the caller has no permit.
-func (t *Semaphore) Acquire(ctx context.Context) error {
+// Acquire waits for a permit for a computation of app. If ctx ends first, it returns ctx's error and the caller has no permit.
+func (t *Semaphore) Acquire(ctx context.Context, app string) error {
 	t.mu.Lock()
 	if t.free > 0 {
 		t.free--
 		t.mu.Unlock()
 		return nil
 	}
-	return t.waitForPermit(ctx, func() {})
+	return t.waitForPermit(ctx, app, func() {})
 }
 
-// Yield passes the caller's permit to the next waiting app and waits for a new one; without waiting apps the caller
+// Yield passes the caller's permit to the next waiting app and waits for a new one for app; without waiting apps the caller
 // keeps it. After an error the caller has no permit and must not call Release.
-func (t *Semaphore) Yield(ctx context.Context) error {
+func (t *Semaphore) Yield(ctx context.Context, app string) error {
 	if t.pauses && t.sliceCount.Add(1)%pauseEvery == 0 {
 		time.Sleep(pauseTime)
 	}
@@ -90,7 +76,7 @@ func (t *Semaphore) Yield(ctx context.Context) error {
 		t.mu.Unlock()
 		return nil
 	}
-	return t.waitForPermit(ctx, t.grantNext)
+	return t.waitForPermit(ctx, app, t.grantNext)
 }
 
 // Release returns the caller's permit.
@@ -112,11 +98,11 @@ const (
 	pauseTime  = time.Millisecond
 )
 
-// waitForPermit adds the caller to the queue of its app, calls handOff, and returns when the caller has a permit or ctx
+// waitForPermit adds the caller to the queue of app, calls handOff, and returns when the caller has a permit or ctx
 // has ended. handOff passes on the permit that the caller still has (Yield) after the caller is in the queue, so that
 // both happen in one critical section. The caller holds t.mu; waitForPermit unlocks it.
-func (t *Semaphore) waitForPermit(ctx context.Context, handOff func()) error {
-	w := t.findOrAddQueue(appFromContext(ctx))
+func (t *Semaphore) waitForPermit(ctx context.Context, app string, handOff func()) error {
+	w := t.findOrAddQueue(app)
 	permit := make(chan struct{})
 	w.waiters = append(w.waiters, permit)
 	handOff()

@@ -22,11 +22,11 @@ func TestHalfOfProcessors(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			semaphore, got := processor.NewSemaphore(processors), make(chan error, 1)
 			for range want {
-				if err := semaphore.Acquire(t.Context()); err != nil {
+				if err := semaphore.Acquire(t.Context(), ""); err != nil {
 					t.Fatal(err)
 				}
 			}
-			go func() { got <- semaphore.Acquire(t.Context()) }()
+			go func() { got <- semaphore.Acquire(t.Context(), "") }()
 			synctest.Wait()
 			if len(got) != 0 {
 				t.Errorf("%d processors: more than %d turns at a time", processors, want)
@@ -44,21 +44,20 @@ func TestFairBetweenApps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		semaphore := processor.NewSemaphore(2)
-		if err := semaphore.Acquire(t.Context()); err != nil {
+		if err := semaphore.Acquire(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		var computing sync.WaitGroup
 		var order []string // only the goroutine with the permit writes
 		compute := func(app string, slices int) {
-			ctx := processor.WithApp(t.Context(), app)
 			computing.Go(func() {
-				if err := semaphore.Acquire(ctx); err != nil {
+				if err := semaphore.Acquire(t.Context(), app); err != nil {
 					t.Error(err)
 					return
 				}
 				for i := range slices {
 					if order = append(order, app); i < slices-1 {
-						if err := semaphore.Yield(ctx); err != nil {
+						if err := semaphore.Yield(t.Context(), app); err != nil {
 							t.Error(err)
 							return
 						}
@@ -88,14 +87,14 @@ func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		semaphore, got := processor.NewSemaphore(2), make(chan error, 3)
-		if err := semaphore.Acquire(t.Context()); err != nil {
+		if err := semaphore.Acquire(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 2 {
-			go func() { got <- semaphore.Acquire(ctx) }()
+			go func() { got <- semaphore.Acquire(ctx, "") }()
 		}
-		go func() { got <- semaphore.Acquire(t.Context()) }()
+		go func() { got <- semaphore.Acquire(t.Context(), "") }()
 		synctest.Wait()
 		cancel()
 		for range 2 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/processor"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
@@ -103,7 +102,7 @@ func (e *executor) startClaimed(run store.Run, kind slotKind) {
 // startRun executes a run that already occupies a slot. It does not wait for it. The run's context carries the tenant
 // (for processor accounting) and the lease confirmation (see [agentsvc.CheckLease]).
 func (e *executor) startRun(run store.Run, kind slotKind) {
-	ctx, cancel := context.WithCancelCause(processor.WithApp(agentsvc.WithLeaseRenewal(e.base, e.leases.confirmLease), string(run.Tenant)))
+	ctx, cancel := context.WithCancelCause(e.base)
 	at, w := taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slot: kind}
 	e.active.add(at, w)
 	e.goroutines.runFunc(func() {
@@ -154,7 +153,7 @@ func (e *executor) handleSafely(ctx context.Context, run store.Run) (err error) 
 			err = fmt.Errorf("panic of type %T", v)
 		}
 	}()
-	return e.handle(ctx, run)
+	return e.handle(ctx, run, agentsvc.Lease{Confirm: e.leases.confirmLease})
 }
 
 // dropRun ends the row of a run whose task no longer waits for it. The statement does nothing if the run is leased to

@@ -18,14 +18,14 @@ import (
 func (b fixture) openBlockingPool(o queue.Options) (p *queue.Pool, begun chan store.Run) {
 	b.Helper()
 	begun, finish := make(chan store.Run, 2000), make(chan struct{})
-	p, _ = b.openPool(o, func(ctx context.Context, run store.Run) error {
+	p, _ = b.openPool(o, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 		begun <- run
 		select {
 		case <-finish:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		return b.forTenant(run.Tenant).finishRun(ctx, run)
+		return b.forTenant(run.Tenant).finishRun(ctx, run, lease)
 	})
 	b.Cleanup(func() { close(finish) }) // before the pool is drained
 	return p, begun

@@ -13,14 +13,14 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// newLeaseProbe returns a handler whose runs call CheckLease for each channel that the test sends, and answer on it.
+// newLeaseProbe returns a handler whose runs check the lease for each channel that the test sends, and answer on it.
 func newLeaseProbe() (queue.Handler, chan<- chan error) {
 	requests := make(chan chan error)
-	return func(ctx context.Context, _ store.Run) error {
+	return func(ctx context.Context, _ store.Run, lease agentsvc.Lease) error {
 		for {
 			select {
 			case answer := <-requests:
-				answer <- agentsvc.CheckLease(ctx)
+				answer <- lease.Check(ctx)
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -139,8 +139,8 @@ func TestRenewalKeepsNoLostRuns(t *testing.T) {
 	const stale = 2 * time.Second
 	handle, requests := newLeaseProbe()
 	ended := make(chan error, 1)
-	p, stop := b.openPool(queue.Options{StaleAfter: stale}, func(ctx context.Context, run store.Run) error {
-		err := handle(ctx, run)
+	p, stop := b.openPool(queue.Options{StaleAfter: stale}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		err := handle(ctx, run, lease)
 		ended <- err
 		return err
 	})

@@ -104,7 +104,7 @@ func (b fixture) startLiveRun(p *queue.Pool) store.Run {
 }
 
 // finishRun records a run's end as its worker.
-func (b fixture) finishRun(ctx context.Context, run store.Run) error {
+func (b fixture) finishRun(ctx context.Context, run store.Run, _ agentsvc.Lease) error {
 	if run.Epoch == 0 {
 		if _, err := b.st.Runs.AcquireLease(ctx, &run); err != nil {
 			return err
@@ -170,10 +170,10 @@ func receiveValue[T any](b fixture, c <-chan T) (v T) {
 func TestLiveRuns(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
-		p, _ := b.openPool(queue.Options{MaxInflight: 3, AppInflight: 3}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{MaxInflight: 3, AppInflight: 3}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			began <- run
 			<-finish
-			return b.finishRun(ctx, run)
+			return b.finishRun(ctx, run, lease)
 		})
 		var runs []store.Run
 		for range 3 {
@@ -208,12 +208,12 @@ func TestClaims(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		const runs, workers = 40, 3
 		var at, most, times atomic.Int64
-		p, _ := b.openPool(queue.Options{Workers: workers}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{Workers: workers}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			most.Store(max(most.Load(), at.Add(1)))
 			times.Add(1)
 			time.Sleep(2 * time.Millisecond)
 			defer at.Add(-1)
-			return b.finishRun(ctx, run)
+			return b.finishRun(ctx, run, lease)
 		})
 		var all []store.Run
 		for range runs {
@@ -242,10 +242,10 @@ func TestRescue(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
 		defer close(finish)
-		handle := func(ctx context.Context, run store.Run) error {
+		handle := func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			began <- run
 			if run.Attempts > 1 {
-				return b.finishRun(ctx, run)
+				return b.finishRun(ctx, run, lease)
 			}
 			<-finish
 			return agentsvc.ErrLeaseLost
@@ -291,10 +291,10 @@ func TestStale(t *testing.T) {
 	b := fixture{t, d, store.New(d, "acme")}
 	const stale = 3 * time.Second
 	began, causes := make(chan store.Run, 10), make(chan error, 10)
-	p, _ := b.openPool(queue.Options{StaleAfter: stale, Retry: queue.Retry{MaxRetries: 3}}, func(ctx context.Context, run store.Run) error {
+	p, _ := b.openPool(queue.Options{StaleAfter: stale, Retry: queue.Retry{MaxRetries: 3}}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 		began <- run
 		if run.Attempts > 1 {
-			return b.finishRun(ctx, run)
+			return b.finishRun(ctx, run, lease)
 		}
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
@@ -328,11 +328,11 @@ func TestStale(t *testing.T) {
 func TestDrain(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish, causes := make(chan store.Run, 10), make(chan struct{}), make(chan error, 10)
-		p, _ := b.openPool(queue.Options{Workers: 1}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{Workers: 1}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			began <- run
 			select {
 			case <-finish:
-				return b.finishRun(ctx, run)
+				return b.finishRun(ctx, run, lease)
 			case <-ctx.Done():
 				causes <- context.Cause(ctx)
 				return context.Cause(ctx)
@@ -407,7 +407,7 @@ func TestDrainIgnoredByRun(t *testing.T) {
 	d := dbtest.NewSQLite(t)
 	b := fixture{t, d, store.New(d, "acme")}
 	began, finish := make(chan store.Run, 1), make(chan struct{})
-	p, _ := b.openPool(queue.Options{}, func(_ context.Context, run store.Run) error { began <- run; <-finish; return nil })
+	p, _ := b.openPool(queue.Options{}, func(_ context.Context, run store.Run, _ agentsvc.Lease) error { began <- run; <-finish; return nil })
 	run := b.startLiveRun(p)
 	receiveValue(b, began)
 	now, cancel := context.WithCancel(t.Context())
@@ -426,7 +426,7 @@ func TestStop(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began := make(chan store.Run, 1)
 		causes := make(chan error, 1)
-		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run, _ agentsvc.Lease) error {
 			began <- run
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
@@ -453,7 +453,7 @@ func TestStop(t *testing.T) {
 func TestPostponed(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began := make(chan store.Run, 1)
-		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run, _ agentsvc.Lease) error {
 			began <- run
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -473,14 +473,14 @@ func TestPostponed(t *testing.T) {
 func TestUndone(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		o := queue.Options{StaleAfter: 3 * time.Second, Retry: queue.Retry{MaxRetries: 3, InitialDelay: time.Millisecond, MaxDelay: time.Millisecond}}
-		p, _ := b.openPool(o, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(o, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			switch run.Attempts {
 			case 1:
 				return errors.New("the database is away")
 			case 2:
 				panic("a bug")
 			}
-			return b.finishRun(ctx, run)
+			return b.finishRun(ctx, run, lease)
 		})
 		b.waitForRow(b.startLiveRun(p), runRow{store.Completed, 3})
 	})
@@ -491,12 +491,12 @@ func TestUndone(t *testing.T) {
 func TestOrphanRun(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
-		p, _ := b.openPool(queue.Options{StaleAfter: 3 * time.Second}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{StaleAfter: 3 * time.Second}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			began <- run
 			if run.Epoch == 1 {
 				<-finish
 			}
-			return b.finishRun(ctx, run)
+			return b.finishRun(ctx, run, lease)
 		})
 		busy := b.startLiveRun(p)
 		receiveValue(b, began)
@@ -518,7 +518,7 @@ func TestEarlierAttemptStops(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
 		var p *queue.Pool
-		p, _ = b.openPool(queue.Options{}, func(ctx context.Context, run store.Run) error {
+		p, _ = b.openPool(queue.Options{}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			began <- run
 			if run.Attempts > 1 {
 				<-causes // the earlier attempt first
@@ -526,7 +526,7 @@ func TestEarlierAttemptStops(t *testing.T) {
 				if n := p.Inflight(); n != 1 {
 					b.Errorf("%d runs are known to be at work, want this one", n)
 				}
-				return b.finishRun(ctx, run)
+				return b.finishRun(ctx, run, lease)
 			}
 			<-ctx.Done()
 			defer func() { causes <- nil }()
@@ -557,7 +557,7 @@ func TestGivenUp(t *testing.T) {
 			given <- end{run.Attempts, reason}
 			return agentsvc.ErrLeaseLost
 		}
-		p, _ := b.openPool(o, func(context.Context, store.Run) error {
+		p, _ := b.openPool(o, func(context.Context, store.Run, agentsvc.Lease) error {
 			tries.Add(1)
 			if away.Add(1) <= 2 {
 				return db.ErrUnknownOutcome
@@ -600,14 +600,14 @@ func TestAwaited(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish, leaveQueue := make(chan store.Run, 10), make(chan struct{}), make(chan struct{})
 		var queued atomic.Pointer[agentsvc.TaskID]
-		p, _ := b.openPool(queue.Options{MaxInflight: 1, Workers: 1}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{MaxInflight: 1, Workers: 1}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			began <- run
 			if of := queued.Load(); of != nil && *of == run.Task {
 				<-leaveQueue
 			} else {
 				<-finish
 			}
-			return b.finishRun(ctx, run)
+			return b.finishRun(ctx, run, lease)
 		})
 		first := b.startLiveRun(p)
 		receiveValue(b, began)
@@ -634,10 +634,10 @@ func TestFloodedQueue(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		const workers = 2
 		begun, finish := make(chan store.Run), make(chan struct{})
-		handle := func(ctx context.Context, run store.Run) error {
+		handle := func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 			begun <- run
 			<-finish
-			return fixture{b.T, b.d, store.New(b.d, run.Tenant)}.finishRun(ctx, run)
+			return fixture{b.T, b.d, store.New(b.d, run.Tenant)}.finishRun(ctx, run, lease)
 		}
 		for range 40 {
 			b.acceptRun("")
@@ -678,7 +678,7 @@ func TestFloodedQueue(t *testing.T) {
 func TestWoken(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
-		p, _ := b.openPool(queue.Options{StaleAfter: 6 * time.Second}, func(ctx context.Context, run store.Run) error {
+		p, _ := b.openPool(queue.Options{StaleAfter: 6 * time.Second}, func(ctx context.Context, run store.Run, _ agentsvc.Lease) error {
 			began <- run
 			<-ctx.Done()
 			causes <- context.Cause(ctx)

@@ -51,7 +51,7 @@ func (p *recordingTool) Spec() agentsvc.ToolSpec {
 	return agentsvc.ToolSpec{Name: p.name, Parameters: []byte(`{"type":"object","properties":{"n":{"type":"integer"}}}`)}
 }
 func (*recordingTool) IsIdempotent() bool { return false }
-func (p *recordingTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (p *recordingTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	p.mu.Lock()
 	p.sent = append(p.sent, string(in.Arguments))
 	p.mu.Unlock()
@@ -82,7 +82,9 @@ func startApprovalProcess(t *testing.T, d *db.DB, m *model, send *recordingTool,
 	inside := agent.NewLLM(m, agent.Options{Tools: set})
 	h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": inside, "team": agent.NewSequential([]agent.Member{{Name: "inner", Agent: inside}}, agent.GroupOptions{})})
 	h.Service = task.New(h.st, "acme", 1, task.NewHub(nil), h.pool, slog.New(slog.NewTextHandler(io.Discard, nil)), task.Options{
-		Check: set.CheckCall,
+		Check: func(ctx context.Context, _ agentsvc.SessionKey, call agentsvc.ToolCall) error {
+			return set.CheckCall(ctx, call)
+		},
 	})
 	h.resetRunner()
 	h.startWorking(t)
@@ -565,7 +567,7 @@ type uncancellableTool struct{ free chan struct{} }
 
 func (uncancellableTool) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: "look"} }
 func (uncancellableTool) IsIdempotent() bool      { return false }
-func (s uncancellableTool) Call(context.Context, tool.Input) (string, error) {
+func (s uncancellableTool) Call(context.Context, tool.Call) (string, error) {
 	<-s.free
 	return "late", nil
 }

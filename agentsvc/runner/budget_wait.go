@@ -20,7 +20,7 @@ func (t *execution) pauseForBudget(ctx context.Context, e *agentsvc.BudgetExhaus
 		return err
 	}
 	t.gatherFindings()
-	t.approvals = []agentsvc.Event{{Approval: &agentsvc.Approval{
+	t.turn.approvals = []agentsvc.Event{{Approval: &agentsvc.Approval{
 		Call: agentsvc.ToolCall{ID: agentsvc.CallID("budget_" + agentsvc.NewID()), Name: e.Budget, Arguments: arguments},
 		Kind: agentsvc.AwaitBudget, Prompt: fmt.Sprintf("Paused: %v. The task goes on by itself when there is room again.", e), Timeout: task.BudgetPollInterval,
 	}}}

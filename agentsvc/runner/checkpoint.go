@@ -56,28 +56,6 @@ func (t *execution) addCheckpoint(ctx context.Context, ev agentsvc.Event) error 
 	return nil
 }
 
-// completesToolRound reports whether ev is the last result of the calls that the frame's last message made. The agent
-// then continues at once, so the result can wait and be written together with the checkpoints behind it.
-func (t *execution) completesToolRound(ev agentsvc.Event) bool {
-	if ev.Result == nil || !t.options.Checkpoints.hasStepCheckpoints() {
-		return false
-	}
-	entries := t.entries
-	if ev.Frame != "" {
-		entries = t.frames[ev.Frame]
-	}
-	answered := map[agentsvc.CallID]bool{}
-	for _, e := range slices.Backward(entries) {
-		switch {
-		case e.Result != nil:
-			answered[e.Result.Call] = true
-		case e.Message != nil:
-			return len(e.Message.ToolCalls) > 0 && !slices.ContainsFunc(e.Message.ToolCalls, func(c agentsvc.ToolCall) bool { return !answered[c.ID] })
-		}
-	}
-	return false
-}
-
 // flushPending writes the pending facts, within the stop grace if the run is being stopped: a tool result among them
 // records an effect that cannot be repeated. Pending usage alone causes no commit: it is written with the next
 // fact, or passed on by reportUnwritten.

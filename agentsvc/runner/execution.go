@@ -14,8 +14,8 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// execution is the state of one run in progress. It belongs to the goroutine of [Runner.Run]; only findings and
-// unreportedUsage, which have their own locks, are also written by other goroutines (model calls and guardrails).
+// execution is the state of one run in progress. It belongs to the goroutine of [Runner.Run]; only the turn's findings
+// and the usage tracker, which have their own locks, are also written by other goroutines (model calls and guardrails).
 type execution struct {
 	*Runner
 	recorder *task.Recorder
@@ -26,25 +26,9 @@ type execution struct {
 	// memory reserves the bytes of the conversation as it was read and of the facts that this attempt adds to it.
 	memory *capacity.Reservation
 
-	// entries are what the turn adds to its session, the user's message first. Written to the session only when the
-	// turn ends.
-	entries []agentsvc.Entry
-	// frames are the conversations of the sub-agents, by frame path. They last as long as the turn and never reach
-	// the session.
-	frames map[string][]agentsvc.Entry
-	// calls are all tool calls of the turn, of sub-agents too; the final message lists them.
-	calls []agentsvc.ToolCall
-	// callStates are decisions, supplied credentials and begun re-executions, by frame and call.
-	callStates map[agent.CallKey]agent.CallState
-	// credentialRequests counts, by tool, the pauses of this turn that asked for the tool's credential. Agents use it
-	// to give up after repeated requests.
-	credentialRequests map[string]int
-	// openCredentialRequests are the tools whose credential is requested since the last status of the journal. A set,
-	// because parallel calls that need the same credential request it once.
-	openCredentialRequests map[string]bool
-	// approvals are the open questions of the agent. They are written with the status that pauses the run.
-	approvals []agentsvc.Event
-	usage     agentsvc.Usage
+	turn turnState
+	// usage reports what the run uses of its models.
+	usage usageReport
 	// pending are facts that are written together with the next record: usage, findings, checkpoints, and the last
 	// result of a tool round where checkpoints follow it.
 	pending []agentsvc.Event
@@ -58,18 +42,10 @@ type execution struct {
 	// sessionEntries are the entries that the last successful record added to the session, for the session observer.
 	sessionEntries []agentsvc.Entry
 	// rejected reports that the turn ended in state rejected.
-	rejected        bool
-	findings        findings
-	unreportedUsage usageTracker
-	// unwrittenUsage is usage whose record was lost with the log or the lease. reportUnwritten passes it to the
-	// observers.
-	unwrittenUsage []agentsvc.Event
+	rejected bool
 	// lastFactAt is the time of the last fact of earlier attempts; zero for a first attempt. RecoveryPolicy.MaxAge
 	// uses it.
 	lastFactAt time.Time
-	// usageReported reports that usage of this turn was reported before, so that the turn's reservation is already
-	// settled.
-	usageReported bool
 }
 
 // loadInvocation builds the agent's input: the session's entries, then the turn as far as earlier attempts recorded
@@ -81,18 +57,18 @@ func (t *execution) loadInvocation(ctx context.Context) (agent.Invocation, error
 		return inv, classifyLogError(err)
 	}
 	if t.run.Message.ID != "" {
-		t.entries = []agentsvc.Entry{{Message: &t.run.Message}}
+		t.turn.entries = []agentsvc.Entry{{Message: &t.run.Message}}
 	} else if err := t.replayJournal(ctx); err != nil {
 		return inv, classifyLogError(err)
 	}
 	// A retry that continues recorded work has its start checkpoint on the log already.
 	if t.options.Checkpoints.Enabled && (t.run.Attempts <= 1 || !t.recorded) {
-		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.CountSteps(t.entries)}})
+		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.CountSteps(t.turn.entries)}})
 	}
 	// Copies: the agent may read these maps while processEvent changes the originals.
-	inv.Frames, inv.CallStates, inv.CredentialRequests = maps.Clone(t.frames), maps.Clone(t.callStates), maps.Clone(t.credentialRequests)
-	inv.Steps, inv.RegisterCall = agent.CountSteps(t.entries), t.recorder.RegisterCall
-	inv.Conversation = agentsvc.ExpandPriorMessages(slices.Concat(sess.Entries, t.entries))
+	inv.Frames, inv.CallStates, inv.CredentialRequests = maps.Clone(t.turn.frames), maps.Clone(t.turn.callStates), maps.Clone(t.turn.credentialRequests)
+	inv.Steps, inv.RegisterCall = agent.CountSteps(t.turn.entries), t.recorder.RegisterCall
+	inv.Conversation = agentsvc.ExpandPriorMessages(slices.Concat(sess.Entries, t.turn.entries))
 	return inv, nil
 }
 
@@ -110,137 +86,25 @@ func (t *execution) replayJournal(ctx context.Context) error {
 		t.recorded = t.recorded || i > 0 && ev.Status == nil
 	}
 	// Tokens on the log mean that an earlier attempt reported usage, which released the reservation.
-	t.usageReported = countTokens(t.usage) > 0
+	t.usage.settled = countTokens(t.turn.usage) > 0
 	return nil
 }
 
-// applyEvent updates the in-memory state of the turn by one fact. It runs for replayed and for new facts alike, so
-// that a retry sees the state that the interrupted attempt had.
+// applyEvent updates the state of the run by one fact, replayed or new.
 func (t *execution) applyEvent(ev agentsvc.Event) {
-	switch {
-	case ev.Status != nil && ev.Status.State == agentsvc.Submitted:
-		t.addEntry(ev.Frame, agentsvc.Entry{Message: ev.Status.Message})
-	case ev.Status != nil:
-		// A pause counts the requests that precede it. A working status finds no open requests.
-		t.countCredentialRequests()
-	case ev.Approval != nil:
-		t.addCredentialRequest(*ev.Approval)
-	case ev.Message != nil:
-		t.addEntry(ev.Frame, agentsvc.Entry{Message: ev.Message})
-		for _, c := range ev.Message.ToolCalls {
-			c.Thought = "" // the vendor's reasoning token is for the model only; callers see the calls in the final message
-			t.calls = append(t.calls, c)
-		}
-	case ev.Call != nil:
-		t.markCallBegun(ev.Frame, *ev.Call)
-	case ev.Decision != nil:
-		t.applyDecision(ev.Frame, *ev.Decision)
-	case ev.Result != nil:
-		t.addEntry(ev.Frame, agentsvc.Entry{Result: ev.Result})
-	case ev.Usage != nil:
-		t.usage = t.usage.Add(*ev.Usage)
-		t.unreportedUsage.removeReported(*ev.Usage)
-	case ev.Finding != nil:
-		t.findings.markRecorded(*ev.Finding)
+	t.turn.applyEvent(ev)
+	if ev.Usage != nil {
+		t.usage.tracker.removeReported(*ev.Usage)
 	}
 }
 
 // gatherFindings moves findings that guardrails reported since the last fact into pending, to be written with the
 // next fact.
 func (t *execution) gatherFindings() {
-	for _, ev := range t.findings.drainEvents() {
+	for _, ev := range t.turn.findings.drainEvents() {
 		t.applyEvent(ev)
 		t.pending = append(t.pending, ev)
 	}
-}
-
-// addCredentialRequest notes that a credential was requested. Other kinds of approvals are ignored.
-func (t *execution) addCredentialRequest(a agentsvc.Approval) {
-	if a.Kind != agentsvc.SupplyCredential {
-		return
-	}
-	if t.openCredentialRequests == nil {
-		t.openCredentialRequests = map[string]bool{}
-	}
-	t.openCredentialRequests[a.Credential.Tool] = true
-}
-
-// countCredentialRequests closes the current set of requests: the turn paused with them, which counts once for each
-// tool.
-func (t *execution) countCredentialRequests() {
-	for name := range t.openCredentialRequests {
-		if t.credentialRequests == nil {
-			t.credentialRequests = map[string]int{}
-		}
-		t.credentialRequests[name]++
-	}
-	t.openCredentialRequests = nil
-}
-
-// markCallBegun records that an approved call has started. The state replaces the decision: if the process stops
-// during the call, the next attempt must ask again instead of running a call whose outcome is unknown.
-func (t *execution) markCallBegun(frame string, c agentsvc.ToolCall) {
-	t.setCallState(agent.CallKey{Frame: frame, Call: c.ID}, agent.CallState{Begun: &c})
-}
-
-// applyDecision stores a decision for its call. A supplied credential does not replace an earlier decision about the
-// same call. Arguments that the approver changed replace those of the model's message, so that model, log and tool
-// agree.
-func (t *execution) applyDecision(frame string, d agentsvc.Decision) {
-	key := agent.CallKey{Frame: frame, Call: d.Call}
-	s := t.callStates[key]
-	if d.Outcome == agentsvc.OutcomeSupplied {
-		s.Supplied = true
-	} else {
-		s.Decision = &d
-	}
-	t.setCallState(key, s)
-	if d.Outcome != agentsvc.OutcomeApproved || d.Arguments == nil {
-		return
-	}
-	amendArguments(t.calls, d)
-	entries := t.entries
-	if frame != "" {
-		entries = t.frames[frame]
-	}
-	for i, e := range entries {
-		if e.Message != nil && slices.ContainsFunc(e.Message.ToolCalls, func(c agentsvc.ToolCall) bool { return c.ID == d.Call }) {
-			// Copy on write: the message and its call list may be shared with the event that was read.
-			m := *e.Message
-			m.ToolCalls = slices.Clone(m.ToolCalls)
-			amendArguments(m.ToolCalls, d)
-			entries[i].Message = &m
-		}
-	}
-}
-
-// amendArguments sets the decided arguments on the call that d is about.
-func amendArguments(calls []agentsvc.ToolCall, d agentsvc.Decision) {
-	for i := range calls {
-		if calls[i].ID == d.Call {
-			calls[i].Arguments = d.Arguments
-		}
-	}
-}
-
-func (t *execution) setCallState(key agent.CallKey, s agent.CallState) {
-	if t.callStates == nil {
-		t.callStates = map[agent.CallKey]agent.CallState{}
-	}
-	t.callStates[key] = s
-}
-
-// addEntry appends an entry to the conversation of its frame: "" is the task's own agent, whose entries become the
-// session's.
-func (t *execution) addEntry(frame string, e agentsvc.Entry) {
-	if frame == "" {
-		t.entries = append(t.entries, e)
-		return
-	}
-	if t.frames == nil {
-		t.frames = map[string][]agentsvc.Entry{}
-	}
-	t.frames[frame] = append(t.frames[frame], e)
 }
 
 // processEvent handles one event of the agent:
@@ -259,7 +123,7 @@ func (t *execution) processEvent(ctx context.Context, ev agentsvc.Event) error {
 		return nil
 	}
 	if ev.Approval != nil {
-		t.approvals = append(t.approvals, ev)
+		t.turn.approvals = append(t.turn.approvals, ev)
 		return nil
 	}
 	if ev.Checkpoint != nil {
@@ -268,7 +132,7 @@ func (t *execution) processEvent(ctx context.Context, ev agentsvc.Event) error {
 	t.gatherFindings()
 	t.applyEvent(ev)
 	t.pending = append(t.pending, ev)
-	if ev.Usage != nil || t.completesToolRound(ev) {
+	if ev.Usage != nil || t.options.Checkpoints.hasStepCheckpoints() && t.turn.completesToolRound(ev) {
 		t.resultPending = t.resultPending || ev.Result != nil
 		return t.reserveMemory(ctx, ev)
 	}
@@ -280,7 +144,7 @@ func (t *execution) processEvent(ctx context.Context, ev agentsvc.Event) error {
 	rec := store.Record{Events: t.pending}
 	switch {
 	case ev.Status == nil:
-	case ev.Status.State.IsInterrupted() && len(t.approvals) > 0:
+	case ev.Status.State.IsInterrupted() && len(t.turn.approvals) > 0:
 		t.pauseRun(&rec)
 	default:
 		t.endRun(&rec, ev.Status)
@@ -309,15 +173,15 @@ func (t *execution) endRun(rec *store.Record, st *agentsvc.Status) {
 		final = *st.Message
 	}
 	message := final
-	t.entries = append(t.entries, agentsvc.Entry{Message: &message})
-	rec.SessionEntries = t.entries
+	t.turn.entries = append(t.turn.entries, agentsvc.Entry{Message: &message})
+	rec.SessionEntries = t.turn.entries
 	t.rejected = st.State == agentsvc.Rejected
 	rec.EndState = store.Completed
 	if st.State.IsInterrupted() {
 		rec.EndState = store.InputRequired
 	}
 	// After the copy above: the session keeps the plain message, the status carries calls and metadata.
-	final.ToolCalls = t.calls
+	final.ToolCalls = t.turn.calls
 	final.Metadata = t.newMetadata()
 	rec.Events[len(rec.Events)-1].Status = &agentsvc.Status{State: st.State, Message: &final}
 }
@@ -327,15 +191,15 @@ func (t *execution) endRun(rec *store.Record, st *agentsvc.Status) {
 // replays them.
 func (t *execution) pauseRun(rec *store.Record) {
 	t.ended = true
-	approvals := make([]agentsvc.Approval, len(t.approvals))
-	for i, ev := range t.approvals {
+	approvals := make([]agentsvc.Approval, len(t.turn.approvals))
+	for i, ev := range t.turn.approvals {
 		approvals[i] = *ev.Approval
 		approvals[i].Frame = ev.Frame
 	}
 	question := task.NewQuestion(t.run.Task, approvals)
 	question.Metadata = t.newMetadata()
 	last := agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.WaitingState(approvals), Message: &question}}
-	rec.Events = slices.Concat(rec.Events[:len(rec.Events)-1], t.approvals, []agentsvc.Event{last})
+	rec.Events = slices.Concat(rec.Events[:len(rec.Events)-1], t.turn.approvals, []agentsvc.Event{last})
 	rec.EndState = store.InputRequired
 }
 
@@ -352,11 +216,11 @@ func (t *execution) writeRecord(ctx context.Context, rec store.Record) error {
 			}
 			return err
 		}
-		t.unwrittenUsage = append(t.unwrittenUsage, filterUsage(rec.Events)...)
+		t.usage.unwritten = append(t.usage.unwritten, filterUsage(rec.Events)...)
 		return err
 	}
 	t.sessionEntries = rec.SessionEntries
-	t.reportUsage(ctx, rec)
+	t.usage.reportRecord(ctx, *t.run, rec, t.turn.usage)
 	if rec.EndState != "" && t.options.OnAttemptEnd != nil {
 		var state agentsvc.State
 		if last := rec.Events; len(last) > 0 && last[len(last)-1].Status != nil {
@@ -384,7 +248,7 @@ func (t *execution) newMessage(text string) agentsvc.Message {
 // numbers as float64, as JSON decodes them), model, guardrails (findings) and execution_time (seconds of the last
 // attempt).
 func (t *execution) newMetadata() map[string]any {
-	u := t.usage
+	u := t.turn.usage
 	m := map[string]any{
 		"tokens_used": map[string]any{
 			"input": float64(u.InputTokens), "output": float64(u.OutputTokens), "cache_read": float64(u.CacheReadTokens),
@@ -395,7 +259,7 @@ func (t *execution) newMetadata() map[string]any {
 	if u.Model != "" {
 		m["model"] = u.Model
 	}
-	if list := t.findings.toMetadata(); len(list) > 0 {
+	if list := t.turn.findings.toMetadata(); len(list) > 0 {
 		m["guardrails"] = list
 	}
 	return m

@@ -87,10 +87,10 @@ func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, 
 	return &Runner{tasks: tasks, agents: agents, retry: retry, log: log, options: o}
 }
 
-// Run executes one turn to its end and records that end; nil means that the end is on the log. It returns the cause
+// Run executes one turn to its end under lease and records that end; nil means that the end is on the log. It returns the cause
 // of ctx's end where ctx ended first, [agentsvc.ErrLeaseLost] if another worker or a cancellation took the task, and
 // any other error if no end could be recorded. In all these cases the queue decides what becomes of the run.
-func (r *Runner) Run(ctx context.Context, run store.Run) error {
+func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 	rec := r.tasks.NewRecorder(&run)
 	defer rec.Close()
 	memory := r.options.Memory.NewReservation(run.Tenant, 1)
@@ -102,16 +102,14 @@ func (r *Runner) Run(ctx context.Context, run store.Run) error {
 			return err
 		}
 	}
-	t := &execution{Runner: r, recorder: rec, run: &run, memory: memory, began: time.Now()}
-	within = agentsvc.WithSession(within, agentsvc.SessionKey{Owner: run.Owner, Context: run.Context})
-	// The context carries what model calls, tools and guardrails need deep inside the agent: session key, usage
-	// recorder, findings.
-	within = agentsvc.WithUsageRecorder(agentsvc.WithFindingRecorder(within, t.findings.addFinding), &agentsvc.UsageRecorder{
-		Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Record: t.unreportedUsage.addUsage,
-	})
+	t := &execution{Runner: r, recorder: rec, run: &run, memory: memory, began: time.Now(), usage: usageReport{observer: r.usageObserver}}
+	scope := agentsvc.RunScope{
+		Session: agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}, Lease: lease, Findings: t.turn.findings.addFinding,
+		Usage: &agentsvc.UsageRecorder{Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Record: t.usage.tracker.addUsage},
+	}
 	// Usage is reported even where the lease is lost: tokens that were spent are billed.
-	defer t.reportUnwritten(ctx)
-	err := t.runAgent(within)
+	defer func() { t.usage.reportUnwritten(ctx, run, rec, t.pending) }()
+	err := t.runAgent(within, scope)
 	// The agent stopped between a tool's result and the checkpoint that the result waits for.
 	if t.resultPending {
 		if lost := t.flushPending(ctx); lost != nil {
@@ -157,7 +155,7 @@ func classifyLogError(err error) error {
 
 // runAgent runs the agent until the turn has ended, paused or failed. It turns a panic of the agent into an error
 // whose text shows nothing of the panic's value to callers.
-func (t *execution) runAgent(ctx context.Context) (err error) {
+func (t *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			t.log.ErrorContext(ctx, "an agent panicked", "agent", t.run.Agent, "task", t.run.Task, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
@@ -172,6 +170,7 @@ func (t *execution) runAgent(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	inv.RunScope, inv.Memory = scope, t.memory
 	if err := t.options.Recovery.checkRecovery(*t.run, t.lastFactAt); err != nil {
 		return err
 	}

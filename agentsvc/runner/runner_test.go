@@ -95,7 +95,7 @@ type lookTool struct {
 
 func (lookTool) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: "look"} }
 func (l lookTool) IsIdempotent() bool    { return l.idempotent }
-func (l lookTool) Call(ctx context.Context, _ tool.Input) (string, error) {
+func (l lookTool) Call(ctx context.Context, _ tool.Call) (string, error) {
 	return l.call(ctx)
 }
 
@@ -132,7 +132,9 @@ func newTestProcess(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) 
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	hub := task.NewHub(nil)
 	h := &testProcess{d: d, st: store.New(d, "acme"), agents: agents, retry: retry}
-	h.pool = queue.New(d, func(ctx context.Context, run store.Run) error { return h.runner.Run(ctx, run) },
+	h.pool = queue.New(d, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		return h.runner.Run(ctx, run, lease)
+	},
 		queue.Options{StaleAfter: 10 * time.Second, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}, task.DeadOptions{}).Add, Log: quiet})
 	h.Service = task.New(h.st, "acme", 1, hub, h.pool, quiet, task.Options{})
 	h.resetRunner()

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -43,20 +42,6 @@ func (s *usageTracker) unreportedEvents() (evs []agentsvc.Event) {
 		evs = append(evs, agentsvc.Event{Usage: &u})
 	}
 	return evs
-}
-
-// reportUnwritten passes usage that is not on the log to the observers, when the run is over. Usage is insert-only
-// and not fenced by the epoch: the tokens were spent even if the run has lost its lease.
-func (t *execution) reportUnwritten(ctx context.Context) {
-	evs := slices.Concat(t.unwrittenUsage, filterUsage(t.pending), t.unreportedUsage.unreportedEvents())
-	t.recorder.ObserveUnrecorded(ctx, evs)
-	var s UsageUpdate
-	for _, ev := range evs {
-		s.Tokens += countTokens(*ev.Usage)
-	}
-	if t.usageObserver != nil && s.Tokens > 0 {
-		t.usageObserver(ctx, *t.run, s)
-	}
 }
 
 // filterUsage returns the usage events of evs.

@@ -2,9 +2,11 @@ package runner
 
 import (
 	"context"
+	"slices"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/task"
 )
 
 // UsageUpdate reports what a run has used of its models, as of the record that was just written.
@@ -27,12 +29,24 @@ type UsageObserver func(ctx context.Context, run store.Run, s UsageUpdate)
 // ObserveUsage sets the usage observer. It must be called before the first Run.
 func (r *Runner) ObserveUsage(f UsageObserver) { r.usageObserver = f }
 
-// reportUsage sends the update of rec, which is committed. A record without usage sends none unless it ends the run.
-func (t *execution) reportUsage(ctx context.Context, rec store.Record) {
-	if t.usageObserver == nil {
+// usageReport reports the usage of one run. Only tracker is used by several goroutines.
+type usageReport struct {
+	// observer may be nil.
+	observer UsageObserver
+	tracker  usageTracker
+	// unwritten is usage whose record was lost with the log or the lease.
+	unwritten []agentsvc.Event
+	// settled reports that usage of this turn was reported before, so that the turn's reservation is already settled.
+	settled bool
+}
+
+// reportRecord sends the update of rec, which is committed; turn is the usage of the whole turn. A record without usage
+// sends none unless it ends the run.
+func (r *usageReport) reportRecord(ctx context.Context, run store.Run, rec store.Record, turn agentsvc.Usage) {
+	if r.observer == nil {
 		return
 	}
-	s := UsageUpdate{TurnTokens: countTokens(t.usage), First: !t.usageReported, Ended: rec.EndState != "" && rec.EndState != store.Pending}
+	s := UsageUpdate{TurnTokens: countTokens(turn), First: !r.settled, Ended: rec.EndState != "" && rec.EndState != store.Pending}
 	for _, ev := range rec.Events {
 		if ev.Usage != nil {
 			s.Tokens += countTokens(*ev.Usage)
@@ -41,8 +55,23 @@ func (t *execution) reportUsage(ctx context.Context, rec store.Record) {
 	if s.Tokens == 0 && !s.Ended {
 		return
 	}
-	t.usageReported = true
-	t.usageObserver(ctx, *t.run, s)
+	r.settled = true
+	r.observer(ctx, run, s)
+}
+
+// reportUnwritten passes usage that is not on the log to the observers, when the run is over: what was lost, what is in
+// pending, and what the agent has not yielded. Usage is insert-only and not fenced by the epoch: the tokens were spent
+// even if the run has lost its lease.
+func (r *usageReport) reportUnwritten(ctx context.Context, run store.Run, recorder *task.Recorder, pending []agentsvc.Event) {
+	evs := slices.Concat(r.unwritten, filterUsage(pending), r.tracker.unreportedEvents())
+	recorder.ObserveUnrecorded(ctx, evs)
+	var s UsageUpdate
+	for _, ev := range evs {
+		s.Tokens += countTokens(*ev.Usage)
+	}
+	if r.observer != nil && s.Tokens > 0 {
+		r.observer(ctx, run, s)
+	}
 }
 
 // countTokens returns input plus output tokens. Cached and reasoning tokens are part of these (see [agentsvc.Usage]).

@@ -18,6 +18,8 @@ import (
 // by all later turns of Agent. A summary of a part of the current turn is used in that turn only. If Model fails, the
 // conversation is cut to Budget instead.
 type SummaryWindow struct {
+	// App is the app whose share of the processors counting uses, see package processor.
+	App         string
 	Agent       string
 	Budget      int
 	Threshold   float64
@@ -31,15 +33,17 @@ type SummaryWindow struct {
 	Log   *slog.Logger
 }
 
-// Open begins a turn.
-func (s SummaryWindow) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
-	t := &summaryTurn{SummaryWindow: s, tokenCounts: tokenCounts{}}
+// Open begins a turn. The requests to Model have the run and the memory of base.
+func (s SummaryWindow) Open(base llm.Request) func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
+	t := &summaryTurn{SummaryWindow: s, base: base, tokenCounts: tokenCounts{}}
 	return t.fitConversation
 }
 
 // summaryTurn is the state of one turn. It is used by the goroutine of the turn only.
 type summaryTurn struct {
 	SummaryWindow
+	// base has the run and the memory of all requests of the turn.
+	base        llm.Request
 	tokenCounts tokenCounts
 	// work is what counting before the current model call takes.
 	work *pattern.StepBudget
@@ -63,7 +67,7 @@ const maxSummaries = 16
 func (t *summaryTurn) fitConversation(ctx context.Context, conversation []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 	t.usage = nil
 	t.summarized = min(t.summarized, len(conversation))
-	t.work = pattern.NewStepBudget(ctx, 0)
+	t.work = pattern.NewStepBudget(ctx, t.App, 0)
 	cost := t.tokenCounts.countFunc(t.work, t.CountTokens, conversation)
 	err := t.loadSummary(ctx, conversation)
 	for range maxSummaries {
@@ -93,11 +97,10 @@ func (t *summaryTurn) fitConversation(ctx context.Context, conversation []agents
 
 // loadSummary reads the stored summary of the session, once in a turn.
 func (t *summaryTurn) loadSummary(ctx context.Context, conversation []agentsvc.Entry) error {
-	key, ok := agentsvc.SessionFromContext(ctx)
-	if t.isLoaded || !ok || len(conversation) == 0 || conversation[0].Turn == 0 {
+	if t.isLoaded || t.base.Session.IsZero() || len(conversation) == 0 || conversation[0].Turn == 0 {
 		return nil
 	}
-	sum, err := t.Store.LoadSummary(ctx, key, t.Agent)
+	sum, err := t.Store.LoadSummary(ctx, t.base.Session, t.Agent)
 	if err != nil {
 		return err
 	}
@@ -201,13 +204,12 @@ func (t *summaryTurn) summarizeUntil(ctx context.Context, conversation []agentsv
 	if err != nil {
 		return err
 	}
-	key, ok := agentsvc.SessionFromContext(ctx)
 	turn := conversation[to-1].Turn
-	if !ok || turn == 0 {
+	if t.base.Session.IsZero() || turn == 0 {
 		t.summaryText, t.summarized = text, to
 		return nil
 	}
-	sum, err := t.Store.SaveSummary(ctx, key, t.Agent, store.Summary{Turn: turn, Text: text})
+	sum, err := t.Store.SaveSummary(ctx, t.base.Session, t.Agent, store.Summary{Turn: turn, Text: text})
 	if err != nil {
 		return err
 	}
@@ -237,6 +239,7 @@ func (t *summaryTurn) requestSummary(ctx context.Context, entries []agentsvc.Ent
 	}
 	t.steps++
 	req := llm.Request{
+		RunScope: t.base.RunScope, Memory: t.base.Memory,
 		System:       fmt.Sprintf(summaryInstruction, max(t.summaryTokens()*3/4, 20)),
 		Conversation: []agentsvc.Entry{{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(b.String())}}}},
 		Step:         fmt.Sprintf("summary/%s/%d", agentsvc.NewID(), t.steps),

@@ -45,6 +45,11 @@ func respondWith(text string) func(int64) (string, error) {
 
 var ana = agentsvc.SessionKey{Owner: agentsvc.Owner{Issuer: "test", Subject: "ana"}, Context: "c"}
 
+// baseRequest returns what a turn of the session passes to its window.
+func baseRequest(key agentsvc.SessionKey) llm.Request {
+	return llm.Request{RunScope: agentsvc.RunScope{Session: key}}
+}
+
 func newSummaryWindow(d *db.DB, m *summarizer) session.SummaryWindow {
 	return session.SummaryWindow{
 		Agent: "helper", Budget: 100, Threshold: 0.85, Target: 0.7, CountTokens: countBytes, Model: m, Store: store.New(d, "acme").Sessions, Log: slog.New(slog.DiscardHandler),
@@ -54,7 +59,7 @@ func newSummaryWindow(d *db.DB, m *summarizer) session.SummaryWindow {
 // showEntries runs one step of a turn.
 func showEntries(t *testing.T, f windowFunc, entries []agentsvc.Entry) (string, []agentsvc.Usage) {
 	t.Helper()
-	out, usage, err := f(agentsvc.WithSession(t.Context(), ana), entries)
+	out, usage, err := f(t.Context(), entries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +75,7 @@ func TestSummaryIsMadeOnce(t *testing.T) {
 		long := strings.Repeat("x", 16) // 20 tokens with the overhead of a message
 		all := parseEntries("1 u:"+long, "1 a:"+long, "2 u:"+long, "2 a:"+long, "u:now?")
 		want := "u:Summary of our conversation so far:\nNOTES u:" + long + " a:" + long + " u:now?"
-		turn := w.Open()
+		turn := w.Open(baseRequest(ana))
 		for range 3 {
 			got, usage := showEntries(t, turn, all)
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -80,7 +85,7 @@ func TestSummaryIsMadeOnce(t *testing.T) {
 				t.Fatalf("usage %v after %d calls", usage, m.calls.Load())
 			}
 		}
-		if got, _ := showEntries(t, w.Open(), all); got != want {
+		if got, _ := showEntries(t, w.Open(baseRequest(ana)), all); got != want {
 			t.Errorf("the next turn shows %s", got)
 		}
 		if m.calls.Load() != 1 {
@@ -91,7 +96,7 @@ func TestSummaryIsMadeOnce(t *testing.T) {
 		}
 		other := w
 		other.Agent = "other"
-		if showEntries(t, other.Open(), all); m.calls.Load() != 2 {
+		if showEntries(t, other.Open(baseRequest(ana)), all); m.calls.Load() != 2 {
 			t.Error("another agent reads summaries that are not its own")
 		}
 	})
@@ -99,7 +104,7 @@ func TestSummaryIsMadeOnce(t *testing.T) {
 
 func TestSummaryUsage(t *testing.T) {
 	t.Parallel()
-	w := newSummaryWindow(dbtest.NewSQLite(t), &summarizer{respond: respondWith("NOTES")}).Open()
+	w := newSummaryWindow(dbtest.NewSQLite(t), &summarizer{respond: respondWith("NOTES")}).Open(baseRequest(ana))
 	long := strings.Repeat("x", 40)
 	all := parseEntries("1 u:"+long, "1 a:"+long, "u:now?")
 	if _, usage := showEntries(t, w, all); len(usage) != 1 || usage[0].InputTokens != 7 {
@@ -114,7 +119,7 @@ func TestSummaryUsage(t *testing.T) {
 func TestSummaryBelow(t *testing.T) {
 	t.Parallel()
 	m := &summarizer{respond: respondWith("NOTES")}
-	got, _ := showEntries(t, newSummaryWindow(dbtest.NewSQLite(t), m).Open(), parseEntries("1 u:"+strings.Repeat("x", 60), "1 a:yes", "u:now?"))
+	got, _ := showEntries(t, newSummaryWindow(dbtest.NewSQLite(t), m).Open(baseRequest(ana)), parseEntries("1 u:"+strings.Repeat("x", 60), "1 a:yes", "u:now?"))
 	if m.calls.Load() > 0 || !strings.HasPrefix(got, "u:xxx") {
 		t.Errorf("%d summaries, shown %s", m.calls.Load(), got)
 	}
@@ -126,7 +131,7 @@ func TestSummaryOfTurn(t *testing.T) {
 	d := dbtest.NewSQLite(t)
 	m := &summarizer{respond: respondWith("NOTES")}
 	w := newSummaryWindow(d, m)
-	turn := w.Open()
+	turn := w.Open(baseRequest(ana))
 	entries := parseEntries("u:question")
 	for i := range 12 {
 		id := strings.Repeat(string(rune('a'+i)), 8)
@@ -155,7 +160,7 @@ func TestSummaryFails(t *testing.T) {
 		"silence":  respondWith(""),
 	} {
 		long := strings.Repeat("x", 40)
-		got, _ := showEntries(t, newSummaryWindow(dbtest.NewSQLite(t), &summarizer{respond: respond}).Open(), parseEntries("1 u:"+long, "1 a:"+long, "2 u:last", "2 a:yes", "u:now?"))
+		got, _ := showEntries(t, newSummaryWindow(dbtest.NewSQLite(t), &summarizer{respond: respond}).Open(baseRequest(ana)), parseEntries("1 u:"+long, "1 a:"+long, "2 u:last", "2 a:yes", "u:now?"))
 		if got != "u:last a:yes u:now?" {
 			t.Errorf("%s: shown %s", name, got)
 		}
@@ -199,9 +204,9 @@ func TestSummaryNeverSplits(t *testing.T) {
 		w.Budget = rapid.IntRange(1, 300).Draw(t, "budget")
 		key := ana
 		key.Context = agentsvc.ContextID(agentsvc.NewID())
-		turn := w.Open()
+		turn := w.Open(baseRequest(key))
 		for range 2 {
-			got, _, err := turn(agentsvc.WithSession(ctx, key), all)
+			got, _, err := turn(ctx, all)
 			if err != nil {
 				t.Fatal(err)
 			}

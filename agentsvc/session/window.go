@@ -16,6 +16,7 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
 	"stoa/agentsvc/pattern"
 )
 
@@ -26,7 +27,7 @@ type MessageWindow struct {
 }
 
 // Open begins a turn.
-func (b MessageWindow) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
+func (b MessageWindow) Open(llm.Request) func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 	one := func(int) int { return 1 }
 	return func(_ context.Context, conversation []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 		return trimToLimit(conversation, b.MaxEntries, 0, one), nil, nil
@@ -36,16 +37,18 @@ func (b MessageWindow) Open() func(context.Context, []agentsvc.Entry) ([]agentsv
 // TokenWindow keeps the longest end of the conversation that has at most Budget tokens, and at least the last
 // MinEntries entries.
 type TokenWindow struct {
+	// App is the app whose share of the processors counting uses, see package processor.
+	App         string
 	Budget      int
 	MinEntries  int
 	CountTokens TokenCounter
 }
 
 // Open begins a turn. The counts of entries are kept during the turn.
-func (w TokenWindow) Open() func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
+func (w TokenWindow) Open(llm.Request) func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 	c := tokenCounts{}
 	return func(ctx context.Context, conversation []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
-		work := pattern.NewStepBudget(ctx, 0)
+		work := pattern.NewStepBudget(ctx, w.App, 0)
 		trimmed := trimToLimit(conversation, w.Budget, w.MinEntries, c.countFunc(work, w.CountTokens, conversation))
 		return trimmed, nil, work.Err()
 	}

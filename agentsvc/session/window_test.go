@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
 	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/processor"
 	"stoa/agentsvc/session"
@@ -81,19 +82,19 @@ func TestWindows(t *testing.T) {
 		in   string
 		want string
 	}{
-		{"all fits", session.MessageWindow{MaxEntries: 3}.Open(), "u:1 a:2 u:3", "u:1 a:2 u:3"},
-		{"the last messages", session.MessageWindow{MaxEntries: 3}.Open(), "u:1 a:2 u:3 a:4 u:5", "u:3 a:4 u:5"},
-		{"an answer keeps its question", session.MessageWindow{MaxEntries: 2}.Open(), "u:1 a:2 u:3", "u:3"},
-		{"calls go with their results", session.MessageWindow{MaxEntries: 4}.Open(), "u:1 c:x,y r:x r:y a:2 u:3", "u:1 a:2 u:3"},
-		{"calls that fit", session.MessageWindow{MaxEntries: 6}.Open(), "u:0 u:1 c:x,y r:x r:y a:2 u:3", "u:1 c:x,y r:x r:y a:2 u:3"},
-		{"a turn of many calls keeps what it answers", session.MessageWindow{MaxEntries: 3}.Open(), "u:1 c:x r:x c:y r:y", "u:1 c:y r:y"},
-		{"the last calls stay at any cost", session.MessageWindow{MaxEntries: 2}.Open(), "u:1 c:x,y,z r:x r:y r:z", "u:1 c:x,y,z r:x r:y r:z"},
-		{"a late result brings everything from its call on", session.MessageWindow{MaxEntries: 3}.Open(), "u:1 c:x,y r:x a:2 r:y", "u:1 c:x,y r:x a:2 r:y"},
-		{"nothing", session.MessageWindow{MaxEntries: 3}.Open(), "", ""},
-		{"tokens", session.TokenWindow{Budget: 15, CountTokens: countBytes}.Open(), "u:1 a:2 u:3 a:4 u:5", "u:3 a:4 u:5"},
-		{"the recent stay over the budget", session.TokenWindow{Budget: 5, MinEntries: 3, CountTokens: countBytes}.Open(), "u:1 a:2 u:3 a:4 u:5", "u:3 a:4 u:5"},
-		{"what is recent is not split", session.TokenWindow{Budget: 1, MinEntries: 2, CountTokens: countBytes}.Open(), "u:1 c:x r:x a:4", "u:1 a:4"},
-		{"a message that is too long alone", session.TokenWindow{Budget: 5, CountTokens: countBytes}.Open(), "u:1 a:2 u:" + long, "u:" + long},
+		{"all fits", session.MessageWindow{MaxEntries: 3}.Open(llm.Request{}), "u:1 a:2 u:3", "u:1 a:2 u:3"},
+		{"the last messages", session.MessageWindow{MaxEntries: 3}.Open(llm.Request{}), "u:1 a:2 u:3 a:4 u:5", "u:3 a:4 u:5"},
+		{"an answer keeps its question", session.MessageWindow{MaxEntries: 2}.Open(llm.Request{}), "u:1 a:2 u:3", "u:3"},
+		{"calls go with their results", session.MessageWindow{MaxEntries: 4}.Open(llm.Request{}), "u:1 c:x,y r:x r:y a:2 u:3", "u:1 a:2 u:3"},
+		{"calls that fit", session.MessageWindow{MaxEntries: 6}.Open(llm.Request{}), "u:0 u:1 c:x,y r:x r:y a:2 u:3", "u:1 c:x,y r:x r:y a:2 u:3"},
+		{"a turn of many calls keeps what it answers", session.MessageWindow{MaxEntries: 3}.Open(llm.Request{}), "u:1 c:x r:x c:y r:y", "u:1 c:y r:y"},
+		{"the last calls stay at any cost", session.MessageWindow{MaxEntries: 2}.Open(llm.Request{}), "u:1 c:x,y,z r:x r:y r:z", "u:1 c:x,y,z r:x r:y r:z"},
+		{"a late result brings everything from its call on", session.MessageWindow{MaxEntries: 3}.Open(llm.Request{}), "u:1 c:x,y r:x a:2 r:y", "u:1 c:x,y r:x a:2 r:y"},
+		{"nothing", session.MessageWindow{MaxEntries: 3}.Open(llm.Request{}), "", ""},
+		{"tokens", session.TokenWindow{Budget: 15, CountTokens: countBytes}.Open(llm.Request{}), "u:1 a:2 u:3 a:4 u:5", "u:3 a:4 u:5"},
+		{"the recent stay over the budget", session.TokenWindow{Budget: 5, MinEntries: 3, CountTokens: countBytes}.Open(llm.Request{}), "u:1 a:2 u:3 a:4 u:5", "u:3 a:4 u:5"},
+		{"what is recent is not split", session.TokenWindow{Budget: 1, MinEntries: 2, CountTokens: countBytes}.Open(llm.Request{}), "u:1 c:x r:x a:4", "u:1 a:4"},
+		{"a message that is too long alone", session.TokenWindow{Budget: 5, CountTokens: countBytes}.Open(llm.Request{}), "u:1 a:2 u:" + long, "u:" + long},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +194,7 @@ func TestWindowsNeverSplit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawConversation(t)
 		size, recent := rapid.IntRange(1, 40).Draw(t, "size"), rapid.IntRange(0, 8).Draw(t, "recent")
-		visible, _, _ := session.MessageWindow{MaxEntries: size}.Open()(t.Context(), all)
+		visible, _, _ := session.MessageWindow{MaxEntries: size}.Open(llm.Request{})(t.Context(), all)
 		checkWindow(t, all, visible)
 		longest := 0 // the last message with its results, and the question
 		for i := len(all) - 1; i >= 0; i-- {
@@ -204,7 +205,7 @@ func TestWindowsNeverSplit(t *testing.T) {
 		if len(visible) > max(size, longest+1) {
 			t.Fatalf("%d messages are shown, want at most %d: %v", len(visible), size, formatEntries(visible))
 		}
-		visible, _, _ = session.TokenWindow{Budget: size * 10, MinEntries: recent, CountTokens: countBytes}.Open()(t.Context(), all)
+		visible, _, _ = session.TokenWindow{Budget: size * 10, MinEntries: recent, CountTokens: countBytes}.Open(llm.Request{})(t.Context(), all)
 		checkWindow(t, all, visible)
 	})
 }
@@ -227,7 +228,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-func newWork(t *testing.T) *pattern.StepBudget { return pattern.NewStepBudget(t.Context(), 0) }
+func newWork(t *testing.T) *pattern.StepBudget { return pattern.NewStepBudget(t.Context(), "", 0) }
 
 // TestCountInPieces checks that the sum of the pieces of a long text is near the number of its tokens, that a bound holds for the
 // texts of one work together, and that what exceeds it is estimated.
@@ -259,11 +260,11 @@ func TestCountEndsWithContext(t *testing.T) {
 	window := session.TokenWindow{Budget: 1 << 20, CountTokens: session.NewTokenCounter("openai", "gpt-4o")}
 	conversation := []agentsvc.Entry{newTextEntry(strings.Repeat("a word ", 256<<10/7))}
 	ctx := &endingContext{Context: t.Context(), endsAfter: 1 << 30}
-	if _, _, err := window.Open()(ctx, conversation); err != nil || ctx.looks < 64 {
+	if _, _, err := window.Open(llm.Request{})(ctx, conversation); err != nil || ctx.looks < 64 {
 		t.Errorf("%v after %d looks, want 64 looks", err, ctx.looks)
 	}
 	ctx = &endingContext{Context: t.Context(), endsAfter: 10}
-	if _, _, err := window.Open()(ctx, conversation); !errors.Is(err, context.Canceled) || ctx.looks > 12 {
+	if _, _, err := window.Open(llm.Request{})(ctx, conversation); !errors.Is(err, context.Canceled) || ctx.looks > 12 {
 		t.Errorf("%v after %d looks, want %v after 10", err, ctx.looks, context.Canceled)
 	}
 }
@@ -276,7 +277,7 @@ func TestCountWaitsForProcessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := max(1, runtime.GOMAXPROCS(0)/2)
 		for range turns {
-			if err := processor.Shared.Acquire(t.Context()); err != nil {
+			if err := processor.Shared.Acquire(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
 		}

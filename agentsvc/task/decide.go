@@ -175,7 +175,7 @@ func (s *Service) resolveDecision(ctx context.Context, t store.StoredTask, open 
 		return nil, agentsvc.Decision{}, err
 	}
 	// Changed arguments are validated in the session of the task's owner, not in the approver's.
-	d, err := s.checkDecision(agentsvc.WithSession(ctx, agentsvc.SessionKey{Owner: t.Owner, Context: t.Context}), a, r)
+	d, err := s.checkDecision(ctx, agentsvc.SessionKey{Owner: t.Owner, Context: t.Context}, a, r)
 	return []agentsvc.Approval{a}, d, err
 }
 
@@ -207,7 +207,7 @@ const maxCommentBytes = 10_000
 // checkDecision turns an input into a decision. Arguments that the approver changed are validated like those of a
 // model. The hash binds the approval to the arguments: the call runs only with exactly these (see
 // [agentsvc.Decision.ApplyToCall]).
-func (s *Service) checkDecision(ctx context.Context, a agentsvc.Approval, r DecisionInput) (agentsvc.Decision, error) {
+func (s *Service) checkDecision(ctx context.Context, session agentsvc.SessionKey, a agentsvc.Approval, r DecisionInput) (agentsvc.Decision, error) {
 	d := agentsvc.Decision{Call: a.Call.ID, Outcome: r.Outcome, Arguments: r.Arguments, Comment: r.Comment}
 	if len(r.Comment) > maxCommentBytes {
 		return d, agentsvc.NewInvalidError("comment", "is longer than %d bytes", maxCommentBytes)
@@ -222,7 +222,7 @@ func (s *Service) checkDecision(ctx context.Context, a agentsvc.Approval, r Deci
 	if r.Arguments != nil {
 		call.Arguments = r.Arguments
 		if s.options.Check != nil {
-			if err := s.options.Check(ctx, call); err != nil {
+			if err := s.options.Check(ctx, session, call); err != nil {
 				return d, err
 			}
 		}

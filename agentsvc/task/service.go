@@ -76,8 +76,8 @@ type Service struct {
 
 // Options configure a [Service]. The zero value works.
 type Options struct {
-	// Check validates a tool call whose arguments an approver has changed; nil = all are valid.
-	Check func(ctx context.Context, call agentsvc.ToolCall) error
+	// Check validates a tool call of a session whose arguments an approver has changed; nil = all are valid.
+	Check func(ctx context.Context, session agentsvc.SessionKey, call agentsvc.ToolCall) error
 	// OnBusy is, by agent, what to do with a message whose session already has an unfinished run; [Queue] for agents
 	// not listed.
 	OnBusy map[string]OnBusy

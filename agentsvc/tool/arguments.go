@@ -13,8 +13,8 @@ type argumentSchema struct {
 }
 
 // compileArguments compiles the schema of a tool's parameters.
-func compileArguments(parameters json.RawMessage) (argumentSchema, error) {
-	schema, err := NewSchema(parameters)
+func compileArguments(app string, parameters json.RawMessage) (argumentSchema, error) {
+	schema, err := NewSchema(app, parameters)
 	if err != nil {
 		return argumentSchema{}, fmt.Errorf("are %w", err)
 	}

@@ -65,17 +65,16 @@ type CallerCredential struct {
 	sealed vault.SealedCredential
 }
 
-// LoadCredential returns the credential of the caller in whose turn ctx is (agentsvc.SessionFromContext). It returns a
-// [*CredentialError] if that caller has supplied none, and nil for a nil provider.
-func (c *CredentialProvider) LoadCredential(ctx context.Context) (*CallerCredential, error) {
+// LoadCredential returns the credential of the caller whose session it is. It returns a [*CredentialError] if that
+// caller has supplied none, and nil for a nil provider.
+func (c *CredentialProvider) LoadCredential(ctx context.Context, session agentsvc.SessionKey) (*CallerCredential, error) {
 	if c == nil {
 		return nil, nil
 	}
-	key, ok := agentsvc.SessionFromContext(ctx)
-	if !ok || key.Owner.Issuer == "" && !c.AllowAnonymous {
+	if session.IsZero() || session.Owner.Issuer == "" && !c.AllowAnonymous {
 		return nil, errAnonymousCaller
 	}
-	value, sealed, err := c.Vault.OpenCredential(ctx, key.Owner, c.Credential)
+	value, sealed, err := c.Vault.OpenCredential(ctx, session.Owner, c.Credential)
 	switch {
 	case errors.Is(err, agentsvc.ErrNotFound):
 		return nil, &CredentialError{CredentialProvider: c}
@@ -83,7 +82,7 @@ func (c *CredentialProvider) LoadCredential(ctx context.Context) (*CallerCredent
 		c.Logger.ErrorContext(ctx, "a credential cannot be read", "tool", c.Tool, "error", err)
 		return nil, errors.New("whether its caller has supplied a credential cannot be known at the moment")
 	}
-	return &CallerCredential{Owner: key.Owner, Value: value, provider: c, sealed: sealed}, nil
+	return &CallerCredential{Owner: session.Owner, Value: value, provider: c, sealed: sealed}, nil
 }
 
 // DropRefused deletes a credential that its server refused, and returns the [*CredentialError] that asks for another

@@ -25,8 +25,8 @@ type Schema struct {
 
 // NewSchema compiles a JSON Schema (draft 2020-12 unless its $schema says otherwise). A schema that refers to another
 // document is an error, since nothing is loaded: a reference could read a file or call a server. The error continues
-// "is" or "are".
-func NewSchema(text json.RawMessage) (Schema, error) {
+// "is" or "are". Validation uses the processors on behalf of app, see package processor.
+func NewSchema(app string, text json.RawMessage) (Schema, error) {
 	if err := checkJSONCost(text); err != nil {
 		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
 	}
@@ -39,7 +39,7 @@ func NewSchema(text json.RawMessage) (Schema, error) {
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(disabledLoader{})
-	meter := attachMeter(c)
+	meter := attachMeter(c, app)
 	// here is the address of the schema itself, for references within it.
 	const here = "stoa://schema"
 	if err := c.AddResource(here, doc); err != nil {

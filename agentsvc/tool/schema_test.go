@@ -46,7 +46,7 @@ func TestSchemaWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := tool.NewSchema(json.RawMessage(c.schema))
+			s, err := tool.NewSchema("", json.RawMessage(c.schema))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestSchemaWork(t *testing.T) {
 		"a large pattern": `{"pattern": "(ab){1000}c{500}"}`,
 		"large together":  `{"anyOf": [{"pattern": "a{1000}"}, {"pattern": "b{1000}"}, {"pattern": "c{1000}"}, {"pattern": "d{1000}"}, {"pattern": "e{1000}"}, {"pattern": "f{1000}"}]}`,
 	} {
-		if _, err := tool.NewSchema(json.RawMessage(schema)); err == nil {
+		if _, err := tool.NewSchema("", json.RawMessage(schema)); err == nil {
 			t.Errorf("a schema with %s is taken", name)
 		}
 	}

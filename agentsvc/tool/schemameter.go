@@ -16,6 +16,8 @@ import (
 // spend theirs. Beyond the budget a panic leaves the library, which runWithWorkLimit recovers: its interfaces return no
 // error.
 type schemaMeter struct {
+	// app is the app whose share of the processors validations use, then read-only.
+	app string
 	// mu serialises validations against one schema: the compiled parts refer to the meter, not to a call.
 	mu sync.Mutex
 	// work is the budget of the present validation, guarded by mu. It is nil until the first one.
@@ -27,8 +29,8 @@ const keywordSteps = 16
 
 // attachMeter makes c compile schemas whose parts spend steps of the returned meter. It bounds the size of all
 // patterns.
-func attachMeter(c *jsonschema.Compiler) *schemaMeter {
-	m, sizes, total := &schemaMeter{}, map[string]bool{}, 0
+func attachMeter(c *jsonschema.Compiler, app string) *schemaMeter {
+	m, sizes, total := &schemaMeter{app: app}, map[string]bool{}, 0
 	c.UseRegexpEngine(func(expr string) (jsonschema.Regexp, error) {
 		p, err := pattern.Compile(expr)
 		if err != nil {
@@ -70,7 +72,7 @@ func (m *schemaMeter) runWithWorkLimit(ctx context.Context, size int, validate f
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// The end of ctx is not an error of the value. The budget ends the validation soon enough without it.
-	m.work = pattern.NewStepBudget(context.WithoutCancel(ctx), size)
+	m.work = pattern.NewStepBudget(context.WithoutCancel(ctx), m.app, size)
 	m.work.BeginComputation()
 	defer m.work.EndComputation()
 	defer func() {

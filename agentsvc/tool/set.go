@@ -17,6 +17,8 @@ import (
 
 // Options configure a [Set].
 type Options struct {
+	// App is the app whose share of the processors the checks of arguments use, see package processor.
+	App string
 	// Timeout bounds a call of a tool without a timeout of its own, 0 = 30 s.
 	Timeout time.Duration
 	// MaxOutput bounds a result, in characters; 0 = no bound.
@@ -76,7 +78,7 @@ func (s *Set) addTool(origin string, t Tool) error {
 	if len(spec.Parameters) == 0 {
 		spec.Parameters = []byte(`{"type":"object","properties":{}}`)
 	}
-	args, err := compileArguments(spec.Parameters)
+	args, err := compileArguments(s.opts.App, spec.Parameters)
 	if err != nil {
 		return agentsvc.NewInvalidError(spec.Name+".parameters", "%v", err)
 	}
@@ -98,10 +100,10 @@ func (s *Set) IsIdempotent(name string) bool {
 
 // ExecuteCall runs one call and returns the result for the model. If the call failed (unknown tool, invalid arguments,
 // error, panic, timeout), the result is the reason in words, with Failed set. It returns when the call's time is over
-// or ctx ends, even if the tool does not. If the call lacks its caller's credential, it also returns that error. step
-// becomes [Input.Step].
-func (s *Set) ExecuteCall(ctx context.Context, call agentsvc.ToolCall, step string) (agentsvc.ToolResult, *CredentialError) {
-	text, err := s.runWithTimeout(ctx, call, step)
+// or ctx ends, even if the tool does not. If the call lacks its caller's credential, it also returns that error. scope
+// and step become those of the [Call].
+func (s *Set) ExecuteCall(ctx context.Context, scope agentsvc.RunScope, call agentsvc.ToolCall, step string) (agentsvc.ToolResult, *CredentialError) {
+	text, err := s.runWithTimeout(ctx, scope, call, step)
 	if err != nil {
 		text = err.Error()
 	}
@@ -111,7 +113,7 @@ func (s *Set) ExecuteCall(ctx context.Context, call agentsvc.ToolCall, step stri
 }
 
 // runWithTimeout checks and runs a call.
-func (s *Set) runWithTimeout(ctx context.Context, call agentsvc.ToolCall, step string) (string, error) {
+func (s *Set) runWithTimeout(ctx context.Context, scope agentsvc.RunScope, call agentsvc.ToolCall, step string) (string, error) {
 	t, ok := s.tools[call.Name]
 	if !ok {
 		return "", s.unknownToolError(call.Name)
@@ -124,7 +126,7 @@ func (s *Set) runWithTimeout(ctx context.Context, call agentsvc.ToolCall, step s
 		return "", fmt.Errorf("the arguments of %s %w", call.Name, err)
 	}
 	// A worker that lost its lease must not start the effect: another worker continues the turn.
-	if agentsvc.CheckLease(ctx) != nil {
+	if scope.Lease.Check(ctx) != nil {
 		return "", fmt.Errorf("%s was not run: the call was cancelled", call.Name)
 	}
 	limit := callTimeout(t.Tool, s.opts.Timeout)
@@ -132,7 +134,7 @@ func (s *Set) runWithTimeout(ctx context.Context, call agentsvc.ToolCall, step s
 	defer cancel()
 	// The buffer lets the goroutine of a tool that ignores its deadline end later, without a reader.
 	done := make(chan callOutcome, 1)
-	go func() { done <- s.callWithRecover(callCtx, t, Input{Step: step, Arguments: args}) }()
+	go func() { done <- s.callWithRecover(callCtx, t, Call{RunScope: scope, Step: step, Arguments: args}) }()
 	var out callOutcome
 	select {
 	case out = <-done:
@@ -166,7 +168,7 @@ var errToolPanicked = errors.New("the tool failed inside; the same call will mos
 
 // callWithRecover calls t and turns a panic into an error. The tool runs in a goroutine of its own, where an
 // unrecovered panic would end the process.
-func (s *Set) callWithRecover(ctx context.Context, t Tool, in Input) (out callOutcome) {
+func (s *Set) callWithRecover(ctx context.Context, t Tool, in Call) (out callOutcome) {
 	defer func() {
 		v := recover()
 		if v == nil {

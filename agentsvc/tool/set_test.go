@@ -25,19 +25,19 @@ type fakeTool struct {
 	name       string
 	parameters string
 	idempotent bool
-	call       func(ctx context.Context, in tool.Input) (string, error)
+	call       func(ctx context.Context, in tool.Call) (string, error)
 }
 
 func (f fakeTool) Spec() agentsvc.ToolSpec {
 	return agentsvc.ToolSpec{Name: f.name, Parameters: json.RawMessage(f.parameters)}
 }
 func (f fakeTool) IsIdempotent() bool { return f.idempotent }
-func (f fakeTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (f fakeTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	return f.call(ctx, in)
 }
 
-func returnText(text string) func(context.Context, tool.Input) (string, error) {
-	return func(context.Context, tool.Input) (string, error) { return text, nil }
+func returnText(text string) func(context.Context, tool.Call) (string, error) {
+	return func(context.Context, tool.Call) (string, error) { return text, nil }
 }
 
 func newSet(t *testing.T, opts tool.Options, tools ...tool.Tool) *tool.Set {
@@ -53,10 +53,10 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	const weather = `{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","maximum":7}},"required":["city"],"additionalProperties":false}`
 	s := newSet(t, tool.Options{},
-		fakeTool{name: "weather", parameters: weather, call: func(_ context.Context, in tool.Input) (string, error) {
+		fakeTool{name: "weather", parameters: weather, call: func(_ context.Context, in tool.Call) (string, error) {
 			return fmt.Sprintf("%s %s", in.Step, in.Arguments), nil
 		}},
-		fakeTool{name: "fail", call: func(context.Context, tool.Input) (string, error) { return "half", errors.New("no such city") }},
+		fakeTool{name: "fail", call: func(context.Context, tool.Call) (string, error) { return "half", errors.New("no such city") }},
 		fakeTool{name: "bytes", call: returnText("a\x00b\xffc")},
 	)
 	tests := []struct {
@@ -80,7 +80,7 @@ func TestRun(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{ID: "c1", Name: tt.tool, Arguments: json.RawMessage(tt.args)}, "s1")
+			got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{ID: "c1", Name: tt.tool, Arguments: json.RawMessage(tt.args)}, "s1")
 			want := agentsvc.ToolResult{Call: "c1", Name: tt.tool, Text: tt.want, Failed: tt.failed}
 			if tt.name == "several" { // violations may be listed in any order
 				for part := range strings.SplitSeq(tt.want, "; ") {
@@ -99,11 +99,11 @@ func TestRun(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	t.Parallel()
-	ignoringCall := func(context.Context, tool.Input) (string, error) { time.Sleep(time.Hour); return "late", nil }
-	obeyingCall := func(ctx context.Context, _ tool.Input) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+	ignoringCall := func(context.Context, tool.Call) (string, error) { time.Sleep(time.Hour); return "late", nil }
+	obeyingCall := func(ctx context.Context, _ tool.Call) (string, error) { <-ctx.Done(); return "", ctx.Err() }
 	tests := []struct {
 		name string
-		call func(context.Context, tool.Input) (string, error)
+		call func(context.Context, tool.Call) (string, error)
 		opts tool.Options
 		want time.Duration
 		logs bool
@@ -120,7 +120,7 @@ func TestTimeout(t *testing.T) {
 				tt.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				s := newSet(t, tt.opts, fakeTool{name: "slow", call: tt.call})
 				start := time.Now()
-				got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "slow"}, "s")
+				got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "slow"}, "s")
 				if !got.Failed || !strings.Contains(got.Text, "slow did not end within "+tt.want.String()) {
 					t.Errorf("result = %+v", got)
 				}
@@ -139,20 +139,20 @@ func TestTimeout(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := newSet(t, tool.Options{}, fakeTool{name: "slow", call: func(ctx context.Context, _ tool.Input) (string, error) {
+	s := newSet(t, tool.Options{}, fakeTool{name: "slow", call: func(ctx context.Context, _ tool.Call) (string, error) {
 		cancel()
 		<-ctx.Done()
 		return "", ctx.Err()
 	}})
-	if got, _ := s.ExecuteCall(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was cancelled before it ended" {
+	if got, _ := s.ExecuteCall(ctx, agentsvc.RunScope{}, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was cancelled before it ended" {
 		t.Errorf("while it ran: %+v", got)
 	}
-	if got, _ := s.ExecuteCall(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
+	if got, _ := s.ExecuteCall(ctx, agentsvc.RunScope{}, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
 		t.Errorf("before it ran: %+v", got)
 	}
 	ctx, cancelLease := context.WithCancelCause(t.Context())
-	ctx = agentsvc.WithLeaseRenewal(ctx, func(context.Context) { cancelLease(agentsvc.ErrLeaseLost) })
-	if got, _ := s.ExecuteCall(ctx, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
+	lost := agentsvc.RunScope{Lease: agentsvc.Lease{Confirm: func(context.Context) { cancelLease(agentsvc.ErrLeaseLost) }}}
+	if got, _ := s.ExecuteCall(ctx, lost, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
 		t.Errorf("with a lease that is lost: %+v", got)
 	}
 }
@@ -161,14 +161,14 @@ func TestPanic(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	s := newSet(t, tool.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-		fakeTool{name: "bug", call: func(_ context.Context, in tool.Input) (string, error) {
+		fakeTool{name: "bug", call: func(_ context.Context, in tool.Call) (string, error) {
 			var none []string
 			return none[len(in.Step)], nil
 		}},
-		fakeTool{name: "word", call: func(context.Context, tool.Input) (string, error) { panic("a secret") }},
+		fakeTool{name: "word", call: func(context.Context, tool.Call) (string, error) { panic("a secret") }},
 	)
 	for _, name := range []string{"bug", "word"} {
-		got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: name}, "s")
+		got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: name}, "s")
 		if !got.Failed || !strings.HasPrefix(got.Text, name+": the tool failed inside") {
 			t.Errorf("result = %+v", got)
 		}
@@ -198,7 +198,7 @@ func TestMaxOutput(t *testing.T) {
 	}
 	for _, tt := range tests {
 		s := newSet(t, tool.Options{MaxOutput: tt.max}, fakeTool{name: "say", call: returnText(tt.text)})
-		if got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "say"}, "s"); got.Text != tt.want || got.Failed {
+		if got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "say"}, "s"); got.Text != tt.want || got.Failed {
 			t.Errorf("max %d: %q, want %q", tt.max, got.Text, tt.want)
 		}
 	}
@@ -221,7 +221,7 @@ func TestSpecs(t *testing.T) {
 		}
 	}
 	empty := newSet(t, tool.Options{})
-	if got, _ := empty.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "x"}, "s"); got.Text != `there is no tool "x": no tools are offered` {
+	if got, _ := empty.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "x"}, "s"); got.Text != `there is no tool "x": no tools are offered` {
 		t.Errorf("empty set: %+v", got)
 	}
 }

@@ -30,13 +30,13 @@ func TestSettings(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				hang := fakeTool{name: "hang", idempotent: tt.own, call: func(ctx context.Context, _ tool.Input) (string, error) {
+				hang := fakeTool{name: "hang", idempotent: tt.own, call: func(ctx context.Context, _ tool.Call) (string, error) {
 					<-ctx.Done()
 					return "", ctx.Err()
 				}}
 				s := newSet(t, tool.Options{Timeout: 5 * time.Second}, tool.WithSettings(hang, tt.settings))
 				start := time.Now()
-				got, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "hang"}, "s")
+				got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "hang"}, "s")
 				if time.Since(start) != tt.timeout || !strings.Contains(got.Text, "did not end within "+tt.timeout.String()) {
 					t.Errorf("%q after %v, want %v", got.Text, time.Since(start), tt.timeout)
 				}

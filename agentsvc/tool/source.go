@@ -13,10 +13,10 @@ import (
 type Source interface {
 	// Name names the source in messages.
 	Name() string
-	// ListTools returns the present tools. They are comparable, and a tool that has not changed is returned as the same
+	// ListTools returns the present tools, as the caller of the session sees them. They are comparable, and a tool that has not changed is returned as the same
 	// value, so that the set can see whether anything changed. It returns an [*UnavailableError] if they cannot be
 	// listed, or a [*CredentialError].
-	ListTools(ctx context.Context) ([]Tool, error)
+	ListTools(ctx context.Context, session agentsvc.SessionKey) ([]Tool, error)
 }
 
 // UnavailableError reports that a source's tools cannot be listed at the moment. Its text holds nothing secret.
@@ -40,8 +40,8 @@ type configuredSource struct {
 }
 
 // ListTools implements [Source].
-func (s configuredSource) ListTools(ctx context.Context) ([]Tool, error) {
-	tools, err := s.Source.ListTools(ctx)
+func (s configuredSource) ListTools(ctx context.Context, session agentsvc.SessionKey) ([]Tool, error) {
+	tools, err := s.Source.ListTools(ctx, session)
 	configured := make([]Tool, len(tools))
 	for i, t := range tools {
 		configured[i] = WithSettings(t, s.settings)
@@ -60,14 +60,14 @@ type liveSet struct {
 // calls it once a turn, so that the tools do not change within a turn. It returns a source's error, or an
 // [agentsvc.InvalidError] if tools of two origins have the same name. A source's tool that no model could call, because
 // of its name or schema, is left out and logged.
-func (s *Set) LoadLiveSet(ctx context.Context) (*Set, error) {
+func (s *Set) LoadLiveSet(ctx context.Context, session agentsvc.SessionKey) (*Set, error) {
 	if len(s.opts.Sources) == 0 {
 		return s, nil
 	}
 	tools := make([][]Tool, len(s.opts.Sources))
 	for i, src := range s.opts.Sources {
 		var err error
-		if tools[i], err = src.ListTools(ctx); err != nil {
+		if tools[i], err = src.ListTools(ctx, session); err != nil {
 			return nil, err
 		}
 	}

@@ -20,8 +20,10 @@ type fakeSource struct {
 	err   error
 }
 
-func (s *fakeSource) Name() string                                   { return s.name }
-func (s *fakeSource) ListTools(context.Context) ([]tool.Tool, error) { return s.tools, s.err }
+func (s *fakeSource) Name() string { return s.name }
+func (s *fakeSource) ListTools(context.Context, agentsvc.SessionKey) ([]tool.Tool, error) {
+	return s.tools, s.err
+}
 
 func toolNames(s *tool.Set) []string {
 	var names []string
@@ -40,7 +42,7 @@ func TestLive(t *testing.T) {
 	s := newSet(t, tool.Options{Sources: []tool.Source{one, two}, Logger: slog.New(slog.NewTextHandler(&log, nil))}, localTool)
 	live := func() *tool.Set {
 		t.Helper()
-		now, err := s.LoadLiveSet(t.Context())
+		now, err := s.LoadLiveSet(t.Context(), agentsvc.SessionKey{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,10 +55,10 @@ func TestLive(t *testing.T) {
 	if live() != first {
 		t.Error("nothing has changed, and it is another set")
 	}
-	if again, err := first.LoadLiveSet(t.Context()); err != nil || again != first {
+	if again, err := first.LoadLiveSet(t.Context(), agentsvc.SessionKey{}); err != nil || again != first {
 		t.Errorf("a live set is not what it is: %v", err)
 	}
-	if got, _ := first.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "a"}, ""); got.Text != "a" {
+	if got, _ := first.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "a"}, ""); got.Text != "a" {
 		t.Errorf("result %+v", got)
 	}
 
@@ -83,12 +85,12 @@ func TestLive(t *testing.T) {
 	} {
 		two.tools = []tool.Tool{&fakeTool{name: clash.name}}
 		var invalid *agentsvc.InvalidError
-		if _, err := s.LoadLiveSet(t.Context()); !errors.As(err, &invalid) || err.Error() != clash.want {
+		if _, err := s.LoadLiveSet(t.Context(), agentsvc.SessionKey{}); !errors.As(err, &invalid) || err.Error() != clash.want {
 			t.Errorf("error %v, want %s", err, clash.want)
 		}
 	}
 	two.err = &tool.UnavailableError{Source: "tools.two", Reason: "it is closed"}
-	if _, err := s.LoadLiveSet(t.Context()); err == nil || err.Error() != "the tools of tools.two are not available: it is closed" {
+	if _, err := s.LoadLiveSet(t.Context(), agentsvc.SessionKey{}); err == nil || err.Error() != "the tools of tools.two are not available: it is closed" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -98,11 +100,11 @@ func TestSourceWith(t *testing.T) {
 	yes := true
 	src := tool.SourceWithSettings(&fakeSource{name: "tools.one", tools: []tool.Tool{&fakeTool{name: "a"}}}, tool.Settings{Idempotent: &yes})
 	s := newSet(t, tool.Options{Sources: []tool.Source{src}})
-	first, err := s.LoadLiveSet(t.Context())
+	first, err := s.LoadLiveSet(t.Context(), agentsvc.SessionKey{})
 	if err != nil || !first.IsIdempotent("a") || src.Name() != "tools.one" {
 		t.Fatalf("%v, %v", first, err)
 	}
-	if again, _ := s.LoadLiveSet(t.Context()); again != first {
+	if again, _ := s.LoadLiveSet(t.Context(), agentsvc.SessionKey{}); again != first {
 		t.Error("nothing has changed, and it is another set")
 	}
 }

@@ -25,15 +25,16 @@ type Tool interface {
 	Spec() agentsvc.ToolSpec
 	// Call runs the tool and returns the text that the model reads. The text of an error is shown to the model too, so
 	// it must hold nothing secret.
-	Call(ctx context.Context, in Input) (string, error)
+	Call(ctx context.Context, in Call) (string, error)
 	// IsIdempotent reports whether a call with unknown outcome may be repeated. After a crash, such a call runs again;
 	// for any other the agent asks a human.
 	IsIdempotent() bool
 }
 
-// Input is one call. Arguments is a JSON object that fits the tool's schema. Step is the same for each repetition of
-// the call, so that the other side can recognise it (idempotency key).
-type Input struct {
+// Call is one call. Arguments is a JSON object that fits the tool's schema. Step is the same for each repetition of the
+// call, so that the other side can recognise it (idempotency key).
+type Call struct {
+	agentsvc.RunScope
 	Step      string
 	Arguments json.RawMessage
 }

@@ -36,15 +36,15 @@ type Input struct {
 	template *Template
 }
 
-// NewInput returns an input. before is the text before the body, source the template. An invalid template is an
+// NewInput returns an input of app. before is the text before the body, source the template. An invalid template is an
 // [agentsvc.InvalidError] of the field template.
-func NewInput(before, source string, fields []Field) (*Input, error) {
+func NewInput(app, before, source string, fields []Field) (*Input, error) {
 	in := &Input{preamble: before, fields: fields}
 	if source == "" {
 		return in, nil
 	}
 	var err error
-	if in.template, err = ParseTemplate(source); err != nil {
+	if in.template, err = ParseTemplate(app, source); err != nil {
 		return nil, agentsvc.NewInvalidError("template", "%.240v", err)
 	}
 	return in, nil

@@ -48,7 +48,7 @@ func TestMessage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			in, err := trigger.NewInput(c.before, c.template, c.fields)
+			in, err := trigger.NewInput("", c.before, c.template, c.fields)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestTemplateBounds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			in, err := trigger.NewInput("", c.template, nil)
+			in, err := trigger.NewInput("", "", c.template, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func TestTemplateBounds(t *testing.T) {
 		`{{nonsense}}`:                "nonsense",
 		strings.Repeat("x", 64<<10+1): "longer than",
 	} {
-		if _, err := trigger.NewInput("", template, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := trigger.NewInput("", "", template, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want something of %s", template, err, want)
 		}
 	}
@@ -117,7 +117,7 @@ func TestTemplateMemory(t *testing.T) { // measures all that is allocated, and s
 		"branches":  strings.Repeat("{{if upper .x}}{{end}}", 200),
 		"lists":     "{{len (print" + strings.Repeat(` (join "" .list)`, 60) + ")}}",
 	} {
-		in, err := trigger.NewInput("", template, nil)
+		in, err := trigger.NewInput("", "", template, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestTemplateMemory(t *testing.T) { // measures all that is allocated, and s
 // TestTemplateEndsWithContext: an execution ends with its context, which it looks at once for every slice of steps.
 func TestTemplateEndsWithContext(t *testing.T) {
 	t.Parallel()
-	tpl, err := trigger.ParseTemplate(`{{range 90000}}{{end}}`)
+	tpl, err := trigger.ParseTemplate("", `{{range 90000}}{{end}}`)
 	if err != nil {
 		t.Fatal(err)
 	}

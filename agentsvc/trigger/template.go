@@ -83,20 +83,24 @@ func printValues(vs []any) string {
 }
 
 // Template is a text/template with bounds on what it can call and produce. It is safe for concurrent use.
-type Template struct{ parsed *template.Template }
+type Template struct {
+	app    string
+	parsed *template.Template
+}
 
-// ParseTemplate parses a template. The error may be shown to its author.
-func ParseTemplate(src string) (*Template, error) {
+// ParseTemplate parses a template of app, whose share of the processors its executions use. The error may be shown to
+// its author.
+func ParseTemplate(app, src string) (*Template, error) {
 	t, err := parseTemplate(src)
 	if err != nil {
 		return nil, fmt.Errorf("is no template: %w", err)
 	}
-	return &Template{t}, nil
+	return &Template{app, t}, nil
 }
 
 // RenderText executes the template on data. Beyond the bounds it returns errTooLarge, and ctx.Err() if ctx ends.
 func (t *Template) RenderText(ctx context.Context, data any) (string, error) {
-	return executeTemplate(ctx, t.parsed, data)
+	return executeTemplate(ctx, t.app, t.parsed, data)
 }
 
 // parseTemplate parses a template and instruments it.
@@ -259,12 +263,12 @@ func (x *execution) join(sep string, list []any) (string, error) {
 }
 
 // executeTemplate executes a clone of a template, so that concurrent executions are independent.
-func executeTemplate(ctx context.Context, t *template.Template, data any) (string, error) {
+func executeTemplate(ctx context.Context, app string, t *template.Template, data any) (string, error) {
 	t, err := t.Clone()
 	if err != nil {
 		return "", err
 	}
-	x := &execution{work: pattern.NewStepBudget(ctx, 0), began: time.Now()}
+	x := &execution{work: pattern.NewStepBudget(ctx, app, 0), began: time.Now()}
 	x.work.BeginComputation()
 	defer x.work.EndComputation()
 	t.Funcs(newTemplateFuncs(x)).Funcs(template.FuncMap{stepFuncName: func() (string, error) { return "", x.step() }})

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"stoa/cmd/stoa/server"
 	"stoa/agentsvc/config/document"
+	"stoa/cmd/stoa/server"
 )
 
 // serverFlag is the flag --server of every client command.

@@ -51,7 +51,7 @@ var layers = map[string]int{
 	"agentsvc/config":   2, "agentsvc/config/document": 1, "agentsvc/config/configfile": 3, "agentsvc/config/redact": 3,
 	"agentsvc/egress":   1,
 	"agentsvc/sandbox":  1,
-	"agentsvc/embedder": 1, "agentsvc/embedder/openai": 2, "agentsvc/embedder/ollama": 2, "agentsvc/embedder/cohere": 2,
+	"agentsvc/embedder": 2, "agentsvc/embedder/openai": 3, "agentsvc/embedder/ollama": 3, "agentsvc/embedder/cohere": 3,
 	"agentsvc/vectorstore": 1, "agentsvc/vectorstore/chromem": 2, "agentsvc/vectorstore/pgvector": 2,
 	"agentsvc/vectorstore/qdrant": 2, "agentsvc/vectorstore/pinecone": 2, "agentsvc/vectorstore/weaviate": 2,
 	"agentsvc/vectorstore/milvus": 2, "agentsvc/vectorstore/chroma": 2,

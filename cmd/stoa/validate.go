@@ -64,8 +64,8 @@ func (cmd *validateCmd) checkFile() error {
 	}
 	// No database, queue or billing: app.Build creates only what a configuration describes.
 	deps := app.Dependencies{
-		Keys: keys, PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}),
-		Sandbox: sandbox.NewHost(helper, sandbox.Options{}), Log: slog.New(slog.DiscardHandler),
+		Keys: keys, Log: slog.New(slog.DiscardHandler),
+		Host: app.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), Sandbox: sandbox.NewHost(helper, sandbox.Options{})},
 	}
 	defer deps.PublicEgress.Close()
 	defer deps.PrivateEgress.Close()

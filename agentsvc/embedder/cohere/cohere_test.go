@@ -3,6 +3,7 @@ package cohere_test
 import (
 	"testing"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/embedder"
 	"stoa/agentsvc/embedder/cohere"
 	"stoa/agentsvc/embedder/embeddertest"
@@ -31,7 +32,7 @@ func TestCohereFields(t *testing.T) {
 			map[string]any{"input_type": "clustering", "output_dimension": float64(embeddertest.Dimension), "truncate": "START"}},
 	} {
 		c.o.Options = embedder.Options{BaseURL: s.URL, HTTP: s.Client()}
-		if _, err := cohere.New(c.o).Embed(t.Context(), c.purpose, []string{"x"}); err != nil {
+		if _, err := cohere.New(c.o).Embed(t.Context(), agentsvc.Payer{}, c.purpose, []string{"x"}); err != nil {
 			t.Fatal(err)
 		}
 		for field, want := range c.want {
@@ -47,7 +48,7 @@ func TestBatches(t *testing.T) {
 	t.Parallel()
 	s := embeddertest.NewServer(t)
 	e := cohere.New(cohere.Options{Options: embedder.Options{BaseURL: s.URL, HTTP: s.Client(), BatchSize: 500}})
-	if _, err := e.Embed(t.Context(), embedder.Document, make([]string, 100)); err != nil {
+	if _, err := e.Embed(t.Context(), agentsvc.Payer{}, embedder.Document, make([]string, 100)); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(s.Requests()); n != 2 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/embedder"
 )
 
@@ -43,7 +44,7 @@ func (v Vendor) newEmbedder(s *Server, o embedder.Options) embedder.Embedder {
 func testBatches(t *testing.T, v Vendor, s *Server) {
 	e := v.newEmbedder(s, embedder.Options{APIKey: "key", BatchSize: 2})
 	texts := []string{"one", "two", "three", "four", "five"}
-	got, err := e.Embed(t.Context(), embedder.Document, texts)
+	got, err := e.Embed(t.Context(), agentsvc.Payer{}, embedder.Document, texts)
 	if err != nil || len(got) != len(texts) {
 		t.Fatal(got, err)
 	}
@@ -69,7 +70,7 @@ func testBatches(t *testing.T, v Vendor, s *Server) {
 
 // testNoTexts checks that no request is sent without texts.
 func testNoTexts(t *testing.T, v Vendor, s *Server) {
-	if got, err := v.newEmbedder(s, embedder.Options{}).Embed(t.Context(), embedder.Query, nil); err != nil || len(got) != 0 {
+	if got, err := v.newEmbedder(s, embedder.Options{}).Embed(t.Context(), agentsvc.Payer{}, embedder.Query, nil); err != nil || len(got) != 0 {
 		t.Error(got, err)
 	}
 	if n := len(s.Requests()); n > 0 {
@@ -82,13 +83,13 @@ func testDimension(t *testing.T, v Vendor, s *Server) {
 	requireError := func(what string, e embedder.Embedder) {
 		t.Helper()
 		var vendorErr *embedder.Error
-		if _, err := e.Embed(t.Context(), embedder.Query, []string{"x"}); !errors.As(err, &vendorErr) {
+		if _, err := e.Embed(t.Context(), agentsvc.Payer{}, embedder.Query, []string{"x"}); !errors.As(err, &vendorErr) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	requireError("vectors of another dimension", v.newEmbedder(s, embedder.Options{Dimension: 5}))
 	detects := v.newEmbedder(s, embedder.Options{})
-	if _, err := detects.Embed(t.Context(), embedder.Query, []string{"x"}); err != nil {
+	if _, err := detects.Embed(t.Context(), agentsvc.Payer{}, embedder.Query, []string{"x"}); err != nil {
 		t.Fatal(err)
 	}
 	s.SetEmbedText(func(string) []float32 { return []float32{1} })
@@ -103,7 +104,7 @@ func testDimension(t *testing.T, v Vendor, s *Server) {
 func testHTTPErrors(t *testing.T, v Vendor, s *Server) {
 	for status, retryable := range map[int]bool{401: false, 400: false, 404: false, 429: true, 500: true, 503: true} {
 		s.FailWith(status)
-		_, err := v.newEmbedder(s, embedder.Options{}).Embed(t.Context(), embedder.Query, []string{"x"})
+		_, err := v.newEmbedder(s, embedder.Options{}).Embed(t.Context(), agentsvc.Payer{}, embedder.Query, []string{"x"})
 		var vendorErr *embedder.Error
 		if !errors.As(err, &vendorErr) || vendorErr.Status != status || vendorErr.Retryable != retryable {
 			t.Errorf("HTTP %d: %v", status, err)
@@ -122,7 +123,7 @@ func testTimeout(t *testing.T, v Vendor, _ *Server) {
 		return nil, r.Context().Err()
 	})
 	e := v.New(embedder.Options{Timeout: time.Millisecond, HTTP: &http.Client{Transport: blockingTransport}})
-	if _, err := e.Embed(t.Context(), embedder.Query, []string{"x"}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := e.Embed(t.Context(), agentsvc.Payer{}, embedder.Query, []string{"x"}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }

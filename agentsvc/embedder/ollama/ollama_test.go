@@ -3,6 +3,7 @@ package ollama_test
 import (
 	"testing"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/embedder"
 	"stoa/agentsvc/embedder/embeddertest"
 	"stoa/agentsvc/embedder/ollama"
@@ -22,7 +23,7 @@ func TestDimension(t *testing.T) {
 		if want != nil {
 			o.Dimension = embeddertest.Dimension
 		}
-		if _, err := ollama.New(o).Embed(t.Context(), embedder.Query, []string{"x"}); err != nil {
+		if _, err := ollama.New(o).Embed(t.Context(), agentsvc.Payer{}, embedder.Query, []string{"x"}); err != nil {
 			t.Fatal(err)
 		}
 		if got := s.LastRequestBody()["dimensions"]; got != want {

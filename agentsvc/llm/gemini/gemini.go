@@ -97,7 +97,7 @@ func New(opts Options) (*Provider, error) {
 // broke off. Thoughts are not yielded, but their signatures are attached to the calls that they led to. A file that the
 // API does not accept is an [agentsvc.InvalidError].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
-	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
+	return p.vendor.Stream(ctx, req, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
 			contents, config, err := p.encodeRequest(req)
 			if err != nil {

@@ -40,8 +40,13 @@ type Answer struct {
 // [llm.Provider]: nothing follows the end, usage comes at most once, and there is a stop reason or an error.
 func CollectAnswer(ctx context.Context, t *testing.T, p llm.Provider, conversation []agentsvc.Entry) Answer {
 	t.Helper()
+	return collectRequest(ctx, t, p, llm.Request{System: "Be brief.", Conversation: conversation, Tools: suiteTools, Step: "step-1"})
+}
+
+// collectRequest is [CollectAnswer] for any request.
+func collectRequest(ctx context.Context, t *testing.T, p llm.Provider, req llm.Request) Answer {
+	t.Helper()
 	var a Answer
-	req := llm.Request{System: "Be brief.", Conversation: conversation, Tools: suiteTools, Step: "step-1"}
 	for c, err := range p.Stream(ctx, req) {
 		if a.Stop != "" || a.Err != nil {
 			t.Errorf("%+v, %v was yielded after the end", c, err)

@@ -291,12 +291,12 @@ func testLostLease(t *testing.T, w WireFormat) {
 			ctx, cancelLease := context.WithCancelCause(t.Context())
 			defer cancelLease(nil)
 			checks := 0
-			ctx = agentsvc.WithLeaseRenewal(ctx, func(context.Context) {
+			lease := agentsvc.Lease{Confirm: func(context.Context) {
 				if checks++; checks > requests {
 					cancelLease(agentsvc.ErrLeaseLost)
 				}
-			})
-			a := CollectAnswer(ctx, t, p, UserConversation("x"))
+			}}
+			a := collectRequest(ctx, t, p, llm.Request{RunScope: agentsvc.RunScope{Lease: lease}, Conversation: UserConversation("x")})
 			if !errors.Is(a.Err, context.Canceled) || sent.Load() != int64(requests) {
 				t.Errorf("error %v after %d requests, want %d", a.Err, sent.Load(), requests)
 			}

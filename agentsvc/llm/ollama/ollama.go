@@ -81,7 +81,7 @@ func New(opts Options) (*Provider, error) {
 // Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
 // broke off. Thoughts are dropped. A file that the API does not accept is an [agentsvc.InvalidError].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
-	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
+	return p.vendor.Stream(ctx, req, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
 			out, err := p.newRequest(ctx, req)
 			if err != nil {

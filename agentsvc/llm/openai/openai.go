@@ -95,7 +95,7 @@ func New(opts Options) (*Provider, error) {
 // Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
 // broke off. A file that the API does not accept is an [agentsvc.InvalidError].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
-	return p.vendor.Stream(ctx, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
+	return p.vendor.Stream(ctx, req, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		if p.opts.Responses {
 			return p.streamResponses(ctx, req)
 		}

@@ -23,6 +23,8 @@ import (
 
 // Options are the names of the model and its script. Without rules it answers "You said: " and the user's text.
 type Options struct {
+	// App is the app whose share of the processors the script's patterns use, see package processor.
+	App string
 	// Name is the provider's name in errors and usage, "scripted" if empty.
 	Name string
 	// Model is the model's name in usage, "scripted" if empty.
@@ -32,7 +34,7 @@ type Options struct {
 
 // Provider plays one script. It is read-only and safe for concurrent use.
 type Provider struct {
-	name, model string
+	app, name, model string
 	// rules are in the order of the script: the first match wins.
 	rules []compiledRule
 }
@@ -44,7 +46,7 @@ func New(opts Options) (*Provider, error) {
 	if len(script) == 0 {
 		script = []Rule{{Then: []Item{{Text: "You said: {{text}}"}}}}
 	}
-	p := &Provider{name: cmp.Or(opts.Name, "scripted"), model: cmp.Or(opts.Model, "scripted")}
+	p := &Provider{app: opts.App, name: cmp.Or(opts.Name, "scripted"), model: cmp.Or(opts.Model, "scripted")}
 	var errs []error
 	for i, r := range script {
 		compiled, err := compileRule(i, r)
@@ -72,7 +74,7 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 		input := newRuleInput(req.Conversation)
 		a := &answerWriter{ctx: ctx, yield: yield, req: req, provider: p.name, remainingBytes: req.ByteLimit()}
 		a.usage = agentsvc.Usage{Provider: p.name, Model: p.model, InputTokens: countInputTokens(req)}
-		work := pattern.NewStepBudget(ctx, patternWorkFactor*(len(input.text)+len(input.messageID)))
+		work := pattern.NewStepBudget(ctx, p.app, patternWorkFactor*(len(input.text)+len(input.messageID)))
 		for _, r := range p.rules {
 			values, ok := r.matchInput(work, input)
 			if err := work.Err(); err != nil {

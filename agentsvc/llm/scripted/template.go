@@ -4,7 +4,6 @@ import (
 	"regexp"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/capacity"
 )
 
 // placeholderPattern matches a placeholder such as {{text}}.
@@ -21,7 +20,7 @@ func (a *answerWriter) fillPlaceholders(s string) string {
 	}
 	if size > a.remainingBytes {
 		a.err = agentsvc.NewInvalidError("", "the placeholders of the script make an answer of more than %d bytes", a.req.ByteLimit())
-	} else if err := capacity.ReservationFrom(a.ctx).ReserveBytes(a.ctx, int64(size)); err != nil {
+	} else if err := a.req.Memory.ReserveBytes(a.ctx, int64(size)); err != nil {
 		a.err = err
 	}
 	if a.err != nil {

@@ -27,8 +27,9 @@ const (
 // end (arguments and thoughts), and of files. All bytes are reserved for the app (package capacity). A vendor's decoder
 // embeds it. It is used by one goroutine.
 type AnswerBuilder struct {
-	// ctx carries the reservation.
-	ctx context.Context
+	// ctx is the call's. memory reserves the answer's memory.
+	ctx    context.Context
+	memory *capacity.Reservation
 	// maxBytes bounds textBytes, and separately bufferedBytes.
 	maxBytes int
 	// step is llm.Request.Step, for generated call ids.
@@ -56,7 +57,7 @@ type PartialCall struct {
 
 // NewAnswerBuilder returns an empty answer to req.
 func NewAnswerBuilder(ctx context.Context, provider, model string, req llm.Request) *AnswerBuilder {
-	a := &AnswerBuilder{ctx: ctx, maxBytes: req.ByteLimit(), step: req.Step, usedIDs: map[agentsvc.CallID]bool{"": true}}
+	a := &AnswerBuilder{ctx: ctx, memory: req.Memory, maxBytes: req.ByteLimit(), step: req.Step, usedIDs: map[agentsvc.CallID]bool{"": true}}
 	a.usage = agentsvc.Usage{Provider: provider, Model: model}
 	for _, e := range req.Conversation {
 		if e.Message == nil {
@@ -104,7 +105,7 @@ func (a *AnswerBuilder) addBytes(count *int, n, limit int) error {
 	if *count += n; *count > limit {
 		return ErrTooLong
 	}
-	return capacity.ReservationFrom(a.ctx).ReserveBytes(a.ctx, int64(n))
+	return a.memory.ReserveBytes(a.ctx, int64(n))
 }
 
 // AppendArguments appends a piece to the arguments of c.

@@ -27,8 +27,9 @@ type eventBody struct {
 	lineDelimited bool
 	// marker is Vendor.EndMarker.
 	marker string
-	// ctx is the request's; its reservation pays for the event's memory.
-	ctx context.Context
+	// ctx is the request's. memory reserves the event's memory.
+	ctx    context.Context
+	memory *capacity.Reservation
 	// eventSize is the number of bytes of the current event so far.
 	eventSize int
 	// maxEventSize is the size of the largest event so far, which has been reserved.
@@ -61,7 +62,7 @@ func (b *eventBody) Read(p []byte) (int, error) {
 		return 0, ErrTooLong
 	}
 	if b.eventSize > b.maxEventSize {
-		if err := capacity.ReservationFrom(b.ctx).ReserveBytes(b.ctx, int64(b.eventSize-b.maxEventSize)); err != nil {
+		if err := b.memory.ReserveBytes(b.ctx, int64(b.eventSize-b.maxEventSize)); err != nil {
 			return 0, err
 		}
 		b.maxEventSize = b.eventSize

@@ -3,15 +3,13 @@ package upstream
 import (
 	"net/http"
 	"strings"
-
-	"stoa/agentsvc"
 )
 
 // userAgent is the only thing that servers learn about the client.
 const userAgent = "stoa"
 
 // NewClient returns a client that sends requests through out, which enforces the egress rules. Before each request it
-// checks the lease ([agentsvc.CheckLease]), so that a worker that lost its run makes no further paid call. It removes
+// checks the call's lease, so that a worker that lost its run makes no further paid call. It removes
 // the headers with which vendors' libraries describe the machine. An answer with another status than 200 is an
 // [*llm.Error]; the body of any other is bounded by eventBody.
 func (v Vendor) NewClient(out *http.Client) *http.Client {
@@ -44,7 +42,11 @@ func (g vendorTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if g.vendor.PrepareRequest != nil {
 		g.vendor.PrepareRequest(req)
 	}
-	if err := agentsvc.CheckLease(req.Context()); err != nil {
+	call, ok := req.Context().Value(transportCallKey{}).(*transportCall)
+	if !ok {
+		call = &transportCall{}
+	}
+	if err := call.lease.Check(req.Context()); err != nil {
 		return nil, err
 	}
 	resp, err := g.client.Do(req)
@@ -54,9 +56,9 @@ func (g vendorTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, g.vendor.statusError(resp)
 	}
-	resp.Body = &eventBody{ReadCloser: resp.Body, ctx: req.Context(), lineDelimited: g.vendor.LineDelimited, marker: g.vendor.EndMarker}
-	if bodyErr, ok := req.Context().Value(bodyErrKey{}).(*error); ok {
-		resp.Body = truncatingBody{resp.Body, bodyErr}
+	resp.Body = &eventBody{ReadCloser: resp.Body, ctx: req.Context(), memory: call.memory, lineDelimited: g.vendor.LineDelimited, marker: g.vendor.EndMarker}
+	if g.vendor.EndOnReadError {
+		resp.Body = truncatingBody{resp.Body, &call.bodyErr}
 	}
 	return resp, nil
 }

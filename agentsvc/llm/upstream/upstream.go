@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/llm"
 )
 
@@ -60,12 +61,12 @@ type Vendor struct {
 	PrepareRequest func(req *http.Request)
 }
 
-// Stream makes one call and yields its outcome as [llm.Provider] requires. events makes the call with the context it is
+// Stream makes the call of req and yields its outcome as [llm.Provider] requires. events makes the call with the context it is
 // given; each of its items is the chunks of one event, possibly none, and an error is its last item. Stream translates
 // that error into one for callers.
-func (v Vendor) Stream(ctx context.Context, events func(ctx context.Context) iter.Seq2[[]llm.Chunk, error]) iter.Seq2[llm.Chunk, error] {
+func (v Vendor) Stream(ctx context.Context, req llm.Request, events func(ctx context.Context) iter.Seq2[[]llm.Chunk, error]) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
-		err := v.readEvents(ctx, events, func(c llm.Chunk) bool { return yield(c, nil) })
+		err := v.readEvents(ctx, req, events, func(c llm.Chunk) bool { return yield(c, nil) })
 		switch {
 		case err == nil, errors.Is(err, errReaderStopped):
 		case ctx.Err() != nil:
@@ -78,7 +79,7 @@ func (v Vendor) Stream(ctx context.Context, events func(ctx context.Context) ite
 
 // readEvents yields the chunks of events and enforces the timeouts. It returns errReaderStopped if yield returned
 // false.
-func (v Vendor) readEvents(ctx context.Context, events func(context.Context) iter.Seq2[[]llm.Chunk, error], yield func(llm.Chunk) bool) error {
+func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(context.Context) iter.Seq2[[]llm.Chunk, error], yield func(llm.Chunk) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wait := cmp.Or(v.FirstTimeout, DefaultFirstTimeout)
@@ -92,10 +93,8 @@ func (v Vendor) readEvents(ctx context.Context, events func(context.Context) ite
 	totalTimer := time.AfterFunc(remaining, func() { cancel(late) })
 	defer totalTimer.Stop()
 
-	var bodyErr error
-	if v.EndOnReadError {
-		ctx = context.WithValue(ctx, bodyErrKey{}, &bodyErr)
-	}
+	call := &transportCall{lease: req.Lease, memory: req.Memory}
+	ctx = context.WithValue(ctx, transportCallKey{}, call)
 	for chunks, err := range events(ctx) {
 		timer.Stop()
 		totalTimer.Stop()
@@ -104,7 +103,7 @@ func (v Vendor) readEvents(ctx context.Context, events func(context.Context) ite
 			if cause := context.Cause(ctx); errors.Is(cause, errIdleTimeout) || errors.Is(cause, late) {
 				return cause
 			}
-			return cmp.Or(bodyErr, err)
+			return cmp.Or(call.bodyErr, err)
 		}
 		if len(chunks) > 0 {
 			wait = cmp.Or(v.IdleTimeout, defaultIdleTimeout)
@@ -121,8 +120,19 @@ func (v Vendor) readEvents(ctx context.Context, events func(context.Context) ite
 	return nil
 }
 
-// bodyErrKey is the context key of a pointer to the error that ended a body, see Vendor.EndOnReadError.
-type bodyErrKey struct{}
+// transportCall is what Stream and the transport of the vendor's client share for one call. It is in the context,
+// because the vendors' libraries pass nothing else of a call on to their HTTP client.
+type transportCall struct {
+	// lease and memory are those of the request, then read-only.
+	lease  agentsvc.Lease
+	memory *capacity.Reservation
+	// bodyErr is the error that ended the body, see Vendor.EndOnReadError. It is written and read by the goroutine that
+	// reads the body.
+	bodyErr error
+}
+
+// transportCallKey is the context key of a *transportCall.
+type transportCallKey struct{}
 
 // CheckBaseURL returns an [agentsvc.InvalidError] if base is not an absolute http or https URL.
 func CheckBaseURL(base string) error {

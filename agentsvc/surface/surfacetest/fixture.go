@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
@@ -81,7 +82,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	keys, err := tenancy.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	must(t, err)
 	shared := app.Dependencies{
-		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), RateCounts: ratelimit.NewBackends(h.DB, nil, log), Log: log,
+		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Host: app.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}, RateCounts: ratelimit.NewBackends(h.DB, nil, log), Log: log,
 	}
 	t.Cleanup(func() { shared.PublicEgress.Close(); shared.PrivateEgress.Close() })
 	h.Billing, err = billing.Open(t.Context(), h.DB, bus, billing.Options{Log: log})
@@ -90,13 +91,13 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	// The pool executes runs in runtimes of the cache, which is built later: the variable breaks the cycle. No run
 	// can exist before the server is started.
 	var live *tenancy.RuntimeCache[*app.App]
-	h.Workers = queue.New(h.DB, func(ctx context.Context, run store.Run) error {
+	h.Workers = queue.New(h.DB, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 		a, _, release, err := live.AcquireRevision(ctx, run.Tenant, run.Revision)
 		if err != nil {
 			return err
 		}
 		defer release()
-		return a.ExecuteRun(ctx, run)
+		return a.ExecuteRun(ctx, run, lease)
 	}, queue.Options{
 		Calls: shared.Hub, Log: log, GiveUp: func(ctx context.Context, run store.Run, reason string) error {
 			return h.DeadLetters.Add(ctx, run, reason)

@@ -151,7 +151,7 @@ func (t *Tool) Spec() agentsvc.ToolSpec { return t.spec }
 func (t *Tool) IsIdempotent() bool { return false }
 
 // Call runs a program until it ends or its time is over. A program that fails is an error with its output.
-func (t *Tool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (t *Tool) Call(ctx context.Context, in tool.Call) (string, error) {
 	words, err := parseArguments(in)
 	if err != nil {
 		return "", err
@@ -165,7 +165,7 @@ func (t *Tool) Call(ctx context.Context, in tool.Input) (string, error) {
 }
 
 // parseArguments returns the words of a call: the program and its arguments.
-func parseArguments(in tool.Input) ([]string, error) {
+func parseArguments(in tool.Call) ([]string, error) {
 	var args struct {
 		Command string   `json:"command"`
 		Args    []string `json:"args"`

@@ -70,7 +70,7 @@ func runCommand(t *testing.T, c *command.Tool, line string, args ...string) agen
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, _ := s.ExecuteCall(t.Context(), agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
+	res, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
 	return res
 }
 
@@ -304,7 +304,7 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	start := time.Now()
-	if _, err := c.Call(ctx, tool.Input{Arguments: json.RawMessage(`{"command":"sleep 600"}`)}); !errors.Is(err, context.Canceled) || time.Since(start) > 20*time.Second {
+	if _, err := c.Call(ctx, tool.Call{Arguments: json.RawMessage(`{"command":"sleep 600"}`)}); !errors.Is(err, context.Canceled) || time.Since(start) > 20*time.Second {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 }

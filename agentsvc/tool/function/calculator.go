@@ -35,7 +35,7 @@ func (c calculatorTool) Spec() agentsvc.ToolSpec { return c.spec }
 func (c calculatorTool) IsIdempotent() bool { return true }
 
 // Call evaluates an expression.
-func (c calculatorTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (c calculatorTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	var args struct {
 		Expression string `json:"expression"`
 	}

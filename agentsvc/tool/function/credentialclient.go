@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/tool"
 )
@@ -15,14 +16,14 @@ type credentialClient struct {
 	provider   *tool.CredentialProvider
 }
 
-// sendRequest sends req. It returns the answer and the credential that was sent, nil if none was. It returns a
+// sendRequest sends req on behalf of the session's caller. It returns the answer and the credential that was sent, nil if none was. It returns a
 // [*tool.CredentialError] if the credential is missing, or was refused with 401; the agent then asks the caller for it
 // and repeats the call. Errors of the network contain the host and a fixed text only.
-func (w credentialClient) sendRequest(req *http.Request) (*http.Response, *tool.CallerCredential, error) {
+func (w credentialClient) sendRequest(req *http.Request, session agentsvc.SessionKey) (*http.Response, *tool.CallerCredential, error) {
 	var credential *tool.CallerCredential
 	if w.provider != nil && tool.URLOrigin(req.URL) == w.provider.Server {
 		var err error
-		if credential, err = w.provider.LoadCredential(req.Context()); err != nil {
+		if credential, err = w.provider.LoadCredential(req.Context(), session); err != nil {
 			return nil, nil, err
 		}
 		req.Header.Set(w.provider.Header, credential.Value)

@@ -26,6 +26,7 @@ const maxPageBytes = 2 << 20
 // HTML, and reads more of a page than it returns.
 type webFetchTool struct {
 	credentialClient
+	app     string // see Options.App
 	spec    agentsvc.ToolSpec
 	maxBody int64
 }
@@ -35,7 +36,7 @@ func newWebFetch(opts Options) (tool.Tool, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("web_fetch: an HTTP client is required")
 	}
-	return webFetchTool{credentialClient: credentialClient{opts.HTTP, opts.Credential}, maxBody: opts.bodyLimit(), spec: opts.toolSpec(
+	return webFetchTool{app: opts.App, credentialClient: credentialClient{opts.HTTP, opts.Credential}, maxBody: opts.bodyLimit(), spec: opts.toolSpec(
 		"Fetches a web page and returns its text, HTML as Markdown.", `{
 		"type": "object",
 		"properties": {
@@ -53,7 +54,7 @@ func (w webFetchTool) Spec() agentsvc.ToolSpec { return w.spec }
 func (w webFetchTool) IsIdempotent() bool { return true }
 
 // Call fetches the page. A status of 400 or more is an error with the page's text.
-func (w webFetchTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (w webFetchTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	var args struct {
 		URL string `json:"url"`
 	}
@@ -70,7 +71,7 @@ func (w webFetchTool) Call(ctx context.Context, in tool.Input) (string, error) {
 	}
 	// Text formats are preferred, but anything is accepted: many servers ignore the header.
 	req.Header.Set("Accept", "text/html, text/markdown;q=0.9, text/*;q=0.8, application/json;q=0.8, */*;q=0.1")
-	resp, credential, err := w.sendRequest(req)
+	resp, credential, err := w.sendRequest(req, in.Session)
 	if err != nil {
 		return "", err
 	}
@@ -121,7 +122,7 @@ func (w webFetchTool) readPage(ctx context.Context, resp *http.Response) (string
 	}
 	if html {
 		// The conversion is a long computation: it spends steps and shares the processors with other apps.
-		work := pattern.NewStepBudget(ctx, 0)
+		work := pattern.NewStepBudget(ctx, w.app, 0)
 		work.BeginComputation()
 		text, err = convertHTML(work, text, resp.Request.URL, int(w.maxBody))
 		work.EndComputation()

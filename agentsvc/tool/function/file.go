@@ -55,7 +55,7 @@ func (r readFileTool) Spec() agentsvc.ToolSpec { return r.spec }
 func (r readFileTool) IsIdempotent() bool { return true }
 
 // Call returns lines of a text file. It opens the file through the folder's root, so that no path leads outside.
-func (r readFileTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (r readFileTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	args := struct {
 		Path  string `json:"path"`
 		From  int    `json:"from"`
@@ -161,7 +161,7 @@ func (w writeFileTool) Spec() agentsvc.ToolSpec { return w.spec }
 func (w writeFileTool) IsIdempotent() bool { return true }
 
 // Call writes a text file.
-func (w writeFileTool) Call(_ context.Context, in tool.Input) (string, error) {
+func (w writeFileTool) Call(_ context.Context, in tool.Call) (string, error) {
 	var args struct {
 		Path    string `json:"path"`
 		Content string `json:"content"`

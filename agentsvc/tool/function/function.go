@@ -17,6 +17,8 @@ import (
 
 // Options configure a built-in tool. Empty fields keep the tool's defaults.
 type Options struct {
+	// App is the app whose share of the processors the tool uses, see package processor.
+	App string
 	// Name is the name that the model calls, "" = that of the built-in.
 	Name string
 	// Description and Parameters (a JSON Schema) replace what the model reads. The arguments are checked against the
@@ -89,7 +91,7 @@ func (o Options) bodyLimit() int64 {
 
 // decodeArguments decodes the arguments into v. They fit the schema that the model was given, but that may be the
 // tenant's own, so the types are checked again.
-func decodeArguments(in tool.Input, v any) error {
+func decodeArguments(in tool.Call, v any) error {
 	err := json.Unmarshal(in.Arguments, v)
 	var typed *json.UnmarshalTypeError
 	// The error names the field, so that the model corrects it.

@@ -74,7 +74,7 @@ type requestArguments struct {
 
 // Call sends the request and returns the answer as text. Every status is a result and not an error, since only the
 // model knows which one it expects. The caller's credential is removed from the text.
-func (h httpRequestTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (h httpRequestTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	var args requestArguments
 	if err := decodeArguments(in, &args); err != nil {
 		return "", err
@@ -83,7 +83,7 @@ func (h httpRequestTool) Call(ctx context.Context, in tool.Input) (string, error
 	if err != nil {
 		return "", err
 	}
-	resp, credential, err := h.sendRequest(req)
+	resp, credential, err := h.sendRequest(req, in.Session)
 	if err != nil {
 		return "", err
 	}

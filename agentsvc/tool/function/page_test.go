@@ -44,7 +44,7 @@ func TestConvertHTML(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := convertHTML(pattern.NewStepBudget(t.Context(), 0), c.page, base, 1<<20)
+			got, err := convertHTML(pattern.NewStepBudget(t.Context(), "", 0), c.page, base, 1<<20)
 			if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
 				t.Errorf("%v, want - got +\n%.2000s", err, diff)
 			}
@@ -59,11 +59,11 @@ func TestConvertHTMLEndsWithContext(t *testing.T) {
 	base, _ := url.Parse("https://host/")
 	page := strings.Repeat("<p>text ", 1<<20/8)
 	ctx := &countingContext{Context: t.Context(), endsAfter: 1 << 30}
-	if _, err := convertHTML(pattern.NewStepBudget(ctx, 0), page, base, len(page)); err != nil || ctx.looks < 2*len(page)/pattern.SliceSteps {
+	if _, err := convertHTML(pattern.NewStepBudget(ctx, "", 0), page, base, len(page)); err != nil || ctx.looks < 2*len(page)/pattern.SliceSteps {
 		t.Errorf("%v after %d looks, want %d looks", err, ctx.looks, 2*len(page)/pattern.SliceSteps)
 	}
 	ctx = &countingContext{Context: t.Context(), endsAfter: 100}
-	if got, err := convertHTML(pattern.NewStepBudget(ctx, 0), page, base, len(page)); !errors.Is(err, context.Canceled) || got != "" || ctx.looks != 100 {
+	if got, err := convertHTML(pattern.NewStepBudget(ctx, "", 0), page, base, len(page)); !errors.Is(err, context.Canceled) || got != "" || ctx.looks != 100 {
 		t.Errorf("%v after %d looks and %d bytes", err, ctx.looks, len(got))
 	}
 }

@@ -36,6 +36,7 @@ const (
 // searchFilesTool is the built-in search_files: it finds files by path and lines by content. Visits, matches, the size
 // of files and the steps of the expression are bounded, and the result says where it was cut.
 type searchFilesTool struct {
+	app    string // see Options.App
 	spec   agentsvc.ToolSpec
 	folder confinedFolder
 }
@@ -46,7 +47,7 @@ func newSearchFiles(opts Options) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return searchFilesTool{folder: f, spec: opts.toolSpec("Lists the files whose path fits a pattern or, with text, the lines in them that fit a regular expression.", `{
+	return searchFilesTool{app: opts.App, folder: f, spec: opts.toolSpec("Lists the files whose path fits a pattern or, with text, the lines in them that fit a regular expression.", `{
 		"type": "object",
 		"properties": {
 			"files": {"type": "string", "description": "pattern of paths: * within a name, ** for any folders, {a,b}; for example src/**/*.go. All files if left out."},
@@ -63,7 +64,7 @@ func (s searchFilesTool) Spec() agentsvc.ToolSpec { return s.spec }
 func (s searchFilesTool) IsIdempotent() bool { return true }
 
 // Call checks the patterns and walks the folder.
-func (s searchFilesTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (s searchFilesTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	args := struct {
 		Files string `json:"files"`
 		Text  string `json:"text"`
@@ -95,7 +96,7 @@ func (s searchFilesTool) Call(ctx context.Context, in tool.Input) (string, error
 	}
 	defer func() { _ = root.Close() }()
 	// The walk is confined by root: symbolic links are neither followed nor matched.
-	search := fileSearch{root: root, pathPattern: args.Files, textPattern: text, work: pattern.NewStepBudget(ctx, 0)}
+	search := fileSearch{root: root, pathPattern: args.Files, textPattern: text, work: pattern.NewStepBudget(ctx, s.app, 0)}
 	if err := fs.WalkDir(root.FS(), ".", search.walkFunc(ctx)); err != nil && !errors.Is(err, fs.SkipAll) {
 		return "", err
 	}

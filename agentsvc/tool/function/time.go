@@ -34,7 +34,7 @@ func (t currentTimeTool) Spec() agentsvc.ToolSpec { return t.spec }
 func (t currentTimeTool) IsIdempotent() bool { return true }
 
 // Call returns the present time in a zone. "Local" is refused: it would reveal the host's zone.
-func (t currentTimeTool) Call(_ context.Context, in tool.Input) (string, error) {
+func (t currentTimeTool) Call(_ context.Context, in tool.Call) (string, error) {
 	var args struct {
 		Timezone string `json:"timezone"`
 	}

@@ -49,7 +49,7 @@ func (t todoTool) IsIdempotent() bool { return true }
 var stateMarks = map[string]string{"": "[ ]", "open": "[ ]", "doing": "[>]", "done": "[x]"}
 
 // Call returns the list as text.
-func (t todoTool) Call(_ context.Context, in tool.Input) (string, error) {
+func (t todoTool) Call(_ context.Context, in tool.Call) (string, error) {
 	var args struct {
 		Items []struct {
 			Text  string `json:"text"`

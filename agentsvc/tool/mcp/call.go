@@ -32,7 +32,7 @@ func (r *remoteTool) IsIdempotent() bool { return r.idempotent }
 
 // Call implements [tool.Tool]. With caller credentials it runs on the caller's own connection, and the credential is
 // removed from everything that the server returns.
-func (r *remoteTool) Call(ctx context.Context, in tool.Input) (string, error) {
+func (r *remoteTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	if r.blocked {
 		return "", errBlocked
 	}
@@ -40,7 +40,7 @@ func (r *remoteTool) Call(ctx context.Context, in tool.Input) (string, error) {
 		return r.server.shared.callTool(ctx, r, in)
 	}
 	var text string
-	err := r.server.withCallerConnector(ctx, func(l *connector, g *tool.CallerCredential) (err error) {
+	err := r.server.withCallerConnector(ctx, in.Session, func(l *connector, g *tool.CallerCredential) (err error) {
 		text, err = l.callTool(ctx, r, in)
 		if text = g.RedactText(text); err != nil && g.RedactText(err.Error()) != err.Error() {
 			err = errors.New(g.RedactText(err.Error()))
@@ -71,7 +71,7 @@ const idempotencyKeyField = "idempotencyKey"
 
 // callTool runs a tool. A call that the server did not run because it had forgotten the session is repeated once in a
 // new session. No other call is repeated, since its effect may have taken place.
-func (l *connector) callTool(ctx context.Context, r *remoteTool, in tool.Input) (string, error) {
+func (l *connector) callTool(ctx context.Context, r *remoteTool, in tool.Call) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// The call ends with the connector too.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/tool"
 )
 
@@ -84,10 +85,10 @@ func (l *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
 // errTooManyCallers reports that maxCallerConnectors callers have calls in progress.
 var errTooManyCallers = errors.New("too many of its callers are at work at once; try again later")
 
-// withCallerConnector calls f with the connector of the caller in whose turn ctx is. If the server refuses the
+// withCallerConnector calls f with the connector of the session's caller. If the server refuses the
 // credential (HTTP 401), the credential is deleted. It returns a [*tool.CredentialError] if the caller must supply one.
-func (s *Server) withCallerConnector(ctx context.Context, f func(l *connector, g *tool.CallerCredential) error) error {
-	g, err := s.options.Credential.LoadCredential(ctx)
+func (s *Server) withCallerConnector(ctx context.Context, session agentsvc.SessionKey, f func(l *connector, g *tool.CallerCredential) error) error {
+	g, err := s.options.Credential.LoadCredential(ctx, session)
 	if err != nil {
 		return err
 	}

@@ -48,10 +48,8 @@ func (p *credentialFixture) newProvider() *tool.CredentialProvider {
 
 func newOwner(name string) agentsvc.Owner { return agentsvc.Owner{Issuer: "test", Subject: name} }
 
-// callerContext returns the context of a user's turn.
-func callerContext(t *testing.T, name string) context.Context {
-	return agentsvc.WithSession(t.Context(), agentsvc.SessionKey{Owner: newOwner(name)})
-}
+// sessionOf returns a session of a user.
+func sessionOf(name string) agentsvc.SessionKey { return agentsvc.SessionKey{Owner: newOwner(name)} }
 
 // supplyCredential supplies a value as a user, for a task that waits for it.
 func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
@@ -175,14 +173,14 @@ func (c *memberServer) removeMember(key string) {
 // callWho calls the tool as a user.
 func callWho(t *testing.T, s *mcp.Server, name string) (string, error) {
 	t.Helper()
-	list, err := s.ListTools(callerContext(t, name))
+	list, err := s.ListTools(t.Context(), sessionOf(name))
 	if err != nil {
 		return "", err
 	}
 	if len(list) != 1 || list[0].Spec().Name != "who" {
 		t.Errorf("%s sees %d tools", name, len(list))
 	}
-	return list[0].Call(callerContext(t, name), tool.Input{Arguments: json.RawMessage(`{}`)})
+	return list[0].Call(t.Context(), tool.Call{RunScope: agentsvc.RunScope{Session: sessionOf(name)}, Arguments: json.RawMessage(`{}`)})
 }
 
 func isCredentialError(err error) bool {

@@ -18,6 +18,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/tool"
@@ -27,7 +28,7 @@ import (
 // unavailableReason returns the reason why the tools are not available.
 func unavailableReason(t *testing.T, s *mcp.Server) string {
 	t.Helper()
-	_, err := s.ListTools(t.Context())
+	_, err := s.ListTools(t.Context(), agentsvc.SessionKey{})
 	var unavailable *tool.UnavailableError
 	if !errors.As(err, &unavailable) || unavailable.Source != "tools.shop" {
 		t.Fatalf("error = %v, want an UnavailableError of tools.shop", err)
@@ -87,7 +88,7 @@ func TestUnavailable(t *testing.T) {
 				t.Errorf("log %s", &out)
 			}
 			tt.o.Optional = true
-			if list, err := newSource(t, tt.o).ListTools(t.Context()); err != nil || len(list) != 0 {
+			if list, err := newSource(t, tt.o).ListTools(t.Context(), agentsvc.SessionKey{}); err != nil || len(list) != 0 {
 				t.Errorf("optional: %d tools, %v", len(list), err)
 			}
 		})
@@ -123,7 +124,7 @@ func TestReturns(t *testing.T) {
 		t.Error("the server was asked again at once")
 	}
 	ready.Store(true)
-	waitUntil(t, "the server is tried again", func() bool { _, err := src.ListTools(t.Context()); return err == nil })
+	waitUntil(t, "the server is tried again", func() bool { _, err := src.ListTools(t.Context(), agentsvc.SessionKey{}); return err == nil })
 	have := toolsByName(t, src)
 	renew() // the server forgets the session
 	if got := callTool(t, have["echo"], `{"a":1}`); got != `{"a":1}` {
@@ -212,7 +213,7 @@ func TestCancel(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { _, err := wait.Call(ctx, tool.Input{Arguments: []byte(`{}`)}); done <- err }()
+	go func() { _, err := wait.Call(ctx, tool.Call{Arguments: []byte(`{}`)}); done <- err }()
 	waitUntil(t, "the call has arrived", there("waiting"))
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -322,7 +323,7 @@ func TestHeaders(t *testing.T) {
 		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 	}))
 	src := newSource(t, mcp.Options{URL: origin.URL, Headers: map[string]string{"X-Key": "secret"}})
-	_, _ = src.ListTools(t.Context())
+	_, _ = src.ListTools(t.Context(), agentsvc.SessionKey{})
 	if keys.Load() == 0 || leaked.Load() != 0 {
 		t.Errorf("%d requests had the key, %d of them elsewhere", keys.Load(), leaked.Load())
 	}
@@ -373,7 +374,7 @@ func TestInvalidDefinitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := set.LoadLiveSet(t.Context())
+	live, err := set.LoadLiveSet(t.Context(), agentsvc.SessionKey{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,8 +50,10 @@ func (l *connector) refreshList(ctx context.Context, c *connection) (*toolList, 
 	seen := &httpExchange{}
 	fresh, err := l.loadList(context.WithValue(ctx, exchangeKey{}, seen), c)
 	if err != nil {
-		// The notification is still unanswered.
-		c.toolsChanged.Store(changed)
+		// The notification is still unanswered. Another one may have arrived meanwhile: false is never stored.
+		if changed {
+			c.toolsChanged.Store(true)
+		}
 		// The library's error does not contain the status, which decides whether the caller is asked for a credential.
 		if errors.Is(seen.lastFailure(), errUnauthorized) {
 			err = &unavailableError{reason: errUnauthorized.Error(), cause: errUnauthorized}

@@ -193,10 +193,10 @@ func (s *Server) Name() string { return "tools." + s.options.Name }
 // listed last are returned, whose calls then fail; if none were ever listed, an optional server has no tools. The
 // shared connection lists the tools; only if the server refuses it with HTTP 401 does the caller's own do it, and a
 // [*tool.CredentialError] reports that the caller has supplied no credential.
-func (s *Server) ListTools(ctx context.Context) ([]tool.Tool, error) {
+func (s *Server) ListTools(ctx context.Context, session agentsvc.SessionKey) ([]tool.Tool, error) {
 	tools, err := s.shared.listTools(ctx)
 	if s.options.Credential != nil && errors.Is(err, errUnauthorized) {
-		err = s.withCallerConnector(ctx, func(l *connector, _ *tool.CallerCredential) (err error) {
+		err = s.withCallerConnector(ctx, session, func(l *connector, _ *tool.CallerCredential) (err error) {
 			tools, err = l.listTools(ctx)
 			return err
 		})

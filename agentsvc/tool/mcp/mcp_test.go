@@ -16,6 +16,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/tool"
@@ -110,7 +111,7 @@ func newSource(t *testing.T, o mcp.Options) *mcp.Server {
 // toolsByName returns the server's tools by name.
 func toolsByName(t *testing.T, s *mcp.Server) map[string]tool.Tool {
 	t.Helper()
-	list, err := s.ListTools(t.Context())
+	list, err := s.ListTools(t.Context(), agentsvc.SessionKey{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func callTool(t *testing.T, tl tool.Tool, arguments string) string {
 	if tl == nil {
 		t.Fatal("there is no such tool")
 	}
-	text, err := tl.Call(t.Context(), tool.Input{Step: "task/call", Arguments: json.RawMessage(arguments)})
+	text, err := tl.Call(t.Context(), tool.Call{Step: "task/call", Arguments: json.RawMessage(arguments)})
 	if err != nil {
 		return "error: " + err.Error()
 	}
@@ -231,7 +232,7 @@ func TestFilter(t *testing.T) {
 	var out logBuffer
 	srv := startServer(t, newStreamableHandler(t, newShopServer()))
 	src := newSource(t, mcp.Options{URL: srv.URL, Filter: []string{"echo", "ehco"}, Description: "From the shop.", Logger: slog.New(slog.NewTextHandler(&out, nil))})
-	list, err := src.ListTools(t.Context())
+	list, err := src.ListTools(t.Context(), agentsvc.SessionKey{})
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d tools, %v", len(list), err)
 	}

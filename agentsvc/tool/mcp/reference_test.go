@@ -95,7 +95,7 @@ func TestEverything(t *testing.T) {
 			limitedCtx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			began := time.Now()
-			_, err := have["trigger-long-running-operation"].Call(limitedCtx, tool.Input{Arguments: []byte(`{"duration":30,"steps":3}`)})
+			_, err := have["trigger-long-running-operation"].Call(limitedCtx, tool.Call{Arguments: []byte(`{"duration":30,"steps":3}`)})
 			if err == nil || time.Since(began) > 5*time.Second {
 				t.Errorf("the long call: %v after %v", err, time.Since(began))
 			}

@@ -47,10 +47,15 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 	q, b := o.Settings.Queue, o.Settings.Bounds
 	return app.Dependencies{
 		DB: s.DB, InMemory: s.inMemory, Keys: s.keyring, Hub: task.NewHub(bus), ExternalDatabases: &app.ExternalDatabases{},
-		Retry:      queue.Retry{MaxRetries: q.MaxRetries, InitialDelay: q.RetryInitialDelay, MaxDelay: q.RetryMaxDelay},
-		MaxRunTime: q.MaxRunTime, Memory: capacity.NewPool(int64(b.AnswerMemoryMiB)<<20, tuner.newBytesTracker()), MaxAnswerBytes: b.MaxAnswerMiB << 20,
-		PublicEgress: public, PrivateEgress: private, FolderGuard: guard, RateCounts: rates, Billing: accounts,
-		Sandbox:   sandbox.NewHost(helper, sandbox.Options{User: o.Settings.Sandbox.User, ProgramFolders: o.Settings.Sandbox.Programs, Log: o.Log}),
+		RunLimits: app.RunLimits{
+			Retry:      queue.Retry{MaxRetries: q.MaxRetries, InitialDelay: q.RetryInitialDelay, MaxDelay: q.RetryMaxDelay},
+			MaxRunTime: q.MaxRunTime, Memory: capacity.NewPool(int64(b.AnswerMemoryMiB)<<20, tuner.newBytesTracker()), MaxAnswerBytes: b.MaxAnswerMiB << 20,
+		},
+		Host: app.Host{
+			PublicEgress: public, PrivateEgress: private, FolderGuard: guard,
+			Sandbox: sandbox.NewHost(helper, sandbox.Options{User: o.Settings.Sandbox.User, ProgramFolders: o.Settings.Sandbox.Programs, Log: o.Log}),
+		},
+		RateCounts: rates, Billing: accounts,
 		OnFinding: t.recordFinding, Instrumentation: t.newInstrumentation(), Log: o.Log,
 	}, nil
 }

@@ -62,9 +62,9 @@ func newExecution(ctx context.Context, o Options, base app.Dependencies, apps *t
 	x.RunPool, x.deadLetters = x.newPool(base.DB, x.executeRun, options)
 	// The tasks in memory exist in this process only: no other process can execute them or be signalled about them.
 	options.AcceptOnly, options.Bus = false, nil
-	x.inMemoryPool, _ = x.newPool(base.InMemory.DB, func(ctx context.Context, run store.Run) error {
+	x.inMemoryPool, _ = x.newPool(base.InMemory.DB, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 		run.InMemory = true
-		return x.executeRun(ctx, run)
+		return x.executeRun(ctx, run, lease)
 	}, options)
 	x.dispatchers = newDispatchers(o, base, x.acquireNotifier)
 
@@ -107,7 +107,7 @@ func (x *Execution) Inflight() (n int) {
 // that an update of the configuration does not change a task in progress; if that revision is no longer kept, it uses
 // the current one. It returns [queue.ErrPostponed] for an app that is suspended or deleted: the run keeps its
 // attempts and waits until the app is active again.
-func (x *Execution) executeRun(ctx context.Context, run store.Run) error {
+func (x *Execution) executeRun(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 	began := time.Now()
 	a, of, release, err := x.Runtimes.AcquireRevision(ctx, run.Tenant, run.Revision)
 	if errors.Is(err, tenancy.ErrNotFound) {
@@ -121,7 +121,7 @@ func (x *Execution) executeRun(ctx context.Context, run store.Run) error {
 		return fmt.Errorf("load app %s at revision %d: %w", run.Tenant, run.Revision, err)
 	}
 	defer release()
-	return x.telemetry.executeWithSpan(ctx, began, of, a, run)
+	return x.telemetry.executeWithSpan(ctx, began, of, a, run, lease)
 }
 
 // giveUp makes a run that has had its attempts a dead letter and counts it.
@@ -246,10 +246,10 @@ func (x *Execution) sweepExternal(ctx context.Context, id db.ID, r store.Retenti
 // executeWithSpan executes a run with app a and records its span. The span's parent is that of the request that
 // created the run, also if another process accepted it: the run carries the trace parent in its row. began includes
 // the time in which the app was loaded.
-func (t telemetry) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *app.App, run store.Run) error {
+func (t telemetry) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *app.App, run store.Run, lease agentsvc.Lease) error {
 	ctx = context.WithValue(ctx, runKey{}, runInfo{of.Name, string(run.Task)})
 	if t.tracer == nil {
-		return t.recordOutcome(ctx, of.Name, a.ExecuteRun(ctx, run))
+		return t.recordOutcome(ctx, of.Name, a.ExecuteRun(ctx, run, lease))
 	}
 	ctx = trail.WithTraceParent(ctx, run.Trace)
 	// A run without a trace parent (a schedule, or an untraced request) begins a trace of its own.
@@ -262,7 +262,7 @@ func (t telemetry) executeWithSpan(ctx context.Context, began time.Time, of *ten
 	}
 	ctx, span := t.tracer.Start(ctx, "run", trace.WithTimestamp(began), trace.WithSpanKind(kind), trace.WithAttributes(
 		trail.AppKey.String(of.Name), trail.TaskKey.String(string(run.Task)), attribute.Int64("stoa.turn", run.Turn), attribute.Int64("stoa.attempt", run.Attempts)))
-	err := a.ExecuteRun(ctx, run)
+	err := a.ExecuteRun(ctx, run, lease)
 	if out := runOutcome(err); out != "" {
 		span.SetAttributes(runStateKey.String(out))
 	}

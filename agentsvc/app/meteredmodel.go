@@ -13,9 +13,9 @@ import (
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/session"
-	"stoa/agentsvc/task"
 	"stoa/billing/budget"
 	"stoa/billing/usage"
+	"stoa/tenancy/db"
 )
 
 // Bounds of responses under a budget. They apply only if a budget does.
@@ -29,24 +29,24 @@ const (
 
 // meterModel returns m with its calls counted and bound by the app's plan and budgets, or m itself if nothing is
 // counted.
-func (b *builder) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
-	if b.meter == nil {
+func (c metering) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
+	if c.meter == nil {
 		return m
 	}
 	out := meteredModel{
-		app: b.tenant.Name, onExhausted: b.instrumentation.OnBudgetExhausted, next: m, provider: l.Provider, model: l.Model, meter: b.meter, budgetGate: b.budgetGate, configuredMaxOutput: int64(l.MaxTokens), maxOutput: int64(l.MaxTokens), minOutput: minUsefulOutput,
-		countTokens: session.NewTokenCounter(l.Provider, l.Model), log: b.log,
+		tenant: c.tenant.ID, app: c.tenant.Name, onExhausted: c.instrumentation.OnBudgetExhausted, next: m, provider: l.Provider, model: l.Model, meter: c.meter, budgetGate: c.budgetGate, configuredMaxOutput: int64(l.MaxTokens), maxOutput: int64(l.MaxTokens), minOutput: minUsefulOutput,
+		countTokens: session.NewTokenCounter(l.Provider, l.Model), log: c.log,
 	}
-	if onCharge := b.instrumentation.OnCharge; onCharge != nil {
+	if onCharge := c.instrumentation.OnCharge; onCharge != nil {
 		out.onCharge = func(ctx context.Context, u agentsvc.Usage) {
-			if w := b.meter.PriceCall(u); w.Charge > 0 {
-				onCharge(ctx, b.tenant.Name, u.Model, w.Currency, int64(w.Charge))
+			if w := c.meter.PriceCall(u); w.Charge > 0 {
+				onCharge(ctx, c.tenant.Name, u.Model, w.Currency, int64(w.Charge))
 			}
 		}
 	}
 	// A scripted model counts words, as its script's usage does. Its name in usage rows must not be empty.
 	if l.Provider == "scripted" {
-		out.trustsUsage = b.tenant.DefaultApp
+		out.trustsUsage = c.tenant.DefaultApp
 		out.countTokens, out.model = func(_ *pattern.StepBudget, text string) int { return len(strings.Fields(text)) }, "scripted"
 		if l.Model != "" {
 			out.model = l.Model
@@ -70,15 +70,15 @@ func (b *builder) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
 
 // checkModelInPlan returns an [agentsvc.InvalidError] in a dry run if the app's plan does not allow a model. In a
 // served app the plan may have changed since: the other agents go on and calls of that model fail.
-func (b *builder) checkModelInPlan(l *config.LLM) error {
-	if b.budgetGate == nil || b.budgetGate.AllowsModel(l.Provider, usageModelName(l)) {
+func (c metering) checkModelInPlan(l *config.LLM) error {
+	if c.budgetGate == nil || c.budgetGate.AllowsModel(l.Provider, usageModelName(l)) {
 		return nil
 	}
-	if !b.tenant.DryRun {
-		b.log.Warn("the app's plan does not have a model of its configuration: calls of it fail", "plan", b.tenant.Plan, "model", l.Provider+"/"+usageModelName(l))
+	if !c.tenant.DryRun {
+		c.log.Warn("the app's plan does not have a model of its configuration: calls of it fail", "plan", c.tenant.Plan, "model", l.Provider+"/"+usageModelName(l))
 		return nil
 	}
-	return agentsvc.NewInvalidError("model", "%s/%s is not among the models of the plan %s", l.Provider, usageModelName(l), b.tenant.Plan)
+	return agentsvc.NewInvalidError("model", "%s/%s is not among the models of the plan %s", l.Provider, usageModelName(l), c.tenant.Plan)
 }
 
 // usageModelName returns the name of a model in usage rows and plan patterns.
@@ -89,20 +89,11 @@ func usageModelName(l *config.LLM) string {
 	return l.Model
 }
 
-// findBudgetChange reports whether the budget that a paused task waits for covers its call again; nil if not. It is
-// [task.Options].BudgetAvailability.
-func (b *builder) findBudgetChange(ctx context.Context, w task.BudgetWait) (*task.BudgetChange, error) {
-	if b.budgetGate == nil {
-		return &task.BudgetChange{}, nil
-	}
-	r, err := b.budgetGate.CheckAvailability(ctx, w.ID, w.Needs)
-	return (*task.BudgetChange)(r), err
-}
-
 // meteredModel is an [llm.Provider] whose calls are counted and bound by budgets. It is immutable and shared by all
 // calls.
 type meteredModel struct {
-	app string
+	tenant db.ID
+	app    string
 	// onExhausted is called when a budget refuses a call; it may be nil.
 	onExhausted func(app string)
 	next        llm.Provider
@@ -134,7 +125,7 @@ func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 			yield(llm.Chunk{}, agentsvc.NewInvalidError("", "the app's plan does not have the model %s/%s", m.provider, m.model))
 			return
 		}
-		c := meteredCall{meteredModel: m, recorder: agentsvc.UsageRecorderFromContext(ctx), req: req}
+		c := meteredCall{meteredModel: m, recorder: req.Usage, req: req}
 		c.usage = agentsvc.Usage{Call: agentsvc.NewID(), StartedAt: time.Now().UTC().Truncate(time.Microsecond), Provider: m.provider, Model: m.model}
 		if err := c.reserveBudget(ctx); err != nil {
 			yield(llm.Chunk{}, err)
@@ -207,7 +198,7 @@ func (c *meteredCall) countInput(ctx context.Context) int64 {
 	if c.inputTokens > 0 {
 		return c.inputTokens
 	}
-	n := session.CountRequest(pattern.NewStepBudget(ctx, 0), c.countTokens, c.req)
+	n := session.CountRequest(pattern.NewStepBudget(ctx, string(c.tenant), 0), c.countTokens, c.req)
 	if c.provider != "scripted" {
 		// A quarter more: tokenizers differ between vendors, and so do the tokens around the messages.
 		n += n / 4

@@ -1,0 +1,29 @@
+package agentsvc
+
+// RunScope is what the calls of models, tools and agents have in common that are made for one run: whose session they
+// belong to, the lease that permits their effects, and where their usage and findings are recorded. The runner makes it,
+// and it is passed on with each call. The zero value is that of a call outside of a run.
+type RunScope struct {
+	// Session is the session of the turn. Its owner is the caller on whose behalf tools act. The zero value means that
+	// there is none.
+	Session SessionKey
+	Lease   Lease
+	// Usage records what model calls use, and identifies the run for budgets; nil: nothing is recorded.
+	Usage *UsageRecorder
+	// Findings records what guardrails find; nil: nothing is recorded.
+	Findings FindingRecorder
+}
+
+// Payer is the agent and the owner that usage is counted for.
+type Payer struct {
+	Agent string // the task's own agent, "" outside of a run
+	Owner Owner
+}
+
+// Payer returns who pays for the calls of the run. Without a run it is the owner of the session.
+func (s RunScope) Payer() Payer {
+	if s.Usage != nil {
+		return Payer{s.Usage.Agent, s.Usage.Owner}
+	}
+	return Payer{Owner: s.Session.Owner}
+}
