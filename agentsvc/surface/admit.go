@@ -5,68 +5,9 @@ import (
 	"context"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/memory"
-	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/task"
-	"stoa/agentsvc/trail"
 	"stoa/authz"
 )
-
-// Authorize returns nil if the caller may take action with agent ("" = any). Handlers call it before they look up
-// anything that the request names, so that a refusal says nothing about what exists. The session is not part of the
-// decision today. It returns an [authz.ErrDenied], or an [authz.ErrUnauthenticated] if the agent requires a credential
-// of its own that the caller did not send.
-func (v *Request) Authorize(ctx context.Context, action authz.Scope, agent string, _ agentsvc.ContextID) (err error) {
-	_, span := trail.StartSpan(ctx, "admit")
-	defer func() { trail.EndSpan(span, err) }()
-	if err := v.requireAgentCredentials(ctx, agent); err != nil {
-		return err
-	}
-	return v.policy.Authorize(v.Principal, action, agent)
-}
-
-// ResolveVisibility returns which tasks of an agent ("" = of every agent) the caller may act on: all of the app's if it
-// has the scope wide, else its own. The task service answers for a task outside of the visibility as for one that does
-// not exist. It returns an [authz.ErrDenied] for a caller who has neither, or an [authz.ErrUnauthenticated] as
-// [Request.Authorize] does.
-func (v *Request) ResolveVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
-	if err := v.requireAgentCredentials(ctx, agent); err != nil {
-		return task.Visibility{}, err
-	}
-	allowed, err := v.policy.AuthorizeTasks(v.Principal, wide, agent)
-	if err != nil {
-		return task.Visibility{}, err
-	}
-	visibility := task.Visibility{Agents: allowed.Agents}
-	if agent != "" {
-		visibility.Agents = []string{agent}
-	}
-	if !allowed.All {
-		owner := v.Principal.Owner()
-		visibility.Owner = &owner
-	}
-	return visibility, nil
-}
-
-// ResolveAgentVisibility is [Request.ResolveVisibility] for an agent that must also exist for the caller, see
-// [Request.FindAgent].
-func (v *Request) ResolveAgentVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
-	visibility, err := v.ResolveVisibility(ctx, wide, agent)
-	if err == nil {
-		_, err = v.FindAgent(agent)
-	}
-	return visibility, err
-}
-
-// AuthorizeAgent is [Request.Authorize] followed by [Request.FindAgent]. The order matters: a caller without the
-// permission gets the same refusal whether or not the agent exists.
-func (v *Request) AuthorizeAgent(ctx context.Context, action authz.Scope, agent string, session agentsvc.ContextID) error {
-	if err := v.Authorize(ctx, action, agent, session); err != nil {
-		return err
-	}
-	_, err := v.FindAgent(agent)
-	return err
-}
 
 // AdmitMessage admits the caller to send m to an agent and returns the submission for the task service. All protocols
 // admit messages here.
@@ -82,14 +23,14 @@ func (v *Request) AuthorizeAgent(ctx context.Context, action authz.Scope, agent 
 // an error in the decisions or credentials, an [*agentsvc.BudgetExhaustedError] or a [ratelimit.ErrExhausted].
 func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Message, wrong error) (task.Submission, error) {
 	if wrong != nil {
-		return task.Submission{}, cmp.Or(v.AuthorizeAgent(ctx, authz.AgentsCall, agent, m.Context), wrong)
+		return task.Submission{}, cmp.Or(v.AuthorizeAgent(ctx, authz.AgentsCall, agent), wrong)
 	}
 	decisions, wrong := task.ParseDecisions(&m)
 	action := authz.AgentsCall
 	if task.HasDecision(m) {
 		action = authz.TasksApprove
 	}
-	if err := v.AuthorizeAgent(ctx, action, agent, m.Context); err != nil {
+	if err := v.AuthorizeAgent(ctx, action, agent); err != nil {
 		return task.Submission{}, err
 	}
 	sub := task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Decisions: decisions}
@@ -97,14 +38,5 @@ func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Mes
 	if wrong != nil || len(decisions) > 0 {
 		return sub, wrong
 	}
-	return sub, v.reserveUsage(ctx, &sub)
+	return sub, v.ReserveUsage(ctx, &sub)
 }
-
-// Tasks returns the app's task service, which is bound to the app.
-func (v *Request) Tasks() *task.Service { return v.tasks }
-
-// Vault returns the store of credentials that users supplied for tools, nil if the app has none.
-func (v *Request) Vault() *vault.Vault { return v.runtime.Vault() }
-
-// Memories returns what the app's agents remember about its users.
-func (v *Request) Memories() *memory.Recall { return v.runtime.Memories() }

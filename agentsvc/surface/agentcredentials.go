@@ -14,21 +14,21 @@ import (
 // isDiscovery reports whether k only reads cards or lists of agents, which needs no credential: the visibility of each
 // agent decides what is listed. The default app's cards below /.well-known need one if the operator's configuration
 // says so.
-func (s *Server) isDiscovery(k Credentials, a router.Address) bool {
+func (c *credentialVerifier) isDiscovery(k Credentials, a router.Address) bool {
 	if !k.Discovery || a.App != "" && a.App != tenancy.DefaultName {
 		return k.Discovery
 	}
-	return !strings.HasPrefix(a.Path, "/.well-known/") || s.options.Auth.AllowsAnonymous(a.Path)
+	return !strings.HasPrefix(a.Path, "/.well-known/") || c.Auth.AllowsAnonymous(a.Path)
 }
 
 // newAnonymousPrincipal returns the principal of a caller without a credential. In the default app of a server without
 // authentication it has every built-in role, since there is no other way to use that app. With authentication it is a
 // caller there. In every other app it has no role.
-func (s *Server) newAnonymousPrincipal(app *tenancy.App) authz.Principal {
+func (c *credentialVerifier) newAnonymousPrincipal(app *tenancy.App) authz.Principal {
 	switch {
 	case app.ID != tenancy.DefaultID:
 		return authz.AnonymousPrincipal(app.ID, app.Name)
-	case s.options.Auth.Enabled:
+	case c.Auth.Enabled:
 		return authz.AnonymousPrincipal(app.ID, app.Name, authz.RoleCaller)
 	}
 	return authz.AnonymousPrincipal(app.ID, app.Name, authz.BuiltInRoleNames()...)
@@ -39,7 +39,7 @@ var bearerScheme = agentsvc.Scheme{Name: "bearer", Format: "JWT"}
 
 // SecuritySchemes returns the security schemes for an agent's card, and the names of those that a caller must satisfy
 // together: the agent's own, and the bearer credential of the app if path, where the agent is called, needs one.
-func (v *Request) SecuritySchemes(c agentsvc.Card, path string) (schemes []agentsvc.Scheme, require []string) {
+func (v *Access) SecuritySchemes(c agentsvc.Card, path string) (schemes []agentsvc.Scheme, require []string) {
 	schemes, require = c.Schemes, c.RequiredSchemes
 	own := v.App.ID == tenancy.DefaultID
 	if own && !v.server.options.Auth.Enabled {
@@ -59,9 +59,9 @@ func (v *Request) SecuritySchemes(c agentsvc.Card, path string) (schemes []agent
 // requireAgentCredentials verifies the credentials that an agent requires besides the app's. An anonymous caller with a
 // key that the agent requires becomes the key's principal for the rest of the request. It returns an
 // [authz.ErrUnauthenticated]. It returns nil for an agent that the caller must not know of, since the refusal would
-// reveal it; [Request.FindAgent] then answers that the agent does not exist.
-func (v *Request) requireAgentCredentials(ctx context.Context, agent string) error {
-	c, ok := v.runtime.Card(agent)
+// reveal it; [Access.FindAgent] then answers that the agent does not exist.
+func (v *Access) requireAgentCredentials(ctx context.Context, agent string) error {
+	c, ok := v.Runtime.Card(agent)
 	if !ok || len(c.RequiredSchemes) == 0 || c.Visibility == agentsvc.Private {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (v *Request) requireAgentCredentials(ctx context.Context, agent string) err
 // verifyAgentCredentials returns the principal for the credentials that c's agent requires. A key must belong to the
 // app of the request: keys of other apps are refused as if they did not exist. The app's generation makes a key that
 // was revoked since it was cached be read again.
-func (v *Request) verifyAgentCredentials(ctx context.Context, c agentsvc.Card) (authz.Principal, error) {
+func (v *Access) verifyAgentCredentials(ctx context.Context, c agentsvc.Card) (authz.Principal, error) {
 	p := v.Principal
 	for _, s := range c.Schemes {
 		switch {

@@ -8,10 +8,11 @@ import (
 	"net/http"
 	"strings"
 
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/config/document"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
 	"stoa/authz"
+	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
 	"stoa/tenancy/router"
@@ -29,38 +30,25 @@ type Credentials struct {
 	ClientAddress string
 	// Discovery is [Route].Discovery: the request reads cards or lists of agents.
 	Discovery bool
-	// Signed is [Route].Signed: no credential is verified; [Request.ReceiveDelivery] verifies the signature.
+	// Signed is [Route].Signed: no credential is verified; the handler verifies the signature.
 	Signed bool
-	// Header returns another header of the request, for credentials of agents and for [pageGuard]; nil = there are
+	// Header returns another header of the request, for credentials of agents and for [crossorigin.PageGuard]; nil = there are
 	// none.
 	Header func(name string) string
 }
 
-// Request is an authenticated caller inside one app. It is bound to the revision of the app's configuration that was
-// current when it was authenticated. One goroutine uses it at a time.
+// Request is an authenticated request: who calls, in which app and what the caller may do there ([Access]), and what is
+// reserved for the call. It is bound to the revision of the app's configuration that was current when it was
+// authenticated. One goroutine uses it at a time.
 type Request struct {
-	// Principal is who calls. [Request.requireAgentCredentials] and [Request.ReceiveDelivery] may replace an anonymous
-	// one.
-	Principal authz.Principal
-	App       *tenancy.App
+	Access
+	// Tasks is the app's task service, which is bound to the app. It goes on working after ReleaseApp.
+	Tasks *task.Service
 
-	// runtime is the built revision of the app. It must not be used after ReleaseApp, which allows the cache to close
-	// it; its task service goes on working.
-	runtime *app.App
-	policy  *authz.Policy
-	tasks   *task.Service
-	address router.Address
-	server  *Server
-	// record is the HTTP request's record, for its log line, its response headers and its memory; nil outside of a
-	// route.
-	record *requestRecord
-	// credentials are kept so that [Request.checkAccess] can authenticate a long-lived stream again.
-	credentials Credentials
-	// releaseApp returns runtime to the cache; nil once it has been called.
+	// releaseApp returns Runtime to the cache; nil once it has been called.
 	releaseApp func()
-
 	// cancelReservation returns what limits reserved for the call, unless a turn was written that carries the
-	// reservation; nil = nothing is reserved. Set by reserveUsage, cleared by releaseReservation.
+	// reservation; nil = nothing is reserved. Set by ReserveUsage, cleared by releaseReservation.
 	cancelReservation func()
 }
 
@@ -78,7 +66,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	if k.Signed {
 		k.BearerToken, k.Discovery = "", true
 	}
-	p, kind, reason := s.verifyCredential(ctx, k)
+	p, kind, reason := s.credentials.verifyCredential(ctx, k)
 	// Whether the credential is good cannot be decided now. The caller gets "unavailable", not "unauthenticated".
 	if kind == router.InvalidCredential && !errors.Is(reason, authz.ErrUnauthenticated) {
 		return nil, reason
@@ -86,7 +74,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	at := s.options.Router.ParseAddress(k.Host, k.Path)
 	request := router.AccessRequest{
 		Address: at, Credential: kind, AppID: p.App, AppName: p.AppName, Subject: p.Subject, IssuedAt: p.Issued, ClockSkew: p.MaxClockAhead,
-		Discovery: s.isDiscovery(k, at), AllowAnonymous: s.options.Auth.AllowsAnonymous(at.Path),
+		Discovery: s.credentials.isDiscovery(k, at), AllowAnonymous: s.options.Auth.AllowsAnonymous(at.Path),
 	}
 	id, err := s.options.Router.FindApp(ctx, &request)
 	if err != nil {
@@ -102,7 +90,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	}
 	// A request with a good credential is not checked for foreign pages: browsers do not add one by themselves.
 	if err = request.CheckApp(record, err); err == nil && kind == router.NoCredential && !k.Discovery {
-		err = s.pageGuard.checkRequest(k, at.Host != "")
+		err = s.pageGuard.CheckRequest(k.Host, k.Header, at.Host != "")
 	}
 	if err != nil {
 		if admitted {
@@ -114,12 +102,12 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	case k.Signed:
 		p = authz.AnonymousPrincipal(record.ID, record.Name)
 	case kind == router.NoCredential:
-		p = s.newAnonymousPrincipal(record)
+		p = s.credentials.newAnonymousPrincipal(record)
 	}
 	// A token may have named its app by name alone.
 	p.App, p.AppName = record.ID, record.Name
 	v := &Request{
-		Principal: p, App: record, runtime: runtime, tasks: runtime.Tasks(), address: at, server: s, releaseApp: release, credentials: k,
+		Access: Access{Principal: p, App: record, Runtime: runtime, address: at, server: s, credentials: k}, Tasks: runtime.Tasks(), releaseApp: release,
 	}
 	if v.policy, err = runtime.Policy(record); err != nil {
 		v.ReleaseApp()
@@ -128,27 +116,47 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	// To anonymous callers an app without public agents must look like one that does not exist.
 	if kind == router.NoCredential && !k.Signed && record.ID != tenancy.DefaultID && len(v.Cards()) == 0 {
 		v.ReleaseApp()
-		return nil, errNoApp
+		return nil, apierror.ErrNoApp
 	}
 	return v, nil
 }
 
 // requestHeader returns a header of the request, "" where the protocol has none.
-func (v *Request) requestHeader(name string) string {
+func (v *Access) requestHeader(name string) string {
 	if v.credentials.Header == nil {
 		return ""
 	}
 	return v.credentials.Header(name)
 }
 
+// credentialVerifier verifies credentials. It is read-only.
+type credentialVerifier struct {
+	Authentication
+	// adminSecret is verified at the admin API.
+	adminSecret *authz.AdminSecret
+	// misplacedSecret is the same secret with a throttle of its own, for tenant routes, where the secret is refused:
+	// failed attempts on tenant routes must not lock the operator out of the admin API.
+	misplacedSecret *authz.AdminSecret
+}
+
+// newCredentialVerifier returns an error for an invalid admin secret.
+func newCredentialVerifier(o Authentication) (c credentialVerifier, err error) {
+	c.Authentication = o
+	if c.adminSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
+		return c, err
+	}
+	c.misplacedSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{}))
+	return c, err
+}
+
 // verifyCredential verifies the credential without knowing an app. It returns the principal, what kind of credential it
 // is, and for an invalid one the reason, which is for the log.
-func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Principal, router.CredentialKind, error) {
+func (c *credentialVerifier) verifyCredential(ctx context.Context, k Credentials) (authz.Principal, router.CredentialKind, error) {
 	switch {
 	case k.BearerToken == "":
 		return authz.Principal{}, router.NoCredential, nil
 	case authz.IsToken(k.BearerToken):
-		p, err := s.options.Verifier.VerifyToken(ctx, k.BearerToken)
+		p, err := c.Verifier.VerifyToken(ctx, k.BearerToken)
 		switch {
 		case err != nil:
 			return p, router.InvalidCredential, err
@@ -156,8 +164,8 @@ func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Pri
 			return p, router.OperatorCredential, nil
 		}
 		return p, router.TokenCredential, nil
-	case apikey.IsKey(k.BearerToken) && s.options.Keys != nil:
-		p, err := s.options.Keys.VerifyKey(ctx, k.BearerToken, 0)
+	case apikey.IsKey(k.BearerToken) && c.Keys != nil:
+		p, err := c.Keys.VerifyKey(ctx, k.BearerToken, 0)
 		if err != nil {
 			return p, router.InvalidCredential, err
 		}
@@ -165,21 +173,21 @@ func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Pri
 	}
 	// The admin secret is good at the admin API only: here even the right one is refused, by [router.ErrOperator]
 	// (403). Wrong guesses are throttled, which the response does not reveal.
-	if p, err := s.misplacedSecret.VerifySecret(k.ClientAddress, k.BearerToken); err == nil {
+	if p, err := c.misplacedSecret.VerifySecret(k.ClientAddress, k.BearerToken); err == nil {
 		return p, router.OperatorCredential, nil
 	}
 	return authz.Principal{}, router.InvalidCredential, authz.ErrUnauthenticated
 }
 
 // toPublicError returns err in the form that the caller may see. Every app that does not exist or is not the caller's
-// gives the same error. The reason for a refused credential replaces err: classifyError shows a fixed text for it and
+// gives the same error. The reason for a refused credential replaces err: Classify shows a fixed text for it and
 // the log line names the reason. An error in an app's configuration becomes "unavailable", since it is not for the
 // app's callers.
 func toPublicError(err, reason error) error {
 	var invalid *document.Error
 	switch {
 	case errors.Is(err, tenancy.ErrNotFound):
-		return errNoApp
+		return apierror.ErrNoApp
 	case reason != nil && errors.Is(err, router.ErrUnauthenticated):
 		return reason
 	case errors.As(err, &invalid):
@@ -190,12 +198,12 @@ func toPublicError(err, reason error) error {
 
 // CheckTenant checks the tenant field of an A2A request, which may be "", {app}, {agent} or {app}/{agent}. It returns
 // "no such app" if the field names anything else than where the request is: the field never chooses the app.
-func (v *Request) CheckTenant(tenant, agent string) error {
+func (v *Access) CheckTenant(tenant, agent string) error {
 	switch tenant {
 	case "", v.App.Name, agent, v.App.Name + "/" + agent:
 		return nil
 	}
-	return errNoApp
+	return apierror.ErrNoApp
 }
 
 // ReleaseApp returns the app's runtime to the cache, which may then replace and close it, and releases what is reserved
@@ -207,7 +215,7 @@ func (v *Request) ReleaseApp() {
 		v.releaseApp = nil
 	}
 	if v.record != nil {
-		v.record.bodyReservation.release()
+		v.record.body.Release()
 	}
 }
 
@@ -220,8 +228,8 @@ func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, erro
 	}
 	k.Discovery, k.Signed = route.Discovery, route.Signed
 	v, err := s.Authenticate(r.Context(), k)
-	if route.Signed && errors.Is(err, errNoApp) {
-		err = ErrNoWebhook
+	if route.Signed && errors.Is(err, apierror.ErrNoApp) {
+		err = apierror.ErrNoWebhook
 	}
 	return v, err
 }
@@ -229,7 +237,7 @@ func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, erro
 // readCredentials returns the credentials of r, unverified. The error is for a malformed Authorization header.
 func (s *Server) readCredentials(r *http.Request) (Credentials, error) {
 	credential, err := bearerToken(r)
-	return Credentials{BearerToken: credential, Host: r.Host, Path: r.URL.Path, ClientAddress: s.clientAddress(r), Header: r.Header.Get}, err
+	return Credentials{BearerToken: credential, Host: r.Host, Path: r.URL.Path, ClientAddress: s.proxies.clientAddress(r), Header: r.Header.Get}, err
 }
 
 // bearerToken returns the bearer token of a request, "" if it has none. It returns [authz.ErrUnauthenticated] for
@@ -248,10 +256,10 @@ func bearerToken(r *http.Request) (string, error) {
 }
 
 // authenticateOperator returns the platform operator's principal: of the admin secret, or of a platform token or API
-// key. Any other good credential is an [authz.ErrDenied]. An address that names an app has no admin API: errNoPath.
+// key. Any other good credential is an [authz.ErrDenied]. An address that names an app has no admin API: ErrNoPath.
 func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) {
 	if s.options.Router.ParseAddress(r.Host, r.URL.Path).App != "" {
-		return authz.Principal{}, errNoPath
+		return authz.Principal{}, apierror.ErrNoPath
 	}
 	credential, err := bearerToken(r)
 	if err != nil {
@@ -264,7 +272,7 @@ func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) 
 	case apikey.IsKey(credential) && s.options.Keys != nil:
 		p, err = s.options.Keys.VerifyKey(r.Context(), credential, 0)
 	default:
-		return s.adminSecret.VerifySecret(s.clientAddress(r), credential)
+		return s.credentials.adminSecret.VerifySecret(s.proxies.clientAddress(r), credential)
 	}
 	if err == nil && !p.Platform {
 		err = fmt.Errorf("%w: the admin API is the platform operator's", authz.ErrDenied)

@@ -10,12 +10,15 @@ import (
 	"stoa/tenancy/audit"
 )
 
+// trustedProxies is [Options].TrustedProxies.
+type trustedProxies []netip.Prefix
+
 // clientAddress returns the client's address: r.RemoteAddr, or if that is a trusted proxy, the last address in
 // X-Forwarded-For that is not one. Addresses before it could have been made up by the client, so they are not looked
 // at. It has a port only if it is r.RemoteAddr.
-func (s *Server) clientAddress(r *http.Request) string {
+func (proxies trustedProxies) clientAddress(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !s.isTrustedProxy(peer.Addr()) {
+	if err != nil || !proxies.isTrustedProxy(peer.Addr()) {
 		return r.RemoteAddr
 	}
 	at := peer.Addr()
@@ -27,7 +30,7 @@ func (s *Server) clientAddress(r *http.Request) string {
 			break
 		}
 		at = hop
-		if !s.isTrustedProxy(hop) {
+		if !proxies.isTrustedProxy(hop) {
 			break
 		}
 	}
@@ -35,8 +38,8 @@ func (s *Server) clientAddress(r *http.Request) string {
 }
 
 // isTrustedProxy reports whether a is in [Options].TrustedProxies. An IPv4 address mapped to IPv6 counts as IPv4.
-func (s *Server) isTrustedProxy(a netip.Addr) bool {
-	for _, p := range s.options.TrustedProxies {
+func (proxies trustedProxies) isTrustedProxy(a netip.Addr) bool {
+	for _, p := range proxies {
 		if p.Contains(a.Unmap()) {
 			return true
 		}
@@ -46,9 +49,9 @@ func (s *Server) isTrustedProxy(a netip.Addr) bool {
 
 // withOrigin returns r's context with the origin (client address and request id) for the audit trail. The address is
 // computed only when an entry is written, since most requests write none.
-func (s *Server) withOrigin(r *http.Request, id string) context.Context {
+func (proxies trustedProxies) withOrigin(r *http.Request, id string) context.Context {
 	return audit.WithOrigin(r.Context(), func() audit.Origin {
-		client := s.clientAddress(r)
+		client := proxies.clientAddress(r)
 		if host, _, err := net.SplitHostPort(client); err == nil {
 			client = host
 		}

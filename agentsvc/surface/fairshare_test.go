@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 )
@@ -27,7 +28,7 @@ func TestColludingApps(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					return surface.WriteJSON(w, http.StatusOK, len(body))
+					return response.WriteJSON(w, http.StatusOK, len(body))
 				}}}
 			})
 			h.CreateApp(t, "quiet", config)

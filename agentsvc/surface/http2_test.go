@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/surfacetest"
 )
 
@@ -110,10 +111,10 @@ func TestHTTP2Flood(t *testing.T) {
 // large, and keeps the connection.
 func TestHTTP2SlowReader(t *testing.T) {
 	t.Parallel()
-	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{PieceTimeout: 100 * time.Millisecond}}, func(*surfacetest.Fixture) []surface.Route {
+	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Timeouts: surface.Timeouts{PieceTimeout: 100 * time.Millisecond}}}, func(*surfacetest.Fixture) []surface.Route {
 		answer := func(size int) surface.Handler {
 			return func(w http.ResponseWriter, _ *http.Request) error {
-				return surface.WriteJSON(w, http.StatusOK, strings.Repeat("x", size))
+				return response.WriteJSON(w, http.StatusOK, strings.Repeat("x", size))
 			}
 		}
 		return []surface.Route{

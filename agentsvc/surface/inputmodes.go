@@ -2,23 +2,20 @@ package surface
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"mime"
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
 )
 
-// ErrContentType says that a message has content of a type that its agent does not read.
-var ErrContentType = errors.New("the agent does not read this type of content")
-
-// checkInputModes returns an [ErrContentType] for a message with a part whose media type is not among the input modes
+// checkInputModes returns an [apierror.ErrContentType] for a message with a part whose media type is not among the input modes
 // of the agent's card. A data part of a message that continues a task is accepted: it may be the answer that the task
 // waits for, which the task service reads, not the agent.
 func (v *Request) checkInputModes(sub task.Submission) error {
-	card, ok := v.runtime.Card(sub.Agent)
+	card, ok := v.Runtime.Card(sub.Agent)
 	if !ok {
 		return nil // the task service answers that the agent does not exist
 	}
@@ -27,13 +24,13 @@ func (v *Request) checkInputModes(sub task.Submission) error {
 			continue
 		}
 		if kind, ok := matchInputMode(card.InputModes, p); !ok {
-			return fmt.Errorf("%w: message.parts[%d] is %.80q, and %s reads %s", ErrContentType, i, kind, card.Agent, strings.Join(card.InputModes, ", "))
+			return fmt.Errorf("%w: message.parts[%d] is %.80q, and %s reads %s", apierror.ErrContentType, i, kind, card.Agent, strings.Join(card.InputModes, ", "))
 		}
 	}
 	for _, m := range sub.Message.PriorMessages {
 		for _, p := range m.Parts {
 			if kind, ok := matchInputMode(card.InputModes, p); m.Role == agentsvc.RoleUser && !ok {
-				return fmt.Errorf("%w: an earlier message holds %.80q, and %s reads %s", ErrContentType, kind, card.Agent, strings.Join(card.InputModes, ", "))
+				return fmt.Errorf("%w: an earlier message holds %.80q, and %s reads %s", apierror.ErrContentType, kind, card.Agent, strings.Join(card.InputModes, ", "))
 			}
 		}
 	}

@@ -13,22 +13,22 @@ import (
 	"stoa/ratelimit"
 )
 
-// reserveUsage counts a call to an agent against the app's budgets and limits, sets sub.Reservation to what is reserved
+// ReserveUsage counts a call to an agent against the app's budgets and limits, sets sub.Reservation to what is reserved
 // for its turn, and sets the rate limit headers of the response. It returns an [*agentsvc.BudgetExhaustedError] or a
 // [ratelimit.ExhaustedError]; then nothing is reserved.
 //
 // What is reserved here are tokens of rate limits, an estimate. Once a turn is written it owns the reservation, and the
 // worker that runs it settles it with what the models report. Until then v owns it: [Request.ReleaseApp] gives it back.
 // Budgets are only checked here; each model call reserves its own cost from them.
-func (v *Request) reserveUsage(ctx context.Context, sub *task.Submission) (err error) {
-	if v.runtime.RateLimits() != nil {
+func (v *Request) ReserveUsage(ctx context.Context, sub *task.Submission) (err error) {
+	if v.Runtime.RateLimits() != nil {
 		in, span := trail.StartSpan(ctx, "limits")
 		ctx = in
 		defer func() { trail.EndSpan(span, err) }()
 	}
-	states, cancelReservation, err := v.runtime.ReserveUsage(ctx, sub)
+	states, cancelReservation, err := v.Runtime.ReserveUsage(ctx, sub)
 	if v.record != nil && len(states) > 0 {
-		writeLimitHeaders(v.record.Header(), states, err)
+		writeLimitHeaders(v.record.writer.Header(), states, err)
 	}
 	if err == nil {
 		v.releaseReservation()
@@ -97,14 +97,3 @@ func writeLimitHeaders(h http.Header, states []ratelimit.State, err error) {
 }
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
-
-// limitDetails returns the details of an error for the rule that refused the call.
-func limitDetails(s *ratelimit.State) map[string]any {
-	d := map[string]any{
-		"rule": s.Name(), "scope": string(s.Scope), "type": string(s.Unit), "window": string(s.Window), "limit": s.Limit, "reset": FormatTime(s.Reset),
-	}
-	if s.Agent != "" {
-		d["agent"] = s.Agent
-	}
-	return d
-}

@@ -10,6 +10,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 )
@@ -19,7 +21,7 @@ import (
 func newTelegraphRoutes() []surface.Route {
 	return []surface.Route{{
 		Method: http.MethodPost, Pattern: "/telegraph/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, RequestHeaders: []string{"Telegraph-Key"}, ResponseHeaders: []string{"Telegraph-Fee"},
-		EncodeError: func(f surface.Fault) (int, any) { return f.Status, map[string]any{"STOP": f.Code} },
+		EncodeError: func(f apierror.Fault) (int, any) { return f.Status, map[string]any{"STOP": f.Code} },
 		Serve: func(w http.ResponseWriter, r *http.Request) error {
 			var b struct{ Text string }
 			if err := surface.DecodeMessage(r, &b); err != nil {
@@ -35,7 +37,7 @@ func newTelegraphRoutes() []surface.Route {
 			if err != nil {
 				return err
 			}
-			return v.StreamEvents(w, f, surface.StreamEncoder{EndsWhenSettled: true, EncodeError: func(error) any { return "STOP" }, EncodeEvent: func(ev agentsvc.Event) any {
+			return v.StreamEvents(w, f, stream.Encoder{EndsWhenSettled: true, EncodeError: func(error) any { return "STOP" }, EncodeEvent: func(ev agentsvc.Event) any {
 				if ev.Status == nil {
 					return nil
 				}

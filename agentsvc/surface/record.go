@@ -2,22 +2,21 @@ package surface
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/requestbody"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
-	"stoa/tenancy/db"
 	"stoa/tenancy/router"
 )
 
@@ -31,14 +30,15 @@ type Observation struct {
 	Route  string
 	Status int
 	// Code is the code of the error that the request was answered with, "" = none.
-	Code     Code
+	Code     apierror.Code
 	Duration time.Duration
 }
 
-// requestRecord is the ResponseWriter of a request and what becomes known about the request, for its log line, metrics
-// and span. The handler's goroutine writes it; other goroutines only read what was set before they started.
+// requestRecord is what becomes known about a request, for its log line, metrics and span. The handler's goroutine
+// writes it; other goroutines only read what was set before they started.
 type requestRecord struct {
-	http.ResponseWriter
+	// writer is the request's ResponseWriter.
+	writer response.Writer
 	// id is the request id: the client's X-Request-Id if it is acceptable, else a new one.
 	id        string
 	startedAt time.Time
@@ -52,86 +52,16 @@ type requestRecord struct {
 	app   string
 	agent string
 	// request is set once a tenant route is authenticated; then neither credential nor app was the reason for an error.
-	request    *Request
-	bodyBudget *bodyBudget
-	// maxBodyBytes bounds the body, 0 = the request has none.
-	maxBodyBytes int64
-	// receivedBytes is the size of the JSON body that was read.
-	receivedBytes int
-	// bodyReservation is for the memory of the body. It is released with the response or by [Request.ReleaseApp].
-	bodyReservation bodyReservation
-	// responseReservation is for the memory of what is read and encoded for the response. It is released with the
-	// response.
-	responseReservation capacity.Reservation
-	// responseDeadline is when the client must have taken all of a large response; zero = it is small or a stream.
-	responseDeadline time.Time
+	request *Request
+	// body is released with the response or by [Request.ReleaseApp].
+	body requestbody.Body
 	// operator is the principal of a request on an admin route.
 	operator authz.Principal
 	// errorEncoder is [Route].EncodeError.
-	errorEncoder ErrorEncoder
-	// recorder stores the response for repetitions of the request; nil = the request has no Idempotency-Key.
-	recorder *responseRecorder
-	// conn is the socket of an HTTP/1 request, for setCork; nil = HTTP/2, whose requests share a connection, or no
-	// socket.
-	conn syscall.RawConn
-	// pieceTimeout is the deadline of each write on HTTP/2; 0 = HTTP/1, where only large responses and streams need
-	// one.
-	pieceTimeout time.Duration
-	// status is the status that was sent, 0 = none yet. Once it is set an error can only be logged.
-	status int
+	errorEncoder apierror.Encoder
 	// code and err are those of the error that the request was answered with.
-	code Code
+	code apierror.Code
 	err  error
-}
-
-// WriteHeader records the first status and passes it on.
-func (rec *requestRecord) WriteHeader(status int) {
-	if rec.status == 0 {
-		rec.status = status
-	}
-	rec.ResponseWriter.WriteHeader(status)
-}
-
-// Write records that there is a response and passes b on. On HTTP/2 it sets a deadline: the client's flow control
-// window may be closed, so even a small write can block.
-func (rec *requestRecord) Write(b []byte) (int, error) {
-	if rec.status == 0 {
-		rec.status = http.StatusOK
-	}
-	if rec.pieceTimeout > 0 {
-		_ = http.NewResponseController(rec.ResponseWriter).SetWriteDeadline(rec.writeDeadline(rec.pieceTimeout))
-	}
-	return rec.ResponseWriter.Write(b)
-}
-
-// Unwrap is for [http.ResponseController].
-func (rec *requestRecord) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
-
-// appID returns the app that the body counts for, "" = the platform.
-func (rec *requestRecord) appID() db.ID {
-	if rec.request == nil {
-		return ""
-	}
-	return rec.request.App.ID
-}
-
-// connKey is the context key of a connection's socket.
-type connKey struct{}
-
-// withConn returns ctx with the socket of conn, which for TLS is the one below it. It is [http.Server].ConnContext.
-func withConn(ctx context.Context, conn net.Conn) context.Context {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return ctx
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, connKey{}, raw)
 }
 
 // recordKey is the context key of the requestRecord.
@@ -161,19 +91,14 @@ const statusClientGone = 499
 // ([Server.ServeNonHTTP]).
 func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &requestRecord{ResponseWriter: w, id: sanitizeRequestID(r.Header.Get("X-Request-Id")), startedAt: time.Now(), bodyBudget: s.bodyBudget}
+		rec := &requestRecord{id: sanitizeRequestID(r.Header.Get("X-Request-Id")), startedAt: time.Now(), body: s.bodyBudget.NewBody("")}
 		w.Header()["X-Request-Id"] = []string{rec.id}
-		// On HTTP/1 the kernel's buffer takes a small response at once, whether or not the client reads.
-		if r.ProtoMajor > 1 {
-			rec.pieceTimeout = s.options.PieceTimeout
-		} else {
-			rec.conn, _ = r.Context().Value(connKey{}).(syscall.RawConn)
-		}
+		rec.writer.Init(w, r, s.options.PieceTimeout)
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		r = r.WithContext(recordContext{s.withOrigin(r, rec.id), rec})
-		defer rec.responseReservation.ReleaseBytes()
+		r = r.WithContext(recordContext{s.proxies.withOrigin(r, rec.id), rec})
+		defer rec.writer.Reservation.ReleaseBytes()
 		// Routes match the decoded path, so that every spelling of a path is the same path for routing and
 		// authorization.
 		r.URL.RawPath = ""
@@ -182,31 +107,31 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 					panic(p)
 				}
-				rec.code = Internal
+				rec.code = apierror.Internal
 				s.options.Log.ErrorContext(rec.withSpan(r.Context()), "a handler panicked", "request_id", rec.id, "route", rec.route, "panic", p, "stack", string(debug.Stack()))
-				if rec.status != 0 {
+				if rec.writer.Status != 0 {
 					defer panic(http.ErrAbortHandler) // closes the connection: a truncated response must not look complete
 				} else {
-					rec.errorEncoder.writeError(rec, rec.id, errorResponse{code: Internal, status: http.StatusInternalServerError, text: textInternal})
+					rec.writeError(apierror.Response{Code: apierror.Internal, Status: http.StatusInternalServerError, Text: apierror.TextInternal})
 				}
 			}
 			s.logRequest(r, rec, time.Since(rec.startedAt))
 		}()
-		next.ServeHTTP(rec, r)
+		next.ServeHTTP(&rec.writer, r)
 	})
 }
 
 // logRequest ends the span, reports the request to metrics and writes its log line. Health checks are logged at debug
 // level. The reason for a refused credential and the client's address are logged here and nowhere shown to the caller.
 func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration) {
-	if rec.status == 0 {
-		rec.status = http.StatusOK
+	if rec.writer.Status == 0 {
+		rec.writer.Status = http.StatusOK
 		if r.Context().Err() != nil {
-			rec.status = statusClientGone
+			rec.writer.Status = statusClientGone
 		}
 	}
-	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.status, rec.code, d})
-	s.endTrace(rec, r)
+	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.writer.Status, rec.code, d})
+	s.tracer.endTrace(rec, r)
 	level := slog.LevelInfo
 	if rec.route == "/health" || rec.route == "/ready" {
 		level = slog.LevelDebug
@@ -216,7 +141,7 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 	}
 	attrs := make([]slog.Attr, 0, 9)
 	attrs = append(attrs, slog.String("request_id", rec.id), slog.String("method", r.Method), slog.String("route", rec.route),
-		slog.Int("status", rec.status), slog.Float64("duration_ms", float64(d.Microseconds())/1000))
+		slog.Int("status", rec.writer.Status), slog.Float64("duration_ms", float64(d.Microseconds())/1000))
 	if rec.app != "" {
 		attrs = append(attrs, slog.String("app", rec.app))
 	}
@@ -224,7 +149,7 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 		attrs = append(attrs, slog.String("agent", rec.agent))
 	}
 	if reason := refusalReason(rec.err); reason != "" {
-		attrs = append(attrs, slog.String("reason", reason), slog.String("client", s.clientAddress(r)))
+		attrs = append(attrs, slog.String("reason", reason), slog.String("client", s.proxies.clientAddress(r)))
 	}
 	s.options.Log.LogAttrs(rec.withSpan(r.Context()), level, "request", attrs...)
 }
@@ -253,4 +178,23 @@ func sanitizeRequestID(given string) string {
 		}
 	}
 	return given
+}
+
+// recordContext is the context of a request. One type carries the record and the response's memory reservation, which
+// saves a context for each.
+type recordContext struct {
+	context.Context
+	record *requestRecord
+}
+
+// Value implements [context.Context]. It answers capacity.ContextKey, so that packages which read large rows find the
+// request's reservation.
+func (c recordContext) Value(key any) any {
+	switch key.(type) {
+	case recordKey:
+		return c.record
+	case capacity.ContextKey:
+		return &c.record.writer.Reservation
+	}
+	return c.Context.Value(key)
 }

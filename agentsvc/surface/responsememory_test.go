@@ -8,6 +8,7 @@ import (
 
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/surfacetest"
 )
 
@@ -24,7 +25,7 @@ func TestAnswersTakeMemory(t *testing.T) {
 	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{ResponseMemory: pool}}, func(*surfacetest.Fixture) []surface.Route {
 		return []surface.Route{{Method: http.MethodGet, Pattern: "/answer", Kind: surface.Tenant, Serve: func(w http.ResponseWriter, r *http.Request) error {
 			n := map[string]int{"small": 60_000, "large": 1 << 20, "huge": 3 << 20}[r.URL.Query().Get("size")]
-			return surface.WriteJSON(w, http.StatusOK, strings.Repeat("x", n))
+			return response.WriteJSON(w, http.StatusOK, strings.Repeat("x", n))
 		}}}
 	})
 	for _, tt := range []struct {

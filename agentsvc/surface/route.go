@@ -9,6 +9,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/crossorigin"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/requestbody"
 	"stoa/authz"
 )
 
@@ -46,12 +50,12 @@ type Route struct {
 	Query []string
 	// Discovery lets callers without a credential into every app: the visibility of each agent then decides what they
 	// see. Every other tenant route acts or reads. Where the app needs no credential, those refuse pages of foreign
-	// origins ([pageGuard]).
+	// origins ([crossorigin.PageGuard]).
 	Discovery bool
-	// Signed lets requests into every app without verifying a credential: Serve must call [Request.ReceiveDelivery],
-	// which verifies the signature of the delivery.
+	// Signed lets requests into every app without verifying a credential: Serve must verify the signature of the
+	// delivery.
 	Signed bool
-	// LargeBody allows bodies of up to maxMessage bytes; else maxBody bytes are allowed.
+	// LargeBody allows bodies of up to [requestbody.MaxMessage] bytes; else [requestbody.MaxBody] bytes are allowed.
 	LargeBody bool
 	// Idempotent says that the request changes something and honours an Idempotency-Key: under a key it takes effect
 	// once.
@@ -64,8 +68,8 @@ type Route struct {
 	// RPCSystem is the protocol whose calls the route carries, as OpenTelemetry names it, such as grpc; "" = HTTP. The
 	// pattern is then /service/method.
 	RPCSystem string
-	// EncodeError encodes errors in the protocol's own form; nil = an [ErrorRecord].
-	EncodeError ErrorEncoder
+	// EncodeError encodes errors in the protocol's own form; nil = an [apierror.Record].
+	EncodeError apierror.Encoder
 	// Serve answers a request that has been authenticated.
 	Serve Handler
 }
@@ -113,8 +117,8 @@ func (s *Server) serveRoute(route *Route) http.HandlerFunc {
 // admitAndServe authenticates and admits the request as the kind of its route demands, bounds its body and calls the
 // handler. It fills in rec as it learns what the request is about. All that it reserves is released when it returns.
 func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.ResponseWriter, r *http.Request) error {
-	if !isReadOnly(r) && !s.cors.isAllowedOrigin(r) {
-		return errOrigin
+	if !crossorigin.IsReadOnly(r) && !s.cors.IsAllowedOrigin(r) {
+		return apierror.ErrOrigin
 	}
 	switch route.Kind {
 	case Tenant:
@@ -126,11 +130,11 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 			return err
 		}
 		defer v.ReleaseApp()
-		v.record, rec.request, rec.app = rec, v, v.App.Name
-		rec.initResponseMemory(s, v.App.ID)
-		r = s.startTrace(rec, r, v.App)
+		v.record, rec.request, rec.app, rec.body.App = rec, v, v.App.Name, v.App.ID
+		rec.writer.InitMemory(s.options.ResponseMemory, v.App.ID)
+		r = s.tracer.startTrace(rec, r, v.App)
 		if route.Scope != "" {
-			if err := v.Authorize(r.Context(), route.Scope, "", ""); err != nil {
+			if err := v.Authorize(r.Context(), route.Scope, ""); err != nil {
 				return err
 			}
 		}
@@ -140,25 +144,29 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 			return err
 		}
 		rec.operator = p
-		rec.initResponseMemory(s, "")
-		r = s.startTrace(rec, r, nil)
+		rec.writer.InitMemory(s.options.ResponseMemory, "")
+		r = s.tracer.startTrace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	// The URL is checked after authentication, so that a caller without a credential learns nothing from the
 	// difference.
-	if err := checkURL(r.URL); err != nil {
+	if err := decode.CheckURL(r.URL); err != nil {
 		return err
 	}
 	// An unknown path has no known query names; its own error is the better answer.
 	if route.Query != nil || route.Kind == Admin && route.Pattern != routeUnknown {
-		if err := CheckQuery(r, route.Query...); err != nil {
+		if err := decode.CheckQuery(r, route.Query...); err != nil {
 			return err
 		}
 	}
-	s.limitBody(rec, r, route)
-	defer rec.bodyReservation.release()
+	maxBytes := int64(requestbody.MaxBody)
+	if route.LargeBody {
+		maxBytes = requestbody.MaxMessage
+	}
+	rec.body.Limit(rec.writer.ResponseWriter, r, maxBytes, s.options.PieceTimeout, s.options.BodyTimeout)
+	defer rec.body.Release()
 	if route.Idempotent {
-		return s.serveIdempotent(rec, w, r, route.Serve)
+		return serveIdempotent(s.options.Idempotency, w, r, route.Serve)
 	}
 	return route.Serve(w, r)
 }
@@ -210,7 +218,7 @@ func (s *Server) findVerbs(r *http.Request) (verb string, known []string) {
 
 // handleNoPath returns the error for a path that no route has.
 func (s *Server) handleNoPath(_ http.ResponseWriter, r *http.Request) error {
-	return cmp.Or(s.checkVerb(r), errNoPath)
+	return cmp.Or(s.checkVerb(r), apierror.ErrNoPath)
 }
 
 // checkVerb returns a "not found" error that lists the known verbs if r's path ends in an unknown one, else nil.
@@ -219,7 +227,7 @@ func (s *Server) checkVerb(r *http.Request) error {
 	if len(known) == 0 {
 		return nil
 	}
-	return &responseError{code: NotFound, status: http.StatusNotFound, text: "there is no " + verb + " here; there are " + strings.Join(known, ", ")}
+	return &apierror.Error{Code: apierror.NotFound, Status: http.StatusNotFound, Text: "there is no " + verb + " here; there are " + strings.Join(known, ", ")}
 }
 
 // handleNoMethod returns the error for a method that a path does not have and sets Allow to those that it has (RFC
@@ -233,10 +241,5 @@ func (s *Server) handleNoMethod(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Add("Allow", m)
 		}
 	}
-	return newMethodError(r.Method)
-}
-
-// newMethodError returns a 405 error.
-func newMethodError(method string) error {
-	return &responseError{code: InvalidArgument, status: http.StatusMethodNotAllowed, text: "the method " + method + " is not allowed here"}
+	return apierror.NewMethodError(r.Method)
 }

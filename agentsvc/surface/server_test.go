@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 )
@@ -44,10 +45,10 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 		if err != nil {
 			return err
 		}
-		return surface.WriteJSON(w, http.StatusOK, len(body))
+		return response.WriteJSON(w, http.StatusOK, len(body))
 	}
 	seen := &observations{}
-	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: seen.record, Deadline: time.Second, BodyRate: 1 << 30}},
+	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: seen.record, BodyRate: 1 << 30, Timeouts: surface.Timeouts{Deadline: time.Second}}},
 		func(*surfacetest.Fixture) []surface.Route {
 			return []surface.Route{
 				{Method: http.MethodGet, Pattern: "/who", Kind: surface.Tenant, Serve: func(w http.ResponseWriter, r *http.Request) error {
@@ -55,7 +56,7 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 					if _, err := v.Card(r.URL.Query().Get("agent")); err != nil {
 						return err
 					}
-					return surface.WriteJSON(w, http.StatusOK, []string{v.App.Name, v.Principal.Subject, v.BaseURL()})
+					return response.WriteJSON(w, http.StatusOK, []string{v.App.Name, v.Principal.Subject, v.BaseURL()})
 				}},
 				{Method: http.MethodPost, Pattern: "/small", Kind: surface.Tenant, Serve: read},
 				{Method: http.MethodPost, Pattern: "/large", Kind: surface.Tenant, LargeBody: true, Serve: read},
@@ -67,14 +68,14 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 					panic("oh no")
 				}},
 				{Method: http.MethodGet, Pattern: "/long", Kind: surface.Open, Serve: func(w http.ResponseWriter, _ *http.Request) error {
-					return surface.WriteJSON(w, http.StatusOK, strings.Repeat("x", 30_000))
+					return response.WriteJSON(w, http.StatusOK, strings.Repeat("x", 30_000))
 				}},
 				{Method: http.MethodGet, Pattern: "/slow", Kind: surface.Open, Serve: func(_ http.ResponseWriter, r *http.Request) error {
 					<-r.Context().Done()
 					return r.Context().Err()
 				}},
 				{Method: http.MethodPost, Pattern: "/admin/thing", Kind: surface.Admin, Serve: func(w http.ResponseWriter, r *http.Request) error {
-					return surface.WriteJSON(w, http.StatusOK, surface.OperatorOf(r).Subject)
+					return response.WriteJSON(w, http.StatusOK, surface.OperatorOf(r).Subject)
 				}},
 			}
 		})
@@ -274,7 +275,7 @@ func TestHalfAnswer(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	if _, err := surface.New(surface.Options{AdminSecret: surfacetest.Secret}); err == nil {
+	if _, err := surface.New(surface.Options{Authentication: surface.Authentication{AdminSecret: surfacetest.Secret}}); err == nil {
 		t.Error("a server without a verifier was made")
 	}
 }

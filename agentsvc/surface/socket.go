@@ -16,6 +16,11 @@ import (
 	"github.com/coder/websocket"
 
 	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/requestbody"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/trail"
 )
 
@@ -28,15 +33,15 @@ const (
 	closeTimeout = time.Second
 )
 
-var errTooManyMessages = &responseError{
-	code: ResourceExhausted, status: http.StatusTooManyRequests, retryAfter: time.Second,
-	text: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxConcurrentMessages),
+var errTooManyMessages = &apierror.Error{
+	Code: apierror.ResourceExhausted, Status: http.StatusTooManyRequests, RetryAfter: time.Second,
+	Text: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxConcurrentMessages),
 }
 
 // SocketProtocol is a protocol over a WebSocket. It is called for each message. It decodes the message by decode, and
 // returns the encoder for its events and a function that submits it for an authenticated caller. An error in the
 // message is returned by call, so that it can be encoded and refused like any other.
-type SocketProtocol func(r *http.Request, decode func(any) error) (d StreamEncoder, call func(ctx context.Context, v *Request) (*Subscription, error))
+type SocketProtocol func(r *http.Request, decode func(any) error) (d stream.Encoder, call func(ctx context.Context, v *Request) (*stream.Subscription, error))
 
 // ServeWebSocket upgrades r's connection to a WebSocket. Each text frame of the client is one message; the events of
 // its turn are sent as text frames, interleaved with those of other messages. Each message is authenticated and
@@ -50,7 +55,7 @@ func (v *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protoco
 		return err
 	}
 	if !srv.sockets.addSocket() {
-		return ErrNotReady
+		return apierror.ErrNotReady
 	}
 	defer srv.sockets.removeSocket()
 	conn, netConn, err := srv.upgradeWebSocket(w, r)
@@ -125,16 +130,17 @@ func (s *socketConn) closeWith(code websocket.StatusCode, reason string, wait ti
 // error frame and the next one is received; a binary or an oversized one closes the connection.
 func (s *socketConn) readMessages() {
 	for {
-		body, values, retained, err := s.receiveMessage()
-		var skipped skippedMessage
+		in := s.server.bodyBudget.NewBody(s.request.App.ID)
+		message, err := s.receiveMessage(&in)
+		var refused *requestbody.RefusedError
 		switch {
 		case err == nil:
-			s.handleMessage(body, values, retained)
-		case errors.As(err, &skipped):
-			d, _ := s.protocol(s.r, func(any) error { return skipped.error })
-			s.writeFault(d, skipped.error)
+			s.handleMessage(message, &in)
+		case errors.As(err, &refused):
+			d, _ := s.protocol(s.r, func(any) error { return refused.Err })
+			s.writeFault(d, refused.Err)
 		case errors.Is(err, errFrameTooLong):
-			s.closeWith(websocket.StatusMessageTooBig, fmt.Sprintf("a message has at most %d MiB", maxMessage>>20), closeTimeout*5)
+			s.closeWith(websocket.StatusMessageTooBig, fmt.Sprintf("a message has at most %d MiB", requestbody.MaxMessage>>20), closeTimeout*5)
 			return
 		case errors.Is(err, errBinaryFrame):
 			s.closeWith(websocket.StatusUnsupportedData, "messages are text frames", closeTimeout)
@@ -152,74 +158,44 @@ var (
 	errBinaryFrame = errors.New("the message is no text")
 )
 
-// skippedMessage is the reason for which a message was refused. It was read to its end, so that the next one can be
-// received.
-type skippedMessage struct{ error }
-
 // receiveMessage waits for the next message and reads it. Once it has begun, each piece must arrive within PieceTimeout
-// and the whole within BodyTimeout, else the connection ends. It returns the body, the number of its JSON values and
-// the reservation for its bytes, which the caller must release. A message that is refused, by its content or because
-// its bytes are not available, is a skippedMessage.
-func (s *socketConn) receiveMessage() (body []byte, values int, retained *bodyReservation, err error) {
+// and the whole within BodyTimeout, else the connection ends. The memory of its bytes is reserved in into, which the
+// caller must release if there is no error. A message that is refused is a [*RefusedError].
+func (s *socketConn) receiveMessage(into *requestbody.Body) ([]byte, error) {
 	// Cancelling ctx closes the connection: the library cannot give up a message in its middle.
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	kind, r, err := s.conn.Reader(ctx)
 	if err != nil {
-		return nil, 0, nil, err
+		return nil, err
 	}
 	s.busyCount.Add(1) // a client answers no ping in the middle of a frame
 	defer s.busyCount.Add(-1)
 	if kind != websocket.MessageText {
-		return nil, 0, nil, errBinaryFrame
+		return nil, errBinaryFrame
 	}
 	defer time.AfterFunc(s.server.options.BodyTimeout, cancel).Stop()
 	pieceTimeout := s.server.options.PieceTimeout
 	// One byte more than is allowed can be read, to distinguish a message of exactly the maximum from a longer one.
-	complete := &io.LimitedReader{R: r, N: maxMessage + 1}
+	complete := &io.LimitedReader{R: r, N: requestbody.MaxMessage + 1}
 	in := &timedReader{Reader: complete, timer: time.AfterFunc(pieceTimeout, cancel), pieceTimeout: pieceTimeout}
 	defer in.timer.Stop()
-	retained = &bodyReservation{}
-	defer func() {
-		if err != nil {
-			retained.release()
-		}
-	}()
-	a := newBodyMeter(s.ctx, s.server.bodyBudget, s.request.App.ID, retained, cancel)
 	// While the server does not read, the client's time for the next piece does not run.
-	a.pause = func() func() {
+	body, err := into.Receive(s.ctx, in, cancel, func() func() {
 		in.timer.Stop()
 		return func() { in.timer.Reset(pieceTimeout) }
-	}
-	counted := &countedBody{Reader: in}
-	body, err = readMetered(counted, -1, maxMessage, a)
-	if counted.refused != nil {
-		a.chargeRefused(counted.counter.totalValues())
-		err = counted.refused
-	}
-	var own *responseError
-	// The rest of a refused message is read and dropped. Its bytes count against the app's rate, so that sending
-	// refused messages is not cheaper than sending good ones.
-	if counted.refused != nil || errors.As(err, &own) {
-		retained.release()
-		err = skippedMessage{err}
-		for lost := error(nil); lost == nil; {
-			var n int64
-			n, lost = io.CopyN(io.Discard, in, pieceSize)
-			s.server.bodyBudget.rates.chargeApp(s.request.App.ID, n)
-			_ = s.server.bodyBudget.rates.waitForDebt(s.ctx, s.request.App.ID) // if ctx ended, the next read fails
-			if lost != nil && !errors.Is(lost, io.EOF) {
-				return nil, 0, nil, lost
-			}
-		}
-	}
+	})
 	if complete.N == 0 {
-		err = errFrameTooLong
+		into.Release()
+		return nil, errFrameTooLong
 	}
-	return body, counted.counter.totalValues(), retained, err
+	return body, err
 }
 
-// timedReader reads a message in pieces of at most pieceSize bytes; timer, which ends the connection, is reset after
+// maxRead is how many bytes one read of a message returns at most.
+const maxRead = 64 << 10
+
+// timedReader reads a message in pieces of at most maxRead bytes; timer, which ends the connection, is reset after
 // each.
 type timedReader struct {
 	io.Reader
@@ -227,9 +203,9 @@ type timedReader struct {
 	pieceTimeout time.Duration
 }
 
-// Read passes on at most pieceSize bytes, since the library fills any buffer that it gets before it returns.
+// Read passes on at most maxRead bytes, since the library fills any buffer that it gets before it returns.
 func (t *timedReader) Read(b []byte) (int, error) {
-	n, err := t.Reader.Read(b[:min(len(b), pieceSize)])
+	n, err := t.Reader.Read(b[:min(len(b), maxRead)])
 	t.timer.Reset(t.pieceTimeout)
 	return n, err
 }
@@ -237,15 +213,15 @@ func (t *timedReader) Read(b []byte) (int, error) {
 // handleMessage decodes a message, submits it and starts a goroutine that reports its turn. It returns once the message
 // is accepted or refused; only then the next one is received, so messages of a connection are accepted in their order.
 // It releases the reservation of the body.
-func (s *socketConn) handleMessage(body []byte, values int, retained *bodyReservation) {
+func (s *socketConn) handleMessage(message []byte, body *requestbody.Body) {
 	s.busyCount.Add(1)
 	defer s.busyCount.Add(-1)
-	defer retained.release()
+	defer body.Release()
 	d, call := s.protocol(s.r, func(v any) error {
-		if err := retained.reserveDecoded(s.ctx, s.server.bodyBudget, s.request.App.ID, len(body), values); err != nil {
+		if err := body.ReserveReceived(s.ctx); err != nil {
 			return err
 		}
-		return DecodeJSON(body, v, false)
+		return decode.JSON(message, v, false)
 	})
 	select {
 	case s.slots <- struct{}{}:
@@ -253,9 +229,9 @@ func (s *socketConn) handleMessage(body []byte, values int, retained *bodyReserv
 		s.writeFault(d, errTooManyMessages)
 		return
 	}
-	ctx, span := s.server.startMessageSpan(s.ctx, recordOf(s.r))
+	ctx, span := s.server.tracer.startMessageSpan(s.ctx, recordOf(s.r))
 	// This reservation ends with the message. The request's own one lasts as long as the connection.
-	messageReservation := recordOf(s.r).responseReservation.NewPart(1)
+	messageReservation := recordOf(s.r).writer.Reservation.NewPart(1)
 	f, err := s.submitMessage(capacity.WithReservation(ctx, messageReservation), call)
 	if err != nil {
 		messageReservation.ReleaseBytes()
@@ -291,7 +267,7 @@ func (s *socketConn) reauthenticate(ctx context.Context) (*Request, error) {
 }
 
 // submitMessage authenticates the client, so that the message runs on the app's current revision, and submits by call.
-func (s *socketConn) submitMessage(ctx context.Context, call func(context.Context, *Request) (*Subscription, error)) (*Subscription, error) {
+func (s *socketConn) submitMessage(ctx context.Context, call func(context.Context, *Request) (*stream.Subscription, error)) (*stream.Subscription, error) {
 	v, err := s.reauthenticate(ctx)
 	if err != nil {
 		return nil, err
@@ -307,38 +283,38 @@ func (s *socketConn) closeIfDenied(err error) {
 	if !errors.As(err, &denied) {
 		return
 	}
-	switch v := classifyError(err); v.code {
-	case Unauthenticated:
-		s.closeWith(websocket.StatusPolicyViolation, v.text, closeTimeout)
-	case PermissionDenied, NotFound:
-		s.closeWith(websocket.StatusGoingAway, v.text, closeTimeout)
+	switch v := apierror.Classify(err); v.Code {
+	case apierror.Unauthenticated:
+		s.closeWith(websocket.StatusPolicyViolation, v.Text, closeTimeout)
+	case apierror.PermissionDenied, apierror.NotFound:
+		s.closeWith(websocket.StatusGoingAway, v.Text, closeTimeout)
 	}
 }
 
 // relayEvents writes the events of a message's turn as frames, then the protocol's DoneBody if it has one. A panic of
 // the encoder ends this message only: it runs in a goroutine of its own, where net/http would not recover it.
-func (s *socketConn) relayEvents(d StreamEncoder, f *Subscription) {
+func (s *socketConn) relayEvents(d stream.Encoder, f *stream.Subscription) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.writeFault(d, fmt.Errorf("a dialect panicked: %v\n%s", p, debug.Stack()))
 		}
 	}()
-	err := f.writeEvents(d, func(_ int64, body any) error { return s.writeFrame(body) })
+	err := f.WriteEvents(d, func(_ int64, body any) error { return s.writeFrame(body) })
 	switch {
 	case err == nil && d.DoneBody != nil:
 		_ = s.writeFrame(d.DoneBody)
-	case err == nil, errors.Is(err, errClientGone), errors.Is(err, errStreamsEnding):
+	case err == nil, errors.Is(err, stream.ErrClientGone), errors.Is(err, stream.ErrStreamsEnding):
 	default:
 		s.writeFault(d, err)
 	}
 }
 
 // writeFault logs err and writes it as the last frame of a message.
-func (s *socketConn) writeFault(d StreamEncoder, err error) {
+func (s *socketConn) writeFault(d stream.Encoder, err error) {
 	if s.ctx.Err() != nil {
 		return
 	}
-	s.server.logError(s.ctx, recordOf(s.r), classifyError(err), err)
+	s.server.logError(s.ctx, recordOf(s.r), apierror.Classify(err), err)
 	_ = s.writeFrame(d.EncodeError(err))
 }
 
@@ -346,10 +322,10 @@ func (s *socketConn) writeFault(d StreamEncoder, err error) {
 // ends all its subscriptions; it can continue each of them later from the last event that it got.
 func (s *socketConn) writeFrame(body any) error {
 	var b bytes.Buffer
-	if err := writeJSONLine(&b, body); err != nil {
+	if err := encode.AppendJSONLine(&b, body); err != nil {
 		return err
 	}
-	retained := recordOf(s.r).responseReservation.NewPart(1)
+	retained := recordOf(s.r).writer.Reservation.NewPart(1)
 	defer retained.ReleaseBytes()
 	if err := retained.ReserveTotal(s.ctx, int64(b.Len())); err != nil {
 		return err

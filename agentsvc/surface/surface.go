@@ -1,40 +1,44 @@
-// Package surface is what every protocol endpoint of the server shares: authentication, admission, bounds on requests
-// and responses, server-sent events, WebSockets, JSON-RPC, errors and idempotency. The protocols themselves are the
-// packages below it: ext, v1, a2a, openai, mcp, ops and webhook return lists of [Route], which [New] serves; a2agrpc
-// passes its calls to [Server.ServeNonHTTP]; openapi describes them all.
+// Package surface is what every protocol endpoint of the server shares: it authenticates a request, admits it, bounds
+// it and answers its errors. The protocols themselves are packages below it: ext, v1, a2a, openai, mcp, admin,
+// billingapi, tenantapi and webhook return lists of [Route], which [New] serves; a2agrpc passes its calls to
+// [Server.ServeNonHTTP]; openapi describes them all.
+//
+// Package surface is made of smaller ones, which know no requests of apps: requestbody reads bodies, decode and encode
+// have what is common to messages, apierror maps errors to codes, response writes responses, stream and sse write the
+// events of a task, crossorigin decides what web pages may do, and idempotency makes requests take effect once. Packages
+// jsonrpc, agentcard and mutation have what several protocols share.
 //
 // A request passes these steps in this order:
 //
 //  1. record.go: the request gets an id, and when it ends, its log line, its metrics and its span. A panic becomes a 500.
-//  2. cors.go: cross-origin headers; OPTIONS ends here.
+//  2. crossorigin: cross-origin headers; OPTIONS ends here.
 //  3. route.go: the route is matched. A request that writes and comes from a page of another origin may be refused.
 //  4. authenticate.go: [Server.Authenticate] verifies the credential and decides the app (tenant). It is the only place
 //     that does: the credential names the app, and a host or path that names another one makes the app not found. What it
 //     returns, a [Request], is bound to that app and to one revision of its configuration.
-//  5. query.go, body.go: the URL must be text, the query must have known names, the body is bounded in size and time.
-//  6. idempotency.go: with an Idempotency-Key the request takes effect once.
-//  7. the route's [Handler]: it decodes ([DecodeMessage], [DecodeBody]), asks for permission ([Request.Authorize],
+//  5. route.go: the URL must be text, the query must have known names, the body is bounded in size and time.
+//  6. once.go: with an Idempotency-Key the request takes effect once.
+//  7. the route's [Handler]: it decodes ([DecodeMessage], [DecodeBody]), asks for permission ([Access.Authorize],
 //     [Request.AdmitMessage]), calls the app's task service and encodes.
-//  8. errors.go: an error that the handler returned becomes a status, a code and a body, by one table for all protocols.
+//  8. respond.go: an error that the handler returned becomes a status, a code and a body ([apierror.Classify]).
 //
 // A message to an agent takes one path in every protocol. [Request.AdmitMessage] checks the caller's scope, then checks
 // the app's budgets, counts the call against its limits and reserves tokens from them (limit.go).
 // [Request.SubmitMessage], [Request.SubmitAndWait] or [Request.SubmitAndSubscribe] pass it to the task service, which
-// writes the turn before it returns. The answer is then read from the task's log through a [Subscription], whose events
-// a [StreamEncoder] turns into the protocol's bodies: [Request.StreamEvents] writes them as server-sent events
-// (stream.go), [Request.ServeWebSocket] as frames (socket.go), [Request.WriteEvents] through any other writer
-// (nonhttp.go, for gRPC). The reserved tokens are given back when the request ends, unless a turn was written that
-// carries the reservation; then its worker settles it. Budgets are reserved and settled by each model call, in package
-// app.
+// writes the turn before it returns (submit.go). The answer is then read from the task's log through a
+// [stream.Subscription], whose events a [stream.Encoder] turns into the protocol's bodies: [Request.StreamEvents] writes
+// them as server-sent events, [Request.ServeWebSocket] as frames (socket.go), [Request.WriteEvents] through any other
+// writer (nonhttp.go, for gRPC). The reserved tokens are given back when the request ends, unless a turn was written
+// that carries the reservation; then its worker settles it. Budgets are reserved and settled by each model call, in
+// package app.
 //
-// Memory and time have bounds, since every sender is untrusted. Request bodies share quotas between the apps
-// (bodybudget.go, quotapool.go), are read in small steps (bodymeter.go) at a rate per app (bodyrate.go), and are
-// counted before they are decoded (jsoncount.go). Responses take their memory from a pool (response.go). A client that
-// does not take its response or its events in time loses the connection; it can resume a stream with Last-Event-ID.
+// Memory and time have bounds, since every sender is untrusted: of bodies in package requestbody, of responses in
+// package response. A client that does not take its response or its events in time loses the connection; it can resume a
+// stream with Last-Event-ID.
 //
 // To add a protocol, write a package with a function that returns routes, and add it to newRoutes in
-// cmd/stoa/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [StreamEncoder] if it streams and an
-// [ErrorEncoder] if its errors have a form of their own; errorTable needs no change. Each route also needs an entry in
+// cmd/stoa/server/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [stream.Encoder] if it streams and an
+// [apierror.Encoder] if its errors have a form of their own. Each route also needs an entry in
 // openapi/descriptions.json and in TestIsolation of cmd/stoa. protocol_test.go of this package is a complete example.
 package surface
 
@@ -57,9 +61,11 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/surface/crossorigin"
 	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/requestbody"
+	"stoa/agentsvc/surface/response"
 	"stoa/authz"
-	"stoa/ratelimit"
 	"stoa/tenancy/router"
 	"stoa/tenancy/runtimecache"
 )
@@ -67,16 +73,7 @@ import (
 // Options configure a [Server]. Verifier, AdminSecret, Idempotency, Router and Runtimes are required; setDefaults fills in the
 // rest.
 type Options struct {
-	// Verifier verifies tokens: those of the built-in issuer, of the operator's OpenID provider and of the apps' own
-	// issuers.
-	Verifier *authz.Verifier
-	// AdminSecret is one secret, or two with a comma between them while the secret is being changed.
-	AdminSecret string
-	// Auth decides which paths of the default app need a credential. Other apps always need one, except for discovery
-	// and signed deliveries.
-	Auth config.Auth
-	// Keys verifies API keys; nil = the server has none, and a credential in their form is invalid.
-	Keys *authz.APIKeys
+	Authentication
 	// Idempotency stores the responses to requests that carry an Idempotency-Key.
 	Idempotency *idempotency.Store
 	// Router finds the app of a credential, a host or a path. Runtimes caches the built form of each app's current
@@ -87,12 +84,8 @@ type Options struct {
 	// PublicURL is where clients reach the server. Agent cards and other links begin with it. Default:
 	// http://localhost:8080.
 	PublicURL string
-	// Hosts are further names and addresses that the server listens at or is reached under, see [newPageGuard].
+	// Hosts are further names and addresses that the server listens at or is reached under, see [NewPageGuard].
 	Hosts []string
-	// GRPC is the gRPC interface that agent cards advertise.
-	GRPC GRPC
-	// SignCard signs an agent card, given as JSON; nil = cards are not signed.
-	SignCard func(card []byte) (CardSignature, error)
 	// TrustedProxies are the addresses whose X-Forwarded-For header is believed.
 	TrustedProxies []netip.Prefix
 	// CORS is server.cors of the operator's configuration.
@@ -113,6 +106,25 @@ type Options struct {
 
 	// BodyRate is how many bytes a second of large bodies are read of each app. Default: 16 MiB.
 	BodyRate int64
+	Timeouts
+}
+
+// Authentication is how callers of a [Server] authenticate. Verifier and AdminSecret are required.
+type Authentication struct {
+	// Verifier verifies tokens: those of the built-in issuer, of the operator's OpenID provider and of the apps' own
+	// issuers.
+	Verifier *authz.Verifier
+	// AdminSecret is one secret, or two with a comma between them while the secret is being changed.
+	AdminSecret string
+	// Auth decides which paths of the default app need a credential. Other apps always need one, except for discovery
+	// and signed deliveries.
+	Auth config.Auth
+	// Keys verifies API keys; nil = the server has none, and a credential in their form is invalid.
+	Keys *authz.APIKeys
+}
+
+// Timeouts bound the time of requests.
+type Timeouts struct {
 	// Deadline bounds a request that does not wait for a task. Default: 30 seconds.
 	Deadline time.Duration
 	// KeepAlive is the longest silence on a stream: then a comment is written, or a ping sent. Default: 15 seconds.
@@ -126,7 +138,7 @@ type Options struct {
 // setDefaults replaces zero values by the defaults that [Options] documents.
 func (o *Options) setDefaults() {
 	o.PublicURL = cmp.Or(o.PublicURL, "http://localhost:8080")
-	o.BodyRate = cmp.Or(o.BodyRate, defaultBodyRate)
+	o.BodyRate = cmp.Or(o.BodyRate, requestbody.DefaultRate)
 	o.Deadline = cmp.Or(o.Deadline, 30*time.Second)
 	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 	o.PieceTimeout = cmp.Or(o.PieceTimeout, 30*time.Second)
@@ -140,22 +152,21 @@ func (o *Options) setDefaults() {
 }
 
 // Server is an [http.Handler] that serves the routes of all protocols. The fields above openStreams do not change after
-// [New]; bodyBudget and sockets guard their own state.
+// [New]; Budget and sockets guard their own state.
 type Server struct {
-	options Options
-	baseURL *url.URL
-	// adminSecret is verified at the admin API.
-	adminSecret *authz.AdminSecret
-	// misplacedSecret is the same secret with a throttle of its own, for tenant routes, where the secret is refused.
-	misplacedSecret *authz.AdminSecret
+	options     Options
+	baseURL     *url.URL
+	credentials credentialVerifier
+	tracer      requestTracer
+	proxies     trustedProxies
 	// routes is what New was given. mux matches them; handler is mux behind cors and instrumentHandler.
 	routes  []Route
 	mux     *chi.Mux
 	handler http.Handler
-	// bodyBudget bounds the request bodies in memory, of all requests together.
-	bodyBudget *bodyBudget
-	cors       *cors
-	pageGuard  *pageGuard
+	// Budget bounds the request bodies in memory, of all requests together.
+	bodyBudget *requestbody.Budget
+	cors       *crossorigin.CORS
+	pageGuard  *crossorigin.PageGuard
 	// sockets waits for the WebSockets, which [http.Server] does not know any more once they are hijacked.
 	sockets socketGroup
 
@@ -178,18 +189,18 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Idempotency == nil || o.Router == nil || o.Runtimes == nil {
 		return nil, errors.New("surface: a verifier, the stored responses, a router and the runtimes are needed")
 	}
-	s := &Server{options: o, routes: routes, mux: chi.NewMux(), bodyBudget: newBodyBudget(o.OnLargeBodies, o.BodyRate), cors: newCORS(o.CORS, routes)}
+	s := &Server{options: o, tracer: requestTracer{o.Tracer}, proxies: o.TrustedProxies, routes: routes, mux: chi.NewMux(), bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
+	var requestHeaders, responseHeaders []string
+	for _, r := range routes {
+		requestHeaders, responseHeaders = append(requestHeaders, r.RequestHeaders...), append(responseHeaders, r.ResponseHeaders...)
+	}
+	s.cors = crossorigin.NewCORS(o.CORS, requestHeaders, responseHeaders, func(r *http.Request) { recordOf(r).route = "options" })
 	var err error
 	if s.baseURL, err = parseBaseURL(o.PublicURL); err != nil {
 		return nil, err
 	}
-	s.pageGuard = newPageGuard(o.CORS, s.baseURL, o.Hosts)
-	if s.adminSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
-		return nil, err
-	}
-	// This secret has its own throttle: failed attempts on tenant routes must not lock the operator out of the admin
-	// API.
-	if s.misplacedSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
+	s.pageGuard = crossorigin.NewPageGuard(o.CORS, s.baseURL, o.Hosts)
+	if s.credentials, err = newCredentialVerifier(o.Authentication); err != nil {
 		return nil, err
 	}
 	s.streamsCtx, s.cancelStreams = context.WithCancel(context.Background())
@@ -198,7 +209,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	for i := range s.routes {
 		s.mountRoute(&s.routes[i])
 	}
-	s.handler = s.instrumentHandler(s.cors.wrapHandler(s.mux))
+	s.handler = s.instrumentHandler(s.cors.WrapHandler(s.mux))
 	return s, nil
 }
 
@@ -250,11 +261,11 @@ func (s *Server) EndStreams() {
 	s.sockets.closeAndWait()
 }
 
-// maxHeader bounds the headers of a request, in bytes.
-const maxHeader = 32 << 10
+// MaxHeader bounds the headers of a request, in bytes.
+const MaxHeader = 32 << 10
 
-// maxStreams bounds the concurrent requests of one HTTP/2 connection.
-const maxStreams = 100
+// MaxStreams bounds the concurrent requests of one HTTP/2 connection.
+const MaxStreams = 100
 
 // NewHTTPServer returns an HTTP server for s that speaks HTTP/1.1 and HTTP/2, the latter also without TLS for proxies
 // that start with it (h2c with prior knowledge). It bounds headers, idle and dead connections and the concurrent
@@ -265,13 +276,13 @@ func (s *Server) NewHTTPServer() *http.Server {
 	both.SetHTTP1(true)
 	both.SetHTTP2(true)
 	both.SetUnencryptedHTTP2(true)
-	// ConnContext lets writePieces reach the socket. ErrorLog is at debug level: its lines are about what clients do.
+	// ConnContext lets package response reach the socket. ErrorLog is at debug level: its lines are about what clients do.
 	return &http.Server{
-		Handler: s, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: s, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		Protocols: both, HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, SendPingTimeout: s.options.PieceTimeout, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.PieceTimeout,
+			MaxConcurrentStreams: MaxStreams, SendPingTimeout: s.options.PieceTimeout, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.PieceTimeout,
 		},
-		ConnContext: withConn,
+		ConnContext: response.WithConn,
 		ErrorLog:    slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 	}
 }

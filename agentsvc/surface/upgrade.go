@@ -9,6 +9,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"stoa/agentsvc/surface/apierror"
 	"stoa/authz"
 )
 
@@ -23,18 +24,16 @@ const (
 
 var (
 	// errNoHandshake is for a request to a WebSocket route that is not a valid handshake.
-	errNoHandshake = &responseError{
-		code: InvalidArgument, status: http.StatusBadRequest, text: "this path speaks WebSocket (RFC 6455, version 13, over HTTP/1.1), and the request is no handshake",
+	errNoHandshake = &apierror.Error{
+		Code: apierror.InvalidArgument, Status: http.StatusBadRequest, Text: "this path speaks WebSocket (RFC 6455, version 13, over HTTP/1.1), and the request is no handshake",
 	}
-	// errOrigin is for a handshake, or a request that writes, from a page of an origin that may not call.
-	errOrigin = &responseError{code: PermissionDenied, status: http.StatusForbidden, text: "pages of this origin may not call here"}
 )
 
 // upgradeWebSocket upgrades r's connection to a WebSocket and also returns the network connection below it. It returns
-// errOrigin or errNoHandshake and then has written nothing.
+// ErrOrigin or errNoHandshake and then has written nothing.
 func (s *Server) upgradeWebSocket(w http.ResponseWriter, r *http.Request) (*websocket.Conn, net.Conn, error) {
-	if !s.cors.isAllowedOrigin(r) {
-		return nil, nil, errOrigin
+	if !s.cors.IsAllowedOrigin(r) {
+		return nil, nil, apierror.ErrOrigin
 	}
 	h := &handshakeWriter{ResponseWriter: w}
 	// InsecureSkipVerify turns off the library's check of origins, which knows host names only: isAllowedOrigin has

@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/cmd/stoa/server/metrics"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -44,7 +45,7 @@ func openExercisedServer(t *testing.T) *testServer {
 		t.Fatal(err)
 	}
 	m := h.Metrics()
-	m.RecordRequest(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: surface.ResourceExhausted})
+	m.RecordRequest(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: apierror.ResourceExhausted})
 	m.RecordRefusal("acme", "user-count-minute")
 	m.RecordModelCall(t.Context(), "acme", app.ModelCall{Provider: "openai", Model: "m", Duration: time.Second, TimeToFirstChunk: time.Second, ErrorKind: "500", Usage: agentsvc.Usage{InputTokens: 3}})
 	m.RecordToolCall(t.Context(), "acme", app.ToolCall{Tool: "x", Duration: time.Second, ErrorKind: "timeout"})

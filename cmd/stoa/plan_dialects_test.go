@@ -23,6 +23,12 @@ var allowedImporters = map[string][]string{
 	"webhook": {"cmd/stoa/server/notify.go"},
 }
 
+// isProtocol reports whether a folder is that of a protocol. The packages below agentsvc/surface that protocols share are
+// on lower layers.
+func isProtocol(folder string) bool {
+	return path.Dir(folder) == surfaceFolder && layers[folder] >= layers["agentsvc/surface/ext"]
+}
+
 // TestPlanDialects checks that a protocol is one folder and one line in the table of surfaces: no other product code
 // imports it.
 func TestPlanDialects(t *testing.T) {
@@ -36,7 +42,7 @@ func TestPlanDialects(t *testing.T) {
 			folder := strings.TrimPrefix(imported, modulePath+"/")
 			name := path.Base(folder)
 			// The description of the table, and the surface with a port of its own.
-			if path.Dir(folder) != surfaceFolder || folder == f.folder || f.path == routeTableFile || name == "idempotency" {
+			if !isProtocol(folder) || folder == f.folder || f.path == routeTableFile {
 				continue
 			}
 			i := slices.IndexFunc(allowedImporters[name], func(who string) bool { return who == f.path || who == f.folder })
@@ -66,7 +72,7 @@ func TestPlanDialects(t *testing.T) {
 	}
 	for folder := range layers {
 		name := path.Base(folder)
-		if path.Dir(folder) != surfaceFolder || name == "openapi" || name == "a2agrpc" || name == "idempotency" { // the description of the table, and the surface with a port
+		if !isProtocol(folder) || name == "openapi" || name == "a2agrpc" { // the description of the table, and the surface with a port
 			continue
 		}
 		if lines[name] != 1 {

@@ -21,7 +21,7 @@ const modulePath = "stoa"
 // layers is the plan of the packages (docs/architecture.md). A package imports packages on lower layers only;
 // packages on one layer do not import each other, except in external test packages.
 var layers = map[string]int{
-	"cmd/stoa": 13, "cmd/stoa/faults": 13, "cmd/stoa/server": 12,
+	"cmd/stoa": 14, "cmd/stoa/faults": 14, "cmd/stoa/server": 13,
 	"cmd/stoa/server/metrics": 10, "cmd/stoa/server/otlp": 10, "cmd/stoa/server/listener": 10,
 
 	"migrations": 0, "tenancy/db": 0, "tenancy/signal": 0, "tenancy/grant": 0, "tenancy/keyring": 0,
@@ -68,12 +68,21 @@ var layers = map[string]int{
 	"agentsvc/agent":   6,
 	"agentsvc/runner":  7,
 	"agentsvc/app":     8,
-	"agentsvc/surface": 9, "agentsvc/surface/idempotency": 8,
+	"agentsvc/surface": 9,
 
-	"agentsvc/surface/ext": 10, "agentsvc/surface/v1": 10,
-	"agentsvc/surface/a2a": 10, "agentsvc/surface/a2agrpc": 11,
-	"agentsvc/surface/openai": 10, "agentsvc/surface/mcp": 10, "agentsvc/surface/openapi": 10,
-	"agentsvc/surface/ops": 10, "agentsvc/surface/webhook": 10,
+	// What package surface is made of.
+	"agentsvc/surface/encode": 3, "agentsvc/surface/tlscert": 4, "agentsvc/surface/response": 4,
+	"agentsvc/surface/sse":      5,
+	"agentsvc/surface/apierror": 6,
+	"agentsvc/surface/decode":   7, "agentsvc/surface/crossorigin": 7, "agentsvc/surface/stream": 7,
+	"agentsvc/surface/requestbody": 8,
+	// What several protocols share.
+	"agentsvc/surface/jsonrpc": 10, "agentsvc/surface/agentcard": 10, "agentsvc/surface/mutation": 10,
+
+	"agentsvc/surface/ext": 11, "agentsvc/surface/v1": 11,
+	"agentsvc/surface/a2a": 11, "agentsvc/surface/a2agrpc": 12,
+	"agentsvc/surface/openai": 11, "agentsvc/surface/mcp": 11, "agentsvc/surface/openapi": 11,
+	"agentsvc/surface/admin": 11, "agentsvc/surface/billingapi": 11, "agentsvc/surface/tenantapi": 11, "agentsvc/surface/webhook": 11,
 }
 
 // topFolders are the top-level folders that may contain Go. bench is a module of its own.

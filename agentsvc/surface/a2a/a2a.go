@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
+	"stoa/agentsvc/surface/response"
 )
 
 // Options configure the endpoints. The zero value is valid.
@@ -33,6 +35,8 @@ type Options struct {
 	// BlockFor is the longest time that a blocking SendMessage waits for its task to end or to need input. After it
 	// the answer is the task as it then stands. 0 = 5 minutes.
 	BlockFor time.Duration
+	// Cards builds the cards of agents.
+	Cards agentcard.Builder
 }
 
 // Routes returns the endpoints of the protocol: JSON-RPC of both versions at /a2a/{agent}, REST 1.0 below it and
@@ -40,19 +44,19 @@ type Options struct {
 // names the agent, or the app's default agent answers. Package surface mounts every route below /apps/{app} as
 // well.
 func Routes(o Options) []surface.Route {
-	blockFor := cmp.Or(o.BlockFor, 5*time.Minute)
+	o.BlockFor = cmp.Or(o.BlockFor, 5*time.Minute)
 	// NoDeadline is set because the HTTP handler cannot know before it has read the body whether the method waits
 	// for a task. bindVersion sets the deadline for those that do not.
 	rpc := func(pattern string, streams bool) surface.Route {
 		return surface.Route{
-			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: newEndpoint(blockFor, streams),
+			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: newEndpoint(o, streams),
 		}
 	}
 	routes := []surface.Route{
 		rpc("/", false), rpc("/stream", true), rpc("/a2a/{agent}", false),
-		{Method: http.MethodGet, Pattern: "/a2a/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: handlePublicCard},
+		{Method: http.MethodGet, Pattern: "/a2a/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: newPublicCardHandler(o.Cards)},
 	}
-	for _, r := range newRESTRoutes("/a2a/{agent}", "/extendedAgentCard", binding{&codec10, blockFor, encodeError}) {
+	for _, r := range newRESTRoutes("/a2a/{agent}", "/extendedAgentCard", binding{&codec10, o, encodeError}) {
 		// REST 1.0 allows a tenant segment before the path (A2A 1.0, "tenant" of an interface). A client whose
 		// interface names the tenant {app} or {app}/{agent} sends it as one or two path segments. decodeCall reads
 		// them back as the parameters tenant and of.
@@ -60,7 +64,7 @@ func Routes(o Options) []surface.Route {
 		r.Aliases = []string{"/a2a/{agent}/{tenant}" + suffix, "/a2a/{agent}/{tenant}/{of}" + suffix}
 		routes = append(routes, r)
 	}
-	return append(routes, newRESTRoutes("/a2a/{agent}/v0.3/v1", "/card", binding{&codec03REST, blockFor, encodeError03})...)
+	return append(routes, newRESTRoutes("/a2a/{agent}/v0.3/v1", "/card", binding{&codec03REST, o, encodeError03})...)
 }
 
 // newRESTRoutes returns the REST routes of one binding below base. The versions have the same paths except for that
@@ -92,17 +96,19 @@ func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
 	}
 }
 
-// handlePublicCard answers with the card of an agent that the caller may see. The route is a Discovery route: no
+// newPublicCardHandler returns the handler that answers with the card of an agent that the caller may see. The route is a Discovery route: no
 // credential is needed, and the visibility of the agent decides. The answer carries an ETag.
-func handlePublicCard(w http.ResponseWriter, r *http.Request) error {
-	v := surface.RequestOf(r)
-	c, err := v.Card(surface.PathParam(r, "agent"))
-	if err != nil {
-		return err
+func newPublicCardHandler(cards agentcard.Builder) surface.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		v := surface.RequestOf(r)
+		c, err := v.Card(surface.PathParam(r, "agent"))
+		if err != nil {
+			return err
+		}
+		answer, err := cards.Build(v, c)
+		if err != nil {
+			return err
+		}
+		return response.WriteTagged(w, r, answer)
 	}
-	answer, err := v.BuildOfficialCard(c)
-	if err != nil {
-		return err
-	}
-	return surface.WriteTagged(w, r, answer)
 }

@@ -3,7 +3,6 @@ package a2a
 import (
 	"context"
 	"net/http"
-	"time"
 
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 
@@ -11,6 +10,9 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -20,11 +22,11 @@ import (
 // request.
 type call struct {
 	params
-	codec    *versionCodec    // of the version and binding of the request
-	r        *http.Request    // carries the deadline in its context, if the method has one
-	request  *surface.Request // the authenticated caller and its app
-	agent    string           // set by resolveAgent
-	blockFor time.Duration    // see Options.BlockFor
+	codec   *versionCodec    // of the version and binding of the request
+	r       *http.Request    // carries the deadline in its context, if the method has one
+	request *surface.Request // the authenticated caller and its app
+	agent   string           // set by resolveAgent
+	options Options          // of the routes
 }
 
 // ctx returns the context of the request; it ends when the client disconnects.
@@ -41,7 +43,7 @@ type streamMethod func(*call) (*taskStream, error)
 // taskStream is a stream that is ready to be written: the subscription to the task's events and their encoder.
 // writeEvents closes the subscription.
 type taskStream struct {
-	*surface.Subscription
+	*stream.Subscription
 	encoder *EventEncoder
 	// endsWhenSettled says that the stream also ends when the task needs input or authorization, not only at a
 	// terminal state.
@@ -85,17 +87,17 @@ func (c *call) admitMessage() (task.Submission, error) {
 	}
 	sub, err := c.request.AdmitMessage(c.ctx(), c.agent, converted, wrong)
 	if err == nil {
-		err = surface.SetReceiver(&sub, receiver)
+		err = SetReceiver(&sub, receiver)
 	}
 	if err == nil {
-		sub.Key, err = surface.IdempotencyKey(c.r)
+		sub.Key, err = idempotency.Key(c.r)
 	}
 	c.Message = nil // a stream may stay open for hours; the decoded message must not stay in memory that long
 	return sub, err
 }
 
 // handleSend answers SendMessage: with the task when it has ended or needs input, with the task as it stands after
-// c.blockFor, or at once with the accepted task if the client asked not to wait. If the agent answered with a
+// c.options.BlockFor, or at once with the accepted task if the client asked not to wait. If the agent answered with a
 // message instead of a task, a client that waited receives that message alone.
 func handleSend(c *call) (any, error) {
 	sub, err := c.admitMessage()
@@ -106,7 +108,7 @@ func handleSend(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	timeout := c.blockFor
+	timeout := c.options.BlockFor
 	if c.Configuration.returnsImmediately() {
 		timeout = 0
 	}
@@ -155,7 +157,7 @@ func handleGet(c *call) (any, error) {
 		return nil, err
 	}
 	// The history is only read from the store if at least one of its messages will be part of the answer.
-	t, err := c.request.Tasks().Get(c.ctx(), visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
+	t, err := c.request.Tasks.Get(c.ctx(), visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +175,7 @@ func handleList(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := c.request.Tasks().List(c.ctx(), visibility, q)
+	page, err := c.request.Tasks.List(c.ctx(), visibility, q)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +208,7 @@ func handleSubscribe(c *call) (*taskStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := surface.ParseAfter(c.r, nil)
+	after, err := decode.ParseAfter(c.r, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -224,14 +226,14 @@ func handleSubscribe(c *call) (*taskStream, error) {
 // handleCard answers with the extended card: the agent's card as callers with a credential see it. Permission to
 // read agents or to call this one is enough.
 func handleCard(c *call) (any, error) {
-	if err := c.request.Authorize(c.ctx(), authz.AgentsRead, c.agent, ""); err != nil && c.request.Authorize(c.ctx(), authz.AgentsCall, c.agent, "") != nil {
+	if err := c.request.Authorize(c.ctx(), authz.AgentsRead, c.agent); err != nil && c.request.Authorize(c.ctx(), authz.AgentsCall, c.agent) != nil {
 		return nil, err
 	}
 	known, err := c.request.Card(c.agent)
 	if err != nil {
 		return nil, err
 	}
-	return c.request.BuildOfficialCard(known)
+	return c.options.Cards.Build(c.request, known)
 }
 
 // writeEvents writes the events of f as server-sent events until they end. envelope wraps each encoded event: in a
@@ -240,7 +242,7 @@ func handleCard(c *call) (any, error) {
 //
 // A client that does not read a piece within surface.Options.PieceTimeout is disconnected; the task continues, and
 // the client can resume with handleSubscribe and the last event ID that it has seen.
-func (c *call) writeEvents(w http.ResponseWriter, f *taskStream, d surface.StreamEncoder, envelope func(any) any) error {
+func (c *call) writeEvents(w http.ResponseWriter, f *taskStream, d stream.Encoder, envelope func(any) any) error {
 	d.EndsWhenSettled = f.endsWhenSettled
 	reported := func(ev spec.Event, final bool) any {
 		body, err := c.codec.encodeEvent(ev, final)

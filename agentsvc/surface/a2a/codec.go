@@ -13,7 +13,8 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2apb/v0/pbjson"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // versionCodec holds what differs between the versions and bindings: names in error texts and the encoding of every
@@ -44,7 +45,7 @@ type versionCodec struct {
 
 // codec10 is version 1.0. JSON-RPC and REST have the same JSON.
 var codec10 = versionCodec{
-	version: surface.A2A10, partKinds: "text, raw, url and data", fileKinds: "bytes or uri", mediaType: "application/a2a+json",
+	version: agentcard.A2A10, partKinds: "text, raw, url and data", fileKinds: "bytes or uri", mediaType: "application/a2a+json",
 	decodeData:       decodeAny,
 	encodeSendResult: func(r spec.SendMessageResult) (any, error) { return encodeEvent10(r, true) },
 	encodeTask:       func(t *spec.Task) (any, error) { return newTask10(t), nil },
@@ -75,7 +76,7 @@ func encodeEvent10(ev spec.Event, _ bool) (any, error) {
 // codec03 is version 0.3 over JSON-RPC, whose objects have a member kind. The library's package a2av0 converts the
 // types of 1.0 to those of 0.3.
 var codec03 = versionCodec{
-	version: surface.A2A03, partKinds: "text, file and data", fileKinds: "bytes or uri",
+	version: agentcard.A2A03, partKinds: "text, file and data", fileKinds: "bytes or uri",
 	decodeData: decodeObject,
 	encodeSendResult: func(r spec.SendMessageResult) (any, error) {
 		if t, ok := r.(*spec.Task); ok {
@@ -112,7 +113,7 @@ var codec03 = versionCodec{
 // codec03REST is version 0.3 over REST, whose JSON is that of its Protocol Buffers. The library's package pbjson
 // encodes it.
 var codec03REST = versionCodec{
-	version: surface.A2A03, partKinds: "text, file and data", fileKinds: "fileWithBytes or fileWithUri", doubleBase64: true, mediaType: "application/json",
+	version: agentcard.A2A03, partKinds: "text, file and data", fileKinds: "fileWithBytes or fileWithUri", doubleBase64: true, mediaType: "application/json",
 	decodeData: func(raw json.RawMessage, at string) (spec.PartContent, error) {
 		var wrapped struct {
 			Data json.RawMessage `json:"data"`
@@ -221,5 +222,5 @@ func NegotiateVersion(r *http.Request, versions ...string) (string, error) {
 			return v, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %.20q is not among %q", surface.ErrVersion, named, versions)
+	return "", fmt.Errorf("%w: %.20q is not among %q", apierror.ErrVersion, named, versions)
 }

@@ -9,7 +9,8 @@ import (
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 )
 
 // states maps the domain's task states to those of version 1.0. It must list every agentsvc.State: a missing one
@@ -74,7 +75,7 @@ func NewReply(m agentsvc.Message, context agentsvc.ContextID) *spec.Message {
 // newToolCalls returns tool calls in the shape that every surface has for them. It uses maps and not structs:
 // metadata is also encoded as a google.protobuf.Struct (gRPC), which takes only JSON types.
 func newToolCalls(calls []agentsvc.ToolCall) (out []any) {
-	for _, c := range surface.NewToolCallRecords(calls) {
+	for _, c := range encode.NewToolCallRecords(calls) {
 		out = append(out, map[string]any{"id": c.ID, "type": c.Type, "function": map[string]any{"name": c.Function.Name, "arguments": c.Function.Arguments}})
 	}
 	return out
@@ -173,7 +174,7 @@ func ToDomainMessage(m *spec.Message) (agentsvc.Message, error) {
 	if m.ID == "" {
 		return converted, agentsvc.NewInvalidError("message.messageId", "is missing")
 	}
-	names := surface.MessageFields{Message: "messageId", Context: "contextId", Task: "taskId"}
+	names := decode.MessageFields{Message: "messageId", Context: "contextId", Task: "taskId"}
 	return converted, names.CompleteMessage(&converted, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return toDomainPart(m.Parts[i], at) })
 }
 
@@ -196,7 +197,7 @@ func toDomainPart(p *spec.Part, at string) (agentsvc.Part, error) {
 		return agentsvc.Part{File: &file}, nil
 	case spec.URL:
 		file.URI = string(c)
-		return agentsvc.Part{File: &file}, surface.CheckURI(at+".url", file.URI)
+		return agentsvc.Part{File: &file}, decode.CheckURI(at+".url", file.URI)
 	}
 	return agentsvc.Part{}, agentsvc.NewInvalidError(at, "must have exactly one of text, raw, url and data")
 }

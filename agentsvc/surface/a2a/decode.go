@@ -12,7 +12,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
 )
 
@@ -45,7 +45,7 @@ func (m *message) toProtocol(codec *versionCodec) (*spec.Message, error) {
 	if parts == nil {
 		parts = m.Content
 	}
-	if len(parts) > surface.MaxParts {
+	if len(parts) > decode.MaxParts {
 		// Not decoded: CompleteMessage refuses the number of parts before it reads any.
 		out.Parts = make(spec.ContentParts, len(parts))
 		return out, nil
@@ -154,7 +154,7 @@ func (c *configuration) returnsImmediately() bool {
 func historyLength(field string, of ...*int) (*int, error) {
 	for _, n := range of {
 		if n != nil {
-			return n, surface.CheckHistoryLength(field, *n)
+			return n, decode.CheckHistoryLength(field, *n)
 		}
 	}
 	return nil, nil
@@ -170,7 +170,7 @@ func (p *params) toQuery() (q task.Query, history int, err error) {
 		history = *n
 	}
 	q = task.Query{Context: agentsvc.ContextID(cmp.Or(p.ContextID, p.ContextIDSnake)), Token: cmp.Or(p.PageToken, p.PageTokenSnake), Size: task.DefaultPageSize}
-	if err := surface.CheckID("contextId", string(q.Context)); err != nil {
+	if err := decode.CheckID("contextId", string(q.Context)); err != nil {
 		return q, 0, err
 	}
 	if q.State, err = ParseState(p.Status); err != nil {
@@ -179,7 +179,7 @@ func (p *params) toQuery() (q task.Query, history int, err error) {
 	for _, size := range []*int{p.PageSize, p.PageSizeSnake} {
 		if size != nil {
 			q.Size = *size
-			if err := surface.CheckPageSize(q.Size, task.MaxPageSize); err != nil {
+			if err := decode.CheckPageSize(q.Size, task.MaxPageSize); err != nil {
 				return q, 0, err
 			}
 		}
@@ -227,7 +227,7 @@ func (p *params) resolveTaskID() (agentsvc.TaskID, error) {
 	if id = cmp.Or(p.path.task, id); err == nil && id == "" {
 		err = agentsvc.NewInvalidError("id", "is missing: the id of a task")
 	}
-	return agentsvc.TaskID(id), cmp.Or(err, surface.CheckID("id", id))
+	return agentsvc.TaskID(id), cmp.Or(err, decode.CheckID("id", id))
 }
 
 // decodeID returns the member id, "" if it is missing. JSON-RPC clients may send a number; that is an error with

@@ -8,15 +8,15 @@ import (
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/stream"
 )
 
 // EventEncoder converts the domain events of one task to protocol events, for one stream or one notification. The
 // first event is the task itself, the later ones are updates. A status update in the state working carries only the
-// text since the event before (see [surface.DeltaTracker]); the status that ends the turn carries the whole text.
+// text since the event before (see [stream.DeltaTracker]); the status that ends the turn carries the whole text.
 // It belongs to one goroutine.
 type EventEncoder struct {
-	surface.DeltaTracker
+	stream.DeltaTracker
 	// task is the snapshot at the start of the subscription. Its history and artifacts are dropped once they are
 	// sent, because a stream may stay open for hours.
 	task           agentsvc.Task

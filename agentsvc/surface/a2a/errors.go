@@ -6,12 +6,11 @@ import (
 	"strconv"
 	"strings"
 
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/errordetails"
 
-	spec "github.com/a2aproject/a2a-go/v2/a2a"
-
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // errorKinds maps the JSON-RPC codes of A2A (A2A 1.0, 5.4) to the reason in google.rpc.ErrorInfo and to the name of
@@ -31,10 +30,10 @@ var errorKinds = map[int]struct{ reason, status string }{
 
 // transportReasons are the reasons of errors that have no code of A2A because they arise before the protocol:
 // authentication, authorization, limits and unavailability.
-var transportReasons = map[surface.Code]string{
-	surface.Unauthenticated: spec.ErrorReason(spec.ErrUnauthenticated), surface.PermissionDenied: spec.ErrorReason(spec.ErrUnauthorized),
-	surface.ResourceExhausted: string(surface.ResourceExhausted), surface.Unavailable: string(surface.Unavailable),
-	surface.Internal: spec.ErrorReason(spec.ErrInternalError), surface.NotFound: string(surface.NotFound),
+var transportReasons = map[apierror.Code]string{
+	apierror.Unauthenticated: spec.ErrorReason(spec.ErrUnauthenticated), apierror.PermissionDenied: spec.ErrorReason(spec.ErrUnauthorized),
+	apierror.ResourceExhausted: string(apierror.ResourceExhausted), apierror.Unavailable: string(apierror.Unavailable),
+	apierror.Internal: spec.ErrorReason(spec.ErrInternalError), apierror.NotFound: string(apierror.NotFound),
 }
 
 // codeInternal is the JSON-RPC code of every error that has no code of its own.
@@ -43,8 +42,8 @@ const codeInternal = -32603
 // transportCodes are the codes that version 0.3 over REST uses for transport errors instead of codeInternal. -31401
 // and -31403 are the codes of the protocol's Go library for unauthenticated and unauthorized; with codeInternal the
 // clients of 0.3 would report a limit or a wrong token as a fault of the server.
-var transportCodes = map[surface.Code]int{
-	surface.Unauthenticated: -31401, surface.PermissionDenied: -31403, surface.ResourceExhausted: -32000, surface.Unavailable: -32000,
+var transportCodes = map[apierror.Code]int{
+	apierror.Unauthenticated: -31401, apierror.PermissionDenied: -31403, apierror.ResourceExhausted: -32000, apierror.Unavailable: -32000,
 }
 
 // fieldSpelling replaces the field names of the domain packages (snake_case) by those of the protocol.
@@ -63,7 +62,7 @@ func RespellField(err error) error {
 // ErrorReason returns the reason for google.rpc.ErrorInfo and the name of the status, such as NOT_FOUND. A missing
 // task is TASK_NOT_FOUND although its class, not found, has a reason of its own; for all other errors the transport
 // class takes precedence over the code.
-func ErrorReason(f surface.Fault) (reason, status string) {
+func ErrorReason(f apierror.Fault) (reason, status string) {
 	kind, known := errorKinds[f.RPC]
 	transportReason := transportReasons[f.Code]
 	switch {
@@ -79,7 +78,7 @@ func ErrorReason(f surface.Fault) (reason, status string) {
 
 // ErrorMetadata returns the metadata of google.rpc.ErrorInfo: the details of a fault that are texts or integers,
 // such as the request ID, the limit or the budget. Values of other types have no form there.
-func ErrorMetadata(f surface.Fault) map[string]string {
+func ErrorMetadata(f apierror.Fault) map[string]string {
 	out := map[string]string{}
 	for name, v := range f.Details {
 		switch v := v.(type) {
@@ -96,7 +95,7 @@ func ErrorMetadata(f surface.Fault) map[string]string {
 
 // faultDetails returns the error details of a fault: an ErrorInfo, and a BadRequest if a field of the request is
 // wrong.
-func faultDetails(f surface.Fault) []*errordetails.Typed {
+func faultDetails(f apierror.Fault) []*errordetails.Typed {
 	reason, _ := ErrorReason(f)
 	all := []*errordetails.Typed{errordetails.NewErrorInfo(reason, spec.ProtocolDomain, ErrorMetadata(f))}
 	if f.Field != "" {
@@ -125,7 +124,7 @@ type restErrorStatus struct {
 
 // encodeError encodes a fault for version 1.0 over REST. FAILED_PRECONDITION is 400 there, as google.rpc.Code maps
 // it; the other surfaces of Stoa answer 409.
-func encodeError(f surface.Fault) (int, any) {
+func encodeError(f apierror.Fault) (int, any) {
 	_, name := ErrorReason(f)
 	status := f.Status
 	if name == "FAILED_PRECONDITION" {
@@ -136,7 +135,7 @@ func encodeError(f surface.Fault) (int, any) {
 
 // encodeError03 encodes a fault for version 0.3 over REST. It keeps the members of 1.0, since some clients of 0.3
 // read that form.
-func encodeError03(f surface.Fault) (int, any) {
+func encodeError03(f apierror.Fault) (int, any) {
 	status, body := encodeError(f)
 	p, _ := body.(restError)
 	if n, ok := transportCodes[f.Code]; ok && f.RPC == codeInternal {

@@ -23,7 +23,7 @@ func newFixture(t *testing.T) *surfacetest.Fixture {
 // newFixtureWith is newFixture with another default app.
 func newFixtureWith(t *testing.T, own string) *surfacetest.Fixture {
 	t.Helper()
-	return surfacetest.NewScripted(t, surfacetest.Options{Default: own, Surface: surface.Options{KeepAlive: time.Minute}}, newRoutes)
+	return surfacetest.NewScripted(t, surfacetest.Options{Default: own, Surface: surface.Options{Timeouts: surface.Timeouts{KeepAlive: time.Minute}}}, newRoutes)
 }
 
 var eveSpec = authz.TokenSpec{Subject: "eve"}

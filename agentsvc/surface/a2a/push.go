@@ -13,7 +13,11 @@ import (
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/task"
+	"stoa/authz"
 )
 
 // PushService implements the methods about push notification configs of an agent's tasks, in the types of the
@@ -25,7 +29,7 @@ import (
 type PushService struct {
 	Request *surface.Request
 	Agent   string // the agent whose tasks are meant
-	Version string // surface.A2A10 or surface.A2A03; it selects the format of the notifications
+	Version string // agentcard.A2A10 or agentcard.A2A03; it selects the format of the notifications
 	// Invalid is the decoding error of the request, or nil. The methods return it only after the caller is
 	// authorized.
 	Invalid error
@@ -44,7 +48,7 @@ func (p PushService) SetConfig(ctx context.Context, c *spec.PushConfig) (*spec.P
 		return nil, err
 	}
 	r.Task = agentsvc.TaskID(c.TaskID)
-	stored, err := p.Request.Tasks().SetReceiver(ctx, visibility, *r)
+	stored, err := p.Request.Tasks.SetReceiver(ctx, visibility, *r)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +62,7 @@ func (p PushService) GetConfig(ctx context.Context, id spec.TaskID, config strin
 	if err != nil {
 		return nil, err
 	}
-	if config == "" && p.Version == surface.A2A03 {
+	if config == "" && p.Version == agentcard.A2A03 {
 		config = string(id)
 	}
 	i := slices.IndexFunc(all, func(c *spec.PushConfig) bool { return c.ID == config })
@@ -75,7 +79,7 @@ func (p PushService) ListConfigs(ctx context.Context, id spec.TaskID) ([]*spec.P
 	if err != nil {
 		return nil, err
 	}
-	stored, err := p.Request.Tasks().ListReceivers(ctx, visibility, agentsvc.TaskID(id))
+	stored, err := p.Request.Tasks.ListReceivers(ctx, visibility, agentsvc.TaskID(id))
 	if err != nil {
 		return nil, err
 	}
@@ -101,24 +105,24 @@ func (p PushService) DeleteConfig(ctx context.Context, id spec.TaskID, config st
 	if err != nil {
 		return err
 	}
-	if err := surface.CheckID("id", config); err != nil {
+	if err := decode.CheckID("id", config); err != nil {
 		return err
 	}
-	return p.Request.Tasks().DropReceiver(ctx, visibility, agentsvc.TaskID(id), config)
+	return p.Request.Tasks.DropReceiver(ctx, visibility, agentsvc.TaskID(id), config)
 }
 
 // authorizeTask authorizes the caller for its own tasks of p.Agent and checks the task ID. Its order is the
 // contract: permission first, then [surface.ErrNoPush] where push notifications are off, then p.Invalid, then the
 // ID.
 func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Visibility, error) {
-	visibility, err := p.Request.ResolveOwnVisibility(ctx, p.Agent)
+	visibility, err := p.resolveVisibility(ctx)
 	if err == nil {
-		_, err = p.Request.Notifier()
+		_, err = p.notifier()
 	}
 	if err = cmp.Or(err, p.Invalid); err == nil && id == "" {
 		err = agentsvc.NewInvalidError("taskId", "is missing: the id of a task")
 	}
-	return visibility, cmp.Or(err, surface.CheckID("taskId", string(id)))
+	return visibility, cmp.Or(err, decode.CheckID("taskId", string(id)))
 }
 
 // NewReceiver returns a config as a receiver of the caller's, with its secrets encrypted and bound to the caller as
@@ -126,20 +130,31 @@ func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Vi
 // address that is not allowed.
 func (p PushService) NewReceiver(c *spec.PushConfig) (*receiver.Receiver, error) {
 	id, format := c.ID, Format03
-	if p.Version == surface.A2A10 {
+	if p.Version == agentcard.A2A10 {
 		id, format = cmp.Or(id, agentsvc.NewID()), Format10
 	}
 	a := notify.Address{URL: c.URL, Token: c.Token}
 	if c.Auth != nil {
 		a.Scheme, a.Credentials = c.Auth.Scheme, c.Auth.Credentials
 	}
-	return p.Request.NewReceiver(id, format, a)
+	d, err := p.notifier()
+	if err != nil {
+		return nil, err
+	}
+	if err := decode.CheckID("id", id); err != nil {
+		return nil, err
+	}
+	r, err := d.NewReceiver(p.Request.Principal.Owner(), id, format, a)
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
 }
 
 // toPublicConfig returns a receiver as its owner may read it: the URL and the name of the scheme, without token and
 // credentials.
 func (p PushService) toPublicConfig(r receiver.Receiver) (*spec.PushConfig, error) {
-	d, err := p.Request.Notifier()
+	d, err := p.notifier()
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +204,7 @@ func firstKnownScheme(schemes []string) string {
 // is about id only; the config is returned with it, so that the caller can be authorized first.
 func (p *params) toPushConfig() (*spec.PushConfig, error) {
 	id, wrong := p.decodeID("must be a text")
-	task, own := cmp.Or(p.path.task, p.TaskID, p.TaskIDSnake), cmp.Or(p.path.toPushConfig, p.PushID, p.PushIDSnake)
+	task, own := cmp.Or(p.path.task, p.TaskID, p.TaskIDSnake), cmp.Or(p.path.config, p.PushID, p.PushIDSnake)
 	if task == "" {
 		task, id = id, ""
 	}
@@ -244,4 +259,32 @@ func handleListPushes(c *call) (any, error) {
 func handleDeletePush(c *call) (any, error) {
 	p, in := c.preparePush()
 	return c.codec.emptyResult, p.DeleteConfig(c.ctx(), in.TaskID, in.ID)
+}
+
+// notifier returns the app's notifier. It returns [apierror.ErrNoPush] if the app has no push notifications.
+func (p PushService) notifier() (*notify.Notifier, error) {
+	if agentcard.SupportsPush(p.Request) {
+		return p.Request.Runtime.Notifier(), nil
+	}
+	return nil, apierror.ErrNoPush
+}
+
+// resolveVisibility returns the visibility of the caller's own tasks of p.Agent, which it must be allowed to call. A
+// caller who may see all tasks of the app does not get them here: only the owner of a task manages its receivers.
+func (p PushService) resolveVisibility(ctx context.Context) (task.Visibility, error) {
+	if err := p.Request.AuthorizeAgent(ctx, authz.AgentsCall, p.Agent); err != nil {
+		return task.Visibility{}, err
+	}
+	owner := p.Request.Principal.Owner()
+	return task.Visibility{Agents: []string{p.Agent}, Owner: &owner}, nil
+}
+
+// SetReceiver makes r, which may be nil, a receiver of notifications from the turn on that sub starts. A decision or a
+// credential starts no turn: with r it is an [*agentsvc.InvalidError].
+func SetReceiver(sub *task.Submission, r *receiver.Receiver) error {
+	if r != nil && len(sub.Decisions) > 0 {
+		return agentsvc.NewInvalidError("configuration", "a push notification config does not go with a decision or a credential: set it by itself")
+	}
+	sub.Receiver = r
+	return nil
 }

@@ -29,7 +29,7 @@ func TestPushWithAnswer(t *testing.T) {
 	}))
 	t.Cleanup(receiver.Close)
 	h := surfacetest.New(t, surfacetest.Options{
-		Default: surfacetest.Script + "server: {push_notifications: true}\n", Formats: a2a.Formats, Surface: surface.Options{KeepAlive: time.Minute},
+		Default: surfacetest.Script + "server: {push_notifications: true}\n", Formats: a2a.Formats, Surface: surface.Options{Timeouts: surface.Timeouts{KeepAlive: time.Minute}},
 	}, newRoutes)
 	ctx, c := t.Context(), newClient(t, h, "assistant", "1.0", spec.TransportProtocolJSONRPC, "")
 	answer := func(task *spec.Task, id string, part *spec.Part) (spec.SendMessageResult, error) {

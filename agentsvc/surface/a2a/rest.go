@@ -5,18 +5,20 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/stream"
 )
 
 // binding is the REST binding of one version: it decodes requests, calls the shared methods of call.go and writes
 // their results.
 type binding struct {
-	codec       *versionCodec        // codec10 or codec03REST
-	blockFor    time.Duration        // see Options.BlockFor
-	encodeError surface.ErrorEncoder // also used for an error that ends a stream
+	codec       *versionCodec    // codec10 or codec03REST
+	options     Options          // of the routes
+	encodeError apierror.Encoder // also used for an error that ends a stream
 }
 
 // unaryHandler returns the HTTP handler of a method with one response. A nil result becomes 204 No Content.
@@ -34,7 +36,7 @@ func (b binding) unaryHandler(m unaryMethod) surface.Handler {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		return surface.WriteMediaType(w, b.codec.mediaType, answer)
+		return response.WriteMediaType(w, b.codec.mediaType, answer)
 	}
 }
 
@@ -51,17 +53,17 @@ func (b binding) streamHandler(m streamMethod) surface.Handler {
 			return err
 		}
 		fault := func(err error) any {
-			_, body := b.encodeError(surface.NewFault(surface.RequestID(r), err))
+			_, body := b.encodeError(apierror.NewFault(surface.RequestID(r), err))
 			return body
 		}
-		return c.writeEvents(w, f, surface.StreamEncoder{EncodeError: fault, ErrorEventName: "error"}, func(body any) any { return body })
+		return c.writeEvents(w, f, stream.Encoder{EncodeError: fault, ErrorEventName: "error"}, func(body any) any { return body })
 	}
 }
 
 // decodeCall decodes a request into a call: first the query, then the body, which overrides the query, then the
 // path. It returns an error for another A2A-Version than the binding's.
 func (b binding) decodeCall(r *http.Request) (*call, error) {
-	c := &call{codec: b.codec, r: r, request: surface.RequestOf(r), blockFor: b.blockFor}
+	c := &call{codec: b.codec, r: r, request: surface.RequestOf(r), options: b.options}
 	if _, err := NegotiateVersion(r, b.codec.version); err != nil {
 		return nil, err
 	}
@@ -75,7 +77,7 @@ func (b binding) decodeCall(r *http.Request) (*call, error) {
 			return nil, err
 		}
 	}
-	c.path.task, c.path.toPushConfig = surface.PathParam(r, "task"), surface.PathParam(r, "config")
+	c.path.task, c.path.config = surface.PathParam(r, "task"), surface.PathParam(r, "config")
 	// The path parameters tenant and of are the alias patterns of [Routes].
 	if tenant := surface.PathParam(r, "tenant"); tenant != "" {
 		if of := surface.PathParam(r, "of"); of != "" {

@@ -3,9 +3,12 @@ package a2a
 import (
 	"net/http"
 	"slices"
-	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/jsonrpc"
+	"stoa/agentsvc/surface/stream"
 )
 
 // rpcMethod is a method of the JSON-RPC binding. Exactly one of unary and stream is set.
@@ -55,9 +58,9 @@ func MethodNames() (names []string) {
 // newEndpoint returns the handler of a JSON-RPC endpoint. The version is that of the A2A-Version header or, without
 // it, the one that has the method. A method of the other version than the header's is unknown. With streams (the
 // path /stream) the methods that send a message always answer with a stream.
-func newEndpoint(blockFor time.Duration, streams bool) surface.Handler {
-	find := func(r *http.Request, name string) (surface.Method, error) {
-		version, err := NegotiateVersion(r, surface.A2A10, surface.A2A03)
+func newEndpoint(o Options, streams bool) surface.Handler {
+	find := func(r *http.Request, name string) (jsonrpc.Method, error) {
+		version, err := NegotiateVersion(r, agentcard.A2A10, agentcard.A2A03)
 		if err != nil {
 			return nil, err
 		}
@@ -69,22 +72,22 @@ func newEndpoint(blockFor time.Duration, streams bool) surface.Handler {
 			if streams && m.waitsForTask {
 				m = rpcMethod{stream: handleStream}
 			}
-			return m.bindVersion(d.as, blockFor), nil
+			return m.bindVersion(d.as, o), nil
 		}
 		return nil, nil
 	}
-	return surface.Endpoint{FindMethod: find, EncodeErrorData: func(f surface.Fault) any { return faultDetails(f) }}.ServeRPC
+	return jsonrpc.Endpoint{FindMethod: find, EncodeErrorData: func(f apierror.Fault) any { return faultDetails(f) }}.Serve
 }
 
-// bindVersion returns m as a [surface.Method] for one version: it decodes the params, resolves the agent, sets the
+// bindVersion returns m as a [jsonrpc.Method] for one version: it decodes the params, resolves the agent, sets the
 // deadline for methods that do not wait for a task, and writes the result or the stream.
-func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) surface.Method {
-	run := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
+	run := func(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 		if m.stream != nil {
 			// Called before anything can fail, since it decides whether an error is written as JSON or as an event.
 			rpc.AcceptEventStream()
 		}
-		c := &call{codec: codec, r: r, request: surface.RequestOf(r), blockFor: blockFor}
+		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o}
 		if len(rpc.Params) > 0 {
 			if err := rpc.DecodeParams(&c.params); err != nil {
 				return err
@@ -98,7 +101,7 @@ func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) surf
 			if err != nil {
 				return err
 			}
-			return c.writeEvents(w, f, surface.StreamEncoder{EncodeError: rpc.EncodeError}, rpc.EncodeResult)
+			return c.writeEvents(w, f, stream.Encoder{EncodeError: rpc.EncodeError}, rpc.EncodeResult)
 		}
 		// The route has no deadline (see Routes), so the method sets it.
 		if !m.waitsForTask {
@@ -112,11 +115,11 @@ func (m rpcMethod) bindVersion(codec *versionCodec, blockFor time.Duration) surf
 		}
 		return rpc.WriteResult(answer)
 	}
-	spelled := func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	spelled := func(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 		return RespellField(run(w, r, rpc))
 	}
 	if m.idempotent {
-		return surface.NewIdempotentMethod(spelled)
+		return jsonrpc.NewIdempotentMethod(spelled)
 	}
 	return spelled
 }

@@ -6,7 +6,8 @@ import (
 	a2alegacy "github.com/a2aproject/a2a-go/a2a"
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 )
 
 // Request types. One set of structs decodes every version and binding: names are accepted in camelCase and in
@@ -24,7 +25,7 @@ type (
 		listParams
 		pushParams
 		// path holds the IDs from the URL of a REST request; they take precedence over the body.
-		path struct{ task, toPushConfig string }
+		path struct{ task, config string }
 	}
 	// listParams select the page of ListTasks. The three time filters are the names of different versions and
 	// clients for the same filter (see toQuery).
@@ -86,7 +87,7 @@ type (
 		Blocking               *bool `json:"blocking"`
 		ReturnImmediately      *bool `json:"returnImmediately"`
 		ReturnImmediatelySnake *bool `json:"return_immediately"`
-		surface.PushConfig
+		decode.PushConfig
 	}
 	// message is a message as clients send it. Parts is called content in 0.3 over REST. Role is raw because
 	// clients send it as text or as the number of the Protocol Buffers enumeration.
@@ -209,7 +210,7 @@ func newTask10(t *spec.Task) wireTask {
 
 // newStatus10 requires s.Timestamp, which newStatus of convert.go always sets.
 func newStatus10(s spec.TaskStatus) wireStatus {
-	out := wireStatus{State: s.State, Timestamp: surface.FormatTime(*s.Timestamp)}
+	out := wireStatus{State: s.State, Timestamp: encode.FormatTime(*s.Timestamp)}
 	if s.Message != nil {
 		m := newMessage10(s.Message)
 		out.Message = &m

@@ -40,6 +40,8 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
+	"stoa/agentsvc/surface/requestbody"
 )
 
 // Options configure a Server. The zero value is valid: each field has the default that its comment names.
@@ -53,10 +55,11 @@ type Options struct {
 	// OnCall is called at the start of each call of an agent method. The drain uses it to see that load balancers
 	// have stopped sending. nil = not called.
 	OnCall         func()
-	BlockFor       time.Duration // how long a blocking call waits for its task; 0 = 5 minutes
-	SendTimeout    time.Duration // how long a client may take to accept one message; 0 = 30 seconds
-	ReceiveTimeout time.Duration // how long a client may take to send one message; 0 = 2 minutes
-	Log            *slog.Logger  // nil = slog.Default()
+	BlockFor       time.Duration     // how long a blocking call waits for its task; 0 = 5 minutes
+	Cards          agentcard.Builder // builds the cards of agents
+	SendTimeout    time.Duration     // how long a client may take to accept one message; 0 = 30 seconds
+	ReceiveTimeout time.Duration     // how long a client may take to send one message; 0 = 2 minutes
+	Log            *slog.Logger      // nil = slog.Default()
 }
 
 func (o *Options) setDefaults() {
@@ -95,8 +98,8 @@ type Server struct {
 
 // The versions of the protocol; the same constants as in cards.
 const (
-	version10 = surface.A2A10
-	version03 = surface.A2A03
+	version10 = agentcard.A2A10
+	version03 = agentcard.A2A03
 )
 
 // HTTP/2 flow control windows in bytes: how much a client may send before it is read, per call and per connection.
@@ -122,7 +125,7 @@ func New(front *surface.Server, o Options) *Server {
 	s := &Server{options: o, surfaceServer: front, closing: make(chan struct{}), health: newHealthServer(o.Ready), otherSlots: make(chan struct{}, maxOtherCalls)}
 	s.signalClosing = sync.OnceFunc(func() { close(s.closing) })
 	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(2 * surface.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
+		grpc.MaxRecvMsgSize(2 * requestbody.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
 		// ForceServerCodecV2 installs the codec that reserves memory before it decodes.
 		grpc.ConnectionTimeout(10 * time.Second), grpc.ForceServerCodecV2(newCodec()), grpc.RPCDecompressor(rejectingDecompressor{"gzip"}), //nolint:staticcheck // nothing else hinders it
 		// Explicit windows do not grow: gRPC would otherwise enlarge them with the measured bandwidth, and with
@@ -138,7 +141,7 @@ func New(front *surface.Server, o Options) *Server {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS.Clone())))
 	}
 	s.grpc = grpc.NewServer(options...)
-	h := &handler{blockFor: o.BlockFor}
+	h := &handler{blockFor: o.BlockFor, cards: o.Cards}
 	// Both services share one handler; call.version tells the methods which service was called.
 	s.grpc.RegisterService(s.wrapService(&pb10.A2AService_ServiceDesc, version10), lib10.NewHandler(h))
 	s.grpc.RegisterService(s.wrapService(&pb03.A2AService_ServiceDesc, version03), lib03.NewHandler(h))

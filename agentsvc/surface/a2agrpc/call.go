@@ -19,6 +19,8 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/requestbody"
 )
 
 // call is one call of an agent method in progress. newCallHandler creates it; methods find it in their context,
@@ -146,7 +148,7 @@ func (c *call) toCallError(ctx context.Context, err error) error {
 	case codes.InvalidArgument:
 		return agentsvc.NewInvalidError("", "%s", strings.TrimPrefix(st.Message(), "failed to convert request: "))
 	case codes.Unimplemented:
-		return errors.Join(surface.ErrUnsupported, err)
+		return errors.Join(apierror.ErrUnsupported, err)
 	}
 	return err
 }
@@ -173,7 +175,7 @@ func (w *callStream) Context() context.Context { return w.ctx }
 func (w *callStream) RecvMsg(m any) error {
 	c := w.call
 	cutOff := make(chan struct{})
-	slot, err := c.request.ReserveMessageSlot(w.ctx, func() { close(cutOff) })
+	slot, err := surface.BodyOf(c.httpRequest).ReserveSlot(w.ctx, func() { close(cutOff) })
 	if err != nil {
 		return c.recordFailure(err)
 	}
@@ -184,7 +186,7 @@ func (w *callStream) RecvMsg(m any) error {
 		if err := slot.MarkReceived(); err != nil {
 			return err
 		}
-		return c.request.ReserveBody(w.ctx, size, values)
+		return surface.BodyOf(c.httpRequest).Reserve(w.ctx, size, values)
 	}}
 	received := make(chan error, 1)
 	// The receive cannot be interrupted; the goroutine ends when the call ends, at the latest.
@@ -194,7 +196,7 @@ func (w *callStream) RecvMsg(m any) error {
 	// The other goroutine still owns in. It can no longer decode into m: MarkReceived returns an error for a slot
 	// that was cut off.
 	case <-cutOff:
-		return c.recordFailure(surface.ErrTooSlow)
+		return c.recordFailure(requestbody.ErrTooSlow)
 	}
 	switch {
 	case in.failure != nil:
@@ -204,7 +206,7 @@ func (w *callStream) RecvMsg(m any) error {
 		return c.recordFailure(agentsvc.NewInvalidError("", "the call holds no message"))
 	// gRPC's own bound, 2*surface.MaxMessage.
 	case status.Code(err) == codes.ResourceExhausted:
-		return c.recordFailure(surface.ErrMessageTooLong)
+		return c.recordFailure(requestbody.ErrMessageTooLong)
 	default:
 		return err
 	}

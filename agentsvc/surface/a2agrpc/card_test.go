@@ -16,6 +16,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/agentcard"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/surfacetest"
 )
@@ -25,7 +26,7 @@ import (
 func TestCards(t *testing.T) {
 	t.Parallel()
 	for preferred, want := range map[bool][]string{true: {"GRPC", "GRPC", "JSONRPC"}, false: {"JSONRPC", "HTTP+JSON"}} {
-		h := newFixture(t, surface.Options{GRPC: surface.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}, a2agrpc.Options{})
+		h := newFixture(t, surface.Options{}, a2agrpc.Options{Cards: agentcard.Builder{GRPC: agentcard.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}})
 		ana := h.mintToken(t, "acme", "ana")
 		card := func(agent string) (bindings, over []string) {
 			t.Helper()
@@ -56,8 +57,8 @@ func TestCards(t *testing.T) {
 		}
 	}
 	for preferred, want := range map[bool]string{true: `"preferred_transport":"grpc"`, false: `"preferred_transport":"jsonrpc"`} {
-		so := surface.Options{GRPC: surface.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}
-		h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script, Surface: so}, func(*surfacetest.Fixture) []surface.Route { return ext.Routes(ext.Options{}) })
+		cards := agentcard.Builder{GRPC: agentcard.GRPC{Address: "grpc.example.com:443", Preferred: preferred}}
+		h := surfacetest.New(t, surfacetest.Options{Default: surfacetest.Script}, func(*surfacetest.Fixture) []surface.Route { return ext.Routes(ext.Options{Cards: cards}) })
 		if _, body := h.Do(t, http.MethodGet, "/agents/assistant", "", nil); !strings.Contains(body, want) {
 			t.Errorf("the card of the extension surface is %s, want %s", body, want)
 		}

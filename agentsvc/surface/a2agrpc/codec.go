@@ -10,7 +10,7 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/requestbody"
 )
 
 // incomingMessage is passed to the codec in the place of the message to decode. It makes the codec call reserve
@@ -45,8 +45,8 @@ func (c reservingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 func (in *incomingMessage) decodeMessage(data mem.BufferSlice) error {
 	size := data.Len()
 	message, ok := in.target.(protobuf.Message)
-	if size > surface.MaxMessage || !ok {
-		return surface.ErrMessageTooLong
+	if size > requestbody.MaxMessage || !ok {
+		return requestbody.ErrMessageTooLong
 	}
 	// The buffer is reused after Free; protobuf.Unmarshal copies what it keeps.
 	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())

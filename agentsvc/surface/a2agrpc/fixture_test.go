@@ -41,8 +41,8 @@ func newFixture(t *testing.T, so surface.Options, o a2agrpc.Options) *fixture {
 func newFixtureWith(t *testing.T, own string, so surface.Options, o a2agrpc.Options) *fixture {
 	t.Helper()
 	l := listenLocal(t)
-	so.GRPC.Address = cmp.Or(so.GRPC.Address, l.Addr().String())
-	h := surfacetest.NewScripted(t, surfacetest.Options{Default: own, Surface: so}, func(*surfacetest.Fixture) []surface.Route { return a2a.Routes(a2a.Options{}) })
+	o.Cards.GRPC.Address = cmp.Or(o.Cards.GRPC.Address, l.Addr().String())
+	h := surfacetest.NewScripted(t, surfacetest.Options{Default: own, Surface: so}, func(*surfacetest.Fixture) []surface.Route { return a2a.Routes(a2a.Options{Cards: o.Cards}) })
 	return serveGRPC(t, h, l, o)
 }
 

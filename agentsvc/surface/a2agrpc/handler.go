@@ -13,8 +13,11 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/receiver"
-	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/agentcard"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -22,7 +25,10 @@ import (
 // handler implements the library's [a2asrv.RequestHandler] for both versions. It has no state of a call: the
 // authenticated request is in the call that callFrom finds in the context. Every method returns its errors through
 // recordFailure.
-type handler struct{ blockFor time.Duration }
+type handler struct {
+	blockFor time.Duration
+	cards    agentcard.Builder
+}
 
 // resolveAgent returns the agent that the call is for: the one in the metadata agent-name, else in the field tenant
 // ({agent} or {app}/{agent}), else the app's default agent. The app was decided before, from the credential: a
@@ -65,10 +71,10 @@ func (c *call) admitMessage(ctx context.Context, req *spec.SendMessageRequest) (
 	}
 	sub, err := c.request.AdmitMessage(ctx, agent, converted, wrong)
 	if err == nil {
-		err = surface.SetReceiver(&sub, receiver)
+		err = a2a.SetReceiver(&sub, receiver)
 	}
 	if err == nil {
-		sub.Key, err = surface.IdempotencyKey(c.httpRequest)
+		sub.Key, err = idempotency.Key(c.httpRequest)
 	}
 	return sub, err
 }
@@ -102,7 +108,7 @@ func (h *handler) SendMessage(ctx context.Context, req *spec.SendMessageRequest)
 // SendStreamingMessage yields the task and its events until the task ends or needs input.
 func (h *handler) SendStreamingMessage(ctx context.Context, req *spec.SendMessageRequest) iter.Seq2[spec.Event, error] {
 	c := callFrom(ctx)
-	return c.streamEvents(true, func() (*surface.Subscription, error) {
+	return c.streamEvents(true, func() (*stream.Subscription, error) {
 		sub, err := c.admitMessage(ctx, req)
 		req = nil // release the message: the stream may stay open for hours
 		if err != nil {
@@ -116,7 +122,7 @@ func (h *handler) SendStreamingMessage(ctx context.Context, req *spec.SendMessag
 // error (A2A 1.0, UnsupportedOperationError). gRPC has no Last-Event-ID, so a client cannot resume after an event.
 func (h *handler) SubscribeToTask(ctx context.Context, req *spec.SubscribeToTaskRequest) iter.Seq2[spec.Event, error] {
 	c := callFrom(ctx)
-	return c.streamEvents(false, func() (*surface.Subscription, error) {
+	return c.streamEvents(false, func() (*stream.Subscription, error) {
 		id, visibility, err := c.resolveTask(ctx, authz.TasksRead, req.ID)
 		if err != nil {
 			return nil, err
@@ -132,7 +138,7 @@ func (h *handler) SubscribeToTask(ctx context.Context, req *spec.SubscribeToTask
 
 // streamEvents yields the events of the subscription that open returns; rests says that the stream ends when the
 // task needs input. When the library stops the iteration, yield returns false and the subscription is closed.
-func (c *call) streamEvents(rests bool, open func() (*surface.Subscription, error)) iter.Seq2[spec.Event, error] {
+func (c *call) streamEvents(rests bool, open func() (*stream.Subscription, error)) iter.Seq2[spec.Event, error] {
 	c.endsWhenSettled = rests
 	return func(yield func(spec.Event, error) bool) {
 		f, err := open()
@@ -140,7 +146,7 @@ func (c *call) streamEvents(rests bool, open func() (*surface.Subscription, erro
 			encoder := a2a.NewEventEncoder(f.Task, false)
 			// StreamEncoder needs no EncodeError here: errors end the iteration and become the gRPC status.
 			reply := func(m agentsvc.Message) any { return a2a.NewReply(m, f.Task.Context) }
-			d := surface.StreamEncoder{EndsWhenSettled: rests, EncodeReply: reply, EncodeEvent: func(ev agentsvc.Event) any {
+			d := stream.Encoder{EndsWhenSettled: rests, EncodeReply: reply, EncodeEvent: func(ev agentsvc.Event) any {
 				if reported := encoder.EncodeEvent(ev); reported != nil {
 					return reported
 				}
@@ -166,7 +172,7 @@ func (c *call) streamEvents(rests bool, open func() (*surface.Subscription, erro
 func (c *call) resolveTask(ctx context.Context, wide authz.Scope, id spec.TaskID) (agentsvc.TaskID, task.Visibility, error) {
 	visibility, err := c.resolveVisibility(ctx, wide)
 	if err == nil {
-		err = surface.CheckID("id", string(id))
+		err = decode.CheckID("id", string(id))
 	}
 	return agentsvc.TaskID(id), visibility, err
 }
@@ -190,7 +196,7 @@ func (h *handler) GetTask(ctx context.Context, req *spec.GetTaskRequest) (*spec.
 		return nil, c.recordFailure(err)
 	}
 	n := req.HistoryLength
-	t, err := c.request.Tasks().Get(ctx, visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
+	t, err := c.request.Tasks.Get(ctx, visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
@@ -216,12 +222,12 @@ func (h *handler) ListTasks(ctx context.Context, req *spec.ListTasksRequest) (*s
 		q.After = *req.StatusTimestampAfter
 	}
 	if q.State, err = a2a.ParseState(string(req.Status)); err == nil {
-		err = cmp.Or(surface.CheckID("contextId", req.ContextID), surface.CheckPageSize(q.Size, task.MaxPageSize))
+		err = cmp.Or(decode.CheckID("contextId", req.ContextID), decode.CheckPageSize(q.Size, task.MaxPageSize))
 	}
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
-	page, err := c.request.Tasks().List(ctx, visibility, q)
+	page, err := c.request.Tasks.List(ctx, visibility, q)
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
@@ -253,7 +259,7 @@ func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedA
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
-	if err := c.request.Authorize(ctx, authz.AgentsRead, agent, ""); err != nil && c.request.Authorize(ctx, authz.AgentsCall, agent, "") != nil {
+	if err := c.request.Authorize(ctx, authz.AgentsRead, agent); err != nil && c.request.Authorize(ctx, authz.AgentsCall, agent) != nil {
 		return nil, c.recordFailure(err)
 	}
 	known, err := c.request.Card(agent)
@@ -262,7 +268,7 @@ func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedA
 	}
 	// The card is built once, for HTTP; the library decodes that JSON into its own type. So both protocols have the
 	// same card.
-	official, err := c.request.BuildOfficialCard(known)
+	official, err := h.cards.Build(c.request, known)
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 )
 
 // checkInput returns an [agentsvc.InvalidError] for a message with values that the library would ignore or replace
@@ -21,8 +21,8 @@ func checkInput(m proto.Message) error { return checkMessage(m.ProtoReflect(), "
 // checkMessage checks m and everything in it. at is the JSON path of m, "" for the message itself; depth counts the
 // levels of google.protobuf.Struct and ListValue, because those become levels of JSON.
 func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
-	if depth > surface.MaxDepth {
-		return agentsvc.NewInvalidError("message", "is nested more than %d levels deep", surface.MaxDepth)
+	if depth > decode.MaxDepth {
+		return agentsvc.NewInvalidError("message", "is nested more than %d levels deep", decode.MaxDepth)
 	}
 	switch v := m.Interface().(type) {
 	case *structpb.Value:

@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // newStatusError returns the gRPC status of a fault. Its details are a google.rpc.ErrorInfo with the reason, a
 // BadRequest if a field is wrong, and a RetryInfo if header has Retry-After.
-func newStatusError(f *surface.Fault, header http.Header) error {
+func newStatusError(f *apierror.Fault, header http.Header) error {
 	reason, name := a2a.ErrorReason(*f)
 	// The status name of the fault is the name of a gRPC code; a name that is none leaves Unknown.
 	code := codes.Unknown

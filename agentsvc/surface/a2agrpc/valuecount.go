@@ -5,7 +5,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 )
 
 // valueCounter is the state of countValues: values so far, and the bound that was exceeded.
@@ -26,13 +27,13 @@ func countValues(d protoreflect.MessageDescriptor, b []byte) (values int, err er
 
 // maxNesting bounds the nesting of Protocol Buffers messages. One level of JSON takes up to three of them (Value,
 // Struct, map entry).
-const maxNesting = 4 * surface.MaxDepth
+const maxNesting = 4 * decode.MaxDepth
 
 // countMessage counts the fields of the message b and descends into the messages in it. b is not validated: bytes
 // that do not parse are left for the decoder to refuse.
 func (c *valueCounter) countMessage(d protoreflect.MessageDescriptor, b []byte, depth int) {
 	if depth > maxNesting {
-		c.err = agentsvc.NewInvalidError("message", "is nested more than %d levels deep", surface.MaxDepth)
+		c.err = agentsvc.NewInvalidError("message", "is nested more than %d levels deep", decode.MaxDepth)
 		return
 	}
 	items := 0 // of all lists of the message together
@@ -46,15 +47,15 @@ func (c *valueCounter) countMessage(d protoreflect.MessageDescriptor, b []byte, 
 		if value < 0 {
 			return
 		}
-		if c.values++; c.values > surface.MaxValues {
-			c.err = surface.NewTooManyError("values", surface.MaxValues)
+		if c.values++; c.values > decode.MaxValues {
+			c.err = apierror.NewTooManyError("values", decode.MaxValues)
 			return
 		}
 		f := d.Fields().ByNumber(number)
 		// The lists of google.protobuf (ListValue) are values of JSON and are counted as such, without MaxList.
 		if f != nil && f.IsList() && d.FullName().Parent() != "google.protobuf" {
-			if items++; items > surface.MaxList {
-				c.err = surface.NewTooManyError("items in a list", surface.MaxList)
+			if items++; items > decode.MaxList {
+				c.err = apierror.NewTooManyError("items in a list", decode.MaxList)
 				return
 			}
 		}

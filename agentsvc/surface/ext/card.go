@@ -7,19 +7,24 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
+	"stoa/agentsvc/surface/response"
 )
 
 // protocolVersion is the version of this surface's own card format, not that of official A2A.
 const protocolVersion = "1.0"
 
-// handleListCards answers with the short cards of all agents that the caller may see. [surface.WriteList] encodes
+// cardHandler serves the cards of agents. It is read-only and used by value.
+type cardHandler struct{ cards agentcard.Builder }
+
+// handleListCards answers with the short cards of all agents that the caller may see. [response.WriteList] encodes
 // one card at a time: the list of a large app must not be in memory for every caller at once.
-func handleListCards(w http.ResponseWriter, r *http.Request) error {
+func (h cardHandler) handleListCards(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	cards := v.Cards()
-	return surface.WriteList(w, "agents", func(yield func(agentCard) bool) {
+	return response.WriteList(w, "agents", func(yield func(agentCard) bool) {
 		for _, c := range cards {
-			if !yield(newCard(v, c)) {
+			if !yield(h.newCard(v, c)) {
 				return
 			}
 		}
@@ -28,57 +33,57 @@ func handleListCards(w http.ResponseWriter, r *http.Request) error {
 
 // handleCard answers with the full card of one agent, with an ETag. An agent that the caller may not see is not
 // found.
-func handleCard(w http.ResponseWriter, r *http.Request) error {
+func (h cardHandler) handleCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	c, err := v.Card(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err
 	}
-	answer, err := newFullCard(v, c)
+	answer, err := h.newFullCard(v, c)
 	if err != nil {
 		return err
 	}
-	return surface.WriteTagged(w, r, answer)
+	return response.WriteTagged(w, r, answer)
 }
 
 // handleDefaultCard answers with the full card of the app's default agent.
-func handleDefaultCard(w http.ResponseWriter, r *http.Request) error {
+func (h cardHandler) handleDefaultCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	c, err := v.Card("")
 	if err != nil {
 		return err
 	}
-	answer, err := newFullCard(v, c)
+	answer, err := h.newFullCard(v, c)
 	if err != nil {
 		return err
 	}
-	return surface.WriteTagged(w, r, answer)
+	return response.WriteTagged(w, r, answer)
 }
 
 // newFullCard returns a card with the members of the official A2A card added. The member url is that of this
 // surface, so the members that describe what version 0.3 finds at url are cleared: a client of 0.3 then looks into
-// the additional interfaces. The signature covers the official members as BuildOfficialCard encodes them, so
+// the additional interfaces. The signature covers the official members as [agentcard.Builder.Build] encodes them, so
 // members of the same name must have the same value here.
-func newFullCard(v *surface.Request, c agentsvc.Card) (agentCard, error) {
-	card := newCard(v, c)
-	if org, site := v.Provider(); org != "" || site != "" {
+func (h cardHandler) newFullCard(v *surface.Request, c agentsvc.Card) (agentCard, error) {
+	card := h.newCard(v, c)
+	if org, site := v.Runtime.Provider(); org != "" || site != "" {
 		card.Provider = &provider{org, org, site}
 	}
-	official, err := v.BuildOfficialCard(c)
+	official, err := h.cards.Build(v, c)
 	official.ProtocolVersion, official.PreferredTransport = "", ""
-	card.OfficialCard, card.Capabilities.OfficialCapabilities = &official, &official.Capabilities
+	card.Card, card.Capabilities.Capabilities = &official, &official.Capabilities
 	return card, err
 }
 
 // newCard returns the short card of an agent: the members of this surface alone.
-func newCard(v *surface.Request, c agentsvc.Card) agentCard {
+func (h cardHandler) newCard(v *surface.Request, c agentsvc.Card) agentCard {
 	card := agentCard{
 		Name: c.Name, Description: c.Description, URL: surface.AgentURL(v.BaseURL(), c.Agent), Version: c.Version,
-		ProtocolVersion: protocolVersion, DefaultInputModes: surface.MediaTypesOrText(c.InputModes), DefaultOutputModes: surface.MediaTypesOrText(c.OutputModes),
+		ProtocolVersion: protocolVersion, DefaultInputModes: agentcard.MediaTypesOrText(c.InputModes), DefaultOutputModes: agentcard.MediaTypesOrText(c.OutputModes),
 		Capabilities: capabilities{Streaming: true}, PreferredTransport: "jsonrpc", Skills: []skill{},
 	}
 	// The operator prefers gRPC (server.transport: grpc); the endpoint for it is in the official members.
-	if v.PrefersGRPC() {
+	if h.cards.PrefersGRPC() {
 		card.PreferredTransport = "grpc"
 	}
 	for _, s := range c.Skills {

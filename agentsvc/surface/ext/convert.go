@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/stream"
 )
 
 // toDomain returns m as a domain message, or an [agentsvc.InvalidError] that names the field that is wrong; m is
@@ -20,7 +22,7 @@ func (m *message) toDomain() (agentsvc.Message, error) {
 	if m.Role != "" && m.Role != string(agentsvc.RoleUser) {
 		return converted, agentsvc.NewInvalidError("message.role", `must be "user": only users send messages`)
 	}
-	names := surface.MessageFields{Message: "message_id", Context: "context_id", Task: "task_id"}
+	names := decode.MessageFields{Message: "message_id", Context: "context_id", Task: "task_id"}
 	return converted, names.CompleteMessage(&converted, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return m.Parts[i].toDomain(at) })
 }
 
@@ -80,21 +82,21 @@ func (p *part) toFile(at string) (*agentsvc.File, error) {
 	if len(p.Data) > 0 && json.Unmarshal(p.Data, &encoded) != nil {
 		return nil, agentsvc.NewInvalidError(at+".data", "must be the file's bytes in base64")
 	}
-	return f, surface.FileFields{URI: "url", Bytes: "data"}.CompleteFile(f, at, p.URL, encoded)
+	return f, decode.FileFields{URI: "url", Bytes: "data"}.CompleteFile(f, at, p.URL, encoded)
 }
 
 // eventEncoder encodes the events of one stream. The embedded tracker remembers how much text was sent.
-type eventEncoder struct{ surface.DeltaTracker }
+type eventEncoder struct{ stream.DeltaTracker }
 
 // encodeEvent returns the update for ev, or nil for an event that this surface does not send, such as usage.
 // Messages and deltas are status updates in the state working.
 func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	switch {
 	case ev.Status != nil:
-		return statusUpdate{"task.status_update", string(ev.Task), surface.NewStatusRecord(*ev.Status)}
+		return statusUpdate{"task.status_update", string(ev.Task), encode.NewStatusRecord(*ev.Status)}
 	case ev.Artifact != nil:
 		a := ev.Artifact
-		return artifactUpdate{"task.artifact_update", string(ev.Task), surface.NewArtifactRecord(a.Artifact), a.Append, a.Last}
+		return artifactUpdate{"task.artifact_update", string(ev.Task), encode.NewArtifactRecord(a.Artifact), a.Append, a.Last}
 	}
 	if m, ok := t.NextMessage(ev); ok {
 		return newWorkingUpdate(ev, m)
@@ -108,5 +110,5 @@ func newWorkingUpdate(ev agentsvc.Event, m agentsvc.Message) statusUpdate {
 	if at.IsZero() { // deltas have no time
 		at = time.Now()
 	}
-	return statusUpdate{"task.status_update", string(ev.Task), surface.NewStatusRecord(agentsvc.Status{State: agentsvc.Working, Message: &m, At: at})}
+	return statusUpdate{"task.status_update", string(ev.Task), encode.NewStatusRecord(agentsvc.Status{State: agentsvc.Working, Message: &m, At: at})}
 }

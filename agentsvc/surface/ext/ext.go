@@ -19,6 +19,8 @@ import (
 
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
+	"stoa/agentsvc/surface/jsonrpc"
 	"stoa/authz"
 )
 
@@ -32,6 +34,14 @@ type Options struct {
 	JWKS func() []byte
 	// CardKeys returns the public keys of card signatures as a JWK set; nil = cards are not signed.
 	CardKeys func() []byte
+	// Metrics serves the metrics; nil = the endpoint does not exist.
+	Metrics     http.Handler
+	MetricsPath string // "" = /metrics
+	// MetricsToken is the bearer token that readers of the metrics must send; "" = none is needed.
+	MetricsToken string
+
+	// Cards builds the cards of agents.
+	Cards    agentcard.Builder
 	Auth     config.Auth   // how to log in, shown by /health
 	BlockFor time.Duration // how long a blocking call waits for its task; 0 = 5 minutes
 }
@@ -39,6 +49,7 @@ type Options struct {
 // Routes returns the endpoints:
 //
 //	/health, /ready                  probes of the process
+//	/metrics                         metrics, at MetricsPath
 //	/.well-known/jwks.json           keys of the built-in token issuer
 //	/.well-known/card-keys.json      keys of card signatures
 //	/agents, /agents/{agent}         discovery; no credential needed, visibility decides
@@ -52,18 +63,22 @@ func Routes(o Options) []surface.Route {
 	if o.BlockFor == 0 {
 		o.BlockFor = 5 * time.Minute
 	}
-	h, c := newHealthChecker(o), handler{blockFor: o.BlockFor}
-	return []surface.Route{
+	h, c, cards := newHealthChecker(o), handler{blockFor: o.BlockFor}, cardHandler{o.Cards}
+	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/health", Kind: surface.Open, Serve: h.handleHealth},
 		{Method: http.MethodGet, Pattern: "/ready", Kind: surface.Open, Serve: h.handleReady},
 		{Method: http.MethodGet, Pattern: "/.well-known/jwks.json", Kind: surface.Open, Serve: newJWKSHandler(o.JWKS)},
 		{Method: http.MethodGet, Pattern: CardKeysPath, Kind: surface.Open, Serve: newJWKSHandler(o.CardKeys)},
-		{Method: http.MethodGet, Pattern: "/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: handleDefaultCard},
-		{Method: http.MethodGet, Pattern: "/agents", Kind: surface.Tenant, Discovery: true, Serve: handleListCards},
-		{Method: http.MethodGet, Pattern: "/agents/{agent}", Kind: surface.Tenant, Discovery: true, Serve: handleCard},
-		{Method: http.MethodGet, Pattern: "/agents/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: handleCard},
-		{Method: http.MethodPost, Pattern: "/agents/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: surface.NewJSONRPCHandler(c.findMethod)},
+		{Method: http.MethodGet, Pattern: "/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: cards.handleDefaultCard},
+		{Method: http.MethodGet, Pattern: "/agents", Kind: surface.Tenant, Discovery: true, Serve: cards.handleListCards},
+		{Method: http.MethodGet, Pattern: "/agents/{agent}", Kind: surface.Tenant, Discovery: true, Serve: cards.handleCard},
+		{Method: http.MethodGet, Pattern: "/agents/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: cards.handleCard},
+		{Method: http.MethodPost, Pattern: "/agents/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: jsonrpc.NewHandler(c.findMethod)},
 		{Method: http.MethodPost, Pattern: "/api/tasks/{task}/toolCalls/{call}/cancel", Kind: surface.Tenant, Serve: handleCancelCall, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/api/schema", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: handleSchema},
 	}
+	if o.Metrics != nil {
+		routes = append(routes, newMetricsRoute(o))
+	}
+	return routes
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/response"
 )
 
 // Bounds of the database check.
@@ -98,16 +100,16 @@ func (h *healthChecker) handleHealth(w http.ResponseWriter, r *http.Request) err
 		answer.Database = "unreachable"
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return surface.WriteJSON(w, http.StatusOK, answer)
+	return response.WriteJSON(w, http.StatusOK, answer)
 }
 
 // handleReady answers 200 with the process's role while it may receive requests, else 503.
 func (h *healthChecker) handleReady(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.checkReady(r.Context()) != nil {
-		return surface.ErrNotReady
+		return apierror.ErrNotReady
 	}
-	return surface.WriteJSON(w, http.StatusOK, readyRecord{Status: "ready", Role: h.options.Role})
+	return response.WriteJSON(w, http.StatusOK, readyRecord{Status: "ready", Role: h.options.Role})
 }
 
 // CardKeysPath is the path of the public keys that verify card signatures; the signatures name it (jku).

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,9 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/admin"
+	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/ext"
-	"stoa/agentsvc/surface/ops"
 	"stoa/agentsvc/surface/surfacetest"
+	"stoa/agentsvc/surface/tenantapi"
 	"stoa/authz"
 	"stoa/ratelimit"
 )
@@ -44,7 +47,7 @@ rate_limiting:
 func newLimitedFixture(t *testing.T, scope, backend, limits string) (h *surfacetest.Fixture, alice, bob testCaller) {
 	t.Helper()
 	h = surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.Fixture) []surface.Route {
-		return append(ext.Routes(ext.Options{}), ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, DeadLetters: h.DeadLetters})...)
+		return slices.Concat(ext.Routes(ext.Options{}), tenantapi.Routes(), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, DeadLetters: h.DeadLetters}))
 	})
 	for _, name := range []string{"alice", "bob"} {
 		h.CreateApp(t, name, fmt.Sprintf(limitedConfig, scope, backend, limits))
@@ -144,7 +147,7 @@ func TestLimits(t *testing.T) {
 			}
 			delete(body.Error.Details, "request_id")
 			details := map[string]any{
-				"rule": "user-count-day", "scope": "user", "type": "count", "window": "day", "limit": 3.0, "reset": surface.FormatTime(day),
+				"rule": "user-count-day", "scope": "user", "type": "count", "window": "day", "limit": 3.0, "reset": encode.FormatTime(day),
 			}
 			if diff := cmp.Diff(details, body.Error.Details); body.Error.Code != "RESOURCE_EXHAUSTED" || diff != "" {
 				t.Errorf("%s, details (-want +got):\n%s", body.Error.Code, diff)

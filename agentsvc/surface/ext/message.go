@@ -8,6 +8,12 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/jsonrpc"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -19,7 +25,7 @@ type handler struct {
 
 // findMethod returns the JSON-RPC method of a name, or nil, which becomes the error -32601. Methods that wait for a
 // task have no deadline; all others run under withDeadline. The message methods have two spellings.
-func (c handler) findMethod(name string) surface.Method {
+func (c handler) findMethod(name string) jsonrpc.Method {
 	switch name {
 	case "message:send", "message/send":
 		return c.handleSend
@@ -30,7 +36,7 @@ func (c handler) findMethod(name string) surface.Method {
 	case "tasks/list":
 		return withDeadline(handleList)
 	case "tasks/cancel":
-		return withDeadline(surface.NewIdempotentMethod(handleCancel))
+		return withDeadline(jsonrpc.NewIdempotentMethod(handleCancel))
 	case "tasks/subscribe":
 		return handleSubscribe
 	}
@@ -42,8 +48,8 @@ func (c handler) findMethod(name string) surface.Method {
 
 // withDeadline bounds a method by the server's deadline for requests that do not wait for a task. The route has
 // none, because it also serves the methods that wait.
-func withDeadline(m surface.Method) surface.Method {
-	return func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func withDeadline(m jsonrpc.Method) jsonrpc.Method {
+	return func(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 		ctx, stop := surface.RequestOf(r).WithDeadline(r.Context())
 		defer stop()
 		return m(w, r.WithContext(ctx), rpc)
@@ -52,13 +58,13 @@ func withDeadline(m surface.Method) surface.Method {
 
 // refusePush answers the push notification methods, which this surface does not have: with a refusal for callers
 // that may not call the agent, else with [surface.ErrNoPush].
-func refusePush(_ http.ResponseWriter, r *http.Request, _ *surface.RPC) error {
-	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""), surface.ErrNoPush)
+func refusePush(_ http.ResponseWriter, r *http.Request, _ *jsonrpc.Call) error {
+	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")), apierror.ErrNoPush)
 }
 
 // decodeParams decodes the params of a call into params. tenant must point into params; after decoding, what it
 // names must be the caller's app or the agent of the path.
-func decodeParams(r *http.Request, rpc *surface.RPC, params any, tenant *string) error {
+func decodeParams(r *http.Request, rpc *jsonrpc.Call, params any, tenant *string) error {
 	if err := rpc.DecodeParams(params); err != nil {
 		return err
 	}
@@ -67,7 +73,7 @@ func decodeParams(r *http.Request, rpc *surface.RPC, params any, tenant *string)
 
 // handleSend answers message/send: with the task when it has ended, needs input or blockFor is over, or at once if
 // blocking is false.
-func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, sub, err := admitMessage(r, rpc)
 	if err != nil {
 		return err
@@ -79,7 +85,7 @@ func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *surface
 	if length == nil {
 		length = new(int) // no history: the client knows the message that it sends
 	}
-	if err := surface.CheckHistoryLength("history_length", *length); err != nil {
+	if err := decode.CheckHistoryLength("history_length", *length); err != nil {
 		return err
 	}
 	timeout := c.blockFor
@@ -90,11 +96,11 @@ func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *surface
 	if err != nil {
 		return err
 	}
-	return rpc.WriteResult(surface.NewTaskRecord(t, length))
+	return rpc.WriteResult(encode.NewTaskRecord(t, length))
 }
 
 // handleStream answers message/stream with the task's events until it ends or needs input.
-func (c handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func (c handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	_, sub, err := admitMessage(r, rpc)
 	if err != nil {
 		return err
@@ -104,29 +110,29 @@ func (c handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *surfa
 	if err != nil {
 		return err
 	}
-	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true})
+	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true})
 }
 
 // admitMessage decodes the message, authorizes the caller and reserves its budgets and limits. A validation error
 // is passed to [surface.Request.AdmitMessage], which returns it only to callers that may call the agent. A push
 // notification config is refused, since ignoring it would leave the client waiting for notifications.
-func admitMessage(r *http.Request, rpc *surface.RPC) (messageParams, task.Submission, error) {
+func admitMessage(r *http.Request, rpc *jsonrpc.Call) (messageParams, task.Submission, error) {
 	var p messageParams
 	if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Submission{}, err
 	}
 	var m agentsvc.Message
-	wrong := surface.NewInvalidRequestError("params.message is missing")
+	wrong := apierror.NewInvalidRequestError("params.message is missing")
 	if p.Message != nil {
 		m, wrong = p.Message.toDomain()
 	}
 	// This surface has no push notifications; a2a has.
 	if wrong == nil && p.Configuration.FirstConfig() != nil {
-		wrong = surface.ErrNoPush
+		wrong = apierror.ErrNoPush
 	}
 	sub, err := surface.RequestOf(r).AdmitMessage(r.Context(), surface.PathParam(r, "agent"), m, wrong)
 	if err == nil {
-		sub.Key, err = surface.IdempotencyKey(r)
+		sub.Key, err = idempotency.Key(r)
 	}
 	return p, sub, err
 }

@@ -8,6 +8,11 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/jsonrpc"
+	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -15,7 +20,7 @@ import (
 // resolveTask decodes the params of a method about one task and returns which tasks of the agent the caller may act
 // on: with the scope wide those of every user of the app, else its own. The ID is in p.ID, whichever spelling the
 // client used.
-func resolveTask(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParams, task.Visibility, error) {
+func resolveTask(r *http.Request, rpc *jsonrpc.Call, wide authz.Scope) (taskParams, task.Visibility, error) {
 	var p taskParams
 	if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
 		return p, task.Visibility{}, err
@@ -28,12 +33,12 @@ func resolveTask(r *http.Request, rpc *surface.RPC, wide authz.Scope) (taskParam
 	if p.ID == "" {
 		return p, visibility, agentsvc.NewInvalidError("id", "is missing: the id of a task")
 	}
-	return p, visibility, surface.CheckID("id", p.ID)
+	return p, visibility, decode.CheckID("id", p.ID)
 }
 
 // handleGet answers tasks/get with the task, its artifacts and as much of its history as history_length asks for
 // (without it all).
-func handleGet(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleGet(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksRead)
 	if err != nil {
 		return err
@@ -42,20 +47,20 @@ func handleGet(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
 		p.HistoryLength = p.HistoryLengthCamel
 	}
 	if p.HistoryLength != nil {
-		if err := surface.CheckHistoryLength("history_length", *p.HistoryLength); err != nil {
+		if err := decode.CheckHistoryLength("history_length", *p.HistoryLength); err != nil {
 			return err
 		}
 	}
-	t, err := surface.RequestOf(r).Tasks().Get(r.Context(), visibility, agentsvc.TaskID(p.ID), store.TaskParts{History: true, Artifacts: true})
+	t, err := surface.RequestOf(r).Tasks.Get(r.Context(), visibility, agentsvc.TaskID(p.ID), store.TaskParts{History: true, Artifacts: true})
 	if err != nil {
 		return err
 	}
-	return rpc.WriteResult(surface.NewTaskRecord(t, p.HistoryLength))
+	return rpc.WriteResult(encode.NewTaskRecord(t, p.HistoryLength))
 }
 
 // handleList answers tasks/list with a page of the agent's tasks, without histories unless history_length asks for
 // them. Params are optional.
-func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleList(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p := listParams{HistoryLength: new(int)}
 	if len(rpc.Params) > 0 {
 		if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
@@ -71,29 +76,29 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error 
 		p.HistoryLength = new(int)
 	}
 	// The first of the errors decides the answer; joining keeps the order of the checks.
-	err = errors.Join(surface.CheckHistoryLength("history_length", *p.HistoryLength), surface.CheckID("context_id", p.ContextID))
+	err = errors.Join(decode.CheckHistoryLength("history_length", *p.HistoryLength), decode.CheckID("context_id", p.ContextID))
 	if p.PageSize != nil {
 		q.Size = *p.PageSize
-		err = errors.Join(err, surface.CheckPageSize(q.Size, task.MaxPageSize))
+		err = errors.Join(err, decode.CheckPageSize(q.Size, task.MaxPageSize))
 	}
 	if err != nil {
 		return err
 	}
 	// The parts that the answer leaves out are not read from the store.
 	q.Parts = store.TaskParts{History: *p.HistoryLength > 0, Artifacts: p.IncludeArtifacts}
-	page, err := surface.RequestOf(r).Tasks().List(r.Context(), visibility, q)
+	page, err := surface.RequestOf(r).Tasks.List(r.Context(), visibility, q)
 	if err != nil {
 		return err
 	}
-	answer := taskList{Tasks: make([]surface.TaskRecord, len(page.Tasks)), NextPageToken: page.Next, TotalSize: page.Total}
+	answer := taskList{Tasks: make([]encode.TaskRecord, len(page.Tasks)), NextPageToken: page.Next, TotalSize: page.Total}
 	for i, t := range page.Tasks {
-		answer.Tasks[i] = surface.NewTaskRecord(t, p.HistoryLength)
+		answer.Tasks[i] = encode.NewTaskRecord(t, p.HistoryLength)
 	}
 	return rpc.WriteResult(answer)
 }
 
 // handleCancel answers tasks/cancel with the cancelled task. A task that has ended is [surface.ErrNotCancelable].
-func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksCancel)
 	if err != nil {
 		return err
@@ -102,7 +107,7 @@ func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) erro
 	if err != nil {
 		return err
 	}
-	return rpc.WriteResult(surface.NewTaskRecord(t, new(int)))
+	return rpc.WriteResult(encode.NewTaskRecord(t, new(int)))
 }
 
 // maxReason bounds the reason for cancelling a tool call, in bytes; the agent's model reads it.
@@ -124,20 +129,20 @@ func handleCancelCall(w http.ResponseWriter, r *http.Request) error {
 		return agentsvc.NewInvalidError("reason", "must be at most %d bytes", maxReason)
 	}
 	id, call := surface.PathParam(r, "task"), surface.PathParam(r, "call")
-	if err := v.Tasks().CancelCall(r.Context(), visibility, agentsvc.TaskID(id), agentsvc.CallID(call), b.Reason); err != nil {
+	if err := v.Tasks.CancelCall(r.Context(), visibility, agentsvc.TaskID(id), agentsvc.CallID(call), b.Reason); err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, callCancelled{Cancelled: true, TaskID: id, CallID: call})
+	return response.WriteJSON(w, http.StatusOK, callCancelled{Cancelled: true, TaskID: id, CallID: call})
 }
 
 // handleSubscribe answers tasks/subscribe with a snapshot of the task and its events until the task ends, or with
 // the events after the one that Last-Event-ID or the param after names.
-func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksRead)
 	if err != nil {
 		return err
 	}
-	after, err := surface.ParseAfter(r, p.After)
+	after, err := decode.ParseAfter(r, p.After)
 	if err != nil {
 		return err
 	}
@@ -146,5 +151,5 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) e
 	if err != nil {
 		return err
 	}
-	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError})
+	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError})
 }

@@ -3,7 +3,9 @@ package ext
 import (
 	"encoding/json"
 
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 )
 
 // Request types. Names are accepted in camelCase as well (the fields that end in Camel), and a part's type as kind,
@@ -18,7 +20,7 @@ type (
 			Blocking           *bool `json:"blocking"`
 			HistoryLength      *int  `json:"history_length"`
 			HistoryLengthCamel *int  `json:"historyLength"`
-			surface.PushConfig
+			decode.PushConfig
 		} `json:"configuration"`
 	}
 	// message is a message as clients send it. A missing role means the user.
@@ -75,9 +77,9 @@ type (
 type (
 	// taskList is the answer of tasks/list. TotalSize counts all pages.
 	taskList struct {
-		Tasks         []surface.TaskRecord `json:"tasks"`
-		NextPageToken string               `json:"next_page_token"`
-		TotalSize     int                  `json:"total_size"`
+		Tasks         []encode.TaskRecord `json:"tasks"`
+		NextPageToken string              `json:"next_page_token"`
+		TotalSize     int                 `json:"total_size"`
 	}
 	// callCancelled is the answer to a tool call's cancellation; Cancelled is always true.
 	callCancelled struct {
@@ -88,18 +90,18 @@ type (
 	// statusUpdate is the event of a stream for a status and for new text of the agent (state working). Type is
 	// task.status_update.
 	statusUpdate struct {
-		Type   string               `json:"type"`
-		TaskID string               `json:"task_id"`
-		Status surface.StatusRecord `json:"status"`
+		Type   string              `json:"type"`
+		TaskID string              `json:"task_id"`
+		Status encode.StatusRecord `json:"status"`
 	}
 	// artifactUpdate is the event for an artifact or, with Append, for more parts of one. Type is
 	// task.artifact_update.
 	artifactUpdate struct {
-		Type     string                 `json:"type"`
-		TaskID   string                 `json:"task_id"`
-		Artifact surface.ArtifactRecord `json:"artifact"`
-		Append   bool                   `json:"append"`
-		Last     bool                   `json:"last"`
+		Type     string                `json:"type"`
+		TaskID   string                `json:"task_id"`
+		Artifact encode.ArtifactRecord `json:"artifact"`
+		Append   bool                  `json:"append"`
+		Last     bool                  `json:"last"`
 	}
 	// cardTotal holds the members after the list of cards.
 	cardTotal struct {
@@ -109,7 +111,7 @@ type (
 	// Where both have a member of the same name, the outer one is encoded (encoding/json), and it must be valid for
 	// both kinds of clients.
 	agentCard struct {
-		*surface.OfficialCard
+		*agentcard.Card
 		Name               string                    `json:"name"`
 		Description        string                    `json:"description"`
 		URL                string                    `json:"url"`
@@ -126,7 +128,7 @@ type (
 	}
 	// capabilities embeds the official ones in the same way.
 	capabilities struct {
-		*surface.OfficialCapabilities
+		*agentcard.Capabilities
 		Streaming              bool `json:"streaming"`
 		PushNotifications      bool `json:"push_notifications"`
 		StateTransitionHistory bool `json:"state_transition_history"`

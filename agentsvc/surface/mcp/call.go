@@ -9,6 +9,11 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/jsonrpc"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -20,7 +25,7 @@ import (
 // In the newest revision the end of the connection cancels the call (docs/api/mcp.md), and the task is cancelled
 // with it, except with an Idempotency-Key, under which the client may ask again. In older revisions only
 // notifications/cancelled does that.
-func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, sub, err := admitToolCall(r, rpc)
 	if err != nil {
 		return writeToolError(r, rpc, err)
@@ -50,22 +55,22 @@ func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *sur
 		defer f.Close()
 		return rpc.WriteResult(newCallResult(f.Task, base))
 	}
-	return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: t.encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true, NotResumable: true})
+	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: t.encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true, NotResumable: true})
 }
 
 // admitToolCall decodes a call, authorizes the caller and reserves its budgets and limits. Validation errors are
 // passed to [surface.Request.AdmitMessage], which returns them only to callers that may call the agent. The
 // idempotency key is that of the header or else made of session and request ID.
-func admitToolCall(r *http.Request, rpc *surface.RPC) (p callParams, sub task.Submission, err error) {
+func admitToolCall(r *http.Request, rpc *jsonrpc.Call) (p callParams, sub task.Submission, err error) {
 	agent := surface.PathParam(r, "agent")
 	m, wrong := p.toMessage(rpc, agent)
 	if rpc.ID() == "" {
-		wrong = surface.NewInvalidRequestError("a call needs an id")
+		wrong = apierror.NewInvalidRequestError("a call needs an id")
 	}
 	if sub, err = surface.RequestOf(r).AdmitMessage(r.Context(), agent, m, wrong); err != nil {
 		return p, sub, err
 	}
-	if sub.Key, err = surface.IdempotencyKey(r); sub.Key == "" {
+	if sub.Key, err = idempotency.Key(r); sub.Key == "" {
 		sub.Key = requestKey(r, rpc.ID())
 	}
 	return p, sub, err
@@ -73,7 +78,7 @@ func admitToolCall(r *http.Request, rpc *surface.RPC) (p callParams, sub task.Su
 
 // toMessage decodes the params of rpc into p and returns the message of the call, or an error that names the wrong
 // member.
-func (p *callParams) toMessage(rpc *surface.RPC, agent string) (m agentsvc.Message, err error) {
+func (p *callParams) toMessage(rpc *jsonrpc.Call, agent string) (m agentsvc.Message, err error) {
 	if err := rpc.DecodeParams(p); err != nil {
 		return m, err
 	}
@@ -82,7 +87,7 @@ func (p *callParams) toMessage(rpc *surface.RPC, agent string) (m agentsvc.Messa
 	}
 	var a arguments
 	if len(p.Arguments) > 0 {
-		if err := surface.DecodeJSON(p.Arguments, &a, true); err != nil {
+		if err := decode.JSON(p.Arguments, &a, true); err != nil {
 			return m, err
 		}
 	}
@@ -90,22 +95,22 @@ func (p *callParams) toMessage(rpc *surface.RPC, agent string) (m agentsvc.Messa
 		return m, agentsvc.NewInvalidError("message", "is missing: what the agent is asked")
 	}
 	m = agentsvc.Message{Context: agentsvc.ContextID(a.ContextID), Task: agentsvc.TaskID(a.TaskID)}
-	names := surface.MessageFields{Message: "message_id", Context: "context_id", Task: "task_id"}
+	names := decode.MessageFields{Message: "message_id", Context: "context_id", Task: "task_id"}
 	return m, names.CompleteMessage(&m, 1, func(int, string) (agentsvc.Part, error) { return agentsvc.TextPart(a.Message), nil })
 }
 
 // modelErrorCodes are the errors that the model of the client can correct, since it chose the arguments of the
 // call.
-var modelErrorCodes = []surface.Code{surface.InvalidArgument, surface.NotFound, surface.Aborted}
+var modelErrorCodes = []apierror.Code{apierror.InvalidArgument, apierror.NotFound, apierror.Aborted}
 
 // writeToolError answers a call that started no task. An error that the model may correct is a result with isError,
 // which clients show to their model; JSON-RPC errors often end the conversation. All others, errors in the params
 // themselves and errors for callers without permission are returned as JSON-RPC or HTTP errors.
-func writeToolError(r *http.Request, rpc *surface.RPC, err error) error {
-	if surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), "") != nil {
+func writeToolError(r *http.Request, rpc *jsonrpc.Call, err error) error {
+	if surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")) != nil {
 		return err
 	}
-	f := surface.NewFault(surface.RequestID(r), err)
+	f := apierror.NewFault(surface.RequestID(r), err)
 	if !slices.Contains(modelErrorCodes, f.Code) || rpc.ID() == "" || strings.HasPrefix(f.Field, "params") {
 		return err
 	}
@@ -115,7 +120,7 @@ func writeToolError(r *http.Request, rpc *surface.RPC, err error) error {
 // handleCancelled answers notifications/cancelled: it cancels the task of the named request of the same session.
 // The client gets no information about the outcome, since a notification has no response; an unknown request is
 // ignored.
-func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	v, agent := surface.RequestOf(r), surface.PathParam(r, "agent")
 	visibility, err := v.ResolveAgentVisibility(r.Context(), authz.TasksCancel, agent)
 	if err != nil {
@@ -126,7 +131,7 @@ func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) e
 		return err
 	}
 	if key := requestKey(r, string(p.RequestID)); key != "" {
-		if id, err := v.Tasks().FindByKey(r.Context(), v.Principal.Owner(), agent, key); err == nil {
+		if id, err := v.Tasks.FindByKey(r.Context(), v.Principal.Owner(), agent, key); err == nil {
 			_, _ = v.CancelTask(r.Context(), visibility, id) // it may have ended
 		}
 	}

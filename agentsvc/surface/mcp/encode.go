@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/jsonrpc"
+	"stoa/agentsvc/surface/stream"
 )
 
 // eventEncoder encodes the events of one call's stream.
 type eventEncoder struct {
-	surface.DeltaTracker
-	rpc           *surface.RPC
+	stream.DeltaTracker
+	rpc           *jsonrpc.Call
 	task          agentsvc.Task   // the task with all events applied so far
 	progressToken json.RawMessage // from the call's _meta; nil = the client wants no progress
 	lastProgress  int64           // the progress value sent last

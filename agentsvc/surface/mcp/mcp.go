@@ -20,6 +20,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/jsonrpc"
 	"stoa/authz"
 )
 
@@ -56,12 +57,12 @@ type handler struct {
 
 // handleRequest answers one JSON-RPC request or notification.
 func (c handler) handleRequest(w http.ResponseWriter, r *http.Request) error {
-	return surface.Endpoint{FindMethod: c.findMethod, ErrorStatus: errorStatus}.ServeRPC(w, r)
+	return jsonrpc.Endpoint{FindMethod: c.findMethod, ErrorStatus: errorStatus}.Serve(w, r)
 }
 
 // findMethod returns the method of that name in the revision of the request's header. A request without the header
 // is one of an older revision: initialize comes before a version is agreed on.
-func (c handler) findMethod(r *http.Request, name string) (surface.Method, error) {
+func (c handler) findMethod(r *http.Request, name string) (jsonrpc.Method, error) {
 	switch v := r.Header.Get(versionHeader); {
 	case v == newestRevision:
 		return requireSelfDescription(c.findNewestMethod(name)), nil
@@ -73,7 +74,7 @@ func (c handler) findMethod(r *http.Request, name string) (surface.Method, error
 }
 
 // findNewestMethod returns a method of the newest revision, nil for an unknown name.
-func (c handler) findNewestMethod(name string) surface.Method {
+func (c handler) findNewestMethod(name string) jsonrpc.Method {
 	switch name {
 	case "server/discover":
 		return requireAgentAccess(handleDiscover)
@@ -90,7 +91,7 @@ func (c handler) findNewestMethod(name string) surface.Method {
 
 // findOlderMethod returns a method of the revisions that begin with a handshake (initialize), nil for an unknown
 // name.
-func (c handler) findOlderMethod(name string) surface.Method {
+func (c handler) findOlderMethod(name string) jsonrpc.Method {
 	switch name {
 	case "initialize":
 		return requireAgentAccess(handleInitialize)
@@ -107,9 +108,9 @@ func (c handler) findOlderMethod(name string) surface.Method {
 // requireAgentAccess returns m with a check that the caller may call the agent. Every method needs it, also
 // discovery: the description of an agent is not public here. handleCallTool and handleCancelled authorize
 // themselves.
-func requireAgentAccess(m surface.Method) surface.Method {
-	return func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
-		if err := surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent"), ""); err != nil {
+func requireAgentAccess(m jsonrpc.Method) jsonrpc.Method {
+	return func(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
+		if err := surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")); err != nil {
 			return err
 		}
 		return m(w, r, rpc)
@@ -117,20 +118,20 @@ func requireAgentAccess(m surface.Method) surface.Method {
 }
 
 // handlePing answers ping with an empty result.
-func handlePing(_ http.ResponseWriter, _ *http.Request, rpc *surface.RPC) error {
+func handlePing(_ http.ResponseWriter, _ *http.Request, rpc *jsonrpc.Call) error {
 	return rpc.WriteResult(struct{}{})
 }
 
 // handleNotification accepts a notification that has no effect here, such as notifications/initialized. A
 // notification has no JSON-RPC response; the status is 202.
-func handleNotification(w http.ResponseWriter, _ *http.Request, _ *surface.RPC) error {
+func handleNotification(w http.ResponseWriter, _ *http.Request, _ *jsonrpc.Call) error {
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
 
 // handleInitialize answers the handshake of older revisions: with the client's version if it is supported, else
 // with the latest one that has a handshake. It returns a new session ID, which is stored nowhere.
-func handleInitialize(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleInitialize(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	var p initializeParams
 	if err := rpc.DecodeParams(&p); err != nil {
 		return err
@@ -149,7 +150,7 @@ func handleInitialize(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) 
 
 // handleListTools answers with the agent's one tool. Its description, which models read to choose a tool, is that
 // of the agent and its skills.
-func handleListTools(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleListTools(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	card, err := surface.RequestOf(r).FindAgent(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err

@@ -7,6 +7,9 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/jsonrpc"
 )
 
 // newestRevision is the protocol revision without handshake and session: each request states its version and the
@@ -30,7 +33,7 @@ const (
 
 // errorStatus returns the HTTP status of a JSON-RPC error: 200 in older revisions; in the newest 404 for an unknown
 // method and 400 for a wrong request.
-func errorStatus(r *http.Request, f surface.Fault) int {
+func errorStatus(r *http.Request, f apierror.Fault) int {
 	if isNewestRevision(r) {
 		switch f.RPC {
 		case codeMethodNotFound:
@@ -47,8 +50,8 @@ func isNewestRevision(r *http.Request) bool { return r.Header.Get(versionHeader)
 
 // refuseVersion returns a method that answers with the supported versions. The requested one is cut to 40 bytes,
 // since the client chose it.
-func refuseVersion(version string) surface.Method {
-	return func(_ http.ResponseWriter, _ *http.Request, rpc *surface.RPC) error {
+func refuseVersion(version string) jsonrpc.Method {
+	return func(_ http.ResponseWriter, _ *http.Request, rpc *jsonrpc.Call) error {
 		return rpc.WriteError(http.StatusBadRequest, codeUnsupportedVersion, "Unsupported protocol version", refusedVersion{supportedVersions, version[:min(len(version), 40)]})
 	}
 }
@@ -56,16 +59,16 @@ func refuseVersion(version string) surface.Method {
 // requireSelfDescription returns m with the checks of the newest revision: version, method and tool name must be
 // the same in the headers and in the body, and the client's capabilities must be present. Proxies may route by the
 // headers, so a difference is an error and not resolved. Notifications (without an ID) are exempt.
-func requireSelfDescription(m surface.Method) surface.Method {
+func requireSelfDescription(m jsonrpc.Method) jsonrpc.Method {
 	if m == nil {
 		return nil
 	}
-	return func(w http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+	return func(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 		if rpc.ID() == "" {
 			return m(w, r, rpc)
 		}
 		var p requestParams
-		if err := surface.DecodeJSON(rpc.Params, &p, false); err != nil {
+		if err := decode.JSON(rpc.Params, &p, false); err != nil {
 			return agentsvc.NewInvalidError("params", "must be an object that holds _meta: %v", err)
 		}
 		for _, same := range []struct{ header, body string }{{versionHeader, p.Meta.Version}, {methodHeader, rpc.Method}, {nameHeader, p.Name}} {
@@ -82,7 +85,7 @@ func requireSelfDescription(m surface.Method) surface.Method {
 }
 
 // handleDiscover answers server/discover, which takes the place of initialize in the newest revision.
-func handleDiscover(_ http.ResponseWriter, r *http.Request, rpc *surface.RPC) error {
+func handleDiscover(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	card, err := surface.RequestOf(r).FindAgent(surface.PathParam(r, "agent"))
 	if err != nil {
 		return err

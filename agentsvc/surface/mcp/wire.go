@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 )
 
 // Request types. Members that do not act here, such as the client's name, are ignored.
@@ -14,8 +14,8 @@ type (
 	}
 	// callParams are the params of tools/call. Arguments refers to the request's body instead of copying it.
 	callParams struct {
-		Name      string              `json:"name"`
-		Arguments surface.AliasedJSON `json:"arguments"`
+		Name      string             `json:"name"`
+		Arguments decode.AliasedJSON `json:"arguments"`
 		Meta      struct {
 			ProgressToken json.RawMessage `json:"progressToken"`
 		} `json:"_meta"`

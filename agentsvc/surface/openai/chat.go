@@ -6,6 +6,10 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/sse"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 )
 
@@ -36,7 +40,7 @@ func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 	}()
 	// NotResumable: clients of this API do not send Last-Event-ID, so a broken stream ends with an error event.
 	if b.Stream {
-		return v.StreamEvents(w, f, surface.StreamEncoder{EncodeEvent: t.encodeEvent, EncodeError: t.encodeStreamError, EndsWhenSettled: true, DoneBody: surface.PlainBody("[DONE]"), NotResumable: true})
+		return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: t.encodeEvent, EncodeError: t.encodeStreamError, EndsWhenSettled: true, DoneBody: sse.PlainBody("[DONE]"), NotResumable: true})
 	}
 	done, err := f.WaitSettled(c.blockFor)
 	if err != nil {
@@ -47,7 +51,7 @@ func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 		// Otherwise the official clients repeat the request, which would start another task.
 		w.Header().Set("X-Should-Retry", "false")
 	}
-	return surface.WriteJSON(w, status, body)
+	return response.WriteJSON(w, status, body)
 }
 
 // admitChat decodes a request, authorizes the caller for the agent that model names and reserves its budgets and
@@ -64,7 +68,7 @@ func admitChat(r *http.Request) (b chatRequest, sub task.Submission, err error) 
 	// A stream may stay open for long; the raw conversation must not stay in memory.
 	b.Messages = nil
 	if sub, err = surface.RequestOf(r).AdmitMessage(r.Context(), b.Model, m, wrong); err == nil {
-		sub.Key, err = surface.IdempotencyKey(r)
+		sub.Key, err = idempotency.Key(r)
 	}
 	return b, sub, err
 }

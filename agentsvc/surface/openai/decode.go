@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 )
 
 // Bounds of a request. They keep the work per request bounded; the size in bytes is bounded by package surface.
@@ -51,7 +51,7 @@ func (b *chatRequest) toDomain() (agentsvc.Message, error) {
 	m.Metadata = b.Metadata
 	// Metadata that the client sent under the same names is overwritten.
 	for name, value := range map[string]string{"user": b.User, "safety_identifier": b.SafetyIdentifier} {
-		switch err := surface.CheckID(name, value); {
+		switch err := decode.CheckID(name, value); {
 		case err != nil:
 			return m, err
 		case value != "" && m.Metadata == nil:
@@ -159,7 +159,7 @@ func newFilePart(at, name, address, defaultType, fileName string) (agentsvc.Part
 	if address == "" {
 		return agentsvc.Part{}, agentsvc.NewInvalidError(at+"."+name, "is missing")
 	}
-	names := surface.FileFields{URI: name, Bytes: name}
+	names := decode.FileFields{URI: name, Bytes: name}
 	if remaining, ok := strings.CutPrefix(address, "data:"); ok {
 		kind, encoded, _ := strings.Cut(remaining, ",")
 		kind, ok = strings.CutSuffix(kind, ";base64")

@@ -7,6 +7,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/stream"
 )
 
 // Values of finish_reason.
@@ -17,7 +19,7 @@ const (
 
 // eventEncoder encodes the answer of one task. It belongs to the goroutine of its request.
 type eventEncoder struct {
-	surface.DeltaTracker
+	stream.DeltaTracker
 	r *http.Request
 	// task is the snapshot at the start of the subscription; only ID, agent and creation time are used.
 	task         agentsvc.Task
@@ -60,7 +62,7 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 		}
 		return nil
 	}
-	var out surface.Bodies
+	var out stream.Bodies
 	// The first chunk carries the role and an empty text, as OpenAI's own streams do.
 	if empty := ""; !t.started {
 		t.started = true
@@ -118,7 +120,7 @@ func (t *eventEncoder) newCompletion(object string, choices ...choice) completio
 
 // encodeStreamError returns the body of an error in the middle of a stream.
 func (t *eventEncoder) encodeStreamError(err error) any {
-	_, body := encodeError(surface.NewFault(surface.RequestID(t.r), err))
+	_, body := encodeError(apierror.NewFault(surface.RequestID(t.r), err))
 	return body
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 )
 
 // handleListModels answers with the agents that the caller may see.
@@ -14,7 +15,7 @@ func handleListModels(w http.ResponseWriter, r *http.Request) error {
 	for _, c := range v.Cards() {
 		answer.Data = append(answer.Data, newModelRecord(v, c))
 	}
-	return surface.WriteJSON(w, http.StatusOK, answer)
+	return response.WriteJSON(w, http.StatusOK, answer)
 }
 
 // handleGetModel answers with one agent; one that the caller may not see is not found.
@@ -24,7 +25,7 @@ func handleGetModel(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, newModelRecord(v, c))
+	return response.WriteJSON(w, http.StatusOK, newModelRecord(v, c))
 }
 
 // newModelRecord returns an agent as a model. Created is the app's creation time, 0 for the app of the server's own

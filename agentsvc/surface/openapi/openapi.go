@@ -64,19 +64,6 @@ type description struct {
 	Kind string `json:"kind"`
 }
 
-// DescribedOperations returns the keys of all described operations, as "METHOD pattern". A test compares them with
-// the routes.
-func DescribedOperations() (keys []string) {
-	d, err := readDescriptions()
-	if err != nil {
-		return nil
-	}
-	for key := range d.Operations {
-		keys = append(keys, key)
-	}
-	return keys
-}
-
 func readDescriptions() (d descriptions, err error) {
 	err = json.Unmarshal(descriptionsJSON, &d)
 	return d, err

@@ -5,6 +5,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/response"
 )
 
 // handleListCards answers with the name and URL of every agent that the caller may see.
@@ -14,7 +15,7 @@ func handleListCards(w http.ResponseWriter, r *http.Request) error {
 	for _, c := range v.Cards() {
 		answer.Agents = append(answer.Agents, cardEntry{c.Agent, surface.AgentURL(v.BaseURL()+"/v1", c.Agent)})
 	}
-	return surface.WriteJSON(w, http.StatusOK, answer)
+	return response.WriteJSON(w, http.StatusOK, answer)
 }
 
 // handleCard answers with the card of one agent, or not found for an agent that the caller may not see.
@@ -35,7 +36,7 @@ func handleCard(w http.ResponseWriter, r *http.Request) error {
 		}
 		answer.Security.Schemes[s.Name] = newSecurityScheme(s)
 	}
-	return surface.WriteJSON(w, http.StatusOK, wrappedCard{answer})
+	return response.WriteJSON(w, http.StatusOK, wrappedCard{answer})
 }
 
 // newSecurityScheme returns a way to authenticate as cards describe it (OpenAPI 3, Security Scheme Object).

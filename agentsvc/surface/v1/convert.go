@@ -6,7 +6,8 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 )
 
 // roles maps the JSON text of a sender's role to the domain's. Clients send the name of the Protocol Buffers
@@ -39,7 +40,7 @@ func (m *inMessage) toDomain() (agentsvc.Message, error) {
 	default:
 		return converted, agentsvc.NewInvalidError("message.role", "unknown role %.40s: ROLE_USER or user", m.Role)
 	}
-	names := surface.MessageFields{Message: "messageId", Context: "contextId", Task: "taskId"}
+	names := decode.MessageFields{Message: "messageId", Context: "contextId", Task: "taskId"}
 	return converted, names.CompleteMessage(&converted, len(m.Parts), func(i int, at string) (agentsvc.Part, error) { return m.Parts[i].toDomain(at) })
 }
 
@@ -61,7 +62,7 @@ func (p *inPart) toDomain(at string) (agentsvc.Part, error) {
 		return agentsvc.TextPart(*p.Text), nil
 	case p.File != nil:
 		f := &agentsvc.File{Name: p.File.Name, MediaType: cmp.Or(p.File.MediaType, p.File.MediaTypeCamel)}
-		names := surface.FileFields{URI: "file_with_uri", Bytes: "file_with_bytes"}
+		names := decode.FileFields{URI: "file_with_uri", Bytes: "file_with_bytes"}
 		return agentsvc.Part{File: f}, names.CompleteFile(f, at+".file", cmp.Or(p.File.URI, p.File.URICamel), cmp.Or(p.File.Bytes, p.File.BytesCamel))
 	}
 	var value map[string]any
@@ -110,7 +111,7 @@ func newTask(t agentsvc.Task, length *int, artifacts bool) taskBody {
 // newStatus returns s. Only a message of the agent becomes the update: a user message that caused the status is in
 // the history.
 func newStatus(s agentsvc.Status) status {
-	out := status{State: stateName(s.State), Timestamp: surface.FormatTime(s.At)}
+	out := status{State: stateName(s.State), Timestamp: encode.FormatTime(s.At)}
 	if s.Message != nil && s.Message.Role == agentsvc.RoleAgent {
 		m := newMessage(*s.Message)
 		out.Update = &m
@@ -122,7 +123,7 @@ func newStatus(s agentsvc.Status) status {
 func newMessage(m agentsvc.Message) message {
 	return message{
 		MessageID: string(m.ID), Role: rolePrefix + strings.ToUpper(string(m.Role)), Parts: newParts(m.Parts),
-		ToolCalls: surface.NewToolCallRecords(m.ToolCalls), Metadata: m.Metadata,
+		ToolCalls: encode.NewToolCallRecords(m.ToolCalls), Metadata: m.Metadata,
 	}
 }
 

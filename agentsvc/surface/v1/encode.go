@@ -5,12 +5,16 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/sse"
+	"stoa/agentsvc/surface/stream"
 )
 
 // eventEncoder encodes the events of one task for one stream. The embedded tracker remembers how much text of each
 // message was sent. It belongs to the goroutine that writes the stream.
 type eventEncoder struct {
-	surface.DeltaTracker
+	stream.DeltaTracker
 	r       *http.Request      // its request ID is part of errors
 	context agentsvc.ContextID // of the task; set when the subscription is known
 }
@@ -38,7 +42,7 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 // trimmed by what deltas have sent, and removed from the status.
 func (t *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
 	f := &frame{
-		Response: &response{Content: []part{}}, Task: &taskRef{ID: string(ev.Task), ContextID: string(t.context)}, EventID: ev.Seq,
+		Response: &responseContent{Content: []part{}}, Task: &taskRef{ID: string(ev.Task), ContextID: string(t.context)}, EventID: ev.Seq,
 	}
 	var m agentsvc.Message
 	switch {
@@ -56,7 +60,7 @@ func (t *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
 			return nil
 		}
 	}
-	f.Response = &response{newParts(m.Parts), surface.NewToolCallRecords(m.ToolCalls), m.Metadata}
+	f.Response = &responseContent{newParts(m.Parts), encode.NewToolCallRecords(m.ToolCalls), m.Metadata}
 	return f
 }
 
@@ -68,23 +72,23 @@ func (t *eventEncoder) newArtifactUpdate(ev agentsvc.Event) *artifactUpdate {
 
 // messageFormat is the format message: events named message, and a last event named done. A stream that breaks off
 // has no done event, so that a client can tell the difference.
-func (t *eventEncoder) messageFormat() surface.StreamEncoder {
+func (t *eventEncoder) messageFormat() stream.Encoder {
 	fault := func(err error) any { return event{Error: t.newErrorRecord(err)} }
 	reply := func(m agentsvc.Message) any { return event{Msg: newReply(m, t.context)} }
-	return surface.StreamEncoder{EncodeEvent: t.encodeEvent, EncodeReply: reply, EncodeError: fault, EventName: "message", DoneBody: struct{}{}}
+	return stream.Encoder{EncodeEvent: t.encodeEvent, EncodeReply: reply, EncodeError: fault, EventName: "message", DoneBody: struct{}{}}
 }
 
 // responseFormat is the format response: unnamed events with pieces of the answer, and the line [DONE] at the end,
 // as clients of OpenAI's API expect it.
-func (t *eventEncoder) responseFormat() surface.StreamEncoder {
+func (t *eventEncoder) responseFormat() stream.Encoder {
 	d := t.frameFormat("")
-	d.DoneBody = surface.PlainBody("[DONE]")
+	d.DoneBody = sse.PlainBody("[DONE]")
 	return d
 }
 
 // frameFormat is the format of the WebSocket: frames of the format response that name the client message that they
 // answer, and a last frame with done. message is the ID of that client message, "" if it has none.
-func (t *eventEncoder) frameFormat(message string) surface.StreamEncoder {
+func (t *eventEncoder) frameFormat(message string) stream.Encoder {
 	encode := func(ev agentsvc.Event) any {
 		f := t.encodeFrame(ev)
 		if f == nil {
@@ -93,14 +97,14 @@ func (t *eventEncoder) frameFormat(message string) surface.StreamEncoder {
 		f.MessageID = message
 		return f
 	}
-	return surface.StreamEncoder{
-		EncodeEvent: encode, EndsWhenSettled: true, DoneBody: frame{Response: &response{Content: []part{}}, MessageID: message, Done: true},
+	return stream.Encoder{
+		EncodeEvent: encode, EndsWhenSettled: true, DoneBody: frame{Response: &responseContent{Content: []part{}}, MessageID: message, Done: true},
 		EncodeError: func(err error) any { return frame{MessageID: message, Done: true, Error: t.newErrorRecord(err)} },
 	}
 }
 
 // newErrorRecord returns err as callers may see it: internal details are replaced by the request ID.
-func (t *eventEncoder) newErrorRecord(err error) *surface.ErrorRecord {
-	record := surface.NewErrorRecord(t.r, err)
+func (t *eventEncoder) newErrorRecord(err error) *apierror.Record {
+	record := apierror.NewRecord(surface.RequestID(t.r), err)
 	return &record
 }

@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/surfacetest"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/authz"
-
-	"stoa/agentsvc/surface"
 )
 
 const slowConfig = `
@@ -231,7 +230,7 @@ func TestListVariants(t *testing.T) {
 // continue.
 func TestStreamEnds(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{KeepAlive: 50 * time.Millisecond}})
 	h.CreateApp(t, "acme", slowConfig)
 	listen := func(user string, life time.Duration) *http.Response {
 		token := h.MintToken(t, "acme", authz.TokenSpec{Subject: user, TTL: life})

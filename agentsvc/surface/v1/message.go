@@ -10,6 +10,11 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 )
 
@@ -34,7 +39,7 @@ func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 	if length == nil {
 		length = new(int) // no history: the client knows the message that it sends
 	}
-	if err := surface.CheckHistoryLength("configuration.historyLength", *length); err != nil {
+	if err := decode.CheckHistoryLength("configuration.historyLength", *length); err != nil {
 		return err
 	}
 	timeout := time.Duration(0)
@@ -46,9 +51,9 @@ func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if m := t.Status.StandaloneReply(); m != nil && o.Blocking {
-		return surface.WriteJSON(w, http.StatusOK, event{Msg: newReply(*m, t.Context)})
+		return response.WriteJSON(w, http.StatusOK, event{Msg: newReply(*m, t.Context)})
 	}
-	return surface.WriteJSON(w, http.StatusOK, taskAnswer{newTask(t, length, o.IncludeArtifacts || o.IncludeArtifactsSnake)})
+	return response.WriteJSON(w, http.StatusOK, taskAnswer{newTask(t, length, o.IncludeArtifacts || o.IncludeArtifactsSnake)})
 }
 
 // handleStream answers message:stream with the task's events until it ends or needs input. The format is checked
@@ -85,7 +90,7 @@ func admitCall(r *http.Request) (b sendBody, sub task.Submission, err error) {
 		return b, sub, agentsvc.NewInvalidError("agent-name", "is missing: the header that names the agent")
 	}
 	if sub, err = b.admitMessage(r.Context(), surface.RequestOf(r), agent); err == nil {
-		sub.Key, err = surface.IdempotencyKey(r)
+		sub.Key, err = idempotency.Key(r)
 	}
 	b.Message = nil
 	return b, sub, err
@@ -106,17 +111,17 @@ func (b *sendBody) admitMessage(ctx context.Context, v *surface.Request, agent s
 	if wrong == nil && b.Configuration.FirstConfig() != nil {
 		// This surface has no push notifications. A config that was ignored would leave the client waiting for
 		// them.
-		wrong = surface.ErrNoPush
+		wrong = apierror.ErrNoPush
 	}
 	return v.AdmitMessage(ctx, agent, m, wrong)
 }
 
 // streamFormats are the formats of streams under the names by which a client selects one.
-var streamFormats = map[string]func(*eventEncoder) surface.StreamEncoder{"message": (*eventEncoder).messageFormat, "response": (*eventEncoder).responseFormat}
+var streamFormats = map[string]func(*eventEncoder) stream.Encoder{"message": (*eventEncoder).messageFormat, "response": (*eventEncoder).responseFormat}
 
 // negotiateFormat returns the format that the client selects: by the query parameter format, else by the parameter
 // profile of text/event-stream in Accept, else message. An unknown name is an [agentsvc.InvalidError].
-func negotiateFormat(r *http.Request) (func(*eventEncoder) surface.StreamEncoder, error) {
+func negotiateFormat(r *http.Request) (func(*eventEncoder) stream.Encoder, error) {
 	name, field := r.URL.Query().Get("format"), "format"
 	if name == "" {
 		name, field = acceptedProfile(r), "Accept"

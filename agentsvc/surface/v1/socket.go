@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/stream"
 	"stoa/authz"
 )
 
@@ -17,15 +18,15 @@ import (
 // message is needed even for an error; the function that it returns submits the message.
 func handleSocket(w http.ResponseWriter, r *http.Request) error {
 	v, agent := surface.RequestOf(r), surface.PathParam(r, "agent")
-	if v.Authorize(r.Context(), authz.TasksApprove, agent, "") != nil {
-		if err := v.Authorize(r.Context(), authz.AgentsCall, agent, ""); err != nil {
+	if v.Authorize(r.Context(), authz.TasksApprove, agent) != nil {
+		if err := v.Authorize(r.Context(), authz.AgentsCall, agent); err != nil {
 			return err
 		}
 	}
 	if _, err := v.FindAgent(agent); err != nil {
 		return err
 	}
-	return v.ServeWebSocket(w, r, func(r *http.Request, decode func(any) error) (surface.StreamEncoder, func(context.Context, *surface.Request) (*surface.Subscription, error)) {
+	return v.ServeWebSocket(w, r, func(r *http.Request, decode func(any) error) (stream.Encoder, func(context.Context, *surface.Request) (*stream.Subscription, error)) {
 		var b sendBody
 		err := decode(&b)
 		id := ""
@@ -34,7 +35,7 @@ func handleSocket(w http.ResponseWriter, r *http.Request) error {
 		}
 		// The context of the task is known only after the submission, before the first event is encoded.
 		t := &eventEncoder{r: r}
-		return t.frameFormat(id), func(ctx context.Context, v *surface.Request) (*surface.Subscription, error) {
+		return t.frameFormat(id), func(ctx context.Context, v *surface.Request) (*stream.Subscription, error) {
 			if err != nil {
 				return nil, err
 			}

@@ -171,7 +171,7 @@ func TestSocketConcurrentMessages(t *testing.T) {
 // TestSocketFrames sends frames that are large, too large, incomplete, and binary.
 func TestSocketFrames(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: time.Hour}) // the client library answers no ping while it sends a frame
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{KeepAlive: time.Hour}}) // the client library answers no ping while it sends a frame
 	t.Run("3 MiB", func(t *testing.T) {
 		s := dialSocket(t, h, "")
 		s.WriteFrame(newNumberedMessage("large", strings.Repeat("a", 3<<20)))
@@ -205,7 +205,7 @@ func TestSocketFrames(t *testing.T) {
 		}
 	})
 	t.Run("half a frame", func(t *testing.T) {
-		conn, r := openRawSocket(t, newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: 100 * time.Millisecond}))
+		conn, r := openRawSocket(t, newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{PieceTimeout: 100 * time.Millisecond}}))
 		if _, err := conn.Write([]byte{0x81, 0x85, 0, 0, 0, 0, '{', '"'}); err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestSocketFrames(t *testing.T) {
 		}
 	})
 	t.Run("a frame that trickles", func(t *testing.T) {
-		conn, r := openRawSocket(t, newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: closeTimeout, BodyTimeout: 300 * time.Millisecond}))
+		conn, r := openRawSocket(t, newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{PieceTimeout: closeTimeout, BodyTimeout: 300 * time.Millisecond}}))
 		if _, err := conn.Write([]byte{0x81, 0xfe, 0x80, 0, 0, 0, 0, 0}); err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +277,7 @@ func timeUntilClosed(t *testing.T, conn net.Conn, r *bufio.Reader) time.Duration
 // TestSocketPing checks that a client that does not answer pings is dropped, and one that does is not.
 func TestSocketPing(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, PieceTimeout: 2 * time.Second})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{KeepAlive: 50 * time.Millisecond, PieceTimeout: 2 * time.Second}})
 	s := dialSocket(t, h, "")
 	pings := make(chan error, 1)
 	go func() { // the library answers pings while it reads
@@ -301,7 +301,7 @@ func TestSocketPing(t *testing.T) {
 // timeout: it cannot answer a ping in the middle of a frame.
 func TestSocketSlowSender(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond, PieceTimeout: 1500 * time.Millisecond})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{KeepAlive: 50 * time.Millisecond, PieceTimeout: 1500 * time.Millisecond}})
 	conn, r := openRawSocket(t, h)
 	const pieces = 60
 	text := newNumberedMessage("long", strings.Repeat("a", pieces<<16))
@@ -326,7 +326,7 @@ func TestSocketSlowSender(t *testing.T) {
 // TestSocketSlowReader checks that a client that does not read is dropped.
 func TestSocketSlowReader(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: 3 * time.Second})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{PieceTimeout: 3 * time.Second}})
 	conn, _ := openRawSocket(t, h)
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	text := newNumberedMessage("big", strings.Repeat("a", 6<<20)) // more than the operating system buffers
@@ -347,7 +347,7 @@ func TestSocketSlowReader(t *testing.T) {
 // reason.
 func TestSocketEnds(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{KeepAlive: 50 * time.Millisecond})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{KeepAlive: 50 * time.Millisecond}})
 	h.CreateApp(t, "acme", slowConfig)
 	h.CreateApp(t, "globex", slowConfig)
 	ana := dialSocket(t, h, h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"}))
@@ -472,7 +472,7 @@ func TestSocketTrace(t *testing.T) {
 // TestTrickle checks that a body that arrives a few bytes at a time is cut off, like one that stops.
 func TestTrickle(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{PieceTimeout: closeTimeout, BodyTimeout: 300 * time.Millisecond})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Timeouts: surface.Timeouts{PieceTimeout: closeTimeout, BodyTimeout: 300 * time.Millisecond}})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,9 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -18,7 +21,7 @@ func resolveTask(r *http.Request, wide authz.Scope) (agentsvc.TaskID, task.Visib
 	id := surface.PathParam(r, "task")
 	visibility, err := surface.RequestOf(r).ResolveAgentVisibility(r.Context(), wide, surface.PathParam(r, "agent"))
 	if err == nil {
-		err = surface.CheckID("task", id)
+		err = decode.CheckID("task", id)
 	}
 	return agentsvc.TaskID(id), visibility, err
 }
@@ -36,7 +39,7 @@ func parseDetail(q url.Values) (d taskDetail, err error) {
 		if err != nil {
 			return d, agentsvc.NewInvalidError("history_length", "must be a number")
 		}
-		if err := surface.CheckHistoryLength("history_length", n); err != nil {
+		if err := decode.CheckHistoryLength("history_length", n); err != nil {
 			return d, err
 		}
 		d.length = &n
@@ -56,7 +59,7 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := surface.CheckQuery(r, "history_length", "include_artifacts"); err != nil {
+	if err := decode.CheckQuery(r, "history_length", "include_artifacts"); err != nil {
 		return err
 	}
 	d, err := parseDetail(r.URL.Query())
@@ -65,11 +68,11 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 	}
 	// The parts that the answer leaves out are not read from the store.
 	with := store.TaskParts{History: d.length == nil || *d.length > 0, Artifacts: d.artifacts}
-	t, err := surface.RequestOf(r).Tasks().Get(r.Context(), visibility, id, with)
+	t, err := surface.RequestOf(r).Tasks.Get(r.Context(), visibility, id, with)
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, newTask(t, d.length, d.artifacts))
+	return response.WriteJSON(w, http.StatusOK, newTask(t, d.length, d.artifacts))
 }
 
 // handleListTasks answers with a page of the agent's tasks. Histories are left out unless history_length asks for
@@ -80,14 +83,14 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := surface.CheckQuery(r, "context_id", "status", "page_size", "page_token", "history_length", "include_artifacts"); err != nil {
+	if err := decode.CheckQuery(r, "context_id", "status", "page_size", "page_token", "history_length", "include_artifacts"); err != nil {
 		return err
 	}
 	query := task.Query{Context: agentsvc.ContextID(q.Get("context_id")), Token: q.Get("page_token")}
 	if query.State, err = parseState(q.Get("status")); err != nil {
 		return err
 	}
-	if query.Size, err = surface.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize); err != nil {
+	if query.Size, err = decode.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize); err != nil {
 		return err
 	}
 	d, err := parseDetail(q)
@@ -99,7 +102,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 		d.length = new(int)
 	}
 	query.Parts = store.TaskParts{History: *d.length > 0, Artifacts: d.artifacts}
-	page, err := v.Tasks().List(r.Context(), visibility, query)
+	page, err := v.Tasks.List(r.Context(), visibility, query)
 	if err != nil {
 		return err
 	}
@@ -111,17 +114,17 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 		tasks := make([][]byte, len(page.Tasks))
 		for i, t := range page.Tasks {
 			var err error
-			tasks[i], err = page.TaskEncodedCaches[i].GetOrEncode("v1", func() ([]byte, error) { return surface.EncodeJSON(newTask(t, d.length, d.artifacts)) })
+			tasks[i], err = page.TaskEncodedCaches[i].GetOrEncode("v1", func() ([]byte, error) { return encode.JSON(newTask(t, d.length, d.artifacts)) })
 			if err != nil {
 				return nil, err
 			}
 		}
-		return surface.EncodeList("tasks", tasks, listTrailer{NextPageToken: page.Next, TotalSize: page.Total})
+		return encode.List("tasks", tasks, listTrailer{NextPageToken: page.Next, TotalSize: page.Total})
 	})
 	if err != nil {
 		return err
 	}
-	return surface.WriteEncoded(w, body)
+	return response.WriteEncoded(w, body)
 }
 
 // handleCancelTask cancels a task and answers with it, without history and artifacts. A task that has ended is
@@ -135,7 +138,7 @@ func handleCancelTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return surface.WriteJSON(w, http.StatusOK, newTask(t, new(int), false))
+	return response.WriteJSON(w, http.StatusOK, newTask(t, new(int), false))
 }
 
 // handleSubscribe answers with a snapshot of the task and its events from there on until the task ends, or with the
@@ -146,7 +149,7 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := surface.CheckQuery(r, "format", "after"); err != nil {
+	if err := decode.CheckQuery(r, "format", "after"); err != nil {
 		return err
 	}
 	format, err := negotiateFormat(r)
@@ -173,11 +176,11 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request) error {
 func parseAfter(r *http.Request) (*int64, error) {
 	text := r.URL.Query().Get("after")
 	if text == "" {
-		return surface.ParseAfter(r, nil)
+		return decode.ParseAfter(r, nil)
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return nil, agentsvc.NewInvalidError("after", "must be the id of an event")
 	}
-	return surface.ParseAfter(r, &n)
+	return decode.ParseAfter(r, &n)
 }

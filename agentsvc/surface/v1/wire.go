@@ -3,7 +3,9 @@ package v1
 import (
 	"encoding/json"
 
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
 )
 
 // Request types. Names are accepted in camelCase and in snake_case, whichever the specification has; the field with
@@ -22,7 +24,7 @@ type (
 		HistoryLengthSnake    *int `json:"history_length"`
 		IncludeArtifacts      bool `json:"includeArtifacts"`
 		IncludeArtifactsSnake bool `json:"include_artifacts"`
-		surface.PushConfig
+		decode.PushConfig
 	}
 	// inMessage is a message as clients send it. Role is raw because it may be a text or a number.
 	inMessage struct {
@@ -91,7 +93,7 @@ type (
 	taskAnswer struct {
 		Task taskBody `json:"task"`
 	}
-	// listTrailer holds the members after the list of tasks; surface.EncodeList joins them.
+	// listTrailer holds the members after the list of tasks; surface.List joins them.
 	listTrailer struct {
 		NextPageToken string `json:"nextPageToken"`
 		TotalSize     int    `json:"totalSize"`
@@ -113,13 +115,13 @@ type (
 	// message is a message of a history, a status or a stream. ContextID and TaskID are only set where the message
 	// stands alone.
 	message struct {
-		MessageID string                   `json:"messageId,omitempty"`
-		ContextID string                   `json:"contextId,omitempty"`
-		TaskID    string                   `json:"taskId,omitempty"`
-		Role      string                   `json:"role"`
-		Parts     []part                   `json:"parts"`
-		ToolCalls []surface.ToolCallRecord `json:"tool_calls,omitempty"`
-		Metadata  map[string]any           `json:"metadata,omitempty"`
+		MessageID string                  `json:"messageId,omitempty"`
+		ContextID string                  `json:"contextId,omitempty"`
+		TaskID    string                  `json:"taskId,omitempty"`
+		Role      string                  `json:"role"`
+		Parts     []part                  `json:"parts"`
+		ToolCalls []encode.ToolCallRecord `json:"tool_calls,omitempty"`
+		Metadata  map[string]any          `json:"metadata,omitempty"`
 	}
 	part struct {
 		Text *string `json:"text,omitempty"`
@@ -148,10 +150,10 @@ type (
 	// event is the data of one server-sent event. A blocking message:send also answers with one, if the agent sent
 	// a message instead of a task.
 	event struct {
-		Task     *taskBody            `json:"task,omitempty"`
-		Msg      *message             `json:"msg,omitempty"`
-		Artifact *artifactUpdate      `json:"artifactUpdate,omitempty"`
-		Error    *surface.ErrorRecord `json:"error,omitempty"`
+		Task     *taskBody        `json:"task,omitempty"`
+		Msg      *message         `json:"msg,omitempty"`
+		Artifact *artifactUpdate  `json:"artifactUpdate,omitempty"`
+		Error    *apierror.Record `json:"error,omitempty"`
 	}
 	// artifactUpdate is an artifact or, with Append, more parts of one that was sent before; LastChunk marks its
 	// end.
@@ -167,25 +169,25 @@ type (
 // frame is one event of the format response and one frame of the WebSocket: a piece of the answer, the task and
 // client message that it belongs to, and the task's status if it has changed.
 type frame struct {
-	Response *response `json:"response,omitempty"` // new content; empty in a frame with a status only
+	Response *responseContent `json:"response,omitempty"` // new content; empty in a frame with a status only
 	// MessageID is the client's ID of the message that is answered, "" if it has none. Frames of several messages
 	// are interleaved on a WebSocket.
 	MessageID string          `json:"messageId,omitempty"` // that is answered, where the client gave it an id
 	Task      *taskRef        `json:"task,omitempty"`
 	Artifact  *artifactUpdate `json:"artifactUpdate,omitempty"`
 	// EventID is the sequence number to resume after; 0 = a delta, which cannot be resumed from.
-	EventID int64                `json:"eventId,omitempty"`
-	Done    bool                 `json:"done,omitempty"`  // the last frame for this message
-	Error   *surface.ErrorRecord `json:"error,omitempty"` // ends the answer to the message; the connection stays open
+	EventID int64            `json:"eventId,omitempty"`
+	Done    bool             `json:"done,omitempty"`  // the last frame for this message
+	Error   *apierror.Record `json:"error,omitempty"` // ends the answer to the message; the connection stays open
 }
 
 // Parts of a frame.
 type (
-	// response is the piece of the answer in a frame. Content is never null, so that clients can concatenate it.
-	response struct {
-		Content   []part                   `json:"content"`
-		ToolCalls []surface.ToolCallRecord `json:"tool_calls,omitempty"`
-		Metadata  map[string]any           `json:"metadata,omitempty"`
+	// responseContent is the piece of the answer in a frame. Content is never null, so that clients can concatenate it.
+	responseContent struct {
+		Content   []part                  `json:"content"`
+		ToolCalls []encode.ToolCallRecord `json:"tool_calls,omitempty"`
+		Metadata  map[string]any          `json:"metadata,omitempty"`
 	}
 	// taskRef names the task of a frame. Status is only present in the frame of a status event.
 	taskRef struct {

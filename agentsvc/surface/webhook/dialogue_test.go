@@ -7,15 +7,16 @@ import (
 	"go.uber.org/goleak"
 
 	"stoa/agentsvc/surface"
-	"stoa/agentsvc/surface/ops"
+	"stoa/agentsvc/surface/admin"
 	"stoa/agentsvc/surface/surfacetest"
+	"stoa/agentsvc/surface/tenantapi"
 	"stoa/agentsvc/surface/webhook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newRoutes(h *surfacetest.Fixture) []surface.Route {
-	return slices.Concat(ops.Routes(ops.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}), webhook.Routes(webhook.Options{DB: h.DB}))
+	return slices.Concat(tenantapi.Routes(), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}), webhook.Routes(webhook.Options{DB: h.DB}))
 }
 
 func TestDialogues(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/trigger"
 )
 
@@ -20,14 +22,14 @@ func (h handler) handleListTriggers(w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	all := triggerList{Triggers: []triggerInfo{}}
-	for agent, s := range v.Schedules() {
+	for agent, s := range v.Runtime.Schedules() {
 		all.Triggers = append(all.Triggers, newScheduleInfo(agent, s, rows[agent]))
 	}
-	for _, hook := range v.Webhooks() {
+	for _, hook := range v.Runtime.Webhooks() {
 		all.Triggers = append(all.Triggers, triggerInfo{Agent: hook.Agent, Type: "webhook", Path: hook.Path, Methods: hook.Methods})
 	}
 	slices.SortFunc(all.Triggers, func(a, b triggerInfo) int { return cmp.Compare(a.Agent, b.Agent) })
-	return surface.WriteJSON(w, http.StatusOK, all)
+	return response.WriteJSON(w, http.StatusOK, all)
 }
 
 // newScheduleInfo returns a schedule of the current configuration with the state of its row. The row belongs to the
@@ -37,10 +39,10 @@ func newScheduleInfo(agent string, s *app.Schedule, row trigger.ScheduleStatus) 
 	info := triggerInfo{Agent: agent, Type: "schedule", LastTaskID: row.Last.Task, LastError: row.Last.Error}
 	info.Timezone, info.Cron, _ = strings.Cut(s.Cron.String(), " ")
 	if row.Spec == s.Cron.String() { // otherwise row.Next belongs to the schedule before the change
-		info.NextAt = surface.FormatTime(row.Next)
+		info.NextAt = encode.FormatTime(row.Next)
 	}
 	if !row.Last.At.IsZero() {
-		info.LastAt = surface.FormatTime(row.Last.At)
+		info.LastAt = encode.FormatTime(row.Last.At)
 	}
 	return info
 }

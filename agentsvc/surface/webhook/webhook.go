@@ -14,10 +14,13 @@ package webhook
 import (
 	"errors"
 	"net/http"
+	"slices"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
@@ -35,7 +38,7 @@ type Options struct {
 }
 
 // Routes returns the endpoints. A webhook has one path and several methods; whether its configuration allows the
-// method is checked by FindWebhook.
+// method is checked by findWebhook.
 func Routes(o Options) []surface.Route {
 	if o.OnDelivery == nil {
 		o.OnDelivery = func(string, string) {}
@@ -60,7 +63,7 @@ type handler struct {
 // Idempotent-Replayed.
 func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
-	hook, err := v.FindWebhook(r.Method, "/webhooks/"+surface.PathParam(r, "webhook"))
+	hook, err := findWebhook(w, r, v)
 	if err != nil {
 		return err
 	}
@@ -73,24 +76,37 @@ func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Idempotent-Replayed", "true")
 	}
 	status, body := newDeliveryResponse(t, hook.ResultTimeout > 0)
-	return surface.WriteJSON(w, status, body)
+	return response.WriteJSON(w, status, body)
+}
+
+// findWebhook returns the app's webhook of the path. It returns [apierror.ErrNoWebhook], or a 405 error and sets Allow.
+func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*app.Webhook, error) {
+	hook := v.Runtime.Webhooks()["/webhooks/"+surface.PathParam(r, "webhook")]
+	switch {
+	case hook == nil:
+		return nil, apierror.ErrNoWebhook
+	case !slices.Contains(hook.Methods, r.Method):
+		w.Header()["Allow"] = hook.Methods
+		return nil, apierror.NewMethodError(r.Method)
+	}
+	return hook, nil
 }
 
 // submitDelivery verifies a delivery, builds the message and submits it; repeated reports that the delivery was
-// accepted before. The message is built inside the callback of SubmitDelivery, so that a repeated delivery is found
+// accepted before. The message is built inside the callback of submitOnce, so that a repeated delivery is found
 // first and answered with its task also if the webhook's template has changed since.
 func submitDelivery(r *http.Request, v *surface.Request, hook *app.Webhook) (t agentsvc.Task, repeated bool, err error) {
-	id, body, err := v.ReceiveDelivery(r, hook)
+	id, body, err := receiveDelivery(r, v, hook)
 	if err != nil {
 		return t, false, err
 	}
-	return v.SubmitDelivery(r.Context(), hook, trigger.DeliveryKey(id, body), func(sub *task.Submission) error {
+	return submitOnce(r.Context(), v, hook, trigger.DeliveryKey(id, body), func(sub *task.Submission) error {
 		text, err := hook.Input.BuildMessage(r.Context(), r.Header.Get("Content-Type"), body)
 		if err != nil {
 			return err
 		}
 		sub.Message.Parts, sub.Message.Metadata = []agentsvc.Part{agentsvc.TextPart(text)}, map[string]any{"trigger": "webhook"}
-		sub.Receiver, err = v.NewCallbackReceiver(hook, callbackFormat, r.Header.Get("Content-Type"), body)
+		sub.Receiver, err = newCallbackReceiver(v, hook, callbackFormat, r.Header.Get("Content-Type"), body)
 		return err
 	})
 }
@@ -109,7 +125,7 @@ func deliveryOutcome(repeated bool, err error) string {
 		return "unsigned"
 	case errors.Is(err, ratelimit.ErrExhausted), errors.As(err, &spent), errors.As(err, &full):
 		return "refused"
-	case errors.As(err, &invalid), errors.Is(err, surface.ErrContentType):
+	case errors.As(err, &invalid), errors.Is(err, apierror.ErrContentType):
 		return "invalid"
 	}
 	return "failed"

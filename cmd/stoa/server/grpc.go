@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/agentcard"
 	"stoa/agentsvc/surface/ext"
 )
 
@@ -25,8 +26,8 @@ func (h *Server) grpcAddress() string {
 }
 
 // grpcCardOptions returns how cards describe gRPC: its address, and whether server.transport prefers it over HTTP.
-func (h *Server) grpcCardOptions() surface.GRPC {
-	g := surface.GRPC{Address: h.grpcAddress()}
+func (h *Server) grpcCardOptions() agentcard.GRPC {
+	g := agentcard.GRPC{Address: h.grpcAddress()}
 	if cfg := h.DefaultApp.Config(); cfg != nil {
 		g.Preferred = cfg.Server.Transport == "grpc"
 	}
@@ -43,12 +44,12 @@ func (h *Server) GRPCAddress() net.Addr {
 
 // newGRPCServer returns the server of the gRPC listener, nil without one. The calls pass the same authentication, limits
 // and error mapping as HTTP, because they go through frontend.
-func (h *Server) newGRPCServer(frontend *surface.Server) *a2agrpc.Server {
+func (h *Server) newGRPCServer(frontend *surface.Server, cards agentcard.Builder) *a2agrpc.Server {
 	if h.grpcListener == nil {
 		return nil
 	}
 	n := h.network
 	return a2agrpc.New(frontend, a2agrpc.Options{
-		TLS: n.tlsConfig, OnCall: n.drainer.noteRequest, AcquireStream: n.streams.AcquireStream, Ready: ext.NewReadyCheck(ext.Options{Database: h.Storage.DB.Ping, Ready: n.drainer.checkReady}),
+		TLS: n.tlsConfig, Cards: cards, OnCall: n.drainer.noteRequest, AcquireStream: n.streams.AcquireStream, Ready: ext.NewReadyCheck(ext.Options{Database: h.Storage.DB.Ping, Ready: n.drainer.checkReady}),
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"net"
 	"net/http"
 
-	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/tlscert"
 	"stoa/cmd/stoa/server/listener"
 )
 
@@ -29,7 +29,7 @@ func newNetwork(o Options) (n network, err error) {
 		connections: listener.NewLimiter(s.MaxConnections, s.MaxAddressConnections, s.TrustedProxies), streams: listener.NewStreamLimiter(s.MaxConnections, s.TrustedProxies),
 	}
 	if cfg := o.DefaultApp.Config(); cfg != nil {
-		n.tlsConfig, err = surface.NewTLSConfig(cfg.Server.TLS, o.Log)
+		n.tlsConfig, err = tlscert.NewConfig(cfg.Server.TLS, o.Log)
 	}
 	return n, err
 }

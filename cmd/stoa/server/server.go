@@ -197,7 +197,11 @@ func (h *Server) ListenAndServe(ctx context.Context, announce func(text string))
 func (h *Server) Serve(ctx context.Context, l net.Listener, serving func()) error {
 	// The bounds apply before TLS and HTTP.
 	l = h.network.connections.LimitListener(l)
-	frontend, err := h.NewFrontend(l.Addr())
+	c, err := h.newCards(l.Addr())
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	frontend, err := h.newFrontend(l.Addr(), c)
 	if err == nil {
 		err = h.registerGauges(frontend)
 	}
@@ -215,7 +219,7 @@ func (h *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 	server := frontend.NewHTTPServer()
 	server.Handler = h.network.streams.LimitStreams(h.network.drainer.trackRequests(server.Handler))
 	g.Go(func() error { return h.network.serveHTTP(server, l) })
-	calls := h.newGRPCServer(frontend)
+	calls := h.newGRPCServer(frontend, c.Builder)
 	if calls != nil {
 		g.Go(func() error { return calls.Serve(h.network.connections.LimitListener(h.grpcListener)) })
 		context.AfterFunc(gctx, calls.Stop) // for a failed loop; a drain has closed it before

@@ -1,10 +1,7 @@
 package server
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,12 +15,14 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
+	"stoa/agentsvc/surface/admin"
+	"stoa/agentsvc/surface/billingapi"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/mcp"
 	"stoa/agentsvc/surface/openai"
 	"stoa/agentsvc/surface/openapi"
-	"stoa/agentsvc/surface/ops"
+	"stoa/agentsvc/surface/tenantapi"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/agentsvc/surface/webhook"
 )
@@ -31,6 +30,15 @@ import (
 // NewFrontend returns the HTTP server with the routes of every protocol. listens is the address of the listener: agent
 // cards show it if no public URL is set.
 func (h *Server) NewFrontend(listens net.Addr) (*surface.Server, error) {
+	c, err := h.newCards(listens)
+	if err != nil {
+		return nil, err
+	}
+	return h.newFrontend(listens, c)
+}
+
+// newFrontend is NewFrontend with the builder of the cards.
+func (h *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error) {
 	// Without an operator's file (PostgreSQL) the default CORS rules apply.
 	cors := config.DefaultConfig("scripted", "").Server.CORS
 	metrics := config.Metrics{}
@@ -39,8 +47,9 @@ func (h *Server) NewFrontend(listens net.Addr) (*surface.Server, error) {
 	}
 	// Hooks and pools of the whole process: every protocol shares the same verifier, limits and memory.
 	o := surface.Options{
-		Verifier: h.identity.verifier, Keys: h.identity.apiKeys, Auth: h.DefaultApp.authConfig(), AdminSecret: h.Storage.secrets.adminSecret, Idempotency: idempotency.New(h.Storage.DB, h.Log), Router: h.router, Runtimes: h.Execution.Runtimes,
-		PublicURL: cmp.Or(h.Settings.Cards.PublicURL, h.network.localURL(listens)), Hosts: h.hostNames(listens), TrustedProxies: h.Settings.Listen.TrustedProxies, CORS: cors, GRPC: h.grpcCardOptions(),
+		Authentication: surface.Authentication{Verifier: h.identity.verifier, Keys: h.identity.apiKeys, Auth: h.DefaultApp.authConfig(), AdminSecret: h.Storage.secrets.adminSecret},
+		Idempotency:    idempotency.New(h.Storage.DB, h.Log), Router: h.router, Runtimes: h.Execution.Runtimes,
+		PublicURL: h.publicURL(listens), Hosts: h.hostNames(listens), TrustedProxies: h.Settings.Listen.TrustedProxies, CORS: cors,
 		OnLargeBodies: h.network.gcTuner.newBytesTracker(), BodyRate: int64(h.Settings.Bounds.AppBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(h.Settings.Bounds.AnswerMemoryMiB)<<20, h.network.gcTuner.newBytesTracker()),
 		Tracer: h.telemetry.tracer, Log: h.Log,
 	}
@@ -48,16 +57,7 @@ func (h *Server) NewFrontend(listens net.Addr) (*surface.Server, error) {
 	if m := h.telemetry.metrics; m != nil {
 		o.Observe, o.OnRefused = m.RecordRequest, m.RecordRefusal
 	}
-	signer, err := newCardSigner(h.Settings, h.Storage.keyring, o.PublicURL)
-	if err != nil {
-		return nil, err
-	}
-	var cardKeys func() []byte
-	if signer != nil {
-		o.SignCard = func(card []byte) (surface.CardSignature, error) { return signCard(signer, card) }
-		cardKeys = signer.JWKS
-	}
-	return surface.New(o, h.newRoutes(metrics, cardKeys)...)
+	return surface.New(o, h.newRoutes(metrics, c)...)
 }
 
 // hostNames returns the names and addresses under which clients reach the process: the configured host, the
@@ -105,10 +105,13 @@ func reachableAddress(addr net.Addr) string {
 // and to the descriptions of package openapi. Authentication, limits, error mapping and tracing follow from the
 // fields of Route. TestIsolation and TestMatrix fail until they have a row for each new route.
 //
-// metrics is the endpoint of the main listener. cardKeys returns the public keys that verify signed agent cards; nil =
-// cards are not signed. A worker serves only the routes that belong to no tenant: health, metrics and keys.
-func (h *Server) newRoutes(metrics config.Metrics, cardKeys func() []byte) []surface.Route {
-	o := ops.Options{Apps: h.Apps, Issuer: h.identity.issuer, Keys: h.identity.apiKeys, DB: h.Storage.DB, InMemoryDB: h.Dependencies.InMemory.DB, DeadLetters: h.Execution.deadLetters, RestartKeys: h.DefaultApp.keysAwaitingRestart, Billing: h.Dependencies.Billing, MetricsPath: metrics.Endpoint, MetricsToken: h.Storage.secrets.metricsToken}
+// metrics is the endpoint of the main listener. A worker serves only the routes that belong to no tenant: health, metrics
+// and keys.
+func (h *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
+	o := ext.Options{
+		Version: h.Version, Role: h.Settings.Role, Database: h.Storage.DB.Ping, Ready: h.network.drainer.checkReady, JWKS: h.identity.issuer.JWKS, CardKeys: c.keys, Auth: h.DefaultApp.authConfig(),
+		Cards: c.Builder, MetricsPath: metrics.Endpoint, MetricsToken: h.Storage.secrets.metricsToken,
+	}
 	if metrics.Enabled {
 		o.Metrics = h.telemetry.metrics.Handler()
 	}
@@ -118,12 +121,14 @@ func (h *Server) newRoutes(metrics config.Metrics, cardKeys func() []byte) []sur
 	}
 	// The table of surfaces: one line for each protocol.
 	all := slices.Concat(
-		ext.Routes(ext.Options{Version: h.Version, Role: h.Settings.Role, Database: h.Storage.DB.Ping, Ready: h.network.drainer.checkReady, JWKS: h.identity.issuer.JWKS, CardKeys: cardKeys, Auth: h.DefaultApp.authConfig()}),
+		ext.Routes(o),
 		v1.Routes(v1.Options{}),
-		a2a.Routes(a2a.Options{}),
+		a2a.Routes(a2a.Options{Cards: c.Builder}),
 		openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}),
-		ops.Routes(o),
+		tenantapi.Routes(),
+		admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.identity.issuer, Keys: h.identity.apiKeys, DB: h.Storage.DB, InMemoryDB: h.Dependencies.InMemory.DB, DeadLetters: h.Execution.deadLetters, RestartKeys: h.DefaultApp.keysAwaitingRestart}),
+		billingapi.Routes(billingapi.Options{Apps: h.Apps, Keys: h.identity.apiKeys, Billing: h.Dependencies.Billing}),
 		webhook.Routes(deliveries),
 	)
 	if h.Settings.Role == roleWorker {
@@ -133,14 +138,12 @@ func (h *Server) newRoutes(metrics config.Metrics, cardKeys func() []byte) []sur
 }
 
 // NewMetricsHandler returns the metrics for the listener of --metrics-addr, behind their bearer token, or without
-// authentication if no token is set. Comparing hashes takes the same time for every wrong token, whatever its length.
-// The main listener has a route of its own (package ops).
+// authentication if no token is set.
+// The main listener has a route of its own (package ext), with the same check.
 func (h *Server) NewMetricsHandler() http.Handler {
 	next := h.telemetry.metrics.Handler()
-	want := sha256.Sum256([]byte("Bearer " + h.Storage.secrets.metricsToken))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
-		if h.Storage.secrets.metricsToken != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		if !ext.HasMetricsToken(r, h.Storage.secrets.metricsToken) {
 			http.Error(w, "the metrics need their token", http.StatusUnauthorized)
 			return
 		}

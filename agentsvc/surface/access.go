@@ -1,0 +1,94 @@
+package surface
+
+import (
+	"context"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/task"
+	"stoa/agentsvc/trail"
+	"stoa/authz"
+	"stoa/tenancy"
+	"stoa/tenancy/router"
+)
+
+// Access is an authenticated caller inside one app, and what the caller may do and see there.
+type Access struct {
+	// Principal is who calls. A credential that an agent requires, or the signature of a delivery, may replace an
+	// anonymous one.
+	Principal authz.Principal
+	App       *tenancy.App
+	// Runtime is the built revision of the app. It must not be used after [Request.ReleaseApp], which allows the cache
+	// to close it. It knows all agents: those that the caller may see are found by [Access.Card] and
+	// [Access.FindAgent].
+	Runtime *app.App
+
+	policy  *authz.Policy
+	address router.Address
+	server  *Server
+	// record is the HTTP request's record, for its log line, its response headers and its memory; nil outside of a
+	// route.
+	record *requestRecord
+	// credentials are kept so that [Request.checkAccess] can authenticate a long-lived stream again.
+	credentials Credentials
+}
+
+// Authorize returns nil if the caller may take action with agent ("" = any). Handlers call it before they look up
+// anything that the request names, so that a refusal says nothing about what exists. It returns an [authz.ErrDenied], or an [authz.ErrUnauthenticated] if the agent requires a credential
+// of its own that the caller did not send.
+func (v *Access) Authorize(ctx context.Context, action authz.Scope, agent string) (err error) {
+	_, span := trail.StartSpan(ctx, "admit")
+	defer func() { trail.EndSpan(span, err) }()
+	if err := v.requireAgentCredentials(ctx, agent); err != nil {
+		return err
+	}
+	return v.policy.Authorize(v.Principal, action, agent)
+}
+
+// ResolveVisibility returns which tasks of an agent ("" = of every agent) the caller may act on: all of the app's if it
+// has the scope wide, else its own. The task service answers for a task outside of the visibility as for one that does
+// not exist. It returns an [authz.ErrDenied] for a caller who has neither, or an [authz.ErrUnauthenticated] as
+// [Access.Authorize] does.
+func (v *Access) ResolveVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
+	if err := v.requireAgentCredentials(ctx, agent); err != nil {
+		return task.Visibility{}, err
+	}
+	allowed, err := v.policy.AuthorizeTasks(v.Principal, wide, agent)
+	if err != nil {
+		return task.Visibility{}, err
+	}
+	visibility := task.Visibility{Agents: allowed.Agents}
+	if agent != "" {
+		visibility.Agents = []string{agent}
+	}
+	if !allowed.All {
+		owner := v.Principal.Owner()
+		visibility.Owner = &owner
+	}
+	return visibility, nil
+}
+
+// ResolveAgentVisibility is [Access.ResolveVisibility] for an agent that must also exist for the caller, see
+// [Access.FindAgent].
+func (v *Access) ResolveAgentVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
+	visibility, err := v.ResolveVisibility(ctx, wide, agent)
+	if err == nil {
+		_, err = v.FindAgent(agent)
+	}
+	return visibility, err
+}
+
+// AuthorizeAgent is [Access.Authorize] followed by [Access.FindAgent]. The order matters: a caller without the
+// permission gets the same refusal whether or not the agent exists.
+func (v *Access) AuthorizeAgent(ctx context.Context, action authz.Scope, agent string) error {
+	if err := v.Authorize(ctx, action, agent); err != nil {
+		return err
+	}
+	_, err := v.FindAgent(agent)
+	return err
+}
+
+// CheckPage returns the error for an anonymous request that a web page of another origin may have sent, nil if it may
+// act, see [crossorigin.PageGuard]. [Server.Authenticate] has checked it, except on signed routes.
+func (v *Access) CheckPage() error {
+	return v.server.pageGuard.CheckRequest(v.credentials.Host, v.credentials.Header, v.address.Host != "")
+}

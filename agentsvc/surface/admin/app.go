@@ -1,0 +1,170 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/mutation"
+	"stoa/agentsvc/surface/response"
+	"stoa/tenancy"
+)
+
+// appHandler serves the apps themselves. It is read-only and used by value.
+type appHandler struct {
+	apps *tenancy.Service
+	// restartKeys is [Options].RestartKeys.
+	restartKeys func() []string
+}
+
+// revisionHandler serves apps' revisions. It is read-only and used by value.
+type revisionHandler struct {
+	apps *tenancy.Service
+}
+
+// createApp answers POST /admin/apps with 201 and the app, or with dry_run 200 and the app that would be created. A
+// configuration that does not load is an error with the list of problems.
+func (h appHandler) createApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	var b createBody
+	if err := o.DecodeBody(&b, false); err != nil {
+		return mutation.Result{}, err
+	}
+	app, err := h.apps.CreateApp(ctx, o.Actor, tenancy.Draft{
+		Name: b.Name, DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits.toChange(), Labels: b.Labels,
+		Auth: tenancy.IssuerConfig(b.Auth),
+	}, o.DryRun)
+	out := newAppResult(app)
+	// A dry run has created nothing, so it answers 200.
+	if !o.DryRun {
+		out.Status = http.StatusCreated
+	}
+	return out, err
+}
+
+// updateApp answers PUT /admin/apps/{app}. Members that are left out stay unchanged; with If-Match the change is
+// only made if that revision is still current (412 otherwise).
+func (h appHandler) updateApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	var b updateBody
+	if err := o.DecodeBody(&b, false); err != nil {
+		return mutation.Result{}, err
+	}
+	revision, err := parseIfMatch(o.HTTP)
+	if err != nil {
+		return mutation.Result{}, err
+	}
+	app, err := h.apps.UpdateApp(ctx, o.Actor, o.AppName(), tenancy.AppChange{
+		DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits.toChange(), Labels: b.Labels,
+		Auth: b.Auth.toChange(), IfRevision: revision,
+	}, o.DryRun)
+	return newAppResult(app), err
+}
+
+// deleteApp deletes an app with all of its rows; the response is sent when they are gone. The audit trail and the
+// ledger remain. If the deletion takes longer than the request may last, it continues in the background and the
+// request can be repeated.
+func (h appHandler) deleteApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	return mutation.Result{Status: http.StatusNoContent}, h.apps.DeleteApp(ctx, o.Actor, o.AppName())
+}
+
+// suspendApp makes an app refuse every request until it is resumed.
+func (h appHandler) suspendApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	return h.setAppStatus(ctx, o, h.apps.SuspendApp)
+}
+
+// resumeApp ends a suspension.
+func (h appHandler) resumeApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	return h.setAppStatus(ctx, o, h.apps.ResumeApp)
+}
+
+// setAppStatus calls to with the reason of the optional body, which goes to the audit trail.
+func (h appHandler) setAppStatus(ctx context.Context, o *mutation.Request, to func(ctx context.Context, actor, name, reason string) (tenancy.App, error)) (mutation.Result, error) {
+	var b reasonBody
+	if err := o.DecodeBody(&b, true); err != nil {
+		return mutation.Result{}, err
+	}
+	app, err := to(ctx, o.Actor, o.AppName(), b.Reason)
+	return newAppResult(app), err
+}
+
+// restoreRevision makes an earlier configuration current again, under a new revision number. It must load with the
+// present secrets and grants.
+func (h revisionHandler) restoreRevision(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	n, err := strconv.ParseInt(surface.PathParam(o.HTTP, "revision"), 10, 64)
+	if err != nil {
+		return mutation.Result{}, agentsvc.NewInvalidError("revision", "must be the number of a revision")
+	}
+	app, err := h.apps.Revisions.Restore(ctx, o.Actor, o.AppName(), n)
+	return newAppResult(app), err
+}
+
+// newAppResult returns the response for an app. On an error of the service app is zero and the result is not used.
+func newAppResult(app tenancy.App) mutation.Result {
+	return mutation.Result{Status: http.StatusOK, Body: newAppBody(app), AppID: app.ID, Revision: app.Revision}
+}
+
+// handleGetApp answers with an app and its configuration, in which secrets are masked. For the default app it adds
+// the keys of its file that await a restart.
+func (h appHandler) handleGetApp(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
+	if err != nil {
+		return err
+	}
+	out := newAppBody(app)
+	// Only the default app has a file; the answer is that of this process.
+	if app.ID == tenancy.DefaultID && h.restartKeys != nil {
+		out.AwaitsRestart = h.restartKeys()
+	}
+	return mutation.Result{Status: http.StatusOK, Body: out, Revision: app.Revision}.WriteResult(w)
+}
+
+// handleListApps answers with a page of apps without their configurations.
+func (h appHandler) handleListApps(w http.ResponseWriter, r *http.Request) error {
+	size, err := decode.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	page, err := h.apps.ListApps(r.Context(), tenancy.AppQuery{Status: tenancy.Status(q.Get("status")), Size: size, Token: q.Get("page_token")})
+	if err != nil {
+		return err
+	}
+	out := appList{Apps: make([]appBody, len(page.Apps)), NextPageToken: page.Next, TotalSize: page.Total}
+	for i, app := range page.Apps {
+		// A page of configurations would be large.
+		app.Config = nil
+		out.Apps[i] = newAppBody(app)
+	}
+	return response.WriteJSON(w, http.StatusOK, out)
+}
+
+// handleListRevisions answers with the stored revisions of an app, the newest first.
+func (h revisionHandler) handleListRevisions(w http.ResponseWriter, r *http.Request) error {
+	found, err := h.apps.Revisions.List(r.Context(), surface.PathParam(r, "app"))
+	if err != nil {
+		return err
+	}
+	out := make([]revisionBody, len(found))
+	for i, v := range found {
+		out[i] = revisionBody{v.Number, v.Actor, encode.FormatOptionalTime(v.CreatedAt), v.Current}
+	}
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"revisions": out})
+}
+
+// parseIfMatch returns the revision that If-Match requires, 0 for any. Weak and multiple tags are refused, since
+// only the current revision could match.
+func parseIfMatch(r *http.Request) (int64, error) {
+	tag := strings.TrimSpace(r.Header.Get("If-Match"))
+	if tag == "" || tag == "*" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
+	if err != nil || n < 1 {
+		return 0, agentsvc.NewInvalidError("If-Match", `must be a revision, such as "3"`)
+	}
+	return n, nil
+}

@@ -1,0 +1,76 @@
+// Package billingapi implements the billing endpoints (docs/billing.md): those of the platform's operator below /admin,
+// for prices, plans, budgets, usage, credits, invoices, the ledger and exports, and those below /billing in which an app
+// reads its own usage, budgets and invoices.
+//
+// There is one handler type for each resource; see package admin for how the endpoints that change something work.
+// Request and response types are in the file of their resource. Times in responses are RFC 3339 in UTC with
+// milliseconds, null for none; amounts of money are integers in nano-units (10⁻⁹) of their currency.
+package billingapi
+
+import (
+	"net/http"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/mutation"
+	"stoa/authz"
+	"stoa/billing"
+	"stoa/tenancy"
+)
+
+// Options are the services behind the endpoints.
+type Options struct {
+	Apps *tenancy.Service
+	Keys *authz.APIKeys // finds the app of an API key that a budget is for
+	// Billing is nil if the platform does not bill; then there are no endpoints.
+	Billing *billing.Service
+}
+
+// Routes returns the endpoints. A route without a Kind is of kind Admin, so that a forgotten Kind cannot open an
+// endpoint.
+func Routes(o Options) []surface.Route {
+	if o.Billing == nil {
+		return nil
+	}
+	prices, plans := priceHandler{o.Billing}, planHandler{o.Billing}
+	budgets, usage, exports := budgetHandler{o.Apps, o.Keys, o.Billing}, usageHandler{o.Apps, o.Billing}, exportHandler{o.Billing}
+	billed := billedApps{o.Apps, o.Billing}
+	credits, invoices, ledgers := creditHandler{billed}, invoiceHandler{billed}, ledgerHandler{billed}
+	routes := []surface.Route{
+		{Method: http.MethodPost, Pattern: "/admin/prices", Serve: mutation.NewHandler(prices.addPrice), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/prices", Serve: prices.handleListPrices},
+		{Method: http.MethodGet, Pattern: "/admin/prices/{version}", Serve: prices.handleGetPrice},
+		{Method: http.MethodDelete, Pattern: "/admin/prices/{version}", Serve: mutation.NewHandler(prices.deletePrice), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/plans", Serve: mutation.NewHandler(plans.addPlan), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/plans", Serve: plans.handleListPlans},
+		{Method: http.MethodGet, Pattern: "/admin/plans/{plan}", Serve: plans.handleGetPlan},
+		{Method: http.MethodPut, Pattern: "/admin/plans/{plan}", Serve: mutation.NewHandler(plans.updatePlan), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/budgets", Serve: mutation.NewHandler(budgets.addBudget), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/budgets", Serve: budgets.handleListBudgets},
+		{Method: http.MethodPut, Pattern: "/admin/budgets/{budget}", Serve: mutation.NewHandler(budgets.updateBudget), Idempotent: true},
+		{Method: http.MethodDelete, Pattern: "/admin/budgets/{budget}", Serve: mutation.NewHandler(budgets.deleteBudget), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/budgets", Serve: mutation.NewHandler(budgets.addBudget), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/budgets", Serve: budgets.handleListBudgets},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: mutation.NewHandler(budgets.updateBudget), Idempotent: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: mutation.NewHandler(budgets.deleteBudget), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/usage", Query: usageParams, Serve: usage.handleUsage},
+		{Method: http.MethodGet, Pattern: "/billing/usage", Query: usageParams, Kind: surface.Tenant, Scope: authz.UsageRead, Serve: usage.handleAppUsage},
+		{Method: http.MethodGet, Pattern: "/billing/budgets", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: budgets.handleListAppBudgets},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/credits", Serve: mutation.NewHandler(credits.addCredit), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/credits", Serve: credits.handleListCredits},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/credits/{credit}", Serve: mutation.NewHandler(credits.revokeCredit), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/ledger", Query: []string{"before", "page_size"}, Serve: ledgers.handleLedger},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/invoices", Serve: invoices.handleListInvoices},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/invoices/{invoice}", Serve: invoices.handleGetInvoice},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/invoices/{invoice}:finalize", Serve: mutation.NewHandler(invoices.finalizeInvoice), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/invoices/{invoice}:reverse", Serve: mutation.NewHandler(invoices.reverseInvoice), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/exports", Serve: exports.handleListExports},
+		{Method: http.MethodGet, Pattern: "/billing/invoices", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: invoices.handleListAppInvoices},
+		{Method: http.MethodGet, Pattern: "/billing/invoices/{invoice}", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: invoices.handleGetAppInvoice},
+	}
+	for i := range routes {
+		if routes[i].Kind == "" {
+			routes[i].Kind = surface.Admin
+		}
+	}
+	return routes
+}

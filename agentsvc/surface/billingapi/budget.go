@@ -1,0 +1,205 @@
+package billingapi
+
+import (
+	"context"
+	"net/http"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/mutation"
+	"stoa/agentsvc/surface/response"
+	"stoa/authz"
+	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/calendar"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// budgetHandler serves budgets. It is read-only and used by value.
+type budgetHandler struct {
+	apps    *tenancy.Service
+	keys    *authz.APIKeys
+	billing *billing.Service
+}
+
+// loadBudgetApp returns the app of a budget route, or the zero App for the routes below /admin/budgets, whose
+// budgets apply to all apps together.
+func (h budgetHandler) loadBudgetApp(ctx context.Context, name string) (tenancy.App, error) {
+	if name == "" {
+		return tenancy.App{}, nil
+	}
+	return h.apps.LoadApp(ctx, name)
+}
+
+// budgetBody is a budget, in requests and responses.
+type budgetBody struct {
+	Name  string      `json:"name"`
+	Scope scopeBody   `json:"scope"`
+	Unit  budget.Unit `json:"unit"`
+	// Amount is in tokens, calls or nano-units, by Unit. It is a pointer to tell 0 from a missing value.
+	Amount *int64 `json:"amount"`
+	// Currency is that of Amount, only for budgets in money.
+	Currency string `json:"currency,omitempty"`
+	// Window is the period after which the balance starts at 0 again; its days and months begin in Timezone, "" =
+	// UTC.
+	Window   string `json:"window"`
+	Timezone string `json:"timezone"`
+	// Hard budgets refuse calls beyond Amount; others only record thresholds.
+	Hard bool `json:"hard"`
+	// OnExhausted is what a task does when a hard budget is used up: it fails (reject) or waits (pause).
+	OnExhausted string `json:"on_exhausted"`
+	// Thresholds are percentages of Amount.
+	Thresholds []int `json:"thresholds"`
+}
+
+// scopeBody restricts a budget to calls of an agent, an API key, a user or a model; empty members do not restrict.
+type scopeBody struct {
+	Agent string `json:"agent,omitempty"`
+	Key   string `json:"key,omitempty"`
+	User  string `json:"user,omitempty"`
+	Model string `json:"model,omitempty"`
+}
+
+// balanceBody is a budget with its balance in the current window.
+type balanceBody struct {
+	budgetBody
+	// Committed is settled usage, Reserved is held back for calls in progress, Remaining is what is left of Amount
+	// after both.
+	Committed int64 `json:"committed"`
+	Reserved  int64 `json:"reserved"`
+	Remaining int64 `json:"remaining"`
+	// ResetsAt is the end of the window, null for a budget without one.
+	ResetsAt *string `json:"resets_at"`
+	// Passed are the thresholds that were reached in the current window.
+	Passed    []thresholdBody `json:"passed"`
+	CreatedAt *string         `json:"created_at"`
+	UpdatedAt *string         `json:"updated_at"`
+}
+
+// thresholdBody is a threshold that was passed in the current window, and the balance at that time.
+type thresholdBody struct {
+	Threshold int     `json:"threshold"`
+	At        *string `json:"at"`
+	Committed int64   `json:"committed"`
+	Amount    int64   `json:"amount"`
+}
+
+// newBalanceBody returns a balance; lists are never null.
+func newBalanceBody(b budget.Balance) balanceBody {
+	passed := []thresholdBody{}
+	for _, p := range b.PassedThresholds {
+		passed = append(passed, thresholdBody{p.Threshold, encode.FormatOptionalTime(p.At), p.Committed, p.Amount})
+	}
+	return balanceBody{
+		newBudgetBody(b.Budget), b.Committed, b.Reserved, b.Remaining(), encode.FormatOptionalTime(b.ResetsAt), passed, encode.FormatOptionalTime(b.CreatedAt), encode.FormatOptionalTime(b.UpdatedAt),
+	}
+}
+
+// newBudgetBody returns the settings of a budget. decodeBudgetUpdate decodes a change over it.
+func newBudgetBody(b budget.Budget) budgetBody {
+	return budgetBody{
+		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
+	}
+}
+
+// decodeBudget decodes a new budget.
+func decodeBudget(o *mutation.Request) (budget.Budget, error) {
+	var b budgetBody
+	if err := o.DecodeBody(&b, false); err != nil {
+		return budget.Budget{}, err
+	}
+	return b.toBudget()
+}
+
+// toBudget returns the domain's budget; package budget validates it.
+func (b budgetBody) toBudget() (budget.Budget, error) {
+	if b.Amount == nil {
+		return budget.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
+	}
+	return budget.Budget{
+		Name: b.Name, Scope: budget.Scope(b.Scope), Unit: b.Unit, Amount: *b.Amount, Currency: b.Currency, Window: calendar.Window(b.Window),
+		Zone: b.Timezone, Hard: b.Hard, OnExhausted: b.OnExhausted, Thresholds: b.Thresholds,
+	}, nil
+}
+
+// addBudget creates a budget of an app or of the platform. The name is unique among its budgets.
+func (h budgetHandler) addBudget(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	app, err := h.loadBudgetApp(ctx, o.AppName())
+	if err != nil {
+		return mutation.Result{}, err
+	}
+	b, err := decodeBudget(o)
+	if err != nil {
+		return mutation.Result{}, err
+	}
+	// Package budget cannot check the scope: it does not know configurations and keys. A change cannot alter the
+	// scope, so only a new budget is checked.
+	if err := h.checkScope(ctx, app, b.Scope); err != nil {
+		return mutation.Result{}, err
+	}
+	made, err := h.billing.Budgets.AddBudget(ctx, o.Actor, app, b)
+	return mutation.Result{Status: http.StatusCreated, Body: newBalanceBody(made), AppID: app.ID}, err
+}
+
+// updateBudget changes a budget. The body is decoded inside the transaction that has locked the budget's row, so
+// that two partial changes cannot overwrite each other.
+func (h budgetHandler) updateBudget(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	app, err := h.loadBudgetApp(ctx, o.AppName())
+	if err != nil {
+		return mutation.Result{}, err
+	}
+	made, err := h.billing.Budgets.UpdateBudget(ctx, o.Actor, app, surface.PathParam(o.HTTP, "budget"), func(was budget.Budget) (budget.Budget, error) {
+		return decodeBudgetUpdate(o, was)
+	})
+	return mutation.Result{Status: http.StatusOK, Body: newBalanceBody(made), AppID: app.ID}, err
+}
+
+// decodeBudgetUpdate decodes a change over the current budget was: members that are left out stay unchanged.
+func decodeBudgetUpdate(o *mutation.Request, was budget.Budget) (budget.Budget, error) {
+	b := newBudgetBody(was)
+	if err := o.DecodeBody(&b, false); err != nil {
+		return budget.Budget{}, err
+	}
+	if b.Name != was.Name {
+		return budget.Budget{}, agentsvc.NewInvalidError("name", "is another one than in the path; a budget keeps its name")
+	}
+	return b.toBudget()
+}
+
+// deleteBudget deletes a budget with its balances and threshold events.
+func (h budgetHandler) deleteBudget(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	app, err := h.loadBudgetApp(ctx, o.AppName())
+	if err != nil {
+		return mutation.Result{}, err
+	}
+	return mutation.Result{Status: http.StatusNoContent}, h.billing.Budgets.DeleteBudget(ctx, o.Actor, app, surface.PathParam(o.HTTP, "budget"))
+}
+
+// handleListBudgets answers an operator with the budgets of an app, or with those of the platform.
+func (h budgetHandler) handleListBudgets(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.loadBudgetApp(r.Context(), surface.PathParam(r, "app"))
+	if err != nil {
+		return err
+	}
+	return h.writeBudgets(w, r, app.ID)
+}
+
+// handleListAppBudgets answers an app with its own budgets.
+func (h budgetHandler) handleListAppBudgets(w http.ResponseWriter, r *http.Request) error {
+	return h.writeBudgets(w, r, surface.RequestOf(r).App.ID)
+}
+
+// writeBudgets answers with the budgets of an app and their balances; "" = those of the platform.
+func (h budgetHandler) writeBudgets(w http.ResponseWriter, r *http.Request, app db.ID) error {
+	found, err := h.billing.Budgets.ListBudgets(r.Context(), app)
+	if err != nil {
+		return err
+	}
+	out := make([]balanceBody, len(found))
+	for i, b := range found {
+		out[i] = newBalanceBody(b)
+	}
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"budgets": out})
+}

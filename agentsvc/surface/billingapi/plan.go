@@ -1,0 +1,164 @@
+package billingapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/mutation"
+	"stoa/agentsvc/surface/response"
+	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/price"
+)
+
+// planHandler serves plans. It is read-only and used by value.
+type planHandler struct {
+	billing *billing.Service
+}
+
+// planBody is a plan, in requests and responses.
+type planBody struct {
+	Name     string `json:"name"`
+	Currency string `json:"currency"`
+	// Timezone is where the months of invoices begin, a name of the IANA time zone database; "" = UTC.
+	Timezone string `json:"timezone,omitempty"`
+	// Included are the quantities by meter that the monthly price covers; Overage is the price of what exceeds
+	// them.
+	Included map[string]int64       `json:"included"`
+	Overage  map[string]overageBody `json:"overage"`
+	// The limits apply to each app on the plan that has none of its own; 0 = the plan sets none.
+	MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
+	QueueDepth         int64 `json:"queue_depth"`
+	Weight             int64 `json:"weight"`
+	// AllowedModels are patterns of provider/model; an empty list allows every model.
+	AllowedModels []string `json:"allowed_models"`
+	// Retention bounds how long finished tasks, events and idle sessions are kept; null = it does not.
+	Retention *retentionBody `json:"retention"`
+	CreatedAt *string        `json:"created_at,omitempty"`
+	UpdatedAt *string        `json:"updated_at,omitempty"`
+}
+
+// overageBody is a price: Amount for Per units of the meter.
+type overageBody struct {
+	Per    int64 `json:"per"`
+	Amount int64 `json:"amount"`
+}
+
+// retentionBody holds Go durations such as "720h"; "" = the plan does not limit it.
+type retentionBody struct {
+	Tasks    string `json:"tasks,omitempty"`
+	Events   string `json:"events,omitempty"`
+	Sessions string `json:"sessions,omitempty"`
+}
+
+// decodePlan decodes the terms of a plan.
+func decodePlan(o *mutation.Request) (price.Plan, error) {
+	var b planBody
+	if err := o.DecodeBody(&b, false); err != nil {
+		return price.Plan{}, err
+	}
+	p := price.Plan{
+		Name: b.Name, Currency: b.Currency, Timezone: b.Timezone, Included: b.Included, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
+		QueueDepth: b.QueueDepth, AllowedModels: b.AllowedModels,
+	}
+	// null stays null: the response repeats what was sent.
+	if b.Overage != nil {
+		p.Overage = make(map[string]price.Overage, len(b.Overage))
+	}
+	for meter, v := range b.Overage {
+		p.Overage[meter] = price.Overage{Per: v.Per, Amount: amount.Money(v.Amount)}
+	}
+	if r := b.Retention; r != nil {
+		for _, f := range []struct {
+			name, text string
+			to         *time.Duration
+		}{{"tasks", r.Tasks, &p.Retention.Tasks}, {"events", r.Events, &p.Retention.Events}, {"sessions", r.Sessions, &p.Retention.Sessions}} {
+			// An empty duration means that the plan does not limit it.
+			if f.text == "" {
+				continue
+			}
+			var err error
+			if *f.to, err = time.ParseDuration(f.text); err != nil || *f.to <= 0 {
+				return p, agentsvc.NewInvalidError("retention."+f.name, `must be a time such as "720h"`)
+			}
+		}
+	}
+	return p, nil
+}
+
+// addPlan creates a plan.
+func (h planHandler) addPlan(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	p, err := decodePlan(o)
+	if err == nil {
+		p, err = h.billing.Prices.AddPlan(ctx, o.Actor, p)
+	}
+	return mutation.Result{Status: http.StatusCreated, Body: newPlanBody(p)}, err
+}
+
+// updatePlan replaces all terms of a plan, for every app that is on it. The name cannot change.
+func (h planHandler) updatePlan(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	p, err := decodePlan(o)
+	if err != nil {
+		return mutation.Result{}, err
+	}
+	name := surface.PathParam(o.HTTP, "plan")
+	if p.Name != "" && p.Name != name {
+		return mutation.Result{}, agentsvc.NewInvalidError("name", "is another one than in the path; a plan keeps its name")
+	}
+	// Only the path names the plan; the body may repeat it.
+	p.Name = name
+	p, err = h.billing.Prices.UpdatePlan(ctx, o.Actor, p)
+	return mutation.Result{Status: http.StatusOK, Body: newPlanBody(p)}, err
+}
+
+// handleGetPlan answers with one plan.
+func (h planHandler) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
+	p, err := h.billing.Prices.FindPlan(r.Context(), surface.PathParam(r, "plan"))
+	if err != nil {
+		return err
+	}
+	return response.WriteJSON(w, http.StatusOK, newPlanBody(p))
+}
+
+// handleListPlans answers with all plans.
+func (h planHandler) handleListPlans(w http.ResponseWriter, r *http.Request) error {
+	found, err := h.billing.Prices.ListPlans(r.Context())
+	if err != nil {
+		return err
+	}
+	out := make([]planBody, len(found))
+	for i, p := range found {
+		out[i] = newPlanBody(p)
+	}
+	return response.WriteJSON(w, http.StatusOK, map[string]any{"plans": out})
+}
+
+// newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.
+func newPlanBody(p price.Plan) planBody {
+	b := planBody{
+		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
+		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: encode.FormatOptionalTime(p.CreatedAt), UpdatedAt: encode.FormatOptionalTime(p.UpdatedAt),
+	}
+	if p.Overage != nil {
+		b.Overage = make(map[string]overageBody, len(p.Overage))
+	}
+	for meter, v := range p.Overage {
+		b.Overage[meter] = overageBody{v.Per, int64(v.Amount)}
+	}
+	if r := p.Retention; r != (price.Retention{}) {
+		b.Retention = &retentionBody{formatDuration(r.Tasks), formatDuration(r.Events), formatDuration(r.Sessions)}
+	}
+	return b
+}
+
+// formatDuration returns d as text, "" for 0.
+func formatDuration(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}

@@ -1,0 +1,54 @@
+package decode
+
+import "testing"
+
+func TestDecodeJSON(t *testing.T) {
+	t.Parallel()
+	type inner struct {
+		N int `json:"n"`
+	}
+	type item struct {
+		Amount int              `json:"amount"`
+		Inner  map[string]inner `json:"inner"`
+	}
+	type shared struct {
+		Page int `json:"page"`
+	}
+	type body struct {
+		shared
+		A     inner  `json:"a"`
+		Items []item `json:"items"`
+	}
+	tests := []struct {
+		name, json, want string
+		strict           bool
+	}{
+		{"good", `{"a": {"n": 1}}`, "", true},
+		{"unknown member passed over", `{"b": 1}`, "", false},
+		{"unknown member", `{"b": 1}`, "b: is not a known field", true},
+		{"misspelt", `{"itms": []}`, `itms: is not a known field (did you mean "items"?)`, true},
+		{"misspelt below", `{"items": [{}, {"inner": {"x": {"n": 1}, "y": {"nn": 1}}}]}`, `items[1].inner.y.nn: is not a known field`, true},
+		{"type below", `{"a": {"n": 1}, "items": [{"amount": 7}, {"amount": 1.5}]}`, "items[1].amount: a JSON number 1.5 cannot stand here", true},
+		{"type of an item", `{"items": [{"amount": 7}, []]}`, "items[1]: a JSON array cannot stand here", true},
+		{"type", `{"a": {"n": "x"}}`, "a.n: a JSON string cannot stand here", true},
+		{"type of what structs share", `{"page": "x"}`, "page: a JSON string cannot stand here", true},
+		{"syntax", `{"a" 1}`, "not JSON at byte 6: invalid character '1' after object key", true},
+		{"cut off", `{"a": {`, "the JSON ends too early", true},
+		{"empty", ``, "the JSON ends too early", true},
+		{"no UTF-8", "{\"b\": \"\xc3\xa4\xff\"}", "the JSON is not UTF-8 at byte 9", false},
+		{"more", `{} {}`, "there is more after the JSON value", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var v body
+			got := ""
+			if err := JSON([]byte(tt.json), &v, tt.strict); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("DecodeJSON = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package decode
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+
+	"stoa/agentsvc"
+)
+
+// MessageFields are the names that a protocol has for the ids of a message, for the paths in errors.
+type MessageFields struct{ Message, Context, Task string }
+
+// CompleteMessage validates the ids of m and sets its role and its n parts, each decoded by part, which gets its index
+// and its path. It returns an [*agentsvc.InvalidError] for an id, for no or too many parts, or the error of part.
+func (names MessageFields) CompleteMessage(m *agentsvc.Message, n int, part func(i int, at string) (agentsvc.Part, error)) error {
+	for _, x := range []struct{ field, id string }{
+		{names.Message, string(m.ID)}, {names.Context, string(m.Context)}, {names.Task, string(m.Task)},
+	} {
+		if err := CheckID("message."+x.field, x.id); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
+		return agentsvc.NewInvalidError("message.parts", "a message needs at least one part")
+	}
+	if n > MaxParts {
+		return agentsvc.NewInvalidError("message.parts", "a message has at most %d parts", MaxParts)
+	}
+	m.Role, m.Parts = agentsvc.RoleUser, make([]agentsvc.Part, n)
+	for i := range m.Parts {
+		var err error
+		if m.Parts[i], err = part(i, fmt.Sprintf("message.parts[%d]", i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MaxParts bounds the parts of a message: each part is stored, sent to the model and reported by itself.
+const MaxParts = 1000
+
+// FileFields are the names that a protocol has for the address and the bytes of a file, for the paths in errors.
+type FileFields struct{ URI, Bytes string }
+
+// CompleteFile sets the content of f: either uri, an absolute URL, or encoded, base64, exactly one of which must not be
+// "". It returns an [*agentsvc.InvalidError] with a path below at.
+func (names FileFields) CompleteFile(f *agentsvc.File, at, uri, encoded string) error {
+	if (uri == "") == (encoded == "") {
+		return agentsvc.NewInvalidError(at, "a file has either %s or %s", names.URI, names.Bytes)
+	}
+	if f.URI = uri; uri != "" {
+		return CheckURI(at+"."+names.URI, uri)
+	}
+	var err error
+	if f.Bytes, err = base64.StdEncoding.DecodeString(encoded); err != nil || len(f.Bytes) == 0 {
+		return agentsvc.NewInvalidError(at+"."+names.Bytes, "must be the file's bytes in base64")
+	}
+	return nil
+}
+
+// CheckURI returns an error with the path at for a URI without a scheme or a host.
+func CheckURI(at, uri string) error {
+	if u, err := url.Parse(uri); err != nil || u.Scheme == "" || u.Host == "" {
+		return agentsvc.NewInvalidError(at, "must be an absolute URL")
+	}
+	return nil
+}

@@ -1,0 +1,254 @@
+// Package jsonrpc frames JSON-RPC 2.0 over HTTP for the protocols that use it: [Endpoint] reads a request, finds its
+// [Method] and writes the result or the error.
+package jsonrpc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/sse"
+)
+
+// Call is one JSON-RPC request while it is answered. One goroutine uses it.
+type Call struct {
+	// Method and Params are set by readRequest. Params aliases the body; DecodeParams clears it.
+	Method string
+	Params json.RawMessage
+	// id is the request's id as JSON; null until it is known and for a request without one.
+	id json.RawMessage
+	w  http.ResponseWriter
+	r  *http.Request
+	// encodeErrorData and errorStatus are those of the [Endpoint].
+	encodeErrorData func(apierror.Fault) any
+	errorStatus     func(*http.Request, apierror.Fault) int
+	// eventsOnly says that the client accepts event streams only, so that errors must be one as well.
+	eventsOnly bool
+}
+
+// AcceptEventStream says that the method answers with an event stream. If the client accepts nothing else, an error is
+// then written as a stream with one event, since some official clients of A2A do not read any other response.
+func (c *Call) AcceptEventStream() {
+	accept := c.r.Header.Get("Accept")
+	c.eventsOnly = strings.Contains(accept, sse.MediaType) && !strings.Contains(accept, "json") && !strings.Contains(accept, "*/*")
+}
+
+// ID returns the request's id as the client wrote it, in JSON, "" if it has none.
+func (c *Call) ID() string {
+	if string(c.id) == "null" {
+		return ""
+	}
+	return string(c.id)
+}
+
+// WriteResult writes the response with a result.
+func (c *Call) WriteResult(result any) error {
+	return response.WriteJSON(c.w, http.StatusOK, c.EncodeResult(result))
+}
+
+// WriteError writes an error that is not in errorTable, with an HTTP status.
+func (c *Call) WriteError(status, code int, message string, data any) error {
+	return response.WriteJSON(c.w, status, rpcErrorResponse{"2.0", c.id, rpcErrorObject{code, message, data}})
+}
+
+// DecodeParams decodes the params, which must be an object, into v; unknown members are ignored. It can be called once:
+// it drops the params, so that a stream does not keep the message that opened it in memory.
+func (c *Call) DecodeParams(v any) error {
+	params := c.Params
+	if c.Params = nil; len(params) == 0 || params[0] != '{' {
+		return agentsvc.NewInvalidError("params", "must be an object")
+	}
+	return decode.JSON(params, v, false)
+}
+
+// EncodeError returns the response with err, for streams, whose events are responses.
+func (c *Call) EncodeError(err error) any {
+	return c.newFaultResponse(apierror.NewFault(surface.RequestID(c.r), err))
+}
+
+// EncodeResult returns the response with a result, for streams, whose events are responses.
+func (c *Call) EncodeResult(result any) any {
+	return rpcResponse{"2.0", c.id, result}
+}
+
+// Method answers one JSON-RPC request, by c.WriteResult or by a stream, or returns an error and then has written
+// nothing.
+type Method func(w http.ResponseWriter, r *http.Request, c *Call) error
+
+// NewHandler returns the [surface.Handler] of an [Endpoint] whose methods depend on their names only. find returns nil
+// for a name that the endpoint does not have.
+func NewHandler(find func(method string) Method) surface.Handler {
+	return Endpoint{FindMethod: func(_ *http.Request, name string) (Method, error) { return find(name), nil }}.Serve
+}
+
+// Endpoint configures how a protocol answers JSON-RPC requests over HTTP.
+type Endpoint struct {
+	// FindMethod returns the method for a request, nil if the endpoint does not have it, or an error, such as for an
+	// unsupported version of the protocol.
+	FindMethod func(r *http.Request, method string) (Method, error)
+	// EncodeErrorData returns the data member of an error; nil = an object with the fault's details.
+	EncodeErrorData func(apierror.Fault) any
+	// ErrorStatus returns the HTTP status of an error response; nil = 200.
+	ErrorStatus func(*http.Request, apierror.Fault) int
+}
+
+// Serve is the [surface.Handler] of the endpoint: it reads one request, finds its method and calls it. Errors become
+// JSON-RPC errors, except those that every protocol answers by an HTTP status (see respondError).
+func (e Endpoint) Serve(w http.ResponseWriter, r *http.Request) error {
+	c := &Call{id: json.RawMessage("null"), w: w, r: r, encodeErrorData: e.EncodeErrorData, errorStatus: e.ErrorStatus}
+	err := c.readRequest()
+	if err == nil {
+		var m Method
+		switch m, err = e.FindMethod(r, c.Method); {
+		case err != nil:
+		case m == nil:
+			err = apierror.NewRPCError(apierror.RPCMethodNotFound, fmt.Sprintf("there is no method %.64q", c.Method))
+		default:
+			err = m(w, r, c)
+		}
+	}
+	return c.respondError(err)
+}
+
+// respondError writes err as a JSON-RPC error and returns nil. It returns err itself, to be written by writeError, if
+// it is about access or capacity, if the app or the agent does not exist, if a response has begun, or if the client
+// disconnected.
+func (c *Call) respondError(err error) error {
+	if err == nil {
+		return nil
+	}
+	v := apierror.Classify(err)
+	if v.IsHTTPError() || errors.Is(err, apierror.ErrNoAgent) || errors.Is(err, apierror.ErrNoApp) || surface.HasResponse(c.r) || c.r.Context().Err() != nil {
+		return err
+	}
+	surface.ReportError(c.r, err)
+	reported := v.ToFault(surface.RequestID(c.r))
+	fault := c.newFaultResponse(reported)
+	if c.eventsOnly {
+		return sse.WriteSingle(c.w, fault)
+	}
+	status := http.StatusOK
+	if c.errorStatus != nil {
+		status = c.errorStatus(c.r, reported)
+	}
+	return response.WriteJSON(c.w, status, fault)
+}
+
+// rpcResponse is a response with a result.
+type rpcResponse struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Result  any             `json:"result"`
+}
+
+// rpcErrorResponse is a response with an error.
+type rpcErrorResponse struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Error   rpcErrorObject  `json:"error"`
+}
+
+// rpcErrorObject is the error of a response. Data is what encodeErrorData returns, else the fault's details.
+type rpcErrorObject struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data"`
+}
+
+// newFaultResponse returns the response for f. Without encodeErrorData its message is the code's standard one, and the
+// text of f is added to the details as "detail".
+func (c *Call) newFaultResponse(f apierror.Fault) rpcErrorResponse {
+	if c.encodeErrorData != nil {
+		return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.FullMessage(), c.encodeErrorData(f)}}
+	}
+	f.Details["detail"] = f.Text
+	return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.Title, f.Details}}
+}
+
+// NewIdempotentMethod returns m as a method that takes effect once under an Idempotency-Key. The id of the call is part
+// of the request: a repetition must have the same, since the stored response contains it.
+func NewIdempotentMethod(m Method) Method {
+	return func(w http.ResponseWriter, r *http.Request, c *Call) error {
+		key, err := idempotency.Key(r)
+		switch {
+		case err != nil:
+			return err
+		case key == "":
+			return m(w, r, c)
+		}
+		content := fmt.Appendf(nil, "%s %s %s", c.id, c.Method, c.Params)
+		return surface.ExecuteOnce(w, r, key, content, func(w http.ResponseWriter, r *http.Request) error {
+			// The recorder must see the response.
+			c.w = w
+			return m(w, r, c)
+		})
+	}
+}
+
+// readRequest reads the body and decodes the request.
+func (c *Call) readRequest() error {
+	if err := decode.CheckContentType(c.r); err != nil {
+		return apierror.NewInvalidRequestError(err.Error())
+	}
+	body, err := surface.ReadBody(c.r)
+	if err != nil {
+		return err
+	}
+	return c.decodeEnvelope(body)
+}
+
+// decodeEnvelope decodes the members of a request. It sets c.id as soon as that is valid, so that an error about
+// another member is answered under it, as JSON-RPC demands. Batches are refused.
+func (c *Call) decodeEnvelope(body []byte) error {
+	body = bytes.TrimSpace(body)
+	switch {
+	case len(body) > 0 && body[0] == '{':
+	case !json.Valid(body):
+		return newParseError(body)
+	case body[0] == '[':
+		return apierror.NewInvalidRequestError("batches are not supported, send one call at a time")
+	default:
+		return apierror.NewInvalidRequestError("a call is a JSON object")
+	}
+	var members struct {
+		Version json.RawMessage    `json:"jsonrpc"`
+		ID      json.RawMessage    `json:"id"`
+		Method  json.RawMessage    `json:"method"`
+		Params  decode.AliasedJSON `json:"params"`
+	}
+	if json.Unmarshal(body, &members) != nil {
+		return newParseError(body)
+	}
+	if id := members.ID; len(id) > 0 {
+		if id[0] == '{' || id[0] == '[' || id[0] == 't' || id[0] == 'f' {
+			return apierror.NewInvalidRequestError("id must be a string, a number or null")
+		}
+		c.id = id
+	}
+	if string(members.Version) != `"2.0"` {
+		return apierror.NewInvalidRequestError(`jsonrpc must be "2.0"`)
+	}
+	if json.Unmarshal(members.Method, &c.Method) != nil || c.Method == "" {
+		return apierror.NewInvalidRequestError("method must be the name of a method")
+	}
+	c.Params = json.RawMessage(members.Params)
+	return nil
+}
+
+// newParseError returns a parse error that says where body is not JSON.
+func newParseError(body []byte) error {
+	var v json.RawMessage
+	if err := decode.JSON(body, &v, false); err != nil {
+		return apierror.NewRPCError(apierror.RPCParse, err.Error())
+	}
+	return apierror.NewRPCError(apierror.RPCParse, "not JSON")
+}

@@ -1,0 +1,100 @@
+// Package mutation is how the admin API carries out a request that changes something: [NewHandler] reads its body and
+// its dry_run, calls the endpoint's function and writes its [Result] with status, ETag and body.
+package mutation
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/surface/response"
+	"stoa/tenancy/db"
+)
+
+// Request is one admin request that changes something.
+type Request struct {
+	// HTTP is the request; its body has been read into Body.
+	HTTP *http.Request
+	// Actor is the operator's name in the audit trail.
+	Actor string
+	body  []byte // the whole request body, "" = none
+	// DryRun says to validate and answer as if the change were made, without writing anything.
+	DryRun bool
+}
+
+// AppName returns the path parameter app, "" on routes without one.
+func (o *Request) AppName() string { return surface.PathParam(o.HTTP, "app") }
+
+// DecodeBody decodes the body into v; unknown members are errors. With optional, an empty body leaves v unchanged.
+func (o *Request) DecodeBody(v any, optional bool) error {
+	if optional && len(o.body) == 0 {
+		return nil
+	}
+	return decode.JSON(o.body, v, true)
+}
+
+// parseDryRun returns the query parameter dry_run. Only the routes that list it in Query can have it.
+func (o *Request) parseDryRun() (bool, error) {
+	switch o.HTTP.URL.Query().Get("dry_run") {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	}
+	return false, agentsvc.NewInvalidError("dry_run", "must be true or false")
+}
+
+// Result is the response of a mutation.
+type Result struct {
+	Status int
+	Body   any // nil = no body (204)
+	// ReplayBody is the body for a repetition under the same Idempotency-Key. It is set where Body contains a
+	// secret, such as a new API key: responses are stored for repetitions, and a secret must not be stored in clear
+	// text. nil = Body.
+	ReplayBody any
+	// AppID is the app that the response describes; the stored response is deleted together with that app. "" =
+	// none.
+	AppID    db.ID
+	Revision int64 // sent as ETag; 0 = no ETag
+}
+
+// NewHandler returns the HTTP handler of a mutation. The route must be of kind Admin and Idempotent:
+// package surface then claims the Idempotency-Key before the handler runs and stores its response for repetitions.
+// A mutation that returns an error is not stored, so the request may be sent again under the same key.
+func NewHandler(do func(ctx context.Context, o *Request) (Result, error)) surface.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		o := &Request{HTTP: r, Actor: surface.OperatorOf(r).ActorName()}
+		var err error
+		if o.body, err = surface.ReadBody(r); err != nil {
+			return err
+		}
+		if o.DryRun, err = o.parseDryRun(); err != nil {
+			return err
+		}
+		out, err := do(r.Context(), o)
+		if err != nil {
+			return err
+		}
+		// Set before the response is written: the recorder stores the response when the handler returns.
+		if err := idempotency.SetReplay(w, out.ReplayBody, out.AppID); err != nil {
+			return err
+		}
+		return out.WriteResult(w)
+	}
+}
+
+// WriteResult writes the response with the revision as a strong ETag, which clients return in If-Match.
+func (out Result) WriteResult(w http.ResponseWriter) error {
+	if out.Revision > 0 {
+		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(out.Revision, 10)))
+	}
+	if out.Body == nil {
+		w.WriteHeader(out.Status)
+		return nil
+	}
+	return response.WriteJSON(w, out.Status, out.Body)
+}

@@ -1,0 +1,87 @@
+package response
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"stoa/agentsvc/surface/encode"
+)
+
+// countingWriter is a ResponseWriter that counts bytes and drops them.
+type countingWriter struct {
+	header http.Header
+	bytes  int
+}
+
+func (s *countingWriter) Header() http.Header         { return s.header }
+func (s *countingWriter) WriteHeader(int)             {}
+func (s *countingWriter) Write(b []byte) (int, error) { s.bytes += len(b); return len(b), nil }
+
+type item struct{ Text string }
+
+// TestWriteListHoldsOnePiece checks that a list is written without being in memory as a whole.
+func TestWriteListHoldsOnePiece(t *testing.T) {
+	text := strings.Repeat("x", 1000)
+	list := func(yield func(item) bool) {
+		for range 8000 {
+			if !yield(item{text}) {
+				return
+			}
+		}
+	}
+	allocated := func(f func()) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	encoder := allocated(func() { // what encoding/json allocates, which is much with the race detector
+		var b bytes.Buffer
+		for one := range list {
+			b.Reset()
+			if err := encode.AppendJSONLine(&b, one); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	out := &countingWriter{header: http.Header{}}
+	n := allocated(func() {
+		if err := WriteList(out, "items", list, map[string]any{"total": 8000}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > encoder+3<<20 || out.bytes < 8_000_000 {
+		t.Errorf("%d bytes were allocated to write %d, %d of them by the encoder", n, out.bytes, encoder)
+	}
+}
+
+// TestWriteList checks that lists that fit into one piece and those that do not are the same JSON.
+func TestWriteList(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 2, 1000} {
+		rec := httptest.NewRecorder()
+		items := func(yield func(item) bool) {
+			for range n {
+				if !yield(item{strings.Repeat("<", 100)}) {
+					return
+				}
+			}
+		}
+		if err := WriteList(rec, "items", items, map[string]any{"total": n}); err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Items []item
+			Total int
+		}
+		if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil || len(got.Items) != n || got.Total != n || rec.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%d items: %d, total %d, %v, %q", n, len(got.Items), got.Total, err, rec.Header().Get("Content-Type"))
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package stream
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+
+	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/sse"
+)
+
+// WriteSSE writes the events of f as server-sent events (WHATWG HTML, 9.2) and closes f. It returns when the events
+// end, the client disconnects or does not take an event within PieceTimeout, its access is revoked, or the server ends
+// its streams.
+//
+// A fact has its sequence as id, a delta has none: a client that reconnects with Last-Event-ID gets every fact after
+// it, and deltas that it lost are contained in the fact that follows them. A stream that ends before its task does ends
+// with "retry: 1000", which makes an EventSource reconnect after a second. An error of the client's own is not
+// returned. Other errors were already written to the stream when they are returned, for the log.
+func (f *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options) error {
+	defer f.Close()
+	out := sse.Open(w, o, func(err error) { f.cancel(err) })
+	defer out.Close()
+	err := f.WriteEvents(d, func(seq int64, body any) error {
+		if d.NotResumable {
+			seq = 0
+		}
+		return out.WriteEvent(d.EventName, seq, body)
+	})
+	switch {
+	case err == nil:
+		writeDone(out, d)
+	case errors.Is(err, ErrClientGone):
+		return nil // the client can resume after the last id that it got
+	case errors.Is(err, ErrStreamsEnding) && d.NotResumable:
+		_ = out.WriteEvent(d.EventName, 0, d.EncodeError(apierror.ErrNotReady))
+		return nil
+	// The client reconnects to another process, which has the same log.
+	case errors.Is(err, ErrStreamsEnding):
+		out.WriteRetry()
+		return nil
+	// The log may be readable again in a second, here or in another process.
+	case (apierror.Classify(err).Code == apierror.Unavailable || errors.Is(err, capacity.ErrFull)) && !d.NotResumable:
+		out.WriteRetry()
+	// 200 has been sent, so the error can only be an event.
+	default:
+		_ = out.WriteEvent(cmp.Or(d.ErrorEventName, d.EventName), 0, d.EncodeError(err))
+	}
+	return err
+}
+
+// writeDone writes the event that marks the regular end of the stream, if the protocol has one.
+func writeDone(out *sse.Writer, d Encoder) {
+	if d.DoneBody == nil {
+		return
+	}
+	name := ""
+	if d.EventName != "" {
+		name = "done"
+	}
+	_ = out.WriteEvent(name, 0, d.DoneBody)
+}

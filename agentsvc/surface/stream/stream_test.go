@@ -1,0 +1,227 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/sse"
+)
+
+// testOptions are the intervals of a server, which the tests measure.
+var testOptions = sse.Options{PieceTimeout: 30 * time.Second, KeepAlive: 15 * time.Second}
+
+// newTestSubscription returns a subscription to what events yields of the task t, and a function that ends all streams
+// of its server.
+func newTestSubscription(client context.Context, t agentsvc.Task, events func(ctx context.Context) iter.Seq2[agentsvc.Event, error]) (endStreams func(), f *Subscription) {
+	stopping, endStreams := context.WithCancel(context.Background())
+	f, err := Open(client, Options{
+		Stopping: stopping, Deadline: 30 * time.Second, CheckInterval: testOptions.KeepAlive, CheckAccess: func(context.Context) error { return nil },
+	}, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
+		return t, events(ctx), nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	return endStreams, f
+}
+
+// plainEncoder encodes a status by its state, another fact by its sequence, a delta by its text, and usage not at all.
+var plainEncoder = Encoder{
+	EncodeEvent: func(ev agentsvc.Event) any {
+		switch {
+		case ev.Usage != nil:
+			return nil
+		case ev.Chunk != nil:
+			return ev.Chunk.Text
+		case ev.Status != nil:
+			return ev.Status.State
+		}
+		return ev.Seq
+	},
+	EncodeError: func(err error) any { return apierror.Classify(err).Text },
+}
+
+// stallingClient is a client that takes what it is sent until stallWrites is called.
+type stallingClient struct {
+	*httptest.ResponseRecorder
+	mu       sync.Mutex
+	stalled  bool
+	deadline time.Time
+}
+
+func (s *stallingClient) stallWrites() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stalled = true
+}
+
+func (s *stallingClient) SetWriteDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadline = t
+	return nil
+}
+
+func (s *stallingClient) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	stalled, deadline := s.stalled, s.deadline
+	s.mu.Unlock()
+	if stalled {
+		time.Sleep(time.Until(deadline))
+		return 0, os.ErrDeadlineExceeded
+	}
+	return s.ResponseRecorder.Write(b)
+}
+
+func TestStream(t *testing.T) {
+	t.Parallel()
+	status := func(seq int64, s agentsvc.State) agentsvc.Event {
+		return agentsvc.Event{Seq: seq, Status: &agentsvc.Status{State: s}}
+	}
+	sleep := func(ctx context.Context, d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	tests := []struct {
+		name   string
+		rests  bool
+		events func(ctx context.Context, yield func(agentsvc.Event, error) bool)
+		want   string
+		err    bool
+	}{
+		{"facts have ids, chunks have none, silent events are not told", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.Working), nil) &&
+				yield(agentsvc.Event{Chunk: &agentsvc.Chunk{Text: "a\nb"}}, nil) &&
+				yield(agentsvc.Event{Seq: 2, Usage: &agentsvc.Usage{}}, nil) &&
+				yield(status(3, agentsvc.Completed), nil)
+		}, "id: 1\ndata: \"working\"\n\ndata: \"a\\nb\"\n\nid: 3\ndata: \"completed\"\n\n", false},
+		{"keeps alive while nothing happens", false, func(ctx context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = sleep(ctx, 31*time.Second)
+			if yield(status(1, agentsvc.Working), nil) {
+				_ = sleep(ctx, 14*time.Second)
+				yield(status(2, agentsvc.Completed), nil)
+			}
+		}, ": keep-alive\n\n: keep-alive\n\nid: 1\ndata: \"working\"\n\nid: 2\ndata: \"completed\"\n\n", false},
+		{"rests when the task waits", true, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.InputRequired), nil) && yield(status(2, agentsvc.Working), nil)
+		}, "id: 1\ndata: \"input_required\"\n\n", false},
+		{"stays while the task waits", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.InputRequired), nil) && yield(status(2, agentsvc.Working), nil)
+		}, "id: 1\ndata: \"input_required\"\n\nid: 2\ndata: \"working\"\n\n", false},
+		{"tells an error at its end", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{}, errors.New("secret"))
+		}, "id: 1\ndata: \"working\"\n\ndata: \"" + apierror.TextInternal + "\"\n\n", true},
+		{"asks to come back where the database is away", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{}, io.ErrUnexpectedEOF)
+		}, "id: 1\ndata: \"working\"\n\nretry: 1000\n\n", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, f := newTestSubscription(t.Context(), agentsvc.Task{}, func(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
+					return func(yield func(agentsvc.Event, error) bool) { tt.events(ctx, yield) }
+				})
+				w := httptest.NewRecorder()
+				d := plainEncoder
+				d.EndsWhenSettled = tt.rests
+				if err := f.WriteSSE(w, d, testOptions); (err != nil) != tt.err {
+					t.Errorf("Stream = %v, want an error: %v", err, tt.err)
+				}
+				if got := w.Body.String(); got != tt.want {
+					t.Errorf("stream:\n%s\nwant:\n%s", got, tt.want)
+				}
+				if h := w.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("X-Accel-Buffering") != "no" || h.Get("Cache-Control") != "no-store" {
+					t.Errorf("headers %v", h)
+				}
+			})
+		})
+	}
+}
+
+// yieldThenBlock yields one event and then waits until its context ends.
+func yieldThenBlock(ctx context.Context) iter.Seq2[agentsvc.Event, error] {
+	return func(yield func(agentsvc.Event, error) bool) {
+		if yield(agentsvc.Event{Seq: 1}, nil) {
+			<-ctx.Done()
+			yield(agentsvc.Event{}, ctx.Err())
+		}
+	}
+}
+
+func TestStreamEnds(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		end  func(endStreams, disconnect func(), w *stallingClient)
+		want string
+	}{
+		{"with the server", func(endStreams, _ func(), _ *stallingClient) { endStreams() }, "id: 1\ndata: 1\n\nretry: 1000\n\n"},
+		{"with its client", func(_, disconnect func(), _ *stallingClient) { disconnect() }, "id: 1\ndata: 1\n\n"},
+		{"with a client that takes nothing", func(_, _ func(), w *stallingClient) { w.stallWrites() }, "id: 1\ndata: 1\n\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, disconnect := context.WithCancel(t.Context())
+				defer disconnect()
+				endStreams, f := newTestSubscription(client, agentsvc.Task{}, yieldThenBlock)
+				w := &stallingClient{ResponseRecorder: httptest.NewRecorder()}
+				ended := make(chan error, 1)
+				go func() { ended <- f.WriteSSE(w, plainEncoder, testOptions) }()
+				synctest.Wait()
+				begin := time.Now()
+				tt.end(endStreams, disconnect, w)
+				if err := <-ended; err != nil {
+					t.Errorf("Stream = %v", err)
+				}
+				if took := time.Since(begin); took > 46*time.Second {
+					t.Errorf("the stream ended after %v, want a keep-alive and a stall at most", took)
+				}
+				if got := w.Body.String(); got != tt.want {
+					t.Errorf("stream %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWaitSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, f := newTestSubscription(t.Context(), agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}, yieldThenBlock)
+		begin := time.Now()
+		got, err := f.WaitSettled(time.Minute)
+		if err != nil || got.Status.State != agentsvc.Working || time.Since(begin) != time.Minute {
+			t.Errorf("Wait = %s, %v after %v, want the working task after a minute", got.Status.State, err, time.Since(begin))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		endStreams, f := newTestSubscription(t.Context(), agentsvc.Task{ID: "t", Status: agentsvc.Status{State: agentsvc.Working}}, yieldThenBlock)
+		time.AfterFunc(time.Second, endStreams)
+		if got, err := f.WaitSettled(time.Minute); err != nil || got.ID != "t" {
+			t.Errorf("Wait = %v, %v at the server's end, want the task as it stands", got.ID, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		_, f := newTestSubscription(t.Context(), agentsvc.Task{}, func(context.Context) iter.Seq2[agentsvc.Event, error] {
+			return func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, io.ErrUnexpectedEOF) }
+		})
+		if _, err := f.WaitSettled(time.Minute); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("Wait = %v, want the log's error", err)
+		}
+	})
+}

@@ -1,0 +1,87 @@
+package tenantapi
+
+import (
+	"bytes"
+	"net/http"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/task"
+	"stoa/authz"
+)
+
+// handleListTasks answers with a page of tasks of all agents: those of every user if the caller may read the app's
+// tasks, else its own. Tasks include their open approvals.
+func handleListTasks(w http.ResponseWriter, r *http.Request) error {
+	v, q := surface.RequestOf(r), r.URL.Query()
+	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksRead, q.Get("agent"))
+	if err != nil {
+		return err
+	}
+	size, err := decode.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize)
+	if err != nil {
+		return err
+	}
+	for _, field := range []string{"agent", "context_id"} {
+		if err := decode.CheckID(field, q.Get(field)); err != nil {
+			return err
+		}
+	}
+	// Approvals are included: this list is how operators find the calls that wait for them.
+	page, err := v.Tasks.List(r.Context(), visibility, task.Query{
+		Context: agentsvc.ContextID(q.Get("context_id")), State: agentsvc.State(q.Get("status")), Size: size, Token: q.Get("page_token"),
+		Parts: store.TaskParts{Approvals: true},
+	})
+	if err != nil {
+		return err
+	}
+	out := taskList{Tasks: make([]encode.TaskRecord, len(page.Tasks)), NextPageToken: page.Next, TotalSize: page.Total}
+	for i, t := range page.Tasks {
+		out.Tasks[i] = newTaskRecord(t)
+	}
+	return response.WriteJSON(w, http.StatusOK, out)
+}
+
+// newDecisionHandler returns the handler that approves or rejects a tool call that waits for a decision.
+//
+// The task service writes the decision together with the task's new state in one transaction. If no other call of
+// the turn waits, the same transaction queues a new run that continues the turn from its log: the model is not
+// asked again for the step that called the tool. A rejection ends the task. A decision about a call that was
+// decided before is an error, so of two concurrent decisions one takes effect.
+//
+// The route's scope (tasks:approve) is the authorization, so the visibility is unrestricted within the app. The
+// response is the task as it stands after the commit, without history and artifacts.
+func newDecisionHandler(outcome agentsvc.DecisionOutcome) surface.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var b decisionBody
+		if err := surface.DecodeBody(r, &b); err != nil {
+			return err
+		}
+		if err := decode.CheckID("call_id", b.CallID); err != nil {
+			return err
+		}
+		v := surface.RequestOf(r)
+		decision := task.DecisionInput{Call: agentsvc.CallID(b.CallID), Outcome: outcome, Arguments: b.Arguments, Comment: b.Comment}
+		// JSON null means no arguments, as a missing member does: the call keeps its own.
+		if bytes.Equal(b.Arguments, []byte("null")) {
+			decision.Arguments = nil
+		}
+		t, err := v.Tasks.Decide(r.Context(), task.Visibility{}, agentsvc.TaskID(surface.PathParam(r, "task")), v.Principal.Owner(), decision)
+		if err != nil {
+			return err
+		}
+		t.History, t.Artifacts = nil, nil
+		return response.WriteJSON(w, http.StatusOK, newTaskRecord(t))
+	}
+}
+
+// newTaskRecord returns a task with the name of its agent, since these lists are about all agents.
+func newTaskRecord(t agentsvc.Task) encode.TaskRecord {
+	record := encode.NewTaskRecord(t, nil)
+	record.Agent = t.Agent
+	return record
+}

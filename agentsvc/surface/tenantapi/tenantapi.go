@@ -1,0 +1,36 @@
+// Package tenantapi implements the endpoints of an app's users and operators about the app's data: the tasks of all
+// agents, decisions on tool calls, checkpoints, notifications, memories and credentials.
+//
+// [Routes] is the table of endpoints. Package surface resolves the app from the caller's credential, and the handler
+// asks [surface.Request] which tasks or users the caller may act on. Request and response types are in wire.go.
+package tenantapi
+
+import (
+	"net/http"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/authz"
+)
+
+// Routes returns the endpoints.
+func Routes() []surface.Route {
+	routes := []surface.Route{
+		{Method: http.MethodGet, Pattern: "/tasks", Query: []string{"agent", "context_id", "status", "page_size", "page_token"}, Serve: handleListTasks},
+		{Method: http.MethodGet, Pattern: "/memories", Query: []string{"user", "issuer", "page_size", "page_token"}, Serve: handleListMemories},
+		{Method: http.MethodDelete, Pattern: "/memories", Query: []string{"user", "issuer"}, Serve: handleEraseMemories, Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/credentials", Serve: handleListCredentials},
+		{Method: http.MethodDelete, Pattern: "/credentials/{tool}", Serve: handleDeleteCredential, Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/tasks/{task}/checkpoints", Serve: handleListCheckpoints},
+		{Method: http.MethodGet, Pattern: "/tasks/{task}/notifications", Serve: handleListNotifications},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/checkpoints/{checkpoint}:restore", Serve: handleRestoreCheckpoint, Idempotent: true},
+		// Decisions need tasks:approve, also from the owner of the task. Package surface checks a Scope before the
+		// handler runs.
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeApproved), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeRejected), Idempotent: true},
+	}
+	for i := range routes {
+		routes[i].Kind = surface.Tenant
+	}
+	return routes
+}
