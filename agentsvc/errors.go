@@ -25,7 +25,7 @@ var (
 	// ErrAwaitingCredential reports that the task waits for a credential, not for a message.
 	ErrAwaitingCredential = errors.New(`the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
 	// ErrAwaitingBudget reports that the task waits for its budget, not for a message.
-	ErrAwaitingBudget = errors.New("the task waits until its budget has room again, and goes on by itself")
+	ErrAwaitingBudget = errors.New("the task waits for its budget and continues by itself")
 	// ErrNoOpenDecision reports that no such approval is open, or that it was decided before.
 	ErrNoOpenDecision = errors.New("no such decision is open: it was made before, or nothing waits for one")
 	// ErrLeaseLost reports that the caller's view of the task is outdated: another writer has changed it, or another
@@ -84,7 +84,7 @@ type StorageLimitError struct {
 
 // Error returns a text that may be shown to callers.
 func (e *StorageLimitError) Error() string {
-	return fmt.Sprintf("the app stores %s of %s that it may store at present, which leaves no room for this: %s", FormatBytes(e.StoredBytes), FormatBytes(e.MaxBytes), e.Advice)
+	return fmt.Sprintf("the app stores %s of %s that it may store at present, too little is left for this: %s", FormatBytes(e.StoredBytes), FormatBytes(e.MaxBytes), e.Advice)
 }
 
 // FormatBytes returns a number of bytes for humans, in binary units with one decimal, such as 1.5 GiB.

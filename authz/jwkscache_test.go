@@ -36,7 +36,7 @@ func TestJWKSCache(t *testing.T) {
 			t.Errorf("a key that is kept: %v", err)
 		}
 		if _, err := late.FindKey(t.Context(), "unknown"); !errors.Is(err, ErrKeysUnavailable) {
-			t.Errorf("a key that nobody knows in an outage: %v", err)
+			t.Errorf("an unknown key in an outage: %v", err)
 		}
 		if err := start(unreachable, url).EnsureFetched(t.Context()); err != nil {
 			t.Errorf("a start with keys that are kept: %v", err)

@@ -126,7 +126,7 @@ func TestOneFetch(t *testing.T) {
 		}
 		wg.Go(func() {
 			if _, err := r.FindKey(impatient, "a"); !errors.Is(err, context.Canceled) {
-				t.Errorf("who left was told %v", err)
+				t.Errorf("who left got %v", err)
 			}
 		})
 		synctest.Wait()

@@ -271,7 +271,7 @@ func TestExportWebhook(t *testing.T) {
 	server.Close()
 	sink.URL += "/?token=canary"
 	if _, err := exportCalls(t, sink); err == nil || strings.Contains(err.Error(), "canary") {
-		t.Errorf("of an address that nobody answers at it is told %v", err)
+		t.Errorf("an address without a server is reported as %v", err)
 	}
 }
 

@@ -41,7 +41,7 @@ func (e *Exporter) claimExport(ctx context.Context, name string) (*exportState, 
 		return nil, fmt.Errorf("take charge of export %s: %w", name, err)
 	}
 	if n == 0 {
-		return nil, nil //nolint:nilnil // somebody else's
+		return nil, nil //nolint:nilnil // another process has it
 	}
 	return &x, nil
 }

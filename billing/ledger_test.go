@@ -256,7 +256,7 @@ func TestLedgerIsFrozen(t *testing.T) {
 				var b db.Batch
 				b.Exec(nil, sql)
 				if err := d.Platform().Do(t.Context(), &b); err == nil {
-					t.Errorf("%s: nobody minds", sql)
+					t.Errorf("%s: no error", sql)
 				}
 			}
 		}

@@ -72,7 +72,7 @@ func (s *Service) queueUsage(app db.ID, rows []Usage) {
 		p.lost += lost
 		if !p.full {
 			p.full = true
-			s.log.Error("there is no room for more usage that waits for the database: further rows of it are lost, stoa_usage_lost_total counts them",
+			s.log.Error("the buffer of usage that waits for the database is full: further rows are lost, stoa_usage_lost_total counts them",
 				"tenant", app, "waiting", p.waiting, "lost", p.lost)
 		}
 	}

@@ -31,7 +31,7 @@ type ThresholdNotifier interface {
 const noticeBatchSize = 100
 
 // notifyThresholds delivers the events that were not delivered yet and are younger than the export, oldest first.
-// Column told marks the delivered ones; a crash before the mark delivers an event again.
+// Column "told" marks the delivered ones; a crash before the mark delivers an event again.
 func (e *Exporter) notifyThresholds(ctx context.Context, x *exportState) error {
 	to, ok := e.sinks[x.name].(ThresholdNotifier)
 	if !ok {
@@ -54,7 +54,7 @@ func (e *Exporter) notifyThresholds(ctx context.Context, x *exportState) error {
 		err := to.NotifyThreshold(sending, n)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("tell export %s of a threshold of budget %s: %w", x.name, n.Budget, err)
+			return fmt.Errorf("send to export %s a threshold of budget %s: %w", x.name, n.Budget, err)
 		}
 		var b db.Batch
 		b.Exec(nil, `UPDATE budget_event SET told = TRUE WHERE tenant = $1 AND budget = $2 AND since = $3 AND threshold = $4`,

@@ -175,7 +175,7 @@ func TestAccess(t *testing.T) {
 		})
 	}
 	if len(texts) != 1 {
-		t.Errorf("not found is said in several ways, which tell: %v", texts)
+		t.Errorf("not found has several texts, which reveal the difference: %v", texts)
 	}
 }
 

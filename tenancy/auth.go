@@ -75,7 +75,7 @@ func (a IssuerConfig) checkFields(grants grant.List) error {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
 		return invalidField("auth.jwks_url", "must be an address such as https://login.example.com/jwks.json")
 	case u.Scheme == "http" && !grants.Has(grant.PrivateNetwork):
-		return invalidField("auth.jwks_url", "must begin with https://: whoever changes the answer on its way could sign tokens (an app with the grant %s may use http)", grant.PrivateNetwork)
+		return invalidField("auth.jwks_url", "must begin with https://: an attacker on the network could otherwise replace the keys (an app with the grant %s may use http)", grant.PrivateNetwork)
 	case isPrivateHost(u.Hostname()) && !grants.Has(grant.PrivateNetwork):
 		return invalidField("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grant.PrivateNetwork)
 	}

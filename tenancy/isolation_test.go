@@ -33,7 +33,7 @@ func TestIsolation(t *testing.T) {
 	if err := c.StoreResponse(t.Context(), tenancy.StoredResponse{Status: 200, App: apps[0].ID}); err != nil {
 		t.Fatal(err)
 	}
-	alice, bob, nobody := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
+	alice, bob, noApp := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
 	for _, table := range []string{"app", "app_revision", "app_secret", "app_mark", "api_key", "app_role"} {
 		t.Run(table, func(t *testing.T) {
 			of := `SELECT COUNT(*) FROM ` + table + ` WHERE tenant = $1`
@@ -47,7 +47,7 @@ func TestIsolation(t *testing.T) {
 			if n := countRows(t, bob, all); n != 1 {
 				t.Errorf("Bob sees %d rows, want his own", n)
 			}
-			if n := countRows(t, nobody, all); n != 0 {
+			if n := countRows(t, noApp, all); n != 0 {
 				t.Errorf("without a tenant %d rows are seen", n)
 			}
 			var b db.Batch

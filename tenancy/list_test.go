@@ -172,7 +172,7 @@ func TestAuditTrail(t *testing.T) {
 			})
 		}
 		if n := countRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE detail LIKE '%hush%'`); n != 0 {
-			t.Errorf("%d entries tell a secret", n)
+			t.Errorf("%d entries contain a secret", n)
 		}
 		entries, _, err := s.ListAuditEntries(t.Context(), tenancy.AuditQuery{AuditFilter: tenancy.AuditFilter{App: string(first.ID)}, Size: 100})
 		if err != nil {

@@ -154,7 +154,7 @@ func TestRolesReachTheRecord(t *testing.T) {
 			}
 			for began := time.Now(); roles(id) != 0; time.Sleep(10 * time.Millisecond) {
 				if time.Since(began) > 20*time.Second {
-					t.Fatalf("%s still has a role that another process has taken away", name)
+					t.Fatalf("%s still has a role that another process has removed", name)
 				}
 			}
 		}

@@ -95,7 +95,7 @@ func TestOneYieldAtATime(t *testing.T) {
 		inside.Add(-1)
 	}
 	if len(reported) != 8 || reported["m3"] != 50 {
-		t.Errorf("told %v", reported)
+		t.Errorf("got %v", reported)
 	}
 }
 

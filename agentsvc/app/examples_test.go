@@ -36,13 +36,13 @@ func TestEveryExample(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no examples: %v", err)
 	}
-	nobody := func(string) (string, bool) { return "", false }
+	noVariables := func(string) (string, bool) { return "", false }
 	for _, file := range files {
-		if _, err := config.Load(file, nobody); err != nil {
+		if _, err := config.Load(file, noVariables); err != nil {
 			t.Error(err)
 		}
 		if name := strings.TrimSuffix(filepath.Base(file), ".yaml"); !strings.Contains(run.String(), `"`+name+`"`) && !strings.Contains(run.String(), "examples/"+name+".yaml") {
-			t.Errorf("nobody runs the example %s", name)
+			t.Errorf("no test runs the example %s", name)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func TestPromptKeys(t *testing.T) {
 			runTurn(t, a, newSubmission("hi"))
 			system, _, tools := h.lastRequest()
 			if system != c.system || strings.Join(tools, " ") != c.tools {
-				t.Errorf("the model is told %q with the tools %q", system, tools)
+				t.Errorf("the model got %q with the tools %q", system, tools)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestGlobalInstruction(t *testing.T) {
 			slog.New(slog.DiscardHandler))
 		runTurn(t, a, newSubmission("hi"))
 		if system, _, _ := h.lastRequest(); system != "Above.\n\nDo." {
-			t.Errorf("%s: the model is told %q", kind, system)
+			t.Errorf("%s: the model got %q", kind, system)
 		}
 	}
 }

@@ -44,7 +44,7 @@ var usageReporters = map[string]struct{ model, body string }{
 // script is not bounded.
 func TestReportedUsage(t *testing.T) {
 	t.Parallel()
-	const room = 1_000_000
+	const budget = 1_000_000
 	for name, r := range usageReporters {
 		for reported, configured := range map[string]bool{"1000000000000": false, "9223372036854775807": false, "-5": false, "700000000": true} {
 			if (len(reported) > 13 || reported == "-5" || configured) && name == "scripted" != configured {
@@ -66,7 +66,7 @@ func TestReportedUsage(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !configured {
-					platform := billing.Budget{Name: "platform", Unit: billing.InTokens, Amount: room, Window: billing.Total, Hard: true}
+					platform := billing.Budget{Name: "platform", Unit: billing.InTokens, Amount: budget, Window: billing.Total, Hard: true}
 					if _, err := books.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
 						t.Fatal(err)
 					}
@@ -98,7 +98,7 @@ func TestReportedUsage(t *testing.T) {
 				if minimum < 0 || maximum > 20_000 {
 					t.Errorf("counted are %d to %d tokens of a call", minimum, maximum)
 				}
-				if spent, err := books.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > room/10 || spent.Committed < 0 {
+				if spent, err := books.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > budget/10 || spent.Committed < 0 {
 					t.Errorf("of the platform's budget %d is spent (%v)", spent.Committed, err)
 				}
 			})

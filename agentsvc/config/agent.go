@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Agent is one agent: what it is told, what it may use, and how it is shown.
+// Agent is one agent: its instruction, what it may use, and how it is shown.
 type Agent struct {
 	// Name is the name shown to people. Without it, it is the agent's key.
 	Name string `yaml:"name"`
@@ -29,7 +29,7 @@ type Agent struct {
 	Tools []string `yaml:"tools" ref:"tools" only:"type=llm|runner"`
 	// Streaming sends the answer token by token.
 	Streaming bool `yaml:"streaming" jsonschema:"default=true"`
-	// Visibility is who sees the agent: everyone (public), only the authenticated (internal), or nobody over the wire (private).
+	// Visibility is who sees the agent: everyone (public), only authenticated callers (internal), or no caller at all (private).
 	Visibility string `yaml:"visibility" jsonschema:"enum=public,enum=internal,enum=private,default=public"`
 	// Skills are what the card says the agent can do. Without them, they are made from the rest.
 	Skills []*Skill `yaml:"skills"`
@@ -64,7 +64,7 @@ type Agent struct {
 	Context *Context `yaml:"context"`
 	// Trigger starts the agent on a schedule or from a webhook.
 	Trigger *Trigger `yaml:"trigger"`
-	// Notifications tell other services how the agent's tasks go.
+	// Notifications send the progress of the agent's tasks to other services.
 	Notifications []*Notification `yaml:"notifications"`
 	// Security names the credentials that callers of this agent need.
 	Security *Security `yaml:"security"`

@@ -16,7 +16,7 @@ type Auth struct {
 	Issuer string `yaml:"issuer"`
 	// Audience is the `aud` that tokens must have.
 	Audience string `yaml:"audience"`
-	// ClientID is the public client id that web pages log in with; `/health` tells it.
+	// ClientID is the public client id that web pages log in with; `/health` returns it.
 	ClientID string `yaml:"client_id"`
 	// RefreshInterval is how old the issuer's keys may become before they are fetched again, at least 30s.
 	RefreshInterval time.Duration `yaml:"refresh_interval" jsonschema:"default=15m"`

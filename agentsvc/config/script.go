@@ -26,9 +26,9 @@ type When struct {
 }
 
 // Item is one thing that a scripted model does. It holds one of say, call, fail, ask, refuse and artifact;
-// pause and usage may stand beside it or alone.
+// pause and usage may be added to it or stand alone.
 type Item struct {
-	// Say adds words to the answer.
+	// Say adds text to the answer.
 	Say string `yaml:"say"`
 	// Call calls a tool.
 	Call *Call `yaml:"call"`

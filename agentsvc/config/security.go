@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Security names the credentials that callers of an agent need beside what lets them into the app. The agent's card shows
+// Security names the credentials that callers of an agent need in addition to the app's. The agent's card shows
 // them.
 type Security struct {
 	// Schemes are the kinds of credential, by name.
@@ -21,7 +21,7 @@ type SecurityScheme struct {
 	Type string `yaml:"type" jsonschema:"required,enum=http,enum=apiKey"`
 	// Scheme is the scheme of the Authorization header.
 	Scheme string `yaml:"scheme" jsonschema:"enum=bearer,default=bearer" only:"type=http"`
-	// BearerFormat tells callers what the token looks like, such as JWT.
+	// BearerFormat describes the token to callers, such as JWT.
 	BearerFormat string `yaml:"bearer_format" only:"type=http"`
 	// Name is the header that holds an API key of the app.
 	Name string `yaml:"name" only:"type=apiKey"`

@@ -8,7 +8,7 @@ type Storage struct {
 	Tasks Backend `yaml:"tasks"`
 	// Sessions says where conversations are kept.
 	Sessions Backend `yaml:"sessions"`
-	// Memory lets the llm agents recall what was said in earlier conversations with the same user. Without it, they
+	// Memory lets the llm agents recall earlier conversations with the same user. Without it, they
 	// recall nothing.
 	Memory *Memory `yaml:"memory"`
 	// Retention says how long what is finished is kept.
@@ -29,7 +29,7 @@ type Backend struct {
 type Retention struct {
 	// Tasks is how long a task is kept after its end, with all that belongs to it.
 	Tasks time.Duration `yaml:"tasks"`
-	// Events is how long the log of a task is kept after its end. Of what it told, its last status stays as long as
+	// Events is how long the log of a task is kept after its end. Its last status stays as long as
 	// the task.
 	Events time.Duration `yaml:"events"`
 	// Sessions is how long a conversation is kept after its last turn.
@@ -48,7 +48,7 @@ func (x *Retention) checkRules(c *validation, s location) {
 	}
 }
 
-// Memory lets agents recall what was said in earlier conversations with the same user.
+// Memory lets agents recall earlier conversations with the same user.
 type Memory struct {
 	// Backend is how memories are found: by their words or, with an embedder, by their meaning.
 	Backend string `yaml:"backend" jsonschema:"enum=keyword,enum=vector,default=keyword"`
@@ -69,7 +69,7 @@ type VectorProvider struct {
 // Chromem configures a vector store that lives inside this process.
 type Chromem struct {
 	// PersistPath is the folder that the vectors are kept in as well, so that they need not be read from the database
-	// after a restart. It stands in the operator's file only.
+	// after a restart. It is allowed in the operator's file only.
 	PersistPath string `yaml:"persist_path" grant:"filesystem"`
 }
 
@@ -114,11 +114,10 @@ func (x *Checkpoint) checkRules(c *validation, s location) {
 
 // Recovery says what becomes of a task in the middle of which its process stopped.
 type Recovery struct {
-	// AutoResume lets such a task go on where it stopped. It does so too where nothing is written; written as false, it
-	// fails.
+	// AutoResume lets such a task go on where it stopped, which is also the default. With false it fails.
 	AutoResume *bool `yaml:"auto_resume"`
-	// AutoResumeHITL is the same for a task that went on after a human's decision or answer. Where nothing is written it
-	// is what auto_resume says. A task that still waits for a human goes on waiting in any case.
+	// AutoResumeHITL is the same for a task that went on after a human's decision or answer. Without it, it is
+	// auto_resume. A task that still waits for a human continues to wait in any case.
 	AutoResumeHITL *bool `yaml:"auto_resume_hitl"`
 	// Timeout is how old the last step of a task may be for it to go on, in seconds. It acts where checkpoints are enabled.
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=3600"`
@@ -140,6 +139,6 @@ func (b *Backend) checkRules(c *validation, s location) {
 // checkRules checks that a vector memory has an embedder.
 func (m *Memory) checkRules(c *validation, s location) {
 	if m.Backend == "vector" && !c.doc.hasValue(s.value, "embedder") {
-		c.addProblem(s.child("backend"), "needs an embedder beside it")
+		c.addProblem(s.child("backend"), "needs an embedder")
 	}
 }

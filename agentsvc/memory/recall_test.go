@@ -57,14 +57,14 @@ func TestRemember(t *testing.T) {
 			}
 		}
 		if got := r.BuildBackground(withSession(t, bob), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "What is my dog called?")}); got != "" {
-			t.Errorf("bob is told %s", got)
+			t.Errorf("bob got %s", got)
 		}
 		if got := r.BuildBackground(t.Context(), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "What is my dog called?")}); got != "" {
-			t.Errorf("nobody is told %s", got)
+			t.Errorf("an unknown user got %s", got)
 		}
 		messages := []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "My dog is called Rex"), messageEntry(agentsvc.RoleUser, "my dog?")}
 		if got := r.BuildBackground(withSession(t, ana), messages); strings.Contains(got, `"user"`) {
-			t.Errorf("what was just said is repeated: %s", got)
+			t.Errorf("the last message is repeated: %s", got)
 		}
 	})
 }
@@ -94,17 +94,17 @@ func TestBackgroundIsData(t *testing.T) {
 // TestAnonymousCallers checks that nothing of callers without credentials is stored unless the option is set.
 func TestAnonymousCallers(t *testing.T) {
 	t.Parallel()
-	nobody := agentsvc.Owner{Subject: "anonymous"}
-	for _, strangers := range []bool{false, true} {
+	anonymous := agentsvc.Owner{Subject: "anonymous"}
+	for _, includeAnonymous := range []bool{false, true} {
 		d := dbtest.NewSQLite(t)
-		r := newKeywordRecall(d, memory.Options{IncludeAnonymous: strangers})
-		r.RememberTurn(t.Context(), newRun(nobody), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "my dog is Rex")})
-		if isStored := len(listTexts(t, memory.New(d, "acme"), memory.Filter{Subject: "anonymous"})) > 0; isStored != strangers {
-			t.Errorf("strangers %v: kept %v", strangers, isStored)
+		r := newKeywordRecall(d, memory.Options{IncludeAnonymous: includeAnonymous})
+		r.RememberTurn(t.Context(), newRun(anonymous), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "my dog is Rex")})
+		if isStored := len(listTexts(t, memory.New(d, "acme"), memory.Filter{Subject: "anonymous"})) > 0; isStored != includeAnonymous {
+			t.Errorf("anonymous %v: kept %v", includeAnonymous, isStored)
 		}
-		addMemories(t, memory.New(d, "acme"), nobody, "from another time: my dog is Rex")
-		if recalled := r.BuildBackground(withSession(t, nobody), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")}) != ""; recalled != strangers {
-			t.Errorf("strangers %v: told %v", strangers, recalled)
+		addMemories(t, memory.New(d, "acme"), anonymous, "from another time: my dog is Rex")
+		if recalled := r.BuildBackground(withSession(t, anonymous), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")}) != ""; recalled != includeAnonymous {
+			t.Errorf("anonymous %v: recalled %v", includeAnonymous, recalled)
 		}
 	}
 }
@@ -156,9 +156,9 @@ func TestRecallFails(t *testing.T) {
 	addMemories(t, s, ana, "my dog is Rex")
 	r := memory.NewRecall(s, memory.NewVectorFinder(s, model("m"), chromem.New(chromem.Options{}), 0), memory.Options{Log: slog.New(slog.DiscardHandler)})
 	if got := r.BuildBackground(withSession(t, ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")}); got != "" {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s", got)
 	}
 	if _, err := r.NewTool().Call(withSession(t, ana), tool.Input{Arguments: json.RawMessage(`{"query": "dog"}`)}); err == nil || strings.Contains(err.Error(), "401") {
-		t.Errorf("the model is told %v", err)
+		t.Errorf("the model got %v", err)
 	}
 }

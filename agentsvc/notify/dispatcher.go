@@ -107,7 +107,7 @@ func (c *Dispatcher) StopTenant(tenant db.ID) {
 // due by themselves.
 func (c *Dispatcher) ExpediteTenant(ctx context.Context, tenant db.ID) {
 	if err := c.receivers.ExpediteReceivers(ctx, tenant); err != nil {
-		c.options.Log.Warn("the receivers of an app could not be advanced; they are told by themselves", "tenant", tenant, "error", err)
+		c.options.Log.Warn("the receivers of an app could not be advanced together; each is advanced separately", "tenant", tenant, "error", err)
 		return
 	}
 	c.Wake()
@@ -128,7 +128,7 @@ func (c *Dispatcher) Run(ctx context.Context) error {
 		}
 		claimed, err := c.receivers.ClaimReceivers(ctx, c.options.MaxConcurrent-len(c.slots), c.options.MaxPerTenant, leaseTime)
 		if err != nil && ctx.Err() == nil {
-			c.options.Log.Warn("nobody can look whom to tell", "error", err)
+			c.options.Log.Warn("the due receivers of notifications could not be read", "error", err)
 		}
 		for _, t := range claimed {
 			c.slots <- struct{}{}
@@ -173,7 +173,7 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiv
 		err = c.receivers.ReleaseReceiver(late, t, unavailableDelay)
 	// An error that is not of the delivery itself, such as an app that cannot be loaded.
 	case !errors.As(err, &deliveryErr):
-		c.options.Log.Warn("a receiver of notifications cannot be told for now", "tenant", t.Tenant, "task", t.Task, "error", err)
+		c.options.Log.Warn("a notification could not be prepared", "tenant", t.Tenant, "task", t.Task, "error", err)
 		err = c.receivers.ReleaseReceiver(late, t, unavailableDelay)
 	case deliveryErr.isPermanent, deliveryErr.skipsEvent:
 		c.options.Log.Warn("a receiver of notifications was given up", "tenant", t.Tenant, "task", t.Task, "config", t.PublicID(), "reason", deliveryErr.reason)

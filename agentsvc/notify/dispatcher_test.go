@@ -125,7 +125,7 @@ func TestGivenUp(t *testing.T) {
 		}
 	}
 	if len(otherRequests)+len(receivedElsewhere) > 0 {
-		t.Error("somebody else was told")
+		t.Error("another receiver got a delivery")
 	}
 }
 
@@ -161,6 +161,6 @@ func TestUnavailableNotifier(t *testing.T) {
 	acceptTask(t, d, "other", newReceiver(t, other, "each", theirs))
 	nextBodies(t, received, 2)
 	if got := waitForState(t, d, quiet, store.ReceiverOpen); got.Attempts != 0 || len(all) > 0 {
-		t.Errorf("%+v, and %d were told", got, len(all))
+		t.Errorf("%+v, and %d were delivered", got, len(all))
 	}
 }

@@ -118,8 +118,8 @@ func (p *Pool) releaseOrphans(ctx context.Context) error {
 		if seen[key] = since; time.Since(since) < p.options.StaleAfter {
 			continue
 		}
-		p.options.Log.Warn("gave back a run that nobody had started", "tenant", run.Tenant, "task", run.Task)
-		if err := p.runs.ReturnRun(ctx, run, store.ReturnOptions{Error: "nobody started it"}); err != nil {
+		p.options.Log.Warn("returned a run that had not been started", "tenant", run.Tenant, "task", run.Task)
+		if err := p.runs.ReturnRun(ctx, run, store.ReturnOptions{Error: "not started"}); err != nil {
 			return err
 		}
 		p.WakeClaimers()

@@ -259,7 +259,7 @@ func (t *summaryTurn) requestSummary(ctx context.Context, entries []agentsvc.Ent
 		sum = strings.ToValidUTF8(sum[:maximum], "")
 	}
 	if sum == "" {
-		return "", errors.New("sum up: the model said nothing")
+		return "", errors.New("summarize: the model's answer is empty")
 	}
 	return sum, nil
 }

@@ -317,7 +317,7 @@ func TestDead(t *testing.T) {
 			t.Error("a letter was requeued twice")
 		}
 		if err := store.New(d, "globex").RequeueDeadLetter(ctx, id(1), newRun(""), openingEvents(newRun("")), tenancy.AuditEntry{}); err == nil {
-			t.Error("a stranger's letter was requeued")
+			t.Error("another app's dead letter was requeued")
 		}
 		if got := loadTask(t, s, next.Task); got.Status.State != agentsvc.Submitted || len(got.History) != 2 {
 			t.Errorf("the new task is %+v", got)

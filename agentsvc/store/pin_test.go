@@ -62,7 +62,7 @@ func TestPins(t *testing.T) {
 		}
 		for _, s := range []*store.Store{bob, store.New(d, "nobody")} {
 			if _, err := s.AcceptPin(ctx, "op", "shop", "b", "b1"); !errors.Is(err, agentsvc.ErrNotFound) {
-				t.Errorf("accepting a stranger's: %v", err)
+				t.Errorf("accepting another app's: %v", err)
 			}
 		}
 		for range 2 { // the second time changes nothing

@@ -79,7 +79,7 @@ func (q *ReceiverQueue) MarkDelivered(ctx context.Context, t *LeasedReceiver, se
 
 // MarkFailed records a failed delivery and ends the lease. The receiver is due again after the given time.
 func (q *ReceiverQueue) MarkFailed(ctx context.Context, t *LeasedReceiver, reason string, again time.Duration) error {
-	return q.updateLeased(ctx, t, "write down why a receiver was not told", `attempts = attempts + 1, error = $5, due_at = stoa_now() + CAST($6 AS BIGINT), until = 0,
+	return q.updateLeased(ctx, t, "record a failed delivery", `attempts = attempts + 1, error = $5, due_at = stoa_now() + CAST($6 AS BIGINT), until = 0,
 		failing_since = CASE WHEN failing_since = 0 THEN stoa_now() ELSE failing_since END`, reason, again.Microseconds())
 }
 

@@ -85,7 +85,7 @@ func TestSessionQueue(t *testing.T) {
 			head := createTask(t, s, newQueuedRun("w1"))
 			second, third := createTask(t, s, newQueuedRun("")), createTask(t, s, newQueuedRun(""))
 			if promoteNextRun(t, s) {
-				t.Errorf("%s: the second begins beside the first", c.name)
+				t.Errorf("%s: the second begins during the first", c.name)
 			}
 			if err := c.do(&head); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
@@ -202,12 +202,12 @@ func TestOpeningRunIsQueued(t *testing.T) {
 			}
 			alone := follower(began, "w2")
 			if err := s.CreateTask(t.Context(), alone, openingEvents(alone), nil); !errors.Is(err, agentsvc.ErrSessionBusy) {
-				t.Errorf("beside a fresh run of %q: %v", worker, err)
+				t.Errorf("with a fresh run of %q: %v", worker, err)
 			}
-			stranger := follower(began, "w2")
-			stranger.Owner.Subject = "bob"
-			if err := s.CreateTask(t.Context(), stranger, openingEvents(stranger), nil); err != nil {
-				t.Errorf("somebody else's: %v", err)
+			otherOwner := follower(began, "w2")
+			otherOwner.Owner.Subject = "bob"
+			if err := s.CreateTask(t.Context(), otherOwner, openingEvents(otherOwner), nil); err != nil {
+				t.Errorf("another owner's: %v", err)
 			}
 			behind := createTask(t, s, follower(began, ""))
 			if worker == "" {
@@ -257,7 +257,7 @@ func TestOverdueInSessionQueue(t *testing.T) {
 			t.Errorf("claimed %+v (%v)", runs, err)
 		}
 		if got := loadRunStates(t, d, behind); promoteNextRun(t, s) || got[0] != store.Waiting {
-			t.Errorf("another began beside the first: %s", got[0])
+			t.Errorf("another began during the first: %s", got[0])
 		}
 	})
 }

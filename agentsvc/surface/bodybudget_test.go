@@ -46,7 +46,7 @@ func TestBodyReservation(t *testing.T) {
 			t.Errorf("one of another app: %v", err)
 		}
 		if want := int64(2*(150<<10+maxValues*valueMemory) + smallBodyBytes + smallBodyValues*valueMemory); large != want {
-			t.Errorf("large bodies are said to take %d, want %d", large, want)
+			t.Errorf("large bodies are estimated to take %d, want %d", large, want)
 		}
 		for _, h := range append(small, more, dense, other, dense) {
 			h.release()
@@ -75,7 +75,7 @@ func TestUnverified(t *testing.T) {
 			t.Errorf("one more: %v", err)
 		}
 		if err := reserve(r.bytes, "acme", appBodyBytes); err != nil {
-			t.Errorf("the app's own room: %v", err)
+			t.Errorf("the app's own memory: %v", err)
 		}
 		if err := reserve(r.unverified, "globex", 1<<20); err != nil {
 			t.Errorf("a delivery to another app: %v", err)

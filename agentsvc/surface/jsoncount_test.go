@@ -83,7 +83,7 @@ func TestTakeBody(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		length, size, most int64
-		room               bool // it reserves memory in the pool
+		reserves           bool // it reserves memory in the pool
 	}{
 		{0, 0, maxBody, false}, {10, 10, maxBody, false}, {10, -1, maxBody, false}, {smallBodyBytes, smallBodyBytes, maxBody, false}, {smallBodyBytes - 1, -1, maxBody, false},
 		{smallBodyBytes + 1, smallBodyBytes + 1, maxBody, true}, {smallBodyBytes + 1, -1, maxBody, true}, {maxBody, maxBody, maxBody, true}, {maxBody, -1, maxBody, true},
@@ -98,15 +98,15 @@ func TestTakeBody(t *testing.T) {
 		half := &io.LimitedReader{R: bytes.NewReader(body), N: c.length / 2}
 		_, _ = readMetered(half, c.size, c.most, a)
 		if n := a.pool.used; n > c.length+1 {
-			t.Errorf("%+v takes room for %d bytes when %d have arrived", c, n, c.length/2)
+			t.Errorf("%+v reserves memory for %d bytes when %d have arrived", c, n, c.length/2)
 		}
 		a = newTestMeter(t, "acme")
 		got, err = readMetered(bytes.NewReader(body), c.size, c.most, a)
 		if err != nil || !bytes.Equal(got, body) || cap(got) != len(got) {
 			t.Errorf("%+v: %d bytes in %d, %v", c, len(got), cap(got), err)
 		}
-		if n := a.pool.used; (n > 0) != c.room || c.room && (n < c.length || n > 2*c.length) {
-			t.Errorf("%+v takes room for %d bytes", c, n)
+		if n := a.pool.used; (n > 0) != c.reserves || c.reserves && (n < c.length || n > 2*c.length) {
+			t.Errorf("%+v reserves memory for %d bytes", c, n)
 		}
 		if a.reservation.release(); a.pool.used != 0 || len(a.pool.apps) != 0 {
 			t.Errorf("%+v leaves %d bytes behind", c, a.pool.used)
@@ -129,7 +129,7 @@ func TestTakeBody(t *testing.T) {
 	}
 	full.ctx = cancelled
 	if _, err := readMetered(bytes.NewReader(make([]byte, 1<<20)), 1<<20, maxMessage, full); !errors.Is(err, errBodyBudgetExhausted) {
-		t.Errorf("without room: %v", err)
+		t.Errorf("without memory: %v", err)
 	}
 }
 

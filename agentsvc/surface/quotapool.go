@@ -121,7 +121,7 @@ var (
 	// ErrTooSlow says that a message was refused because others waited.
 	ErrTooSlow = &responseError{
 		code: ResourceExhausted, status: http.StatusTooManyRequests, retryAfter: time.Second,
-		text: "the message arrived too slowly, or its app had more room for messages than others, while others waited; try again shortly",
+		text: "the message arrived too slowly, or its app used more memory for messages than others, while others waited; try again shortly",
 	}
 )
 

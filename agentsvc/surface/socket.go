@@ -320,7 +320,7 @@ func (s *socketConn) closeIfDenied(err error) {
 func (s *socketConn) relayEvents(d StreamEncoder, f *Subscription) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.writeFault(d, fmt.Errorf("a dialect panicked: %v\n%s", p, debug.Stack()))
+			s.writeFault(d, fmt.Errorf("the protocol panicked: %v\n%s", p, debug.Stack()))
 		}
 	}()
 	err := f.writeEvents(d, func(_ int64, body any) error { return s.writeFrame(body) })

@@ -132,7 +132,7 @@ func TestTLS(t *testing.T) {
 	shows := func() int64 {
 		return request(client(&tls.Config{}, true)).TLS.PeerCertificates[0].SerialNumber.Int64()
 	}
-	waitUntil(t, "a pair that does not fit is told", func() bool { return shows() == 1 && strings.Contains(h.Log.String(), "was not renewed") })
+	waitUntil(t, "a pair that does not fit is logged", func() bool { return shows() == 1 && strings.Contains(h.Log.String(), "was not renewed") })
 	second.writeFiles(t, dir)
 	waitUntil(t, "the new certificate is shown", func() bool { return shows() == 2 })
 	if resp := request(persistentClient); !reused || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != 1 {

@@ -136,7 +136,7 @@ func (v *Request) NewCallbackReceiver(w *app.Webhook, format, contentType string
 	}
 	notifier := v.runtime.Notifier()
 	if notifier == nil {
-		return nil, errors.New("nobody can be called back from here")
+		return nil, errors.New("callbacks are not available in this process")
 	}
 	r, err := notifier.NewReceiver(v.Principal.Owner(), agentsvc.NewID(), format, notify.Address{URL: address, AppOwned: true})
 	if wrong := new(agentsvc.InvalidError); errors.As(err, &wrong) {

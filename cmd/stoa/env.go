@@ -53,7 +53,7 @@ type flags struct {
 	AnswerMemory   *int           `split_words:"true" placeholder:"MIB" help:"MiB of answers and conversations in memory at a time, of runs and of callers each; an app has as many as it leaves free (160)."`
 	// Programs of apps.
 	SandboxUser     *string `split_words:"true" placeholder:"USER" help:"The user, by name or number, that programs of apps run as where the server is root (nobody)."`
-	SandboxPrograms *string `split_words:"true" placeholder:"FOLDER,..." help:"Folders, beside the system's, whose programs apps may run and read (none)."`
+	SandboxPrograms *string `split_words:"true" placeholder:"FOLDER,..." help:"Folders, besides the system's, whose programs apps may run and read (none)."`
 	// Bounds of clients and trust in proxies.
 	MaxConnections        *int    `split_words:"true" help:"Connections of clients at a time, HTTP and gRPC together (what the descriptors allow, at most 16384)."`
 	MaxAddressConnections *int    `split_words:"true" help:"Connections of clients at a time from one address, trusted proxies and loopback excepted (an eighth of all)."`

@@ -62,9 +62,9 @@ func (h *server) registerGauges(frontend *surface.Server) error {
 		queue.observeStates, "state")
 	m.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(m.appLabels), "state", "app")
 	m.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
-	m.newGauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
+	m.newGauge("stoa_notification_receivers", "", "Addresses for notifications of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
 		newReceiversObserver(store.NewReceiverQueue(h.db)), "state")
-	m.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", h.observeAuditFlaws)
+	m.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that it was changed.", h.observeAuditFlaws)
 	m.newGauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", observeInt(func() int64 {
 		waiting, _ := h.deps.Billing.PendingUsage()
 		return waiting
@@ -89,7 +89,7 @@ func (m *metricsRecorder) registerDBGauges(d *db.DB) {
 			show(float64(n), withLabel("state", state))
 		}
 	}, "state")
-	m.newObservedCounter("stoa_db_connection_waits", "", "How often somebody had to wait for a connection to PostgreSQL.", observeInt(func() int64 { return d.Stats().Waits }))
+	m.newObservedCounter("stoa_db_connection_waits", "", "How often a caller had to wait for a connection to PostgreSQL.", observeInt(func() int64 { return d.Stats().Waits }))
 	m.newObservedCounter("stoa_db_connection_wait", "s", "Time that was waited for connections to PostgreSQL.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		show(d.Stats().Waited.Seconds())
 	})

@@ -44,7 +44,7 @@ func (h *server) openIdentity(ctx context.Context) (err error) {
 		h.addCloser(func() error { keys.Close(); return nil })
 		// Fetched from the issuer, else read from the cache of the database, within the age that the cache allows.
 		if err := keys.EnsureFetched(ctx); err != nil {
-			return fmt.Errorf("server.auth: without the keys of %s nobody could be let in: %w", a.Issuer, err)
+			return fmt.Errorf("server.auth: without the keys of %s no caller can be authenticated: %w", a.Issuer, err)
 		}
 		accepted = append(accepted, authz.TrustedIssuer{Issuer: a.Issuer, Audience: a.Audience, Keys: keys})
 	}

@@ -56,7 +56,7 @@ type commands struct {
 	App      appCmd      `cmd:"" help:"Manage apps, the tenants of a server."`
 	Queue    queueCmd    `cmd:"" help:"Look after runs that wait and runs that failed for good."`
 	Billing  billingCmd  `cmd:"" help:"Look after what apps use and may use."`
-	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that nobody changed it."`
+	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that it was not changed."`
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

@@ -96,7 +96,7 @@ func (m *metricsRecorder) defineMetrics() {
 	m.requestDuration = m.newHistogram("service_request_duration", "s", "Time from a request's arrival to the end of its answer.", secondsBuckets, "route", "status")
 	m.requestErrors = m.newCounter("stoa_request_errors", "Requests that were answered with an error, by its code. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app")
 	m.limitRefusals = m.newCounter("stoa_limit_refusals", "Calls that a limit refused, by its rule: whose calls it counts, what (count or token) and the window; budget stands for every budget, "+
-		"at the door and before a call of a model in the middle of a task, those that wait for room included.", "rule", "app")
+		"at admission and before a call of a model in the middle of a task, those that wait for the budget included.", "rule", "app")
 	// Runs, models and tools.
 	m.runs = m.newCounter("stoa_runs", "Attempts of runs, by the state that they brought their task to: a state of tasks, or retry, cancelled, lost (to another process), "+
 		"postponed (the app is suspended), stopped (with the process), unrecorded, dead (given up).", "state", "app")
@@ -115,7 +115,7 @@ func (m *metricsRecorder) defineMetrics() {
 	// Runtimes of apps and the database.
 	m.appLoads = m.newCounter("stoa_app_loads", "Apps that were built, at their first call or after a change.", "outcome")
 	m.appLoadDuration = m.newHistogram("stoa_app_load_duration", "s", "Time of reading and building an app.", secondsBuckets)
-	m.appEvictions = m.newCounter("stoa_app_evictions", "Apps that were given up because nobody called them or others needed the room.")
+	m.appEvictions = m.newCounter("stoa_app_evictions", "Apps that were given up because no caller used them or others needed the memory.")
 	// Not newHistogram, which has fractions: this one counts writes.
 	groups, err := m.meter().Int64Histogram("stoa_db_group_size", metric.WithDescription("Writes that shared a commit."),
 		metric.WithExplicitBucketBoundaries(1, 2, 4, 8, 16, 32, 64, 128))

@@ -248,7 +248,7 @@ func TestOpenDefault(t *testing.T) {
 	t.Parallel()
 	for host, warned := range map[string]bool{"0.0.0.0": true, "127.0.0.1": false} {
 		if got := strings.Contains(startProcess(t, t.TempDir(), "--host", host).Output(), "the app default is open"); got != warned {
-			t.Errorf("at %s it is said: %v", host, got)
+			t.Errorf("at %s the log has: %v", host, got)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (h *server) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedu
 		cfg, err = config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, OperatorKey: lookupEnv})
 		if err != nil {
 			h.log.Warn("the schedules of an app are not kept: its configuration does not load", "app", s.App.Name)
-			return p, nil //nolint:nilerr // whoever calls the app is told
+			return p, nil //nolint:nilerr // callers of the app get the error
 		}
 	}
 	for name, a := range cfg.Agents {

@@ -111,7 +111,7 @@ func (h *server) serveMetrics(ctx context.Context, g *errgroup.Group) error {
 func (h *server) announceServing(c *console, addr net.Addr) {
 	h.log.Info("serving", "role", h.settings.role, "address", addr.String(), "grpc", h.grpcAddress(), "database", string(h.db.Engine()), "version", version)
 	if h.defaultApp.cfg.Load() != nil && !h.authConfig().Enabled && !h.settings.isLoopback() && h.settings.role != roleWorker {
-		h.log.Warn("the app default is open: whoever reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
+		h.log.Warn("the app default is open: everyone who reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
 	}
 	written := fmt.Sprintf("Stoa %s serves at %s", version, h.localURL(addr))
 	if at := h.grpcAddress(); at != "" {

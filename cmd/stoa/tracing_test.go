@@ -218,10 +218,10 @@ func TestTracesOutward(t *testing.T) {
 		t.Errorf("a refused call is %v", chat)
 	}
 	if parent, ok := out.traceParent("/v1/chat/completions"); !ok || parent != "" {
-		t.Errorf("the vendor was asked: %t, and told of the trace: %q", ok, parent)
+		t.Errorf("the vendor was asked: %t, with the trace: %q", ok, parent)
 	}
 	if parent, ok := out.traceParent("/agent/.well-known/agent-card.json"); !ok || !strings.HasPrefix(parent, "00-"+trace+"-") {
-		t.Errorf("the other agent was asked: %t, and told of the trace: %q", ok, parent)
+		t.Errorf("the other agent was asked: %t, with the trace: %q", ok, parent)
 	}
 	_, page := h.doRequest(t, "GET", "/metrics", "", nil)
 	waitWithin(t, 20*time.Second, "logs and metrics", func() bool {
@@ -270,7 +270,7 @@ func TestTraceContent(t *testing.T) {
 		return findSpan(c.spans, "invoke_agent a") != nil
 	})
 	if strings.Contains(c.exportedText(), "canary-foreign") {
-		t.Error("a span holds what another app's caller said")
+		t.Error("a span contains the text of another app's caller")
 	}
 }
 
@@ -349,7 +349,7 @@ func TestTracesOfRefusedCallers(t *testing.T) {
 		return s != nil && attributeTexts(s.Attributes)["error.type"] == "UNAUTHENTICATED"
 	})
 	if got := c.awaitSpans(t, trace); len(got) > 0 {
-		t.Errorf("it stands in the trace of whoever was refused: %v", got)
+		t.Errorf("it is in the trace of the refused caller: %v", got)
 	}
 }
 
@@ -417,7 +417,7 @@ func TestTracesOfRedis(t *testing.T) {
 	for _, s := range seen.Ended() {
 		got[s.Name()+" "+s.Status().Code.String()]++
 		if strings.Contains(fmt.Sprint(s.Attributes()), "canary") {
-			t.Errorf("%s tells of keys: %v", s.Name(), s.Attributes())
+			t.Errorf("%s contains keys: %v", s.Name(), s.Attributes())
 		}
 	}
 	if got["get Unset"] != 1 || got["pipeline Unset"] != 1 {

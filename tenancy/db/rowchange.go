@@ -23,7 +23,7 @@ func NewRowChange(table, key, columns, set, where string) *RowChange {
 // that is changed and for which the expression reported is true.
 func NewReturningChange(table, key, columns, set, reported string) *RowChange {
 	c := newRowChange(table, key, columns, set)
-	c.shared = "WITH t AS (" + c.shared + " RETURNING v.n, " + reported + " AS told) SELECT n FROM t WHERE told"
+	c.shared = "WITH t AS (" + c.shared + " RETURNING v.n, " + reported + " AS reported) SELECT n FROM t WHERE reported"
 	c.returnsRow = true
 	return c
 }

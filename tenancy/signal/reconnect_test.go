@@ -137,7 +137,7 @@ func TestOutage(t *testing.T) {
 	_ = through.Close()
 	wg.Wait()
 	if logs.countWord("interrupted") != 1 {
-		t.Errorf("an outage was told more than once:\n%s", logs.text.String())
+		t.Errorf("an outage was logged more than once:\n%s", logs.text.String())
 	}
 }
 

@@ -139,7 +139,7 @@ func New(front *surface.Server, o Options) *Server {
 	}
 	s.grpc = grpc.NewServer(options...)
 	h := &handler{blockFor: o.BlockFor}
-	// Both services share one handler; call.version tells the methods which service was called.
+	// Both services share one handler; call.version is the service that was called.
 	s.grpc.RegisterService(s.wrapService(&pb10.A2AService_ServiceDesc, version10), lib10.NewHandler(h))
 	s.grpc.RegisterService(s.wrapService(&pb03.A2AService_ServiceDesc, version03), lib03.NewHandler(h))
 	s.grpc.RegisterService(s.health.newServiceDesc(), s.health)

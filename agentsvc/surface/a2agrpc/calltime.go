@@ -49,7 +49,7 @@ func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc
 	}
 	in := &timedStream{ServerStream: stream, options: &s.options, stalled: make(chan struct{})}
 	done := make(chan error, 1)
-	// The channel has room for one value, so the goroutine ends even if nobody receives its result.
+	// The channel has a buffer of one value, so the goroutine ends even if its result is not received.
 	s.calls.Go(func() { done <- next(service, in) })
 	select {
 	case err := <-done:

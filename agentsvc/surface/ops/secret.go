@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc/surface"
 )
 
-// setSecret stores a secret of an app. The value is a pointer in the body to tell an empty secret from a missing
+// setSecret stores a secret of an app. The value is a pointer in the body to distinguish an empty secret from a missing
 // one. A value with which the current configuration no longer loads is refused.
 func (a adminAPI) setSecret(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b secretBody

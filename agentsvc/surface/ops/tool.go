@@ -29,7 +29,7 @@ func (a adminAPI) handleListTools(w http.ResponseWriter, r *http.Request) error 
 }
 
 // acceptTool accepts the changed definition of a tool and so unblocks the tool. The request names the definition by
-// its hash: if the server has changed it again meanwhile, the request fails, and nobody accepts a definition that
+// its hash: if the server has changed it again meanwhile, the request fails, and no operator accepts a definition that
 // they have not read.
 func (a adminAPI) acceptTool(ctx context.Context, o *mutation) (mutationResult, error) {
 	var b acceptBody
