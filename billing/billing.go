@@ -182,7 +182,7 @@ func (s *Service) runEvery(ctx context.Context, pause time.Duration, f func(cont
 // runLogged calls f and logs its error, unless ctx has ended. The caches keep what they had.
 func (s *Service) runLogged(ctx context.Context, f func(context.Context) error) {
 	if err := f(ctx); err != nil && ctx.Err() == nil {
-		s.log.WarnContext(ctx, "billing goes on with what it knows", "error", err)
+		s.log.WarnContext(ctx, "billing continues with the last known state", "error", err)
 	}
 }
 

@@ -109,7 +109,7 @@ func (m *Meter) priceRows(currency string, rows []Usage) {
 		u := &rows[i]
 		reported := u.Quantities
 		if u.Quantities = reported.clampToLimits(); u.Quantities != reported {
-			m.service.log.Warn("usage that cannot be is written down as the most that can", "tenant", m.tenant, "task", u.Task, "kind", u.Kind,
+			m.service.log.Warn("impossible usage is recorded as the most that is possible", "tenant", m.tenant, "task", u.Task, "kind", u.Kind,
 				"input_tokens", reported.InputTokens, "output_tokens", reported.OutputTokens)
 		}
 		u.UsagePrice = m.service.PriceUsage(currency, *u).clampToLimits()

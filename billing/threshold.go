@@ -49,7 +49,7 @@ func (s *Service) recordPassedThresholds(ctx context.Context, b Balance, since t
 			string(b.App), b.ID, since.UnixMicro(), t, b.Name, b.Committed, b.Amount)
 		if err := s.db.Platform().Do(ctx, &q); err != nil {
 			s.recordedThresholds.Delete(key)
-			s.log.WarnContext(ctx, "a threshold of a budget could not be noted", "tenant", b.App, "budget", b.Name, "error", err)
+			s.log.WarnContext(ctx, "a threshold of a budget could not be recorded", "tenant", b.App, "budget", b.Name, "error", err)
 			return
 		}
 		if n > 0 {

@@ -201,6 +201,6 @@ func (l *RuntimeCache[T]) buildSafely(ctx context.Context, snap *Snapshot) (valu
 // closeValue closes a value that is no longer used. An error is only logged, since no caller waits for it.
 func (l *RuntimeCache[T]) closeValue(id db.ID, value T) {
 	if err := value.Close(); err != nil {
-		l.options.Log.Error("close an app's old value", "app", id, "error", err)
+		l.options.Log.Error("close an app's old runtime", "app", id, "error", err)
 	}
 }

@@ -109,7 +109,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for {
 		for _, do := range []func(context.Context) error{s.redactEarlierEntries, s.eraseDeletingApps, s.deleteLateRows, s.eraseDatabaseFiles, s.deleteExpiredKeys, s.rewrapDataKeys, s.resealHeads, s.rewrapSealedValues} {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
-				s.log.ErrorContext(ctx, "tidy up after apps", "error", err)
+				s.log.ErrorContext(ctx, "clean up after deleted apps", "error", err)
 			}
 		}
 		select {

@@ -72,7 +72,7 @@ func (e meteredEmbedder) Embed(ctx context.Context, p embedder.Purpose, texts []
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	if err := e.builder.meter.RecordEmbeddings(ctx, agent, owner, e.provider, e.model, len(texts)); err != nil {
-		e.builder.log.Warn("texts that were made vectors could not be counted", "error", err)
+		e.builder.log.Warn("embedded texts could not be counted", "error", err)
 	}
 	return vectors, nil
 }

@@ -182,7 +182,7 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiv
 		err = c.receivers.MarkFailed(late, t, deliveryErr.reason, c.retryDelay(deliveryErr.retry, t.Attempts))
 	}
 	if err != nil && !errors.Is(err, agentsvc.ErrLeaseLost) {
-		c.options.Log.Warn("what became of a notification could not be written down: it may be sent again", "tenant", t.Tenant, "task", t.Task, "error", err)
+		c.options.Log.Warn("the result of a notification could not be recorded: it may be sent again", "tenant", t.Tenant, "task", t.Task, "error", err)
 	}
 }
 

@@ -37,7 +37,7 @@ func (p *Pool) waitForNextRenewal(ctx context.Context, tick <-chan time.Time) {
 			return
 		case <-p.returnSignal:
 			if err := p.returnRuns(ctx); err != nil && ctx.Err() == nil {
-				p.options.Log.Warn("a run cannot be given back yet", "error", err)
+				p.options.Log.Warn("a run cannot be returned yet", "error", err)
 			}
 		}
 	}

@@ -165,7 +165,7 @@ func (p *Pool) Drain(ctx context.Context) error {
 		select {
 		case <-done:
 		case <-time.After(drainGrace):
-			p.options.Log.Warn("runs go on after their end", "runs", p.Inflight())
+			p.options.Log.Warn("runs have not stopped after their end", "runs", p.Inflight())
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

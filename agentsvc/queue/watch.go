@@ -64,7 +64,7 @@ func (p *Pool) runWatchLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := p.reconcileRuns(ctx); err != nil && ctx.Err() == nil {
-			p.options.Log.Warn("it cannot be read who else has the runs at work here", "error", err)
+			p.options.Log.Warn("the owners of this process's runs cannot be read", "error", err)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (t *summaryTurn) fitConversation(ctx context.Context, conversation []agents
 	if ctx.Err() != nil {
 		return nil, t.usage, ctx.Err()
 	}
-	t.Log.WarnContext(ctx, "a conversation could not be summed up and is cut instead", "agent", t.Agent, "error", err)
+	t.Log.WarnContext(ctx, "a conversation could not be summarized and is cut instead", "agent", t.Agent, "error", err)
 	visible := t.visibleEntries(conversation)
 	return trimToLimit(visible, t.Budget, 0, func(i int) int { return countEntry(t.work, t.CountTokens, visible[i]) }), t.usage, t.work.Err()
 }

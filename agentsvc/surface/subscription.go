@@ -277,7 +277,7 @@ func (f *Subscription) writeEvents(d StreamEncoder, write func(seq int64, body a
 type accessRevokedError struct{ cause error }
 
 func (e *accessRevokedError) Error() string {
-	return "the client may listen no more: " + e.cause.Error()
+	return "the client may not read any more: " + e.cause.Error()
 }
 
 // watchAccess calls checkAccess every checkInterval until stop is called: a credential may expire or be revoked, and an

@@ -39,7 +39,7 @@ func (i *auditInspector) run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := i.inspectOnce(ctx); err != nil && ctx.Err() == nil {
-			i.h.log.Warn("the audit trail could not be looked at", "error", err)
+			i.h.log.Warn("the audit trail could not be verified", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -66,7 +66,7 @@ func (i *auditInspector) inspectOnce(ctx context.Context) error {
 	}
 	found, err := i.inspector.InspectChains(ctx, full)
 	for _, f := range found {
-		i.h.log.Error("the audit trail is not as it was written: run stoa audit verify", "app", f.App, "app_id", f.AppID, "entry", f.Seq, "id", f.ID, "flaw", f.Text)
+		i.h.log.Error("the audit trail was changed: run stoa audit verify", "app", f.App, "app_id", f.AppID, "entry", f.Seq, "id", f.ID, "flaw", f.Text)
 	}
 	return err
 }

@@ -97,7 +97,7 @@ func (h *server) checkIssuerHost(ctx context.Context, host string, private bool)
 	case errors.As(err, &unknown) && unknown.IsNotFound:
 		return errHostNotFound
 	case err != nil:
-		h.log.WarnContext(ctx, "the host of an app's issuer could not be looked up: its tokens show whether its keys can be had", "host", host, "error", err)
+		h.log.WarnContext(ctx, "the host of an app's issuer could not be looked up: its keys are fetched with the first token", "host", host, "error", err)
 	}
 	return nil
 }

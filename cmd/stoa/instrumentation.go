@@ -82,7 +82,7 @@ func (h *server) newDeadLetterFunc(dead *task.DeadLetters) func(context.Context,
 func (h *server) releaseReservation(ctx context.Context, tenant db.ID, t agentsvc.Task, note string) {
 	a, _, release, err := h.runtimes.Acquire(ctx, tenant)
 	if err != nil {
-		h.log.WarnContext(ctx, "what a dead letter holds of the limits is not given back before its window ends", "task", t.ID, "error", err)
+		h.log.WarnContext(ctx, "the reservation of a dead letter is not released before its window ends", "task", t.ID, "error", err)
 		return
 	}
 	defer release()

@@ -40,7 +40,7 @@ func (h *server) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedu
 		}
 		cfg, err = config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, OperatorKey: lookupEnv})
 		if err != nil {
-			h.log.Warn("the schedules of an app are not kept: its configuration does not load", "app", s.App.Name)
+			h.log.Warn("the schedules of an app do not run: its configuration does not load", "app", s.App.Name)
 			return p, nil //nolint:nilerr // callers of the app get the error
 		}
 	}
@@ -48,7 +48,7 @@ func (h *server) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedu
 		if t := a.Trigger; t != nil && t.Enabled && t.Type == "schedule" {
 			c, err := trigger.ParseCron(t.Cron, t.Timezone)
 			if err != nil {
-				h.log.Warn("a schedule is not kept", "app", s.App.Name, "agent", name, "error", err)
+				h.log.Warn("a schedule does not run", "app", s.App.Name, "agent", name, "error", err)
 				continue
 			}
 			p.Crons[name] = c

@@ -385,7 +385,7 @@ func (h *server) handleAppChange(a tenancy.App) {
 		return
 	}
 	if err := h.deps.InMemory.DeleteApp(context.Background(), a.ID); err != nil {
-		h.log.Error("what a deleted app has in memory could not be deleted", "app", a.Name, "error", err)
+		h.log.Error("the data of a deleted app in memory could not be deleted", "app", a.Name, "error", err)
 	}
 }
 

@@ -66,7 +66,7 @@ func (s *sweeper) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := s.sweepDueApps(ctx); err != nil && ctx.Err() == nil {
-			s.h.log.Warn("what apps keep no longer could not be deleted", "error", err)
+			s.h.log.Warn("expired data of apps could not be deleted", "error", err)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (s *sweeper) sweepDueApps(ctx context.Context) error {
 		}
 		for _, a := range page.Apps {
 			if err := s.sweepIfDue(ctx, a); err != nil {
-				s.h.log.Warn("what an app keeps no longer could not be deleted", "app", a.Name, "error", err)
+				s.h.log.Warn("expired data of an app could not be deleted", "app", a.Name, "error", err)
 			}
 		}
 		if q.Token = page.Next; q.Token == "" {
@@ -125,7 +125,7 @@ func (s *sweeper) sweepIfDue(ctx context.Context, a tenancy.App) error {
 	}
 	k.seen = true
 	if err := s.sampleStorage(ctx, a, &k.storage); err != nil {
-		s.h.log.Warn("what an app stores could not be measured", "app", a.Name, "error", err)
+		s.h.log.Warn("the stored bytes of an app could not be measured", "app", a.Name, "error", err)
 	}
 	if k.retention == (store.Retention{}) || time.Now().Before(k.nextAt) {
 		return nil
@@ -139,7 +139,7 @@ func (s *sweeper) sweepIfDue(ctx context.Context, a tenancy.App) error {
 	defer cancel()
 	n, err := s.deleteExpired(ctx, a, k)
 	if n != (store.SweepCounts{}) {
-		s.h.log.Info("deleted what an app keeps no longer", "app", a.Name, "tasks", n.Tasks, "events", n.Events, "sessions", n.Sessions)
+		s.h.log.Info("deleted expired data of an app", "app", a.Name, "tasks", n.Tasks, "events", n.Events, "sessions", n.Sessions)
 		if s.h.metrics != nil {
 			s.h.metrics.recordSweep(n)
 		}
