@@ -332,7 +332,7 @@ func TestEmbedderKeys(t *testing.T) {
 	for _, c := range []struct {
 		embedder, path, key string
 		body                map[string]any
-		most                int // texts in a request; 0 for any number
+		maxTexts            int // texts in a request; 0 for any number
 	}{
 		{"{base_url: URL}", "/api/embed", "", map[string]any{"model": "nomic-embed-text", "dimensions": nil}, 0},
 		{"{base_url: URL, api_key: k, model: m, dimension: 27, timeout: 5, batch_size: 1}", "/api/embed", "Bearer k", map[string]any{"model": "m", "dimensions": 27.0}, 1},
@@ -357,7 +357,7 @@ func TestEmbedderKeys(t *testing.T) {
 				return len(requested) > 0
 			})
 			for _, r := range requested {
-				if n := len(r.Texts()); c.most > 0 && n > c.most {
+				if n := len(r.Texts()); c.maxTexts > 0 && n > c.maxTexts {
 					t.Errorf("%d texts in one request", n)
 				}
 			}

@@ -115,7 +115,7 @@ func TestImplausibleUsage(t *testing.T) {
 		options       string
 		parts         []agentsvc.Part
 		wantOut       int64
-		most          int64 // input tokens; 0 for the reported value
+		maxInput      int64 // input tokens; 0 for the reported value
 		estimated     bool
 	}{
 		"honest":                {in: 900, out: 3, wantOut: 3},
@@ -123,8 +123,8 @@ func TestImplausibleUsage(t *testing.T) {
 		"honest about a file":   {in: 500_000, out: 3, wantOut: 3, parts: []agentsvc.Part{{File: &agentsvc.File{Name: "a.png", MediaType: "image/png", URI: "https://example.com/a.png"}}}},
 		"much put out":          {in: 9, out: 1 << 39, wantOut: 128<<10 + int64(visible), estimated: true},
 		"beyond max_tokens":     {in: 9, out: 1000, wantOut: 64, options: "max_tokens: 64", estimated: true},
-		"much taken in":         {in: 1 << 39, out: 3, wantOut: 3, most: 6000, estimated: true},
-		"much out of the cache": {in: 1 << 39, out: 3, read: 1 << 38, wantOut: 3, most: 6000, estimated: true},
+		"much taken in":         {in: 1 << 39, out: 3, wantOut: 3, maxInput: 6000, estimated: true},
+		"much out of the cache": {in: 1 << 39, out: 3, read: 1 << 38, wantOut: 3, maxInput: 6000, estimated: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +155,7 @@ func TestImplausibleUsage(t *testing.T) {
 			if err := d.Platform().Do(t.Context(), &b); err != nil {
 				t.Fatal(err)
 			}
-			if out != c.wantOut || estimated != c.estimated || read > in || c.most == 0 && in != c.in || c.most > 0 && (in > c.most || in < 1000) {
+			if out != c.wantOut || estimated != c.estimated || read > in || c.maxInput == 0 && in != c.in || c.maxInput > 0 && (in > c.maxInput || in < 1000) {
 				t.Errorf("counted are %d in, %d of them from the cache, and %d out, estimated: %v", in, read, out, estimated)
 			}
 			if outcome := strings.Contains(log.String(), "more than it can have"); outcome != c.estimated {

@@ -10,14 +10,14 @@ import (
 type Agent struct {
 	// Name is the name shown to people. Without it, it is the agent's key.
 	Name string `yaml:"name"`
-	// Description says what the agent is for; it stands on the card. Without it, it is made from the rest.
+	// Description says what the agent is for; the card shows it. Without it, it is derived from the rest.
 	Description string `yaml:"description"`
 	// Type is how the agent works: with a model (llm), by running its sub-agents one after the other, at once or
 	// repeatedly (sequential, parallel, loop), by running tools without a model (runner), or on another server (remote).
 	Type string `yaml:"type" jsonschema:"enum=llm,enum=sequential,enum=parallel,enum=loop,enum=runner,enum=remote,default=llm"`
 	// Version is the agent's version on its card.
 	Version string `yaml:"version" jsonschema:"default=1.0.0"`
-	// LLM is the model the agent thinks with. Without it, it is `defaults.llm`.
+	// LLM is the agent's model. Without it, it is `defaults.llm`.
 	LLM string `yaml:"llm" ref:"llms" only:"type=llm"`
 	// Instruction is the system prompt.
 	Instruction string `yaml:"instruction" only:"type=llm"`
@@ -60,7 +60,7 @@ type Agent struct {
 	// StructuredOutput makes the agent answer in JSON of a given schema.
 	StructuredOutput *StructuredOutput `yaml:"structured_output" only:"type=llm"`
 	// Context says how much of a long conversation the model gets to see, which is for agents with a model alone, and
-	// what becomes of a message that comes while the conversation is at work on another.
+	// what happens to a message that arrives while the conversation is at work on another.
 	Context *Context `yaml:"context"`
 	// Trigger starts the agent on a schedule or from a webhook.
 	Trigger *Trigger `yaml:"trigger"`
@@ -70,7 +70,7 @@ type Agent struct {
 	Security *Security `yaml:"security"`
 	// URL is the base address of a remote agent's server.
 	URL string `yaml:"url" only:"type=remote"`
-	// AgentCardURL is where a remote agent's card lies. Without it, it follows from `url`.
+	// AgentCardURL is the address of a remote agent's card. Without it, it follows from `url`.
 	AgentCardURL string `yaml:"agent_card_url" only:"type=remote"`
 	// AgentCardFile is a local file with a remote agent's card.
 	AgentCardFile string `yaml:"agent_card_file" only:"type=remote" grant:"filesystem"`

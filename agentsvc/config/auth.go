@@ -10,7 +10,7 @@ import (
 type Auth struct {
 	// Enabled turns authentication on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=false"`
-	// JWKSURL is where the issuer's keys lie.
+	// JWKSURL is the address of the issuer's keys.
 	JWKSURL string `yaml:"jwks_url"`
 	// Issuer is the `iss` that tokens must have.
 	Issuer string `yaml:"issuer"`

@@ -66,7 +66,7 @@ type Sanitizer struct {
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
 	// TrimWhitespace removes white space at both ends.
 	TrimWhitespace bool `yaml:"trim_whitespace" jsonschema:"default=false"`
-	// NormalizeUnicode brings letters to one form (NFC) and drops characters that hide text from people.
+	// NormalizeUnicode converts letters to one form (NFC) and drops characters that hide text from people.
 	NormalizeUnicode bool `yaml:"normalize_unicode" jsonschema:"default=false"`
 	// StripHTML removes HTML tags, comments, scripts and styles.
 	StripHTML bool `yaml:"strip_html" jsonschema:"default=false"`
@@ -97,7 +97,7 @@ type PIICheck struct {
 	DetectSSN bool `yaml:"detect_ssn" jsonschema:"default=false"`
 	// DetectCreditCard looks for card numbers.
 	DetectCreditCard bool `yaml:"detect_credit_card" jsonschema:"default=false"`
-	// RedactMode is what stands in the place of what was found.
+	// RedactMode is how matches are replaced.
 	RedactMode string `yaml:"redact_mode" jsonschema:"enum=mask,enum=remove,enum=hash,default=mask"`
 	// Action is what happens when the check finds something.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=modify"`

@@ -13,7 +13,7 @@ type Storage struct {
 	Memory *Memory `yaml:"memory"`
 	// Retention says how long what is finished is kept.
 	Retention Retention `yaml:"retention"`
-	// Checkpoint says which steps of a running task it can be restored to, and what becomes of it after a crash.
+	// Checkpoint says which steps of a running task it can be restored to, and what happens to it after a crash.
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 }
 
@@ -94,7 +94,7 @@ type Checkpoint struct {
 	AfterTools bool `yaml:"after_tools" jsonschema:"default=false"`
 	// BeforeLLM makes a restore point of the beginning of each model call.
 	BeforeLLM bool `yaml:"before_llm" jsonschema:"default=false"`
-	// Recovery says what becomes of running tasks after a restart.
+	// Recovery says what happens to running tasks after a restart.
 	Recovery Recovery `yaml:"recovery"`
 }
 
@@ -112,7 +112,7 @@ func (x *Checkpoint) checkRules(c *validation, s location) {
 	}
 }
 
-// Recovery says what becomes of a task in the middle of which its process stopped.
+// Recovery says what happens to a task whose process stopped in the middle of it.
 type Recovery struct {
 	// AutoResume lets such a task go on where it stopped, which is also the default. With false it fails.
 	AutoResume *bool `yaml:"auto_resume"`

@@ -159,7 +159,7 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiv
 	ctx, stop := c.beginDelivery(ctx, t)
 	defer stop()
 	ended, err := c.deliverEvents(ctx, t)
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	var deliveryErr *deliveryError
 	switch {
@@ -168,18 +168,18 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *store.LeasedReceiv
 		return
 	// The turn of this receiver is over, or this process stops: release it without a pause.
 	case err == nil, ctx.Err() != nil:
-		err = c.receivers.ReleaseReceiver(late, t, 0)
+		err = c.receivers.ReleaseReceiver(recordCtx, t, 0)
 	case errors.Is(err, tenancy.ErrSuspended):
-		err = c.receivers.ReleaseReceiver(late, t, unavailableDelay)
+		err = c.receivers.ReleaseReceiver(recordCtx, t, unavailableDelay)
 	// An error that is not of the delivery itself, such as an app that cannot be loaded.
 	case !errors.As(err, &deliveryErr):
 		c.options.Log.Warn("a notification could not be prepared", "tenant", t.Tenant, "task", t.Task, "error", err)
-		err = c.receivers.ReleaseReceiver(late, t, unavailableDelay)
+		err = c.receivers.ReleaseReceiver(recordCtx, t, unavailableDelay)
 	case deliveryErr.isPermanent, deliveryErr.skipsEvent:
 		c.options.Log.Warn("a receiver of notifications was given up", "tenant", t.Tenant, "task", t.Task, "config", t.PublicID(), "reason", deliveryErr.reason)
-		err = c.receivers.MarkDead(late, t, deliveryErr.reason)
+		err = c.receivers.MarkDead(recordCtx, t, deliveryErr.reason)
 	default:
-		err = c.receivers.MarkFailed(late, t, deliveryErr.reason, c.retryDelay(deliveryErr.retry, t.Attempts))
+		err = c.receivers.MarkFailed(recordCtx, t, deliveryErr.reason, c.retryDelay(deliveryErr.retry, t.Attempts))
 	}
 	if err != nil && !errors.Is(err, agentsvc.ErrLeaseLost) {
 		c.options.Log.Warn("the result of a notification could not be recorded: it may be sent again", "tenant", t.Tenant, "task", t.Task, "error", err)

@@ -176,15 +176,15 @@ func (t *execution) runAgent(ctx context.Context) (err error) {
 		return err
 	}
 	// The limit is the context's cause, so that it can be distinguished from a stop of the process.
-	late := &durationError{t.options.MaxDuration}
-	within, cancel := context.WithTimeoutCause(ctx, t.options.MaxDuration, late)
+	durationErr := &durationError{t.options.MaxDuration}
+	within, cancel := context.WithTimeoutCause(ctx, t.options.MaxDuration, durationErr)
 	defer cancel()
 	// Events are written under ctx, not within: a fact that arrives just after the limit is still recorded.
 	for ev, err := range a.Run(within, inv) {
 		if err == nil {
 			err = t.processEvent(ctx, ev)
-		} else if errors.Is(context.Cause(within), late) {
-			return late
+		} else if errors.Is(context.Cause(within), durationErr) {
+			return durationErr
 		}
 		if err != nil || t.ended {
 			return err
@@ -241,13 +241,13 @@ func publicReason(err error) string {
 	var unavailable *store.UnavailableError
 	var cut *interruptedError
 	var exhausted *agentsvc.BudgetExhaustedError
-	var late *durationError
+	var durationErr *durationError
 	var full *agentsvc.StorageLimitError
 	if errors.As(err, &full) {
 		return "The task's result could not be stored: " + full.Error()
 	}
 	var large *capacity.TooLargeError
-	if errors.Is(err, capacity.ErrFull) || errors.As(err, &large) || errors.As(err, &exhausted) || errors.As(err, &late) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooManySteps) {
+	if errors.Is(err, capacity.ErrFull) || errors.As(err, &large) || errors.As(err, &exhausted) || errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooManySteps) {
 		return err.Error()
 	}
 	if errors.As(err, &unavailable) {

@@ -86,10 +86,10 @@ func (v Vendor) readEvents(ctx context.Context, events func(context.Context) ite
 	// the model's failure.
 	timer := time.AfterFunc(wait, func() { cancel(errIdleTimeout) })
 	defer timer.Stop()
-	late := &answerTimeoutError{cmp.Or(v.TotalTimeout, defaultTotalTimeout)}
+	timeoutErr := &answerTimeoutError{cmp.Or(v.TotalTimeout, defaultTotalTimeout)}
 	// remaining is what is left of the total; since is when the present wait began.
-	remaining, since := late.limit, time.Now()
-	totalTimer := time.AfterFunc(remaining, func() { cancel(late) })
+	remaining, since := timeoutErr.limit, time.Now()
+	totalTimer := time.AfterFunc(remaining, func() { cancel(timeoutErr) })
 	defer totalTimer.Stop()
 
 	var bodyErr error
@@ -101,7 +101,7 @@ func (v Vendor) readEvents(ctx context.Context, events func(context.Context) ite
 		totalTimer.Stop()
 		remaining -= time.Since(since)
 		if err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, errIdleTimeout) || errors.Is(cause, late) {
+			if cause := context.Cause(ctx); errors.Is(cause, errIdleTimeout) || errors.Is(cause, timeoutErr) {
 				return cause
 			}
 			return cmp.Or(bodyErr, err)
