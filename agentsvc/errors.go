@@ -25,7 +25,7 @@ var (
 	// ErrAwaitingCredential reports that the task waits for a credential, not for a message.
 	ErrAwaitingCredential = errors.New(`the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
 	// ErrAwaitingBudget reports that the task waits for its budget, not for a message.
-	ErrAwaitingBudget = errors.New("the task waits for its budget and continues by itself")
+	ErrAwaitingBudget = errors.New("the task waits until its budget has room again, and goes on by itself")
 	// ErrNoOpenDecision reports that no such approval is open, or that it was decided before.
 	ErrNoOpenDecision = errors.New("no such decision is open: it was made before, or nothing waits for one")
 	// ErrLeaseLost reports that the caller's view of the task is outdated: another writer has changed it, or another

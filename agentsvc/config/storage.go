@@ -139,6 +139,6 @@ func (b *Backend) checkRules(c *validation, s location) {
 // checkRules checks that a vector memory has an embedder.
 func (m *Memory) checkRules(c *validation, s location) {
 	if m.Backend == "vector" && !c.doc.hasValue(s.value, "embedder") {
-		c.addProblem(s.child("backend"), "needs an embedder")
+		c.addProblem(s.child("backend"), "needs an embedder beside it")
 	}
 }

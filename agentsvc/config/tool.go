@@ -103,7 +103,7 @@ func (t *Tool) checkRules(c *validation, s location) {
 		return
 	}
 	if c.doc.hasValue(s.value, "approval_prompt") && !t.NeedsApproval() {
-		c.addProblem(s.child("approval_prompt"), "has no effect without require_approval: true")
+		c.addProblem(s.child("approval_prompt"), "asks nobody: it needs require_approval: true")
 	}
 	if t.Type != "mcp" && !functionNameForm.MatchString(s.path.part) {
 		c.addProblem(s, "the name of a tool is 1 to 64 letters, digits, '_' or '-': models accept no other")

@@ -50,7 +50,7 @@ func (cmd *queueListCmd) Run(ctx context.Context, c *console) error {
 	if err := json.Unmarshal(answer, &q); err != nil {
 		return fmt.Errorf("read the queue: %w", err)
 	}
-	c.printText(fmt.Sprintf("pending %d (the oldest for %.0f s), running %d, waiting for input %d, failed %d, completed %d\n",
+	c.printText(fmt.Sprintf("pending %d (the oldest for %.0f s), running %d, waiting for somebody %d, failed %d, completed %d\n",
 		q.Pending, q.Oldest, q.Running, q.InputRequired, q.Failed, q.Completed))
 	if len(q.Apps) == 0 {
 		return nil

@@ -31,7 +31,7 @@ func compileRule(n int, r Rule) (compiledRule, error) {
 			c.addError(fmt.Sprintf("then[%d]", i+1), "comes after the answer's end: nothing can follow fail, ask or refuse")
 		}
 		if r.Standalone && (it.Call != nil || it.Artifact != nil || it.Question != "" || it.Refusal != "") {
-			c.addError(fmt.Sprintf("then[%d]", i), "needs a task; an answer with reply: message has only text")
+			c.addError(fmt.Sprintf("then[%d]", i), "is the work of a task; an answer with reply: message has only text")
 		}
 	}
 	// An answer with calls ends with StopTools, so it cannot also ask or refuse. A failure after a call is an error
