@@ -3,7 +3,8 @@ package billing_test
 import (
 	"testing"
 
-	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/budget/budgettest"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -15,11 +16,11 @@ func TestArchiveUsage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
-		addBudget(t, s, tenancy.App{}, callBudget(9))
-		a, m := s.NewBudgetGate(acme.ID, ""), s.NewMeter(acme.ID, "")
-		reserve := func() (*billing.Reservation, billing.UsageRequest) {
+		budgettest.AddBudget(t, s.Budgets, tenancy.App{}, budgettest.CallBudget(9))
+		a, m := s.Budgets.NewGate(budgettest.Acme.ID, ""), s.Usage.NewMeter(budgettest.Acme.ID, "")
+		reserve := func() (*budget.Reservation, budget.Request) {
 			t.Helper()
-			x := newUsageRequest()
+			x := budgettest.NewRequest()
 			r, err := a.ReserveUsage(t.Context(), x)
 			if err != nil {
 				t.Fatal(err)
@@ -28,39 +29,39 @@ func TestArchiveUsage(t *testing.T) {
 		}
 		for range 2 {
 			r, x := reserve()
-			if err := r.SettleUsage(t.Context(), m, usageOf(r, x, 1, 1)); err != nil {
+			if err := r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 1, 1)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		late, _ := reserve()
 		reserve() // as in a process that dies
-		wantBalance(t, s, "", "calls", 2, 2)
+		budgettest.CheckBalance(t, s.Budgets, "", "calls", 2, 2)
 		for range 2 {
-			if err := s.CloseApp(t.Context(), actor, acme); err != nil {
+			if err := s.CloseApp(t.Context(), actor, budgettest.Acme); err != nil {
 				t.Fatal(err)
 			}
-			wantBalance(t, s, "", "calls", 2, 0)
+			budgettest.CheckBalance(t, s.Budgets, "", "calls", 2, 0)
 		}
-		other := s.NewMeter("globex-id", "")
-		y := newUsageRequest()
-		r, err := s.NewBudgetGate("globex-id", "").ReserveUsage(t.Context(), y)
+		other := s.Usage.NewMeter("globex-id", "")
+		y := budgettest.NewRequest()
+		r, err := s.Budgets.NewGate("globex-id", "").ReserveUsage(t.Context(), y)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.SettleUsage(t.Context(), other, usageOf(r, y, 1, 1)); err != nil {
+		if err := r.SettleUsage(t.Context(), other, budgettest.UsageOf(r, y, 1, 1)); err != nil {
 			t.Fatal(err)
 		}
 		var wipe db.Batch
-		wipe.Exec(nil, `DELETE FROM usage WHERE tenant = $1`, string(acme.ID))
+		wipe.Exec(nil, `DELETE FROM usage WHERE tenant = $1`, string(budgettest.Acme.ID))
 		if err := d.Platform().Do(t.Context(), &wipe); err != nil {
 			t.Fatal(err)
 		}
 		if err := late.ReleaseUsage(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		wantConsistent(t, s)
-		wantBalance(t, s, "", "calls", 3, 0)
-		if err := s.DeleteBudget(t.Context(), actor, tenancy.App{}, "calls"); err != nil {
+		budgettest.CheckConsistent(t, s.Budgets)
+		budgettest.CheckBalance(t, s.Budgets, "", "calls", 3, 0)
+		if err := s.Budgets.DeleteBudget(t.Context(), actor, tenancy.App{}, "calls"); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -8,6 +8,9 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/budget/budgettest"
+	"stoa/billing/price"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -25,10 +28,10 @@ func TestReadChanges(t *testing.T) {
 			}
 		}
 		exhausted := func() bool {
-			_, err := there.NewBudgetGate(acme.ID, "").ReserveUsage(t.Context(), newUsageRequest())
+			_, err := there.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), budgettest.NewRequest())
 			return errors.As(err, new(*agentsvc.BudgetExhaustedError))
 		}
-		addBudget(t, here, acme, callBudget(0))
+		budgettest.AddBudget(t, here.Budgets, budgettest.Acme, budgettest.CallBudget(0))
 		if exhausted() {
 			t.Error("the budget is known before it was read")
 		}
@@ -36,30 +39,30 @@ func TestReadChanges(t *testing.T) {
 		if !exhausted() {
 			t.Error("a new budget is not known")
 		}
-		if err := here.DeleteBudget(t.Context(), actor, acme, "calls"); err != nil {
+		if err := here.Budgets.DeleteBudget(t.Context(), actor, budgettest.Acme, "calls"); err != nil {
 			t.Fatal(err)
 		}
 		read()
-		if there.NewBudgetGate(acme.ID, "").HasBudgets() {
+		if there.Budgets.NewGate(budgettest.Acme.ID, "").HasBudgets() {
 			t.Error("a deleted budget is still known")
 		}
-		if _, err := here.AddPlan(t.Context(), actor, billing.Plan{Name: "p", AllowedModels: []string{"a/*"}}); err != nil {
+		if _, err := here.Prices.AddPlan(t.Context(), actor, price.Plan{Name: "p", AllowedModels: []string{"a/*"}}); err != nil {
 			t.Fatal(err)
 		}
-		p := billing.PriceVersion{Version: "v1", Currency: "USD", Effective: time.Now().Add(time.Hour), Items: []billing.PriceItem{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 3}}}
-		if _, err := here.AddPriceVersion(t.Context(), actor, p); err != nil {
-			t.Fatal(err)
-		}
-		read()
-		later := billing.Usage{Kind: billing.ModelCall, At: time.Now().Add(2 * time.Hour), Quantities: billing.Quantities{ModelCalls: 1}}
-		if _, ok := there.CachedPlan("p"); !ok || there.PriceUsage("", later).Charge != 3 {
-			t.Errorf("the plan is known: %v; a call is worth %+v", ok, there.PriceUsage("", later))
-		}
-		if err := here.RemovePriceVersion(t.Context(), actor, "v1"); err != nil {
+		p := price.Version{Version: "v1", Currency: "USD", Effective: time.Now().Add(time.Hour), Items: []price.Item{{Kind: price.Charge, Meter: "model_calls", Per: 1, Amount: 3}}}
+		if _, err := here.Prices.AddVersion(t.Context(), actor, p); err != nil {
 			t.Fatal(err)
 		}
 		read()
-		if w := there.PriceUsage("", later); w.Version != "" {
+		later := price.Usage{Kind: amount.ModelCall, At: time.Now().Add(2 * time.Hour), Quantities: amount.Quantities{ModelCalls: 1}}
+		if _, ok := there.Prices.CachedPlan("p"); !ok || there.Prices.CachedBook().PriceUsage("", later).Charge != 3 {
+			t.Errorf("the plan is known: %v; a call is worth %+v", ok, there.Prices.CachedBook().PriceUsage("", later))
+		}
+		if err := here.Prices.RemoveVersion(t.Context(), actor, "v1"); err != nil {
+			t.Fatal(err)
+		}
+		read()
+		if w := there.Prices.CachedBook().PriceUsage("", later); w.Version != "" {
 			t.Errorf("a price book that was withdrawn still holds: %+v", w)
 		}
 	})
@@ -87,9 +90,9 @@ func TestRecordedInOrder(t *testing.T) {
 		app := func(i int) db.ID { return db.ID("app-" + string(rune('a'+i))) }
 		for i := range apps {
 			go func() {
-				a := acme
+				a := budgettest.Acme
 				a.ID, a.Name = app(i), string(app(i))
-				_, err := here.AddBudget(ctx, actor, a, callBudget(1))
+				_, err := here.Budgets.AddBudget(ctx, actor, a, budgettest.CallBudget(1))
 				made <- err
 			}()
 		}
@@ -103,7 +106,7 @@ func TestRecordedInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range apps {
-			if !there.NewBudgetGate(app(i), "").HasBudgets() {
+			if !there.Budgets.NewGate(app(i), "").HasBudgets() {
 				t.Errorf("the budget of %s is not known", app(i))
 			}
 		}

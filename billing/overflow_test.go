@@ -3,16 +3,30 @@ package billing_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/budget"
+	"stoa/billing/budget/budgettest"
+	"stoa/billing/calendar"
+	"stoa/billing/export"
+	"stoa/billing/export/file"
+	"stoa/billing/export/stripe"
+	"stoa/billing/export/webhook"
+	"stoa/billing/invoice"
+	"stoa/billing/ledger"
+	"stoa/billing/price"
+	"stoa/billing/usage"
+	"stoa/billing/usage/usagetest"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -24,98 +38,100 @@ func TestHugeRows(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		ctx, s := t.Context(), openPriced(t, d)
-		huge, other := insertApp(t, d, `{"stripe_customer": "cus_1"}`), insertApp(t, d, `{"stripe_customer": "cus_2"}`)
+		huge, other := usagetest.InsertApp(t, d, `{"stripe_customer": "cus_1"}`), usagetest.InsertApp(t, d, `{"stripe_customer": "cus_2"}`)
 		const odd = 1<<53 + 1 // a floating-point sum would lose the last digit
 		at := time.Now().UTC().Add(-time.Minute).Truncate(time.Microsecond)
 		since := at.Add(-48 * time.Hour)
-		var webhook atomic.Int64
+		var posted atomic.Int64
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var body struct {
 				Data struct{ Rows []json.RawMessage }
 			}
 			raw, _ := io.ReadAll(r.Body)
 			if json.Unmarshal(raw, &body) == nil {
-				webhook.Add(int64(len(body.Data.Rows)))
+				posted.Add(int64(len(body.Data.Rows)))
 			}
 		}))
 		defer server.Close()
 		var events atomic.Int64
-		stripe := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		stripeServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			events.Add(1)
 			_, _ = io.WriteString(w, `{"object": "billing.meter_event"}`)
 		}))
-		defer stripe.Close()
-		secret, err := billing.ParseWebhookSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+		defer stripeServer.Close()
+		secret, err := webhook.ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 		requireNoErrors(t, err)
 		meters := map[string]string{}
-		for _, m := range billing.StripeMeters {
+		for _, m := range stripe.Meters {
 			meters[m] = "stoa_" + m
 		}
-		sink, err := billing.NewStripeSink(stripe.Client(), "sk_test_1", stripe.URL, meters)
+		sink, err := stripe.New(stripeServer.Client(), "sk_test_1", stripeServer.URL, meters)
 		requireNoErrors(t, err)
-		export := s.NewExporter(map[string]billing.Sink{
-			"ndjson": billing.FileSink{Folder: t.TempDir(), Format: billing.NDJSON}, "csv": billing.FileSink{Folder: t.TempDir(), Format: billing.CSV},
-			"webhook": billing.WebhookSink{URL: server.URL, Secret: secret, Client: server.Client()}, "stripe": sink,
-		})
-		requireNoErrors(t, export.DeliverAll(ctx)) // an export has what is recorded after its beginning
+		exporter := export.New(d, s.Budgets, map[string]export.Sink{
+			"ndjson": file.Sink{Folder: t.TempDir(), Format: file.NDJSON}, "csv": file.Sink{Folder: t.TempDir(), Format: file.CSV},
+			"webhook": webhook.Sink{URL: server.URL, Secret: secret, Client: server.Client()}, "stripe": sink,
+		}, usagetest.Log)
+		requireNoErrors(t, exporter.DeliverAll(ctx)) // an export has what is recorded after its beginning
 
-		for _, b := range []billing.Budget{
-			{Name: "tokens", Unit: billing.InTokens, Amount: 1 << 62, Window: billing.Total, Hard: true},
-			{Name: "money", Unit: billing.InMoney, Amount: math.MaxInt64, Window: billing.Total},
+		for _, b := range []budget.Budget{
+			{Name: "tokens", Unit: budget.InTokens, Amount: 1 << 62, Window: calendar.Total, Hard: true},
+			{Name: "money", Unit: budget.InMoney, Amount: math.MaxInt64, Window: calendar.Total},
 		} {
-			addBudget(t, s, huge, b)
-			addBudget(t, s, other, b)
+			budgettest.AddBudget(t, s.Budgets, huge, b)
+			budgettest.AddBudget(t, s.Budgets, other, b)
 			b.Hard = false
-			addBudget(t, s, tenancy.App{}, b)
+			budgettest.AddBudget(t, s.Budgets, tenancy.App{}, b)
 		}
-		most := billing.Quantities{
+		most := amount.Quantities{
 			InputTokens: math.MaxInt64, OutputTokens: math.MaxInt64, CacheReadTokens: math.MaxInt64, CacheWriteTokens: math.MaxInt64,
 			ReasoningTokens: math.MaxInt64, ModelCalls: math.MaxInt64,
 		}
-		kinds := map[billing.Kind]billing.Quantities{
-			billing.ModelCall: most, billing.ToolCall: {ToolCalls: math.MaxInt64}, billing.Run: {Runs: math.MaxInt64, RunTime: math.MaxInt64},
-			billing.Embedding: {Embeddings: math.MaxInt64}, billing.Storage: {StoredBytes: math.MaxInt64},
+		kinds := map[amount.Kind]amount.Quantities{
+			amount.ModelCall: most, amount.ToolCall: {ToolCalls: math.MaxInt64}, amount.Run: {Runs: math.MaxInt64, RunTime: math.MaxInt64},
+			amount.Embedding: {Embeddings: math.MaxInt64}, amount.Storage: {StoredBytes: math.MaxInt64},
 		}
-		var rows []billing.Usage
+		var rows []usage.Row
 		for kind, q := range kinds {
 			for range 3 {
-				rows = append(rows, billing.Usage{
-					Task: "t", Key: agentsvc.NewID(), Kind: kind, At: at, Provider: "p", Model: "m", Quantities: q,
-					UsagePrice: billing.UsagePrice{Cost: math.MaxInt64, Charge: math.MaxInt64, Currency: "USD", Version: "1"},
+				rows = append(rows, usage.Row{
+					Task: "t", Key: agentsvc.NewID(), Usage: price.Usage{Kind: kind, At: at, Provider: "p", Model: "m", Quantities: q},
+					Price: price.Price{Cost: math.MaxInt64, Charge: math.MaxInt64, Currency: "USD", Version: "1"},
 				})
 			}
 		}
 		var b db.Batch
-		billing.InsertUsage(&b, huge.ID, rows)
-		exact := billing.Usage{
-			Task: "t", Kind: billing.ModelCall, At: at, Provider: "p", Model: "m", Quantities: billing.Quantities{InputTokens: odd, OutputTokens: 1, ModelCalls: 1},
-			UsagePrice: billing.UsagePrice{Cost: 1, Charge: odd, Currency: "USD", Version: "1"},
+		usage.InsertRows(&b, huge.ID, rows)
+		exact := usage.Row{
+			Task: "t", Usage: price.Usage{
+				Kind: amount.ModelCall, At: at, Provider: "p", Model: "m", Quantities: amount.Quantities{InputTokens: odd, OutputTokens: 1, ModelCalls: 1},
+			},
+			Price: price.Price{Cost: 1, Charge: odd, Currency: "USD", Version: "1"},
 		}
 		for range 3 {
 			exact.Key = agentsvc.NewID()
-			billing.InsertUsage(&b, other.ID, []billing.Usage{exact})
+			usage.InsertRows(&b, other.ID, []usage.Row{exact})
 		}
 		requireNoErrors(t, d.Platform().Write(ctx, &b))
 
-		_, sum, err := s.SumUsage(ctx, huge.ID, "", billing.UsageQuery{From: since, To: at.Add(time.Hour)})
+		_, sum, err := s.Usage.SumUsage(ctx, huge.ID, "", usage.Query{From: since, To: at.Add(time.Hour)})
 		requireNoErrors(t, err)
 		if sum.InputTokens != math.MaxInt64 || sum.Charge != math.MaxInt64 || sum.StoredBytes != math.MaxInt64 || sum.RunTime < math.MaxInt64/2 {
 			t.Errorf("the huge sums are %+v", sum)
 		}
-		_, sum, err = s.SumUsage(ctx, other.ID, "", billing.UsageQuery{From: since, To: at.Add(time.Hour), By: billing.UsageGroups})
+		_, sum, err = s.Usage.SumUsage(ctx, other.ID, "", usage.Query{From: since, To: at.Add(time.Hour), By: usage.Groups})
 		requireNoErrors(t, err)
 		if sum.InputTokens != 3*odd || sum.Charge != 3*odd || sum.ModelCalls != 3 {
 			t.Errorf("the other app's sums are %+v", sum)
 		}
 
-		wrong, err := s.RebuildBalances(ctx)
-		requireNoErrors(t, err, billing.RecountNewBudgets(s, ctx))
+		wrong, err := s.Budgets.RebuildBalances(ctx)
+		requireNoErrors(t, err, s.Budgets.RecountNewBudgets(ctx))
 		if len(wrong) != 6 {
 			t.Errorf("%d balances were worked out anew, want 6: %+v", len(wrong), wrong)
 		}
 		wantBalance := func(app db.ID, name string, want int64) {
 			t.Helper()
-			if got := balanceOf(t, s, app, name); got != [2]int64{want, 0} {
+			if got := budgettest.FindBalance(t, s.Budgets, app, name); got != [2]int64{want, 0} {
 				t.Errorf("budget %s of %q stands at %v, want %d", name, app, got, want)
 			}
 		}
@@ -124,34 +140,34 @@ func TestHugeRows(t *testing.T) {
 		wantBalance(huge.ID, "tokens", math.MaxInt64)
 		wantBalance(other.ID, "tokens", 3*(odd+1))
 		wantBalance(other.ID, "money", 3*odd)
-		if all, err := s.ListBudgets(ctx, ""); err != nil || len(all) != 2 || all[0].Remaining() != 0 {
+		if all, err := s.Budgets.ListBudgets(ctx, ""); err != nil || len(all) != 2 || all[0].Remaining() != 0 {
 			t.Errorf("the platform's budgets are %+v, error %v", all, err)
 		}
-		a := newUsageRequest()
+		a := budgettest.NewRequest()
 		a.Provider, a.Model = "p", "m"
-		r, err := s.NewBudgetGate(other.ID, "").ReserveUsage(ctx, a)
+		r, err := s.Budgets.NewGate(other.ID, "").ReserveUsage(ctx, a)
 		requireNoErrors(t, err)
-		requireNoErrors(t, r.SettleUsage(ctx, s.NewMeter(other.ID, ""), usageOf(r, a, 5, 6)))
+		requireNoErrors(t, r.SettleUsage(ctx, s.Usage.NewMeter(other.ID, ""), budgettest.UsageOf(r, a, 5, 6)))
 		wantBalance(other.ID, "tokens", 3*(odd+1)+11)
 		wantBalance("", "tokens", math.MaxInt64)
-		_, err = s.NewBudgetGate(huge.ID, "").ReserveUsage(ctx, newUsageRequest())
+		_, err = s.Budgets.NewGate(huge.ID, "").ReserveUsage(ctx, budgettest.NewRequest())
 		wantExhausted(t, err, "tokens")
 		for _, app := range []tenancy.App{huge, other, {}} {
-			addBudget(t, s, app, billing.Budget{Name: "another", Unit: billing.InTokens, Amount: 10, Window: billing.Month})
+			budgettest.AddBudget(t, s.Budgets, app, budget.Budget{Name: "another", Unit: budget.InTokens, Amount: 10, Window: calendar.Month})
 		}
 
 		for _, app := range []tenancy.App{huge, other} {
-			made, err := s.AddCredit(ctx, actor, app, billing.Credit{Amount: 7, Expires: time.Now().Add(time.Hour)})
+			made, err := s.Invoices.AddCredit(ctx, actor, app, invoice.Credit{Amount: 7, Expires: time.Now().Add(time.Hour)})
 			requireNoErrors(t, err)
-			drafts, err := s.ListInvoices(ctx, app)
+			drafts, err := s.Invoices.ListInvoices(ctx, app)
 			requireNoErrors(t, err)
 			if len(drafts) == 0 {
 				t.Fatalf("app %s has no draft", app.Name)
 			}
 			last := drafts[0]
-			final, err := s.FinalizeInvoice(ctx, actor, app, last.ID)
+			final, err := s.Invoices.FinalizeInvoice(ctx, actor, app, last.ID)
 			requireNoErrors(t, err)
-			want := billing.Money(math.MaxInt64)
+			want := amount.Money(math.MaxInt64)
 			if app.ID == other.ID {
 				want = 3*odd + 10
 			}
@@ -159,50 +175,35 @@ func TestHugeRows(t *testing.T) {
 				t.Errorf("the invoice of %s comes to %+v, want %d less 7", app.Name, got, want)
 			}
 			requireNoErrors(t, final.WriteCSV(io.Discard), final.WriteHTML(io.Discard))
-			note, err := s.ReverseInvoice(ctx, actor, app, last.ID)
+			note, err := s.Invoices.ReverseInvoice(ctx, actor, app, last.ID)
 			requireNoErrors(t, err, note.WriteCSV(io.Discard), note.WriteHTML(io.Discard))
-			requireNoErrors(t, s.RevokeCredit(ctx, actor, app, made.ID), s.ExpireCredits(ctx))
-			balances, err := s.ListAccountBalances(ctx, app.ID)
+			requireNoErrors(t, s.Invoices.RevokeCredit(ctx, actor, app, made.ID), s.Invoices.ExpireCredits(ctx))
+			balances, err := s.Ledgers.ListAccountBalances(ctx, app.ID)
 			requireNoErrors(t, err)
-			if balances["USD"][billing.Receivable] != 0 || balances["USD"][billing.Revenue] != 0 {
+			if balances["USD"][ledger.Receivable] != 0 || balances["USD"][ledger.Revenue] != 0 {
 				t.Errorf("the books of %s stand at %v", app.Name, balances)
 			}
 		}
-		requireNoErrors(t, s.FinalizeDueInvoices(ctx), export.DeliverAll(ctx))
-		list, err := s.ListExports(ctx)
+		requireNoErrors(t, s.Invoices.FinalizeDueInvoices(ctx), exporter.DeliverAll(ctx))
+		list, err := export.List(ctx, d)
 		requireNoErrors(t, err)
 		for _, x := range list {
 			if x.Rows != 19 || x.Refused != 0 || x.Error != "" {
 				t.Errorf("export %+v, want 19 rows", x)
 			}
 		}
-		if webhook.Load() != 19 || events.Load() == 0 {
-			t.Errorf("%d rows were posted, %d events sent to Stripe", webhook.Load(), events.Load())
+		if posted.Load() != 19 || events.Load() == 0 {
+			t.Errorf("%d rows were posted, %d events sent to Stripe", posted.Load(), events.Load())
 		}
 		requireNoErrors(t, s.CloseApp(context.WithoutCancel(ctx), actor, huge))
 		wantBalance("", "tokens", math.MaxInt64)
 	})
 }
 
-// TestBoundedRow checks that reported quantities are limited when a row is written, and its price as well.
-func TestBoundedRow(t *testing.T) {
-	t.Parallel()
-	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		s, app := openBilling(t, d), newApp()
-		_, err := s.AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []billing.PriceItem{
-			chargeItem("input_tokens", "", "", 1, 1_000_000_000), chargeItem("output_tokens", "", "", 1, 1),
-		}})
-		requireNoErrors(t, err)
-		at := time.Now().Add(-time.Minute)
-		f := billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, Agent: "a", Events: []agentsvc.Event{
-			{Usage: &agentsvc.Usage{Call: "1", StartedAt: at, InputTokens: math.MaxInt64, OutputTokens: math.MaxInt64}},
-			{Usage: &agentsvc.Usage{Call: "2", StartedAt: at, InputTokens: -5, OutputTokens: 3}},
-		}}
-		requireNoErrors(t, s.NewMeter(app.ID, "").WriteUsage(t.Context(), f))
-		_, sum, err := s.SumUsage(t.Context(), app.ID, "", billing.UsageQuery{From: at.Add(-time.Hour), To: at.Add(time.Hour)})
-		requireNoErrors(t, err)
-		if sum.InputTokens != billing.MaxTokens || sum.OutputTokens != billing.MaxTokens+3 || sum.Charge != billing.MaxUsagePrice+3 {
-			t.Errorf("the rows come to %d and %d tokens, charged %d", sum.InputTokens, sum.OutputTokens, sum.Charge)
-		}
-	})
+func wantExhausted(t testing.TB, err error, budgets ...string) {
+	t.Helper()
+	var e *agentsvc.BudgetExhaustedError
+	if !errors.As(err, &e) || !slices.Contains(budgets, e.Budget) {
+		t.Errorf("error %v, want that one of %v is used up", err, budgets)
+	}
 }

@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/price"
+	"stoa/billing/usage"
+	"stoa/billing/usage/usagetest"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -15,25 +18,25 @@ func TestSampleStorage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openBilling(t, d)
-		_, err := s.AddPriceVersion(t.Context(), actor, billing.PriceVersion{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []billing.PriceItem{
-			chargeItem("stored_bytes", "", "", 1000, 7),
+		_, err := s.Prices.AddVersion(t.Context(), actor, price.Version{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []price.Item{
+			usagetest.ChargeItem("stored_bytes", "", "", 1000, 7),
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		app := newApp()
+		app := usagetest.NewApp()
 		sample := func(bytes int64) {
 			t.Helper()
 			for range 2 { // as two processes
-				if err := s.NewMeter(app.ID, "").SampleStorage(t.Context(), bytes); err != nil {
+				if err := s.Usage.NewMeter(app.ID, "").SampleStorage(t.Context(), bytes); err != nil {
 					t.Fatal(err)
 				}
 				bytes++
 			}
 		}
-		stored := func() (rows int, bytes int64, charge billing.Money) {
+		stored := func() (rows int, bytes int64, charge amount.Money) {
 			t.Helper()
-			list, sum, err := s.SumUsage(t.Context(), app.ID, "", billing.UsageQuery{From: time.UnixMicro(0), To: time.Now().Add(time.Hour), By: []string{"day"}})
+			list, sum, err := s.Usage.SumUsage(t.Context(), app.ID, "", usage.Query{From: time.UnixMicro(0), To: time.Now().Add(time.Hour), By: []string{"day"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +50,7 @@ func TestSampleStorage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := s.NewMeter(app.ID, "").SampleStorage(t.Context(), 0); err != nil {
+		if err := s.Usage.NewMeter(app.ID, "").SampleStorage(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 		back(72)
@@ -72,11 +75,11 @@ func TestSampleStorage(t *testing.T) {
 		if bytes != 1001 {
 			t.Errorf("%d bytes, want those of the last day as well", bytes)
 		}
-		list, err := s.ListFinalInvoices(t.Context(), app.ID)
+		list, err := s.Invoices.ListFinalInvoices(t.Context(), app.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var due billing.Money
+		var due amount.Money
 		for _, inv := range list {
 			due += inv.Totals[0].Due
 		}

@@ -1,11 +1,17 @@
 // Package migrations holds the schema of the platform's database, in a folder per engine, and brings a database up to
-// it. Files are numbered and only go forward. A process that is killed within a file leaves the version "dirty", and
-// the next [Up] runs the file again; therefore each statement of a file must be repeatable (IF NOT EXISTS and the
-// like).
+// it. The baseline, number 1, is the whole schema, ordered by domain. Every later change is a file with the next number
+// in each folder, whose SQL and comments say what changes; the baseline is not edited once it is released.
+// TestEnginesHaveOneSchema fails if the two engines' schemas differ in what it does not list.
+//
+// A process that is killed within a file leaves the version "dirty", and the next [Up] runs the file again; therefore
+// each statement of a file must be repeatable (IF NOT EXISTS and the like).
 //
 // A running process of the former version may use the database while a new one migrates it, so a change must keep the
-// former version working: add tables and columns with defaults, and remove only what no version reads any more.
-// [SessionMigrations] holds the separate schema of an app's own session database.
+// former version working: add tables and columns with defaults, and remove only what no version reads any more. For the
+// same reason [Up] never goes back. A file's counterpart NUMBER_NAME.down.sql is for developers: it undoes the change and
+// deletes its data.
+//
+// [SessionMigrations] holds the separate schema of the databases that apps configure.
 package migrations
 
 import (
@@ -27,8 +33,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// migrationFiles are the migrations of both engines, NUMBER_NAME.up.sql in a folder for each. A number may exist for
-// one engine only.
+// migrationFiles are the migrations of both engines, NUMBER_NAME.up.sql and NUMBER_NAME.down.sql in a folder for each. A
+// number may exist for one engine only.
 //
 //go:embed postgres/*.sql sqlite/*.sql
 var migrationFiles embed.FS

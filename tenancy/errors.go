@@ -59,7 +59,10 @@ type kindError struct {
 func (r *kindError) Error() string { return r.text }
 func (r *kindError) Unwrap() error { return r.kind }
 
-// errorOfKind returns an error for which errors.Is(err, kind) is true, with a text of its own.
-func errorOfKind(kind error, format string, args ...any) error {
+// Errorf returns an error for which errors.Is(err, kind) is true, with a text of its own.
+func Errorf(kind error, format string, args ...any) error {
 	return &kindError{kind, fmt.Sprintf(format, args...)}
 }
+
+// errorOfKind is Errorf.
+func errorOfKind(kind error, format string, args ...any) error { return Errorf(kind, format, args...) }

@@ -45,6 +45,8 @@ import (
 	"stoa/agentsvc/tool"
 	"stoa/authz"
 	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/usage"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -136,7 +138,7 @@ type App struct {
 	pushEnabled bool
 
 	// budgetGate is nil if [Dependencies.Billing] is; then there are no budgets.
-	budgetGate *billing.BudgetGate
+	budgetGate *budget.Gate
 	policies   *authz.PolicyCache
 	cards      []agentsvc.Card
 	// cardIndex has the index in cards by the agent's name.
@@ -152,7 +154,7 @@ type App struct {
 }
 
 // Build builds the runtime of a configuration. It makes no requests and opens no database; those are opened at their
-// first use. Problems of cfg are a [config.Error] with paths and without lines, which may be shown to the author of the
+// first use. Problems of cfg are a [document.Error] with paths and without lines, which may be shown to the author of the
 // configuration. If Build fails it has closed everything it opened.
 func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 	log := h.Log.With("app", t.Name)
@@ -166,7 +168,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*App, error) {
 		b.onFinding = func(ctx context.Context, f guardrail.Finding) { h.OnFinding(ctx, t.Name, f) }
 	}
 	if h.Billing != nil {
-		b.meter, b.budgetGate = h.Billing.NewMeter(t.ID, t.Plan), h.Billing.NewBudgetGate(t.ID, t.Plan)
+		b.meter, b.budgetGate = h.Billing.Usage.NewMeter(t.ID, t.Plan), h.Billing.Budgets.NewGate(t.ID, t.Plan)
 	}
 	inMemory, newStore := b.registerInMemory(h), b.newStoreFactory(h)
 	b.store = newStore(h.DB)
@@ -332,6 +334,6 @@ type builder struct {
 
 	externalDatabases *ExternalDatabases
 	// meter and budgetGate are nil if nothing is counted: both or none.
-	meter      *billing.Meter
-	budgetGate *billing.BudgetGate
+	meter      *usage.Meter
+	budgetGate *budget.Gate
 }

@@ -14,7 +14,8 @@ import (
 	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/session"
 	"stoa/agentsvc/task"
-	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/usage"
 )
 
 // Bounds of responses under a budget. They apply only if a budget does.
@@ -108,9 +109,9 @@ type meteredModel struct {
 	// provider and model are the names that usage rows, prices and budgets use.
 	provider string
 	model    string
-	meter    *billing.Meter
+	meter    *usage.Meter
 	// budgetGate reserves before a call, meter makes the usage row after it.
-	budgetGate  *billing.BudgetGate
+	budgetGate  *budget.Gate
 	countTokens session.TokenCounter
 	// trustsUsage means that the reported usage is counted without bounds.
 	trustsUsage bool
@@ -159,7 +160,7 @@ type meteredCall struct {
 	// inputTokens is what countInput has counted, 0 before that.
 	inputTokens int64
 	// reservation is nil if no budget applies.
-	reservation *billing.Reservation
+	reservation *budget.Reservation
 	// usage has the call's id and begin from the start, and the quantities once they are known.
 	usage agentsvc.Usage
 	// reported means that the vendor has reported the usage, or that it was estimated and recorded.
@@ -175,8 +176,8 @@ type meteredCall struct {
 }
 
 // newBudgetRequest returns the call as budgets identify it, without quantities.
-func (c *meteredCall) newBudgetRequest() billing.UsageRequest {
-	request := billing.UsageRequest{Call: c.usage.Call, Provider: c.provider, Model: c.model}
+func (c *meteredCall) newBudgetRequest() budget.Request {
+	request := budget.Request{Call: c.usage.Call, Provider: c.provider, Model: c.model}
 	if c.recorder != nil {
 		request.Task, request.Epoch, request.Agent, request.Owner = c.recorder.Task, c.recorder.Epoch, c.recorder.Agent, c.recorder.Owner
 	}

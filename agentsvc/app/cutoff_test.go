@@ -11,6 +11,8 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/calendar"
 	"stoa/tenancy"
 	"stoa/tenancy/db/dbtest"
 )
@@ -25,7 +27,7 @@ func TestCutOffAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	acme := tenancy.App{ID: "acme", Name: "acme"}
-	if _, err := bills.AddBudget(t.Context(), "admin", acme, billing.Budget{Name: "cap", Unit: billing.InTokens, Amount: 300, Window: billing.Total, Hard: true}); err != nil {
+	if _, err := bills.Budgets.AddBudget(t.Context(), "admin", acme, budget.Budget{Name: "cap", Unit: budget.InTokens, Amount: 300, Window: calendar.Total, Hard: true}); err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -39,7 +41,7 @@ agents: {helper: {llm: m}}
 `, config.Options{})
 	a := newAppWith(t, d, cfg, app.Tenant{ID: acme.ID, Name: acme.Name, Revision: 1, PrivateNetwork: true}, slog.New(slog.DiscardHandler), func(h *app.Dependencies) { h.Billing = bills })
 	runTurn(t, a, newSubmission("hi"))
-	b, err := bills.FindBudget(t.Context(), acme.ID, "cap")
+	b, err := bills.Budgets.FindBudget(t.Context(), acme.ID, "cap")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/configfile"
 	"stoa/agentsvc/embedder/embeddertest"
 	"stoa/agentsvc/llm/llmtest"
 	"stoa/agentsvc/task"
@@ -38,11 +39,11 @@ func TestEveryExample(t *testing.T) {
 	}
 	noVariables := func(string) (string, bool) { return "", false }
 	for _, file := range files {
-		if _, err := config.Load(file, noVariables); err != nil {
+		if _, err := configfile.Load(file, noVariables); err != nil {
 			t.Error(err)
 		}
 		if name := strings.TrimSuffix(filepath.Base(file), ".yaml"); !strings.Contains(run.String(), `"`+name+`"`) && !strings.Contains(run.String(), "examples/"+name+".yaml") {
-			t.Errorf("no test runs the example %s", name)
+			t.Errorf("nobody runs the example %s", name)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 // error names the object, when the file is opened and while it is in use.
 func TestForeignSchema(t *testing.T) {
 	t.Parallel()
-	first, err := os.ReadFile("../../migrations/session/0001_session.sql")
+	first, err := os.ReadFile("../../migrations/session/0001_baseline.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

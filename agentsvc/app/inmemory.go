@@ -14,7 +14,7 @@ import (
 
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
-	"stoa/billing"
+	"stoa/billing/price"
 	"stoa/migrations"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -322,9 +322,9 @@ const inMemoryBackend = "inmemory"
 
 // effectiveRetention returns how long the app keeps finished data: by its configuration, else by its plan.
 func (b *builder) effectiveRetention(h Dependencies) store.Retention {
-	var plan billing.Plan
+	var plan price.Plan
 	if h.Billing != nil {
-		plan, _ = h.Billing.CachedPlan(b.tenant.Plan)
+		plan, _ = h.Billing.Prices.CachedPlan(b.tenant.Plan)
 	}
 	r := b.cfg.Storage.Retention
 	return store.Retention{

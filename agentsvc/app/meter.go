@@ -7,12 +7,12 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/embedder"
 	"stoa/agentsvc/task"
-	"stoa/billing"
+	"stoa/billing/usage"
 	"stoa/tenancy/db"
 )
 
 // usageObserver counts what runs do. It implements [task.Observer].
-type usageObserver struct{ meter *billing.Meter }
+type usageObserver struct{ meter *usage.Meter }
 
 // newObserver returns the app's observer, nil if nothing is counted.
 func (b *builder) newObserver() task.Observer {
@@ -33,8 +33,8 @@ func (o usageObserver) WriteObservation(ctx context.Context, x task.Observation)
 }
 
 // billingFacts converts an observation to billing's type: billing does not import task.
-func billingFacts(x task.Observation) billing.RunFacts {
-	return billing.RunFacts{
+func billingFacts(x task.Observation) usage.RunFacts {
+	return usage.RunFacts{
 		Task: x.Run.Task, Turn: x.Run.Turn, Epoch: x.Run.Epoch, Agent: x.Run.Agent, Owner: x.Run.Owner, Events: x.Events, RunTime: x.Worked, TurnEnded: x.Ended,
 	}
 }
@@ -78,7 +78,7 @@ func (e meteredEmbedder) Embed(ctx context.Context, p embedder.Purpose, texts []
 }
 
 // CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a request to agent by owner would find a budget used up;
-// see [billing.BudgetGate].
+// see [budget.Gate].
 func (a *App) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
 	if a.budgetGate == nil {
 		return nil

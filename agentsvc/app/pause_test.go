@@ -6,6 +6,7 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/egress"
 )
 
@@ -18,7 +19,7 @@ agents: {a: {}}
 `
 	_, err := app.Build(mustParse(t, src, config.Options{}), app.Tenant{ID: "acme"}, app.Dependencies{PublicEgress: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler)})
 	const want = "2:92: llms.default.script[0].then[1].pause: is 240h0m0s; at most 10m0s"
-	if got := config.AddPositions(err, "", []byte(src)); got == nil || got.Error() != want {
+	if got := document.AddPositions(err, "", []byte(src)); got == nil || got.Error() != want {
 		t.Errorf("%v, want %s", got, want)
 	}
 }

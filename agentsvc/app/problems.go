@@ -4,11 +4,11 @@ import (
 	"errors"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 )
 
 // problemList is the problems found in a configuration so far.
-type problemList []config.Problem
+type problemList []document.Problem
 
 // errDependencyInvalid reports that something cannot be built because a part of it has a problem, which is already in
 // the list.
@@ -27,16 +27,16 @@ func (m *problemList) addProblem(path string, err error) {
 	switch {
 	case err == nil, errors.Is(err, errDependencyInvalid):
 	case errors.As(err, &invalid) && invalid.Field != "":
-		*m = append(*m, config.Problem{Path: path + "." + invalid.Field, Message: invalid.Reason})
+		*m = append(*m, document.Problem{Path: path + "." + invalid.Field, Message: invalid.Reason})
 	default:
-		*m = append(*m, config.Problem{Path: path, Message: err.Error()})
+		*m = append(*m, document.Problem{Path: path, Message: err.Error()})
 	}
 }
 
-// asError returns the problems as a [config.Error], nil if there are none.
+// asError returns the problems as a [document.Error], nil if there are none.
 func (m *problemList) asError() error {
 	if len(*m) == 0 {
 		return nil
 	}
-	return &config.Error{Problems: *m}
+	return &document.Error{Problems: *m}
 }

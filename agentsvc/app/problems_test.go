@@ -10,6 +10,7 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/egress"
 )
 
@@ -36,7 +37,7 @@ guardrails:
 `
 	cfg := mustParse(t, src, config.Options{})
 	_, err := app.Build(cfg, app.Tenant{ID: "default", DefaultApp: true}, app.Dependencies{PublicEgress: egress.New(egress.Options{}), Log: slog.New(slog.DiscardHandler)})
-	var invalid *config.Error
+	var invalid *document.Error
 	if !errors.As(err, &invalid) {
 		t.Fatalf("%T %v", err, err)
 	}
@@ -48,7 +49,7 @@ guardrails:
 8:40: tools.own.headers.Host: belongs to the protocol and cannot be set
 14:38: agents.d.agent_card_file: cannot be read: open /nonexistent: no such file or directory
 16:26: guardrails.g.output.content.blocked_keywords: are too large: they compile to 21004 instructions, at most 20000 are run`
-	if diff := cmp.Diff(want, config.AddPositions(err, "", []byte(src)).Error()); diff != "" {
+	if diff := cmp.Diff(want, document.AddPositions(err, "", []byte(src)).Error()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

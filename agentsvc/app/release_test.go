@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/task"
 	"stoa/billing"
+	"stoa/billing/usage"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -47,10 +48,10 @@ func TestCancelledTurnsReleaseReservations(t *testing.T) {
 		t.Fatal(err)
 	}
 	var tokens int64
-	var sum billing.UsageSum
+	var sum usage.Sum
 	for range 500 {
 		_, tokens = countedUsage(t, a)
-		if _, sum, err = b.SumUsage(t.Context(), privateNetworkTenant.ID, "", billing.UsageQuery{From: time.UnixMicro(0), To: time.Now().Add(time.Hour)}); err != nil {
+		if _, sum, err = b.Usage.SumUsage(t.Context(), privateNetworkTenant.ID, "", usage.Query{From: time.UnixMicro(0), To: time.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		if tokens > 0 && tokens == sum.Tokens() {

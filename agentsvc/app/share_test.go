@@ -49,10 +49,10 @@ func TestShareOfMemory(t *testing.T) {
 	}
 	other := store.New(p.InMemory.DB, "globex")
 	for i := range 5 {
-		run := store.Run{Tenant: "globex", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "helper", Owner: bea, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1, IsNewContext: true}
+		run := store.Run{Tenant: "globex", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "helper", Owner: bea, FirstSeq: 1, IsNewContext: true, Lease: store.Lease{Worker: "w", Epoch: 1, Seq: 1}}
 		m := agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart(text)}}
 		evs := []agentsvc.Event{{Task: run.Task, Seq: 1, Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &m}}}
-		if err := other.CreateTask(t.Context(), run, evs, nil); err != nil {
+		if err := other.CreateTask(t.Context(), store.NewTurn{Run: run, Events: evs}); err != nil {
 			t.Fatalf("task %d of another app: %v", i, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
@@ -78,8 +79,8 @@ agents:
   asleep: {llm: m, trigger: {enabled: false, type: webhook, secret: x}}
 `
 	_, err := app.Build(mustParse(t, src, config.Options{}), app.Tenant{ID: "acme", Name: "acme"}, app.Dependencies{DB: dbtest.NewSQLite(t), Log: slog.New(slog.DiscardHandler)})
-	var configErr *config.Error
-	if !errors.As(config.AddPositions(err, "x.yaml", []byte(src)), &configErr) {
+	var configErr *document.Error
+	if !errors.As(document.AddPositions(err, "x.yaml", []byte(src)), &configErr) {
 		t.Fatal(err)
 	}
 	var got []string

@@ -14,6 +14,8 @@ import (
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/calendar"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -66,8 +68,8 @@ func TestReportedUsage(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !configured {
-					platform := billing.Budget{Name: "platform", Unit: billing.InTokens, Amount: budget, Window: billing.Total, Hard: true}
-					if _, err := books.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
+					platform := budget.Budget{Name: "platform", Unit: budget.InTokens, Amount: budget, Window: calendar.Total, Hard: true}
+					if _, err := books.Budgets.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -98,7 +100,7 @@ func TestReportedUsage(t *testing.T) {
 				if minimum < 0 || maximum > 20_000 {
 					t.Errorf("counted are %d to %d tokens of a call", minimum, maximum)
 				}
-				if spent, err := books.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > budget/10 || spent.Committed < 0 {
+				if spent, err := books.Budgets.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > budget/10 || spent.Committed < 0 {
 					t.Errorf("of the platform's budget %d is spent (%v)", spent.Committed, err)
 				}
 			})

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"stoa/agentsvc/config/document"
 )
 
 // Agent is one agent: its instruction, what it may use, and how it is shown.
@@ -98,11 +100,11 @@ type Skill struct {
 var agentNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 // checkRules checks the rules of an agent that its tags cannot express.
-func (a *Agent) checkRules(c *validation, s location) {
-	if !agentNameForm.MatchString(s.path.part) {
+func (a *Agent) checkRules(c *validation, s document.Location) {
+	if !agentNameForm.MatchString(s.Path.Part) {
 		c.addProblem(s, "the name of an agent is 1 to 63 letters, digits, '_', '.' or '-', and starts with a letter or digit")
 	}
-	if a.Type == "llm" && a.LLM == "" && !c.doc.hasValue(s.value, "llm") && c.defaultLLMMissing {
+	if a.Type == "llm" && a.LLM == "" && !c.doc.HasValue(s.Value, "llm") && c.defaultLLMMissing {
 		c.addProblem(s, `has no model: set llm here or defaults.llm, or name one of llms "default"`)
 	}
 	if a.Type == "remote" && a.URL == "" && a.AgentCardURL == "" && a.AgentCardFile == "" {
@@ -112,46 +114,46 @@ func (a *Agent) checkRules(c *validation, s location) {
 	a.checkGuardrail(c, s)
 	a.checkMembers(c, s)
 	a.checkTermination(c, s)
-	a.checkContext(c, s.child("context"))
-	a.checkNotifications(c, s.child("notifications"))
+	a.checkContext(c, s.Child("context"))
+	a.checkNotifications(c, s.Child("notifications"))
 	if p := a.Prompt; p != nil && p.SystemPrompt != "" && (a.Instruction != "" || p.Role != "" || p.Guidance != "") {
-		c.addProblem(s.child("prompt").child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
+		c.addProblem(s.Child("prompt").Child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
 	}
 }
 
 // checkContext checks that an agent without a model has only the key of context that does not concern one: on_busy.
-func (a *Agent) checkContext(c *validation, s location) {
-	for _, key := range mappingKeys(s) {
+func (a *Agent) checkContext(c *validation, s document.Location) {
+	for _, key := range s.Keys() {
 		if a.Type != "" && a.Type != "llm" && key != "on_busy" {
-			c.addProblem(s.child(key), "belongs to type llm only")
+			c.addProblem(s.Child(key), "belongs to type llm only")
 		}
 	}
 }
 
 // checkRemote checks the address of a remote agent and the headers sent to it.
-func (a *Agent) checkRemote(c *validation, s location) {
+func (a *Agent) checkRemote(c *validation, s document.Location) {
 	if a.AgentCardFile != "" && (a.URL != "" || a.AgentCardURL != "") {
-		c.addProblem(s.child("agent_card_file"), "stands in for url and agent_card_url: leave either them out or it")
+		c.addProblem(s.Child("agent_card_file"), "stands in for url and agent_card_url: leave either them out or it")
 	}
-	c.checkAddress(s.child("url"), a.URL)
-	c.checkAddress(s.child("agent_card_url"), a.AgentCardURL)
-	c.checkHeaders(s.child("headers"), a.Headers)
+	c.checkAddress(s.Child("url"), a.URL)
+	c.checkAddress(s.Child("agent_card_url"), a.AgentCardURL)
+	c.checkHeaders(s.Child("headers"), a.Headers)
 	for name := range a.Headers {
 		if a.Credentials != nil && strings.EqualFold(name, "Authorization") {
-			c.addProblem(s.child("headers"), "holds Authorization, which credentials stand for: leave either out")
+			c.addProblem(s.Child("headers"), "holds Authorization, which credentials stand for: leave either out")
 		}
 	}
 }
 
 // checkGuardrail refuses a guardrail with tool.authorization for an agent that calls no tools itself: it would have
 // no effect, and the author would believe that it protects.
-func (a *Agent) checkGuardrail(c *validation, s location) {
+func (a *Agent) checkGuardrail(c *validation, s document.Location) {
 	g := c.guardrails[a.Guardrails]
 	if a.Type == "llm" || a.Type == "runner" || g == nil || !g.Enabled || g.Tool == nil {
 		return
 	}
 	if t := g.Tool.Authorization; t != nil && t.Enabled {
-		c.addProblem(s.child("guardrails"), "holds tool.authorization, and an agent of type "+a.Type+
+		c.addProblem(s.Child("guardrails"), "holds tool.authorization, and an agent of type "+a.Type+
 			" calls no tools itself: name a guardrail without it here, and one with it at the agents that call tools")
 	}
 }

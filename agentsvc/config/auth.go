@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"stoa/agentsvc/config/document"
 )
 
 // Auth says whose tokens are accepted.
@@ -27,16 +29,16 @@ type Auth struct {
 }
 
 // checkRules checks addresses, the refresh interval and excluded paths. The admin API can never be excluded.
-func (a *Auth) checkRules(c *validation, s location) {
+func (a *Auth) checkRules(c *validation, s document.Location) {
 	if a.Enabled {
 		c.requireKeys(s, "jwks_url", "issuer", "audience")
 	}
-	c.checkAddress(s.child("jwks_url"), a.JWKSURL)
-	if at := s.child("refresh_interval"); at.value != nil && a.RefreshInterval < 30*time.Second {
+	c.checkAddress(s.Child("jwks_url"), a.JWKSURL)
+	if at := s.Child("refresh_interval"); at.Value != nil && a.RefreshInterval < 30*time.Second {
 		c.addProblem(at, "must be at least 30s: the keys are fetched no more often")
 	}
 	for i, p := range a.ExcludedPaths {
-		at := s.child("excluded_paths").item(i)
+		at := s.Child("excluded_paths").Item(i)
 		switch {
 		case !strings.HasPrefix(p, "/"):
 			c.addProblem(at, "must be a path, which begins with a slash")

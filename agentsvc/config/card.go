@@ -1,6 +1,10 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+
+	"stoa/agentsvc/config/document"
+)
 
 // Bounds of the texts on agent cards. Cards are public: anyone may request all cards of an app in one response, in
 // which a description may occur twice. Lengths are in bytes.
@@ -21,7 +25,7 @@ type cardTextChecker struct {
 }
 
 // checkText adds text to the sum and reports it if it is longer than maxBytes.
-func (t *cardTextChecker) checkText(s location, text string, maxBytes int) {
+func (t *cardTextChecker) checkText(s document.Location, text string, maxBytes int) {
 	t.bytes += len(text)
 	if len(text) > maxBytes {
 		t.validation.addProblem(s, fmt.Sprintf("is %d bytes long, and may be %d: it is shown to everyone who may read the card", len(text), maxBytes))
@@ -29,24 +33,24 @@ func (t *cardTextChecker) checkText(s location, text string, maxBytes int) {
 }
 
 // checkTexts checks a list of short texts.
-func (t *cardTextChecker) checkTexts(s location, texts []string) {
+func (t *cardTextChecker) checkTexts(s document.Location, texts []string) {
 	if len(texts) > maxTags {
 		t.validation.addProblem(s, fmt.Sprintf("has %d entries, and may have %d", len(texts), maxTags))
 	}
 	for i, text := range texts {
-		t.checkText(s.item(i), text, maxShortText)
+		t.checkText(s.Item(i), text, maxShortText)
 	}
 }
 
 // checkCards checks the texts on the cards of all agents; s is the location of agents.
-func (c *validation) checkCards(s location, agents map[string]*Agent) {
+func (c *validation) checkCards(s document.Location, agents map[string]*Agent) {
 	if len(agents) > maxAgents {
 		c.addProblem(s, fmt.Sprintf("has %d agents, and may have %d: give the others an app of their own", len(agents), maxAgents))
 	}
 	t := cardTextChecker{validation: c}
 	for _, name := range c.entryNames["agents"] {
 		if a := agents[name]; a != nil {
-			a.checkCardTexts(&t, s.child(name))
+			a.checkCardTexts(&t, s.Child(name))
 		}
 	}
 	if t.bytes > maxCardBytes {
@@ -56,18 +60,18 @@ func (c *validation) checkCards(s location, agents map[string]*Agent) {
 }
 
 // checkCardTexts adds the texts of the agent's card to t.
-func (a *Agent) checkCardTexts(t *cardTextChecker, s location) {
-	t.checkText(s.child("name"), a.Name, maxShortText)
-	t.checkText(s.child("description"), a.Description, maxDescription)
-	t.checkText(s.child("version"), a.Version, maxShortText)
-	t.checkTexts(s.child("input_modes"), a.InputModes)
-	t.checkTexts(s.child("output_modes"), a.OutputModes)
+func (a *Agent) checkCardTexts(t *cardTextChecker, s document.Location) {
+	t.checkText(s.Child("name"), a.Name, maxShortText)
+	t.checkText(s.Child("description"), a.Description, maxDescription)
+	t.checkText(s.Child("version"), a.Version, maxShortText)
+	t.checkTexts(s.Child("input_modes"), a.InputModes)
+	t.checkTexts(s.Child("output_modes"), a.OutputModes)
 	if a.Description == "" { // the card's description then lists the tools
 		for _, tool := range a.Tools {
 			t.bytes += len(tool) + len(", ")
 		}
 	}
-	at := s.child("skills")
+	at := s.Child("skills")
 	if len(a.Skills) > maxSkills {
 		t.validation.addProblem(at, fmt.Sprintf("has %d skills, and may have %d", len(a.Skills), maxSkills))
 	}
@@ -75,10 +79,10 @@ func (a *Agent) checkCardTexts(t *cardTextChecker, s location) {
 		if skill == nil {
 			continue
 		}
-		item := at.item(i)
-		t.checkText(item.child("id"), skill.ID, maxShortText)
-		t.checkText(item.child("name"), skill.Name, maxShortText)
-		t.checkText(item.child("description"), skill.Description, maxSkillText)
-		t.checkTexts(item.child("tags"), skill.Tags)
+		item := at.Item(i)
+		t.checkText(item.Child("id"), skill.ID, maxShortText)
+		t.checkText(item.Child("name"), skill.Name, maxShortText)
+		t.checkText(item.Child("description"), skill.Description, maxSkillText)
+		t.checkTexts(item.Child("tags"), skill.Tags)
 	}
 }

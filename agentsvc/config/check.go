@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/pattern"
 	"stoa/tenancy/grant"
 )
@@ -20,7 +21,7 @@ import (
 // has a position. It is used by one call of Parse.
 type validation struct {
 	Options
-	doc               *document
+	doc               *document.Document
 	entryNames        map[string][]string  // sorted names of the entries by top-level key
 	databases         map[string]*Database // for refuseMySQL
 	llms              map[string]*LLM      // for fallbackPath
@@ -36,33 +37,33 @@ type validation struct {
 // ruleChecker is implemented by the structs of the document whose rules go beyond tags. checkRules adds problems to
 // the validation; the location is that of the struct.
 type ruleChecker interface {
-	checkRules(*validation, location)
+	checkRules(*validation, document.Location)
 }
 
 // walkValue checks v, which was decoded from s, and everything below it. off means that v belongs to an entry with
 // enabled: false: its form is checked, but it needs no grant and may use what is not available.
-func (c *validation) walkValue(s location, v reflect.Value, off bool) {
+func (c *validation) walkValue(s document.Location, v reflect.Value, off bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
 			c.walkValue(s, v.Elem(), off)
 		}
 	case reflect.Struct:
-		if s.value != nil && s.value.Kind != yaml.MappingNode && !isNull(s.value) {
+		if s.Value != nil && s.Value.Kind != yaml.MappingNode && !document.IsNull(s.Value) {
 			return // decode has reported the wrong kind
 		}
 		if x, ok := v.Addr().Interface().(ruleChecker); ok {
 			x.checkRules(c, s)
 		}
-		for _, f := range fieldsOf(v.Type()) {
-			c.checkField(s.child(f.name), v, &f, off)
+		for _, f := range document.FieldsOf(v.Type()) {
+			c.checkField(s.Child(f.Name), v, &f, off)
 		}
 	case reflect.Map:
 		if v.Type().Elem().Kind() != reflect.Pointer {
 			return
 		}
-		for i, name := range mappingKeys(s) {
-			at := location{&path{s.path, name, namePart}, s.value.Content[2*i], s.value.Content[2*i+1]}
+		for i, name := range s.Keys() {
+			at := s.Entry(i)
 			item := v.MapIndex(reflect.ValueOf(name))
 			if !item.IsValid() {
 				continue // decode has reported it
@@ -75,26 +76,26 @@ func (c *validation) walkValue(s location, v reflect.Value, off bool) {
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			c.walkValue(s.item(i), v.Index(i), off)
+			c.walkValue(s.Item(i), v.Index(i), off)
 		}
 	}
 }
 
 // checkField checks the rules in the tags of field f of struct v, and everything below the field. The tags only apply
 // if the key is in the document: a default needs no grant.
-func (c *validation) checkField(s location, v reflect.Value, f *field, off bool) {
-	x := v.Field(f.index)
-	written := s.value != nil && !isNull(s.value)
+func (c *validation) checkField(s document.Location, v reflect.Value, f *document.Field, off bool) {
+	x := v.Field(f.Index)
+	written := s.Value != nil && !document.IsNull(s.Value)
 	if written {
-		if !f.isAllowed(v) {
-			c.addProblem(s, fmt.Sprintf("belongs to %s %s only", f.onlyKey, strings.Join(f.onlyValues, ", ")))
+		if !f.IsAllowed(v) {
+			c.addProblem(s, fmt.Sprintf("belongs to %s %s only", f.OnlyKey, strings.Join(f.OnlyValues, ", ")))
 		}
-		if f.grant != "" && !off {
-			c.requireGrant(s, f.grant)
-			c.requireGrantedPath(s, f.grant, x.String())
+		if f.Grant != "" && !off {
+			c.requireGrant(s, f.Grant)
+			c.requireGrantedPath(s, f.Grant, x.String())
 		}
-		if f.ref != "" {
-			c.checkReferences(s, x, f.ref)
+		if f.Ref != "" {
+			c.checkReferences(s, x, f.Ref)
 		}
 	}
 	c.walkValue(s, x, off || isDisabled(x))
@@ -117,7 +118,7 @@ func isDisabled(v reflect.Value) bool {
 
 // checkReferences checks that the name, or each name of the list, v is an entry of the top-level key kind. A list has
 // no name twice.
-func (c *validation) checkReferences(s location, v reflect.Value, kind string) {
+func (c *validation) checkReferences(s document.Location, v reflect.Value, kind string) {
 	if v.Kind() == reflect.String {
 		c.checkReference(s, kind, v.String(), c.entryNames[kind])
 		return
@@ -126,38 +127,38 @@ func (c *validation) checkReferences(s location, v reflect.Value, kind string) {
 	for i := range v.Len() {
 		name := v.Index(i).String()
 		if seen[name] && name != "" {
-			c.addProblem(s.item(i), "stands twice in the list")
+			c.addProblem(s.Item(i), "stands twice in the list")
 			continue
 		}
 		seen[name] = true
-		c.checkReference(s.item(i), kind, name, c.entryNames[kind])
+		c.checkReference(s.Item(i), kind, name, c.entryNames[kind])
 	}
 }
 
 // checkReference checks that name is one of known, which must be sorted. kind describes known in the message. A name
 // from a variable is not shown.
-func (c *validation) checkReference(s location, kind, name string, known []string) {
+func (c *validation) checkReference(s document.Location, kind, name string, known []string) {
 	if _, found := slices.BinarySearch(known, name); found || name == "" {
 		return
 	}
-	if c.doc.fromVariable[s.value] {
+	if c.doc.IsFromVariable(s.Value) {
 		c.addProblem(s, "names none of "+kind)
 		return
 	}
-	c.doc.addSuggestion(s, fmt.Sprintf("names none of %s: there is no %q", kind, shortenText(name)), name, known)
+	c.doc.AddSuggestion(s, fmt.Sprintf("names none of %s: there is no %q", kind, shortenText(name)), name, known)
 }
 
 // refuseMySQL refuses a mysql database where it is not a source of documents: Stoa cannot store in it.
-func (c *validation) refuseMySQL(s location, name string) {
+func (c *validation) refuseMySQL(s document.Location, name string) {
 	if db := c.databases[name]; db != nil && db.Driver == "mysql" {
 		c.addProblem(s, "is a mysql database, which can only be a source of documents")
 	}
 }
 
 // requireKeys reports each key that the mapping at s does not have.
-func (c *validation) requireKeys(s location, keys ...string) {
+func (c *validation) requireKeys(s document.Location, keys ...string) {
 	for _, key := range keys {
-		if !c.doc.hasValue(s.value, key) {
+		if !c.doc.HasValue(s.Value, key) {
 			c.addProblem(s, key+" is needed")
 		}
 	}
@@ -165,37 +166,34 @@ func (c *validation) requireKeys(s location, keys ...string) {
 
 // requireOneOf reports a mapping at s that does not have exactly one of keys. It may have none if it has one of
 // alternatives.
-func (c *validation) requireOneOf(s location, keys []string, alternatives ...string) {
-	found := presentKeys(s.value, keys)
+func (c *validation) requireOneOf(s document.Location, keys []string, alternatives ...string) {
+	found := presentKeys(s, keys)
 	switch {
 	case len(found) > 1:
 		c.addProblem(s, "holds both "+strings.Join(found, " and ")+"; one of them is allowed")
-	case len(found) == 0 && len(presentKeys(s.value, alternatives)) == 0:
+	case len(found) == 0 && len(presentKeys(s, alternatives)) == 0:
 		c.addProblem(s, "needs one of "+strings.Join(keys, ", "))
 	}
 }
 
-// presentKeys returns those of keys that the mapping n has.
-func presentKeys(n *yaml.Node, keys []string) []string {
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		_, value := findKey(n, key)
-		return value == nil
-	})
+// presentKeys returns those of keys that the mapping at s has.
+func presentKeys(s document.Location, keys []string) []string {
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return s.Child(key).Value == nil })
 }
 
 // checkPatterns checks that every item of the list at s is a regular expression, and that their total size is
 // bounded.
-func (c *validation) checkPatterns(s location, list []string) {
+func (c *validation) checkPatterns(s document.Location, list []string) {
 	total := 0
 	for i, text := range list {
-		total += c.checkPattern(s.item(i), text)
+		total += c.checkPattern(s.Item(i), text)
 	}
 	c.checkPatternTotal(s, total)
 }
 
 // checkPatternTotal checks the total size of a list of regular expressions, in instructions of the compiled programs.
 // Every message is matched with all of them.
-func (c *validation) checkPatternTotal(s location, instructions int) {
+func (c *validation) checkPatternTotal(s document.Location, instructions int) {
 	if instructions > pattern.MaxTotalInstructions {
 		c.addProblem(s, "its regular expressions "+pattern.TotalSizeError(instructions).Error())
 	}
@@ -203,7 +201,7 @@ func (c *validation) checkPatternTotal(s location, instructions int) {
 
 // checkPattern checks that the text at s is a regular expression of bounded size. It returns its approximate number
 // of instructions, 0 if it has a problem.
-func (c *validation) checkPattern(s location, text string) int {
+func (c *validation) checkPattern(s document.Location, text string) int {
 	n, err := pattern.CountInstructions(text)
 	var unreadable *syntax.Error
 	switch {
@@ -211,7 +209,7 @@ func (c *validation) checkPattern(s location, text string) int {
 		return n
 	case !errors.As(err, &unreadable):
 		c.addProblem(s, err.Error())
-	case c.doc.fromVariable[s.value]:
+	case c.doc.IsFromVariable(s.Value):
 		c.addProblem(s, "is not a regular expression (RE2)")
 	default:
 		c.addProblem(s, "is not a regular expression (RE2): "+shortenText(unreadable.Error()))
@@ -225,7 +223,7 @@ func (c *validation) isGranted(power string) bool {
 }
 
 // requireGrant refuses the value at s if the document is a tenant's and the app was not granted power.
-func (c *validation) requireGrant(s location, power string) {
+func (c *validation) requireGrant(s document.Location, power string) {
 	switch {
 	case !c.Tenant || c.isGranted(power):
 	case c.Grants.IsRootless(power):
@@ -237,7 +235,7 @@ func (c *validation) requireGrant(s location, power string) {
 
 // requireGrantedPath refuses a tenant's path that is not absolute or not below a folder of the grant. Symbolic links
 // are not resolved here: grant.Guard does so when the path is used.
-func (c *validation) requireGrantedPath(s location, power, path string) {
+func (c *validation) requireGrantedPath(s document.Location, power, path string) {
 	if !c.Tenant || !c.isGranted(power) || path == "" {
 		return
 	}
@@ -255,14 +253,14 @@ func (c *validation) requireGrantedPath(s location, power, path string) {
 
 // refuseEntry reports a missing grant and notes the entry, so that reportUnavailable does not report it a second
 // time.
-func (c *validation) refuseEntry(s location, message string) {
-	c.refusedEntries[s.path.entryPath()] = true
+func (c *validation) refuseEntry(s document.Location, message string) {
+	c.refusedEntries[s.Path.Entry()] = true
 	c.addProblem(s, message)
 }
 
 // addProblem adds a problem at s.
-func (c *validation) addProblem(s location, message string) {
-	c.doc.addProblem(s, message)
+func (c *validation) addProblem(s document.Location, message string) {
+	c.doc.AddProblem(s, message)
 }
 
 // shortenText returns text, cut to a length that fits in a message.

@@ -1,18 +1,18 @@
 // Package config reads and checks the YAML (or JSON) document that configures an app: its models, agents and tools,
 // and where its data is stored, limited and served.
 //
-// Every top-level key of the document has a file with its name (llms is llm.go, document_stores is documentstore.go),
-// and every key is a field of a struct there. The doc comments of these structs and fields are user documentation:
-// they become the JSON Schema ([Schema]) and docs/configuration.md by go generate, and tests fail if those are stale.
-// The tags of the fields carry the rules that need no code; see field.go.
+// Every top-level key of the document has a file with its name (llms is llm.go, document_stores is documentstore.go;
+// defaults is in this file), and every key is a field of a struct there. The doc comments of these structs and fields are
+// user documentation: they become the JSON Schema ([Schema]) and docs/configuration.md by go generate, and tests fail if
+// those are stale. The tags of the fields carry the rules that need no code; see [document.Field].
 //
-// The main functions are [Parse] for a tenant's document, [Load] and [Watch] for the operator's file, [Decode] and
-// [MaskSecrets] to show a document, and [RestoreSecrets] to accept it back.
+// [Parse] reports all problems of a document at once, each with line, column and path. Its steps: package document reads
+// YAML into a tree of bounded size, replaces ${NAME} by the value of a variable and fills the structs and their
+// defaults, check.go checks what needs the whole document (references, grants, keys that depend on each other), and
+// unavailable.go refuses what is not implemented yet.
 //
-// Parse reports all problems of a document at once, each with line, column and path. Its steps: document.go reads
-// YAML into a tree of bounded size without aliases, interpolate.go replaces ${NAME} by the value of a variable,
-// decode.go fills the structs and their defaults, check.go checks what needs the whole document (references, grants,
-// keys that depend on each other), and unavailable.go refuses what is not implemented yet.
+// The operator's file is read and watched by package configfile. Package redact masks the secrets of a document that is
+// shown, and restores them when it comes back.
 //
 // A tenant's document is untrusted: its size and depth are bounded, ${NAME} reads the app's secrets and never the
 // environment, blocks of the operator are refused, and host powers need a grant. A problem never contains the value
@@ -22,6 +22,8 @@ package config
 import (
 	"slices"
 	"sort"
+
+	"stoa/agentsvc/config/document"
 )
 
 // Config is one whole document. Maps are keyed by the names the document gives.
@@ -66,6 +68,14 @@ type Config struct {
 	agentOrder []string
 }
 
+// Defaults names what is used where an agent or a caller names nothing.
+type Defaults struct {
+	// LLM is the model of every agent that names none.
+	LLM string `yaml:"llm" jsonschema:"default=default" ref:"llms"`
+	// Agent is the agent whose card is served at the root. Without it, it is the first public agent of the file.
+	Agent string `yaml:"agent" ref:"agents"`
+}
+
 // AgentNames returns the names of the agents in file order. Agents that were added to the map by code follow in
 // alphabetical order.
 func (c *Config) AgentNames() []string {
@@ -86,4 +96,22 @@ func (c *Config) AgentNames() []string {
 	}
 	sort.Strings(names[listed:])
 	return names
+}
+
+// DefaultConfig returns the configuration that is served without a file: one agent "assistant" with one model of
+// provider, which [DetectProvider] can choose. Everything else has its default.
+func DefaultConfig(provider, apiKey string) *Config {
+	cfg := document.New[Config]()
+	model := document.New[LLM]()
+	model.Provider, model.APIKey = provider, apiKey
+	model.applyDefaults(nil)
+	agent := document.New[Agent]()
+	agent.Description = "A helpful assistant."
+	agent.Instruction = "You are a helpful assistant. Answer briefly and truthfully."
+	agent.applyDefaults("assistant", cfg.Defaults)
+
+	cfg.LLMs = map[string]*LLM{"default": model}
+	cfg.Agents = map[string]*Agent{"assistant": agent}
+	cfg.agentOrder = []string{"assistant"}
+	return cfg
 }

@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"stoa/agentsvc/config/document"
+)
 
 // Database is a connection to a SQL database.
 type Database struct {
@@ -26,18 +30,18 @@ type Database struct {
 
 // checkRules checks the address. A sqlite file of a tenant needs two grants: sqlite, and filesystem for the folder. A
 // host must be a single name, because drivers would read a list of hosts or a socket's path.
-func (d *Database) checkRules(c *validation, s location) {
+func (d *Database) checkRules(c *validation, s document.Location) {
 	switch {
 	case d.Driver == "sqlite":
-		c.requireGrant(s.child("driver"), "sqlite")
-		c.requireGrant(s.child("database"), "filesystem")
-		c.requireGrantedPath(s.child("database"), "filesystem", d.Database)
+		c.requireGrant(s.Child("driver"), "sqlite")
+		c.requireGrant(s.Child("database"), "filesystem")
+		c.requireGrantedPath(s.Child("database"), "filesystem", d.Database)
 		if d.Database == ":memory:" {
-			c.addProblem(s.child("database"), "is no file: what need not outlive the process is kept by storage.sessions.backend: inmemory")
+			c.addProblem(s.Child("database"), "is no file: what need not outlive the process is kept by storage.sessions.backend: inmemory")
 		}
-	case d.Driver != "" && !c.doc.hasValue(s.value, "host"):
+	case d.Driver != "" && !c.doc.HasValue(s.Value, "host"):
 		c.addProblem(s, "host is needed")
-	case !c.doc.fromVariable[s.child("host").value] && strings.ContainsAny(d.Host, "/,@ \\"):
-		c.addProblem(s.child("host"), "must be the name or the address of one machine")
+	case !c.doc.IsFromVariable(s.Child("host").Value) && strings.ContainsAny(d.Host, "/,@ \\"):
+		c.addProblem(s.Child("host"), "must be the name or the address of one machine")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"stoa/agentsvc/config/document"
 )
 
 func TestBounds(t *testing.T) {
@@ -17,11 +17,11 @@ func TestBounds(t *testing.T) {
 	}
 	long := func(string) (string, bool) { return strings.Repeat("x", 60_000), true }
 	for _, test := range []struct{ name, src, want string }{
-		{"size", "name: " + strings.Repeat("x", maxDocumentBytes), "bytes long; at most 1048576 are read"},
+		{"size", "name: " + strings.Repeat("x", document.MaxBytes), "bytes long; at most 1048576 are read"},
 		{"depth", deep(70), "is nested deeper than 64 levels"},
 		{"absurd depth", deep(20_000), "depth"},
 		{"mappings", strings.Repeat("{a: ", 15_000), "depth"},
-		{"items", "tools: [" + strings.Repeat("a,", maxNodes) + "]", "more than 100000 values"},
+		{"items", "tools: [" + strings.Repeat("a,", 100_000) + "]", "more than 100000 values"},
 		{"names", "tools: {" + repeatFormat("t%d: , ", 20_000) + "}\nagents: {a: {tools: [" + repeatFormat("t%d, ", 20_000) + "]}}", "more problems"},
 		{"comments", "agents: {}\n" + strings.Repeat("# a\n", 200_000) + "agent: {}", "not a known key"},
 		{"anchors", "x: [" + repeatFormat("&a%d a, ", 45_000) + "]", "not a known key"},
@@ -78,7 +78,7 @@ func TestSyntaxLines(t *testing.T) {
 		"a: *nobody\n":                                                              0,
 	} {
 		_, err := Parse([]byte(src), Options{})
-		var e *Error
+		var e *document.Error
 		if !errors.As(err, &e) || len(e.Problems) != 1 || e.Problems[0].Line != line {
 			t.Errorf("%q: %v, want line %d", src, err, line)
 		}
@@ -99,27 +99,9 @@ func TestEmptyDocuments(t *testing.T) {
 		if _, err := Parse([]byte(src), Options{}); err != nil {
 			t.Errorf("%q: %v", src, err)
 		}
-		doc, err := Decode([]byte(src))
+		doc, err := document.Decode([]byte(src))
 		if err != nil || doc == nil {
 			t.Errorf("%q: %v, %v", src, doc, err)
-		}
-	}
-}
-
-func TestDecode(t *testing.T) {
-	t.Parallel()
-	got, err := Decode([]byte("name: ${NAME}\nx: &x [1, 2.5, true, ~, 2024-01-01]\ny: *x\nz: {<<: {a: 1}, b: yes}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := []any{1, 2.5, true, nil, "2024-01-01"}
-	want := map[string]any{"name": "${NAME}", "x": list, "y": list, "z": map[string]any{"a": 1, "b": "yes"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	for _, src := range []string{"[]", "text", "a: .nan", "a: 1\na: 2", "a: [", "a: &a [*a]"} {
-		if _, err := Decode([]byte(src)); err == nil {
-			t.Errorf("%q is accepted", src)
 		}
 	}
 }

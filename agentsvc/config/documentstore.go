@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"stoa/agentsvc/config/document"
+)
 
 // DocumentStore is a collection of documents that agents can search.
 type DocumentStore struct {
@@ -121,12 +125,12 @@ type MCPParsers struct {
 }
 
 // checkRules checks that the source has the block of its type, and the grant for a folder of the host.
-func (x *Source) checkRules(c *validation, s location) {
+func (x *Source) checkRules(c *validation, s document.Location) {
 	switch {
 	case x.Type == "directory":
-		c.requireGrant(s.child("type"), "filesystem")
-		c.requireGrantedPath(s.child("path"), "filesystem", x.Path)
-		if !c.doc.hasValue(s.value, "path") {
+		c.requireGrant(s.Child("type"), "filesystem")
+		c.requireGrantedPath(s.Child("path"), "filesystem", x.Path)
+		if !c.doc.HasValue(s.Value, "path") {
 			c.addProblem(s, "a directory source needs path")
 		}
 	case x.Type == "sql" && x.SQL == nil, x.Type == "api" && x.API == nil:

@@ -1,5 +1,7 @@
 package config
 
+import "stoa/agentsvc/config/document"
+
 // Embedder turns text into vectors.
 type Embedder struct {
 	// Provider is the vendor.
@@ -40,15 +42,15 @@ func (e *Embedder) applyDefaults(lookup func(string) (string, bool)) {
 
 // checkRules checks address, name and key. A missing key is a problem unless base_url names another server, which may
 // need none; a tenant always supplies its own.
-func (e *Embedder) checkRules(c *validation, s location) {
-	c.checkAddress(s.child("base_url"), e.BaseURL)
-	c.checkName(s.child("model"), e.Model)
+func (e *Embedder) checkRules(c *validation, s document.Location) {
+	c.checkAddress(s.Child("base_url"), e.BaseURL)
+	c.checkName(s.Child("model"), e.Model)
 	if e.Dimension > 0 && e.OutputDimension > 0 && e.Dimension != e.OutputDimension {
-		c.addProblem(s.child("dimension"), "is not the output_dimension beside it")
+		c.addProblem(s.Child("dimension"), "is not the output_dimension beside it")
 	}
 	name := embedderKeyVariables[e.Provider]
 	switch {
-	case name == "" || c.doc.hasValue(s.value, "api_key") || e.APIKey != "":
+	case name == "" || c.doc.HasValue(s.Value, "api_key") || e.APIKey != "":
 	case c.Tenant:
 		c.addProblem(s, "api_key is needed: an app brings its own key")
 	case e.BaseURL == "":

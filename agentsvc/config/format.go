@@ -7,15 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"unicode"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"stoa/agentsvc/config/document"
 )
 
 // checkAddress reports a text at s that is neither empty nor an http or https URL.
-func (c *validation) checkAddress(s location, address string) {
+func (c *validation) checkAddress(s document.Location, address string) {
 	u, err := url.Parse(address)
 	if address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		c.addProblem(s, "must be an http or https address, such as https://example.com/")
@@ -26,7 +27,7 @@ func (c *validation) checkAddress(s location, address string) {
 const maxNameBytes = 256
 
 // checkName reports a name that is too long or not printable. s is the location of the name or of what it names.
-func (c *validation) checkName(s location, name string) {
+func (c *validation) checkName(s document.Location, name string) {
 	if len(name) > maxNameBytes || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		c.addProblem(s, fmt.Sprintf("must have a name of at most %d printable bytes", maxNameBytes))
 	}
@@ -34,20 +35,20 @@ func (c *validation) checkName(s location, name string) {
 
 // checkHeaders checks that the mapping at s contains names and values of HTTP headers (RFC 9110, 5.1 and 5.5). A line
 // break in a value would let its author add headers.
-func (c *validation) checkHeaders(s location, headers map[string]string) {
+func (c *validation) checkHeaders(s document.Location, headers map[string]string) {
 	for name, value := range headers {
 		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) }) {
-			c.addProblem(s.child(name), "is no name of a header")
+			c.addProblem(s.Child(name), "is no name of a header")
 		}
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == '\x7f' }) {
-			c.addProblem(s.child(name), "holds a control character, such as a line break")
+			c.addProblem(s.Child(name), "holds a control character, such as a line break")
 		}
 	}
 }
 
 // checkSchema reports whether the value at s is absent or a JSON Schema (draft 2020-12 unless it names another) that
 // refers to no other document; otherwise it adds a problem.
-func (c *validation) checkSchema(s location, schema map[string]any) bool {
+func (c *validation) checkSchema(s document.Location, schema map[string]any) bool {
 	if schema == nil {
 		return true
 	}
@@ -68,7 +69,7 @@ func (c *validation) checkSchema(s location, schema map[string]any) bool {
 	case err == nil:
 	case errors.As(err, &refused) && errors.As(refused.Err, &invalid):
 		leaf := deepestError(invalid)
-		c.addProblem(s.descend(leaf.InstanceLocation), "is no JSON Schema: "+shortenText(leaf.BasicOutput().Error.String()))
+		c.addProblem(s.Descend(leaf.InstanceLocation), "is no JSON Schema: "+shortenText(leaf.BasicOutput().Error.String()))
 	default:
 		c.addProblem(s, "is no JSON Schema: "+shortenText(err.Error()))
 	}
@@ -85,21 +86,6 @@ func deepestError(e *jsonschema.ValidationError) *jsonschema.ValidationError {
 		}
 	}
 	return cmp.Or(found, e)
-}
-
-// descend returns the location below s that chain leads to, or the deepest one that exists.
-func (s location) descend(chain []string) location {
-	for _, part := range chain {
-		next := s.child(part)
-		if i, err := strconv.Atoi(part); err == nil && next.value == nil {
-			next = s.item(i)
-		}
-		if next.value == nil {
-			break
-		}
-		s = next
-	}
-	return s
 }
 
 // noLoader refuses to load other documents. A tenant's schema could otherwise make the server read files or URLs.

@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/pattern"
 )
 
@@ -143,42 +144,42 @@ type AuthorizationCheck struct {
 }
 
 // checkRules checks that the lengths can be satisfied by the action.
-func (x *LengthCheck) checkRules(c *validation, s location) {
+func (x *LengthCheck) checkRules(c *validation, s document.Location) {
 	switch {
 	case x.MaxLength > 0 && x.MinLength > x.MaxLength:
-		c.addProblem(s.child("min_length"), "is more than max_length")
+		c.addProblem(s.Child("min_length"), "is more than max_length")
 	case x.MinLength > 0 && x.Action == "modify":
-		c.addProblem(s.child("min_length"), "cannot go with the action modify: what is too short cannot be lengthened")
+		c.addProblem(s.Child("min_length"), "cannot go with the action modify: what is too short cannot be lengthened")
 	}
 }
 
 // checkRules checks the additional patterns.
-func (x *InjectionCheck) checkRules(c *validation, s location) {
-	c.checkMatchingPatterns(s.child("patterns"), x.Patterns)
+func (x *InjectionCheck) checkRules(c *validation, s document.Location) {
+	c.checkMatchingPatterns(s.Child("patterns"), x.Patterns)
 }
 
 // checkRules refuses a check that is on and detects nothing.
-func (x *PIICheck) checkRules(c *validation, s location) {
+func (x *PIICheck) checkRules(c *validation, s document.Location) {
 	if x.Enabled && !x.DetectEmail && !x.DetectPhone && !x.DetectSSN && !x.DetectCreditCard {
 		c.addProblem(s, "looks for nothing: turn on detect_email, detect_phone, detect_ssn or detect_credit_card")
 	}
 }
 
 // checkRules refuses a check that is on and detects nothing, and checks its patterns and words.
-func (x *ContentCheck) checkRules(c *validation, s location) {
+func (x *ContentCheck) checkRules(c *validation, s document.Location) {
 	if x.Enabled && len(x.BlockedKeywords)+len(x.BlockedPatterns) == 0 {
 		c.addProblem(s, "looks for nothing: list blocked_keywords or blocked_patterns")
 	}
-	c.checkMatchingPatterns(s.child("blocked_patterns"), x.BlockedPatterns)
+	c.checkMatchingPatterns(s.Child("blocked_patterns"), x.BlockedPatterns)
 	for i, word := range x.BlockedKeywords {
 		if strings.TrimSpace(word) == "" {
-			c.addProblem(s.child("blocked_keywords").item(i), "is empty")
+			c.addProblem(s.Child("blocked_keywords").Item(i), "is empty")
 		}
 	}
 }
 
 // checkRules refuses a check that is on and has no list.
-func (x *AuthorizationCheck) checkRules(c *validation, s location) {
+func (x *AuthorizationCheck) checkRules(c *validation, s document.Location) {
 	if x.Enabled && x.AllowedTools == nil && x.BlockedTools == nil {
 		c.addProblem(s, "decides nothing: list allowed_tools or blocked_tools")
 	}
@@ -186,11 +187,11 @@ func (x *AuthorizationCheck) checkRules(c *validation, s location) {
 
 // checkMatchingPatterns checks that every item of the list at s is a regular expression that does not match the empty
 // text: it would match in every message.
-func (c *validation) checkMatchingPatterns(s location, list []string) {
+func (c *validation) checkMatchingPatterns(s document.Location, list []string) {
 	c.checkPatterns(s, list)
 	for i, text := range list {
 		if p, err := pattern.Compile(text); err == nil && p.MatchesEmpty() {
-			c.addProblem(s.item(i), "matches the empty text, so it would strike everywhere")
+			c.addProblem(s.Item(i), "matches the empty text, so it would strike everywhere")
 		}
 	}
 }

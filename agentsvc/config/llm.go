@@ -1,6 +1,10 @@
 package config
 
-import "stoa/agentsvc/pattern"
+import (
+	"stoa/agentsvc/pattern"
+
+	"stoa/agentsvc/config/document"
+)
 
 // LLM is one model and how to reach it.
 type LLM struct {
@@ -49,53 +53,53 @@ const minThinkingTokens = 1024
 
 // checkRules checks address, name, fallbacks and the key. A tenant supplies its own key, unless it has the grant
 // operator_models; the operator's key is never sent to an address that the tenant chose.
-func (l *LLM) checkRules(c *validation, s location) {
+func (l *LLM) checkRules(c *validation, s document.Location) {
 	l.checkFallbacks(c, s)
-	c.checkAddress(s.child("base_url"), l.BaseURL)
-	c.checkName(s.child("model"), l.Model)
+	c.checkAddress(s.Child("base_url"), l.BaseURL)
+	c.checkName(s.Child("model"), l.Model)
 	total := 0
 	for _, r := range l.Script {
 		if r != nil && r.When != nil {
 			total += pattern.SumInstructions(r.When.Text, r.When.MessageID)
 		}
 	}
-	c.checkPatternTotal(s.child("script"), total)
+	c.checkPatternTotal(s.Child("script"), total)
 	if l.Provider == "anthropic" {
 		l.checkAnthropic(c, s)
 	}
 	v := findVendor(l.Provider)
 	if v == nil {
-		if !c.doc.hasValue(s.value, "provider") {
+		if !c.doc.HasValue(s.Value, "provider") {
 			c.addProblem(s, "the provider follows neither from the model's name nor from a key in the environment: set provider")
 		}
 		return
 	}
-	if v.keyVariable == "" || c.doc.hasValue(s.value, "api_key") || l.APIKey != "" {
+	if v.keyVariable == "" || c.doc.HasValue(s.Value, "api_key") || l.APIKey != "" {
 		return
 	}
 	switch {
 	case c.Tenant && !c.isGranted("operator_models"):
 		c.refuseEntry(s, "api_key is needed: an app brings its own key, unless the operator grants operator_models")
 	case c.Tenant && l.BaseURL != "":
-		c.refuseEntry(s.child("base_url"), "needs an api_key beside it: a key that the operator lends is not sent to another address")
+		c.refuseEntry(s.Child("base_url"), "needs an api_key beside it: a key that the operator lends is not sent to another address")
 	case !c.Tenant && l.BaseURL == "":
 		c.addProblem(s, "api_key is needed: set it, or "+v.keyVariable+" in the environment")
 	}
 }
 
 // checkAnthropic reports values that Anthropic's API refuses, so that they are found before the first call.
-func (l *LLM) checkAnthropic(c *validation, s location) {
+func (l *LLM) checkAnthropic(c *validation, s document.Location) {
 	switch {
 	case l.refusesTemperature():
-		c.addProblem(s.child("temperature"), "is refused by "+l.Model+": leave it out")
+		c.addProblem(s.Child("temperature"), "is refused by "+l.Model+": leave it out")
 	case l.Temperature != nil && *l.Temperature > 1:
-		c.addProblem(s.child("temperature"), "is more than 1, the most that anthropic takes")
+		c.addProblem(s.Child("temperature"), "is more than 1, the most that anthropic takes")
 	}
 	t := l.Thinking
 	if t == nil || !t.Enabled || t.BudgetTokens == 0 {
 		return
 	}
-	at := s.child("thinking").child("budget_tokens")
+	at := s.Child("thinking").Child("budget_tokens")
 	switch {
 	case t.BudgetTokens < minThinkingTokens:
 		c.addProblem(at, "is less than 1024, the least that anthropic takes")
@@ -105,10 +109,10 @@ func (l *LLM) checkAnthropic(c *validation, s location) {
 }
 
 // checkFallbacks refuses fallbacks that lead back to l: the calls would never end.
-func (l *LLM) checkFallbacks(c *validation, s location) {
+func (l *LLM) checkFallbacks(c *validation, s document.Location) {
 	for i, name := range l.Fallbacks {
-		if chain := c.fallbackPath(name, s.path.part, map[string]bool{}); chain != nil {
-			c.addProblem(s.child("fallbacks").item(i), "leads back to where it began: "+formatChain(append([]string{s.path.part}, chain...)))
+		if chain := c.fallbackPath(name, s.Path.Part, map[string]bool{}); chain != nil {
+			c.addProblem(s.Child("fallbacks").Item(i), "leads back to where it began: "+formatChain(append([]string{s.Path.Part}, chain...)))
 		}
 	}
 }

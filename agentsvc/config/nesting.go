@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"stoa/agentsvc/config/document"
 )
 
 // Bounds of agents that use agents. Each level runs inside its caller's turn.
@@ -18,7 +20,7 @@ const (
 var callableAgentForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,52}$`)
 
 // checkMembers checks the sub-agents and agent tools of a: their number, cycles, depth and names.
-func (a *Agent) checkMembers(c *validation, s location) {
+func (a *Agent) checkMembers(c *validation, s document.Location) {
 	switch {
 	case slices.Contains([]string{"sequential", "parallel", "loop"}, a.Type) && len(a.SubAgents) == 0:
 		c.addProblem(s, fmt.Sprintf("a %s agent needs sub_agents", a.Type))
@@ -29,20 +31,20 @@ func (a *Agent) checkMembers(c *validation, s location) {
 		key   string
 		names []string
 	}{{"sub_agents", a.SubAgents}, {"agent_tools", a.AgentTools}} {
-		at := s.child(list.key)
+		at := s.Child(list.key)
 		if len(list.names) > maxMembers {
 			c.addProblem(at, fmt.Sprintf("names %d agents; at most %d are possible", len(list.names), maxMembers))
 		}
 		for i, name := range list.names {
-			if chain := c.nesting.cycles[[2]string{s.path.part, name}]; chain != nil {
-				c.addProblem(at.item(i), "leads back to where it began: "+formatChain(chain))
+			if chain := c.nesting.cycles[[2]string{s.Path.Part, name}]; chain != nil {
+				c.addProblem(at.Item(i), "leads back to where it began: "+formatChain(chain))
 			}
 		}
 		if a.Type == "llm" {
 			c.checkCallable(a, list.key, list.names, at)
 		}
 	}
-	if chain := c.nesting.deepestChain(s.path.part); len(chain) == maxNesting+1 {
+	if chain := c.nesting.deepestChain(s.Path.Part); len(chain) == maxNesting+1 {
 		c.addProblem(s, fmt.Sprintf("nests agents %d deep: %s; at most %d are possible", len(chain), formatChain(chain), maxNesting))
 	}
 }
@@ -51,21 +53,21 @@ func (a *Agent) checkMembers(c *validation, s location) {
 func formatChain(chain []string) string {
 	names := make([]string, len(chain))
 	for i, name := range chain {
-		names[i] = quoteName(name)
+		names[i] = document.QuoteName(name)
 	}
 	return strings.Join(names, " > ")
 }
 
 // checkCallable checks that the agents of a list become tools with valid and distinct names.
-func (c *validation) checkCallable(a *Agent, key string, names []string, at location) {
+func (c *validation) checkCallable(a *Agent, key string, names []string, at document.Location) {
 	for i, name := range names {
 		switch tool := agentToolName(key, name); {
 		case agentNameForm.MatchString(name) && !callableAgentForm.MatchString(name):
-			c.addProblem(at.item(i), "cannot be called by a model: the name must be 1 to 52 letters, digits, '_' or '-'")
+			c.addProblem(at.Item(i), "cannot be called by a model: the name must be 1 to 52 letters, digits, '_' or '-'")
 		case slices.Contains(a.Tools, tool), key == "sub_agents" && slices.Contains(a.AgentTools, tool),
 			tool == "exit" && a.Reasoning != nil && a.Reasoning.EnableExitTool,
 			tool == "escalate" && a.Reasoning != nil && a.Reasoning.EnableEscalateTool:
-			c.addProblem(at.item(i), fmt.Sprintf("becomes a tool of the name %s, and the agent has another one", shortenText(tool)))
+			c.addProblem(at.Item(i), fmt.Sprintf("becomes a tool of the name %s, and the agent has another one", shortenText(tool)))
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"stoa/agentsvc/config/document"
 )
 
 // Notification sends the progress of an agent's tasks to another service.
@@ -46,14 +48,14 @@ type NotificationRetry struct {
 const maxNotifications = 10
 
 // checkNotifications checks that the agent's notifications have different ids.
-func (a *Agent) checkNotifications(c *validation, s location) {
+func (a *Agent) checkNotifications(c *validation, s document.Location) {
 	if len(a.Notifications) > maxNotifications {
 		c.addProblem(s, fmt.Sprintf("holds more than %d notifications", maxNotifications))
 	}
 	ids := map[string]bool{}
 	for i, n := range a.Notifications {
 		if n != nil && ids[n.ID] {
-			c.addProblem(s.item(i).child("id"), "is the id of another notification of the agent as well: "+shortenText(n.ID))
+			c.addProblem(s.Item(i).Child("id"), "is the id of another notification of the agent as well: "+shortenText(n.ID))
 		}
 		if n != nil {
 			ids[n.ID] = true
@@ -62,27 +64,27 @@ func (a *Agent) checkNotifications(c *validation, s location) {
 }
 
 // checkRules checks address, headers and events.
-func (n *Notification) checkRules(c *validation, s location) {
-	c.checkName(s.child("id"), n.ID)
-	c.checkAddress(s.child("url"), n.URL)
-	c.checkHeaders(s.child("headers"), n.Headers)
+func (n *Notification) checkRules(c *validation, s document.Location) {
+	c.checkName(s.Child("id"), n.ID)
+	c.checkAddress(s.Child("url"), n.URL)
+	c.checkHeaders(s.Child("headers"), n.Headers)
 	if len(n.Events) == 0 {
-		c.addProblem(s.child("events"), "names no event")
+		c.addProblem(s.Child("events"), "names no event")
 	}
 	for i, e := range n.Events {
 		if slices.Contains(n.Events[:i], e) {
-			c.addProblem(s.child("events").item(i), "is named before")
+			c.addProblem(s.Child("events").Item(i), "is named before")
 		}
 	}
 }
 
 // checkRules checks the order of the delays.
-func (r *NotificationRetry) checkRules(c *validation, s location) {
+func (r *NotificationRetry) checkRules(c *validation, s document.Location) {
 	if r.InitialDelay <= 0 || r.InitialDelay > r.MaxDelay {
-		c.addProblem(s.child("initial_delay"), "must be more than nothing and at most max_delay")
+		c.addProblem(s.Child("initial_delay"), "must be more than nothing and at most max_delay")
 	}
 	if r.MaxDelay > maxRetryDelay {
-		c.addProblem(s.child("max_delay"), fmt.Sprintf("must be at most %v", maxRetryDelay))
+		c.addProblem(s.Child("max_delay"), fmt.Sprintf("must be at most %v", maxRetryDelay))
 	}
 }
 

@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"stoa/agentsvc/config/document"
+)
 
 // Observability turns on what an operator watches.
 type Observability struct {
@@ -17,8 +21,8 @@ type Metrics struct {
 }
 
 // checkRules checks that the endpoint is a path.
-func (m *Metrics) checkRules(c *validation, s location) {
+func (m *Metrics) checkRules(c *validation, s document.Location) {
 	if !strings.HasPrefix(m.Endpoint, "/") {
-		c.addProblem(s.child("endpoint"), "must be a path that starts with /")
+		c.addProblem(s.Child("endpoint"), "must be a path that starts with /")
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/config/document"
 )
 
 // pages are the pages of docs that end with a table of the keys of some structs.
@@ -46,7 +48,7 @@ func TestPages(t *testing.T) {
 			reported, _, _ := strings.Cut(string(src), keysHeading)
 			r := &reference{comments: comments}
 			r.WriteString(reported + keysHeading + "\nThe text is that of the [configuration reference](configuration.md).\n")
-			known := map[string]field{}
+			known := map[string]document.Field{}
 			for _, path := range slices.Sorted(maps.Keys(page.of)) {
 				fmt.Fprintf(r, "\n`%s`:\n\n| Key | Default | Meaning |\n|---|---|---|\n", path)
 				r.writeKeys(path, "", page.of[path], known)
@@ -65,16 +67,16 @@ func TestPages(t *testing.T) {
 
 // writeKeys writes a row for each key of t, which is at path, and for each key below it, and adds them to known by
 // their names after prefix.
-func (r *reference) writeKeys(path, prefix string, t reflect.Type, known map[string]field) {
-	for _, f := range fieldsOf(t) {
-		name := prefix + f.name
+func (r *reference) writeKeys(path, prefix string, t reflect.Type, known map[string]document.Field) {
+	for _, f := range document.FieldsOf(t) {
+		name := prefix + f.Name
 		known[name] = f
-		if _, taken := known[f.name]; !taken {
-			known[f.name] = f
+		if _, taken := known[f.Name]; !taken {
+			known[f.Name] = f
 		}
 		fmt.Fprintf(r, "| `%s` | %s | %s |\n", name, formatDefault(f), r.describeField(path, t, f))
-		field := t.Field(f.index).Type
-		if child := elementType(field); child.Kind() == reflect.Struct && r.availabilityNote(schemaPattern(joinPath(path, f.name))) == "" {
+		field := t.Field(f.Index).Type
+		if child := elementType(field); child.Kind() == reflect.Struct && r.availabilityNote(schemaPattern(joinPath(path, f.Name))) == "" {
 			if field.Kind() == reflect.Slice {
 				name += "[]"
 			}
@@ -87,7 +89,7 @@ var backticked = regexp.MustCompile("`([^`]+)`")
 
 // checkKeys checks the tables of a page whose first column is headed Key: each key must be known, with its actual
 // default.
-func checkKeys(t *testing.T, page string, known map[string]field) {
+func checkKeys(t *testing.T, page string, known map[string]document.Field) {
 	t.Helper()
 	var head []string
 	for line := range strings.Lines(page) {
@@ -108,7 +110,7 @@ func checkKeys(t *testing.T, page string, known map[string]field) {
 					t.Errorf("there is no key %s: %s", key[1], line)
 				}
 				i := slices.Index(head, "Default")
-				if got := strings.Join(f.defaults, ", "); i >= 0 && len(f.defaults) > 0 && got != "false" && strings.ReplaceAll(cells[i], "`", "") != got {
+				if got := strings.Join(f.Defaults, ", "); i >= 0 && len(f.Defaults) > 0 && got != "false" && strings.ReplaceAll(cells[i], "`", "") != got {
 					t.Errorf("the default of %s is %s: %s", key[1], got, line)
 				}
 			}

@@ -4,8 +4,7 @@ import (
 	"reflect"
 	"slices"
 
-	"go.yaml.in/yaml/v3"
-
+	"stoa/agentsvc/config/document"
 	"stoa/tenancy/grant"
 )
 
@@ -31,7 +30,7 @@ var operatorBlocks = []string{"server", "logger", "observability"}
 
 // Parse parses and checks a document, YAML or JSON. The returned Config is complete: defaults and variables are
 // filled in, names refer to existing entries, and everything it requests is available. Otherwise it returns an
-// [*Error] with all problems.
+// [*document.Error] with all problems.
 func Parse(src []byte, o Options) (*Config, error) {
 	if o.Lookup == nil {
 		o.Lookup = func(string) (string, bool) { return "", false }
@@ -40,17 +39,17 @@ func Parse(src []byte, o Options) (*Config, error) {
 	if o.Tenant {
 		missing = "is not among the app's secrets"
 	}
-	doc := readDocument(src, o.Lookup, missing)
-	cfg := newDefault(reflect.TypeFor[Config]()).Interface().(*Config)
-	if doc.root == nil {
-		return cfg.orError(doc.problems.asError(o.File))
+	doc := document.Read(src, o.Lookup, missing)
+	cfg := document.New[Config]()
+	if doc.Root == nil {
+		return cfg.orError(doc.Err(o.File))
 	}
 	if o.Tenant {
-		doc.refuseBlocks(operatorBlocks)
+		refuseBlocks(doc, operatorBlocks)
 	}
-	root := location{value: doc.root}
-	doc.decodeStruct(root, reflect.ValueOf(cfg).Elem())
-	cfg.agentOrder = mappingKeys(root.child("agents"))
+	root := document.Location{Value: doc.Root}
+	doc.DecodeStruct(root, reflect.ValueOf(cfg).Elem())
+	cfg.agentOrder = root.Child("agents").Keys()
 
 	// The keys of vendors come from the operator's environment, never from a tenant's secrets of the same name.
 	environment := o.Lookup
@@ -67,21 +66,21 @@ func Parse(src []byte, o Options) (*Config, error) {
 		e.applyDefaults(environment)
 	}
 	c := validation{Options: o, doc: doc, entryNames: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, guardrails: cfg.Guardrails, refusedEntries: map[string]bool{}}
-	for _, f := range fieldsOf(reflect.TypeFor[Config]()) {
-		c.entryNames[f.name] = slices.Sorted(slices.Values(mappingKeys(root.child(f.name))))
+	for _, f := range document.FieldsOf(reflect.TypeFor[Config]()) {
+		c.entryNames[f.Name] = slices.Sorted(slices.Values(root.Child(f.Name).Keys()))
 	}
-	c.defaultLLMMissing = cfg.LLMs[cfg.Defaults.LLM] == nil && !doc.hasValue(root.child("defaults").value, "llm")
+	c.defaultLLMMissing = cfg.LLMs[cfg.Defaults.LLM] == nil && !doc.HasValue(root.Child("defaults").Value, "llm")
 	c.nesting = newNesting(cfg.Agents, cfg.agentOrder)
 	c.webhooks, c.authEnabled = webhookAgents(cfg.Agents, cfg.agentOrder), cfg.Server.Auth.Enabled
 	c.walkValue(root, reflect.ValueOf(cfg).Elem(), false)
-	c.checkCards(root.child("agents"), cfg.Agents)
+	c.checkCards(root.Child("agents"), cfg.Agents)
 	c.reportUnavailable()
 
 	// After the checks, so that they see what the document contains and not its defaults.
 	for name, a := range cfg.Agents {
 		a.applyDefaults(name, cfg.Defaults)
 	}
-	return cfg.orError(doc.problems.asError(o.File))
+	return cfg.orError(doc.Err(o.File))
 }
 
 // orError returns c, or nil and err if err is not nil: no caller can use a Config with problems.
@@ -92,28 +91,17 @@ func (c *Config) orError(err error) (*Config, error) {
 	return c, nil
 }
 
-// refuseBlocks reports each of blocks that the document has, and removes it so that its content is not checked.
-func (doc *document) refuseBlocks(blocks []string) {
+// refuseBlocks reports each of blocks that doc has, and removes it so that its content is not checked.
+func refuseBlocks(doc *document.Document, blocks []string) {
 	for _, name := range blocks {
-		for i := 0; i+1 < len(doc.root.Content); i += 2 {
-			key := doc.root.Content[i]
+		for i := 0; i+1 < len(doc.Root.Content); i += 2 {
+			key := doc.Root.Content[i]
 			if key.Value != name {
 				continue
 			}
-			doc.addProblem(location{&path{nil, name, fieldPart}, key, nil}, "may not stand in the configuration of an app: it is the operator's")
-			doc.root.Content = append(doc.root.Content[:i:i], doc.root.Content[i+2:]...)
+			doc.AddProblem(document.Location{Path: (*document.Path)(nil).Field(name), Key: key}, "may not stand in the configuration of an app: it is the operator's")
+			doc.Root.Content = append(doc.Root.Content[:i:i], doc.Root.Content[i+2:]...)
 			break
 		}
 	}
-}
-
-// mappingKeys returns the keys of the mapping at s, in document order.
-func mappingKeys(s location) []string {
-	var names []string
-	if s.value != nil && s.value.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(s.value.Content); i += 2 {
-			names = append(names, s.value.Content[i].Value)
-		}
-	}
-	return names
 }

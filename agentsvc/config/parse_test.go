@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"stoa/agentsvc/config/document"
 	"stoa/tenancy/grant"
 )
 
@@ -280,11 +281,11 @@ func TestDefault(t *testing.T) {
 func TestErrorIsTyped(t *testing.T) {
 	t.Parallel()
 	_, err := Parse([]byte("agents:\n  a: {intruction: x}\nllms: {default: {provider: scripted}}"), Options{})
-	var e *Error
+	var e *document.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("%T", err)
 	}
-	want := []Problem{{"agents.a.intruction", 2, 7, "is not a known key", "instruction"}}
+	want := []document.Problem{{Path: "agents.a.intruction", Line: 2, Column: 7, Message: "is not a known key", Suggestion: "instruction"}}
 	if diff := cmp.Diff(want, e.Problems); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

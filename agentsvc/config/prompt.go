@@ -1,6 +1,10 @@
 package config
 
-import "slices"
+import (
+	"slices"
+
+	"stoa/agentsvc/config/document"
+)
 
 // Prompt shapes an agent's system prompt in more detail than `instruction`.
 type Prompt struct {
@@ -23,8 +27,8 @@ type StructuredOutput struct {
 }
 
 // checkRules checks the schema.
-func (o *StructuredOutput) checkRules(c *validation, s location) {
-	c.checkSchema(s.child("schema"), o.Schema)
+func (o *StructuredOutput) checkRules(c *validation, s document.Location) {
+	c.checkSchema(s.Child("schema"), o.Schema)
 }
 
 // Reasoning bounds and ends an agent's loop of thinking and calling tools.
@@ -41,14 +45,14 @@ type Reasoning struct {
 }
 
 // checkTermination checks that at least one condition can end the agent's loop.
-func (a *Agent) checkTermination(c *validation, s location) {
+func (a *Agent) checkTermination(c *validation, s document.Location) {
 	r := a.Reasoning
 	if r == nil || len(r.TerminationConditions) == 0 {
 		return
 	}
 	when := func(condition string) bool { return slices.Contains(r.TerminationConditions, condition) }
 	if !when("no_tool_calls") && !r.EnableExitTool && !(when("escalate") && r.EnableEscalateTool) && !(when("transfer") && len(a.SubAgents) > 0) {
-		c.addProblem(s.child("reasoning").child("termination_conditions"),
+		c.addProblem(s.Child("reasoning").Child("termination_conditions"),
 			"leaves the agent no way to finish: add no_tool_calls, or turn enable_exit_tool on")
 	}
 }
@@ -78,8 +82,8 @@ type Context struct {
 }
 
 // checkRules checks that a summary shortens the conversation.
-func (x *Context) checkRules(c *validation, s location) {
+func (x *Context) checkRules(c *validation, s document.Location) {
 	if x.Strategy == "summary_buffer" && x.Target >= x.Threshold {
-		c.addProblem(s.child("target"), "must be less than threshold, or every answer would wait for a summary")
+		c.addProblem(s.Child("target"), "must be less than threshold, or every answer would wait for a summary")
 	}
 }

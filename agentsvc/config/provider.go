@@ -1,6 +1,11 @@
 package config
 
-import "strings"
+import (
+	"cmp"
+	"regexp"
+	"strconv"
+	"strings"
+)
 
 // vendor is what is known of a model provider without a request.
 type vendor struct {
@@ -47,7 +52,7 @@ func DetectProvider(lookup func(name string) (string, bool)) (provider, apiKey s
 // environment, nil for a tenant.
 func (l *LLM) applyDefaults(lookup func(string) (string, bool)) {
 	if l.Provider == "" {
-		l.Provider = inferProvider(l.Model, lookup)
+		l.Provider = cmp.Or(InferProvider(l.Model), providerOfKey(lookup))
 	}
 	v := findVendor(l.Provider)
 	if v == nil {
@@ -73,13 +78,18 @@ func (l *LLM) useOperatorKey(operatorKey func(string) (string, bool)) {
 	}
 }
 
-// inferProvider returns the provider that a model's name implies, else the first whose key lookup has, else "".
-func inferProvider(model string, lookup func(string) (string, bool)) string {
+// InferProvider returns the provider that a model's name implies, else "".
+func InferProvider(model string) string {
 	for _, v := range vendors {
 		if hasAnyPrefix(model, v.modelPrefixes) {
 			return v.name
 		}
 	}
+	return ""
+}
+
+// providerOfKey returns the first provider whose key lookup has, else "". A nil lookup has none.
+func providerOfKey(lookup func(string) (string, bool)) string {
 	if lookup == nil {
 		return ""
 	}
@@ -97,4 +107,34 @@ func hasAnyPrefix(s string, prefixes []string) bool {
 		}
 	}
 	return false
+}
+
+// defaultTemperature is the temperature of models that accept any, if the document sets none.
+const defaultTemperature = 0.7
+
+// claudeForm and gptForm recognise models of two vendors whose newer models refuse a temperature. The names of future
+// models are unknown, so that the older ones that accept it are recognised, also behind a gateway's prefix: Claude up
+// to 4.6, and GPT up to 4.
+var (
+	claudeForm = regexp.MustCompile(`(?:^|[./:])claude-(?:(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?:[-@:]|$))?`)
+	gptForm    = regexp.MustCompile(`(?:^|[./:])(?:gpt-(\d{1,2})|o\d|codex-)`)
+)
+
+// acceptsTemperature reports whether a model of this name certainly accepts any temperature.
+func acceptsTemperature(model string) bool {
+	if v := claudeForm.FindStringSubmatch(model); v != nil {
+		major, err := strconv.Atoi(v[1])
+		minor, _ := strconv.Atoi(v[2])
+		return err == nil && (major < 4 || major == 4 && minor <= 6)
+	}
+	if v := gptForm.FindStringSubmatch(model); v != nil {
+		major, err := strconv.Atoi(v[1])
+		return err == nil && major <= 4
+	}
+	return true
+}
+
+// refusesTemperature reports whether the document sets a temperature that Anthropic's API refuses for this model.
+func (l *LLM) refusesTemperature() bool {
+	return l.Provider == "anthropic" && l.BaseURL == "" && l.Temperature != nil && *l.Temperature != 1 && !acceptsTemperature(l.Model)
 }

@@ -1,6 +1,10 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+
+	"stoa/agentsvc/config/document"
+)
 
 // RateLimiting bounds how much a session or a user may ask for. A call beyond a limit is refused (429).
 type RateLimiting struct {
@@ -29,8 +33,8 @@ type Limit struct {
 }
 
 // checkRules checks the database and that no two limits have the same type and window.
-func (x *RateLimiting) checkRules(c *validation, s location) {
-	c.refuseMySQL(s.child("sql_database"), x.SQLDatabase)
+func (x *RateLimiting) checkRules(c *validation, s document.Location) {
+	c.refuseMySQL(s.Child("sql_database"), x.SQLDatabase)
 	if x.Enabled {
 		c.requireKeys(s, "limits")
 	}
@@ -41,7 +45,7 @@ func (x *RateLimiting) checkRules(c *validation, s location) {
 		}
 		same := Limit{Type: l.Type, Window: l.Window}
 		if first, twice := seen[same]; twice {
-			c.addProblem(s.child("limits").item(i), fmt.Sprintf("limits[%d] is about the same type and window", first))
+			c.addProblem(s.Child("limits").Item(i), fmt.Sprintf("limits[%d] is about the same type and window", first))
 			continue
 		}
 		seen[same] = i

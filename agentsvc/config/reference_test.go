@@ -5,10 +5,14 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/config/document"
 )
 
 const referenceFile = "../../docs/configuration.md"
@@ -44,12 +48,12 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	t.Parallel()
 	comments := newReflector(t).CommentMap
 	for _, typ := range collectStructs(reflect.TypeFor[Config](), nil) {
-		for _, f := range fieldsOf(typ) {
-			name := typ.Name() + "." + typ.Field(f.index).Name
-			if f.name == "" {
+		for _, f := range document.FieldsOf(typ) {
+			name := typ.Name() + "." + typ.Field(f.Index).Name
+			if f.Name == "" {
 				t.Errorf("%s has no key", name)
 			}
-			if !strings.HasPrefix(comments["stoa/agentsvc/config."+name], "`"+f.name+"` ") {
+			if !strings.HasPrefix(comments["stoa/agentsvc/config."+name], "`"+f.Name+"` ") {
 				t.Errorf("the comment of %s does not begin with its name: %q", name, comments["stoa/agentsvc/config."+name])
 			}
 		}
@@ -69,12 +73,12 @@ func TestUnavailableKeysExist(t *testing.T) {
 				typ = typ.Elem()
 				continue
 			}
-			fields := fieldsOf(typ)
-			i := slices.IndexFunc(fields, func(f field) bool { return f.name == part })
+			fields := document.FieldsOf(typ)
+			i := slices.IndexFunc(fields, func(f document.Field) bool { return f.Name == part })
 			if i < 0 {
 				t.Fatalf("%s: there is no %s", row.pattern, part)
 			}
-			typ, enum = typ.Field(fields[i].index).Type, fields[i].enum
+			typ, enum = typ.Field(fields[i].Index).Type, fields[i].Enum
 		}
 		for _, value := range row.values {
 			if enum != nil && !slices.Contains(enum, value) {
@@ -90,8 +94,8 @@ func collectStructs(t reflect.Type, known []reflect.Type) []reflect.Type {
 		return known
 	}
 	known = append(known, t)
-	for _, f := range fieldsOf(t) {
-		known = collectStructs(t.Field(f.index).Type, known)
+	for _, f := range document.FieldsOf(t) {
+		known = collectStructs(t.Field(f.Index).Type, known)
 	}
 	return known
 }
@@ -121,14 +125,14 @@ func (r *reference) writeTable(title, path string, t reflect.Type) {
 		fmt.Fprintf(r, "%s%s\n\n", toSentence(about, t.Name()), r.inheritedNote(schemaPattern(path)))
 	}
 	r.WriteString("| Field | Type | Default | Meaning |\n|---|---|---|---|\n")
-	for _, f := range fieldsOf(t) {
+	for _, f := range document.FieldsOf(t) {
 		r.writeRow(path, t, f)
 	}
 	r.WriteString("\n")
-	for _, f := range fieldsOf(t) {
-		field := t.Field(f.index).Type
+	for _, f := range document.FieldsOf(t) {
+		field := t.Field(f.Index).Type
 		if child := elementType(field); child.Kind() == reflect.Struct {
-			at := joinPath(path, f.name)
+			at := joinPath(path, f.Name)
 			switch field.Kind() {
 			case reflect.Map:
 				at += ".<name>"
@@ -140,36 +144,36 @@ func (r *reference) writeTable(title, path string, t reflect.Type) {
 	}
 }
 
-func (r *reference) writeRow(path string, t reflect.Type, f field) {
-	field := t.Field(f.index)
-	fmt.Fprintf(r, "| `%s` | %s | %s | %s |\n", f.name, typeName(field.Type), formatDefault(f), r.describeField(path, t, f))
+func (r *reference) writeRow(path string, t reflect.Type, f document.Field) {
+	field := t.Field(f.Index)
+	fmt.Fprintf(r, "| `%s` | %s | %s | %s |\n", f.Name, typeName(field.Type), formatDefault(f), r.describeField(path, t, f))
 }
 
-func (r *reference) describeField(path string, t reflect.Type, f field) string {
-	field := t.Field(f.index)
-	meaning := toSentence(r.comments["stoa/agentsvc/config."+t.Name()+"."+field.Name], "`"+f.name+"`")
-	if len(f.enum) > 0 {
-		meaning += " One of `" + strings.Join(f.enum, "`, `") + "`."
+func (r *reference) describeField(path string, t reflect.Type, f document.Field) string {
+	field := t.Field(f.Index)
+	meaning := toSentence(r.comments["stoa/agentsvc/config."+t.Name()+"."+field.Name], "`"+f.Name+"`")
+	if len(f.Enum) > 0 {
+		meaning += " One of `" + strings.Join(f.Enum, "`, `") + "`."
 	}
 	switch {
-	case f.min != nil && f.max != nil:
-		meaning += fmt.Sprintf(" From %s to %s.", formatNumber(*f.min), formatNumber(*f.max))
-	case f.min != nil && *f.min > 0:
-		meaning += fmt.Sprintf(" At least %s.", formatNumber(*f.min))
+	case f.Min != nil && f.Max != nil:
+		meaning += fmt.Sprintf(" From %s to %s.", formatNumber(*f.Min), formatNumber(*f.Max))
+	case f.Min != nil && *f.Min > 0:
+		meaning += fmt.Sprintf(" At least %s.", formatNumber(*f.Min))
 	}
-	if f.ref != "" {
-		meaning += fmt.Sprintf(" Names an entry of `%s`.", f.ref)
+	if f.Ref != "" {
+		meaning += fmt.Sprintf(" Names an entry of `%s`.", f.Ref)
 	}
-	if f.onlyValues != nil {
-		meaning += fmt.Sprintf(" Only where `%s` is `%s`.", f.onlyKey, strings.Join(f.onlyValues, "` or `"))
+	if f.OnlyValues != nil {
+		meaning += fmt.Sprintf(" Only where `%s` is `%s`.", f.OnlyKey, strings.Join(f.OnlyValues, "` or `"))
 	}
-	if f.grant != "" {
-		meaning += fmt.Sprintf(" An app needs the grant `%s`.", f.grant)
+	if f.Grant != "" {
+		meaning += fmt.Sprintf(" An app needs the grant `%s`.", f.Grant)
 	}
-	if f.secret {
+	if f.Secret {
 		meaning += " Secret: shown as a mask."
 	}
-	here := schemaPattern(joinPath(path, f.name))
+	here := schemaPattern(joinPath(path, f.Name))
 	meaning += r.availabilityNote(here) + r.availabilityNote(here+".*")
 	return strings.ReplaceAll(meaning, "|", "\\|")
 }
@@ -222,7 +226,7 @@ func joinPath(path, name string) string {
 
 func typeName(t reflect.Type) string {
 	switch {
-	case t == durationType:
+	case t == reflect.TypeFor[time.Duration]():
 		return "duration"
 	case t.Kind() == reflect.Pointer:
 		return typeName(t.Elem())
@@ -251,12 +255,15 @@ func pluralSuffix(t reflect.Type) string {
 	return map[bool]string{true: "s"}[elementType(t).Kind() == reflect.Struct]
 }
 
-func formatDefault(f field) string {
+func formatDefault(f document.Field) string {
 	switch {
-	case f.required:
+	case f.Required:
 		return "*needed*"
-	case len(f.defaults) == 0:
+	case len(f.Defaults) == 0:
 		return ""
 	}
-	return "`" + strings.Join(f.defaults, "`, `") + "`"
+	return "`" + strings.Join(f.Defaults, "`, `") + "`"
 }
+
+// formatNumber returns n without an exponent.
+func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }

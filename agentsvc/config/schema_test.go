@@ -15,6 +15,8 @@ import (
 	"github.com/invopop/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+
+	"stoa/agentsvc/config/document"
 )
 
 var update = flag.Bool("update", false, "write schema.json, the tables of docs and the golden files again")
@@ -66,7 +68,7 @@ func newReflector(t *testing.T) *jsonschema.Reflector {
 	return r
 }
 
-// useKeyNames makes the comments of fields begin with the key of the document instead of the Go name.
+// useKeyNames makes the comments of document.Fields begin with the key of the document instead of the Go name.
 func useKeyNames(comments map[string]string, t reflect.Type, seen map[reflect.Type]bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Map || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -75,11 +77,11 @@ func useKeyNames(comments map[string]string, t reflect.Type, seen map[reflect.Ty
 		return
 	}
 	seen[t] = true
-	for _, f := range fieldsOf(t) {
-		field := t.Field(f.index)
+	for _, f := range document.FieldsOf(t) {
+		field := t.Field(f.Index)
 		key := t.PkgPath() + "." + t.Name() + "." + field.Name
 		if remainder, ok := strings.CutPrefix(comments[key], field.Name+" "); ok {
-			comments[key] = "`" + f.name + "` " + remainder
+			comments[key] = "`" + f.Name + "` " + remainder
 		}
 		useKeyNames(comments, field.Type, seen)
 	}
@@ -133,7 +135,7 @@ func TestSchemaAccepts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		doc, err := Decode(src)
+		doc, err := document.Decode(src)
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
@@ -196,9 +198,9 @@ func TestSchemaHead(t *testing.T) {
 		t.Errorf("type is %v", head["type"])
 	}
 	properties, _ := head["properties"].(map[string]any)
-	for _, f := range fieldsOf(reflect.TypeFor[Config]()) {
-		if properties[f.name] == nil {
-			t.Errorf("no property %s", f.name)
+	for _, f := range document.FieldsOf(reflect.TypeFor[Config]()) {
+		if properties[f.Name] == nil {
+			t.Errorf("no property %s", f.Name)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"stoa/agentsvc/config/document"
+)
 
 // Rule is one answer of a scripted model and when it is given.
 type Rule struct {
@@ -91,17 +95,17 @@ type Usage struct {
 }
 
 // checkRules checks the regular expressions.
-func (w *When) checkRules(c *validation, s location) {
-	c.checkPattern(s.child("text"), w.Text)
-	c.checkPattern(s.child("message_id"), w.MessageID)
+func (w *When) checkRules(c *validation, s document.Location) {
+	c.checkPattern(s.Child("text"), w.Text)
+	c.checkPattern(s.Child("message_id"), w.MessageID)
 }
 
 // checkRules checks that the item does one thing.
-func (i *Item) checkRules(c *validation, s location) {
+func (i *Item) checkRules(c *validation, s document.Location) {
 	c.requireOneOf(s, []string{"say", "call", "fail", "ask", "refuse", "artifact"}, "pause", "usage")
 }
 
 // checkRules checks that the artifact has one kind of content.
-func (a *Artifact) checkRules(c *validation, s location) {
+func (a *Artifact) checkRules(c *validation, s document.Location) {
 	c.requireOneOf(s, []string{"text", "data", "file_base64", "url"})
 }

@@ -1,5 +1,7 @@
 package config
 
+import "stoa/agentsvc/config/document"
+
 // Search says how a document store is searched.
 type Search struct {
 	// TopK is how many findings are returned.
@@ -25,8 +27,8 @@ type Search struct {
 }
 
 // checkRules checks that HyDE has a model.
-func (x *Search) checkRules(c *validation, s location) {
-	if x.EnableHyDE && !c.doc.hasValue(s.value, "hyde_llm") {
-		c.addProblem(s.child("enable_hyde"), "needs hyde_llm")
+func (x *Search) checkRules(c *validation, s document.Location) {
+	if x.EnableHyDE && !c.doc.HasValue(s.Value, "hyde_llm") {
+		c.addProblem(s.Child("enable_hyde"), "needs hyde_llm")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"stoa/agentsvc/config/document"
 )
 
 // Security names the credentials that callers of an agent need in addition to the app's. The agent's card shows
@@ -38,24 +40,24 @@ type Credentials struct {
 }
 
 // checkRules checks that the required schemes exist.
-func (x *Security) checkRules(c *validation, s location) {
+func (x *Security) checkRules(c *validation, s document.Location) {
 	names := slices.Sorted(maps.Keys(x.Schemes))
-	at := s.child("require")
+	at := s.Child("require")
 	for i, name := range x.Require {
-		c.checkReference(at.item(i), "security.schemes", name, names)
+		c.checkReference(at.Item(i), "security.schemes", name, names)
 	}
 }
 
 // checkRules checks the header of an API key.
-func (x *SecurityScheme) checkRules(c *validation, s location) {
+func (x *SecurityScheme) checkRules(c *validation, s document.Location) {
 	switch {
 	case x.Type != "apiKey":
-	case !c.doc.hasValue(s.value, "name"):
+	case !c.doc.HasValue(s.Value, "name"):
 		c.addProblem(s, "an apiKey scheme needs name, the header that holds the key")
 	case !headerNameForm.MatchString(x.Name):
-		c.addProblem(s.child("name"), "is no name of a header")
+		c.addProblem(s.Child("name"), "is no name of a header")
 	case slices.Contains(nonKeyHeaders, strings.ToLower(x.Name)):
-		c.addProblem(s.child("name"), "has a meaning of its own: choose another header, such as X-API-Key")
+		c.addProblem(s.Child("name"), "has a meaning of its own: choose another header, such as X-API-Key")
 	}
 }
 

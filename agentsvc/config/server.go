@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"stoa/agentsvc/config/document"
 )
 
 // Server is the listener, TLS, CORS and authentication.
@@ -71,14 +73,14 @@ type Studio struct {
 }
 
 // checkRules normalises the two spellings of a transport.
-func (x *Server) checkRules(*validation, location) {
+func (x *Server) checkRules(*validation, document.Location) {
 	if x.Transport == "jsonrpc" {
 		x.Transport = "json-rpc"
 	}
 }
 
 // checkRules checks that TLS has a certificate and a key.
-func (x *TLS) checkRules(c *validation, s location) {
+func (x *TLS) checkRules(c *validation, s document.Location) {
 	if x.Enabled {
 		c.requireKeys(s, "cert_file", "key_file")
 	}
@@ -86,19 +88,19 @@ func (x *TLS) checkRules(c *validation, s location) {
 
 // checkRules checks the form of origins, methods and headers. Browsers refuse credentials together with any origin
 // (Fetch standard, CORS protocol).
-func (x *CORS) checkRules(c *validation, s location) {
+func (x *CORS) checkRules(c *validation, s document.Location) {
 	for i, origin := range x.AllowedOrigins {
 		if origin != "*" && !isOrigin(origin) {
-			c.addProblem(s.child("allowed_origins").item(i), "is no origin as browsers send it, such as https://app.example.com, and matches nothing")
+			c.addProblem(s.Child("allowed_origins").Item(i), "is no origin as browsers send it, such as https://app.example.com, and matches nothing")
 		}
 	}
 	if x.AllowCredentials && (x.AllowedOrigins == nil || slices.Contains(x.AllowedOrigins, "*")) {
-		c.addProblem(s.child("allow_credentials"), "needs allowed_origins that are named: browsers refuse it together with *")
+		c.addProblem(s.Child("allow_credentials"), "needs allowed_origins that are named: browsers refuse it together with *")
 	}
 	for key, names := range map[string][]string{"allowed_methods": x.AllowedMethods, "allowed_headers": x.AllowedHeaders} {
 		for i, name := range names {
 			if !headerNameForm.MatchString(name) {
-				c.addProblem(s.child(key).item(i), "is no name: a word without spaces")
+				c.addProblem(s.Child(key).Item(i), "is no name: a word without spaces")
 			}
 		}
 	}

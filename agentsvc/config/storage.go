@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"stoa/agentsvc/config/document"
+)
 
 // Storage says where tasks, sessions, memory and checkpoints are kept.
 type Storage struct {
@@ -37,14 +41,14 @@ type Retention struct {
 }
 
 // checkRules checks that retentions are at least a minute and that events do not outlive their task.
-func (x *Retention) checkRules(c *validation, s location) {
+func (x *Retention) checkRules(c *validation, s document.Location) {
 	for name, d := range map[string]time.Duration{"tasks": x.Tasks, "events": x.Events, "sessions": x.Sessions} {
-		if c.doc.hasValue(s.value, name) && d < time.Minute {
-			c.addProblem(s.child(name), "must be at least 1m")
+		if c.doc.HasValue(s.Value, name) && d < time.Minute {
+			c.addProblem(s.Child(name), "must be at least 1m")
 		}
 	}
 	if x.Tasks > 0 && x.Events >= x.Tasks {
-		c.addProblem(s.child("events"), "must be shorter than tasks: the events of a task go with it")
+		c.addProblem(s.Child("events"), "must be shorter than tasks: the events of a task go with it")
 	}
 }
 
@@ -75,9 +79,9 @@ type Chromem struct {
 
 // checkRules refuses a folder of a tenant. When an app is deleted, nothing of it may remain on any machine that ran
 // it, and no process knows the folders of the others.
-func (x *Chromem) checkRules(c *validation, s location) {
+func (x *Chromem) checkRules(c *validation, s document.Location) {
 	if c.Tenant && x.PersistPath != "" && c.isGranted("filesystem") {
-		c.refuseEntry(s.child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
+		c.refuseEntry(s.Child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
 	}
 }
 
@@ -99,16 +103,16 @@ type Checkpoint struct {
 }
 
 // checkRules refuses keys that have no effect with the strategy.
-func (x *Checkpoint) checkRules(c *validation, s location) {
+func (x *Checkpoint) checkRules(c *validation, s document.Location) {
 	byEvents, byInterval := x.AfterTools || x.BeforeLLM, x.Interval > 0
 	switch {
 	case !x.Enabled:
 	case x.Strategy == "event" && byInterval:
-		c.addProblem(s.child("interval"), "has no effect with strategy event; strategy interval or hybrid counts iterations")
+		c.addProblem(s.Child("interval"), "has no effect with strategy event; strategy interval or hybrid counts iterations")
 	case x.Strategy == "interval" && byEvents:
-		c.addProblem(s.child("strategy"), "interval leaves after_tools and before_llm without effect; hybrid is both")
+		c.addProblem(s.Child("strategy"), "interval leaves after_tools and before_llm without effect; hybrid is both")
 	case x.Strategy == "interval" && !byInterval:
-		c.addProblem(s.child("interval"), "must be at least 1 with strategy interval")
+		c.addProblem(s.Child("interval"), "must be at least 1 with strategy interval")
 	}
 }
 
@@ -125,20 +129,20 @@ type Recovery struct {
 
 // checkRules refuses a database of the app's own for tasks: a task, its events and its run are written in one
 // transaction of the server's database.
-func (x *Storage) checkRules(c *validation, s location) {
+func (x *Storage) checkRules(c *validation, s document.Location) {
 	if x.Tasks.Database != "" {
-		c.addProblem(s.child("tasks").child("database"), "cannot be chosen: tasks, their events and runs are kept in the server's own database; storage.sessions.database may be the app's")
+		c.addProblem(s.Child("tasks").Child("database"), "cannot be chosen: tasks, their events and runs are kept in the server's own database; storage.sessions.database may be the app's")
 	}
 }
 
 // checkRules refuses a database that Stoa cannot store in.
-func (b *Backend) checkRules(c *validation, s location) {
-	c.refuseMySQL(s.child("database"), b.Database)
+func (b *Backend) checkRules(c *validation, s document.Location) {
+	c.refuseMySQL(s.Child("database"), b.Database)
 }
 
 // checkRules checks that a vector memory has an embedder.
-func (m *Memory) checkRules(c *validation, s location) {
-	if m.Backend == "vector" && !c.doc.hasValue(s.value, "embedder") {
-		c.addProblem(s.child("backend"), "needs an embedder beside it")
+func (m *Memory) checkRules(c *validation, s document.Location) {
+	if m.Backend == "vector" && !c.doc.HasValue(s.Value, "embedder") {
+		c.addProblem(s.Child("backend"), "needs an embedder beside it")
 	}
 }

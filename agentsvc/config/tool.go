@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"stoa/agentsvc/config/document"
 )
 
 // Tool is something an agent can do: a built-in function, a command on the host, or the tools of an MCP server.
@@ -98,20 +100,20 @@ func (t *Tool) NeedsApproval() bool {
 }
 
 // checkRules checks the rules of the tool's type. A tool that is off is not checked.
-func (t *Tool) checkRules(c *validation, s location) {
+func (t *Tool) checkRules(c *validation, s document.Location) {
 	if !t.Enabled {
 		return
 	}
-	if c.doc.hasValue(s.value, "approval_prompt") && !t.NeedsApproval() {
-		c.addProblem(s.child("approval_prompt"), "asks nobody: it needs require_approval: true")
+	if c.doc.HasValue(s.Value, "approval_prompt") && !t.NeedsApproval() {
+		c.addProblem(s.Child("approval_prompt"), "asks nobody: it needs require_approval: true")
 	}
-	if t.Type != "mcp" && !functionNameForm.MatchString(s.path.part) {
+	if t.Type != "mcp" && !functionNameForm.MatchString(s.Path.Part) {
 		c.addProblem(s, "the name of a tool is 1 to 64 letters, digits, '_' or '-': models accept no other")
 	}
 	if t.MaxExecutionTime == 0 {
-		c.addProblem(s.child("max_execution_time"), "must be more than 0s")
+		c.addProblem(s.Child("max_execution_time"), "must be more than 0s")
 	}
-	t.checkCredential(c, s.child("credential"))
+	t.checkCredential(c, s.Child("credential"))
 	switch t.Type {
 	case "function":
 		t.checkFunction(c, s)
@@ -134,7 +136,7 @@ var nonCredentialHeaders = []string{
 var headerNameForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
 // checkCredential checks that the credential has a server that it is sent to, and a header that can contain it.
-func (t *Tool) checkCredential(c *validation, s location) {
+func (t *Tool) checkCredential(c *validation, s document.Location) {
 	cr := t.Credential
 	if cr == nil {
 		return
@@ -145,101 +147,101 @@ func (t *Tool) checkCredential(c *validation, s location) {
 		c.addProblem(s, "belongs to handler "+strings.Join(webHandlers, ", ")+" only: no other function sends requests")
 	case t.Type == "mcp" && (t.Command != "" || t.Transport == "stdio"):
 		c.addProblem(s, "is a header of requests, and a server with a command gets none: it has env")
-	case t.Type == "mcp" && c.doc.hasValue(s.value, "url"):
-		c.addProblem(s.child("url"), "belongs to functions: an MCP server gets its credential at its own url")
-	case web && !c.doc.hasValue(s.value, "url"):
+	case t.Type == "mcp" && c.doc.HasValue(s.Value, "url"):
+		c.addProblem(s.Child("url"), "belongs to functions: an MCP server gets its credential at its own url")
+	case web && !c.doc.HasValue(s.Value, "url"):
 		c.addProblem(s, "needs url: the address of the server that the credential is for, and that alone gets it")
 	}
 	if u, err := url.Parse(cr.URL); cr.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		c.addProblem(s.child("url"), "must be an http or https address")
+		c.addProblem(s.Child("url"), "must be an http or https address")
 	}
 	name := strings.ToLower(cr.Header)
 	if !headerNameForm.MatchString(name) {
-		c.addProblem(s.child("header"), "is not the name of a header")
+		c.addProblem(s.Child("header"), "is not the name of a header")
 	} else if slices.Contains(nonCredentialHeaders, name) || strings.HasPrefix(name, "mcp-") || strings.HasPrefix(name, "proxy-") {
-		c.addProblem(s.child("header"), "belongs to the protocol and cannot hold a credential")
+		c.addProblem(s.Child("header"), "belongs to the protocol and cannot hold a credential")
 	}
 }
 
 // checkFunction checks handler, folder and parameters of a built-in function.
-func (t *Tool) checkFunction(c *validation, s location) {
+func (t *Tool) checkFunction(c *validation, s document.Location) {
 	files := slices.Contains(fileHandlers, t.Handler)
 	switch {
-	case !c.doc.hasValue(s.value, "handler"):
+	case !c.doc.HasValue(s.Value, "handler"):
 		c.addProblem(s, "a function needs handler")
 	case files:
-		c.requireGrant(s.child("handler"), "filesystem")
+		c.requireGrant(s.Child("handler"), "filesystem")
 		t.checkFolder(c, s, "filesystem")
-	case c.doc.hasValue(s.value, "working_directory"):
-		c.addProblem(s.child("working_directory"), "belongs to handler "+strings.Join(fileHandlers, ", ")+" only")
+	case c.doc.HasValue(s.Value, "working_directory"):
+		c.addProblem(s.Child("working_directory"), "belongs to handler "+strings.Join(fileHandlers, ", ")+" only")
 	}
-	if kind := t.Parameters["type"]; c.checkSchema(s.child("parameters"), t.Parameters) && kind != nil && kind != "object" {
-		c.addProblem(s.child("parameters").child("type"), "must be object: that is what arguments are")
+	if kind := t.Parameters["type"]; c.checkSchema(s.Child("parameters"), t.Parameters) && kind != nil && kind != "object" {
+		c.addProblem(s.Child("parameters").Child("type"), "must be object: that is what arguments are")
 	}
 }
 
 // checkCommand checks the grant, the folder and the programs of a command tool.
-func (t *Tool) checkCommand(c *validation, s location) {
-	c.requireGrant(s.child("type"), "command")
+func (t *Tool) checkCommand(c *validation, s document.Location) {
+	c.requireGrant(s.Child("type"), "command")
 	t.checkFolder(c, s, "command")
-	c.checkPrograms(s.child("allowed_commands"), t.AllowedCommands)
-	c.checkPrograms(s.child("denied_commands"), t.DeniedCommands)
-	if t.DenyByDefault && !c.doc.hasValue(s.value, "allowed_commands") {
-		c.addProblem(s.child("deny_by_default"), "lets nothing run without allowed_commands")
+	c.checkPrograms(s.Child("allowed_commands"), t.AllowedCommands)
+	c.checkPrograms(s.Child("denied_commands"), t.DeniedCommands)
+	if t.DenyByDefault && !c.doc.HasValue(s.Value, "allowed_commands") {
+		c.addProblem(s.Child("deny_by_default"), "lets nothing run without allowed_commands")
 	}
 }
 
 // checkFolder checks that a tenant with the grant names a folder below it: the default is the server's own.
-func (t *Tool) checkFolder(c *validation, s location, grant string) {
-	if c.Tenant && c.isGranted(grant) && !c.doc.hasValue(s.value, "working_directory") {
+func (t *Tool) checkFolder(c *validation, s document.Location, grant string) {
+	if c.Tenant && c.isGranted(grant) && !c.doc.HasValue(s.Value, "working_directory") {
 		c.refuseEntry(s, "working_directory is needed: an app names the folder of the host that it was given")
 		return
 	}
-	c.requireGrantedPath(s.child("working_directory"), grant, t.WorkingDirectory)
+	c.requireGrantedPath(s.Child("working_directory"), grant, t.WorkingDirectory)
 }
 
 // checkPrograms checks that each item of the list at s is a program's name or absolute path.
-func (c *validation) checkPrograms(s location, list []string) {
+func (c *validation) checkPrograms(s document.Location, list []string) {
 	for i, name := range list {
 		if name == "" || strings.ContainsAny(name, " \t\n") || strings.Contains(name, "/") && !strings.HasPrefix(name, "/") {
-			c.addProblem(s.item(i), "must be the name of a program or an absolute path, without arguments")
+			c.addProblem(s.Item(i), "must be the name of a program or an absolute path, without arguments")
 		}
 	}
 }
 
 // checkMCPServer checks that an MCP server has either an address or a command, with the keys and the grant that
 // belong to it.
-func (t *Tool) checkMCPServer(c *validation, s location) {
+func (t *Tool) checkMCPServer(c *validation, s document.Location) {
 	stdio := t.Transport == "stdio"
 	switch {
 	case stdio:
-		c.requireGrant(s.child("transport"), "stdio")
+		c.requireGrant(s.Child("transport"), "stdio")
 	case t.Command != "":
-		c.requireGrant(s.child("command"), "stdio")
+		c.requireGrant(s.Child("command"), "stdio")
 	}
 	switch {
-	case t.URL == "" && t.Command == "" && !c.doc.hasValue(s.value, "url"):
+	case t.URL == "" && t.Command == "" && !c.doc.HasValue(s.Value, "url"):
 		c.addProblem(s, "an mcp tool needs url or command (or set type: function or command)")
 	case t.URL != "" && t.Command != "":
-		c.addProblem(s.child("command"), "an mcp tool has a url or a command, not both")
+		c.addProblem(s.Child("command"), "an mcp tool has a url or a command, not both")
 	case stdio && t.URL != "":
-		c.addProblem(s.child("url"), "transport stdio starts a command and has no url")
+		c.addProblem(s.Child("url"), "transport stdio starts a command and has no url")
 	case t.Transport != "" && !stdio && t.Command != "":
-		c.addProblem(s.child("command"), "transport "+t.Transport+" needs a url and starts no command")
+		c.addProblem(s.Child("command"), "transport "+t.Transport+" needs a url and starts no command")
 	}
 	if t.URL != "" && t.Command == "" {
 		for _, key := range []string{"args", "env"} {
-			if c.doc.hasValue(s.value, key) {
-				c.addProblem(s.child(key), "belongs to a server with a command")
+			if c.doc.HasValue(s.Value, key) {
+				c.addProblem(s.Child(key), "belongs to a server with a command")
 			}
 		}
 	}
-	if t.Command != "" && c.doc.hasValue(s.value, "headers") {
-		c.addProblem(s.child("headers"), "belongs to a server with a url")
+	if t.Command != "" && c.doc.HasValue(s.Value, "headers") {
+		c.addProblem(s.Child("headers"), "belongs to a server with a url")
 	}
 	if strings.ContainsAny(t.Command, " \t\n") && !strings.Contains(t.Command, "/") {
-		c.addProblem(s.child("command"), "is the program alone: its arguments belong into args")
+		c.addProblem(s.Child("command"), "is the program alone: its arguments belong into args")
 	}
-	c.checkAddress(s.child("url"), t.URL)
-	c.checkHeaders(s.child("headers"), t.Headers)
+	c.checkAddress(s.Child("url"), t.URL)
+	c.checkHeaders(s.Child("headers"), t.Headers)
 }

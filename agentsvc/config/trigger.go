@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"stoa/agentsvc/config/document"
 )
 
 // Trigger starts an agent without a caller: on a schedule or from a webhook.
@@ -91,7 +92,7 @@ var webhookPathForm = regexp.MustCompile(`^/webhooks/[A-Za-z0-9][A-Za-z0-9_.-]{0
 const maxResponseTimeout = 5 * time.Minute
 
 // checkRules checks the rules of the trigger's type. A cron expression is parsed by package trigger.
-func (t *Trigger) checkRules(c *validation, s location) {
+func (t *Trigger) checkRules(c *validation, s document.Location) {
 	switch t.Type {
 	case "schedule":
 		if t.Cron == "" {
@@ -104,13 +105,13 @@ func (t *Trigger) checkRules(c *validation, s location) {
 
 // checkWebhook checks the path, the secret and the headers of a webhook. Without a secret anyone could start the
 // agent: that is allowed for an open default app only.
-func (t *Trigger) checkWebhook(c *validation, s location) {
-	agent := s.path.parent.part
+func (t *Trigger) checkWebhook(c *validation, s document.Location) {
+	agent := s.Path.Parent.Part
 	switch other := c.webhooks[t.effectivePath(agent)]; {
 	case t.Path != "" && !webhookPathForm.MatchString(t.Path):
-		c.addProblem(s.child("path"), "must be /webhooks/ and a name of 1 to 63 letters, digits, '_', '.' or '-'")
+		c.addProblem(s.Child("path"), "must be /webhooks/ and a name of 1 to 63 letters, digits, '_', '.' or '-'")
 	case other != "" && other != agent && t.Enabled:
-		c.addProblem(s.child("path"), "is the path of the webhook of the agent "+quoteName(other)+" as well")
+		c.addProblem(s.Child("path"), "is the path of the webhook of the agent "+document.QuoteName(other)+" as well")
 	}
 	switch {
 	case t.Secret != "" || !t.Enabled:
@@ -118,26 +119,26 @@ func (t *Trigger) checkWebhook(c *validation, s location) {
 		c.addProblem(s, "a webhook of an app needs a secret")
 	case c.authEnabled:
 		c.addProblem(s, "needs a secret: server.auth is on, and without one everybody could start the agent")
-	case c.isWrittenEmpty(s.child("secret")):
-		c.addProblem(s.child("secret"), "is empty: give the variable behind it a value, or leave the key out if everybody may start the agent")
+	case c.isWrittenEmpty(s.Child("secret")):
+		c.addProblem(s.Child("secret"), "is empty: give the variable behind it a value, or leave the key out if everybody may start the agent")
 	}
 	if len(t.Methods) == 0 {
-		c.addProblem(s.child("methods"), "holds no method")
+		c.addProblem(s.Child("methods"), "holds no method")
 	}
 	t.checkHeaders(c, s)
 	if r := t.Response; t.Enabled && r != nil && r.Mode == "callback" && len(r.CallbackHosts) == 0 {
-		c.addProblem(s.child("response"), "mode callback needs callback_hosts: the hosts that a result may be posted to")
+		c.addProblem(s.Child("response"), "mode callback needs callback_hosts: the hosts that a result may be posted to")
 	}
 	if t.Input != "" && t.WebhookInput != nil && t.WebhookInput.Template != "" {
-		c.addProblem(s.child("input"), "goes before a body that no template is made of: leave out either it or webhook_input.template")
+		c.addProblem(s.Child("input"), "goes before a body that no template is made of: leave out either it or webhook_input.template")
 	}
 }
 
 // isWrittenEmpty reports whether the key at s has an empty text, such as a variable with an empty default. A missing
 // variable does not count: it was reported before.
-func (c *validation) isWrittenEmpty(s location) bool {
-	n := s.value
-	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !c.doc.missingVariable[n] && (c.doc.fromVariable[n] || !isNull(n))
+func (c *validation) isWrittenEmpty(s document.Location) bool {
+	n := s.Value
+	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !c.doc.IsMissingVariable(n) && (c.doc.IsFromVariable(n) || !document.IsNull(n))
 }
 
 // reservedHeaders are headers with a meaning of their own in a request, in addition to nonCredentialHeaders.
@@ -155,24 +156,24 @@ func isReservedHeader(name string) bool {
 }
 
 // checkHeaders checks the names of the headers of a delivery that is signed in hexadecimal.
-func (t *Trigger) checkHeaders(c *validation, s location) {
+func (t *Trigger) checkHeaders(c *validation, s document.Location) {
 	for _, h := range []struct{ key, name string }{{"signature_header", t.SignatureHeader}, {"timestamp_header", t.TimestampHeader}} {
 		switch {
 		case h.key == "timestamp_header" && h.name == "":
 		case !headerNameForm.MatchString(h.name):
-			c.addProblem(s.child(h.key), "is no name of a header")
+			c.addProblem(s.Child(h.key), "is no name of a header")
 		case slices.Contains([]string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"}, http.CanonicalHeaderKey(h.name)):
-			c.addProblem(s.child(h.key), "is a header of Standard Webhooks, which is understood without it: leave "+h.key+" out")
+			c.addProblem(s.Child(h.key), "is a header of Standard Webhooks, which is understood without it: leave "+h.key+" out")
 		case isReservedHeader(h.name):
-			c.addProblem(s.child(h.key), "is a header that HTTP or this server uses itself: name one of the sender's own, such as X-Webhook-Signature")
+			c.addProblem(s.Child(h.key), "is a header that HTTP or this server uses itself: name one of the sender's own, such as X-Webhook-Signature")
 		}
 	}
 	switch {
 	case t.TimestampHeader == "":
 	case http.CanonicalHeaderKey(t.TimestampHeader) == http.CanonicalHeaderKey(t.SignatureHeader):
-		c.addProblem(s.child("timestamp_header"), "is the signature_header as well")
+		c.addProblem(s.Child("timestamp_header"), "is the signature_header as well")
 	case t.Secret == "":
-		c.addProblem(s.child("timestamp_header"), "needs a secret: without one nothing is signed")
+		c.addProblem(s.Child("timestamp_header"), "needs a secret: without one nothing is signed")
 	}
 }
 
@@ -191,7 +192,7 @@ func (t *Trigger) applyDefaults(agent string) {
 	}
 	t.Path = t.effectivePath(agent)
 	if t.Response == nil {
-		t.Response = newDefault(reflect.TypeFor[Response]()).Interface().(*Response)
+		t.Response = document.New[Response]()
 	}
 }
 
@@ -207,10 +208,10 @@ func webhookAgents(agents map[string]*Agent, order []string) map[string]string {
 }
 
 // checkRules checks that the fields have different names.
-func (w *WebhookInput) checkRules(c *validation, s location) {
+func (w *WebhookInput) checkRules(c *validation, s document.Location) {
 	names := map[string]bool{}
 	for i, f := range w.ExtractFields {
-		at := s.child("extract_fields").item(i)
+		at := s.Child("extract_fields").Item(i)
 		if f == nil {
 			continue
 		}
@@ -222,17 +223,17 @@ func (w *WebhookInput) checkRules(c *validation, s location) {
 }
 
 // checkRules checks timeout and callback. A host of callback_hosts is compared as text, so that patterns are refused.
-func (r *Response) checkRules(c *validation, s location) {
+func (r *Response) checkRules(c *validation, s document.Location) {
 	if r.Timeout <= 0 || r.Timeout > maxResponseTimeout {
-		c.addProblem(s.child("timeout"), fmt.Sprintf("must be more than nothing and at most %v", maxResponseTimeout))
+		c.addProblem(s.Child("timeout"), fmt.Sprintf("must be more than nothing and at most %v", maxResponseTimeout))
 	}
 	if r.CallbackField == "" {
-		c.addProblem(s.child("callback_field"), "names no field of the body")
+		c.addProblem(s.Child("callback_field"), "names no field of the body")
 	}
 	for i, host := range r.CallbackHosts {
 		u, err := url.Parse("https://" + host)
 		if err != nil || u.Host != host || u.Hostname() == "" || strings.HasSuffix(host, ":") || strings.ContainsAny(host, "* ,") {
-			c.addProblem(s.child("callback_hosts").item(i), "must be a host, such as hooks.example.com or hooks.example.com:8443")
+			c.addProblem(s.Child("callback_hosts").Item(i), "must be a host, such as hooks.example.com or hooks.example.com:8443")
 		}
 	}
 }

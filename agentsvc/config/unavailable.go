@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"stoa/agentsvc/config/document"
 )
 
 // unavailableKeys are the keys that the document may have but that Stoa does not implement yet. Such a key is
@@ -27,13 +29,13 @@ var unavailableKeys = []struct {
 
 // checkAvailable notes the value v at s if it requests something that is not available. parent is the struct that it
 // is a field of, the zero Value if none.
-func (c *validation) checkAvailable(s location, v, parent reflect.Value) {
+func (c *validation) checkAvailable(s document.Location, v, parent reflect.Value) {
 	for _, row := range unavailableKeys {
-		if !s.path.matchesPattern(row.pattern) || !requestsValue(v, parent, s.path.part, row.values) {
+		if !s.Path.Matches(row.pattern) || !requestsValue(v, parent, s.Path.Part, row.values) {
 			continue
 		}
 		message := "not available yet"
-		if len(row.values) > 0 && v.Kind() == reflect.String && !c.doc.fromVariable[s.value] {
+		if len(row.values) > 0 && v.Kind() == reflect.String && !c.doc.IsFromVariable(s.Value) {
 			message = fmt.Sprintf("%s is not available yet", v)
 		}
 		c.unavailable = append(c.unavailable, unavailableRequest{s, message})
@@ -42,7 +44,7 @@ func (c *validation) checkAvailable(s location, v, parent reflect.Value) {
 
 // unavailableRequest is a problem that reportUnavailable may add.
 type unavailableRequest struct {
-	location location
+	location document.Location
 	message  string
 }
 
@@ -50,7 +52,7 @@ type unavailableRequest struct {
 // that the author can act on.
 func (c *validation) reportUnavailable() {
 	for _, w := range c.unavailable {
-		if !c.refusedEntries[w.location.path.entryPath()] {
+		if !c.refusedEntries[w.location.Path.Entry()] {
 			c.addProblem(w.location, w.message)
 		}
 	}
@@ -75,12 +77,12 @@ func requestsValue(v, parent reflect.Value, name string, values []string) bool {
 		}
 		return false
 	case v.Kind() == reflect.Struct:
-		return !isDisabled(v) && !reflect.DeepEqual(v.Interface(), newDefault(v.Type()).Elem().Interface())
+		return !isDisabled(v) && !reflect.DeepEqual(v.Interface(), document.NewDefault(v.Type()).Elem().Interface())
 	}
-	defaults := newDefault(parent.Type()).Elem()
-	for _, f := range fieldsOf(parent.Type()) {
-		if f.name == name {
-			return !v.Equal(defaults.Field(f.index))
+	defaults := document.NewDefault(parent.Type()).Elem()
+	for _, f := range document.FieldsOf(parent.Type()) {
+		if f.Name == name {
+			return !v.Equal(defaults.Field(f.Index))
 		}
 	}
 	return true

@@ -156,14 +156,9 @@ func (s *Store) ListMemories(ctx context.Context, w Filter, size int, before str
 	return found, false, nil
 }
 
-// EraseMemories deletes memories and returns how many there were.
-func (s *Store) EraseMemories(ctx context.Context, w Filter) (n int64, err error) {
-	n, _, err = s.eraseWithOwners(ctx, w)
-	return n, err
-}
-
-// eraseWithOwners also returns whose memories they were, in the same transaction, so that their indexes can be dropped.
-func (s *Store) eraseWithOwners(ctx context.Context, w Filter) (n int64, owners []agentsvc.Owner, err error) {
+// EraseMemories deletes memories. It returns how many there were, and in the same transaction whose they were, so that
+// the owners' indexes can be dropped.
+func (s *Store) EraseMemories(ctx context.Context, w Filter) (n int64, owners []agentsvc.Owner, err error) {
 	condition, args := w.sqlCondition()
 	args = append([]any{s.tenant}, args...)
 	var b db.Batch

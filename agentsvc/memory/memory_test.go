@@ -140,13 +140,13 @@ func TestErase(t *testing.T) {
 		s := memory.New(d, "acme")
 		addMemories(t, s, ana, "the moon is far", "the sun is hot")
 		addMemories(t, s, bob, "the moon is near")
-		n, err := s.EraseMemories(t.Context(), memory.Filter{Subject: "ana"})
+		n, _, err := s.EraseMemories(t.Context(), memory.Filter{Subject: "ana"})
 		if err != nil || n != 2 {
 			t.Error(n, err)
 		}
 		checkTexts(t, "after", findTexts(t, memory.KeywordFinder{Store: s}, ana, "moon", false))
 		checkTexts(t, "bob's", findTexts(t, memory.KeywordFinder{Store: s}, bob, "moon", false), "the moon is near")
-		if n, err := s.EraseMemories(t.Context(), memory.Filter{Subject: "ana"}); err != nil || n != 0 {
+		if n, _, err := s.EraseMemories(t.Context(), memory.Filter{Subject: "ana"}); err != nil || n != 0 {
 			t.Error(n, err)
 		}
 	})
@@ -174,7 +174,7 @@ func TestEraseWords(t *testing.T) {
 	if !indexed("swordfish") || !indexed("quixotic") {
 		t.Fatal("the words do not stand in the pages as they are, so nothing is tested")
 	}
-	if _, err := s.EraseMemories(t.Context(), memory.Filter{Subject: "ana"}); err != nil {
+	if _, _, err := s.EraseMemories(t.Context(), memory.Filter{Subject: "ana"}); err != nil {
 		t.Fatal(err)
 	}
 	if indexed("wordfish") || indexed("zanzibar") || !indexed("quixotic") {
@@ -196,7 +196,7 @@ func TestBound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n, err := s.EraseMemories(t.Context(), memory.Filter{Subject: "ana"})
+	n, _, err := s.EraseMemories(t.Context(), memory.Filter{Subject: "ana"})
 	if err != nil || n != memory.MaxMemories {
 		t.Errorf("%d memories are kept, want %d (%v)", n, memory.MaxMemories, err)
 	}
@@ -218,7 +218,7 @@ func TestIsolation(t *testing.T) {
 		if got := listTexts(t, globex, memory.Filter{Subject: "ana"}); got != nil {
 			t.Errorf("another tenant lists %v", got)
 		}
-		if n, err := globex.EraseMemories(t.Context(), memory.Filter{Subject: "ana"}); err != nil || n != 0 {
+		if n, _, err := globex.EraseMemories(t.Context(), memory.Filter{Subject: "ana"}); err != nil || n != 0 {
 			t.Errorf("another tenant erases %d (%v)", n, err)
 		}
 		checkTexts(t, "her own", findTexts(t, memory.KeywordFinder{Store: acme}, ana, "what is the password", false), "the password is swordfish")

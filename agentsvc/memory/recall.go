@@ -183,7 +183,7 @@ func (r *Recall) ListMemories(ctx context.Context, w Filter, size int, before st
 
 // ForgetMemories deletes memories and the indexes of their owners, and returns how many there were.
 func (r *Recall) ForgetMemories(ctx context.Context, w Filter) (int64, error) {
-	n, owners, err := r.store.eraseWithOwners(ctx, w)
+	n, owners, err := r.store.EraseMemories(ctx, w)
 	for _, owner := range owners {
 		err = errors.Join(err, r.finder.ForgetOwner(ctx, owner))
 	}

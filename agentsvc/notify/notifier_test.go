@@ -95,11 +95,12 @@ func acceptTask(t *testing.T, d *db.DB, tenant db.ID, r store.Receiver) store.Ru
 func acceptTaskWith(t *testing.T, d *db.DB, tenant db.ID, r *store.Receiver, notifications ...string) store.Run {
 	t.Helper()
 	run := store.Run{
-		Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: ana, Revision: 1, Worker: "w", Epoch: 1, Seq: 2,
-		FirstSeq: 1, IsNewContext: true, Attempts: 1, Receiver: r, Notifications: notifications,
+		Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: ana, Revision: 1,
+		FirstSeq: 1, IsNewContext: true, Attempts: 1,
 		Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("hello")}},
+		Lease:   store.Lease{Worker: "w", Epoch: 1, Seq: 2},
 	}
-	if err := store.New(d, tenant).CreateTask(t.Context(), run, sequenceEvents(run.Task, 1, statusEvent(agentsvc.Submitted), statusEvent(agentsvc.Working)), nil); err != nil {
+	if err := store.New(d, tenant).CreateTask(t.Context(), store.NewTurn{Run: run, Events: sequenceEvents(run.Task, 1, statusEvent(agentsvc.Submitted), statusEvent(agentsvc.Working)), Receiver: r, Notifications: notifications}); err != nil {
 		t.Fatal(err)
 	}
 	return run

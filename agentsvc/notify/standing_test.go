@@ -102,11 +102,11 @@ func TestStandingRestored(t *testing.T) {
 		task, st := acceptTaskWith(t, d, "acme", nil, "all"), store.New(d, "acme")
 		id := agentsvc.TaskID(agentsvc.NewID())
 		next := store.Run{
-			Tenant: "acme", Task: id, Turn: 1, Agent: "a", Context: store.ContextIDForTask(id), IsNewContext: true, Owner: task.Owner, Revision: 1, Worker: "w", Attempts: 1,
-			Epoch: 1, Seq: 4, FirstSeq: 1, Notifications: []string{"all"},
+			Tenant: "acme", Task: id, Turn: 1, Agent: "a", Context: store.ContextIDForTask(id), IsNewContext: true, Owner: task.Owner, Revision: 1, Attempts: 1, FirstSeq: 1,
+			Lease: store.Lease{Worker: "w", Epoch: 1, Seq: 4},
 		}
 		content := agentsvc.Event{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleAgent}}
-		if err := st.CreateTask(t.Context(), next, sequenceEvents(id, 1, statusEvent(agentsvc.Submitted), content, content, statusEvent(agentsvc.Working)), nil); err != nil {
+		if err := st.CreateTask(t.Context(), store.NewTurn{Run: next, Events: sequenceEvents(id, 1, statusEvent(agentsvc.Submitted), content, content, statusEvent(agentsvc.Working)), Notifications: []string{"all"}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := st.WriteRecord(t.Context(), &next, store.Record{Events: sequenceEvents(id, 5, statusEvent(agentsvc.InputRequired)), EndState: store.InputRequired}); err != nil {
@@ -117,8 +117,8 @@ func TestStandingRestored(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := next
-		again.Turn, again.Epoch, again.FirstSeq, again.Seq, again.Notifications = 2, 2, 6, 7, nil
-		if err := st.ContinueTask(t.Context(), seen.Task, seen.Epoch, again, sequenceEvents(id, 6, content, statusEvent(agentsvc.Working)), nil); err != nil {
+		again.Turn, again.Epoch, again.FirstSeq, again.Seq = 2, 2, 6, 7
+		if err := st.ContinueTask(t.Context(), seen, store.NewTurn{Run: again, Events: sequenceEvents(id, 6, content, statusEvent(agentsvc.Working))}); err != nil {
 			t.Fatal(err)
 		}
 		if err := st.WriteRecord(t.Context(), &again, store.Record{Events: sequenceEvents(id, 8, statusEvent(agentsvc.Completed)), EndState: store.Completed}); err != nil {

@@ -167,8 +167,7 @@ func TestDetach(t *testing.T) {
 		receiveValue(b, begun) // the worker
 		waits := b.acceptRun("")
 		b.markAwaited(waits)
-		waits.Priority = store.PriorityAwaited
-		p.NotifyQueued(waits)
+		p.NotifyQueued(store.NewTurn{Run: waits, Priority: store.PriorityAwaited})
 		p.DetachCaller("acme", waits.Task)
 		b.waitUntil("a run in the queue whose caller is gone goes before no others", func() bool { return b.readPriority(waits) == store.PriorityNormal })
 		for _, run := range live {

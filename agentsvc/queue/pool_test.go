@@ -75,13 +75,13 @@ func (b fixture) acceptRun(worker string) store.Run { return b.acceptRunOf("acme
 
 func (b fixture) acceptRunOf(tenant db.ID, worker string) store.Run {
 	b.Helper()
-	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, IsNewContext: true}
+	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, FirstSeq: 1, IsNewContext: true, Lease: store.Lease{Worker: worker, Epoch: 1, Seq: 1}}
 	state := agentsvc.Submitted
 	if worker != "" {
 		state, run.Attempts = agentsvc.Working, 1
 	}
 	ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: state}}
-	if err := b.st.CreateTask(b.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+	if err := b.st.CreateTask(b.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 		b.Fatal(err)
 	}
 	return run
@@ -612,11 +612,10 @@ func TestAwaited(t *testing.T) {
 		receiveValue(b, began)
 		other := b.acceptRun("")
 		queued.Store(&other.Task)
-		p.NotifyQueued(other)
+		p.NotifyQueued(store.NewTurn{Run: other})
 		receiveValue(b, began) // both slots are used
 		run := b.acceptRun("")
-		run.Priority = store.PriorityAwaited
-		p.NotifyQueued(run)
+		p.NotifyQueued(store.NewTurn{Run: run, Priority: store.PriorityAwaited})
 		finish <- struct{}{}
 		if got := receiveValue(b, began); got.Task != run.Task {
 			b.Errorf("began %s, want %s", got.Task, run.Task)

@@ -148,11 +148,11 @@ func (p *Pool) ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) 
 	return p.depths.reserveEntry(ctx, tenant, most)
 }
 
-// NotifyQueued reports that a pending run was written. An awaited run, or one of a tenant with a limit of running
-// tasks, gets the next live slot that becomes free.
-func (p *Pool) NotifyQueued(run store.Run) {
-	if run.Priority == store.PriorityAwaited || run.MaxRunning > 0 {
-		p.addAwaitedApp(run.Tenant, run.MaxRunning)
+// NotifyQueued reports that a turn was written whose run is pending. An awaited run, or one of a tenant with a limit of
+// running tasks, gets the next live slot that becomes free.
+func (p *Pool) NotifyQueued(turn store.NewTurn) {
+	if turn.Priority == store.PriorityAwaited || turn.MaxRunning > 0 {
+		p.addAwaitedApp(turn.Tenant, turn.MaxRunning)
 	}
 	p.WakeClaimers()
 }

@@ -298,11 +298,12 @@ func TestDrainedBetween(t *testing.T) {
 		h.options.Checkpoints = runner.CheckpointPolicy{Enabled: true, AfterTools: true}
 		h.resetRunner()
 		run := store.Run{
-			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 1,
 			Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("look")}},
+			Lease:   store.Lease{Epoch: 1, Seq: 1, Worker: "w"},
 		}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working, Message: &run.Message}}
-		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		if err := h.st.CreateTask(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.runner.Run(ctx, run); !errors.Is(err, queue.ErrStopping) {

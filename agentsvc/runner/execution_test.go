@@ -286,9 +286,9 @@ func TestExhausted(t *testing.T) {
 		m := newTalkerModel(t)
 		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, m, lookTool{})})
 		// Without a worker: pending, with its used attempts.
-		run := store.Run{Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 3}
+		run := store.Run{Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 3, Lease: store.Lease{Epoch: 1, Seq: 1}}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleUser}}}
-		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		if err := h.st.CreateTask(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
 		h.pool.WakeClaimers()
@@ -362,11 +362,12 @@ func TestLostUnseen(t *testing.T) {
 			return "a cat", nil
 		}})})
 		run := store.Run{
-			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 1,
 			Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("look")}},
+			Lease:   store.Lease{Epoch: 1, Seq: 1, Worker: "w"},
 		}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working}}
-		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		if err := h.st.CreateTask(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error)
@@ -399,11 +400,12 @@ func TestStopping(t *testing.T) {
 		d := dbtest.NewSQLite(t)
 		h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, newTalkerModel(t), lookTool{})})
 		run := store.Run{
-			Tenant: "acme", Task: "t", Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+			Tenant: "acme", Task: "t", Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 1,
 			Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("slow")}},
+			Lease:   store.Lease{Epoch: 1, Seq: 1, Worker: "w"},
 		}
 		ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working}}
-		if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+		if err := h.st.CreateTask(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -489,11 +491,12 @@ func TestDrained(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": interruptingAgent{newLookAgent(t, newTalkerModel(t), seen), func(context.Context) { cancel(cause) }}})
 				run := store.Run{
-					Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, Epoch: 1, Seq: 1, FirstSeq: 1, Attempts: 1, Worker: "w",
+					Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c1", Owner: ana, FirstSeq: 1, Attempts: 1,
 					Message: agentsvc.Message{ID: "m", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("look")}},
+					Lease:   store.Lease{Epoch: 1, Seq: 1, Worker: "w"},
 				}
 				ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working, Message: &run.Message}}
-				if err := h.st.CreateTask(t.Context(), run, []agentsvc.Event{ev}, nil); err != nil {
+				if err := h.st.CreateTask(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 					t.Fatal(err)
 				}
 				if err := h.runner.Run(ctx, run); !errors.Is(err, cause) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,16 +17,27 @@ import (
 var ErrTaskInterrupted = errors.New("the task waits for input")
 
 // DecisionRecord is what decisions change on a task that waits for them. The last of Events is the resulting status:
-// the task continues with NextRun, still waits, or has ended.
+// the task continues with NextTurn, still waits, or has ended.
 type DecisionRecord struct {
 	Events          []agentsvc.Event
 	ClosedApprovals []int64 // sequences of the approvals that the decisions settle
-	// NextRun continues the turn; nil where something is still open or the task has ended.
-	NextRun      *Run
+	// NextTurn continues the paused turn in a new run; nil where something is still open or the task has ended. Its
+	// Events, Sent and AuditEntries are empty: they are those of the record.
+	NextTurn     *NewTurn
 	Credentials  []SealedCredential // supplied by the decisions
 	Sender       agentsvc.Owner     // of the message that brought the decisions
 	SentMessage  *SentMessage       // nil = the decisions came without an identifiable message
 	AuditEntries []tenancy.AuditEntry
+}
+
+// OpenApprovals returns those of all that stay open after the decisions.
+func (r DecisionRecord) OpenApprovals(all []agentsvc.Approval) (open []agentsvc.Approval) {
+	for _, a := range all {
+		if !slices.Contains(r.ClosedApprovals, a.Seq) {
+			open = append(open, a)
+		}
+	}
+	return open
 }
 
 // RecordDecisions writes decisions, if the task is unchanged since seen was read and still waits: their events, the
@@ -36,18 +48,18 @@ func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r Decision
 	last := r.Events[len(r.Events)-1]
 	g := &precondition{seen.Epoch + 1, last.Seq}
 	// Without a next run there is nothing that the session or a limit could refuse.
-	run := Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn, MayWait: true}
-	if r.NextRun != nil {
-		run = *r.NextRun
+	next := NewTurn{Run: Run{Task: seen.ID, Agent: seen.Agent, Turn: seen.Turn}, MayWait: true}
+	if r.NextTurn != nil {
+		next = *r.NextTurn
 	}
 	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresMore}
 	var n int64
-	ahead := s.queryQueueState(&b, run)
+	ahead := s.queryQueueState(&b, next)
 	// The fence: all following statements require the epoch and sequence that this one sets. vacantSQL is part of it,
 	// so that the task does not leave its waiting state when its run cannot be written.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
-		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(run, 10),
-		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, run.queueID(), run.runLimit())
+		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(next, 10),
+		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), next.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, next.queueID(), next.runLimit())
 	if err := insertEvents(&b, s.tenant, seen.ID, r.Events, g); err != nil {
 		return err
 	}
@@ -60,16 +72,15 @@ func (s *Store) RecordDecisions(ctx context.Context, seen StoredTask, r Decision
 		s.insertCredential(&b, seen.ID, c, g)
 	}
 	switch {
-	case r.NextRun != nil:
-		s.insertRun(&b, run, g)
-		s.enqueueRun(&b, run)
+	case r.NextTurn != nil:
+		s.insertRun(&b, next, g)
 	// The quota must not refuse the end of a task.
 	case last.Status.State.IsTerminal():
 		b.StorageKind = db.StoresEnd
 		s.endRuns(&b, seen.ID, g)
 	}
 	if r.SentMessage != nil {
-		s.insertSentMessage(&b, r.Sender, run, *r.SentMessage, g)
+		s.insertSentMessage(&b, r.Sender, next.Run, *r.SentMessage, g)
 	}
 	return ahead.explainConflict(s.writeTaskWithAudit(ctx, &b, seen.ID, g, r.AuditEntries, func() error {
 		return s.writeConditional(ctx, &b, &n, "decide on task "+string(seen.ID))

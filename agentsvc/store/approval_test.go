@@ -116,10 +116,10 @@ func newDecisionRecord(seen store.StoredTask, state agentsvc.State, calls ...age
 	}
 	r.Events = sequenceEvents(seen.ID, seen.Seq+1, append(evs, statusEvent(state, nil))...)
 	if state == agentsvc.Working {
-		r.NextRun = &store.Run{
-			Tenant: "acme", Task: seen.ID, Turn: seen.Turn + 1, Agent: seen.Agent, Context: agentsvc.ContextID(seen.ID), Owner: seen.Owner, Revision: 8,
-			Epoch: seen.Epoch + 1, FirstSeq: seen.FirstSeq,
-		}
+		r.NextTurn = &store.NewTurn{Run: store.Run{
+			Tenant: "acme", Task: seen.ID, Turn: seen.Turn + 1, Agent: seen.Agent, Context: agentsvc.ContextID(seen.ID), Owner: seen.Owner, Revision: 8, FirstSeq: seen.FirstSeq,
+			Lease: store.Lease{Epoch: seen.Epoch + 1},
+		}}
 	}
 	return r
 }
@@ -181,7 +181,7 @@ func TestDecide(t *testing.T) {
 			t.Errorf("after both %+v", got)
 		}
 		checkGapless(t, loadLog(t, s, seen.ID), 10)
-		if state, attempts, worker := loadRunState(t, d, *last.NextRun); state != store.Pending || attempts != 0 || worker != "" {
+		if state, attempts, worker := loadRunState(t, d, last.NextTurn.Run); state != store.Pending || attempts != 0 || worker != "" {
 			t.Errorf("the next run is %s at %q after %d attempts", state, worker, attempts)
 		}
 		if state, _, _ := loadRunState(t, d, run); state != store.InputRequired {

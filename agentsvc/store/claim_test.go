@@ -35,8 +35,10 @@ func createPendingRuns(t *testing.T, d *db.DB, id db.ID, n int) (runs []store.Ru
 	t.Helper()
 	for range n {
 		run := newRun("")
-		run.Tenant, run.Priority = id, store.PriorityNormal
-		runs = append(runs, createTask(t, store.New(d, id), run))
+		run.Tenant = id
+		turn := newTurn(run)
+		turn.Priority = store.PriorityNormal
+		runs = append(runs, createTurn(t, store.New(d, id), turn))
 	}
 	return runs
 }
@@ -76,9 +78,9 @@ func TestPriority(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		var want []agentsvc.TaskID
 		for _, p := range []store.Priority{store.PriorityBackground, store.PriorityNormal, store.PriorityAwaited, store.PriorityNormal} {
-			run := newRun("")
-			run.Priority = p
-			want = append(want, createTask(t, s, run).Task)
+			turn := newTurn(newRun(""))
+			turn.Priority = p
+			want = append(want, createTurn(t, s, turn).Task)
 			time.Sleep(time.Millisecond)
 		}
 		want = []agentsvc.TaskID{want[2], want[1], want[3], want[0]}
@@ -305,19 +307,19 @@ func TestDead(t *testing.T) {
 				t.Errorf("%+v: %d in all (%v)\n%s", tt.f, total, err, diff)
 			}
 		}
-		next := newRun("")
+		next := newTurn(newRun(""))
 		next.Priority, next.MayWait = store.PriorityNormal, true
-		evs := append(openingEvents(next), sequenceEvents(next.Task, 2, messageEvent("kept"))...)
-		next.Seq = 2
+		next.Events = append(next.Events, sequenceEvents(next.Task, 2, messageEvent("kept"))...)
+		next.Seq, next.AuditEntries = 2, []tenancy.AuditEntry{{Actor: "op"}}
 		s := store.New(d, "acme")
-		if err := s.RequeueDeadLetter(ctx, id(0), next, evs, tenancy.AuditEntry{Actor: "op"}); err != nil {
+		if err := s.RequeueDeadLetter(ctx, id(0), next); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.RequeueDeadLetter(ctx, id(0), newRun(""), evs, tenancy.AuditEntry{}); err == nil {
+		if err := s.RequeueDeadLetter(ctx, id(0), newTurn(newRun(""))); err == nil {
 			t.Error("a letter was requeued twice")
 		}
-		if err := store.New(d, "globex").RequeueDeadLetter(ctx, id(1), newRun(""), openingEvents(newRun("")), tenancy.AuditEntry{}); err == nil {
-			t.Error("another app's dead letter was requeued")
+		if err := store.New(d, "globex").RequeueDeadLetter(ctx, id(1), newTurn(newRun(""))); err == nil {
+			t.Error("a stranger's letter was requeued")
 		}
 		if got := loadTask(t, s, next.Task); got.Status.State != agentsvc.Submitted || len(got.History) != 2 {
 			t.Errorf("the new task is %+v", got)

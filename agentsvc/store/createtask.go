@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -33,38 +32,45 @@ func (s *SentMessage) SetContext(c agentsvc.ContextID) {
 // ErrAlreadySent reports that the message was accepted before.
 var ErrAlreadySent = errors.New("the message was sent before")
 
-// CreateTask writes a new task: its row, its first events and its run, in one transaction with the audit entries. A
-// run with a worker is created under that worker's lease; one without is pending, or waiting for others of its
-// session. It returns
+// CreateTask writes a new task: its row and its first turn. A run with a worker is created under that worker's lease; one
+// without is pending, or waiting for others of its session. It returns
 //
-//   - [ErrAlreadySent] if sent is stored already and the context is new,
-//   - [agentsvc.ErrSessionBusy] if the context exists and sent is stored already, or another run of the session is
-//     unfinished and run may not wait,
+//   - [ErrAlreadySent] if turn.Sent is stored already and the context is new,
+//   - [agentsvc.ErrSessionBusy] if the context exists and turn.Sent is stored already, or another run of the session is
+//     unfinished and turn may not wait,
 //   - [ErrTooManyRunning] if the tenant's limit of executing runs is reached,
 //   - [agentsvc.ErrOverloaded] if the database has no storage left.
-func (s *Store) CreateTask(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
-	if !run.IsNewContext || run.isLimited() {
-		return s.createInSession(ctx, run, evs, sent, entries...)
+func (s *Store) CreateTask(ctx context.Context, turn NewTurn) error {
+	if !turn.IsNewContext || turn.isLimited() {
+		return s.createInSession(ctx, turn)
 	}
 	// A new context needs no condition: neither the task nor its session can exist. The rows can share statements
 	// with other batches.
-	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
-	if err := s.insertTask(&b, run, evs); err != nil {
+	b := db.Batch{Key: string(turn.Task), StorageKind: db.StoresNew}
+	if err := s.insertTask(&b, turn); err != nil {
 		return err
 	}
-	s.recordReservation(&b, run)
-	s.insertReceivers(&b, run)
-	if sent != nil {
+	s.recordReservation(&b, turn.Run)
+	s.insertReceivers(&b, turn)
+	if sent := turn.Sent; sent != nil {
 		b.InsertRows(sentInsert, []any{
-			s.tenant, run.Owner.Issuer, run.Owner.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.bodyVariant(), sent.Hash, string(run.Task),
+			s.tenant, turn.Owner.Issuer, turn.Owner.Subject, turn.Agent, string(sent.Context), string(sent.Message), sent.bodyVariant(), sent.Hash, string(turn.Task),
 		})
 	}
-	err := s.writeTaskWithAudit(ctx, &b, run.Task, &precondition{run.Epoch, run.Seq}, entries, func() error { return s.h.Write(ctx, &b) })
-	if db.IsDuplicate(err) && sent != nil {
+	err := s.writeTurnWithAudit(ctx, &b, turn, func() error { return s.h.Write(ctx, &b) })
+	if db.IsDuplicate(err) && turn.Sent != nil {
 		return ErrAlreadySent
 	}
-	return s.confirmCreated(run, err)
+	return s.confirmCreated(turn.Run, err)
 }
+
+// writeTurnWithAudit executes write, which writes b, with turn's audit entries.
+func (s *Store) writeTurnWithAudit(ctx context.Context, b *db.Batch, turn NewTurn, write func() error) error {
+	return s.writeTaskWithAudit(ctx, b, turn.Task, turn.precondition(), turn.AuditEntries, write)
+}
+
+// precondition returns what holds for the turn's task exactly if the turn is written.
+func (turn NewTurn) precondition() *precondition { return &precondition{turn.Epoch, turn.Seq} }
 
 // confirmCreated finds out, for a transaction that ended with err, whether the run was written, and returns nil if
 // so.
@@ -83,38 +89,27 @@ func (s *Store) confirmCreated(run Run, err error) error {
 	return nil
 }
 
-// RestoreTask writes a new task that continues another one; entry is the audit entry.
-func (s *Store) RestoreTask(ctx context.Context, run Run, evs []agentsvc.Event, entry tenancy.AuditEntry) error {
-	return s.createInSession(ctx, run, evs, nil, entry)
-}
-
 // createInSession is CreateTask for a context that may exist, and for a run that counts against a limit when it is
 // written. The task is inserted only if the session permits it (vacantSQL); everything else depends on the task's
 // row.
-func (s *Store) createInSession(ctx context.Context, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
-	status := lastStatus(evs)
-	g := &precondition{run.Epoch, run.Seq}
-	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
+func (s *Store) createInSession(ctx context.Context, turn NewTurn) error {
+	status := lastStatus(turn.Events)
+	b := db.Batch{Key: string(turn.Task), StorageKind: db.StoresNew}
 	var n int64
 	// The run that opened the context may still execute without an entry in the session's queue: give it one first.
-	s.enqueueOpeningRun(&b, run)
-	ahead := s.queryQueueState(&b, run)
+	s.enqueueOpeningRun(&b, turn)
+	ahead := s.queryQueueState(&b, turn)
 	// The fence: without this row, the events and the run below find no task with their epoch and sequence.
 	b.Exec(&n, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
 			CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($12 AS BIGINT)
-		WHERE `+vacantSQL(run, 13),
-		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
-		run.Epoch, run.Seq, status.Seq, run.Turn, evs[0].At.UnixMicro(), run.queueID(), run.runLimit())
-	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
+		WHERE `+vacantSQL(turn, 13),
+		s.tenant, string(turn.Task), turn.Agent, string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject, string(status.Status.State),
+		turn.Epoch, turn.Seq, status.Seq, turn.Turn, turn.Events[0].At.UnixMicro(), turn.queueID(), turn.runLimit())
+	if err := s.insertTurn(&b, turn); err != nil {
 		return err
 	}
-	s.insertRun(&b, run, g)
-	if sent != nil {
-		s.insertSentMessage(&b, run.Owner, run, *sent, g)
-	}
-	s.enqueueRun(&b, run)
-	err := s.writeTaskWithAudit(ctx, &b, run.Task, g, entries, func() error { return s.h.Write(ctx, &b) })
+	err := s.writeTurnWithAudit(ctx, &b, turn, func() error { return s.h.Write(ctx, &b) })
 	switch {
 	case err == nil && n == 0 && ahead.isFull():
 		return ErrTooManyRunning
@@ -122,7 +117,21 @@ func (s *Store) createInSession(ctx context.Context, run Run, evs []agentsvc.Eve
 	case db.IsDuplicate(err), err == nil && n == 0:
 		return agentsvc.ErrSessionBusy
 	}
-	return s.confirmCreated(run, err)
+	return s.confirmCreated(turn.Run, err)
+}
+
+// insertTurn adds to b the events and the run of a turn and the message that opened it, provided that b gives the task
+// the turn's epoch and sequence.
+func (s *Store) insertTurn(b *db.Batch, turn NewTurn) error {
+	g := turn.precondition()
+	if err := insertEvents(b, s.tenant, turn.Task, turn.Events, g); err != nil {
+		return err
+	}
+	s.insertRun(b, turn, g)
+	if turn.Sent != nil {
+		s.insertSentMessage(b, turn.Owner, turn.Run, *turn.Sent, g)
+	}
+	return nil
 }
 
 var (
@@ -137,16 +146,16 @@ var (
 )
 
 // insertTask adds the rows of a new task to b, unconditionally.
-func (s *Store) insertTask(b *db.Batch, run Run, evs []agentsvc.Event) error {
-	status, at := lastStatus(evs), evs[0].At.UnixMicro()
+func (s *Store) insertTask(b *db.Batch, turn NewTurn) error {
+	status, at := lastStatus(turn.Events), turn.Events[0].At.UnixMicro()
 	b.InsertRows(taskInsert, []any{
-		s.tenant, string(run.Task), run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject, string(status.Status.State),
-		run.Epoch, run.Seq, status.Seq, run.Turn, at, at,
+		s.tenant, string(turn.Task), turn.Agent, string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject, string(status.Status.State),
+		turn.Epoch, turn.Seq, status.Seq, turn.Turn, at, at,
 	})
 	b.InsertRows(runInsert, []any{
-		s.tenant, string(run.Task), run.Turn, string(initialState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, int64(run.Priority), run.Trace,
+		s.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, int64(turn.Priority), turn.Trace,
 	})
-	rows, err := s.eventRows(run.Task, evs)
+	rows, err := s.eventRows(turn.Task, turn.Events)
 	b.InsertRows(eventInsert, rows...)
 	return err
 }
@@ -175,13 +184,13 @@ func (s *Store) hasReached(id agentsvc.TaskID, g precondition) (there bool, err 
 	return there, s.h.Do(ctx, &b)
 }
 
-// initialState returns the state in which a run is written. One that may wait starts as waiting; enqueueRun promotes
-// it in the same transaction if nothing is before it.
-func initialState(run Run) RunState {
+// initialState returns the state in which the turn's run is written. One that may wait starts as waiting; enqueueRun
+// promotes it in the same transaction if nothing is before it.
+func (turn NewTurn) initialState() RunState {
 	switch {
-	case run.MayWait:
+	case turn.MayWait:
 		return Waiting
-	case run.Worker == "":
+	case turn.Worker == "":
 		return Pending
 	}
 	return Running
@@ -211,43 +220,37 @@ func (s *Store) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent
 	return id, hash, nil
 }
 
-// ContinueTask writes a further turn of a task that waits for its user, if the task has the given epoch and the
-// sequence of seen. It returns [agentsvc.ErrLeaseLost] if the task has changed since or sent is stored already,
-// [agentsvc.ErrSessionBusy] if another run of the session is unfinished and run may not wait, and
-// [ErrTooManyRunning]. The audit entries are part of the transaction.
-func (s *Store) ContinueTask(ctx context.Context, seen agentsvc.Task, epoch int64, run Run, evs []agentsvc.Event, sent *SentMessage, entries ...tenancy.AuditEntry) error {
-	last := evs[len(evs)-1]
-	g := &precondition{run.Epoch, last.Seq}
-	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
+// ContinueTask writes a further turn of a task that waits for its user, if the task is unchanged since seen was read. It
+// returns [agentsvc.ErrLeaseLost] if the task has changed since or turn.Sent is stored already, [agentsvc.ErrSessionBusy]
+// if another run of the session is unfinished and turn may not wait, and [ErrTooManyRunning].
+func (s *Store) ContinueTask(ctx context.Context, seen StoredTask, turn NewTurn) error {
+	last := turn.Events[len(turn.Events)-1]
+	b := db.Batch{Key: string(turn.Task), StorageKind: db.StoresNew}
 	var n int64
-	ahead := s.queryQueueState(&b, run)
+	ahead := s.queryQueueState(&b, turn)
 	// The fence: it acts only on the task as it was seen, still waiting, and with a session and limit that permit the
 	// run.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
-		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(run, 10),
-		s.tenant, string(run.Task), run.Epoch, last.Seq, string(last.Status.State), run.Turn, last.At.UnixMicro(), epoch, seen.Seq, run.queueID(), run.runLimit())
-	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
+		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(turn, 10),
+		s.tenant, string(turn.Task), turn.Epoch, last.Seq, string(last.Status.State), turn.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, turn.queueID(), turn.runLimit())
+	if err := s.insertTurn(&b, turn); err != nil {
 		return err
 	}
-	s.insertRun(&b, run, g)
-	if sent != nil {
-		s.insertSentMessage(&b, run.Owner, run, *sent, g)
-	}
-	s.enqueueRun(&b, run)
-	return ahead.explainConflict(s.writeTaskWithAudit(ctx, &b, run.Task, g, entries, func() error { return s.writeConditional(ctx, &b, &n, "continue task "+string(run.Task)) }))
+	return ahead.explainConflict(s.writeTurnWithAudit(ctx, &b, turn, func() error { return s.writeConditional(ctx, &b, &n, "continue task "+string(turn.Task)) }))
 }
 
-// insertRun adds a run with its reservation and receivers to b, under g.
-func (s *Store) insertRun(b *db.Batch, run Run, g *precondition) {
+// insertRun adds a turn's run with its reservation and receivers to b, under g, and its entry in the session's queue.
+func (s *Store) insertRun(b *db.Batch, turn NewTurn, g *precondition) {
 	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority, trace)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
 			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS TEXT), CAST($12 AS BIGINT),
 			CAST($13 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
-		s.tenant, string(run.Task), run.Turn, string(initialState(run)), run.Attempts, run.Revision, run.FirstSeq, run.Worker, g.epoch, g.seq, run.queueID(),
-		int64(run.Priority), run.Trace)
-	s.recordReservation(b, run)
-	s.insertReceivers(b, run)
+		s.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, g.epoch, g.seq, turn.queueID(),
+		int64(turn.Priority), turn.Trace)
+	s.recordReservation(b, turn.Run)
+	s.insertReceivers(b, turn)
+	s.enqueueRun(b, turn)
 }
 
 // insertSentMessage adds to b, under g, that the sender's message led to run's task.

@@ -59,7 +59,7 @@ func TestSent(t *testing.T) {
 		open := func(owner agentsvc.Owner, agent string, sent store.SentMessage) error {
 			run := newRun("w1")
 			run.Owner, run.Agent = owner, agent
-			return s.CreateTask(t.Context(), run, openingEvents(run), &sent)
+			return s.CreateTask(t.Context(), store.NewTurn{Run: run, Events: openingEvents(run), Sent: &sent})
 		}
 		bob := agentsvc.Owner{Issuer: "stoa", Subject: "bob"}
 		sameSubject := agentsvc.Owner{Issuer: "other", Subject: "ana"}
@@ -112,7 +112,7 @@ func TestSentAtOnce(t *testing.T) {
 		for i := range errs {
 			wg.Go(func() {
 				run := newRun("w1")
-				errs[i] = s.CreateTask(context.Background(), run, openingEvents(run), &store.SentMessage{Message: "m", Hash: "h"})
+				errs[i] = s.CreateTask(context.Background(), store.NewTurn{Run: run, Events: openingEvents(run), Sent: &store.SentMessage{Message: "m", Hash: "h"}})
 			})
 		}
 		wg.Wait()
@@ -142,7 +142,7 @@ func TestContinue(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		seen := createWaitingTask(t, s)
 		run, evs := nextTurn(seen, "w2", "answer")
-		if err := s.ContinueTask(t.Context(), seen.Task, seen.Epoch, run, evs, &store.SentMessage{Message: "answer", Context: "c1", Hash: "h"}); err != nil {
+		if err := s.ContinueTask(t.Context(), seen, store.NewTurn{Run: run, Events: evs, Sent: &store.SentMessage{Message: "answer", Context: "c1", Hash: "h"}}); err != nil {
 			t.Fatal(err)
 		}
 		got := loadTask(t, s, seen.ID)
@@ -161,7 +161,7 @@ func TestContinue(t *testing.T) {
 		}
 		before := dumpTables(t, d)
 		again, evs := nextTurn(seen, "w3", "late")
-		if err := s.ContinueTask(t.Context(), seen.Task, seen.Epoch, again, evs, nil); !errors.Is(err, agentsvc.ErrLeaseLost) {
+		if err := s.ContinueTask(t.Context(), seen, store.NewTurn{Run: again, Events: evs}); !errors.Is(err, agentsvc.ErrLeaseLost) {
 			t.Errorf("a task that no longer waits: %v, want ErrLost", err)
 		}
 		if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
@@ -181,7 +181,7 @@ func TestContinueAtOnce(t *testing.T) {
 			for i := range answers {
 				run, evs := nextTurn(seen, fmt.Sprint("w", i), fmt.Sprint("answer", i))
 				wg.Go(func() {
-					errs[i] = s.ContinueTask(context.Background(), seen.Task, seen.Epoch, run, evs, &store.SentMessage{Message: run.Message.ID, Context: "c1", Hash: "h"})
+					errs[i] = s.ContinueTask(context.Background(), seen, store.NewTurn{Run: run, Events: evs, Sent: &store.SentMessage{Message: run.Message.ID, Context: "c1", Hash: "h"}})
 				})
 			}
 			wg.Wait()

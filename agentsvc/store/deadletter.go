@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"stoa/agentsvc"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -127,34 +126,31 @@ func (s *Store) DeadLetterRun(ctx context.Context, seen StoredTask, run Run, ev 
 	return s.writeConditional(ctx, &b, &n, "give up task "+string(run.Task))
 }
 
-// RequeueDeadLetter opens a new task with run and evs in place of a dead letter, waiting in its session's queue, and
-// completes the dead letter. The run gets the tenant's current revision. It returns [agentsvc.ErrNotFound] if there
-// is no such dead letter, or another operator has requeued it.
-func (s *Store) RequeueDeadLetter(ctx context.Context, dead DeadLetterID, run Run, evs []agentsvc.Event, entry tenancy.AuditEntry) error {
-	g := &precondition{run.Epoch, run.Seq}
-	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresNew}
+// RequeueDeadLetter opens a new task with turn in place of a dead letter, waiting in its session's queue, and completes
+// the dead letter. The run gets the tenant's current revision. It returns [agentsvc.ErrNotFound] if there is no such dead
+// letter, or another operator has requeued it.
+func (s *Store) RequeueDeadLetter(ctx context.Context, dead DeadLetterID, turn NewTurn) error {
+	b := db.Batch{Key: string(turn.Task), StorageKind: db.StoresNew}
 	var n int64
 	// The failed task's context may have another unfinished run, which must be in the session's queue before this one
 	// joins it.
-	s.enqueueOpeningRun(&b, run)
+	s.enqueueOpeningRun(&b, turn)
 	// The fence: requeued names the new task, and the INSERT below requires that it does.
 	b.Exec(&n, `UPDATE run SET state = 'completed', requeued = $4 WHERE tenant = $1 AND task = $2 AND turn = $3 AND state = 'failed'`,
-		s.tenant, string(dead.Task), dead.Turn, string(run.Task))
+		s.tenant, string(dead.Task), dead.Turn, string(turn.Task))
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		SELECT r.tenant, r.requeued, CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT), 'submitted', CAST($8 AS BIGINT), CAST($9 AS BIGINT),
 			CAST(1 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($11 AS BIGINT)
 		FROM run r WHERE r.tenant = $1 AND r.task = $2 AND r.turn = $3 AND r.requeued = $12`,
-		s.tenant, string(dead.Task), dead.Turn, run.Agent, string(run.Context), run.Owner.Issuer, run.Owner.Subject,
-		run.Epoch, run.Seq, run.Turn, evs[0].At.UnixMicro(), string(run.Task))
-	if err := insertEvents(&b, s.tenant, run.Task, evs, g); err != nil {
+		s.tenant, string(dead.Task), dead.Turn, turn.Agent, string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject,
+		turn.Epoch, turn.Seq, turn.Turn, turn.Events[0].At.UnixMicro(), string(turn.Task))
+	if err := s.insertTurn(&b, turn); err != nil {
 		return err
 	}
-	s.insertRun(&b, run, g)
-	s.enqueueRun(&b, run)
 	// The revision may be one whose failure the operator has just repaired.
 	b.Exec(nil, `UPDATE run SET revision = COALESCE((SELECT revision FROM app WHERE tenant = $1), revision) WHERE tenant = $1 AND task = $2`,
-		s.tenant, string(run.Task))
-	err := s.writeTaskWithAudit(ctx, &b, run.Task, g, []tenancy.AuditEntry{entry}, func() error { return s.writeConditional(ctx, &b, &n, "requeue run "+dead.String()) })
+		s.tenant, string(turn.Task))
+	err := s.writeTurnWithAudit(ctx, &b, turn, func() error { return s.writeConditional(ctx, &b, &n, "requeue run "+dead.String()) })
 	if errors.Is(err, agentsvc.ErrLeaseLost) {
 		return agentsvc.ErrNotFound
 	}

@@ -106,7 +106,7 @@ func acquireAndFinish(t *testing.T, s *store.Store, run store.Run) {
 // before.
 func leaseRun(t *testing.T, d *db.DB, id agentsvc.TaskID, turn int64) store.Run {
 	t.Helper()
-	run := store.Run{Tenant: "acme", Task: id, Turn: turn, Worker: "w2", Attempts: 9}
+	run := store.Run{Tenant: "acme", Task: id, Turn: turn, Attempts: 9, Lease: store.Lease{Worker: "w2"}}
 	var b db.Batch
 	b.Exec(nil, `UPDATE run SET state = 'running', worker = $4, attempts = $5 WHERE tenant = $1 AND task = $2 AND turn = $3`,
 		string(run.Tenant), string(id), turn, run.Worker, run.Attempts)

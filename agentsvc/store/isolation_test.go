@@ -21,7 +21,7 @@ func TestIsolation(t *testing.T) {
 		run := newRun("w1")
 		run.Tenant = "alice"
 		sent := store.SentMessage{Message: "m1", Context: "c1", Hash: "h"}
-		if err := alice.CreateTask(ctx, run, openingEvents(run), &sent); err != nil {
+		if err := alice.CreateTask(ctx, store.NewTurn{Run: run, Events: openingEvents(run), Sent: &sent}); err != nil {
 			t.Fatal(err)
 		}
 		rec := store.Record{
@@ -55,7 +55,7 @@ func TestIsolation(t *testing.T) {
 			appendResult(got, errors.Unwrap(err))
 			evs, err := bob.LoadEvents(ctx, id, 0, 100)
 			appendResult(evs, err)
-			evs, err = bob.LoadJournal(ctx, store.Run{Task: id, FirstSeq: 1})
+			evs, err = bob.LoadJournal(ctx, id, 1)
 			appendResult(evs, err)
 			sess, err := bob.LoadSession(ctx, ana, context)
 			appendResult(sess.Entries, err)
@@ -77,7 +77,7 @@ func TestIsolation(t *testing.T) {
 			there := seen
 			there.ID = id
 			next, evs := nextTurn(there, "w9", "mine")
-			appendResult(nil, bob.ContinueTask(ctx, there.Task, seen.Epoch, next, evs, &m))
+			appendResult(nil, bob.ContinueTask(ctx, there, store.NewTurn{Run: next, Events: evs, Sent: &m}))
 			open, err := bob.LoadTask(ctx, id, store.TaskParts{Approvals: true})
 			appendResult(open, errors.Unwrap(err))
 			seqs, err := bob.ListOverdueApprovals(ctx, id)
@@ -89,7 +89,7 @@ func TestIsolation(t *testing.T) {
 			appendResult(line, err)
 			called, err := bob.PromoteNextRun(ctx, ana, context)
 			appendResult(called, err)
-			appendResult(nil, bob.UnclaimRun(ctx, store.Run{Task: id, Turn: 1, Worker: "w1"}))
+			appendResult(nil, bob.UnclaimRun(ctx, store.Run{Task: id, Turn: 1, Lease: store.Lease{Worker: "w1"}}))
 			appendResult(nil, bob.RecordDecisions(ctx, there, store.DecisionRecord{
 				Events: sequenceEvents(id, seen.Seq+1, statusEvent(agentsvc.Rejected, agentMessage("no"))), ClosedApprovals: []int64{4}, Sender: ana, SentMessage: &m,
 			}))
@@ -109,7 +109,7 @@ func TestIsolation(t *testing.T) {
 		// Bob can use Alice's ids: rows of different tenants never conflict.
 		his := run
 		his.Tenant, his.Epoch, his.Seq, his.Message = "bob", 1, 2, agentsvc.Message{Role: agentsvc.RoleUser}
-		if err := bob.CreateTask(ctx, his, openingEvents(his), &sent); err != nil {
+		if err := bob.CreateTask(ctx, store.NewTurn{Run: his, Events: openingEvents(his), Sent: &sent}); err != nil {
 			t.Fatalf("Bob's own task under an id of Alice's: %v", err)
 		}
 		if diff := cmp.Diff(seen, loadTask(t, alice, run.Task)); diff != "" {

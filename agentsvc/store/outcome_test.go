@@ -104,7 +104,7 @@ func TestOutcome(t *testing.T) {
 	steps := func(cutAt string) (run store.Run, accepted, recorded error) {
 		run = newRun("w1")
 		c.armCut(cutAt)
-		accepted = s.CreateTask(context.Background(), run, openingEvents(run), nil)
+		accepted = s.CreateTask(context.Background(), newTurn(run))
 		if accepted != nil {
 			c.armCut("")
 			createTask(t, s, run)

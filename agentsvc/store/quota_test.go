@@ -24,7 +24,7 @@ func createUntilRefused(t *testing.T, s *store.Store, tenant db.ID) (runs []stor
 	t.Helper()
 	for range 100 {
 		run := newLargeRun(tenant, 100_000)
-		if err = s.CreateTask(t.Context(), run, openingEvents(run), nil); err != nil {
+		if err = s.CreateTask(t.Context(), newTurn(run)); err != nil {
 			return runs, err
 		}
 		runs = append(runs, run)
@@ -45,7 +45,7 @@ func TestQuota(t *testing.T) {
 			t.Fatalf("%d tasks of 100 kB accepted, then %v; want 9, then a refusal", len(runs), err)
 		}
 		other := newLargeRun("globex", 100_000)
-		if err := store.New(d, "globex").CreateTask(t.Context(), other, openingEvents(other), nil); err != nil {
+		if err := store.New(d, "globex").CreateTask(t.Context(), newTurn(other)); err != nil {
 			t.Errorf("a task of another tenant: %v", err)
 		}
 

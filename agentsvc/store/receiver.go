@@ -136,13 +136,13 @@ func (s *Store) writeReceiverWithAudit(ctx context.Context, b *db.Batch, r Recei
 		[]any{s.tenant, string(r.Task), r.rowID()}, write)
 }
 
-// insertReceivers adds to b, which writes run, the receivers of run. They receive the turn from its first event on.
-func (s *Store) insertReceivers(b *db.Batch, run Run) {
-	if run.Receiver != nil {
-		s.insertReceiver(b, run, *run.Receiver)
+// insertReceivers adds to b, which writes turn, its receivers. They receive the turn from its first event on.
+func (s *Store) insertReceivers(b *db.Batch, turn NewTurn) {
+	if turn.Receiver != nil {
+		s.insertReceiver(b, turn.Run, *turn.Receiver)
 	}
-	for _, id := range run.Notifications {
-		s.insertReceiver(b, run, Receiver{ID: standingIDPrefix + id, Format: FormatStanding})
+	for _, id := range turn.Notifications {
+		s.insertReceiver(b, turn.Run, Receiver{ID: standingIDPrefix + id, Format: FormatStanding})
 	}
 }
 

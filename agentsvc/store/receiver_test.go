@@ -38,8 +38,10 @@ func TestReceiver(t *testing.T) {
 		for name, fresh := range map[string]bool{"fresh": true, "in a session": false} {
 			run := newRun("w1")
 			with := newReceiver("", "")
-			run.IsNewContext, run.Receiver = fresh, &with
-			run = createTask(t, s, run)
+			run.IsNewContext = fresh
+			turn := newTurn(run)
+			turn.Receiver = &with
+			run = createTurn(t, s, turn)
 			if err := s.SetReceiver(t.Context(), newReceiver(run.Task, "later")); err != nil {
 				t.Fatal(err)
 			}
@@ -85,8 +87,9 @@ func TestReceiverFails(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q, run := store.NewReceiverQueue(d), newRun("w1")
 		with := newReceiver("", "r")
-		run.Receiver = &with
-		run = createTask(t, s, run)
+		turn := newTurn(run)
+		turn.Receiver = &with
+		run = createTurn(t, s, turn)
 		c := claimReceivers(t, q, 1, 1)[0]
 		if err := q.MarkFailed(t.Context(), c, "it is down", 0); err != nil {
 			t.Fatal(err)
@@ -132,8 +135,10 @@ func TestReceiverShares(t *testing.T) {
 		for _, tenant := range []db.ID{"busy", "busy", "busy", "busy", "quiet"} {
 			run := newRun("w1")
 			with := newReceiver("", "")
-			run.Tenant, run.Receiver = tenant, &with
-			createTask(t, store.New(d, tenant), run)
+			run.Tenant = tenant
+			turn := newTurn(run)
+			turn.Receiver = &with
+			createTurn(t, store.New(d, tenant), turn)
 		}
 		var got []string
 		for range 2 {
@@ -150,9 +155,9 @@ func TestReceiverShares(t *testing.T) {
 // TestStanding: a configured receiver does not count against the callers' limit, and no caller can reach it.
 func TestStanding(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		run := newRun("w1")
-		run.Notifications = []string{"one", "two"}
-		run = createTask(t, s, run)
+		turn := newTurn(newRun("w1"))
+		turn.Notifications = []string{"one", "two"}
+		run := createTurn(t, s, turn)
 		for i := range store.MaxReceivers {
 			if err := s.SetReceiver(t.Context(), newReceiver(run.Task, fmt.Sprint(i))); err != nil {
 				t.Fatal(err)

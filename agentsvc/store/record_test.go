@@ -180,7 +180,7 @@ func TestRace(t *testing.T) {
 func raceWriters(t *testing.T, s *store.Store) {
 	ctx := context.Background()
 	run := newRun("w1")
-	if err := s.CreateTask(ctx, run, openingEvents(run), nil); err != nil {
+	if err := s.CreateTask(ctx, newTurn(run)); err != nil {
 		t.Error(err)
 		return
 	}
@@ -437,7 +437,7 @@ func createEndingTurn(t *testing.T, s *store.Store, tenant db.ID, i int, some bo
 		rec.Events, rec.EndState = sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, agentMessage("what?"))), store.InputRequired
 	case 3:
 		behind := newRun("")
-		behind.Tenant, behind.Context, behind.IsNewContext, behind.MayWait, behind.Owner = tenant, run.Context, false, true, run.Owner
+		behind.Tenant, behind.Context, behind.IsNewContext, behind.Owner = tenant, run.Context, false, run.Owner
 		createTask(t, s, behind)
 	case 4:
 		rec.Events, rec.EndState, rec.RetryDelay, rec.Error, rec.SessionEntries = nil, store.Pending, time.Hour, "again", nil

@@ -55,7 +55,7 @@ func TestReserved(t *testing.T) {
 				next := got[0]
 				next.Turn, next.Epoch, next.FirstSeq, next.Seq, next.Reservation, next.Worker = 2, got[0].Epoch+1, 4, 5, note, "w2"
 				evs := append(sequenceEvents(run.Task, 4, agentsvc.Event{Message: &run.Message}), sequenceEvents(run.Task, 5, statusEvent(agentsvc.Working, nil))...)
-				errs = append(errs, s.ContinueTask(t.Context(), agentsvc.Task{ID: run.Task, Seq: 3}, got[0].Epoch, next, evs, nil))
+				errs = append(errs, s.ContinueTask(t.Context(), store.StoredTask{Task: agentsvc.Task{ID: run.Task, Seq: 3}, Epoch: got[0].Epoch}, store.NewTurn{Run: next, Events: evs}))
 			}
 			if errs[0] != nil || !errors.Is(errs[1], agentsvc.ErrLeaseLost) {
 				t.Errorf("%s: %v", name, errs)

@@ -12,14 +12,14 @@ var ErrTooManyRunning = errors.New("the app has as many tasks at work as it may"
 // noLimit is the value of the limit parameter for runs without one.
 const noLimit int64 = 1 << 62
 
-// isLimited reports whether the run counts against the tenant's limit when it is written, because it starts under a
-// lease.
-func (run Run) isLimited() bool { return run.MaxRunning > 0 && run.Worker != "" }
+// isLimited reports whether the turn's run counts against the tenant's limit when it is written, because it starts under
+// a lease.
+func (turn NewTurn) isLimited() bool { return turn.MaxRunning > 0 && turn.Worker != "" }
 
 // runLimit returns the run's limit, or noLimit.
-func (run Run) runLimit() int64 {
-	if run.isLimited() {
-		return run.MaxRunning
+func (turn NewTurn) runLimit() int64 {
+	if turn.isLimited() {
+		return turn.MaxRunning
 	}
 	return noLimit
 }

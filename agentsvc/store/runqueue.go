@@ -91,7 +91,7 @@ func (q *RunQueue) ListLeasedRuns(ctx context.Context, worker string) ([]Run, er
 	var runs []Run
 	err := q.execBatch(ctx, "list runs of "+worker, func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
-			run := Run{Worker: worker}
+			run := Run{Lease: Lease{Worker: worker}}
 			err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Attempts)
 			runs = append(runs, run)
 			return err
@@ -149,13 +149,10 @@ func (q *RunQueue) execBatch(ctx context.Context, operation string, fill func(*d
 	return nil
 }
 
-// LoadJournal returns the facts of run's turn so far, beginning with the message that opened it. Directly after
-// [Store.AcquireTaskLease] no query is needed if the facts were small.
-func (s *Store) LoadJournal(ctx context.Context, run Run) ([]agentsvc.Event, error) {
-	if n := len(run.TurnEvents); n > 0 && run.TurnEvents[n-1].Seq == run.Seq {
-		return run.TurnEvents, nil
-	}
-	return s.LoadEvents(ctx, run.Task, run.FirstSeq-1, maxJournal)
+// LoadJournal returns the facts of a task from the sequence first on: those of a turn begin with the message that opened
+// it.
+func (s *Store) LoadJournal(ctx context.Context, id agentsvc.TaskID, first int64) ([]agentsvc.Event, error) {
+	return s.LoadEvents(ctx, id, first-1, maxJournal)
 }
 
 // workerDied is the last error of a run whose worker died.

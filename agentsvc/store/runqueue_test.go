@@ -27,7 +27,7 @@ func TestClaim(t *testing.T) {
 			run := newRun("")
 			run.Tenant = db.ID(fmt.Sprint("t", i))
 			createTask(t, store.New(d, run.Tenant), run)
-			want = append(want, store.Run{Tenant: run.Tenant, Task: run.Task, Turn: 1, Revision: 7, Attempts: 1, Worker: "w2", FirstSeq: 1})
+			want = append(want, store.Run{Tenant: run.Tenant, Task: run.Task, Turn: 1, Revision: 7, Attempts: 1, FirstSeq: 1, Lease: store.Lease{Worker: "w2"}})
 		}
 		createTask(t, s, newRun("w1"))
 		var got []store.Run
@@ -77,7 +77,7 @@ func TestClaimAtOnce(t *testing.T) {
 		for range runs {
 			wg.Go(func() {
 				run := newRun("")
-				if err := s.CreateTask(context.Background(), run, openingEvents(run), nil); err != nil {
+				if err := s.CreateTask(context.Background(), newTurn(run)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -237,7 +237,7 @@ func TestReturnRun(t *testing.T) {
 			if due := len(got) == 1 && got[0].Task == run.Task; err != nil || due != c.due {
 				t.Errorf("%s: claimable %v (%v), want %v", c.name, due, err, c.due)
 			}
-			if err := q.DropRun(ctx, store.Run{Tenant: "acme", Task: run.Task, Turn: 1, Worker: "w1", Attempts: 1}); err != nil {
+			if err := q.DropRun(ctx, store.Run{Tenant: "acme", Task: run.Task, Turn: 1, Attempts: 1, Lease: store.Lease{Worker: "w1"}}); err != nil {
 				t.Fatal(err)
 			}
 		}

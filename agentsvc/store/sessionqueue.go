@@ -56,18 +56,18 @@ func openingTask(id agentsvc.ContextID) (task agentsvc.TaskID, ok bool) {
 	return agentsvc.TaskID(id[:uuidVersionIndex] + taskUUIDVersion + id[uuidVersionIndex+1:]), true
 }
 
-// enqueueOpeningRun adds to b that the run which opened run's context, if it is unfinished, becomes the head of the
-// session's queue. The condition on the task checks that the context belongs to run's owner: its id was sent by a
+// enqueueOpeningRun adds to b that the run which opened turn's context, if it is unfinished, becomes the head of the
+// session's queue. The condition on the task checks that the context belongs to turn's owner: its id was sent by a
 // client.
-func (s *Store) enqueueOpeningRun(b *db.Batch, run Run) {
-	first, ok := openingTask(run.Context)
+func (s *Store) enqueueOpeningRun(b *db.Batch, turn NewTurn) {
+	first, ok := openingTask(turn.Context)
 	if !ok {
 		return
 	}
 	b.Exec(nil, `UPDATE run SET session = $3 WHERE tenant = $1 AND task = $2 AND turn = 1 AND session = '' AND state IN ('pending', 'running')
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND context_id = $4 AND owner_iss = $5 AND owner_sub = $6
 			AND turn = 1 AND state IN ('submitted', 'working'))`,
-		s.tenant, string(first), run.queueID(), string(run.Context), run.Owner.Issuer, run.Owner.Subject)
+		s.tenant, string(first), turn.queueID(), string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject)
 }
 
 // occupiedSQL is the condition that the queue named by parameter line has a run of another task than $2 of tenant $1.
@@ -77,10 +77,10 @@ func occupiedSQL(line int) string {
 		OR EXISTS (SELECT 1 FROM run WHERE session = $%[1]d AND tenant = $1 AND state = 'waiting' AND task <> $2))`, line)
 }
 
-// vacantSQL is the condition that run may be written now. It uses the parameters line (the queue) and line+1 (the
+// vacantSQL is the condition that turn's run may be written now. It uses the parameters line (the queue) and line+1 (the
 // limit) in every form, because PostgreSQL refuses a statement with an unused parameter.
-func vacantSQL(run Run, line int) string {
-	if run.MayWait {
+func vacantSQL(turn NewTurn, line int) string {
+	if turn.MayWait {
 		return fmt.Sprintf("CAST($%d AS TEXT) <> '' AND CAST($%d AS BIGINT) > 0", line, line+1)
 	}
 	return "NOT " + occupiedSQL(line) + " AND " + belowLimitSQL(line+1)
@@ -110,31 +110,31 @@ func (a *queueState) explainConflict(err error) error {
 	return err
 }
 
-// queryQueueState adds to b the statements that read whether something prevents run from being written. From them to
+// queryQueueState adds to b the statements that read whether something prevents turn from being written. From them to
 // the end of b no other transaction changes the number of the tenant's executing runs (lockApp).
-func (s *Store) queryQueueState(b *db.Batch, run Run) *queueState {
-	a := &queueState{isLimited: run.isLimited(), maxRunning: run.MaxRunning}
-	if !run.MayWait {
-		b.Query(func(r db.Row) error { return r.Scan(&a.sessionBusy) }, "SELECT "+occupiedSQL(3), s.tenant, string(run.Task), run.queueID())
+func (s *Store) queryQueueState(b *db.Batch, turn NewTurn) *queueState {
+	a := &queueState{isLimited: turn.isLimited(), maxRunning: turn.MaxRunning}
+	if !turn.MayWait {
+		b.Query(func(r db.Row) error { return r.Scan(&a.sessionBusy) }, "SELECT "+occupiedSQL(3), s.tenant, string(turn.Task), turn.queueID())
 	}
 	// The lock comes before the count: a transaction that waits for it counts what the previous one wrote.
 	if a.isLimited {
-		lockApp(b, s.h, run.Tenant)
+		lockApp(b, s.h, turn.Tenant)
 		b.Query(func(r db.Row) error { return r.Scan(&a.running) }, `SELECT COUNT(*) FROM run WHERE state = 'running' AND tenant = $1`, s.tenant)
 	}
 	return a
 }
 
-// enqueueRun adds to b that run, which b wrote as waiting, is in its session's queue: the head learns that another
+// enqueueRun adds to b that turn's run, which b wrote as waiting, is in its session's queue: the head learns that another
 // run follows, and where there is no head run becomes it.
-func (s *Store) enqueueRun(b *db.Batch, run Run) {
-	if !run.MayWait {
+func (s *Store) enqueueRun(b *db.Batch, turn NewTurn) {
+	if !turn.MayWait {
 		return
 	}
 	// Also when run becomes the head itself; then there is no row to update.
 	b.Exec(nil, `UPDATE run SET followed = TRUE WHERE session = $2 AND tenant = $1 AND session <> '' AND state IN ('pending', 'running')`,
-		s.tenant, run.queueID())
-	promoteNext(b, s.tenant, run.queueID(), nil)
+		s.tenant, turn.queueID())
+	promoteNext(b, s.tenant, turn.queueID(), nil)
 }
 
 // promoteNext adds to b that the first waiting run of a queue becomes its head, if there is none, and counts into n

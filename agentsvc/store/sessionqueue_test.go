@@ -20,7 +20,7 @@ import (
 // queue where that is "".
 func newQueuedRun(worker string) store.Run {
 	run := newRun(worker)
-	run.IsNewContext, run.MayWait = false, worker == ""
+	run.IsNewContext = false
 	return run
 }
 
@@ -85,7 +85,7 @@ func TestSessionQueue(t *testing.T) {
 			head := createTask(t, s, newQueuedRun("w1"))
 			second, third := createTask(t, s, newQueuedRun("")), createTask(t, s, newQueuedRun(""))
 			if promoteNextRun(t, s) {
-				t.Errorf("%s: the second begins during the first", c.name)
+				t.Errorf("%s: the second begins beside the first", c.name)
 			}
 			if err := c.do(&head); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
@@ -140,26 +140,26 @@ func TestOccupied(t *testing.T) {
 		before := dumpTables(t, d)
 		alone := newQueuedRun("w2")
 		idle := newQueuedRun("")
-		idle.MayWait = false
-		for _, run := range []store.Run{alone, idle} {
-			if err := s.CreateTask(t.Context(), run, openingEvents(run), &store.SentMessage{Message: "m9", Context: "c1", Hash: "h"}); !errors.Is(err, agentsvc.ErrSessionBusy) {
+		for _, run := range []store.Run{alone, idle} { // neither may wait
+			if err := s.CreateTask(t.Context(), store.NewTurn{Run: run, Events: openingEvents(run), Sent: &store.SentMessage{Message: "m9", Context: "c1", Hash: "h"}}); !errors.Is(err, agentsvc.ErrSessionBusy) {
 				t.Errorf("accepted: %v", err)
 			}
 		}
 		again, evs := nextTurn(asking, "w2", "more")
 		again.IsNewContext = false
-		if err := s.ContinueTask(t.Context(), asking.Task, asking.Epoch, again, evs, nil); !errors.Is(err, agentsvc.ErrSessionBusy) {
+		if err := s.ContinueTask(t.Context(), asking, store.NewTurn{Run: again, Events: evs}); !errors.Is(err, agentsvc.ErrSessionBusy) {
 			t.Errorf("continued: %v", err)
 		}
-		r := store.DecisionRecord{Events: evs[1:], NextRun: &again}
-		r.Events[0].Seq, again.Seq = asking.Seq+1, asking.Seq+1
+		resumed := store.NewTurn{Run: again}
+		r := store.DecisionRecord{Events: evs[1:], NextTurn: &resumed}
+		r.Events[0].Seq, resumed.Seq = asking.Seq+1, asking.Seq+1
 		if err := s.RecordDecisions(t.Context(), asking, r); !errors.Is(err, agentsvc.ErrSessionBusy) {
 			t.Errorf("decided: %v", err)
 		}
 		if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
 			t.Errorf("what was refused left\n%s", diff)
 		}
-		again.Worker, again.Attempts, again.MayWait = "", 0, true
+		resumed.Worker, resumed.Attempts, resumed.MayWait = "", 0, true
 		if err := s.RecordDecisions(t.Context(), asking, r); err != nil {
 			t.Errorf("decided, to wait: %v", err)
 		}
@@ -175,7 +175,7 @@ func TestOccupied(t *testing.T) {
 		} {
 			run := newQueuedRun("w2")
 			change(&run)
-			if err := store.New(d, run.Tenant).CreateTask(t.Context(), run, openingEvents(run), nil); err != nil {
+			if err := store.New(d, run.Tenant).CreateTask(t.Context(), newTurn(run)); err != nil {
 				t.Errorf("another %s: %v", name, err)
 			}
 		}
@@ -201,13 +201,13 @@ func TestOpeningRunIsQueued(t *testing.T) {
 				t.Fatal("a context has the id of its task")
 			}
 			alone := follower(began, "w2")
-			if err := s.CreateTask(t.Context(), alone, openingEvents(alone), nil); !errors.Is(err, agentsvc.ErrSessionBusy) {
-				t.Errorf("with a fresh run of %q: %v", worker, err)
+			if err := s.CreateTask(t.Context(), newTurn(alone)); !errors.Is(err, agentsvc.ErrSessionBusy) {
+				t.Errorf("beside a fresh run of %q: %v", worker, err)
 			}
 			otherOwner := follower(began, "w2")
 			otherOwner.Owner.Subject = "bob"
-			if err := s.CreateTask(t.Context(), otherOwner, openingEvents(otherOwner), nil); err != nil {
-				t.Errorf("another owner's: %v", err)
+			if err := s.CreateTask(t.Context(), newTurn(otherOwner)); err != nil {
+				t.Errorf("somebody else's: %v", err)
 			}
 			behind := createTask(t, s, follower(began, ""))
 			if worker == "" {
@@ -257,7 +257,7 @@ func TestOverdueInSessionQueue(t *testing.T) {
 			t.Errorf("claimed %+v (%v)", runs, err)
 		}
 		if got := loadRunStates(t, d, behind); promoteNextRun(t, s) || got[0] != store.Waiting {
-			t.Errorf("another began during the first: %s", got[0])
+			t.Errorf("another began beside the first: %s", got[0])
 		}
 	})
 }
@@ -272,8 +272,8 @@ func TestSessionQueueAtOnce(t *testing.T) {
 			runs[i] = newQueuedRun([]string{"w1", ""}[i%2])
 			wg.Go(func() {
 				for range n {
-					errs[i] = s.CreateTask(context.Background(), runs[i], openingEvents(runs[i]), nil)
-					if !runs[i].MayWait || !errors.Is(errs[i], agentsvc.ErrSessionBusy) {
+					errs[i] = s.CreateTask(context.Background(), newTurn(runs[i]))
+					if runs[i].Worker != "" || !errors.Is(errs[i], agentsvc.ErrSessionBusy) {
 						return
 					}
 				}
@@ -285,7 +285,7 @@ func TestSessionQueueAtOnce(t *testing.T) {
 			switch {
 			case err == nil:
 				count[loadRunStates(t, d, runs[i])[0]]++
-			case runs[i].MayWait || !errors.Is(err, agentsvc.ErrSessionBusy):
+			case runs[i].Worker == "" || !errors.Is(err, agentsvc.ErrSessionBusy):
 				t.Error(err)
 			}
 		}

@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -98,47 +99,66 @@ const (
 	PriorityBackground // opened by a schedule or an external event
 )
 
-// Run is one turn of a task on its way through an agent. Epoch and Seq are the precondition of its next write: what
-// its worker last saw of the task.
+// Run is the execution of one turn by a worker, in one or several attempts. A claimed run has Agent, Context, Owner and
+// IsNewContext only after [Store.AcquireTaskLease]; the other fields but those of Lease do not change.
 type Run struct {
 	Tenant         db.ID
 	Task           agentsvc.TaskID
 	Turn           int64
 	Agent          string
 	Context        agentsvc.ContextID
+	IsNewContext   bool // the turn opens its context: there is no session to read and no other run to wait for
 	Owner          agentsvc.Owner
-	Revision       int64  // of the tenant's configuration when the turn was accepted; the run executes with it
-	Attempts       int64  // number of attempts, the current one included
-	Worker         string // id of the process that has the lease; "" = none
-	Epoch          int64
-	Seq            int64
+	Revision       int64 // of the tenant's configuration when the turn was accepted; the run executes with it
 	FirstSeq       int64 // sequence of the first event of the turn's journal
-	InMemory       bool  // the task is in a database that ends with this process
+	Attempts       int64 // number of attempts, the current one included
+	Rescues        int64 // how often a worker died while it executed the run
 	WasInterrupted bool  // the previous attempt's worker stopped in the middle of it
-	Message        agentsvc.Message
+	InMemory       bool  // the task is in a database that ends with this process
+	// Message opened the turn. A run that was claimed from the queue does not carry it: its journal begins with it.
+	Message agentsvc.Message
 	// Trace is the W3C traceparent of the request that opened the turn; "" = not traced.
-	Trace    string
-	Priority Priority
-	Rescues  int64 // how often a worker died while it executed the run
-	// MaxRunning limits the tenant's executing runs, in all processes; 0 = no limit. It is enforced when the run is
-	// written under a lease; claims read the limit from the tenant's row.
-	MaxRunning int64
-	// IsNewContext reports that the turn opens its context: there is no session to read and no other run to wait for.
-	IsNewContext bool
-	// MayWait lets the run, which has no worker, be written behind others of its session. Without it a run in an
-	// existing context is written only if no other run of the session is unfinished.
-	MayWait bool
-	// HasQueuedRuns reports, after the run has ended, that other runs of its session may wait for that. Set by
-	// WriteRecord.
-	HasQueuedRuns bool
+	Trace string
 	// Reservation is the note of what the turn reserved from the tenant's limits, for the code that settles it; "" =
 	// nothing.
 	Reservation string
+	Lease
+}
+
+// Lease is a worker's right to execute a run. Epoch and Seq are the precondition of its next write: what the worker
+// last saw of the task. Taking the task over raises its epoch, so a worker that has lost its lease writes
+// nothing more. The store's writes for the run advance the lease; only the run's goroutine uses it.
+type Lease struct {
+	Worker string // id of the process that has the lease; "" = none
+	Epoch  int64  // 0 = the run is claimed, but its task is not acquired yet
+	Seq    int64  // of the task's last event
+	// TurnEvents are the events of the turn as of AcquireTaskLease, where they were small enough to be read with it.
+	TurnEvents []agentsvc.Event
+	// HasQueuedRuns reports, after the run has ended, that other runs of its session may wait for that. Set by
+	// WriteRecord.
+	HasQueuedRuns bool
+}
+
+// NewTurn is a turn to be written: its run, its first events and what is stored with them, in one transaction. Seq of
+// its lease is that of the last event.
+type NewTurn struct {
+	Run
+	// Events are the first events of the turn. The last one that is a status is the task's.
+	Events   []agentsvc.Event
+	Priority Priority
+	// Sent identifies the client's message that opened the turn; nil = it cannot be identified.
+	Sent *SentMessage
+	// MaxRunning limits the tenant's executing runs, in all processes; 0 = no limit. It is enforced when the run is
+	// written under a lease; claims read the limit from the tenant's row.
+	MaxRunning int64
+	// MayWait lets the run, which has no worker, be written behind others of its session. Without it a run in an
+	// existing context is written only if no other run of the session is unfinished.
+	MayWait bool
 	// Receiver is registered with the turn and receives its events from the first one; nil = none.
 	Receiver *Receiver
 	// Notifications are the ids of configured notifications that report on the task. Only a task's first turn sets
 	// them.
 	Notifications []string
-	// TurnEvents are the events of the turn as of AcquireTaskLease, where they were small enough to be read with it.
-	TurnEvents []agentsvc.Event
+	// AuditEntries are written in the same transaction.
+	AuditEntries []tenancy.AuditEntry
 }

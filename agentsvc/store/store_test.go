@@ -28,9 +28,9 @@ func forEachEngine(t *testing.T, f func(t *testing.T, d *db.DB, s *store.Store))
 // newRun returns the first turn of a new task, leased to worker, or pending where that is "".
 func newRun(worker string) store.Run {
 	run := store.Run{
-		Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c1", Owner: ana, Revision: 7,
-		Worker: worker, Epoch: 1, Seq: 1, FirstSeq: 1, IsNewContext: true,
+		Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c1", Owner: ana, Revision: 7, FirstSeq: 1, IsNewContext: true,
 		Message: agentsvc.Message{ID: "m1", Role: agentsvc.RoleUser, Parts: []agentsvc.Part{agentsvc.TextPart("hello")}},
+		Lease:   store.Lease{Worker: worker, Epoch: 1, Seq: 1},
 	}
 	run.Message.Task = run.Task
 	if worker != "" {
@@ -48,12 +48,22 @@ func openingEvents(run store.Run) []agentsvc.Event {
 	return evs
 }
 
+// newTurn returns the turn that opens run's task. A run of a known session that has no worker may wait in its queue.
+func newTurn(run store.Run) store.NewTurn {
+	return store.NewTurn{Run: run, Events: openingEvents(run), MayWait: run.Worker == "" && !run.IsNewContext}
+}
+
 func createTask(t *testing.T, s *store.Store, run store.Run) store.Run {
 	t.Helper()
-	if err := s.CreateTask(t.Context(), run, openingEvents(run), nil); err != nil {
+	return createTurn(t, s, newTurn(run))
+}
+
+func createTurn(t *testing.T, s *store.Store, turn store.NewTurn) store.Run {
+	t.Helper()
+	if err := s.CreateTask(t.Context(), turn); err != nil {
 		t.Fatal(err)
 	}
-	return run
+	return turn.Run
 }
 
 // createWaitingTask accepts a task and lets its worker ask the user.

@@ -27,7 +27,7 @@ func createAgedTask(t *testing.T, d *db.DB, s *store.Store, tenant, id string, a
 	run := newRun("w1")
 	run.Context = agentsvc.ContextID("of-" + id)
 	run.Message.ID = agentsvc.MessageID(id)
-	if err := s.CreateTask(t.Context(), run, openingEvents(run), &store.SentMessage{Message: run.Message.ID, Context: run.Context, Hash: "h"}); err != nil {
+	if err := s.CreateTask(t.Context(), store.NewTurn{Run: run, Events: openingEvents(run), Sent: &store.SentMessage{Message: run.Message.ID, Context: run.Context, Hash: "h"}}); err != nil {
 		t.Fatal(err)
 	}
 	rec := store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("thinking"), statusEvent(end, agentMessage("done"))), EndState: store.Completed}

@@ -224,8 +224,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("after %d, at most %d (%v):\n%s", c.after, c.limit, err, diff)
 			}
 		}
-		run.FirstSeq = 4
-		if evs, err := s.LoadJournal(t.Context(), run); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
+		if evs, err := s.LoadJournal(t.Context(), run.Task, 4); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
 			t.Errorf("journal of a turn that began at 4: %v (%v)", evs, err)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc/app"
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/tenancy"
@@ -173,13 +173,13 @@ func (s *Server) verifyCredential(ctx context.Context, k Credentials) (authz.Pri
 // the log line names the reason. An error in an app's configuration becomes "unavailable", since it is not for the
 // app's callers.
 func toPublicError(err, reason error) error {
-	var document *config.Error
+	var invalid *document.Error
 	switch {
 	case errors.Is(err, tenancy.ErrNotFound):
 		return errNoApp
 	case reason != nil && errors.Is(err, tenancy.ErrUnauthenticated):
 		return reason
-	case errors.As(err, &document):
+	case errors.As(err, &invalid):
 		return fmt.Errorf("%w: %v", tenancy.ErrUnavailable, err) //nolint:errorlint // the chain is cut on purpose
 	}
 	return err

@@ -314,11 +314,25 @@ func encodeResponse(w http.ResponseWriter, kind []string, status int, v any) err
 	if rec, ok := w.(*requestRecord); ok && rec.receivedBytes >= collectThreshold {
 		collectGarbage() // the response may be as large as the body, whose decoded form is garbage now
 	}
-	var b bytes.Buffer
-	if err := writeJSONLine(&b, v); err != nil {
-		return err
+	e := json.NewEncoder(&responseLine{w, kind, status})
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("encode an answer: %w", err)
 	}
-	return writeResponse(w, kind, status, b.Bytes())
+	return nil
+}
+
+// responseLine writes a response from the buffer of a [json.Encoder], which hands over a value in a single Write. A copy
+// of it would be as large as the response: of a task with a text of 16 MiB, 16 MiB.
+type responseLine struct {
+	w      http.ResponseWriter
+	kind   []string
+	status int
+}
+
+// Write implements [io.Writer].
+func (l *responseLine) Write(line []byte) (int, error) {
+	return len(line), writeResponse(l.w, l.kind, l.status, line)
 }
 
 // WriteEncoded writes a body that is already JSON as the response.

@@ -12,11 +12,10 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
-	"stoa/billing"
 	"stoa/ratelimit"
 	"stoa/tenancy"
 )
@@ -105,10 +104,6 @@ var errorTable = []struct {
 	{capacity.ErrFull, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, false},
 	{ratelimit.ErrExhausted, ResourceExhausted, http.StatusTooManyRequests, rpcInternal, true},
 
-	{billing.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
-	{billing.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
-	{billing.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
-
 	{tenancy.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, true},
 	{tenancy.ErrExists, AlreadyExists, http.StatusConflict, rpcInternal, true},
 	{tenancy.ErrPrecondition, FailedPrecondition, http.StatusPreconditionFailed, rpcInternal, true},
@@ -155,7 +150,7 @@ type errorResponse struct {
 	// field is the path of the request's field that was wrong, "" = unknown.
 	field string
 	// problems are those of an invalid configuration, with their positions.
-	problems   []config.Problem
+	problems   []document.Problem
 	retryAfter time.Duration
 	// exhaustedBudget is the budget that refused the call, if one did.
 	exhaustedBudget *agentsvc.BudgetExhaustedError
@@ -178,11 +173,10 @@ func classifyError(err error) errorResponse {
 	var own *responseError
 	var word *agentsvc.InvalidError
 	var tenant *tenancy.InvalidError
-	var document *config.Error
+	var invalidConfig *document.Error
 	var rpc *rpcError
 	var spent *agentsvc.BudgetExhaustedError
 	var full *agentsvc.StorageLimitError
-	var bill *billing.InvalidError
 	var large *capacity.TooLargeError
 	switch {
 	case errors.As(err, &large):
@@ -191,8 +185,6 @@ func classifyError(err error) errorResponse {
 		v = errorResponse{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: spent.Error(), exhaustedBudget: spent}
 	case errors.As(err, &full):
 		v = errorResponse{code: ResourceExhausted, status: http.StatusTooManyRequests, rpc: rpcInternal, text: full.Error(), retryAfter: full.RetryAfter}
-	case errors.As(err, &bill):
-		invalid(bill.Field, bill.Error())
 	case errors.As(err, &own):
 		v = errorResponse{code: own.code, status: own.status, rpc: rpcInvalidRequest, text: own.text, retryAfter: own.retryAfter}
 	case errors.As(err, &rpc):
@@ -201,9 +193,9 @@ func classifyError(err error) errorResponse {
 		invalid(word.Field, word.Error())
 	case errors.As(err, &tenant):
 		invalid(tenant.Field, tenant.Error())
-	case errors.As(err, &document):
+	case errors.As(err, &invalidConfig):
 		invalid("config", "the configuration is not valid")
-		v.problems = document.Problems
+		v.problems = invalidConfig.Problems
 	default:
 		for _, row := range errorTable {
 			if !errors.Is(err, row.err) {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/ratelimit"
@@ -51,7 +51,7 @@ func TestClassifyError(t *testing.T) {
 		{"same id, other body", task.ErrConflict, InvalidArgument, 422, -32602, "a message with this id and another body was sent before", 0},
 		{"input", fmt.Errorf("x: %w", agentsvc.NewInvalidError("a.b", "is wrong")), InvalidArgument, 400, -32602, "a.b: is wrong", 0},
 		{"input of an app", &tenancy.InvalidError{Field: "name", Reason: "is wrong"}, InvalidArgument, 400, -32602, "name: is wrong", 0},
-		{"config", &config.Error{Problems: []config.Problem{{Path: "agents"}}}, InvalidArgument, 400, -32602, "the configuration is not valid", 0},
+		{"config", &document.Error{Problems: []document.Problem{{Path: "agents"}}}, InvalidArgument, 400, -32602, "the configuration is not valid", 0},
 		{"push", ErrNoPush, InvalidArgument, 400, -32003, "push notifications are not supported", 0},
 		{"content", fmt.Errorf("%w: it is a picture", ErrContentType), InvalidArgument, 400, -32005, ErrContentType.Error() + ": it is a picture", 0},
 		{"no message", NewInvalidRequestError("no message"), InvalidArgument, 400, -32600, "no message", 0},

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 )
 
 // indexPattern matches the index of a list item in a path.
@@ -112,7 +112,7 @@ func newUnknownFieldError(body []byte, v any, name string) error {
 			at, known = found, names
 		}
 	}
-	if meant := config.SuggestWord(name, known); meant != "" {
+	if meant := document.SuggestWord(name, known); meant != "" {
 		return agentsvc.NewInvalidError(at, "is not a known field (did you mean %q?)", meant)
 	}
 	return agentsvc.NewInvalidError(at, "is not a known field")

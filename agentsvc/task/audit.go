@@ -58,12 +58,12 @@ func newBudgetResumeEntry(t store.StoredTask, a agentsvc.Approval, r BudgetChang
 	return tenancy.AuditEntry{Actor: tenancy.System, Action: "task.resume", Detail: detail}
 }
 
-// newRunReceiverEntries returns the audit entry of a receiver that came with a run's message, none if there was none.
-func (s *Service) newRunReceiverEntries(run store.Run) []tenancy.AuditEntry {
-	if run.Receiver == nil {
+// newTurnReceiverEntries returns the audit entry of a receiver that came with a run's message, none if there was none.
+func (s *Service) newTurnReceiverEntries(turn store.NewTurn) []tenancy.AuditEntry {
+	if turn.Receiver == nil {
 		return nil
 	}
-	return s.newReceiverEntries(Visibility{Owner: &run.Owner}, "notification.set", run.Task, cmp.Or(run.Receiver.ID, string(run.Task)))
+	return s.newReceiverEntries(Visibility{Owner: &turn.Owner}, "notification.set", turn.Task, cmp.Or(turn.Receiver.ID, string(turn.Task)))
 }
 
 // newReceiverEntries returns the audit entry of a receiver that a task's owner set or removed. The receiver's address

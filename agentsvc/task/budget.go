@@ -54,13 +54,11 @@ func (s *Service) resumeWithinBudget(ctx context.Context, run store.Run, t store
 			Call: a.Call.ID, Outcome: agentsvc.OutcomeApproved, Hash: agentsvc.HashArguments(a.Call.Arguments),
 		}})
 	}
-	acc := acceptedTurn{run: s.newTurnFactory().newRun(runRequest{priority: store.PriorityNormal, trace: run.Trace})}
 	appendStatus(&r, t, agentsvc.Status{State: agentsvc.Working})
-	r.NextRun = s.newResumeRun(t, r.Events[len(r.Events)-1].Seq, &acc)
-	if err := s.store.RecordDecisions(ctx, t, r); err != nil {
+	acc, err := s.commitTurn(ctx, s.newDecisionPlan(opening{priority: store.PriorityNormal, trace: run.Trace}, placement{}, t, r))
+	if err != nil {
 		return err // the task changed meanwhile, or the run is tried again
 	}
-	s.publishDecisions(t, r, &acc)
 	s.dispatchTurn(acc)
 	return agentsvc.ErrLeaseLost
 }

@@ -77,7 +77,7 @@ func (s *Service) CancelCall(ctx context.Context, visibility Visibility, id agen
 	if err != nil || s.hub.StopCall(s.tenant, id, call, reason) {
 		return err
 	}
-	evs, err := s.store.LoadJournal(ctx, store.Run{Task: id, FirstSeq: t.FirstSeq})
+	evs, err := s.store.LoadJournal(ctx, id, t.FirstSeq)
 	if err != nil {
 		return err
 	}

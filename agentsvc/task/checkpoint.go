@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/trail"
+	"stoa/tenancy"
 )
 
 // ErrNotRestorable reports that a task was neither failed nor cancelled, so there is nothing to restore.
@@ -46,43 +47,47 @@ func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, 
 	if at < 0 {
 		return agentsvc.Task{}, agentsvc.ErrNotFound
 	}
-	run := s.newTurnFactory().newRun(runRequest{priority: store.PriorityNormal, trace: trail.TraceParent(ctx)})
-	s.newTurnFactory().setNewTask(&run, t.Agent, t.Owner, t.Context)
-	run.MayWait = true
-	if reservation != nil {
-		run.Reservation = reservation.Note
-	}
-	evs := copyTurnFacts(run.Task, facts[:at+1], map[string]any{"task_id": string(id), "checkpoint": checkpoint})
-	run.Seq = int64(len(evs))
-	written, err := s.reserveQueueDepth(ctx)
-	if err != nil {
-		return agentsvc.Task{}, err
-	}
-	err = agentsvc.ErrSessionBusy
-	for try := 0; try < maxQueueAttempts && errors.Is(err, agentsvc.ErrSessionBusy); try++ {
-		err = s.store.RestoreTask(ctx, run, evs, newUserEntry(by, "checkpoint.restore", map[string]any{
-			"task": string(id), "checkpoint": checkpoint, "agent": t.Agent, "restored_as": string(run.Task),
-		}))
-	}
-	written(err == nil)
+	acc, err := s.accept(ctx, &restoration{service: s, old: t.Task, facts: facts[:at+1], checkpoint: checkpoint, by: by, reservation: reservation}, false, true)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
 	if reservation != nil {
 		reservation.Recorded = true
 	}
-	s.executor.NotifyQueued(run)
-	restored := agentsvc.Task{ID: run.Task, Context: run.Context, Agent: run.Agent, Owner: run.Owner, Created: evs[0].At}
-	for _, ev := range evs {
-		restored.ApplyEvent(ev)
-	}
-	return restored, nil
+	s.dispatchTurn(acc)
+	return acc.task, nil
 }
 
-// copyTurnFacts returns the facts of a turn as the beginning of task id. The first message's metadata names its
+// restoration is the source of a task that is restored from a checkpoint.
+type restoration struct {
+	service     *Service
+	old         agentsvc.Task
+	facts       []agentsvc.Event // of the old task's last turn, up to the checkpoint
+	checkpoint  int64
+	by          agentsvc.Owner
+	reservation *Reservation
+}
+
+// plan implements turnSource.
+func (r *restoration) plan(ctx context.Context, where placement) (turnPlan, error) {
+	o := opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx), reservation: r.reservation}
+	turn := r.service.newTurnFactory().newTask(o, where, r.old.Agent, r.old.Owner, r.old.Context)
+	setFirstEvents(&turn, copyTurnFacts(r.facts, map[string]any{"task_id": string(r.old.ID), "checkpoint": r.checkpoint}))
+	turn.AuditEntries = []tenancy.AuditEntry{newUserEntry(r.by, "checkpoint.restore", map[string]any{
+		"task": string(r.old.ID), "checkpoint": r.checkpoint, "agent": r.old.Agent, "restored_as": string(turn.Task),
+	})}
+	return turnPlan{turn: turn}, nil
+}
+
+// resolveConflict implements turnSource: another run joined the session's queue at the same time.
+func (r *restoration) resolveConflict(_ context.Context, where placement, _ error) (placement, error) {
+	return where, nil
+}
+
+// copyTurnFacts returns the facts of a turn as the beginning of another task. The first message's metadata names its
 // origin (restored_from). Status events, approvals and usage are left out: the first two describe the old task's
 // course, and usage was billed there.
-func copyTurnFacts(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]any) []agentsvc.Event {
+func copyTurnFacts(facts []agentsvc.Event, from map[string]any) []agentsvc.Event {
 	first := *openingMessage(facts[0])
 	// A copy: the events may be shared with other readers.
 	first.Metadata = maps.Clone(first.Metadata)
@@ -95,9 +100,6 @@ func copyTurnFacts(id agentsvc.TaskID, facts []agentsvc.Event, from map[string]a
 		if ev.Status == nil && ev.Approval == nil && ev.Usage == nil {
 			evs = append(evs, ev)
 		}
-	}
-	for i, ev := range evs {
-		evs[i] = stampEvent(id, int64(i)+1, ev)
 	}
 	return evs
 }

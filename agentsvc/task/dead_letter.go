@@ -135,7 +135,7 @@ func (l *DeadLetters) requeueRun(ctx context.Context, by string, d store.DeadLet
 	if err != nil {
 		return "", err
 	}
-	journal, err := st.LoadJournal(ctx, store.Run{Task: d.ID.Task, FirstSeq: first})
+	journal, err := st.LoadJournal(ctx, d.ID.Task, first)
 	if err == nil && (len(journal) == 0 || openingMessage(journal[0]) == nil) {
 		err = fmt.Errorf("the log of task %s is incomplete", d.ID.Task)
 	}
@@ -146,18 +146,17 @@ func (l *DeadLetters) requeueRun(ctx context.Context, by string, d store.DeadLet
 	if err != nil {
 		return "", err
 	}
-	m := turnFactory{tenant: d.Tenant, revision: revision, notifications: func(string) []string { return reported }}
-	run := m.newRun(runRequest{priority: store.PriorityNormal, trace: trail.TraceParent(ctx)})
-	m.setNewTask(&run, old.Agent, old.Owner, old.Context)
-	run.MayWait = true
-	evs := copyTurnFacts(run.Task, journal, map[string]any{"task_id": string(d.ID.Task)})
-	run.Seq = int64(len(evs))
-	entry := tenancy.AuditEntry{Actor: by, Action: "queue.requeue", Detail: map[string]any{"run": d.ID.String(), "agent": d.Agent, "task": string(run.Task)}}
-	if err := st.RequeueDeadLetter(ctx, d.ID, run, evs, entry); err != nil {
+	f := turnFactory{tenant: d.Tenant, revision: revision, notifications: func(string) []string { return reported }}
+	turn := f.newTask(opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx)}, placement{}, old.Agent, old.Owner, old.Context)
+	setFirstEvents(&turn, copyTurnFacts(journal, map[string]any{"task_id": string(d.ID.Task)}))
+	turn.AuditEntries = []tenancy.AuditEntry{{
+		Actor: by, Action: "queue.requeue", Detail: map[string]any{"run": d.ID.String(), "agent": d.Agent, "task": string(turn.Task)},
+	}}
+	if err := st.RequeueDeadLetter(ctx, d.ID, turn); err != nil {
 		return "", err
 	}
 	l.wakeClaimers()
-	return run.Task, nil
+	return turn.Task, nil
 }
 
 // loadStandingReceivers returns the ids of the configured notifications that reported on a task. The new task gets

@@ -20,8 +20,9 @@ import (
 // [agentsvc.InvalidError] for an impossible decision; where that names a wrong call, it lists the calls that wait.
 func (s *Service) Decide(ctx context.Context, visibility Visibility, id agentsvc.TaskID, by agentsvc.Owner, decisions ...DecisionInput) (agentsvc.Task, error) {
 	ctx, span := trail.StartSpan(ctx, "decide")
-	acc := acceptedTurn{run: s.newTurnFactory().newRun(runRequest{priority: store.PriorityNormal, trace: trail.TraceParent(ctx)})}
-	err := s.applyDecisions(ctx, visibility, id, decisionBatch{by: by, decisions: decisions}, &acc)
+	acc, err := s.accept(ctx, &decisionSource{
+		service: s, visibility: visibility, task: id, priority: store.PriorityNormal, batch: decisionBatch{by: by, decisions: decisions},
+	}, false, false)
 	trail.EndSpan(span, err)
 	if err != nil {
 		return agentsvc.Task{}, err
@@ -40,44 +41,79 @@ type decisionBatch struct {
 	sent    *store.SentMessage
 }
 
-// applyDecisions writes a batch of decisions and, when nothing remains open, the run that continues the turn, in one
-// transaction. The write is conditional on the epoch and sequence of the task that was read, so of two concurrent
-// decisions one is applied and the other reads the task again.
-func (s *Service) applyDecisions(ctx context.Context, visibility Visibility, id agentsvc.TaskID, b decisionBatch, acc *acceptedTurn) error {
-	for {
-		t, err := s.findTask(ctx, visibility, id, store.TaskParts{History: true, Artifacts: true, Approvals: true})
-		if err != nil {
-			return err
-		}
-		b.sent.SetContext(t.Context)
-		r, err := s.resolveDecisions(ctx, t, b)
-		if err != nil {
-			return err
-		}
-		if last := r.Events[len(r.Events)-1]; last.Status.State == agentsvc.Working {
-			r.NextRun = s.newResumeRun(t, last.Seq, acc)
-		}
-		switch err = s.store.RecordDecisions(ctx, t, r); {
-		case err == nil:
-			s.publishDecisions(t, r, acc)
-			return nil
-		// The run waits behind the others of the session. It needs no queue entry: MaxQueueDepth does not apply to
-		// decisions.
-		case errors.Is(err, agentsvc.ErrSessionBusy) && ctx.Err() == nil:
-			s.demoteToQueue(acc)
-			continue
-		case !isLost(err) || ctx.Err() != nil:
-			return err
-		}
-		// The task changed between the read and the write, or the message was applied before.
-		if b.sent != nil {
-			if _, _, err := s.store.FindSentMessage(ctx, b.by, t.Agent, *b.sent); err == nil {
-				return agentsvc.ErrNoOpenDecision
-			} else if !errors.Is(err, agentsvc.ErrNotFound) {
-				return err
-			}
+// decisionSource is the source of decisions about a paused task. When nothing remains open, the turn continues in a new
+// run. The commit is conditional on the epoch and sequence of the task that was read, so of two concurrent decisions one
+// is applied and the other is planned again.
+type decisionSource struct {
+	service    *Service
+	visibility Visibility
+	task       agentsvc.TaskID
+	priority   store.Priority
+	batch      decisionBatch
+	// resent is the message that brought the decisions, if one did: where nothing is open, it may be a repeated one.
+	resent Submission
+	// checkSent is set after a conflict: the message may have been applied meanwhile.
+	checkSent bool
+}
+
+// plan implements turnSource.
+func (d *decisionSource) plan(ctx context.Context, where placement) (turnPlan, error) {
+	p, err := d.planDecisions(ctx, where)
+	if d.batch.sent == nil || !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
+		return p, err
+	}
+	earlier, lookErr := d.service.findResent(ctx, d.resent, d.batch.sent)
+	switch {
+	case lookErr == nil:
+		return turnPlan{repeated: &earlier}, nil
+	case !errors.Is(lookErr, agentsvc.ErrNotFound):
+		return turnPlan{}, lookErr
+	}
+	return turnPlan{}, err
+}
+
+// planDecisions is plan for decisions that were not applied before.
+func (d *decisionSource) planDecisions(ctx context.Context, where placement) (turnPlan, error) {
+	s := d.service
+	t, err := s.findTask(ctx, d.visibility, d.task, store.TaskParts{History: true, Artifacts: true, Approvals: true})
+	if err != nil {
+		return turnPlan{}, err
+	}
+	d.batch.sent.SetContext(t.Context)
+	if d.checkSent && d.batch.sent != nil {
+		if _, _, err := s.store.FindSentMessage(ctx, d.batch.by, t.Agent, *d.batch.sent); err == nil {
+			return turnPlan{}, agentsvc.ErrNoOpenDecision
+		} else if !errors.Is(err, agentsvc.ErrNotFound) {
+			return turnPlan{}, err
 		}
 	}
+	r, err := s.resolveDecisions(ctx, t, d.batch)
+	if err != nil {
+		return turnPlan{}, err
+	}
+	return s.newDecisionPlan(opening{priority: d.priority, trace: trail.TraceParent(ctx)}, where, t, r), nil
+}
+
+// resolveConflict implements turnSource. A run whose session is occupied waits behind the others.
+func (d *decisionSource) resolveConflict(ctx context.Context, where placement, err error) (placement, error) {
+	d.checkSent = d.checkSent || isLost(err)
+	if errors.Is(err, agentsvc.ErrSessionBusy) {
+		return d.service.moveToQueue(ctx, where)
+	}
+	return where, nil
+}
+
+// newDecisionPlan returns the plan of decisions r about t. If nothing is open afterwards, the turn continues in a new run
+// with the paused run's FirstSeq, so the runner replays that run's journal: recorded model answers and tool results are
+// reused, and the agent continues at the decided calls.
+func (s *Service) newDecisionPlan(o opening, where placement, t store.StoredTask, r store.DecisionRecord) turnPlan {
+	p := turnPlan{seen: t, decisions: &r}
+	if last := r.Events[len(r.Events)-1]; last.Status.State == agentsvc.Working {
+		p.turn = s.newTurnFactory().nextTurn(o, where, t, t.FirstSeq)
+		p.turn.Seq = last.Seq
+		r.NextTurn = &p.turn
+	}
+	return p
 }
 
 // resolveDecisions computes what the decisions of b change on t, without writing: the decision events, the approvals
@@ -110,7 +146,7 @@ func (s *Service) resolveDecisions(ctx context.Context, t store.StoredTask, b de
 			}
 			r.Credentials = append(r.Credentials, sealed)
 		}
-		open = slices.DeleteFunc(open, func(a agentsvc.Approval) bool { return slices.Contains(r.ClosedApprovals, a.Seq) })
+		open = r.OpenApprovals(open)
 	}
 	status := agentsvc.Status{State: agentsvc.Working}
 	switch {
@@ -193,31 +229,6 @@ func (s *Service) checkDecision(ctx context.Context, a agentsvc.Approval, r Deci
 	}
 	d.Hash = agentsvc.HashArguments(call.Arguments)
 	return d, nil
-}
-
-// newResumeRun sets acc.run to the run that continues t's turn. It inherits the paused run's FirstSeq, so the runner
-// replays that run's journal: recorded model answers and tool results are reused, and the agent continues at the
-// decided calls.
-func (s *Service) newResumeRun(t store.StoredTask, seq int64, acc *acceptedTurn) *store.Run {
-	s.newTurnFactory().setNextTurn(&acc.run, t, t.FirstSeq, seq)
-	return &acc.run
-}
-
-// publishDecisions updates acc after the decisions were committed and publishes their events.
-func (s *Service) publishDecisions(t store.StoredTask, r store.DecisionRecord, acc *acceptedTurn) {
-	acc.task, acc.events = t.Task, r.Events
-	for _, ev := range r.Events {
-		acc.task.ApplyEvent(ev)
-	}
-	acc.task.Approvals = nil
-	if acc.task.Status.State.IsInterrupted() {
-		acc.task.Approvals = slices.DeleteFunc(t.Approvals, func(a agentsvc.Approval) bool { return slices.Contains(r.ClosedApprovals, a.Seq) })
-	}
-	if r.NextRun == nil && acc.hasSlot { // the task still waits or has ended
-		s.executor.ReleaseSlot(s.tenant)
-		acc.hasSlot = false
-	}
-	s.hub.publishEvents(s.newTopicKey(t.ID), r.Events...)
 }
 
 // expireApprovals handles a run that the queue woke because an approval's timeout has passed. It rejects or fails the

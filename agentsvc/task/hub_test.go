@@ -220,9 +220,9 @@ func TestGap(t *testing.T) {
 			t.Parallel()
 			st := store.New(dbtest.NewSQLite(t), "acme")
 			s := New(st, "acme", 1, NewHub(nil), nil, nil, Options{})
-			run := store.Run{Tenant: "acme", Task: "t", Turn: 1, Worker: "w", Epoch: 1, Seq: 1, FirstSeq: 1}
+			run := store.Run{Tenant: "acme", Task: "t", Turn: 1, FirstSeq: 1, Lease: store.Lease{Worker: "w", Epoch: 1, Seq: 1}}
 			log := []agentsvc.Event{stampEvent("t", 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})}
-			if err := st.CreateTask(t.Context(), run, log, nil); err != nil {
+			if err := st.CreateTask(t.Context(), store.NewTurn{Run: run, Events: log}); err != nil {
 				t.Fatal(err)
 			}
 			for i := range int64(3) {

@@ -46,9 +46,13 @@ func (r *Recorder) RegisterCall(call agentsvc.CallID, stop context.CancelCauseFu
 	return r.service.hub.registerCall(r.service.newTopicKey(r.run.Task), call, stop)
 }
 
-// ReadJournal returns the facts of the run's turn so far, beginning with the message that opened it.
+// ReadJournal returns the facts of the run's turn so far, beginning with the message that opened it. Directly after
+// BeginRun no query is needed if the facts were small.
 func (r *Recorder) ReadJournal(ctx context.Context) ([]agentsvc.Event, error) {
-	return r.service.store.LoadJournal(ctx, *r.run)
+	if evs := r.run.TurnEvents; len(evs) > 0 && evs[len(evs)-1].Seq == r.run.Seq {
+		return evs, nil
+	}
+	return r.service.store.LoadJournal(ctx, r.run.Task, r.run.FirstSeq)
 }
 
 // ReadSession returns the conversation that the run continues. A new context has none, which saves the query.

@@ -48,8 +48,8 @@ type Executor interface {
 	// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
 	// written. done must be called with whether it was written. The error may be shown to the sender.
 	ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
-	// NotifyQueued reports that a pending run was written; WakeClaimers that some run has become pending.
-	NotifyQueued(run store.Run)
+	// NotifyQueued reports that a turn was written whose run is pending; WakeClaimers that some run has become pending.
+	NotifyQueued(turn store.NewTurn)
 	WakeClaimers()
 	// StopRun cancels the run of a cancelled task, in whichever process it executes.
 	StopRun(tenant db.ID, task agentsvc.TaskID)

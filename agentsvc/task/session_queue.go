@@ -29,37 +29,6 @@ const (
 	interruptedReason = "A newer message of the conversation took the place of this task."
 )
 
-// demoteToQueue prepares acc's run to wait in the queue of its occupied session: it releases the slot, which a run
-// that can begin should have, and removes the lease.
-func (s *Service) demoteToQueue(acc *acceptedTurn) {
-	if acc.hasSlot {
-		s.executor.ReleaseSlot(s.tenant)
-		acc.hasSlot = false
-	}
-	acc.run.Worker, acc.run.Attempts, acc.run.MayWait = "", 0, true
-}
-
-// enqueueRun is demoteToQueue for a run that needs an entry of the tenant's queue. It returns the error of a full
-// queue.
-func (s *Service) enqueueRun(ctx context.Context, acc *acceptedTurn) (err error) {
-	s.demoteToQueue(acc)
-	if acc.confirmWritten == nil {
-		acc.confirmWritten, err = s.reserveQueueDepth(ctx)
-	}
-	return err
-}
-
-// resolveOccupied applies the agent's policy to an occupied session. nil means that the write can be tried again.
-func (s *Service) resolveOccupied(ctx context.Context, sub Submission, acc *acceptedTurn) error {
-	switch s.busyPolicy(sub.Agent) {
-	case Reject:
-		return agentsvc.ErrSessionBusy
-	case Interrupt:
-		return s.cancelSessionQueue(ctx, sub)
-	}
-	return s.enqueueRun(ctx, acc)
-}
-
 // busyPolicy returns the policy of an agent.
 func (s *Service) busyPolicy(agent string) OnBusy {
 	if b, ok := s.options.OnBusy[agent]; ok {

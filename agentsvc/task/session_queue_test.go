@@ -403,14 +403,14 @@ func TestCrash(t *testing.T) {
 		m := inSession(newSubmission("first")).Message
 		m.ID, m.Role = "m1", agentsvc.RoleUser
 		dead := store.Run{
-			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c", Owner: ana,
-			Worker: "dead", Attempts: 1, Epoch: 1, Seq: 2, FirstSeq: 1, Message: m,
+			Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "assistant", Context: "c", Owner: ana, Attempts: 1, FirstSeq: 1, Message: m,
+			Lease: store.Lease{Worker: "dead", Epoch: 1, Seq: 2},
 		}
 		evs := []agentsvc.Event{
 			{Task: dead.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &m}},
 			{Task: dead.Task, Seq: 2, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Working}},
 		}
-		if err := p.st.CreateTask(t.Context(), dead, evs, nil); err != nil {
+		if err := p.st.CreateTask(t.Context(), store.NewTurn{Run: dead, Events: evs}); err != nil {
 			t.Fatal(err)
 		}
 		second, third := mustSubmit(t, p, inSession(withAwaited(newSubmission("second")))), mustSubmit(t, p, inSession(newSubmission("third")))

@@ -52,17 +52,6 @@ type Reservation struct {
 	Recorded bool
 }
 
-// runPriority returns the priority of the turn's run.
-func (sub Submission) runPriority() store.Priority {
-	switch {
-	case sub.Awaited:
-		return store.PriorityAwaited
-	case sub.Background:
-		return store.PriorityBackground
-	}
-	return store.PriorityNormal
-}
-
 // taskVisibility returns which tasks the submission may continue: the sender's own tasks of the agent, or, for
 // decisions about calls, any task of the agent.
 func (sub Submission) taskVisibility() Visibility {
@@ -111,7 +100,7 @@ func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc
 	}
 	// Subscribe before the run is dispatched, so that none of its events can be missed without reading the log.
 	r := s.hub.subscribe(s.newTopicKey(acc.task.ID), acc.task.Seq)
-	if !acc.hasSlot {
+	if !acc.hasSlot() {
 		r.followRemote()
 	}
 	s.dispatchTurn(acc)
@@ -140,37 +129,7 @@ func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc
 	}, nil
 }
 
-// acceptedTurn is the result of accepting a message or decision: the turn is committed and its run waits to be
-// dispatched. The stages of acceptance fill it in.
-type acceptedTurn struct {
-	// task is the task after the turn's first events.
-	task agentsvc.Task
-	// events are those written with the turn; nil where a repeated message found an earlier turn, so that there is
-	// nothing to start.
-	events []agentsvc.Event
-	// beforeSeq is the sequence before the first event of that earlier turn; set only where events is nil.
-	beforeSeq int64
-	run       store.Run
-	// hasSlot reports that a slot of this process is reserved for run.
-	hasSlot bool
-	// confirmWritten, if not nil, must be called with whether the run was written: it settles the reserved queue
-	// entry.
-	confirmWritten func(bool)
-}
-
-// dispatchTurn starts the committed turn's run: in its reserved slot, or by notifying the queue. For a repeated
-// message it does nothing.
-func (s *Service) dispatchTurn(acc acceptedTurn) {
-	switch {
-	case acc.hasSlot:
-		s.executor.StartRun(acc.run)
-	case acc.events != nil:
-		s.executor.NotifyQueued(acc.run)
-	}
-}
-
-// acceptMessage validates the message and writes its turn. An awaited message is first tried with a slot of this
-// process; where no slot is free, or the tenant's limit of executing runs is reached, it is written for the queue.
+// acceptMessage validates the message and commits its turn.
 func (s *Service) acceptMessage(ctx context.Context, sub Submission) (acc acceptedTurn, err error) {
 	ctx, span := trail.StartSpan(ctx, "submit")
 	defer func() {
@@ -185,107 +144,78 @@ func (s *Service) acceptMessage(ctx context.Context, sub Submission) (acc accept
 	if err := errors.Join(checkID("message.message_id", string(sub.Message.ID)), checkID("message.context_id", string(sub.Message.Context))); err != nil {
 		return acceptedTurn{}, err
 	}
-	if sub.Awaited {
-		if acc, err = s.writeTurn(ctx, sub, true); !errors.Is(err, store.ErrTooManyRunning) {
-			return acc, err
-		}
-	}
-	return s.writeTurn(ctx, sub, false)
-}
-
-// writeTurn writes the turn of a message, with a reserved slot of this process (here) or for the queue. It returns
-// [store.ErrTooManyRunning] where here is set and no slot is free or the tenant's limit is reached. On every failure
-// it releases the slot and the queue entry that it reserved.
-func (s *Service) writeTurn(ctx context.Context, sub Submission, here bool) (acc acceptedTurn, err error) {
-	req := runRequest{priority: sub.runPriority(), trace: trail.TraceParent(ctx)}
-	if here {
-		if req.worker, acc.hasSlot = s.executor.AcquireSlot(s.tenant); !acc.hasSlot {
-			return acc, store.ErrTooManyRunning
-		}
-	}
-	acc.run = s.newTurnFactory().newRun(req)
-	if !here && len(sub.Decisions) == 0 {
-		if acc.confirmWritten, err = s.reserveQueueDepth(ctx); err != nil {
-			return acceptedTurn{}, err
-		}
-	}
-	defer func() {
-		if acc.confirmWritten != nil {
-			acc.confirmWritten(err == nil && acc.events != nil)
-		}
-	}()
-	switch {
-	case len(sub.Decisions) > 0:
-		err = s.decideByMessage(ctx, sub, &acc)
-	case sub.Message.Task == "":
-		err = s.openTask(ctx, sub, &acc)
-	default:
-		err = s.resumeWithInput(ctx, sub, &acc)
-	}
+	acc, err = s.accept(ctx, s.newMessageSource(sub), sub.Awaited, len(sub.Decisions) == 0)
 	// The run that continues after decisions is not admitted again, so it stores no note.
 	if sub.Reservation != nil && err == nil && acc.events != nil && len(sub.Decisions) == 0 {
 		sub.Reservation.Recorded = true
 	}
-	if acc.hasSlot && (err != nil || acc.events == nil) {
-		s.executor.ReleaseSlot(s.tenant)
-		acc.hasSlot = false
-	}
 	return acc, err
 }
 
-// reserveQueueDepth reserves an entry of the tenant's queue for a run that is about to be written.
-func (s *Service) reserveQueueDepth(ctx context.Context) (done func(written bool), err error) {
-	if s.options.MaxQueueDepth == 0 {
-		return func(bool) {}, nil
-	}
-	return s.executor.ReserveQueueDepth(ctx, s.tenant, s.options.MaxQueueDepth)
-}
-
-// openTask opens a new task. If the task's session is occupied by another run, the agent's OnBusy policy decides;
-// unless it refuses, the write is tried again, because other messages may join or leave the session in between.
-func (s *Service) openTask(ctx context.Context, sub Submission, acc *acceptedTurn) error {
+// newMessageSource returns the source of a message's turn.
+func (s *Service) newMessageSource(sub Submission) turnSource {
 	sent := newSent(sub)
-	// A new context cannot be occupied, and a run with a slot must not wait.
-	acc.run.MayWait = !acc.hasSlot && sub.Message.Context != "" && s.busyPolicy(sub.Agent) == Queue
-	for range maxQueueAttempts {
-		err := s.createTask(ctx, sub, sent, acc)
-		// A write into an existing session fails in the same way for "occupied" and for "sent before", so both are
-		// looked up.
-		occupied := errors.Is(err, agentsvc.ErrSessionBusy)
-		if !occupied && !errors.Is(err, store.ErrAlreadySent) {
-			return err
+	switch {
+	case len(sub.Decisions) > 0:
+		return &decisionSource{
+			service: s, visibility: sub.taskVisibility(), task: sub.Message.Task, priority: sub.priority(), resent: sub,
+			batch: decisionBatch{by: sub.Owner, decisions: sub.Decisions, message: sub.Message.ID, sent: sent},
 		}
-		acc.events = nil
-		if sent != nil {
-			acc.task, err = s.findSentTask(ctx, sub, *sent)
-			if !occupied || !errors.Is(err, agentsvc.ErrNotFound) {
-				return err
-			}
-		}
-		if err := s.resolveOccupied(ctx, sub, acc); err != nil {
-			return err
-		}
+	case sub.Message.Task == "":
+		return &newTask{service: s, sub: sub, sent: sent}
 	}
-	return agentsvc.ErrSessionBusy
+	return &continuation{service: s, sub: sub, sent: sent}
 }
 
-// createTask writes the task with its first events, its run and the record of the sent message. A run with a slot is
-// written as working (two events), a queued one as submitted.
-func (s *Service) createTask(ctx context.Context, sub Submission, sent *store.SentMessage, acc *acceptedTurn) error {
-	s.setRunMessage(sub, acc)
-	run := &acc.run
-	s.newTurnFactory().setNewTask(run, sub.Agent, sub.Owner, sub.Message.Context)
-	run.Message.Task, run.Message.Context = run.Task, ""
-	acc.events = []agentsvc.Event{stampEvent(run.Task, 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &run.Message}})}
-	if acc.hasSlot {
-		acc.events = append(acc.events, stampEvent(run.Task, 2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}))
+// newTask is the source of a message that opens a task. If the task's session is occupied by another run, the agent's
+// OnBusy policy decides.
+type newTask struct {
+	service *Service
+	sub     Submission
+	sent    *store.SentMessage
+	// repeated is the turn that the same message opened before, set by resolveConflict.
+	repeated *acceptedTurn
+}
+
+// plan implements turnSource. A run with a slot is written as working (two events), a queued one as submitted.
+func (n *newTask) plan(ctx context.Context, where placement) (turnPlan, error) {
+	s := n.service
+	if n.repeated != nil {
+		return turnPlan{repeated: n.repeated}, nil
 	}
-	run.Seq = int64(len(acc.events))
-	acc.task = agentsvc.Task{ID: run.Task, Context: run.Context, Agent: run.Agent, Owner: run.Owner, Created: acc.events[0].At}
-	for _, ev := range acc.events {
-		acc.task.ApplyEvent(ev)
+	turn := s.newTurnFactory().newTask(n.sub.newOpening(ctx), where, n.sub.Agent, n.sub.Owner, n.sub.Message.Context)
+	// A new context cannot be occupied, and a run with a slot must not wait.
+	turn.MayWait = where.worker == "" && n.sub.Message.Context != "" && s.busyPolicy(n.sub.Agent) == Queue
+	turn.Sent = n.sent
+	evs := []agentsvc.Event{{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &turn.Message}}}
+	if where.worker != "" {
+		evs = append(evs, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})
 	}
-	return s.store.CreateTask(ctx, *run, acc.events, sent, s.newRunReceiverEntries(*run)...)
+	setFirstEvents(&turn, evs)
+	turn.AuditEntries = s.newTurnReceiverEntries(turn)
+	return turnPlan{turn: turn}, nil
+}
+
+// resolveConflict implements turnSource. A write into an existing session fails in the same way for "occupied" and for
+// "sent before", so both are looked up.
+func (n *newTask) resolveConflict(ctx context.Context, where placement, err error) (placement, error) {
+	if n.sent != nil {
+		t, lookErr := n.service.findSentTask(ctx, n.sub, *n.sent)
+		if lookErr == nil {
+			n.repeated = &acceptedTurn{task: t}
+			return where, nil
+		}
+		if !errors.Is(lookErr, agentsvc.ErrNotFound) || !errors.Is(err, agentsvc.ErrSessionBusy) {
+			return where, lookErr
+		}
+	}
+	switch n.service.busyPolicy(n.sub.Agent) {
+	case Reject:
+		return where, agentsvc.ErrSessionBusy
+	case Interrupt:
+		return where, n.service.cancelSessionQueue(ctx, n.sub)
+	}
+	return n.service.moveToQueue(ctx, where)
 }
 
 // newConflictError returns the error for a message whose key, or else id, belongs to another message.
@@ -316,98 +246,90 @@ func (s *Service) FindByKey(ctx context.Context, owner agentsvc.Owner, agent, ke
 	return id, err
 }
 
-// resumeWithInput continues a task that waits for its user. If its session is occupied, the turn waits in the
-// session's queue. It retries as long as the task changes between the read and the conditional write.
-func (s *Service) resumeWithInput(ctx context.Context, sub Submission, acc *acceptedTurn) error {
-	for {
-		switch err := s.tryResumeWithInput(ctx, sub, acc); {
-		case errors.Is(err, agentsvc.ErrSessionBusy) && ctx.Err() == nil:
-			if err := s.enqueueRun(ctx, acc); err != nil {
-				return err
-			}
-		case !isLost(err) || ctx.Err() != nil:
-			return err
-		}
-		// The task or the session's queue changed between the read and the write: read again.
-	}
+// continuation is the source of a message to a task that waits for its user. If the task's session is occupied, the
+// turn waits in the session's queue.
+type continuation struct {
+	service *Service
+	sub     Submission
+	sent    *store.SentMessage
+	// checkSent is set after a conflict: the message may have been applied meanwhile.
+	checkSent bool
 }
 
-// tryResumeWithInput is one attempt of resumeWithInput: it reads the task, checks that it waits for a message, and
-// writes the turn on the condition that the task's epoch and sequence are unchanged. A task that does not wait for a
-// message may have been continued by this very message already; findResent checks that.
-func (s *Service) tryResumeWithInput(ctx context.Context, sub Submission, acc *acceptedTurn) error {
-	t, err := s.findTask(ctx, sub.taskVisibility(), sub.Message.Task, store.TaskParts{History: true, Artifacts: true, Approvals: true})
-	sent := newSent(sub)
-	sent.SetContext(t.Context)
-	switch {
-	case err != nil:
-		return err
-	case sub.Message.Context != "" && sub.Message.Context != t.Context:
-		return agentsvc.NewInvalidError("message.context_id", "the task belongs to another context")
-	case t.Status.State.IsTerminal():
-		return s.findResent(ctx, sub, sent, acc, agentsvc.ErrTaskEnded)
-	case !t.Status.State.IsInterrupted():
-		return s.findResent(ctx, sub, sent, acc, agentsvc.ErrTaskBusy)
-	case slices.ContainsFunc(t.Approvals, agentsvc.Approval.NeedsDecision):
-		return s.findResent(ctx, sub, sent, acc, agentsvc.ErrAwaitingDecision)
-	case slices.ContainsFunc(t.Approvals, isBudgetApproval):
-		return s.findResent(ctx, sub, sent, acc, agentsvc.ErrAwaitingBudget)
-	case len(t.Approvals) > 0:
-		return s.findResent(ctx, sub, sent, acc, agentsvc.ErrAwaitingCredential)
-	}
-	if err := s.checkReceiverLimit(ctx, t.ID, sub.Receiver); err != nil {
-		return err
-	}
-	s.setRunMessage(sub, acc)
-	run := &acc.run
-	s.newTurnFactory().setNextTurn(run, t, t.Seq+1, t.Seq+2)
-	run.Message.Task, run.Message.Context = run.Task, ""
-	evs := []agentsvc.Event{
-		stampEvent(t.ID, t.Seq+1, agentsvc.Event{Message: &run.Message}),
-		stampEvent(t.ID, t.Seq+2, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}}),
-	}
-	err = s.store.ContinueTask(ctx, t.Task, t.Epoch, *run, evs, sent, s.newRunReceiverEntries(*run)...)
-	if isLost(err) {
-		return s.findResent(ctx, sub, sent, acc, err)
-	}
+// plan implements turnSource. A task that does not wait for a message may have been continued by this very message
+// already.
+func (c *continuation) plan(ctx context.Context, where placement) (turnPlan, error) {
+	s := c.service
+	t, err := s.findTask(ctx, c.sub.taskVisibility(), c.sub.Message.Task, store.TaskParts{History: true, Artifacts: true, Approvals: true})
 	if err != nil {
-		return err
+		return turnPlan{}, err
 	}
-	acc.task, acc.events = t.Task, evs
-	for _, ev := range evs {
-		acc.task.ApplyEvent(ev)
+	c.sent.SetContext(t.Context)
+	if c.sub.Message.Context != "" && c.sub.Message.Context != t.Context {
+		return turnPlan{}, agentsvc.NewInvalidError("message.context_id", "the task belongs to another context")
 	}
-	s.hub.publishEvents(s.newTopicKey(t.ID), evs...)
+	refused := checkAwaitsMessage(t)
+	if refused != nil || c.checkSent {
+		earlier, err := s.findResent(ctx, c.sub, c.sent)
+		switch {
+		case err == nil:
+			return turnPlan{repeated: &earlier}, nil
+		case !errors.Is(err, agentsvc.ErrNotFound):
+			return turnPlan{}, err
+		case refused != nil:
+			return turnPlan{}, refused
+		}
+	}
+	if err := s.checkReceiverLimit(ctx, t.ID, c.sub.Receiver); err != nil {
+		return turnPlan{}, err
+	}
+	turn := s.newTurnFactory().nextTurn(c.sub.newOpening(ctx), where, t, t.Seq+1)
+	turn.Sent = c.sent
+	setFirstEvents(&turn, []agentsvc.Event{{Message: &turn.Message}, {Status: &agentsvc.Status{State: agentsvc.Working}}})
+	turn.AuditEntries = s.newTurnReceiverEntries(turn)
+	return turnPlan{turn: turn, seen: t}, nil
+}
+
+// resolveConflict implements turnSource.
+func (c *continuation) resolveConflict(ctx context.Context, where placement, err error) (placement, error) {
+	c.checkSent = c.checkSent || isLost(err)
+	if errors.Is(err, agentsvc.ErrSessionBusy) {
+		return c.service.moveToQueue(ctx, where)
+	}
+	return where, nil
+}
+
+// checkAwaitsMessage returns nil if t waits for a message, else the error for its sender.
+func checkAwaitsMessage(t store.StoredTask) error {
+	switch {
+	case t.Status.State.IsTerminal():
+		return agentsvc.ErrTaskEnded
+	case !t.Status.State.IsInterrupted():
+		return agentsvc.ErrTaskBusy
+	case slices.ContainsFunc(t.Approvals, agentsvc.Approval.NeedsDecision):
+		return agentsvc.ErrAwaitingDecision
+	case slices.ContainsFunc(t.Approvals, isBudgetApproval):
+		return agentsvc.ErrAwaitingBudget
+	case len(t.Approvals) > 0:
+		return agentsvc.ErrAwaitingCredential
+	}
 	return nil
 }
 
-// decideByMessage applies the decisions or credentials of a message. If nothing is open, the message may be a
-// repeated one.
-func (s *Service) decideByMessage(ctx context.Context, sub Submission, acc *acceptedTurn) error {
-	b := decisionBatch{by: sub.Owner, decisions: sub.Decisions, message: sub.Message.ID, sent: newSent(sub)}
-	err := s.applyDecisions(ctx, sub.taskVisibility(), sub.Message.Task, b, acc)
-	if errors.Is(err, agentsvc.ErrNoOpenDecision) || errors.Is(err, agentsvc.ErrTaskEnded) {
-		return s.findResent(ctx, sub, b.sent, acc, err)
-	}
-	return err
-}
-
-// findResent checks whether a message that cannot continue its task is the one that already did. If so it sets
-// acc.task and acc.beforeSeq, so that the caller sees that turn; if not it returns fallbackErr.
-func (s *Service) findResent(ctx context.Context, sub Submission, sent *store.SentMessage, acc *acceptedTurn, fallbackErr error) error {
+// findResent returns the turn that the same message opened in the task that it names, or [agentsvc.ErrNotFound] if it
+// was not sent before.
+func (s *Service) findResent(ctx context.Context, sub Submission, sent *store.SentMessage) (acceptedTurn, error) {
 	if sent == nil {
-		return fallbackErr
+		return acceptedTurn{}, agentsvc.ErrNotFound
 	}
 	t, err := s.findSentTask(ctx, sub, *sent)
 	switch {
-	case errors.Is(err, agentsvc.ErrNotFound):
-		return fallbackErr
 	case err != nil:
-		return err
+		return acceptedTurn{}, err
 	case t.ID != sub.Message.Task:
-		return sub.newConflictError()
+		return acceptedTurn{}, sub.newConflictError()
 	}
-	acc.task = t
+	acc := acceptedTurn{task: t}
 	// The turn begins at the event that carries the message, or at the first decision that the message made.
 	c := cursor{sentBytes: map[agentsvc.MessageID]int{}}
 	s.readLog(ctx, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
@@ -417,22 +339,7 @@ func (s *Service) findResent(ctx context.Context, sub Submission, sent *store.Se
 		}
 		return true
 	})
-	return err
-}
-
-// setRunMessage puts the message, its reservation's note and its receiver into the run. A message without an id gets
-// one.
-func (s *Service) setRunMessage(sub Submission, acc *acceptedTurn) {
-	run := &acc.run
-	run.Message = sub.Message
-	run.Message.Role = agentsvc.RoleUser
-	if run.Message.ID == "" {
-		run.Message.ID = agentsvc.MessageID(agentsvc.NewID())
-	}
-	if sub.Reservation != nil {
-		run.Reservation = sub.Reservation.Note
-	}
-	run.Receiver = sub.Receiver
+	return acc, err
 }
 
 // newSent returns what identifies a repeated send of the message, or nil if the client gave neither an id nor a key.

@@ -1,13 +1,16 @@
 package task
 
 import (
+	"context"
+
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/agentsvc/trail"
 	"stoa/tenancy/db"
 )
 
-// turnFactory creates the runs of one tenant's turns. Every field that a run has from the start is set here, whatever
-// opens the turn: a message, a decision, a trigger, a restored checkpoint or a requeued dead letter.
+// turnFactory creates the turns of one tenant. Every field that a turn has from the start is set here or in its plan,
+// whatever opens it: a message, a decision, a trigger, a restored checkpoint or a requeued dead letter.
 type turnFactory struct {
 	tenant        db.ID
 	revision      int64
@@ -20,45 +23,90 @@ func (s *Service) newTurnFactory() turnFactory {
 	return turnFactory{s.tenant, s.revision, s.options.MaxConcurrent, s.options.Notifications}
 }
 
-// runRequest is what the turn's origin decides about its run.
-type runRequest struct {
-	priority store.Priority
-	trace    string // W3C traceparent of the requesting span; "" = not traced
-	worker   string // worker with a reserved slot for the run; "" = the run waits in the queue
+// opening is what opens a turn, as far as its run keeps it.
+type opening struct {
+	message     agentsvc.Message // the zero value for decisions and copied turns
+	priority    store.Priority
+	trace       string          // W3C traceparent of the requesting span; "" = not traced
+	reservation *Reservation    // nil = nothing was reserved
+	receiver    *store.Receiver // nil = none
 }
 
-// newRun returns a run that does not belong to a task yet. A run with a worker is created in its first attempt.
-func (m turnFactory) newRun(r runRequest) store.Run {
-	run := store.Run{Tenant: m.tenant, Revision: m.revision, MaxRunning: m.maxConcurrent, Priority: r.priority, Trace: r.trace, Worker: r.worker}
+// newOpening returns the opening of a message's turn. A message without an id gets one.
+func (sub Submission) newOpening(ctx context.Context) opening {
+	m := sub.Message
+	m.Role = agentsvc.RoleUser
+	if m.ID == "" {
+		m.ID = agentsvc.MessageID(agentsvc.NewID())
+	}
+	return opening{message: m, priority: sub.priority(), trace: trail.TraceParent(ctx), reservation: sub.Reservation, receiver: sub.Receiver}
+}
+
+// priority returns the priority of the turn's run.
+func (sub Submission) priority() store.Priority {
+	switch {
+	case sub.Awaited:
+		return store.PriorityAwaited
+	case sub.Background:
+		return store.PriorityBackground
+	}
+	return store.PriorityNormal
+}
+
+// newTurn returns a turn whose task is still to be set.
+func (f turnFactory) newTurn(o opening, where placement) store.NewTurn {
+	turn := store.NewTurn{
+		Run: store.Run{
+			Tenant: f.tenant, Revision: f.revision, Message: o.message, Trace: o.trace, Lease: store.Lease{Worker: where.worker},
+		},
+		Priority: o.priority, MaxRunning: f.maxConcurrent, Receiver: o.receiver,
+		// A run with a slot must begin now or not at all; one without may wait behind others of its session.
+		MayWait: where.worker == "",
+	}
+	if o.reservation != nil {
+		turn.Reservation = o.reservation.Note
+	}
 	// The claim of a queued run counts its attempt; this run is never claimed.
-	if r.worker != "" {
-		run.Attempts = 1
+	if where.worker != "" {
+		turn.Attempts = 1
 	}
-	return run
+	return turn
 }
 
-// setNewTask makes run the first turn of a new task. With context "" the task also opens a new context, whose id
-// derives from the task's. Epoch 1 and sequence 1 are those of the task's first write.
-func (m turnFactory) setNewTask(run *store.Run, agent string, owner agentsvc.Owner, context agentsvc.ContextID) {
-	run.Task = agentsvc.TaskID(agentsvc.NewID())
-	run.Agent, run.Owner, run.Context, run.IsNewContext = agent, owner, context, context == ""
-	if run.IsNewContext {
-		run.Context = store.ContextIDForTask(run.Task)
+// newTask returns the first turn of a new task. With context "" the task also opens a new context, whose id derives
+// from the task's. Epoch 1 and sequence 1 are those of the task's first write.
+func (f turnFactory) newTask(o opening, where placement, agent string, owner agentsvc.Owner, context agentsvc.ContextID) store.NewTurn {
+	turn := f.newTurn(o, where)
+	turn.Task = agentsvc.TaskID(agentsvc.NewID())
+	turn.Agent, turn.Owner, turn.Context, turn.IsNewContext = agent, owner, context, context == ""
+	if turn.IsNewContext {
+		turn.Context = store.ContextIDForTask(turn.Task)
 	}
-	run.Turn, run.Epoch, run.FirstSeq = 1, 1, 1
-	run.Notifications = nil
-	if m.notifications != nil {
-		run.Notifications = m.notifications(agent)
+	turn.Turn, turn.Epoch, turn.FirstSeq = 1, 1, 1
+	turn.Message.Task, turn.Message.Context = turn.Task, ""
+	if f.notifications != nil {
+		turn.Notifications = f.notifications(agent)
 	}
+	return turn
 }
 
-// setNextTurn makes run the turn of t that follows its current one, at the next epoch: that fences any worker of an
-// earlier turn. first is the sequence at which the turn's journal begins, seq the last event written with the run. A
-// new message begins a new journal; a decision passes the paused turn's FirstSeq, so that the run replays what was
-// done before the pause.
-func (m turnFactory) setNextTurn(run *store.Run, t store.StoredTask, first, seq int64) {
-	run.Task, run.Context, run.Agent, run.Owner = t.ID, t.Context, t.Agent, t.Owner
-	run.Turn, run.Epoch, run.FirstSeq, run.Seq = t.Turn+1, t.Epoch+1, first, seq
-	// A run with a slot must begin now or not at all; one without may wait behind others of its session.
-	run.MayWait = run.Worker == ""
+// nextTurn returns the turn of t that follows its current one, at the next epoch: that fences any worker of an earlier
+// turn. first is the sequence at which the turn's journal begins. A new message begins a new journal; a decision passes
+// the paused turn's FirstSeq, so that the run replays what was done before the pause.
+func (f turnFactory) nextTurn(o opening, where placement, t store.StoredTask, first int64) store.NewTurn {
+	turn := f.newTurn(o, where)
+	turn.Task, turn.Context, turn.Agent, turn.Owner = t.ID, t.Context, t.Agent, t.Owner
+	turn.Turn, turn.Epoch, turn.FirstSeq, turn.Seq = t.Turn+1, t.Epoch+1, first, t.Seq
+	turn.Message.Task, turn.Message.Context = turn.Task, ""
+	return turn
+}
+
+// setFirstEvents sets the events that are written with turn. They get its task, the sequences that follow turn.Seq and
+// the current time.
+func setFirstEvents(turn *store.NewTurn, evs []agentsvc.Event) {
+	for i, ev := range evs {
+		evs[i] = stampEvent(turn.Task, turn.Seq+1+int64(i), ev)
+	}
+	turn.Events = evs
+	turn.Seq += int64(len(evs))
 }

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/signal"
 )
 
 // AppSchedules are the schedules of an app at a generation of its record. A suspended app has none.
@@ -48,7 +49,10 @@ type SchedulerOptions struct {
 	// [tenancy.ErrSuspended] nothing is recorded, since the schedule is about to be replaced or deleted. After any
 	// other error the start is repeated when the claim has expired.
 	StartTick func(ctx context.Context, t Tick) (agentsvc.TaskID, error)
-	Log       *slog.Logger
+	// Bus wakes the scheduler when an app changes; nil = it finds changed apps by its own queries, as it does after a
+	// lost signal.
+	Bus *signal.Bus
+	Log *slog.Logger
 
 	// TickInterval is the interval between searches for due ticks; 1 second if zero.
 	TickInterval time.Duration
@@ -92,8 +96,8 @@ func NewScheduler(d *db.DB, o SchedulerOptions) *Scheduler {
 	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), startingByApp: map[db.ID]int{}}
 }
 
-// Wake makes the scheduler look for changed apps soon. It does not block.
-func (c *Scheduler) Wake() {
+// wakeUp makes the scheduler look for changed apps soon. It does not block.
+func (c *Scheduler) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -107,6 +111,7 @@ func (c *Scheduler) Run(ctx context.Context) error {
 	defer tickTimer.Stop()
 	defer syncTimer.Stop()
 	defer c.starts.Wait()
+	defer c.options.Bus.WatchTopic(tenancy.TopicApp, func(string) { c.wakeUp() })()
 	healthy := true
 	for runNext := c.syncSchedules; ; {
 		err := runNext(ctx)
@@ -151,7 +156,7 @@ func (c *Scheduler) syncSchedules(ctx context.Context) error {
 	ids, err := c.table.findChangedApps(ctx)
 	// There may be more changed apps than one query returns.
 	if len(ids) == maxAppsPerQuery {
-		c.Wake()
+		c.wakeUp()
 	}
 	for _, id := range ids {
 		p, wrong := c.options.LoadSchedules(ctx, id)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc/store"
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -48,9 +49,9 @@ func TestAuditWatched(t *testing.T) {
 	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	watch := newAuditInspector(h.server)
-	watch.lease = store.NewLeaderLease(h.db, "audit-of-the-test", "test") // the server has its own
-	if err := watch.inspectOnce(t.Context()); err != nil {
+	lease := store.NewLeaderLease(h.db, "audit-of-the-test", "test") // the server has its own
+	watch := server.NewAuditInspector(lease, h.apps, h.Log)
+	if err := watch.InspectOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var page struct {

@@ -2,14 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/kelseyhightower/envconfig"
-
 	"stoa/billing"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
@@ -39,12 +35,16 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	wrong, err := b.RebuildBalances(ctx)
+	wrong, err := b.Budgets.RebuildBalances(ctx)
 	if err != nil {
 		return err
 	}
 	if cmd.JSON {
-		if err := c.printJSON(append([]billing.BalanceDifference{}, wrong...)); err != nil {
+		list := make([]balanceDifference, len(wrong))
+		for i, w := range wrong {
+			list[i] = balanceDifference(w)
+		}
+		if err := c.printJSON(list); err != nil {
 			return err
 		}
 	}
@@ -63,70 +63,13 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	return err
 }
 
-// billingSettings are settings of billing, from STOA_INVOICE_ and the field's name.
-type billingSettings struct {
-	Grace string `default:"72h"` // duration, or graceOff
-}
-
-// graceOff is the value of STOA_INVOICE_GRACE with which drafts become final only by an operator's call.
-const graceOff = "off"
-
-// parseGrace returns how long after the end of its month a draft invoice becomes final automatically, 0 for never.
-func (s billingSettings) parseGrace() (time.Duration, error) {
-	if s.Grace == graceOff {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(s.Grace)
-	if err != nil || d < time.Hour {
-		return 0, fmt.Errorf("STOA_INVOICE_GRACE must be a time of at least 1h, such as 72h, or %s", graceOff)
-	}
-	return d, nil
-}
-
-// openBilling opens the billing service. An app's model calls reserve the most that they can cost in every budget
-// that applies, before the call, and settle the reservation with the usage row afterwards, in one transaction. The
-// reservations of a process that died expire. The closer writes the usage rows that still wait in memory for the
-// database.
-func (h *server) openBilling(ctx context.Context) error {
-	var s billingSettings
-	if err := envconfig.Process("stoa_invoice", &s); err != nil {
-		return envError(err)
-	}
-	grace, err := s.parseGrace()
-	if err != nil {
-		return err
-	}
-	if h.deps.Billing, err = billing.Open(ctx, h.db, h.bus, billing.Options{FinalizeGrace: grace, Log: h.log}); err == nil {
-		h.addCloser(h.flushUsage)
-	}
-	return err
-}
-
-// usageFlushTimeout bounds how long a stopping process waits for the database to accept usage.
-const usageFlushTimeout = 5 * time.Second
-
-// flushUsage writes the usage rows that wait in memory. It returns an error with the number of rows that are lost.
-func (h *server) flushUsage() error {
-	ctx, cancel := context.WithTimeout(context.Background(), usageFlushTimeout)
-	defer cancel()
-	err := h.deps.Billing.WritePending(ctx)
-	if n, _ := h.deps.Billing.PendingUsage(); n > 0 {
-		return fmt.Errorf("%d rows of usage are lost, which waited for the database: %w", n, err)
-	}
-	return nil
-}
-
-// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is a [tenancy.InvalidError]. It is nil
-// without billing (stoa validate), so that any name passes.
-func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) error {
-	if b == nil {
-		return nil
-	}
-	return func(ctx context.Context, name string) error {
-		_, err := b.FindPlan(ctx, name)
-		if errors.Is(err, billing.ErrNotFound) {
-			return &tenancy.InvalidError{Field: "plan", Reason: fmt.Sprintf("there is no plan %.63q; GET /admin/plans lists them", name)}
-		}
-		return err
-	}
+// balanceDifference is a [budget.BalanceDifference] in the output of `stoa billing check --json`.
+type balanceDifference struct {
+	App           db.ID     `json:"app"` // the app's id, "" for the platform
+	Budget        string    `json:"budget"`
+	Since         time.Time `json:"since"`
+	Committed     int64     `json:"committed"`
+	Reserved      int64     `json:"reserved"`
+	WantCommitted int64     `json:"want_committed"`
+	WantReserved  int64     `json:"want_reserved"`
 }

@@ -17,7 +17,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc/task"
-	"stoa/billing"
+	"stoa/billing/calendar"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -71,7 +71,7 @@ func (h *testServer) sendText(t *testing.T, token, text string) (int, string) {
 // sumMetric returns the sum of a metric over its labels.
 func (h *testServer) sumMetric(t *testing.T, name string) (sum float64) {
 	t.Helper()
-	families, err := h.metrics.registry.Gather()
+	families, err := h.Metrics().Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestBudget(t *testing.T) {
 			}
 		}
 		h.requireStatus(t, http.StatusTooManyRequests, &refused, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("hi")))
-		_, until := billing.Month.Bounds(time.Now(), loadBerlinZone(t))
+		_, until := calendar.Month.Bounds(time.Now(), loadBerlinZone(t))
 		if d := refused.Error.Details; refused.Error.Code != "RESOURCE_EXHAUSTED" || d["scope"] != "agent assistant" || d["budget"] != "cap" || !strings.HasPrefix(fmt.Sprint(d["resets_at"]), until.Format("2006-01-02T15:04:05")) {
 			t.Errorf("refused with %+v", refused)
 		}
@@ -320,7 +320,7 @@ func TestBudgetAcrossServers(t *testing.T) {
 	ana := servers[0].createToken(t, "acme", "ana", nil)
 	for _, h := range servers { // until they have loaded the budget
 		waitWithin(t, 20*time.Second, "a house knows of the budgets", func() bool {
-			return h.deps.Billing.NewBudgetGate("", "").HasBudgets()
+			return h.Dependencies.Billing.Budgets.NewGate("", "").HasBudgets()
 		})
 	}
 	var all sync.WaitGroup
@@ -345,7 +345,7 @@ func TestBudgetAcrossServers(t *testing.T) {
 	if got.Totals["model_calls"] != float64(folder) || got.Totals["input_tokens"] != 100.0*folder {
 		t.Errorf("totals %v", got.Totals)
 	}
-	wrong, err := servers[2].deps.Billing.RebuildBalances(t.Context())
+	wrong, err := servers[2].Dependencies.Billing.Budgets.RebuildBalances(t.Context())
 	if err != nil || len(wrong) > 0 {
 		t.Errorf("balances that the rows do not add up to: %v, %v", wrong, err)
 	}

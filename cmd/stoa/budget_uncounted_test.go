@@ -25,7 +25,7 @@ agents: {assistant: {llm: m}}
 		_, body := other.sendText(t, ana, "hi")
 		answered <- body
 	}()
-	waitWithin(t, 20*time.Second, "the call is under way", func() bool { return other.countInflight() == 1 })
+	waitWithin(t, 20*time.Second, "the call is under way", func() bool { return other.Execution.Inflight() == 1 })
 	one.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{
 		"name": "cap", "unit": "tokens", "amount": 50, "window": "month", "hard": true,
 	})

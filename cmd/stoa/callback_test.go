@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"stoa/cmd/stoa/server"
 )
 
 // callbackApp returns the configuration of an app whose webhook posts its results to hosts.
@@ -78,7 +80,7 @@ func TestCallback(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, h *testServer) {
 		in := newInbox(t)
 		host := strings.TrimPrefix(in.url, "http://")
-		secret := map[string]string{notificationSecretName: "whsec_" + strings.Repeat("YWFh", 10)}
+		secret := map[string]string{server.NotificationSecretName: "whsec_" + strings.Repeat("YWFh", 10)}
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
 			"name": "acme", "config": callbackApp(host), "grants": []string{"private_network"}, "secrets": secret,
 		})

@@ -41,7 +41,7 @@ agents:
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed.settings.signCards = true
+	closed.Settings.Cards.Sign = true
 	h := startTestServer(t, closed)
 	paths := []string{"/.well-known/agent-card.json", "/agents/assistant", "/agents/guarded/.well-known/agent-card.json", "/a2a/assistant/.well-known/agent-card.json", "/a2a/guarded/.well-known/agent-card.json"}
 	var addresses []string

@@ -7,15 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
+	"stoa/cmd/stoa/server"
 )
 
 // serverFlag is the flag --server of every client command.
@@ -56,7 +54,7 @@ func newClient(server, bearer string) (*client, error) {
 
 // newAdminClient returns a client with the admin secret as its credential.
 func (f serverFlag) newAdminClient() (*client, error) {
-	secret, err := findAdminSecret()
+	secret, err := server.FindAdminSecret()
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +129,7 @@ type apiError struct {
 	Message    string
 	RequestID  string
 	RetryAfter string // seconds, from the Retry-After header; "" = none
-	Problems   []config.Problem
+	Problems   []document.Problem
 }
 
 // Error returns the message with the code, the request's id for the server's log, and the time to wait.
@@ -157,8 +155,8 @@ func (c *client) readError(resp *http.Response) error {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 			Details struct {
-				RequestID string           `json:"request_id"`
-				Errors    []config.Problem `json:"errors"`
+				RequestID string             `json:"request_id"`
+				Errors    []document.Problem `json:"errors"`
 			} `json:"details"`
 		} `json:"error"`
 	}
@@ -171,42 +169,4 @@ func (c *client) readError(resp *http.Response) error {
 	e.Code, e.Message = body.Error.Code, body.Error.Message
 	e.RequestID, e.Problems = body.Error.Details.RequestID, body.Error.Details.Errors
 	return e
-}
-
-// findAdminSecret returns the admin secret from the environment, from the file that the environment names, or from
-// the file that a server on SQLite keeps next to its database. During a rotation two secrets are valid; it returns
-// the first.
-func findAdminSecret() (string, error) {
-	secret, err := readSecret(adminSecretName)
-	if secret != "" || err != nil {
-		return firstSecret(secret), err
-	}
-	database, _ := lookupEnv("STOA_DATABASE")
-	name := secretsFile(database)
-	content, err := os.ReadFile(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("read the admin secret: %w", err)
-	}
-	if secret := findSecretValue(string(content), adminSecretName); secret != "" {
-		return firstSecret(secret), nil
-	}
-	return "", fmt.Errorf("no admin secret: set %s or %s_FILE, or run this where the server's %s lies",
-		adminSecretName, adminSecretName, filepath.Base(name))
-}
-
-// secretsFile returns the path of the file with the generated secrets: stoa.secrets in the folder of the SQLite
-// database.
-func secretsFile(database string) string {
-	path, ok := strings.CutPrefix(database, "sqlite://")
-	path, _, _ = strings.Cut(path, "?")
-	if !ok || path == ":memory:" {
-		path = "stoa.db"
-	}
-	return filepath.Join(filepath.Dir(path), "stoa.secrets")
-}
-
-// firstSecret returns the first of one or two secrets with a comma between them.
-func firstSecret(list string) string {
-	one, _, _ := strings.Cut(list, ",")
-	return strings.TrimSpace(one)
 }

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/tenancy/grant"
 )
 
@@ -134,7 +134,7 @@ func (s *appSettings) explainProblems(c *console, err error) error {
 	if !errors.As(err, &refused) || len(refused.Problems) == 0 {
 		return err
 	}
-	return c.printProblems(&config.Error{File: s.Config, Problems: refused.Problems})
+	return c.printProblems(&document.Error{File: s.Config, Problems: refused.Problems})
 }
 
 // appCreateCmd is `stoa app create`.

@@ -45,7 +45,7 @@ func TestDeadLettersReleaseReservations(t *testing.T) {
 			t.Fatal("nothing proved: the turn holds nothing")
 		}
 		run := store.Run{Tenant: app.ID, Task: agentsvc.TaskID(sent.Result.TaskID), Turn: 1, Attempts: 4}
-		if err := h.newDeadLetterFunc(h.deadLetters)(t.Context(), run, "none came to an end"); err != nil {
+		if err := h.Execution.GiveUp(t.Context(), run, "none came to an end"); err != nil {
 			t.Fatal(err)
 		}
 		if n := pending(); n != 0 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -290,7 +291,7 @@ func (h *testServer) useCanaries(t *testing.T, c *canarySet) {
 	h.createPrices(t)
 	create := h.newRequest(t, "POST", "/admin/apps", testSecret, map[string]any{
 		"name": "acme", "config": config, "grants": []string{"private_network"}, "display_name": c.canary("displayname"),
-		"labels": map[string]string{c.canary("labelname"): c.canary("labelvalue")}, "secrets": map[string]string{"UPSTREAM": c.canary("secretvalue"), notificationSecretName: "whsec_" + strings.Repeat("YWFh", 10)},
+		"labels": map[string]string{c.canary("labelname"): c.canary("labelvalue")}, "secrets": map[string]string{"UPSTREAM": c.canary("secretvalue"), server.NotificationSecretName: "whsec_" + strings.Repeat("YWFh", 10)},
 		"auth": map[string]any{"issuer": "https://" + c.canary("issuer") + ".example", "jwks_url": leakyServer.URL + "/" + c.canary("jwksurl"), "audience": c.canary("audience")},
 	})
 	create.Header.Set("Idempotency-Key", "create")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -49,16 +50,9 @@ func newEndlessModel(t *testing.T) string {
 // openCrowdedServer opens a server with few workers, an app that uses all of them and an app that needs one.
 func openCrowdedServer(t *testing.T, database string) (h *testServer, greedy, quiet string) {
 	t.Helper()
-	mine, err := loadDefaultApp(exampleConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
 	port, host, places, shutdownTimeout := 0, "127.0.0.1", 32, time.Duration(0)
-	s, err := resolveSettings(flags{Database: &database, Port: &port, Host: &host, MaxInflight: &places, ShutdownTimeout: &shutdownTimeout}, mine.cfg.Load())
-	if err != nil {
-		t.Fatal(err)
-	}
-	opened, err := openServer(t.Context(), s, mine, newTestLog(t))
+	line := server.Flags{Database: &database, Port: &port, Host: &host, MaxInflight: &places, ShutdownTimeout: &shutdownTimeout}
+	opened, err := openFlaggedServer(t, line, newTestLog(t), exampleConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,10 +106,10 @@ func TestQueueDuringEndlessRuns(t *testing.T) {
 			t.Parallel()
 			onEachDatabase(t, func(t *testing.T, database string) {
 				h, greedy, quiet := openCrowdedServer(t, database)
-				for range 3 * h.settings.queueWorkers {
+				for range 3 * h.Settings.Queue.Workers {
 					h.requireStatus(t, http.StatusOK, nil, "POST", "/apps/greedy/agents/"+agent, greedy, newRPCCall("message/send", nonBlockingMessage("go")))
 				}
-				waitUntil(t, "every worker has a run of the greedy app", func() bool { return h.runPool.Inflight() >= h.settings.queueWorkers })
+				waitUntil(t, "every worker has a run of the greedy app", func() bool { return h.Execution.RunPool.Inflight() >= h.Settings.Queue.Workers })
 				var got taskView
 				h.requireStatus(t, http.StatusOK, &got, "POST", "/apps/quiet/agents/a", quiet, newRPCCall("message/send", nonBlockingMessage("hello")))
 				id := got.Result.ID
@@ -123,8 +117,8 @@ func TestQueueDuringEndlessRuns(t *testing.T) {
 					h.requireStatus(t, http.StatusOK, &got, "POST", "/apps/quiet/agents/a", quiet, newRPCCall("tasks/get", map[string]any{"id": id}))
 					return got.Result.Status.State == "completed"
 				})
-				if n := h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE state = 'running'"); n != int64(h.settings.queueWorkers) {
-					t.Errorf("%d runs of the greedy app are at work, want %d all the while", n, h.settings.queueWorkers)
+				if n := h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE state = 'running'"); n != int64(h.Settings.Queue.Workers) {
+					t.Errorf("%d runs of the greedy app are at work, want %d all the while", n, h.Settings.Queue.Workers)
 				}
 			})
 		})
@@ -141,7 +135,7 @@ func TestLiveDuringBlockingCalls(t *testing.T) {
 		ctx, cancelCalls := context.WithCancel(t.Context())
 		defer cancelCalls()
 		var callers sync.WaitGroup
-		for range 3 * h.settings.maxInflight {
+		for range 3 * h.Settings.Queue.MaxInflight {
 			req := h.newRequest(t, "POST", "/apps/greedy/agents/pauses", greedy, newRPCCall("message/send", newTextMessage("go")))
 			callers.Go(func() {
 				if resp, err := http.DefaultClient.Do(req.WithContext(ctx)); err == nil {
@@ -150,9 +144,9 @@ func TestLiveDuringBlockingCalls(t *testing.T) {
 				}
 			})
 		}
-		share := h.settings.maxInflight/2 + h.settings.queueWorkers
+		share := h.Settings.Queue.MaxInflight/2 + h.Settings.Queue.Workers
 		waitUntil(t, "the greedy app has all that it may", func() bool {
-			return h.runPool.Inflight() >= share && h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE priority = 0") == int64(3*h.settings.maxInflight)
+			return h.Execution.RunPool.Inflight() >= share && h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE priority = 0") == int64(3*h.Settings.Queue.MaxInflight)
 		})
 		live := func(app, agent, token, text string) {
 			t.Helper()
@@ -167,7 +161,7 @@ func TestLiveDuringBlockingCalls(t *testing.T) {
 			}
 		}
 		live("quiet", "a", quiet, "hello")
-		if n := h.runPool.Inflight(); n != share {
+		if n := h.Execution.RunPool.Inflight(); n != share {
 			t.Errorf("%d runs of the greedy app are at work, want %d", n, share)
 		}
 		cancelCalls()
@@ -180,9 +174,9 @@ func TestLiveDuringBlockingCalls(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, ok := h.runPool.AcquireSlot(app.ID)
+			_, ok := h.Execution.RunPool.AcquireSlot(app.ID)
 			if ok {
-				h.runPool.ReleaseSlot(app.ID)
+				h.Execution.RunPool.ReleaseSlot(app.ID)
 			}
 			return ok
 		})

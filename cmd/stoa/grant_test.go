@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 )
@@ -50,7 +51,7 @@ func TestGrantedFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := h.deps.Sandbox.ChownFolder(programs); err != nil {
+		if err := h.Dependencies.Sandbox.ChownFolder(programs); err != nil {
 			t.Fatal(err)
 		}
 		for file, text := range map[string]string{filepath.Join(files, "notes.txt"): "buy tea", filepath.Join(outside, "notes.txt"): "a secret"} {
@@ -59,9 +60,9 @@ func TestGrantedFolders(t *testing.T) {
 			}
 		}
 		// on PostgreSQL the current folder, which has no data of the server
-		data := filepath.Dir(secretsFile(h.settings.databaseURL))
+		data := filepath.Dir(server.SecretsFile(h.Settings.Database.URL))
 		if h.db.Engine() == db.Postgres {
-			data = filepath.Dir(h.defaultApp.path)
+			data = filepath.Dir(h.DefaultApp.Path())
 		}
 		src := func(read, shell string) string { return fmt.Sprintf(grantedConfig, read, shell) }
 		create := func(name string, grants any, src string) (int, string) {
@@ -178,7 +179,7 @@ func TestExternalDatabaseIsOneFile(t *testing.T) {
 	if err := os.WriteFile(other, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	platform := strings.TrimPrefix(h.settings.databaseURL, "sqlite://")
+	platform := strings.TrimPrefix(h.Settings.Database.URL, "sqlite://")
 	for name, make := range map[string]func(at string) error{
 		"hard link":          func(at string) error { return os.Link(platform, at) },
 		"link":               func(at string) error { return os.Symlink(platform, at) },

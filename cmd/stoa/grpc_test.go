@@ -159,7 +159,7 @@ func findUnprobedIDs(t *testing.T, method string) (missing []string) {
 
 func (h *testServer) dialGRPC(t *testing.T) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(h.grpcListener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(h.GRPCAddress().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

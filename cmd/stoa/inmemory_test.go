@@ -39,7 +39,7 @@ func TestInMemory(t *testing.T) {
 		for place, c := range map[string]struct {
 			d    *db.DB
 			want int
-		}{"the platform's database": {h.db, 0}, "memory": {h.deps.InMemory.DB, 1}} {
+		}{"the platform's database": {h.db, 0}, "memory": {h.Dependencies.InMemory.DB, 1}} {
 			for _, table := range []string{"task", "run", "session_turn"} {
 				if n := countRows(t, c.d, app.ID, table); n != c.want {
 					t.Errorf("%s has %d rows in %s, want %d", place, n, table, c.want)
@@ -48,7 +48,7 @@ func TestInMemory(t *testing.T) {
 		}
 		var b db.Batch // as if it waited for a retry
 		b.Exec(nil, "UPDATE run SET state = 'pending', ready = FALSE, available_at = stoa_now() + 3600000000")
-		if err := h.deps.InMemory.DB.Platform().Do(t.Context(), &b); err != nil {
+		if err := h.Dependencies.InMemory.DB.Platform().Do(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
 		var queue struct {
@@ -64,7 +64,7 @@ func TestInMemory(t *testing.T) {
 		}
 		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/brief", testSecret, nil)
 		for _, table := range []string{"task", "event", "run", "session_turn"} {
-			if n := countRows(t, h.deps.InMemory.DB, app.ID, table); n != 0 {
+			if n := countRows(t, h.Dependencies.InMemory.DB, app.ID, table); n != 0 {
 				t.Errorf("memory has %d rows of a deleted app in %s", n, table)
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/billing/export"
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -142,19 +144,19 @@ func (h *testServer) requireMediaType(t *testing.T, path, accept, bearer, form, 
 func TestExports(t *testing.T) {
 	folder := t.TempDir()
 	var posts atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { posts.Add(1) }))
-	defer server.Close()
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { posts.Add(1) }))
+	defer receiver.Close()
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))
 	for name, value := range map[string]string{
-		"STOA_EXPORT_FOLDER": folder, "STOA_EXPORT_FORMAT": "csv", "STOA_EXPORT_WEBHOOK": server.URL, "STOA_EXPORT_PRIVATE_NETWORK": "true",
-		webhookSecretName: secret,
+		"STOA_EXPORT_FOLDER": folder, "STOA_EXPORT_FORMAT": "csv", "STOA_EXPORT_WEBHOOK": receiver.URL, "STOA_EXPORT_PRIVATE_NETWORK": "true",
+		server.WebhookSecretName: secret,
 	} {
 		t.Setenv(name, value)
 	}
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))
 	h.createApp(t, "acme", paidApp)
 	waitWithin(t, 20*time.Second, "the exports have begun", func() bool {
-		list, err := h.deps.Billing.ListExports(t.Context())
+		list, err := export.List(t.Context(), h.Storage.DB)
 		return err == nil && len(list) == 2
 	})
 	if status, body := h.sendText(t, h.createToken(t, "acme", "ana", nil), "hi"); status != http.StatusOK {
@@ -162,7 +164,7 @@ func TestExports(t *testing.T) {
 	}
 	waitWithin(t, 20*time.Second, "the call is exported", func() bool {
 		files, err := os.ReadDir(folder)
-		return err == nil && h.exporter.DeliverAll(t.Context()) == nil && len(files) > 0 && posts.Load() > 0
+		return err == nil && h.Exporter.DeliverAll(t.Context()) == nil && len(files) > 0 && posts.Load() > 0
 	})
 	var out struct {
 		Exports []struct {
@@ -175,12 +177,12 @@ func TestExports(t *testing.T) {
 		t.Errorf("exports %+v", out)
 	}
 	for name, value := range map[string]string{
-		"STOA_EXPORT_FOLDER": folder + "/nosuch", "STOA_EXPORT_FORMAT": "xml", "STOA_EXPORT_WEBHOOK": "ftp://x", webhookSecretName: "short",
-		"STOA_EXPORT_STRIPE": "tokens:x", stripeKeyName: "sk_test_1", "STOA_EXPORT_PRIVATE_NETWORK": "perhaps",
+		"STOA_EXPORT_FOLDER": folder + "/nosuch", "STOA_EXPORT_FORMAT": "xml", "STOA_EXPORT_WEBHOOK": "ftp://x", server.WebhookSecretName: "short",
+		"STOA_EXPORT_STRIPE": "tokens:x", server.StripeKeyName: "sk_test_1", "STOA_EXPORT_PRIVATE_NETWORK": "perhaps",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, value)
-			if err := h.openExports(); err == nil || !strings.Contains(err.Error(), name) {
+			if _, err := server.NewExporter(h.Dependencies); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -231,7 +231,7 @@ func TestIsolation(t *testing.T) {
 		}
 		for _, w := range walkers {
 			t.Run(w.name, func(t *testing.T) {
-				frontend, err := h.newSurfaceServer(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
+				frontend, err := h.NewFrontend(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
 				if err != nil {
 					t.Fatal(err)
 				}

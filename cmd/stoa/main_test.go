@@ -20,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"stoa/agentsvc/sandbox"
+	"stoa/cmd/stoa/server"
 	"stoa/cmd/stoa/stoatest"
 )
 
@@ -37,7 +38,7 @@ func (m testRunner) Run() int {
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err)
 	}
-	for name, value := range map[string]string{adminSecretName: testSecret, masterKeyName: stoatest.MasterKey} {
+	for name, value := range map[string]string{server.AdminSecretName: testSecret, server.MasterKeyName: stoatest.MasterKey} {
 		if err := os.Setenv(name, value); err != nil {
 			panic(err)
 		}
@@ -224,7 +225,7 @@ func TestSecretsFile(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.database, func(t *testing.T) {
-			if got := secretsFile(tt.database); got != tt.want {
+			if got := server.SecretsFile(tt.database); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

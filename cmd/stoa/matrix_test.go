@@ -186,7 +186,7 @@ llms: {m: {provider: scripted}}
 agents: {assistant: {llm: m}}
 `})
 		callers := h.newMatrixCallers(t, o)
-		frontend, err := h.newSurfaceServer(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
+		frontend, err := h.NewFrontend(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
 		if err != nil {
 			t.Fatal(err)
 		}

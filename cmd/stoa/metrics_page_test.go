@@ -19,9 +19,12 @@ import (
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/cmd/stoa/server/metrics"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
+
+//go:generate go test -run TestMetricsPage -update .
 
 var updatePage = flag.Bool("update", false, "write the table of docs/metrics.md")
 
@@ -40,20 +43,20 @@ func openExercisedServer(t *testing.T) *testServer {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	m := h.metrics
-	m.recordRequest(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: surface.ResourceExhausted})
-	m.recordRefusal("acme", "user-count-minute")
-	m.recordModelCall(t.Context(), "acme", app.ModelCall{Provider: "openai", Model: "m", Duration: time.Second, TimeToFirstChunk: time.Second, ErrorKind: "500", Usage: agentsvc.Usage{InputTokens: 3}})
-	m.recordToolCall(t.Context(), "acme", app.ToolCall{Tool: "x", Duration: time.Second, ErrorKind: "timeout"})
-	m.recordRunEnd(t.Context(), "acme", store.Run{}, "", time.Second)
-	m.recordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Action: guardrail.Block})
-	m.recordCharge(t.Context(), "acme", "m", "EUR", 1_500_000_000)
-	m.recordNotification("acme", "delivered")
-	m.recordSweep(store.SweepCounts{Tasks: 1})
-	m.recordAppLoad(time.Second, errors.New("no"))
-	m.recordTick("acme", errors.New("no"))
-	m.recordDelivery("acme", "unsigned")
-	m.appEvictions.Add(t.Context(), 1)
+	m := h.Metrics()
+	m.RecordRequest(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: surface.ResourceExhausted})
+	m.RecordRefusal("acme", "user-count-minute")
+	m.RecordModelCall(t.Context(), "acme", app.ModelCall{Provider: "openai", Model: "m", Duration: time.Second, TimeToFirstChunk: time.Second, ErrorKind: "500", Usage: agentsvc.Usage{InputTokens: 3}})
+	m.RecordToolCall(t.Context(), "acme", app.ToolCall{Tool: "x", Duration: time.Second, ErrorKind: "timeout"})
+	m.RecordRunEnd(t.Context(), "acme", store.Run{}, "", time.Second)
+	m.RecordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Action: guardrail.Block})
+	m.RecordCharge(t.Context(), "acme", "m", "EUR", 1_500_000_000)
+	m.RecordNotification("acme", "delivered")
+	m.RecordSweep(store.SweepCounts{Tasks: 1})
+	m.RecordAppLoad(time.Second, errors.New("no"))
+	m.RecordTick("acme", errors.New("no"))
+	m.RecordDelivery("acme", "unsigned")
+	m.RecordAppEviction()
 	return h
 }
 
@@ -62,11 +65,11 @@ func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	const file = "../../docs/metrics.md"
 	h := openExercisedServer(t)
-	shown, err := h.metrics.registry.Gather()
+	shown, err := h.Metrics().Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]metricInfo{}
+	got := map[string]metrics.Info{}
 	for _, f := range shown {
 		if strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_") {
 			continue
@@ -77,14 +80,14 @@ func TestMetricsPage(t *testing.T) {
 				labels[l.GetName()] = true
 			}
 		}
-		got[f.GetName()] = metricInfo{f.GetName(), strings.ToLower(f.GetType().String()), f.GetHelp(), slices.Sorted(maps.Keys(labels))}
+		got[f.GetName()] = metrics.Info{Name: f.GetName(), Kind: strings.ToLower(f.GetType().String()), Help: f.GetHelp(), Labels: slices.Sorted(maps.Keys(labels))}
 	}
-	want := map[string]metricInfo{}
-	for _, f := range h.metrics.infos {
-		f.labels = slices.Sorted(slices.Values(f.labels))
-		want[f.name] = f
+	want := map[string]metrics.Info{}
+	for _, f := range h.Metrics().List() {
+		f.Labels = slices.Sorted(slices.Values(f.Labels))
+		want[f.Name] = f
 	}
-	if d := diff.Diff(want, got, diff.AllowUnexported(metricInfo{})); d != "" {
+	if d := diff.Diff(want, got); d != "" {
 		t.Errorf("what is shown is not what is described (-described +shown):\n%s", d)
 	}
 	src, err := os.ReadFile(file)
@@ -94,12 +97,12 @@ func TestMetricsPage(t *testing.T) {
 	reported, _, _ := strings.Cut(string(src), metricsHeading)
 	var page strings.Builder
 	page.WriteString(reported + metricsHeading + "\nWritten by `go generate ./cmd/stoa` from the code. There are also those of the Go runtime (`go_*`) and of the\nprocess (`process_*`).\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
-	for _, f := range slices.SortedFunc(slices.Values(h.metrics.infos), func(a, b metricInfo) int { return cmp.Compare(a.name, b.name) }) {
+	for _, f := range slices.SortedFunc(slices.Values(h.Metrics().List()), func(a, b metrics.Info) int { return cmp.Compare(a.Name, b.Name) }) {
 		labels := "-"
-		if len(f.labels) > 0 {
-			labels = "`" + strings.Join(f.labels, "`, `") + "`"
+		if len(f.Labels) > 0 {
+			labels = "`" + strings.Join(f.Labels, "`, `") + "`"
 		}
-		fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", f.name, f.kind, labels, f.help)
+		fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, labels, f.Help)
 	}
 	if *updatePage {
 		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {

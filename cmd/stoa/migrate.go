@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"net/url"
 
+	"stoa/cmd/stoa/server"
 	"stoa/migrations"
 	"stoa/tenancy/db"
 )
@@ -29,7 +28,7 @@ func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 	defer func() { _ = d.Close() }()
 
 	if cmd.Action == "up" {
-		if err := migrateSchema(ctx, d, cmd.MigrateDatabase); err != nil {
+		if err := server.MigrateSchema(ctx, d, cmd.MigrateDatabase); err != nil {
 			return err
 		}
 	}
@@ -61,36 +60,4 @@ func describeStatus(s migrations.Status) string {
 		return fmt.Sprintf("the schema is at %d of %d; stoa migrate up brings it up to date", s.Current, s.Latest)
 	}
 	return fmt.Sprintf("the schema is at %d of %d: up to date", s.Current, s.Latest)
-}
-
-// migrateSchema migrates the schema of d to this version. On PostgreSQL it logs in at the URL as, or with d's own
-// login if as is "", and grants d's login the right to act under Stoa's database roles, which row-level security is
-// written for.
-func migrateSchema(ctx context.Context, d *db.DB, as string) error {
-	return d.ChangeSchema(ctx, as, func(s *sql.DB) error {
-		var logins []string
-		if d.Engine() == db.Postgres {
-			login, err := findLogin(ctx, d, as, s)
-			if err != nil {
-				return err
-			}
-			logins = append(logins, login)
-		}
-		return migrations.Up(ctx, string(d.Engine()), s, logins...)
-	})
-}
-
-// findLogin returns the user name of the login that d was opened with. If the same login migrates, it asks the
-// database, because the URL may leave the name to a default.
-func findLogin(ctx context.Context, d *db.DB, as string, s *sql.DB) (string, error) {
-	if as == "" || as == d.URL() {
-		var login string
-		err := s.QueryRowContext(ctx, "SELECT current_user").Scan(&login)
-		return login, err
-	}
-	u, err := url.Parse(d.URL())
-	if err != nil || u.User.Username() == "" {
-		return "", errors.New("with a migrating login of its own, the database URL must name its user, as in postgres://USER@HOST/NAME")
-	}
-	return u.User.Username(), nil
 }

@@ -21,7 +21,7 @@ import (
 
 // officialInterfaces returns the protocol versions and bindings of the official clients, with their addresses.
 func (h *testServer) officialInterfaces() map[string]*spec.AgentInterface {
-	web, dialled := h.url+"/a2a/assistant", h.grpcListener.Addr().String()
+	web, dialled := h.url+"/a2a/assistant", h.GRPCAddress().String()
 	return map[string]*spec.AgentInterface{
 		"1.0 JSON-RPC": {URL: web, ProtocolBinding: spec.TransportProtocolJSONRPC, ProtocolVersion: "1.0"},
 		"1.0 REST":     {URL: web, ProtocolBinding: spec.TransportProtocolHTTPJSON, ProtocolVersion: "1.0"},

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc/store"
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
 )
 
@@ -306,7 +307,7 @@ func TestNotificationSecret(t *testing.T) {
 	t.Parallel()
 	onEachEngineWith(t, "../../examples/notifications.yaml", func(t *testing.T, h *testServer) {
 		h.createNotifyingApp(t)
-		const path = "/admin/apps/acme/secrets/" + notificationSecretName
+		const path = "/admin/apps/acme/secrets/" + server.NotificationSecretName
 		if status, body := h.doRequest(t, "PUT", path, testSecret, map[string]any{"value": "secret"}); status != http.StatusBadRequest || !strings.Contains(body, "whsec_ and 24 to 64 bytes") {
 			t.Errorf("a secret that is none: %d %s", status, body)
 		}

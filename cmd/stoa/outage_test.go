@@ -22,7 +22,7 @@ func TestStartInOutage(t *testing.T) {
 	o.down.Store(true)
 	t.Run("in the outage", hello)
 	if h, err := prepareServer(t, newSQLiteURL(t), log, config); err == nil {
-		_ = h.close()
+		_ = h.Close()
 		t.Error("a first start without keys is no error")
 	}
 }

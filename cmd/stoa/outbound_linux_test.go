@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -147,14 +148,14 @@ func triggerCallback(t *testing.T, h *testServer, app, host, port string) string
 }
 
 // fetchIssuerKeys gives an app an issuer of its own and fetches its keys with the client of
-// [server.issuerHTTPClient].
+// [server.IssuerHTTPClient].
 func fetchIssuerKeys(t *testing.T, h *testServer, app, host, port string) string {
 	at := "https://" + host + ":" + port + "/jwks"
 	status, body := h.doRequest(t, "PUT", "/admin/apps/"+app, testSecret, map[string]any{"auth": map[string]any{"issuer": "https://login.example/" + app, "jwks_url": at, "audience": app}})
 	if status == http.StatusOK && !strings.Contains(app, "granted") {
 		t.Errorf("the keys at %s are taken for an issuer's: %s", at, body)
 	}
-	client := h.issuerHTTPClient(strings.Contains(app, "granted"))
+	client := server.IssuerHTTPClient(h.Dependencies, strings.Contains(app, "granted"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)

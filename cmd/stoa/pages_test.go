@@ -111,7 +111,7 @@ func TestForeignPages(t *testing.T) {
 	t.Parallel()
 	h := openAnonymousServer(t, "")
 	self := strings.TrimPrefix(h.url, "http://")
-	frontend, err := h.newSurfaceServer(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
+	frontend, err := h.NewFrontend(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestForeignCalls(t *testing.T) {
 	t.Parallel()
 	h := openAnonymousServer(t, "")
 	dial := func(authority string) *grpc.ClientConn {
-		conn, err := grpc.NewClient(h.grpcListener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(authority))
+		conn, err := grpc.NewClient(h.GRPCAddress().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(authority))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"stoa/cmd/stoa/server"
 )
 
 // TestPrometheus lets a real Prometheus scrape a server with its token and query the result, and checks the metric
@@ -27,7 +29,7 @@ func TestPrometheus(t *testing.T) {
 			t.SkipNow()
 		}
 	}
-	t.Setenv(metricsTokenName, "token-of-the-metrics")
+	t.Setenv(server.MetricsTokenName, "token-of-the-metrics")
 	h := openExercisedServer(t)
 	req := h.newRequest(t, "GET", "/metrics", "token-of-the-metrics", nil)
 	status, page := h.sendRequest(t, req)

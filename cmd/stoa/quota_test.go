@@ -11,6 +11,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"stoa/agentsvc/store"
+	"stoa/cmd/stoa/server"
 )
 
 // TestStoredBytes checks that an app at its storage limit is refused in every protocol with the remedy in the error,
@@ -18,16 +19,9 @@ import (
 func TestStoredBytes(t *testing.T) {
 	t.Parallel()
 	database := "sqlite://" + filepath.Join(t.TempDir(), "stoa.db")
-	mine, err := loadDefaultApp(exampleConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
 	port, host, shutdownTimeout, most := 0, "127.0.0.1", time.Duration(0), int64(400_000)
-	s, err := resolveSettings(flags{Database: &database, Port: &port, Host: &host, ShutdownTimeout: &shutdownTimeout, AppStoredBytes: &most}, mine.cfg.Load())
-	if err != nil {
-		t.Fatal(err)
-	}
-	opened, err := openServer(t.Context(), s, mine, newTestLog(t))
+	line := server.Flags{Database: &database, Port: &port, Host: &host, ShutdownTimeout: &shutdownTimeout, AppStoredBytes: &most}
+	opened, err := openFlaggedServer(t, line, newTestLog(t), exampleConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +54,7 @@ func TestStoredBytes(t *testing.T) {
 	if got := grpcstatus.Convert(err); got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), "storage.retention") {
 		t.Errorf("over gRPC: %v", err)
 	}
-	if n := h.storageQuota.RefusedWrites(); n < 7 {
+	if n := h.Storage.Quota.RefusedWrites(); n < 7 {
 		t.Errorf("%d writes are counted as refused, want 7", n)
 	}
 	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/a", ben, newRPCCall("message/send", newTextMessage(text)))
@@ -72,7 +66,7 @@ func TestStoredBytes(t *testing.T) {
 	if _, err := store.New(h.db, acme.ID).SweepExpired(t.Context(), store.Retention{Tasks: time.Nanosecond, Sessions: time.Nanosecond}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.storageQuota.MeasureTenant(t.Context(), acme.ID); err != nil {
+	if err := h.Storage.Quota.MeasureTenant(t.Context(), acme.ID); err != nil {
 		t.Fatal(err)
 	}
 	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/a", ana, newRPCCall("message/send", newTextMessage(text)))

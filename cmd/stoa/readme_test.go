@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"stoa/cmd/stoa/server"
 )
 
 // TestReadme runs the commands of the README's tour in a shell, unchanged but for the port, on each engine.
@@ -40,7 +42,7 @@ func runReadmeTour(t *testing.T, dir, database string) {
 	sh := exec.Command("bash", "-euo", "pipefail")
 	sh.Dir = dir
 	sh.Stdin = strings.NewReader(strings.ReplaceAll(steps, "http://localhost:8080", p.url))
-	sh.Env = append(os.Environ(), "STOA_SERVER="+p.url, adminSecretName+"="+testSecret)
+	sh.Env = append(os.Environ(), "STOA_SERVER="+p.url, server.AdminSecretName+"="+testSecret)
 	out, err := sh.CombinedOutput()
 	if err != nil {
 		t.Fatalf("the tour ends with %v:\n%s", err, out)

@@ -33,15 +33,15 @@ func TestRefusalsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := h.appName(t.Context(), app.ID); got != "acme" {
+	if got := h.Execution.AppName(t.Context(), app.ID); got != "acme" {
 		t.Errorf("the app of a dead run is called %q", got)
 	}
-	if got := h.appName(t.Context(), "gone"); got != "" {
+	if got := h.Execution.AppName(t.Context(), "gone"); got != "" {
 		t.Errorf("an app that is gone is called %q", got)
 	}
-	h.metrics.recordRunEnd(t.Context(), h.appName(t.Context(), app.ID), store.Run{}, "dead", 0)
+	h.Metrics().RecordRunEnd(t.Context(), h.Execution.AppName(t.Context(), app.ID), store.Run{}, "dead", 0)
 	metrics := httptest.NewRecorder()
-	h.newMetricsHandler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/", nil))
+	h.NewMetricsHandler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/", nil))
 	for _, line := range []string{
 		`stoa_limit_refusals_total{app="acme",rule="agent-count-month"} 1`, `stoa_limit_refusals_total{app="acme",rule="budget"} 3`,
 		`stoa_runs_total{app="acme",state="dead"} 1`,

@@ -14,14 +14,21 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/app"
+	"stoa/cmd/stoa/server"
 	"stoa/cmd/stoa/stoatest"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
 
 // testServer is a complete server inside the test's process.
 type testServer struct {
-	*server
-	url string
+	*server.Server
+	url      string
+	db       *db.DB
+	apps     *tenancy.Service
+	runtimes *tenancy.RuntimeCache[*app.App]
 }
 
 const testSecret = stoatest.AdminSecret
@@ -79,22 +86,28 @@ func openServerWith(t testing.TB, database string, log *slog.Logger, config stri
 }
 
 // prepareServer opens a server with a configuration, ready to serve.
-func prepareServer(t testing.TB, database string, log *slog.Logger, config string) (*server, error) {
+func prepareServer(t testing.TB, database string, log *slog.Logger, config string) (*server.Server, error) {
 	t.Helper()
-	mine, err := loadDefaultApp(config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	port, host := 0, "127.0.0.1"
-	s, err := resolveSettings(flags{Database: &database, Port: &port, Host: &host}, mine.cfg.Load())
+	return openFlaggedServer(t, server.Flags{Database: &database, Port: &port, Host: &host}, log, config)
+}
+
+// openFlaggedServer is prepareServer with flags of the test.
+func openFlaggedServer(t testing.TB, line server.Flags, log *slog.Logger, config string) (*server.Server, error) {
+	t.Helper()
+	mine, err := server.LoadDefaultApp(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return openServer(t.Context(), s, mine, log)
+	s, err := server.ResolveSettings(line, mine.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server.New(t.Context(), server.Options{Version: version, Settings: s, DefaultApp: mine, Log: log})
 }
 
 // startTestServer serves h until the test ends.
-func startTestServer(t testing.TB, h *server) *testServer {
+func startTestServer(t testing.TB, h *server.Server) *testServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,17 +115,17 @@ func startTestServer(t testing.TB, h *server) *testServer {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- h.serveListener(ctx, l, func() {}) }()
+	go func() { ended <- h.Serve(ctx, l, func() {}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("serve: %v", err)
 		}
-		if err := h.close(); err != nil {
+		if err := h.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return &testServer{h, "http://" + l.Addr().String()}
+	return &testServer{h, "http://" + l.Addr().String(), h.Storage.DB, h.Apps, h.Execution.Runtimes}
 }
 
 // doRequest sends a request and returns status and body. A body that is not a string is sent as JSON.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -66,23 +67,22 @@ func TestSweep(t *testing.T) {
 			t.Fatal("the app's own database has no conversation")
 		}
 
-		other := newSweeper(h.server)
-		if mine, err := other.lease.Acquire(t.Context(), time.Hour); err != nil || !mine {
+		other := store.NewLeaderLease(h.db, "sweep", "another process")
+		if mine, err := other.Acquire(t.Context(), time.Hour); err != nil || !mine {
 			t.Fatal(mine, err)
 		}
 		var written bytes.Buffer
-		h.log = slog.New(slog.NewTextHandler(&written, nil))
-		s := newSweeper(h.server)
-		if err := s.sweepDueApps(t.Context()); err != nil {
+		s := h.NewSweeper(slog.New(slog.NewTextHandler(&written, nil)))
+		if err := s.SweepDueApps(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if n := countExternalRows(); n != 1 {
 			t.Errorf("a process without the duty has swept")
 		}
-		if err := other.lease.Release(t.Context()); err != nil {
+		if err := other.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.sweepDueApps(t.Context()); err != nil {
+		if err := s.SweepDueApps(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if n := countExternalRows(); n != 0 {
@@ -97,7 +97,7 @@ func TestSweep(t *testing.T) {
 			}
 		}
 		metrics := httptest.NewRecorder()
-		h.newMetricsHandler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/", nil))
+		h.NewMetricsHandler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/", nil))
 		for _, line := range []string{`stoa_retention_deleted_total{kind="tasks"} 2`, `stoa_retention_deleted_total{kind="sessions"} 2`, `stoa_retention_deleted_total{kind="events"} 0`} {
 			if !strings.Contains(metrics.Body.String(), line) {
 				t.Errorf("the metrics have no %s", line)
@@ -155,53 +155,56 @@ func countRows(t *testing.T, d *db.DB, id db.ID, table string) (n int) {
 	return n
 }
 
-// TestSweepPeriod checks that apps with long retentions are swept rarely.
-func TestSweepPeriod(t *testing.T) {
+// TestSweepDefaultApp checks that the retention of the operator's own file acts, too.
+func TestSweepDefaultApp(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		r    store.Retention
-		want time.Duration
-	}{
-		{store.Retention{Tasks: time.Hour, Sessions: time.Minute}, 3 * time.Second},
-		{store.Retention{Tasks: 720 * time.Hour}, 6 * time.Hour},
-		{store.Retention{Events: 40 * time.Minute, Tasks: 720 * time.Hour}, 2 * time.Minute},
-	} {
-		if got := sweepPeriod(c.r); got != c.want {
-			t.Errorf("%+v: every %s, want %s", c.r, got, c.want)
-		}
-	}
-}
-
-// TestLoadRetention checks that the retention of the operator's own file is read, too.
-func TestLoadRetention(t *testing.T) {
-	t.Parallel()
-	h := openTestServer(t, dbtest.NewSQLiteURL(t))
-	cfg := *h.defaultApp.cfg.Load()
-	cfg.Storage.Retention.Tasks = time.Hour
-	h.defaultApp.cfg.Store(&cfg)
-	var k retentionState
-	if err := h.loadRetention(t.Context(), tenancy.App{ID: tenancy.DefaultID}, &k); err != nil || k.retention != (store.Retention{Tasks: time.Hour}) {
-		t.Errorf("%+v %v", k.retention, err)
-	}
-}
-
-// TestSpelledOtherwise checks that schedules and retention of an app's configuration act however they are written:
-// from a secret, or with escaped characters.
-func TestSpelledOtherwise(t *testing.T) {
-	t.Parallel()
-	h := openTestServer(t, dbtest.NewSQLiteURL(t))
-	config := `{"llms": {"m": {"provider": "scripted"}}, "agents": {"a": {"llm": "m", "trigger": {"type": "${KIND}", "cron": "0 7 * * *", "input": "Go."}}},
-		"storage": {"\u0072etention": {"tasks": "1h"}}}`
-	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config, "secrets": map[string]string{"KIND": "schedule"}})
-	a, err := h.apps.LoadApp(t.Context(), "acme")
-	if err != nil {
+	file := filepath.Join(t.TempDir(), "stoa.yaml")
+	if err := os.WriteFile(file, []byte("llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\nstorage: {retention: {tasks: 1h}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := h.loadSchedules(t.Context(), a.ID); err != nil || p.Crons["a"] == nil {
-		t.Errorf("the schedules are %+v, error %v", p, err)
+	h := openServerWith(t, dbtest.NewSQLiteURL(t), newTestLog(t), file)
+	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/a", "", newRPCCall("message/send", newTextMessage("hello")))
+	ageRows(t, h.db, 2*time.Hour)
+	if err := h.NewSweeper(h.Log).SweepDueApps(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	var k retentionState
-	if err := h.loadRetention(t.Context(), a, &k); err != nil || k.retention != (store.Retention{Tasks: time.Hour}) {
-		t.Errorf("the retention is %+v, error %v", k.retention, err)
+	if n := countRows(t, h.db, tenancy.DefaultID, "task"); n != 0 {
+		t.Errorf("%d tasks are left", n)
 	}
+}
+
+// TestSpelledOtherwise checks that schedules and retention of an app's configuration act however they are written: from
+// secrets, or with escaped characters, also after a secret has changed.
+func TestSpelledOtherwise(t *testing.T) {
+	t.Parallel()
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		hour := time.Now().UTC().Add(12 * time.Hour).Hour() // no tick fires by itself
+		config := fmt.Sprintf(`{"llms": {"m": {"provider": "scripted"}}, "agents": {"a": {"llm": "m", "trigger": {"type": "${KIND}", "cron": "30 %d * * *", "input": "Go."}}},
+			"storage": {"\u0072etention": {"tasks": "${KEPT}"}}}`, hour)
+		secrets := map[string]string{"KIND": "schedule", "KEPT": "720h"}
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config, "secrets": secrets})
+		a, err := h.apps.LoadApp(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
+		h.makeOverdue(t, "acme")
+		waitUntil(t, "the tick is a task that ends", func() bool {
+			return h.getSchedule(t, "acme").LastTask != "" && h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE tenant = $1 AND state IN ('pending', 'running')", string(a.ID)) == 0
+		})
+		ageRows(t, h.db, 2*time.Hour)
+		s := h.NewSweeper(h.Log)
+		sweep := func(want int) {
+			t.Helper()
+			if err := s.SweepDueApps(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := countRows(t, h.db, a.ID, "task"); n != want {
+				t.Errorf("%d tasks are left, want %d", n, want)
+			}
+		}
+		sweep(1)
+		h.requireStatus(t, http.StatusNoContent, nil, "PUT", "/admin/apps/acme/secrets/KEPT", testSecret, map[string]string{"value": "1h"})
+		sweep(0)
+	})
 }

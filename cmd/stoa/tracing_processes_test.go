@@ -77,8 +77,8 @@ agents: {assistant: {llm: m, tools: [shop]}}
 		}
 		return &testServer{url: p.URL}
 	}
-	web := start(roleWeb)
-	start(roleWorker)
+	web := start("web")
+	start("worker")
 	trace := strings.Repeat("7c", 16)
 	if got := web.sendTraced(t, trace, "assistant"); !strings.Contains(got, "found") {
 		t.Fatalf("the answer is %s", got)

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -18,14 +16,10 @@ import (
 
 	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
 	"github.com/google/go-cmp/cmp"
-	"github.com/redis/go-redis/v9"
-	sdk "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/metadata"
 
-	"stoa/agentsvc/trail"
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -74,8 +68,20 @@ func (o *refusingServer) traceParent(path string) (string, bool) {
 	return parent, ok
 }
 
-// openTracedServer serves tracedApp and returns what it logs.
-func openTracedServer(t *testing.T, database string) (*testServer, *refusingServer, *syncBuffer) {
+// logFile is the log of a server of the test.
+type logFile string
+
+// String returns the lines so far.
+func (f logFile) String() string {
+	text, err := os.ReadFile(string(f))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// openTracedServer serves tracedApp with the logger of a process, and returns what it logs.
+func openTracedServer(t *testing.T, database string) (*testServer, *refusingServer, logFile) {
 	t.Helper()
 	out := &refusingServer{parent: map[string]string{}}
 	server := httptest.NewServer(out)
@@ -84,8 +90,23 @@ func openTracedServer(t *testing.T, database string) (*testServer, *refusingServ
 	if err := os.WriteFile(config, fmt.Appendf(nil, tracedApp, server.URL), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var log syncBuffer
-	return openServerWith(t, database, slog.New(correlatingHandler{Handler: newLineHandler(&log, "json", slog.LevelDebug), level: slog.LevelDebug}), config), out, &log
+	lines := logFile(filepath.Join(t.TempDir(), "stoa.log"))
+	return openServerWith(t, database, newProcessLog(t, lines), config), out, lines
+}
+
+// newProcessLog returns the logger of a process that writes to file, and to a collector if the environment says so.
+func newProcessLog(t *testing.T, file logFile) *slog.Logger {
+	t.Helper()
+	log, end, err := server.NewLogger(t.Context(), server.LogSettings{Level: "debug", Format: "json", File: string(file)}, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+	return log
 }
 
 // syncBuffer is a buffer that is safe for concurrent writers.
@@ -203,12 +224,8 @@ func TestTracesOutward(t *testing.T) {
 	t.Setenv("OTEL_LOGS_EXPORTER", "otlp")
 	t.Setenv("OTEL_METRICS_EXPORTER", "otlp")
 	h, out, log := openTracedServer(t, "sqlite://:memory:")
-	exported, end, err := newLogExporter(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	trace := strings.Repeat("3c", 16)
-	slog.New(correlatingHandler{Handler: exported, level: slog.LevelInfo}).Info("a line of the process")
+	h.Log.Info("a line of the process")
 	for _, agent := range []string{"broken", "remote", "assistant"} {
 		h.sendTraced(t, trace, agent)
 	}
@@ -218,10 +235,10 @@ func TestTracesOutward(t *testing.T) {
 		t.Errorf("a refused call is %v", chat)
 	}
 	if parent, ok := out.traceParent("/v1/chat/completions"); !ok || parent != "" {
-		t.Errorf("the vendor was asked: %t, with the trace: %q", ok, parent)
+		t.Errorf("the vendor was asked: %t, and told of the trace: %q", ok, parent)
 	}
 	if parent, ok := out.traceParent("/agent/.well-known/agent-card.json"); !ok || !strings.HasPrefix(parent, "00-"+trace+"-") {
-		t.Errorf("the other agent was asked: %t, with the trace: %q", ok, parent)
+		t.Errorf("the other agent was asked: %t, and told of the trace: %q", ok, parent)
 	}
 	_, page := h.doRequest(t, "GET", "/metrics", "", nil)
 	waitWithin(t, 20*time.Second, "logs and metrics", func() bool {
@@ -229,9 +246,6 @@ func TestTracesOutward(t *testing.T) {
 		defer c.mu.Unlock()
 		return len(c.logs) > 0 && len(c.metrics) > 0
 	})
-	if err := end(); err != nil {
-		t.Error(err)
-	}
 	for where, text := range map[string]string{"what was exported": c.exportedText(), "the log": log.String(), "the metrics": page} {
 		if len(text) < 500 {
 			t.Errorf("%s is %q: nothing was held against the canaries", where, text)
@@ -270,7 +284,7 @@ func TestTraceContent(t *testing.T) {
 		return findSpan(c.spans, "invoke_agent a") != nil
 	})
 	if strings.Contains(c.exportedText(), "canary-foreign") {
-		t.Error("a span contains the text of another app's caller")
+		t.Error("a span holds what another app's caller said")
 	}
 }
 
@@ -320,18 +334,6 @@ func TestTraceRatio(t *testing.T) {
 	}
 }
 
-// TestChosenTraceIDs checks that a caller who chooses a trace id cannot choose that it is sampled.
-func TestChosenTraceIDs(t *testing.T) {
-	t.Parallel()
-	s := appSampler{sdk.NeverSample()}
-	for part, want := range map[float64]sdk.SamplingDecision{1e-12: sdk.Drop, 1: sdk.RecordAndSample} {
-		got := s.ShouldSample(sdk.SamplingParameters{ParentContext: trail.WithSamplingRatio(t.Context(), part), TraceID: trace.TraceID{15: 1}})
-		if got.Decision != want {
-			t.Errorf("of %v of all: %v, want %v", part, got.Decision, want)
-		}
-	}
-}
-
 // TestTracesOfRefusedCallers checks that a caller who is not authenticated has no influence on what is recorded.
 func TestTracesOfRefusedCallers(t *testing.T) {
 	c := newCollector(t)
@@ -349,78 +351,6 @@ func TestTracesOfRefusedCallers(t *testing.T) {
 		return s != nil && attributeTexts(s.Attributes)["error.type"] == "UNAUTHENTICATED"
 	})
 	if got := c.awaitSpans(t, trace); len(got) > 0 {
-		t.Errorf("it is in the trace of the refused caller: %v", got)
-	}
-}
-
-// TestTelemetryRefused checks that values of the OTEL_* variables that are not supported are named in an error.
-func TestTelemetryRefused(t *testing.T) {
-	for _, tt := range []struct{ name, value, want string }{
-		{"OTEL_TRACES_EXPORTER", "zipkin", "OTEL_TRACES_EXPORTER must be otlp or none"},
-		{"OTEL_METRICS_EXPORTER", "console", "OTEL_METRICS_EXPORTER must be otlp or none"},
-		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf"},
-		{"OTEL_TRACES_SAMPLER", "sometimes", "OTEL_TRACES_SAMPLER"},
-		{"OTEL_TRACES_SAMPLER_ARG", "7", "OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1"},
-		{"OTEL_PROPAGATORS", "b3", `"b3" is not available`},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			newCollector(t)
-			t.Setenv(tt.name, tt.value)
-			h := &server{log: slog.New(slog.DiscardHandler), defaultApp: &defaultApp{}}
-			err := h.openTracing(t.Context())
-			if err == nil {
-				err = h.openMetrics(t.Context())
-			}
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %s", err, tt.want)
-			}
-			for _, f := range h.closers {
-				_ = f()
-			}
-		})
-	}
-	t.Run("disabled", func(t *testing.T) {
-		newCollector(t)
-		t.Setenv("OTEL_SDK_DISABLED", "true")
-		h := &server{log: slog.New(slog.DiscardHandler), defaultApp: &defaultApp{}}
-		if err := h.openTracing(t.Context()); err != nil || h.tracer != nil {
-			t.Errorf("a tracer %v, %v", h.tracer, err)
-		}
-	})
-}
-
-// TestTracesOfRedis checks that the Redis commands of a recorded call are recorded, without keys and values.
-func TestTracesOfRedis(t *testing.T) {
-	t.Parallel()
-	o, err := redis.ParseURL(requireRedisURL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := redis.NewClient(o)
-	defer func() { _ = r.Close() }()
-	r.AddHook(redisTracer{})
-	seen := tracetest.NewSpanRecorder()
-	ctx, _ := sdk.NewTracerProvider(sdk.WithSpanProcessor(seen)).Tracer("test").Start(t.Context(), "call")
-	for _, ctx := range []context.Context{ctx, t.Context()} {
-		if err := r.Get(ctx, "canary").Err(); !errors.Is(err, redis.Nil) {
-			t.Fatal(err)
-		}
-		if _, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {
-			p.Exists(ctx, "canary")
-			p.Exists(ctx, "canary")
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := map[string]int{} // a new connection sends commands of its own
-	for _, s := range seen.Ended() {
-		got[s.Name()+" "+s.Status().Code.String()]++
-		if strings.Contains(fmt.Sprint(s.Attributes()), "canary") {
-			t.Errorf("%s contains keys: %v", s.Name(), s.Attributes())
-		}
-	}
-	if got["get Unset"] != 1 || got["pipeline Unset"] != 1 {
-		t.Errorf("recorded are %v, want one get and one pipeline", got)
+		t.Errorf("it stands in the trace of whoever was refused: %v", got)
 	}
 }

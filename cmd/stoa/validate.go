@@ -6,9 +6,10 @@ import (
 	"os"
 
 	"stoa/agentsvc/app"
-	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/sandbox"
+	"stoa/cmd/stoa/server"
 	"stoa/tenancy"
 )
 
@@ -21,17 +22,17 @@ type validateCmd struct {
 // Run checks the file as serve does and prints every error in it, with line and column.
 func (cmd *validateCmd) Run(c *console) error {
 	err := cmd.checkFile()
-	var invalid *config.Error
+	var invalid *document.Error
 	// Only problems of the document are a result; a file that cannot be read is an error of the command.
 	if err != nil && !errors.As(err, &invalid) {
 		return err
 	}
 	if cmd.JSON {
 		result := struct {
-			File   string           `json:"file"`
-			Valid  bool             `json:"valid"`
-			Errors []config.Problem `json:"errors"`
-		}{File: cmd.File, Valid: invalid == nil, Errors: []config.Problem{}}
+			File   string             `json:"file"`
+			Valid  bool               `json:"valid"`
+			Errors []document.Problem `json:"errors"`
+		}{File: cmd.File, Valid: invalid == nil, Errors: []document.Problem{}}
 		if invalid != nil {
 			result.Errors = invalid.Problems
 		}
@@ -51,13 +52,8 @@ func (cmd *validateCmd) Run(c *console) error {
 	return nil
 }
 
-// checkFile parses the file and builds the app that it describes, with the same function as serve. A build opens no
-// connection; with no database and a keyring of zeros it can store nothing.
+// checkFile parses the file and builds the app that it describes, with the same function as serve. With no database and a keyring of zeros it can store nothing.
 func (cmd *validateCmd) checkFile() error {
-	cfg, err := config.Load(cmd.File, lookupEnv)
-	if err != nil {
-		return err
-	}
 	helper, err := os.Executable()
 	if err != nil {
 		return err
@@ -73,12 +69,12 @@ func (cmd *validateCmd) checkFile() error {
 	}
 	defer deps.PublicEgress.Close()
 	defer deps.PrivateEgress.Close()
-	return (&defaultApp{path: cmd.File}).checkBuild(cfg, deps)
+	return server.CheckConfigFile(cmd.File, deps)
 }
 
 // printProblems prints the errors of a configuration, one a line in the format FILE:LINE:COLUMN that editors
 // recognise, and their number. It returns the [exitError] that ends the command.
-func (c *console) printProblems(invalid *config.Error) error {
+func (c *console) printProblems(invalid *document.Error) error {
 	c.printStatus("%s", invalid.Error())
 	noun := "errors"
 	if len(invalid.Problems) == 1 {

@@ -45,7 +45,7 @@ const (
 )
 
 // The roles of statements on PostgreSQL. Both are NOLOGIN and own nothing, so that forced row-level security applies to
-// them; the policies are in migrations/postgres/0001_base.up.sql.
+// them; the policies are in migrations/postgres/0001_baseline.up.sql.
 const (
 	roleTenant   = "stoa_tenant"
 	rolePlatform = "stoa_platform"

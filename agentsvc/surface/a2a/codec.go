@@ -47,11 +47,11 @@ var codec10 = versionCodec{
 	version: surface.A2A10, partKinds: "text, raw, url and data", fileKinds: "bytes or uri", mediaType: "application/a2a+json",
 	decodeData:       decodeAny,
 	encodeSendResult: func(r spec.SendMessageResult) (any, error) { return encodeEvent10(r, true) },
-	encodeTask:       func(t *spec.Task) (any, error) { return newTimedTask(t), nil },
+	encodeTask:       func(t *spec.Task) (any, error) { return newTask10(t), nil },
 	encodeList: func(l *spec.ListTasksResponse) (any, error) {
-		out := timedList{l, make([]timedTask, len(l.Tasks))}
+		out := list10{l, make([]wireTask, len(l.Tasks))}
 		for i, t := range l.Tasks {
-			out.Tasks[i] = newTimedTask(t)
+			out.Tasks[i] = newTask10(t)
 		}
 		return out, nil
 	},
@@ -61,14 +61,13 @@ var codec10 = versionCodec{
 	emptyResult:    struct{}{},
 }
 
-// encodeEvent10 encodes an event as a StreamResponse of 1.0. Tasks and statuses go through the timed types of
-// wire.go.
+// encodeEvent10 encodes an event as a StreamResponse of 1.0. Tasks and statuses have the types of wire.go.
 func encodeEvent10(ev spec.Event, _ bool) (any, error) {
 	switch ev := ev.(type) {
 	case *spec.Task:
-		return taskEvent{newTimedTask(ev)}, nil
+		return taskEvent{newTask10(ev)}, nil
 	case *spec.TaskStatusUpdateEvent:
-		return statusEvent{timedUpdate{ev, newTimedStatus(ev.Status)}}, nil
+		return statusEvent{statusUpdate10{ev, newStatus10(ev.Status)}}, nil
 	}
 	return spec.StreamResponse{Event: ev}, nil
 }
@@ -77,13 +76,18 @@ func encodeEvent10(ev spec.Event, _ bool) (any, error) {
 // types of 1.0 to those of 0.3.
 var codec03 = versionCodec{
 	version: surface.A2A03, partKinds: "text, file and data", fileKinds: "bytes or uri",
-	decodeData:       decodeObject,
-	encodeSendResult: func(r spec.SendMessageResult) (any, error) { return a2av0.FromV1Event(r) },
-	encodeTask:       func(t *spec.Task) (any, error) { return a2av0.FromV1Task(t), nil },
+	decodeData: decodeObject,
+	encodeSendResult: func(r spec.SendMessageResult) (any, error) {
+		if t, ok := r.(*spec.Task); ok {
+			return newTask03(a2av0.FromV1Task(t)), nil
+		}
+		return a2av0.FromV1Event(r)
+	},
+	encodeTask: func(t *spec.Task) (any, error) { return newTask03(a2av0.FromV1Task(t)), nil },
 	encodeList: func(l *spec.ListTasksResponse) (any, error) {
 		out := sizedList{newList03(l), l.PageSize}
 		for i, t := range l.Tasks {
-			out.Tasks[i] = a2av0.FromV1Task(t)
+			out.Tasks[i] = newTask03(a2av0.FromV1Task(t))
 		}
 		return out, nil
 	},

@@ -3,6 +3,7 @@ package a2a
 import (
 	"encoding/json"
 
+	a2alegacy "github.com/a2aproject/a2a-go/a2a"
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 
 	"stoa/agentsvc/surface"
@@ -129,43 +130,144 @@ type (
 	}
 )
 
-// Response types of version 1.0. They exist because timestamps must always have milliseconds, which the library's
-// types leave out when they are zero.
+// Response types for tasks. They exist because timestamps of 1.0 must always have milliseconds, which the library's types
+// leave out when they are zero, and because the library's types encode themselves, each part into a copy, the list of
+// parts into another one and, in 0.3, the message and the task into two more: a text of 16 MiB would be in memory up to
+// six times. Both versions have the same members, in 0.3 with a kind.
 type (
-	// timedStatus replaces the timestamp of the embedded status: the outer member of the same JSON name wins in
-	// encoding/json.
-	timedStatus struct {
-		spec.TaskStatus
-		Timestamp string `json:"timestamp"`
+	wireTask struct {
+		Kind      string         `json:"kind,omitempty"`
+		ID        string         `json:"id"`
+		Artifacts []wireArtifact `json:"artifacts,omitempty"`
+		ContextID string         `json:"contextId"`
+		History   []wireMessage  `json:"history,omitempty"`
+		Metadata  map[string]any `json:"metadata,omitempty"`
+		Status    wireStatus     `json:"status"`
 	}
-	// timedTask, timedUpdate and timedList are the library's types with a timedStatus in the place of their status.
-	timedTask struct {
-		*spec.Task
-		Status timedStatus `json:"status"`
+	wireStatus struct {
+		Message   *wireMessage `json:"message,omitempty"`
+		State     any          `json:"state"`     // a TaskState of the library
+		Timestamp any          `json:"timestamp"` // a text in 1.0, else a *time.Time
 	}
-	timedUpdate struct {
+	wireMessage struct {
+		Kind           string         `json:"kind,omitempty"`
+		ID             string         `json:"messageId"`
+		ContextID      string         `json:"contextId,omitempty"`
+		Extensions     []string       `json:"extensions,omitempty"`
+		Metadata       map[string]any `json:"metadata,omitempty"`
+		Parts          []any          `json:"parts"`
+		ReferenceTasks []string       `json:"referenceTaskIds,omitempty"`
+		Role           any            `json:"role"` // a MessageRole of the library
+		TaskID         string         `json:"taskId,omitempty"`
+	}
+	wireArtifact struct {
+		ID          string         `json:"artifactId"`
+		Description string         `json:"description,omitempty"`
+		Extensions  []string       `json:"extensions,omitempty"`
+		Metadata    map[string]any `json:"metadata,omitempty"`
+		Name        string         `json:"name,omitempty"`
+		Parts       []any          `json:"parts"`
+	}
+	// wireText is a part that is a text. Other parts have the library's types.
+	wireText struct {
+		Kind      string         `json:"kind,omitempty"`
+		Text      string         `json:"text"`
+		Filename  string         `json:"filename,omitempty"`  // 1.0 only
+		MediaType string         `json:"mediaType,omitempty"` // 1.0 only
+		Metadata  map[string]any `json:"metadata,omitempty"`
+	}
+
+	// statusUpdate10 is a status update of 1.0 with the timestamp of a wireStatus.
+	statusUpdate10 struct {
 		*spec.TaskStatusUpdateEvent
-		Status timedStatus `json:"status"`
-	}
-	timedList struct {
-		*spec.ListTasksResponse
-		Tasks []timedTask `json:"tasks"`
+		Status wireStatus `json:"status"`
 	}
 	// taskEvent and statusEvent are the members of a stream response (A2A 1.0, StreamResponse) that hold a status.
 	taskEvent struct {
-		Task timedTask `json:"task"`
+		Task wireTask `json:"task"`
 	}
 	statusEvent struct {
-		StatusUpdate timedUpdate `json:"statusUpdate"`
+		StatusUpdate statusUpdate10 `json:"statusUpdate"`
+	}
+	// list10 is a page of tasks of 1.0.
+	list10 struct {
+		*spec.ListTasksResponse
+		Tasks []wireTask `json:"tasks"`
 	}
 )
 
-// newTimedStatus requires s.Timestamp, which newStatus of convert.go always sets.
-func newTimedStatus(s spec.TaskStatus) timedStatus {
-	return timedStatus{s, surface.FormatTime(*s.Timestamp)}
+func newTask10(t *spec.Task) wireTask {
+	out := wireTask{ID: string(t.ID), ContextID: t.ContextID, Metadata: t.Metadata, Status: newStatus10(t.Status)}
+	for _, m := range t.History {
+		out.History = append(out.History, newMessage10(m))
+	}
+	for _, a := range t.Artifacts {
+		out.Artifacts = append(out.Artifacts, wireArtifact{string(a.ID), a.Description, a.Extensions, a.Metadata, a.Name, newParts10(a.Parts)})
+	}
+	return out
 }
 
-func newTimedTask(t *spec.Task) timedTask { return timedTask{t, newTimedStatus(t.Status)} }
+// newStatus10 requires s.Timestamp, which newStatus of convert.go always sets.
+func newStatus10(s spec.TaskStatus) wireStatus {
+	out := wireStatus{State: s.State, Timestamp: surface.FormatTime(*s.Timestamp)}
+	if s.Message != nil {
+		m := newMessage10(s.Message)
+		out.Message = &m
+	}
+	return out
+}
+
+func newMessage10(m *spec.Message) wireMessage {
+	return wireMessage{"", m.ID, m.ContextID, m.Extensions, m.Metadata, newParts10(m.Parts), toStrings(m.ReferenceTasks), m.Role, string(m.TaskID)}
+}
+
+func newParts10(parts spec.ContentParts) []any {
+	out := make([]any, len(parts))
+	for i, p := range parts {
+		out[i] = p
+		if text, ok := p.Content.(spec.Text); ok {
+			out[i] = wireText{"", string(text), p.Filename, p.MediaType, p.Metadata}
+		}
+	}
+	return out
+}
+
+func newTask03(t *a2alegacy.Task) wireTask {
+	out := wireTask{Kind: "task", ID: string(t.ID), ContextID: t.ContextID, Metadata: t.Metadata, Status: wireStatus{State: t.Status.State, Timestamp: t.Status.Timestamp}}
+	if t.Status.Message != nil {
+		m := newMessage03(t.Status.Message)
+		out.Status.Message = &m
+	}
+	for _, m := range t.History {
+		out.History = append(out.History, newMessage03(m))
+	}
+	for _, a := range t.Artifacts {
+		out.Artifacts = append(out.Artifacts, wireArtifact{string(a.ID), a.Description, a.Extensions, a.Metadata, a.Name, newParts03(a.Parts)})
+	}
+	return out
+}
+
+func newMessage03(m *a2alegacy.Message) wireMessage {
+	return wireMessage{"message", m.ID, m.ContextID, m.Extensions, m.Metadata, newParts03(m.Parts), toStrings(m.ReferenceTasks), m.Role, string(m.TaskID)}
+}
+
+func newParts03(parts a2alegacy.ContentParts) []any {
+	out := make([]any, len(parts))
+	for i, p := range parts {
+		out[i] = p
+		if text, ok := p.(a2alegacy.TextPart); ok {
+			out[i] = wireText{Kind: "text", Text: text.Text, Metadata: text.Metadata}
+		}
+	}
+	return out
+}
+
+func toStrings[S ~string](all []S) (out []string) {
+	for _, s := range all {
+		out = append(out, string(s))
+	}
+	return out
+}
 
 // Response types of version 0.3 for a page of tasks. No member is ever left out, so none has omitempty.
 type (

@@ -6,7 +6,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
-	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/calendar"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -22,9 +23,9 @@ func (a adminAPI) loadBudgetApp(ctx context.Context, name string) (tenancy.App, 
 
 // budgetBody is a budget, in requests and responses.
 type budgetBody struct {
-	Name  string       `json:"name"`
-	Scope scopeBody    `json:"scope"`
-	Unit  billing.Unit `json:"unit"`
+	Name  string      `json:"name"`
+	Scope scopeBody   `json:"scope"`
+	Unit  budget.Unit `json:"unit"`
 	// Amount is in tokens, calls or nano-units, by Unit. It is a pointer to distinguish 0 from a missing value.
 	Amount *int64 `json:"amount"`
 	// Currency is that of Amount, only for budgets in money.
@@ -74,7 +75,7 @@ type thresholdBody struct {
 }
 
 // newBalanceBody returns a balance; lists are never null.
-func newBalanceBody(b billing.Balance) balanceBody {
+func newBalanceBody(b budget.Balance) balanceBody {
 	passed := []thresholdBody{}
 	for _, p := range b.PassedThresholds {
 		passed = append(passed, thresholdBody{p.Threshold, formatTime(p.At), p.Committed, p.Amount})
@@ -85,28 +86,28 @@ func newBalanceBody(b billing.Balance) balanceBody {
 }
 
 // newBudgetBody returns the settings of a budget. decodeBudgetUpdate decodes a change over it.
-func newBudgetBody(b billing.Budget) budgetBody {
+func newBudgetBody(b budget.Budget) budgetBody {
 	return budgetBody{
 		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
 	}
 }
 
 // decodeBudget decodes a new budget.
-func (o *mutation) decodeBudget() (billing.Budget, error) {
+func (o *mutation) decodeBudget() (budget.Budget, error) {
 	var b budgetBody
 	if err := o.decodeBody(&b, false); err != nil {
-		return billing.Budget{}, err
+		return budget.Budget{}, err
 	}
 	return b.toBudget()
 }
 
 // toBudget returns the domain's budget; package billing validates it.
-func (b budgetBody) toBudget() (billing.Budget, error) {
+func (b budgetBody) toBudget() (budget.Budget, error) {
 	if b.Amount == nil {
-		return billing.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
+		return budget.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
 	}
-	return billing.Budget{
-		Name: b.Name, Scope: billing.Scope(b.Scope), Unit: b.Unit, Amount: *b.Amount, Currency: b.Currency, Window: billing.Window(b.Window),
+	return budget.Budget{
+		Name: b.Name, Scope: budget.Scope(b.Scope), Unit: b.Unit, Amount: *b.Amount, Currency: b.Currency, Window: calendar.Window(b.Window),
 		Zone: b.Timezone, Hard: b.Hard, OnExhausted: b.OnExhausted, Thresholds: b.Thresholds,
 	}, nil
 }
@@ -126,7 +127,7 @@ func (a adminAPI) addBudget(ctx context.Context, o *mutation) (mutationResult, e
 	if err := a.checkScope(ctx, app, b.Scope); err != nil {
 		return mutationResult{}, err
 	}
-	made, err := a.billing.AddBudget(ctx, o.actor, app, b)
+	made, err := a.billing.Budgets.AddBudget(ctx, o.actor, app, b)
 	return mutationResult{status: http.StatusCreated, body: newBalanceBody(made), appID: app.ID}, err
 }
 
@@ -137,18 +138,18 @@ func (a adminAPI) updateBudget(ctx context.Context, o *mutation) (mutationResult
 	if err != nil {
 		return mutationResult{}, err
 	}
-	made, err := a.billing.UpdateBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"), o.decodeBudgetUpdate)
+	made, err := a.billing.Budgets.UpdateBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"), o.decodeBudgetUpdate)
 	return mutationResult{status: http.StatusOK, body: newBalanceBody(made), appID: app.ID}, err
 }
 
 // decodeBudgetUpdate decodes a change over the current budget was: members that are left out stay unchanged.
-func (o *mutation) decodeBudgetUpdate(was billing.Budget) (billing.Budget, error) {
+func (o *mutation) decodeBudgetUpdate(was budget.Budget) (budget.Budget, error) {
 	b := newBudgetBody(was)
 	if err := o.decodeBody(&b, false); err != nil {
-		return billing.Budget{}, err
+		return budget.Budget{}, err
 	}
 	if b.Name != was.Name {
-		return billing.Budget{}, agentsvc.NewInvalidError("name", "is another one than in the path; a budget keeps its name")
+		return budget.Budget{}, agentsvc.NewInvalidError("name", "is another one than in the path; a budget keeps its name")
 	}
 	return b.toBudget()
 }
@@ -159,7 +160,7 @@ func (a adminAPI) deleteBudget(ctx context.Context, o *mutation) (mutationResult
 	if err != nil {
 		return mutationResult{}, err
 	}
-	return mutationResult{status: http.StatusNoContent}, a.billing.DeleteBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"))
+	return mutationResult{status: http.StatusNoContent}, a.billing.Budgets.DeleteBudget(ctx, o.actor, app, surface.PathParam(o.r, "budget"))
 }
 
 // handleListBudgets answers an operator with the budgets of an app, or with those of the platform.
@@ -178,7 +179,7 @@ func (a adminAPI) handleListAppBudgets(w http.ResponseWriter, r *http.Request) e
 
 // writeBudgets answers with the budgets of an app and their balances; "" = those of the platform.
 func (a adminAPI) writeBudgets(w http.ResponseWriter, r *http.Request, app db.ID) error {
-	found, err := a.billing.ListBudgets(r.Context(), app)
+	found, err := a.billing.Budgets.ListBudgets(r.Context(), app)
 	if err != nil {
 		return err
 	}

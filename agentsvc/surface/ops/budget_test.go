@@ -31,7 +31,7 @@ func TestBudgetTogether(t *testing.T) {
 		both.Go(func() { sendPut(200, http.MethodPut, "/cap", m{"amount": i}) })
 		both.Go(func() { sendPut(200, http.MethodPut, "/cap", m{"thresholds": []int{i}}) })
 		both.Wait()
-		b, err := h.Billing.FindBudget(t.Context(), "", "cap")
+		b, err := h.Billing.Budgets.FindBudget(t.Context(), "", "cap")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,14 +8,15 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
-	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/price"
 	"stoa/tenancy"
 )
 
 // checkScope refuses a budget scope that no call can match: an agent or key that the app does not have, or a model
 // that its configuration does not use. Such a budget would look active and never count. For a budget of all apps
 // (zero app) only the key is checked.
-func (a adminAPI) checkScope(ctx context.Context, app tenancy.App, s billing.Scope) error {
+func (a adminAPI) checkScope(ctx context.Context, app tenancy.App, s budget.Scope) error {
 	if s.Key != "" {
 		_, of, err := a.apps.FindAPIKey(ctx, s.Key)
 		switch {
@@ -37,7 +38,7 @@ func (a adminAPI) checkScope(ctx context.Context, app tenancy.App, s billing.Sco
 	// The same matching as for calls (billing.Scope), so that this check and the budget agree.
 	fits := func(m string) bool {
 		provider, name, _ := strings.Cut(m, "/")
-		return billing.MatchesModel(s.Model, provider, name)
+		return price.MatchesModel(s.Model, provider, name)
 	}
 	// Without the full list of models the scope cannot be checked and is accepted.
 	if s.Model == "" || !all || slices.ContainsFunc(models, fits) {

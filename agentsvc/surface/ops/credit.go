@@ -8,7 +8,9 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
-	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/invoice"
+	"stoa/billing/ledger"
 )
 
 // Amounts are in nano-units of the currency.
@@ -47,8 +49,8 @@ type (
 	}
 	// ledgerBody is a page of the ledger, the newest entry first, with the balances over all entries.
 	ledgerBody struct {
-		Balances map[string]map[billing.Account]billing.Money `json:"balances"` // by currency, then by account
-		Entries  []ledgerEntryBody                            `json:"entries"`
+		Balances map[string]map[ledger.Account]amount.Money `json:"balances"` // by currency, then by account
+		Entries  []ledgerEntryBody                          `json:"entries"`
 		// Before is the query parameter before of the next page, 0 = this is the last one.
 		Before int64 `json:"next_before,omitempty"`
 	}
@@ -77,7 +79,7 @@ func (a adminAPI) addCredit(ctx context.Context, o *mutation) (mutationResult, e
 	if err != nil {
 		return mutationResult{}, err
 	}
-	c, err := a.billing.AddCredit(ctx, o.actor, app, billing.Credit{Amount: billing.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
+	c, err := a.billing.Invoices.AddCredit(ctx, o.actor, app, invoice.Credit{Amount: amount.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
 	return mutationResult{status: http.StatusCreated, body: newCreditBody(c), appID: app.ID}, err
 }
 
@@ -87,7 +89,7 @@ func (a adminAPI) handleListCredits(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	list, err := a.billing.ListCredits(r.Context(), app)
+	list, err := a.billing.Invoices.ListCredits(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func (a adminAPI) revokeCredit(ctx context.Context, o *mutation) (mutationResult
 	if err != nil {
 		return mutationResult{}, err
 	}
-	return mutationResult{status: http.StatusNoContent}, a.billing.RevokeCredit(ctx, o.actor, app, surface.PathParam(o.r, "credit"))
+	return mutationResult{status: http.StatusNoContent}, a.billing.Invoices.RevokeCredit(ctx, o.actor, app, surface.PathParam(o.r, "credit"))
 }
 
 // handleLedger answers with the balances of an app's accounts and a page of the ledger entries, the newest first.
@@ -123,11 +125,11 @@ func (a adminAPI) handleLedger(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	balances, err := a.billing.ListAccountBalances(r.Context(), app.ID)
+	balances, err := a.billing.Ledgers.ListAccountBalances(r.Context(), app.ID)
 	if err != nil {
 		return err
 	}
-	entries, err := a.billing.ListLedgerEntries(r.Context(), app.ID, before, size)
+	entries, err := a.billing.Ledgers.ListEntries(r.Context(), app.ID, before, size)
 	if err != nil {
 		return err
 	}
@@ -145,7 +147,7 @@ func (a adminAPI) handleLedger(w http.ResponseWriter, r *http.Request) error {
 	return surface.WriteJSON(w, http.StatusOK, out)
 }
 
-func newCreditBody(c billing.Credit) creditBody {
+func newCreditBody(c invoice.Credit) creditBody {
 	return creditBody{
 		c.ID, int64(c.Amount), c.Currency, int64(c.Remaining), int64(c.Pending), string(c.Status), formatTime(c.Expires), c.Note, formatTime(c.CreatedAt), c.CreatedBy,
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"stoa/agentsvc/surface"
+	"stoa/billing/export"
 )
 
 // exportBody is the state of one usage export.
@@ -21,7 +22,7 @@ type exportBody struct {
 
 // handleListExports answers with the progress of each usage export.
 func (a adminAPI) handleListExports(w http.ResponseWriter, r *http.Request) error {
-	list, err := a.billing.ListExports(r.Context())
+	list, err := export.List(r.Context(), a.db)
 	if err != nil {
 		return err
 	}

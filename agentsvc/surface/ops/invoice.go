@@ -10,7 +10,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/authz"
-	"stoa/billing"
+	"stoa/billing/invoice"
 	"stoa/tenancy"
 )
 
@@ -39,9 +39,9 @@ func (a adminAPI) loadBilledApp(ctx context.Context, name string) (tenancy.App, 
 	if !errors.Is(err, tenancy.ErrNotFound) {
 		return app, err
 	}
-	former, ferr := a.billing.FindFormerApp(ctx, name)
+	former, ferr := a.billing.Ledgers.FindFormerApp(ctx, name)
 	if ferr != nil {
-		if errors.Is(ferr, billing.ErrNotFound) {
+		if errors.Is(ferr, tenancy.ErrNotFound) {
 			return app, err
 		}
 		return former, ferr
@@ -58,7 +58,7 @@ func (a adminAPI) loadBilledApp(ctx context.Context, name string) (tenancy.App, 
 }
 
 type invoiceList struct {
-	Invoices []billing.Invoice `json:"invoices"`
+	Invoices []invoice.Invoice `json:"invoices"`
 }
 
 // handleListInvoices answers an operator with all invoices of an app, drafts included, without their lines.
@@ -67,7 +67,7 @@ func (a adminAPI) handleListInvoices(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	list, err := a.billing.ListInvoices(r.Context(), app)
+	list, err := a.billing.Invoices.ListInvoices(r.Context(), app)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a adminAPI) handleListInvoices(w http.ResponseWriter, r *http.Request) err
 
 // handleListAppInvoices answers an app with its final invoices.
 func (a adminAPI) handleListAppInvoices(w http.ResponseWriter, r *http.Request) error {
-	list, err := a.billing.ListFinalInvoices(r.Context(), surface.RequestOf(r).App.ID)
+	list, err := a.billing.Invoices.ListFinalInvoices(r.Context(), surface.RequestOf(r).App.ID)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (a adminAPI) handleGetInvoice(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	id, mediaType := negotiateInvoice(r)
-	inv, err := a.billing.FindInvoice(r.Context(), app, id)
+	inv, err := a.billing.Invoices.FindInvoice(r.Context(), app, id)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (a adminAPI) handleGetInvoice(w http.ResponseWriter, r *http.Request) error
 // handleGetAppInvoice answers an app with one of its final invoices. A draft is not found.
 func (a adminAPI) handleGetAppInvoice(w http.ResponseWriter, r *http.Request) error {
 	id, mediaType := negotiateInvoice(r)
-	inv, err := a.billing.FindFinalInvoice(r.Context(), surface.RequestOf(r).App.ID, id)
+	inv, err := a.billing.Invoices.FindFinalInvoice(r.Context(), surface.RequestOf(r).App.ID, id)
 	if err != nil {
 		return err
 	}
@@ -109,16 +109,16 @@ func (a adminAPI) handleGetAppInvoice(w http.ResponseWriter, r *http.Request) er
 
 // finalizeInvoice makes a draft final.
 func (a adminAPI) finalizeInvoice(ctx context.Context, o *mutation) (mutationResult, error) {
-	return a.changeInvoice(ctx, o, a.billing.FinalizeInvoice)
+	return a.changeInvoice(ctx, o, a.billing.Invoices.FinalizeInvoice)
 }
 
 // reverseInvoice reverses a final invoice and answers with the credit note.
 func (a adminAPI) reverseInvoice(ctx context.Context, o *mutation) (mutationResult, error) {
-	return a.changeInvoice(ctx, o, a.billing.ReverseInvoice)
+	return a.changeInvoice(ctx, o, a.billing.Invoices.ReverseInvoice)
 }
 
 // changeInvoice calls do for the invoice of the path. A body, if there is one, must be an empty object.
-func (a adminAPI) changeInvoice(ctx context.Context, o *mutation, do func(ctx context.Context, actor string, app tenancy.App, id string) (billing.Invoice, error)) (mutationResult, error) {
+func (a adminAPI) changeInvoice(ctx context.Context, o *mutation, do func(ctx context.Context, actor string, app tenancy.App, id string) (invoice.Invoice, error)) (mutationResult, error) {
 	if err := o.decodeBody(&struct{}{}, true); err != nil {
 		return mutationResult{}, err
 	}
@@ -156,7 +156,7 @@ func negotiateInvoice(r *http.Request) (id, mediaType string) {
 
 // writeInvoice writes an invoice. CSV and HTML are rendered into memory first, so that a failure is still an HTTP
 // error. The Content-Security-Policy keeps text from customers in the HTML from loading or running anything.
-func writeInvoice(w http.ResponseWriter, inv billing.Invoice, mediaType string) error {
+func writeInvoice(w http.ResponseWriter, inv invoice.Invoice, mediaType string) error {
 	// Without a suffix in the path the representation depends on Accept.
 	w.Header().Add("Vary", "Accept")
 	var b bytes.Buffer

@@ -10,7 +10,9 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface/surfacetest"
-	"stoa/billing"
+	"stoa/billing/invoice"
+	"stoa/billing/price"
+	"stoa/billing/usage"
 )
 
 // TestInvoicesByID checks that an app that exists is invoiced by its plan, also if the path has its ID instead of
@@ -31,15 +33,15 @@ func TestInvoicesByID(t *testing.T) {
 	}
 	// The first price book has another currency than the plan, so an invoice without the plan would be in USD.
 	for _, currency := range []string{"USD", "EUR"} {
-		_, err := h.Billing.AddPriceVersion(ctx, "admin", billing.PriceVersion{
-			Version: currency, Currency: currency, Effective: time.UnixMicro(0), Items: []billing.PriceItem{{Kind: billing.Charge, Meter: "model_calls", Per: 1, Amount: 10}},
+		_, err := h.Billing.Prices.AddVersion(ctx, "admin", price.Version{
+			Version: currency, Currency: currency, Effective: time.UnixMicro(0), Items: []price.Item{{Kind: price.Charge, Meter: "model_calls", Per: 1, Amount: 10}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := h.Billing.AddPlan(ctx, "admin", billing.Plan{
-		Name: "berlin", Currency: "EUR", Timezone: "Europe/Berlin", Included: map[string]int64{"model_calls": 1}, Overage: map[string]billing.Overage{"model_calls": {Per: 1, Amount: 7}},
+	_, err := h.Billing.Prices.AddPlan(ctx, "admin", price.Plan{
+		Name: "berlin", Currency: "EUR", Timezone: "Europe/Berlin", Included: map[string]int64{"model_calls": 1}, Overage: map[string]price.Overage{"model_calls": {Per: 1, Amount: 7}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,26 +52,26 @@ func TestInvoicesByID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := billing.RunFacts{Task: "t", Turn: 1, Epoch: 1, Agent: "clerk"}
+	f := usage.RunFacts{Task: "t", Turn: 1, Epoch: 1, Agent: "clerk"}
 	for range 3 {
 		f.Events = append(f.Events, agentsvc.Event{Usage: &agentsvc.Usage{
 			Call: agentsvc.NewID(), StartedAt: time.Date(2026, 1, 15, 0, 0, 0, 0, time.UTC), Provider: "scripted", Model: "scripted", InputTokens: 1,
 		}})
 	}
-	if err := h.Billing.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f); err != nil {
+	if err := h.Billing.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f); err != nil {
 		t.Fatal(err)
 	}
 	sendAdmin(201, &struct{}{}, http.MethodPost, "/admin/apps/acme/credits", map[string]any{"amount": 5}) // creates the app's ledger
 
 	byID := "/admin/apps/" + string(app.ID) + "/invoices/2026-01"
-	var want, got billing.Invoice
+	var want, got invoice.Invoice
 	sendAdmin(200, &want, http.MethodGet, "/admin/apps/acme/invoices/2026-01", nil)
 	sendAdmin(200, &got, http.MethodGet, byID, nil)
 	if diff := cmp.Diff(want, got); diff != "" || want.Plan != "berlin" {
 		t.Errorf("the draft by the app's id (-by name +by id):\n%s", diff)
 	}
 	sendAdmin(200, &got, http.MethodPost, byID+":finalize", nil)
-	want.Status, want.Number, want.FinalizedAt = billing.Final, 1, got.FinalizedAt
+	want.Status, want.Number, want.FinalizedAt = invoice.Final, 1, got.FinalizedAt
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the invoice by the app's id (-draft by name +final):\n%s", diff)
 	}

@@ -7,7 +7,8 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
-	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/price"
 )
 
 // planBody is a plan, in requests and responses.
@@ -18,8 +19,8 @@ type planBody struct {
 	Timezone string `json:"timezone,omitempty"`
 	// Included are the quantities by meter that the monthly price covers; Overage is the price of what exceeds
 	// them.
-	Included map[string]int64           `json:"included"`
-	Overage  map[string]billing.Overage `json:"overage"`
+	Included map[string]int64       `json:"included"`
+	Overage  map[string]overageBody `json:"overage"`
 	// The limits apply to each app on the plan that has none of its own; 0 = the plan sets none.
 	MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
 	QueueDepth         int64 `json:"queue_depth"`
@@ -32,6 +33,12 @@ type planBody struct {
 	UpdatedAt *string        `json:"updated_at,omitempty"`
 }
 
+// overageBody is a price: Amount for Per units of the meter.
+type overageBody struct {
+	Per    int64 `json:"per"`
+	Amount int64 `json:"amount"`
+}
+
 // retentionBody holds Go durations such as "720h"; "" = the plan does not limit it.
 type retentionBody struct {
 	Tasks    string `json:"tasks,omitempty"`
@@ -40,14 +47,21 @@ type retentionBody struct {
 }
 
 // decodePlan decodes the terms of a plan.
-func (o *mutation) decodePlan() (billing.Plan, error) {
+func (o *mutation) decodePlan() (price.Plan, error) {
 	var b planBody
 	if err := o.decodeBody(&b, false); err != nil {
-		return billing.Plan{}, err
+		return price.Plan{}, err
 	}
-	p := billing.Plan{
-		Name: b.Name, Currency: b.Currency, Timezone: b.Timezone, Included: b.Included, Overage: b.Overage, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
+	p := price.Plan{
+		Name: b.Name, Currency: b.Currency, Timezone: b.Timezone, Included: b.Included, Weight: b.Weight, MaxConcurrentTasks: b.MaxConcurrentTasks,
 		QueueDepth: b.QueueDepth, AllowedModels: b.AllowedModels,
+	}
+	// null stays null: the response repeats what was sent.
+	if b.Overage != nil {
+		p.Overage = make(map[string]price.Overage, len(b.Overage))
+	}
+	for meter, v := range b.Overage {
+		p.Overage[meter] = price.Overage{Per: v.Per, Amount: amount.Money(v.Amount)}
 	}
 	if r := b.Retention; r != nil {
 		for _, f := range []struct {
@@ -71,7 +85,7 @@ func (o *mutation) decodePlan() (billing.Plan, error) {
 func (a adminAPI) addPlan(ctx context.Context, o *mutation) (mutationResult, error) {
 	p, err := o.decodePlan()
 	if err == nil {
-		p, err = a.billing.AddPlan(ctx, o.actor, p)
+		p, err = a.billing.Prices.AddPlan(ctx, o.actor, p)
 	}
 	return mutationResult{status: http.StatusCreated, body: newPlanBody(p)}, err
 }
@@ -88,13 +102,13 @@ func (a adminAPI) updatePlan(ctx context.Context, o *mutation) (mutationResult, 
 	}
 	// Only the path names the plan; the body may repeat it.
 	p.Name = name
-	p, err = a.billing.UpdatePlan(ctx, o.actor, p)
+	p, err = a.billing.Prices.UpdatePlan(ctx, o.actor, p)
 	return mutationResult{status: http.StatusOK, body: newPlanBody(p)}, err
 }
 
 // handleGetPlan answers with one plan.
 func (a adminAPI) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.billing.FindPlan(r.Context(), surface.PathParam(r, "plan"))
+	p, err := a.billing.Prices.FindPlan(r.Context(), surface.PathParam(r, "plan"))
 	if err != nil {
 		return err
 	}
@@ -103,7 +117,7 @@ func (a adminAPI) handleGetPlan(w http.ResponseWriter, r *http.Request) error {
 
 // handleListPlans answers with all plans.
 func (a adminAPI) handleListPlans(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.billing.ListPlans(r.Context())
+	found, err := a.billing.Prices.ListPlans(r.Context())
 	if err != nil {
 		return err
 	}
@@ -115,12 +129,18 @@ func (a adminAPI) handleListPlans(w http.ResponseWriter, r *http.Request) error 
 }
 
 // newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.
-func newPlanBody(p billing.Plan) planBody {
+func newPlanBody(p price.Plan) planBody {
 	b := planBody{
-		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, Overage: p.Overage, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
+		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
 		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: formatTime(p.CreatedAt), UpdatedAt: formatTime(p.UpdatedAt),
 	}
-	if r := p.Retention; r != (billing.Retention{}) {
+	if p.Overage != nil {
+		b.Overage = make(map[string]overageBody, len(p.Overage))
+	}
+	for meter, v := range p.Overage {
+		b.Overage[meter] = overageBody{v.Per, int64(v.Amount)}
+	}
+	if r := p.Retention; r != (price.Retention{}) {
 		b.Retention = &retentionBody{formatDuration(r.Tasks), formatDuration(r.Events), formatDuration(r.Sessions)}
 	}
 	return b

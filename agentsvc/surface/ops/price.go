@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
-	"stoa/billing"
+	"stoa/billing/amount"
+	"stoa/billing/price"
 )
 
 // priceBody is a version of the price book, in requests and responses. Amounts of items are in nano-units.
@@ -14,9 +15,19 @@ type priceBody struct {
 	Version  string `json:"version"`
 	Currency string `json:"currency"`
 	// Effective is when the version comes into force; it ends when the next version of its currency does.
-	Effective string              `json:"effective_from"`
-	Items     []billing.PriceItem `json:"items"`
-	CreatedAt *string             `json:"created_at,omitempty"`
+	Effective string          `json:"effective_from"`
+	Items     []priceItemBody `json:"items"`
+	CreatedAt *string         `json:"created_at,omitempty"`
+}
+
+// priceItemBody is a price: Amount for Per units of a meter. Provider and Model are patterns; "" matches all.
+type priceItemBody struct {
+	Kind     string `json:"kind"`
+	Meter    string `json:"meter"`
+	Provider string `json:"provider,omitempty"`
+	Model    string `json:"model,omitempty"`
+	Per      int64  `json:"per"`
+	Amount   int64  `json:"amount"`
 }
 
 // addPrice creates a version of the price book, which applies from effective_from on. A version cannot be changed
@@ -31,13 +42,19 @@ func (a adminAPI) addPrice(ctx context.Context, o *mutation) (mutationResult, er
 	if err != nil {
 		return mutationResult{}, err
 	}
-	p, err := a.billing.AddPriceVersion(ctx, o.actor, billing.PriceVersion{Version: b.Version, Currency: b.Currency, Effective: from, Items: b.Items})
+	p := price.Version{Version: b.Version, Currency: b.Currency, Effective: from}
+	for _, it := range b.Items {
+		p.Items = append(p.Items, price.Item{
+			Kind: it.Kind, Meter: it.Meter, Provider: it.Provider, Model: it.Model, Per: it.Per, Amount: amount.Money(it.Amount),
+		})
+	}
+	p, err = a.billing.Prices.AddVersion(ctx, o.actor, p)
 	return mutationResult{status: http.StatusCreated, body: newPriceBody(p)}, err
 }
 
 // handleListPrices answers with all versions of the price book.
 func (a adminAPI) handleListPrices(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.billing.ListPriceVersions(r.Context())
+	found, err := a.billing.Prices.ListVersions(r.Context())
 	if err != nil {
 		return err
 	}
@@ -50,7 +67,7 @@ func (a adminAPI) handleListPrices(w http.ResponseWriter, r *http.Request) error
 
 // handleGetPrice answers with one version.
 func (a adminAPI) handleGetPrice(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.billing.FindPriceVersion(r.Context(), surface.PathParam(r, "version"))
+	p, err := a.billing.Prices.FindVersion(r.Context(), surface.PathParam(r, "version"))
 	if err != nil {
 		return err
 	}
@@ -59,10 +76,14 @@ func (a adminAPI) handleGetPrice(w http.ResponseWriter, r *http.Request) error {
 
 // deletePrice deletes a version that is not in force; one that is, or soon will be, is a precondition error.
 func (a adminAPI) deletePrice(ctx context.Context, o *mutation) (mutationResult, error) {
-	return mutationResult{status: http.StatusNoContent}, a.billing.RemovePriceVersion(ctx, o.actor, surface.PathParam(o.r, "version"))
+	return mutationResult{status: http.StatusNoContent}, a.billing.Prices.RemoveVersion(ctx, o.actor, surface.PathParam(o.r, "version"))
 }
 
 // newPriceBody returns a version as responses show it.
-func newPriceBody(p billing.PriceVersion) priceBody {
-	return priceBody{p.Version, p.Currency, surface.FormatTime(p.Effective), p.Items, formatTime(p.CreatedAt)}
+func newPriceBody(p price.Version) priceBody {
+	b := priceBody{Version: p.Version, Currency: p.Currency, Effective: surface.FormatTime(p.Effective), CreatedAt: formatTime(p.CreatedAt)}
+	for _, it := range p.Items {
+		b.Items = append(b.Items, priceItemBody{it.Kind, it.Meter, it.Provider, it.Model, it.Per, int64(it.Amount)})
+	}
+	return b
 }

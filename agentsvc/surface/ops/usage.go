@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
-	"stoa/billing"
+	"stoa/billing/usage"
 	"stoa/tenancy"
 )
 
@@ -31,7 +31,7 @@ func (a adminAPI) handleAppUsage(w http.ResponseWriter, r *http.Request) error {
 // the current month in UTC until now.
 func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenancy.App, costs bool) error {
 	now, params := time.Now().UTC(), r.URL.Query()
-	var q billing.UsageQuery
+	var q usage.Query
 	var err error
 	if q.From, err = parseTime("from", params.Get("from"), time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenanc
 	if by := params.Get("group_by"); by != "" {
 		q.By = strings.Split(by, ",")
 	}
-	rows, totals, err := a.billing.SumUsage(r.Context(), app.ID, app.Plan, q)
+	rows, totals, err := a.billing.Usage.SumUsage(r.Context(), app.ID, app.Plan, q)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (a adminAPI) writeUsage(w http.ResponseWriter, r *http.Request, app *tenanc
 // newSumBody returns a sum with its group. Money in one currency is in the members currency, charge and cost; money
 // in several is a list in charges. The member unpriced counts usage for which the price book has no price; its
 // charge is missing in the sum.
-func newSumBody(x billing.UsageSum, by []string, costs bool) map[string]any {
+func newSumBody(x usage.Sum, by []string, costs bool) map[string]any {
 	b := map[string]any{
 		"input_tokens": x.InputTokens, "output_tokens": x.OutputTokens, "cache_read_tokens": x.CacheReadTokens, "cache_write_tokens": x.CacheWriteTokens,
 		"reasoning_tokens": x.ReasoningTokens, "model_calls": x.ModelCalls, "tool_calls": x.ToolCalls, "runs": x.Runs, "run_seconds": x.RunTime.Seconds(),
@@ -74,7 +74,7 @@ func newSumBody(x billing.UsageSum, by []string, costs bool) map[string]any {
 	if len(charges) > 0 {
 		b["charges"] = charges
 	} else {
-		setMoney(b, billing.ChargedAmount{Currency: x.Currency, Cost: x.Cost, Charge: x.Charge}, costs)
+		setMoney(b, usage.ChargedAmount{Currency: x.Currency, Cost: x.Cost, Charge: x.Charge}, costs)
 	}
 	for _, g := range by {
 		switch g {
@@ -95,7 +95,7 @@ func newSumBody(x billing.UsageSum, by []string, costs bool) map[string]any {
 }
 
 // setMoney adds an amount to a body; costs says whether the reader may see the platform's cost.
-func setMoney(b map[string]any, c billing.ChargedAmount, costs bool) {
+func setMoney(b map[string]any, c usage.ChargedAmount, costs bool) {
 	b["currency"], b["charge"] = c.Currency, int64(c.Charge)
 	if costs {
 		b["cost"] = int64(c.Cost)

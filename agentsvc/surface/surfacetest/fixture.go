@@ -20,6 +20,8 @@ import (
 
 	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/config/document"
+	"stoa/agentsvc/config/redact"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/queue"
@@ -108,7 +110,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 			_, err := parseConfig(src, grants, secret)
 			return err
 		},
-		DecodeConfig: config.Decode, MaskConfig: config.MaskSecrets, RestoreMasked: config.RestoreSecrets, FlattenConfig: config.LeafValues, Log: log,
+		DecodeConfig: document.Decode, MaskConfig: redact.MaskSecrets, RestoreMasked: redact.RestoreSecrets, FlattenConfig: config.LeafValues, Log: log,
 	})
 	h.Issuer, err = authz.OpenIssuer(t.Context(), h.DB, keys, authz.IssuerOptions{Log: log})
 	must(t, err)

@@ -60,8 +60,8 @@ func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
 	at := func(seq int64, state agentsvc.State) agentsvc.Event {
 		return agentsvc.Event{Task: id, Seq: seq, At: time.Now(), Status: &agentsvc.Status{State: state}}
 	}
-	run := store.Run{Task: id, Turn: 1, Agent: "a", Context: "c", Owner: newOwner(name), Epoch: 1, Seq: 1, FirstSeq: 1}
-	if err := st.CreateTask(t.Context(), run, []agentsvc.Event{at(1, agentsvc.AuthRequired)}, nil); err != nil {
+	run := store.Run{Task: id, Turn: 1, Agent: "a", Context: "c", Owner: newOwner(name), FirstSeq: 1, Lease: store.Lease{Epoch: 1, Seq: 1}}
+	if err := st.CreateTask(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{at(1, agentsvc.AuthRequired)}}); err != nil {
 		t.Fatal(err)
 	}
 	seen, err := st.LoadTask(t.Context(), id, store.TaskParts{})

@@ -99,7 +99,8 @@ func outlineLog(log []event) string {
 func TestF15Slow(t *testing.T) {
 	requireFull(t)
 	readers := int64(readCount(t, "STOA_FAULTS_READERS", 1000, 10))
-	c := startCluster(t, clusterOptions{nodes: 1, args: []string{"--log-level", "warn"}})
+	// A reader that stands still in an event of 200 kB keeps 1 MiB. With the default an app's 127th would be refused.
+	c := startCluster(t, clusterOptions{nodes: 1, args: []string{"--log-level", "warn", "--answer-memory", "4096"}})
 	n := c.nodes[0]
 	// One task with a log longer than the buffers of the server and of both kernels for a reader.
 	big := strings.Repeat("x", 200_000)

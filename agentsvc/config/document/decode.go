@@ -1,0 +1,244 @@
+package document
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// decodeValue sets v to the value at s. A wrong value becomes a problem and leaves v unchanged, so that the rest is
+// still decoded and checked. A null value counts as absent.
+func (doc *Document) decodeValue(s Location, v reflect.Value, f *Field) {
+	if IsNull(s.Value) {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			v.Set(NewDefault(v.Type().Elem()))
+		}
+		doc.decodeValue(s, v.Elem(), f)
+	case reflect.Struct:
+		doc.DecodeStruct(s, v)
+	case reflect.Map:
+		doc.decodeMapping(s, v)
+	case reflect.Slice:
+		doc.decodeList(s, v, f)
+	case reflect.Interface:
+		if x, ok := doc.decodePlain(s); ok {
+			v.Set(reflect.ValueOf(&x).Elem())
+		}
+	default:
+		doc.decodeScalar(s, v, f)
+	}
+}
+
+// DecodeStruct decodes a mapping into a struct. An unknown key is a problem, with the most similar known key as a
+// suggestion.
+func (doc *Document) DecodeStruct(s Location, v reflect.Value) {
+	if s.Value.Kind != yaml.MappingNode {
+		doc.AddProblem(s, "must be a mapping, not "+describeKind(s.Value))
+		return
+	}
+	fields := FieldsOf(v.Type())
+	for i := 0; i+1 < len(s.Value.Content); i += 2 {
+		key := s.Value.Content[i]
+		at := Location{s.Path.Field(key.Value), key, s.Value.Content[i+1]}
+		known := slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value })
+		if known < 0 {
+			at.Value = nil // the problem's position is then the key's
+			doc.AddSuggestion(at, "is not a known key", key.Value, fieldNames(fields))
+			continue
+		}
+		doc.decodeValue(at, v.Field(fields[known].Index), &fields[known])
+	}
+	doc.checkRequired(s, fields)
+}
+
+// checkRequired reports the required keys that the mapping at s does not have.
+func (doc *Document) checkRequired(s Location, fields []Field) {
+	for _, f := range fields {
+		if f.Required && !doc.HasValue(s.Value, f.Name) {
+			doc.AddProblem(s, f.Name+" is needed")
+		}
+	}
+}
+
+// fieldNames returns the keys of fields.
+func fieldNames(fields []Field) []string {
+	var known []string
+	for _, f := range fields {
+		known = append(known, f.Name)
+	}
+	return known
+}
+
+// decodeMapping decodes a mapping whose keys are names that the document chooses. Every entry gets its defaults, also
+// an empty one.
+func (doc *Document) decodeMapping(s Location, v reflect.Value) {
+	if s.Value.Kind != yaml.MappingNode {
+		doc.AddProblem(s, "must be a mapping, not "+describeKind(s.Value))
+		return
+	}
+	m := reflect.MakeMap(v.Type())
+	for i := 0; i+1 < len(s.Value.Content); i += 2 {
+		key, value := s.Value.Content[i], s.Value.Content[i+1]
+		at := Location{s.Path.Name(key.Value), key, value}
+		if key.Value == "" {
+			doc.AddProblem(at, "must have a name")
+			continue
+		}
+		item := reflect.New(v.Type().Elem()).Elem()
+		if item.Kind() == reflect.Pointer {
+			item.Set(NewDefault(item.Type().Elem()))
+			if IsNull(value) {
+				doc.checkRequired(at, FieldsOf(item.Type().Elem()))
+			}
+		}
+		doc.decodeValue(at, item, &Field{})
+		m.SetMapIndex(reflect.ValueOf(key.Value), item)
+	}
+	v.Set(m)
+}
+
+// decodeList decodes a sequence. An empty item is a problem unless a missing variable, which was reported before,
+// made it empty.
+func (doc *Document) decodeList(s Location, v reflect.Value, f *Field) {
+	if s.Value.Kind != yaml.SequenceNode {
+		doc.AddProblem(s, "must be a list, not "+describeKind(s.Value))
+		return
+	}
+	list := reflect.MakeSlice(v.Type(), len(s.Value.Content), len(s.Value.Content))
+	for i := range s.Value.Content {
+		at := s.Item(i)
+		if IsNull(at.Value) && !doc.missingVariable[at.Value] {
+			doc.AddProblem(at, "is empty")
+		}
+		if item := list.Index(i); item.Kind() == reflect.Pointer {
+			item.Set(NewDefault(item.Type().Elem()))
+		}
+		doc.decodeValue(at, list.Index(i), f)
+	}
+	v.Set(list)
+}
+
+// decodeScalar decodes a scalar. Types are strict: a quoted number is text, except where a variable supplied it.
+func (doc *Document) decodeScalar(s Location, v reflect.Value, f *Field) {
+	if s.Value.Kind != yaml.ScalarNode {
+		doc.AddProblem(s, "must be "+describeWanted(v)+", not "+describeKind(s.Value))
+		return
+	}
+	tag := s.Value.ShortTag()
+	if doc.fromVariable[s.Value] && v.Kind() != reflect.String {
+		tag = plainTag(s.Value.Value) // in JSON, "${PORT}" can only be written in quotes
+	}
+	ok := false
+	switch {
+	case v.Type() == durationType:
+		ok = doc.decodeDuration(s, v)
+	case v.Kind() == reflect.String:
+		v.SetString(s.Value.Value)
+		doc.checkEnum(s, f)
+		return
+	case v.Kind() == reflect.Bool && tag == "!!bool":
+		v.SetBool(strings.EqualFold(s.Value.Value, "true"))
+		return
+	case v.Kind() == reflect.Int && tag == "!!int":
+		var n int
+		if ok = decodeAs(s.Value, tag, &n); ok {
+			v.SetInt(int64(n))
+			doc.checkRange(s, float64(n), f)
+		}
+	case v.Kind() == reflect.Float64 && (tag == "!!float" || tag == "!!int"):
+		var n float64
+		if ok = decodeAs(s.Value, tag, &n) && !math.IsNaN(n) && !math.IsInf(n, 0); ok {
+			v.SetFloat(n)
+			doc.checkRange(s, n, f)
+		}
+	}
+	if !ok {
+		doc.AddProblem(s, "must be "+describeWanted(v)+doc.describeMismatch(s.Value, v))
+	}
+}
+
+// decodeAs decodes a scalar as the YAML type tag and reports whether it is one.
+func decodeAs(n *yaml.Node, tag string, into any) bool {
+	plain := yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: n.Value}
+	return plain.Decode(into) == nil
+}
+
+// decodeDuration decodes a duration in Go's format. Negative ones are refused.
+func (doc *Document) decodeDuration(s Location, v reflect.Value) bool {
+	d, err := time.ParseDuration(s.Value.Value)
+	if err != nil || d < 0 {
+		return false
+	}
+	v.SetInt(int64(d))
+	return true
+}
+
+// checkEnum reports a value that is not in the field's enum. A value from a variable is not used for a suggestion,
+// which would reveal it.
+func (doc *Document) checkEnum(s Location, f *Field) {
+	if len(f.Enum) == 0 || slices.Contains(f.Enum, s.Value.Value) {
+		return
+	}
+	word := s.Value.Value
+	if doc.fromVariable[s.Value] {
+		word = ""
+	}
+	message := "must be one of " + strings.Join(f.Enum, ", ")
+	if len(f.Enum) == 1 {
+		message = "must be " + f.Enum[0]
+	}
+	doc.AddSuggestion(s, message, word, f.Enum)
+}
+
+// checkRange reports a number outside the field's minimum and maximum.
+func (doc *Document) checkRange(s Location, n float64, f *Field) {
+	switch {
+	case f.Min != nil && f.Max != nil && (n < *f.Min || n > *f.Max):
+		doc.AddProblem(s, fmt.Sprintf("must be from %s to %s", formatNumber(*f.Min), formatNumber(*f.Max)))
+	case f.Min != nil && n < *f.Min:
+		doc.AddProblem(s, "must be at least "+formatNumber(*f.Min))
+	}
+}
+
+// formatNumber returns n without an exponent.
+func formatNumber(n float64) string {
+	return strconv.FormatFloat(n, 'f', -1, 64)
+}
+
+// describeMismatch returns the end of a message: what kind of value is at n. It is "" if the kind is right and only
+// the value is wrong, and it does not describe the value of a variable.
+func (doc *Document) describeMismatch(n *yaml.Node, v reflect.Value) string {
+	kind := describeKind(n)
+	switch {
+	case doc.fromVariable[n]:
+		return "; the value of its variable is not"
+	case kind == "text" && v.Type() == durationType, kind == "a number" && (v.Kind() == reflect.Int || v.Kind() == reflect.Float64):
+		return ""
+	}
+	return ", not " + kind
+}
+
+// describeWanted returns how a message names the type of v.
+func describeWanted(v reflect.Value) string {
+	switch {
+	case v.Type() == durationType:
+		return "a duration such as 30s or 5m"
+	case v.Kind() == reflect.Bool:
+		return "true or false"
+	case v.Kind() == reflect.Int:
+		return "a whole number"
+	case v.Kind() == reflect.Float64:
+		return "a finite number"
+	}
+	return "text"
+}

@@ -1,0 +1,101 @@
+package document
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// badReference is a reference to a variable that cannot be replaced.
+type badReference struct {
+	name string // of the missing variable; "" = the reference is malformed
+}
+
+// variableNameForm is the form of a variable's name.
+var variableNameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// interpolateText replaces ${NAME} and ${NAME:default} in text by the values of lookup. An empty value counts as
+// missing. $${ is a literal ${. The value of a variable is not interpolated again: a secret could otherwise read
+// others. It stops when the result is longer than maxBytes, which the caller checks.
+func interpolateText(text string, lookup func(string) (string, bool), maxBytes int) (string, []badReference) {
+	var out strings.Builder
+	var faults []badReference
+	for {
+		before, remainder, found := strings.Cut(text, "${")
+		if found && strings.HasSuffix(before, "$") {
+			out.WriteString(before[:len(before)-1] + "${")
+			text = remainder
+			continue
+		}
+		out.WriteString(before)
+		if !found || out.Len() > maxBytes {
+			return out.String(), faults
+		}
+		reference, remainder, closed := strings.Cut(remainder, "}")
+		name, fallback, hasFallback := strings.Cut(reference, ":")
+		if !closed || !variableNameForm.MatchString(name) {
+			return "", append(faults, badReference{})
+		}
+		value, _ := lookup(name)
+		switch {
+		case value != "":
+			out.WriteString(value)
+		case hasFallback:
+			out.WriteString(fallback)
+		default:
+			faults = append(faults, badReference{name})
+		}
+		text = remainder
+	}
+}
+
+// expandScalar replaces the variables of n. Afterwards an unquoted scalar has the type of its new text. It also
+// reports a mask: a secret that was not restored.
+func (e *expander) expandScalar(n *yaml.Node, p *Path) {
+	if e.lookup == nil {
+		return
+	}
+	if a, _ := ParseAddress(n.Value); n.Value == Mask || a.HasMask() {
+		e.doc.AddProblem(Location{p, nil, n}, "holds the mask that stands for a secret: give the secret itself, or a ${VARIABLE}; "+
+			"one that is known is kept only for the host or program that it was given for, and while what stands beside it stays as it was")
+	}
+	if !strings.Contains(n.Value, "${") {
+		return
+	}
+	value, faults := interpolateText(n.Value, e.lookup, maxTextBytes-e.textBytes)
+	for _, f := range faults {
+		e.doc.AddProblem(Location{p, nil, n}, f.describeReference(e.missing))
+	}
+	e.doc.fromVariable[n] = true
+	n.Value = value
+	if n.Style == 0 {
+		n.Tag = plainTag(value)
+	}
+	if len(faults) > 0 {
+		e.doc.missingVariable[n] = true
+		n.Style, n.Tag, n.Value = 0, "!!null", ""
+	}
+}
+
+// plainTag returns the YAML type of text as an unquoted scalar: number, bool, null if it is empty, else text.
+func plainTag(text string) string {
+	plain := yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	switch tag := plain.ShortTag(); tag {
+	case "!!int", "!!float", "!!bool":
+		return tag
+	}
+	if text == "" {
+		return "!!null"
+	}
+	return "!!str"
+}
+
+// describeReference returns the message of the problem; missing is its end for a missing variable.
+func (f badReference) describeReference(missing string) string {
+	if f.name == "" {
+		return "has a ${ that is not ${NAME} or ${NAME:default}; write $${ for a literal ${"
+	}
+	return fmt.Sprintf("needs the variable %s, which %s; ${%s:default} would give it a default", f.name, missing, f.name)
+}

@@ -1,0 +1,190 @@
+package task
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
+)
+
+// A turn is accepted in four stages, whatever opens it:
+//
+//  1. place: the turn's run gets a slot of this process or an entry of the tenant's queue (placement).
+//  2. plan: its source reads what the turn depends on and plans it, without writing anything (turnPlan).
+//  3. commit: one call of the store writes the task, the run and the first events, if nothing has changed since.
+//  4. dispatch: the run starts in its slot, or the workers of the queue are notified.
+//
+// Where the commit finds that the task or its session has changed, the turn is planned again.
+
+// turnSource is what opens a turn: a message (newTask, continuation), decisions, or a checkpoint (restoration).
+type turnSource interface {
+	// plan returns the turn with its run at where, or the earlier turn of a repeated message.
+	plan(ctx context.Context, where placement) (turnPlan, error)
+	// resolveConflict decides what follows after a commit failed with err: with nil the turn is planned again, at the
+	// returned placement. Other errors are returned to the caller.
+	resolveConflict(ctx context.Context, where placement, err error) (placement, error)
+}
+
+// turnPlan is a turn that is ready to be written.
+type turnPlan struct {
+	turn store.NewTurn
+	// seen is the task that the turn continues, as it was read; the zero value for a new task.
+	seen store.StoredTask
+	// decisions is set where decisions change seen. turn is then decisions.NextTurn, or the zero value where the task
+	// still waits or has ended.
+	decisions *store.DecisionRecord
+	// repeated is the earlier turn of a message that was accepted before; nil = this is a turn of its own.
+	repeated *acceptedTurn
+}
+
+// firstEvents returns the events that the plan writes.
+func (p turnPlan) firstEvents() []agentsvc.Event {
+	if p.decisions != nil {
+		return p.decisions.Events
+	}
+	return p.turn.Events
+}
+
+// taskAfter returns the task as it is after the plan's events.
+func (p turnPlan) taskAfter() agentsvc.Task {
+	t := p.seen.Task
+	if t.ID == "" {
+		t = agentsvc.Task{ID: p.turn.Task, Context: p.turn.Context, Agent: p.turn.Agent, Owner: p.turn.Owner, Created: p.turn.Events[0].At}
+	}
+	for _, ev := range p.firstEvents() {
+		t.ApplyEvent(ev)
+	}
+	if p.decisions != nil {
+		t.Approvals = nil
+		if t.Status.State.IsInterrupted() {
+			t.Approvals = p.decisions.OpenApprovals(p.seen.Approvals)
+		}
+	}
+	return t
+}
+
+// acceptedTurn is a turn that is committed and whose run waits to be dispatched.
+type acceptedTurn struct {
+	// task is the task after the turn's first events.
+	task agentsvc.Task
+	// events are those written with the turn; nil where a repeated message found an earlier turn, so that there is
+	// nothing to start.
+	events []agentsvc.Event
+	// beforeSeq is the sequence before the first event of that earlier turn; set only where events is nil.
+	beforeSeq int64
+	// turn is what was written. It has no task where decisions opened no run.
+	turn store.NewTurn
+}
+
+// hasSlot reports that a slot of this process is reserved for the turn's run.
+func (a acceptedTurn) hasSlot() bool { return a.events != nil && a.turn.Worker != "" }
+
+// accept places, plans and commits a turn of src; its caller dispatches it. awaited reports that a caller waits for the
+// turn, counted that its run counts as an entry of the tenant's queue while it waits there. Where the tenant's limit of
+// executing runs is reached, the run waits in the queue. On failure everything that was reserved is released.
+func (s *Service) accept(ctx context.Context, src turnSource, awaited, counted bool) (acc acceptedTurn, err error) {
+	where, err := s.placeRun(ctx, awaited, counted)
+	defer func() { s.settlePlacement(where, acc) }()
+	for range maxQueueAttempts {
+		var p turnPlan
+		if err != nil {
+			return acceptedTurn{}, err
+		}
+		switch p, err = src.plan(ctx, where); {
+		case err != nil:
+			return acceptedTurn{}, err
+		case p.repeated != nil:
+			return *p.repeated, nil
+		}
+		switch acc, err = s.commitTurn(ctx, p); {
+		case err == nil:
+			return acc, nil
+		case errors.Is(err, store.ErrTooManyRunning):
+			where, err = s.moveToQueue(ctx, where)
+		case errors.Is(err, agentsvc.ErrSessionBusy), errors.Is(err, store.ErrAlreadySent), isLost(err) && ctx.Err() == nil:
+			where, err = src.resolveConflict(ctx, where, err)
+		}
+	}
+	return acceptedTurn{}, cmp.Or(err, agentsvc.ErrSessionBusy)
+}
+
+// commitTurn writes a planned turn and publishes its events to the readers of a task that exists.
+func (s *Service) commitTurn(ctx context.Context, p turnPlan) (acceptedTurn, error) {
+	var err error
+	switch {
+	case p.decisions != nil:
+		err = s.store.RecordDecisions(ctx, p.seen, *p.decisions)
+	case p.seen.ID != "":
+		err = s.store.ContinueTask(ctx, p.seen, p.turn)
+	default:
+		err = s.store.CreateTask(ctx, p.turn)
+	}
+	if err != nil {
+		return acceptedTurn{}, err
+	}
+	acc := acceptedTurn{task: p.taskAfter(), events: p.firstEvents(), turn: p.turn}
+	if p.seen.ID != "" {
+		s.hub.publishEvents(s.newTopicKey(p.seen.ID), acc.events...)
+	}
+	return acc, nil
+}
+
+// dispatchTurn starts the committed turn's run: in its reserved slot, or by notifying the queue. There is nothing to
+// start for a repeated message, and after decisions that opened no run.
+func (s *Service) dispatchTurn(acc acceptedTurn) {
+	switch {
+	case acc.hasSlot():
+		s.executor.StartRun(acc.turn.Run)
+	case acc.events != nil && acc.turn.Task != "":
+		s.executor.NotifyQueued(acc.turn)
+	}
+}
+
+// placement is where the run of a turn begins: in a slot of this process, under its lease, or in the queue.
+type placement struct {
+	// worker has a slot for the run; "" = the run waits in the queue.
+	worker string
+	// isCounted reports that the run needs an entry of the tenant's queue where it waits there (MaxQueueDepth).
+	isCounted bool
+	// confirmEntry, which is nil without such an entry, must be called with whether the run was written.
+	confirmEntry func(written bool)
+}
+
+// placeRun places a run whose caller waits in a slot of this process, if one is free, and every other in the queue.
+func (s *Service) placeRun(ctx context.Context, awaited, counted bool) (where placement, err error) {
+	where.isCounted = counted
+	if awaited {
+		if worker, ok := s.executor.AcquireSlot(s.tenant); ok {
+			where.worker = worker
+			return where, nil
+		}
+	}
+	return s.moveToQueue(ctx, where)
+}
+
+// moveToQueue returns the placement of the run in the queue and releases its slot, if it has one. The error is that of a
+// full queue; where is then without a slot too.
+func (s *Service) moveToQueue(ctx context.Context, where placement) (placement, error) {
+	if where.worker != "" {
+		s.executor.ReleaseSlot(s.tenant)
+		where.worker = ""
+	}
+	if !where.isCounted || where.confirmEntry != nil || s.options.MaxQueueDepth == 0 {
+		return where, nil
+	}
+	var err error
+	where.confirmEntry, err = s.executor.ReserveQueueDepth(ctx, s.tenant, s.options.MaxQueueDepth)
+	return where, err
+}
+
+// settlePlacement releases a slot in which acc starts no run, and settles the entry of the queue.
+func (s *Service) settlePlacement(where placement, acc acceptedTurn) {
+	if where.worker != "" && !acc.hasSlot() {
+		s.executor.ReleaseSlot(s.tenant)
+	}
+	if where.confirmEntry != nil {
+		where.confirmEntry(acc.events != nil)
+	}
+}

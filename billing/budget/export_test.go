@@ -1,0 +1,4 @@
+package budget
+
+// RunFactsOf exports Request.runFacts.
+var RunFactsOf = Request.runFacts

@@ -1,0 +1,99 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/billing/amount"
+	"stoa/billing/usage"
+	"stoa/tenancy/db"
+)
+
+// The schedule by which the balances of new budgets are computed. A process learns of a new budget some time after it
+// was created; calls that it begins before then reserve nothing in it. A call that ends later counts itself
+// (recountUnreserved). For the others the balance is computed from the usage rows: every newBudgetInterval while the
+// budget is younger than newBudgetAge, then every youngBudgetInterval until it is youngBudgetAge old, by when every
+// process has read it ([change.ReloadInterval]).
+const (
+	newBudgetInterval   = 2 * time.Second
+	newBudgetAge        = 20 * time.Second
+	youngBudgetInterval = 10 * time.Second
+	youngBudgetAge      = 2 * time.Minute
+)
+
+// RecountNewBudgets computes the balances of all budgets that are younger than newBudgetAge.
+func (s *Service) RecountNewBudgets(ctx context.Context) error {
+	return s.recountYoungerThan(ctx, newBudgetAge)
+}
+
+// recountYoungBudgets computes the balances of all budgets that are younger than youngBudgetAge.
+func (s *Service) recountYoungBudgets(ctx context.Context) error {
+	return s.recountYoungerThan(ctx, youngBudgetAge)
+}
+
+// recountYoungerThan computes the balances of all budgets that were created less than age ago.
+func (s *Service) recountYoungerThan(ctx context.Context, age time.Duration) error {
+	_, err := s.rebuildMatching(ctx, func(b Budget) bool { return s.databaseNow().Sub(b.CreatedAt) < age })
+	return err
+}
+
+// recountRows computes the balances that count rows of an app, which had to wait for the database: their reservations
+// may have expired before the rows were written.
+func (s *Service) recountRows(ctx context.Context, app db.ID, rows []usage.Row) error {
+	var errs []error
+	for _, of := range []db.ID{"", app} {
+		for _, b := range s.budgets.budgetsOf(of) {
+			windows := map[int64]bool{}
+			for _, u := range rows {
+				if u.Kind != amount.ModelCall || !b.Scope.coversCall(u.Agent, u.Owner, u.Provider, u.Model) {
+					continue
+				}
+				since, _ := b.Window.Bounds(u.At, b.location)
+				if !windows[since.UnixMicro()] {
+					windows[since.UnixMicro()] = true
+					_, err := s.RebuildBalance(ctx, b, since)
+					errs = append(errs, err)
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RecordUnreserved counts the usage of a call that began without a reservation in the budgets that apply to it now. It
+// writes the usage row; the transaction of the task's log may write the same row, by the same key, which counts once.
+func (a *Gate) RecordUnreserved(ctx context.Context, m *usage.Meter, request Request, used agentsvc.Usage) error {
+	if list, _ := a.applicableBudgets(a.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model); len(list) == 0 {
+		return nil
+	}
+	if err := m.WriteUsage(ctx, request.runFacts(used)); err != nil {
+		return err
+	}
+	return a.recountUnreserved(ctx, request, nil, used.StartedAt)
+}
+
+// recountUnreserved computes the balances of the budgets that a call counts in but has not reserved from. began selects
+// the window.
+func (a *Gate) recountUnreserved(ctx context.Context, request Request, reserved []reservationLine, began time.Time) error {
+	var errs []error
+	list, _ := a.applicableBudgets(a.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model)
+next:
+	for _, b := range list {
+		for _, l := range reserved {
+			if l.budget.ID == b.ID {
+				continue next
+			}
+		}
+		since, _ := b.Window.Bounds(began, b.location)
+		_, err := a.service.RebuildBalance(ctx, b, since)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// runFacts returns the call as the facts of a run with one usage event, which the [usage.Meter] turns into its row.
+func (a Request) runFacts(used agentsvc.Usage) usage.RunFacts {
+	return usage.RunFacts{Task: a.Task, Epoch: a.Epoch, Agent: a.Agent, Owner: a.Owner, Events: []agentsvc.Event{{Task: a.Task, Usage: &used}}}
+}

@@ -1,0 +1,187 @@
+package export_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"stoa/billing/budget/budgettest"
+	"stoa/billing/export"
+	"stoa/billing/export/exporttest"
+	"stoa/billing/usage/usagetest"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// flakySink is a sink that can fail before or after it has accepted a batch.
+type flakySink struct {
+	mu       sync.Mutex
+	failures []string // the failures of the next calls: before, after
+	batches  map[int64]string
+	ids      map[string]int
+}
+
+func (r *flakySink) Send(_ context.Context, b export.Batch) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	what := ""
+	if len(r.failures) > 0 {
+		what, r.failures = r.failures[0], r.failures[1:]
+	}
+	if what == "before" {
+		return 0, errors.New("no")
+	}
+	var content []string
+	for _, row := range b.Rows {
+		content = append(content, row.ID())
+	}
+	text := strings.Join(content, " ")
+	if before, again := r.batches[b.Number]; again && before != text {
+		return 0, fmt.Errorf("batch %d was %s and is %s", b.Number, before, text)
+	} else if !again {
+		for _, id := range content {
+			r.ids[id]++
+		}
+	}
+	r.batches[b.Number] = text
+	if what == "after" {
+		return 0, errors.New("lost the answer")
+	}
+	return 0, nil
+}
+
+func (r *flakySink) wantRows(t *testing.T, rows int) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.ids) != rows {
+		t.Errorf("%d rows came, want %d", len(r.ids), rows)
+	}
+	for id, n := range r.ids {
+		if n != 1 {
+			t.Errorf("row %s came %d times", id, n)
+		}
+	}
+}
+
+// TestExport exports from two processes to a sink that fails sometimes: each row must arrive once, in one batch.
+func TestExport(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, ctx := budgettest.OpenPriced(t, d), t.Context()
+		r := &flakySink{batches: map[int64]string{}, ids: map[string]int{}, failures: []string{"before", "", "after", "after", ""}}
+		one, two := exporttest.NewExporter(d, s, map[string]export.Sink{"x": r}), exporttest.NewExporter(d, s, map[string]export.Sink{"x": r})
+		apps := []tenancy.App{usagetest.InsertApp(t, d, "{}"), usagetest.InsertApp(t, d, "{}")}
+		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(1, 1), 3), one.DeliverAll(ctx)) // recorded before the export began
+		r.wantRows(t, 0)
+		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(1, 2), 400), usagetest.RecordCalls(ctx, s.Usage, apps[1], usagetest.DateIn2026(1, 3), 300), usagetest.RecordCalls(ctx, s.Usage, tenancy.App{ID: tenancy.DefaultID}, usagetest.DateIn2026(1, 4), 5))
+		for range 4 {
+			if err := one.DeliverAll(ctx); err == nil {
+				break
+			} else if list, lerr := export.List(ctx, d); lerr != nil || len(list) != 1 || list[0].Error == "" || !list[0].Pending {
+				t.Errorf("after %v: %+v, %v", err, list, lerr)
+			}
+			requireNoErrors(t, two.DeliverAll(ctx)) // the other process has the claim
+		}
+		r.wantRows(t, 705)
+		requireNoErrors(t, one.DeliverAll(ctx), usagetest.RecordCalls(ctx, s.Usage, apps[1], usagetest.DateIn2026(1, 3), 2), one.DeliverAll(ctx))
+		r.wantRows(t, 707)
+		list, err := export.List(ctx, d)
+		if requireNoErrors(t, err); list[0].Rows != 707 || list[0].Pending || list[0].Error != "" || list[0].Batch != 3 {
+			t.Errorf("%+v", list)
+		}
+		// One process ends within a batch whose outcome is unknown; the other one continues with that batch.
+		r.failures = []string{"after"}
+		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(2, 2), 4))
+		if err := one.DeliverAll(ctx); err == nil {
+			t.Error("nothing went wrong")
+		}
+		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(2, 2), 4))
+		var b db.Batch
+		b.Exec(nil, `UPDATE export SET until = 0`)
+		requireNoErrors(t, d.Platform().Do(ctx, &b), two.DeliverAll(ctx), one.DeliverAll(ctx))
+		r.wantRows(t, 715)
+	})
+}
+
+// TestExportUnderWay writes usage while it is exported.
+func TestExportUnderWay(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app := budgettest.OpenPriced(t, d), usagetest.InsertApp(t, d, "{}")
+		r := &flakySink{batches: map[int64]string{}, ids: map[string]int{}}
+		e := exporttest.NewExporter(d, s, map[string]export.Sink{"x": r})
+		requireNoErrors(t, e.DeliverAll(t.Context()))
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for range 20 {
+					if err := usagetest.RecordCalls(t.Context(), s.Usage, app, time.Now(), 2); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		for range 10 {
+			requireNoErrors(t, e.DeliverAll(t.Context()))
+		}
+		wg.Wait()
+		requireNoErrors(t, e.DeliverAll(t.Context()))
+		r.wantRows(t, 120)
+	})
+}
+
+// TestExportRun starts and stops an exporter whose sink always fails.
+func TestExportRun(t *testing.T) {
+	t.Parallel()
+	d := dbtest.NewSQLite(t)
+	s := budgettest.OpenPriced(t, d)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	e := exporttest.NewExporter(d, s, map[string]export.Sink{"x": &flakySink{failures: slices.Repeat([]string{"before"}, 1000)}})
+	if err := e.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// sinkFunc is a sink that accepts everything.
+type sinkFunc func(export.Batch)
+
+// Send implements [export.Sink].
+func (f sinkFunc) Send(_ context.Context, b export.Batch) (int, error) {
+	f(b)
+	return 0, nil
+}
+
+// TestExportFairness checks that the rows of an app with little usage wait for one batch of an app with much usage, not
+// for all of its batches.
+func TestExportFairness(t *testing.T) {
+	t.Parallel()
+	d := dbtest.NewSQLite(t)
+	s, ctx := budgettest.OpenPriced(t, d), t.Context()
+	of := map[db.ID][]int64{}
+	x := exporttest.NewExporter(d, s, map[string]export.Sink{"x": sinkFunc(func(b export.Batch) {
+		for _, r := range b.Rows {
+			of[r.AppID] = append(of[r.AppID], b.Number)
+		}
+	})})
+	requireNoErrors(t, x.DeliverAll(ctx))
+	var apps []tenancy.App
+	for i := range 5 {
+		app := usagetest.InsertApp(t, d, "{}")
+		apps = append(apps, app)
+		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 2), []int{1, 1, 1800, 1, 1}[i]))
+	}
+	requireNoErrors(t, x.DeliverAll(ctx))
+	for i, app := range apps {
+		if got := of[app.ID]; i != 2 && (len(got) != 1 || got[0] > 2) || i == 2 && len(got) != 1800 {
+			t.Errorf("app %d is in the batches %v", i, got)
+		}
+	}
+}

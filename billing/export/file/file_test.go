@@ -1,0 +1,57 @@
+package file_test
+
+import (
+	"bufio"
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"stoa/billing/export/exporttest"
+	"stoa/billing/export/file"
+)
+
+func TestExportFile(t *testing.T) {
+	t.Parallel()
+	for _, format := range []file.Format{file.NDJSON, file.CSV} {
+		t.Run(string(format), func(t *testing.T) {
+			folder := t.TempDir()
+			_, err := exporttest.ExportCalls(t, file.Sink{Folder: folder, Format: format})
+			requireNoErrors(t, err)
+			entries, err := os.ReadDir(folder)
+			requireNoErrors(t, err)
+			if len(entries) != 1 || entries[0].Name() != "out-000000000001."+string(format) {
+				t.Fatalf("files %v", entries)
+			}
+			f, err := os.Open(filepath.Join(folder, entries[0].Name()))
+			requireNoErrors(t, err)
+			defer f.Close()
+			if format == file.CSV {
+				rows, err := csv.NewReader(f).ReadAll()
+				requireNoErrors(t, err)
+				at := slices.Index(rows[0], "charge")
+				if len(rows) != 4 || rows[1][at] != "10" || rows[0][0] != "id" {
+					t.Errorf("rows %v", rows)
+				}
+				return
+			}
+			n := 0
+			for lines := bufio.NewScanner(f); lines.Scan(); n++ {
+				var row map[string]any
+				requireNoErrors(t, json.Unmarshal(lines.Bytes(), &row))
+				if row["charge"] != 10.0 || row["input_tokens"] != 100.0 || row["app"] == "" || row["id"] == "" {
+					t.Errorf("row %v", row)
+				}
+			}
+			if n != 3 {
+				t.Errorf("%d lines", n)
+			}
+		})
+	}
+	_, err := exporttest.ExportCalls(t, file.Sink{Folder: "/nowhere", Format: file.CSV})
+	if err == nil {
+		t.Error("a folder that is not there will do")
+	}
+}

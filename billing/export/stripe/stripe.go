@@ -1,0 +1,125 @@
+package stripe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"stoa/agentsvc"
+
+	"github.com/stripe/stripe-go/v85"
+	"golang.org/x/sync/errgroup"
+
+	"stoa/billing/amount"
+	"stoa/billing/export"
+)
+
+// CustomerLabel is the label of an app that has its Stripe customer id. Usage of an app without it is skipped.
+const CustomerLabel = "stripe_customer"
+
+// stripeMaxEventAge is the age up to which Stripe accepts a meter event.
+const stripeMaxEventAge = 35 * 24 * time.Hour
+
+// stripeConcurrency bounds the concurrent requests to Stripe.
+const stripeConcurrency = 8
+
+// Sink sends each row as meter events of Stripe, one for each configured meter that is not 0 in the row.
+type Sink struct {
+	client *stripe.Client
+	// events has the Stripe event name by meter.
+	events map[string]string
+}
+
+// Meters are the meters that can be sent: [amount.Meters], and charge in nano-units.
+var Meters = append(slices.Clone(amount.Meters), "charge")
+
+// New returns a sink that uses client and the secret key. events has the name of the Stripe event by meter.
+// url is the API's address, "" for the usual one. An invalid argument is an [*agentsvc.InvalidError].
+func New(client *http.Client, key, url string, events map[string]string) (*Sink, error) {
+	if key == "" {
+		return nil, agentsvc.NewInvalidError("key", "is missing: a secret key of Stripe")
+	}
+	if len(events) == 0 {
+		return nil, agentsvc.NewInvalidError("events", "are missing: which meter is sent as which event, such as charge=stoa_charge")
+	}
+	for _, meter := range slices.Sorted(maps.Keys(events)) {
+		if !slices.Contains(Meters, meter) || events[meter] == "" {
+			return nil, agentsvc.NewInvalidError("events", "%.40q is no meter with the name of an event; there are %s", meter, strings.Join(Meters, ", "))
+		}
+	}
+	// No retries in the library: the exporter sends the whole batch again, after a pause.
+	cfg := &stripe.BackendConfig{
+		HTTPClient: client, EnableTelemetry: stripe.Bool(false), MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
+	}
+	if url != "" {
+		cfg.URL = stripe.String(url)
+	}
+	return &Sink{stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(cfg))), events}, nil
+}
+
+// Send implements [export.Sink]. A row is refused if it is older than stripeMaxEventAge or its customer does not exist at
+// Stripe. Every other failure, also one caused by a wrong setting, is an error, so that the batch is sent again.
+func (s *Sink) Send(ctx context.Context, b export.Batch) (refused int, err error) {
+	var lost atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(stripeConcurrency)
+	for _, r := range b.Rows {
+		if r.Labels[CustomerLabel] == "" {
+			continue
+		}
+		g.Go(func() error {
+			delivered, err := s.sendRow(ctx, r)
+			if !delivered {
+				lost.Add(1)
+			}
+			return err
+		})
+	}
+	err = g.Wait()
+	return int(lost.Load()), err
+}
+
+// sendRow sends one event for each meter of a row. delivered is false if Stripe will never accept the row. The event's
+// identifier is derived from the row's id: Stripe rejects a repeated one, which is how a repeated batch counts once.
+func (s *Sink) sendRow(ctx context.Context, r export.Row) (delivered bool, err error) {
+	if time.Since(r.At) > stripeMaxEventAge {
+		return false, nil
+	}
+	for _, meter := range slices.Sorted(maps.Keys(s.events)) {
+		n := int64(r.Charge)
+		if meter != "charge" {
+			n = r.MeterQuantity(meter)
+		}
+		if n == 0 {
+			continue
+		}
+		id := r.ID() + "." + meter
+		p := &stripe.BillingMeterEventCreateParams{
+			EventName: stripe.String(s.events[meter]), Identifier: stripe.String(id), Timestamp: stripe.Int64(r.At.Unix()),
+			Payload: map[string]string{"stripe_customer_id": r.Labels[CustomerLabel], "value": strconv.FormatInt(n, 10)},
+		}
+		p.SetIdempotencyKey(id)
+		_, err := s.client.V1BillingMeterEvents.Create(ctx, p)
+		var stripeErr *stripe.Error
+		switch {
+		case err == nil:
+		// The event was accepted in an earlier attempt.
+		case errors.As(err, &stripeErr) && stripeErr.Code == stripe.ErrorCodeResourceAlreadyExists:
+		case errors.As(err, &stripeErr) && stripeErr.Code == stripe.ErrorCodeResourceMissing:
+			return false, nil
+		case errors.As(err, &stripeErr):
+			// The error has no message of Stripe's: it could contain values of the request.
+			return true, fmt.Errorf("stripe answered %d %s %s", stripeErr.HTTPStatusCode, stripeErr.Type, stripeErr.Code)
+		default:
+			return true, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,68 @@
+package webhook_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"stoa/billing/export"
+	"stoa/billing/export/exporttest"
+	"stoa/billing/export/webhook"
+)
+
+// TestExportWebhook verifies the requests as a receiver would.
+func TestExportWebhook(t *testing.T) {
+	t.Parallel()
+	secret, err := webhook.ParseSecret("whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567")))
+	requireNoErrors(t, err)
+	for _, bad := range []string{"", "whsec_", "whsec_short", "0123456789abcdef01234567"} {
+		_, err := webhook.ParseSecret(bad)
+		wantInvalid(t, err, "secret")
+	}
+	status := http.StatusServiceUnavailable
+	var ids []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mac := hmac.New(sha256.New, secret)
+		fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp"), body)
+		if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); r.Header.Get("webhook-signature") != want {
+			t.Errorf("signature %s, want %s", r.Header.Get("webhook-signature"), want)
+		}
+		var event struct {
+			Type string
+			Data struct{ Rows []map[string]any }
+		}
+		if err := json.Unmarshal(body, &event); err != nil || event.Type != "usage.recorded" || len(event.Data.Rows) != 3 {
+			t.Errorf("body %s, error %v", body, err)
+		}
+		ids = append(ids, r.Header.Get("webhook-id"))
+		w.WriteHeader(status)
+	}))
+	defer server.Close()
+	sink := webhook.Sink{URL: server.URL, Secret: secret, Client: server.Client()}
+	d, err := exporttest.ExportCalls(t, sink)
+	if err == nil || !strings.Contains(err.Error(), "503") {
+		t.Fatalf("error %v", err)
+	}
+	status = http.StatusNoContent
+	_, err = exporttest.ExportCalls(t, sink)
+	if requireNoErrors(t, err); !slices.Equal(ids, []string{"out_1", "out_1"}) {
+		t.Errorf("ids %v", ids)
+	}
+	if list, err := export.List(t.Context(), d); err != nil || !strings.Contains(list[0].Error, "503") {
+		t.Errorf("%+v, %v", list, err)
+	}
+	server.Close()
+	sink.URL += "/?token=canary"
+	if _, err := exporttest.ExportCalls(t, sink); err == nil || strings.Contains(err.Error(), "canary") {
+		t.Errorf("of an address that nobody answers at it is told %v", err)
+	}
+}

@@ -1,0 +1,218 @@
+package invoice
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"stoa/billing/amount"
+	"stoa/billing/calendar"
+	"stoa/billing/ledger"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// accountState is an app's credits and drafts, as the ledger and the usage that is not invoiced yet determine them.
+type accountState struct {
+	now time.Time
+	// credits are as the ledger has them.
+	credits []Credit
+	// creditsAfter are the same credits as they would be if all drafts were final.
+	creditsAfter []Credit
+	// drafts are in the order of their months.
+	drafts []draft
+}
+
+// draft is an invoice before it is final, with what its usage costs the platform.
+type draft struct {
+	Invoice
+	// costs are by currency.
+	costs map[string]amount.Money
+}
+
+// computeAccount computes the drafts of an app and what credits would pay of them. It writes nothing. request may read
+// inside a transaction.
+func (s *Service) computeAccount(ctx context.Context, request queryFunc, app tenancy.App) (accountState, error) {
+	var st ledger.Billed
+	var now int64
+	err := request(ctx, func(r db.Row) error { return r.Scan(&st.Month, &st.Until, &st.Recorded, &now) },
+		// An app without a ledger still has one row, with zeros.
+		`SELECT COALESCE(l.billed_month, ''), COALESCE(l.billed_until, 0), COALESCE(l.billed_recorded, 0), stoa_now()
+		FROM (SELECT 1) one LEFT JOIN ledger l ON l.App = $1`, string(app.ID))
+	if err != nil {
+		return accountState{}, fmt.Errorf("read the books of app %s: %w", app.Name, err)
+	}
+	a := accountState{now: time.UnixMicro(now).UTC()}
+	if a.credits, err = readCredits(ctx, request, app.ID); err != nil {
+		return a, err
+	}
+	a.creditsAfter = slices.Clone(a.credits)
+	for {
+		c := s.newUsageCounter(request, app, st, a.now)
+		span, found, err := c.nextSpan(ctx)
+		if err != nil || !found {
+			return a, err
+		}
+		d, err := c.draftInvoice(ctx, span, a.creditsAfter)
+		if err != nil {
+			return a, err
+		}
+		a.drafts = append(a.drafts, d)
+		// Late usage, recorded after its month was invoiced, is on the first draft. MaxInt64 keeps it off the later
+		// ones.
+		st = ledger.Billed{Month: span.month, Until: span.end, Recorded: math.MaxInt64}
+	}
+}
+
+// invoiceSpan is the time that an invoice covers, in Unix microseconds: usage from begin to end and, if late is set,
+// unbilled usage from before begin.
+type invoiceSpan struct {
+	month      string
+	begin, end int64
+	late       bool
+}
+
+// usageCounter sums usage that is not invoiced yet.
+type usageCounter struct {
+	query  queryFunc
+	app    tenancy.App
+	state  ledger.Billed
+	tariff tariff
+	now    time.Time
+
+	// sealed and invoice restrict what counts: a row recorded at sealed or later counts only if usage_billed assigns it
+	// to invoice. For a draft sealed is MaxInt64, so all rows count. markUsage sets both.
+	sealed  int64
+	invoice string
+}
+
+// newUsageCounter returns a counter for drafts.
+func (s *Service) newUsageCounter(request queryFunc, app tenancy.App, state ledger.Billed, now time.Time) usageCounter {
+	return usageCounter{query: request, app: app, state: state, tariff: s.tariffFor(app), now: now, sealed: math.MaxInt64}
+}
+
+// nextSpan returns the span of the first month that is not invoiced and has usage, and whether there is any. Months
+// without usage have no invoice.
+func (c usageCounter) nextSpan(ctx context.Context) (invoiceSpan, bool, error) {
+	oldest, late := int64(-1), false
+	err := c.query(ctx, func(r db.Row) error { return r.Scan(&oldest) },
+		`SELECT COALESCE(MIN(at), -1) FROM usage WHERE (tenant || '') = $1 AND at >= $2`, string(c.app.ID), c.state.Until)
+	if err == nil && c.state.Recorded < math.MaxInt64 {
+		err = c.query(ctx, func(r db.Row) error { late = true; return r.Scan(new(int)) }, `SELECT 1 FROM usage u
+			WHERE (u.tenant || '') = $1 AND u.recorded_at >= $2 AND u.at < $3
+				AND NOT EXISTS (SELECT 1 FROM usage_billed b WHERE b.tenant = u.tenant AND b.task = u.task AND b.key = u.key) LIMIT 1`,
+			string(c.app.ID), c.state.Recorded, c.state.Until)
+	}
+	if err != nil {
+		return invoiceSpan{}, false, fmt.Errorf("look for usage of app %s that is not invoiced: %w", c.app.Name, err)
+	}
+	if oldest < 0 && !late {
+		return invoiceSpan{}, false, nil
+	}
+	if late {
+		oldest = c.state.Until
+	}
+	begin, end := calendar.Month.Bounds(time.UnixMicro(oldest).UTC(), c.tariff.zone)
+	// The plan's time zone has changed, and the month that was just invoiced would come again: take the next one.
+	if monthName(begin, c.tariff.zone) <= c.state.Month {
+		begin, end = calendar.Month.Bounds(end, c.tariff.zone)
+	}
+	return invoiceSpan{monthName(begin, c.tariff.zone), c.state.Until, end.UnixMicro(), late}, true, nil
+}
+
+// monthName returns the id of the invoice of the month that begins at t.
+func monthName(t time.Time, zone *time.Location) string { return t.In(zone).Format("2006-01") }
+
+// spanBegin returns the begin of the span's month, or the end of the last invoice if that is later.
+func (c usageCounter) spanBegin(sp invoiceSpan) time.Time {
+	begin, _ := calendar.Month.Bounds(time.UnixMicro(sp.end-1).UTC(), c.tariff.zone)
+	return time.UnixMicro(max(begin.UnixMicro(), sp.begin)).UTC()
+}
+
+// draftInvoice computes the invoice of a span, and subtracts what credits pay of it from left. The expiry of each open
+// credit splits the span (edges), since a credit pays only for usage from before its end.
+func (c usageCounter) draftInvoice(ctx context.Context, sp invoiceSpan, left []Credit) (draft, error) {
+	edges := []int64{}
+	for _, credit := range left {
+		if credit.Remaining > 0 && !credit.Expires.IsZero() {
+			edges = append(edges, credit.Expires.UnixMicro())
+		}
+	}
+	slices.Sort(edges)
+	edges = slices.Compact(edges)
+	sums, err := c.sumSpan(ctx, sp, edges)
+	if err != nil {
+		return draft{}, fmt.Errorf("add up the usage of app %s in %s: %w", c.app.Name, sp.month, err)
+	}
+	d := draft{costs: map[string]amount.Money{}, Invoice: Invoice{
+		ID: sp.month, Kind: Invoiced, Status: Draft, App: c.app.Name, AppID: c.app.ID, Plan: c.app.Plan, Credits: []CreditUse{}, Totals: []Total{},
+		Period: Period{Timestamp{c.spanBegin(sp)}, Timestamp{time.UnixMicro(sp.end).UTC()}, c.tariff.zone.String()}, Lines: c.tariff.invoiceLines(sums),
+	}}
+	for _, u := range sums {
+		if u.Cost > 0 {
+			d.costs[u.Currency] = d.costs[u.Currency].Add(u.Cost)
+		}
+	}
+	for _, line := range d.Lines {
+		if line.Currency == "" {
+			continue
+		}
+		t := d.totalFor(line.Currency)
+		t.Charge = t.Charge.Add(line.Charge)
+	}
+	d.applyCredits(c.tariff, sums, edges, left)
+	return d, nil
+}
+
+// applyCredits lets credits pay. For each edge in turn, what is charged for the time up to it is paid by the credits
+// that had not expired before it. The charge up to an edge is computed from all usage up to it, not per slice: plan
+// prices are not additive over slices.
+func (d *draft) applyCredits(t tariff, sums []invoiceSum, edges []int64, left []Credit) {
+	// before is what earlier slices have covered, paid or not, by currency.
+	before := map[string]amount.Money{}
+	for slice := range len(edges) + 1 {
+		charged := map[string]amount.Money{}
+		if slice == len(edges) {
+			for _, total := range d.Totals {
+				charged[total.Currency] = total.Charge
+			}
+		} else {
+			for _, line := range t.invoiceLines(slices.DeleteFunc(slices.Clone(sums), func(u invoiceSum) bool { return u.sliceIndex > slice })) {
+				charged[line.Currency] = charged[line.Currency].Add(line.Charge)
+			}
+		}
+		for i := range left {
+			c := &left[i]
+			if !c.Expires.IsZero() && slice > 0 && c.Expires.UnixMicro() <= edges[slice-1] {
+				continue
+			}
+			amount := min(c.Remaining, charged[c.Currency]-before[c.Currency])
+			if amount <= 0 {
+				continue
+			}
+			c.Remaining -= amount
+			before[c.Currency] += amount
+			d.recordCreditUse(c, amount)
+		}
+		for currency, charge := range charged {
+			before[currency] = max(before[currency], charge)
+		}
+	}
+	for i, total := range d.Totals {
+		d.Totals[i].Due = total.Charge - total.Credits
+	}
+}
+
+// recordCreditUse adds an amount to what a credit pays of the draft.
+func (d *draft) recordCreditUse(c *Credit, amount amount.Money) {
+	d.totalFor(c.Currency).Credits += amount
+	for i := range d.Credits {
+		if d.Credits[i].Credit == c.ID {
+			d.Credits[i].Amount += amount
+			return
+		}
+	}
+	d.Credits = append(d.Credits, CreditUse{c.ID, c.Currency, amount})
+}

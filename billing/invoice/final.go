@@ -1,0 +1,228 @@
+package invoice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"stoa/billing/ledger"
+	"stoa/tenancy"
+)
+
+// FinalizeInvoice makes the draft of a month final: it assigns the number and posts the charges, the costs and the
+// credits used. Usage of the month that is recorded later is on the next invoice. A month that has not ended is closed
+// early. A repetition returns the final invoice.
+//
+// It returns [tenancy.ErrPrecondition] if the month has not begun or an earlier draft must be finalized first, and
+// [tenancy.ErrNotFound] if there is no such draft.
+func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+	var out Invoice
+	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
+		var err error
+		if out, err = readInvoice(ctx, l.Query, app.ID, id); errors.Is(err, tenancy.ErrNotFound) {
+			out, err = s.finalizeFirstDraft(ctx, l, actor, app, id)
+		}
+		return err
+	})
+	if err != nil {
+		return Invoice{}, fmt.Errorf("finalize invoice %s: %w", id, err)
+	}
+	return out, nil
+}
+
+// finalizeFirstDraft makes the first draft final. Its id must be id, unless that is "". The caller has locked the
+// ledger; all statements are in its transaction.
+func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor string, app tenancy.App, id string) (Invoice, error) {
+	c := s.newUsageCounter(l.Query, app, l.Billed, l.Now)
+	span, found, err := c.nextSpan(ctx)
+	switch {
+	case err != nil:
+		return Invoice{}, err
+	case !found || id != "" && span.month > id:
+		return Invoice{}, errNoInvoice
+	case id != "" && span.month < id:
+		if _, err := time.Parse("2006-01", id); err != nil {
+			return Invoice{}, errNoInvoice
+		}
+		return Invoice{}, tenancy.Errorf(tenancy.ErrPrecondition, "the invoice of %s comes first", span.month)
+	case id != "" && l.Now.Before(c.spanBegin(span)):
+		return Invoice{}, tenancy.Errorf(tenancy.ErrPrecondition, "the month %s has not begun", span.month)
+	}
+	// The rows are fixed before they are summed: rows that become visible between the sums and the commit belong to the
+	// next invoice.
+	if err := markUsage(ctx, l, &c, span); err != nil {
+		return Invoice{}, err
+	}
+	have, err := readCredits(ctx, l.Query, app.ID)
+	if err != nil {
+		return Invoice{}, err
+	}
+	left := slices.Clone(have)
+	d, err := c.draftInvoice(ctx, span, left)
+	if err != nil {
+		return Invoice{}, err
+	}
+	if err := postDraft(ctx, l, d); err != nil {
+		return Invoice{}, err
+	}
+	// Credits that expired within the span are not needed any more.
+	end := min(span.end, l.Now.UnixMicro())
+	for _, credit := range left {
+		if credit.Remaining > 0 && !credit.Expires.IsZero() && credit.Expires.UnixMicro() <= end {
+			if err := closeCredit(ctx, l, ledger.EntryExpiry, credit); err != nil {
+				return Invoice{}, err
+			}
+		}
+	}
+	if err := storeInvoice(ctx, l, &d.Invoice); err != nil {
+		return Invoice{}, err
+	}
+	if err := unmarkUsage(ctx, l, c); err != nil {
+		return Invoice{}, err
+	}
+	l.Billed = ledger.Billed{Month: span.month, Until: span.end, Recorded: c.sealed}
+	return d.Invoice, tenancy.InsertAuditEntry(ctx, l.Tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.finalize", App: app.Name, AppID: app.ID, Detail: map[string]any{
+		"invoice": d.ID, "number": d.Number,
+	}})
+}
+
+// postDraft posts the charges, the costs and the credit uses of a draft.
+func postDraft(ctx context.Context, l *ledger.Tx, d draft) error {
+	var entries []ledger.Entry
+	for _, t := range d.Totals {
+		entries = append(entries, ledger.NewTransferEntry(ledger.EntryCharge, t.Currency, t.Charge, ledger.Receivable, ledger.Revenue))
+	}
+	for currency, cost := range d.costs {
+		entries = append(entries, ledger.NewTransferEntry(ledger.EntryCost, currency, cost, ledger.Expense, ledger.Payable))
+	}
+	for _, u := range d.Credits {
+		e := ledger.NewTransferEntry(ledger.EntryUse, u.Currency, u.Amount, ledger.Unspent, ledger.Receivable)
+		e.Credit = u.Credit
+		entries = append(entries, e)
+	}
+	for _, e := range entries {
+		e.Invoice = d.ID
+		if err := l.PostEntry(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReverseInvoice reverses a final invoice as a whole with a credit note, which it returns: its charges are no longer
+// owed, and credits that paid for it are available again unless they have expired. Its usage is not invoiced again. A
+// repetition returns the same credit note. For a draft or a credit note it returns [tenancy.ErrPrecondition], for an invoice
+// that does not exist [tenancy.ErrNotFound].
+func (s *Service) ReverseInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+	var note Invoice
+	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
+		inv, err := readInvoice(ctx, l.Query, app.ID, id)
+		switch {
+		case errors.Is(err, tenancy.ErrNotFound):
+			if span, found, err := s.newUsageCounter(l.Query, app, l.Billed, l.Now).nextSpan(ctx); err == nil && found && span.month == id {
+				return tenancy.Errorf(tenancy.ErrPrecondition, "a draft needs no reversal; finalize it first")
+			}
+			return err
+		case err != nil:
+			return err
+		case inv.Kind == CreditNote:
+			return tenancy.Errorf(tenancy.ErrPrecondition, "a credit note is not reversed")
+		case inv.ReversedBy != "":
+			note, err = readInvoice(ctx, l.Query, app.ID, inv.ReversedBy)
+			return err
+		}
+		note = inv.newCreditNote()
+		if err := postReversal(ctx, l, inv); err != nil {
+			return err
+		}
+		if err := storeInvoice(ctx, l, &note); err != nil {
+			return err
+		}
+		return tenancy.InsertAuditEntry(ctx, l.Tx, tenancy.AuditEntry{Actor: actor, Action: "invoice.reverse", App: app.Name, AppID: app.ID, Detail: map[string]any{
+			"invoice": id, "credit_note": note.ID, "number": note.Number,
+		}})
+	})
+	if err != nil {
+		return Invoice{}, fmt.Errorf("reverse invoice %s: %w", id, err)
+	}
+	return note, nil
+}
+
+// newCreditNote returns the credit note of inv: the same lines with negated amounts.
+func (inv Invoice) newCreditNote() Invoice {
+	n := inv
+	n.ID, n.Kind, n.Reverses = inv.ID+"-reversal", CreditNote, inv.ID
+	n.Lines, n.Credits, n.Totals = slices.Clone(inv.Lines), slices.Clone(inv.Credits), slices.Clone(inv.Totals)
+	for i := range n.Lines {
+		n.Lines[i].Charge = -n.Lines[i].Charge
+	}
+	for i := range n.Credits {
+		n.Credits[i].Amount = -n.Credits[i].Amount
+	}
+	for i, t := range n.Totals {
+		n.Totals[i] = Total{t.Currency, -t.Charge, -t.Credits, -t.Due}
+	}
+	return n
+}
+
+// postReversal posts the opposite of the charges and credit uses of inv; the costs stay, since the platform had them. A
+// credit gets back what it had paid. If the credit was revoked or has expired, that amount is closed at once.
+func postReversal(ctx context.Context, l *ledger.Tx, inv Invoice) error {
+	for _, t := range inv.Totals {
+		e := ledger.NewTransferEntry(ledger.EntryReversal, t.Currency, t.Charge, ledger.Revenue, ledger.Receivable)
+		e.Invoice = inv.ID
+		if err := l.PostEntry(ctx, e); err != nil {
+			return err
+		}
+	}
+	for _, u := range inv.Credits {
+		e := ledger.NewTransferEntry(ledger.EntryReturn, u.Currency, u.Amount, ledger.Receivable, ledger.Unspent)
+		e.Invoice, e.Credit = inv.ID, u.Credit
+		if err := l.PostEntry(ctx, e); err != nil {
+			return err
+		}
+	}
+	all, err := readCredits(ctx, l.Query, l.App)
+	if err != nil {
+		return err
+	}
+	for _, u := range inv.Credits {
+		i := slices.IndexFunc(all, func(c Credit) bool { return c.ID == u.Credit })
+		if i < 0 {
+			continue
+		}
+		c, why := all[i], ledger.EntryExpiry
+		if c.Status == CreditRevoked {
+			why = ledger.EntryRevocation
+		} else if c.Expires.IsZero() || c.Expires.UnixMicro() > min(l.Now.UnixMicro(), l.Billed.Until) {
+			continue
+		}
+		if err := closeCredit(ctx, l, why, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CloseAccount makes all drafts of an app that is to be deleted final and revokes its credits. It may be repeated.
+func (s *Service) CloseAccount(ctx context.Context, actor string, app tenancy.App) error {
+	for more := true; more; {
+		err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
+			_, err := s.finalizeFirstDraft(ctx, l, actor, app, "")
+			return err
+		})
+		more = err == nil
+		if err != nil && !errors.Is(err, tenancy.ErrNotFound) {
+			return err
+		}
+	}
+	all, err := readCredits(ctx, s.queryPlatform, app.ID)
+	for _, c := range all {
+		if c.Remaining > 0 {
+			err = errors.Join(err, s.RevokeCredit(ctx, actor, app, c.ID))
+		}
+	}
+	return err
+}

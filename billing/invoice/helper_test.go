@@ -1,0 +1,72 @@
+package invoice_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/billing/invoice"
+	"stoa/billing/ledger"
+	"stoa/billing/usage/usagetest"
+	"stoa/tenancy/db"
+)
+
+const actor = "operator"
+
+var (
+	january = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	june    = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// services are the invoices of a database and what they need.
+type services struct {
+	usagetest.Services
+	Ledgers  *ledger.Service
+	Invoices *invoice.Service
+}
+
+// openWith returns the services of d, without prices.
+func openWith(t *testing.T, d *db.DB, o invoice.Options) *services {
+	t.Helper()
+	s, ledgers := usagetest.Open(t, d), ledger.New(d)
+	return &services{s, ledgers, invoice.New(d, s.Prices, ledgers, o)}
+}
+
+// openBilling returns the services of d, without prices.
+func openBilling(t *testing.T, d *db.DB) *services {
+	t.Helper()
+	return openWith(t, d, invoice.Options{Log: usagetest.Log})
+}
+
+// openPriced returns the services of d with the prices of [usagetest.AddPrices].
+func openPriced(t *testing.T, d *db.DB) *services {
+	t.Helper()
+	s := openBilling(t, d)
+	usagetest.AddPrices(t, s.Prices)
+	return s
+}
+
+func requireNoErrors(t testing.TB, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func wantErr(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("error %v, want %v", err, want)
+	}
+}
+
+func wantInvalid(t *testing.T, err error, field string) {
+	t.Helper()
+	var invalid *agentsvc.InvalidError
+	if !errors.As(err, &invalid) || invalid.Field != field {
+		t.Errorf("error %v, want one about %s", err, field)
+	}
+}

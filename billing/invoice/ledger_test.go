@@ -1,0 +1,240 @@
+package invoice_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"stoa/agentsvc"
+	"stoa/billing/amount"
+	"stoa/billing/invoice"
+	"stoa/billing/ledger"
+	"stoa/billing/usage/usagetest"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+)
+
+// TestLedger runs usage, grants, expiry, finalization, reversal and late usage in random order. Every entry sums to
+// zero, the receivable is the usage less the credits used, and every row is on exactly one invoice.
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := openPriced(t, d)
+		checks := 0
+		rapid.Check(t, func(t *rapid.T) {
+			if checks++; checks > map[db.Engine]int{db.SQLite: 40, db.Postgres: 10}[d.Engine()] {
+				return // a hundred take minutes on a busy machine
+			}
+			b := &ledgerModel{s: s, app: usagetest.NewApp()}
+			b.checkInvariants(t)
+			t.Repeat(map[string]func(*rapid.T){
+				"":         b.checkInvariants,
+				"use":      b.useCalls,
+				"grant":    b.grantCredit,
+				"revoke":   b.revokeCredit,
+				"expire":   func(t *rapid.T) { requireNoError(t, s.Invoices.ExpireCredits(context.Background())) },
+				"finalise": b.finalizeInvoice,
+				"reverse":  b.reverseInvoice,
+			})
+			requireNoError(t, s.Invoices.CloseAccount(context.Background(), actor, b.app))
+			b.checkInvariants(t)
+			if balance := b.accountBalances(t)[ledger.Unspent]; balance != 0 {
+				t.Fatalf("%d are left of the credits of an app that is closed", balance)
+			}
+		})
+		wantGapless(t, d)
+	})
+}
+
+func requireNoError(t *rapid.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ledgerModel is the expected state of an app's ledger.
+type ledgerModel struct {
+	s       *services
+	app     tenancy.App
+	used    amount.Money
+	granted amount.Money
+}
+
+// drawTime draws the time of an event; some are before the last invoiced month.
+func drawTime(t *rapid.T) time.Time {
+	return january.Add(time.Duration(rapid.IntRange(0, 24*150).Draw(t, "hours")) * time.Hour)
+}
+
+func (b *ledgerModel) useCalls(t *rapid.T) {
+	n := rapid.IntRange(1, 5).Draw(t, "calls")
+	requireNoError(t, usagetest.RecordCalls(context.Background(), b.s.Usage, b.app, drawTime(t), n))
+	b.used += amount.Money(10 * n)
+}
+
+func (b *ledgerModel) grantCredit(t *rapid.T) {
+	c := invoice.Credit{ID: agentsvc.NewID(), Amount: amount.Money(rapid.IntRange(1, 60).Draw(t, "amount")), Currency: "USD"}
+	if rapid.Bool().Draw(t, "expires") {
+		c.Expires = drawTime(t)
+	}
+	requireNoError(t, invoice.GrantCredit(b.s.Invoices, context.Background(), b.app, c))
+	b.granted += c.Amount
+}
+
+func (b *ledgerModel) revokeCredit(t *rapid.T) {
+	if all := b.listCredits(t); len(all) > 0 {
+		c := rapid.SampledFrom(all).Draw(t, "credit")
+		requireNoError(t, b.s.Invoices.RevokeCredit(context.Background(), actor, b.app, c.ID))
+	}
+}
+
+func (b *ledgerModel) finalizeInvoice(t *rapid.T) {
+	drafts := slices.DeleteFunc(b.listInvoices(t), func(inv invoice.Invoice) bool { return inv.Status != invoice.Draft })
+	if len(drafts) == 0 {
+		return
+	}
+	want, err := b.s.Invoices.FindInvoice(context.Background(), b.app, drafts[len(drafts)-1].ID)
+	requireNoError(t, err)
+	got, err := b.s.Invoices.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
+	if errors.Is(err, tenancy.ErrPrecondition) && want.Period.From.After(time.Now()) {
+		return // late usage is on the invoice of that month
+	}
+	requireNoError(t, err)
+	if fmt.Sprint(want.Lines, want.Credits, want.Totals, want.Period) != fmt.Sprint(got.Lines, got.Credits, got.Totals, got.Period) {
+		t.Fatalf("the draft %+v became %+v", want, got)
+	}
+	again, err := b.s.Invoices.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
+	if requireNoError(t, err); again.Number != got.Number {
+		t.Fatalf("it got the numbers %d and %d", got.Number, again.Number)
+	}
+}
+
+func (b *ledgerModel) reverseInvoice(t *rapid.T) {
+	final := slices.DeleteFunc(b.listInvoices(t), func(inv invoice.Invoice) bool { return inv.Number == 0 || inv.Kind == invoice.CreditNote })
+	if len(final) > 0 {
+		_, err := b.s.Invoices.ReverseInvoice(context.Background(), actor, b.app, rapid.SampledFrom(final).Draw(t, "invoice").ID)
+		requireNoError(t, err)
+	}
+}
+
+func (b *ledgerModel) listCredits(t *rapid.T) []invoice.Credit {
+	all, err := b.s.Invoices.ListCredits(context.Background(), b.app)
+	requireNoError(t, err)
+	return all
+}
+
+func (b *ledgerModel) listInvoices(t *rapid.T) []invoice.Invoice {
+	all, err := b.s.Invoices.ListInvoices(context.Background(), b.app)
+	requireNoError(t, err)
+	return all
+}
+
+func (b *ledgerModel) accountBalances(t *rapid.T) map[ledger.Account]amount.Money {
+	all, err := b.s.Ledgers.ListAccountBalances(context.Background(), b.app.ID)
+	requireNoError(t, err)
+	return all["USD"]
+}
+
+// checkInvariants compares the ledger with the model.
+func (b *ledgerModel) checkInvariants(t *rapid.T) {
+	entries, err := b.s.Ledgers.ListEntries(context.Background(), b.app.ID, 0, 10_000)
+	requireNoError(t, err)
+	for i, e := range entries {
+		var sum amount.Money
+		for _, p := range e.Postings {
+			sum += p.Amount
+		}
+		if sum != 0 || e.ID != int64(len(entries)-i) {
+			t.Fatalf("entry %d of %d: %+v sums to %d", len(entries)-i, len(entries), e, sum)
+		}
+	}
+	var invoiced, reversed, drafted, paid amount.Money
+	for _, inv := range b.listInvoices(t) {
+		for _, total := range inv.Totals {
+			switch {
+			case inv.Status == invoice.Draft:
+				drafted += total.Charge
+			case inv.Kind == invoice.CreditNote:
+				reversed -= total.Charge
+				paid += total.Credits
+			default:
+				invoiced += total.Charge
+				paid += total.Credits
+			}
+			if total.Due != total.Charge-total.Credits {
+				t.Fatalf("total %+v", total)
+			}
+		}
+	}
+	if invoiced+drafted != b.used {
+		t.Fatalf("%d were used, %d are invoiced and %d on drafts", b.used, invoiced, drafted)
+	}
+	balances := b.accountBalances(t)
+	if balances[ledger.Receivable] != invoiced-reversed-paid || balances[ledger.Revenue] != reversed-invoiced {
+		t.Fatalf("invoiced %d, reversed %d, paid by credits %d; balances %v", invoiced, reversed, paid, balances)
+	}
+	var remaining amount.Money
+	for _, c := range b.listCredits(t) {
+		remaining += c.Remaining
+		if c.Remaining < 0 || c.Remaining > c.Amount || c.Pending < 0 || c.Pending > c.Remaining {
+			t.Fatalf("credit %+v", c)
+		}
+	}
+	if -balances[ledger.Unspent] != remaining || balances[ledger.Promotion] != remaining+paid {
+		t.Fatalf("granted %d, remaining %d, used %d; balances %v", b.granted, remaining, paid, balances)
+	}
+}
+
+// wantGapless fails unless the numbers of all invoices are 1, 2, 3 and so on.
+func wantGapless(t *testing.T, d *db.DB) {
+	t.Helper()
+	var numbers []int64
+	var b db.Batch
+	b.Query(func(r db.Row) error {
+		var n int64
+		err := r.Scan(&n)
+		numbers = append(numbers, n)
+		return err
+	}, `SELECT number FROM invoice ORDER BY number`)
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if len(numbers) == 0 {
+		t.Error("there are no invoices")
+	}
+	for i, n := range numbers {
+		if n != int64(i)+1 {
+			t.Fatalf("invoice %d of all has the number %d", i+1, n)
+		}
+	}
+}
+
+// TestLedgerIsFrozen checks that entries and postings cannot be changed.
+func TestLedgerIsFrozen(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app := openPriced(t, d), usagetest.NewApp()
+		if err := cmp.Or(usagetest.RecordCalls(t.Context(), s.Usage, app, january, 1), invoice.GrantCredit(s.Invoices, t.Context(), app, invoice.Credit{ID: "c", Amount: 3, Currency: "USD"})); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Invoices.FinalizeInvoice(t.Context(), actor, app, "2026-01"); err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range []string{"ledger_entry", "ledger_posting", "credit", "invoice"} {
+			for _, sql := range []string{"UPDATE " + table + " SET app = 'other'", "DELETE FROM " + table} {
+				var b db.Batch
+				b.Exec(nil, sql)
+				if err := d.Platform().Do(t.Context(), &b); err == nil {
+					t.Errorf("%s: no error", sql)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,153 @@
+package invoice
+
+import (
+	"time"
+
+	"stoa/billing/amount"
+	"stoa/billing/price"
+	"stoa/tenancy"
+)
+
+// Line is one position of an invoice: usage of a kind and model by the price book, or a meter by the plan
+// ([PlanLine]).
+type Line struct {
+	// Kind is that of the usage, or [PlanLine].
+	Kind         amount.Kind `json:"kind"`
+	Provider     string      `json:"provider,omitempty"`
+	Model        string      `json:"model,omitempty"`
+	PriceVersion string      `json:"price_version,omitempty"`
+	// Usage has the quantities by meter.
+	Usage map[string]int64 `json:"usage,omitempty"`
+	Late  bool             `json:"late,omitempty"`
+	// Unpriced is set if the price book has no price for the usage.
+	Unpriced bool `json:"unpriced,omitempty"`
+	// Estimated is set if the vendor did not report the quantities.
+	Estimated bool `json:"estimated,omitempty"`
+
+	// The fields of a line with Kind PlanLine. Amount is the price of Per units beyond Included; without an overage
+	// price both are 0 and the prices of the book apply.
+	Meter    string       `json:"meter,omitempty"`
+	Quantity int64        `json:"quantity,omitempty"`
+	Included int64        `json:"included,omitempty"`
+	Per      int64        `json:"per,omitempty"`
+	Amount   amount.Money `json:"amount,omitempty"`
+
+	// Currency is "" if no price was in force; then nothing is charged.
+	Currency string       `json:"currency"`
+	Charge   amount.Money `json:"charge"`
+}
+
+// PlanLine is the kind of a line that charges a meter by the plan.
+const PlanLine amount.Kind = "plan"
+
+// tariff is the prices of an app at one moment: its plan and the price book.
+type tariff struct {
+	plan price.Plan
+	// currency is that in which the app is charged, "" if there is none yet.
+	currency string
+	// zone is the plan's; months begin by it.
+	zone *time.Location
+	book *price.Book
+}
+
+// tariffFor returns the tariff of an app from the cached plan and price book.
+func (s *Service) tariffFor(app tenancy.App) tariff {
+	t := tariff{zone: time.UTC, book: s.prices.CachedBook()}
+	t.plan, _ = s.prices.CachedPlan(app.Plan)
+	if zone, err := time.LoadLocation(t.plan.Timezone); err == nil {
+		t.zone = zone
+	}
+	t.currency = s.prices.CurrencyForPlan(app.Plan)
+	return t
+}
+
+// planMeter returns the meter by which the plan charges c, or "" if the price book does.
+func (t tariff) planMeter(c amount.MeterClass) string {
+	for _, meter := range []string{c.Meter, c.FallbackMeter} {
+		_, included := t.plan.Included[meter]
+		_, over := t.plan.Overage[meter]
+		if included || over {
+			return meter
+		}
+	}
+	return ""
+}
+
+// invoiceLines returns the lines for usage. What the plan names is charged by the plan, the rest by the price book. If
+// the plan charges a part of a row's classes, the line gets the price of the other classes, computed from their sums.
+// Usage charged in another currency than the app's keeps its charge. More usage never makes a line cheaper, which
+// applyCredits relies on.
+func (t tariff) invoiceLines(sums []invoiceSum) []Line {
+	list := []Line{}
+	var used amount.Quantities
+	// booked is what the price book charges for the quantities of each plan meter.
+	booked := map[string]amount.Money{}
+	for _, u := range mergeSums(sums) {
+		// The plan's prices are in the app's currency, and cannot apply to a charge in another one.
+		native := u.Currency == "" || u.Currency == t.currency
+		if native {
+			used = used.Add(u.Quantities)
+		}
+		line := Line{
+			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, Late: u.late, Unpriced: u.Unpriced,
+			Estimated: u.Estimated, Currency: u.Currency, Charge: u.Charge,
+		}
+		var remaining amount.Money
+		touched := false
+		for _, c := range amount.MeterClasses {
+			if c.Kind != u.Kind {
+				continue
+			}
+			if n := c.Quantity(u.Quantities); n > 0 {
+				line.Usage[c.Meter] = amount.CeilDiv(n, c.Unit)
+			}
+			charge := t.book.ChargeFor(u.Version, c, u.Usage)
+			if meter := t.planMeter(c); meter != "" && native {
+				touched = true
+				booked[meter] = booked[meter].Add(charge)
+			} else {
+				remaining = remaining.Add(charge)
+			}
+		}
+		if touched {
+			line.Charge = remaining
+		}
+		list = append(list, line)
+	}
+	return append(list, t.planLines(used, booked)...)
+}
+
+// planLines returns a line for each meter that the plan charges. used are the quantities, booked their charge by the
+// price book.
+func (t tariff) planLines(used amount.Quantities, booked map[string]amount.Money) []Line {
+	var list []Line
+	for _, m := range amount.MeterClasses {
+		if t.planMeter(m) != m.Meter {
+			continue
+		}
+		var n int64
+		for _, c := range amount.MeterClasses {
+			if t.planMeter(c) == m.Meter {
+				n = amount.Add(n, c.Quantity(used))
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		line := Line{Kind: PlanLine, Meter: m.Meter, Quantity: amount.CeilDiv(n, m.Unit), Included: t.plan.Included[m.Meter], Currency: t.currency}
+		beyond := max(0, n-amount.Multiply(line.Included, m.Unit))
+		over, ok := t.plan.Overage[m.Meter]
+		switch {
+		case t.currency == "":
+			line.Unpriced = beyond > 0
+		case ok:
+			line.Per, line.Amount = over.Per, over.Amount
+			line.Charge = amount.Charge(beyond, over.Amount, amount.Multiply(over.Per, m.Unit))
+		default:
+			// Without an overage price, the part beyond the included quantity costs its share of the book's charge.
+			line.Charge = amount.Charge(beyond, booked[m.Meter], n)
+		}
+		list = append(list, line)
+	}
+	return list
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"stoa/agentsvc/retention"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/trigger"
+	"stoa/billing"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// newScheduler returns what starts agents by their schedules. Every process runs one; each tick is claimed in the
+// database, so that one process starts it.
+func (h *Server) newScheduler() *trigger.Scheduler {
+	return trigger.NewScheduler(h.Storage.DB, trigger.SchedulerOptions{LoadSchedules: h.derived.loadSchedules, StartTick: h.Execution.startTick, Bus: h.bus, Log: h.Log})
+}
+
+// NewSweeper returns what deletes the data that the retention of apps no longer keeps.
+func (h *Server) NewSweeper(log *slog.Logger) *retention.Sweeper {
+	o := retention.Options{Apps: h.Apps, LoadPolicy: h.derived.loadPolicy, SweepExternal: h.Execution.sweepExternal, Log: log}
+	if h.telemetry.metrics != nil {
+		o.OnSwept = h.telemetry.metrics.RecordSweep
+	}
+	return retention.NewSweeper(h.Storage.DB, o)
+}
+
+// derivedConfigs keeps what background work reads of the apps' current configurations. A configuration is parsed for it
+// once for each generation of its app: a generation changes with the revision, the secrets, the grants and the status.
+type derivedConfigs struct {
+	apps       *tenancy.Service
+	defaultApp *DefaultApp
+	billing    *billing.Service
+	log        *slog.Logger
+
+	mu    sync.Mutex // guards byApp
+	byApp map[db.ID]derivedConfig
+}
+
+// derivedConfig is what background work reads of a configuration. It is immutable.
+type derivedConfig struct {
+	generation int64
+	crons      map[string]*trigger.Cron // by agent
+	retention  retention.Policy         // of the configuration, without the plan's
+}
+
+// maxDerivedConfigs bounds derivedConfigs.byApp. A full map is emptied: what is missing is read again.
+const maxDerivedConfigs = 10_000
+
+// newDerivedConfigs returns an empty derivedConfigs.
+func newDerivedConfigs(apps *tenancy.Service, mine *DefaultApp, b *billing.Service, log *slog.Logger) *derivedConfigs {
+	return &derivedConfigs{apps: apps, defaultApp: mine, billing: b, log: log, byApp: map[db.ID]derivedConfig{}}
+}
+
+// loadSchedules returns the schedules of an app's current revision, at the app's generation. The scheduler calls it when
+// the generation has changed: a new revision's schedules replace the stored ones, and a schedule that the revision no
+// longer has is not started. An app that is suspended, or whose configuration does not load, has no schedules until its
+// next change.
+func (c *derivedConfigs) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedules, error) {
+	s, err := c.apps.LoadSnapshot(ctx, id, 0)
+	if err != nil {
+		return trigger.AppSchedules{}, err
+	}
+	none := trigger.AppSchedules{Generation: s.App.Generation, Crons: map[string]*trigger.Cron{}}
+	// The default app is always active.
+	if id != tenancy.DefaultID && s.App.Status != tenancy.Active {
+		return none, nil
+	}
+	d, err := c.derive(s)
+	if err != nil {
+		c.log.Warn("the schedules of an app do not run: its configuration does not load", "app", s.App.Name)
+		return none, nil //nolint:nilerr // a caller of the app gets the error
+	}
+	return trigger.AppSchedules{Generation: d.generation, Crons: d.crons}, nil
+}
+
+// loadPolicy returns the retention of an app: that of its configuration, and what that leaves at zero from its plan.
+func (c *derivedConfigs) loadPolicy(ctx context.Context, a tenancy.App) (retention.Policy, error) {
+	d, ok := c.find(a.ID, a.Generation)
+	if !ok {
+		s, err := c.apps.LoadSnapshot(ctx, a.ID, 0)
+		if err != nil {
+			return retention.Policy{}, err
+		}
+		if d, err = c.derive(s); err != nil {
+			return retention.Policy{}, err
+		}
+	}
+	plan, _ := c.billing.Prices.CachedPlan(a.Plan)
+	return d.retention.WithDefaults(store.Retention(plan.Retention)), nil
+}
+
+// find returns what is kept of an app at a generation.
+func (c *derivedConfigs) find(id db.ID, generation int64) (derivedConfig, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d, ok := c.byApp[id]
+	return d, ok && d.generation == generation
+}
+
+// derive returns what background work reads of a snapshot's configuration, and keeps it.
+func (c *derivedConfigs) derive(s *tenancy.Snapshot) (derivedConfig, error) {
+	if d, ok := c.find(s.App.ID, s.App.Generation); ok {
+		return d, nil
+	}
+	cfg, err := c.defaultApp.parseConfig(s)
+	if err != nil {
+		return derivedConfig{}, err
+	}
+	crons := trigger.ReadSchedules(cfg, func(agent string, err error) {
+		c.log.Warn("a schedule does not run", "app", s.App.Name, "agent", agent, "error", err)
+	})
+	d := derivedConfig{s.App.Generation, crons, retention.ReadPolicy(cfg)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.byApp) >= maxDerivedConfigs {
+		clear(c.byApp)
+	}
+	c.byApp[s.App.ID] = d
+	return d, nil
+}

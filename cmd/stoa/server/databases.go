@@ -1,0 +1,147 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/redis/go-redis/v9"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/store"
+	"stoa/cmd/stoa/server/otlp"
+	"stoa/migrations"
+	"stoa/ratelimit"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/signal"
+)
+
+// Storage is the databases of a process and the secrets that belong to them.
+type Storage struct {
+	// DB is the durable database: a SQLite file of this process alone, or PostgreSQL shared by a fleet.
+	DB *db.DB
+	// secrets are the admin secret, the master keys and the metrics token.
+	secrets processSecrets
+	// keyring has the master keys. They wrap the data keys of apps, with which everything secret is encrypted.
+	keyring *tenancy.Keyring
+	// Quota bounds what an app stores in DB.
+	Quota    *store.Quota
+	inMemory *app.InMemoryDB
+}
+
+// openStorage opens the durable database, reads the secrets, migrates the schema and opens the in-memory database. The
+// role is checked here because only the engine decides whether it is possible: a SQLite file belongs to one process.
+func openStorage(ctx context.Context, o Options, t telemetry, c *closers) (s Storage, err error) {
+	s.DB, err = db.Open(ctx, o.Settings.Database.URL, db.Options{OnCommit: t.recordCommitGroup, Log: o.Log})
+	if err == nil {
+		c.add(s.DB.Close)
+	}
+	// Added after the database, so that it is shut down before: the last export reads gauges from there.
+	if t.metrics != nil {
+		c.add(otlp.NewShutdown(t.metrics.Shutdown))
+	}
+	if err != nil {
+		return s, err
+	}
+	if o.Settings.Role != roleAll && s.DB.Engine() == db.SQLite {
+		return s, fmt.Errorf("--role %s needs PostgreSQL: the one process on a SQLite file does everything", o.Settings.Role)
+	}
+	// On SQLite this creates the secrets file next to the database if secrets are missing.
+	if s.secrets, err = loadSecrets(s.DB.Engine(), o.Settings.Database.URL); err != nil {
+		return s, err
+	}
+	if s.keyring, err = s.secrets.openKeyring(); err != nil {
+		return s, err
+	}
+	// Every process migrates at its start. Concurrent starts are serialised by the migration's lock.
+	if err := MigrateSchema(ctx, s.DB, o.Settings.Database.MigrateURL); err != nil {
+		return s, err
+	}
+	s.Quota = store.NewQuota(s.DB, store.QuotaOptions{
+		PerTenant: o.Settings.Database.AppStoredBytes, Log: o.Log,
+		Advice: "storage.retention in the app's configuration has old tasks and conversations deleted, and the operator may give apps more (--app-stored-bytes)",
+	})
+	// The loop of the quota runs in any case; only with a bound does every write of a tenant ask it.
+	if o.Settings.Database.AppStoredBytes > 0 {
+		s.DB.SetQuota(s.Quota)
+	}
+	if s.inMemory, err = app.OpenInMemoryDB(ctx, s.DB, app.InMemoryDBOptions{Log: o.Log}); err != nil {
+		return s, err
+	}
+	c.add(s.inMemory.Close)
+	return s, nil
+}
+
+// openBus returns the signal bus. It is carried by Redis if that is configured, else by PostgreSQL's LISTEN and NOTIFY;
+// on SQLite there is no other process to signal.
+func openBus(o Options, d *db.DB, t telemetry, c *closers) (*signal.Bus, error) {
+	switch {
+	case o.Settings.Database.RedisURL != "":
+		options, err := redis.ParseURL(o.Settings.Database.RedisURL)
+		if err != nil {
+			return nil, fmt.Errorf("--redis: %w", err)
+		}
+		// The logger of go-redis is global to the process.
+		redis.SetLogger(redisLogger{o.Log})
+		client := redis.NewClient(options)
+		if t.tracer != nil {
+			client.AddHook(redisTracer{})
+		}
+		c.add(client.Close)
+		return signal.New(signal.NewRedisLink(client, "stoa"), o.Log), nil
+	case d.Engine() == db.Postgres:
+		return signal.New(signal.NewPostgresLink(d.URL()), o.Log), nil
+	}
+	return signal.New(nil, o.Log), nil
+}
+
+// openRateCounts returns the counters of rate limits: in Redis if it is configured, else in the database. Redis is
+// reached through a client of its own with short timeouts and no retries, because every call of an app waits for its
+// counters; the subscriptions of the bus need longer timeouts and retries.
+func openRateCounts(o Options, d *db.DB, c *closers) (*ratelimit.Backends, error) {
+	var client redis.UniversalClient
+	if o.Settings.Database.RedisURL != "" {
+		options, err := redis.ParseURL(o.Settings.Database.RedisURL)
+		if err != nil {
+			return nil, fmt.Errorf("--redis: %w", err)
+		}
+		client = redis.NewClient(ratelimit.BoundRedisOptions(options))
+		c.add(client.Close)
+	}
+	return ratelimit.NewBackends(d, client, o.Log), nil
+}
+
+// MigrateSchema migrates the schema of d to this version. On PostgreSQL it logs in at the URL as, or with d's own
+// login if as is "", and grants d's login the right to act under Stoa's database roles, which row-level security is
+// written for.
+func MigrateSchema(ctx context.Context, d *db.DB, as string) error {
+	return d.ChangeSchema(ctx, as, func(s *sql.DB) error {
+		var logins []string
+		if d.Engine() == db.Postgres {
+			login, err := findLogin(ctx, d, as, s)
+			if err != nil {
+				return err
+			}
+			logins = append(logins, login)
+		}
+		return migrations.Up(ctx, string(d.Engine()), s, logins...)
+	})
+}
+
+// findLogin returns the user name of the login that d was opened with. If the same login migrates, it asks the
+// database, because the URL may leave the name to a default.
+func findLogin(ctx context.Context, d *db.DB, as string, s *sql.DB) (string, error) {
+	if as == "" || as == d.URL() {
+		var login string
+		err := s.QueryRowContext(ctx, "SELECT current_user").Scan(&login)
+		return login, err
+	}
+	u, err := url.Parse(d.URL())
+	if err != nil || u.User.Username() == "" {
+		return "", errors.New("with a migrating login of its own, the database URL must name its user, as in postgres://USER@HOST/NAME")
+	}
+	return u.User.Username(), nil
+}

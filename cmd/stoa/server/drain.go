@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/a2agrpc"
+)
+
+// closeGrace is the time for responses in progress after --shutdown-timeout is over.
+const closeGrace = 5 * time.Second
+
+// listeners are what answers requests: the protocols, and the servers that carry them.
+type listeners struct {
+	frontend *surface.Server
+	http     *http.Server
+	grpc     *a2agrpc.Server // nil in a worker
+}
+
+// drain stops the process without losing a request or a run. The steps are ordered:
+//
+//   - Responses ask clients to open a new connection for the next request, and /ready reports 503 until the load
+//     balancers have stopped sending requests (at most --drain-delay).
+//   - The worker pools start no more runs. They wait for the running ones until --shutdown-timeout is over, stop the
+//     rest and release their leases, so that another process continues these runs without a lost attempt.
+//   - Streams end with a hint to reconnect, and the HTTP and gRPC servers close within closeGrace.
+//   - The signals that announce the released runs are flushed.
+//
+// aborted ends when a loop of the process has failed; then drain does not wait for load balancers. The lease renewal
+// keeps running until drain returns.
+func (h *Server) drain(ctx, aborted context.Context, l listeners) error {
+	h.Log.Info("stopping", "inflight", h.Execution.Inflight())
+	left, cancel := context.WithTimeout(ctx, h.Settings.Shutdown.Timeout)
+	defer cancel()
+	// Clients that reuse connections would otherwise never reach the other processes.
+	l.frontend.Drain()
+	if l.grpc != nil {
+		l.grpc.Drain()
+	}
+	h.network.drainer.awaitBalancers(aborted, h.Settings.Shutdown.DrainDelay)
+	var work errgroup.Group
+	// The pools drain in parallel: together they have only one shutdown timeout.
+	for _, p := range h.Execution.pools() {
+		work.Go(func() error { return p.Drain(left) })
+	}
+	err := work.Wait()
+	last, cancelLast := context.WithTimeout(ctx, closeGrace)
+	defer cancelLast()
+	// After the runs: a stream shows the end of a run that finishes during the drain.
+	l.frontend.EndStreams()
+	var calls errgroup.Group
+	if l.grpc != nil {
+		calls.Go(func() error { l.grpc.Close(last); return nil })
+	}
+	// Responses that are still in progress after closeGrace are cut off.
+	if serr := l.http.Shutdown(last); serr != nil {
+		err = errors.Join(err, l.http.Close())
+	}
+	_ = calls.Wait()
+	h.bus.Flush(last) // other processes learn at once that runs were released
+	return err
+}

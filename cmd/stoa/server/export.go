@@ -1,0 +1,91 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+
+	"github.com/kelseyhightower/envconfig"
+
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/egress"
+	"stoa/billing/export"
+	"stoa/billing/export/file"
+	"stoa/billing/export/stripe"
+	"stoa/billing/export/webhook"
+)
+
+// exportSettings configure the export of usage, from STOA_EXPORT_ and the field's name. The secrets of the webhook
+// and of Stripe may also come from a file (readSecret).
+type exportSettings struct {
+	Folder         string            // "" = no export to files
+	Format         file.Format       `default:"ndjson"`
+	Webhook        string            // https URL, "" = none
+	Stripe         map[string]string // Stripe event name by meter, as meter:event,...
+	PrivateNetwork bool              `split_words:"true"` // the webhook may have a private address, and plain http
+}
+
+// Names of the secrets of exports.
+const (
+	WebhookSecretName = "STOA_EXPORT_WEBHOOK_SECRET"
+	StripeKeyName     = "STOA_EXPORT_STRIPE_KEY"
+)
+
+// NewExporter returns the exporter of usage with a sink for each configured target. It returns an error for a setting
+// that cannot work, such as a missing folder or secret, instead of exporting nothing.
+func NewExporter(d app.Dependencies) (*export.Exporter, error) {
+	var s exportSettings
+	if err := envconfig.Process("stoa_export", &s); err != nil {
+		return nil, envError(err)
+	}
+	secret, err := readSecret(WebhookSecretName)
+	if err != nil {
+		return nil, err
+	}
+	key, err := readSecret(StripeKeyName)
+	if err != nil {
+		return nil, err
+	}
+	sinks := map[string]export.Sink{}
+	if s.Folder != "" {
+		if info, err := os.Stat(s.Folder); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("STOA_EXPORT_FOLDER: %s is no folder; make it first", s.Folder)
+		}
+		if s.Format != file.NDJSON && s.Format != file.CSV {
+			return nil, fmt.Errorf("STOA_EXPORT_FORMAT must be %s or %s", file.NDJSON, file.CSV)
+		}
+		sinks["file"] = file.Sink{Folder: s.Folder, Format: s.Format}
+	}
+	// One of the two alone is a mistake that newWebhookSink reports.
+	if s.Webhook != "" || secret != "" {
+		if sinks["webhook"], err = s.newWebhookSink(d, secret); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.Stripe) > 0 || key != "" {
+		if sinks["stripe"], err = stripe.New(d.PublicEgress.HTTP(), key, "", s.Stripe); err != nil {
+			return nil, fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", StripeKeyName, err)
+		}
+	}
+	return export.New(d.DB, d.Billing.Budgets, sinks, d.Log), nil
+}
+
+// newWebhookSink returns the sink of the webhook. Redirects are not followed: the signed usage must reach the
+// configured address only.
+func (s exportSettings) newWebhookSink(d app.Dependencies, text string) (export.Sink, error) {
+	// Usage is signed but not encrypted, so that plain http is for private networks only.
+	u, err := url.Parse(s.Webhook)
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !s.PrivateNetwork) {
+		return nil, errors.New("STOA_EXPORT_WEBHOOK must be an https address; http will do with STOA_EXPORT_PRIVATE_NETWORK=true")
+	}
+	secret, err := webhook.ParseSecret(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", WebhookSecretName, err)
+	}
+	client := d.PublicEgress.HTTP()
+	if s.PrivateNetwork {
+		client = d.PrivateEgress.HTTP()
+	}
+	return webhook.Sink{URL: s.Webhook, Secret: secret, Client: egress.WithoutRedirects(client)}, nil
+}

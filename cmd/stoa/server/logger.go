@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"stoa/agentsvc/surface"
+	"stoa/cmd/stoa/server/otlp"
+)
+
+// NewLogger returns the logger of a process of this version and a function that closes it. It writes lines to
+// logger.file or standard error, and also sends records to a collector if the OTEL_* variables request it.
+func NewLogger(ctx context.Context, s LogSettings, version string) (*slog.Logger, func() error, error) {
+	var out io.Writer = os.Stderr
+	closers := []func() error{}
+	if s.File != "" {
+		f, err := os.OpenFile(s.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+		if err != nil {
+			return nil, nil, fmt.Errorf("logger.file: %w", err)
+		}
+		out = f
+		closers = append(closers, f.Close)
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.Level)); err != nil {
+		return nil, nil, fmt.Errorf("--log-level: %w", err)
+	}
+	// Lines always, and records for a collector in addition if they are exported.
+	h := newLineHandler(out, s.Format, level)
+	exported, end, err := otlp.NewLogHandler(ctx, version)
+	if err != nil {
+		return nil, nil, err
+	}
+	if exported != nil {
+		h = slog.NewMultiHandler(h, exported)
+		closers = append(closers, end)
+	}
+	return slog.New(correlatingHandler{Handler: h, level: level}), func() error {
+		var errs []error
+		// The exporter is flushed before the file closes, since it may log.
+		for _, c := range slices.Backward(closers) {
+			errs = append(errs, c())
+		}
+		return errors.Join(errs...)
+	}, nil
+}
+
+// newLineHandler returns a handler that writes one line for each record. Both formats escape line ends inside a
+// record, so that a caller's text cannot forge a record.
+func newLineHandler(out io.Writer, format string, level slog.Level) slog.Handler {
+	o := &slog.HandlerOptions{Level: level, AddSource: format == "verbose"}
+	if format == "json" {
+		return slog.NewJSONHandler(out, o)
+	}
+	return slog.NewTextHandler(out, o)
+}
+
+// correlatingHandler adds to each record what its context belongs to: the request, the app, the task of the run, and
+// the trace. An attribute that the record already has is not added again.
+type correlatingHandler struct {
+	slog.Handler
+	level slog.Level
+	keys  []string // keys of the attributes that WithAttrs has added
+}
+
+// Enabled implements [slog.Handler]. The level is checked here because an exporting handler has none of its own.
+func (h correlatingHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= h.level && h.Handler.Enabled(ctx, level)
+}
+
+// Handle implements [slog.Handler].
+func (h correlatingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if details := contextAttrs(ctx); len(details) > 0 {
+		written := slices.Clip(h.keys)
+		r.Attrs(func(a slog.Attr) bool { written = append(written, a.Key); return true })
+		r = r.Clone()
+		for _, a := range details {
+			// The record's own attribute is more specific than the context's.
+			if !slices.Contains(written, a.Key) {
+				r.AddAttrs(a)
+			}
+		}
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements [slog.Handler]. slices.Clip keeps handlers that were derived from the same one from sharing an
+// array of keys.
+func (h correlatingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.Handler, h.keys = h.Handler.WithAttrs(attrs), slices.Clip(h.keys)
+	for _, a := range attrs {
+		h.keys = append(h.keys, a.Key)
+	}
+	return h
+}
+
+// WithGroup implements [slog.Handler].
+func (h correlatingHandler) WithGroup(name string) slog.Handler {
+	h.Handler = h.Handler.WithGroup(name)
+	return h
+}
+
+// runKey is the context key of a runInfo; executeWithSpan sets it.
+type runKey struct{}
+
+// runInfo identifies the run that a log record belongs to, by the name of its app and the id of its task.
+type runInfo struct{ app, task string }
+
+// contextAttrs returns the attributes that identify the request, run and trace of ctx.
+func contextAttrs(ctx context.Context) []slog.Attr {
+	attrs := surface.LogAttrs(ctx)
+	if w, ok := ctx.Value(runKey{}).(runInfo); ok {
+		attrs = append(attrs, slog.String("app", w.app), slog.String("task", w.task))
+	}
+	if at := trace.SpanContextFromContext(ctx); at.IsValid() {
+		attrs = append(attrs, slog.String("trace_id", at.TraceID().String()), slog.String("span_id", at.SpanID().String()))
+	}
+	return attrs
+}

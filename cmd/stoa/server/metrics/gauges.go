@@ -1,0 +1,199 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
+)
+
+// Sources are what the gauges read. All fields are required. The functions run on the goroutine of a
+// reader and must be quick; what needs a query is cached here or by the source.
+type Sources struct {
+	DB *db.DB
+	// RunsInflight returns the runs that this process executes.
+	RunsInflight func() int
+	// StreamsOpen returns the streams of events that clients hold open.
+	StreamsOpen func() int64
+	// Connections returns how many connections of clients are open, and how many each bound has refused.
+	Connections func() (open int64, refused map[string]int64)
+	// AppsLoaded returns the runtimes of apps in memory.
+	AppsLoaded func() int64
+	// AuditFlaws returns the flaws of the audit trail that inspections have found, of all processes.
+	AuditFlaws func(ctx context.Context) (int64, error)
+	// UsagePending returns the rows of usage that wait for the database, and those that are lost.
+	UsagePending func() (waiting, lost int64)
+	// WritesRefused returns the writes that the storage quota has refused.
+	WritesRefused func() int64
+}
+
+// RegisterGauges defines the metrics that are computed when they are read. It is called once, before the metrics are
+// read.
+func (m *Recorder) RegisterGauges(s Sources) error {
+	d := m.defined
+	d.newGauge("stoa_runs_inflight", "", "Runs at work in this process.", observeInt(func() int64 { return int64(s.RunsInflight()) }))
+	d.newGauge("stoa_streams_open", "", "Streams of events that clients hold open.", observeInt(s.StreamsOpen))
+	d.newGauge("stoa_client_connections", "", "Connections of clients, over HTTP and gRPC.", observeInt(func() int64 { open, _ := s.Connections(); return open }))
+	d.newObservedCounter("stoa_client_connections_refused", "", "Connections that were closed when they were accepted, by the bound: total or address.",
+		func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+			_, refused := s.Connections()
+			for bound, n := range refused {
+				show(float64(n), withLabel("bound", bound))
+			}
+		}, "bound")
+	d.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(s.AppsLoaded))
+	// One query serves the gauges of the queue.
+	queue := &queueStatsCache{runs: store.NewRunQueue(s.DB)}
+	d.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
+		queue.observeStates, "state")
+	d.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(m.labels.apps), "state", "app")
+	d.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
+	d.newGauge("stoa_notification_receivers", "", "Addresses for notifications of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
+		newReceiversObserver(store.NewReceiverQueue(s.DB)), "state")
+	d.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that it was changed.", newFlawsObserver(s.AuditFlaws))
+	d.newGauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", observeInt(func() int64 {
+		waiting, _ := s.UsagePending()
+		return waiting
+	}))
+	d.newObservedCounter("stoa_usage_lost", "", "Rows of usage that are lost: too many waited for the database, or it refused them.", observeInt(func() int64 {
+		_, lost := s.UsagePending()
+		return lost
+	}))
+	d.newObservedCounter("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", observeInt(s.WritesRefused))
+	if s.DB.Engine() == db.Postgres {
+		d.defineConnectionPool(s.DB)
+	}
+	return d.err
+}
+
+// defineConnectionPool defines the statistics of the PostgreSQL connection pool. SQLite has no pool.
+func (m *instruments) defineConnectionPool(d *db.DB) {
+	m.newGauge("stoa_db_connections_max", "", "Connections to PostgreSQL that there may be.", observeInt(func() int64 { return d.Stats().Max }))
+	m.newGauge("stoa_db_connections", "", "Connections to PostgreSQL: idle and used.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+		s := d.Stats()
+		for state, n := range map[string]int64{"idle": s.Idle, "used": s.Open - s.Idle} {
+			show(float64(n), withLabel("state", state))
+		}
+	}, "state")
+	m.newObservedCounter("stoa_db_connection_waits", "", "How often a caller had to wait for a connection to PostgreSQL.", observeInt(func() int64 { return d.Stats().Waits }))
+	m.newObservedCounter("stoa_db_connection_wait", "s", "Time that was waited for connections to PostgreSQL.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+		show(d.Stats().Waited.Seconds())
+	})
+}
+
+// withLabel returns an observation's attribute set of one label.
+func withLabel(key, value string) metric.ObserveOption {
+	return metric.WithAttributes(attribute.String(key, value))
+}
+
+// Bounds of the queries behind gauges, so that a frequent or slow scrape does not load the database: how long a
+// result is reused, and how long one query may take.
+const (
+	queueStatsTTL     = 10 * time.Second
+	queueStatsTimeout = 2 * time.Second
+)
+
+// queueStatsCache caches the statistics of the queue for all gauges that show a part of them. A scrape then needs one
+// query.
+type queueStatsCache struct {
+	runs *store.RunQueue
+
+	// mu guards the fields below. It is locked during the query, so that concurrent scrapes share one.
+	mu       sync.Mutex
+	loadedAt time.Time // of the last attempt, also a failed one
+	stats    store.QueueStats
+	loaded   bool // the last attempt succeeded
+}
+
+// loadStats returns the statistics, at most queueStatsTTL old, and whether they are valid. A failed query is not
+// repeated before queueStatsTTL is over.
+func (q *queueStatsCache) loadStats(ctx context.Context) (store.QueueStats, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if time.Since(q.loadedAt) < queueStatsTTL {
+		return q.stats, q.loaded
+	}
+	ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
+	defer cancel()
+	last, err := q.runs.CountOpenRuns(ctx)
+	q.stats, q.loaded, q.loadedAt = last, err == nil, time.Now()
+	return q.stats, q.loaded
+}
+
+// newReceiversObserver returns the callback that shows how many notification receivers are open and failing. Its
+// result is cached for queueStatsTTL; mu guards the captured variables.
+func newReceiversObserver(q *store.ReceiverQueue) observeFunc {
+	var mu sync.Mutex
+	var at time.Time
+	var open, failing int64
+	var err error
+	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) >= queueStatsTTL {
+			ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
+			defer cancel()
+			open, failing, err = q.CountReceivers(ctx)
+			at = time.Now()
+		}
+		if err == nil {
+			show(float64(open), withLabel("state", "open"))
+			show(float64(failing), withLabel("state", "failing"))
+		}
+	}
+}
+
+// observeStates shows the runs by state. Nothing is shown if the statistics are not available: a 0 would look like an
+// empty queue.
+func (q *queueStatsCache) observeStates(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+	if s, ok := q.loadStats(ctx); ok {
+		for state, n := range map[string]int64{"pending": s.Pending, "running": s.Running, "failed": s.Failed, "input_required": s.InputRequired} {
+			show(float64(n), withLabel("state", state))
+		}
+	}
+}
+
+// observeOldest shows the age in seconds of the pending run that was accepted first.
+func (q *queueStatsCache) observeOldest(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+	if s, ok := q.loadStats(ctx); ok {
+		show(s.OldestPending.Seconds())
+	}
+}
+
+// newAppsObserver returns the callback that shows the pending and running runs by app. names is nil if apps may not
+// be labels; then nothing is shown. Apps that share the label "other" are added up.
+func (q *queueStatsCache) newAppsObserver(names *topK) observeFunc {
+	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+		s, ok := q.loadStats(ctx)
+		if !ok || names == nil {
+			return
+		}
+		sums := map[[2]string]int64{}
+		for _, a := range s.Apps {
+			label := names.labelFor(a.App)
+			sums[[2]string{"pending", label}] += a.Pending
+			sums[[2]string{"running", label}] += a.Running
+		}
+		// The sums are complete before they are shown: the SDK keeps the last value of a label set.
+		for of, n := range sums {
+			show(float64(n), metric.WithAttributes(attribute.String("state", of[0]), attribute.String("app", of[1])))
+		}
+	}
+}
+
+// newFlawsObserver returns the callback that shows how many flaws of the audit trail are known. They are stored in the
+// database, so that every process shows those that another process found.
+func newFlawsObserver(count func(ctx context.Context) (int64, error)) observeFunc {
+	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+		ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
+		defer cancel()
+		if n, err := count(ctx); err == nil {
+			show(float64(n))
+		}
+	}
+}

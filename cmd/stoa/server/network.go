@@ -1,0 +1,75 @@
+package server
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+
+	"stoa/agentsvc/surface"
+	"stoa/cmd/stoa/server/listener"
+)
+
+// network is what all listeners of a process share.
+type network struct {
+	// drainer keeps the readiness of the process and waits for load balancers in a shutdown.
+	drainer *drainer
+	// gcTuner collects garbage more often while large bodies or answers are in memory.
+	gcTuner     *gcTuner
+	connections *listener.Limiter // counts the connections of all public listeners
+	streams     *listener.Limiter // counts the open requests over HTTP/2 and gRPC
+	tlsConfig   *tls.Config       // nil = plain HTTP and gRPC
+}
+
+// newNetwork reads the certificate of server.tls, if one is configured. A process that is configured for TLS and cannot read its certificate does not start, rather than serving without encryption.
+func newNetwork(o Options) (n network, err error) {
+	s := o.Settings.Listen
+	n = network{
+		drainer: newDrainer(), gcTuner: newGCTuner(),
+		connections: listener.NewLimiter(s.MaxConnections, s.MaxAddressConnections, s.TrustedProxies), streams: listener.NewStreamLimiter(s.MaxConnections, s.TrustedProxies),
+	}
+	if cfg := o.DefaultApp.Config(); cfg != nil {
+		n.tlsConfig, err = surface.NewTLSConfig(cfg.Server.TLS, o.Log)
+	}
+	return n, err
+}
+
+// openListener opens the listener of --host and --port.
+func openListener(s Settings) (net.Listener, error) {
+	l, err := listener.ListenTCP(s.Listen.Host, s.Listen.Port)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w (another --port is the cure if this one is taken)", err)
+	}
+	return l, nil
+}
+
+// openGRPCListener opens the gRPC listener. A worker has none.
+func openGRPCListener(s Settings, c *closers) (net.Listener, error) {
+	if s.Role == roleWorker {
+		return nil, nil
+	}
+	l, err := listener.ListenTCP(s.Listen.Host, s.Listen.GRPCPort)
+	if err != nil {
+		return nil, fmt.Errorf("listen for gRPC: %w (another --grpc-port is the cure if this one is taken)", err)
+	}
+	c.add(func() error { _ = l.Close(); return nil }) // an error only means that the gRPC server has closed it
+	return l, nil
+}
+
+// serveHTTP serves l until server is shut down, over TLS if it is configured. The certificate comes from TLSConfig,
+// so that ServeTLS is given no files.
+func (n network) serveHTTP(server *http.Server, l net.Listener) error {
+	if n.tlsConfig == nil {
+		return ignoreClosed(server.Serve(l))
+	}
+	server.TLSConfig = n.tlsConfig.Clone()
+	return ignoreClosed(server.ServeTLS(l, "", ""))
+}
+
+// localURL returns the URL at which this machine reaches a listener of the server.
+func (n network) localURL(addr net.Addr) string {
+	if n.tlsConfig != nil {
+		return "https://" + reachableAddress(addr)
+	}
+	return "http://" + reachableAddress(addr)
+}

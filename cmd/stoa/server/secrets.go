@@ -1,0 +1,168 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// Names of the secrets. A secret is never a flag, because command lines are visible to other users of the machine: it
+// comes from the environment, from the file that NAME_FILE names, or on SQLite from a file next to the database.
+const (
+	AdminSecretName  = "STOA_ADMIN_SECRET"
+	MasterKeyName    = "STOA_MASTER_KEY"
+	MetricsTokenName = "STOA_METRICS_TOKEN"
+)
+
+// processSecrets are the secrets of a process. They are set by loadSecrets and then read-only.
+type processSecrets struct {
+	// adminSecret is one secret, or two with a comma between them during a rotation: both are accepted.
+	adminSecret string
+	// masterKeys is one key, or two likewise: 32 bytes each in base64. The first one encrypts, both decrypt.
+	masterKeys string
+	// metricsToken is the bearer token of the metrics endpoint, "" = none is needed.
+	metricsToken string
+	// path is the file that contains the first two, "" if they came from the environment.
+	path string
+}
+
+// loadSecrets reads the secrets of the process. On SQLite it generates a missing admin secret or master key and
+// stores it in a file next to the database, readable by its owner only. On PostgreSQL a missing one is an error,
+// because all processes on the database must have the same.
+func loadSecrets(engine db.Engine, database string) (processSecrets, error) {
+	var s processSecrets
+	var errs [3]error
+	s.adminSecret, errs[0] = readSecret(AdminSecretName)
+	s.masterKeys, errs[1] = readSecret(MasterKeyName)
+	s.metricsToken, errs[2] = readSecret(MetricsTokenName)
+	if err := errors.Join(errs[:]...); err != nil {
+		return s, err
+	}
+	// The metrics token is optional: without one the endpoint is open.
+	if s.adminSecret != "" && s.masterKeys != "" {
+		return s, nil
+	}
+	if engine == db.Postgres {
+		return s, fmt.Errorf("on PostgreSQL %s and %s must be set, or %s_FILE and %s_FILE: every process of the fleet shares them; "+
+			"make them with: openssl rand -base64 32", AdminSecretName, MasterKeyName, AdminSecretName, MasterKeyName)
+	}
+	return s, s.fillFromFile(SecretsFile(database))
+}
+
+// fillFromFile sets the secrets that are missing from the file at path. It generates those that the file lacks and
+// adds them to it, so that they are the same after a restart.
+func (s *processSecrets) fillFromFile(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the secrets of this server: %w", err)
+	}
+	text := string(raw)
+	for _, one := range []struct {
+		name  string
+		value *string
+	}{{AdminSecretName, &s.adminSecret}, {MasterKeyName, &s.masterKeys}} {
+		if *one.value != "" {
+			continue
+		}
+		if *one.value = findSecretValue(text, one.name); *one.value != "" {
+			continue
+		}
+		*one.value = generateSecret()
+		// Lines are appended, so that what else is in the file is kept.
+		text += one.name + "=" + *one.value + "\n"
+	}
+	s.path = path
+	if text == string(raw) {
+		return nil
+	}
+	return writeSecrets(path, text)
+}
+
+// writeSecrets replaces the file atomically by a rename: after a crash the file is complete, either the old or the
+// new one. A lost master key would make every stored secret unreadable.
+func writeSecrets(path, text string) error {
+	next := path + ".new"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("keep the secrets of this server: %w", err)
+	}
+	if err := os.Rename(next, path); err != nil {
+		return fmt.Errorf("keep the secrets of this server: %w", err)
+	}
+	return nil
+}
+
+// findSecretValue returns the value of the line NAME=value, "" if there is none.
+func findSecretValue(text, name string) string {
+	for line := range strings.Lines(text) {
+		if key, value, _ := strings.Cut(strings.TrimSpace(line), "="); key == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// generateSecret returns 32 random bytes in base64. crypto/rand.Read never returns an error.
+func generateSecret() string {
+	raw := make([]byte, 32)
+	_, _ = rand.Read(raw)
+	return base64.StdEncoding.EncodeToString(raw)
+}
+
+// openKeyring returns the keyring of the master keys. The first key wraps new data keys; the others only unwrap.
+func (s processSecrets) openKeyring() (*tenancy.Keyring, error) {
+	var masters [][]byte
+	for field := range strings.SplitSeq(s.masterKeys, ",") {
+		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(field))
+		if err != nil || len(raw) != 32 {
+			return nil, fmt.Errorf("%s must be 32 bytes in base64 (two, with a comma between, while it is being changed); make one with: openssl rand -base64 32", MasterKeyName)
+		}
+		masters = append(masters, raw)
+	}
+	return tenancy.NewKeyring(masters...)
+}
+
+// FindAdminSecret returns the admin secret from the environment, from the file that the environment names, or from
+// the file that a server on SQLite keeps next to its database. During a rotation two secrets are valid; it returns
+// the first.
+func FindAdminSecret() (string, error) {
+	secret, err := readSecret(AdminSecretName)
+	if secret != "" || err != nil {
+		return firstSecret(secret), err
+	}
+	database, _ := lookupEnv("STOA_DATABASE")
+	name := SecretsFile(database)
+	content, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the admin secret: %w", err)
+	}
+	if secret := findSecretValue(string(content), AdminSecretName); secret != "" {
+		return firstSecret(secret), nil
+	}
+	return "", fmt.Errorf("no admin secret: set %s or %s_FILE, or run this where the server's %s lies",
+		AdminSecretName, AdminSecretName, filepath.Base(name))
+}
+
+// SecretsFile returns the path of the file with the generated secrets: stoa.secrets in the folder of the SQLite
+// database.
+func SecretsFile(database string) string {
+	path, ok := strings.CutPrefix(database, "sqlite://")
+	path, _, _ = strings.Cut(path, "?")
+	if !ok || path == ":memory:" {
+		path = "stoa.db"
+	}
+	return filepath.Join(filepath.Dir(path), "stoa.secrets")
+}
+
+// firstSecret returns the first of one or two secrets with a comma between them.
+func firstSecret(list string) string {
+	one, _, _ := strings.Cut(list, ",")
+	return strings.TrimSpace(one)
+}

@@ -1,0 +1,284 @@
+// Package server composes the serving process and runs it. A newcomer starts here:
+//
+//   - [New] constructs the parts of a [Server] in order of dependency: listeners' bounds and telemetry, databases and
+//     secrets, signals, outgoing requests, billing, identity and apps, the execution of runs, the default app. Each
+//     constructor takes what it needs, registers how to close what it opened, and returns a finished value.
+//   - [Server.Serve] starts the background loops and the listeners; surfaces.go lists the protocols that answer.
+//   - drain stops the process without losing a request or a run.
+//
+// How a message becomes an answer, and where to read on:
+//
+//   - A request reaches package surface over the listener of Serve. It verifies the credential with the verifier or the
+//     API keys (identity.go), which decides the tenant, and acquires the tenant's built app from [Execution].Runtimes.
+//   - The app's task service writes the turn and starts its run here with a lease, or leaves it to the queue.
+//     [Execution].RunPool claims queued runs and calls executeRun, which selects the app and the revision of the run.
+//   - The worker writes events with the epoch of its lease. A worker that lost its lease changes nothing any more:
+//     its statements match no row, and its context ends.
+//   - Budgets are reserved and settled around each model call (packages app and billing, opened by openBilling);
+//     limits are counted at admission (openRateCounts).
+//   - Every answer is read from the task's log. The signal bus announces new events to the subscriptions of other
+//     processes.
+//   - background.go has the work that no request starts: schedules and retention; notify.go delivers notifications and
+//     callbacks.
+//   - A new protocol is a package below agentsvc/surface and a line in newRoutes (surfaces.go).
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"golang.org/x/sync/errgroup"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/store"
+	"stoa/billing/export"
+	"stoa/cmd/stoa/server/metrics"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+	"stoa/tenancy/signal"
+)
+
+// Options are what a server is made of besides its environment.
+type Options struct {
+	// Version is that of this binary, as the log, the protocols and exported telemetry show it.
+	Version  string
+	Settings Settings
+	// DefaultApp is the app of the operator's file. Its configuration can be replaced while the server runs.
+	DefaultApp *DefaultApp
+	Log        *slog.Logger
+}
+
+// Server is one composed serving process. Its fields are set by [New] and then read-only: what changes at run time (the
+// default app's configuration, counters, caches) is behind the types of the fields, each of which is safe for
+// concurrent use.
+type Server struct {
+	Options
+	telemetry telemetry
+	Storage   Storage
+	// bus wakes other processes after a commit. A lost signal costs time and never data, because every reader also
+	// polls.
+	bus *signal.Bus
+	// Apps is the service of apps, revisions, secrets and grants.
+	Apps     *tenancy.Service
+	identity identity
+	router   *tenancy.Router // maps host names to apps
+	// Dependencies are what the runtimes of all apps share.
+	Dependencies app.Dependencies
+	// Exporter sends usage to files, webhooks and Stripe.
+	Exporter  *export.Exporter
+	Execution *Execution
+	derived   *derivedConfigs
+	network   network
+	// grpcListener is nil in a worker.
+	grpcListener net.Listener
+	closers      closers
+}
+
+// Roles of a process (--role). A web process accepts turns and leaves their runs to workers; a worker executes runs
+// and serves health, metrics and other routes that belong to no tenant.
+const (
+	roleAll    = "all"
+	roleWeb    = "web"
+	roleWorker = "worker"
+)
+
+// closers are functions that release what constructors opened. A constructor adds one as soon as its resource exists.
+type closers []func() error
+
+// add registers f to be called by close.
+func (c *closers) add(f func() error) { *c = append(*c, f) }
+
+// close calls the functions in reverse order and joins their errors.
+func (c *closers) close() error {
+	var errs []error
+	for i := len(*c) - 1; i >= 0; i-- {
+		errs = append(errs, (*c)[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// New constructs everything but the HTTP listener. If a step fails, it closes what the earlier steps opened. The order
+// is the order of dependency. Every process migrates the schema at its start.
+func New(ctx context.Context, o Options) (_ *Server, err error) {
+	var c closers
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	network, err := newNetwork(o)
+	if err != nil {
+		return nil, err
+	}
+	t, err := openTelemetry(ctx, o, &c)
+	if err != nil {
+		return nil, err
+	}
+	storage, err := openStorage(ctx, o, t, &c)
+	if err != nil {
+		return nil, err
+	}
+	bus, err := openBus(o, storage.DB, t, &c)
+	if err != nil {
+		return nil, err
+	}
+	// Without a file, only a server on SQLite has a default app: a fleet serves the apps of its database.
+	if o.DefaultApp.Config() == nil && storage.DB.Engine() == db.SQLite {
+		if err := o.DefaultApp.useBuiltinConfig(o.Settings.isLoopback()); err != nil {
+			return nil, err
+		}
+	}
+	base, err := openDependencies(ctx, o, storage, bus, t, network.gcTuner, &c)
+	if err != nil {
+		return nil, err
+	}
+	exporter, err := NewExporter(base)
+	if err != nil {
+		return nil, err
+	}
+	platform, err := openVerifier(ctx, o, base, &c)
+	if err != nil {
+		return nil, err
+	}
+	apps := tenancy.New(storage.DB, storage.keyring, bus, newTenancyOptions(base, o.Settings.Queue.StaleThreshold, platform.verifier))
+	owned, err := openAppIdentity(ctx, apps, platform, base, &c)
+	if err != nil {
+		return nil, err
+	}
+	execution, complete, err := newExecution(ctx, o, base, apps, bus, t, &c)
+	if err != nil {
+		return nil, err
+	}
+	router, err := tenancy.NewRouter(apps, o.Settings.Listen.AppHosts)
+	if err != nil {
+		return nil, err
+	}
+	c.add(func() error { router.Close(); return nil })
+	if err := o.DefaultApp.publishAtStart(ctx, apps, complete); err != nil {
+		return nil, err
+	}
+	// Opened before the HTTP server is built, because agent cards contain its address.
+	calls, err := openGRPCListener(o.Settings, &c)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		Options: o, telemetry: t, Storage: storage, bus: bus, Apps: apps, identity: identity{platform, owned}, router: router, Dependencies: complete, Exporter: exporter,
+		Execution: execution, derived: newDerivedConfigs(apps, o.DefaultApp, base.Billing, o.Log), network: network, grpcListener: calls, closers: c,
+	}, nil
+}
+
+// Close releases everything that New opened, in reverse order, and joins the errors.
+func (h *Server) Close() error { return h.closers.close() }
+
+// Metrics returns what counts the events of this process; nil if nothing reads the metrics.
+func (h *Server) Metrics() *metrics.Recorder { return h.telemetry.metrics }
+
+// ListenAndServe opens the listener of --host and --port and serves until ctx ends. announce is called with a text for
+// the operator when requests are answered.
+func (h *Server) ListenAndServe(ctx context.Context, announce func(text string)) error {
+	l, err := openListener(h.Settings)
+	if err != nil {
+		return err
+	}
+	return h.Serve(ctx, l, func() { announce(h.describeServing(l.Addr())) })
+}
+
+// Serve runs all background loops and serves HTTP on l until ctx ends, then drains. It calls serving when requests are
+// answered. It also stops when one of the loops fails: then the error of that loop is returned.
+func (h *Server) Serve(ctx context.Context, l net.Listener, serving func()) error {
+	// The bounds apply before TLS and HTTP.
+	l = h.network.connections.LimitListener(l)
+	frontend, err := h.NewFrontend(l.Addr())
+	if err == nil {
+		err = h.registerGauges(frontend)
+	}
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	// The loops outlive ctx: leases must be renewed and signals sent while the process drains. stop ends them after
+	// the drain.
+	back, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, gctx := errgroup.WithContext(back)
+	for _, run := range h.loops() {
+		g.Go(func() error { return ignoreCancelled(run(gctx)) })
+	}
+	server := frontend.NewHTTPServer()
+	server.Handler = h.network.streams.LimitStreams(h.network.drainer.trackRequests(server.Handler))
+	g.Go(func() error { return h.network.serveHTTP(server, l) })
+	calls := h.newGRPCServer(frontend)
+	if calls != nil {
+		g.Go(func() error { return calls.Serve(h.network.connections.LimitListener(h.grpcListener)) })
+		context.AfterFunc(gctx, calls.Stop) // for a failed loop; a drain has closed it before
+	}
+	// The loops and the listeners are running: stop them and wait for them before returning.
+	if err := h.serveMetrics(gctx, g); err != nil {
+		stop()
+		return errors.Join(err, server.Close(), g.Wait())
+	}
+	serving()
+	select {
+	case <-ctx.Done():
+	// A loop failed: drain sees gctx ended and does not wait for load balancers.
+	case <-gctx.Done():
+	}
+	err = h.drain(context.WithoutCancel(ctx), gctx, listeners{frontend, server, calls})
+	stop()
+	return errors.Join(err, g.Wait())
+}
+
+// loops returns the background loops. Every loop returns when its context ends. Loops that only one process of the fleet
+// may execute (retention, sampling of storage, audit inspection, schedules) elect it by a lease or a claim in the
+// database.
+func (h *Server) loops() []func(context.Context) error {
+	d, x := h.Dependencies, h.Execution
+	all := []func(context.Context) error{
+		h.bus.Run, h.Apps.Run, h.identity.issuer.Run, h.identity.registry.Run, h.identity.apiKeys.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
+		h.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, h.Exporter.Run, newStorageSampler(h.Storage.DB, h.Apps, d.Billing, h.Log).run,
+		h.NewSweeper(h.Log).Run, NewAuditInspector(store.NewLeaderLease(h.Storage.DB, "audit", agentsvc.NewID()), h.Apps, h.Log).run, h.newScheduler().Run, h.network.gcTuner.Run,
+	}
+	if h.Settings.Watch && h.DefaultApp.path != "" {
+		all = append(all, func(ctx context.Context) error { return h.DefaultApp.watchFile(ctx, h.Apps, d, h.Log) })
+	}
+	return all
+}
+
+// describeServing logs and returns where the server is reached and in which file its admin secret is. Tools wait for
+// the line "serves at" (see stoatest.Process). It warns if the default app needs no credentials and the address is
+// not loopback.
+func (h *Server) describeServing(addr net.Addr) string {
+	h.Log.Info("serving", "role", h.Settings.Role, "address", addr.String(), "grpc", h.grpcAddress(), "database", string(h.Storage.DB.Engine()), "version", h.Version)
+	if h.DefaultApp.Config() != nil && !h.DefaultApp.authConfig().Enabled && !h.Settings.isLoopback() && h.Settings.Role != roleWorker {
+		h.Log.Warn("the app default is open: everyone who reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
+	}
+	text := fmt.Sprintf("Stoa %s serves at %s", h.Version, h.network.localURL(addr))
+	if at := h.grpcAddress(); at != "" {
+		text += "\ngRPC is at " + at + "."
+	}
+	if h.Storage.secrets.path != "" {
+		text += "\nThe admin secret lies in " + h.Storage.secrets.path + "; stoa app finds it there."
+	}
+	return text
+}
+
+// ignoreCancelled returns nil for an error that only reports the end of the context.
+func ignoreCancelled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// ignoreClosed returns nil for the error with which an HTTP server reports its own shutdown.
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,147 @@
+package server
+
+import (
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// flagCases has for each flag a value and the setting that it must change, "" for a flag that is refused as not
+// available yet.
+var flagCases = map[string]struct {
+	value string
+	want  func(s Settings) any
+	is    any
+}{
+	"Host":                  {"192.0.2.1", func(s Settings) any { return s.Listen.Host }, "192.0.2.1"},
+	"Port":                  {"1234", func(s Settings) any { return s.Listen.Port }, 1234},
+	"GRPCPort":              {"1235", func(s Settings) any { return s.Listen.GRPCPort }, 1235},
+	"PublicGRPC":            {"grpc.example:443", func(s Settings) any { return s.Cards.PublicGRPC }, "grpc.example:443"},
+	"Studio":                {"true", nil, nil},
+	"Role":                  {"web", func(s Settings) any { return s.Role }, "web"},
+	"Database":              {"sqlite://x.db", func(s Settings) any { return s.Database.URL }, "sqlite://x.db"},
+	"MigrateDatabase":       {"postgres://m", func(s Settings) any { return s.Database.MigrateURL }, "postgres://m"},
+	"Redis":                 {"redis://r", func(s Settings) any { return s.Database.RedisURL }, "redis://r"},
+	"PublicURL":             {"https://x.example", func(s Settings) any { return s.Cards.PublicURL }, "https://x.example"},
+	"SignCards":             {"true", func(s Settings) any { return s.Cards.Sign }, true},
+	"Watch":                 {"true", func(s Settings) any { return s.Watch }, true},
+	"QueueWorkers":          {"7", func(s Settings) any { return s.Queue.Workers }, 7},
+	"QueueMaxRetries":       {"8", func(s Settings) any { return s.Queue.MaxRetries }, 8},
+	"QueueInitialDelay":     {"2s", func(s Settings) any { return s.Queue.RetryInitialDelay }, 2 * time.Second},
+	"QueueMaxDelay":         {"9m", func(s Settings) any { return s.Queue.RetryMaxDelay }, 9 * time.Minute},
+	"QueueStaleThreshold":   {"3s", func(s Settings) any { return s.Queue.StaleThreshold }, 3 * time.Second},
+	"MaxInflight":           {"11", func(s Settings) any { return s.Queue.MaxInflight }, 11},
+	"AppInflight":           {"12", func(s Settings) any { return s.Queue.AppInflight }, 12},
+	"AppStoredBytes":        {"15", func(s Settings) any { return s.Database.AppStoredBytes }, int64(15)},
+	"LongestRun":            {"2h", func(s Settings) any { return s.Queue.MaxRunTime }, 2 * time.Hour},
+	"MaxAnswer":             {"5", func(s Settings) any { return s.Bounds.MaxAnswerMiB }, 5},
+	"AnswerMemory":          {"321", func(s Settings) any { return s.Bounds.AnswerMemoryMiB }, 321},
+	"SandboxUser":           {"daemon", func(s Settings) any { return s.Sandbox.User }, "daemon"},
+	"SandboxPrograms":       {"/usr,/srv", func(s Settings) any { return len(s.Sandbox.Programs) }, 2},
+	"MaxConnections":        {"13", func(s Settings) any { return s.Listen.MaxConnections }, 13},
+	"MaxAddressConnections": {"14", func(s Settings) any { return s.Listen.MaxAddressConnections }, 14},
+	"AppBodyRate":           {"15", func(s Settings) any { return s.Bounds.AppBodyRateMiB }, 15},
+	"TrustedProxies":        {"10.0.0.0/8", func(s Settings) any { return len(s.Listen.TrustedProxies) }, 1},
+	"MetricsAddr":           {"127.0.0.1:1", func(s Settings) any { return s.Listen.MetricsAddr }, "127.0.0.1:1"},
+	"ShutdownTimeout":       {"4s", func(s Settings) any { return s.Shutdown.Timeout }, 4 * time.Second},
+	"DrainDelay":            {"2s", func(s Settings) any { return s.Shutdown.DrainDelay }, 2 * time.Second},
+	"LogLevel":              {"debug", func(s Settings) any { return s.Log.Level }, "debug"},
+	"LogFormat":             {"json", func(s Settings) any { return s.Log.Format }, "json"},
+}
+
+var camelWord = regexp.MustCompile(`[A-Z]+[a-z]*`)
+
+// TestEnvironment sets each flag's variable to a valid and to an invalid value.
+func TestEnvironment(t *testing.T) {
+	names := map[string]string{"GRPCPort": "STOA_GRPC_PORT", "PublicURL": "STOA_PUBLIC_URL", "PublicGRPC": "STOA_PUBLIC_GRPC"}
+	for f := range reflect.TypeFor[Flags]().Fields() {
+		row, ok := flagCases[f.Name]
+		if !ok {
+			t.Errorf("%s: no row says that the flag acts", f.Name)
+			continue
+		}
+		variable := names[f.Name]
+		if variable == "" {
+			variable = "STOA_" + strings.ToUpper(strings.Join(camelWord.FindAllString(f.Name, -1), "_"))
+		}
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, row.value)
+			s, err := ResolveSettings(Flags{}, nil)
+			switch {
+			case row.want == nil:
+				if err == nil || !strings.Contains(err.Error(), "not available yet") {
+					t.Errorf("%s=%s: %v, want a refusal", variable, row.value, err)
+				}
+				return
+			case err != nil:
+				t.Fatal(err)
+			case row.want(s) != row.is:
+				t.Errorf("%s=%s: %v, want %v", variable, row.value, row.want(s), row.is)
+			}
+			if f.Type.Elem().Kind() == reflect.String && !strings.HasPrefix(f.Name, "Log") {
+				return
+			}
+			t.Setenv(variable, "nonsense")
+			if _, err := ResolveSettings(Flags{}, nil); err == nil {
+				t.Errorf("%s=nonsense is taken", variable)
+			}
+		})
+	}
+}
+
+// TestPrecedence checks that the command line overrides the environment.
+func TestPrecedence(t *testing.T) {
+	t.Setenv("STOA_PORT", "1")
+	port := 2
+	if s, err := ResolveSettings(Flags{Port: &port}, nil); err != nil || s.Listen.Port != 2 {
+		t.Errorf("port %d (%v), want the command line's", s.Listen.Port, err)
+	}
+}
+
+// TestDrainDelay checks that the drain delay is at most the shutdown timeout.
+func TestDrainDelay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		shutdown, given, want time.Duration
+		wrong                 bool
+	}{
+		{30 * time.Second, -1, 5 * time.Second, false},
+		{2 * time.Second, -1, 2 * time.Second, false},
+		{30 * time.Second, time.Second, time.Second, false},
+		{30 * time.Second, 31 * time.Second, 0, true},
+	} {
+		line := Flags{ShutdownTimeout: &c.shutdown}
+		if c.given >= 0 {
+			line.DrainDelay = &c.given
+		}
+		s, err := ResolveSettings(line, nil)
+		if (err != nil) != c.wrong || err == nil && s.Shutdown.DrainDelay != c.want {
+			t.Errorf("%+v: %v, %v", c, s.Shutdown.DrainDelay, err)
+		}
+	}
+}
+
+// TestHasPrivateMetrics checks that app names are labels only if no other machine can read the metrics, on either
+// address.
+func TestHasPrivateMetrics(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		host, addr string
+		want       bool
+	}{
+		{"127.0.0.1", "", true},
+		{"localhost", "localhost:9090", true},
+		{"::1", "[::1]:9090", true},
+		{"127.0.0.1", "0.0.0.0:9090", false},
+		{"127.0.0.1", ":9090", false},
+		{"127.0.0.1", "10.0.0.1:9090", false},
+		{"0.0.0.0", "127.0.0.1:9090", false},
+		{"0.0.0.0", "", false},
+	} {
+		if got := (Settings{Listen: ListenSettings{Host: c.host, MetricsAddr: c.addr}}).hasPrivateMetrics(); got != c.want {
+			t.Errorf("--host %s --metrics-addr %s: %v, want %v", c.host, c.addr, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/app"
+	"stoa/agentsvc/guardrail"
+	"stoa/agentsvc/store"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/trail"
+	"stoa/cmd/stoa/server/metrics"
+	"stoa/cmd/stoa/server/otlp"
+	"stoa/tenancy"
+)
+
+// telemetry is what records events and spans of the process. Each field is nil if nothing reads its records.
+type telemetry struct {
+	metrics *metrics.Recorder
+	tracer  trace.Tracer
+}
+
+// openTelemetry returns the tracer and the recorder that the configuration and the OTEL_* variables request.
+func openTelemetry(ctx context.Context, o Options, c *closers) (t telemetry, err error) {
+	var end func() error
+	if t.tracer, end, err = otlp.NewTracer(ctx, o.Version, o.Log); err != nil {
+		return t, err
+	}
+	if end != nil {
+		c.add(end)
+	}
+	t.metrics, err = openMetrics(ctx, o)
+	return t, err
+}
+
+// openMetrics returns a recorder if something reads it: a Prometheus endpoint or an OTLP exporter; else nil, and
+// nothing is counted. App names identify tenants, so that they are labels only if reading needs a token or is possible
+// from this machine alone. The caller shuts the recorder down.
+func openMetrics(ctx context.Context, o Options) (*metrics.Recorder, error) {
+	// Push (OTLP) and pull (Prometheus) are independent; either needs the recorder.
+	pushed, err := otlp.NewMetricReader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg := o.DefaultApp.Config()
+	if pushed == nil && o.Settings.Listen.MetricsAddr == "" && (cfg == nil || !cfg.Observability.Metrics.Enabled) {
+		return nil, nil
+	}
+	token, err := readSecret(MetricsTokenName)
+	if err != nil {
+		return nil, err
+	}
+	withApps := token != "" || o.Settings.hasPrivateMetrics()
+	if pushed == nil {
+		return metrics.NewRecorder(withApps)
+	}
+	return metrics.NewRecorder(withApps, pushed)
+}
+
+// newInstrumentation returns the hooks that apps call about models, tools, runs and budgets. A hook that neither
+// metrics nor tracing needs stays nil, so that it costs nothing. RecordContent follows the OpenTelemetry variable for
+// GenAI content and affects the default app only.
+func (t telemetry) newInstrumentation() app.Instrumentation {
+	w := app.Instrumentation{RecordSpans: t.tracer != nil}
+	// The variable of the OpenTelemetry conventions for GenAI; content is off by default because it is personal data.
+	if text, _ := lookupEnv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"); text == "true" {
+		w.RecordContent = true
+	}
+	if t.metrics != nil {
+		w.OnModelCall, w.OnToolCall, w.OnCharge = t.metrics.RecordModelCall, t.metrics.RecordToolCall, t.metrics.RecordCharge
+		w.OnBudgetExhausted = func(app string) { t.metrics.RecordRefusal(app, surface.BudgetRule) }
+	}
+	if t.metrics != nil || t.tracer != nil {
+		w.OnRunEnded = t.recordRunEnd
+	}
+	return w
+}
+
+// recordRunEnd records the attempt of a run whose end is on the task's log: as the state of its span and as a metric.
+// state is "" if the run will be retried, took the time since the attempt began.
+func (t telemetry) recordRunEnd(ctx context.Context, app string, run store.Run, state agentsvc.State, took time.Duration) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(runStateKey.String(string(state)))
+		if state == agentsvc.Failed {
+			trail.FailSpan(span, string(state))
+		}
+	}
+	if t.metrics != nil {
+		t.metrics.RecordRunEnd(ctx, app, run, state, took)
+	}
+}
+
+// recordFinding counts a finding of a guardrail if metrics are enabled.
+func (t telemetry) recordFinding(ctx context.Context, app string, f guardrail.Finding) {
+	if t.metrics != nil {
+		t.metrics.RecordFinding(ctx, app, f)
+	}
+}
+
+// recordCommitGroup counts a commit and how many writes shared it.
+func (t telemetry) recordCommitGroup(ctx context.Context, writes int) {
+	if t.metrics != nil {
+		t.metrics.RecordCommitGroup(ctx, writes)
+	}
+}
+
+// recordOutcome counts an attempt of a run that ended without recording a state on the task's log, and returns err.
+// Attempts that recorded a state are counted by recordRunEnd.
+func (t telemetry) recordOutcome(ctx context.Context, app string, err error) error {
+	if out := runOutcome(err); out != "" && t.metrics != nil {
+		t.metrics.RecordRunState(ctx, app, out)
+	}
+	return err
+}
+
+// newRuntimeCacheOptions returns the options of the runtime cache with metrics of builds and evictions.
+func (t telemetry) newRuntimeCacheOptions() tenancy.RuntimeCacheOptions {
+	if t.metrics == nil {
+		return tenancy.RuntimeCacheOptions{}
+	}
+	return tenancy.RuntimeCacheOptions{OnBuild: t.metrics.RecordAppLoad, OnEvict: t.metrics.RecordAppEviction}
+}
+
+// registerGauges defines the metrics that are computed when they are read.
+func (h *Server) registerGauges(frontend *surface.Server) error {
+	if h.telemetry.metrics == nil {
+		return nil
+	}
+	return h.telemetry.metrics.RegisterGauges(metrics.Sources{
+		DB: h.Storage.DB, RunsInflight: h.Execution.Inflight, StreamsOpen: frontend.OpenStreams, Connections: h.network.connections.ReadCounts, AppsLoaded: h.Execution.Runtimes.Len,
+		AuditFlaws: func(ctx context.Context) (int64, error) {
+			_, n, err := h.Apps.ListFoundFlaws(ctx, "")
+			return n, err
+		},
+		UsagePending: h.Dependencies.Billing.Usage.PendingUsage, WritesRefused: h.Storage.Quota.RefusedWrites,
+	})
+}
