@@ -166,7 +166,7 @@ func (s *Sweeper) sweepIfDue(ctx context.Context, a tenancy.App) error {
 	defer cancel()
 	n, err := s.deleteExpired(ctx, a, k.policy)
 	if n != (store.SweepCounts{}) {
-		s.options.Log.Info("deleted what an app keeps no longer", "app", a.Name, "tasks", n.Tasks, "events", n.Events, "sessions", n.Sessions)
+		s.options.Log.Info("deleted expired data of an app", "app", a.Name, "tasks", n.Tasks, "events", n.Events, "sessions", n.Sessions)
 		if s.options.OnSwept != nil {
 			s.options.OnSwept(n)
 		}
