@@ -46,7 +46,7 @@ var usageReporters = map[string]struct{ model, body string }{
 // script is not bounded.
 func TestReportedUsage(t *testing.T) {
 	t.Parallel()
-	const budget = 1_000_000
+	const maxTokens = 1_000_000
 	for name, r := range usageReporters {
 		for reported, configured := range map[string]bool{"1000000000000": false, "9223372036854775807": false, "-5": false, "700000000": true} {
 			if (len(reported) > 13 || reported == "-5" || configured) && name == "scripted" != configured {
@@ -68,7 +68,7 @@ func TestReportedUsage(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !configured {
-					platform := budget.Budget{Name: "platform", Unit: budget.InTokens, Amount: budget, Window: calendar.Total, Hard: true}
+					platform := budget.Budget{Name: "platform", Unit: budget.InTokens, Amount: maxTokens, Window: calendar.Total, Hard: true}
 					if _, err := books.Budgets.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
 						t.Fatal(err)
 					}
@@ -100,7 +100,7 @@ func TestReportedUsage(t *testing.T) {
 				if minimum < 0 || maximum > 20_000 {
 					t.Errorf("counted are %d to %d tokens of a call", minimum, maximum)
 				}
-				if spent, err := books.Budgets.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > budget/10 || spent.Committed < 0 {
+				if spent, err := books.Budgets.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > maxTokens/10 || spent.Committed < 0 {
 					t.Errorf("of the platform's budget %d is spent (%v)", spent.Committed, err)
 				}
 			})
