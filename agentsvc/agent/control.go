@@ -144,15 +144,15 @@ func (t *llmRun) hasEscalated() bool {
 	return false
 }
 
-// controlArguments is the union of the arguments of all controls. Each uses one field: consult Request, transfer Note, exit
+// words is the union of the arguments of all controls. Each uses one field: consult Request, transfer Note, exit
 // Answer, escalate Reason.
-type controlArguments struct {
+type words struct {
 	Request, Note, Answer, Reason string
 }
 
 // parseArguments decodes and checks the call's arguments. The error is written for the model, which may correct the
 // call.
-func (c control) parseArguments(call agentsvc.ToolCall) (w controlArguments, err error) {
+func (c control) parseArguments(call agentsvc.ToolCall) (w words, err error) {
 	if len(call.Arguments) > 0 {
 		if err := json.Unmarshal(call.Arguments, &w); err != nil {
 			return w, fmt.Errorf("the arguments of %s must be a JSON object whose values are text: %w", call.Name, err)

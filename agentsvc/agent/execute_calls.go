@@ -187,7 +187,7 @@ func (t *llmRun) finishControlCall(ctx context.Context, msg agentsvc.Message, c 
 
 // newExitAnswer returns the answer of a call of exit: its argument, or the text of msg where the argument is empty. It
 // returns an error if the answer does not fit [Options.Output].
-func (t *llmRun) newExitAnswer(ctx context.Context, msg agentsvc.Message, w controlArguments) (agentsvc.Message, error) {
+func (t *llmRun) newExitAnswer(ctx context.Context, msg agentsvc.Message, w words) (agentsvc.Message, error) {
 	answer := t.newMessage(w.Answer)
 	if w.Answer == "" {
 		answer.Parts = msg.Parts

@@ -163,7 +163,7 @@ func (c *client) readError(resp *http.Response) error {
 	e := &apiError{Status: resp.StatusCode, RetryAfter: resp.Header.Get("Retry-After")}
 	// The error body may come from a proxy and not from Stoa.
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxResponseBytes)).Decode(&body); err != nil || body.Error.Message == "" {
-		e.Message = fmt.Sprintf("%s answered %q, not in Stoa's format", c.baseURL, resp.Status)
+		e.Message = fmt.Sprintf("%s answered %q, not in Stoa's words", c.baseURL, resp.Status)
 		return e
 	}
 	e.Code, e.Message = body.Error.Code, body.Error.Message
