@@ -83,7 +83,7 @@ func TestUnavailable(t *testing.T) {
 			if got := unavailableReason(t, src); got != tt.want {
 				t.Errorf("reason %q, want %q", got, tt.want)
 			}
-			if strings.Contains(out.String(), "secret") || !strings.Contains(out.String(), "is away") {
+			if strings.Contains(out.String(), "secret") || !strings.Contains(out.String(), "is unavailable") {
 				t.Errorf("log %s", &out)
 			}
 			tt.o.Optional = true
