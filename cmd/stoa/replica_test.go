@@ -575,7 +575,7 @@ func TestRedisDown(t *testing.T) {
 	both("go")
 	proxy.reconnect()
 	for _, p := range []*process{one, two} {
-		waitWithin(t, 20*time.Second, "the end of the outage is told", func() bool { return strings.Count(p.Output(), "flow again") == 1 })
+		waitWithin(t, 20*time.Second, "the end of the outage is logged", func() bool { return strings.Count(p.Output(), "work again") == 1 })
 		if n := strings.Count(p.Output(), "are interrupted"); n != 1 {
 			t.Errorf("the outage got %d times:\n%s", n, p.Output())
 		}

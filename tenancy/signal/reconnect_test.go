@@ -130,7 +130,7 @@ func TestOutage(t *testing.T) {
 	waitUntil(t, "it is tried several times", func() bool { return rejected.Load() > 3 })
 	close(up)
 	h.waitForKey(t, "", 0)
-	waitUntil(t, "its end is told", func() bool { return logs.countWord("flow again") == 1 })
+	waitUntil(t, "its end is logged", func() bool { return logs.countWord("work again") == 1 })
 	cancel()
 	<-done
 	_ = proxy.Close()
