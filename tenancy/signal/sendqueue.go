@@ -157,7 +157,7 @@ func (o *sendQueue) maintainConnection(ctx context.Context, connected func(), re
 		}
 		if since.IsZero() {
 			since = time.Now()
-			o.log.WarnContext(ctx, "signals between processes are interrupted; until they work again, each process polls the database", "error", err)
+			o.log.WarnContext(ctx, "signals between processes are interrupted; meanwhile each process polls the database", "error", err)
 		}
 		sleepContext(ctx, pause.NextBackOff())
 	}
