@@ -38,7 +38,7 @@ run: build ## build and serve examples/default.yaml on SQLite, with metrics
 	@exec bin/stoa serve --config examples/default.yaml $(ARGS)
 
 .PHONY: test
-test: build ## run every test with the race detector, beside a private PostgreSQL, Redis, MCP servers, OpenID provider, browser and official clients
+test: build ## run every test with the race detector, with a private PostgreSQL, Redis, MCP servers, OpenID provider, browser and official clients
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
 	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
 	@.ci/needs prometheus=prometheus || echo "ATTENTION: the metrics are not held against a real Prometheus" >&2

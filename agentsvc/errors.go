@@ -86,7 +86,7 @@ type StorageLimitError struct {
 
 // Error returns a text that may be shown to callers.
 func (e *StorageLimitError) Error() string {
-	return fmt.Sprintf("the app stores %s of %s that it may store at present, which leaves no room for this: %s", FormatBytes(e.StoredBytes), FormatBytes(e.MaxBytes), e.Advice)
+	return fmt.Sprintf("the app stores %s of %s that it may store at present, too little is left for this: %s", FormatBytes(e.StoredBytes), FormatBytes(e.MaxBytes), e.Advice)
 }
 
 // FormatBytes returns a number of bytes for humans, in binary units with one decimal, such as 1.5 GiB.

@@ -119,7 +119,7 @@ func TestKeyUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !keys[0].LastUsedAt.IsZero() && !keys[1].LastUsedAt.IsZero() {
-				t.Fatal("a key that did not get through the door counts as used")
+				t.Fatal("a key that was refused counts as used")
 			}
 			if keys[0].LastUsedAt.IsZero() {
 				return keys[1].LastUsedAt

@@ -311,7 +311,7 @@ func TestUnknownKeysCauseFewChecks(t *testing.T) {
 	}
 }
 
-func TestFailedKeyCheckRefusesNobody(t *testing.T) {
+func TestFailedKeyCheckRefusesNoToken(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
 	i := openIssuer(t, d)

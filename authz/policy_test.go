@@ -212,23 +212,23 @@ func TestIsolation(t *testing.T) {
 		if err := alice.Authorize(p, scope, ""); err != nil {
 			t.Fatalf("%s at home: %v", scope, err)
 		}
-		for _, stranger := range []Principal{
+		for _, other := range []Principal{
 			p,
 			{App: "", Roles: everything},
 			{App: "BOB", Roles: everything},
 			{App: "bob' || '1", Roles: everything},
 			{App: "bob", Platform: true, Roles: everything},
 		} {
-			if err := bob.Authorize(stranger, scope, "x"); !errors.Is(err, ErrDenied) {
-				t.Errorf("%s by %+v: got %v, want ErrDenied", scope, stranger, err)
+			if err := bob.Authorize(other, scope, "x"); !errors.Is(err, ErrDenied) {
+				t.Errorf("%s by %+v: got %v, want ErrDenied", scope, other, err)
 			}
-			if _, err := bob.AuthorizeTasks(stranger, scope, ""); !errors.Is(err, ErrDenied) {
-				t.Errorf("tasks with %s by %+v: got %v, want ErrDenied", scope, stranger, err)
+			if _, err := bob.AuthorizeTasks(other, scope, ""); !errors.Is(err, ErrDenied) {
+				t.Errorf("tasks with %s by %+v: got %v, want ErrDenied", scope, other, err)
 			}
 		}
 	}
-	nobody := newPolicy(t, "")
-	if err := nobody.Authorize(Principal{Roles: everything}, AgentsRead, ""); !errors.Is(err, ErrDenied) {
+	noApp := newPolicy(t, "")
+	if err := noApp.Authorize(Principal{Roles: everything}, AgentsRead, ""); !errors.Is(err, ErrDenied) {
 		t.Errorf("no app: got %v, want ErrDenied", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy"
 )
 
-// customRoles are two roles: desk may call one agent and read every task, drafts may call two agents.
+// customRoles are two roles: "desk" may call one agent and read every task, drafts may call two agents.
 var customRoles = []tenancy.Role{
 	{Name: "desk", Scopes: []string{"agents:call:helper", "tasks:read"}},
 	{Name: "drafts", Scopes: []string{"agents:call:writer", "agents:call:helper", "agents:read"}},

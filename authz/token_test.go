@@ -220,6 +220,6 @@ func TestOwner(t *testing.T) {
 		t.Error(diff)
 	}
 	if AnonymousPrincipal("a", "a").Owner() == named.Owner() {
-		t.Error("somebody who is called anonymous owns what nobody in particular does")
+		t.Error("a user called anonymous owns what the anonymous user owns")
 	}
 }

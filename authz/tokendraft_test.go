@@ -181,7 +181,7 @@ func setUnusedBit(t *testing.T, token string) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	last := strings.IndexByte(alphabet, token[len(token)-1])
 	if last&1 != 0 {
-		t.Fatal("the last character has no stray bit")
+		t.Fatal("the last character has no unused bit")
 	}
 	return token[:len(token)-1] + string(alphabet[last|1])
 }

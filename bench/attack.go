@@ -31,7 +31,7 @@ type attack struct {
 	memory bool                           // the server's memory is measured as well
 }
 
-// attacks measures a quiet tenant beside each attack and alone, in turn, with the server's default settings.
+// attacks measures a quiet tenant during each attack and alone, in turn, with the server's default settings.
 func attacks(ctx context.Context, l *lab, wanted func(...string) bool, r *report) error {
 	engines := []string{"SQLite"}
 	if l.cluster != nil {
@@ -140,14 +140,14 @@ func (l *lab) attacked(ctx context.Context, url, engine string, a attack, r *rep
 		}
 		stop, peak := a.begin(ctx, s, token)
 		time.Sleep(settleTime)
-		beside, err := l.quietly(ctx, s, quiet, a.queued)
+		during, err := l.quietly(ctx, s, quiet, a.queued)
 		stop()
 		if err != nil {
 			return err
 		}
-		progress("%s, %s: alone %v, beside %v", a.name, engine, alone, beside)
-		ratios = append(ratios, float64(beside)/float64(alone))
-		waits = append(waits, float64(max(0, beside-alone))/float64(fairTurn))
+		progress("%s, %s: alone %v, during the attack %v", a.name, engine, alone, during)
+		ratios = append(ratios, float64(during)/float64(alone))
+		waits = append(waits, float64(max(0, during-alone))/float64(fairTurn))
 		peaks = append(peaks, float64(*peak-idle)/float64(a.size()))
 		for _, on := range []bool{false, true} { // its runs end
 			if err := s.Turn(ctx, "attacker", on); err != nil {

@@ -28,11 +28,11 @@ var experiments = []experiment{
 	{[]string{"P5"}, "heap of a loaded idle tenant", heap},
 	{[]string{"P7"}, "memory after many calls against memory after few", memory},
 	{[]string{"QUEUE", "PICKUP"}, "how fast the queue is worked off, how soon a run in it begins", queue},
-	{[]string{"P9"}, "a quiet tenant beside one that floods its queue", neighbours},
-	{[]string{"P9", "BODIES", "PATTERNS", "PAUSES", "BLOCKING"}, "a quiet tenant beside attacks: expanding bodies, hostile patterns, paused runs, blocking calls", attacks},
+	{[]string{"P9"}, "a quiet tenant while another one floods its queue", neighbours},
+	{[]string{"P9", "BODIES", "PATTERNS", "PAUSES", "BLOCKING"}, "a quiet tenant during attacks: expanding bodies, hostile patterns, paused runs, blocking calls", attacks},
 	{[]string{"P11"}, "processor time of a long stream against a short one, time to the first token", streams},
 	{[]string{"READS"}, "list, get and card against a handler that does nothing", reads},
-	{[]string{"FIRST"}, "how soon a stream tells its first event, over each carrier", firstEvents},
+	{[]string{"FIRST"}, "how soon a stream sends its first event, over each transport", firstEvents},
 	{[]string{"P12"}, "the role check with many tenants against with few", roles},
 }
 

@@ -17,7 +17,7 @@ var carriers = []struct {
 	{"gRPC", (*stoa.Server).Calls},
 }
 
-// firstEvents compares how soon a stream tells its first event over each carrier.
+// firstEvents compares how soon a stream sends its first event over each transport.
 func firstEvents(ctx context.Context, l *lab, _ func(...string) bool, r *report) error {
 	database, err := l.database(ctx)
 	if err != nil {

@@ -126,7 +126,7 @@ func (l *lab) helper(ctx context.Context, name string) (*proc.Process, string, e
 	return p, "http://" + addr, nil
 }
 
-// progress tells a person at the terminal what is going on; the figures go to standard output.
+// progress reports to the terminal what is measured; the figures go to standard output.
 func progress(format string, args ...any) {
 	fmt.Fprintln(os.Stderr, time.Now().Format("15:04:05"), strings.TrimSpace(fmt.Sprintf(format, args...)))
 }

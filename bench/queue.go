@@ -45,7 +45,7 @@ func queue(ctx context.Context, l *lab, wanted func(...string) bool, r *report) 
 		if err != nil {
 			return err
 		}
-		r.rows = append(r.rows, atMost("PICKUP", "ms from the acceptance of a run that nobody waits for to its beginning, with idle workers, p99", 50, series{ms}))
+		r.rows = append(r.rows, atMost("PICKUP", "ms from the acceptance of a run without a waiting caller to its beginning, with idle workers, p99", 50, series{ms}))
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ const (
 	floodDepth = 2000
 )
 
-// neighbours has one tenant keep its queue full, and measures another that calls now and then: beside it, and while the
+// neighbours has one tenant keep its queue full, and measures another that calls now and then: during that, and while the
 // first is suspended.
 func neighbours(ctx context.Context, l *lab, _ func(...string) bool, r *report) error {
 	database, err := l.database(ctx)
@@ -155,13 +155,13 @@ func neighbours(ctx context.Context, l *lab, _ func(...string) bool, r *report) 
 		if err != nil {
 			return err
 		}
-		beside, besideWait, err := l.neighbour(ctx, s, call, quiet, flood)
+		during, duringWait, err := l.neighbour(ctx, s, call, quiet, flood)
 		if err != nil {
 			return err
 		}
-		progress("quiet tenant: p99 %v alone, %v beside a flood; picked up after %.1f ms and %.1f ms", alone, beside, aloneWait, besideWait)
-		ratios = append(ratios, float64(beside)/float64(alone))
-		waits = append(waits, max(0, besideWait-aloneWait)*float64(time.Millisecond)/float64(floodRun))
+		progress("quiet tenant: p99 %v alone, %v during a flood; picked up after %.1f ms and %.1f ms", alone, during, aloneWait, duringWait)
+		ratios = append(ratios, float64(during)/float64(alone))
+		waits = append(waits, max(0, duringWait-aloneWait)*float64(time.Millisecond)/float64(floodRun))
 	}
 	r.rows = append(r.rows,
 		atMost("P9", "a quiet tenant's p99 with another tenant flooding its queue ÷ without, live calls one after the other", 2, ratios),

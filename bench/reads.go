@@ -113,7 +113,7 @@ func (l *lab) library(ctx context.Context, s *stoa.Server, n int) ([]reading, er
 	return all, err
 }
 
-// read measures one read beside the handler that does nothing, at both widths.
+// read measures one read and the handler that does nothing, at both numbers of connections.
 func (l *lab) read(ctx context.Context, x *reading, round int) error {
 	ms := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 	bare, stoa := &[]load.Target{x.bare}, &x.Targets

@@ -176,7 +176,7 @@ func TestRedisGoesSilent(t *testing.T) {
 	took(true)
 	proxy.setBroken(true)
 	if d := took(true); d > timeout+3*time.Second {
-		t.Errorf("it took %v until somebody else counted", d)
+		t.Errorf("it took %v until another process counted", d)
 	}
 	took(true)
 	took(true)

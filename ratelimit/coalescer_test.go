@@ -129,7 +129,7 @@ func TestRedisTogether(t *testing.T) {
 			want = 1
 		}
 		if got := used[i].Load(); got != want {
-			t.Errorf("%d callers were told that %d were in, want %d", got, i, want)
+			t.Errorf("%d callers got the count %d, want %d", got, i, want)
 		}
 	}
 	if g.pipelines[0] != 2 {

@@ -60,7 +60,7 @@ type CountedCall struct {
 }
 
 // ReserveCall counts a call and reserves tokens for it. A rule reserves at most its limit, so that any single call fits
-// into an unused window. If a rule has no room left it returns an [ExhaustedError] and nothing is counted: what other
+// into an unused window. If a rule is used up it returns an [ExhaustedError] and nothing is counted: what other
 // backends have counted before is undone. The states are returned in every case. tokens is the caller's estimate.
 func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) (CountedCall, error) {
 	var g CountedCall

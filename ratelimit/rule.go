@@ -137,8 +137,8 @@ func (s State) RetryAfter() time.Duration { return wholeSeconds(s.Reset.Sub(s.No
 func TightestState(states []State) State {
 	least := states[0]
 	for _, s := range states[1:] {
-		left, most := float64(s.Remaining())/float64(s.Limit), float64(least.Remaining())/float64(least.Limit)
-		if left < most || left == most && s.Reset.After(least.Reset) {
+		left, leastLeft := float64(s.Remaining())/float64(s.Limit), float64(least.Remaining())/float64(least.Limit)
+		if left < leastLeft || left == leastLeft && s.Reset.After(least.Reset) {
 			least = s
 		}
 	}

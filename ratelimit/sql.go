@@ -123,24 +123,24 @@ func selectStatement(h *db.Handle, cs []counter) (string, []any) {
 }
 
 // updateStatement adds the amounts to all rows if no counter would exceed its limit and the transaction's time is in
-// the common window; otherwise it changes no row. A NULL in the column most stands for no limit, because the comparison
+// the common window; otherwise it changes no row. A NULL in the column max_used stands for no limit, because the comparison
 // is not true.
 func updateStatement(h *db.Handle, cs []counter) (string, []any) {
 	p := sqlParams{string(h.Tenant())}
 	rows := make([]string, len(cs))
 	for i, c := range cs {
-		var most any
+		var limit any
 		if c.limit != unlimited {
-			most = c.limit
+			limit = c.limit
 		}
-		rows[i] = "(" + p.bindValue(c.key, "TEXT") + ", " + p.bindValue(c.amount, "BIGINT") + ", " + p.bindValue(most, "BIGINT") + ")"
+		rows[i] = "(" + p.bindValue(c.key, "TEXT") + ", " + p.bindValue(c.amount, "BIGINT") + ", " + p.bindValue(limit, "BIGINT") + ")"
 	}
 	now := nowSQL[h.Engine()]
 	from, till := commonWindow(cs)
-	return `WITH change (counter, amount, most) AS (VALUES ` + strings.Join(rows, ", ") + `)
+	return `WITH change (counter, amount, max_used) AS (VALUES ` + strings.Join(rows, ", ") + `)
 		UPDATE rate_count SET used = CASE WHEN used + c.amount < 0 THEN 0 ELSE used + c.amount END
 		FROM change c WHERE rate_count.tenant = $1 AND rate_count.counter = c.counter
-			AND NOT EXISTS (SELECT 1 FROM rate_count o JOIN change m ON m.counter = o.counter WHERE o.tenant = $1 AND o.used + m.amount > m.most)
+			AND NOT EXISTS (SELECT 1 FROM rate_count o JOIN change m ON m.counter = o.counter WHERE o.tenant = $1 AND o.used + m.amount > m.max_used)
 			AND ` + now + ` >= ` + p.bindValue(from.UnixMicro(), "BIGINT") + ` AND ` + now + ` < ` + p.bindValue(till.UnixMicro(), "BIGINT"), p
 }
 

@@ -77,7 +77,7 @@ func TestRedactEarlierEntries(t *testing.T) {
 		for _, name := range []string{"acme", "gone"} {
 			id := string(ids[name])
 			if flaws[id] > 0 || !reported[id] {
-				t.Errorf("%s: %d flaws, told %v", name, flaws[id], reported[id])
+				t.Errorf("%s: %d flaws, reported %v", name, flaws[id], reported[id])
 			}
 			if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM audit WHERE app_id = '`+id+`' AND detail LIKE '%canary%'`); n > 0 {
 				t.Errorf("%s: %d entries hold a canary", name, n)
@@ -90,7 +90,7 @@ func TestRedactEarlierEntries(t *testing.T) {
 			}
 		}
 		if bad := string(ids["bad"]); flaws[bad] == 0 || reported[bad] {
-			t.Errorf("the bad chain has %d flaws, told %v", flaws[bad], reported[bad])
+			t.Errorf("the bad chain has %d flaws, reported %v", flaws[bad], reported[bad])
 		}
 		found, err := inspector.InspectChains(t.Context(), false)
 		if err != nil {

@@ -78,14 +78,14 @@ func listControls(o Options) controlList {
 	}
 	for _, m := range o.SubAgents {
 		add(transferControl, m, TransferPrefix+m.Name, "Hands the conversation over to the agent "+m.Name+". "+m.Description,
-			`{"type":"object","properties":{"note":{"type":"string","description":"what the agent should know beyond what was said"}}}`)
+			`{"type":"object","properties":{"note":{"type":"string","description":"what the agent should know in addition to the conversation"}}}`)
 	}
 	if o.Reasoning.Exit {
 		add(exitControl, Member{}, ExitTool, "Ends the work with a final answer.",
-			`{"type":"object","properties":{"answer":{"type":"string","description":"the final answer; without it, it is the text beside the call"}}}`)
+			`{"type":"object","properties":{"answer":{"type":"string","description":"the final answer; without it, it is the text of the same answer"}}}`)
 	}
 	if o.Reasoning.Escalate {
-		add(escalateControl, Member{}, EscalateTool, "Gives control back to whoever handed it over.",
+		add(escalateControl, Member{}, EscalateTool, "Gives control back to the agent that handed it over.",
 			`{"type":"object","properties":{"reason":{"type":"string","description":"why control goes back"}}}`)
 	}
 	return list

@@ -143,7 +143,7 @@ func TestTransferredConversation(t *testing.T) {
 	got := collectFacts(t, a, newInvocation("go"), 0)
 	conversation := m.reqs[0].Conversation
 	if len(conversation) != 2 || conversation[0].Message.Text() != "go" || conversation[1].Message.Text() != "note:\na cat" || conversation[1].Message.Role != agentsvc.RoleUser {
-		t.Errorf("the other agent was told %+v", conversation)
+		t.Errorf("the other agent got %+v", conversation)
 	}
 	open := map[agentsvc.CallID]bool{}
 	for _, ev := range got {

@@ -117,7 +117,7 @@ func withoutToolCalls(conversation []agentsvc.Entry) []agentsvc.Entry {
 	return messages
 }
 
-// quoteAgent returns a user message that quotes what another agent said, with the agent's name as a title part.
+// quoteAgent returns a user message that quotes another agent's message, with the agent's name as a title part.
 func quoteAgent(from string, m agentsvc.Message) agentsvc.Entry {
 	return agentsvc.Entry{Message: &agentsvc.Message{
 		ID: m.ID, Task: m.Task, Role: agentsvc.RoleUser, Metadata: map[string]any{fromKey: from},

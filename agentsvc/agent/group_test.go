@@ -41,16 +41,16 @@ func TestSideBySide(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n, width = 20, 8
-		var now, most atomic.Int64
+		var running, peak atomic.Int64
 		var members []agent.Member
 		var want []string
 		for i := range n {
 			name := fmt.Sprint("m", i)
 			want = append(want, name+":\n"+name)
 			members = append(members, newMember(name, funcAgent(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
-				most.Store(max(most.Load(), now.Add(1)))
+				peak.Store(max(peak.Load(), running.Add(1)))
 				time.Sleep(time.Duration(n-i) * time.Second) // the first takes longest
-				now.Add(-1)
+				running.Add(-1)
 				yield(newCompletedEvent(name), nil)
 			})))
 		}
@@ -59,8 +59,8 @@ func TestSideBySide(t *testing.T) {
 		if final := got[n].Status.Message.Text(); final != strings.Join(want, "\n\n") {
 			t.Errorf("answered %q", final)
 		}
-		if most.Load() != width {
-			t.Errorf("%d at the same time, want %d", most.Load(), width)
+		if peak.Load() != width {
+			t.Errorf("%d at the same time, want %d", peak.Load(), width)
 		}
 		if took := time.Since(start); took > 40*time.Second { // sequentially: 210 s
 			t.Errorf("took %v", took)
@@ -95,7 +95,7 @@ func TestOneYieldAtATime(t *testing.T) {
 		inside.Add(-1)
 	}
 	if len(reported) != 8 || reported["m3"] != 50 {
-		t.Errorf("told %v", reported)
+		t.Errorf("got %v", reported)
 	}
 }
 

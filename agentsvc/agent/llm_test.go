@@ -286,7 +286,7 @@ func TestParallel(t *testing.T) {
 				close(last) // the first call's result is yielded last
 			}
 			if reported == n && ev.Result.Name != names[0] {
-				t.Errorf("told last: %s, want %s", ev.Result.Name, names[0])
+				t.Errorf("last event: %s, want %s", ev.Result.Name, names[0])
 			}
 		}
 	}
@@ -413,7 +413,7 @@ func TestCancelled(t *testing.T) {
 					cancel()
 				}
 				if ev.Result != nil || ev.Status != nil {
-					t.Errorf("told %s", formatEvent(ev))
+					t.Errorf("got %s", formatEvent(ev))
 				}
 				last = err
 			}

@@ -30,19 +30,19 @@ func TestOutput(t *testing.T) {
 	t.Parallel()
 	const rome = `{"city":"Rome"}`
 	for name, c := range map[string]struct {
-		says   []string // the first answer, then the second
-		strict bool
-		calls  int
-		told   string // the problem in the second request
-		err    string
+		says        []string // the first answer, then the second
+		strict      bool
+		calls       int
+		wantProblem string // the problem in the second request
+		err         string
 	}{
 		"at once":                      {says: []string{rome}, strict: true, calls: 1},
 		"among words":                  {says: []string{"Sure: " + rome + " there you go"}, calls: 1},
 		"in a block":                   {says: []string{"Sure:\n```json\n" + rome + "\n```\n{done}"}, calls: 1},
-		"among words, strictly":        {says: []string{"Sure: " + rome, rome}, strict: true, calls: 2, told: "Your answer is not valid JSON"},
-		"repaired":                     {says: []string{`{"town":"Rome"}`, rome}, calls: 2, told: "Your answer does not fit the schema: at /: missing property 'city'"},
+		"among words, strictly":        {says: []string{"Sure: " + rome, rome}, strict: true, calls: 2, wantProblem: "Your answer is not valid JSON"},
+		"repaired":                     {says: []string{`{"town":"Rome"}`, rome}, calls: 2, wantProblem: "Your answer does not fit the schema: at /: missing property 'city'"},
 		"wrong twice":                  {says: []string{"Rome", `{"city":1}`}, calls: 2, err: "the model was asked twice, and its answer does not fit the schema: at /city: got number, want string"},
-		"a number no program can read": {says: []string{`{"city":1e999}`, rome}, calls: 2, told: "the number 1e999 is out of range"},
+		"a number no program can read": {says: []string{`{"city":1e999}`, rome}, calls: 2, wantProblem: "the number 1e999 is out of range"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,10 +65,10 @@ func TestOutput(t *testing.T) {
 			if !strings.HasPrefix(m.reqs[0].System, "where\n\nGive your final answer as one JSON value, \"place\",") || !strings.Contains(m.reqs[0].System, `"additionalProperties":false`) {
 				t.Errorf("asked under %q", m.reqs[0].System)
 			}
-			if c.told != "" {
+			if c.wantProblem != "" {
 				conversation := m.reqs[1].Conversation
-				if got := conversation[len(conversation)-1].Message.Text(); !strings.Contains(got, c.told) || len(conversation) != 3 {
-					t.Errorf("told %q, want %q", got, c.told)
+				if got := conversation[len(conversation)-1].Message.Text(); !strings.Contains(got, c.wantProblem) || len(conversation) != 3 {
+					t.Errorf("got %q, want %q", got, c.wantProblem)
 				}
 			}
 			var invalid *agentsvc.InvalidError

@@ -360,7 +360,7 @@ func testTooSlow(t *testing.T, w a2aBinding) {
 			if how == "drain" {
 				select {
 				case <-f.cancelled:
-					t.Error("cancelled, although somebody will go on")
+					t.Error("cancelled, although another process continues")
 				default:
 					close(f.cancelled)
 				}
@@ -369,7 +369,7 @@ func testTooSlow(t *testing.T, w a2aBinding) {
 			select {
 			case <-f.cancelled:
 			case <-time.After(5 * time.Second):
-				t.Error("the other side was not told")
+				t.Error("the other side got no request")
 				close(f.cancelled)
 			}
 		})

@@ -53,7 +53,7 @@ func TestStopped(t *testing.T) {
 				}
 				slices.Sort(reported)
 				if diff := cmp.Diff([]string{"a done", "b done"}, reported); diff != "" {
-					t.Errorf("told -, +\n%s", diff)
+					t.Errorf("(-want +got)\n%s", diff)
 				}
 				if !errors.Is(last, context.Canceled) {
 					t.Errorf("ended with %v", last)

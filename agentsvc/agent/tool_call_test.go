@@ -290,7 +290,7 @@ func TestDecidedStops(t *testing.T) {
 	m := newScriptedModel(t, newRule(scripted.When{}, scripted.Item{Text: "Done."}))
 	for ev := range agent.NewLLM(m, agent.Options{Tools: newApprovalTools(t, c, tool.ApprovalOptions{})}).Run(t.Context(), inv) {
 		if ev.Call == nil {
-			t.Errorf("told %s first", formatEvent(ev))
+			t.Errorf("got %s first", formatEvent(ev))
 		}
 		break
 	}

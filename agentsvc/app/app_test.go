@@ -173,10 +173,10 @@ func TestCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(outcome.History, stored.History); diff != "" {
-				t.Errorf("%q: the events tell another history than the database: %s", c.text, diff)
+				t.Errorf("%q: the events have another history than the database: %s", c.text, diff)
 			}
 			if diff := cmp.Diff(outcome.Artifacts, stored.Artifacts); diff != "" {
-				t.Errorf("%q: the events tell other artifacts than the database: %s", c.text, diff)
+				t.Errorf("%q: the events have other artifacts than the database: %s", c.text, diff)
 			}
 		}
 	})

@@ -16,7 +16,7 @@ func (b *toolBuilder) newCredential(name string, t *config.Tool, address string)
 		return nil, nil
 	}
 	if b.vault == nil {
-		return nil, agentsvc.NewInvalidError("credential", "there are no keys here to seal what callers supply")
+		return nil, agentsvc.NewInvalidError("credential", "this process has no keys to encrypt the credentials of callers")
 	}
 	u, err := url.Parse(address)
 	if err != nil || tool.URLOrigin(u) == "" {

@@ -191,7 +191,7 @@ func TestCredential(t *testing.T) {
 		otherOwner := newCredentialSubmission(t, "helper", outcome.ID, "api", "boss's key")
 		otherOwner.Owner = boss
 		if _, err := a.Tasks().Submit(t.Context(), otherOwner); !errors.Is(err, agentsvc.ErrNotFound) {
-			t.Errorf("supplied by somebody else: %v", err)
+			t.Errorf("supplied by another user: %v", err)
 		}
 		if _, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, boss, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 			t.Errorf("approved: %v", err)
@@ -231,7 +231,7 @@ func TestCredential(t *testing.T) {
 		bobs := newSubmission("get " + srv.URL + "/bob")
 		bobs.Owner.Subject = "bob"
 		if outcome, _ = runTurn(t, a, bobs); outcome.Status.State != agentsvc.AuthRequired {
-			t.Errorf("somebody else: %s", outcome.Status.State)
+			t.Errorf("another user: %s", outcome.Status.State)
 		}
 		if diff := cmp.Diff([]string{"/later ana's key"}, srv.drainRequests()); diff != "" {
 			t.Error(diff)
@@ -264,7 +264,7 @@ func TestCredentialRefused(t *testing.T) {
 	other := newCredentialSubmission(t, "helper", outcome.ID, "api", "two")
 	other.Message.ID = "m-1"
 	if diff := cmp.Diff(again.Message, other.Message); diff != "" || strings.Contains(fmt.Sprint(again.Message.Parts[0].Data), "one") {
-		t.Errorf("a message from which the credential was taken still tells it: %s", diff)
+		t.Errorf("a message from which the credential was taken still contains it: %s", diff)
 	}
 	if stored, err := a.Vault().ListCredentials(t.Context(), ana); err != nil || len(stored) != 0 {
 		t.Errorf("kept %+v, %v", stored, err)

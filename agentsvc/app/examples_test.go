@@ -37,9 +37,9 @@ func TestEveryExample(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no examples: %v", err)
 	}
-	nobody := func(string) (string, bool) { return "", false }
+	noVariables := func(string) (string, bool) { return "", false }
 	for _, file := range files {
-		if _, err := configfile.Load(file, nobody); err != nil {
+		if _, err := configfile.Load(file, noVariables); err != nil {
 			t.Error(err)
 		}
 		if name := strings.TrimSuffix(filepath.Base(file), ".yaml"); !strings.Contains(run.String(), `"`+name+`"`) && !strings.Contains(run.String(), "examples/"+name+".yaml") {

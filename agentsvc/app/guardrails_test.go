@@ -118,7 +118,7 @@ func TestGuardrails(t *testing.T) {
 	_, log := g.drainFindings()
 	for _, secret := range []string{"CANARY", "ana.li", "Falcon", "wire"} {
 		if strings.Contains(log, secret) {
-			t.Errorf("the log tells %q", secret)
+			t.Errorf("the log contains %q", secret)
 		}
 	}
 	for _, line := range []string{

@@ -39,12 +39,12 @@ func TestBadModels(t *testing.T) {
 	closed.Close()
 	hello := openAIDelta(`{"content":"Hello"}`, "null")
 	for name, c := range map[string]struct {
-		status int
-		first  string // the first response; the next ones are "Sorry."
-		again  bool   // the first response is repeated
-		state  agentsvc.State
-		says   string
-		told   string // what the second request must contain
+		status      int
+		first       string // the first response; the next ones are "Sorry."
+		again       bool   // the first response is repeated
+		state       agentsvc.State
+		says        string
+		wantRequest string // what the second request must contain
 	}{
 		"down":              {state: agentsvc.Failed, says: "model provider openai: the connection was refused"},
 		"out of order":      {status: 500, first: canary, again: true, state: agentsvc.Failed, says: "model provider openai answered 500: the model's server failed"},
@@ -52,10 +52,10 @@ func TestBadModels(t *testing.T) {
 		"garbage":           {first: "<html>" + canary + "</html>", again: true, state: agentsvc.Failed, says: "model provider openai: the answer broke off"},
 		"no JSON":           {first: hello + "data: {{{" + canary + "\n\n", again: true, state: agentsvc.Failed, says: "model provider openai: the answer is malformed"},
 		"half a stream":     {first: hello, again: true, state: agentsvc.Failed, says: "model provider openai: the answer broke off"},
-		"an unknown tool":   {first: openAIToolCall("wipe", "{}"), state: agentsvc.Completed, says: "Sorry.", told: `there is no tool \"wipe\"; the tools are calc`},
+		"an unknown tool":   {first: openAIToolCall("wipe", "{}"), state: agentsvc.Completed, says: "Sorry.", wantRequest: `there is no tool \"wipe\"; the tools are calc`},
 		"half an argument":  {first: openAIToolCall("calc", `{"expression":`), again: true, state: agentsvc.Failed, says: "model provider openai: the model made a malformed tool call"},
-		"another schema":    {first: openAIToolCall("calc", `{"expression":7}`), state: agentsvc.Completed, says: "Sorry.", told: "the arguments of calc do not fit its schema: at /expression: got number, want string"},
-		"no object":         {first: openAIToolCall("calc", `["1+1"]`), state: agentsvc.Completed, says: "Sorry.", told: "the arguments of calc must be a JSON object"},
+		"another schema":    {first: openAIToolCall("calc", `{"expression":7}`), state: agentsvc.Completed, says: "Sorry.", wantRequest: "the arguments of calc do not fit its schema: at /expression: got number, want string"},
+		"no object":         {first: openAIToolCall("calc", `["1+1"]`), state: agentsvc.Completed, says: "Sorry.", wantRequest: "the arguments of calc must be a JSON object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,8 +83,8 @@ func TestBadModels(t *testing.T) {
 			if got.Status.State != c.state || got.Status.Message.Text() != c.says {
 				t.Errorf("%s %q, want %s %q", got.Status.State, got.Status.Message.Text(), c.state, c.says)
 			}
-			if last, _ := outcome.Load().(string); c.told != "" && !strings.Contains(last, c.told) {
-				t.Errorf("the model was told %s", last)
+			if last, _ := outcome.Load().(string); c.wantRequest != "" && !strings.Contains(last, c.wantRequest) {
+				t.Errorf("the model got %s", last)
 			}
 			if shown := strings.Join(lines, "\n"); strings.Contains(shown, canary) {
 				t.Errorf("shown %q", shown)

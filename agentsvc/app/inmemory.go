@@ -162,7 +162,7 @@ func (v *InMemoryDB) RunCleanup(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err := v.cleanUpApps(ctx); err != nil && ctx.Err() == nil {
-			v.options.Log.Warn("the database in memory could not be tidied", "error", err)
+			v.options.Log.Warn("the database in memory could not be cleaned up", "error", err)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func (v *InMemoryDB) evictOverShare(ctx context.Context, id db.ID, inMemoryStore
 		if err != nil || deleted == 0 {
 			return err
 		}
-		v.options.Log.Warn("an app's share of the memory is nearly used up: the oldest of what is finished was forgotten", "tenant", id, "count", deleted)
+		v.options.Log.Warn("an app's share of the memory is nearly used up: its oldest finished tasks and conversations were deleted", "tenant", id, "count", deleted)
 	}
 }
 
@@ -254,7 +254,7 @@ func (v *InMemoryDB) evictOldest(ctx context.Context) error {
 				return err
 			}
 			if deleted > 0 {
-				v.options.Log.Warn("the memory for apps is nearly full: the oldest of what is finished was forgotten", "tenant", id, "count", deleted)
+				v.options.Log.Warn("the memory for apps is nearly full: the oldest finished tasks and conversations were deleted", "tenant", id, "count", deleted)
 				break
 			}
 		}

@@ -86,7 +86,7 @@ func TestPromptKeys(t *testing.T) {
 			runTurn(t, a, newSubmission("hi"))
 			system, _, tools := h.lastRequest()
 			if system != c.system || strings.Join(tools, " ") != c.tools {
-				t.Errorf("the model is told %q with the tools %q", system, tools)
+				t.Errorf("the model got %q with the tools %q", system, tools)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestGlobalInstruction(t *testing.T) {
 			slog.New(slog.DiscardHandler))
 		runTurn(t, a, newSubmission("hi"))
 		if system, _, _ := h.lastRequest(); system != "Above.\n\nDo." {
-			t.Errorf("%s: the model is told %q", kind, system)
+			t.Errorf("%s: the model got %q", kind, system)
 		}
 	}
 }
@@ -332,7 +332,7 @@ func TestEmbedderKeys(t *testing.T) {
 	for _, c := range []struct {
 		embedder, path, key string
 		body                map[string]any
-		most                int // texts in a request; 0 for any number
+		maxTexts            int // texts in a request; 0 for any number
 	}{
 		{"{base_url: URL}", "/api/embed", "", map[string]any{"model": "nomic-embed-text", "dimensions": nil}, 0},
 		{"{base_url: URL, api_key: k, model: m, dimension: 27, timeout: 5, batch_size: 1}", "/api/embed", "Bearer k", map[string]any{"model": "m", "dimensions": 27.0}, 1},
@@ -357,7 +357,7 @@ func TestEmbedderKeys(t *testing.T) {
 				return len(requested) > 0
 			})
 			for _, r := range requested {
-				if n := len(r.Texts()); c.most > 0 && n > c.most {
+				if n := len(r.Texts()); c.maxTexts > 0 && n > c.maxTexts {
 					t.Errorf("%d texts in one request", n)
 				}
 			}

@@ -169,14 +169,14 @@ func TestMemory(t *testing.T) {
 				})
 				runSessionTurn(t, a, agentsvc.Owner{Issuer: "test", Subject: "bob"}, "first", "What is my dog called?")
 				if system, _, _ := h.lastRequest(); strings.Contains(system, "Rex") {
-					t.Errorf("bob is told of ana: %s", system)
+					t.Errorf("bob got a memory of ana: %s", system)
 				}
 				if n, err := a.Memories().ForgetMemories(t.Context(), memory.Filter{Subject: "ana"}); err != nil || n < 2 {
 					t.Errorf("erased %d: %v", n, err)
 				}
 				runSessionTurn(t, a, ana, agentsvc.NewID(), "What is my dog called?")
 				if system, _, _ := h.lastRequest(); strings.Contains(system, `Rex`) {
-					t.Errorf("what was erased is told: %s", system)
+					t.Errorf("an erased memory was sent: %s", system)
 				}
 			})
 			if name == "folder" {
@@ -208,7 +208,7 @@ func TestNoMemory(t *testing.T) {
 	runSessionTurn(t, a, ana, "first", "My dog is called Rex")
 	runSessionTurn(t, a, ana, "second", "What is my dog called?")
 	if system, _, tools := h.lastRequest(); system != "Be kind." || tools != nil {
-		t.Errorf("the model is told %q with %v", system, tools)
+		t.Errorf("the model got %q with %v", system, tools)
 	}
 	if found, _, err := a.Memories().ListMemories(t.Context(), memory.Filter{Subject: "ana"}, 10, ""); err != nil || found != nil {
 		t.Errorf("remembered %v (%v)", found, err)

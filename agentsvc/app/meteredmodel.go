@@ -280,6 +280,6 @@ func (c *meteredCall) settleUsage(ctx context.Context) {
 	}
 	// The reservation expires, and its balances are then computed from the usage rows.
 	if err != nil {
-		c.log.Warn("what a model call has used could not be settled with its budgets at once", "error", err)
+		c.log.Warn("the usage of a model call could not be settled with its budgets yet", "error", err)
 	}
 }

@@ -137,6 +137,6 @@ func TestRemoteCancel(t *testing.T) {
 			t.Errorf("task %q was cancelled", id)
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("the other server was not told")
+		t.Error("the other server got no request")
 	}
 }

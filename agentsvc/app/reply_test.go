@@ -86,7 +86,7 @@ agents:
 		answer := newSubmission("Rome")
 		answer.Message.Task = requested.ID
 		if outcome, _ := runTurn(t, a, answer); outcome.Status.State != agentsvc.Completed || outcome.Status.StandaloneReply() != nil {
-			t.Errorf("who answers a task is told %+v", outcome.Status)
+			t.Errorf("who answers a task gets %+v", outcome.Status)
 		}
 	})
 }

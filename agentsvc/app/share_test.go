@@ -75,7 +75,7 @@ func TestResultBeyondShare(t *testing.T) {
 	p.loadApp(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
 	outcome := p.runTurn(t, strings.Repeat("x", 700_000), "")
 	if outcome.Status.State != agentsvc.Failed || !strings.Contains(outcome.Status.Message.Text(), "could not be stored") {
-		t.Errorf("%s %.200q, want it to fail for want of room", outcome.Status.State, outcome.Status.Message.Text())
+		t.Errorf("%s %.200q, want it to fail for lack of memory", outcome.Status.State, outcome.Status.Message.Text())
 	}
 	if n := countActiveRuns(t, p.InMemory.DB, "acme"); n != 0 {
 		t.Errorf("%d runs are left, want none", n)

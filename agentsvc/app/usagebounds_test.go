@@ -46,7 +46,7 @@ var usageReporters = map[string]struct{ model, body string }{
 // script is not bounded.
 func TestReportedUsage(t *testing.T) {
 	t.Parallel()
-	const room = 1_000_000
+	const maxTokens = 1_000_000
 	for name, r := range usageReporters {
 		for reported, configured := range map[string]bool{"1000000000000": false, "9223372036854775807": false, "-5": false, "700000000": true} {
 			if (len(reported) > 13 || reported == "-5" || configured) && name == "scripted" != configured {
@@ -68,7 +68,7 @@ func TestReportedUsage(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !configured {
-					platform := budget.Budget{Name: "platform", Unit: budget.InTokens, Amount: room, Window: calendar.Total, Hard: true}
+					platform := budget.Budget{Name: "platform", Unit: budget.InTokens, Amount: maxTokens, Window: calendar.Total, Hard: true}
 					if _, err := books.Budgets.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
 						t.Fatal(err)
 					}
@@ -100,7 +100,7 @@ func TestReportedUsage(t *testing.T) {
 				if minimum < 0 || maximum > 20_000 {
 					t.Errorf("counted are %d to %d tokens of a call", minimum, maximum)
 				}
-				if spent, err := books.Budgets.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > room/10 || spent.Committed < 0 {
+				if spent, err := books.Budgets.FindBudget(t.Context(), "", "platform"); err != nil || spent.Committed > maxTokens/10 || spent.Committed < 0 {
 					t.Errorf("of the platform's budget %d is spent (%v)", spent.Committed, err)
 				}
 			})
@@ -117,7 +117,7 @@ func TestImplausibleUsage(t *testing.T) {
 		options       string
 		parts         []agentsvc.Part
 		wantOut       int64
-		most          int64 // input tokens; 0 for the reported value
+		maxInput      int64 // input tokens; 0 for the reported value
 		estimated     bool
 	}{
 		"honest":                {in: 900, out: 3, wantOut: 3},
@@ -125,8 +125,8 @@ func TestImplausibleUsage(t *testing.T) {
 		"honest about a file":   {in: 500_000, out: 3, wantOut: 3, parts: []agentsvc.Part{{File: &agentsvc.File{Name: "a.png", MediaType: "image/png", URI: "https://example.com/a.png"}}}},
 		"much put out":          {in: 9, out: 1 << 39, wantOut: 128<<10 + int64(visible), estimated: true},
 		"beyond max_tokens":     {in: 9, out: 1000, wantOut: 64, options: "max_tokens: 64", estimated: true},
-		"much taken in":         {in: 1 << 39, out: 3, wantOut: 3, most: 6000, estimated: true},
-		"much out of the cache": {in: 1 << 39, out: 3, read: 1 << 38, wantOut: 3, most: 6000, estimated: true},
+		"much taken in":         {in: 1 << 39, out: 3, wantOut: 3, maxInput: 6000, estimated: true},
+		"much out of the cache": {in: 1 << 39, out: 3, read: 1 << 38, wantOut: 3, maxInput: 6000, estimated: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +157,7 @@ func TestImplausibleUsage(t *testing.T) {
 			if err := d.Platform().Do(t.Context(), &b); err != nil {
 				t.Fatal(err)
 			}
-			if out != c.wantOut || estimated != c.estimated || read > in || c.most == 0 && in != c.in || c.most > 0 && (in > c.most || in < 1000) {
+			if out != c.wantOut || estimated != c.estimated || read > in || c.maxInput == 0 && in != c.in || c.maxInput > 0 && (in > c.maxInput || in < 1000) {
 				t.Errorf("counted are %d in, %d of them from the cache, and %d out, estimated: %v", in, read, out, estimated)
 			}
 			if outcome := strings.Contains(log.String(), "more than it can have"); outcome != c.estimated {

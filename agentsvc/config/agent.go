@@ -8,18 +8,18 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// Agent is one agent: what it is told, what it may use, and how it is shown.
+// Agent is one agent: its instruction, what it may use, and how it is shown.
 type Agent struct {
 	// Name is the name shown to people. Without it, it is the agent's key.
 	Name string `yaml:"name"`
-	// Description says what the agent is for; it stands on the card. Without it, it is made from the rest.
+	// Description says what the agent is for; the card shows it. Without it, it is derived from the rest.
 	Description string `yaml:"description"`
 	// Type is how the agent works: with a model (llm), by running its sub-agents one after the other, at once or
 	// repeatedly (sequential, parallel, loop), by running tools without a model (runner), or on another server (remote).
 	Type string `yaml:"type" jsonschema:"enum=llm,enum=sequential,enum=parallel,enum=loop,enum=runner,enum=remote,default=llm"`
 	// Version is the agent's version on its card.
 	Version string `yaml:"version" jsonschema:"default=1.0.0"`
-	// LLM is the model the agent thinks with. Without it, it is `defaults.llm`.
+	// LLM is the agent's model. Without it, it is `defaults.llm`.
 	LLM string `yaml:"llm" ref:"llms" only:"type=llm"`
 	// Instruction is the system prompt.
 	Instruction string `yaml:"instruction" only:"type=llm"`
@@ -31,7 +31,7 @@ type Agent struct {
 	Tools []string `yaml:"tools" ref:"tools" only:"type=llm|runner"`
 	// Streaming sends the answer token by token.
 	Streaming bool `yaml:"streaming" jsonschema:"default=true"`
-	// Visibility is who sees the agent: everyone (public), only the authenticated (internal), or nobody over the wire (private).
+	// Visibility is who sees the agent: everyone (public), only authenticated callers (internal), or no caller at all (private).
 	Visibility string `yaml:"visibility" jsonschema:"enum=public,enum=internal,enum=private,default=public"`
 	// Skills are what the card says the agent can do. Without them, they are made from the rest.
 	Skills []*Skill `yaml:"skills"`
@@ -62,17 +62,17 @@ type Agent struct {
 	// StructuredOutput makes the agent answer in JSON of a given schema.
 	StructuredOutput *StructuredOutput `yaml:"structured_output" only:"type=llm"`
 	// Context says how much of a long conversation the model gets to see, which is for agents with a model alone, and
-	// what becomes of a message that comes while the conversation is at work on another.
+	// what happens to a message that arrives while the conversation is at work on another.
 	Context *Context `yaml:"context"`
 	// Trigger starts the agent on a schedule or from a webhook.
 	Trigger *Trigger `yaml:"trigger"`
-	// Notifications tell other services how the agent's tasks go.
+	// Notifications send the progress of the agent's tasks to other services.
 	Notifications []*Notification `yaml:"notifications"`
 	// Security names the credentials that callers of this agent need.
 	Security *Security `yaml:"security"`
 	// URL is the base address of a remote agent's server.
 	URL string `yaml:"url" only:"type=remote"`
-	// AgentCardURL is where a remote agent's card lies. Without it, it follows from `url`.
+	// AgentCardURL is the address of a remote agent's card. Without it, it follows from `url`.
 	AgentCardURL string `yaml:"agent_card_url" only:"type=remote"`
 	// AgentCardFile is a local file with a remote agent's card.
 	AgentCardFile string `yaml:"agent_card_file" only:"type=remote" grant:"filesystem"`

@@ -12,13 +12,13 @@ import (
 type Auth struct {
 	// Enabled turns authentication on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=false"`
-	// JWKSURL is where the issuer's keys lie.
+	// JWKSURL is the address of the issuer's keys.
 	JWKSURL string `yaml:"jwks_url"`
 	// Issuer is the `iss` that tokens must have.
 	Issuer string `yaml:"issuer"`
 	// Audience is the `aud` that tokens must have.
 	Audience string `yaml:"audience"`
-	// ClientID is the public client id that web pages log in with; `/health` tells it.
+	// ClientID is the public client id that web pages log in with; `/health` returns it.
 	ClientID string `yaml:"client_id"`
 	// RefreshInterval is how old the issuer's keys may become before they are fetched again, at least 30s.
 	RefreshInterval time.Duration `yaml:"refresh_interval" jsonschema:"default=15m"`

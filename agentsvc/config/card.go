@@ -28,7 +28,7 @@ type cardTextChecker struct {
 func (t *cardTextChecker) checkText(s document.Location, text string, maxBytes int) {
 	t.bytes += len(text)
 	if len(text) > maxBytes {
-		t.validation.addProblem(s, fmt.Sprintf("is %d bytes long, and may be %d: it is shown to whoever asks for the card", len(text), maxBytes))
+		t.validation.addProblem(s, fmt.Sprintf("is %d bytes long, and may be %d: it is shown to everyone who may read the card", len(text), maxBytes))
 	}
 }
 

@@ -57,11 +57,11 @@ type Config struct {
 	Storage Storage `yaml:"storage"`
 	// RateLimiting bounds how much a session or a user may ask for. A call beyond a limit is refused (429).
 	RateLimiting RateLimiting `yaml:"rate_limiting"`
-	// Server is the address and the front door. It stands in the operator's file only.
+	// Server is the listener, TLS, CORS and authentication. It is allowed in the operator's file only.
 	Server Server `yaml:"server"`
-	// Observability turns on what an operator watches. It stands in the operator's file only.
+	// Observability turns on what an operator watches. It is allowed in the operator's file only.
 	Observability Observability `yaml:"observability"`
-	// Logger says what is logged, and where. It stands in the operator's file only.
+	// Logger says what is logged, and where. It is allowed in the operator's file only.
 	Logger Logger `yaml:"logger"`
 
 	// agentOrder is the agents' names in file order, which the map loses; set by Parse.

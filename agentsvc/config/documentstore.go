@@ -24,7 +24,7 @@ type DocumentStore struct {
 	IncrementalIndexing bool `yaml:"incremental_indexing" jsonschema:"default=false"`
 	// Search says how the store is searched.
 	Search Search `yaml:"search"`
-	// Indexing says how fast and how stubbornly documents are read.
+	// Indexing says how fast documents are read, and how often they are tried again.
 	Indexing Indexing `yaml:"indexing"`
 	// MCPParsers reads documents by tools of MCP servers.
 	MCPParsers *MCPParsers `yaml:"mcp_parsers"`
@@ -96,7 +96,7 @@ type Chunking struct {
 	PreserveWords bool `yaml:"preserve_words" jsonschema:"default=true"`
 }
 
-// Indexing says how fast and how stubbornly documents are read.
+// Indexing says how fast documents are read, and how often they are tried again.
 type Indexing struct {
 	// MaxConcurrent is how many documents are read at once; 0 is the built-in bound.
 	MaxConcurrent int `yaml:"max_concurrent" jsonschema:"minimum=0"`

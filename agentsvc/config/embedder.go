@@ -20,12 +20,12 @@ type Embedder struct {
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=30"`
 	// BatchSize is how many texts go into one request; cohere takes 96 at most.
 	BatchSize int `yaml:"batch_size" jsonschema:"minimum=1,default=100"`
-	// InputType tells cohere what all texts are. Without it: search_document for what is kept, search_query for
+	// InputType is the kind of text that cohere is asked to embed. Without it: search_document for what is kept, search_query for
 	// questions.
 	InputType string `yaml:"input_type" only:"provider=cohere"`
 	// OutputDimension asks cohere for vectors of this length.
 	OutputDimension int `yaml:"output_dimension" jsonschema:"minimum=0" only:"provider=cohere"`
-	// Truncate tells cohere which end of a text that is too long to cut, or to refuse it (NONE).
+	// Truncate is the end at which cohere cuts a text that is too long; NONE refuses it.
 	Truncate string `yaml:"truncate" jsonschema:"enum=NONE,enum=START,enum=END" only:"provider=cohere"`
 }
 

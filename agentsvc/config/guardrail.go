@@ -11,7 +11,7 @@ import (
 type Guardrail struct {
 	// Enabled turns the checks on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
-	// Mode does what the checks say (enforce), or only tells logs and metrics what would have been done (shadow).
+	// Mode applies the actions of the checks (enforce), or only logs and counts them (shadow).
 	Mode string `yaml:"mode" jsonschema:"enum=enforce,enum=shadow,default=enforce"`
 	// Input checks what callers send.
 	Input *InputGuardrail `yaml:"input"`
@@ -23,7 +23,7 @@ type Guardrail struct {
 
 // InputGuardrail checks what callers send.
 type InputGuardrail struct {
-	// ChainMode stops at the first check that blocks, or collects what all of them say.
+	// ChainMode stops at the first check that blocks, or runs all checks and takes the strictest action.
 	ChainMode string `yaml:"chain_mode" jsonschema:"enum=fail_fast,enum=collect_all,default=fail_fast"`
 	// Length bounds how long a message is.
 	Length *LengthCheck `yaml:"length"`
@@ -41,9 +41,9 @@ type LengthCheck struct {
 	MinLength int `yaml:"min_length" jsonschema:"minimum=0"`
 	// MaxLength is the longest message, in characters; 0 is no bound. The action modify cuts it there.
 	MaxLength int `yaml:"max_length" jsonschema:"minimum=0"`
-	// Action is what happens when the check strikes.
+	// Action is what happens when the check finds something.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=block"`
-	// Severity is how bad it is, and so how loudly the log tells of it.
+	// Severity is how serious it is; it decides the level of the log line.
 	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
@@ -53,11 +53,11 @@ type InjectionCheck struct {
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
 	// Patterns are regular expressions (RE2) to look for, besides the built-in ones.
 	Patterns []string `yaml:"patterns"`
-	// CaseSensitive tells capital from small letters in `patterns`.
+	// CaseSensitive makes `patterns` distinguish capital from small letters.
 	CaseSensitive bool `yaml:"case_sensitive" jsonschema:"default=false"`
-	// Action is what happens when the check strikes.
+	// Action is what happens when the check finds something.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=block"`
-	// Severity is how bad it is, and so how loudly the log tells of it.
+	// Severity is how serious it is; it decides the level of the log line.
 	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
@@ -67,7 +67,7 @@ type Sanitizer struct {
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
 	// TrimWhitespace removes white space at both ends.
 	TrimWhitespace bool `yaml:"trim_whitespace" jsonschema:"default=false"`
-	// NormalizeUnicode brings letters to one form (NFC) and drops characters that hide text from people.
+	// NormalizeUnicode converts letters to one form (NFC) and drops characters that hide text from people.
 	NormalizeUnicode bool `yaml:"normalize_unicode" jsonschema:"default=false"`
 	// StripHTML removes HTML tags, comments, scripts and styles.
 	StripHTML bool `yaml:"strip_html" jsonschema:"default=false"`
@@ -77,12 +77,12 @@ type Sanitizer struct {
 
 // OutputGuardrail checks what an agent answers.
 type OutputGuardrail struct {
-	// ChainMode stops at the first part that blocks, or collects what all checks say about the whole answer, of which
-	// nothing is shown before.
+	// ChainMode stops at the first part that blocks, or runs all checks on the whole answer, which is then not
+	// streamed, and takes the strictest action.
 	ChainMode string `yaml:"chain_mode" jsonschema:"enum=fail_fast,enum=collect_all,default=fail_fast"`
 	// PII looks for personal data.
 	PII *PIICheck `yaml:"pii"`
-	// Content looks for words that must not be said.
+	// Content looks for words that an answer must not contain.
 	Content *ContentCheck `yaml:"content"`
 }
 
@@ -98,15 +98,15 @@ type PIICheck struct {
 	DetectSSN bool `yaml:"detect_ssn" jsonschema:"default=false"`
 	// DetectCreditCard looks for card numbers.
 	DetectCreditCard bool `yaml:"detect_credit_card" jsonschema:"default=false"`
-	// RedactMode is what stands in the place of what was found.
+	// RedactMode is how matches are replaced.
 	RedactMode string `yaml:"redact_mode" jsonschema:"enum=mask,enum=remove,enum=hash,default=mask"`
-	// Action is what happens when the check strikes.
+	// Action is what happens when the check finds something.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=modify"`
-	// Severity is how bad it is, and so how loudly the log tells of it.
+	// Severity is how serious it is; it decides the level of the log line.
 	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
-// ContentCheck looks for words that must not be said.
+// ContentCheck looks for words that an answer must not contain.
 type ContentCheck struct {
 	// Enabled turns the check on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
@@ -114,15 +114,16 @@ type ContentCheck struct {
 	BlockedKeywords []string `yaml:"blocked_keywords"`
 	// BlockedPatterns are regular expressions (RE2) to look for.
 	BlockedPatterns []string `yaml:"blocked_patterns"`
-	// Action is what happens when the check strikes.
+	// Action is what happens when the check finds something.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=modify,enum=warn,default=block"`
-	// Severity is how bad it is, and so how loudly the log tells of it.
+	// Severity is how serious it is; it decides the level of the log line.
 	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 
 // ToolGuardrail checks which tools an agent calls.
 type ToolGuardrail struct {
-	// ChainMode stops at the first check that blocks, or collects what all of them say. With one check it is the same.
+	// ChainMode stops at the first check that blocks, or runs all checks and takes the strictest action.
+	// With one check it is the same.
 	ChainMode string `yaml:"chain_mode" jsonschema:"enum=fail_fast,enum=collect_all,default=fail_fast"`
 	// Authorization lists what may and may not be called.
 	Authorization *AuthorizationCheck `yaml:"authorization"`
@@ -132,13 +133,13 @@ type ToolGuardrail struct {
 type AuthorizationCheck struct {
 	// Enabled turns the check on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
-	// AllowedTools are names of tools that may be called, in which * stands for anything. Without the key, all may.
+	// AllowedTools are names of tools that may be called, in which * matches any text. Without the key, all may.
 	AllowedTools []string `yaml:"allowed_tools"`
-	// BlockedTools are names of tools that may not be called, in which * stands for anything; they win over `allowed_tools`.
+	// BlockedTools are names of tools that may not be called, in which * matches any text; they override `allowed_tools`.
 	BlockedTools []string `yaml:"blocked_tools"`
-	// Action is what happens when the check strikes.
+	// Action is what happens when the check finds something.
 	Action string `yaml:"action" jsonschema:"enum=allow,enum=block,enum=warn,default=block"`
-	// Severity is how bad it is, and so how loudly the log tells of it.
+	// Severity is how serious it is; it decides the level of the log line.
 	Severity string `yaml:"severity" jsonschema:"enum=low,enum=medium,enum=high,enum=critical,default=medium"`
 }
 

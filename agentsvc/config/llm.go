@@ -22,7 +22,7 @@ type LLM struct {
 	// API is the protocol that openai is asked in: chat completions, which every compatible server has, or
 	// OpenAI's own responses.
 	API string `yaml:"api" jsonschema:"enum=chat,enum=responses,default=chat" only:"provider=openai"`
-	// Temperature is how freely the model chooses its words, from 0 to 2, for anthropic to 1. Models that may refuse
+	// Temperature is the randomness of the model's text, from 0 to 2, for anthropic to 1. Models that may refuse
 	// one get none unless it is written, and a model that thinks gets none.
 	Temperature *float64 `yaml:"temperature" jsonschema:"minimum=0,maximum=2,default=0.7"`
 	// MaxTokens is the longest answer in tokens; 0 leaves it to the provider.

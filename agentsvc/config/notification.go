@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// Notification tells another service how an agent's tasks go.
+// Notification sends the progress of an agent's tasks to another service.
 type Notification struct {
 	// ID names the notification; no two of an agent have the same.
 	ID string `yaml:"id" jsonschema:"required"`
@@ -18,7 +18,7 @@ type Notification struct {
 	URL string `yaml:"url" jsonschema:"required"`
 	// Enabled turns the notification on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
-	// Events are what it tells of: that an agent has begun with a task, that the task has ended well, or in any other way.
+	// Events are what it is sent for: the agent has begun a task, the task has completed, or it has ended in any other way.
 	Events []string `yaml:"events" jsonschema:"required,enum=task.started,enum=task.completed,enum=task.failed"`
 	// Headers are sent with it. They go before the built-in Content-Type.
 	Headers map[string]string `yaml:"headers" secret:"true" to:"url,headers"`

@@ -47,7 +47,7 @@ func TestPages(t *testing.T) {
 			}
 			reported, _, _ := strings.Cut(string(src), keysHeading)
 			r := &reference{comments: comments}
-			r.WriteString(reported + keysHeading + "\nMade of the same words as the [configuration reference](configuration.md).\n")
+			r.WriteString(reported + keysHeading + "\nThe text is that of the [configuration reference](configuration.md).\n")
 			known := map[string]document.Field{}
 			for _, path := range slices.Sorted(maps.Keys(page.of)) {
 				fmt.Fprintf(r, "\n`%s`:\n\n| Key | Default | Meaning |\n|---|---|---|\n", path)

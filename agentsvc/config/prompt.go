@@ -8,7 +8,7 @@ import (
 
 // Prompt shapes an agent's system prompt in more detail than `instruction`.
 type Prompt struct {
-	// SystemPrompt replaces the whole system prompt, what stands above the agent included.
+	// SystemPrompt replaces the whole system prompt, including the instructions of agents above.
 	SystemPrompt string `yaml:"system_prompt"`
 	// Role says who the agent is.
 	Role string `yaml:"role"`
@@ -18,7 +18,7 @@ type Prompt struct {
 
 // StructuredOutput makes an agent answer in JSON of a given schema.
 type StructuredOutput struct {
-	// Strict takes the answer only if it is the JSON value and nothing else; without it the value may stand among words.
+	// Strict accepts the answer only if it is the JSON value alone; without it the value may be inside other text.
 	Strict bool `yaml:"strict" jsonschema:"default=false"`
 	// Name names the schema for the model.
 	Name string `yaml:"name"`
@@ -57,10 +57,10 @@ func (a *Agent) checkTermination(c *validation, s document.Location) {
 	}
 }
 
-// Context says how much of a long conversation the model gets to see, and what becomes of a message that comes while the
+// Context says how much of a long conversation the model gets to see, and what happens to a message that arrives while the
 // conversation is at work on another.
 type Context struct {
-	// OnBusy is what becomes of a message that opens a task while the session is at work: the task waits for its turn
+	// OnBusy is what happens to a message that opens a task while the session is at work: the task waits for its turn
 	// (queue), the message is refused (reject), or the tasks at work and waiting are cancelled (interrupt).
 	OnBusy string `yaml:"on_busy" jsonschema:"enum=queue,enum=reject,enum=interrupt,default=queue"`
 	// Strategy is how the conversation is cut: not at all (none), to the last messages (buffer_window), to a

@@ -13,7 +13,7 @@ type Rule struct {
 	// Then is what the model does, in order. The `say` items join into one answer.
 	Then []*Item `yaml:"then" jsonschema:"required"`
 	// Reply chooses the shape of the answer: a task, or a message without a task where the caller's surface allows it. A message
-	// holds words alone, and is the agent's first answer: after a tool call, or to a task that asked, it is that task's.
+	// has only text, and is the agent's first answer: after a tool call, or to a task that asked, it is that task's.
 	Reply string `yaml:"reply" jsonschema:"enum=task,enum=message,default=task"`
 	// Usage replaces the counted tokens of the answer.
 	Usage *Usage `yaml:"usage"`
@@ -30,13 +30,13 @@ type When struct {
 }
 
 // Item is one thing that a scripted model does. It holds one of say, call, fail, ask, refuse and artifact;
-// pause and usage may stand beside it or alone.
+// pause and usage may be added to it or stand alone.
 type Item struct {
-	// Say adds words to the answer.
+	// Say adds text to the answer.
 	Say string `yaml:"say"`
 	// Call calls a tool.
 	Call *Call `yaml:"call"`
-	// Pause waits, after the words of the same item, 10 minutes at most.
+	// Pause waits, after the text of the same item, 10 minutes at most.
 	Pause time.Duration `yaml:"pause"`
 	// Fail ends the model's call with an error, as if the vendor had sent it.
 	Fail *Fail `yaml:"fail"`
@@ -78,7 +78,7 @@ type Artifact struct {
 	Data map[string]any `yaml:"data"`
 	// FileBase64 is the content as bytes in base64.
 	FileBase64 string `yaml:"file_base64"`
-	// URL is where the content lies.
+	// URL is the address of the content.
 	URL string `yaml:"url"`
 	// Append adds this content to the artifact of the same name instead of replacing it.
 	Append bool `yaml:"append" jsonschema:"default=false"`

@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// Security names the credentials that callers of an agent need beside what lets them into the app. The agent's card shows
+// Security names the credentials that callers of an agent need in addition to the app's. The agent's card shows
 // them.
 type Security struct {
 	// Schemes are the kinds of credential, by name.
@@ -19,15 +19,15 @@ type Security struct {
 
 // SecurityScheme is one kind of credential.
 type SecurityScheme struct {
-	// Type is where the credential stands: in the Authorization header (http), or in a header of its own (apiKey).
+	// Type is the place of the credential: the Authorization header (http), or a header of its own (apiKey).
 	Type string `yaml:"type" jsonschema:"required,enum=http,enum=apiKey"`
 	// Scheme is the scheme of the Authorization header.
 	Scheme string `yaml:"scheme" jsonschema:"enum=bearer,default=bearer" only:"type=http"`
-	// BearerFormat tells callers what the token looks like, such as JWT.
+	// BearerFormat describes the token to callers, such as JWT.
 	BearerFormat string `yaml:"bearer_format" only:"type=http"`
 	// Name is the header that holds an API key of the app.
 	Name string `yaml:"name" only:"type=apiKey"`
-	// In is where an API key stands.
+	// In is the place of the API key.
 	In string `yaml:"in" jsonschema:"enum=header,default=header" only:"type=apiKey"`
 }
 

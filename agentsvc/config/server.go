@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// Server is the address and the front door.
+// Server is the listener, TLS, CORS and authentication.
 type Server struct {
 	// Host is the address to listen on.
 	Host string `yaml:"host" jsonschema:"default=0.0.0.0"`
@@ -20,7 +20,7 @@ type Server struct {
 	Transport string `yaml:"transport" jsonschema:"enum=json-rpc,enum=jsonrpc,enum=grpc,default=json-rpc"`
 	// Provider says on the default card who offers these agents.
 	Provider *Provider `yaml:"provider"`
-	// PushNotifications lets callers of the official A2A surfaces register addresses to be told of their tasks.
+	// PushNotifications lets callers of the official A2A surfaces register addresses for notifications of their tasks.
 	PushNotifications bool `yaml:"push_notifications" jsonschema:"default=false"`
 	// TLS encrypts connections in this process.
 	TLS TLS `yaml:"tls"`

@@ -12,12 +12,12 @@ type Storage struct {
 	Tasks Backend `yaml:"tasks"`
 	// Sessions says where conversations are kept.
 	Sessions Backend `yaml:"sessions"`
-	// Memory lets the llm agents recall what was said in earlier conversations with the same user. Without it, they
+	// Memory lets the llm agents recall earlier conversations with the same user. Without it, they
 	// recall nothing.
 	Memory *Memory `yaml:"memory"`
 	// Retention says how long what is finished is kept.
 	Retention Retention `yaml:"retention"`
-	// Checkpoint says which steps of a running task it can be restored to, and what becomes of it after a crash.
+	// Checkpoint says which steps of a running task it can be restored to, and what happens to it after a crash.
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 }
 
@@ -33,7 +33,7 @@ type Backend struct {
 type Retention struct {
 	// Tasks is how long a task is kept after its end, with all that belongs to it.
 	Tasks time.Duration `yaml:"tasks"`
-	// Events is how long the log of a task is kept after its end. Of what it told, its last status stays as long as
+	// Events is how long the log of a task is kept after its end. Its last status stays as long as
 	// the task.
 	Events time.Duration `yaml:"events"`
 	// Sessions is how long a conversation is kept after its last turn.
@@ -52,7 +52,7 @@ func (x *Retention) checkRules(c *validation, s document.Location) {
 	}
 }
 
-// Memory lets agents recall what was said in earlier conversations with the same user.
+// Memory lets agents recall earlier conversations with the same user.
 type Memory struct {
 	// Backend is how memories are found: by their words or, with an embedder, by their meaning.
 	Backend string `yaml:"backend" jsonschema:"enum=keyword,enum=vector,default=keyword"`
@@ -73,7 +73,7 @@ type VectorProvider struct {
 // Chromem configures a vector store that lives inside this process.
 type Chromem struct {
 	// PersistPath is the folder that the vectors are kept in as well, so that they need not be read from the database
-	// after a restart. It stands in the operator's file only.
+	// after a restart. It is allowed in the operator's file only.
 	PersistPath string `yaml:"persist_path" grant:"filesystem"`
 }
 
@@ -98,7 +98,7 @@ type Checkpoint struct {
 	AfterTools bool `yaml:"after_tools" jsonschema:"default=false"`
 	// BeforeLLM makes a restore point of the beginning of each model call.
 	BeforeLLM bool `yaml:"before_llm" jsonschema:"default=false"`
-	// Recovery says what becomes of running tasks after a restart.
+	// Recovery says what happens to running tasks after a restart.
 	Recovery Recovery `yaml:"recovery"`
 }
 
@@ -116,13 +116,12 @@ func (x *Checkpoint) checkRules(c *validation, s document.Location) {
 	}
 }
 
-// Recovery says what becomes of a task in the middle of which its process stopped.
+// Recovery says what happens to a task whose process stopped in the middle of it.
 type Recovery struct {
-	// AutoResume lets such a task go on where it stopped. It does so too where nothing is written; written as false, it
-	// fails.
+	// AutoResume lets such a task go on where it stopped, which is also the default. With false it fails.
 	AutoResume *bool `yaml:"auto_resume"`
-	// AutoResumeHITL is the same for a task that went on after a human's decision or answer. Where nothing is written it
-	// is what auto_resume says. A task that still waits for a human goes on waiting in any case.
+	// AutoResumeHITL is the same for a task that went on after a human's decision or answer. Without it, it is
+	// auto_resume. A task that still waits for a human continues to wait in any case.
 	AutoResumeHITL *bool `yaml:"auto_resume_hitl"`
 	// Timeout is how old the last step of a task may be for it to go on, in seconds. It acts where checkpoints are enabled.
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=3600"`

@@ -16,7 +16,7 @@ type Tool struct {
 	Type string `yaml:"type" jsonschema:"enum=mcp,enum=function,enum=command,default=mcp"`
 	// Enabled turns the tool on. Agents that name a tool that is off do without it.
 	Enabled bool `yaml:"enabled" jsonschema:"default=true"`
-	// Description tells the model when to use the tool.
+	// Description says when the model should use the tool.
 	Description string `yaml:"description"`
 	// RequireApproval makes every call wait for a human. Without it, commands and `write_file` wait and
 	// other tools do not.
@@ -24,12 +24,13 @@ type Tool struct {
 	// ApprovalPrompt is what the human is asked.
 	ApprovalPrompt string `yaml:"approval_prompt"`
 	// ApprovalTimeout is how long a decision may take, after which the task is rejected, or its caller's credential, after
-	// which it fails. Without it, that may take for ever.
+	// which it fails. Without it, there is no limit.
 	ApprovalTimeout time.Duration `yaml:"approval_timeout"`
 	// Idempotent says that a call whose outcome a crash left unknown may simply run again. Without it, it depends on the
 	// tool.
 	Idempotent *bool `yaml:"idempotent"`
-	// Credential makes the tool send a header that each caller supplies the value of. Whose value is missing is asked for it.
+	// Credential makes the tool send a header that each caller supplies the value of. A caller whose value is
+	// missing is asked for it.
 	Credential *Credential `yaml:"credential" only:"type=mcp|function"`
 	// MaxExecutionTime is how long one call may take.
 	MaxExecutionTime time.Duration `yaml:"max_execution_time" jsonschema:"default=30s"`
@@ -38,7 +39,7 @@ type Tool struct {
 	URL string `yaml:"url" only:"type=mcp"`
 	// Headers are sent to that address with each request, such as credentials for the server.
 	Headers map[string]string `yaml:"headers" only:"type=mcp" secret:"true" to:"url,headers"`
-	// Transport is how the MCP server is spoken to. Without it, it follows from `url` or `command`.
+	// Transport is the transport to the MCP server. Without it, it follows from `url` or `command`.
 	Transport string `yaml:"transport" jsonschema:"enum=stdio,enum=sse,enum=streamable-http" only:"type=mcp"`
 	// Command is the program of an MCP server that runs on this host.
 	Command string `yaml:"command" only:"type=mcp"`

@@ -55,7 +55,7 @@ type WebhookInput struct {
 
 // ExtractField picks one value out of a webhook's body.
 type ExtractField struct {
-	// Path is where the value lies in the body, with dots between names; a number is a place in a list.
+	// Path is the value's path in the body, with dots between names; a number is a position in a list.
 	Path string `yaml:"path" jsonschema:"required"`
 	// As is the name the template knows the value by. Without it, it is the last name of the path.
 	As string `yaml:"as"`

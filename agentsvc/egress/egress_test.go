@@ -71,10 +71,10 @@ func TestRefused(t *testing.T) {
 				t.Errorf("host = %q, want %q", refused.Host, want)
 			}
 			if host == "localhost" && strings.Contains(err.Error(), "127.0.0.1") {
-				t.Errorf("%q tells what the name resolved to", err)
+				t.Errorf("%q contains what the name resolved to", err)
 			}
 			if host == "localhost" && strings.Contains(err.Error(), "::1") {
-				t.Errorf("%q tells what the name resolved to", err)
+				t.Errorf("%q contains what the name resolved to", err)
 			}
 		})
 	}
@@ -137,7 +137,7 @@ func TestRebinding(t *testing.T) {
 		t.Errorf("second call: %v", err)
 	}
 	if strings.Contains(err.Error(), "127.0.0.2") {
-		t.Errorf("%q tells what the name resolved to", err)
+		t.Errorf("%q contains what the name resolved to", err)
 	}
 	if hits.Load() != 1 {
 		t.Errorf("%d calls arrived, want 1", hits.Load())
@@ -154,7 +154,7 @@ func TestUnknownNameHidesNameServer(t *testing.T) {
 		t.Fatal("answered")
 	}
 	if _, server, _ := strings.Cut(err.Error(), " on "); server != "" {
-		t.Errorf("%q tells the name server", err)
+		t.Errorf("%q contains the name server", err)
 	}
 }
 

@@ -39,9 +39,9 @@ func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	late := time.AfterFunc(t.headerTimeout, func() { cancel(errHeaderTimeout) })
+	headerTimer := time.AfterFunc(t.headerTimeout, func() { cancel(errHeaderTimeout) })
 	resp, err := t.next.RoundTrip(req.WithContext(ctx))
-	late.Stop()
+	headerTimer.Stop()
 	if cause := context.Cause(ctx); errors.Is(cause, errHeaderTimeout) {
 		if err == nil {
 			_ = resp.Body.Close()

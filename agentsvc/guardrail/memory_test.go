@@ -30,10 +30,10 @@ func TestMemory(t *testing.T) {
 	redact := output(guardrail.Output{PII: &hash})
 	content := output(guardrail.Output{Content: &guardrail.Content{Rule: guardrail.Rule{Action: guardrail.Modify}, Patterns: []string{"@"}}})
 	for _, c := range []struct {
-		name     string
-		evaluate func(string)
-		text     string
-		most     float64
+		name      string
+		evaluate  func(string)
+		text      string
+		maxFactor float64
 	}{
 		{"strip", strip, fill("<<<<b>b>b>b>"), 8},
 		{"strip text", strip, fill("a < b and "), 8},
@@ -56,8 +56,8 @@ func TestMemory(t *testing.T) {
 		c.evaluate(c.text)
 		runtime.ReadMemStats(&after)
 		factor := float64(after.TotalAlloc-before.TotalAlloc) / float64(len(c.text))
-		if factor > c.most {
-			t.Errorf("%s: %.1f times the text are allocated, want at most %.0f times", c.name, factor, c.most)
+		if factor > c.maxFactor {
+			t.Errorf("%s: %.1f times the text are allocated, want at most %.0f times", c.name, factor, c.maxFactor)
 		}
 	}
 }

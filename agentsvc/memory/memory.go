@@ -1,4 +1,4 @@
-// Package memory stores what users said in earlier conversations and what they were answered, and finds it again for
+// Package memory stores the messages and answers of earlier conversations with a user, and finds them again for
 // the agents. A [Store] has one row for each text, which only that user of that app can reach. A [Finder] finds the
 // rows that matter to a question, by words ([KeywordFinder]) or by meaning ([VectorFinder]). [Recall] adds what it
 // finds to the system prompt, offers the search as a tool, and stores turns that have ended.

@@ -105,7 +105,7 @@ func (r *Recall) BuildBackground(ctx context.Context, scope agentsvc.RunScope, c
 	// Twice as many as are shown, since some may be in the conversation or filtered.
 	found, err := r.finder.FindMemories(ctx, scope, question, 2*maxFindings, true)
 	if err != nil {
-		r.options.Log.WarnContext(ctx, "an agent goes on without its memory", "error", err)
+		r.options.Log.WarnContext(ctx, "an agent continues without its memory", "error", err)
 		return ""
 	}
 	found = r.filterMemories(ctx, slices.DeleteFunc(found, func(m Memory) bool { return messages[m.Text] }))

@@ -94,17 +94,17 @@ func TestBackgroundIsData(t *testing.T) {
 // TestAnonymousCallers checks that nothing of callers without credentials is stored unless the option is set.
 func TestAnonymousCallers(t *testing.T) {
 	t.Parallel()
-	nobody := agentsvc.Owner{Subject: "anonymous"}
-	for _, strangers := range []bool{false, true} {
+	anonymous := agentsvc.Owner{Subject: "anonymous"}
+	for _, includeAnonymous := range []bool{false, true} {
 		d := dbtest.NewSQLite(t)
-		r := newKeywordRecall(d, memory.Options{IncludeAnonymous: strangers})
-		r.RememberTurn(t.Context(), newRun(nobody), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "my dog is Rex")})
-		if isStored := len(listTexts(t, memory.New(d, "acme"), memory.Filter{Subject: "anonymous"})) > 0; isStored != strangers {
-			t.Errorf("strangers %v: kept %v", strangers, isStored)
+		r := newKeywordRecall(d, memory.Options{IncludeAnonymous: includeAnonymous})
+		r.RememberTurn(t.Context(), newRun(anonymous), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "my dog is Rex")})
+		if isStored := len(listTexts(t, memory.New(d, "acme"), memory.Filter{Subject: "anonymous"})) > 0; isStored != includeAnonymous {
+			t.Errorf("anonymous %v: kept %v", includeAnonymous, isStored)
 		}
-		addMemories(t, memory.New(d, "acme"), nobody, "from another time: my dog is Rex")
-		if recalled := r.BuildBackground(t.Context(), scopeOf(nobody), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")}) != ""; recalled != strangers {
-			t.Errorf("strangers %v: told %v", strangers, recalled)
+		addMemories(t, memory.New(d, "acme"), anonymous, "from another time: my dog is Rex")
+		if recalled := r.BuildBackground(t.Context(), scopeOf(anonymous), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "dog?")}) != ""; recalled != includeAnonymous {
+			t.Errorf("anonymous %v: recalled %v", includeAnonymous, recalled)
 		}
 	}
 }

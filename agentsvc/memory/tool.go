@@ -23,11 +23,11 @@ type recallTool struct{ *Recall }
 func (t recallTool) Spec() agentsvc.ToolSpec {
 	return agentsvc.ToolSpec{
 		Name:        ToolName,
-		Description: "Searches earlier conversations with this user, those that are not shown here included. Returns what was said, as quoted data.",
+		Description: "Searches earlier conversations with this user, those that are not shown here included. Returns the messages as quoted data.",
 		Parameters: json.RawMessage(`{
 			"type": "object",
 			"properties": {
-				"query": {"type": "string", "minLength": 1, "description": "What to look for, in the words it was probably said in."},
+				"query": {"type": "string", "minLength": 1, "description": "What to look for, in words that the messages probably contain."},
 				"limit": {"type": "integer", "minimum": 1, "maximum": 10, "description": "How many findings to return at most; 5 if left out."}
 			},
 			"required": ["query"],

@@ -31,7 +31,7 @@ const (
 )
 
 // errUnknownFormat reports that the receiver was stored by a newer version of this program.
-var errUnknownFormat = errors.New("it is told in a form that is not known here")
+var errUnknownFormat = errors.New("its format is not known to this process")
 
 // deliverEvents delivers the events that t does not have, and reports whether the receiver has ended; then its lease
 // has too. It returns a [*deliveryError] if an attempt failed, and [agentsvc.ErrLeaseLost].

@@ -107,7 +107,7 @@ func (c *Dispatcher) StopTenant(tenant db.ID) {
 // due by themselves.
 func (c *Dispatcher) ExpediteTenant(ctx context.Context, tenant db.ID) {
 	if err := c.receivers.Expedite(ctx, tenant); err != nil {
-		c.options.Log.Warn("the receivers of an app could not be advanced; they are told by themselves", "tenant", tenant, "error", err)
+		c.options.Log.Warn("the receivers of an app could not be advanced together; each is advanced separately", "tenant", tenant, "error", err)
 		return
 	}
 	c.Wake()
@@ -128,7 +128,7 @@ func (c *Dispatcher) Run(ctx context.Context) error {
 		}
 		claimed, err := c.receivers.Claim(ctx, c.options.MaxConcurrent-len(c.slots), c.options.MaxPerTenant, leaseTime)
 		if err != nil && ctx.Err() == nil {
-			c.options.Log.Warn("nobody can look whom to tell", "error", err)
+			c.options.Log.Warn("the due receivers of notifications could not be read", "error", err)
 		}
 		for _, t := range claimed {
 			c.slots <- struct{}{}
@@ -159,7 +159,7 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *receiver.Leased) {
 	ctx, stop := c.beginDelivery(ctx, t)
 	defer stop()
 	ended, err := c.deliverEvents(ctx, t)
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	var deliveryErr *deliveryError
 	switch {
@@ -168,21 +168,21 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *receiver.Leased) {
 		return
 	// The turn of this receiver is over, or this process stops: release it without a pause.
 	case err == nil, ctx.Err() != nil:
-		err = c.receivers.Release(late, t, 0)
+		err = c.receivers.Release(recordCtx, t, 0)
 	case errors.Is(err, tenancy.ErrSuspended):
-		err = c.receivers.Release(late, t, unavailableDelay)
+		err = c.receivers.Release(recordCtx, t, unavailableDelay)
 	// An error that is not of the delivery itself, such as an app that cannot be loaded.
 	case !errors.As(err, &deliveryErr):
-		c.options.Log.Warn("a receiver of notifications cannot be told for now", "tenant", t.Tenant, "task", t.Task, "error", err)
-		err = c.receivers.Release(late, t, unavailableDelay)
+		c.options.Log.Warn("a receiver of notifications cannot be notified for now", "tenant", t.Tenant, "task", t.Task, "error", err)
+		err = c.receivers.Release(recordCtx, t, unavailableDelay)
 	case deliveryErr.isPermanent, deliveryErr.skipsEvent:
 		c.options.Log.Warn("a receiver of notifications was given up", "tenant", t.Tenant, "task", t.Task, "config", t.PublicID(), "reason", deliveryErr.reason)
-		err = c.receivers.MarkDead(late, t, deliveryErr.reason)
+		err = c.receivers.MarkDead(recordCtx, t, deliveryErr.reason)
 	default:
-		err = c.receivers.MarkFailed(late, t, deliveryErr.reason, c.retryDelay(deliveryErr.retry, t.Attempts))
+		err = c.receivers.MarkFailed(recordCtx, t, deliveryErr.reason, c.retryDelay(deliveryErr.retry, t.Attempts))
 	}
 	if err != nil && !errors.Is(err, agentsvc.ErrLeaseLost) {
-		c.options.Log.Warn("what became of a notification could not be written down: it may be sent again", "tenant", t.Tenant, "task", t.Task, "error", err)
+		c.options.Log.Warn("the result of a notification could not be recorded: it may be sent again", "tenant", t.Tenant, "task", t.Task, "error", err)
 	}
 }
 

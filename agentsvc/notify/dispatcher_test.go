@@ -126,7 +126,7 @@ func TestGivenUp(t *testing.T) {
 		}
 	}
 	if len(otherRequests)+len(receivedElsewhere) > 0 {
-		t.Error("somebody else was told")
+		t.Error("another receiver got a delivery")
 	}
 }
 

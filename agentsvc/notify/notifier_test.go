@@ -80,7 +80,7 @@ func startDispatchers(t *testing.T, d *db.DB, notifiers map[db.ID]*notify.Notifi
 	for range 2 { // as in two processes
 		all.Go(func() {
 			if err := notify.NewDispatcher(d, o).Run(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("a courier ended: %v", err)
+				t.Errorf("a dispatcher ended: %v", err)
 			}
 		})
 	}

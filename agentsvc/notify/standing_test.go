@@ -63,7 +63,7 @@ func TestStanding(t *testing.T) {
 			{Type: "task.failed", AgentName: "a", TaskID: string(task.Task), ContextID: "c", Status: "cancelled", Error: "the task is cancelled"},
 		}, got)
 		if first.header.Get("Webhook-Id") == third.header.Get("Webhook-Id") || third.header.Get("Webhook-Id") == "mine" {
-			t.Error("the ids do not tell the messages apart")
+			t.Error("the ids do not distinguish the messages")
 		}
 		text := nextRequest(t, receivedLate)
 		checkEqual(t, []string{"task.failed the task is cancelled", "text/plain; charset=utf-8"}, []string{text.body, text.header.Get("Content-Type")})
@@ -86,7 +86,7 @@ func TestStanding(t *testing.T) {
 			}
 		}
 		if len(receivedAll)+len(receivedLate)+len(receivedBroken) > 0 {
-			t.Error("somebody hears more")
+			t.Error("a receiver gets more")
 		}
 	})
 }

@@ -172,11 +172,11 @@ func removeGroupsFrom(re *syntax.Regexp, named bool, next *int) *syntax.Regexp {
 // regexpSize returns the number of instructions that re compiles to, or slightly more. It is computed from the syntax
 // tree, because compiling writes out all repetitions, which takes the memory that the bound is to save.
 func regexpSize(re *syntax.Regexp) int {
-	// most is the cap of the result: nested repetitions would overflow an int.
-	const most = 1 << 30
+	// maxSize is the cap of the result: nested repetitions would overflow an int.
+	const maxSize = 1 << 30
 	n := 0
 	for _, sub := range re.Sub {
-		n = min(n+regexpSize(sub), most)
+		n = min(n+regexpSize(sub), maxSize)
 	}
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -194,7 +194,7 @@ func regexpSize(re *syntax.Regexp) int {
 			n = re.Max*n + re.Max - re.Min
 		}
 	}
-	return min(max(n, 1), most)
+	return min(max(n, 1), maxSize)
 }
 
 // compileRegexp compiles a parsed expression.

@@ -88,7 +88,7 @@ func (t *Semaphore) Release() {
 
 // With fewer than manyProcessors, the computing goroutine sleeps pauseTime after every pauseEvery slices. On one processor, Go's
 // scheduler polls the network only when no goroutine can run, or every 10 ms. On two, the other one has to serve the database, the
-// calls and their clients alone: without pauses the p99 of a quiet tenant's calls doubled beside hostile patterns (2.2 times on SQLite,
+// calls and their clients alone: without pauses the p99 of a quiet tenant's calls doubled during hostile patterns (2.2 times on SQLite,
 // 2.0 on PostgreSQL), with them it is 1.2 and 1.4 times as long (make bench ARGS="-only PATTERNS -quick"). A slice takes less than 1 ms
 // (package pattern).
 const (

@@ -86,7 +86,7 @@ func TestDepthSlow(t *testing.T) {
 		for range 100 {
 			wg.Go(func() {
 				if _, err := d.reserveEntry(t.Context(), "a", 1000); err != nil {
-					t.Errorf("refused beside seven that wait: %v", err)
+					t.Errorf("refused with seven that wait: %v", err)
 				}
 			})
 		}

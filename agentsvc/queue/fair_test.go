@@ -111,7 +111,7 @@ func TestCollusion(t *testing.T) {
 			p.WakeClaimers()
 			select {
 			case run := <-begun:
-				b.Errorf("another run of %s began beside its first", run.Tenant)
+				b.Errorf("another run of %s began during its first", run.Tenant)
 			case <-time.After(time.Second):
 			}
 		}

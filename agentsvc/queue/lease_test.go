@@ -52,7 +52,7 @@ func (b fixture) rescueRuns(stale time.Duration) {
 			return
 		}
 	}
-	b.Fatal("nobody counts as dead")
+	b.Fatal("no worker counts as dead")
 }
 
 // TestRescuedWhileStopped: a process that was suspended for longer than its lease notices before its runs do anything

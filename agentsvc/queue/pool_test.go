@@ -551,7 +551,7 @@ func TestGivenUp(t *testing.T) {
 			reason   string
 		}
 		given := make(chan end, 10)
-		var tries, away atomic.Int64
+		var tries, failures atomic.Int64
 		o := queue.Options{Retry: queue.Retry{MaxRetries: 1, InitialDelay: time.Millisecond, MaxDelay: time.Millisecond}}
 		o.GiveUp = func(_ context.Context, run store.Run, reason string) error {
 			given <- end{run.Attempts, reason}
@@ -559,7 +559,7 @@ func TestGivenUp(t *testing.T) {
 		}
 		p, _ := b.openPool(o, func(context.Context, store.Run, agentsvc.Lease) error {
 			tries.Add(1)
-			if away.Add(1) <= 2 {
+			if failures.Add(1) <= 2 {
 				return db.ErrUnknownOutcome
 			}
 			return errors.New("cannot begin")
@@ -567,7 +567,7 @@ func TestGivenUp(t *testing.T) {
 		run := b.acceptRun("")
 		p.WakeClaimers()
 		if got := receiveValue(b, given); got != (end{2, "cannot begin"}) || tries.Load() != 4 {
-			b.Errorf("given up %+v after %d tries, want two that count beside two that do not", got, tries.Load())
+			b.Errorf("given up %+v after %d tries, want two that count and two that do not", got, tries.Load())
 		}
 		b.waitForRow(run, runRow{store.Completed, 2})
 		dead := b.acceptRun("dead")

@@ -98,7 +98,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := s.SweepDueApps(ctx); err != nil && ctx.Err() == nil {
-			s.options.Log.Warn("what apps keep no longer could not be deleted", "error", err)
+			s.options.Log.Warn("expired data of apps could not be deleted", "error", err)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (s *Sweeper) SweepDueApps(ctx context.Context) error {
 		}
 		for _, a := range page.Apps {
 			if err := s.sweepIfDue(ctx, a); err != nil {
-				s.options.Log.Warn("what an app keeps no longer could not be deleted", "app", a.Name, "error", err)
+				s.options.Log.Warn("expired data of an app could not be deleted", "app", a.Name, "error", err)
 			}
 		}
 		if q.Token = page.Next; q.Token == "" {
@@ -167,7 +167,7 @@ func (s *Sweeper) sweepIfDue(ctx context.Context, a tenancy.App) error {
 	defer cancel()
 	n, err := s.deleteExpired(ctx, a, k.policy)
 	if n != (store.SweepCounts{}) {
-		s.options.Log.Info("deleted what an app keeps no longer", "app", a.Name, "tasks", n.Tasks, "events", n.Events, "sessions", n.Sessions)
+		s.options.Log.Info("deleted expired data of an app", "app", a.Name, "tasks", n.Tasks, "events", n.Events, "sessions", n.Sessions)
 		if s.options.OnSwept != nil {
 			s.options.OnSwept(n)
 		}

@@ -378,7 +378,7 @@ func TestDecideByMessage(t *testing.T) {
 		}
 		_, again := h.submitAndDrain(t, sub)
 		if diff := cmp.Diff(facts, again); diff != "" {
-			t.Errorf("told again\n%s", diff)
+			t.Errorf("recorded again\n%s", diff)
 		}
 		sub.Message.Parts = sub.Message.Parts[1:]
 		if _, err := h.Submit(t.Context(), sub); !errors.Is(err, task.ErrConflict) {

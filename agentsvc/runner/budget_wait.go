@@ -22,7 +22,7 @@ func (t *execution) pauseForBudget(ctx context.Context, e *agentsvc.BudgetExhaus
 	t.gatherFindings()
 	t.turn.approvals = []agentsvc.Event{{Approval: &agentsvc.Approval{
 		Call: agentsvc.ToolCall{ID: agentsvc.CallID("budget_" + agentsvc.NewID()), Name: e.Budget, Arguments: arguments},
-		Kind: agentsvc.AwaitBudget, Prompt: fmt.Sprintf("Paused: %v. The task goes on by itself when there is room again.", e), Timeout: task.BudgetPollInterval,
+		Kind: agentsvc.AwaitBudget, Prompt: fmt.Sprintf("Paused: %v. The task continues when the budget allows it.", e), Timeout: task.BudgetPollInterval,
 	}}}
 	rec := store.Record{Events: append(t.pending, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.InputRequired}})}
 	t.pauseRun(&rec)

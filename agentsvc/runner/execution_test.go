@@ -33,7 +33,7 @@ func TestRun(t *testing.T) {
 		}
 		log, err := h.st.Events.Load(t.Context(), got.ID, 0, 100)
 		if diff := cmp.Diff(log, facts); err != nil || diff != "" {
-			t.Errorf("log -, told + (%v)\n%s", err, diff)
+			t.Errorf("log -, got + (%v)\n%s", err, diff)
 		}
 		final := got.Status.Message
 		if final.Text() != "I saw: a cat" || len(final.ToolCalls) != 1 || final.ToolCalls[0].Name != "look" {
@@ -190,7 +190,7 @@ func TestRecordedNotRepeated(t *testing.T) {
 		}
 		final := got.Status.Message
 		if used := final.Metadata["tokens_used"].(map[string]any); len(final.ToolCalls) != 1 || used["output"] != 8.0 {
-			t.Errorf("the last message tells of %d calls and %v", len(final.ToolCalls), used)
+			t.Errorf("the last message has %d calls and %v", len(final.ToolCalls), used)
 		}
 	})
 }
@@ -258,7 +258,7 @@ func TestStoppedInToolCall(t *testing.T) {
 					t.Error(diff)
 				}
 				if text := facts[len(facts)-1].Status.Message.Text(); looked.Load() != times || !strings.Contains(text, message) {
-					t.Errorf("looked %d times and said %q, want %d and %q", looked.Load(), text, times, message)
+					t.Errorf("looked %d times and answered %q, want %d and %q", looked.Load(), text, times, message)
 				}
 				if diff := cmp.Diff([]string{"1/0"}, first.requestSteps()); diff != "" {
 					t.Error(diff)
@@ -335,7 +335,7 @@ func TestLost(t *testing.T) {
 			case ev.Status != nil:
 				states = append(states, string(ev.Status.State))
 			default:
-				t.Errorf("told %+v", ev)
+				t.Errorf("got %+v", ev)
 			}
 		}
 		if diff := cmp.Diff([]string{"submitted", "working", "cancelled"}, states); diff != "" {

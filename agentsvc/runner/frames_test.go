@@ -76,13 +76,13 @@ func TestFrames(t *testing.T) {
 func TestTransferred(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		asks, _ := newSayingAgent(t, scripted.Item{Question: "Which one?"})
-		tells, _ := newSayingAgent(t, scripted.Item{Text: "It is blue."})
+		answers, _ := newSayingAgent(t, scripted.Item{Text: "It is blue."})
 		root := newScriptedModel(t,
 			scripted.Rule{When: scripted.When{Text: "colour"}, Then: []scripted.Item{{Call: &scripted.Call{Tool: "transfer_to_tells"}}}},
 			scripted.Rule{When: scripted.When{Text: "^which$"}, Then: []scripted.Item{{Call: &scripted.Call{Tool: "transfer_to_asks"}}}},
 			scripted.Rule{Then: []scripted.Item{{Text: "You said: {{text}}"}}},
 		)
-		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": agent.NewLLM(root, agent.Options{SubAgents: []agent.Member{newMember("asks", asks), newMember("tells", tells)}})})
+		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": agent.NewLLM(root, agent.Options{SubAgents: []agent.Member{newMember("asks", asks), newMember("tells", answers)}})})
 		first, facts := h.submitAndDrain(t, newSubmission("what colour?"))
 		if first.Status.Message.Text() != "It is blue." || first.Status.State != agentsvc.Completed {
 			t.Errorf("%s: %q", first.Status.State, first.Status.Message.Text())
@@ -179,7 +179,7 @@ func TestStoppedInSubAgentCall(t *testing.T) {
 			t.Error(diff)
 		}
 		if text := facts[len(facts)-1].Status.Message.Text(); text != "I saw: a cat" || looked.Load() != 2 {
-			t.Errorf("looked %d times and said %q", looked.Load(), text)
+			t.Errorf("looked %d times and answered %q", looked.Load(), text)
 		}
 		calls := []int{len(before.requestSteps()), len(looker.requestSteps()), len(beforeThere.requestSteps()), len(lookerThere.requestSteps())}
 		if diff := cmp.Diff([]int{1, 1, 0, 1}, calls); diff != "" {

@@ -144,10 +144,10 @@ var errNotRecorded = errors.New("the log cannot be written")
 // accepts the run's end: an unavailable external session database, exhausted memory, a value too large for memory and
 // an exhausted storage quota. The quota never refuses a small end of a run (see store's maxEndBytes).
 func classifyLogError(err error) error {
-	var away *store.UnavailableError
+	var unavailable *store.UnavailableError
 	var large *capacity.TooLargeError
 	var full *agentsvc.StorageLimitError
-	if errors.As(err, &away) || errors.As(err, &full) || errors.As(err, &large) || errors.Is(err, capacity.ErrFull) {
+	if errors.As(err, &unavailable) || errors.As(err, &full) || errors.As(err, &large) || errors.Is(err, capacity.ErrFull) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errNotRecorded, err)
@@ -175,15 +175,15 @@ func (t *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (err 
 		return err
 	}
 	// The limit is the context's cause, so that it can be distinguished from a stop of the process.
-	late := &durationError{t.options.MaxDuration}
-	within, cancel := context.WithTimeoutCause(ctx, t.options.MaxDuration, late)
+	durationErr := &durationError{t.options.MaxDuration}
+	within, cancel := context.WithTimeoutCause(ctx, t.options.MaxDuration, durationErr)
 	defer cancel()
 	// Events are written under ctx, not within: a fact that arrives just after the limit is still recorded.
 	for ev, err := range a.Run(within, inv) {
 		if err == nil {
 			err = t.processEvent(ctx, ev)
-		} else if errors.Is(context.Cause(within), late) {
-			return late
+		} else if errors.Is(context.Cause(within), durationErr) {
+			return durationErr
 		}
 		if err != nil || t.ended {
 			return err
@@ -226,8 +226,8 @@ func isTransient(err error) (after time.Duration, ok bool) {
 	if errors.As(err, &upstream) {
 		return upstream.RetryAfter, upstream.Retryable
 	}
-	var away *store.UnavailableError
-	return 0, errors.As(err, &away) || errors.Is(err, capacity.ErrFull)
+	var unavailable *store.UnavailableError
+	return 0, errors.As(err, &unavailable) || errors.Is(err, capacity.ErrFull)
 }
 
 // publicReason returns the text that callers may read about err. Only error types whose text is known to hold no
@@ -237,19 +237,19 @@ func publicReason(err error) string {
 	var upstream *llm.Error
 	var invalid *agentsvc.InvalidError
 	var absent *tool.UnavailableError
-	var away *store.UnavailableError
+	var unavailable *store.UnavailableError
 	var cut *interruptedError
 	var exhausted *agentsvc.BudgetExhaustedError
-	var late *durationError
+	var durationErr *durationError
 	var full *agentsvc.StorageLimitError
 	if errors.As(err, &full) {
 		return "The task's result could not be stored: " + full.Error()
 	}
 	var large *capacity.TooLargeError
-	if errors.Is(err, capacity.ErrFull) || errors.As(err, &large) || errors.As(err, &exhausted) || errors.As(err, &late) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooManySteps) {
+	if errors.Is(err, capacity.ErrFull) || errors.As(err, &large) || errors.As(err, &exhausted) || errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooManySteps) {
 		return err.Error()
 	}
-	if errors.As(err, &away) {
+	if errors.As(err, &unavailable) {
 		return "The conversation can be neither read nor kept at the moment."
 	}
 	return "The agent met an internal error."

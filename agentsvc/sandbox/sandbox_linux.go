@@ -86,7 +86,7 @@ func (k backend) logCapabilities(log *slog.Logger) {
 	if k.untrustedErr != nil {
 		attrs = append(attrs, "reason", k.untrustedErr.Error())
 	}
-	log.Info("programs of this host are held by a sandbox", attrs...)
+	log.Info("programs of this host run in a sandbox", attrs...)
 }
 
 // canRun reports whether a command of the sandbox k starts. Its program has no File, at which the helper exits with 0

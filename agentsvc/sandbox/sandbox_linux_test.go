@@ -130,7 +130,7 @@ func TestConfinement(t *testing.T) {
 			}
 		}
 		if entries, _ := os.ReadDir(outside); len(entries) != 1 {
-			t.Errorf("the folder beside it holds %v", entries)
+			t.Errorf("the folder next to it contains %v", entries)
 		}
 		if !full {
 			return

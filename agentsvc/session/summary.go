@@ -90,7 +90,7 @@ func (t *summaryTurn) fitConversation(ctx context.Context, conversation []agents
 	if ctx.Err() != nil {
 		return nil, t.usage, ctx.Err()
 	}
-	t.Log.WarnContext(ctx, "a conversation could not be summed up and is cut instead", "agent", t.Agent, "error", err)
+	t.Log.WarnContext(ctx, "a conversation could not be summarized and is cut instead", "agent", t.Agent, "error", err)
 	visible := t.visibleEntries(conversation)
 	return trimToLimit(visible, t.Budget, 0, func(i int) int { return countEntry(t.work, t.CountTokens, visible[i]) }), t.usage, t.work.Err()
 }
@@ -262,7 +262,7 @@ func (t *summaryTurn) requestSummary(ctx context.Context, entries []agentsvc.Ent
 		sum = strings.ToValidUTF8(sum[:maximum], "")
 	}
 	if sum == "" {
-		return "", errors.New("sum up: the model said nothing")
+		return "", errors.New("summarize: the model's answer is empty")
 	}
 	return sum, nil
 }

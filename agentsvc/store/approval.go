@@ -15,7 +15,7 @@ import (
 )
 
 // ErrTaskInterrupted reports that the task waits for a human, so that its run has nothing to execute.
-var ErrTaskInterrupted = errors.New("the task waits for somebody")
+var ErrTaskInterrupted = errors.New("the task waits for input")
 
 // DecisionRecord is what decisions change on a task that waits for them. The last of Events is the resulting status:
 // the task continues with NextTurn, still waits, or has ended.

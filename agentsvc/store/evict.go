@@ -37,18 +37,18 @@ func (s *Sweeper) EvictOldest(ctx context.Context) (n int64, err error) {
 		return s.deleteTasks(ctx, tx, old)
 	})
 	if err != nil {
-		return n, fmt.Errorf("make room: %w", err)
+		return n, fmt.Errorf("evict: %w", err)
 	}
 	// The sessions in this database, even if the tenant's sessions are external: only these free its storage.
 	here := &Sweeper{s.tenantRows, &Sessions{tenant: s.tenant, h: s.h}, s.counts}
 	idle, err := here.listOldestSessions(ctx)
 	if err != nil {
-		return n, fmt.Errorf("make room: %w", err)
+		return n, fmt.Errorf("evict: %w", err)
 	}
 	for _, key := range idle {
 		deleted, err := here.sessions.deleteSession(ctx, key, now)
 		if err != nil {
-			return n, fmt.Errorf("make room: %w", err)
+			return n, fmt.Errorf("evict: %w", err)
 		}
 		if deleted {
 			n++

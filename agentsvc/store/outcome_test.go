@@ -124,7 +124,7 @@ func TestOutcome(t *testing.T) {
 	}
 	run, accepted, recorded := steps("answer")
 	if accepted != nil || recorded != nil {
-		t.Errorf("what took effect was told as %v and %v", accepted, recorded)
+		t.Errorf("what took effect was reported as %v and %v", accepted, recorded)
 	}
 	checkGapless(t, loadLog(t, s, run.Task), 4)
 	if run.Seq != 4 {
@@ -134,7 +134,7 @@ func TestOutcome(t *testing.T) {
 	run, accepted, recorded = steps("question")
 	for what, err := range map[string]error{"accept": accepted, "record": recorded} {
 		if !errors.Is(err, db.ErrUnknownOutcome) || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s that never arrived was told as %v, want an unknown outcome", what, err)
+			t.Errorf("%s that never arrived was reported as %v, want an unknown outcome", what, err)
 		}
 	}
 	checkGapless(t, loadLog(t, s, run.Task), 3)

@@ -63,7 +63,7 @@ func TestReceiver(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := claimReceivers(t, q, 10, 10); len(got) != 0 {
-				t.Errorf("%s: there is nothing to tell, and %+v is claimed", name, got)
+				t.Errorf("%s: there is nothing to deliver, and %+v is claimed", name, got)
 			}
 			rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.Completed, nil)), EndState: store.Completed}
 			if err := s.Runs.WriteRecord(t.Context(), &run, rec); err != nil {

@@ -196,7 +196,7 @@ func TestRescue(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		if n, err := q.RescueRuns(t.Context(), 0); err != nil || n != 2 {
-			t.Errorf("alone in the house: rescued %d (%v), want all 2", n, err)
+			t.Errorf("without other apps: rescued %d (%v), want all 2", n, err)
 		}
 	})
 }
@@ -299,14 +299,14 @@ func TestAdvance(t *testing.T) {
 			}
 			return got[0]
 		}
-		postpone, again := store.ReturnOptions{Delay: time.Hour, Uncounted: true}, store.ReturnOptions{Delay: time.Hour, Error: "the model is away"}
+		postpone, again := store.ReturnOptions{Delay: time.Hour, Uncounted: true}, store.ReturnOptions{Delay: time.Hour, Error: "the model is unavailable"}
 		for _, c := range []struct {
 			name  string
 			backs []store.ReturnOptions
 			due   bool
 		}{
 			{"postponed", []store.ReturnOptions{postpone}, true},
-			{"postponed after an error", []store.ReturnOptions{{Error: "the model is away"}, postpone}, true},
+			{"postponed after an error", []store.ReturnOptions{{Error: "the model is unavailable"}, postpone}, true},
 			{"an error", []store.ReturnOptions{again}, false},
 			{"an error after it was postponed", []store.ReturnOptions{{Uncounted: true}, again}, false},
 		} {

@@ -74,7 +74,7 @@ func TestExternalSessions(t *testing.T) {
 				t.Fatal("a record without facts was written")
 			}
 			if diff := cmp.Diff([]string{"one"}, conversationTexts(t, s, run)); diff != "" {
-				t.Errorf("the next attempt reads what the last one said: %s", diff)
+				t.Errorf("the next attempt reads what the last one wrote: %s", diff)
 			}
 			other := createTask(t, s, newRun("w1"))
 			if err := s.Runs.WriteRecord(t.Context(), &other, completedTurn(&other, "three")); err != nil {

@@ -145,7 +145,7 @@ type Run struct {
 }
 
 // Lease is a worker's right to execute a run. Epoch and Seq are the precondition of its next write: what the worker
-// last saw of the task. Whoever takes the task over raises its epoch, so a worker that has lost its lease writes
+// last saw of the task. Taking the task over raises its epoch, so a worker that has lost its lease writes
 // nothing more. The store's writes for the run advance the lease; only the run's goroutine uses it.
 type Lease struct {
 	Worker string // id of the process that has the lease; "" = none

@@ -48,7 +48,7 @@ func TestColludingApps(t *testing.T) {
 			for range 3 {
 				resp, answer := h.Do(t, http.MethodPost, "/large", quiet, strings.Repeat(" ", 1<<20))
 				if resp.StatusCode != http.StatusOK {
-					t.Fatalf("a body of 1 MiB beside %d apps with %d bodies under way: %d %s", apps, open, resp.StatusCode, answer)
+					t.Fatalf("a body of 1 MiB with %d apps with %d bodies under way: %d %s", apps, open, resp.StatusCode, answer)
 				}
 			}
 		})

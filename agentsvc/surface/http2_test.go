@@ -103,7 +103,7 @@ func TestHTTP2Flood(t *testing.T) {
 		}
 	}
 	if resp, body := h.Do(t, http.MethodGet, "/who", "", nil); resp.StatusCode != http.StatusOK {
-		t.Errorf("somebody else is answered %d %s", resp.StatusCode, body)
+		t.Errorf("another address is answered %d %s", resp.StatusCode, body)
 	}
 }
 

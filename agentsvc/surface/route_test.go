@@ -21,7 +21,7 @@ func TestRoutesDoNotHideEachOther(t *testing.T) {
 	} {
 		_, err := New(Options{}, tt.one, tt.two)
 		if twice := strings.Contains(err.Error(), "is answered by two"); twice != tt.twice {
-			t.Errorf("%s beside %s: %v", tt.two.Pattern, tt.one.Pattern, err)
+			t.Errorf("%s with %s: %v", tt.two.Pattern, tt.one.Pattern, err)
 		}
 	}
 }

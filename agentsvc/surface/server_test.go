@@ -220,7 +220,7 @@ func TestGuessing(t *testing.T) {
 		t.Errorf("the 20th guess: %d, Retry-After %q", last.StatusCode, last.Header.Get("Retry-After"))
 	}
 	if resp, _ := h.Do(t, http.MethodPost, "/admin/thing", surfacetest.Secret, nil); resp.StatusCode == 429 {
-		t.Error("the secret after 20 guesses of somebody at the same address: 429")
+		t.Error("the secret after 20 guesses from the same address: 429")
 	}
 }
 

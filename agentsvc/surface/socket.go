@@ -296,7 +296,7 @@ func (s *socketConn) closeIfDenied(err error) {
 func (s *socketConn) relayEvents(d stream.Encoder, f *stream.Subscription) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.writeFault(d, fmt.Errorf("a dialect panicked: %v\n%s", p, debug.Stack()))
+			s.writeFault(d, fmt.Errorf("the protocol panicked: %v\n%s", p, debug.Stack()))
 		}
 	}()
 	err := f.WriteEvents(d, func(_ int64, body any) error { return s.writeFrame(body) })

@@ -205,9 +205,9 @@ func findApproval(open []agentsvc.Approval, call agentsvc.CallID) (agentsvc.Appr
 		case i < 0:
 			return agentsvc.Approval{}, agentsvc.ErrNotFound
 		case isBudgetApproval(open[i]):
-			return open[i], agentsvc.NewInvalidError("call_id", "%s waits for a budget: nobody decides about that", call)
+			return open[i], agentsvc.NewInvalidError("call_id", "%s waits for a budget and needs no decision", call)
 		case !open[i].NeedsDecision():
-			return open[i], agentsvc.NewInvalidError("call_id", "%s waits for a credential of the task's owner: nobody decides about that", call)
+			return open[i], agentsvc.NewInvalidError("call_id", "%s waits for a credential of the task's owner and needs no decision", call)
 		}
 		return open[i], nil
 	}

@@ -53,7 +53,7 @@ func newBudgetResumeEntry(t store.StoredTask, a agentsvc.Approval, r BudgetChang
 	case r.ChangedAt.After(a.At) && r.ChangedBy != "":
 		detail["because"], detail["changed_by"], detail["changed_at"] = "the budget was changed", r.ChangedBy, r.ChangedAt.UTC().Format(time.RFC3339Nano)
 	default:
-		detail["because"] = "the budget has room again"
+		detail["because"] = "the budget allows it again"
 	}
 	return audit.Entry{Actor: audit.System, Action: "task.resume", Detail: detail}
 }

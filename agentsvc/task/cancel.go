@@ -60,7 +60,7 @@ func (s *Service) releaseReservation(ctx context.Context, t store.StoredTask) {
 	}
 	note, err := s.store.Runs.LoadReservation(ctx, t.ID, t.Turn)
 	if err != nil {
-		s.log.WarnContext(ctx, "what a cancelled turn holds of the limits is not given back before its window ends", "task", t.ID, "error", err)
+		s.log.WarnContext(ctx, "the reservation of a cancelled turn is not released before its window ends", "task", t.ID, "error", err)
 	}
 	if note != "" {
 		s.options.ReleaseReservation(t.Task, note)

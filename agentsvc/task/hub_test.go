@@ -153,7 +153,7 @@ func TestLagBytes(t *testing.T) {
 		}
 	}
 	if n := r.drainQueue(); !n.lagged {
-		t.Error("the reader is not told to read the log")
+		t.Error("the reader gets no signal to read the log")
 	}
 	h.publishEvents(key, newFact(300, "m"))
 	if n := r.drainQueue(); n.lagged || len(n.events) != 1 {
@@ -182,7 +182,7 @@ func TestLag(t *testing.T) {
 		t.Errorf("lagged %v, %d events, local %v; want true, those since, false", n.lagged, len(n.events), n.hasLocalWriter)
 	}
 	if n := slow.drainQueue(); n.lagged || len(n.events) != 0 {
-		t.Errorf("told twice: %v, %d events", n.lagged, len(n.events))
+		t.Errorf("signalled twice: %v, %d events", n.lagged, len(n.events))
 	}
 	release := h.addWriter(key)
 	if !slow.drainQueue().hasLocalWriter {
@@ -193,7 +193,7 @@ func TestLag(t *testing.T) {
 	}
 	release()
 	if len(slow.wake) == 0 {
-		t.Error("a writer leaves and nobody is told to look for himself")
+		t.Error("a writer leaves and no reader gets a signal to poll")
 	}
 	slow.close()
 	fast.close()

@@ -71,7 +71,7 @@ func (r *Recorder) writeObservation(ctx context.Context, o Observation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observerTimeout)
 	defer cancel()
 	if err := r.service.options.Observer.WriteObservation(ctx, o); err != nil {
-		r.service.log.Error("what a run has used could not be written down", "task", r.run.Task, "error", err)
+		r.service.log.Error("the usage of a run could not be recorded", "task", r.run.Task, "error", err)
 	}
 }
 

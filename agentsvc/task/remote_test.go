@@ -66,9 +66,9 @@ func requirePromptDelivery(t *testing.T, elsewhere, here []time.Duration) {
 	slices.Sort(elsewhere)
 	slices.Sort(here)
 	half, local := elsewhere[len(elsewhere)/2], here[len(here)/2]
-	t.Logf("told elsewhere within %v, half of them within %v, and of those in one process within %v", elsewhere[len(elsewhere)-1], half, local)
+	t.Logf("received elsewhere within %v, half of them within %v, and of those in one process within %v", elsewhere[len(elsewhere)-1], half, local)
 	if half > 100*time.Millisecond+3*local {
-		t.Errorf("half were told elsewhere within %v, in one process within %v", half, local)
+		t.Errorf("half were received elsewhere within %v, in one process within %v", half, local)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestFactsReachRemoteReaders(t *testing.T) {
 			readers = append(readers, next)
 			if text {
 				if ev, err, _ := next(); err != nil || ev.Chunk == nil || ev.Chunk.Offset != 0 || ev.Chunk.Text != "one " {
-					t.Fatalf("who comes in the middle is told %+v, %v; want the message from its start", ev, err)
+					t.Fatalf("who comes in the middle got %+v, %v; want the message from its start", ev, err)
 				}
 			}
 		}
@@ -118,14 +118,14 @@ func TestFactsReachRemoteReaders(t *testing.T) {
 		for _, next := range readers {
 			if text {
 				if ev, err, _ := next(); err != nil || ev.Chunk == nil || ev.Chunk.Offset != 4 || ev.Chunk.Text != "two" {
-					t.Fatalf("told %+v, %v; want the next words", ev, err)
+					t.Fatalf("got %+v, %v; want the next words", ev, err)
 				}
 			}
 		}
 		step <- struct{}{}
 		for _, next := range readers {
 			if ev, err, _ := next(); err != nil || ev.Message == nil || ev.Seq != 3 {
-				t.Fatalf("told %+v, %v; want the whole message", ev, err)
+				t.Fatalf("got %+v, %v; want the whole message", ev, err)
 			}
 		}
 		_, evs, err := here.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
@@ -141,7 +141,7 @@ func TestFactsReachRemoteReaders(t *testing.T) {
 			step <- struct{}{}
 			for i, next := range append([]func() (agentsvc.Event, error, bool){local}, readers...) {
 				if ev, err, _ := next(); err != nil || ev.Message == nil {
-					t.Fatalf("told %+v, %v; want a fact", ev, err)
+					t.Fatalf("got %+v, %v; want a fact", ev, err)
 				}
 				if i == 0 {
 					ours = append(ours, time.Since(began))
@@ -152,7 +152,7 @@ func TestFactsReachRemoteReaders(t *testing.T) {
 		requirePromptDelivery(t, took, ours)
 		for _, next := range readers {
 			if ev, err, _ := next(); err != nil || ev.Status == nil || ev.Status.State != agentsvc.Completed {
-				t.Errorf("told %+v, %v; want the end", ev, err)
+				t.Errorf("got %+v, %v; want the end", ev, err)
 			}
 		}
 	})
@@ -192,7 +192,7 @@ func TestCancelElsewhere(t *testing.T) {
 		slices.Sort(stopped)
 		slices.Sort(reported)
 		if stopped[2] > time.Second || reported[2] > time.Second {
-			t.Errorf("most stopped within %v, and who listens where they ran was told within %v; want at once", stopped[2], reported[2])
+			t.Errorf("most stopped within %v, and who listens where they ran knew within %v; want at once", stopped[2], reported[2])
 		}
 	})
 }

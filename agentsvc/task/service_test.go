@@ -156,7 +156,7 @@ func (p *process) readLog(t *testing.T, id agentsvc.TaskID) []agentsvc.Event {
 func (p *process) requireLog(t *testing.T, id agentsvc.TaskID, after int, got []agentsvc.Event) {
 	t.Helper()
 	if diff := cmp.Diff(p.readLog(t, id)[after:], got, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("log after %d -, told +\n%s", after, diff)
+		t.Errorf("log after %d -, got +\n%s", after, diff)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestCall(t *testing.T) {
 		}
 		stored, err := p.Get(t.Context(), task.Visibility{}, got.ID, all)
 		if diff := cmp.Diff(stored, got); err != nil || diff != "" {
-			t.Errorf("stored -, folded from what was told + (%v)\n%s", err, diff)
+			t.Errorf("stored -, folded from what was got + (%v)\n%s", err, diff)
 		}
 	})
 }
@@ -244,7 +244,7 @@ func TestSlowReader(t *testing.T) {
 				reported[ev.Message.ID] = true
 			}
 			if ev.Chunk != nil && reported[ev.Chunk.Message] {
-				t.Errorf("a chunk of a message that was told already: %q", ev.Chunk.Text)
+				t.Errorf("a chunk of a message that was sent already: %q", ev.Chunk.Text)
 			}
 			if !yield(ev, err) {
 				return
@@ -392,7 +392,7 @@ func TestClaimedElsewhere(t *testing.T) {
 	}()
 	ev, err, _ := next()
 	if err != nil || ev.Status == nil || ev.Status.State != agentsvc.Completed {
-		t.Errorf("told %+v (%v), want the end", ev, err)
+		t.Errorf("got %+v (%v), want the end", ev, err)
 	}
 }
 
@@ -425,7 +425,7 @@ func TestReaderLeaves(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, cancel)
 	for ev, err := range follow {
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("told %+v, %v; want the end of the context", ev, err)
+			t.Errorf("got %+v, %v; want the end of the context", ev, err)
 		}
 	}
 	// The runs are still registered as writers; the hub is checked when the process stops.
@@ -481,7 +481,7 @@ func TestCancel(t *testing.T) {
 		facts, _ := drainStream(t, evs)
 		p.requireLog(t, running.ID, 0, facts)
 		if last := facts[len(facts)-1]; last.Status == nil || last.Status.State != agentsvc.Cancelled {
-			t.Errorf("the caller was last told %+v", last)
+			t.Errorf("the caller last got %+v", last)
 		}
 	})
 }

@@ -254,7 +254,7 @@ func TestReject(t *testing.T) {
 			other.Message.ID = "m2"
 			for _, sub := range []task.Submission{other, withAwaited(other), inSession(newSubmission("x"))} {
 				if _, err := p.Submit(t.Context(), sub); !errors.Is(err, agentsvc.ErrSessionBusy) {
-					t.Errorf("a message beside another: %v", err)
+					t.Errorf("a message with another at work: %v", err)
 				}
 			}
 			if again := mustSubmit(t, p, first); again.ID != opened.ID {
@@ -382,7 +382,7 @@ func TestSettledTaskBlocksNoOthers(t *testing.T) {
 		for _, sub := range []task.Submission{withAwaited(newReply(asking, "enough")), newReply(asking, "more")} {
 			var err error
 			if got, err = p.Submit(t.Context(), sub); sub.Awaited && err != nil || !sub.Awaited && !errors.Is(err, agentsvc.ErrTaskBusy) {
-				t.Errorf("an answer beside another run: %s (%v)", got.Status.State, err)
+				t.Errorf("an answer during another run: %s (%v)", got.Status.State, err)
 			}
 		}
 		if n := p.pool.Inflight(); n != 1 {

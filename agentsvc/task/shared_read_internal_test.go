@@ -29,13 +29,13 @@ func TestSharing(t *testing.T) {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				requested := now.Add(1)
 				if got, err := s.readShared(t.Context(), "k", read); err != nil || got < requested {
-					t.Errorf("asked at %d, told what was there at %d (%v)", requested, got, err)
+					t.Errorf("asked at %d, got the state at %d (%v)", requested, got, err)
 				}
 			})
 		}
 		wg.Wait()
 		if n := reads.Load(); n > 12 {
-			t.Errorf("100 callers of whom ten come during a read were told by %d reads", n)
+			t.Errorf("100 callers of whom ten come during a read were answered by %d reads", n)
 		}
 		if len(s.current) > 0 {
 			t.Errorf("%d readings are left", len(s.current))

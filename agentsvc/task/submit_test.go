@@ -252,7 +252,7 @@ func TestFull(t *testing.T) {
 			states = append(states, string(ev.Status.State))
 		}
 		if s := strings.Join(states, " "); s != "submitted working input_required" {
-			t.Errorf("told %s", s)
+			t.Errorf("got %s", s)
 		}
 	})
 }

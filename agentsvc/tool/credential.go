@@ -89,7 +89,7 @@ func (c *CredentialProvider) LoadCredential(ctx context.Context, session agentsv
 // one.
 func (g *CallerCredential) DropRefused(ctx context.Context) error {
 	if err := g.provider.Vault.DropCredential(ctx, g.sealed); err != nil {
-		g.provider.Logger.ErrorContext(ctx, "a credential that its server refused is still there", "tool", g.provider.Tool, "error", err)
+		g.provider.Logger.ErrorContext(ctx, "a credential that its server refused could not be deleted", "tool", g.provider.Tool, "error", err)
 	}
 	return &CredentialError{CredentialProvider: g.provider, Refused: true}
 }

@@ -142,7 +142,7 @@ func (s *Set) runWithTimeout(ctx context.Context, scope agentsvc.RunScope, call 
 		select {
 		case out = <-done:
 		default:
-			s.opts.Logger.WarnContext(ctx, "tool call goes on after its end", "tool", call.Name, "step", step)
+			s.opts.Logger.WarnContext(ctx, "a tool call has not stopped after its end", "tool", call.Name, "step", step)
 			out.err = callCtx.Err()
 		}
 	}

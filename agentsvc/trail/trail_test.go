@@ -109,6 +109,6 @@ func TestPropagation(t *testing.T) {
 		}
 	}
 	if len(received) != 2 || received[0] != name || received[1] != "" {
-		t.Errorf("it was told %q", received)
+		t.Errorf("it got %q", received)
 	}
 }

@@ -120,9 +120,9 @@ func (c *Scheduler) Run(ctx context.Context) error {
 		}
 		if (err == nil) != healthy {
 			if healthy = err == nil; healthy {
-				c.options.Log.InfoContext(ctx, "schedules are kept again")
+				c.options.Log.InfoContext(ctx, "schedules run again")
 			} else {
-				c.options.Log.WarnContext(ctx, "schedules are not kept at present", "error", err)
+				c.options.Log.WarnContext(ctx, "schedules do not run at present", "error", err)
 			}
 		}
 		select {

@@ -233,7 +233,7 @@ func (r *RemoteSet) saveJWKS() {
 		err = r.options.Cache.save(ctx, r.url, set)
 	}
 	if err != nil && r.fetchCtx.Err() == nil {
-		r.options.Log.Warn("the keys of an issuer could not be kept: a process that starts while it does not answer is without them", "url", r.logURL, "error", err)
+		r.options.Log.Warn("the keys of an issuer could not be stored: a process that starts while it does not answer has none", "url", r.logURL, "error", err)
 	}
 }
 
@@ -261,7 +261,7 @@ func (r *RemoteSet) restoreJWKS() {
 		err = r.setJWKS(body, age)
 	}
 	if err != nil && r.fetchCtx.Err() == nil {
-		r.options.Log.Warn("the keys of an issuer that are kept could not be read", "url", r.logURL, "error", err)
+		r.options.Log.Warn("the stored keys of an issuer could not be read", "url", r.logURL, "error", err)
 	}
 }
 

@@ -16,7 +16,7 @@ const (
 	callTimeout = 60 * time.Second
 	// maxLine bounds one line of an answer; the final event of a long stream holds the whole text in one.
 	maxLine = 4 << 20
-	// maxExcerpt bounds what an error tells of an answer.
+	// maxExcerpt bounds how much of an answer an error contains.
 	maxExcerpt = 300
 )
 
@@ -36,7 +36,7 @@ type Client struct {
 	addr string
 	conn net.Conn
 	in   *bufio.Reader
-	line []byte // room for an answer, or for a line of one
+	line []byte // buffer for an answer, or for a line of one
 }
 
 // Dial connects to the server of t. Later calls may go to any target of the same server.

@@ -11,7 +11,7 @@ import (
 
 const statusOK = 200
 
-// maxBody bounds an answer whose length is said beforehand.
+// maxBody bounds an answer with a Content-Length.
 const maxBody = 64 << 20
 
 var errHead = errors.New("this is no answer of HTTP/1.1")
@@ -19,13 +19,13 @@ var errHead = errors.New("this is no answer of HTTP/1.1")
 // head is what a client needs to know of an answer before its body.
 type head struct {
 	status int
-	length int64 // of the body, -1 = it is not said
-	chunks bool  // the body comes in chunks; else, where its length is not said, it ends with the connection
+	length int64 // of the body, -1 = unknown
+	chunks bool  // the body comes in chunks; else, where its length is unknown, it ends with the connection
 	last   bool  // the server closes the connection after it
 }
 
 // readHead reads the status line and the header. It allocates nothing, since it shares the processor with the server that
-// is measured; of what a server may say it understands no more than the three fields that tell where the answer ends.
+// is measured; of the headers it understands only the three fields that say where the answer ends.
 func readHead(in *bufio.Reader) (head, error) {
 	h := head{length: -1}
 	line, err := in.ReadSlice('\n')
@@ -90,7 +90,7 @@ func number(digits []byte, most int64) (n int64, ok bool) {
 	return n, len(digits) > 0 && n <= most
 }
 
-// body returns what follows the head where its length is not said.
+// body returns what follows the head where its length is unknown.
 func (h head) body(in *bufio.Reader) io.Reader {
 	if !h.chunks {
 		return in

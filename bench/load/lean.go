@@ -17,7 +17,7 @@ import (
 // A thread for each connection, or a goroutine, is woken for each answer, and the machine's processors are the server's as
 // well. One thread that asks the kernel which answers are there takes less of them.
 
-// lull is how long it sleeps before it asks, where there are several connections; the kernel's own slack makes it some 120 µs.
+// lull (docs/decisions/bench-load-pauses.md) is how long it sleeps before it asks, where there are several connections; the kernel's own slack makes it some 120 µs.
 // Across a network, a card gathers answers for about as long before it interrupts. Without it, one thread of the server gets the
 // next call as soon as it has answered one, and goes on with the few connections that it has so: Go's scheduler takes calls
 // from the network before it takes those that wait for another thread, which the kernel may have stopped for 4 ms.

@@ -100,7 +100,7 @@ func TestLean(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
 		switch r.URL.Path {
-		case "/pieces": // of a length that is not said
+		case "/pieces": // of unknown length
 			for _, part := range []string{"a\n", "b\n", "end\n"} {
 				fmt.Fprint(w, part)
 				w.(http.Flusher).Flush()

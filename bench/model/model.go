@@ -1,6 +1,6 @@
 // Package model is a stand-in for a model vendor: an OpenAI-compatible chat completions server on the loopback
 // address that gives a fixed answer. The model's name in the request says how long and how fast: "tokens-100" is a
-// hundred tokens at once, "tokens-100-1ms" one token a millisecond. "stamp" says one token that tells when it was sent.
+// hundred tokens at once, "tokens-100-1ms" one token a millisecond. "stamp" sends one token that contains the time.
 package model
 
 import (
@@ -116,7 +116,7 @@ func writeChunk(w io.Writer, name, choices, usage string) {
 
 const (
 	// Stamp is the model whose only token is [Mark] with the time it was sent at, in microseconds since 1970, behind it.
-	// It is sent a while after the request, so that whoever asked is done with everything else.
+	// It is sent a while after the request, so that the client is done with everything else.
 	Stamp = "stamp"
 	// Mark is what stands before that time.
 	Mark = "sent-at-"

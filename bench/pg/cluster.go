@@ -70,7 +70,7 @@ func (c *Cluster) Fresh(ctx context.Context, database string) error {
 	return c.exec(ctx, c.url.String(), "CREATE DATABASE "+pgx.Identifier{database}.Sanitize())
 }
 
-// Drop removes the database and whoever is connected to it.
+// Drop removes the database and its connections.
 func (c *Cluster) Drop(ctx context.Context, database string) error {
 	return c.exec(ctx, c.url.String(), "DROP DATABASE IF EXISTS "+pgx.Identifier{database}.Sanitize()+" WITH (FORCE)")
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// FlushTime is the median time that the disk under dir takes to write and flush 8 KiB: the floor of a commit.
+// FlushTime is the median time that the disk under dir takes to write and flush 8 KiB: the least time of a commit.
 func FlushTime(dir string) (time.Duration, error) {
 	f, err := os.CreateTemp(dir, "flush-")
 	if err != nil {

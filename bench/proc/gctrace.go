@@ -13,7 +13,7 @@ const TraceGC = "GODEBUG=gctrace=1"
 var gcLine = regexp.MustCompile(`(?m)^gc \d+ @.*, \d+->\d+->(\d+) MB,`)
 
 // LiveHeaps reads, oldest first, how many bytes were found alive by each garbage collection that the
-// log of a program run with [TraceGC] tells of. The trace rounds to whole MiB.
+// log of a program run with [TraceGC] contains. The trace rounds to whole MiB.
 func LiveHeaps(log string) ([]int64, error) {
 	raw, err := os.ReadFile(log)
 	if err != nil {

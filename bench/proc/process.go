@@ -122,7 +122,7 @@ func tail(path string) string {
 	return strings.TrimSpace(string(raw[max(0, len(raw)-600):]))
 }
 
-// FreePort is a TCP port of the loopback address that nobody listened on a moment ago.
+// FreePort is a TCP port of the loopback address that had no listener a moment ago.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

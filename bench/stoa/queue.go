@@ -27,8 +27,8 @@ func unawaited(text string) []byte {
 		`"message":{"role":"user","parts":[{"type":"text","text":%q}]}}}`, text)
 }
 
-// ErrNoTimes is returned for a task whose log does not tell when it was accepted and begun.
-var ErrNoTimes = errors.New("the task's log does not tell when it began")
+// ErrNoTimes is returned for a task whose log has no times of its acceptance and beginning.
+var ErrNoTimes = errors.New("the task's log has no time of its beginning")
 
 // PickUp sends a message, does not wait for its task, and returns how long the task lay until it was begun, by the times
 // on its log.

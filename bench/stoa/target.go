@@ -34,7 +34,7 @@ func (s *Server) Stream(token, agent, text, first, whole string) (load.Target, e
 	return load.NewTarget(s.stream(token, agent, text, first, whole))
 }
 
-// Stamped is a streamed call of the agent "stamp", whose first token tells when its model sent it.
+// Stamped is a streamed call of the agent "stamp", whose first token contains the time at which the model sent it.
 func (s *Server) Stamped(token, text string) (load.Target, error) {
 	spec := s.stream(token, model.Stamp, text, model.Mark, `"completed"`)
 	spec.Stamped = true

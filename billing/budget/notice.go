@@ -38,7 +38,7 @@ func (s *Service) ListNotices(ctx context.Context, since time.Time, n int) ([]Th
 	return list, s.db.Platform().Do(ctx, &b)
 }
 
-// MarkDelivered records that a notice was delivered (column told), so that no process delivers it again.
+// MarkDelivered records that a notice was delivered (column "told"), so that no process delivers it again.
 func (s *Service) MarkDelivered(ctx context.Context, n ThresholdNotice) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE budget_event SET told = TRUE WHERE tenant = $1 AND budget = $2 AND since = $3 AND threshold = $4`,

@@ -14,9 +14,9 @@ import (
 
 // appKeyCmd is `stoa app key`.
 type appKeyCmd struct {
-	Create keyCreateCmd `cmd:"" help:"Print a new API key of an app. Nobody can see it again."`
-	List   keyListCmd   `cmd:"" help:"List the API keys of an app, never what they look like."`
-	Rotate keyRotateCmd `cmd:"" help:"Print a new text for an API key; the one before stays good for a while."`
+	Create keyCreateCmd `cmd:"" help:"Print a new API key of an app. It is not shown again."`
+	List   keyListCmd   `cmd:"" help:"List the API keys of an app, without the keys themselves."`
+	Rotate keyRotateCmd `cmd:"" help:"Print a new text for an API key; the previous one stays valid for a while."`
 	Delete keyDeleteCmd `cmd:"" help:"Delete an API key, which is then refused."`
 }
 
@@ -97,7 +97,7 @@ func (cmd *keyListCmd) Run(ctx context.Context, c *console) error {
 type keyRotateCmd struct {
 	appFlags `embed:""`
 	ID       string         `arg:"" help:"The key's id."`
-	Overlap  *time.Duration `placeholder:"DURATION" help:"How long the key so far stays good, at most 720h; 0s ends it at once (24h)."`
+	Overlap  *time.Duration `placeholder:"DURATION" help:"How long the previous text stays valid, at most 720h; 0s ends it at once (24h)."`
 }
 
 // Run gives the key a new text and prints it. The old text stays valid for the overlap.

@@ -152,11 +152,11 @@ func TestAPIKeyShownOnce(t *testing.T) {
 		}
 		made, again := twice("/admin/apps/default/keys", map[string]any{"name": "x"})
 		if made.Key == "" || again.Key != "" || made.ID != again.ID {
-			t.Errorf("made %+v, told again %+v", made, again)
+			t.Errorf("created %+v, repeated %+v", made, again)
 		}
 		rotated, again := twice("/admin/apps/default/keys/"+made.ID+":rotate", map[string]any{"overlap": "0s"})
 		if rotated.Key == "" || again.Key != "" || rotated.Key == made.Key {
-			t.Errorf("rotated %+v, told again %+v", rotated, again)
+			t.Errorf("rotated %+v, repeated %+v", rotated, again)
 		}
 		if status, _ := h.doRequest(t, "GET", "/agents", rotated.Key, nil); status != 200 {
 			t.Errorf("the rotated key: %d", status)

@@ -22,9 +22,9 @@ type appCmd struct {
 	Create    appCreateCmd    `cmd:"" help:"Create an app from a configuration file."`
 	List      appListCmd      `cmd:"" help:"List the apps."`
 	Get       appGetCmd       `cmd:"" help:"Show an app and its configuration."`
-	Update    appUpdateCmd    `cmd:"" help:"Change an app; what is not given stays."`
+	Update    appUpdateCmd    `cmd:"" help:"Change an app; flags that are not given change nothing."`
 	Suspend   appSuspendCmd   `cmd:"" help:"Refuse an app's calls and stop its runs."`
-	Resume    appResumeCmd    `cmd:"" help:"Let a suspended app work again."`
+	Resume    appResumeCmd    `cmd:"" help:"Resume a suspended app."`
 	Delete    appDeleteCmd    `cmd:"" help:"Delete an app with everything it owns."`
 	Revisions appRevisionsCmd `cmd:"" help:"List an app's configurations so far."`
 	Restore   appRestoreCmd   `cmd:"" help:"Make an earlier configuration of an app its current one."`

@@ -91,7 +91,7 @@ func TestCallInterrupted(t *testing.T) {
 	})
 	err := (&callCmd{serverFlag: serverFlag{srv.URL}, Agent: "a", Text: "hi"}).Run(ctx, &console{in: strings.NewReader(""), out: seen, err: &reported})
 	if err == nil || out.String() != "Well\n" || reported.String() != "the task t-1 goes on without us\n" {
-		t.Errorf("%v, said %q, told %q", err, out.String(), reported.String())
+		t.Errorf("%v, wrote %q, sent %q", err, out.String(), reported.String())
 	}
 }
 

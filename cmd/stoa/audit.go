@@ -27,7 +27,7 @@ type auditCmd struct {
 // auditFilter selects entries of the audit trail on the server.
 type auditFilter struct {
 	App    string `placeholder:"NAME" help:"Only of this app, by name or id."`
-	Actor  string `placeholder:"NAME" help:"Only what this actor did."`
+	Actor  string `placeholder:"NAME" help:"Only changes by this actor."`
 	Action string `placeholder:"NAME" help:"Only this action, such as app.update, or all below it, such as approval."`
 	Since  string `placeholder:"TIME" help:"Only from this time on, such as 2026-01-31T00:00:00Z."`
 	Until  string `placeholder:"TIME" help:"Only before this time."`
@@ -110,7 +110,7 @@ func (cmd *auditExportCmd) Run(ctx context.Context, c *console) error {
 type auditVerifyCmd struct {
 	serverFlag `embed:""`
 	App        string   `placeholder:"NAME" help:"Only the chains of this app, by name or id."`
-	Contains   []string `placeholder:"HASH" help:"Heads that were noted before: each must still be there."`
+	Contains   []string `placeholder:"HASH" help:"Heads that were printed before: each must still exist."`
 	File       string   `arg:"" optional:"" help:"An export; - for standard input. Without it, the server is asked for one."`
 }
 

@@ -11,7 +11,7 @@ import (
 
 // billingCmd is `stoa billing`.
 type billingCmd struct {
-	Check billingCheckCmd `cmd:"" help:"Work out the balances of all budgets from what was used, and show those that were wrong."`
+	Check billingCheckCmd `cmd:"" help:"Compute the balances of all budgets from the usage, and show those that were wrong."`
 }
 
 // billingCheckCmd is `stoa billing check`. It opens the database directly and needs no server.

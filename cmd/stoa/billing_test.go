@@ -126,14 +126,14 @@ func TestUsage(t *testing.T) {
 					t.Errorf("totals %v", got.Totals)
 				}
 				if due := h.sumMetric(t, "stoa_model_cost_total"); math.Abs(due*1e9-(201*3+42*5)) > 0.5 {
-					t.Errorf("the metrics tell that %v is due", due)
+					t.Errorf("the metrics show that %v is due", due)
 				}
 				if status, body := h.doRequest(t, "GET", "/billing/usage", ana, nil); status != http.StatusForbidden {
-					t.Errorf("a caller is told %d %s", status, body)
+					t.Errorf("a caller got %d %s", status, body)
 				}
 				specific := h.getUsage(t, "/billing/usage?group_by=key", eve)
 				if specific.Totals["charge"] != got.Totals["charge"] || specific.Totals["cost"] != nil || specific.Rows[0]["key"] != "" {
-					t.Errorf("a viewer is told %v", specific)
+					t.Errorf("a viewer got %v", specific)
 				}
 				for path, field := range map[string]string{"?group_by=color": "group_by", "?from=soon": "from", "?from=2026-02-01&to=2026-01-01": "to", "?page=1": "query"} {
 					if status, body := h.doRequest(t, "GET", "/admin/apps/acme/usage"+path, testSecret, nil); status != http.StatusBadRequest || !strings.Contains(body, fmt.Sprintf("%q", field)) {
@@ -231,7 +231,7 @@ func TestBudget(t *testing.T) {
 		}
 		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 3})
 		if status, text := h.sendText(t, ana, "hi"); status != http.StatusOK || !strings.Contains(text, "hello there") {
-			t.Errorf("with room again: %d %s", status, text)
+			t.Errorf("with the budget raised: %d %s", status, text)
 		}
 		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme/budgets/cap", testSecret, nil)
 		h.requireStatus(t, http.StatusNotFound, nil, "DELETE", "/admin/apps/acme/budgets/cap", testSecret, nil)
@@ -276,7 +276,7 @@ func TestPause(t *testing.T) {
 					time.Sleep(task.BudgetPollInterval + 2*time.Second)
 				}
 				if s := state(); s != "input_required" {
-					t.Fatalf("without room it is %s", s)
+					t.Fatalf("without memory it is %s", s)
 				}
 				h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 2})
 				waitWithin(t, 20*time.Second, "the task goes on", func() bool { return state() == "completed" })

@@ -53,13 +53,13 @@ func TestBrowser(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_BROWSER")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) nobody saw a real browser served")
+		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) a real browser is not tested")
 	}
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Fatal(err)
 	}
-	home, stranger, dir := serveWebPage(t), serveWebPage(t), t.TempDir()
+	home, foreign, dir := serveWebPage(t), serveWebPage(t), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), fmt.Appendf(nil, "%sserver: {cors: {allowed_origins: [%q]}}\n", browserApp, home), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestBrowser(t *testing.T) {
 	for _, app := range []string{"acme", "globex"} {
 		p.createApp(t, app, browserApp)
 	}
-	cmd := exec.CommandContext(t.Context(), "node", "testdata/browser/browser.mjs", folder, chromium, p.url, home, stranger,
+	cmd := exec.CommandContext(t.Context(), "node", "testdata/browser/browser.mjs", folder, chromium, p.url, home, foreign,
 		p.createToken(t, "acme", "ana", nil), p.createToken(t, "globex", "ana", nil))
 	cmd.Stderr = t.Output()
 	in, err := cmd.StdinPipe()

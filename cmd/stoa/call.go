@@ -18,10 +18,10 @@ import (
 type callCmd struct {
 	serverFlag `embed:""`
 	Agent      string `arg:"" help:"The agent's name."`
-	Text       string `arg:"" help:"What to tell it, or - to read that from standard input."`
+	Text       string `arg:"" help:"The message, or - to read it from standard input."`
 	App        string `placeholder:"NAME" help:"The app the agent belongs to; without it, the token decides."`
 	Token      string `env:"STOA_TOKEN" placeholder:"TOKEN" help:"The access token or API key."`
-	Task       string `placeholder:"ID" help:"Answer or go on with this task instead of starting one."`
+	Task       string `placeholder:"ID" help:"Answer or continue this task instead of starting one."`
 	Context    string `placeholder:"ID" help:"Continue this conversation."`
 	JSON       bool   `name:"json" help:"Print the events of the stream as they come, one JSON object a line."`
 }

@@ -81,7 +81,7 @@ agents:
 	}
 	plain := openServerWith(t, dbtest.NewSQLiteURL(t), slog.New(slog.DiscardHandler), file)
 	if _, card := plain.doRequest(t, "GET", paths[0], "", nil); strings.Contains(card, "signatures") {
-		t.Errorf("nobody asked for signatures: %s", card)
+		t.Errorf("no client asked for signatures: %s", card)
 	}
 	if _, keys := plain.doRequest(t, "GET", "/.well-known/card-keys.json", "", nil); keys != `{"keys":[]}` {
 		t.Errorf("and there are keys: %s", keys)

@@ -20,14 +20,14 @@ import (
 type appSettings struct {
 	Config      string   `placeholder:"FILE" help:"The configuration, or - to read it from standard input."`
 	Secret      []string `sep:"none" placeholder:"NAME=VALUE" help:"A secret that the configuration uses as $${NAME}; NAME alone takes the value from the environment. Repeatable."`
-	Grant       []string `placeholder:"GRANT" help:"A power of the host that the configuration may use: command=FOLDER, filesystem=FOLDER, stdio, private_network, sqlite, operator_models. Repeatable, also with several folders; \"\" takes all away."`
+	Grant       []string `placeholder:"GRANT" help:"A power of the host that the configuration may use: command=FOLDER, filesystem=FOLDER, stdio, private_network, sqlite, operator_models. Repeatable, also with several folders; \"\" removes all."`
 	Plan        *string  `help:"The plan the app is billed by."`
-	Weight      *int64   `placeholder:"N" help:"Runs in each of the app's turns at the queue (1)."`
+	Weight      *int64   `placeholder:"N" help:"Runs that the app gets in each turn of the queue (1)."`
 	MaxTasks    *int64   `name:"max-concurrent-tasks" placeholder:"N" help:"The app's tasks at work at a time; 0 for any number."`
 	QueueDepth  *int64   `placeholder:"N" help:"The app's tasks that may wait for a worker (10000)."`
-	Rate        []string `sep:"none" placeholder:"RATE" help:"How much the app's callers may ask for: app, key, agent or agent/NAME, then count or token, a window and a number, such as app:count:minute=100. Those given are all there are then. Repeatable; \"\" takes all away."`
-	Label       []string `sep:"none" placeholder:"KEY=VALUE" help:"A label. Repeatable; \"\" takes all away."`
-	Auth        []string `sep:"none" placeholder:"KEY=VALUE" help:"A field of an issuer of the app's own: issuer, jwks_url, audience, client_id, refresh_interval, require_tenant_id. Repeatable, all of them each time; \"\" takes the issuer away."`
+	Rate        []string `sep:"none" placeholder:"RATE" help:"A limit of the app's callers: app, key, agent or agent/NAME, then count or token, a window and a number, such as app:count:minute=100. Those given replace all limits. Repeatable; \"\" removes all."`
+	Label       []string `sep:"none" placeholder:"KEY=VALUE" help:"A label. Repeatable; \"\" removes all."`
+	Auth        []string `sep:"none" placeholder:"KEY=VALUE" help:"A field of an issuer of the app's own: issuer, jwks_url, audience, client_id, refresh_interval, require_tenant_id. Repeatable, all of them each time; \"\" removes the issuer."`
 	DisplayName *string  `placeholder:"TEXT" help:"The name shown to people."`
 	DryRun      bool     `help:"Only check: change nothing."`
 }

@@ -205,7 +205,7 @@ func TestCredentialCanary(t *testing.T) {
 			})
 			_, page := h.doRequest(t, "GET", "/metrics", "", nil)
 			if !strings.Contains(page, `app="acme"`) {
-				t.Fatalf("the metrics tell nothing of the app: %s", page)
+				t.Fatalf("the metrics have nothing of the app: %s", page)
 			}
 			for where, text := range map[string]string{
 				"an answer": reported.String(), "the log": log.String(), "a table": rows, "the metrics": page, "an export": exported.exportedText(),
@@ -271,12 +271,12 @@ func TestCallPromptsForCredentials(t *testing.T) {
 			written := both.String()
 			missing := slices.ContainsFunc(c.on, func(want string) bool { return !strings.Contains(written, want) })
 			if code != c.code || missing || strings.Contains(written, "canary") {
-				t.Errorf("exit %d (%v), said %q", code, err, written)
+				t.Errorf("exit %d (%v), wrote %q", code, err, written)
 			}
 		})
 	}
 	var e io.Reader = strings.NewReader("")
 	if _, ok := (&console{in: e, err: &bytes.Buffer{}}).promptLine(t.Context(), "?", true); ok {
-		t.Error("nobody has answered")
+		t.Error("no answer was given")
 	}
 }

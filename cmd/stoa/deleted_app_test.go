@@ -224,7 +224,7 @@ func testDeletedAppText(t *testing.T, database string, bytesOf func(t *testing.T
 		t.Errorf("the list of what outlives an app names what does not: %v", idle)
 	}
 	if reported := c.findKinds([]byte(log.String())); len(subtractStrings(reported, loggedKinds)) > 0 {
-		t.Errorf("the log tells %v", subtractStrings(reported, loggedKinds))
+		t.Errorf("the log contains %v", subtractStrings(reported, loggedKinds))
 	}
 	if keys := dumpRedis(t); len(c.findKinds(keys)) > 0 {
 		t.Errorf("Redis holds %v", c.findKinds(keys))

@@ -262,7 +262,7 @@ agents:
 			}
 			for _, d := range readers[1:] {
 				if diff := cmp.Diff(first, parseFacts(t, d.get(id))); diff != "" {
-					t.Errorf("%s tells otherwise than %s:\n%s", d.name, readers[0].name, diff)
+					t.Errorf("%s differs from %s:\n%s", d.name, readers[0].name, diff)
 				}
 			}
 		}

@@ -97,9 +97,9 @@ func onEachDatabase(t *testing.T, f func(t *testing.T, database string)) {
 	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, dbtest.NewPostgresURL(t)) })
 }
 
-// TestQueueBesideEndlessRuns fills the queue with one app's runs that pause, or whose model sends a word now and then
+// TestQueueDuringEndlessRuns fills the queue with one app's runs that pause, or whose model sends a word now and then
 // without an end. A queued task of another app starts and ends meanwhile.
-func TestQueueBesideEndlessRuns(t *testing.T) {
+func TestQueueDuringEndlessRuns(t *testing.T) {
 	t.Parallel()
 	for _, agent := range []string{"pauses", "drips"} {
 		t.Run(agent, func(t *testing.T) {
@@ -125,10 +125,10 @@ func TestQueueBesideEndlessRuns(t *testing.T) {
 	}
 }
 
-// TestLiveBesideBlockingCalls has far more slow blocking calls of one app in progress than there are workers. A
+// TestLiveDuringBlockingCalls has far more slow blocking calls of one app in progress than there are workers. A
 // blocking call of another app starts at once, without the queue. When the callers have disconnected, the first app
 // can start such calls again, and its runs continue.
-func TestLiveBesideBlockingCalls(t *testing.T) {
+func TestLiveDuringBlockingCalls(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, database string) {
 		h, greedy, quiet := openCrowdedServer(t, database)

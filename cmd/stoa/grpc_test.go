@@ -103,7 +103,7 @@ func (h *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
 	conn := h.dialGRPC(t)
 	for _, method := range a2agrpc.MethodNames() {
 		if missing := findUnprobedIDs(t, method); len(missing) > 0 {
-			t.Errorf("%s: the isolation proof has no message that names somebody else's %v", method, missing)
+			t.Errorf("%s: the isolation proof has no message that names another caller's %v", method, missing)
 		}
 		for _, agent := range []string{"assistant", x.agent, ""} {
 			for _, message := range grpcProbes[method].messages {
@@ -264,7 +264,7 @@ func (h *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
 			_, err := callGRPC(t, conn, c.token, method, unknownIDs.replaceIDs(message), "assistant")
 			want := codes.OK // accepted
 			switch {
-			case c.stranger && c.token != "", c.token == "":
+			case c.unauthenticated && c.token != "", c.token == "":
 				want = codes.Unauthenticated
 			case c.operator, !slices.ContainsFunc(row.anyOf, func(s string) bool { return slices.Contains(c.scopes, s) }):
 				want = codes.PermissionDenied

@@ -299,7 +299,7 @@ func TestAppIssuer(t *testing.T) {
 	})
 	h.requireStatus(t, 400, nil, "PUT", "/admin/apps/globex", testSecret, map[string]any{"grants": []string{}})
 	if _, body := h.doRequest(t, "GET", "/admin/audit?app=acme", testSecret, nil); !strings.Contains(body, `"auth.issuer":{"after":"hmac-sha256:`) || strings.Contains(body, specific.url) {
-		t.Errorf("the audit trail does not tell of the issuer by its hash: %s", body)
+		t.Errorf("the audit trail does not contain the hash of the issuer: %s", body)
 	}
 }
 

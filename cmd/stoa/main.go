@@ -31,9 +31,9 @@ type commands struct {
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of the configuration."`
 	Migrate  migrateCmd  `cmd:"" help:"Bring the database to this version's schema (serve does so too), or show how far it is."`
 	App      appCmd      `cmd:"" help:"Manage apps, the tenants of a server."`
-	Queue    queueCmd    `cmd:"" help:"Look after runs that wait and runs that failed for good."`
-	Billing  billingCmd  `cmd:"" help:"Look after what apps use and may use."`
-	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that nobody changed it."`
+	Queue    queueCmd    `cmd:"" help:"Show the queue, and requeue runs that failed for good."`
+	Billing  billingCmd  `cmd:"" help:"Check the budgets of apps."`
+	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that it was not changed."`
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

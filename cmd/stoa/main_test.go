@@ -97,7 +97,7 @@ func cmdServed(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s", d.failure)
 	}
 	if len(d.exchanges) > 0 {
-		ts.Fatalf("nobody asked for %s", d.exchanges[0].Request)
+		ts.Fatalf("no request for %s", d.exchanges[0].Request)
 	}
 }
 

@@ -169,10 +169,10 @@ var roleScopes = map[string]string{
 
 // matrixCaller is a kind of caller.
 type matrixCaller struct {
-	name, token string
-	scopes      []string
-	stranger    bool // has no valid credential of the app
-	operator    bool
+	name, token     string
+	scopes          []string
+	unauthenticated bool // has no valid credential of the app
+	operator        bool
 }
 
 // TestMatrix lets every kind of caller use every route and every JSON-RPC method: what the row allows is accepted,
@@ -241,8 +241,8 @@ func (h *testServer) newMatrixCallers(t *testing.T, o *foreignIssuer) []matrixCa
 	nothing := h.createToken(t, "acme", "zoe", map[string]any{"roles": []string{"viewer"}, "scope": "tasks:cancel"})
 	return append(callers,
 		matrixCaller{name: "viewer narrowed to what it lacks", token: nothing},
-		matrixCaller{name: "anonymous", stranger: true},
-		matrixCaller{name: "forger", token: nothing[:len(nothing)-4] + "AAAA", stranger: true},
+		matrixCaller{name: "anonymous", unauthenticated: true},
+		matrixCaller{name: "forger", token: nothing[:len(nothing)-4] + "AAAA", unauthenticated: true},
 		matrixCaller{name: "operator's token", token: o.signToken(map[string]any{"roles": []string{"platform_operator"}}), operator: true},
 		matrixCaller{name: "admin secret", token: testSecret, operator: true},
 	)
@@ -259,7 +259,7 @@ func (h *testServer) checkAccess(t *testing.T, what, method, path string, body a
 	want := 0 // accepted
 	switch {
 	case n.access == anyCaller:
-	case n.access == operatorOnly && c.stranger:
+	case n.access == operatorOnly && c.unauthenticated:
 		want = http.StatusUnauthorized
 	case n.access == operatorOnly && !c.operator:
 		want = http.StatusForbidden
@@ -267,7 +267,7 @@ func (h *testServer) checkAccess(t *testing.T, what, method, path string, body a
 	case c.operator: // on a route of a tenant
 		want = http.StatusForbidden
 	case n.access == discoveryOnly && c.token == "":
-	case c.stranger:
+	case c.unauthenticated:
 		want = http.StatusUnauthorized
 	case n.access == discoveryOnly:
 	case !n.allowsScopes(c.scopes):

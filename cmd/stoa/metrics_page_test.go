@@ -97,7 +97,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 	reported, _, _ := strings.Cut(string(src), metricsHeading)
 	var page strings.Builder
-	page.WriteString(reported + metricsHeading + "\nWritten by `go generate ./cmd/stoa` from what the code counts. Beside them stand those of the Go runtime (`go_*`) and of the\nprocess (`process_*`).\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
+	page.WriteString(reported + metricsHeading + "\nWritten by `go generate ./cmd/stoa` from the code. There are also those of the Go runtime (`go_*`) and of the\nprocess (`process_*`).\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
 	for _, f := range slices.SortedFunc(slices.Values(h.Metrics().List()), func(a, b metrics.Info) int { return cmp.Compare(a.Name, b.Name) }) {
 		labels := "-"
 		if len(f.Labels) > 0 {

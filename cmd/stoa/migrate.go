@@ -12,7 +12,7 @@ import (
 
 // migrateCmd is `stoa migrate`. It opens the database directly and needs no server.
 type migrateCmd struct {
-	Action          string `arg:"" optional:"" enum:"up,status" default:"up" help:"up changes the schema, status only looks."`
+	Action          string `arg:"" optional:"" enum:"up,status" default:"up" help:"up changes the schema, status only shows it."`
 	Database        string `default:"sqlite://stoa.db" env:"STOA_DATABASE" placeholder:"URL" help:"The database: sqlite://PATH or postgres://... (${default})."`
 	MigrateDatabase string `env:"STOA_MIGRATE_DATABASE" placeholder:"URL" help:"The login that may change the schema, where it differs."`
 	JSON            bool   `name:"json" help:"Print JSON."`

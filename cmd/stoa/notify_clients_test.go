@@ -104,14 +104,14 @@ func TestPushClients(t *testing.T) {
 					t.Errorf("delete: %v", err)
 				}
 			}
-			stranger := newOfficialClient(t, transport, eve)
+			otherCaller := newOfficialClient(t, transport, eve)
 			for what, err := range map[string]error{
-				"a deleted one":     onlyError(c.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: task.ID, ID: "other"})),
-				"a stranger's get":  onlyError(stranger.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: task.ID, ID: "with-it"})),
-				"a stranger's list": onlyError(stranger.ListTaskPushConfigs(ctx, &spec.ListTaskPushConfigRequest{TaskID: task.ID})),
-				"a stranger's new":  onlyError(stranger.CreateTaskPushConfig(ctx, &spec.PushConfig{TaskID: task.ID, URL: in.url})),
-				"a stranger's end":  stranger.DeleteTaskPushConfig(ctx, &spec.DeleteTaskPushConfigRequest{TaskID: task.ID, ID: "with-it"}),
-				"no such task":      onlyError(c.ListTaskPushConfigs(ctx, &spec.ListTaskPushConfigRequest{TaskID: "none"})),
+				"a deleted one":         onlyError(c.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: task.ID, ID: "other"})),
+				"another caller's get":  onlyError(otherCaller.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: task.ID, ID: "with-it"})),
+				"another caller's list": onlyError(otherCaller.ListTaskPushConfigs(ctx, &spec.ListTaskPushConfigRequest{TaskID: task.ID})),
+				"another caller's new":  onlyError(otherCaller.CreateTaskPushConfig(ctx, &spec.PushConfig{TaskID: task.ID, URL: in.url})),
+				"a stranger's end":      otherCaller.DeleteTaskPushConfig(ctx, &spec.DeleteTaskPushConfigRequest{TaskID: task.ID, ID: "with-it"}),
+				"no such task":          onlyError(c.ListTaskPushConfigs(ctx, &spec.ListTaskPushConfigRequest{TaskID: "none"})),
 			} {
 				if !errors.Is(err, spec.ErrTaskNotFound) {
 					t.Errorf("%s: %v, want %v", what, err, spec.ErrTaskNotFound)

@@ -53,7 +53,7 @@ func (h *testServer) getNotification(t *testing.T, token, task string) notificat
 	var out struct{ Notifications []notification }
 	h.requireStatus(t, http.StatusOK, &out, "GET", "/tasks/"+task+"/notifications", token, nil)
 	if len(out.Notifications) != 1 {
-		t.Fatalf("%d addresses are told", len(out.Notifications))
+		t.Fatalf("%d addresses are registered", len(out.Notifications))
 	}
 	return out.Notifications[0]
 }
@@ -134,7 +134,7 @@ func parseStates(t *testing.T, messages []string) (out []string) {
 		case *spec.TaskArtifactUpdateEvent:
 			out = append(out, ev.Artifact.Name)
 		default:
-			t.Fatalf("told %T: %s", ev, m)
+			t.Fatalf("got %T: %s", ev, m)
 		}
 	}
 	return out

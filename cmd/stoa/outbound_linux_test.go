@@ -192,7 +192,7 @@ func TestOutbound(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		switch {
 		case errors.Is(err, syscall.EPERM):
-			t.Skip("ATTENTION: without a network namespace nobody saw which addresses an app reaches")
+			t.Skip("ATTENTION: without a network namespace the addresses that an app reaches are not tested")
 		case err != nil || !strings.Contains(string(out), "--- PASS: TestOutbound"):
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -242,7 +242,7 @@ func TestOutbound(t *testing.T) {
 					}
 					if !w.usesMemory {
 						if !reported(answer) {
-							t.Errorf("it is told %.500s", answer)
+							t.Errorf("it got %.500s", answer)
 						}
 						return
 					}

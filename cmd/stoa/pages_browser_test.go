@@ -37,7 +37,7 @@ func TestPagesInBrowser(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_BROWSER")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) nobody saw a real browser held off")
+		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) a real browser is not tested")
 	}
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {

@@ -47,7 +47,7 @@ func TestPlanDialects(t *testing.T) {
 			}
 			i := slices.IndexFunc(allowedImporters[name], func(who string) bool { return who == f.path || who == f.folder })
 			if i < 0 {
-				t.Errorf("%s knows the dialect %s: what it needs belongs into agentsvc/surface, or into a surface.Route", f.path, name)
+				t.Errorf("%s imports the protocol %s: what it needs belongs into agentsvc/surface, or into a surface.Route", f.path, name)
 				continue
 			}
 			met[name+" "+allowedImporters[name][i]] = true
@@ -66,7 +66,7 @@ func TestPlanDialects(t *testing.T) {
 	for name, known := range allowedImporters {
 		for _, who := range known {
 			if !met[name+" "+who] {
-				t.Errorf("%s does not know %s any more: take it out of acquaintances", who, name)
+				t.Errorf("%s does not import %s any more: remove it from allowedImporters", who, name)
 			}
 		}
 	}

@@ -178,7 +178,7 @@ func TestPlanTopFolders(t *testing.T) {
 	for _, f := range listGoFiles(t) {
 		topFolder, _, _ := strings.Cut(f.folder, "/")
 		if !slices.Contains(topFolders, topFolder) {
-			t.Errorf("%s: Go lives below %s only; is there no room for it yet?", f.path, strings.Join(topFolders, ", "))
+			t.Errorf("%s: Go lives below %s only; is there no package for it yet?", f.path, strings.Join(topFolders, ", "))
 		}
 	}
 }
@@ -205,38 +205,38 @@ func TestPlanMessages(t *testing.T) {
 		file goFile
 		want string
 	}{
-		{"lower floor", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/store"), ""},
-		{"higher floor", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/runner"),
-			"agentsvc/task/task.go: agentsvc/task (floor 5) must not import agentsvc/runner (floor 7): a room imports rooms on lower floors only"},
-		{"higher floor from outside", newGoFile("agentsvc/task/task_test.go", "stoa/agentsvc/runner"),
-			"agentsvc/task/task_test.go: agentsvc/task (floor 5) must not import agentsvc/runner (floor 7): a room imports rooms on lower floors only"},
-		{"same floor", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/queue"),
-			"agentsvc/task/task.go: agentsvc/task and agentsvc/queue are both on floor 5: rooms on one floor do not import each other (a test in a package agentsvc/task_test may)"},
-		{"same floor from outside", newGoFile("agentsvc/task/task_test.go", "stoa/agentsvc/queue"), ""},
-		{"own room from outside", newGoFile("agentsvc/task/task_test.go", "stoa/agentsvc/task"), ""},
-		{"no floor", newGoFile("agentsvc/util/util.go"),
-			"agentsvc/util/util.go: agentsvc/util has no floor: give it a row in the table floors of cmd/stoa/plan_test.go"},
-		{"import of no floor", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/util"),
-			"agentsvc/task/task.go: agentsvc/util has no floor: give it a row in the table floors of cmd/stoa/plan_test.go"},
-		{"test room in a test", newGoFile("agentsvc/store/task_test.go", "stoa/tenancy/db/dbtest"), ""},
-		{"test room in a room", newGoFile("agentsvc/store/task.go", "stoa/tenancy/db/dbtest"),
-			"agentsvc/store/task.go: agentsvc/store must not import tenancy/db/dbtest outside its tests: that room is for tests"},
-		{"test room on its parent", newGoFile("tenancy/db/dbtest/dbtest.go", "stoa/tenancy/db", "stoa/migrations"), ""},
-		{"test room looks up", newGoFile("tenancy/db/dbtest/dbtest.go", "stoa/tenancy"),
-			"tenancy/db/dbtest/dbtest.go: tenancy/db/dbtest (floor 0) must not import tenancy (floor 2): a room imports rooms on lower floors only"},
+		{"lower layer", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/store"), ""},
+		{"higher layer", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/runner"),
+			"agentsvc/task/task.go: agentsvc/task (layer 5) must not import agentsvc/runner (layer 7): a package imports packages on lower layers only"},
+		{"higher layer from outside", newGoFile("agentsvc/task/task_test.go", "stoa/agentsvc/runner"),
+			"agentsvc/task/task_test.go: agentsvc/task (layer 5) must not import agentsvc/runner (layer 7): a package imports packages on lower layers only"},
+		{"same layer", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/queue"),
+			"agentsvc/task/task.go: agentsvc/task and agentsvc/queue are both on layer 5: packages on one layer do not import each other (a test in a package agentsvc/task_test may)"},
+		{"same layer from outside", newGoFile("agentsvc/task/task_test.go", "stoa/agentsvc/queue"), ""},
+		{"own package from outside", newGoFile("agentsvc/task/task_test.go", "stoa/agentsvc/task"), ""},
+		{"no layer", newGoFile("agentsvc/util/util.go"),
+			"agentsvc/util/util.go: agentsvc/util has no layer: give it a row in the table layers of cmd/stoa/plan_test.go"},
+		{"import of no layer", newGoFile("agentsvc/task/task.go", "stoa/agentsvc/util"),
+			"agentsvc/task/task.go: agentsvc/util has no layer: give it a row in the table layers of cmd/stoa/plan_test.go"},
+		{"test package in a test", newGoFile("agentsvc/store/task_test.go", "stoa/tenancy/db/dbtest"), ""},
+		{"test package in a package", newGoFile("agentsvc/store/task.go", "stoa/tenancy/db/dbtest"),
+			"agentsvc/store/task.go: agentsvc/store must not import tenancy/db/dbtest outside its tests: that package is for tests"},
+		{"test package on its parent", newGoFile("tenancy/db/dbtest/dbtest.go", "stoa/tenancy/db", "stoa/migrations"), ""},
+		{"test package on a higher layer", newGoFile("tenancy/db/dbtest/dbtest.go", "stoa/tenancy"),
+			"tenancy/db/dbtest/dbtest.go: tenancy/db/dbtest (layer 0) must not import tenancy (layer 2): a package imports packages on lower layers only"},
 
-		{"guest at home", newGoFile("authz/policy.go", "github.com/casbin/casbin/v2/model"), ""},
-		{"guest astray", newGoFile("agentsvc/task/task.go", "github.com/casbin/casbin/v2"),
-			"agentsvc/task/task.go: github.com/casbin/casbin/v2 is a guest of authz only, not of agentsvc/task"},
-		{"guest below a room", newGoFile("agentsvc/surface/ext/routes.go", "github.com/go-chi/chi/v5"), ""},
-		{"guest of tests", newGoFile("agentsvc/task/task_test.go", "github.com/google/go-cmp/cmp"), ""},
-		{"guest of tests in a room", newGoFile("agentsvc/task/task.go", "github.com/google/go-cmp/cmp"),
-			"agentsvc/task/task.go: github.com/google/go-cmp/cmp is a guest of *(test) only, not of agentsvc/task"},
-		{"guest of tests in a test room", newGoFile("agentsvc/llm/llmtest/llmtest.go", "github.com/google/go-cmp/cmp"), ""},
-		{"stranger", newGoFile("agentsvc/task/task.go", "example.com/left-pad"),
-			"agentsvc/task/task.go: example.com/left-pad is a guest that nobody invited: give its module a row in the table guests of cmd/stoa/plan_test.go"},
+		{"dependency where it is allowed", newGoFile("authz/policy.go", "github.com/casbin/casbin/v2/model"), ""},
+		{"dependency elsewhere", newGoFile("agentsvc/task/task.go", "github.com/casbin/casbin/v2"),
+			"agentsvc/task/task.go: github.com/casbin/casbin/v2 may be imported by authz only, not by agentsvc/task"},
+		{"dependency below a package", newGoFile("agentsvc/surface/ext/routes.go", "github.com/go-chi/chi/v5"), ""},
+		{"dependency of tests", newGoFile("agentsvc/task/task_test.go", "github.com/google/go-cmp/cmp"), ""},
+		{"dependency of tests in a package", newGoFile("agentsvc/task/task.go", "github.com/google/go-cmp/cmp"),
+			"agentsvc/task/task.go: github.com/google/go-cmp/cmp may be imported by *(test) only, not by agentsvc/task"},
+		{"dependency of tests in a test package", newGoFile("agentsvc/llm/llmtest/llmtest.go", "github.com/google/go-cmp/cmp"), ""},
+		{"unknown dependency", newGoFile("agentsvc/task/task.go", "example.com/left-pad"),
+			"agentsvc/task/task.go: example.com/left-pad is an unknown dependency: give its module a row in the table dependencyRules of cmd/stoa/plan_test.go"},
 		{"longest row wins", newGoFile("agentsvc/task/task.go", "go.opentelemetry.io/otel/sdk/trace"),
-			"agentsvc/task/task.go: go.opentelemetry.io/otel/sdk/trace is a guest of cmd/stoa/server/metrics, cmd/stoa/server/otlp, *(test) only, not of agentsvc/task"},
+			"agentsvc/task/task.go: go.opentelemetry.io/otel/sdk/trace may be imported by cmd/stoa/server/metrics, cmd/stoa/server/otlp, *(test) only, not by agentsvc/task"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -275,7 +275,7 @@ func findLayerViolations(f goFile) []string {
 	}
 	specific, ok := findLayer(f.folder)
 	if !ok {
-		addViolation("%s has no floor: give it a row in the table floors of cmd/stoa/plan_test.go", f.folder)
+		addViolation("%s has no layer: give it a row in the table layers of cmd/stoa/plan_test.go", f.folder)
 		return violations
 	}
 	for _, imported := range f.imports {
@@ -286,13 +286,13 @@ func findLayerViolations(f goFile) []string {
 		other, ok := findLayer(folder)
 		switch {
 		case !ok:
-			addViolation("%s has no floor: give it a row in the table floors of cmd/stoa/plan_test.go", folder)
+			addViolation("%s has no layer: give it a row in the table layers of cmd/stoa/plan_test.go", folder)
 		case isTestPackage(folder) && !f.isTest && !isTestPackage(f.folder):
-			addViolation("%s must not import %s outside its tests: that room is for tests", f.folder, folder)
+			addViolation("%s must not import %s outside its tests: that package is for tests", f.folder, folder)
 		case other > specific:
-			addViolation("%s (floor %d) must not import %s (floor %d): a room imports rooms on lower floors only", f.folder, specific, folder, other)
+			addViolation("%s (layer %d) must not import %s (layer %d): a package imports packages on lower layers only", f.folder, specific, folder, other)
 		case other == specific && !f.isExternal && !f.mayImportSameLayer(folder):
-			addViolation("%s and %s are both on floor %d: rooms on one floor do not import each other (a test in a package %s_test may)",
+			addViolation("%s and %s are both on layer %d: packages on one layer do not import each other (a test in a package %s_test may)",
 				f.folder, folder, specific, f.folder)
 		}
 	}
@@ -319,10 +319,10 @@ func findDependencyViolations(f goFile) []string {
 		folders, ok := findDependencyRule(imported)
 		switch {
 		case !ok:
-			violations = append(violations, fmt.Sprintf("%s: %s is a guest that nobody invited: give its module a row in the table guests of cmd/stoa/plan_test.go",
+			violations = append(violations, fmt.Sprintf("%s: %s is an unknown dependency: give its module a row in the table dependencyRules of cmd/stoa/plan_test.go",
 				f.path, imported))
 		case !slices.ContainsFunc(folders, f.matchesEntry):
-			violations = append(violations, fmt.Sprintf("%s: %s is a guest of %s only, not of %s", f.path, imported, strings.Join(folders, ", "), f.folder))
+			violations = append(violations, fmt.Sprintf("%s: %s may be imported by %s only, not by %s", f.path, imported, strings.Join(folders, ", "), f.folder))
 		}
 	}
 	return violations

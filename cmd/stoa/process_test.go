@@ -202,7 +202,7 @@ agents: {assistant: {llm: m}}
 		t.Error("a broken file replaced the one before")
 	}
 	write("stoa.yaml", config("two")+"server: {port: 9999}\n")
-	waitWithin(t, 20*time.Second, "a change that takes a restart is told", func() bool { return strings.Contains(p.Output(), "take a restart") })
+	waitWithin(t, 20*time.Second, "a change that needs a restart is logged", func() bool { return strings.Contains(p.Output(), "need a restart") })
 	if _, app := p.doRequest(t, "GET", "/admin/apps/default", testSecret, nil); !strings.Contains(app, `"awaits_restart":["server.port"]`) {
 		t.Errorf("the admin API does not say what takes a restart: %s", app)
 	}
@@ -248,7 +248,7 @@ func TestOpenDefault(t *testing.T) {
 	t.Parallel()
 	for host, warned := range map[string]bool{"0.0.0.0": true, "127.0.0.1": false} {
 		if got := strings.Contains(startProcess(t, t.TempDir(), "--host", host).Output(), "the app default is open"); got != warned {
-			t.Errorf("at %s it is said: %v", host, got)
+			t.Errorf("at %s the log has: %v", host, got)
 		}
 	}
 }

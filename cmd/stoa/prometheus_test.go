@@ -96,7 +96,7 @@ func startPrometheus(t *testing.T, target string) string {
 // queryPrometheus returns the single value of a query, "" if there is none yet.
 func queryPrometheus(t *testing.T, prometheus, query string) string {
 	t.Helper()
-	resp, err := http.Get(prometheus + "/api/v1/query?query=" + url.QueryEscape(query)) //nolint:noctx // it is beside us
+	resp, err := http.Get(prometheus + "/api/v1/query?query=" + url.QueryEscape(query)) //nolint:noctx // it is on this machine
 	if err != nil {
 		return ""
 	}

@@ -13,9 +13,9 @@ import (
 // queueCmd is `stoa queue`: it shows the runs that wait for a worker and the dead letters, and requeues them. Its
 // commands need the admin secret.
 type queueCmd struct {
-	List    queueListCmd    `cmd:"" default:"withargs" help:"Show how many runs wait, work, rest and failed, and of whom."`
+	List    queueListCmd    `cmd:"" default:"withargs" help:"Show how many runs wait, run, need input and failed, by app."`
 	Dead    queueDeadCmd    `cmd:"" help:"List the dead letters: runs that failed for good, and why."`
-	Requeue queueRequeueCmd `cmd:"" help:"Have new tasks go on where dead letters ended."`
+	Requeue queueRequeueCmd `cmd:"" help:"Start new tasks that continue where dead letters ended."`
 }
 
 // queueListCmd is `stoa queue list`, also `stoa queue`.
@@ -67,7 +67,7 @@ func (cmd *queueListCmd) Run(ctx context.Context, c *console) error {
 type deadFilter struct {
 	App   string `placeholder:"NAME" help:"Only of this app."`
 	Agent string `placeholder:"NAME" help:"Only of this agent."`
-	Error string `placeholder:"TEXT" help:"Only those whose error holds this text."`
+	Error string `placeholder:"TEXT" help:"Only those whose error contains this text."`
 }
 
 // queueDeadCmd is `stoa queue dead`.
@@ -111,7 +111,7 @@ type queueRequeueCmd struct {
 	serverFlag `embed:""`
 	deadFilter `embed:""`
 	ID         []string `arg:"" optional:"" help:"Dead letters by their ids."`
-	All        bool     `help:"All dead letters, or all that the filters choose."`
+	All        bool     `help:"All dead letters, or all that match the filters."`
 }
 
 // Run requeues the named dead letters, or those that the filter selects. It refuses to requeue everything unless

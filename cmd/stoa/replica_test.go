@@ -329,7 +329,7 @@ func TestLiveElsewhere(t *testing.T) {
 		}
 		readers.Wait()
 		if slices.Sort(late[:]); late[len(late)/2] > 500*time.Millisecond {
-			t.Errorf("the ends were told elsewhere %v later", late)
+			t.Errorf("the ends were received elsewhere %v later", late)
 		}
 	})
 }
@@ -400,7 +400,7 @@ func TestCancelAnywhere(t *testing.T) {
 			t.Errorf("after %v the stream ends with %+v", time.Since(began), last)
 		}
 		if all := official(); !strings.Contains(all, `"result":{"task":{"id":"`+id) || !strings.Contains(all[strings.LastIndex(all, "data: "):], "TASK_STATE_CANCELED") {
-			t.Errorf("the official subscription at the other replica tells %s", all)
+			t.Errorf("the official subscription at the other replica has %s", all)
 		}
 	})
 }
@@ -561,7 +561,7 @@ func TestRedisDown(t *testing.T) {
 		}
 		here := append([]streamEvent{ev}, s.readFacts()...)
 		if last := facts[len(facts)-1]; len(here) != len(facts) || last.Body.Status.State != "completed" {
-			t.Errorf("told %d events here and %d there, at last %+v", len(here), len(facts), last)
+			t.Errorf("got %d events here and %d there, at last %+v", len(here), len(facts), last)
 		}
 		return facts, live
 	}
@@ -575,9 +575,9 @@ func TestRedisDown(t *testing.T) {
 	both("go")
 	proxy.reconnect()
 	for _, p := range []*process{one, two} {
-		waitWithin(t, 20*time.Second, "the end of the outage is told", func() bool { return strings.Count(p.Output(), "flow again") == 1 })
+		waitWithin(t, 20*time.Second, "the end of the outage is logged", func() bool { return strings.Count(p.Output(), "work again") == 1 })
 		if n := strings.Count(p.Output(), "are interrupted"); n != 1 {
-			t.Errorf("the outage is told %d times:\n%s", n, p.Output())
+			t.Errorf("the outage got %d times:\n%s", n, p.Output())
 		}
 	}
 	if _, live := both("slow"); !live {

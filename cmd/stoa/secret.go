@@ -31,7 +31,7 @@ type secretSetCmd struct {
 	serverFlag `embed:""`
 	App        string `arg:"" help:"The app's name."`
 	Name       string `arg:"" help:"The secret's name, as in $${NAME}."`
-	Value      string `arg:"" optional:"" help:"Its value. Without it, it is read from standard input, where no list of processes and no history shows it."`
+	Value      string `arg:"" optional:"" help:"Its value. Without it, it is read from standard input, so that no process list and no history shows it."`
 }
 
 // Run sets the secret. Without a value on the command line it asks for it, or reads standard input.

@@ -68,10 +68,10 @@ func TestStandingNotifications(t *testing.T) {
 		}
 		few := cmpopts.IgnoreFields(notify.Notice{}, "TaskID", "ContextID", "Timestamp")
 		if diff := cmp.Diff(want, notices, few); diff != "" {
-			t.Errorf("told (-want +got):\n%s", diff)
+			t.Errorf("got (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff([]string{`{"text": "You said: hello"}`}, texts); diff != "" {
-			t.Errorf("told by a template (-want +got):\n%s", diff)
+			t.Errorf("sent by a template (-want +got):\n%s", diff)
 		}
 		var mine, all struct{ Notifications []struct{ ID, Form string } }
 		h.requireStatus(t, http.StatusOK, &mine, "GET", "/tasks/"+task+"/notifications", ana, nil)
@@ -87,7 +87,7 @@ func TestStandingNotifications(t *testing.T) {
 		in.respondWith(http.StatusOK)
 		waitWithin(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.isPostponed(t, task) })
 		if late := in.listMessages(); len(late) > 0 {
-			t.Errorf("a suspended app tells %v", late)
+			t.Errorf("a suspended app sends %v", late)
 		}
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, map[string]any{})
 		notices, _ = reported(2)
@@ -96,7 +96,7 @@ func TestStandingNotifications(t *testing.T) {
 			{Type: "task.failed", AgentName: "assistant", Status: "failed", Error: "model provider scripted answered 400: the request was refused as invalid"},
 		}
 		if diff := cmp.Diff(want, notices, few); diff != "" {
-			t.Errorf("told after a rest (-want +got):\n%s", diff)
+			t.Errorf("sent after a rest (-want +got):\n%s", diff)
 		}
 	})
 }

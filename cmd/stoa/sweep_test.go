@@ -89,8 +89,8 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%d turns in the app's own database", n)
 		}
 		for _, line := range []string{
-			`msg="deleted what an app keeps no longer" app=short tasks=1 events=0 sessions=1`,
-			`msg="deleted what an app keeps no longer" app=apart tasks=1 events=0 sessions=1`,
+			`msg="deleted expired data of an app" app=short tasks=1 events=0 sessions=1`,
+			`msg="deleted expired data of an app" app=apart tasks=1 events=0 sessions=1`,
 		} {
 			if !strings.Contains(written.String(), line) {
 				t.Errorf("the log has no %s:\n%s", line, &written)

@@ -124,6 +124,6 @@ agents: {assistant: {llm: m, tools: [shop]}}
 	}
 	parts := strings.Split(calls[0], "-")
 	if len(parts) != 4 || parts[1] != trace || byID[parts[2]] == nil || byID[parts[2]].Name != "execute_tool search" {
-		t.Errorf("the tool's server was told of the trace as %q, want %s below the tool's span", calls[0], trace)
+		t.Errorf("the tool's server got the trace %q, want %s below the tool's span", calls[0], trace)
 	}
 }

@@ -340,7 +340,7 @@ func TestGiveUpWritesNoResults(t *testing.T) {
 			}
 		}
 		if touched != -1 || read != -1 {
-			t.Errorf("told of %d rows touched and %d read after it gave up", touched, read)
+			t.Errorf("reported %d rows touched and %d read after it gave up", touched, read)
 		}
 	})
 }
@@ -437,7 +437,7 @@ func TestClose(t *testing.T) {
 			again := openDB(t, url)
 			defer func() { _ = again.Close() }()
 			if got := countTasks(t, again.Platform()); got != written {
-				t.Errorf("%d rows, %d writes were told they are there", got, written)
+				t.Errorf("%d rows, %d writes were reported as stored", got, written)
 			}
 		})
 	}

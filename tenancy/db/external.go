@@ -65,7 +65,7 @@ func OpenExternal(ctx context.Context, g ExternalDB, dialer Dialer) (*DB, error)
 	case Postgres:
 		d.engine, err = openExternal(ctx, g, dialer)
 	default:
-		err = fmt.Errorf("no guest has a database of the kind %q", g.Driver)
+		err = fmt.Errorf("an app cannot bring a database of the kind %q", g.Driver)
 	}
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func OpenExternal(ctx context.Context, g ExternalDB, dialer Dialer) (*DB, error)
 // openExternal opens an external PostgreSQL database.
 func openExternal(ctx context.Context, g ExternalDB, dialer Dialer) (engine, error) {
 	// The complete text keeps the parser from taking a login from the environment; all of its values are replaced below.
-	cfg, err := pgxpool.ParseConfig("host=guest port=5432 user=guest password=guest dbname=guest sslmode=disable sslnegotiation=postgres")
+	cfg, err := pgxpool.ParseConfig("host=app port=5432 user=app password=app dbname=app sslmode=disable sslnegotiation=postgres")
 	if err != nil {
 		return nil, errors.New("the process's own settings for PostgreSQL clients cannot be read")
 	}

@@ -171,7 +171,7 @@ func TestExternalFileNotShared(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := db.Open(t.Context(), "sqlite://"+path, db.Options{}); err == nil {
-		t.Error("a platform opened a file that guests have open")
+		t.Error("a platform opened a file that apps have open")
 	}
 	_ = first.Close()
 	_ = second.Close()
@@ -181,7 +181,7 @@ func TestExternalFileNotShared(t *testing.T) {
 	}
 	defer func() { _ = platform.Close() }()
 	if _, err := db.OpenExternal(t.Context(), g, db.Dialer{}); err == nil {
-		t.Error("a guest opened the platform's file")
+		t.Error("an app opened the platform's file")
 	}
 }
 
@@ -314,7 +314,7 @@ func TestExternalTLSModes(t *testing.T) {
 					want += " canary"
 				}
 				if got != want {
-					t.Errorf("%s: the server was told %q, want %q", s.name, got, want)
+					t.Errorf("%s: the server got %q, want %q", s.name, got, want)
 				}
 			}
 		})
@@ -339,7 +339,7 @@ func TestExternalEnvironment(t *testing.T) {
 	select {
 	case got := <-srv.passwords:
 		if got != "plain " {
-			t.Errorf("the server was told %q, want an empty password", got)
+			t.Errorf("the server got %q, want an empty password", got)
 		}
 	default:
 		t.Error("the server was not asked")

@@ -116,9 +116,9 @@ func TestKilled(t *testing.T) {
 		case errors.Is(err, db.ErrUnknownOutcome):
 			unknown++
 		case err == nil && !row:
-			t.Errorf("write %d was told that it is there, and is not", n)
+			t.Errorf("write %d was reported as stored, and is not", n)
 		case err != nil && row:
-			t.Errorf("write %d was told %v, and is there", n, err)
+			t.Errorf("write %d was reported as %v, and is stored", n, err)
 		case err != nil:
 			lost++
 		}
@@ -214,7 +214,7 @@ func TestReads(t *testing.T) {
 	var b db.Batch
 	insertTask(&b, "bob", "1")
 	if err := d.Tenant("bob").Write(ctx, &b); err != nil {
-		t.Errorf("a write beside many readers: %v", err)
+		t.Errorf("a write with many readers: %v", err)
 	}
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_unlock(1)"); err != nil {
 		t.Error(err)

@@ -23,7 +23,7 @@ func NewRowChange(table, key, columns, set, where string) *RowChange {
 // that is changed and for which the expression reported is true.
 func NewReturningChange(table, key, columns, set, reported string) *RowChange {
 	c := newRowChange(table, key, columns, set)
-	c.shared = "WITH t AS (" + c.shared + " RETURNING v.n, " + reported + " AS told) SELECT n FROM t WHERE told"
+	c.shared = "WITH t AS (" + c.shared + " RETURNING v.n, " + reported + " AS reported) SELECT n FROM t WHERE reported"
 	c.returnsRow = true
 	return c
 }
@@ -31,7 +31,7 @@ func NewReturningChange(table, key, columns, set, reported string) *RowChange {
 // newRowChange builds the UPDATE. It looks each row up by its whole key and then goes to its physical place (ctid). The
 // planner must not turn this into a join: for a new table without statistics, or one with many small tenants, it would
 // read all rows of the tenant. OFFSET 0 keeps the lookup from being pulled up into a join, and the LIMIT with a
-// parameter makes the planner assume few rows.
+// parameter makes the planner assume few rows (docs/decisions/shared-updates-by-ctid.md).
 func newRowChange(table, key, columns, set string) *RowChange {
 	c := &RowChange{}
 	var names, lists, same []string

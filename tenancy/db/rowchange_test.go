@@ -39,18 +39,18 @@ func TestShared(t *testing.T) {
 		return b
 	}
 	for name, c := range map[string]struct {
-		seqs []int64 // sequence of each task, by number
-		more func(b *db.Batch, i int) *db.Batch
-		want string // which batch's form wrote each task
-		told string // the count that each caller got, with shared statements
+		seqs       []int64 // sequence of each task, by number
+		more       func(b *db.Batch, i int) *db.Batch
+		want       string // which batch's form wrote each task
+		wantCounts string // the count that each caller got, with shared statements
 	}{
-		"in company":           {seqs: []int64{1, 1, 1, 1}, want: "shared shared shared shared", told: "0 1 0 1"},
-		"too few":              {seqs: []int64{1, 1}, want: "alone alone", told: "0 0"},
-		"one has moved on":     {seqs: []int64{1, 1, 7, 1}, want: "alone alone first alone", told: "0 0 0 0"},
-		"one is not there":     {seqs: []int64{1, 0, 1, 1}, want: "alone  alone alone", told: "0 0 0 0"},
-		"one without a share":  {seqs: []int64{1, 1, 1, 1}, more: withoutShared(0), want: "alone shared shared shared", told: "0 1 0 1"},
-		"what is new is added": {seqs: []int64{1, 1, 1}, more: func(b *db.Batch, i int) *db.Batch { return note(b, fmt.Sprint("new", i)) }, want: "shared shared shared", told: "0 1 0"},
-		"what is there stays":  {seqs: []int64{1, 1, 1}, more: func(b *db.Batch, i int) *db.Batch { return note(b, fmt.Sprint(i)) }, want: "alone alone alone", told: "0 0 0"},
+		"in company":           {seqs: []int64{1, 1, 1, 1}, want: "shared shared shared shared", wantCounts: "0 1 0 1"},
+		"too few":              {seqs: []int64{1, 1}, want: "alone alone", wantCounts: "0 0"},
+		"one has moved on":     {seqs: []int64{1, 1, 7, 1}, want: "alone alone first alone", wantCounts: "0 0 0 0"},
+		"one is not there":     {seqs: []int64{1, 0, 1, 1}, want: "alone  alone alone", wantCounts: "0 0 0 0"},
+		"one without a share":  {seqs: []int64{1, 1, 1, 1}, more: withoutShared(0), want: "alone shared shared shared", wantCounts: "0 1 0 1"},
+		"what is new is added": {seqs: []int64{1, 1, 1}, more: func(b *db.Batch, i int) *db.Batch { return note(b, fmt.Sprint("new", i)) }, want: "shared shared shared", wantCounts: "0 1 0"},
+		"what is there stays":  {seqs: []int64{1, 1, 1}, more: func(b *db.Batch, i int) *db.Batch { return note(b, fmt.Sprint(i)) }, want: "alone alone alone", wantCounts: "0 0 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,10 +64,10 @@ func TestShared(t *testing.T) {
 				if err := d.Tenant("acme").Do(t.Context(), &first); err != nil {
 					t.Fatal(err)
 				}
-				ns, tolds := make([]int64, len(c.seqs)), make([]int64, len(c.seqs))
+				ns, counts := make([]int64, len(c.seqs)), make([]int64, len(c.seqs))
 				batches := make([]*db.Batch, len(c.seqs))
 				for i := range c.seqs {
-					batches[i] = newMoveBatch("acme", fmt.Sprint(i), []int64{5, 9}[i%2], &ns[i], &tolds[i])
+					batches[i] = newMoveBatch("acme", fmt.Sprint(i), []int64{5, 9}[i%2], &ns[i], &counts[i])
 					if i != 1 {
 						batches[i].Exec(nil, "SELECT 1") // each form has a further statement
 					}
@@ -76,7 +76,7 @@ func TestShared(t *testing.T) {
 					}
 				}
 				writeInOneGroup(t, d, "acme", batches)
-				want, reported := c.want, c.told
+				want, reported := c.want, c.wantCounts
 				if d.Engine() == db.SQLite {
 					want, reported = strings.ReplaceAll(want, "shared", "alone"), strings.ReplaceAll(reported, "1", "0")
 				}
@@ -90,8 +90,8 @@ func TestShared(t *testing.T) {
 				if diff := cmp.Diff(want, strings.Join(wrote, " ")); diff != "" {
 					t.Errorf("who wrote what\n%s", diff)
 				}
-				if got := strings.Trim(fmt.Sprint(tolds), "[]"); got != reported {
-					t.Errorf("told %s, want %s", got, reported)
+				if got := strings.Trim(fmt.Sprint(counts), "[]"); got != reported {
+					t.Errorf("got %s, want %s", got, reported)
 				}
 			})
 		})
@@ -122,10 +122,10 @@ func TestSharedBackoff(t *testing.T) {
 		return readAgent(t, d, fmt.Sprint(tenant, from))
 	}
 	for _, step := range []struct {
-		tenant db.ID
-		seqs   []int64
-		wary   time.Duration
-		want   string
+		tenant  db.ID
+		seqs    []int64
+		backoff time.Duration
+		want    string
 	}{
 		{"acme", []int64{1, 1, 1}, time.Hour, "shared"},
 		{"acme", []int64{1, 1, 7}, time.Hour, "alone"},
@@ -134,7 +134,7 @@ func TestSharedBackoff(t *testing.T) {
 		{"acme", []int64{1, 1, 1}, 0, "shared"},
 		{"acme", []int64{1, 1, 1}, time.Hour, "shared"},
 	} {
-		d.SetSharedBackoff(step.wary)
+		d.SetSharedBackoff(step.backoff)
 		from += 10
 		if got := group(step.tenant, step.seqs); got != step.want {
 			t.Errorf("group %d of %s was written %s, want %s", from/10, step.tenant, got, step.want)

@@ -17,10 +17,10 @@ const sendBufferSize = 64 << 10
 // presizeSendBuffer makes the next pipeline on conn use the connection's own buffer. Nothing may be under way on conn.
 func presizeSendBuffer(conn *pgx.Conn) {
 	extra := conn.PgConn().CustomData()
-	r, ok := extra["room"].(sendBuffer)
+	r, ok := extra["send_buffer"].(sendBuffer)
 	if !ok {
 		r = make(sendBuffer, 0, sendBufferSize)
-		extra["room"] = r
+		extra["send_buffer"] = r
 	}
 	conn.PgConn().Frontend().Send(r)
 }

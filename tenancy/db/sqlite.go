@@ -87,7 +87,8 @@ func openSQLite(ctx context.Context, path string, use sqliteOptions) (engine, er
 	return l, nil
 }
 
-// The pragmas of connections. WAL with synchronous=FULL makes each commit durable.
+// The pragmas of connections. WAL with synchronous=FULL makes each commit durable
+// (docs/decisions/sqlite-synchronous.md).
 const (
 	waitPragma  = "busy_timeout(5000)"
 	readPragma  = "query_only(1)"

@@ -37,7 +37,7 @@ var registerPinnedVFS = sync.OnceValue(func() error {
 	return nil
 })
 
-// copyPathname is the xFullPathname of pinnedVFS: it copies the C string path to out, which has room for n bytes.
+// copyPathname is the xFullPathname of pinnedVFS: it copies the C string path to out, which has n bytes.
 func copyPathname(_ *libc.TLS, _, path uintptr, n int32, out uintptr) int32 {
 	name := libc.GoString(path)
 	if len(name) >= int(n) {

@@ -72,7 +72,7 @@ func (g *Guard) checkFile(name string, info fs.FileInfo) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is a link, a folder or a device: a database is a file", name)
 	case ok && at.Nlink > 1:
-		return fmt.Errorf("%s has several names (hard links), of which others may be somebody else's", name)
+		return fmt.Errorf("%s has several names (hard links), and another app may own one of them", name)
 	case g.isServerFile(info):
 		return fmt.Errorf("%s belongs to this server", name)
 	}

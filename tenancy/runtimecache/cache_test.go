@@ -194,7 +194,7 @@ func TestRecord(t *testing.T) {
 			t.Error("the record does not have the mark")
 		}
 		if len(changed) != 1 || changed[0] != 2 {
-			t.Errorf("told of generations %v, want 2", changed)
+			t.Errorf("reported generations %v, want 2", changed)
 		}
 	})
 }
@@ -216,7 +216,7 @@ func TestCacheSuspend(t *testing.T) {
 			release()
 			tenancytest.WantErr(t, err, tenancy.ErrSuspended)
 			if record == nil || record.Status != tenancy.Suspended || record.ID != a.ID {
-				t.Errorf("%s: record %v beside the error", a.Name, record)
+				t.Errorf("%s: record %v with the error", a.Name, record)
 			}
 		}
 		if h.closed.Load() != 0 {
@@ -246,7 +246,7 @@ func TestCacheSuspend(t *testing.T) {
 			t.Errorf("%d values of a deleted app are open", n)
 		}
 		if want := []tenancy.Status{tenancy.Suspended, tenancy.Active, tenancy.Deleting}; !slices.Equal(reported, want) {
-			t.Errorf("told of %v, want %v", reported, want)
+			t.Errorf("reported %v, want %v", reported, want)
 		}
 	})
 }
@@ -429,7 +429,7 @@ func TestEvict(t *testing.T) {
 			t.Errorf("%d values are open after all are idle", n)
 		}
 		if n := int64(b.countBuilt()); loads.Load() != n || evictions.Load() != n || l.Len() != 0 {
-			t.Errorf("told of %d loads and %d evictions, and %d are held: %d were built", loads.Load(), evictions.Load(), l.Len(), n)
+			t.Errorf("reported %d loads and %d evictions, and %d are held: %d were built", loads.Load(), evictions.Load(), l.Len(), n)
 		}
 	})
 }
@@ -604,14 +604,14 @@ func TestSuspendedBeforeOnChange(t *testing.T) {
 		err, _ := outcome(tenancy.Suspended)
 		tenancytest.WantErr(t, err, tenancy.ErrSuspended)
 		if err, reported := outcome(tenancy.Active); !reported || err != nil {
-			t.Errorf("told of the resume %v, acquired: %v", reported, err)
+			t.Errorf("reported the resume %v, acquired: %v", reported, err)
 		}
 		if err := s.DeleteApp(t.Context(), tenancytest.Actor, "acme"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
 		if err, reported := outcome(tenancy.Deleting); !reported || err == nil {
-			t.Errorf("told of the deletion %v, acquired: %v", reported, err)
+			t.Errorf("reported the deletion %v, acquired: %v", reported, err)
 		}
 	})
 }

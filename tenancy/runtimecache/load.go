@@ -202,6 +202,6 @@ func (l *Cache[T]) buildSafely(ctx context.Context, snap *tenancy.Snapshot) (val
 // closeValue closes a value that is no longer used. An error is only logged, since no caller waits for it.
 func (l *Cache[T]) closeValue(id db.ID, value T) {
 	if err := value.Close(); err != nil {
-		l.options.Log.Error("close an app's old value", "app", id, "error", err)
+		l.options.Log.Error("close an app's old runtime", "app", id, "error", err)
 	}
 }

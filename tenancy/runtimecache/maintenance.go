@@ -42,7 +42,7 @@ func (l *Cache[T]) Run(ctx context.Context) error {
 		if (err == nil) != healthy {
 			healthy = err == nil
 			if healthy {
-				l.options.Log.InfoContext(ctx, "apps are looked after again")
+				l.options.Log.InfoContext(ctx, "apps are checked for changes again")
 			} else {
 				l.options.Log.ErrorContext(ctx, "apps are served as last known", "error", err)
 			}

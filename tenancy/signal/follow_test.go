@@ -77,10 +77,10 @@ func TestFollow(t *testing.T) {
 		}
 		waitUntil(t, "a follower is told", func() bool { return early.countReceived("") > before })
 		if n := late.countReceived(""); n > 2 {
-			t.Errorf("the follower of a key was told %d times, once by its writer", n)
+			t.Errorf("the follower of a key was signalled %d times, once by its writer", n)
 		}
 		if n := bystander.countKey("acme/1") + bystander.countKey("acme/2"); n != 0 {
-			t.Errorf("who does not follow was told %d times", n)
+			t.Errorf("who does not follow was signalled %d times", n)
 		}
 
 		carries := strings.HasSuffix(t.Name(), "redis")
@@ -162,7 +162,7 @@ func TestBusWithoutLink(t *testing.T) {
 		b.SendToFollowers("task", "acme/1", "words")
 		b.Flush(t.Context())
 		if b.HasFollowers() || len(f.received) > 0 {
-			t.Errorf("a bus that is alone told %q", f.received)
+			t.Errorf("a bus that is alone sent %q", f.received)
 		}
 		b.WatchTopic("task", func(string) {})()
 		f.stop()

@@ -130,14 +130,14 @@ func TestOutage(t *testing.T) {
 	waitUntil(t, "it is tried several times", func() bool { return rejected.Load() > 3 })
 	close(up)
 	h.waitForKey(t, "", 0)
-	waitUntil(t, "its end is told", func() bool { return logs.countWord("flow again") == 1 })
+	waitUntil(t, "its end is logged", func() bool { return logs.countWord("work again") == 1 })
 	cancel()
 	<-done
 	_ = proxy.Close()
 	_ = through.Close()
 	wg.Wait()
 	if logs.countWord("interrupted") != 1 {
-		t.Errorf("an outage was told more than once:\n%s", logs.text.String())
+		t.Errorf("an outage was logged more than once:\n%s", logs.text.String())
 	}
 }
 

@@ -147,7 +147,7 @@ func (o *sendQueue) maintainConnection(ctx context.Context, connected func(), re
 		err := o.link.serveConnection(ctx, o.self, func() {
 			pause.Reset()
 			if !since.IsZero() {
-				o.log.InfoContext(ctx, "signals between processes flow again", "after", time.Since(since).Round(time.Millisecond))
+				o.log.InfoContext(ctx, "signals between processes work again", "after", time.Since(since).Round(time.Millisecond))
 				since = time.Time{}
 			}
 			connected()
@@ -157,7 +157,7 @@ func (o *sendQueue) maintainConnection(ctx context.Context, connected func(), re
 		}
 		if since.IsZero() {
 			since = time.Now()
-			o.log.WarnContext(ctx, "signals between processes are interrupted; until they are back, each looks at the database now and then", "error", err)
+			o.log.WarnContext(ctx, "signals between processes are interrupted; meanwhile each process polls the database", "error", err)
 		}
 		sleepContext(ctx, pause.NextBackOff())
 	}

@@ -20,12 +20,12 @@ func writeFile(t *testing.T, name, content string) {
 
 // TestLoad is not parallel: it changes the current folder.
 func TestLoad(t *testing.T) {
-	here, beside, home := t.TempDir(), t.TempDir(), t.TempDir()
+	here, configFolder, home := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Chdir(here)
-	path := filepath.Join(beside, "stoa.yaml")
+	path := filepath.Join(configFolder, "stoa.yaml")
 	writeFile(t, path, "name: ${A} ${B} ${C} ${D} ${E:e}\nllms: {default: {provider: openai}}\n")
 	writeFile(t, filepath.Join(here, ".env"), "A=here\nB=here\n")
-	writeFile(t, filepath.Join(beside, ".env"), "A=beside\nB=beside\nC=beside\nOPENAI_API_KEY=key\n")
+	writeFile(t, filepath.Join(configFolder, ".env"), "A=beside\nB=beside\nC=beside\nOPENAI_API_KEY=key\n")
 	writeFile(t, filepath.Join(home, ".env"), "A=home\nB=home\nC=home\nD=home\n")
 	environ := newMapLookup(map[string]string{"A": "process", "HOME": home})
 

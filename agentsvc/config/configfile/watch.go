@@ -45,7 +45,7 @@ func Watch(ctx context.Context, path string, changed func()) error {
 			return nil
 		case _, open := <-watcher.Events:
 			if !open {
-				return errors.New("watch configuration: the system stopped telling of changes")
+				return errors.New("watch configuration: the system stopped reporting changes")
 			}
 		case <-watcher.Errors: //nolint:errcheck // it says that events may be missing, so look
 		case <-timer.C:

@@ -125,7 +125,7 @@ var (
 	// yamlErrorForm matches an error of the YAML library: an optional line and a message.
 	yamlErrorForm = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 	// The library's parser counts lines from 0, its scanner from 1, and neither gives a number for the first line.
-	// The forms tell them apart by their messages.
+	// The forms distinguish them by their messages.
 	yamlParserForm  = regexp.MustCompile(`^did not find expected (?:key|node content|'-' indicator|',' or|<)`)
 	yamlScannerForm = regexp.MustCompile(`^(?:did not find|could not find|found|mapping values|block )`)
 )

@@ -87,7 +87,7 @@ func TestSecretsHaveDestinations(t *testing.T) {
 			}
 			for _, to := range f.Destinations {
 				if !names[to] {
-					t.Errorf("%s.%s goes to %s, which is no field beside it", typ.Name(), field.Name, to)
+					t.Errorf("%s.%s goes to %s, which is no field of the same struct", typ.Name(), field.Name, to)
 				}
 			}
 		}

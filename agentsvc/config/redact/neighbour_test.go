@@ -57,8 +57,8 @@ func TestMaskedSecretAndItsNeighbours(t *testing.T) {
 	}
 }
 
-// TestMappingsOfSecretsHoldTogether checks that every mapping of secrets names itself in its tag to.
-func TestMappingsOfSecretsHoldTogether(t *testing.T) {
+// TestMappingsOfSecretsStayTogether checks that every mapping of secrets names itself in its tag to.
+func TestMappingsOfSecretsStayTogether(t *testing.T) {
 	t.Parallel()
 	visitStructs(func(typ reflect.Type) {
 		for _, f := range document.FieldsOf(typ) {

@@ -111,7 +111,7 @@ func testHTTPErrors(t *testing.T, v Vendor, s *Server) {
 			continue
 		}
 		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("the error tells what the vendor said: %v", err)
+			t.Errorf("the error contains the vendor's text: %v", err)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func compileRule(n int, r Rule) (compiledRule, error) {
 			c.addError(fmt.Sprintf("then[%d]", i+1), "comes after the answer's end: nothing can follow fail, ask or refuse")
 		}
 		if r.Standalone && (it.Call != nil || it.Artifact != nil || it.Question != "" || it.Refusal != "") {
-			c.addError(fmt.Sprintf("then[%d]", i), "is the work of a task; an answer with reply: message only says words")
+			c.addError(fmt.Sprintf("then[%d]", i), "is the work of a task; an answer with reply: message has only text")
 		}
 	}
 	// An answer with calls ends with StopTools, so it cannot also ask or refuse. A failure after a call is an error
@@ -87,7 +87,7 @@ func (c *ruleChecker) checkItem(field string, it Item) Item {
 		}
 	}
 	if effects > 1 || (effects == 0 && it.Pause == 0 && it.Usage == nil) {
-		c.addError(field, "needs exactly one of say, call, fail, ask, refuse and artifact; pause and usage may stand beside it or alone")
+		c.addError(field, "needs exactly one of say, call, fail, ask, refuse and artifact; pause and usage may be added or stand alone")
 	}
 	c.checkUsage(field+".usage", it.Usage)
 	switch {

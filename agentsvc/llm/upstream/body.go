@@ -75,8 +75,8 @@ func (b *eventBody) Read(p []byte) (int, error) {
 // and drainTimeout: net/http reuses a connection only if the body was read to its end.
 func (b *eventBody) Close() error {
 	if b.markerRead && !b.eof {
-		late := time.AfterFunc(drainTimeout, func() { _ = b.ReadCloser.Close() })
-		defer late.Stop()
+		drainTimer := time.AfterFunc(drainTimeout, func() { _ = b.ReadCloser.Close() })
+		defer drainTimer.Stop()
 		_, _ = io.CopyN(io.Discard, b.ReadCloser, drainBytes)
 	}
 	return b.ReadCloser.Close()

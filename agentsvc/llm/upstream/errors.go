@@ -59,17 +59,17 @@ func (v Vendor) publicError(err error) error {
 	}
 	out := &llm.Error{Provider: v.Name, Retryable: true}
 	var (
-		refused *egress.NotAllowedError
-		tooMuch *egress.TooLargeError
-		late    *answerTimeoutError
+		refused    *egress.NotAllowedError
+		tooMuch    *egress.TooLargeError
+		timeoutErr *answerTimeoutError
 	)
 	switch {
 	case errors.As(err, &refused), errors.As(err, &tooMuch):
 		out.Retryable = false
 		out.Reason = egress.PublicMessage(err)
-	case errors.As(err, &late):
+	case errors.As(err, &timeoutErr):
 		out.Retryable = false
-		out.Reason = late.Error()
+		out.Reason = timeoutErr.Error()
 	case errors.Is(err, ErrTooLong):
 		out.Retryable = false
 		out.Reason = ErrTooLong.Error()

@@ -87,10 +87,10 @@ func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(con
 	// the model's failure.
 	timer := time.AfterFunc(wait, func() { cancel(errIdleTimeout) })
 	defer timer.Stop()
-	late := &answerTimeoutError{cmp.Or(v.TotalTimeout, defaultTotalTimeout)}
+	timeoutErr := &answerTimeoutError{cmp.Or(v.TotalTimeout, defaultTotalTimeout)}
 	// remaining is what is left of the total; since is when the present wait began.
-	remaining, since := late.limit, time.Now()
-	totalTimer := time.AfterFunc(remaining, func() { cancel(late) })
+	remaining, since := timeoutErr.limit, time.Now()
+	totalTimer := time.AfterFunc(remaining, func() { cancel(timeoutErr) })
 	defer totalTimer.Stop()
 
 	call := &transportCall{lease: req.Lease, memory: req.Memory}
@@ -100,7 +100,7 @@ func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(con
 		totalTimer.Stop()
 		remaining -= time.Since(since)
 		if err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, errIdleTimeout) || errors.Is(cause, late) {
+			if cause := context.Cause(ctx); errors.Is(cause, errIdleTimeout) || errors.Is(cause, timeoutErr) {
 				return cause
 			}
 			return cmp.Or(call.bodyErr, err)

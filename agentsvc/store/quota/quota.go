@@ -138,7 +138,7 @@ func (q *Quota) Run(ctx context.Context) error {
 		}
 		for _, id := range q.dueTenants(time.Now()) {
 			if err := q.MeasureTenant(ctx, id); err != nil && ctx.Err() == nil {
-				q.options.Log.Warn("what an app stores could not be measured", "tenant", id, "error", err)
+				q.options.Log.Warn("the stored bytes of an app could not be measured", "tenant", id, "error", err)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func (q *Quota) MeasureTenant(ctx context.Context, tenant db.ID) error {
 		return err
 	}
 	if t.refused > 0 {
-		q.options.Log.Warn("an app stores as much as it may, and was refused to store more", "tenant", tenant, "bytes", n, "most", q.tenantLimit(), "refused", t.refused)
+		q.options.Log.Warn("an app has reached its bound of stored bytes, and a write was refused", "tenant", tenant, "bytes", n, "most", q.tenantLimit(), "refused", t.refused)
 	}
 	q.total += n - t.measured - before
 	t.measured, t.added, t.refused, t.isMeasured, t.measuredAt = n, t.added-before, 0, true, began

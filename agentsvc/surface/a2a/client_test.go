@@ -150,7 +150,7 @@ func TestClients(t *testing.T) {
 			streamed := readStream(t, c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: sent}))
 			want := []spec.TaskState{spec.TaskStateSubmitted, spec.TaskStateWorking, spec.TaskStateCompleted}
 			if diff := cmp.Diff(want, streamed.states); diff != "" || streamed.first != "task" || streamed.last != "It is 21 degrees." || streamed.deltas != "Let me see."+streamed.last {
-				t.Errorf("the stream tells %+v: %s", streamed, diff)
+				t.Errorf("the stream has %+v: %s", streamed, diff)
 			}
 			if diff := cmp.Diff([]string{"calculator", "calculator"}, streamed.calls); diff != "" {
 				t.Error("tool calls", diff)
@@ -243,7 +243,7 @@ func checkSubscription(t *testing.T, c *a2aclient.Client) {
 	}
 	last, err, _ := next()
 	if update, ok := last.(*spec.TaskStatusUpdateEvent); !ok || err != nil || update.Status.State != spec.TaskStateCanceled {
-		t.Errorf("a cancelled task tells %+v, %v", last, err)
+		t.Errorf("a cancelled task has %+v, %v", last, err)
 	}
 	if _, _, more := next(); more {
 		t.Error("the subscription goes on after the end")
@@ -306,8 +306,8 @@ func checkErrors(t *testing.T, c *a2aclient.Client, ended spec.TaskID) {
 	}
 }
 
-// TestStrangers checks that a task is not found for a user of another app and for another user of the same app.
-func TestStrangers(t *testing.T) {
+// TestOtherCallers checks that a task is not found for a user of another app and for another user of the same app.
+func TestOtherCallers(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	for _, b := range bindings {
@@ -317,11 +317,11 @@ func TestStrangers(t *testing.T) {
 			for _, token := range []string{mintToken(t, h, "globex", "ana"), h.MintToken(t, "acme", eveSpec)} {
 				c := newClient(t, h, "assistant", b.version, b.binding, token)
 				if _, err := c.GetTask(t.Context(), &spec.GetTaskRequest{ID: mine.ID}); !errors.Is(err, spec.ErrTaskNotFound) {
-					t.Errorf("get by a stranger: %v", err)
+					t.Errorf("get by another caller: %v", err)
 				}
 				answer := spec.NewMessageForTask(spec.MessageRoleUser, mine, spec.NewTextPart("Rome"))
 				if _, err := c.SendMessage(t.Context(), &spec.SendMessageRequest{Message: answer}); !errors.Is(err, spec.ErrTaskNotFound) {
-					t.Errorf("send by a stranger: %v", err)
+					t.Errorf("send by another caller: %v", err)
 				}
 			}
 		})

@@ -95,9 +95,9 @@ func newArtifact(a agentsvc.Artifact) *spec.Artifact {
 
 // newParts converts the parts of a message or artifact. A file is sent by its URL if it has one, else with its
 // bytes.
-func newParts(words []agentsvc.Part) spec.ContentParts {
-	parts := make(spec.ContentParts, len(words))
-	for i, p := range words {
+func newParts(source []agentsvc.Part) spec.ContentParts {
+	parts := make(spec.ContentParts, len(source))
+	for i, p := range source {
 		switch {
 		case p.File != nil && p.File.URI != "":
 			parts[i] = &spec.Part{Content: spec.URL(p.File.URI), Filename: p.File.Name, MediaType: p.File.MediaType}

@@ -163,7 +163,7 @@ func TestExhausted(t *testing.T) {
 		}
 		d := reported.Error.Details[0]
 		if m := d.Metadata; d.Reason != "RESOURCE_EXHAUSTED" || m["rule"] != "user-count-month" || m["scope"] != "user" || m["limit"] != "1" || m["reset"] == "" || m["request_id"] == "" {
-			t.Errorf("%s tells %+v", path, d)
+			t.Errorf("%s has %+v", path, d)
 		}
 	}
 }

@@ -63,11 +63,11 @@ func TestPushWithAnswer(t *testing.T) {
 			}
 			u, ok := ev.Event.(*spec.TaskStatusUpdateEvent)
 			if !ok || u.TaskID != waiting.ID {
-				t.Fatalf("told %s", body)
+				t.Fatalf("got %s", body)
 			}
 			got = append(got, string(u.Status.State)+" "+messageText(u.Status.Message))
 		case <-time.After(20 * time.Second):
-			t.Fatalf("told %q and no more", got)
+			t.Fatalf("got %q and no more", got)
 		}
 	}
 	if diff := cmp.Diff([]string{"TASK_STATE_WORKING ", "TASK_STATE_COMPLETED You said: Rome"}, got); diff != "" {

@@ -46,14 +46,14 @@ func TestReply(t *testing.T) {
 				reported = append(reported, ev)
 			}
 			if len(reported) != 1 {
-				t.Fatalf("the stream tells %d events", len(reported))
+				t.Fatalf("the stream has %d events", len(reported))
 			}
 			if m, ok := reported[0].(*spec.Message); !ok || messageText(m) != "You said: again" || m.TaskID != "" || m.ContextID != next.ContextID {
-				t.Errorf("the stream tells %T %+v", reported[0], reported[0])
+				t.Errorf("the stream has %T %+v", reported[0], reported[0])
 			}
 			work := readStream(t, c.SendStreamingMessage(ctx, &spec.SendMessageRequest{Message: textMessage("task please")}))
 			if work.first != "task" || work.deltas != "one two" || work.last != "one two" || len(work.states) != 3 {
-				t.Errorf("the stream of a task tells %+v", work)
+				t.Errorf("the stream of a task has %+v", work)
 			}
 			checkInputRequired(t, c)
 			once := textMessage("later")
@@ -67,7 +67,7 @@ func TestReply(t *testing.T) {
 			}
 			accepted, isTask := now(false).(*spec.Task)
 			if !isTask {
-				t.Fatal("who does not wait is told of no task")
+				t.Fatal("who does not wait gets no task")
 			}
 			if m, ok := now(true).(*spec.Message); !ok || messageText(m) != "You said: later" {
 				t.Errorf("sent again, the same message is answered with %+v", m)

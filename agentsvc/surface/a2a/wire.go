@@ -104,7 +104,7 @@ type (
 		Metadata       map[string]any  `json:"metadata"`
 	}
 	// part is a part in the union of all versions: 1.0 has text, raw, url or data; 0.3 has kind and text, file or
-	// data. Pointers tell an empty value from a missing one.
+	// data. Pointers distinguish an empty value from a missing one.
 	part struct {
 		Kind           string          `json:"kind"`
 		Text           *string         `json:"text"`

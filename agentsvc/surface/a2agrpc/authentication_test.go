@@ -186,7 +186,7 @@ func TestInput(t *testing.T) {
 func TestPageToken(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
-	ana, eve, stranger := h.mintToken(t, "acme", "ana"), h.mintToken(t, "acme", "eve"), h.mintToken(t, "globex", "ana")
+	ana, eve, otherApp := h.mintToken(t, "acme", "ana"), h.mintToken(t, "acme", "eve"), h.mintToken(t, "globex", "ana")
 	for _, v := range versions {
 		list := func(token string, req spec.ListTasksRequest) (*spec.ListTasksResponse, error) {
 			req.PageSize = 1
@@ -205,7 +205,7 @@ func TestPageToken(t *testing.T) {
 		}
 		for name, err := range map[string]error{
 			"another user":  errorOf(list(eve, spec.ListTasksRequest{PageToken: first.NextPageToken})),
-			"another app":   errorOf(list(stranger, spec.ListTasksRequest{PageToken: first.NextPageToken})),
+			"another app":   errorOf(list(otherApp, spec.ListTasksRequest{PageToken: first.NextPageToken})),
 			"another query": errorOf(list(ana, spec.ListTasksRequest{PageToken: first.NextPageToken, Status: spec.TaskStateWorking})),
 		} {
 			if !errors.Is(err, spec.ErrInvalidParams) {

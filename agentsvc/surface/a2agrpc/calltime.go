@@ -32,7 +32,7 @@ func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc
 	}
 	// A nil channel in the select below is never ready.
 	closing := s.closing
-	var late <-chan time.Time
+	var expired <-chan time.Time
 	switch {
 	case isAgentMethod(info.FullMethod):
 		closing = nil // agent calls end by themselves at shutdown, with a proper last message
@@ -45,11 +45,11 @@ func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc
 		}
 		timer := time.NewTimer(maxOtherDuration)
 		defer timer.Stop()
-		late = timer.C
+		expired = timer.C
 	}
 	in := &timedStream{ServerStream: stream, options: &s.options, stalled: make(chan struct{})}
 	done := make(chan error, 1)
-	// The channel has room for one value, so the goroutine ends even if nobody receives its result.
+	// The channel has a buffer of one value, so the goroutine ends even if its result is not received.
 	s.calls.Go(func() { done <- next(service, in) })
 	select {
 	case err := <-done:
@@ -57,7 +57,7 @@ func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc
 	// Returning ends the stream, which unblocks the handler's RecvMsg or SendMsg.
 	case <-in.stalled:
 		return status.Error(codes.Unavailable, "the client sends or takes too slowly")
-	case <-late:
+	case <-expired:
 		return status.Errorf(codes.DeadlineExceeded, "such a call lasts %v at most", maxOtherDuration)
 	case <-closing:
 		return status.Error(codes.Unavailable, "the server stops, come back")

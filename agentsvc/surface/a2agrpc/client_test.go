@@ -102,10 +102,10 @@ func TestClients(t *testing.T) {
 			streamed := readStream(t, c.SendStreamingMessage(ctx, textRequest("weather Rome")))
 			want := []spec.TaskState{spec.TaskStateSubmitted, spec.TaskStateWorking, spec.TaskStateCompleted}
 			if diff := cmp.Diff(want, streamed.states); diff != "" || streamed.last != "It is 21 degrees." || streamed.text != "Let me see."+streamed.last {
-				t.Errorf("the stream tells %+v: %s", streamed, diff)
+				t.Errorf("the stream has %+v: %s", streamed, diff)
 			}
 			if files := readStream(t, c.SendStreamingMessage(ctx, textRequest("file"))).files; len(files) != 1 || files[0] != "out.txt" {
-				t.Errorf("the stream tells the files %v", files)
+				t.Errorf("the stream has the files %v", files)
 			}
 			one := 1
 			got, err := c.GetTask(ctx, &spec.GetTaskRequest{ID: streamed.id, HistoryLength: &one})
@@ -171,7 +171,7 @@ func TestClients(t *testing.T) {
 				spec.ErrPushNotificationNotSupported: errorOf(c.GetTaskPushConfig(ctx, &spec.GetTaskPushConfigRequest{TaskID: done.ID, ID: "x"})),
 			} {
 				if !errors.Is(err, what) {
-					t.Errorf("%v is told as %v", what, err)
+					t.Errorf("%v is reported as %v", what, err)
 				}
 			}
 		})

@@ -54,7 +54,7 @@ func TestData(t *testing.T) {
 			}
 			all := parts()
 			if got := all[len(all)-1].GetData(); got.GetKind() == nil {
-				t.Errorf("%s %s tells %v", call, data, all)
+				t.Errorf("%s %s returns %v", call, data, all)
 			} else if diff := cmp.Diff(want, got.AsInterface()); diff != "" {
 				t.Errorf("%s %s (-want +got):\n%s", call, data, diff)
 			}

@@ -51,7 +51,7 @@ agents: {viewer: {llm: demo, input_modes: ["image/png"]}}
 			t.Fatal(err)
 		}
 		if got := task.GetHistory()[0].GetParts()[0]; string(got.GetRaw()) != x.want || got.GetMediaType() != "image/png" || got.GetFilename() != "a.png" {
-			t.Errorf("%s: %q was sent, and is told as %v", x.name, x.sent, got)
+			t.Errorf("%s: %q was sent, and is reported as %v", x.name, x.sent, got)
 		}
 	}
 }

@@ -46,17 +46,17 @@ func TestReply(t *testing.T) {
 				reported = append(reported, ev)
 			}
 			if len(reported) != 1 {
-				t.Fatalf("the stream tells %d events", len(reported))
+				t.Fatalf("the stream has %d events", len(reported))
 			}
 			if m, ok := reported[0].(*spec.Message); !ok || messageText(m) != "You said: again" || m.TaskID != "" {
-				t.Errorf("the stream tells %T %+v", reported[0], reported[0])
+				t.Errorf("the stream has %T %+v", reported[0], reported[0])
 			}
 			if work := readStream(t, c.SendStreamingMessage(ctx, textRequest("task please"))); work.id == "" || work.text != "one two" || len(work.states) != 3 {
-				t.Errorf("the stream of a task tells %+v", work)
+				t.Errorf("the stream of a task has %+v", work)
 			}
 			answer, err = c.SendMessage(ctx, &spec.SendMessageRequest{Message: textRequest("later").Message, Config: &spec.SendMessageConfig{ReturnImmediately: true}})
 			if later, ok := answer.(*spec.Task); err != nil || !ok || later.ID == "" {
-				t.Errorf("who does not wait is told %T %+v, %v", answer, answer, err)
+				t.Errorf("who does not wait gets %T %+v, %v", answer, answer, err)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ func TestJavaScript(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_A2A_SDK")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_A2A_SDK (the folder that .ci/a2a-sdk prints) nobody saw the official client for JavaScript served")
+		t.Skip("ATTENTION: without STOA_TEST_A2A_SDK (the folder that .ci/a2a-sdk prints) the official client for JavaScript is not tested")
 	}
 	h := newFixtureWith(t, surfacetest.Script+"server: {push_notifications: true}\n", surface.Options{}, a2agrpc.Options{})
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL+"/a2a/assistant/.well-known/agent-card.json",
@@ -31,7 +31,7 @@ func TestJavaScript(t *testing.T) {
 	}
 	reported := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
 	if len(reported) != 6 {
-		t.Fatalf("%d stories were told: %s", len(reported), out)
+		t.Fatalf("%d dialogues ran: %s", len(reported), out)
 	}
 	for _, line := range reported {
 		var got map[string]any

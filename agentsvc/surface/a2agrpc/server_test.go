@@ -157,10 +157,10 @@ func TestShutdown(t *testing.T) {
 		t.Errorf("the call that waits is answered %v", task)
 	}
 	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("the watcher is told %v", err)
+		t.Errorf("the watcher got %v", err)
 	}
 	if _, err := mirror.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("the client of reflection is told %v", err)
+		t.Errorf("the client of reflection got %v", err)
 	}
 	<-closed
 }
@@ -301,6 +301,6 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 	if _, err := pb10.NewA2AServiceClient(h.conn).SendMessage(withCredentials(t.Context(), ana, ""), newSendRequest("hello")); err != nil {
-		t.Errorf("somebody else is answered %v", err)
+		t.Errorf("another address is answered %v", err)
 	}
 }

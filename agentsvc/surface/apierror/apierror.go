@@ -73,14 +73,14 @@ var (
 
 // errorTable maps an error of any package to its code, its HTTP status and its JSON-RPC code, for all protocols. The
 // first row whose err is in the chain counts. The text for the caller is the text of the row's err, which is fixed; if
-// said is set, it is the text of the innermost error that wraps err (see innermostMessage), which names what was wrong.
+// isInnermost is set, it is the text of the innermost error that wraps err (see innermostMessage), which names what was wrong.
 // Only errors whose texts are written for callers may set it.
 var errorTable = []struct {
-	err    error
-	code   Code
-	status int
-	rpc    int
-	said   bool
+	err         error
+	code        Code
+	status      int
+	rpc         int
+	isInnermost bool
 }{
 	{agentsvc.ErrNotFound, NotFound, http.StatusNotFound, rpcTaskNotFound, false},
 	{ErrNotCancelable, Aborted, http.StatusConflict, rpcNotCancelable, false},
@@ -206,7 +206,7 @@ func Classify(err error) Response {
 				continue
 			}
 			v = Response{Code: row.code, Status: row.status, rpc: row.rpc, Text: row.err.Error()}
-			if row.said {
+			if row.isInnermost {
 				v.Text = innermostMessage(err, row.err)
 			}
 			break

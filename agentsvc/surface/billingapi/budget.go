@@ -38,7 +38,7 @@ type budgetBody struct {
 	Name  string      `json:"name"`
 	Scope scopeBody   `json:"scope"`
 	Unit  budget.Unit `json:"unit"`
-	// Amount is in tokens, calls or nano-units, by Unit. It is a pointer to tell 0 from a missing value.
+	// Amount is in tokens, calls or nano-units, by Unit. It is a pointer to distinguish 0 from a missing value.
 	Amount *int64 `json:"amount"`
 	// Currency is that of Amount, only for budgets in money.
 	Currency string `json:"currency,omitempty"`

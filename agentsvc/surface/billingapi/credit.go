@@ -30,7 +30,7 @@ type ledgerHandler struct {
 
 // Amounts are in nano-units of the currency.
 type (
-	// creditRequest grants a credit; Amount is a pointer to tell 0 from a missing value.
+	// creditRequest grants a credit; Amount is a pointer to distinguish 0 from a missing value.
 	creditRequest struct {
 		Amount    *int64 `json:"amount"`
 		Currency  string `json:"currency"`

@@ -36,7 +36,7 @@ type (
 		Metadata       map[string]any `json:"metadata"`
 	}
 	// part is a part of the type that type or kind names. Data is base64 text in a file and an object in a data
-	// part. Text is a pointer to tell an empty text from a missing one.
+	// part. Text is a pointer to distinguish an empty text from a missing one.
 	part struct {
 		Type          string          `json:"type"`
 		Kind          string          `json:"kind"`
@@ -168,7 +168,7 @@ type (
 		Version    string      `json:"version"`
 		Database   string      `json:"database"`
 	}
-	// authRecord tells a client how to log in; /health has it only if authentication is enabled.
+	// authRecord describes how a client logs in; /health has it only if authentication is enabled.
 	authRecord struct {
 		Enabled  bool   `json:"enabled"`
 		Type     string `json:"type"`

@@ -246,7 +246,7 @@ func TestJavaScript(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_CLIENT_SDKS")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) nobody saw the official client for JavaScript served")
+		t.Skip("ATTENTION: without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) the official client for JavaScript is not tested")
 	}
 	h := newFixture(t)
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL+"/mcp/assistant",
@@ -288,7 +288,7 @@ func TestCancelIsTheOwners(t *testing.T) {
 	surfacetest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
 	for _, who := range [][2]string{{"acme", "eve"}, {"globex", "ana"}, {"acme", "ana"}} {
 		if h.Workers.Inflight() != 1 {
-			t.Fatal("a stranger has cancelled the call")
+			t.Fatal("another caller has cancelled the call")
 		}
 		resp := post(who[0], who[1], `{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}`)
 		if resp.Body.Close(); resp.StatusCode != http.StatusAccepted {

@@ -32,7 +32,7 @@ func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	t := &eventEncoder{r: r, task: f.Task, includeUsage: b.StreamOptions.IncludeUsage}
-	// A client may also disconnect right after it has received the whole answer; t.ended tells that case apart.
+	// A client may also disconnect right after it has received the whole answer; t.ended distinguishes that case.
 	defer func() {
 		if r.Context().Err() != nil && !t.ended && sub.Key == "" {
 			v.AbandonTask(r.Context(), f.Task)

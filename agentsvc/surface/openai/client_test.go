@@ -104,7 +104,7 @@ func TestClientErrors(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	c := newClient(t, h, "acme", "ana")
-	stranger := sdk.NewClient(option.WithBaseURL(h.URL+"/apps/acme/openai/v1"), option.WithAPIKey("nobody's"))
+	unauthenticated := sdk.NewClient(option.WithBaseURL(h.URL+"/apps/acme/openai/v1"), option.WithAPIKey("nobody's"))
 	tests := []struct {
 		name   string
 		client sdk.Client
@@ -117,7 +117,7 @@ func TestClientErrors(t *testing.T) {
 		{"no such agent", c, newChatParams("nobody", "hello"), 404, "invalid_request_error", "not_found", ""},
 		{"another app's agent", c, newChatParams("scribe", "hello"), 404, "invalid_request_error", "not_found", ""},
 		{"private agent", c, newChatParams("hidden", "hello"), 404, "invalid_request_error", "not_found", ""},
-		{"wrong credential", stranger, newChatParams("assistant", "hello"), 401, "authentication_error", "unauthenticated", ""},
+		{"wrong credential", unauthenticated, newChatParams("assistant", "hello"), 401, "authentication_error", "unauthenticated", ""},
 		{"failed", c, newChatParams("assistant", "break"), 422, "task_error", "task_failed", ""},
 		{"two answers", c, sdk.ChatCompletionNewParams{Model: "assistant", Messages: newChatParams("", "hi").Messages, N: sdk.Int(2)}, 400, "invalid_request_error", "invalid_argument", "n"},
 		{"no question", c, sdk.ChatCompletionNewParams{Model: "assistant", Messages: []sdk.ChatCompletionMessageParamUnion{sdk.AssistantMessage("hi")}}, 400, "invalid_request_error", "invalid_argument", "messages"},
@@ -248,7 +248,7 @@ user "And now?"
 	up.mu.Lock()
 	defer up.mu.Unlock()
 	if diff := cmp.Diff(want, up.lastMessages); diff != "" {
-		t.Errorf("the model was told (-want +got):\n%s", diff)
+		t.Errorf("the model got (-want +got):\n%s", diff)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestJavaScript(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_CLIENT_SDKS")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) nobody saw the official client for JavaScript served")
+		t.Skip("ATTENTION: without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) the official client for JavaScript is not tested")
 	}
 	h := newFixture(t)
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL, h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"}),

@@ -89,7 +89,7 @@ func TestDocumentComplete(t *testing.T) {
 	for _, r := range newRoutes() {
 		key := r.Method + " " + r.Pattern
 		if answered[key] = true; !slices.Contains(described, key) {
-			t.Errorf("%s is answered, and nobody has described it in descriptions.json", key)
+			t.Errorf("%s is answered, and is not described in descriptions.json", key)
 		}
 	}
 	for _, key := range described {
@@ -201,7 +201,7 @@ func TestAnswers(t *testing.T) {
 						}
 						checkedCount[name]++
 						if err := shapes[name].Validate(parseBody(t, text)); err != nil {
-							t.Errorf("%s, what is said around %s is no %s: %v", file, f.Name, name, err)
+							t.Errorf("%s, the text around %s is no %s: %v", file, f.Name, name, err)
 						}
 					}
 				}

@@ -76,7 +76,7 @@ func TestUnverified(t *testing.T) {
 			t.Errorf("one more: %v", err)
 		}
 		if err := reserve(r.bytes, "acme", appBodyBytes); err != nil {
-			t.Errorf("the app's own room: %v", err)
+			t.Errorf("the app's own memory: %v", err)
 		}
 		if err := reserve(r.unverified, "globex", 1<<20); err != nil {
 			t.Errorf("a delivery to another app: %v", err)

@@ -46,7 +46,7 @@ func TestTakeBody(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		length, size, most int64
-		room               bool // it reserves memory in the pool
+		reserves           bool // it reserves memory in the pool
 	}{
 		{0, 0, MaxBody, false}, {10, 10, MaxBody, false}, {10, -1, MaxBody, false}, {smallBodyBytes, smallBodyBytes, MaxBody, false}, {smallBodyBytes - 1, -1, MaxBody, false},
 		{smallBodyBytes + 1, smallBodyBytes + 1, MaxBody, true}, {smallBodyBytes + 1, -1, MaxBody, true}, {MaxBody, MaxBody, MaxBody, true}, {MaxBody, -1, MaxBody, true},
@@ -61,15 +61,15 @@ func TestTakeBody(t *testing.T) {
 		half := &io.LimitedReader{R: bytes.NewReader(body), N: c.length / 2}
 		_, _ = readMetered(half, c.size, c.most, a)
 		if n := a.pool.used; n > c.length+1 {
-			t.Errorf("%+v takes room for %d bytes when %d have arrived", c, n, c.length/2)
+			t.Errorf("%+v reserves memory for %d bytes when %d have arrived", c, n, c.length/2)
 		}
 		a = newTestMeter(t, "acme")
 		got, err = readMetered(bytes.NewReader(body), c.size, c.most, a)
 		if err != nil || !bytes.Equal(got, body) || cap(got) != len(got) {
 			t.Errorf("%+v: %d bytes in %d, %v", c, len(got), cap(got), err)
 		}
-		if n := a.pool.used; (n > 0) != c.room || c.room && (n < c.length || n > 2*c.length) {
-			t.Errorf("%+v takes room for %d bytes", c, n)
+		if n := a.pool.used; (n > 0) != c.reserves || c.reserves && (n < c.length || n > 2*c.length) {
+			t.Errorf("%+v reserves memory for %d bytes", c, n)
 		}
 		if a.reservation.release(); a.pool.used != 0 || len(a.pool.apps) != 0 {
 			t.Errorf("%+v leaves %d bytes behind", c, a.pool.used)

@@ -83,9 +83,9 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// TestPoolBesideColluders checks that however many apps reserve all they can and then send almost nothing, or send at
+// TestPoolWithColluders checks that however many apps reserve all they can and then send almost nothing, or send at
 // little more than the lowest rate, an app that uses nothing gets memory after fairShareWait at the latest.
-func TestPoolBesideColluders(t *testing.T) {
+func TestPoolWithColluders(t *testing.T) {
 	for _, apps := range []int{4, 16, 100} {
 		for _, rate := range []int64{0, 2 * minBodyRate} { // bytes a second at which each of their bodies continues
 			t.Run(fmt.Sprintf("%d at %d", apps, rate), func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestPoolBesideColluders(t *testing.T) {
 						}
 					}
 					if apps >= 16 && p.size-p.used > 1<<20 {
-						t.Fatalf("%d bytes are free: the test does not fill the room", p.size-p.used)
+						t.Fatalf("%d bytes are free: the test does not fill the pool", p.size-p.used)
 					}
 					done := make(chan struct{})
 					go func() { // the readers of the other apps' bodies

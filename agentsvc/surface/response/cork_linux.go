@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setCork makes the kernel hold back partial segments of a connection until it is called with false (tcp(7), TCP_CORK).
+// setCork (docs/decisions/cork-long-answers.md) makes the kernel hold back partial segments of a connection until it is called with false (tcp(7), TCP_CORK).
 // A response that net/http writes in two parts then leaves in full segments and wakes its reader once. Errors are
 // ignored: the response is then only slower.
 func setCork(conn syscall.RawConn, on bool) {

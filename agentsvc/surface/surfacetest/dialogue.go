@@ -78,7 +78,7 @@ func runDialogue(t *testing.T, file string, routes func(h *Fixture) []surface.Ro
 		}
 		got := d.sendNormalized(t, name, string(f.Data))
 		if i+1 == len(script.Files) || script.Files[i+1].Name != name+".answer" {
-			t.Fatalf("%s: %s has no answer beside it", file, f.Name)
+			t.Fatalf("%s: %s has no answer file", file, f.Name)
 		}
 		want := &script.Files[i+1]
 		if *update {

@@ -61,7 +61,7 @@ func restoreCheckpoint(t *testing.T, h *surfacetest.Fixture, task, checkpoint, t
 	return h.Do(t, http.MethodPost, "/tasks/"+task+"/checkpoints/"+checkpoint+":restore", token, nil, headers...)
 }
 
-// TestRestoreIsACall checks that a restore counts against the limits of the task's owner, whoever requests it, and
+// TestRestoreIsACall checks that a restore counts against the limits of the task's owner, also if another caller requests it, and
 // is refused like a message.
 func TestRestoreIsACall(t *testing.T) {
 	t.Parallel()

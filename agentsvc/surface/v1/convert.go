@@ -139,9 +139,9 @@ func newArtifact(a agentsvc.Artifact) artifact {
 }
 
 // newParts returns the parts of a message or artifact, never nil, so that the JSON is a list.
-func newParts(words []agentsvc.Part) []part {
-	parts := make([]part, len(words))
-	for i, p := range words {
+func newParts(source []agentsvc.Part) []part {
+	parts := make([]part, len(source))
+	for i, p := range source {
 		switch {
 		case p.File != nil:
 			parts[i].File = &file{p.File.URI, p.File.Bytes, p.File.MediaType, p.File.Name}

@@ -34,7 +34,7 @@ func TestLimits(t *testing.T) {
 			s.WriteFrame(newNumberedMessage("m"+step.remaining, "hello"))
 			receivedText := strings.Join(s.ReadAnswer(), "\n")
 			if refused := strings.Contains(receivedText, "RESOURCE_EXHAUSTED") && strings.Contains(receivedText, `"user-count-day"`); refused != (step.remaining == "") {
-				t.Errorf("step %d is told %s", i, receivedText)
+				t.Errorf("step %d got %s", i, receivedText)
 			}
 			continue
 		}

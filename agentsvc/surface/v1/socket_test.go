@@ -154,7 +154,7 @@ func TestSocketConcurrentMessages(t *testing.T) {
 		}
 	}
 	if received["quick"] != "done " || received["quick text"] != "one two" || received["more"] != "done RESOURCE_EXHAUSTED" {
-		t.Errorf("told %v", received)
+		t.Errorf("got %v", received)
 	}
 	s.WriteFrame(newNumberedMessage("again", "hello")) // a slot is free again
 	if code, receivedText := "", ""; true {
@@ -317,7 +317,7 @@ func TestSocketSlowSender(t *testing.T) {
 	for receivedText := ""; !strings.Contains(receivedText, `"messageId":"long"`); {
 		b, err := r.ReadByte()
 		if err != nil {
-			t.Fatalf("after its message the client is told %q, %v", receivedText, err)
+			t.Fatalf("after its message the client got %q, %v", receivedText, err)
 		}
 		receivedText += string(b)
 	}
@@ -379,7 +379,7 @@ func TestSocketEnds(t *testing.T) {
 		t.Errorf("a server that stops: closed with %d after %s, want 1012", code, receivedText)
 	}
 	if s, resp := h.DialSocket(t, socketPath, "", websocket.DialOptions{}); s != nil || resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("a server that stops lets somebody in: %s", resp.Status)
+		t.Errorf("a server that stops accepts a connection: %s", resp.Status)
 	}
 }
 
@@ -391,11 +391,11 @@ func TestSocketAdmission(t *testing.T) {
 	s := dialSocket(t, h, h.MintToken(t, "acme", authz.TokenSpec{Subject: "otto", Roles: []string{"approver"}}))
 	s.WriteFrame(newNumberedMessage("m", "hello"))
 	if all := strings.Join(s.ReadAnswer(), ""); !strings.Contains(all, `"PERMISSION_DENIED"`) || !strings.Contains(all, `"messageId":"m","done":true`) {
-		t.Errorf("an approver who calls is told %s", all)
+		t.Errorf("an approver who calls got %s", all)
 	}
 	s.WriteFrame(`{"message": {"role": "user", "taskId": "nosuch", "parts": [{"data": {"type": "tool_approval", "decision": "approve"}}]}}`)
 	if all := strings.Join(s.ReadAnswer(), ""); !strings.Contains(all, `"NOT_FOUND"`) {
-		t.Errorf("an approver who decides about nothing is told %s", all)
+		t.Errorf("an approver who decides about nothing got %s", all)
 	}
 }
 
@@ -436,7 +436,7 @@ func TestSocketLimits(t *testing.T) {
 	for i, want := range []string{"TASK_STATE_COMPLETED", "TASK_STATE_COMPLETED", "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"} {
 		s.WriteFrame(`{"message": {"contextId": "c", "role": "user", "parts": [{"text": "hello"}]}}`)
 		if all := strings.Join(s.ReadAnswer(), ""); !strings.Contains(all, want) {
-			t.Errorf("message %d is told %s, want %s", i+1, all, want)
+			t.Errorf("message %d got %s, want %s", i+1, all, want)
 		}
 	}
 }

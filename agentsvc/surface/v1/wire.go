@@ -38,7 +38,7 @@ type (
 		Parts          []inPart        `json:"parts"`
 		Metadata       map[string]any  `json:"metadata"`
 	}
-	// inPart is a part; the pointers tell an empty value from a missing one.
+	// inPart is a part; the pointers distinguish an empty value from a missing one.
 	inPart struct {
 		Text *string         `json:"text"`
 		File *inFile         `json:"file"`

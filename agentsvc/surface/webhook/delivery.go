@@ -123,7 +123,7 @@ func newCallbackReceiver(v *surface.Request, w *app.Webhook, format, contentType
 	}
 	notifier := v.Runtime.Notifier()
 	if notifier == nil {
-		return nil, errors.New("nobody can be called back from here")
+		return nil, errors.New("callbacks are not available in this process")
 	}
 	r, err := notifier.NewReceiver(v.Principal.Owner(), agentsvc.NewID(), format, notify.Address{URL: address, AppOwned: true})
 	if wrong := new(agentsvc.InvalidError); errors.As(err, &wrong) {

@@ -16,7 +16,8 @@ const (
 // htmlSpace is the white space of HTML.
 const htmlSpace = " \t\n\r\f"
 
-// markdownWriter writes Markdown in one pass: written text is never read or changed again, so the cost is linear.
+// markdownWriter writes Markdown in one pass: written text is never read or changed again, so the cost is linear
+// (docs/decisions/webfetch-markdown.md).
 // Marks, spaces and line ends are due, and written only before the text that follows them, so that elements without
 // text leave nothing. Blocks are elements with lines of their own (paragraphs, lists, quotes), marks are elements
 // within a line (bold, links); both are stacks, closed in any order that a page may use.

@@ -112,7 +112,7 @@ func (l *connector) dialServer() {
 	conn, err := l.openConnection()
 	if err == nil {
 		if _, err = l.refreshList(l.ctx, conn); err != nil {
-			err = &unavailableError{reason: "it told no list of tools: " + describeReason(err), cause: err}
+			err = &unavailableError{reason: "it returned no list of tools: " + describeReason(err), cause: err}
 			_ = conn.session.Close()
 			conn = nil
 		}
@@ -136,10 +136,10 @@ func (l *connector) dialServer() {
 	case l.ctx.Err() != nil:
 	// Expected of a server whose callers have credentials, so not a warning.
 	case l.options.Credential != nil && errors.Is(err, errUnauthorized):
-		l.options.Logger.Debug("an MCP server wants a credential of its caller", "tool", l.options.Name)
+		l.options.Logger.Debug("an MCP server needs a credential of its caller", "tool", l.options.Name)
 	default:
-		l.options.Logger.Warn("an MCP server is away", "tool", l.options.Name, "reason", describeReason(err), "retry_in", wait.Round(time.Millisecond))
-		l.options.Logger.Debug("why an MCP server is away", "tool", l.options.Name, "error", l.credential.RedactText(fmt.Sprint(errors.Unwrap(err))))
+		l.options.Logger.Warn("an MCP server is unavailable", "tool", l.options.Name, "reason", describeReason(err), "retry_in", wait.Round(time.Millisecond))
+		l.options.Logger.Debug("why an MCP server is unavailable", "tool", l.options.Name, "error", l.credential.RedactText(fmt.Sprint(errors.Unwrap(err))))
 	}
 }
 

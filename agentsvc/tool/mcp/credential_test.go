@@ -210,7 +210,7 @@ func TestCallers(t *testing.T) {
 				for _, name := range []string{"ana", "bob"} {
 					wg.Go(func() {
 						if got, err := callWho(t, s, name); err != nil || !strings.HasPrefix(got, name+" with [credential] at ") {
-							t.Errorf("%s is told %q, %v", name, got, err)
+							t.Errorf("%s got %q, %v", name, got, err)
 						}
 					})
 				}

@@ -84,7 +84,7 @@ func TestUnavailable(t *testing.T) {
 			if got := unavailableReason(t, src); got != tt.want {
 				t.Errorf("reason %q, want %q", got, tt.want)
 			}
-			if strings.Contains(out.String(), "secret") || !strings.Contains(out.String(), "is away") {
+			if strings.Contains(out.String(), "secret") || !strings.Contains(out.String(), "is unavailable") {
 				t.Errorf("log %s", &out)
 			}
 			tt.o.Optional = true
@@ -132,10 +132,10 @@ func TestReturns(t *testing.T) {
 	}
 	ready.Store(false)
 	if got := callTool(t, have["echo"], `{}`); !strings.HasPrefix(got, "error: its server gave no result: the server answered HTTP 502") {
-		t.Errorf("while it is away: %q", got)
+		t.Errorf("while it is unavailable: %q", got)
 	}
 	if len(toolsByName(t, src)) != 2 {
-		t.Error("a server that went away takes the tools it is known for with it")
+		t.Error("the known tools of an unavailable server disappear")
 	}
 }
 
@@ -288,10 +288,10 @@ func TestSandbox(t *testing.T) {
 		if got := unavailableReason(t, src); got != "this host has no sandbox to hold its program" {
 			t.Error(got)
 		}
-		t.Skip("ATTENTION: there is no sandbox here, so nobody saw one hold a program")
+		t.Skip("ATTENTION: there is no sandbox here, so programs in it are not tested")
 	}
 	if got := callTool(t, toolsByName(t, src)["echo"], `{"a":1}`); got != `{"a":1}` {
-		t.Errorf("echo said %q", got)
+		t.Errorf("echo answered %q", got)
 	}
 	if starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*")); len(starts) != 0 {
 		t.Error("the program could write outside its folder")

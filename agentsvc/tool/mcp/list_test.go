@@ -53,10 +53,10 @@ func TestPins(t *testing.T) {
 		}
 	}
 	if spec := toolsByName(t, src)["echo"].Spec(); strings.Contains(spec.Description, "Ignore") || !strings.Contains(spec.Description, "Blocked") {
-		t.Errorf("a model is told %q", spec.Description)
+		t.Errorf("a model got %q", spec.Description)
 	}
 	if got := callTool(t, toolsByName(t, src)["meta"], `{}`); got != "task/call" {
-		t.Errorf("the tool beside it: %q", got)
+		t.Errorf("the other tool: %q", got)
 	}
 
 	all, err := pins.List(t.Context())

@@ -194,7 +194,7 @@ func TestTransports(t *testing.T) {
 			src := newSource(t, o)
 			have := toolsByName(t, src)
 			if got := callTool(t, have["echo"], `{"a":1}`); got != `{"a":1}` {
-				t.Errorf("echo said %q", got)
+				t.Errorf("echo answered %q", got)
 			}
 			if got := callTool(t, have["meta"], `{}`); got != "task/call" {
 				t.Errorf("the call's key was %q", got)
@@ -216,7 +216,7 @@ func TestShared(t *testing.T) {
 	for range 20 {
 		wg.Go(func() {
 			if got := callTool(t, toolsByName(t, src)["echo"], `{}`); got != `{}` {
-				t.Errorf("echo said %q", got)
+				t.Errorf("echo answered %q", got)
 			}
 		})
 	}

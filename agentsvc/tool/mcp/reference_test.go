@@ -21,7 +21,7 @@ func findReferenceServer(t *testing.T, name string) string {
 	t.Helper()
 	folder := os.Getenv("STOA_TEST_MCP_SERVERS")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_MCP_SERVERS (the folder that .ci/mcp-servers prints) nobody saw the reference MCP servers work")
+		t.Skip("ATTENTION: without STOA_TEST_MCP_SERVERS (the folder that .ci/mcp-servers prints) the reference MCP servers are not tested")
 	}
 	return filepath.Join(folder, name)
 }
@@ -84,7 +84,7 @@ func TestEverything(t *testing.T) {
 				{"echo", `{}`, "error: "},
 			} {
 				if got := callTool(t, have[c.tool], c.arguments); !strings.HasPrefix(got, c.want) {
-					t.Errorf("%s said %q, want %q", c.tool, got, c.want)
+					t.Errorf("%s answered %q, want %q", c.tool, got, c.want)
 				}
 			}
 			for _, offered := range []string{"trigger-sampling-request", "trigger-elicitation-request", "get-roots-list"} {

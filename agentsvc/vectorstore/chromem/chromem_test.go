@@ -55,6 +55,6 @@ func TestUnusableFolder(t *testing.T) {
 		t.Error("a file serves as a folder")
 	}
 	if _, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{1}, Limit: 1}); err == nil {
-		t.Error("a search in no folder finds nothing instead of telling")
+		t.Error("a search in no folder finds nothing instead of failing")
 	}
 }

@@ -188,7 +188,7 @@ func TestF18Suspend(t *testing.T) {
 					t.Error("a call of an app that is no more was answered")
 				}
 			case <-time.After(5*time.Second - time.Since(began)):
-				t.Error("somebody still waits")
+				t.Error("a subscriber still waits")
 			}
 		}
 		for _, n := range c.nodes {
@@ -247,7 +247,7 @@ func TestF18Suspend(t *testing.T) {
 	c.waitWithin(15*time.Second, "the schedules are known again", func() bool { return known("acme") })
 	c.waitWithin(15*time.Second, "who is owed an answer is called back again", func() bool { return calledBack("suspended", 2) })
 	if reported := c.tools.effectsNamed("callback/suspended"); reported[0].key != reported[1].key || reported[0].key == "" {
-		t.Errorf("the same is told under the ids %q and %q", reported[0].key, reported[1].key)
+		t.Errorf("the same event has the ids %q and %q", reported[0].key, reported[1].key)
 	}
 	strike(2, 3) // the tick missed during the suspension is not started later
 

@@ -52,7 +52,7 @@ func TestF9Clock(t *testing.T) {
 		t.Errorf("a schedule that is due in five minutes has started %d tasks", n)
 	}
 	if n := c.model.countCalls("hello"); n != len(ids) {
-		t.Errorf("the model was asked %d times for %d calls under way: somebody took a run that was not his", n, len(ids))
+		t.Errorf("the model was asked %d times for %d calls under way: a worker took a run of another", n, len(ids))
 	}
 	l.stopClients()
 	for _, err := range l.listFailures() {

@@ -90,7 +90,7 @@ func startCluster(t *testing.T, s clusterOptions) *cluster {
 		for _, n := range c.nodes {
 			n.killProcess()
 			if t.Failed() && n.Process != nil {
-				t.Logf("%s said:\n%s", n.baseURL, lastBytes(n.filteredOutput(), 4000))
+				t.Logf("%s wrote:\n%s", n.baseURL, lastBytes(n.filteredOutput(), 4000))
 			}
 		}
 	})

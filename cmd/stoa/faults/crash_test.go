@@ -363,7 +363,7 @@ func TestF20Poison(t *testing.T) {
 				n.restartProcess()
 				break
 			} else if i == 1 {
-				t.Fatal("nobody works on the task")
+				t.Fatal("no worker has the task")
 			}
 		}
 	}

@@ -257,7 +257,7 @@ func TestF16Disk(t *testing.T) {
 		_, err := n.sendMessage(t.Context(), message{text: "hi"})
 		return err == nil
 	})
-	reportf(t, "%d calls were acknowledged until the disk was full; answers %v after there was room", len(sent), took.Round(time.Millisecond))
+	reportf(t, "%d calls were acknowledged until the disk was full; answers %v after there was space", len(sent), took.Round(time.Millisecond))
 	sent[stored.TaskID] = message{text: "hello before"}
 	for id, m := range sent {
 		if got := c.waitForState(n, "", id, "completed", rescueTimeout); got.lastText() != m.text {

@@ -20,7 +20,7 @@ var nextStates = map[string][]string{
 	"auth_required":  {"working", "cancelled", "failed"},
 }
 
-// history is what clients were told: each message sent, and its task if it was acknowledged. Every message's text
+// history is what clients received: each message sent, and its task if it was acknowledged. Every message's text
 // ends with a unique word, so that the answer to another message is detected.
 type history struct {
 	mu       sync.Mutex

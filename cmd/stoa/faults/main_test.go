@@ -1,6 +1,6 @@
 // Package faults_test injects faults into real stoa processes and checks their guarantees from outside. A [cluster]
 // is one to three processes on a database, each dependency behind a [proxy] that can cut, delay and drop data; the
-// model's server and the tool that records side effects ([recorder]) run in the test. What clients were told
+// model's server and the tool that records side effects ([recorder]) run in the test. What clients received
 // ([history]), what the recorder received, the event log in the API and, for what the API does not show, the rows of
 // the database must agree.
 //

@@ -287,6 +287,6 @@ func TestF21Cold(t *testing.T) {
 	}
 	reportf(t, "%d first calls in %v; meanwhile another tenant's slowest call took %v", calls, took.Round(time.Millisecond), slowest.Round(time.Millisecond))
 	if out := c.nodes[0].filteredOutput(); strings.Contains(out, "level=ERROR") {
-		t.Errorf("the process said:\n%s", lastBytes(out, 2000))
+		t.Errorf("the process wrote:\n%s", lastBytes(out, 2000))
 	}
 }

@@ -137,6 +137,6 @@ func (g *requestBarrier) waitForRequest(t testing.TB) {
 	select {
 	case <-g.arrived:
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody comes to the gate")
+		t.Fatal("no request reaches the gate")
 	}
 }

@@ -65,7 +65,7 @@ func TestF14Resume(t *testing.T) {
 				return
 			}
 			if got, want := outlineLog(received), outlineLog(log); got != want {
-				t.Errorf("%s: the streams told\n%s\nand the log is\n%s", m.text, got, want)
+				t.Errorf("%s: the streams sent\n%s\nand the log is\n%s", m.text, got, want)
 			}
 		}
 	})

@@ -187,7 +187,7 @@ func TestF11Webhook(t *testing.T) {
 		took := time.Since(began)
 		for _, id := range ids {
 			if id != ids[0] {
-				t.Fatalf("%s: the senders were told of the tasks %s and %s", word, ids[0], id)
+				t.Fatalf("%s: the senders got the tasks %s and %s", word, ids[0], id)
 			}
 		}
 		if n := len(c.tools.effectsNamed(word)); n != 1 {

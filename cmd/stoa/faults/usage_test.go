@@ -22,7 +22,7 @@ func TestUsageOutage(t *testing.T) {
 	const calls = 8
 	outages := []struct {
 		name  string
-		away  func()
+		stop  func()
 		back  func()
 		lasts time.Duration
 	}{
@@ -30,7 +30,7 @@ func TestUsageOutage(t *testing.T) {
 		{"frozen", func() { pg.signalProcesses(syscall.SIGSTOP) }, func() { pg.signalProcesses(syscall.SIGCONT) }, 20 * time.Second},
 	}
 	if !isFull {
-		reportSkipped(t, "a database that is frozen, or away for longer than 6 s; make faults does it")
+		reportSkipped(t, "a database that is frozen, or unavailable for longer than 6 s; make faults does it")
 		outages = outages[:1]
 		outages[0].lasts = 6 * time.Second
 	}
@@ -47,13 +47,13 @@ func TestUsageOutage(t *testing.T) {
 		for range calls {
 			blocked.waitForRequest(t)
 		}
-		x.away()
+		x.stop()
 		blocked.releaseRequests()
 		sleepContext(t.Context(), x.lasts)
 		answered := c.model.countCompleted("hello")
 		x.back()
 		if answered == 0 {
-			t.Errorf("%s: no call was answered while the database was away", x.name)
+			t.Errorf("%s: no call was answered while the database was unavailable", x.name)
 		}
 		took := c.waitWithin(90*time.Second, x.name+": every task has ended", func() bool {
 			return c.querySQL("SELECT COUNT(*) FROM task WHERE state NOT IN ('completed', 'failed')")[0][0].(int64) == 0
@@ -71,7 +71,7 @@ func TestUsageOutage(t *testing.T) {
 			}
 			sleepContext(t.Context(), 100*time.Millisecond)
 		}
-		reportf(t, "%s: %d calls were answered, %d of them while the database was away; %d rows of usage; every task had ended %v after its return", x.name, want,
+		reportf(t, "%s: %d calls were answered, %d of them while the database was unavailable; %d rows of usage; every task had ended %v after its return", x.name, want,
 			answered, n, took.Round(100*time.Millisecond))
 		if n != want || in != 10*want || out != 3*want {
 			t.Errorf("%s: %d calls were answered; there are %d rows with %d and %d tokens, want %d and %d", x.name, want, n, in, out, 10*want, 3*want)

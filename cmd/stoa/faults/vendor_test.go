@@ -129,7 +129,7 @@ func (c *cluster) checkRetryPauses(t *testing.T) {
 		second, third = append(second, at[1].Sub(at[0])), append(third, at[2].Sub(at[1]))
 	}
 	if slices.Min(second) >= 500*time.Millisecond && slices.Min(third) >= 750*time.Millisecond {
-		t.Errorf("nobody asked earlier than after the usual pause: %v, %v", second, third)
+		t.Errorf("no request was sent earlier than after the usual pause: %v, %v", second, third)
 	}
 	reportf(t, "the second try came after %v to %v, the third after %v to %v more",
 		durationQuantile(second, 0), durationQuantile(second, 1), durationQuantile(third, 0), durationQuantile(third, 1))

@@ -71,7 +71,7 @@ func (c *derivedConfigs) loadSchedules(ctx context.Context, id db.ID) (trigger.A
 	}
 	d, err := c.derive(s)
 	if err != nil {
-		c.log.Warn("the schedules of an app are not kept: its configuration does not load", "app", s.App.Name)
+		c.log.Warn("the schedules of an app do not run: its configuration does not load", "app", s.App.Name)
 		return none, nil //nolint:nilerr // a caller of the app gets the error
 	}
 	return trigger.AppSchedules{Generation: d.generation, Crons: d.crons}, nil
@@ -111,7 +111,7 @@ func (c *derivedConfigs) derive(s *tenancy.Snapshot) (derivedConfig, error) {
 		return derivedConfig{}, err
 	}
 	crons := trigger.ReadSchedules(cfg, func(agent string, err error) {
-		c.log.Warn("a schedule is not kept", "app", s.App.Name, "agent", agent, "error", err)
+		c.log.Warn("a schedule does not run", "app", s.App.Name, "agent", agent, "error", err)
 	})
 	d := derivedConfig{s.App.Generation, crons, retention.ReadPolicy(cfg)}
 	c.mu.Lock()

@@ -202,7 +202,7 @@ func (o *DefaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps 
 			log.Error("the reloaded configuration is in force and not on the audit trail", "file", o.path, "error", err)
 		}
 		if late := o.keysAwaitingRestart(); len(late) > 0 {
-			log.Warn("changes of server, logger and observability take a restart: until then what was there holds", "file", o.path, "changed", late)
+			log.Warn("changes of server, logger and observability need a restart: until then the previous values apply", "file", o.path, "changed", late)
 		}
 	})
 }

@@ -46,7 +46,7 @@ func awaitRuns(ctx context.Context, shared app.Dependencies, stale time.Duration
 		}
 		// The database's clock on both sides: the clock of this process may differ.
 		if now.Sub(a.UpdatedAt) > maxEraseWait {
-			shared.Log.WarnContext(ctx, "an app is deleted although workers still have runs of it: what they use from now on is on no invoice", "app", a.Name,
+			shared.Log.WarnContext(ctx, "an app is deleted although workers still have runs of it: their further usage is on no invoice", "app", a.Name,
 				"runs", n)
 			return nil
 		}

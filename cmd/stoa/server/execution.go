@@ -144,7 +144,7 @@ func (x *Execution) GiveUp(ctx context.Context, run store.Run, reason string) er
 func (x *Execution) releaseReservation(ctx context.Context, tenant db.ID, t agentsvc.Task, note string) {
 	a, _, release, err := x.Runtimes.Acquire(ctx, tenant)
 	if err != nil {
-		x.log.WarnContext(ctx, "what a dead letter holds of the limits is not given back before its window ends", "task", t.ID, "error", err)
+		x.log.WarnContext(ctx, "the reservation of a dead letter is not released before its window ends", "task", t.ID, "error", err)
 		return
 	}
 	defer release()
@@ -196,7 +196,7 @@ func (x *Execution) handleAppChange(a tenancy.App) {
 		return
 	}
 	if err := x.inMemory.DeleteApp(context.Background(), a.ID); err != nil {
-		x.log.Error("what a deleted app has in memory could not be deleted", "app", a.Name, "error", err)
+		x.log.Error("the data of a deleted app in memory could not be deleted", "app", a.Name, "error", err)
 	}
 }
 

@@ -59,7 +59,7 @@ func openVerifier(ctx context.Context, o Options, d app.Dependencies, c *closers
 		c.add(func() error { keys.Close(); return nil })
 		// Fetched from the issuer, else read from the cache of the database, within the age that the cache allows.
 		if err := keys.EnsureFetched(ctx); err != nil {
-			return p, fmt.Errorf("server.auth: without the keys of %s nobody could be let in: %w", a.Issuer, err)
+			return p, fmt.Errorf("server.auth: without the keys of %s no caller can be authenticated: %w", a.Issuer, err)
 		}
 		accepted = append(accepted, authz.TrustedIssuer{Issuer: a.Issuer, Audience: a.Audience, Keys: keys})
 	}
@@ -118,7 +118,7 @@ func checkIssuerHost(ctx context.Context, d app.Dependencies, host string, priva
 	case errors.As(err, &unknown) && unknown.IsNotFound:
 		return errHostNotFound
 	case err != nil:
-		d.Log.WarnContext(ctx, "the host of an app's issuer could not be looked up: its tokens show whether its keys can be had", "host", host, "error", err)
+		d.Log.WarnContext(ctx, "the host of an app's issuer could not be looked up: its keys are fetched with the first token", "host", host, "error", err)
 	}
 	return nil
 }

@@ -262,7 +262,7 @@ func (h *Server) loops() []func(context.Context) error {
 func (h *Server) describeServing(addr net.Addr) string {
 	h.Log.Info("serving", "role", h.Settings.Role, "address", addr.String(), "grpc", h.grpcAddress(), "database", string(h.Storage.DB.Engine()), "version", h.Version)
 	if h.DefaultApp.Config() != nil && !h.DefaultApp.authConfig().Enabled && !h.Settings.isLoopback() && h.Settings.Role != roleWorker {
-		h.Log.Warn("the app default is open: whoever reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
+		h.Log.Warn("the app default is open: everyone who reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
 	}
 	text := fmt.Sprintf("Stoa %s serves at %s", h.Version, h.network.localURL(addr))
 	if at := h.grpcAddress(); at != "" {

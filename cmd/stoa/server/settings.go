@@ -28,14 +28,14 @@ type Flags struct {
 	Port            *int    `help:"HTTP port, 0 for any that is free (8080)."`
 	GRPCPort        *int    `split_words:"true" name:"grpc-port" help:"gRPC port, 0 for any that is free (50051; where --port is 0, any that is free)."`
 	Studio          *bool   `help:"Read and write the configuration over HTTP. Not available yet."`
-	Role            *string `enum:"all,web,worker" help:"all, web (answers requests, leaves the work to others) or worker (works, answers none) (all)."`
+	Role            *string `enum:"all,web,worker" help:"all, web (answers requests, executes no runs) or worker (executes runs, answers no calls) (all)."`
 	Database        *string `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
 	MigrateDatabase *string `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
-	Redis           *string `placeholder:"URL" help:"redis://...: wakes other processes faster than PostgreSQL alone, and counts what limits hold for."`
+	Redis           *string `placeholder:"URL" help:"redis://...: signals other processes faster than PostgreSQL alone, and counts calls for limits."`
 	// What agent cards show.
 	PublicGRPC *string `split_words:"true" name:"public-grpc" placeholder:"HOST:PORT" help:"The address for gRPC that cards show (the host of the public URL, and the gRPC port)."`
 	PublicURL  *string `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
-	SignCards  *bool   `split_words:"true" help:"Sign the cards of agents, with keys that follow from the master keys."`
+	SignCards  *bool   `split_words:"true" help:"Sign the cards of agents, with keys derived from the master keys."`
 	// Configuration and the queue of runs.
 	Watch               *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
 	QueueWorkers        *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
@@ -52,16 +52,16 @@ type Flags struct {
 	AnswerMemory   *int           `split_words:"true" placeholder:"MIB" help:"MiB of answers and conversations in memory at a time, of runs and of callers each; an app has as many as it leaves free (160)."`
 	// Programs of apps.
 	SandboxUser     *string `split_words:"true" placeholder:"USER" help:"The user, by name or number, that programs of apps run as where the server is root (nobody)."`
-	SandboxPrograms *string `split_words:"true" placeholder:"FOLDER,..." help:"Folders, beside the system's, whose programs apps may run and read (none)."`
+	SandboxPrograms *string `split_words:"true" placeholder:"FOLDER,..." help:"Folders, besides the system's, whose programs apps may run and read (none)."`
 	// Bounds of clients and trust in proxies.
 	MaxConnections        *int    `split_words:"true" help:"Connections of clients at a time, HTTP and gRPC together (what the descriptors allow, at most 16384)."`
 	MaxAddressConnections *int    `split_words:"true" help:"Connections of clients at a time from one address, trusted proxies and loopback excepted (an eighth of all)."`
-	AppBodyRate           *int    `split_words:"true" help:"MiB a second of large messages that are taken in of each app, twice as many at once; who sends more waits (16)."`
-	TrustedProxies        *string `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is believed (none)."`
+	AppBodyRate           *int    `split_words:"true" help:"MiB a second of large messages that are received for each app, twice as many at once; a faster sender waits (16)."`
+	TrustedProxies        *string `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is trusted (none)."`
 	// Operation: metrics, shutdown, logs.
 	MetricsAddr     *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
-	ShutdownTimeout *time.Duration `split_words:"true" help:"How long a stopping process waits for what is under way (30s)."`
-	DrainDelay      *time.Duration `split_words:"true" help:"How long of that, at most, it serves on until those who ask /ready have noticed (5s)."`
+	ShutdownTimeout *time.Duration `split_words:"true" help:"How long a stopping process waits for its runs (30s)."`
+	DrainDelay      *time.Duration `split_words:"true" help:"How long of that, at most, it serves until clients of /ready have noticed (5s)."`
 	LogLevel        *string        `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
 	LogFormat       *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
 }

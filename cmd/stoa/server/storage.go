@@ -81,7 +81,7 @@ func (s *storageSampler) sampleApps(ctx context.Context) error {
 			}
 			seen[a.ID] = w
 			if err := s.sampleStorage(ctx, a, w); err != nil {
-				s.log.Warn("what an app stores could not be measured", "app", a.Name, "error", err)
+				s.log.Warn("the stored bytes of an app could not be measured", "app", a.Name, "error", err)
 			}
 		}
 		if q.Token = page.Next; q.Token == "" {

@@ -30,7 +30,7 @@ func TestConnections(t *testing.T) {
 	}
 	c.release(at("192.0.2.1"))
 	if !c.acquire(at("192.0.2.1")) || c.acquire(at("192.0.2.1")) { // the total bound is reached
-		t.Error("who left made room for none, or for two")
+		t.Error("a closed connection freed none, or two")
 	}
 	if c.acquire(at("10.1.2.3")) {
 		t.Error("a trusted proxy is let in beyond all that there may be")

@@ -37,7 +37,7 @@ func TestUnsent(t *testing.T) {
 	}
 	n, err := conn.Write(make([]byte, 16<<20))
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("a write that nobody reads: %v", err)
+		t.Fatalf("a write without a reader: %v", err)
 	}
 	if n > 4*maxUnsentBytes {
 		t.Errorf("the system took in %d bytes for a client who reads nothing, the bound is %d", n, maxUnsentBytes)

@@ -81,7 +81,7 @@ func (m *instruments) defineConnectionPool(d *db.DB) {
 			show(float64(n), withLabel("state", state))
 		}
 	}, "state")
-	m.newObservedCounter("stoa_db_connection_waits", "", "How often somebody had to wait for a connection to PostgreSQL.", observeInt(func() int64 { return d.Stats().Waits }))
+	m.newObservedCounter("stoa_db_connection_waits", "", "How often a caller had to wait for a connection to PostgreSQL.", observeInt(func() int64 { return d.Stats().Waits }))
 	m.newObservedCounter("stoa_db_connection_wait", "s", "Time that was waited for connections to PostgreSQL.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		show(d.Stats().Waited.Seconds())
 	})

@@ -131,7 +131,7 @@ func newRequestInstruments(m *instruments) requestInstruments {
 		duration: m.newHistogram("service_request_duration", "s", "Time from a request's arrival to the end of its answer.", secondsBuckets, "route", "status"),
 		errors:   m.newCounter("stoa_request_errors", "Requests that were answered with an error, by its code. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app"),
 		refused: m.newCounter("stoa_limit_refusals", "Calls that a limit refused, by its rule: whose calls it counts, what (count or token) and the window; budget stands for every budget, "+
-			"at the door and before a call of a model in the middle of a task, those that wait for room included.", "rule", "app"),
+			"at admission and before a call of a model in the middle of a task, those that wait for the budget included.", "rule", "app"),
 	}
 }
 
@@ -162,7 +162,7 @@ func newAppInstruments(m *instruments) appInstruments {
 	return appInstruments{
 		loads:        m.newCounter("stoa_app_loads", "Apps that were built, at their first call or after a change.", "outcome"),
 		loadDuration: m.newHistogram("stoa_app_load_duration", "s", "Time of reading and building an app.", secondsBuckets),
-		evictions:    m.newCounter("stoa_app_evictions", "Apps that were given up because nobody called them or others needed the room."),
+		evictions:    m.newCounter("stoa_app_evictions", "Apps that were given up because no caller used them or others needed the memory."),
 	}
 }
 
