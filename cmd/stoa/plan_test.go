@@ -72,7 +72,7 @@ var layers = map[string]int{
 
 	// What package surface is made of.
 	"agentsvc/surface/encode": 3, "agentsvc/surface/tlscert": 4, "agentsvc/surface/response": 4,
-	"agentsvc/surface/sse":      5,
+	"agentsvc/surface/sse": 5, "agentsvc/surface/idempotency": 5,
 	"agentsvc/surface/apierror": 6,
 	"agentsvc/surface/decode":   7, "agentsvc/surface/crossorigin": 7, "agentsvc/surface/stream": 7,
 	"agentsvc/surface/requestbody": 8,
