@@ -14,7 +14,7 @@ GOVULNCHECK_VERSION := 1.5.0
 ARGS ?=
 # PKG narrows make test to some packages. Those that take longest stand first. What they need is compiled side by side, and they
 # run one by one: each has servers under load and calls with deadlines, and would take the others' processors.
-PKG ?= ./cmd/stoa ./agentsvc/app ./cmd/stoa/faults ./...
+PKG ?= ./cmd/stoa ./agentsvc/runtime ./cmd/stoa/faults ./...
 
 # SQLite is C that was translated to Go, and so is the C library below it. What they work on lies outside Go's heap, where the
 # race detector sees nothing: it would only make every test with a database several times slower. All that is Go stays watched.

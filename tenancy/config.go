@@ -37,7 +37,7 @@ func (s *store) restoreMasked(config, old []byte) ([]byte, error) {
 	}
 	given, err := s.options.DecodeConfig(config)
 	if err != nil {
-		return config, nil //nolint:nilerr // the check will tell what is wrong with it, and where
+		return config, nil //nolint:nilerr // the check reports what is wrong with it, and where
 	}
 	before, err := s.options.DecodeConfig(old)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestIsolation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	alice, bob, nobody := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
+	alice, bob, none := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
 	for _, table := range []string{"app", "app_revision", "app_secret", "app_mark", "app_role"} {
 		t.Run(table, func(t *testing.T) {
 			of := `SELECT COUNT(*) FROM ` + table + ` WHERE tenant = $1`
@@ -40,7 +40,7 @@ func TestIsolation(t *testing.T) {
 			if n := tenancytest.CountRows(t, bob, all); n != 1 {
 				t.Errorf("Bob sees %d rows, want his own", n)
 			}
-			if n := tenancytest.CountRows(t, nobody, all); n != 0 {
+			if n := tenancytest.CountRows(t, none, all); n != 0 {
 				t.Errorf("without a tenant %d rows are seen", n)
 			}
 			var b db.Batch

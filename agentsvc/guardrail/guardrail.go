@@ -8,7 +8,7 @@
 //   - [Guardrail.EvaluateTool] checks whether the model may call a tool ([Authorization]).
 //
 // The package judges texts and has no other effect. The decorators that apply its results to models, agents and tools
-// are in package app.
+// are in package runtime.
 //
 // A check that matches yields a [Finding]. The check's [Action] says what happens to the text: it passes (Allow, Warn),
 // it is changed (Modify), or it is withheld (Block). In shadow mode all checks run and nothing is changed. Findings

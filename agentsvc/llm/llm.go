@@ -2,15 +2,15 @@
 // folders below hold one vendor each (anthropic, gemini, ollama, openai), a model without a network (scripted), what
 // the vendors share (upstream), and the test suite of all (llmtest).
 //
-// Package app builds the providers of a revision and decorates each one, from the inside out: [WithRetry],
-// [WithCircuitBreaker], the meter (app/meteredmodel.go: it reserves the budget before the first byte is sent and settles it
+// Package runtime builds the providers of a revision and decorates each one, from the inside out: [WithRetry],
+// [WithCircuitBreaker], the meter (runtime/meteredmodel.go: it reserves the budget before the first byte is sent and settles it
 // when the stream ends), tracing, and [WithFallback]. Guardrails decorate the result for each agent.
 //
 // Errors: an [*Error] means that the model's side failed or refused, an agentsvc.InvalidError that the request cannot
 // be sent to this model (the caller must change it), anything else is local, such as the end of the context.
 //
 // To add a vendor: implement Provider in a new folder on top of package upstream, run llmtest.RunSuite and
-// llmtest.RunHostileSuite against it, and add it to app.modelBuilders and to the table of files.go.
+// llmtest.RunHostileSuite against it, and add it to runtime.modelBuilders and to the table of files.go.
 package llm
 
 import (

@@ -204,9 +204,9 @@ func TestOpeningRunIsQueued(t *testing.T) {
 			if err := s.Tasks.Create(t.Context(), newTurn(alone)); !errors.Is(err, agentsvc.ErrSessionBusy) {
 				t.Errorf("beside a fresh run of %q: %v", worker, err)
 			}
-			stranger := follower(began, "w2")
-			stranger.Owner.Subject = "bob"
-			if err := s.Tasks.Create(t.Context(), newTurn(stranger)); err != nil {
+			other := follower(began, "w2")
+			other.Owner.Subject = "bob"
+			if err := s.Tasks.Create(t.Context(), newTurn(other)); err != nil {
 				t.Errorf("somebody else's: %v", err)
 			}
 			behind := createTask(t, s, follower(began, ""))

@@ -3,7 +3,7 @@ package surface
 import (
 	"context"
 
-	"stoa/agentsvc/app"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
 	"stoa/authz"
@@ -20,7 +20,7 @@ type Access struct {
 	// Runtime is the built revision of the app. It must not be used after [Request.ReleaseApp], which allows the cache
 	// to close it. It knows all agents: those that the caller may see are found by [Access.Card] and
 	// [Access.FindAgent].
-	Runtime *app.App
+	Runtime *runtime.Runtime
 
 	policy  *authz.Policy
 	address router.Address

@@ -30,7 +30,7 @@
 // them as server-sent events, [Request.ServeWebSocket] as frames (socket.go), [Request.WriteEvents] through any other
 // writer (nonhttp.go, for gRPC). The reserved tokens are given back when the request ends, unless a turn was written
 // that carries the reservation; then its worker settles it. Budgets are reserved and settled by each model call, in
-// package app.
+// package runtime.
 //
 // Memory and time have bounds, since every sender is untrusted: of bodies in package requestbody, of responses in
 // package response. A client that does not take its response or its events in time loses the connection; it can resume a
@@ -58,9 +58,9 @@ import (
 	"github.com/go-chi/chi/v5"
 	"go.opentelemetry.io/otel/trace"
 
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/surface/crossorigin"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/requestbody"
@@ -79,7 +79,7 @@ type Options struct {
 	// Router finds the app of a credential, a host or a path. Runtimes caches the built form of each app's current
 	// revision.
 	Router   *router.Router
-	Runtimes *runtimecache.Cache[*app.App]
+	Runtimes *runtimecache.Cache[*runtime.Runtime]
 
 	// PublicURL is where clients reach the server. Agent cards and other links begin with it. Default:
 	// http://localhost:8080.

@@ -15,8 +15,8 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/guardrail"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
@@ -47,8 +47,8 @@ func openExercisedServer(t *testing.T) *testServer {
 	m := h.Metrics()
 	m.RecordRequest(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: apierror.ResourceExhausted})
 	m.RecordRefusal("acme", "user-count-minute")
-	m.RecordModelCall(t.Context(), "acme", app.ModelCall{Provider: "openai", Model: "m", Duration: time.Second, TimeToFirstChunk: time.Second, ErrorKind: "500", Usage: agentsvc.Usage{InputTokens: 3}})
-	m.RecordToolCall(t.Context(), "acme", app.ToolCall{Tool: "x", Duration: time.Second, ErrorKind: "timeout"})
+	m.RecordModelCall(t.Context(), "acme", runtime.ModelCall{Provider: "openai", Model: "m", Duration: time.Second, TimeToFirstChunk: time.Second, ErrorKind: "500", Usage: agentsvc.Usage{InputTokens: 3}})
+	m.RecordToolCall(t.Context(), "acme", runtime.ToolCall{Tool: "x", Duration: time.Second, ErrorKind: "timeout"})
 	m.RecordRunEnd(t.Context(), "acme", store.Run{}, "", time.Second)
 	m.RecordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Action: guardrail.Block})
 	m.RecordCharge(t.Context(), "acme", "m", "EUR", 1_500_000_000)

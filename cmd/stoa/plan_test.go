@@ -67,7 +67,7 @@ var layers = map[string]int{
 	"agentsvc/rag":     6,
 	"agentsvc/agent":   6,
 	"agentsvc/runner":  7,
-	"agentsvc/app":     8,
+	"agentsvc/runtime": 8,
 	"agentsvc/surface": 9,
 
 	// What package surface is made of.
@@ -118,7 +118,7 @@ var dependencyRules = map[string][]string{
 	"github.com/landlock-lsm/go-landlock": {"agentsvc/sandbox"},
 	"github.com/maypok86/otter/v2":        {"*"},
 	"github.com/modelcontextprotocol/go-sdk": {
-		"agentsvc/tool/mcp", "agentsvc/app(test)", "agentsvc/surface/mcp(test)", "cmd/stoa(test)",
+		"agentsvc/tool/mcp", "agentsvc/runtime(test)", "agentsvc/surface/mcp(test)", "cmd/stoa(test)",
 	},
 	"github.com/netresearch/go-cron":        {"agentsvc/trigger"},
 	"github.com/openai/openai-go/v3":        {"agentsvc/llm/openai", "agentsvc/embedder/openai", "agentsvc/surface/openai(test)"},
@@ -131,7 +131,7 @@ var dependencyRules = map[string][]string{
 	"github.com/stripe/stripe-go/v85":       {"billing/export/stripe"},
 	"github.com/tiktoken-go/tokenizer":      {"agentsvc/session"},
 	"github.com/ulule/limiter/v3":           {"ratelimit"},
-	"go.opentelemetry.io/otel":              {"agentsvc/trail", "tenancy/db", "agentsvc/surface", "agentsvc/app", "cmd/stoa/server/..."},
+	"go.opentelemetry.io/otel":              {"agentsvc/trail", "tenancy/db", "agentsvc/surface", "agentsvc/runtime", "cmd/stoa/server/..."},
 	"go.opentelemetry.io/contrib":           {"cmd/stoa/server/otlp"},
 	"go.opentelemetry.io/otel/sdk":          {"cmd/stoa/server/metrics", "cmd/stoa/server/otlp", "*(test)"},
 	"go.opentelemetry.io/proto/otlp":        {"cmd/stoa(test)"},

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"stoa/agentsvc/app"
+	"stoa/agentsvc/runtime"
 	"stoa/cmd/stoa/server"
 	"stoa/cmd/stoa/stoatest"
 	"stoa/tenancy"
@@ -29,7 +29,7 @@ type testServer struct {
 	url      string
 	db       *db.DB
 	apps     *tenancy.Service
-	runtimes *runtimecache.Cache[*app.App]
+	runtimes *runtimecache.Cache[*runtime.Runtime]
 }
 
 const testSecret = stoatest.AdminSecret

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"os"
 
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/egress"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/sandbox"
 	"stoa/cmd/stoa/server"
 	"stoa/tenancy/keyring"
@@ -62,10 +62,10 @@ func (cmd *validateCmd) checkFile() error {
 	if err != nil {
 		return err
 	}
-	// No database, queue or billing: app.Build creates only what a configuration describes.
-	deps := app.Dependencies{
+	// No database, queue or billing: runtime.Build creates only what a configuration describes.
+	deps := runtime.Dependencies{
 		Keys: keys, Log: slog.New(slog.DiscardHandler),
-		Host: app.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), Sandbox: sandbox.NewHost(helper, sandbox.Options{})},
+		Host: runtime.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true}), Sandbox: sandbox.NewHost(helper, sandbox.Options{})},
 	}
 	defer deps.PublicEgress.Close()
 	defer deps.PrivateEgress.Close()

@@ -109,7 +109,7 @@ func TestIsolation(t *testing.T) {
 		apps = append(apps, tenancytest.CreateApp(t, s, tenancy.Draft{Name: name}))
 		createKey(t, apikey.NewStore(d, s), name, name)
 	}
-	alice, bob, nobody := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
+	alice, bob, none := d.Tenant(apps[0].ID), d.Tenant(apps[1].ID), d.Tenant("")
 	const of, all = `SELECT COUNT(*) FROM api_key WHERE tenant = $1`, `SELECT COUNT(*) FROM api_key`
 	if n := tenancytest.CountRows(t, alice, of, string(apps[0].ID)); n != 1 {
 		t.Errorf("Alice sees %d rows of hers, want 1", n)
@@ -120,7 +120,7 @@ func TestIsolation(t *testing.T) {
 	if n := tenancytest.CountRows(t, bob, all); n != 1 {
 		t.Errorf("Bob sees %d rows, want his own", n)
 	}
-	if n := tenancytest.CountRows(t, nobody, all); n != 0 {
+	if n := tenancytest.CountRows(t, none, all); n != 0 {
 		t.Errorf("without a tenant %d rows are seen", n)
 	}
 	var b db.Batch

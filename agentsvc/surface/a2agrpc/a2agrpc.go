@@ -142,7 +142,7 @@ func New(front *surface.Server, o Options) *Server {
 	}
 	s.grpc = grpc.NewServer(options...)
 	h := &handler{blockFor: o.BlockFor, cards: o.Cards}
-	// Both services share one handler; call.version tells the methods which service was called.
+	// Both services share one handler; call.version shows the methods which service was called.
 	s.grpc.RegisterService(s.wrapService(&pb10.A2AService_ServiceDesc, version10), lib10.NewHandler(h))
 	s.grpc.RegisterService(s.wrapService(&pb03.A2AService_ServiceDesc, version03), lib03.NewHandler(h))
 	s.grpc.RegisterService(s.health.newServiceDesc(), s.health)

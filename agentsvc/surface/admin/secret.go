@@ -17,7 +17,7 @@ type secretHandler struct {
 	apps *tenancy.Service
 }
 
-// setSecret stores a secret of an app. The value is a pointer in the body to tell an empty secret from a missing
+// setSecret stores a secret of an app. The value is a pointer in the body to distinguish an empty secret from a missing
 // one. A value with which the current configuration no longer loads is refused.
 func (h secretHandler) setSecret(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
 	var b secretBody

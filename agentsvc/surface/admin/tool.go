@@ -40,7 +40,7 @@ func (h toolHandler) handleListTools(w http.ResponseWriter, r *http.Request) err
 }
 
 // acceptTool accepts the changed definition of a tool and so unblocks the tool. The request names the definition by
-// its hash: if the server has changed it again meanwhile, the request fails, and nobody accepts a definition that
+// its hash: if the server has changed it again meanwhile, the request fails, and no definition is accepted that
 // they have not read.
 func (h toolHandler) acceptTool(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
 	var b acceptBody

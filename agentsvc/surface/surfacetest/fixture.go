@@ -19,13 +19,13 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/config/redact"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/queue"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/idempotency"
@@ -86,8 +86,8 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	bus := signal.New(nil, log)
 	keys, err := keyring.New(bytes.Repeat([]byte{1}, 32))
 	must(t, err)
-	shared := app.Dependencies{
-		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Host: app.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}, RateCounts: ratelimit.NewBackends(h.DB, nil, log), Log: log,
+	shared := runtime.Dependencies{
+		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Host: runtime.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}, RateCounts: ratelimit.NewBackends(h.DB, nil, log), Log: log,
 	}
 	t.Cleanup(func() { shared.PublicEgress.Close(); shared.PrivateEgress.Close() })
 	h.Billing, err = billing.Open(t.Context(), h.DB, bus, billing.Options{Log: log})
@@ -95,7 +95,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	shared.Billing = h.Billing
 	// The pool executes runs in runtimes of the cache, which is built later: the variable breaks the cycle. No run
 	// can exist before the server is started.
-	var live *runtimecache.Cache[*app.App]
+	var live *runtimecache.Cache[*runtime.Runtime]
 	h.Workers = queue.New(h.DB, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
 		a, _, release, err := live.AcquireRevision(ctx, run.Tenant, run.Revision)
 		if err != nil {
@@ -121,7 +121,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	h.Issuer, err = authz.OpenIssuer(t.Context(), h.DB, keys, authz.IssuerOptions{Log: log})
 	must(t, err)
 	h.Keys = authz.NewAPIKeys(apikey.NewStore(h.DB, h.Apps), h.Issuer)
-	live = runtimecache.New(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
+	live = runtimecache.New(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {
 		var cfg *config.Config
 		var err error // builds run concurrently, so each needs its own
 		// The default app's file belongs to the operator: it is parsed without the restrictions of tenants.
@@ -133,9 +133,9 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 		if err != nil {
 			return nil, err
 		}
-		return app.Build(cfg, app.Tenant{
+		return runtime.Build(cfg, runtime.Tenant{
 			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, PrivateNetwork: s.App.ID == tenancy.DefaultID,
-			Notifications: app.NotificationSettings{PrivateNetwork: s.App.ID == tenancy.DefaultID},
+			Notifications: runtime.NotificationSettings{PrivateNetwork: s.App.ID == tenancy.DefaultID},
 		}, shared)
 	}, runtimecache.Options{Log: log})
 	t.Cleanup(live.Close)
@@ -143,7 +143,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	must(t, err)
 	t.Cleanup(router.Close)
 	loops := []func(context.Context) error{bus.Run}
-	shared.Notifications = &app.NotifyOptions{}
+	shared.Notifications = &runtime.NotifyOptions{}
 	if o.Default != "" {
 		h.Apps.DefaultApp.Set("Default", []byte(o.Default))
 		cfg, err := config.Parse([]byte(o.Default), config.Options{})

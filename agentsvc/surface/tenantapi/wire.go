@@ -39,7 +39,7 @@ type memoryBody struct {
 	Agent     string `json:"agent"`
 	ContextID string `json:"context_id"`
 	TaskID    string `json:"task_id"`
-	// Role is who said it: the user or the agent.
+	// Role is who wrote it: the user or the agent.
 	Role      string  `json:"role"`
 	Text      string  `json:"text"`
 	CreatedAt *string `json:"created_at"`

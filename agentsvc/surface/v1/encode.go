@@ -71,7 +71,7 @@ func (t *eventEncoder) newArtifactUpdate(ev agentsvc.Event) *artifactUpdate {
 }
 
 // messageFormat is the format message: events named message, and a last event named done. A stream that breaks off
-// has no done event, so that a client can tell the difference.
+// has no done event, so that a client can see the difference.
 func (t *eventEncoder) messageFormat() stream.Encoder {
 	fault := func(err error) any { return event{Error: t.newErrorRecord(err)} }
 	reply := func(m agentsvc.Message) any { return event{Msg: newReply(m, t.context)} }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/notify"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
@@ -28,7 +28,7 @@ import (
 // Anybody can send deliveries, so until the signature is verified the body takes its memory from a separate quota and
 // its bytes count against a separate rate: unsigned deliveries cannot use up the app's own. Headers that no body could
 // match are refused before the body is read; the signature is computed while it is read.
-func receiveDelivery(r *http.Request, v *surface.Request, w *app.Webhook) (id string, body []byte, err error) {
+func receiveDelivery(r *http.Request, v *surface.Request, w *runtime.Webhook) (id string, body []byte, err error) {
 	if !w.Signature.IsRequired() {
 		if err := v.CheckPage(); err != nil {
 			return "", nil, err
@@ -82,7 +82,7 @@ func countDeliveryValues(contentType string, body []byte) (values int, err error
 // the delivery: a repeated one returns the task of the first one and repeated = true, and fill is not called for it. A
 // new one counts against limits and budgets as any call; the errors are those of [surface.Request.ReserveUsage], fill
 // and [surface.Request.SubmitAndWait].
-func submitOnce(ctx context.Context, v *surface.Request, w *app.Webhook, key string, fill func(*task.Submission) error) (t agentsvc.Task, repeated bool, err error) {
+func submitOnce(ctx context.Context, v *surface.Request, w *runtime.Webhook, key string, fill func(*task.Submission) error) (t agentsvc.Task, repeated bool, err error) {
 	t, err = loadDeliveredTask(ctx, v, w, key)
 	if decided, repeated, err := lookupResult(err); decided {
 		return t, repeated, err
@@ -113,7 +113,7 @@ func lookupResult(err error) (decided, repeated bool, _ error) {
 
 // newCallbackReceiver returns a receiver for the address that a delivery names for its result, nil if the webhook has
 // no callback. It returns an [*agentsvc.InvalidError] for an address to which the server must not send.
-func newCallbackReceiver(v *surface.Request, w *app.Webhook, format, contentType string, body []byte) (*receiver.Receiver, error) {
+func newCallbackReceiver(v *surface.Request, w *runtime.Webhook, format, contentType string, body []byte) (*receiver.Receiver, error) {
 	if w.Callback == nil {
 		return nil, nil
 	}
@@ -134,7 +134,7 @@ func newCallbackReceiver(v *surface.Request, w *app.Webhook, format, contentType
 
 // loadDeliveredTask returns the task of a delivery with that key, as it is, or with ResultTimeout as it is once it has
 // settled. It returns [agentsvc.ErrNotFound] if there is none.
-func loadDeliveredTask(ctx context.Context, v *surface.Request, w *app.Webhook, key string) (agentsvc.Task, error) {
+func loadDeliveredTask(ctx context.Context, v *surface.Request, w *runtime.Webhook, key string) (agentsvc.Task, error) {
 	owner := v.Principal.Owner()
 	deadlineCtx, cancel := v.WithDeadline(ctx)
 	defer cancel()

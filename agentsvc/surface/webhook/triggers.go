@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"stoa/agentsvc/app"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/response"
@@ -35,7 +35,7 @@ func (h handler) handleListTriggers(w http.ResponseWriter, r *http.Request) erro
 // newScheduleInfo returns a schedule of the current configuration with the state of its row. The row belongs to the
 // scheduler, which updates it some time after a new revision is active; until then row.Spec is the old schedule and
 // its next start is left out.
-func newScheduleInfo(agent string, s *app.Schedule, row trigger.ScheduleStatus) triggerInfo {
+func newScheduleInfo(agent string, s *runtime.Schedule, row trigger.ScheduleStatus) triggerInfo {
 	info := triggerInfo{Agent: agent, Type: "schedule", LastTaskID: row.Last.Task, LastError: row.Last.Error}
 	info.Timezone, info.Cron, _ = strings.Cut(s.Cron.String(), " ")
 	if row.Spec == s.Cron.String() { // otherwise row.Next belongs to the schedule before the change

@@ -17,7 +17,7 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/response"
@@ -80,7 +80,7 @@ func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
 }
 
 // findWebhook returns the app's webhook of the path. It returns [apierror.ErrNoWebhook], or a 405 error and sets Allow.
-func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*app.Webhook, error) {
+func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*runtime.Webhook, error) {
 	hook := v.Runtime.Webhooks()["/webhooks/"+surface.PathParam(r, "webhook")]
 	switch {
 	case hook == nil:
@@ -95,7 +95,7 @@ func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*a
 // submitDelivery verifies a delivery, builds the message and submits it; repeated reports that the delivery was
 // accepted before. The message is built inside the callback of submitOnce, so that a repeated delivery is found
 // first and answered with its task also if the webhook's template has changed since.
-func submitDelivery(r *http.Request, v *surface.Request, hook *app.Webhook) (t agentsvc.Task, repeated bool, err error) {
+func submitDelivery(r *http.Request, v *surface.Request, hook *runtime.Webhook) (t agentsvc.Task, repeated bool, err error) {
 	id, body, err := receiveDelivery(r, v, hook)
 	if err != nil {
 		return t, false, err

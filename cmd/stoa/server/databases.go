@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"stoa/agentsvc/app"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store/quota"
 	"stoa/cmd/stoa/server/otlp"
 	"stoa/migrations"
@@ -29,7 +29,7 @@ type Storage struct {
 	keyring *keyring.Keyring
 	// Quota bounds what an app stores in DB.
 	Quota    *quota.Quota
-	inMemory *app.InMemoryDB
+	inMemory *runtime.InMemoryDB
 }
 
 // openStorage opens the durable database, reads the secrets, migrates the schema and opens the in-memory database. The
@@ -68,7 +68,7 @@ func openStorage(ctx context.Context, o Options, t telemetry, c *closers) (s Sto
 	if o.Settings.Database.AppStoredBytes > 0 {
 		s.DB.SetQuota(s.Quota)
 	}
-	if s.inMemory, err = app.OpenInMemoryDB(ctx, s.DB, app.InMemoryDBOptions{Log: o.Log}); err != nil {
+	if s.inMemory, err = runtime.OpenInMemoryDB(ctx, s.DB, runtime.InMemoryDBOptions{Log: o.Log}); err != nil {
 		return s, err
 	}
 	c.add(s.inMemory.Close)

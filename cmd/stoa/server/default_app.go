@@ -10,10 +10,10 @@ import (
 	"os"
 	"sync/atomic"
 
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/configfile"
 	"stoa/agentsvc/config/document"
+	"stoa/agentsvc/runtime"
 	"stoa/tenancy"
 	"stoa/tenancy/grant"
 )
@@ -29,7 +29,7 @@ type DefaultApp struct {
 	fileHash atomic.Value
 	// restartKeys are the keys that the file has changed but that act only after a restart.
 	restartKeys   atomic.Pointer[[]string]
-	notifications app.NotificationSettings // read-only
+	notifications runtime.NotificationSettings // read-only
 }
 
 // fileFingerprint returns the hash of the operator's file, "" without one. The queue's lease renewal compares the
@@ -93,9 +93,9 @@ func (o *DefaultApp) useBuiltinConfig(loopback bool) error {
 
 // newAppBuilder returns the function with which the runtime cache builds an app from a snapshot. The default app is
 // built from the operator's configuration with host powers; those of a tenant need grants.
-func (o *DefaultApp) newAppBuilder(deps app.Dependencies) func(ctx context.Context, s *tenancy.Snapshot) (*app.App, error) {
-	return func(_ context.Context, s *tenancy.Snapshot) (*app.App, error) {
-		t := app.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, Grants: s.App.Grants, Hash: s.Hasher.Sum}
+func (o *DefaultApp) newAppBuilder(deps runtime.Dependencies) func(ctx context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {
+	return func(_ context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {
+		t := runtime.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, Grants: s.App.Grants, Hash: s.Hasher.Sum}
 		cfg, err := o.parseConfig(s)
 		if err != nil {
 			return nil, err
@@ -103,7 +103,7 @@ func (o *DefaultApp) newAppBuilder(deps app.Dependencies) func(ctx context.Conte
 		// The operator's file: host powers and private networks without grants.
 		if s.App.ID == tenancy.DefaultID {
 			t.DefaultApp, t.PrivateNetwork, t.Notifications = true, true, o.notifications
-			return app.Build(cfg, t, deps)
+			return runtime.Build(cfg, t, deps)
 		}
 		// A tenant calls private addresses only with the grant, for its tools and its notifications alike.
 		t.PrivateNetwork = s.App.Grants.Has(grant.PrivateNetwork)
@@ -111,7 +111,7 @@ func (o *DefaultApp) newAppBuilder(deps app.Dependencies) func(ctx context.Conte
 		if t.Notifications.Secret, err = parseNotificationSecret(s.Secret); err != nil {
 			return nil, err
 		}
-		return app.Build(cfg, t, deps)
+		return runtime.Build(cfg, t, deps)
 	}
 }
 
@@ -125,9 +125,9 @@ func (o *DefaultApp) parseConfig(s *tenancy.Snapshot) (*config.Config, error) {
 }
 
 // newConfigChecker returns the check of tenancy.Options.CheckConfig: it parses and builds the configuration as
-// newAppBuilder does and discards the result. Because start, reload and dry run share app.Build, a configuration that
+// newAppBuilder does and discards the result. Because start, reload and dry run share runtime.Build, a configuration that
 // passes here also loads.
-func newConfigChecker(deps app.Dependencies) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
+func newConfigChecker(deps runtime.Dependencies) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
 	return func(_ context.Context, src []byte, grants grant.List, plan string, lookup func(string) (string, bool)) (err error) {
 		var values []string
 		secret := func(name string) (string, bool) {
@@ -143,7 +143,7 @@ func newConfigChecker(deps app.Dependencies) func(ctx context.Context, src []byt
 		if _, err := parseNotificationSecret(secret); err != nil {
 			return err
 		}
-		a, err := app.Build(cfg, app.Tenant{ID: "check", Name: "check", Plan: plan, Grants: grants, PrivateNetwork: grants.Has(grant.PrivateNetwork), DryRun: true}, deps)
+		a, err := runtime.Build(cfg, runtime.Tenant{ID: "check", Name: "check", Plan: plan, Grants: grants, PrivateNetwork: grants.Has(grant.PrivateNetwork), DryRun: true}, deps)
 		if err != nil {
 			// The build knows the field's path only; add line and column for the caller.
 			return document.AddPositions(err, "", src)
@@ -153,8 +153,8 @@ func newConfigChecker(deps app.Dependencies) func(ctx context.Context, src []byt
 }
 
 // checkBuild builds the default app from cfg and closes it. Its error carries positions in the operator's file.
-func (o *DefaultApp) checkBuild(cfg *config.Config, deps app.Dependencies) error {
-	a, err := app.Build(cfg, app.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, DefaultApp: true, PrivateNetwork: true}, deps)
+func (o *DefaultApp) checkBuild(cfg *config.Config, deps runtime.Dependencies) error {
+	a, err := runtime.Build(cfg, runtime.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, DefaultApp: true, PrivateNetwork: true}, deps)
 	if err == nil {
 		return a.Close()
 	}
@@ -167,7 +167,7 @@ func (o *DefaultApp) checkBuild(cfg *config.Config, deps app.Dependencies) error
 
 // CheckConfigFile parses the configuration in the file at path and builds the app that it describes, with the same
 // function as a server. deps need not have a database: a build opens no connection.
-func CheckConfigFile(path string, deps app.Dependencies) error {
+func CheckConfigFile(path string, deps runtime.Dependencies) error {
 	cfg, err := configfile.Load(path, lookupEnv)
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func CheckConfigFile(path string, deps app.Dependencies) error {
 
 // publishAtStart checks that the configuration can be built, if there is one, and publishes it: a process whose own
 // configuration does not build must not start. Errors are reported with positions here and not at the first request.
-func (o *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, deps app.Dependencies) error {
+func (o *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, deps runtime.Dependencies) error {
 	if cfg := o.Config(); cfg != nil {
 		if err := o.checkBuild(cfg, deps); err != nil {
 			return err
@@ -191,7 +191,7 @@ func (o *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, 
 
 // watchFile applies changes of the operator's file and its .env until ctx ends. A file that does not load is logged
 // and changes nothing.
-func (o *DefaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps app.Dependencies, log *slog.Logger) error {
+func (o *DefaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps runtime.Dependencies, log *slog.Logger) error {
 	return configfile.Watch(ctx, o.path, func() {
 		if err := o.reloadFile(apps, deps); err != nil {
 			log.Error("the configuration has changed and does not load; the one before stays in force", "file", o.path, "error", err)
@@ -209,7 +209,7 @@ func (o *DefaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps 
 
 // reloadFile replaces the configuration in force by that of the file, except for the settings that need a restart. It
 // changes nothing if the file does not parse or build. Only the goroutine of watchFile calls it.
-func (o *DefaultApp) reloadFile(apps *tenancy.Service, deps app.Dependencies) error {
+func (o *DefaultApp) reloadFile(apps *tenancy.Service, deps runtime.Dependencies) error {
 	cfg, err := configfile.Load(o.path, lookupEnv)
 	if err != nil {
 		return err

@@ -5,13 +5,13 @@ import (
 	"os"
 	"time"
 
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/config/redact"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/queue"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/task"
@@ -25,34 +25,34 @@ import (
 // (newExecution): enough to build an app and to check its configuration. Two clients for outgoing calls exist: the grant
 // private_network selects PrivateEgress for an app. Memory bounds the answers and conversations of all runs together,
 // and reports its use to tuner.
-func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus, t telemetry, tuner *gcTuner, c *closers) (app.Dependencies, error) {
+func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus, t telemetry, tuner *gcTuner, c *closers) (runtime.Dependencies, error) {
 	// The sandbox starts this executable again as its helper (see main).
 	helper, err := os.Executable()
 	if err != nil {
-		return app.Dependencies{}, err
+		return runtime.Dependencies{}, err
 	}
 	guard, err := newFolderGuard(o, s.DB)
 	if err != nil {
-		return app.Dependencies{}, err
+		return runtime.Dependencies{}, err
 	}
 	rates, err := openRateCounts(o, s.DB, c)
 	if err != nil {
-		return app.Dependencies{}, err
+		return runtime.Dependencies{}, err
 	}
 	public, private := egress.New(egress.Options{}), egress.New(egress.Options{PrivateNetwork: true})
 	c.add(func() error { public.Close(); private.Close(); return nil })
 	accounts, err := openBilling(ctx, o, s, bus, c)
 	if err != nil {
-		return app.Dependencies{}, err
+		return runtime.Dependencies{}, err
 	}
 	q, b := o.Settings.Queue, o.Settings.Bounds
-	return app.Dependencies{
-		DB: s.DB, InMemory: s.inMemory, Keys: s.keyring, Hub: task.NewHub(bus), ExternalDatabases: &app.ExternalDatabases{},
-		RunLimits: app.RunLimits{
+	return runtime.Dependencies{
+		DB: s.DB, InMemory: s.inMemory, Keys: s.keyring, Hub: task.NewHub(bus), ExternalDatabases: &runtime.ExternalDatabases{},
+		RunLimits: runtime.RunLimits{
 			Retry:      queue.Retry{MaxRetries: q.MaxRetries, InitialDelay: q.RetryInitialDelay, MaxDelay: q.RetryMaxDelay},
 			MaxRunTime: q.MaxRunTime, Memory: capacity.NewPool(int64(b.AnswerMemoryMiB)<<20, tuner.newBytesTracker()), MaxAnswerBytes: b.MaxAnswerMiB << 20,
 		},
-		Host: app.Host{
+		Host: runtime.Host{
 			PublicEgress: public, PrivateEgress: private, FolderGuard: guard,
 			Sandbox: sandbox.NewHost(helper, sandbox.Options{User: o.Settings.Sandbox.User, ProgramFolders: o.Settings.Sandbox.Programs, Log: o.Log}),
 		},
@@ -64,7 +64,7 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 // newTenancyOptions returns the callbacks with which the tenancy service uses the configuration, billing, storage and
 // authentication packages. Package tenancy must not import them (see plan_test.go), so that they are given to it as
 // functions. stale is the age of a heartbeat at which a worker counts as dead.
-func newTenancyOptions(shared app.Dependencies, stale time.Duration, verifier *authz.Verifier) tenancy.Options {
+func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifier *authz.Verifier) tenancy.Options {
 	return tenancy.Options{
 		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: document.Decode, MaskConfig: redact.MaskSecrets, RestoreMasked: redact.RestoreSecrets, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
 		// An app cannot claim a pair that the process itself accepts: it would otherwise decide about tokens of the

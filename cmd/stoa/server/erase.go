@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"stoa/agentsvc/app"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/authz/jwks"
@@ -24,7 +24,7 @@ const (
 // closes its accounts. It waits for the workers first, because usage that is recorded after the last invoice would
 // never be charged. stale is the age of a heartbeat at which a worker counts as dead. It may be called again after an
 // error.
-func eraseApp(ctx context.Context, shared app.Dependencies, stale time.Duration, a tenancy.App) error {
+func eraseApp(ctx context.Context, shared runtime.Dependencies, stale time.Duration, a tenancy.App) error {
 	if err := awaitRuns(ctx, shared, stale, a); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func eraseApp(ctx context.Context, shared app.Dependencies, stale time.Duration,
 // awaitRuns returns when no live worker has a lease on a run of the app, or when maxEraseWait has passed since the
 // app was last changed (that is, marked as deleting). Runs of dead workers do not count: they record nothing any
 // more.
-func awaitRuns(ctx context.Context, shared app.Dependencies, stale time.Duration, a tenancy.App) error {
+func awaitRuns(ctx context.Context, shared runtime.Dependencies, stale time.Duration, a tenancy.App) error {
 	runs := store.NewRunQueue(shared.DB)
 	tick := time.NewTicker(erasePollInterval)
 	defer tick.Stop()

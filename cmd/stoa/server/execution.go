@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/queue"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
@@ -31,7 +31,7 @@ import (
 // which are first called when the process serves. All fields are read-only from then on.
 type Execution struct {
 	// Runtimes caches the built apps by app and revision. A request or run acquires one and releases it when it is done.
-	Runtimes *runtimecache.Cache[*app.App]
+	Runtimes *runtimecache.Cache[*runtime.Runtime]
 	// RunPool executes the runs of the durable database, inMemoryPool those of the in-memory database.
 	RunPool      *queue.Pool
 	inMemoryPool *queue.Pool
@@ -42,7 +42,7 @@ type Execution struct {
 
 	apps      *tenancy.Service
 	hub       *task.Hub
-	inMemory  *app.InMemoryDB
+	inMemory  *runtime.InMemoryDB
 	telemetry telemetry
 	log       *slog.Logger
 }
@@ -52,7 +52,7 @@ type Execution struct {
 // was lost cannot change its tasks any more, because every such write is conditional on the epoch. A web process opens
 // RunPool in accept-only mode. On SQLite no other process can hold a lease, so that the runs a crashed predecessor left
 // behind are rescued at once.
-func newExecution(ctx context.Context, o Options, base app.Dependencies, apps *tenancy.Service, bus *signal.Bus, t telemetry, c *closers) (*Execution, app.Dependencies, error) {
+func newExecution(ctx context.Context, o Options, base runtime.Dependencies, apps *tenancy.Service, bus *signal.Bus, t telemetry, c *closers) (*Execution, runtime.Dependencies, error) {
 	x := &Execution{apps: apps, hub: base.Hub, inMemory: base.InMemory, telemetry: t, log: o.Log}
 	q := o.Settings.Queue
 	options := queue.Options{
@@ -247,7 +247,7 @@ func (x *Execution) sweepExternal(ctx context.Context, id db.ID, r store.Retenti
 // executeWithSpan executes a run with app a and records its span. The span's parent is that of the request that
 // created the run, also if another process accepted it: the run carries the trace parent in its row. began includes
 // the time in which the app was loaded.
-func (t telemetry) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *app.App, run store.Run, lease agentsvc.Lease) error {
+func (t telemetry) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *runtime.Runtime, run store.Run, lease agentsvc.Lease) error {
 	ctx = context.WithValue(ctx, runKey{}, runInfo{of.Name, string(run.Task)})
 	if t.tracer == nil {
 		return t.recordOutcome(ctx, of.Name, a.ExecuteRun(ctx, run, lease))
@@ -275,7 +275,7 @@ func (t telemetry) executeWithSpan(ctx context.Context, began time.Time, of *ten
 const runStateKey = attribute.Key("stoa.state")
 
 // runOutcome names the outcome of an attempt that ended without recording a state on the task's log, by the error of
-// App.ExecuteRun; it returns "" if the attempt did record one. A lost lease is an error here because another worker
+// Runtime.ExecuteRun; it returns "" if the attempt did record one. A lost lease is an error here because another worker
 // has the task: this one must not write any more.
 func runOutcome(err error) string {
 	var cancelled *agentsvc.CallCancelledError

@@ -8,8 +8,8 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/egress"
+	"stoa/agentsvc/runtime"
 	"stoa/billing/export"
 	"stoa/billing/export/file"
 	"stoa/billing/export/stripe"
@@ -34,7 +34,7 @@ const (
 
 // NewExporter returns the exporter of usage with a sink for each configured target. It returns an error for a setting
 // that cannot work, such as a missing folder or secret, instead of exporting nothing.
-func NewExporter(d app.Dependencies) (*export.Exporter, error) {
+func NewExporter(d runtime.Dependencies) (*export.Exporter, error) {
 	var s exportSettings
 	if err := envconfig.Process("stoa_export", &s); err != nil {
 		return nil, envError(err)
@@ -73,7 +73,7 @@ func NewExporter(d app.Dependencies) (*export.Exporter, error) {
 
 // newWebhookSink returns the sink of the webhook. Redirects are not followed: the signed usage must reach the
 // configured address only.
-func (s exportSettings) newWebhookSink(d app.Dependencies, text string) (export.Sink, error) {
+func (s exportSettings) newWebhookSink(d runtime.Dependencies, text string) (export.Sink, error) {
 	// Usage is signed but not encrypted, so that plain http is for private networks only.
 	u, err := url.Parse(s.Webhook)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !s.PrivateNetwork) {

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/egress"
+	"stoa/agentsvc/runtime"
 	"stoa/authz"
 	"stoa/authz/jwks"
 	"stoa/tenancy"
@@ -43,7 +43,7 @@ type appIdentity struct {
 // openVerifier returns the built-in issuer and the verifier that accepts its tokens and those of server.auth's issuer.
 // It returns an error if the keys of the latter can be neither fetched nor read from the database's cache, because every
 // token of that issuer would be refused. A worker serves no tenant's requests and does not fetch them.
-func openVerifier(ctx context.Context, o Options, d app.Dependencies, c *closers) (p platformIdentity, err error) {
+func openVerifier(ctx context.Context, o Options, d runtime.Dependencies, c *closers) (p platformIdentity, err error) {
 	p.issuer, err = authz.OpenIssuer(ctx, d.DB, d.Keys, authz.IssuerOptions{Name: o.Settings.Cards.PublicURL, Log: o.Log})
 	if err != nil {
 		return p, err
@@ -68,7 +68,7 @@ func openVerifier(ctx context.Context, o Options, d app.Dependencies, c *closers
 }
 
 // openAppIdentity returns the registry of the apps' issuers, which it adds to the verifier of p, and the API keys.
-func openAppIdentity(ctx context.Context, apps *tenancy.Service, p platformIdentity, d app.Dependencies, c *closers) (appIdentity, error) {
+func openAppIdentity(ctx context.Context, apps *tenancy.Service, p platformIdentity, d runtime.Dependencies, c *closers) (appIdentity, error) {
 	registry, err := authz.OpenIssuerRegistry(ctx, apps, p.verifier, authz.IssuerRegistryOptions{HTTP: func(private bool) *http.Client { return IssuerHTTPClient(d, private) }, Cache: p.keyCache, Log: d.Log})
 	if err != nil {
 		return appIdentity{}, err
@@ -79,12 +79,12 @@ func openAppIdentity(ctx context.Context, apps *tenancy.Service, p platformIdent
 
 // IssuerHTTPClient returns the client that fetches the keys of an app's issuer. private is the app's grant
 // private_network.
-func IssuerHTTPClient(d app.Dependencies, private bool) *http.Client {
+func IssuerHTTPClient(d runtime.Dependencies, private bool) *http.Client {
 	return issuerEgress(d, private).HTTP()
 }
 
 // issuerEgress returns the client that reaches the hosts of an app's issuer.
-func issuerEgress(d app.Dependencies, private bool) *egress.Client {
+func issuerEgress(d runtime.Dependencies, private bool) *egress.Client {
 	if private {
 		return d.PrivateEgress
 	}
@@ -104,7 +104,7 @@ var (
 // reported at once. It returns an error if the host does not exist or resolves to a refused address. If the resolver
 // fails, it logs a warning and accepts the host: every fetch of the keys checks the address again, so that this check
 // is a convenience and not the protection.
-func checkIssuerHost(ctx context.Context, d app.Dependencies, host string, private bool) error {
+func checkIssuerHost(ctx context.Context, d runtime.Dependencies, host string, private bool) error {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	err := issuerEgress(d, private).CheckHost(ctx, host)

@@ -8,9 +8,9 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/notify"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/webhook"
 	"stoa/tenancy/db"
@@ -27,27 +27,27 @@ type notificationSettings struct {
 }
 
 // loadNotificationSettings returns the notification settings of the default app from the environment.
-func loadNotificationSettings() (app.NotificationSettings, error) {
+func loadNotificationSettings() (runtime.NotificationSettings, error) {
 	var s notificationSettings
 	if err := envconfig.Process("stoa_notification", &s); err != nil {
-		return app.NotificationSettings{}, envError(err)
+		return runtime.NotificationSettings{}, envError(err)
 	}
 	text, err := readSecret(NotificationSecretName)
 	if err != nil || text == "" {
-		return app.NotificationSettings{PrivateNetwork: s.PrivateNetwork}, err
+		return runtime.NotificationSettings{PrivateNetwork: s.PrivateNetwork}, err
 	}
 	secret, err := egress.ParseSecret(text)
 	if err != nil {
-		return app.NotificationSettings{}, fmt.Errorf("%s: %w", NotificationSecretName, err)
+		return runtime.NotificationSettings{}, fmt.Errorf("%s: %w", NotificationSecretName, err)
 	}
-	return app.NotificationSettings{PrivateNetwork: s.PrivateNetwork, Secret: secret}, nil
+	return runtime.NotificationSettings{PrivateNetwork: s.PrivateNetwork, Secret: secret}, nil
 }
 
 // newDispatchers returns the dispatchers that deliver notifications: to addresses in configurations, to callbacks of
 // webhooks, and to addresses of callers if server.push_notifications allows them. A web process delivers only those of
 // its in-memory database, which no other process can read; workers deliver those of the durable one. notifier returns
 // the notifier of an active app.
-func newDispatchers(o Options, d app.Dependencies, notifier func(context.Context, db.ID) (*notify.Notifier, func(), error)) []*notify.Dispatcher {
+func newDispatchers(o Options, d runtime.Dependencies, notifier func(context.Context, db.ID) (*notify.Notifier, func(), error)) []*notify.Dispatcher {
 	// The formats of request bodies, by the name that a receiver's row has: one protocol, one entry.
 	formats := maps.Clone(a2a.Formats)
 	maps.Copy(formats, webhook.Formats)
@@ -63,9 +63,9 @@ func newDispatchers(o Options, d app.Dependencies, notifier func(context.Context
 }
 
 // newNotifyOptions returns how apps hand notifications to dispatchers.
-func newNotifyOptions(o Options, dispatchers []*notify.Dispatcher, t telemetry) *app.NotifyOptions {
+func newNotifyOptions(o Options, dispatchers []*notify.Dispatcher, t telemetry) *runtime.NotifyOptions {
 	cfg := o.DefaultApp.Config()
-	n := &app.NotifyOptions{PushEnabled: cfg != nil && cfg.Server.PushNotifications, OnQueued: func() {
+	n := &runtime.NotifyOptions{PushEnabled: cfg != nil && cfg.Server.PushNotifications, OnQueued: func() {
 		for _, c := range dispatchers {
 			c.Wake()
 		}

@@ -34,7 +34,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store/leader"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/billing/export"
@@ -71,7 +71,7 @@ type Server struct {
 	identity identity
 	router   *router.Router // maps host names to apps
 	// Dependencies are what the runtimes of all apps share.
-	Dependencies app.Dependencies
+	Dependencies runtime.Dependencies
 	// Exporter sends usage to files, webhooks and Stripe.
 	Exporter  *export.Exporter
 	Execution *Execution

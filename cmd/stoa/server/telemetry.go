@@ -7,8 +7,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/guardrail"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/trail"
@@ -63,8 +63,8 @@ func openMetrics(ctx context.Context, o Options) (*metrics.Recorder, error) {
 // newInstrumentation returns the hooks that apps call about models, tools, runs and budgets. A hook that neither
 // metrics nor tracing needs stays nil, so that it costs nothing. RecordContent follows the OpenTelemetry variable for
 // GenAI content and affects the default app only.
-func (t telemetry) newInstrumentation() app.Instrumentation {
-	w := app.Instrumentation{RecordSpans: t.tracer != nil}
+func (t telemetry) newInstrumentation() runtime.Instrumentation {
+	w := runtime.Instrumentation{RecordSpans: t.tracer != nil}
 	// The variable of the OpenTelemetry conventions for GenAI; content is off by default because it is personal data.
 	if text, _ := lookupEnv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"); text == "true" {
 		w.RecordContent = true

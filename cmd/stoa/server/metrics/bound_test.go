@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/llm"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/trail"
 )
 
@@ -20,11 +20,11 @@ func TestMetricsLabelBounds(t *testing.T) {
 	}
 	for i := range topApps {
 		for k := range topModels {
-			m.RecordModelCall(t.Context(), fmt.Sprint("app", i), app.ModelCall{Provider: "openai", Model: fmt.Sprint("model", k), Usage: agentsvc.Usage{InputTokens: 1}})
+			m.RecordModelCall(t.Context(), fmt.Sprint("app", i), runtime.ModelCall{Provider: "openai", Model: fmt.Sprint("model", k), Usage: agentsvc.Usage{InputTokens: 1}})
 		}
 	}
 	for status := range 1000 {
-		m.RecordModelCall(t.Context(), "app0", app.ModelCall{Provider: "openai", Model: "model0", ErrorKind: trail.ErrorKind(&llm.Error{Status: status})})
+		m.RecordModelCall(t.Context(), "app0", runtime.ModelCall{Provider: "openai", Model: "model0", ErrorKind: trail.ErrorKind(&llm.Error{Status: status})})
 	}
 	families, err := m.registry.Gather()
 	if err != nil {

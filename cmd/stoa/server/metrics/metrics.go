@@ -21,8 +21,8 @@ import (
 	"go.opentelemetry.io/otel/semconv/v1.41.0/genaiconv"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/app"
 	"stoa/agentsvc/guardrail"
+	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/trigger"
@@ -265,7 +265,7 @@ func (m *Recorder) RecordFinding(ctx context.Context, app string, f guardrail.Fi
 
 // RecordModelCall counts a call of a model: its duration, its time to the first chunk if it streamed, and its tokens.
 // The names and labels of the gen_ai metrics are those of the OpenTelemetry semantic conventions for GenAI.
-func (m *Recorder) RecordModelCall(ctx context.Context, app string, c app.ModelCall) {
+func (m *Recorder) RecordModelCall(ctx context.Context, app string, c runtime.ModelCall) {
 	model := m.labels.models.labelFor(c.Model)
 	chat := labelSet{{"gen_ai.operation.name", string(genaiconv.OperationNameChat)}, {"gen_ai.provider.name", c.Provider}, {"gen_ai.request.model", model}}
 	// labelSet is an array: timed is a copy, to which the error is added.
@@ -294,7 +294,7 @@ func (m *Recorder) RecordModelCall(ctx context.Context, app string, c app.ModelC
 }
 
 // RecordToolCall counts a call of a tool. ErrorKind is "" for a success.
-func (m *Recorder) RecordToolCall(ctx context.Context, app string, c app.ToolCall) {
+func (m *Recorder) RecordToolCall(ctx context.Context, app string, c runtime.ToolCall) {
 	l := labelSet{{"fault", c.ErrorKind}}
 	m.runs.toolCalls.Add(ctx, 1, m.withAppLabel(app, l))
 	m.runs.toolDuration.Record(ctx, c.Duration.Seconds(), m.labels.sets.optionFor(l))

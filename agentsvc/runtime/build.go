@@ -1,0 +1,71 @@
+package runtime
+
+import (
+	"errors"
+	"log/slog"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/egress"
+	"stoa/agentsvc/sandbox"
+	"stoa/tenancy/grant"
+)
+
+// build is what the parts of one call of [Build] share: the configuration, whose it is, and what was found wrong so far.
+// It is used by one goroutine.
+type build struct {
+	cfg    *config.Config
+	tenant Tenant
+	log    *slog.Logger
+	// closers become those of the Runtime.
+	closers []func() error
+	problemList
+}
+
+// appID returns the app whose share of the processors computations use, see package processor.
+func (b *build) appID() string { return string(b.tenant.ID) }
+
+// hostAccess is what the app may reach of the network and of this host.
+type hostAccess struct {
+	*build
+	egressClient *egress.Client
+	folderGuard  *grant.Guard
+	// sandbox is nil if no program of this host may run.
+	sandbox *sandbox.Host
+}
+
+// newHostAccess returns what the app may reach by its grants.
+func newHostAccess(b *build, h Host) *hostAccess {
+	a := &hostAccess{b, h.PublicEgress, h.FolderGuard, h.Sandbox}
+	if b.tenant.PrivateNetwork {
+		a.egressClient = h.PrivateEgress
+	}
+	return a
+}
+
+// resolvePath resolves a path of the configuration within the folders that the app was granted for power. For the
+// operator's own app the path is used as it is, with an empty Root. A problem is an [agentsvc.InvalidError] of field.
+func (b *hostAccess) resolvePath(field, power, path string) (grant.RootedPath, error) {
+	if b.tenant.DefaultApp {
+		return grant.RootedPath{Path: path}, nil
+	}
+	p, err := b.folderGuard.ResolvePath(b.tenant.Grants.Roots(power), path)
+	if err != nil {
+		return p, agentsvc.NewInvalidError(field, "%v", err)
+	}
+	return p, nil
+}
+
+// checkSandbox returns an error if programs of this host may not run. The operator's own may run with whatever sandbox
+// the host has, a tenant's only in one that isolates completely.
+func (b *hostAccess) checkSandbox() error {
+	if b.sandbox == nil {
+		return errNoSandbox
+	}
+	if b.tenant.DefaultApp {
+		return nil
+	}
+	return b.sandbox.CheckUntrusted()
+}
+
+var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")

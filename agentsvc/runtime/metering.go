@@ -1,0 +1,102 @@
+package runtime
+
+import (
+	"context"
+	"log/slog"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/embedder"
+	"stoa/agentsvc/task"
+	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/usage"
+	"stoa/tenancy/db"
+)
+
+// metering counts what the app uses and holds it to the app's plan and budgets. Models and embedders are decorated with
+// it. Without billing meter and budgetGate are nil, and nothing is counted.
+type metering struct {
+	tenant          Tenant
+	meter           *usage.Meter
+	budgetGate      *budget.Gate
+	instrumentation Instrumentation
+	log             *slog.Logger
+}
+
+// newMetering returns the app's metering; service may be nil.
+func newMetering(b *build, service *billing.Service, i Instrumentation) metering {
+	c := metering{tenant: b.tenant, instrumentation: i, log: b.log}
+	if service != nil {
+		c.meter, c.budgetGate = service.Usage.NewMeter(b.tenant.ID, b.tenant.Plan), service.Budgets.NewGate(b.tenant.ID, b.tenant.Plan)
+	}
+	return c
+}
+
+// findBudgetChange reports whether the budget that a paused task waits for covers its call again; nil if not. It is
+// [task.Options].BudgetAvailability.
+func (c metering) findBudgetChange(ctx context.Context, w task.BudgetWait) (*task.BudgetChange, error) {
+	if c.budgetGate == nil {
+		return &task.BudgetChange{}, nil
+	}
+	r, err := c.budgetGate.CheckAvailability(ctx, w.ID, w.Needs)
+	return (*task.BudgetChange)(r), err
+}
+
+// usageObserver counts what runs do. It implements [task.Observer].
+type usageObserver struct{ meter *usage.Meter }
+
+// newObserver returns the app's observer, nil if nothing is counted.
+func (c metering) newObserver() task.Observer {
+	if c.meter == nil {
+		return nil
+	}
+	return usageObserver{c.meter}
+}
+
+// AppendObservation implements [task.Observer]: usage rows join the transaction that appends the events.
+func (o usageObserver) AppendObservation(b *db.Batch, x task.Observation) {
+	o.meter.CountUsage(b, billingFacts(x))
+}
+
+// WriteObservation implements [task.Observer]: usage rows get a transaction of their own.
+func (o usageObserver) WriteObservation(ctx context.Context, x task.Observation) error {
+	return o.meter.WriteUsage(ctx, billingFacts(x))
+}
+
+// billingFacts converts an observation to billing's type: billing does not import task.
+func billingFacts(x task.Observation) usage.RunFacts {
+	return usage.RunFacts{
+		Task: x.Run.Task, Turn: x.Run.Turn, Epoch: x.Run.Epoch, Agent: x.Run.Agent, Owner: x.Run.Owner, Events: x.Events, RunTime: x.Worked, TurnEnded: x.Ended,
+	}
+}
+
+// meteredEmbedder is an embedder whose texts are counted as usage.
+type meteredEmbedder struct {
+	embedder.Embedder
+	metering
+	provider string
+	model    string
+}
+
+// meterEmbedder returns e with its texts counted, or e itself if nothing is counted.
+func (c metering) meterEmbedder(cfg *config.Embedder, e embedder.Embedder) embedder.Embedder {
+	if c.meter == nil {
+		return e
+	}
+	return meteredEmbedder{e, c, cfg.Provider, cfg.Model}
+}
+
+// Embed implements [embedder.Embedder]. The vectors are returned even if the usage cannot be written, which is logged.
+func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embedder.Purpose, texts []string) ([][]float32, error) {
+	vectors, err := e.Embedder.Embed(ctx, payer, p, texts)
+	if err != nil || len(texts) == 0 {
+		return vectors, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	if err := e.meter.RecordEmbeddings(ctx, payer.Agent, payer.Owner, e.provider, e.model, len(texts)); err != nil {
+		e.log.Warn("texts that were made vectors could not be counted", "error", err)
+	}
+	return vectors, nil
+}

@@ -1,0 +1,162 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/task"
+	"stoa/agentsvc/trigger"
+	"stoa/ratelimit"
+)
+
+// Schedule is a schedule of an agent, with the message that starts it.
+type Schedule struct {
+	Cron *trigger.Cron
+	Zone *time.Location
+	// Input is the text of the message; "" means one with the time.
+	Input string
+}
+
+// Webhook is an endpoint by which another service starts an agent.
+type Webhook struct {
+	Agent   string
+	Path    string
+	Methods []string
+	// Signature verifies deliveries, Input makes the message from a delivery's body.
+	Signature *trigger.Signature
+	Input     *trigger.Input
+	// ResultTimeout bounds the wait for the result in the response; 0 means that the response does not wait.
+	ResultTimeout time.Duration
+	// Callback is where the result is posted; nil for nowhere.
+	Callback *trigger.Callback
+}
+
+// triggerSet is the triggers of an app.
+type triggerSet struct {
+	// schedules are by agent, webhooks by path.
+	schedules map[string]*Schedule
+	webhooks  map[string]*Webhook
+}
+
+// newTriggers builds the enabled triggers.
+func (b *build) newTriggers() triggerSet {
+	out := triggerSet{map[string]*Schedule{}, map[string]*Webhook{}}
+	for _, name := range b.cfg.AgentNames() {
+		t := b.cfg.Agents[name].Trigger
+		if t == nil || !t.Enabled {
+			continue
+		}
+		path := "agents." + name + ".trigger"
+		switch t.Type {
+		case "schedule":
+			c, err := trigger.ParseCron(t.Cron, t.Timezone)
+			b.addProblem(path, err)
+			if err == nil {
+				out.schedules[name] = &Schedule{c, c.Location(), t.Input}
+			}
+		case "webhook":
+			signature, err := trigger.NewSignature(t.Secret, t.SignatureHeader, t.TimestampHeader)
+			b.addProblem(path, err)
+			w, err := newWebhook(b.appID(), name, t)
+			b.addProblem(path+".webhook_input", err)
+			if w != nil {
+				w.Signature = signature
+			}
+			out.webhooks[t.Path] = w
+		}
+	}
+	return out
+}
+
+// newWebhook builds a webhook of app without its signature. It returns one even if its input has a problem.
+func newWebhook(app, agent string, t *config.Trigger) (*Webhook, error) {
+	w := &Webhook{Agent: agent, Path: t.Path, Methods: t.Methods}
+	switch t.Response.Mode {
+	case "sync":
+		w.ResultTimeout = t.Response.Timeout
+	case "callback":
+		w.Callback = &trigger.Callback{Field: t.Response.CallbackField, Hosts: t.Response.CallbackHosts}
+	}
+	var source string
+	var fields []trigger.Field
+	if in := t.WebhookInput; in != nil {
+		source = in.Template
+		for _, f := range in.ExtractFields {
+			fields = append(fields, trigger.Field{Path: f.Path, As: f.Name(), Required: f.Required})
+		}
+	}
+	var err error
+	w.Input, err = trigger.NewInput(app, t.Input, source, fields)
+	return w, err
+}
+
+// Schedules returns the schedules of the app by agent. The [trigger.Scheduler] stores them whenever the app's
+// generation changes.
+func (rt *Runtime) Schedules() map[string]*Schedule { return rt.triggers.schedules }
+
+// Webhooks returns the webhooks of the app by path.
+func (rt *Runtime) Webhooks() map[string]*Webhook { return rt.triggers.webhooks }
+
+// StartTick starts an agent for a tick of its schedule. The key of the submission follows from the tick's time, so a
+// repetition finds the same task. If the agent no longer has this schedule, because another revision is current, it
+// returns [trigger.ErrNoSchedule]. If a limit, a budget, the storage limit or the agent's input rules refuse the task,
+// it returns [trigger.ErrTickRefused].
+func (rt *Runtime) StartTick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, error) {
+	s := rt.triggers.schedules[t.Agent]
+	if s == nil || s.Cron.String() != t.Spec {
+		return "", trigger.ErrNoSchedule
+	}
+	owner, key := trigger.TaskOwner(t.Agent), trigger.TickKey(t.At)
+	// The task may exist from an earlier attempt. It must then not be counted again.
+	if id, err := rt.tasks.FindByKey(ctx, owner, t.Agent, key); !errors.Is(err, agentsvc.ErrNotFound) {
+		return id, err
+	}
+	at := t.At.In(s.Zone).Format(time.RFC3339)
+	if s.Input == "" {
+		s = &Schedule{Input: "It is " + at + "."}
+	}
+	m := agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(s.Input)}, Metadata: map[string]any{"trigger": "schedule", "scheduled_at": at}}
+	sub := task.Submission{Agent: t.Agent, Owner: owner, Message: m, Key: key, Background: true}
+	_, release, err := rt.ReserveUsage(ctx, &sub)
+	if err == nil {
+		defer release()
+		var opened agentsvc.Task
+		if opened, err = rt.tasks.Submit(ctx, sub); err == nil {
+			return opened.ID, nil
+		}
+	}
+	var spent *agentsvc.BudgetExhaustedError
+	var full *agentsvc.StorageLimitError
+	var invalid *agentsvc.InvalidError
+	if errors.Is(err, ratelimit.ErrExhausted) || errors.As(err, &spent) || errors.As(err, &full) || errors.As(err, &invalid) {
+		err = fmt.Errorf("%w: %w", trigger.ErrTickRefused, err)
+	}
+	return "", err
+}
+
+// ReserveUsage checks the app's budgets and counts a call against its limits, before the task is accepted. What it
+// reserves for the turn is recorded in sub. It returns the state of the limits, and release, which the caller must call
+// at the end: it returns the reservation unless the turn was stored with it. The error is an
+// [*agentsvc.BudgetExhaustedError] or a [ratelimit.ExhaustedError].
+func (rt *Runtime) ReserveUsage(ctx context.Context, sub *task.Submission) (states []ratelimit.State, release func(), err error) {
+	// Budgets come first: they are only read here, so that a call they refuse does not count against a limit.
+	if err := rt.CheckBudget(ctx, sub.Agent, sub.Owner); err != nil {
+		return nil, nil, err
+	}
+	caller := ratelimit.Caller{Agent: sub.Agent, Owner: sub.Owner, Session: sub.Message.Context}
+	g, err := rt.rateLimits.ReserveUsage(ctx, caller, sub.Message)
+	if err != nil || g.Reservation.Tokens == 0 {
+		return g.States, func() {}, err
+	}
+	reservation := &task.Reservation{Note: g.Reservation.EncodeText()}
+	sub.Reservation = reservation
+	return g.States, func() {
+		if !reservation.Recorded {
+			rt.rateLimits.ReleaseReservation(caller, g.Reservation)
+		}
+	}, nil
+}
