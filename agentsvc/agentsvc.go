@@ -8,7 +8,8 @@
 // task's current form is the fold of its events ([Task.ApplyEvent]).
 //
 // A context carries deadline, cancellation and trace only. What the calls of a run share, such as its lease and who pays
-// for it, is passed on as a [RunScope].
+// for it, is passed on as a [RunScope]. The exception is the reservation of memory for rows that are read, see package
+// capacity.
 //
 // The packages below build on these types: store persists them, task accepts and follows turns, queue leases runs to
 // workers, runner executes them with an agent, and surface encodes them for each protocol.

@@ -1,5 +1,5 @@
-// Package runtime builds the runtime of one tenant's app: [Build] turns one revision of its configuration into a [Runtime]
-// whose agents can be called. The same function serves the process's start, a reload, a tenant's first request and a
+// Package runtime builds the runtime of one tenant's app: [Build] turns one revision of its configuration into a
+// [Runtime] whose agents can be called. The same function serves the process's start, a reload, a tenant's first request and a
 // dry run.
 //
 // It is the only package that knows every kind of model, tool and agent. Each kind is an entry of a table:
@@ -130,8 +130,8 @@ type Tenant struct {
 	DryRun bool
 }
 
-// Runtime is the running form of one revision of an app: its agents, ready to be called. It is immutable; another revision is
-// another Runtime. All fields are set by [Build], then read-only.
+// Runtime is the running form of one revision of an app: its agents, ready to be called. It is immutable; another
+// revision is another Runtime. All fields are set by [Build], then read-only.
 type Runtime struct {
 	// store and tasks are those of the database that the configuration selects for new tasks.
 	store *store.Store
