@@ -7,7 +7,7 @@ type RunScope struct {
 	// Session is the session of the turn. Its owner is the caller on whose behalf tools act. The zero value means that
 	// there is none.
 	Session SessionKey
-	Lease   Lease
+	Lease   LeaseCheck
 	// Usage records what model calls use, and identifies the run for budgets; nil: nothing is recorded.
 	Usage *UsageRecorder
 	// Findings records what guardrails find; nil: nothing is recorded.

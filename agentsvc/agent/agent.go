@@ -21,7 +21,7 @@
 //
 // When the lease is lost, the commit of the next fact fails or the context ends, and the runner stops the iteration.
 // Each method that yields returns errStopped when yield returns false, so that no further effect starts. Before a call
-// whose effect cannot be undone, the lease is checked again ([agentsvc.Lease.Check] in tool.Set, package upstream
+// whose effect cannot be undone, the lease is checked again ([agentsvc.LeaseCheck.Check] in tool.Set, package upstream
 // and [Remote]), since a process that was suspended does not notice the loss by itself.
 //
 // Sub-agents run in frames. A frame is the path of an agent within a turn, e.g. "researcher[2]/writer". It is the same

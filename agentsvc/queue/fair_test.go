@@ -18,7 +18,7 @@ import (
 func (b fixture) openBlockingPool(o queue.Options) (p *queue.Pool, begun chan store.Run) {
 	b.Helper()
 	begun, finish := make(chan store.Run, 2000), make(chan struct{})
-	p, _ = b.openPool(o, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+	p, _ = b.openPool(o, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 		begun <- run
 		select {
 		case <-finish:

@@ -162,7 +162,7 @@ func (k *leaseKeeper) leaseAge() time.Duration {
 func (k *leaseKeeper) isStale() bool { return k.leaseAge() > k.options.StaleAfter*3/4 }
 
 // confirmLease makes sure that this process still holds its lease before a run has an external effect;
-// [agentsvc.Lease.Check] calls it. If the lease is stale it is renewed first. Runs that other processes took are
+// [agentsvc.LeaseCheck.Check] calls it. If the lease is stale it is renewed first. Runs that other processes took are
 // cancelled with [agentsvc.ErrLeaseLost]; if the renewal fails, all runs are cancelled with [ErrStale]. The caller
 // checks its context afterwards.
 func (k *leaseKeeper) confirmLease(ctx context.Context) {

@@ -16,7 +16,7 @@ import (
 // newLeaseProbe returns a handler whose runs check the lease for each channel that the test sends, and answer on it.
 func newLeaseProbe() (queue.Handler, chan<- chan error) {
 	requests := make(chan chan error)
-	return func(ctx context.Context, _ store.Run, lease agentsvc.Lease) error {
+	return func(ctx context.Context, _ store.Run, lease agentsvc.LeaseCheck) error {
 		for {
 			select {
 			case answer := <-requests:
@@ -139,7 +139,7 @@ func TestRenewalKeepsNoLostRuns(t *testing.T) {
 	const stale = 2 * time.Second
 	handle, requests := newLeaseProbe()
 	ended := make(chan error, 1)
-	p, stop := b.openPool(queue.Options{StaleAfter: stale}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+	p, stop := b.openPool(queue.Options{StaleAfter: stale}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 		err := handle(ctx, run, lease)
 		ended <- err
 		return err

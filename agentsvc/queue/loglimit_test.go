@@ -19,7 +19,7 @@ func TestFailingRunsAreLoggedSeldom(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		var tries, others atomic.Int64
 		done := make(chan struct{})
-		handle := func(_ context.Context, run store.Run, _ agentsvc.Lease) error {
+		handle := func(_ context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
 			if run.Tenant == "globex" {
 				others.Add(1)
 			} else if tries.Add(1) == 40 {

@@ -104,7 +104,7 @@ func (b fixture) startLiveRun(p *queue.Pool) store.Run {
 }
 
 // finishRun records a run's end as its worker.
-func (b fixture) finishRun(ctx context.Context, run store.Run, _ agentsvc.Lease) error {
+func (b fixture) finishRun(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
 	if run.Epoch == 0 {
 		if _, err := b.st.Runs.AcquireLease(ctx, &run); err != nil {
 			return err
@@ -170,7 +170,7 @@ func receiveValue[T any](b fixture, c <-chan T) (v T) {
 func TestLiveRuns(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
-		p, _ := b.openPool(queue.Options{MaxInflight: 3, AppInflight: 3}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		p, _ := b.openPool(queue.Options{MaxInflight: 3, AppInflight: 3}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			began <- run
 			<-finish
 			return b.finishRun(ctx, run, lease)
@@ -208,7 +208,7 @@ func TestClaims(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		const runs, workers = 40, 3
 		var at, most, times atomic.Int64
-		p, _ := b.openPool(queue.Options{Workers: workers}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		p, _ := b.openPool(queue.Options{Workers: workers}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			most.Store(max(most.Load(), at.Add(1)))
 			times.Add(1)
 			time.Sleep(2 * time.Millisecond)
@@ -242,7 +242,7 @@ func TestRescue(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
 		defer close(finish)
-		handle := func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		handle := func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			began <- run
 			if run.Attempts > 1 {
 				return b.finishRun(ctx, run, lease)
@@ -291,7 +291,7 @@ func TestStale(t *testing.T) {
 	b := fixture{t, d, store.New(d, "acme")}
 	const stale = 3 * time.Second
 	began, causes := make(chan store.Run, 10), make(chan error, 10)
-	p, _ := b.openPool(queue.Options{StaleAfter: stale, Retry: queue.Retry{MaxRetries: 3}}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+	p, _ := b.openPool(queue.Options{StaleAfter: stale, Retry: queue.Retry{MaxRetries: 3}}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 		began <- run
 		if run.Attempts > 1 {
 			return b.finishRun(ctx, run, lease)
@@ -328,7 +328,7 @@ func TestStale(t *testing.T) {
 func TestDrain(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish, causes := make(chan store.Run, 10), make(chan struct{}), make(chan error, 10)
-		p, _ := b.openPool(queue.Options{Workers: 1}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		p, _ := b.openPool(queue.Options{Workers: 1}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			began <- run
 			select {
 			case <-finish:
@@ -407,7 +407,11 @@ func TestDrainIgnoredByRun(t *testing.T) {
 	d := dbtest.NewSQLite(t)
 	b := fixture{t, d, store.New(d, "acme")}
 	began, finish := make(chan store.Run, 1), make(chan struct{})
-	p, _ := b.openPool(queue.Options{}, func(_ context.Context, run store.Run, _ agentsvc.Lease) error { began <- run; <-finish; return nil })
+	p, _ := b.openPool(queue.Options{}, func(_ context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
+		began <- run
+		<-finish
+		return nil
+	})
 	run := b.startLiveRun(p)
 	receiveValue(b, began)
 	now, cancel := context.WithCancel(t.Context())
@@ -426,7 +430,7 @@ func TestStop(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began := make(chan store.Run, 1)
 		causes := make(chan error, 1)
-		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run, _ agentsvc.Lease) error {
+		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
 			began <- run
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
@@ -453,7 +457,7 @@ func TestStop(t *testing.T) {
 func TestPostponed(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began := make(chan store.Run, 1)
-		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run, _ agentsvc.Lease) error {
+		p, _ := b.openPool(queue.Options{}, func(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
 			began <- run
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -473,7 +477,7 @@ func TestPostponed(t *testing.T) {
 func TestUndone(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		o := queue.Options{StaleAfter: 3 * time.Second, Retry: queue.Retry{MaxRetries: 3, InitialDelay: time.Millisecond, MaxDelay: time.Millisecond}}
-		p, _ := b.openPool(o, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		p, _ := b.openPool(o, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			switch run.Attempts {
 			case 1:
 				return errors.New("the database is away")
@@ -491,7 +495,7 @@ func TestUndone(t *testing.T) {
 func TestOrphanRun(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
-		p, _ := b.openPool(queue.Options{StaleAfter: 3 * time.Second}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		p, _ := b.openPool(queue.Options{StaleAfter: 3 * time.Second}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			began <- run
 			if run.Epoch == 1 {
 				<-finish
@@ -518,7 +522,7 @@ func TestEarlierAttemptStops(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
 		var p *queue.Pool
-		p, _ = b.openPool(queue.Options{}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		p, _ = b.openPool(queue.Options{}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			began <- run
 			if run.Attempts > 1 {
 				<-causes // the earlier attempt first
@@ -557,7 +561,7 @@ func TestGivenUp(t *testing.T) {
 			given <- end{run.Attempts, reason}
 			return agentsvc.ErrLeaseLost
 		}
-		p, _ := b.openPool(o, func(context.Context, store.Run, agentsvc.Lease) error {
+		p, _ := b.openPool(o, func(context.Context, store.Run, agentsvc.LeaseCheck) error {
 			tries.Add(1)
 			if failures.Add(1) <= 2 {
 				return db.ErrUnknownOutcome
@@ -600,7 +604,7 @@ func TestAwaited(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish, leaveQueue := make(chan store.Run, 10), make(chan struct{}), make(chan struct{})
 		var queued atomic.Pointer[agentsvc.TaskID]
-		p, _ := b.openPool(queue.Options{MaxInflight: 1, Workers: 1}, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		p, _ := b.openPool(queue.Options{MaxInflight: 1, Workers: 1}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			began <- run
 			if of := queued.Load(); of != nil && *of == run.Task {
 				<-leaveQueue
@@ -634,7 +638,7 @@ func TestFloodedQueue(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		const workers = 2
 		begun, finish := make(chan store.Run), make(chan struct{})
-		handle := func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		handle := func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			begun <- run
 			<-finish
 			return fixture{b.T, b.d, store.New(b.d, run.Tenant)}.finishRun(ctx, run, lease)
@@ -678,7 +682,7 @@ func TestFloodedQueue(t *testing.T) {
 func TestWoken(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, causes := make(chan store.Run, 10), make(chan error, 10)
-		p, _ := b.openPool(queue.Options{StaleAfter: 6 * time.Second}, func(ctx context.Context, run store.Run, _ agentsvc.Lease) error {
+		p, _ := b.openPool(queue.Options{StaleAfter: 6 * time.Second}, func(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
 			began <- run
 			<-ctx.Done()
 			causes <- context.Cause(ctx)

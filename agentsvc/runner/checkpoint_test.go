@@ -306,7 +306,7 @@ func TestDrainedBetween(t *testing.T) {
 		if err := h.st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.runner.Run(ctx, run, agentsvc.Lease{}); !errors.Is(err, queue.ErrStopping) {
+		if err := h.runner.Run(ctx, run, agentsvc.LeaseCheck{}); !errors.Is(err, queue.ErrStopping) {
 			t.Error(err)
 		}
 		evs, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)

@@ -371,7 +371,7 @@ func TestLostUnseen(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan error)
-		go func() { done <- h.runner.Run(context.Background(), run, agentsvc.Lease{}) }()
+		go func() { done <- h.runner.Run(context.Background(), run, agentsvc.LeaseCheck{}) }()
 		var seen store.StoredTask
 		for seen.Seq < 3 { // usage and the announced call
 			var err error
@@ -410,7 +410,7 @@ func TestStopping(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(30*time.Millisecond, func() { cancel(cause) })
-		if err := h.runner.Run(ctx, run, agentsvc.Lease{}); !errors.Is(err, cause) {
+		if err := h.runner.Run(ctx, run, agentsvc.LeaseCheck{}); !errors.Is(err, cause) {
 			t.Errorf("stopped because %v: %v", cause, err)
 		}
 		if got, err := h.st.Tasks.Load(t.Context(), "t", store.TaskParts{}); err != nil || got.Seq != 1 {
@@ -499,7 +499,7 @@ func TestDrained(t *testing.T) {
 				if err := h.st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
 					t.Fatal(err)
 				}
-				if err := h.runner.Run(ctx, run, agentsvc.Lease{}); !errors.Is(err, cause) {
+				if err := h.runner.Run(ctx, run, agentsvc.LeaseCheck{}); !errors.Is(err, cause) {
 					t.Errorf("stopped because %v: %v", cause, err)
 				}
 				log, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)

@@ -90,7 +90,7 @@ func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, 
 // Run executes one turn to its end under lease and records that end; nil means that the end is on the log. It returns the cause
 // of ctx's end where ctx ended first, [agentsvc.ErrLeaseLost] if another worker or a cancellation took the task, and
 // any other error if no end could be recorded. In all these cases the queue decides what becomes of the run.
-func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 	rec := r.tasks.NewRecorder(&run)
 	defer rec.Close()
 	memory := r.options.Memory.NewReservation(run.Tenant, 1)

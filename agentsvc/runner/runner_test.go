@@ -132,7 +132,7 @@ func newTestProcess(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) 
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	hub := task.NewHub(nil)
 	h := &testProcess{d: d, st: store.New(d, "acme"), agents: agents, retry: retry}
-	h.pool = queue.New(d, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+	h.pool = queue.New(d, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 		return h.runner.Run(ctx, run, lease)
 	},
 		queue.Options{StaleAfter: 10 * time.Second, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}, task.DeadOptions{}).Add, Log: quiet})

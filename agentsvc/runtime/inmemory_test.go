@@ -59,7 +59,7 @@ func openProcess(t *testing.T, durable *db.DB, o InMemoryDBOptions) *testProcess
 		volatile bool
 		workers  *task.Executor
 	}{{durable, false, &p.Workers}, {v.DB, true, &v.Workers}} {
-		pool := queue.New(q.d, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+		pool := queue.New(q.d, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			run.InMemory = q.volatile
 			return p.app.Load().ExecuteRun(ctx, run, lease)
 		}, queue.Options{Log: o.Log})

@@ -47,7 +47,7 @@ func TestLeaseLost(t *testing.T) {
 					ctx, lose := context.WithCancelCause(context.Background())
 					defer lose(nil)
 					requested := 0
-					ended <- a.ExecuteRun(ctx, run, agentsvc.Lease{Confirm: func(context.Context) {
+					ended <- a.ExecuteRun(ctx, run, agentsvc.LeaseCheck{Confirm: func(context.Context) {
 						if requested++; requested > lostAt {
 							lose(agentsvc.ErrLeaseLost)
 						}

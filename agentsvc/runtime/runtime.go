@@ -244,7 +244,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 func (rt *Runtime) Tasks() *task.Service { return rt.tasks }
 
 // ExecuteRun executes one of the app's runs to its end under lease, in the database that the run comes from.
-func (rt *Runtime) ExecuteRun(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+func (rt *Runtime) ExecuteRun(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 	return rt.runners[run.InMemory].Run(ctx, run, lease)
 }
 

@@ -66,7 +66,7 @@ func mustParse(t *testing.T, src string, o config.Options) *config.Config {
 func newAppWith(t *testing.T, d *db.DB, cfg *config.Config, tenant runtime.Tenant, log *slog.Logger, change ...func(h *runtime.Dependencies)) *runtime.Runtime {
 	t.Helper()
 	var a *runtime.Runtime
-	pool := queue.New(d, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+	pool := queue.New(d, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 		return a.ExecuteRun(ctx, run, lease)
 	}, queue.Options{})
 	if err := pool.Open(t.Context(), true); err != nil {

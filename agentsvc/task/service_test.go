@@ -74,7 +74,7 @@ func joinProcess(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *runWork
 	o := append(options, task.Options{})[0]
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	p := &process{hub: task.NewHub(bus), st: store.New(d, "acme"), bus: bus}
-	p.pool = queue.New(d, func(ctx context.Context, run store.Run, _ agentsvc.Lease) error {
+	p.pool = queue.New(d, func(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
 		rec := p.NewRecorder(&run)
 		defer rec.Close()
 		if run.Epoch == 0 {

@@ -151,7 +151,7 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("before it ran: %+v", got)
 	}
 	ctx, cancelLease := context.WithCancelCause(t.Context())
-	lost := agentsvc.RunScope{Lease: agentsvc.Lease{Confirm: func(context.Context) { cancelLease(agentsvc.ErrLeaseLost) }}}
+	lost := agentsvc.RunScope{Lease: agentsvc.LeaseCheck{Confirm: func(context.Context) { cancelLease(agentsvc.ErrLeaseLost) }}}
 	if got, _ := s.ExecuteCall(ctx, lost, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
 		t.Errorf("with a lease that is lost: %+v", got)
 	}

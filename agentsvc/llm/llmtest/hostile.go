@@ -291,7 +291,7 @@ func testLostLease(t *testing.T, w WireFormat) {
 			ctx, cancelLease := context.WithCancelCause(t.Context())
 			defer cancelLease(nil)
 			checks := 0
-			lease := agentsvc.Lease{Confirm: func(context.Context) {
+			lease := agentsvc.LeaseCheck{Confirm: func(context.Context) {
 				if checks++; checks > requests {
 					cancelLease(agentsvc.ErrLeaseLost)
 				}

@@ -124,7 +124,7 @@ func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(con
 // because the vendors' libraries pass nothing else of a call on to their HTTP client.
 type transportCall struct {
 	// lease and memory are those of the request, then read-only.
-	lease  agentsvc.Lease
+	lease  agentsvc.LeaseCheck
 	memory *capacity.Reservation
 	// bodyErr is the error that ended the body, see Vendor.EndOnReadError. It is written and read by the goroutine that
 	// reads the body.

@@ -96,7 +96,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	// The pool executes runs in runtimes of the cache, which is built later: the variable breaks the cycle. No run
 	// can exist before the server is started.
 	var live *runtimecache.Cache[*runtime.Runtime]
-	h.Workers = queue.New(h.DB, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+	h.Workers = queue.New(h.DB, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 		a, _, release, err := live.AcquireRevision(ctx, run.Tenant, run.Revision)
 		if err != nil {
 			return err

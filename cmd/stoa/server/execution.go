@@ -63,7 +63,7 @@ func newExecution(ctx context.Context, o Options, base runtime.Dependencies, app
 	x.RunPool, x.deadLetters = x.newPool(base.DB, x.executeRun, options)
 	// The tasks in memory exist in this process only: no other process can execute them or be signalled about them.
 	options.AcceptOnly, options.Bus = false, nil
-	x.inMemoryPool, _ = x.newPool(base.InMemory.DB, func(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+	x.inMemoryPool, _ = x.newPool(base.InMemory.DB, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 		run.InMemory = true
 		return x.executeRun(ctx, run, lease)
 	}, options)
@@ -108,7 +108,7 @@ func (x *Execution) Inflight() (n int) {
 // that an update of the configuration does not change a task in progress; if that revision is no longer kept, it uses
 // the current one. It returns [queue.ErrPostponed] for an app that is suspended or deleted: the run keeps its
 // attempts and waits until the app is active again.
-func (x *Execution) executeRun(ctx context.Context, run store.Run, lease agentsvc.Lease) error {
+func (x *Execution) executeRun(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 	began := time.Now()
 	a, of, release, err := x.Runtimes.AcquireRevision(ctx, run.Tenant, run.Revision)
 	if errors.Is(err, tenancy.ErrNotFound) {
@@ -247,7 +247,7 @@ func (x *Execution) sweepExternal(ctx context.Context, id db.ID, r store.Retenti
 // executeWithSpan executes a run with app a and records its span. The span's parent is that of the request that
 // created the run, also if another process accepted it: the run carries the trace parent in its row. began includes
 // the time in which the app was loaded.
-func (t telemetry) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *runtime.Runtime, run store.Run, lease agentsvc.Lease) error {
+func (t telemetry) executeWithSpan(ctx context.Context, began time.Time, of *tenancy.App, a *runtime.Runtime, run store.Run, lease agentsvc.LeaseCheck) error {
 	ctx = context.WithValue(ctx, runKey{}, runInfo{of.Name, string(run.Task)})
 	if t.tracer == nil {
 		return t.recordOutcome(ctx, of.Name, a.ExecuteRun(ctx, run, lease))
