@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,11 +17,6 @@ import (
 	"stoa/authz/jwks/jwkstest"
 	"stoa/tenancy/db"
 )
-
-func sortStrings(s []string) []string {
-	slices.Sort(s)
-	return s
-}
 
 // serveRemoteKeys returns the keys of an issuer that answers 200 with body.
 func serveRemoteKeys(t *testing.T, body string) (*jwks.RemoteSet, *jwkstest.Server) {

@@ -36,6 +36,3 @@ func (r *kindError) Unwrap() error { return r.kind }
 func Errorf(kind error, format string, args ...any) error {
 	return &kindError{kind, fmt.Sprintf(format, args...)}
 }
-
-// errorOfKind is Errorf.
-func errorOfKind(kind error, format string, args ...any) error { return Errorf(kind, format, args...) }

@@ -16,7 +16,6 @@ const actor = "operator"
 
 var (
 	january = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	june    = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
 )
 
 // services are the invoices of a database and what they need.

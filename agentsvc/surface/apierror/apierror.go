@@ -243,7 +243,7 @@ func innermostMessage(err, cause error) string {
 	}
 }
 
-// isHTTPError reports whether the error is about access or capacity. It is then answered by an HTTP status in every
+// IsHTTPError reports whether the error is about access or capacity. It is then answered by an HTTP status in every
 // protocol, also in JSON-RPC, whose other errors have status 200: proxies and client libraries react to the status.
 func (v Response) IsHTTPError() bool {
 	switch v.Code {
@@ -293,7 +293,7 @@ func (v Response) buildDetails(requestID string) map[string]any {
 	return d
 }
 
-// writeHeaders sets WWW-Authenticate and Retry-After (whole seconds, rounded up) where they apply.
+// WriteHeaders sets WWW-Authenticate and Retry-After (whole seconds, rounded up) where they apply.
 func (v Response) WriteHeaders(h http.Header) {
 	switch {
 	case v.authScheme == "":

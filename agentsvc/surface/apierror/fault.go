@@ -22,6 +22,7 @@ type Fault struct {
 // NewFault returns the fault for err in a request with that id.
 func NewFault(requestID string, err error) Fault { return Classify(err).ToFault(requestID) }
 
+// ToFault returns the fault for v in a request with that id.
 func (v Response) ToFault(requestID string) Fault {
 	return Fault{v.Code, v.Status, v.rpc, rpcMessages[v.rpc], v.Text, v.field, requestID, v.buildDetails(requestID)}
 }

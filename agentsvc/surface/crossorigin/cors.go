@@ -17,7 +17,7 @@ var (
 	exposedHeaders      = []string{"X-Request-Id", "Retry-After", "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 )
 
-// cors sets the cross-origin headers of every response and decides which pages may write. It is read-only.
+// CORS sets the cross-origin headers of every response and decides which pages may write. It is read-only.
 type CORS struct {
 	// origins are the allowed origins; "*" in it counts as all only where allowAll is set.
 	origins []string
@@ -62,7 +62,7 @@ func mergeHeaders(names, more []string) []string {
 	return names
 }
 
-// isAllowedOrigin reports whether r may write or open a WebSocket: it comes from no page, from a page of this host, or
+// IsAllowedOrigin reports whether r may write or open a WebSocket: it comes from no page, from a page of this host, or
 // from an allowed origin. CORS only keeps responses from pages; requests that a form could send, and WebSockets, reach
 // the server without a preflight, so the server must refuse them itself.
 func (c *CORS) IsAllowedOrigin(r *http.Request) bool {
@@ -82,7 +82,7 @@ func IsReadOnly(r *http.Request) bool {
 // headerAny and headerTrue are header values that all responses share; they must not be changed.
 var headerAny, headerTrue = []string{"*"}, []string{"true"}
 
-// wrapHandler returns a handler that sets the headers and answers OPTIONS on every path.
+// WrapHandler returns a handler that sets the headers and answers OPTIONS on every path.
 func (c *CORS) WrapHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -41,7 +41,7 @@ type ValueCounter struct {
 	escaped  bool
 }
 
-// totalValues returns how many values were counted, the outermost included.
+// TotalValues returns how many values were counted, the outermost included.
 func (c *ValueCounter) TotalValues() int { return c.values + 1 }
 
 // countBytes counts the next piece of the text. It returns an error as soon as a bound is exceeded.

@@ -19,7 +19,7 @@ func TestChangeDuringFailedListing(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	c := &connection{done: make(chan struct{})}
-	server := sdk.NewServer(&sdk.Implementation{Name: "shop", Version: "1"}, &sdk.ServerOptions{HasTools: true})
+	server := sdk.NewServer(&sdk.Implementation{Name: "shop", Version: "1"}, &sdk.ServerOptions{Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}}})
 	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 			if method == "tools/list" {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"testing"
 
 	"stoa/agentsvc"
@@ -15,7 +16,7 @@ func TestWithoutTelemetry(t *testing.T) {
 	none.recordFinding(t.Context(), "acme", guardrail.Finding{})
 	none.recordCommitGroup(t.Context(), 1)
 	none.recordRunEnd(t.Context(), "acme", store.Run{}, agentsvc.Failed, 0)
-	if err := none.recordOutcome(t.Context(), "acme", agentsvc.ErrLeaseLost); err != agentsvc.ErrLeaseLost {
+	if err := none.recordOutcome(t.Context(), "acme", agentsvc.ErrLeaseLost); !errors.Is(err, agentsvc.ErrLeaseLost) {
 		t.Errorf("the outcome is %v", err)
 	}
 }

@@ -54,9 +54,9 @@ func (m *Recorder) RegisterGauges(s Sources) error {
 		queue.observeStates, "state")
 	d.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(m.labels.apps), "state", "app")
 	d.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
-	d.newGauge("stoa_notification_receivers", "", "Addresses that are told of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
+	d.newGauge("stoa_notification_receivers", "", "Addresses for notifications of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
 		newReceiversObserver(receiver.NewQueue(s.DB)), "state")
-	d.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that somebody has changed it.", newFlawsObserver(s.AuditFlaws))
+	d.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that it was changed.", newFlawsObserver(s.AuditFlaws))
 	d.newGauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", observeInt(func() int64 {
 		waiting, _ := s.UsagePending()
 		return waiting
