@@ -18,7 +18,7 @@ func TestUnknownQuery(t *testing.T) {
 	t.Parallel()
 	var routes []surface.Route
 	h := surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.Fixture) []surface.Route {
-		all := slices.Concat(admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}), billingapi.Routes(billingapi.Options{Apps: h.Apps, Billing: h.Billing}))
+		all := slices.Concat(admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}), billingapi.Routes(billingapi.Options{Apps: h.Apps, Keys: h.Keys, Billing: h.Billing}))
 		for _, r := range all {
 			if r.Kind == surface.Admin {
 				routes = append(routes, r)

@@ -17,7 +17,7 @@ import (
 	"stoa/tenancy"
 )
 
-// Options are the services behind the endpoints.
+// Options are the services behind the endpoints. All but Billing are required.
 type Options struct {
 	Apps *tenancy.Service
 	Keys *authz.APIKeys // finds the app of an API key that a budget is for
