@@ -233,8 +233,9 @@ func TestMemory(t *testing.T) {
 				}
 				return startTarget(t, dbtest.NewPostgresURL(t))
 			}
+			// Each of these gets a process of its own, which ends before the next one starts.
 			each := func(name string, attacks ...stoatest.Attack) {
-				start(t).checkMemory(t, name, attacks...)
+				t.Run(name, func(t *testing.T) { start(t).checkMemory(t, name, attacks...) })
 			}
 			// Refused bodies leave so little garbage that one process can receive them all.
 			one := start(t)
