@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/billing/amount"
@@ -20,11 +22,11 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 1), usagetest.RecordCalls(ctx, s.Usage, app, time.Now(), 2))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 1), usagetest.RecordCalls(ctx, s.Usage, app, time.Now(), 2))
 		_, err := s.Invoices.AddCredit(ctx, actor, app, invoice.Credit{Amount: 100})
-		requireNoErrors(t, err, s.CloseApp(ctx, actor, app), s.CloseApp(ctx, actor, app))
+		agentsvctest.RequireNoErrors(t, err, s.CloseApp(ctx, actor, app), s.CloseApp(ctx, actor, app))
 		balances, err := s.Ledgers.ListAccountBalances(ctx, app.ID)
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		want := map[string]map[ledger.Account]amount.Money{"USD": {
 			ledger.Receivable: 0, ledger.Revenue: -30, ledger.Unspent: 0, ledger.Promotion: 30, ledger.Expense: 12, ledger.Payable: -12,
 		}}
@@ -33,12 +35,12 @@ func TestClose(t *testing.T) {
 		}
 		for _, name := range []string{app.Name, string(app.ID)} {
 			found, err := s.Ledgers.FindFormerApp(ctx, name)
-			if requireNoErrors(t, err); found.ID != app.ID || found.Name != app.Name {
+			if agentsvctest.RequireNoErrors(t, err); found.ID != app.ID || found.Name != app.Name {
 				t.Errorf("%s is %+v", name, found)
 			}
 		}
 		_, err = s.Ledgers.FindFormerApp(ctx, "nobody")
-		wantErr(t, err, tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
 		if all, err := s.Invoices.ListFinalInvoices(ctx, app.ID); err != nil || len(all) != 2 {
 			t.Errorf("%d invoices, error %v", len(all), err)
 		}

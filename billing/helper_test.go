@@ -1,7 +1,6 @@
 package billing_test
 
 import (
-	"errors"
 	"testing"
 
 	"stoa/billing"
@@ -27,20 +26,4 @@ func openPriced(t *testing.T, d *db.DB) *billing.Service {
 	s := openBilling(t, d)
 	usagetest.AddPrices(t, s.Prices)
 	return s
-}
-
-func requireNoErrors(t testing.TB, errs ...error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func wantErr(t *testing.T, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("error %v, want %v", err, want)
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/agentsvc"
 	"stoa/billing/amount"
 	"stoa/billing/budget"
@@ -60,18 +62,18 @@ func TestHugeRows(t *testing.T) {
 		}))
 		defer stripeServer.Close()
 		secret, err := webhook.ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		meters := map[string]string{}
 		for _, m := range stripe.Meters {
 			meters[m] = "stoa_" + m
 		}
 		sink, err := stripe.New(stripeServer.Client(), "sk_test_1", stripeServer.URL, meters)
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		exporter := s.Exports.NewExporter(map[string]export.Sink{
 			"ndjson": file.Sink{Folder: t.TempDir(), Format: file.NDJSON}, "csv": file.Sink{Folder: t.TempDir(), Format: file.CSV},
 			"webhook": webhook.Sink{URL: server.URL, Secret: secret, Client: server.Client()}, "stripe": sink,
 		})
-		requireNoErrors(t, exporter.DeliverAll(ctx)) // an export has what is recorded after its beginning
+		agentsvctest.RequireNoErrors(t, exporter.DeliverAll(ctx)) // an export has what is recorded after its beginning
 
 		for _, b := range []budget.Budget{
 			{Name: "tokens", Unit: budget.InTokens, Amount: 1 << 62, Window: calendar.Total, Hard: true},
@@ -111,21 +113,21 @@ func TestHugeRows(t *testing.T) {
 			exact.Key = agentsvc.NewID()
 			usage.InsertRows(&b, other.ID, []usage.Row{exact})
 		}
-		requireNoErrors(t, d.Platform().Write(ctx, &b))
+		agentsvctest.RequireNoErrors(t, d.Platform().Write(ctx, &b))
 
 		_, sum, err := s.Usage.SumUsage(ctx, huge.ID, "", usage.Query{From: since, To: at.Add(time.Hour)})
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		if sum.InputTokens != math.MaxInt64 || sum.Charge != math.MaxInt64 || sum.StoredBytes != math.MaxInt64 || sum.RunTime < math.MaxInt64/2 {
 			t.Errorf("the huge sums are %+v", sum)
 		}
 		_, sum, err = s.Usage.SumUsage(ctx, other.ID, "", usage.Query{From: since, To: at.Add(time.Hour), By: usage.Groups})
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		if sum.InputTokens != 3*odd || sum.Charge != 3*odd || sum.ModelCalls != 3 {
 			t.Errorf("the other app's sums are %+v", sum)
 		}
 
 		wrong, err := s.Budgets.RebuildBalances(ctx)
-		requireNoErrors(t, err, s.Budgets.RecountNewBudgets(ctx, time.Minute))
+		agentsvctest.RequireNoErrors(t, err, s.Budgets.RecountNewBudgets(ctx, time.Minute))
 		if len(wrong) != 6 {
 			t.Errorf("%d balances were worked out anew, want 6: %+v", len(wrong), wrong)
 		}
@@ -146,8 +148,8 @@ func TestHugeRows(t *testing.T) {
 		a := budgettest.NewRequest()
 		a.Provider, a.Model = "p", "m"
 		r, err := s.Budgets.NewGate(other.ID, "").ReserveUsage(ctx, a)
-		requireNoErrors(t, err)
-		requireNoErrors(t, r.SettleUsage(ctx, s.Usage.NewMeter(other.ID, ""), budgettest.UsageOf(r, a, 5, 6)))
+		agentsvctest.RequireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, r.SettleUsage(ctx, s.Usage.NewMeter(other.ID, ""), budgettest.UsageOf(r, a, 5, 6)))
 		wantBalance(other.ID, "tokens", 3*(odd+1)+11)
 		wantBalance("", "tokens", math.MaxInt64)
 		_, err = s.Budgets.NewGate(huge.ID, "").ReserveUsage(ctx, budgettest.NewRequest())
@@ -158,15 +160,15 @@ func TestHugeRows(t *testing.T) {
 
 		for _, app := range []tenancy.App{huge, other} {
 			made, err := s.Invoices.AddCredit(ctx, actor, app, invoice.Credit{Amount: 7, Expires: time.Now().Add(time.Hour)})
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			drafts, err := s.Invoices.ListInvoices(ctx, app)
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			if len(drafts) == 0 {
 				t.Fatalf("app %s has no draft", app.Name)
 			}
 			last := drafts[0]
 			final, err := s.Invoices.FinalizeInvoice(ctx, actor, app, last.ID)
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			want := amount.Money(math.MaxInt64)
 			if app.ID == other.ID {
 				want = 3*odd + 10
@@ -174,19 +176,19 @@ func TestHugeRows(t *testing.T) {
 			if got := final.Totals; len(got) != 1 || got[0].Charge != want || got[0].Credits != 7 || got[0].Due != want-7 {
 				t.Errorf("the invoice of %s comes to %+v, want %d less 7", app.Name, got, want)
 			}
-			requireNoErrors(t, final.WriteCSV(io.Discard), final.WriteHTML(io.Discard))
+			agentsvctest.RequireNoErrors(t, final.WriteCSV(io.Discard), final.WriteHTML(io.Discard))
 			note, err := s.Invoices.ReverseInvoice(ctx, actor, app, last.ID)
-			requireNoErrors(t, err, note.WriteCSV(io.Discard), note.WriteHTML(io.Discard))
-			requireNoErrors(t, s.Invoices.RevokeCredit(ctx, actor, app, made.ID), s.Invoices.ExpireCredits(ctx))
+			agentsvctest.RequireNoErrors(t, err, note.WriteCSV(io.Discard), note.WriteHTML(io.Discard))
+			agentsvctest.RequireNoErrors(t, s.Invoices.RevokeCredit(ctx, actor, app, made.ID), s.Invoices.ExpireCredits(ctx))
 			balances, err := s.Ledgers.ListAccountBalances(ctx, app.ID)
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			if balances["USD"][ledger.Receivable] != 0 || balances["USD"][ledger.Revenue] != 0 {
 				t.Errorf("the books of %s stand at %v", app.Name, balances)
 			}
 		}
-		requireNoErrors(t, s.Invoices.FinalizeDueInvoices(ctx), exporter.DeliverAll(ctx))
+		agentsvctest.RequireNoErrors(t, s.Invoices.FinalizeDueInvoices(ctx), exporter.DeliverAll(ctx))
 		list, err := s.Exports.ListExports(ctx)
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		for _, x := range list {
 			if x.Rows != 19 || x.Refused != 0 || x.Error != "" {
 				t.Errorf("export %+v, want 19 rows", x)
@@ -195,7 +197,7 @@ func TestHugeRows(t *testing.T) {
 		if posted.Load() != 19 || events.Load() == 0 {
 			t.Errorf("%d rows were posted, %d events sent to Stripe", posted.Load(), events.Load())
 		}
-		requireNoErrors(t, s.CloseApp(context.WithoutCancel(ctx), actor, huge))
+		agentsvctest.RequireNoErrors(t, s.CloseApp(context.WithoutCancel(ctx), actor, huge))
 		wantBalance("", "tokens", math.MaxInt64)
 	})
 }

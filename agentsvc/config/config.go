@@ -9,7 +9,7 @@
 // [Parse] reports all problems of a document at once, each with line, column and path. Its steps: package document reads
 // YAML into a tree of bounded size, replaces ${NAME} by the value of a variable and fills the structs and their
 // defaults, check.go checks what needs the whole document (references, grants, keys that depend on each other), and
-// unavailable.go refuses what is not implemented yet.
+// unavailable.go refuses the keys of document stores and the studio, which have no effect in this version.
 //
 // The operator's file is read and watched by package configfile. Package redact masks the secrets of a document that is
 // shown, and restores them when it comes back.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
@@ -48,7 +50,7 @@ func TestBudgets(t *testing.T) {
 			t.Errorf("resets at %v with %d left, want %v with all", made.ResetsAt, made.Remaining(), until)
 		}
 		_, err = s.Budgets.AddBudget(t.Context(), actor, budgettest.Acme, given)
-		wantErr(t, err, tenancy.ErrExists)
+		agentsvctest.CheckError(t, err, tenancy.ErrExists)
 		budgettest.AddBudget(t, s.Budgets, tenancy.App{}, budgettest.CallBudget(5))
 
 		change := made.Budget
@@ -58,18 +60,18 @@ func TestBudgets(t *testing.T) {
 		}
 		change.Window = calendar.Day
 		_, err = s.Budgets.UpdateBudget(t.Context(), actor, budgettest.Acme, change.Name, replaceWith(change))
-		wantInvalid(t, err, "window")
+		agentsvctest.CheckInvalid(t, err, "window")
 
 		got, err := s.Budgets.ListBudgets(t.Context(), budgettest.Acme.ID)
 		if err != nil || len(got) != 1 || got[0].Amount != 2000 || got[0].Hard {
 			t.Errorf("budgets %+v, %v", got, err)
 		}
-		wantErr(t, s.Budgets.DeleteBudget(t.Context(), actor, tenancy.App{ID: "globex-id"}, "month"), tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, s.Budgets.DeleteBudget(t.Context(), actor, tenancy.App{ID: "globex-id"}, "month"), tenancy.ErrNotFound)
 		if err := s.Budgets.DeleteBudget(t.Context(), actor, budgettest.Acme, "month"); err != nil {
 			t.Fatal(err)
 		}
 		_, err = s.Budgets.FindBudget(t.Context(), budgettest.Acme.ID, "month")
-		wantErr(t, err, tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
 	})
 }
 
@@ -90,13 +92,13 @@ func TestBudgetMistakes(t *testing.T) {
 			b := budgettest.CallBudget(1)
 			change(&b)
 			_, err := s.Budgets.AddBudget(t.Context(), actor, budgettest.Acme, b)
-			wantInvalid(t, err, field)
+			agentsvctest.CheckInvalid(t, err, field)
 		})
 	}
 	soft := budgettest.CallBudget(1)
 	soft.Hard, soft.OnExhausted = false, budget.Pause
 	_, err := s.Budgets.AddBudget(t.Context(), actor, budgettest.Acme, soft)
-	wantInvalid(t, err, "on_exhausted")
+	agentsvctest.CheckInvalid(t, err, "on_exhausted")
 }
 
 // TestReserve checks reservation and settlement: all budgets that apply take part, or none.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -87,7 +89,7 @@ func TestChangesCallerGone(t *testing.T) {
 				continue
 			}
 			want, err := tt.now(t.Context())
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(budget.Budget{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.what, diff)
 			}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/agentsvc"
 	"stoa/billing/budget/budgettest"
 	"stoa/billing/usage"
@@ -43,18 +45,18 @@ func TestPendingUsage(t *testing.T) {
 			t.Helper()
 			var b db.Batch
 			b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM usage WHERE tenant = $1`, string(app))
-			requireNoErrors(t, d.Platform().Do(t.Context(), &b))
+			agentsvctest.RequireNoErrors(t, d.Platform().Do(t.Context(), &b))
 			return n
 		}
 		other := usagetest.NewApp()
-		requireNoErrors(t, s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(t.Context(), facts("t", "a", 3))) // these are written already
-		requireNoErrors(t, s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(canceled, facts("t", "a", 10)), s.Usage.NewMeter(other.ID, "").WriteUsage(canceled, facts("t", "a", 4)))
+		agentsvctest.RequireNoErrors(t, s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(t.Context(), facts("t", "a", 3))) // these are written already
+		agentsvctest.RequireNoErrors(t, s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(canceled, facts("t", "a", 10)), s.Usage.NewMeter(other.ID, "").WriteUsage(canceled, facts("t", "a", 4)))
 		waiting(14, 0)
 		if err := s.Usage.WritePending(canceled); err == nil {
 			t.Error("rows are written without a database")
 		}
 		waiting(14, 0)
-		requireNoErrors(t, s.Usage.WritePending(t.Context()))
+		agentsvctest.RequireNoErrors(t, s.Usage.WritePending(t.Context()))
 		waiting(0, 0)
 		if count(budgettest.Acme.ID) != 10 || count(other.ID) != 4 {
 			t.Errorf("there are %d and %d rows, want 10 and 4", count(budgettest.Acme.ID), count(other.ID))
@@ -66,21 +68,21 @@ func TestPendingUsage(t *testing.T) {
 		}
 
 		r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), budgettest.NewRequest())
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		a := budgettest.NewRequest()
 		if err := r.SettleUsage(canceled, s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, a, 5, 6)); err == nil {
 			t.Error("a call is settled without a database")
 		}
 		waiting(1, 0)
-		requireNoErrors(t, s.Usage.WritePending(t.Context()))
+		agentsvctest.RequireNoErrors(t, s.Usage.WritePending(t.Context()))
 		if count(budgettest.Acme.ID) != 11 {
 			t.Errorf("there are %d rows, want 11", count(budgettest.Acme.ID))
 		}
 
-		requireNoErrors(t, s.Usage.NewMeter(other.ID, "").WriteUsage(canceled, facts("u", "a", 5_003)))
-		requireNoErrors(t, s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(canceled, facts("u", "a", 1)))
+		agentsvctest.RequireNoErrors(t, s.Usage.NewMeter(other.ID, "").WriteUsage(canceled, facts("u", "a", 5_003)))
+		agentsvctest.RequireNoErrors(t, s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(canceled, facts("u", "a", 1)))
 		waiting(5_001, 3)
-		requireNoErrors(t, s.Usage.WritePending(t.Context()))
+		agentsvctest.RequireNoErrors(t, s.Usage.WritePending(t.Context()))
 		waiting(0, 3)
 		if count(budgettest.Acme.ID) != 12 || count(other.ID) != 5_004 {
 			t.Errorf("there are %d and %d rows, want 12 and 5004", count(budgettest.Acme.ID), count(other.ID))
@@ -88,9 +90,9 @@ func TestPendingUsage(t *testing.T) {
 		if d.Engine() != db.Postgres {
 			return // SQLite rejects no text
 		}
-		requireNoErrors(t, s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(canceled, facts("v", "a", 2)), s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(canceled, facts("w", "\x00", 1)),
+		agentsvctest.RequireNoErrors(t, s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(canceled, facts("v", "a", 2)), s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(canceled, facts("w", "\x00", 1)),
 			s.Usage.NewMeter(budgettest.Acme.ID, "").WriteUsage(canceled, facts("x", "a", 2)))
-		requireNoErrors(t, s.Usage.WritePending(t.Context()))
+		agentsvctest.RequireNoErrors(t, s.Usage.WritePending(t.Context()))
 		waiting(0, 4)
 		if count(budgettest.Acme.ID) != 16 {
 			t.Errorf("there are %d rows, want 16", count(budgettest.Acme.ID))

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/agentsvc"
 	"stoa/billing/budget"
 	"stoa/billing/budget/budgettest"
@@ -26,24 +28,24 @@ func TestOtherCurrency(t *testing.T) {
 		s := budgettest.Open(t, d)
 		euro := tenancy.App{ID: budgettest.Acme.ID, Name: budgettest.Acme.Name, Plan: "euro"}
 		_, err := s.Prices.AddPlan(t.Context(), actor, price.Plan{Name: "euro", Currency: "EUR"})
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		money := func(name, currency string) budget.Budget {
 			return budget.Budget{Name: name, Unit: budget.InMoney, Amount: 500, Currency: currency, Window: calendar.Day, Hard: true}
 		}
 		_, err = s.Budgets.AddBudget(t.Context(), actor, budgettest.Acme, money("early", "USD"))
-		wantInvalid(t, err, "currency")
+		agentsvctest.CheckInvalid(t, err, "currency")
 		for _, currency := range []string{"USD", "EUR"} {
 			_, err := s.Prices.AddVersion(t.Context(), actor, price.Version{
 				Version: currency, Currency: currency, Effective: january, Items: []price.Item{usagetest.ChargeItem("model_calls", "", "", 1, 5)},
 			})
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 		}
 		for _, app := range []tenancy.App{{}, budgettest.Acme, euro} {
 			_, err := s.Budgets.AddBudget(t.Context(), actor, app, money("pounds", "GBP"))
-			wantInvalid(t, err, "currency")
+			agentsvctest.CheckInvalid(t, err, "currency")
 		}
 		_, err = s.Budgets.AddBudget(t.Context(), actor, euro, money("foreign", "USD"))
-		wantInvalid(t, err, "currency")
+		agentsvctest.CheckInvalid(t, err, "currency")
 
 		for _, owner := range []struct{ before, after tenancy.App }{{budgettest.Acme, euro}, {}} {
 			budgettest.AddBudget(t, s.Budgets, owner.before, money("dollars", "USD"))
@@ -59,7 +61,7 @@ func TestOtherCurrency(t *testing.T) {
 			budgettest.AddBudget(t, s.Budgets, owner.after, money("euros", "EUR"))
 			x := budgettest.NewRequest()
 			r, err := a.ReserveUsage(t.Context(), x)
-			requireNoErrors(t, err, a.CheckBudget(t.Context(), "assistant", budgettest.Ana), r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)))
+			agentsvctest.RequireNoErrors(t, err, a.CheckBudget(t.Context(), "assistant", budgettest.Ana), r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)))
 			budgettest.CheckBalance(t, s.Budgets, owner.after.ID, "dollars", 0, 0)
 		}
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "euros", 10, 0)
@@ -80,30 +82,30 @@ func TestPlanChangesCurrency(t *testing.T) {
 			_, err := s.Prices.AddVersion(t.Context(), actor, price.Version{
 				Version: currency, Currency: currency, Effective: january, Items: []price.Item{usagetest.ChargeItem("model_calls", "", "", 1, 5)},
 			})
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 		}
 		changeCurrency := func(put func(context.Context, string, price.Plan) (price.Plan, error), currency string) {
 			t.Helper()
 			_, err := put(t.Context(), actor, price.Plan{Name: "team", Currency: currency})
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			budgettest.AddBudget(t, s.Budgets, team, budget.Budget{Name: currency, Unit: budget.InMoney, Amount: 500, Currency: currency, Window: calendar.Day, Hard: true})
 		}
 		reserve := func(x budget.Request) *budget.Reservation {
 			t.Helper()
 			r, err := a.ReserveUsage(t.Context(), x)
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			return r
 		}
 		changeCurrency(s.Prices.AddPlan, "EUR")
 		x, pending := budgettest.NewRequest(), budgettest.NewRequest()
 		r, pendingReservation := reserve(x), reserve(pending)
-		requireNoErrors(t, r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)))
+		agentsvctest.RequireNoErrors(t, r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)))
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "EUR", 5, 5)
 
 		changeCurrency(s.Prices.UpdatePlan, "CHF")
 		x = budgettest.NewRequest()
 		r = reserve(x)
-		requireNoErrors(t, r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)), pendingReservation.SettleUsage(t.Context(), m, budgettest.UsageOf(pendingReservation, pending, 10, 5)))
+		agentsvctest.RequireNoErrors(t, r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)), pendingReservation.SettleUsage(t.Context(), m, budgettest.UsageOf(pendingReservation, pending, 10, 5)))
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "EUR", 10, 0)
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "CHF", 5, 0)
 		if got := m.PriceCall(budgettest.UsageOf(r, x, 10, 5)).Currency; got != "CHF" {

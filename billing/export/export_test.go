@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/billing/budget/budgettest"
 	"stoa/billing/export"
 	"stoa/billing/export/exporttest"
@@ -78,19 +80,19 @@ func TestExport(t *testing.T) {
 		r := &flakySink{batches: map[int64]string{}, ids: map[string]int{}, failures: []string{"before", "", "after", "after", ""}}
 		one, two := exporttest.NewExporter(d, s, map[string]export.Sink{"x": r}), exporttest.NewExporter(d, s, map[string]export.Sink{"x": r})
 		apps := []tenancy.App{usagetest.InsertApp(t, d, "{}"), usagetest.InsertApp(t, d, "{}")}
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(1, 1), 3), one.DeliverAll(ctx)) // recorded before the export began
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(1, 1), 3), one.DeliverAll(ctx)) // recorded before the export began
 		r.wantRows(t, 0)
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(1, 2), 400), usagetest.RecordCalls(ctx, s.Usage, apps[1], usagetest.DateIn2026(1, 3), 300), usagetest.RecordCalls(ctx, s.Usage, tenancy.App{ID: tenancy.DefaultID}, usagetest.DateIn2026(1, 4), 5))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(1, 2), 400), usagetest.RecordCalls(ctx, s.Usage, apps[1], usagetest.DateIn2026(1, 3), 300), usagetest.RecordCalls(ctx, s.Usage, tenancy.App{ID: tenancy.DefaultID}, usagetest.DateIn2026(1, 4), 5))
 		for range 4 {
 			if err := one.DeliverAll(ctx); err == nil {
 				break
 			} else if list := exporttest.ListExports(t, d); len(list) != 1 || list[0].Error == "" || !list[0].Pending {
 				t.Errorf("after %v: %+v", err, list)
 			}
-			requireNoErrors(t, two.DeliverAll(ctx)) // the other process has the claim
+			agentsvctest.RequireNoErrors(t, two.DeliverAll(ctx)) // the other process has the claim
 		}
 		r.wantRows(t, 705)
-		requireNoErrors(t, one.DeliverAll(ctx), usagetest.RecordCalls(ctx, s.Usage, apps[1], usagetest.DateIn2026(1, 3), 2), one.DeliverAll(ctx))
+		agentsvctest.RequireNoErrors(t, one.DeliverAll(ctx), usagetest.RecordCalls(ctx, s.Usage, apps[1], usagetest.DateIn2026(1, 3), 2), one.DeliverAll(ctx))
 		r.wantRows(t, 707)
 		list := exporttest.ListExports(t, d)
 		if list[0].Rows != 707 || list[0].Pending || list[0].Error != "" || list[0].Batch != 3 {
@@ -98,14 +100,14 @@ func TestExport(t *testing.T) {
 		}
 		// One process ends within a batch whose outcome is unknown; the other one continues with that batch.
 		r.failures = []string{"after"}
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(2, 2), 4))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(2, 2), 4))
 		if err := one.DeliverAll(ctx); err == nil {
 			t.Error("nothing went wrong")
 		}
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(2, 2), 4))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, apps[0], usagetest.DateIn2026(2, 2), 4))
 		var b db.Batch
 		b.Exec(nil, `UPDATE export SET until = 0`)
-		requireNoErrors(t, d.Platform().Do(ctx, &b), two.DeliverAll(ctx), one.DeliverAll(ctx))
+		agentsvctest.RequireNoErrors(t, d.Platform().Do(ctx, &b), two.DeliverAll(ctx), one.DeliverAll(ctx))
 		r.wantRows(t, 715)
 	})
 }
@@ -117,7 +119,7 @@ func TestExportUnderWay(t *testing.T) {
 		s, app := budgettest.OpenPriced(t, d), usagetest.InsertApp(t, d, "{}")
 		r := &flakySink{batches: map[int64]string{}, ids: map[string]int{}}
 		e := exporttest.NewExporter(d, s, map[string]export.Sink{"x": r})
-		requireNoErrors(t, e.DeliverAll(t.Context()))
+		agentsvctest.RequireNoErrors(t, e.DeliverAll(t.Context()))
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
@@ -129,10 +131,10 @@ func TestExportUnderWay(t *testing.T) {
 			})
 		}
 		for range 10 {
-			requireNoErrors(t, e.DeliverAll(t.Context()))
+			agentsvctest.RequireNoErrors(t, e.DeliverAll(t.Context()))
 		}
 		wg.Wait()
-		requireNoErrors(t, e.DeliverAll(t.Context()))
+		agentsvctest.RequireNoErrors(t, e.DeliverAll(t.Context()))
 		r.wantRows(t, 120)
 	})
 }
@@ -171,14 +173,14 @@ func TestExportFairness(t *testing.T) {
 			of[r.AppID] = append(of[r.AppID], b.Number)
 		}
 	})})
-	requireNoErrors(t, x.DeliverAll(ctx))
+	agentsvctest.RequireNoErrors(t, x.DeliverAll(ctx))
 	var apps []tenancy.App
 	for i := range 5 {
 		app := usagetest.InsertApp(t, d, "{}")
 		apps = append(apps, app)
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 2), []int{1, 1, 1800, 1, 1}[i]))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 2), []int{1, 1, 1800, 1, 1}[i]))
 	}
-	requireNoErrors(t, x.DeliverAll(ctx))
+	agentsvctest.RequireNoErrors(t, x.DeliverAll(ctx))
 	for i, app := range apps {
 		if got := of[app.ID]; i != 2 && (len(got) != 1 || got[0] > 2) || i == 2 && len(got) != 1800 {
 			t.Errorf("app %d is in the batches %v", i, got)

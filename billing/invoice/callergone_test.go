@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/billing/invoice"
@@ -18,15 +20,15 @@ func TestGrantCreditCallerGone(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app := openPriced(t, d), usagetest.NewApp()
-		requireNoErrors(t, usagetest.RecordCalls(t.Context(), s.Usage, app, time.Now(), 2))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(t.Context(), s.Usage, app, time.Now(), 2))
 		ctx := usagetest.ContextCanceledAfterTx(t)
 		made, err := s.Invoices.AddCredit(ctx, actor, app, invoice.Credit{Amount: 100, Expires: time.Now().Add(time.Hour), Note: "welcome"})
 		if ctx.Err() == nil {
 			t.Fatal("the caller is still there")
 		}
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		want, err := s.Invoices.ListCredits(t.Context(), app)
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		if diff := cmp.Diff(want, []invoice.Credit{made}); diff != "" || made.Pending != 20 || made.Status != invoice.CreditOpen {
 			t.Errorf("granted (-want +got):\n%s\n%+v", diff, made)
 		}

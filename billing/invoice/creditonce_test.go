@@ -3,6 +3,8 @@ package invoice_test
 import (
 	"testing"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/agentsvc"
 	"stoa/billing/invoice"
 	"stoa/billing/usage/usagetest"
@@ -33,15 +35,15 @@ func TestCreditOnce(t *testing.T) {
 			}
 		}
 		_, err := s.Invoices.AddCredit(t.Context(), actor, app, invoice.Credit{Amount: 6, Key: "k"})
-		wantErr(t, err, agentsvc.ErrKeyReused)
+		agentsvctest.CheckError(t, err, agentsvc.ErrKeyReused)
 		_, err = s.Invoices.AddCredit(t.Context(), "another", app, invoice.Credit{Amount: 6, Key: "k"})
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		_, err = s.Invoices.AddCredit(t.Context(), actor, app, invoice.Credit{Amount: 5})
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		_, err = s.Invoices.AddCredit(t.Context(), actor, app, invoice.Credit{Amount: 5})
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		all, err := s.Invoices.ListCredits(t.Context(), app)
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		if len(all) != 4 {
 			t.Errorf("there are %d credits, want 4", len(all))
 		}

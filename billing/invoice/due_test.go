@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/billing/invoice"
 	"stoa/billing/usage/usagetest"
 	"stoa/tenancy"
@@ -21,21 +23,21 @@ func TestFinalizeDue(t *testing.T) {
 		off := openPriced(t, d)
 		now := time.Now().UTC()
 		month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
-		requireNoErrors(t, usagetest.RecordCalls(t.Context(), off.Usage, app, month.AddDate(0, -1, 3), 2))
-		requireNoErrors(t, usagetest.RecordCalls(t.Context(), off.Usage, app, month.AddDate(0, -2, 3), 1))
-		requireNoErrors(t, usagetest.RecordCalls(t.Context(), off.Usage, app, now, 1))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(t.Context(), off.Usage, app, month.AddDate(0, -1, 3), 2))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(t.Context(), off.Usage, app, month.AddDate(0, -2, 3), 1))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(t.Context(), off.Usage, app, now, 1))
 		finals := func() (list []invoice.Invoice) {
 			t.Helper()
 			list, err := off.Invoices.ListFinalInvoices(t.Context(), app.ID)
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			return list
 		}
 		late := func(grace time.Duration) *services {
 			t.Helper()
 			return openWith(t, d, invoice.Options{FinalizeGrace: grace})
 		}
-		requireNoErrors(t, off.Invoices.FinalizeDueInvoices(t.Context()))
-		requireNoErrors(t, late(time.Since(month)+time.Hour).Invoices.FinalizeDueInvoices(t.Context()))
+		agentsvctest.RequireNoErrors(t, off.Invoices.FinalizeDueInvoices(t.Context()))
+		agentsvctest.RequireNoErrors(t, late(time.Since(month)+time.Hour).Invoices.FinalizeDueInvoices(t.Context()))
 		if list := finals(); len(list) != 1 || list[0].ID != month.AddDate(0, -2, 0).Format("2006-01") {
 			t.Fatalf("final are %+v, want the month before last alone", list)
 		}
@@ -49,8 +51,8 @@ func TestFinalizeDue(t *testing.T) {
 			})
 		}
 		all.Wait()
-		requireNoErrors(t, usagetest.RecordCalls(t.Context(), off.Usage, app, month.AddDate(0, -1, 5), 5))
-		requireNoErrors(t, late(time.Nanosecond).Invoices.FinalizeDueInvoices(t.Context()))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(t.Context(), off.Usage, app, month.AddDate(0, -1, 5), 5))
+		agentsvctest.RequireNoErrors(t, late(time.Nanosecond).Invoices.FinalizeDueInvoices(t.Context()))
 		list := finals()
 		if len(list) != 2 || list[0].Number != 2 || list[0].Totals[0].Charge != 20 {
 			t.Fatalf("final are %+v, want two, and 20 charged for the last month", list)

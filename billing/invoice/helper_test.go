@@ -1,11 +1,9 @@
 package invoice_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
-	"stoa/agentsvc"
 	"stoa/billing/invoice"
 	"stoa/billing/ledger"
 	"stoa/billing/usage/usagetest"
@@ -44,28 +42,4 @@ func openPriced(t *testing.T, d *db.DB) *services {
 	s := openBilling(t, d)
 	usagetest.AddPrices(t, s.Prices)
 	return s
-}
-
-func requireNoErrors(t testing.TB, errs ...error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func wantErr(t *testing.T, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("error %v, want %v", err, want)
-	}
-}
-
-func wantInvalid(t *testing.T, err error, field string) {
-	t.Helper()
-	var invalid *agentsvc.InvalidError
-	if !errors.As(err, &invalid) || invalid.Field != field {
-		t.Errorf("error %v, want one about %s", err, field)
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -31,7 +33,7 @@ func monthName(t time.Time) string { return t.UTC().Format("2006-01") }
 func invoiceTotals(t *testing.T, s *services, app tenancy.App) map[string][2]amount.Money {
 	t.Helper()
 	all, err := s.Invoices.ListInvoices(t.Context(), app)
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	m := map[string][2]amount.Money{}
 	for _, inv := range all {
 		m[inv.ID+" "+string(inv.Status)] = [2]amount.Money{}
@@ -55,33 +57,33 @@ func TestLateUsage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 5), 3), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(4, 5), 5))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 5), 3), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(4, 5), 5))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {20, 0}, "2026-02 draft": {30, 0}, "2026-04 draft": {50, 0}})
 		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02")
-		wantErr(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
 		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-03")
-		wantErr(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
 		for _, never := range []string{"2025-12", "later", ""} {
 			_, err = s.Invoices.FindInvoice(ctx, app, never)
-			wantErr(t, err, tenancy.ErrNotFound)
+			agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
 		}
 		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2025-12")
-		wantErr(t, err, tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
 		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
-		requireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 6), 7))
+		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 6), 7))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {20, 0}, "2026-02 draft": {100, 0}, "2026-04 draft": {50, 0}})
 		second, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02")
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		if len(second.Lines) != 2 || second.Lines[0].Late || !second.Lines[1].Late || second.Lines[1].Charge != 70 {
 			t.Errorf("lines %+v", second.Lines)
 		}
 		if first.Number != 1 || second.Number != 2 {
 			t.Errorf("numbers %d and %d", first.Number, second.Number)
 		}
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 6), 1))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 6), 1))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {20, 0}, "2026-02 final": {100, 0}, "2026-03 draft": {10, 0}, "2026-04 draft": {50, 0}})
 		again, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Errorf("the final invoice has changed (-want +got):\n%s", diff)
 		}
@@ -97,13 +99,13 @@ func TestMonthToCome(t *testing.T) {
 		now := time.Now()
 		begin, _ := calendar.Month.Bounds(now, time.UTC)
 		this, coming := monthName(now), monthName(begin.AddDate(0, 1, 0))
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, now, 2))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, now, 2))
 		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, this)
-		requireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, now, 3))
+		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, now, 3))
 		want := map[string][2]amount.Money{this + " final": {20, 0}, coming + " draft": {30, 0}}
 		wantTotals(t, s, app, want)
 		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, coming)
-		wantErr(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
 		wantTotals(t, s, app, want)
 	})
 }
@@ -114,13 +116,13 @@ func TestPlanInOtherCurrency(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
 		_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "euro", Currency: "EUR", Included: map[string]int64{"model_calls": 1}})
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		_, err = s.Prices.AddVersion(ctx, actor, price.Version{Version: "euro", Currency: "EUR", Effective: january, Items: []price.Item{usagetest.ChargeItem("model_calls", "", "", 1, 9)}})
-		requireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2))
+		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2))
 		app.Plan = "euro"
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 6), 3))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 6), 3))
 		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		want := []invoice.Total{{Currency: "EUR", Charge: 18, Due: 18}, {Currency: "USD", Charge: 20, Due: 20}}
 		if diff := cmp.Diff(want, inv.Totals); diff != "" {
 			t.Errorf("totals (-want +got):\n%s", diff)
@@ -135,9 +137,9 @@ func TestNothingPriced(t *testing.T) {
 		s, app, ctx := openBilling(t, d), usagetest.NewApp(), t.Context()
 		app.Plan = "p"
 		_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "p", Included: map[string]int64{"model_calls": 1}, Overage: map[string]price.Overage{"model_calls": {Per: 1, Amount: 5}}})
-		requireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2))
+		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2))
 		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		if len(inv.Lines) != 2 || len(inv.Totals) != 0 {
 			t.Errorf("lines %+v, totals %+v, want two and none", inv.Lines, inv.Totals)
 		}
@@ -147,7 +149,7 @@ func TestNothingPriced(t *testing.T) {
 			}
 		}
 		var table, page bytes.Buffer
-		requireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page))
+		agentsvctest.RequireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page))
 		for _, text := range []string{table.String(), page.String()} {
 			if strings.Contains(text, "XXX") || strings.Contains(text, "0.00") || !strings.Contains(text, "without a price") {
 				t.Errorf("it shows money that there is none of:\n%s", text)
@@ -171,11 +173,11 @@ func TestCreditOrder(t *testing.T) {
 			{ID: "soon", Amount: 15, Currency: "USD", Expires: usagetest.DateIn2026(1, 10)},
 			{ID: "younger", Amount: 5, Currency: "USD", Expires: usagetest.DateIn2026(2, 20)},
 		} {
-			requireNoErrors(t, invoice.GrantCredit(s.Invoices, ctx, app, c))
+			agentsvctest.RequireNoErrors(t, invoice.GrantCredit(s.Invoices, ctx, app, c))
 		}
-		requireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 9), 1), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 11), 2), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 21), 1))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 9), 1), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 11), 2), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 21), 1))
 		jan, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		// 10 before the end of soon, of which 5 stay unused; 20 after it.
 		want := []invoice.CreditUse{{Credit: "soon", Currency: "USD", Amount: 10}, {Credit: "later", Currency: "USD", Amount: 20}}
 		if diff := cmp.Diff(want, jan.Credits); diff != "" {
@@ -183,7 +185,7 @@ func TestCreditOrder(t *testing.T) {
 		}
 		left := func() map[string]amount.Money {
 			all, err := s.Invoices.ListCredits(ctx, app)
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			m := map[string]amount.Money{}
 			for _, c := range all {
 				m[c.ID+" "+string(c.Status)] = c.Remaining - c.Pending
@@ -194,32 +196,32 @@ func TestCreditOrder(t *testing.T) {
 		if diff := cmp.Diff(map[string]amount.Money{"soon expired": 0, "later expired": 5, "younger expired": 5, "ever open": 990, "euros open": 1000}, left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
-		requireNoErrors(t, s.Invoices.ExpireCredits(ctx))
+		agentsvctest.RequireNoErrors(t, s.Invoices.ExpireCredits(ctx))
 		// All usage from before 20 February is invoiced, so both have expired.
 		if diff := cmp.Diff(map[string]amount.Money{"soon expired": 0, "later expired": 0, "younger expired": 0, "ever open": 990, "euros open": 1000}, left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
 		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, "2026-01")
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		note, err := s.Invoices.ReverseInvoice(ctx, actor, app, "2026-01")
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		if note.Number != 2 || note.Totals[0] != (invoice.Total{Currency: "USD", Charge: -30, Credits: -30}) || note.Reverses != "2026-01" {
 			t.Errorf("credit note %+v", note)
 		}
 		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, note.ID)
-		wantErr(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
 		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, "2026-02")
-		wantErr(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
 		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, "2027-02")
-		wantErr(t, err, tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
 		inv, err := s.Invoices.FindFinalInvoice(ctx, app.ID, "2026-01")
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		if inv.Status != invoice.Reversed || inv.ReversedBy != note.ID {
 			t.Errorf("the invoice is %s, reversed by %q", inv.Status, inv.ReversedBy)
 		}
-		requireNoErrors(t, s.Invoices.RevokeCredit(ctx, actor, app, "ever"), s.Invoices.RevokeCredit(ctx, actor, app, "ever"))
-		wantErr(t, s.Invoices.RevokeCredit(ctx, actor, app, "none"), tenancy.ErrNotFound)
-		wantErr(t, s.Invoices.RevokeCredit(ctx, actor, usagetest.NewApp(), "ever"), tenancy.ErrNotFound)
+		agentsvctest.RequireNoErrors(t, s.Invoices.RevokeCredit(ctx, actor, app, "ever"), s.Invoices.RevokeCredit(ctx, actor, app, "ever"))
+		agentsvctest.CheckError(t, s.Invoices.RevokeCredit(ctx, actor, app, "none"), tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, s.Invoices.RevokeCredit(ctx, actor, usagetest.NewApp(), "ever"), tenancy.ErrNotFound)
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 reversed": {30, 30}, "2026-01-reversal final": {-30, -30}, "2026-02 draft": {10, 0}})
 	})
 }
@@ -242,16 +244,16 @@ func TestCreditMistakes(t *testing.T) {
 		c := good
 		tt.change(&c)
 		_, err := s.Invoices.AddCredit(t.Context(), actor, app, c)
-		wantInvalid(t, err, tt.field)
+		agentsvctest.CheckInvalid(t, err, tt.field)
 	}
 	for range 100 {
 		c, err := s.Invoices.AddCredit(t.Context(), actor, app, good)
-		if requireNoErrors(t, err); c.Currency != "USD" || c.Remaining != 1 || c.Status != invoice.CreditOpen {
+		if agentsvctest.RequireNoErrors(t, err); c.Currency != "USD" || c.Remaining != 1 || c.Status != invoice.CreditOpen {
 			t.Fatalf("credit %+v", c)
 		}
 	}
 	_, err := s.Invoices.AddCredit(t.Context(), actor, app, good)
-	wantErr(t, err, tenancy.ErrPrecondition)
+	agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
 }
 
 // TestMonths checks the ends of months in the plan's time zone, also on days of 23 and 25 hours.
@@ -261,10 +263,10 @@ func TestMonths(t *testing.T) {
 		s, ctx := openPriced(t, d), t.Context()
 		for zone, name := range map[string]string{"Europe/Berlin": "berlin", "Asia/Kathmandu": "kathmandu", "America/Santiago": "santiago", "": "utc"} {
 			_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: name, Currency: "USD", Timezone: zone})
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 		}
 		_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "moon", Timezone: "Moon/Tranquility"})
-		wantInvalid(t, err, "timezone")
+		agentsvctest.CheckInvalid(t, err, "timezone")
 		tests := []struct {
 			plan, last, next string // the last instant of a month, and the first of the next one
 		}{
@@ -281,11 +283,11 @@ func TestMonths(t *testing.T) {
 			app := usagetest.NewApp()
 			app.Plan = tt.plan
 			last, err := time.Parse(time.RFC3339, tt.last)
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			next, err := time.Parse(time.RFC3339, tt.next)
-			requireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, last, 1), usagetest.RecordCalls(ctx, s.Usage, app, next, 2))
+			agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, last, 1), usagetest.RecordCalls(ctx, s.Usage, app, next, 2))
 			all, err := s.Invoices.ListInvoices(ctx, app)
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			if len(all) != 2 || all[1].Totals[0].Charge != 10 || all[0].Totals[0].Charge != 20 || all[0].Period.From.After(next) || !all[1].Period.To.After(last) {
 				t.Errorf("%s at %s: %+v", tt.plan, tt.last, all)
 			}
@@ -300,11 +302,11 @@ func TestTimezoneChanges(t *testing.T) {
 	app.Plan = "p"
 	_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "p", Timezone: "Asia/Tokyo"})
 	end := time.Date(2026, 1, 31, 15, 0, 0, 0, time.UTC) // the end of January there
-	requireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, end.Add(-1*time.Hour), 1), usagetest.RecordCalls(ctx, s.Usage, app, end.Add(time.Hour), 2), usagetest.RecordCalls(ctx, s.Usage, app, end.Add(24*time.Hour), 4))
+	agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, end.Add(-1*time.Hour), 1), usagetest.RecordCalls(ctx, s.Usage, app, end.Add(time.Hour), 2), usagetest.RecordCalls(ctx, s.Usage, app, end.Add(24*time.Hour), 4))
 	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	_, err = s.Prices.UpdatePlan(ctx, actor, price.Plan{Name: "p", Timezone: "America/Los_Angeles"})
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {10, 0}, "2026-02 draft": {60, 0}})
 }
 
@@ -316,7 +318,7 @@ func TestPlanCharges(t *testing.T) {
 		_, err := s.Prices.AddVersion(ctx, actor, price.Version{Version: "1", Currency: "USD", Effective: january, Items: []price.Item{
 			usagetest.ChargeItem("input_tokens", "", "", 1, 2), usagetest.ChargeItem("output_tokens", "", "", 1, 10), usagetest.ChargeItem("cache_read_tokens", "", "", 1, 1), usagetest.ChargeItem("run_seconds", "", "", 1, 1_000_000),
 		}})
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		f := usage.RunFacts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
 			{Usage: &agentsvc.Usage{Call: "1", StartedAt: usagetest.DateIn2026(1, 5), Provider: "p", Model: "m", InputTokens: 100, CacheReadTokens: 40, OutputTokens: 7}},
 			{Usage: &agentsvc.Usage{Call: "2", StartedAt: usagetest.DateIn2026(1, 6), Provider: "p", Model: "n", InputTokens: 20, OutputTokens: 3}},
@@ -343,10 +345,10 @@ func TestPlanCharges(t *testing.T) {
 				tt.plan.Name = "plan-" + string(rune('a'+i))
 				_, err := s.Prices.AddPlan(ctx, actor, tt.plan)
 				app.Plan = tt.plan.Name
-				requireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f))
+				agentsvctest.RequireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f))
 				wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {tt.want, 0}})
 				_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
-				requireNoErrors(t, err)
+				agentsvctest.RequireNoErrors(t, err)
 				wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {tt.want, 0}})
 			})
 		}
@@ -354,9 +356,9 @@ func TestPlanCharges(t *testing.T) {
 			app := usagetest.NewApp()
 			app.Plan = "seconds"
 			_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: app.Plan, Included: map[string]int64{"run_seconds": 60}, Overage: map[string]price.Overage{"run_seconds": {Per: 60, Amount: 120}}})
-			requireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, usage.RunFacts{Task: "t", Turn: 1, Epoch: 1, RunTime: 90*time.Second + time.Microsecond}))
+			agentsvctest.RequireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, usage.RunFacts{Task: "t", Turn: 1, Epoch: 1, RunTime: 90*time.Second + time.Microsecond}))
 			inv, err := s.Invoices.FindInvoice(ctx, app, monthName(time.Now()))
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			want := invoice.Line{Kind: invoice.PlanLine, Meter: "run_seconds", Quantity: 91, Included: 60, Per: 60, Amount: 120, Currency: "USD", Charge: 61}
 			if diff := cmp.Diff(want, inv.Lines[1]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -373,14 +375,14 @@ func TestFinalizeAtOnce(t *testing.T) {
 	var services []*services
 	for range 2 {
 		h, err := db.Open(t.Context(), d, db.Options{MaxConns: 4})
-		requireNoErrors(t, err)
-		t.Cleanup(func() { requireNoErrors(t, h.Close()) })
+		agentsvctest.RequireNoErrors(t, err)
+		t.Cleanup(func() { agentsvctest.RequireNoErrors(t, h.Close()) })
 		services = append(services, openBilling(t, h))
 	}
 	_, err := services[0].Prices.AddVersion(t.Context(), actor, price.Version{Version: "1", Currency: "USD", Effective: january, Items: []price.Item{usagetest.ChargeItem("model_calls", "", "", 1, 10)}})
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	s, app := services[0], usagetest.NewApp()
-	requireNoErrors(t, usagetest.RecordCalls(t.Context(), s.Usage, app, usagetest.DateIn2026(1, 5), 1))
+	agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(t.Context(), s.Usage, app, usagetest.DateIn2026(1, 5), 1))
 	const writes = 60
 	var wg sync.WaitGroup
 	numbers := make([]int64, 8)
@@ -424,18 +426,18 @@ func TestInvoiceForms(t *testing.T) {
 	s, app, ctx := openPriced(t, dbtest.NewSQLite(t)), usagetest.NewApp(), t.Context()
 	app.Plan = "pro"
 	_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "pro", Timezone: "Europe/Berlin", Overage: map[string]price.Overage{"input_tokens": {Per: 1000, Amount: 1_500_000_000}}})
-	requireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, usage.RunFacts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
+	agentsvctest.RequireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, usage.RunFacts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
 		{Usage: &agentsvc.Usage{Call: "1", StartedAt: usagetest.DateIn2026(1, 5), Provider: "=1+1", Model: "<script>", InputTokens: 1000, OutputTokens: 3}},
 	}}))
-	requireNoErrors(t, invoice.GrantCredit(s.Invoices, ctx, app, invoice.Credit{ID: "c", Amount: 500_000_000, Currency: "USD"}))
+	agentsvctest.RequireNoErrors(t, invoice.GrantCredit(s.Invoices, ctx, app, invoice.Credit{ID: "c", Amount: 500_000_000, Currency: "USD"}))
 	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	inv, err := s.Invoices.FindInvoice(ctx, app, "2026-01")
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	var table, page bytes.Buffer
-	requireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page))
+	agentsvctest.RequireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page))
 	rows, err := csv.NewReader(&table).ReadAll()
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	want := [][]string{
 		{"line", "model =1+1/<script>", "1000 input tokens, 1 model calls, 3 output tokens", "", "", "", "", "false", "false", "USD", "0.00000001"},
 		{"line", "plan: input tokens", "", "1000", "0", "1000", "1.50", "false", "false", "USD", "1.50"},
@@ -456,9 +458,9 @@ func TestInvoiceForms(t *testing.T) {
 		t.Error("the page holds a script")
 	}
 	body, err := json.Marshal(inv)
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	var back invoice.Invoice
-	requireNoErrors(t, json.Unmarshal(body, &back))
+	agentsvctest.RequireNoErrors(t, json.Unmarshal(body, &back))
 	if diff := cmp.Diff(inv, back, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("there and back (-want +got):\n%s", diff)
 	}

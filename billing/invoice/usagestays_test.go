@@ -3,6 +3,8 @@ package invoice_test
 import (
 	"testing"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/billing/amount"
 	"stoa/billing/usage/usagetest"
 	"stoa/tenancy"
@@ -15,7 +17,7 @@ func TestUsageStays(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app := openPriced(t, d), tenancy.App{ID: tenancy.DefaultID, Name: tenancy.DefaultName}
-		requireNoErrors(t, usagetest.RecordCalls(t.Context(), s.Usage, app, usagetest.DateIn2026(1, 5), 2))
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(t.Context(), s.Usage, app, usagetest.DateIn2026(1, 5), 2))
 		for what, on := range map[string]struct {
 			h   *db.Handle
 			sql string

@@ -22,12 +22,3 @@ func openPrices(t *testing.T, d *db.DB) *price.Service {
 	}
 	return s
 }
-
-func requireNoErrors(t testing.TB, errs ...error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}

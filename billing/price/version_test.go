@@ -1,15 +1,15 @@
 package price_test
 
 import (
-	"errors"
 	"math"
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"stoa/agentsvc"
 	"stoa/billing/amount"
 	"stoa/billing/price"
 	"stoa/tenancy"
@@ -18,21 +18,6 @@ import (
 )
 
 const actor = "operator"
-
-func wantErr(t *testing.T, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("error %v, want %v", err, want)
-	}
-}
-
-func wantInvalid(t *testing.T, err error, field string) {
-	t.Helper()
-	var invalid *agentsvc.InvalidError
-	if !errors.As(err, &invalid) || invalid.Field != field {
-		t.Errorf("error %v, want one about %s", err, field)
-	}
-}
 
 var (
 	january = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -67,7 +52,7 @@ func TestPrices(t *testing.T) {
 			}
 		}
 		_, err := s.AddVersion(t.Context(), actor, first)
-		wantErr(t, err, tenancy.ErrExists)
+		agentsvctest.CheckError(t, err, tenancy.ErrExists)
 
 		got, err := s.ListVersions(t.Context())
 		if err != nil {
@@ -150,7 +135,7 @@ func TestPriceMistakes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.field, func(t *testing.T) {
 			_, err := s.AddVersion(t.Context(), actor, tt.price)
-			wantInvalid(t, err, tt.field)
+			agentsvctest.CheckInvalid(t, err, tt.field)
 		})
 	}
 }
@@ -168,15 +153,15 @@ func TestRemovePrice(t *testing.T) {
 			{"tomorrow", "EUR", time.Now().Add(24 * time.Hour)},
 		} {
 			_, err := s.AddVersion(ctx, actor, price.Version{Version: p.version, Currency: p.currency, Effective: p.from, Items: []price.Item{chargeItem("runs", "", "", 1, 1)}})
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 		}
 		for version, want := range map[string]error{
 			"nosuch": tenancy.ErrNotFound, "now": tenancy.ErrPrecondition, "soon": tenancy.ErrPrecondition, "first": tenancy.ErrPrecondition,
 		} {
-			wantErr(t, s.RemoveVersion(ctx, actor, version), want)
+			agentsvctest.CheckError(t, s.RemoveVersion(ctx, actor, version), want)
 		}
-		requireNoErrors(t, s.RemoveVersion(ctx, actor, "tomorrow"))
-		wantErr(t, s.RemoveVersion(ctx, actor, "tomorrow"), tenancy.ErrNotFound)
+		agentsvctest.RequireNoErrors(t, s.RemoveVersion(ctx, actor, "tomorrow"))
+		agentsvctest.CheckError(t, s.RemoveVersion(ctx, actor, "tomorrow"), tenancy.ErrNotFound)
 		if left, err := s.ListVersions(ctx); err != nil || len(left) != 3 {
 			t.Errorf("%d versions are left, %v, want 3", len(left), err)
 		}

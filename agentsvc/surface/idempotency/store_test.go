@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
@@ -20,14 +22,6 @@ import (
 )
 
 func newStore(d *db.DB) *idempotency.Store { return idempotency.New(d, slog.New(slog.DiscardHandler)) }
-
-// wantErr fails the test unless err is want.
-func wantErr(t testing.TB, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("got error %v, want %v", err, want)
-	}
-}
 
 func TestClaim(t *testing.T) {
 	t.Parallel()
@@ -53,11 +47,11 @@ func TestClaim(t *testing.T) {
 			"method": alter(func(r *idempotency.Request) { r.Method = "PUT" }),
 		}
 		_, _, err = begin(other, request)
-		wantErr(t, err, idempotency.ErrInProgress)
+		agentsvctest.CheckError(t, err, idempotency.ErrInProgress)
 		for name, r := range others {
 			t.Run("in progress, other "+name, func(t *testing.T) {
 				_, _, err := begin(other, r)
-				wantErr(t, err, agentsvc.ErrKeyReused)
+				agentsvctest.CheckError(t, err, agentsvc.ErrKeyReused)
 			})
 		}
 		want := idempotency.Response{Status: 201, Body: []byte(`{"name":"a"}`), App: "id"}
@@ -74,7 +68,7 @@ func TestClaim(t *testing.T) {
 		for name, r := range others {
 			t.Run("finished, other "+name, func(t *testing.T) {
 				_, _, err := begin(other, r)
-				wantErr(t, err, agentsvc.ErrKeyReused)
+				agentsvctest.CheckError(t, err, agentsvc.ErrKeyReused)
 			})
 		}
 		if claim, response, err = begin(s, alter(func(r *idempotency.Request) { r.Actor = "bob" })); claim == nil || response != nil || err != nil {
@@ -116,7 +110,7 @@ func TestClaimExpires(t *testing.T) {
 		}
 		age(4 * time.Minute)
 		_, _, err = s.Claim(t.Context(), request)
-		wantErr(t, err, idempotency.ErrInProgress)
+		agentsvctest.CheckError(t, err, idempotency.ErrInProgress)
 		age(2 * time.Minute)
 		successor, _, err := s.Claim(t.Context(), request)
 		if err != nil {
@@ -231,7 +225,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%d keys are stored, %v; want the new one", n, err)
 		}
 		cancel()
-		wantErr(t, <-done, context.Canceled)
+		agentsvctest.CheckError(t, <-done, context.Canceled)
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/billing/export/exporttest"
 	"stoa/billing/export/file"
 )
@@ -19,18 +21,18 @@ func TestExportFile(t *testing.T) {
 		t.Run(string(format), func(t *testing.T) {
 			folder := t.TempDir()
 			_, err := exporttest.ExportCalls(t, file.Sink{Folder: folder, Format: format})
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			entries, err := os.ReadDir(folder)
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			if len(entries) != 1 || entries[0].Name() != "out-000000000001."+string(format) {
 				t.Fatalf("files %v", entries)
 			}
 			f, err := os.Open(filepath.Join(folder, entries[0].Name()))
-			requireNoErrors(t, err)
+			agentsvctest.RequireNoErrors(t, err)
 			defer f.Close()
 			if format == file.CSV {
 				rows, err := csv.NewReader(f).ReadAll()
-				requireNoErrors(t, err)
+				agentsvctest.RequireNoErrors(t, err)
 				at := slices.Index(rows[0], "charge")
 				if len(rows) != 4 || rows[1][at] != "10" || rows[0][0] != "id" {
 					t.Errorf("rows %v", rows)
@@ -40,7 +42,7 @@ func TestExportFile(t *testing.T) {
 			n := 0
 			for lines := bufio.NewScanner(f); lines.Scan(); n++ {
 				var row map[string]any
-				requireNoErrors(t, json.Unmarshal(lines.Bytes(), &row))
+				agentsvctest.RequireNoErrors(t, json.Unmarshal(lines.Bytes(), &row))
 				if row["charge"] != 10.0 || row["input_tokens"] != 100.0 || row["app"] == "" || row["id"] == "" {
 					t.Errorf("row %v", row)
 				}

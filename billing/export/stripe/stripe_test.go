@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/billing/export/exporttest"
 	"stoa/billing/export/stripe"
 )
@@ -34,7 +36,7 @@ func startStripeMock(t *testing.T) string {
 	}
 	socket := filepath.Join(folder, "s")
 	mock := exec.CommandContext(t.Context(), filepath.Join(folder, "stripe-mock"), "-http-unix", socket)
-	requireNoErrors(t, mock.Start())
+	agentsvctest.RequireNoErrors(t, mock.Start())
 	t.Cleanup(func() { _ = mock.Process.Kill(); _ = mock.Wait() })
 	for range 200 {
 		if _, err := os.Stat(socket); err == nil {
@@ -84,9 +86,9 @@ func TestExportStripe(t *testing.T) {
 	defer server.Close()
 	defer toMock.Transport.(*http.Transport).CloseIdleConnections()
 	sink, err := stripe.New(server.Client(), "sk_test_123", server.URL, map[string]string{"charge": "stoa_charge", "input_tokens": "stoa_input", "embeddings": "none"})
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	_, err = exporttest.ExportCalls(t, sink)
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	slices.Sort(sent)
 	if want := []string{"stoa_charge cus_123 10", "stoa_charge cus_123 10", "stoa_input cus_123 100", "stoa_input cus_123 100"}; !slices.Equal(want, sent) {
 		t.Errorf("sent %q, want %q", sent, want)
@@ -94,7 +96,7 @@ func TestExportStripe(t *testing.T) {
 	for code, want := range map[string][2]int64{"resource_already_exists": {3, 0}, "resource_missing": {1, 2}} {
 		responses["stoa_input"] = `{"error": {"type": "invalid_request_error", "code": "` + code + `", "message": "no"}}`
 		d, err := exporttest.ExportCalls(t, sink)
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		list := exporttest.ListExports(t, d)
 		if list[0].Rows != want[0] || list[0].Refused != want[1] {
 			t.Errorf("%s: %+v", code, list)
@@ -106,6 +108,6 @@ func TestExportStripe(t *testing.T) {
 	}
 	for _, events := range []map[string]string{nil, {"tokens": "x"}, {"charge": ""}} {
 		_, err := stripe.New(server.Client(), "sk_test_123", "", events)
-		wantInvalid(t, err, "events")
+		agentsvctest.CheckInvalid(t, err, "events")
 	}
 }

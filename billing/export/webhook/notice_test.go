@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/billing/budget"
@@ -47,30 +49,30 @@ func TestNotices(t *testing.T) {
 		}))
 		defer server.Close()
 		secret, err := webhook.ParseSecret("whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567")))
-		requireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, err)
 		sinks := map[string]export.Sink{"webhook": webhook.Sink{URL: server.URL, Secret: secret, Client: server.Client()}}
 		s := budgettest.Open(t, d)
 		one, other := exporttest.NewExporter(d, s, sinks), exporttest.NewExporter(d, budgettest.Open(t, d), sinks)
-		requireNoErrors(t, one.DeliverAll(t.Context())) // the export begins
+		agentsvctest.RequireNoErrors(t, one.DeliverAll(t.Context())) // the export begins
 		budgettest.AddBudget(t, s.Budgets, tenancy.App{}, budgettest.CallBudget(10))
 		b := budgettest.CallBudget(10)
 		b.Thresholds = []int{5}
 		budgettest.AddBudget(t, s.Budgets, budgettest.Acme, b)
 		x := budgettest.NewRequest()
 		r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), x)
-		requireNoErrors(t, err)
-		requireNoErrors(t, r.SettleUsage(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 1, 1)))
+		agentsvctest.RequireNoErrors(t, err)
+		agentsvctest.RequireNoErrors(t, r.SettleUsage(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 1, 1)))
 
 		status = http.StatusBadGateway
 		if err := one.DeliverAll(t.Context()); err == nil {
 			t.Error("a notice that was not taken is no error")
 		}
 		status = http.StatusNoContent
-		requireNoErrors(t, one.DeliverAll(t.Context()))
+		agentsvctest.RequireNoErrors(t, one.DeliverAll(t.Context()))
 		var free db.Batch
 		free.Exec(nil, `UPDATE export SET until = 0`)
-		requireNoErrors(t, d.Platform().Do(t.Context(), &free))
-		requireNoErrors(t, other.DeliverAll(t.Context()))
+		agentsvctest.RequireNoErrors(t, d.Platform().Do(t.Context(), &free))
+		agentsvctest.RequireNoErrors(t, other.DeliverAll(t.Context()))
 		notice := `budget.threshold_passed "acme-id" calls 1 of 10 calls: 5`
 		if diff := cmp.Diff([]string{notice, notice}, received); diff != "" {
 			t.Errorf("heard (-want +got):\n%s", diff)
@@ -83,7 +85,7 @@ func TestNotices(t *testing.T) {
 		if _, err := s.Budgets.UpdateBudget(t.Context(), "operator", budgettest.Acme, b.Name, func(budget.Budget) (budget.Budget, error) { return b, nil }); err != nil {
 			t.Fatal(err)
 		}
-		requireNoErrors(t, other.DeliverAll(t.Context()))
+		agentsvctest.RequireNoErrors(t, other.DeliverAll(t.Context()))
 		if want := `budget.threshold_passed "acme-id" calls 1 of 1 calls: 100`; len(received) != 3 || received[2] != want {
 			t.Errorf("heard %q, want one more: %s", received, want)
 		}

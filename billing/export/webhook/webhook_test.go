@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"stoa/agentsvc/agentsvctest"
+
 	"stoa/billing/export/exporttest"
 	"stoa/billing/export/webhook"
 )
@@ -21,10 +23,10 @@ import (
 func TestExportWebhook(t *testing.T) {
 	t.Parallel()
 	secret, err := webhook.ParseSecret("whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567")))
-	requireNoErrors(t, err)
+	agentsvctest.RequireNoErrors(t, err)
 	for _, bad := range []string{"", "whsec_", "whsec_short", "0123456789abcdef01234567"} {
 		_, err := webhook.ParseSecret(bad)
-		wantInvalid(t, err, "secret")
+		agentsvctest.CheckInvalid(t, err, "secret")
 	}
 	status := http.StatusServiceUnavailable
 	var ids []string
@@ -53,7 +55,7 @@ func TestExportWebhook(t *testing.T) {
 	}
 	status = http.StatusNoContent
 	_, err = exporttest.ExportCalls(t, sink)
-	if requireNoErrors(t, err); !slices.Equal(ids, []string{"out_1", "out_1"}) {
+	if agentsvctest.RequireNoErrors(t, err); !slices.Equal(ids, []string{"out_1", "out_1"}) {
 		t.Errorf("ids %v", ids)
 	}
 	if list := exporttest.ListExports(t, d); !strings.Contains(list[0].Error, "503") {
