@@ -266,6 +266,26 @@ func TestSchedulerSlowApp(t *testing.T) {
 	})
 }
 
+// TestSchedulersStartTogether checks that a process that stores the default app's schedules just after another one did
+// leaves the tick that is due meanwhile alone. On SQLite one write follows the other, so there is nothing to check.
+func TestSchedulersStartTogether(t *testing.T) {
+	t.Parallel()
+	d := dbtest.NewPostgres(t)
+	w := newFixture(t, d)
+	w.setSchedules(tenancy.DefaultID, 1, map[string]*trigger.Cron{"own": w.hourly})
+	err := d.Tenant(tenancy.DefaultID).RunTx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), `INSERT INTO schedule (tenant, agent, spec, next_at) VALUES ($1, 'own', $2, $3)`,
+			string(tenancy.DefaultID), w.hourly.String(), w.lastTick().UnixMicro())
+		w.startScheduler(true)
+		w.waitUntil("the second one waits for the first one's row", func() bool { return dbtest.HasLockWaiter(t, d) })
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.waitUntil("the tick is started", func() bool { return w.loadSchedules(tenancy.DefaultID)["own"].Last.Task == "t1" })
+}
+
 // TestSchedulerChanges changes an app's schedules and its status, and stores the schedules of an old generation late.
 func TestSchedulerChanges(t *testing.T) {
 	t.Parallel()

@@ -99,7 +99,8 @@ func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation 
 				continue
 			}
 			if _, err := tx.Exec(ctx, `INSERT INTO schedule (tenant, agent, spec, next_at) VALUES ($1, $2, $3, $4)
-				ON CONFLICT (tenant, agent) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, held_until = 0`,
+				ON CONFLICT (tenant, agent) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, held_until = 0
+					WHERE schedule.spec <> excluded.spec`, // another process may have stored it since the query above
 				string(app), agent, c.String(), c.Next(time.UnixMicro(now)).UnixMicro()); err != nil {
 				return err
 			}

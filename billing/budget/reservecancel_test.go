@@ -36,7 +36,7 @@ func TestReserveCanceled(t *testing.T) {
 	var waits sync.WaitGroup
 	waits.Go(func() {
 		defer giveUp()
-		for began := time.Now(); !hasLockWaiter(t, d); time.Sleep(5 * time.Millisecond) {
+		for began := time.Now(); !dbtest.HasLockWaiter(t, d); time.Sleep(5 * time.Millisecond) {
 			if time.Since(began) > 20*time.Second {
 				t.Error("the reservation does not wait for the budget")
 				return
@@ -58,16 +58,4 @@ func TestReserveCanceled(t *testing.T) {
 		}
 	}
 	budgettest.CheckConsistent(t, s.Budgets)
-}
-
-// hasLockWaiter reports whether a connection of the database waits for a lock.
-func hasLockWaiter(t *testing.T, d *db.DB) bool {
-	n := 0
-	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&n) },
-		`SELECT COUNT(*) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE NOT l.granted AND a.datname = current_database()`)
-	if err := d.Platform().Do(t.Context(), &b); err != nil {
-		t.Error(err)
-	}
-	return n > 0
 }

@@ -166,3 +166,15 @@ func openDB(t testing.TB, url string) *db.DB {
 	})
 	return d
 }
+
+// HasLockWaiter reports whether a connection of the PostgreSQL database waits for a lock.
+func HasLockWaiter(t *testing.T, d *db.DB) bool {
+	n := 0
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&n) },
+		`SELECT COUNT(*) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE NOT l.granted AND a.datname = current_database()`)
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Error(err)
+	}
+	return n > 0
+}
