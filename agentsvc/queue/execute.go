@@ -100,7 +100,7 @@ func (e *executor) startClaimed(run store.Run, kind slotKind) {
 }
 
 // startRun executes a run that already occupies a slot. It does not wait for it. The run's context carries the tenant
-// (for processor accounting) and the lease confirmation (see [agentsvc.CheckLease]).
+// (for processor accounting) and the lease confirmation (see [agentsvc.LeaseCheck.Check]).
 func (e *executor) startRun(run store.Run, kind slotKind) {
 	ctx, cancel := context.WithCancelCause(e.base)
 	at, w := taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slot: kind}
