@@ -91,7 +91,7 @@ func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, 
 // of ctx's end where ctx ended first, [agentsvc.ErrLeaseLost] if another worker or a cancellation took the task, and
 // any other error if no end could be recorded. In all these cases the queue decides what becomes of the run.
 func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
-	rec := r.tasks.NewRecorder(&run)
+	rec := r.tasks.Recorders.New(&run)
 	defer rec.Close()
 	memory := r.options.Memory.NewReservation(run.Tenant, 1)
 	defer memory.ReleaseBytes()

@@ -188,7 +188,7 @@ func (h *testProcess) submitAndDrain(t *testing.T, sub task.Submission) (agentsv
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	got, evs, err := h.SubmitAndFollow(ctx, sub)
+	got, evs, err := h.Messages.SubmitAndFollow(ctx, sub)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (v *Request) SubmitMessage(ctx context.Context, sub task.Submission) (agent
 	}
 	ctx, cancel := v.WithDeadline(ctx)
 	defer cancel()
-	return v.Tasks.Submit(ctx, sub)
+	return v.Tasks.Messages.Submit(ctx, sub)
 }
 
 // SubmitAndWait submits a message and waits for at most timeout until its task has ended or waits for input. It returns
@@ -49,7 +49,7 @@ func (v *Request) SubmitAndWait(ctx context.Context, sub task.Submission, timeou
 // CancelTask cancels a task. It returns [apierror.ErrNotCancelable] for one that has ended, and [agentsvc.ErrNotFound] for one
 // outside of visibility.
 func (v *Request) CancelTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
-	t, err := v.Tasks.Cancel(ctx, visibility, id)
+	t, err := v.Tasks.Canceller.Cancel(ctx, visibility, id)
 	if errors.Is(err, agentsvc.ErrTaskEnded) {
 		err = apierror.ErrNotCancelable
 	}
@@ -60,7 +60,7 @@ func (v *Request) CancelTask(ctx context.Context, visibility task.Visibility, id
 // owner of the old one. It requires the credentials that the agent requires for a message, and counts as a call of the
 // owner against limits and budgets. It returns the errors of [task.Service.RestoreCheckpoint] and of AdmitCall.
 func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID, checkpoint int64) (agentsvc.Task, error) {
-	t, err := v.Tasks.Get(ctx, visibility, id, store.TaskParts{})
+	t, err := v.Tasks.Reader.Get(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
@@ -77,7 +77,7 @@ func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, i
 	if err := v.AdmitCall(ctx, &sub); err != nil {
 		return agentsvc.Task{}, err
 	}
-	return v.Tasks.RestoreCheckpoint(ctx, visibility, id, checkpoint, v.Principal.Owner(), sub.Reservation)
+	return v.Tasks.Checkpoints.Restore(ctx, visibility, id, checkpoint, v.Principal.Owner(), sub.Reservation)
 }
 
 // AbandonTask cancels a task of the caller, whose client disconnected from a stream that it cannot resume. Errors are
@@ -85,7 +85,7 @@ func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, i
 func (v *Request) AbandonTask(ctx context.Context, t agentsvc.Task) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, _ = v.Tasks.Cancel(ctx, task.Visibility{Agents: []string{t.Agent}, Owner: &t.Owner}, t.ID)
+	_, _ = v.Tasks.Canceller.Cancel(ctx, task.Visibility{Agents: []string{t.Agent}, Owner: &t.Owner}, t.ID)
 }
 
 // SubmitAndSubscribe submits a message and returns a subscription that begins with the first event of its turn. It
@@ -99,7 +99,7 @@ func (v *Request) SubmitAndSubscribe(ctx context.Context, sub task.Submission) (
 	o.MayReply = card.StandaloneReplies && sub.Message.Task == ""
 	defer v.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-		return v.Tasks.SubmitAndFollow(ctx, sub)
+		return v.Tasks.Messages.SubmitAndFollow(ctx, sub)
 	})
 }
 
@@ -112,7 +112,7 @@ func (v *Request) SubscribeTask(ctx context.Context, visibility task.Visibility,
 	o.Reservation = capacity.ReservationFrom(ctx)
 	defer v.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-		t, remaining, err := v.Tasks.Follow(ctx, visibility, id, after)
+		t, remaining, err := v.Tasks.Reader.Follow(ctx, visibility, id, after)
 		switch {
 		case err != nil:
 			return t, nil, err

@@ -9,45 +9,52 @@ import (
 	"stoa/agentsvc/store/receiver"
 )
 
-// SetReceiver registers r for the events of its task from now on, or replaces the receiver with its id, and returns
+// Receivers are the push notification receivers of a tenant's tasks, as their owners manage them.
+type Receivers struct {
+	reader    *Reader
+	receivers *receiver.Store
+	hash      func(text []byte) string
+}
+
+// Set registers r for the events of its task from now on, or replaces the receiver with its id, and returns
 // it as stored. An empty id becomes the task's. It returns [agentsvc.ErrNotFound] for a task that is not visible, and
 // [receiver.ErrTooMany].
-func (s *Service) SetReceiver(ctx context.Context, visibility Visibility, r receiver.Receiver) (receiver.Receiver, error) {
-	if _, err := s.findTask(ctx, visibility, r.Task, store.TaskParts{}); err != nil {
+func (s *Receivers) Set(ctx context.Context, visibility Visibility, r receiver.Receiver) (receiver.Receiver, error) {
+	if _, err := s.reader.findTask(ctx, visibility, r.Task, store.TaskParts{}); err != nil {
 		return r, err
 	}
 	if r.ID == "" {
 		r.ID = string(r.Task)
 	}
-	return r, s.store.Receivers.Set(ctx, r, s.newReceiverEntries(visibility, "notification.set", r.Task, r.ID)...)
+	return r, s.receivers.Set(ctx, r, newReceiverEntries(s.hash, visibility, "notification.set", r.Task, r.ID)...)
 }
 
-// ListReceivers returns the receivers of a task ordered by id, or [agentsvc.ErrNotFound] for a task that is not
+// List returns the receivers of a task ordered by id, or [agentsvc.ErrNotFound] for a task that is not
 // visible.
-func (s *Service) ListReceivers(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]receiver.Receiver, error) {
-	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
+func (s *Receivers) List(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]receiver.Receiver, error) {
+	if _, err := s.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
 	}
-	return s.store.Receivers.List(ctx, id)
+	return s.receivers.List(ctx, id)
 }
 
-// DropReceiver removes a receiver. It is no error if there is none; [agentsvc.ErrNotFound] is for a task that is not
+// Drop removes a receiver. It is no error if there is none; [agentsvc.ErrNotFound] is for a task that is not
 // visible.
-func (s *Service) DropReceiver(ctx context.Context, visibility Visibility, id agentsvc.TaskID, receiver string) error {
-	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
+func (s *Receivers) Drop(ctx context.Context, visibility Visibility, id agentsvc.TaskID, receiver string) error {
+	if _, err := s.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return err
 	}
-	return s.store.Receivers.Delete(ctx, id, receiver, s.newReceiverEntries(visibility, "notification.drop", id, receiver)...)
+	return s.receivers.Delete(ctx, id, receiver, newReceiverEntries(s.hash, visibility, "notification.drop", id, receiver)...)
 }
 
 // checkReceiverLimit returns [receiver.ErrTooMany] if r would be one too many for its task: it neither replaces
 // one nor is there capacity. It is a check before the message is accepted, not a guarantee: concurrent messages may each
 // add one.
-func (s *Service) checkReceiverLimit(ctx context.Context, id agentsvc.TaskID, r *receiver.Receiver) error {
+func checkReceiverLimit(ctx context.Context, receivers *receiver.Store, id agentsvc.TaskID, r *receiver.Receiver) error {
 	if r == nil {
 		return nil
 	}
-	all, err := s.store.Receivers.List(ctx, id)
+	all, err := receivers.List(ctx, id)
 	if err != nil {
 		return err
 	}

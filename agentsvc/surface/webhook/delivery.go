@@ -138,7 +138,7 @@ func loadDeliveredTask(ctx context.Context, v *surface.Request, w *runtime.Webho
 	owner := v.Principal.Owner()
 	deadlineCtx, cancel := v.WithDeadline(ctx)
 	defer cancel()
-	id, err := v.Tasks.FindByKey(deadlineCtx, owner, w.Agent, key)
+	id, err := v.Tasks.Reader.FindByKey(deadlineCtx, owner, w.Agent, key)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
