@@ -285,6 +285,6 @@ func (s *Server) NewHTTPServer() *http.Server {
 		Protocols: both, HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: MaxStreams, SendPingTimeout: s.options.PieceTimeout, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.PieceTimeout,
 		},
-		ErrorLog:    slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 	}
 }
