@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/ext"
