@@ -123,7 +123,7 @@ func (b Balance) Remaining() int64 {
 	return max(0, amount.Subtract(amount.Subtract(b.Amount, b.Committed), b.Reserved))
 }
 
-// setDefaultsAndValidate fills in omitted fields and returns an [*agentsvc.InvalidError] for the first invalid one.
+// setDefaultsAndValidate fills in omitted fields and returns an error with [agentsvc.CodeInvalid] for the first invalid one.
 // currency is used for a money budget without one.
 func (b *Budget) setDefaultsAndValidate(currency string) error {
 	b.Zone = cmp.Or(b.Zone, "UTC")

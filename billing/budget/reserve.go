@@ -160,18 +160,18 @@ func maxOutputWithin(bounds []costBound, left []Balance, request Request, availa
 // exhausted it names the one whose window ends last, since the call is not possible before. At least one must be
 // exhausted.
 func longestExhausted(bounds []costBound, left []Balance, request Request) error {
-	var found *agentsvc.BudgetExhaustedError
+	var found *agentsvc.ExhaustedBudget
 	for i, x := range bounds {
 		if !left[i].Hard || x.amountFor(request.MinOutput) <= left[i].Remaining() {
 			continue
 		}
-		err := left[i].exhaustedError()
-		err.Needed = x.amountFor(request.MinOutput)
-		if found == nil || err.ResetsAt.IsZero() || !found.ResetsAt.IsZero() && err.ResetsAt.After(found.ResetsAt) {
-			found = err
+		one := left[i].exhausted()
+		one.Needed = x.amountFor(request.MinOutput)
+		if found == nil || one.ResetsAt.IsZero() || !found.ResetsAt.IsZero() && one.ResetsAt.After(found.ResetsAt) {
+			found = one
 		}
 	}
-	return found
+	return found.NewError()
 }
 
 // tryReserve writes the reservation if every hard budget covers it, and returns the balances before it and whether it

@@ -91,7 +91,7 @@ func (q *Quota) AllowWrite(tenant db.ID, bytes int64, what db.StorageKind) error
 		t.refused++
 		q.refused++
 		q.requestMeasurement()
-		return &agentsvc.StorageLimitError{StoredBytes: t.totalBytes(), MaxBytes: q.tenantLimit(), Advice: q.options.Advice, RetryAfter: refusedMeasureInterval}
+		return agentsvc.StorageUse{StoredBytes: t.totalBytes(), MaxBytes: q.tenantLimit()}.NewError(q.options.Advice, refusedMeasureInterval)
 	}
 	t.added += bytes
 	q.total += bytes

@@ -2,7 +2,6 @@ package a2a
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"regexp"
@@ -222,5 +221,5 @@ func NegotiateVersion(r *http.Request, versions ...string) (string, error) {
 			return v, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %.20q is not among %q", apierror.ErrVersion, named, versions)
+	return "", agentsvc.NewError(apierror.CodeVersion, "this version of the protocol is not supported: %.20q is not among %q", named, versions)
 }
