@@ -116,7 +116,7 @@ var (
 	// worker has the lease. A worker that receives it must stop and write nothing more.
 	ErrLeaseLost = NewError(CodeState, "the lease on the task is lost")
 	// ErrKeyReused reports that an idempotency key was used for a different request.
-	ErrKeyReused = NewError(CodeReused, "this Idempotency-Key was used for another request")
+	ErrKeyReused = NewError(CodeReused, "this key was used for another request")
 	// ErrOverloaded reports that the process or its database accepts no more work at present.
 	ErrOverloaded = NewError(CodeUnavailable, "the server is at its limit, try again shortly")
 )

@@ -4,6 +4,7 @@
 package apierror
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/task"
 	"stoa/ratelimit"
 )
 
@@ -93,9 +95,15 @@ func Classify(err error) Response {
 	return newResponse(e)
 }
 
-// newResponse returns the response for e. An error that the server could be available again has a Retry-After always.
+// protocolTexts are the texts of errors that name what the protocols call a key.
+var protocolTexts = map[error]string{
+	agentsvc.ErrKeyReused: "this Idempotency-Key was used for another request",
+	task.ErrKeyReused:     "another message came under this key before; take a new Idempotency-Key, or over MCP a new id of the call",
+}
+
+// newResponse returns the response for e. What is unavailable has a Retry-After always.
 func newResponse(e *agentsvc.Error) Response {
-	v := Response{mapping: mappings[e.Code], Text: e.Error(), field: e.Field, retryAfter: e.RetryAfter}
+	v := Response{mapping: mappings[e.Code], Text: cmp.Or(protocolTexts[e], e.Error()), field: e.Field, retryAfter: e.RetryAfter}
 	v.exhaustedBudget, _ = e.Detail.(*agentsvc.ExhaustedBudget)
 	v.exhaustedLimit, _ = e.Detail.(*ratelimit.State)
 	if v.Code == Unavailable {

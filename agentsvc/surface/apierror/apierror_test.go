@@ -72,7 +72,7 @@ func TestClassifyError(t *testing.T) {
 		{"name taken", agentsvc.NewError(agentsvc.CodeExists, "already exists"), AlreadyExists, 409, -32603, "already exists", 0},
 		{"other revision", agentsvc.NewError(agentsvc.CodePrecondition, "precondition failed"), FailedPrecondition, 412, -32603, "precondition failed", 0},
 		{"in progress", idempotency.ErrInProgress, Aborted, 409, -32004, idempotency.ErrInProgress.Error(), 0},
-		{"key reused", agentsvc.ErrKeyReused, InvalidArgument, 422, -32602, agentsvc.ErrKeyReused.Error(), 0},
+		{"key reused", agentsvc.ErrKeyReused, InvalidArgument, 422, -32602, "this Idempotency-Key was used for another request", 0},
 
 		{"outcome unknown", fmt.Errorf("x: %w", db.ErrUnknownOutcome), Unavailable, 503, -32603, textUnavailable, time.Second},
 		{"database closed", db.ErrClosed, Unavailable, 503, -32603, textUnavailable, time.Second},
