@@ -27,7 +27,7 @@ func TestReadChanges(t *testing.T) {
 			}
 		}
 		exhausted := func() bool {
-			_, err := there.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), budgettest.NewRequest())
+			_, err := there.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest())
 			return agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) != nil
 		}
 		budgettest.AddBudget(t, here.Budgets, budgettest.Acme, budgettest.CallBudget(0))

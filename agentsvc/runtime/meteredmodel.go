@@ -176,14 +176,14 @@ func (c *meteredCall) newBudgetRequest() budget.Request {
 }
 
 // reserveBudget reserves what the call can cost in the budgets that apply, and bounds the response to the reservation.
-// Its error is an [*agentsvc.BudgetExhaustedError] if a budget does not cover it.
+// Its error is an error with [*agentsvc.ExhaustedBudget] if a budget does not cover it.
 func (c *meteredCall) reserveBudget(ctx context.Context) (err error) {
 	if !c.budgetGate.HasBudgets() {
 		return nil
 	}
 	request := c.newBudgetRequest()
 	request.Input, request.Output, request.MinOutput = c.countInput(ctx), c.req.TokenLimit(c.maxOutput), c.minOutput
-	if c.reservation, err = c.budgetGate.ReserveUsage(ctx, request); c.reservation != nil {
+	if c.reservation, err = c.budgetGate.ReserveBudget(ctx, request); c.reservation != nil {
 		c.req.MaxTokens, c.usage.StartedAt = c.reservation.Output, c.reservation.Began
 	}
 	if c.onExhausted != nil && agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) != nil {

@@ -20,7 +20,7 @@ import (
 //
 // wrong is the error that the protocol found while it decoded m, nil if none. It is returned only to a caller who is
 // permitted. The errors are, in this order: error with [agentsvc.CodeDenied] or [authz.ErrUnauthenticated], an unknown agent, wrong,
-// an error in the decisions or credentials, an [*agentsvc.BudgetExhaustedError] or a [agentsvc.CodeExhausted].
+// an error in the decisions or credentials, an error with [*agentsvc.ExhaustedBudget] or a [agentsvc.CodeExhausted].
 func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Message, wrong error) (task.Submission, error) {
 	if wrong != nil {
 		return task.Submission{}, cmp.Or(v.AuthorizeAgent(ctx, authz.AgentsCall, agent), wrong)
@@ -38,5 +38,5 @@ func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Mes
 	if wrong != nil || len(decisions) > 0 {
 		return sub, wrong
 	}
-	return sub, v.ReserveUsage(ctx, &sub)
+	return sub, v.AdmitCall(ctx, &sub)
 }

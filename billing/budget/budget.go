@@ -96,7 +96,7 @@ const (
 
 // The values of [Budget.OnExhausted]: what happens to a call that a hard budget cannot cover.
 const (
-	// Reject: the call fails with an [*agentsvc.BudgetExhaustedError].
+	// Reject: the call fails with an error with [*agentsvc.ExhaustedBudget].
 	Reject = "reject"
 	// Pause: the task waits until the budget covers its next call; see [Gate.CheckAvailability].
 	Pause = "pause"

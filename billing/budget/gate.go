@@ -72,8 +72,8 @@ func (a *Gate) checkForeignBudgets(currency string, list, foreign []Budget) erro
 	return nil
 }
 
-// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a hard budget that rejects covers every call that this
-// request can make and is used up. It only avoids the work of a turn that could do nothing; [Gate.ReserveUsage]
+// CheckBudget returns an error with [*agentsvc.ExhaustedBudget] if a hard budget that rejects covers every call that this
+// request can make and is used up. It only avoids the work of a turn that could do nothing; [Gate.ReserveBudget]
 // is what enforces budgets. agent is "" if the request does not name one.
 func (a *Gate) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
 	if !a.HasBudgets() {

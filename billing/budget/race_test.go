@@ -35,7 +35,7 @@ func TestReadWhileMade(t *testing.T) {
 			budgettest.AddBudget(t, s.Budgets, app, budgettest.CallBudget(0))
 			made.Store(true)
 			looking.Wait()
-			if _, err := s.Budgets.NewGate(app.ID, "").ReserveUsage(t.Context(), budgettest.NewRequest()); agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) == nil {
+			if _, err := s.Budgets.NewGate(app.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest()); agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) == nil {
 				t.Errorf("app %d: its budget is forgotten: %v", i, err)
 			}
 		}
