@@ -182,7 +182,7 @@ func TestApprove(t *testing.T) {
 		if diff := cmp.Diff([]string{"user: one", "agent calls: ", `result: sent {"n":1}`, "agent: Sent."}, there.sessionLines(t)); diff != "" {
 			t.Error(diff)
 		}
-		log, err := h.st.Events.Load(t.Context(), got.ID, 6, 100)
+		log, err := h.st.Events.Load(t.Context(), nil, got.ID, 6, 100)
 		if diff := cmp.Diff([]string{"approve", "working", "call", "result", "usage", "completed"}, eventKinds(log)); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}

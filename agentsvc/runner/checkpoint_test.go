@@ -255,7 +255,7 @@ func TestCheckpointsDurable(t *testing.T) {
 				t.Errorf("%d tasks (%v)", len(page.Tasks), err)
 				return
 			}
-			evs, err := h.st.Events.Load(context.Background(), page.Tasks[0].ID, 0, 100)
+			evs, err := h.st.Events.Load(context.Background(), nil, page.Tasks[0].ID, 0, 100)
 			if err != nil {
 				t.Error(err)
 			}
@@ -309,7 +309,7 @@ func TestDrainedBetween(t *testing.T) {
 		if err := h.runner.Run(ctx, run, agentsvc.LeaseCheck{}); !errors.Is(err, queue.ErrStopping) {
 			t.Error(err)
 		}
-		evs, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
+		evs, err := h.st.Events.Load(t.Context(), nil, run.Task, 0, 100)
 		if err != nil || !slices.ContainsFunc(evs, func(ev agentsvc.Event) bool { return ev.Result != nil }) || looked.Load() != 1 {
 			t.Errorf("the result is not on the log: %d events (%v), %d calls", len(evs), err, looked.Load())
 		}

@@ -134,7 +134,7 @@ func newCredentialSubmission(t *testing.T, agent string, id agentsvc.TaskID, too
 // logKinds returns the kinds of the events on a task's log.
 func logKinds(t *testing.T, d *db.DB, id agentsvc.TaskID) (kinds []string) {
 	t.Helper()
-	evs, err := store.New(d, "acme").Events.Load(t.Context(), id, 0, 1000)
+	evs, err := store.New(d, "acme").Events.Load(t.Context(), nil, id, 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestCredentialBelow(t *testing.T) {
 			if outcome.Status.State != agentsvc.Completed || !strings.HasPrefix(outcome.Status.Message.Text(), want) {
 				t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 			}
-			evs, err := store.New(d, "acme").Events.Load(t.Context(), outcome.ID, 0, 1000)
+			evs, err := store.New(d, "acme").Events.Load(t.Context(), nil, outcome.ID, 0, 1000)
 			if err != nil {
 				t.Fatal(err)
 			}

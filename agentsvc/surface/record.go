@@ -79,6 +79,9 @@ func RequestOf(r *http.Request) *Request { return recordOf(r).request }
 // OperatorOf returns the principal of a request on an admin route.
 func OperatorOf(r *http.Request) authz.Principal { return recordOf(r).operator }
 
+// MemoryOf returns the memory reservation of the response, for reads that may be large.
+func MemoryOf(r *http.Request) *capacity.Reservation { return &recordOf(r).writer.Reservation }
+
 // RequestID returns the id of the request, which is in its log line, its error responses and its X-Request-Id header.
 func RequestID(r *http.Request) string { return recordOf(r).id }
 
@@ -97,7 +100,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		r = r.WithContext(recordContext{s.proxies.withOrigin(r, rec.id), rec})
+		r = r.WithContext(context.WithValue(s.proxies.withOrigin(r, rec.id), recordKey{}, rec))
 		defer rec.writer.Reservation.ReleaseBytes()
 		// Routes match the decoded path, so that every spelling of a path is the same path for routing and
 		// authorization.
@@ -178,23 +181,4 @@ func sanitizeRequestID(given string) string {
 		}
 	}
 	return given
-}
-
-// recordContext is the context of a request. One type carries the record and the response's memory reservation, which
-// saves a context for each.
-type recordContext struct {
-	context.Context
-	record *requestRecord
-}
-
-// Value implements [context.Context]. It answers capacity.ContextKey, so that packages which read large rows find the
-// request's reservation.
-func (c recordContext) Value(key any) any {
-	switch key.(type) {
-	case recordKey:
-		return c.record
-	case capacity.ContextKey:
-		return &c.record.writer.Reservation
-	}
-	return c.Context.Value(key)
 }

@@ -131,6 +131,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		}
 		defer v.ReleaseApp()
 		v.record, rec.request, rec.app, rec.body.App = rec, v, v.App.Name, v.App.ID
+		v.memory = &rec.writer.Reservation
 		rec.writer.InitMemory(s.options.ResponseMemory, v.App.ID)
 		r = s.tracer.startTrace(rec, r, v.App)
 		if route.Scope != "" {

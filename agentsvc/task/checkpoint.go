@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy/audit"
@@ -21,7 +22,7 @@ func (s *Service) ListCheckpoints(ctx context.Context, visibility Visibility, id
 	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
 	}
-	facts, err := s.loadLastTurn(ctx, id)
+	facts, err := s.loadLastTurn(ctx, visibility.Memory, id)
 	return slices.DeleteFunc(facts, func(ev agentsvc.Event) bool { return ev.Checkpoint == nil }), err
 }
 
@@ -39,7 +40,7 @@ func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, 
 	if state := t.Status.State; state != agentsvc.Failed && state != agentsvc.Cancelled {
 		return agentsvc.Task{}, ErrNotRestorable
 	}
-	facts, err := s.loadLastTurn(ctx, id)
+	facts, err := s.loadLastTurn(ctx, visibility.Memory, id)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
@@ -105,10 +106,10 @@ func copyTurnFacts(facts []agentsvc.Event, from map[string]any) []agentsvc.Event
 }
 
 // loadLastTurn reads the facts of a task's last turn, page by page through its whole log.
-func (s *Service) loadLastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+func (s *Service) loadLastTurn(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	var turn []agentsvc.Event
 	for after := int64(0); ; {
-		evs, full, err := s.store.Events.LoadPage(ctx, id, after, pageEvents, pageBytes)
+		evs, full, err := s.store.Events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/trail"
 )
@@ -235,9 +236,9 @@ func (s *Service) checkDecision(ctx context.Context, session agentsvc.SessionKey
 // task for the expired approvals, or continues a task that waits only for budgets. If nothing is overdue any more,
 // because a decision was made or the time extended, the run rests again. It returns [agentsvc.ErrLeaseLost] in all
 // these cases, since this run has nothing to execute, and other errors of the database.
-func (s *Service) expireApprovals(ctx context.Context, run store.Run) error {
+func (s *Service) expireApprovals(ctx context.Context, memory *capacity.Reservation, run store.Run) error {
 	for {
-		t, err := s.store.Tasks.Load(ctx, run.Task, store.TaskParts{Approvals: true})
+		t, err := s.store.Tasks.Load(ctx, memory, run.Task, store.TaskParts{Approvals: true})
 		if err != nil {
 			return err
 		}

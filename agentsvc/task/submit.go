@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/trail"
@@ -42,6 +43,8 @@ type Submission struct {
 	Reservation *Reservation
 	// Receiver is a push notification receiver to register with the turn; nil = none.
 	Receiver *receiver.Receiver
+	// Memory is what reads on behalf of the sender reserve, see [Visibility].Memory.
+	Memory *capacity.Reservation
 }
 
 // Reservation is what admission reserved from a tenant's limits for a message. The note is stored with the run; the
@@ -57,9 +60,9 @@ type Reservation struct {
 // decisions about calls, any task of the agent.
 func (sub Submission) taskVisibility() Visibility {
 	if len(sub.Decisions) > 0 && !HasCredentials(sub.Decisions) {
-		return Visibility{Agents: []string{sub.Agent}}
+		return Visibility{Agents: []string{sub.Agent}, Memory: sub.Memory}
 	}
-	return Visibility{[]string{sub.Agent}, &sub.Owner}
+	return Visibility{[]string{sub.Agent}, &sub.Owner, sub.Memory}
 }
 
 // ErrConflict reports that a message with the same id and another body was accepted before.
@@ -97,7 +100,7 @@ func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc
 		return agentsvc.Task{}, nil, err
 	}
 	if acc.events == nil { // a repeated message: its events are on the log
-		return acc.task, s.followLog(ctx, acc.task.ID, acc.beforeSeq), nil
+		return acc.task, s.followLog(ctx, sub.Memory, acc.task.ID, acc.beforeSeq), nil
 	}
 	// Subscribe before the run is dispatched, so that none of its events can be missed without reading the log.
 	r := s.hub.subscribe(s.newTopicKey(acc.task.ID), acc.task.Seq)
@@ -126,7 +129,7 @@ func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc
 				return
 			}
 		}
-		s.streamEvents(ctx, r, acc.task.ID, acc.task.Seq, false, see)
+		s.streamEvents(ctx, sub.Memory, r, acc.task.ID, acc.task.Seq, false, see)
 	}, nil
 }
 
@@ -333,7 +336,7 @@ func (s *Service) findResent(ctx context.Context, sub Submission, sent *store.Se
 	acc := acceptedTurn{task: t}
 	// The turn begins at the event that carries the message, or at the first decision that the message made.
 	c := cursor{sentBytes: map[agentsvc.MessageID]int{}}
-	s.readLog(ctx, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
+	s.readLog(ctx, sub.Memory, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
 		if rerr != nil || ev.Message != nil && ev.Message.ID == sub.Message.ID || ev.Decision != nil && ev.Decision.Message == sub.Message.ID {
 			acc.beforeSeq, err = ev.Seq-1, rerr
 			return false

@@ -76,7 +76,7 @@ func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 		}
 		requireTraceAndReceivers("restored", restored.ID, 1)
 		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
-		_, next, err := letters.Requeue(ctx, "op", deadletter.ID{Task: failed.ID, Turn: 1})
+		_, next, err := letters.Requeue(ctx, nil, "op", deadletter.ID{Task: failed.ID, Turn: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

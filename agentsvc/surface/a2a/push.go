@@ -275,8 +275,7 @@ func (p PushService) resolveVisibility(ctx context.Context) (task.Visibility, er
 	if err := p.Request.AuthorizeAgent(ctx, authz.AgentsCall, p.Agent); err != nil {
 		return task.Visibility{}, err
 	}
-	owner := p.Request.Principal.Owner()
-	return task.Visibility{Agents: []string{p.Agent}, Owner: &owner}, nil
+	return p.Request.OwnVisibility(p.Agent), nil
 }
 
 // SetReceiver makes r, which may be nil, a receiver of notifications from the turn on that sub starts. A decision or a
