@@ -12,7 +12,7 @@ import (
 // DeleteApp deletes an app and all of its rows. The app's status becomes [Deleting] first, so that callers are refused
 // from then on. When DeleteApp returns nil, nothing is left except the app's audit entries. After an error or a crash
 // [Service.Run] completes the deletion, or DeleteApp may be called again.
-func (s *Service) DeleteApp(ctx context.Context, actor, name string) error {
+func (s *Service) DeleteApp(ctx context.Context, actor audit.Actor, name string) error {
 	app, err := s.store.changeApp(ctx, actor, "app.delete", name, false, func(e *appEdit) error {
 		e.app.Status = Deleting
 		return nil

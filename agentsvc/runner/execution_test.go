@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -269,7 +270,7 @@ func TestStoppedInToolCall(t *testing.T) {
 				if idempotent {
 					return
 				}
-				if _, err := there.Decide(ctx, anaVisibility, got.ID, ana, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
+				if _, err := there.Decide(ctx, anaVisibility, got.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
 					t.Fatal(err)
 				}
 				if end := there.waitUntilSettled(t, got.ID); end.Status.State != agentsvc.Completed || looked.Load() != 2 {

@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/trail"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/router"
 )
 
@@ -31,6 +32,8 @@ type Access struct {
 	// memory is what reads for the response reserve: the response's own reservation, or that of one message of a
 	// WebSocket; nil outside of a route. Set before the handler runs.
 	memory *capacity.Reservation
+	// origin is where the request came from; the zero value outside of a route. Set like memory.
+	origin audit.Origin
 	// credentials are kept so that [Request.checkAccess] can authenticate a long-lived stream again.
 	credentials Credentials
 }
@@ -69,6 +72,12 @@ func (v *Access) ResolveVisibility(ctx context.Context, wide authz.Scope, agent 
 	}
 	return visibility, nil
 }
+
+// Origin returns where the request came from, for audit entries.
+func (v *Access) Origin() audit.Origin { return v.origin }
+
+// Actor returns the caller as the actor of audit entries.
+func (v *Access) Actor() audit.Actor { return audit.NewUserActor(v.Principal.Owner(), v.origin) }
 
 // OwnVisibility returns the visibility of the caller's own tasks of an agent. It checks no permission.
 func (v *Access) OwnVisibility(agent string) task.Visibility {

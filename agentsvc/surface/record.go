@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/router"
 )
 
@@ -57,6 +58,8 @@ type requestRecord struct {
 	body requestbody.Body
 	// operator is the principal of a request on an admin route.
 	operator authz.Principal
+	// origin is where a request on an admin route came from.
+	origin audit.Origin
 	// errorEncoder is [Route].EncodeError.
 	errorEncoder apierror.Encoder
 	// code and err are those of the error that the request was answered with.
@@ -79,6 +82,12 @@ func RequestOf(r *http.Request) *Request { return recordOf(r).request }
 // OperatorOf returns the principal of a request on an admin route.
 func OperatorOf(r *http.Request) authz.Principal { return recordOf(r).operator }
 
+// ActorOf returns the operator of a request on an admin route, as the actor of audit entries.
+func ActorOf(r *http.Request) audit.Actor {
+	rec := recordOf(r)
+	return audit.Actor{Name: rec.operator.ActorName(), Origin: rec.origin}
+}
+
 // MemoryOf returns the memory reservation of the response, for reads that may be large.
 func MemoryOf(r *http.Request) *capacity.Reservation { return &recordOf(r).writer.Reservation }
 
@@ -100,7 +109,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		r = r.WithContext(context.WithValue(s.proxies.withOrigin(r, rec.id), recordKey{}, rec))
+		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
 		defer rec.writer.Reservation.ReleaseBytes()
 		// Routes match the decoded path, so that every spelling of a path is the same path for routing and
 		// authorization.

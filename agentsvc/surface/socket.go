@@ -274,7 +274,7 @@ func (s *socketConn) submitMessage(ctx context.Context, memory *capacity.Reserva
 		return nil, err
 	}
 	defer v.ReleaseApp()
-	v.memory = memory
+	v.memory, v.origin = memory, s.request.origin
 	return call(ctx, v)
 }
 

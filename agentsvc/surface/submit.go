@@ -29,7 +29,7 @@ func (v *Request) SubmitMessage(ctx context.Context, sub task.Submission) (agent
 	}
 	ctx, cancel := v.WithDeadline(ctx)
 	defer cancel()
-	sub.Memory = v.memory
+	sub.Memory, sub.Origin = v.memory, v.origin
 	return v.Tasks.Submit(ctx, sub)
 }
 
@@ -77,7 +77,7 @@ func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, i
 	if err := v.ReserveUsage(ctx, &sub); err != nil {
 		return agentsvc.Task{}, err
 	}
-	return v.Tasks.RestoreCheckpoint(ctx, visibility, id, checkpoint, v.Principal.Owner(), sub.Reservation)
+	return v.Tasks.RestoreCheckpoint(ctx, visibility, id, checkpoint, v.Actor(), sub.Reservation)
 }
 
 // AbandonTask cancels a task of the caller, whose client disconnected from a stream that it cannot resume. Errors are
@@ -97,7 +97,7 @@ func (v *Request) SubmitAndSubscribe(ctx context.Context, sub task.Submission) (
 	o := v.streamOptions()
 	card, _ := v.Runtime.Card(sub.Agent)
 	o.MayReply = card.StandaloneReplies && sub.Message.Task == ""
-	sub.Memory = v.memory
+	sub.Memory, sub.Origin = v.memory, v.origin
 	defer v.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
 		return v.Tasks.SubmitAndFollow(ctx, sub)

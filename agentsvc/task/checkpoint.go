@@ -32,7 +32,7 @@ func (s *Service) ListCheckpoints(ctx context.Context, visibility Visibility, id
 // their session's queue; the old task is unchanged. reservation, which may be nil, is stored with the run; by is
 // named in the audit entry. It returns [agentsvc.ErrNotFound] for a task that is not visible and for a sequence that
 // is no checkpoint of its last turn, and [ErrNotRestorable].
-func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by agentsvc.Owner, reservation *Reservation) (agentsvc.Task, error) {
+func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by audit.Actor, reservation *Reservation) (agentsvc.Task, error) {
 	t, err := s.findTask(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
 		return agentsvc.Task{}, err
@@ -65,7 +65,7 @@ type restoration struct {
 	old         agentsvc.Task
 	facts       []agentsvc.Event // of the old task's last turn, up to the checkpoint
 	checkpoint  int64
-	by          agentsvc.Owner
+	by          audit.Actor
 	reservation *Reservation
 }
 
@@ -74,9 +74,9 @@ func (r *restoration) plan(ctx context.Context, where placement) (turnPlan, erro
 	o := opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx), reservation: r.reservation}
 	turn := r.service.newTurnFactory().newTask(o, where, r.old.Agent, r.old.Owner, r.old.Context)
 	setFirstEvents(&turn, copyTurnFacts(r.facts, map[string]any{"task_id": string(r.old.ID), "checkpoint": r.checkpoint}))
-	turn.AuditEntries = []audit.Entry{newUserEntry(r.by, "checkpoint.restore", map[string]any{
+	turn.AuditEntries = []audit.Entry{{Actor: r.by, Action: "checkpoint.restore", Detail: map[string]any{
 		"task": string(r.old.ID), "checkpoint": r.checkpoint, "agent": r.old.Agent, "restored_as": string(turn.Task),
-	})}
+	}}}
 	return turnPlan{turn: turn}, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/trail"
+	"stoa/tenancy/audit"
 )
 
 // Submission is a message for an agent, as a protocol decoded it.
@@ -45,6 +46,8 @@ type Submission struct {
 	Receiver *receiver.Receiver
 	// Memory is what reads on behalf of the sender reserve, see [Visibility].Memory.
 	Memory *capacity.Reservation
+	// Origin is where the message came from, for audit entries.
+	Origin audit.Origin
 }
 
 // Reservation is what admission reserved from a tenant's limits for a message. The note is stored with the run; the
@@ -163,7 +166,7 @@ func (s *Service) newMessageSource(sub Submission) turnSource {
 	case len(sub.Decisions) > 0:
 		return &decisionSource{
 			service: s, visibility: sub.taskVisibility(), task: sub.Message.Task, priority: sub.priority(), resent: sub,
-			batch: decisionBatch{by: sub.Owner, decisions: sub.Decisions, message: sub.Message.ID, sent: sent},
+			batch: decisionBatch{by: sub.Owner, from: sub.Origin, decisions: sub.Decisions, message: sub.Message.ID, sent: sent},
 		}
 	case sub.Message.Task == "":
 		return &newTask{service: s, sub: sub, sent: sent}
@@ -196,7 +199,7 @@ func (n *newTask) plan(ctx context.Context, where placement) (turnPlan, error) {
 		evs = append(evs, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})
 	}
 	setFirstEvents(&turn, evs)
-	turn.AuditEntries = s.newTurnReceiverEntries(turn)
+	turn.AuditEntries = s.newTurnReceiverEntries(turn, n.sub.Origin)
 	return turnPlan{turn: turn}, nil
 }
 
@@ -290,7 +293,7 @@ func (c *continuation) plan(ctx context.Context, where placement) (turnPlan, err
 	turn := s.newTurnFactory().nextTurn(c.sub.newOpening(ctx), where, t, t.Seq+1)
 	turn.Sent = c.sent
 	setFirstEvents(&turn, []agentsvc.Event{{Message: &turn.Message}, {Status: &agentsvc.Status{State: agentsvc.Working}}})
-	turn.AuditEntries = s.newTurnReceiverEntries(turn)
+	turn.AuditEntries = s.newTurnReceiverEntries(turn, c.sub.Origin)
 	return turnPlan{turn: turn, seen: t}, nil
 }
 
