@@ -67,7 +67,8 @@ type requestRecord struct {
 	err  error
 }
 
-// recordKey is the context key of the requestRecord.
+// recordKey is the context key of the requestRecord. net/http and the router pass from a handler to the next one nothing
+// but the request and its context.
 type recordKey struct{}
 
 // recordOf returns the record of a request, nil outside of instrumentHandler.

@@ -114,7 +114,7 @@ func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Execut
 func (s *Service) newTopicKey(id agentsvc.TaskID) topicKey { return topicKey{s.tenant, id} }
 
 // Visibility limits what a caller can see: the tasks of Agents (nil = of all agents) and of Owner (nil = of every user
-// of the tenant), as far as Memory has room for them. A task outside it is answered exactly like one that does not
+// of the tenant), and what its reads may have in memory. A task outside it is answered exactly like one that does not
 // exist.
 type Visibility struct {
 	Agents []string

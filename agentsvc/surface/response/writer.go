@@ -123,7 +123,8 @@ func unwrapWriter(w http.ResponseWriter) *Writer {
 	}
 }
 
-// connKey is the context key of a connection's socket.
+// connKey is the context key of a connection's socket. The context of [http.Server].ConnContext is the only thing that
+// net/http passes from a connection to its requests.
 type connKey struct{}
 
 // WithConn returns ctx with the socket of conn, which for TLS is the one below it. It is for [http.Server].ConnContext;
