@@ -49,7 +49,7 @@ const (
 // scope, which the policy bounds; principals are not part of the key.
 type Policy struct {
 	app db.ID
-	// rolesVersion is the [tenancy.App.RolesVersion] that the policy was made of.
+	// rolesVersion is the [tenancy.RoleSet.RolesVersion] that the policy was made of.
 	rolesVersion int64
 	enforcer     *casbin.Enforcer
 	// agentsByRole maps every existing role to the agents that its scopes name.

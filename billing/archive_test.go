@@ -21,7 +21,7 @@ func TestArchiveUsage(t *testing.T) {
 		reserve := func() (*budget.Reservation, budget.Request) {
 			t.Helper()
 			x := budgettest.NewRequest()
-			r, err := a.ReserveUsage(t.Context(), x)
+			r, err := a.ReserveBudget(t.Context(), x)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func TestArchiveUsage(t *testing.T) {
 		}
 		other := s.Usage.NewMeter("globex-id", "")
 		y := budgettest.NewRequest()
-		r, err := s.Budgets.NewGate("globex-id", "").ReserveUsage(t.Context(), y)
+		r, err := s.Budgets.NewGate("globex-id", "").ReserveBudget(t.Context(), y)
 		if err != nil {
 			t.Fatal(err)
 		}

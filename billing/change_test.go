@@ -28,7 +28,7 @@ func TestReadChanges(t *testing.T) {
 			}
 		}
 		exhausted := func() bool {
-			_, err := there.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), budgettest.NewRequest())
+			_, err := there.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest())
 			return errors.As(err, new(*agentsvc.BudgetExhaustedError))
 		}
 		budgettest.AddBudget(t, here.Budgets, budgettest.Acme, budgettest.CallBudget(0))

@@ -147,12 +147,12 @@ func TestHugeRows(t *testing.T) {
 		}
 		a := budgettest.NewRequest()
 		a.Provider, a.Model = "p", "m"
-		r, err := s.Budgets.NewGate(other.ID, "").ReserveUsage(ctx, a)
+		r, err := s.Budgets.NewGate(other.ID, "").ReserveBudget(ctx, a)
 		agentsvctest.RequireNoErrors(t, err)
 		agentsvctest.RequireNoErrors(t, r.SettleUsage(ctx, s.Usage.NewMeter(other.ID, ""), budgettest.UsageOf(r, a, 5, 6)))
 		wantBalance(other.ID, "tokens", 3*(odd+1)+11)
 		wantBalance("", "tokens", math.MaxInt64)
-		_, err = s.Budgets.NewGate(huge.ID, "").ReserveUsage(ctx, budgettest.NewRequest())
+		_, err = s.Budgets.NewGate(huge.ID, "").ReserveBudget(ctx, budgettest.NewRequest())
 		wantExhausted(t, err, "tokens")
 		for _, app := range []tenancy.App{huge, other, {}} {
 			budgettest.AddBudget(t, s.Budgets, app, budget.Budget{Name: "another", Unit: budget.InTokens, Amount: 10, Window: calendar.Month})

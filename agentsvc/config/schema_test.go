@@ -68,7 +68,7 @@ func newReflector(t *testing.T) *jsonschema.Reflector {
 	return r
 }
 
-// useKeyNames makes the comments of document.Fields begin with the key of the document instead of the Go name.
+// useKeyNames makes the comments of fields begin with the key of the document instead of the Go name.
 func useKeyNames(comments map[string]string, t reflect.Type, seen map[reflect.Type]bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Map || t.Kind() == reflect.Slice {
 		t = t.Elem()

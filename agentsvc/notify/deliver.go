@@ -35,7 +35,7 @@ var errUnknownFormat = errors.New("its format is not known to this process")
 
 // deliverEvents delivers the events that t does not have, and reports whether the receiver has ended; then its lease
 // has too. It returns a [*deliveryError] if an attempt failed, and [agentsvc.ErrLeaseLost].
-func (c *Dispatcher) deliverEvents(ctx context.Context, t *receiver.Leased) (ended bool, err error) {
+func (c *Dispatcher) deliverEvents(ctx context.Context, t *receiver.Claimed) (ended bool, err error) {
 	format, known := c.options.Formats[t.Format]
 	switch {
 	case t.IsStanding():
@@ -105,7 +105,7 @@ func applyEventsUntil(ctx context.Context, st *store.Store, t *agentsvc.Task, se
 }
 
 // canSkipEvent reports whether t continues with the next event after err, and logs the one that is skipped.
-func (c *Dispatcher) canSkipEvent(t *receiver.Leased, err error) bool {
+func (c *Dispatcher) canSkipEvent(t *receiver.Claimed, err error) bool {
 	var deliveryErr *deliveryError
 	if !errors.As(err, &deliveryErr) || !deliveryErr.skipsEvent || deliveryErr.isPermanent {
 		return false
@@ -116,7 +116,7 @@ func (c *Dispatcher) canSkipEvent(t *receiver.Leased, err error) bool {
 
 // deliverEvent sends one event, by the tenant's current notifier. A receiver that has been failing for longer than
 // MaxFailing fails permanently. A standing receiver instead skips an event after its configured attempts.
-func (c *Dispatcher) deliverEvent(ctx context.Context, t *receiver.Leased, format Format, snapshot agentsvc.Task, ev agentsvc.Event) error {
+func (c *Dispatcher) deliverEvent(ctx context.Context, t *receiver.Claimed, format Format, snapshot agentsvc.Task, ev agentsvc.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	notifier, release, err := c.options.Notifier(ctx, t.Tenant)
@@ -146,7 +146,7 @@ func (c *Dispatcher) deliverEvent(ctx context.Context, t *receiver.Leased, forma
 
 // messageID returns the id of a message, which is the same for each attempt. It is a hash, so that it shows nothing of
 // its parts.
-func messageID(t *receiver.Leased, seq int64) string {
+func messageID(t *receiver.Claimed, seq int64) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", t.Tenant, t.Task, t.ID, seq))
 	return hex.EncodeToString(sum[:16])
 }

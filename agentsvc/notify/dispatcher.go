@@ -75,13 +75,13 @@ type Dispatcher struct {
 	// mu guards deliveries.
 	mu sync.Mutex
 	// deliveries are those in progress, with the functions that cancel them.
-	deliveries map[*receiver.Leased]context.CancelFunc
+	deliveries map[*receiver.Claimed]context.CancelFunc
 }
 
 // NewDispatcher returns a dispatcher for the tasks in d.
 func NewDispatcher(d *db.DB, o DispatcherOptions) *Dispatcher {
 	o.setDefaults()
-	return &Dispatcher{db: d, receivers: receiver.NewQueue(d), options: o, wakeup: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxConcurrent), deliveries: map[*receiver.Leased]context.CancelFunc{}}
+	return &Dispatcher{db: d, receivers: receiver.NewQueue(d), options: o, wakeup: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxConcurrent), deliveries: map[*receiver.Claimed]context.CancelFunc{}}
 }
 
 // Wake makes the dispatcher look for undelivered events soon. It does not block.
@@ -155,7 +155,7 @@ func (c *Dispatcher) Run(ctx context.Context) error {
 }
 
 // deliverAndRecord delivers the events that t does not have, and records the result.
-func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *receiver.Leased) {
+func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *receiver.Claimed) {
 	ctx, stop := c.beginDelivery(ctx, t)
 	defer stop()
 	ended, err := c.deliverEvents(ctx, t)
@@ -188,7 +188,7 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *receiver.Leased) {
 
 // beginDelivery registers a delivery, so that [Dispatcher.StopTenant] can cancel it. The caller must call the returned
 // function at the end.
-func (c *Dispatcher) beginDelivery(ctx context.Context, t *receiver.Leased) (context.Context, func()) {
+func (c *Dispatcher) beginDelivery(ctx context.Context, t *receiver.Claimed) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -100,7 +100,7 @@ func (e *executor) startClaimed(run store.Run, kind slotKind) {
 }
 
 // startRun executes a run that already occupies a slot. It does not wait for it. The run's context carries the tenant
-// (for processor accounting) and the lease confirmation (see [agentsvc.CheckLease]).
+// (for processor accounting) and the lease confirmation (see [agentsvc.LeaseCheck.Check]).
 func (e *executor) startRun(run store.Run, kind slotKind) {
 	ctx, cancel := context.WithCancelCause(e.base)
 	at, w := taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slot: kind}
@@ -153,7 +153,7 @@ func (e *executor) handleSafely(ctx context.Context, run store.Run) (err error) 
 			err = fmt.Errorf("panic of type %T", v)
 		}
 	}()
-	return e.handle(ctx, run, agentsvc.LeaseCheck{Confirm: e.leases.confirmLease})
+	return e.handle(ctx, run, agentsvc.LeaseCheck{Confirm: e.leases.confirmHeartbeat})
 }
 
 // dropRun ends the row of a run whose task no longer waits for it. The statement does nothing if the run is leased to

@@ -183,7 +183,7 @@ func (c *meteredCall) reserveBudget(ctx context.Context) (err error) {
 	}
 	request := c.newBudgetRequest()
 	request.Input, request.Output, request.MinOutput = c.countInput(ctx), c.req.TokenLimit(c.maxOutput), c.minOutput
-	if c.reservation, err = c.budgetGate.ReserveUsage(ctx, request); c.reservation != nil {
+	if c.reservation, err = c.budgetGate.ReserveBudget(ctx, request); c.reservation != nil {
 		c.req.MaxTokens, c.usage.StartedAt = c.reservation.Output, c.reservation.Began
 	}
 	if c.onExhausted != nil && errors.As(err, new(*agentsvc.BudgetExhaustedError)) {

@@ -75,9 +75,9 @@ func (b *databaseBuilder) countBackend(c *ratelimit.Backends) ratelimit.Backend 
 	return ratelimit.NewFallback(ratelimit.NewSQL(d.awaitOpen), c.Platform, externalCountTimeout, "databases."+r.SQLDatabase, b.log)
 }
 
-// ReserveUsage counts a call and reserves an estimate of the tokens that its turn will use. If a limit is exhausted it
+// CountCall counts a call and reserves an estimate of the tokens that its turn will use. If a limit is exhausted it
 // returns a [ratelimit.ExhaustedError].
-func (l *RateLimits) ReserveUsage(ctx context.Context, caller ratelimit.Caller, m agentsvc.Message) (ratelimit.CountedCall, error) {
+func (l *RateLimits) CountCall(ctx context.Context, caller ratelimit.Caller, m agentsvc.Message) (ratelimit.CountedCall, error) {
 	if l == nil {
 		return ratelimit.CountedCall{}, nil
 	}

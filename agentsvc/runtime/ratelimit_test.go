@@ -54,7 +54,7 @@ func newCaller(context agentsvc.ContextID) ratelimit.Caller {
 // countedUsage returns the calls and tokens that are counted for ana. It adds one call.
 func countedUsage(t *testing.T, a *runtime.Runtime) (calls, tokens int64) {
 	t.Helper()
-	g, err := a.RateLimits().ReserveUsage(t.Context(), newCaller(""), agentsvc.Message{})
+	g, err := a.RateLimits().CountCall(t.Context(), newCaller(""), agentsvc.Message{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func countedUsage(t *testing.T, a *runtime.Runtime) (calls, tokens int64) {
 // withReservation returns sub with the reservation that admission makes.
 func withReservation(t *testing.T, a *runtime.Runtime, sub task.Submission) task.Submission {
 	t.Helper()
-	g, err := a.RateLimits().ReserveUsage(t.Context(), newCaller(sub.Message.Context), sub.Message)
+	g, err := a.RateLimits().CountCall(t.Context(), newCaller(sub.Message.Context), sub.Message)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestLimitsDatabaseUnavailable(t *testing.T) {
 			a := newAppWith(t, platform, mustParse(t, fmt.Sprintf(limitSource, "own", nowhere), config.Options{}), privateNetworkTenant, slog.New(slog.DiscardHandler))
 			in, began := 0, time.Now()
 			for range 60 {
-				_, err := a.RateLimits().ReserveUsage(t.Context(), newCaller(""), agentsvc.Message{})
+				_, err := a.RateLimits().CountCall(t.Context(), newCaller(""), agentsvc.Message{})
 				if err == nil {
 					in++
 				} else if !errors.Is(err, ratelimit.ErrExhausted) {
@@ -260,7 +260,7 @@ func TestOperatorsLimitsStayWhereTheyAre(t *testing.T) {
 		tenant := runtime.Tenant{ID: "acme", Name: "acme", Limits: tenancy.Limits{Rates: []tenancy.Rate{{Per: "app", Type: "count", Window: "month", Limit: 5}}}}
 		a := newAppWith(t, platform, cfg, tenant, slog.New(slog.DiscardHandler), func(h *runtime.Dependencies) { h.RateCounts = counts })
 		for range 3 {
-			if _, err := a.RateLimits().ReserveUsage(t.Context(), newCaller(""), agentsvc.Message{}); err == nil {
+			if _, err := a.RateLimits().CountCall(t.Context(), newCaller(""), agentsvc.Message{}); err == nil {
 				in++
 			}
 		}
@@ -288,7 +288,7 @@ func TestWordsOfLimits(t *testing.T) {
 				}
 				caller := newCaller("")
 				caller.Owner.Subject = "key:" + agentsvc.NewID()
-				g, err := a.RateLimits().ReserveUsage(t.Context(), caller, agentsvc.Message{})
+				g, err := a.RateLimits().CountCall(t.Context(), caller, agentsvc.Message{})
 				if want := per + "-" + kind + "-" + window; err != nil || len(g.States) != 1 || g.States[0].Name() != want || g.States[0].Limit != 7 {
 					t.Errorf("%s: %+v, %v", want, g.States, err)
 				}
@@ -312,7 +312,7 @@ func TestLimitsExample(t *testing.T) {
 	}
 	in := 1
 	for range 30 {
-		if _, err := a.RateLimits().ReserveUsage(t.Context(), newCaller(""), sub.Message); err == nil {
+		if _, err := a.RateLimits().CountCall(t.Context(), newCaller(""), sub.Message); err == nil {
 			in++
 		}
 	}

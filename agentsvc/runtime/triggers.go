@@ -121,7 +121,7 @@ func (rt *Runtime) StartTick(ctx context.Context, t trigger.Tick) (agentsvc.Task
 	}
 	m := agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(s.Input)}, Metadata: map[string]any{"trigger": "schedule", "scheduled_at": at}}
 	sub := task.Submission{Agent: t.Agent, Owner: owner, Message: m, Key: key, Background: true}
-	_, release, err := rt.ReserveUsage(ctx, &sub)
+	_, release, err := rt.AdmitCall(ctx, &sub)
 	if err == nil {
 		defer release()
 		var opened agentsvc.Task
@@ -136,27 +136,4 @@ func (rt *Runtime) StartTick(ctx context.Context, t trigger.Tick) (agentsvc.Task
 		err = fmt.Errorf("%w: %w", trigger.ErrTickRefused, err)
 	}
 	return "", err
-}
-
-// ReserveUsage checks the app's budgets and counts a call against its limits, before the task is accepted. What it
-// reserves for the turn is recorded in sub. It returns the state of the limits, and release, which the caller must call
-// at the end: it returns the reservation unless the turn was stored with it. The error is an
-// [*agentsvc.BudgetExhaustedError] or a [ratelimit.ExhaustedError].
-func (rt *Runtime) ReserveUsage(ctx context.Context, sub *task.Submission) (states []ratelimit.State, release func(), err error) {
-	// Budgets come first: they are only read here, so that a call they refuse does not count against a limit.
-	if err := rt.CheckBudget(ctx, sub.Agent, sub.Owner); err != nil {
-		return nil, nil, err
-	}
-	caller := ratelimit.Caller{Agent: sub.Agent, Owner: sub.Owner, Session: sub.Message.Context}
-	g, err := rt.rateLimits.ReserveUsage(ctx, caller, sub.Message)
-	if err != nil || g.Reservation.Tokens == 0 {
-		return g.States, func() {}, err
-	}
-	reservation := &task.Reservation{Note: g.Reservation.EncodeText()}
-	sub.Reservation = reservation
-	return g.States, func() {
-		if !reservation.Recorded {
-			rt.rateLimits.ReleaseReservation(caller, g.Reservation)
-		}
-	}, nil
 }

@@ -22,7 +22,7 @@ func newReceiver(id agentsvc.TaskID, name string) receiver.Receiver {
 }
 
 // claimReceivers leases the due receivers for a minute.
-func claimReceivers(t *testing.T, q *receiver.Queue, n, perTenant int) []*receiver.Leased {
+func claimReceivers(t *testing.T, q *receiver.Queue, n, perTenant int) []*receiver.Claimed {
 	t.Helper()
 	got, err := q.Claim(t.Context(), n, perTenant, time.Minute)
 	if err != nil {

@@ -38,5 +38,5 @@ func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Mes
 	if wrong != nil || len(decisions) > 0 {
 		return sub, wrong
 	}
-	return sub, v.ReserveUsage(ctx, &sub)
+	return sub, v.AdmitCall(ctx, &sub)
 }

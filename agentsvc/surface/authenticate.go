@@ -48,7 +48,7 @@ type Request struct {
 	// releaseApp returns Runtime to the cache; nil once it has been called.
 	releaseApp func()
 	// cancelReservation returns what limits reserved for the call, unless a turn was written that carries the
-	// reservation; nil = nothing is reserved. Set by ReserveUsage, cleared by releaseReservation.
+	// reservation; nil = nothing is reserved. Set by AdmitCall, cleared by releaseReservation.
 	cancelReservation func()
 }
 

@@ -13,20 +13,20 @@ import (
 	"stoa/ratelimit"
 )
 
-// ReserveUsage counts a call to an agent against the app's budgets and limits, sets sub.Reservation to what is reserved
+// AdmitCall counts a call to an agent against the app's budgets and limits, sets sub.Reservation to what is reserved
 // for its turn, and sets the rate limit headers of the response. It returns an [*agentsvc.BudgetExhaustedError] or a
 // [ratelimit.ExhaustedError]; then nothing is reserved.
 //
 // What is reserved here are tokens of rate limits, an estimate. Once a turn is written it owns the reservation, and the
 // worker that runs it settles it with what the models report. Until then v owns it: [Request.ReleaseApp] gives it back.
 // Budgets are only checked here; each model call reserves its own cost from them.
-func (v *Request) ReserveUsage(ctx context.Context, sub *task.Submission) (err error) {
+func (v *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err error) {
 	if v.Runtime.RateLimits() != nil {
 		in, span := trail.StartSpan(ctx, "limits")
 		ctx = in
 		defer func() { trail.EndSpan(span, err) }()
 	}
-	states, cancelReservation, err := v.Runtime.ReserveUsage(ctx, sub)
+	states, cancelReservation, err := v.Runtime.AdmitCall(ctx, sub)
 	if v.record != nil && len(states) > 0 {
 		writeLimitHeaders(v.record.writer.Header(), states, err)
 	}

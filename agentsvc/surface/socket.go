@@ -160,7 +160,7 @@ var (
 
 // receiveMessage waits for the next message and reads it. Once it has begun, each piece must arrive within PieceTimeout
 // and the whole within BodyTimeout, else the connection ends. The memory of its bytes is reserved in into, which the
-// caller must release if there is no error. A message that is refused is a [*RefusedError].
+// caller must release if there is no error. A message that is refused is a [*requestbody.RefusedError].
 func (s *socketConn) receiveMessage(into *requestbody.Body) ([]byte, error) {
 	// Cancelling ctx closes the connection: the library cannot give up a message in its middle.
 	ctx, cancel := context.WithCancel(s.ctx)

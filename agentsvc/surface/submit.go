@@ -58,7 +58,7 @@ func (v *Request) CancelTask(ctx context.Context, visibility task.Visibility, id
 
 // RestoreTask starts a new task from a checkpoint of a task that failed or was cancelled. The new task belongs to the
 // owner of the old one. It requires the credentials that the agent requires for a message, and counts as a call of the
-// owner against limits and budgets. It returns the errors of [task.Service.RestoreCheckpoint] and of ReserveUsage.
+// owner against limits and budgets. It returns the errors of [task.Service.RestoreCheckpoint] and of AdmitCall.
 func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID, checkpoint int64) (agentsvc.Task, error) {
 	t, err := v.Tasks.Get(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
@@ -74,7 +74,7 @@ func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, i
 		v.RecordAgent(c)
 	}
 	sub := task.Submission{Agent: t.Agent, Owner: t.Owner, Message: agentsvc.Message{Context: t.Context}}
-	if err := v.ReserveUsage(ctx, &sub); err != nil {
+	if err := v.AdmitCall(ctx, &sub); err != nil {
 		return agentsvc.Task{}, err
 	}
 	return v.Tasks.RestoreCheckpoint(ctx, visibility, id, checkpoint, v.Actor(), sub.Reservation)

@@ -13,8 +13,8 @@
 //  1. record.go: the request gets an id, and when it ends, its log line, its metrics and its span. A panic becomes a 500.
 //  2. crossorigin: cross-origin headers; OPTIONS ends here.
 //  3. route.go: the route is matched. A request that writes and comes from a page of another origin may be refused.
-//  4. authenticate.go: [Server.Authenticate] verifies the credential and decides the app (tenant). It is the only place
-//     that does: the credential names the app, and a host or path that names another one makes the app not found. What it
+//  4. authenticate.go: [Server.Authenticate] verifies the credential and decides the app (tenant). No other place
+//     decides it: the credential names the app, and a host or path that names another one makes the app not found. What it
 //     returns, a [Request], is bound to that app and to one revision of its configuration.
 //  5. route.go: the URL must be text, the query must have known names, the body is bounded in size and time.
 //  6. once.go: with an Idempotency-Key the request takes effect once.
@@ -36,10 +36,14 @@
 // package response. A client that does not take its response or its events in time loses the connection; it can resume a
 // stream with Last-Event-ID.
 //
-// To add a protocol, write a package with a function that returns routes, and add it to newRoutes in
-// cmd/stoa/server/surfaces.go and to the layers in cmd/stoa/plan_test.go. It needs a [stream.Encoder] if it streams and an
-// [apierror.Encoder] if its errors have a form of their own. Each route also needs an entry in
-// openapi/descriptions.json and in TestIsolation of cmd/stoa. protocol_test.go of this package is a complete example.
+// To add a protocol, write a package below this one with a function that returns routes; their handlers decode, call and
+// encode. It needs a [stream.Encoder] if it streams and an [apierror.Encoder] if its errors have a form of their own.
+// Add its routes to newRoutes in cmd/stoa/server/surfaces.go, its layer to cmd/stoa/plan_test.go, and descriptions to
+// openapi/descriptions.json. Authentication, limits, errors and tracing follow from the fields of [Route]. TestIsolation
+// and TestMatrix fail until they have a row for each new route. Two things only some protocols have: a form of push
+// notifications (newDispatchers in cmd/stoa/server/notify.go) and an interface in agent cards (package agentcard). One
+// that is not served over HTTP/1.1 passes its calls to [Server.ServeNonHTTP], as a2agrpc does. protocol_test.go of this
+// package is a complete example.
 package surface
 
 import (
@@ -84,7 +88,7 @@ type Options struct {
 	// PublicURL is where clients reach the server. Agent cards and other links begin with it. Default:
 	// http://localhost:8080.
 	PublicURL string
-	// Hosts are further names and addresses that the server listens at or is reached under, see [NewPageGuard].
+	// Hosts are further names and addresses that the server listens at or is reached under, see [crossorigin.NewPageGuard].
 	Hosts []string
 	// TrustedProxies are the addresses whose X-Forwarded-For header is believed.
 	TrustedProxies []netip.Prefix

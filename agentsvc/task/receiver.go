@@ -11,8 +11,8 @@ import (
 )
 
 // SetReceiver registers r for the events of its task from now on, or replaces the receiver with its id, and returns
-// it as stored. An empty id becomes the task's. from is for the audit entry. It returns [agentsvc.ErrNotFound] for a task that is not visible, and
-// [store.ErrTooManyReceivers].
+// it as stored. An empty id becomes the task's. from is for the audit entry. It returns [agentsvc.ErrNotFound] for a
+// task that is not visible, and [receiver.ErrTooMany].
 func (s *Service) SetReceiver(ctx context.Context, visibility Visibility, from audit.Origin, r receiver.Receiver) (receiver.Receiver, error) {
 	if _, err := s.findTask(ctx, visibility, r.Task, store.TaskParts{}); err != nil {
 		return r, err
@@ -41,7 +41,7 @@ func (s *Service) DropReceiver(ctx context.Context, visibility Visibility, from 
 	return s.store.Receivers.Delete(ctx, id, receiver, s.newReceiverEntries(visibility, from, "notification.drop", id, receiver)...)
 }
 
-// checkReceiverLimit returns [store.ErrTooManyReceivers] if r would be one too many for its task: it neither replaces
+// checkReceiverLimit returns [receiver.ErrTooMany] if r would be one too many for its task: it neither replaces
 // one nor is there capacity. It is a check before the message is accepted, not a guarantee: concurrent messages may each
 // add one.
 func (s *Service) checkReceiverLimit(ctx context.Context, id agentsvc.TaskID, r *receiver.Receiver) error {

@@ -39,11 +39,11 @@ var ErrTickRefused = errors.New("the tick is refused")
 // ErrNoSchedule reports that the agent no longer has the schedule of a tick.
 var ErrNoSchedule = errors.New("the agent has no such schedule")
 
-// SchedulerOptions are the options of a [Scheduler]. LoadSchedules and StartTick are required.
+// SchedulerOptions are the options of a [Scheduler]. LoadConfigured and StartTick are required.
 type SchedulerOptions struct {
-	// LoadSchedules returns the schedules of an app. It returns [tenancy.ErrNotFound] for an app that this process does
+	// LoadConfigured returns the schedules of an app. It returns [tenancy.ErrNotFound] for an app that this process does
 	// not have.
-	LoadSchedules func(ctx context.Context, app db.ID) (AppSchedules, error)
+	LoadConfigured func(ctx context.Context, app db.ID) (AppSchedules, error)
 	// StartTick starts an agent with an idempotency key that follows from the tick, so that a repetition returns the
 	// same task. After [ErrTickRefused] the tick is done. After [ErrNoSchedule], [tenancy.ErrNotFound] or
 	// [tenancy.ErrSuspended] nothing is recorded, since the schedule is about to be replaced or deleted. After any
@@ -141,7 +141,7 @@ func (c *Scheduler) Run(ctx context.Context) error {
 // syncSchedules stores the schedules of the apps whose generation has changed since they were stored. The default app
 // has no record in the database: its generation is compared with the one in this process.
 func (c *Scheduler) syncSchedules(ctx context.Context) error {
-	defaultApp, err := c.options.LoadSchedules(ctx, tenancy.DefaultID)
+	defaultApp, err := c.options.LoadConfigured(ctx, tenancy.DefaultID)
 	switch {
 	case errors.Is(err, tenancy.ErrNotFound):
 		c.defaultSchedules = AppSchedules{}
@@ -159,7 +159,7 @@ func (c *Scheduler) syncSchedules(ctx context.Context) error {
 		c.wakeUp()
 	}
 	for _, id := range ids {
-		p, wrong := c.options.LoadSchedules(ctx, id)
+		p, wrong := c.options.LoadConfigured(ctx, id)
 		switch {
 		case errors.Is(wrong, tenancy.ErrNotFound):
 			// The app was deleted after the query.

@@ -51,7 +51,7 @@ func (w *fixture) lastTick() time.Time { return w.hourly.Next(time.Now()).Add(-t
 func (w *fixture) startScheduler(defaultApp bool) (stop func()) {
 	w.Helper()
 	c := trigger.NewScheduler(w.d, trigger.SchedulerOptions{
-		LoadSchedules: func(_ context.Context, app db.ID) (trigger.AppSchedules, error) {
+		LoadConfigured: func(_ context.Context, app db.ID) (trigger.AppSchedules, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			p, ok := w.schedules[app]
@@ -131,7 +131,7 @@ func (w *fixture) expireClaims() {
 
 func (w *fixture) loadSchedules(app db.ID) map[string]trigger.ScheduleStatus {
 	w.Helper()
-	rows, err := trigger.LoadSchedules(w.Context(), w.d, app)
+	rows, err := trigger.LoadStatus(w.Context(), w.d, app)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -171,8 +171,8 @@ func (t scheduleTable) finishTick(ctx context.Context, d DueTick, o Outcome, nex
 	return nil
 }
 
-// LoadSchedules returns the state of the schedules of an app, by agent.
-func LoadSchedules(ctx context.Context, d *db.DB, app db.ID) (map[string]ScheduleStatus, error) {
+// LoadStatus returns the state of the schedules of an app, by agent.
+func LoadStatus(ctx context.Context, d *db.DB, app db.ID) (map[string]ScheduleStatus, error) {
 	rows := map[string]ScheduleStatus{}
 	var b db.Batch
 	b.Query(func(r db.Row) error {

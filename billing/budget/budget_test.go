@@ -107,7 +107,7 @@ func TestReserve(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := budgettest.Open(t, d)
 		a, m := s.Budgets.NewGate(budgettest.Acme.ID, ""), s.Usage.NewMeter(budgettest.Acme.ID, "")
-		if r, err := a.ReserveUsage(t.Context(), budgettest.NewRequest()); r != nil || err != nil {
+		if r, err := a.ReserveBudget(t.Context(), budgettest.NewRequest()); r != nil || err != nil {
 			t.Fatalf("without a budget: %v, %v", r, err)
 		}
 		budgettest.AddBudget(t, s.Budgets, budgettest.Acme, budgettest.TokenBudget(1000))
@@ -117,7 +117,7 @@ func TestReserve(t *testing.T) {
 		budgettest.AddBudget(t, s.Budgets, budgettest.Acme, other)
 
 		first := budgettest.NewRequest()
-		r, err := a.ReserveUsage(t.Context(), first)
+		r, err := a.ReserveBudget(t.Context(), first)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestReserve(t *testing.T) {
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "tokens", 39, 0)
 		budgettest.CheckBalance(t, s.Budgets, "", "calls", 1, 0)
 
-		if r, err = a.ReserveUsage(t.Context(), budgettest.NewRequest()); err != nil {
+		if r, err = a.ReserveBudget(t.Context(), budgettest.NewRequest()); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.ReleaseUsage(t.Context()); err != nil {
@@ -142,14 +142,14 @@ func TestReserve(t *testing.T) {
 		budgettest.CheckBalance(t, s.Budgets, "", "calls", 1, 0)
 
 		last := budgettest.NewRequest()
-		if r, err = a.ReserveUsage(t.Context(), last); err != nil {
+		if r, err = a.ReserveBudget(t.Context(), last); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, last, 10, 5000)); err != nil { // more than was reserved
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "tokens", 5049, 0)
-		_, err = a.ReserveUsage(t.Context(), budgettest.NewRequest())
+		_, err = a.ReserveBudget(t.Context(), budgettest.NewRequest())
 		wantExhausted(t, err, "tokens", "calls")
 		wantExhausted(t, a.CheckBudget(t.Context(), "assistant", budgettest.Ana), "calls")
 		budgettest.CheckBalance(t, s.Budgets, "", "calls", 2, 0)
@@ -166,11 +166,11 @@ func TestScarceBudget(t *testing.T) {
 		a, m := s.Budgets.NewGate(budgettest.Acme.ID, ""), s.Usage.NewMeter(budgettest.Acme.ID, "")
 		budgettest.AddBudget(t, s.Budgets, budgettest.Acme, budgettest.TokenBudget(150))
 		one, two, three := budgettest.NewRequest(), budgettest.NewRequest(), budgettest.NewRequest()
-		first, err := a.ReserveUsage(t.Context(), one)
+		first, err := a.ReserveBudget(t.Context(), one)
 		if err != nil || first.Output != 100 {
 			t.Fatal(first, err)
 		}
-		second, err := a.ReserveUsage(t.Context(), two)
+		second, err := a.ReserveBudget(t.Context(), two)
 		if err != nil || second.Output != 30 {
 			t.Fatalf("%+v, %v, want an answer of 30", second, err)
 		}
@@ -179,7 +179,7 @@ func TestScarceBudget(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			_ = first.SettleUsage(context.Background(), m, budgettest.UsageOf(first, one, 10, 10))
 		}()
-		third, err := a.ReserveUsage(t.Context(), three)
+		third, err := a.ReserveBudget(t.Context(), three)
 		if err != nil || third.Output != 80 {
 			t.Fatalf("%+v, %v, want what the first gives back", third, err)
 		}
@@ -193,7 +193,7 @@ func TestScarceBudget(t *testing.T) {
 			}
 		}
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "tokens", 150, 0)
-		_, err = a.ReserveUsage(t.Context(), budgettest.NewRequest())
+		_, err = a.ReserveBudget(t.Context(), budgettest.NewRequest())
 		wantExhausted(t, err, "tokens")
 	})
 }
@@ -224,7 +224,7 @@ func TestManyCallers(t *testing.T) {
 			all.Go(func() {
 				s := processes[i%3]
 				x := budgettest.NewRequest()
-				r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), x)
+				r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), x)
 				if err == nil {
 					err = r.SettleUsage(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 5, 6))
 				}
@@ -265,7 +265,7 @@ func TestExpiredReservations(t *testing.T) {
 		requests := []budget.Request{budgettest.NewRequest(), budgettest.NewRequest(), budgettest.NewRequest()}
 		var reserved []*budget.Reservation
 		for _, x := range requests {
-			r, err := a.ReserveUsage(t.Context(), x)
+			r, err := a.ReserveBudget(t.Context(), x)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -316,7 +316,7 @@ func TestThresholds(t *testing.T) {
 		budgettest.AddBudget(t, s.Budgets, budgettest.Acme, budgettest.CallBudget(20))
 		for range 20 {
 			x := budgettest.NewRequest()
-			r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), x)
+			r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), x)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -353,7 +353,7 @@ func TestMoney(t *testing.T) {
 		budgettest.AddBudget(t, s.Budgets, budgettest.Acme, money)
 		a, m := s.Budgets.NewGate(budgettest.Acme.ID, ""), s.Usage.NewMeter(budgettest.Acme.ID, "")
 		x := budgettest.NewRequest()
-		r, err := a.ReserveUsage(t.Context(), x)
+		r, err := a.ReserveBudget(t.Context(), x)
 		if err != nil || r.Output != 55 { // 1 for the input, 4 for rounding, 9 for each output token
 			t.Fatalf("%+v, %v, want 55 tokens", r, err)
 		}
@@ -366,7 +366,7 @@ func TestMoney(t *testing.T) {
 		budgettest.CheckConsistent(t, s.Budgets)
 		y := budgettest.NewRequest()
 		y.Model = "free"
-		_, err = a.ReserveUsage(t.Context(), y)
+		_, err = a.ReserveBudget(t.Context(), y)
 		var invalid *agentsvc.InvalidError
 		if !errors.As(err, &invalid) {
 			t.Errorf("a model without a price: %v", err)
@@ -428,7 +428,7 @@ func TestReservationsAddUp(t *testing.T) {
 				x := budgettest.NewRequest()
 				x.Output = rapid.Int64Range(1, 300).Draw(rt, "output")
 				x.MinOutput = 1
-				r, err := a.ReserveUsage(t.Context(), x)
+				r, err := a.ReserveBudget(t.Context(), x)
 				if err == nil {
 					pending = append(pending, reserved{r, x, false})
 				}

@@ -32,7 +32,7 @@ func TestManyExpiredReservations(t *testing.T) {
 	once := time.Since(began)
 	a := s.Budgets.NewGate(budgettest.Acme.ID, "")
 	for range 100 {
-		if _, err := a.ReserveUsage(t.Context(), budgettest.NewRequest()); err != nil {
+		if _, err := a.ReserveBudget(t.Context(), budgettest.NewRequest()); err != nil {
 			t.Fatal(err)
 		}
 	}

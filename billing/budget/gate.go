@@ -73,7 +73,7 @@ func (a *Gate) checkForeignBudgets(currency string, list, foreign []Budget) erro
 }
 
 // CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a hard budget that rejects covers every call that this
-// request can make and is used up. It only avoids the work of a turn that could do nothing; [Gate.ReserveUsage]
+// request can make and is used up. It only avoids the work of a turn that could do nothing; [Gate.ReserveBudget]
 // is what enforces budgets. agent is "" if the request does not name one.
 func (a *Gate) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
 	if !a.HasBudgets() {

@@ -67,7 +67,7 @@ func TestPendingUsage(t *testing.T) {
 			}
 		}
 
-		r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), budgettest.NewRequest())
+		r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest())
 		agentsvctest.RequireNoErrors(t, err)
 		a := budgettest.NewRequest()
 		if err := r.SettleUsage(canceled, s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, a, 5, 6)); err == nil {

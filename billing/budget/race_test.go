@@ -37,7 +37,7 @@ func TestReadWhileMade(t *testing.T) {
 			made.Store(true)
 			looking.Wait()
 			var used *agentsvc.BudgetExhaustedError
-			if _, err := s.Budgets.NewGate(app.ID, "").ReserveUsage(t.Context(), budgettest.NewRequest()); !errors.As(err, &used) {
+			if _, err := s.Budgets.NewGate(app.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest()); !errors.As(err, &used) {
 				t.Errorf("app %d: its budget is forgotten: %v", i, err)
 			}
 		}

@@ -19,13 +19,13 @@ func TestUncountedUsage(t *testing.T) {
 		one, other := budgettest.Open(t, d), budgettest.Open(t, d)
 		meter, allowance := other.Usage.NewMeter(budgettest.Acme.ID, ""), other.Budgets.NewGate(budgettest.Acme.ID, "")
 		free, bounded := budgettest.NewRequest(), budgettest.NewRequest()
-		r, err := allowance.ReserveUsage(t.Context(), free)
+		r, err := allowance.ReserveBudget(t.Context(), free)
 		if err != nil || r != nil {
 			t.Fatalf("reserved %+v, %v of no budget", r, err)
 		}
 		began := time.Now()
 		budgettest.AddBudget(t, other.Budgets, tenancy.App{}, budgettest.CallBudget(100))
-		r, err = allowance.ReserveUsage(t.Context(), bounded)
+		r, err = allowance.ReserveBudget(t.Context(), bounded)
 		if err != nil || r == nil {
 			t.Fatal(r, err)
 		}

@@ -40,7 +40,7 @@ type Reservation struct {
 	// same.
 	Began time.Time
 
-	// The fields below are set by ReserveUsage, then read-only.
+	// The fields below are set by ReserveBudget, then read-only.
 	gate    *Gate
 	request Request
 	// currency is the one in which the call is charged. A plan that changes during the call does not change it.
@@ -54,15 +54,15 @@ const (
 	maxRetryWait = 500 * time.Millisecond
 )
 
-// ReserveUsage reserves the most that a call can cost in every budget that applies to it, or in none. Without such a
+// ReserveBudget reserves the most that a call can cost in every budget that applies to it, or in none. Without such a
 // budget it returns nil and no error.
 //
 // If hard budgets have less left, the response is shortened to what they allow, down to request.MinOutput. If they have
-// less only because of calls in progress, ReserveUsage waits for these up to [Options.MaxWait]: most use less than they
+// less only because of calls in progress, ReserveBudget waits for these up to [Options.MaxWait]: most use less than they
 // reserved. After that it returns an [*agentsvc.BudgetExhaustedError].
 //
 // The reservation expires after reservationExpiry unless [Service.Run] of this process renews it.
-func (a *Gate) ReserveUsage(ctx context.Context, request Request) (*Reservation, error) {
+func (a *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation, error) {
 	if !a.HasBudgets() {
 		return nil, nil //nolint:nilnil // there is nothing to settle
 	}
@@ -115,7 +115,7 @@ func (a *Gate) ReserveUsage(ctx context.Context, request Request) (*Reservation,
 func (b Balance) remainingUncommitted() int64 { return max(0, amount.Subtract(b.Amount, b.Committed)) }
 
 // costBounds returns the upper bound of the call's cost for each budget, in its unit. A model without a price has no
-// bound in money: if a hard money budget applies it is an [*agentsvc.Error] for the caller.
+// bound in money: if a hard money budget applies it is an [*agentsvc.InvalidError].
 func (a *Gate) costBounds(budgets []Budget, request Request, at time.Time) ([]costBound, error) {
 	list := make([]costBound, 0, len(budgets))
 	for _, b := range budgets {

@@ -51,7 +51,7 @@ func TestOtherCurrency(t *testing.T) {
 		for _, owner := range []struct{ before, after tenancy.App }{{budgettest.Acme, euro}, {}} {
 			budgettest.AddBudget(t, s.Budgets, owner.before, money("dollars", "USD"))
 			a, m := s.Budgets.NewGate(budgettest.Acme.ID, "euro"), s.Usage.NewMeter(budgettest.Acme.ID, "euro") // the plan has changed
-			_, err = a.ReserveUsage(t.Context(), budgettest.NewRequest())
+			_, err = a.ReserveBudget(t.Context(), budgettest.NewRequest())
 			var invalid *agentsvc.InvalidError
 			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "dollars") {
 				t.Fatalf("%v, want a refusal that names the budget", err)
@@ -61,7 +61,7 @@ func TestOtherCurrency(t *testing.T) {
 			}
 			budgettest.AddBudget(t, s.Budgets, owner.after, money("euros", "EUR"))
 			x := budgettest.NewRequest()
-			r, err := a.ReserveUsage(t.Context(), x)
+			r, err := a.ReserveBudget(t.Context(), x)
 			agentsvctest.RequireNoErrors(t, err, a.CheckBudget(t.Context(), "assistant", budgettest.Ana), r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)))
 			budgettest.CheckBalance(t, s.Budgets, owner.after.ID, "dollars", 0, 0)
 		}
@@ -93,7 +93,7 @@ func TestPlanChangesCurrency(t *testing.T) {
 		}
 		reserve := func(x budget.Request) *budget.Reservation {
 			t.Helper()
-			r, err := a.ReserveUsage(t.Context(), x)
+			r, err := a.ReserveBudget(t.Context(), x)
 			agentsvctest.RequireNoErrors(t, err)
 			return r
 		}
@@ -125,13 +125,13 @@ func TestShortAnswer(t *testing.T) {
 		a := s.Budgets.NewGate(budgettest.Acme.ID, "")
 		x, y := budgettest.NewRequest(), budgettest.NewRequest()
 		x.Output, y.Output = 5, 5
-		first, err := a.ReserveUsage(t.Context(), x)
+		first, err := a.ReserveBudget(t.Context(), x)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- first.ReleaseUsage(t.Context()) }()
-		second, err := a.ReserveUsage(t.Context(), y) // waits for the first
+		second, err := a.ReserveBudget(t.Context(), y) // waits for the first
 		if err != nil || second.Output != 5 {
 			t.Errorf("%+v, %v", second, err)
 		}
@@ -150,7 +150,7 @@ func TestRowBeforeSettlement(t *testing.T) {
 		budgettest.AddBudget(t, s.Budgets, budgettest.Acme, budgettest.CallBudget(5))
 		a, m := s.Budgets.NewGate(budgettest.Acme.ID, ""), s.Usage.NewMeter(budgettest.Acme.ID, "")
 		x := budgettest.NewRequest()
-		r, err := a.ReserveUsage(t.Context(), x)
+		r, err := a.ReserveBudget(t.Context(), x)
 		if err != nil {
 			t.Fatal(err)
 		}

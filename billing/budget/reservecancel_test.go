@@ -19,7 +19,7 @@ func TestReserveCanceled(t *testing.T) {
 	d := dbtest.NewPostgres(t)
 	s := budgettest.Open(t, d)
 	budgettest.AddBudget(t, s.Budgets, budgettest.Acme, budgettest.CallBudget(5))
-	if _, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), budgettest.NewRequest()); err != nil {
+	if _, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest()); err != nil {
 		t.Fatal(err)
 	}
 	reserved, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -43,7 +43,7 @@ func TestReserveCanceled(t *testing.T) {
 			}
 		}
 	})
-	_, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(ctx, budgettest.NewRequest())
+	_, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(ctx, budgettest.NewRequest())
 	waits.Wait()
 	close(release)
 	if !errors.Is(err, context.Canceled) {

@@ -2,7 +2,7 @@
 // part of it ([Scope]) or the platform. A model call goes through three steps:
 //
 //  1. [Gate.CheckBudget] refuses a request early if a budget is already used up.
-//  2. [Gate.ReserveUsage] reserves, before the call, the most that the call can cost, in every budget that applies, or
+//  2. [Gate.ReserveBudget] reserves, before the call, the most that the call can cost, in every budget that applies, or
 //     in none.
 //  3. [Reservation.SettleUsage] replaces the reserved amount by the actual usage and writes the usage row, in one
 //     transaction; [Reservation.ReleaseUsage] returns the reserved amount if nothing was used.

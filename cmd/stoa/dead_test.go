@@ -30,7 +30,7 @@ func TestDeadLettersReleaseReservations(t *testing.T) {
 			}
 			defer release()
 			who := ratelimit.Caller{Agent: "assistant"}
-			g, err := a.RateLimits().ReserveUsage(t.Context(), who, agentsvc.Message{})
+			g, err := a.RateLimits().CountCall(t.Context(), who, agentsvc.Message{})
 			if err != nil {
 				t.Fatal(err)
 			}

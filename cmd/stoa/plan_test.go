@@ -451,7 +451,7 @@ func checkFolder(root, name string, entry fs.DirEntry) error {
 }
 
 func parseGoFile(name, relative string) (goFile, error) {
-	tree, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+	tree, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 	if err != nil {
 		return goFile{}, err
 	}

@@ -17,9 +17,9 @@ type Queue struct {
 // NewQueue returns the receivers in d.
 func NewQueue(d *db.DB) *Queue { return &Queue{d.Platform()} }
 
-// Leased is a receiver that one delivery worker has leased: only that worker delivers to it until the lease
+// Claimed is a receiver that one delivery worker has leased: only that worker delivers to it until the lease
 // ends.
-type Leased struct {
+type Claimed struct {
 	Receiver
 	Tenant     db.ID
 	FailingFor time.Duration // time since the first failure after the last success; 0 = the last delivery succeeded
@@ -29,7 +29,7 @@ type Leased struct {
 
 // Claim leases at most n receivers that have undelivered events and are due, for the given time: of no
 // tenant more than perTenant in all processes together, each tenant's longest waiting first.
-func (q *Queue) Claim(ctx context.Context, n, perTenant int, lease time.Duration) (claimed []*Leased, err error) {
+func (q *Queue) Claim(ctx context.Context, n, perTenant int, lease time.Duration) (claimed []*Claimed, err error) {
 	skip := ""
 	if q.h.Engine() == db.Postgres {
 		skip = " FOR UPDATE OF r SKIP LOCKED"
@@ -37,7 +37,7 @@ func (q *Queue) Claim(ctx context.Context, n, perTenant int, lease time.Duration
 	holder := agentsvc.NewID()
 	err = q.execBatch(ctx, "claim receivers", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
-			t := &Leased{holder: holder}
+			t := &Claimed{holder: holder}
 			var since, now int64
 			err := r.Scan((*string)(&t.Tenant), (*string)(&t.Task), &t.ID, &t.Format, &t.Value, &t.DeliveredSeq, &t.Attempts, &since, &now)
 			if since > 0 {
@@ -64,7 +64,7 @@ func (q *Queue) Claim(ctx context.Context, n, perTenant int, lease time.Duration
 // MarkDelivered records that t has received the events up to a sequence, and renews the lease. With last, nothing
 // follows: the receiver is done and the lease ends. It returns [agentsvc.ErrLeaseLost] if t is not leased by this
 // claim any more, or deleted.
-func (q *Queue) MarkDelivered(ctx context.Context, t *Leased, seq int64, last bool, lease time.Duration) error {
+func (q *Queue) MarkDelivered(ctx context.Context, t *Claimed, seq int64, last bool, lease time.Duration) error {
 	state := Open
 	if last {
 		state, lease = Done, 0
@@ -78,18 +78,18 @@ func (q *Queue) MarkDelivered(ctx context.Context, t *Leased, seq int64, last bo
 }
 
 // MarkFailed records a failed delivery and ends the lease. The receiver is due again after the given time.
-func (q *Queue) MarkFailed(ctx context.Context, t *Leased, reason string, again time.Duration) error {
+func (q *Queue) MarkFailed(ctx context.Context, t *Claimed, reason string, again time.Duration) error {
 	return q.updateLeased(ctx, t, "write down why a receiver was not told", `attempts = attempts + 1, error = $5, due_at = stoa_now() + CAST($6 AS BIGINT), until = 0,
 		failing_since = CASE WHEN failing_since = 0 THEN stoa_now() ELSE failing_since END`, reason, again.Microseconds())
 }
 
 // MarkDead gives t up: nothing more is delivered to it.
-func (q *Queue) MarkDead(ctx context.Context, t *Leased, reason string) error {
+func (q *Queue) MarkDead(ctx context.Context, t *Claimed, reason string) error {
 	return q.updateLeased(ctx, t, "give up a receiver", `attempts = attempts + 1, error = $5, state = 'dead', until = 0`, reason)
 }
 
 // Release ends the lease of t without counting an attempt. The receiver is due again after the given time.
-func (q *Queue) Release(ctx context.Context, t *Leased, again time.Duration) error {
+func (q *Queue) Release(ctx context.Context, t *Claimed, again time.Duration) error {
 	return q.updateLeased(ctx, t, "leave a receiver", `due_at = stoa_now() + CAST($5 AS BIGINT), until = 0`, again.Microseconds())
 }
 
@@ -102,7 +102,7 @@ func (q *Queue) Expedite(ctx context.Context, tenant db.ID) error {
 
 // updateLeased applies set to t's row if the claim still holds its lease. Parameters of set begin at $5. An expired
 // lease that no other claim has taken still counts: until is a time in the past then, not 0.
-func (q *Queue) updateLeased(ctx context.Context, t *Leased, operation, set string, args ...any) error {
+func (q *Queue) updateLeased(ctx context.Context, t *Claimed, operation, set string, args ...any) error {
 	var n int64
 	err := q.execBatch(ctx, operation, func(b *db.Batch) {
 		b.Exec(&n, `UPDATE receiver SET `+set+` WHERE tenant = $1 AND task = $2 AND id = $3 AND holder = $4 AND until > 0`,

@@ -186,7 +186,7 @@ func handleList(c *call) (any, error) {
 	return c.codec.encodeList(&answer)
 }
 
-// handleCancel cancels a task and answers with it. It returns [surface.ErrNotCancelable] for a task that has ended.
+// handleCancel cancels a task and answers with it. It returns [apierror.ErrNotCancelable] for a task that has ended.
 func handleCancel(c *call) (any, error) {
 	id, visibility, err := c.resolveTask(authz.TasksCancel)
 	if err != nil {
@@ -240,7 +240,7 @@ func handleCard(c *call) (any, error) {
 // JSON-RPC response for that binding, not at all for REST. The parameter final of the inner functions marks the
 // last event of a stream, which version 0.3 writes as a member of a status update.
 //
-// A client that does not read a piece within surface.Options.PieceTimeout is disconnected; the task continues, and
+// A client that does not read a piece within sse.Options.PieceTimeout is disconnected; the task continues, and
 // the client can resume with handleSubscribe and the last event ID that it has seen.
 func (c *call) writeEvents(w http.ResponseWriter, f *taskStream, d stream.Encoder, envelope func(any) any) error {
 	d.EndsWhenSettled = f.endsWhenSettled

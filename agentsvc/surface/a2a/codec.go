@@ -208,7 +208,7 @@ const versionHeader = "A2A-Version"
 var patchSuffix = regexp.MustCompile(`^\.[0-9]+$`)
 
 // NegotiateVersion returns which of versions the request names in the header A2A-Version or else in the query, or
-// "" if it names none. It returns a [surface.ErrVersion] for a version that is not among them.
+// "" if it names none. It returns a [apierror.ErrVersion] for a version that is not among them.
 func NegotiateVersion(r *http.Request, versions ...string) (string, error) {
 	named := r.Header.Get(versionHeader)
 	if named == "" && r.URL.RawQuery != "" {

@@ -112,7 +112,7 @@ func (p PushService) DeleteConfig(ctx context.Context, id spec.TaskID, config st
 }
 
 // authorizeTask authorizes the caller for its own tasks of p.Agent and checks the task ID. Its order is the
-// contract: permission first, then [surface.ErrNoPush] where push notifications are off, then p.Invalid, then the
+// contract: permission first, then [apierror.ErrNoPush] where push notifications are off, then p.Invalid, then the
 // ID.
 func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Visibility, error) {
 	visibility, err := p.resolveVisibility(ctx)
@@ -126,7 +126,7 @@ func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Vi
 }
 
 // NewReceiver returns a config as a receiver of the caller's, with its secrets encrypted and bound to the caller as
-// owner. It returns [surface.ErrNoPush] where push notifications are off, or an [agentsvc.InvalidError] for an
+// owner. It returns [apierror.ErrNoPush] where push notifications are off, or an [agentsvc.InvalidError] for an
 // address that is not allowed.
 func (p PushService) NewReceiver(c *spec.PushConfig) (*receiver.Receiver, error) {
 	id, format := c.ID, Format03

@@ -118,7 +118,7 @@ const (
 
 // New returns a server whose calls are authenticated by front. It bounds messages, metadata, flow control windows
 // and the concurrent calls of one connection, and it pings idle connections. A message of more than
-// surface.MaxMessage bytes is refused by this package with an error of the protocol; one of more than twice that is
+// requestbody.MaxMessage bytes is refused by this package with an error of the protocol; one of more than twice that is
 // refused by gRPC itself before it is received.
 func New(front *surface.Server, o Options) *Server {
 	o.setDefaults()

@@ -171,7 +171,7 @@ func (w *callStream) Context() context.Context { return w.ctx }
 // RecvMsg receives the call's message into m. gRPC reports the size of a message only when all of it has arrived,
 // so the number of messages that are received at a time is bounded per app (a message slot), and the memory for
 // decoding is reserved after the arrival. A message that arrives slowly while others of the app wait is cut off
-// with [surface.ErrTooSlow].
+// with [requestbody.ErrTooSlow].
 func (w *callStream) RecvMsg(m any) error {
 	c := w.call
 	cutOff := make(chan struct{})
@@ -204,7 +204,7 @@ func (w *callStream) RecvMsg(m any) error {
 	case err == nil:
 	case errors.Is(err, io.EOF):
 		return c.recordFailure(agentsvc.NewInvalidError("", "the call holds no message"))
-	// gRPC's own bound, 2*surface.MaxMessage.
+	// gRPC's own bound, 2*requestbody.MaxMessage.
 	case status.Code(err) == codes.ResourceExhausted:
 		return c.recordFailure(requestbody.ErrMessageTooLong)
 	default:

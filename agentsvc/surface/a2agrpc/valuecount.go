@@ -16,7 +16,7 @@ type valueCounter struct {
 }
 
 // countValues returns how many messages, texts and numbers the encoded message b of type d contains. It returns an
-// error for more than surface.MaxValues, for a list with more than surface.MaxList items, and for too deep nesting.
+// error for more than decode.MaxValues, for a list with more than decode.MaxList items, and for too deep nesting.
 // It does not decode: an empty message takes two bytes in b and more than a hundred in memory, so the memory must
 // be known before.
 func countValues(d protoreflect.MessageDescriptor, b []byte) (values int, err error) {

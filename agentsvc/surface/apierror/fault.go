@@ -2,7 +2,7 @@ package apierror
 
 import "strings"
 
-// Fault is an error as an [Encoder] or a [StreamEncoder] gets it, to encode it in its protocol's form.
+// Fault is an error as an [Encoder] or a stream.Encoder gets it, to encode it in its protocol's form.
 type Fault struct {
 	Code Code
 	// Status is the HTTP status.

@@ -57,7 +57,7 @@ func withDeadline(m jsonrpc.Method) jsonrpc.Method {
 }
 
 // refusePush answers the push notification methods, which this surface does not have: with a refusal for callers
-// that may not call the agent, else with [surface.ErrNoPush].
+// that may not call the agent, else with [apierror.ErrNoPush].
 func refusePush(_ http.ResponseWriter, r *http.Request, _ *jsonrpc.Call) error {
 	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")), apierror.ErrNoPush)
 }

@@ -97,7 +97,7 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error
 	return rpc.WriteResult(answer)
 }
 
-// handleCancel answers tasks/cancel with the cancelled task. A task that has ended is [surface.ErrNotCancelable].
+// handleCancel answers tasks/cancel with the cancelled task. A task that has ended is [apierror.ErrNotCancelable].
 func handleCancel(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, visibility, err := resolveTask(r, rpc, authz.TasksCancel)
 	if err != nil {

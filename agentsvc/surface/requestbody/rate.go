@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// DefaultRate is the default of [Options].BodyRate, in bytes a second.
+	// DefaultRate is the default of surface.Options.BodyRate, in bytes a second.
 	DefaultRate = 16 << 20
 	// bodyBurst is how many seconds' worth of the rate an app may send at once after a pause.
 	bodyBurst = 2

@@ -58,7 +58,7 @@ func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 
 // handleStream answers message:stream with the task's events until it ends or needs input. The format is checked
 // before the message is admitted, so that a wrong format reserves nothing and starts no task. A client that reads
-// too slowly is disconnected (surface.Options.PieceTimeout) and can resume with handleSubscribe.
+// too slowly is disconnected (sse.Options.PieceTimeout) and can resume with handleSubscribe.
 func handleStream(w http.ResponseWriter, r *http.Request) error {
 	format, err := negotiateFormat(r)
 	if err != nil {

@@ -128,7 +128,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 }
 
 // handleCancelTask cancels a task and answers with it, without history and artifacts. A task that has ended is
-// [surface.ErrNotCancelable].
+// [apierror.ErrNotCancelable].
 func handleCancelTask(w http.ResponseWriter, r *http.Request) error {
 	id, visibility, err := resolveTask(r, authz.TasksCancel)
 	if err != nil {

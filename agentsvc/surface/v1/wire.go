@@ -44,7 +44,7 @@ type (
 		File *inFile         `json:"file"`
 		Data json.RawMessage `json:"data"`
 	}
-	// inFile is a file by its address or its bytes in base64 (surface.FileFields checks that exactly one is
+	// inFile is a file by its address or its bytes in base64 (decode.FileFields checks that exactly one is
 	// present).
 	inFile struct {
 		URI            string `json:"file_with_uri"`
@@ -93,7 +93,7 @@ type (
 	taskAnswer struct {
 		Task taskBody `json:"task"`
 	}
-	// listTrailer holds the members after the list of tasks; surface.List joins them.
+	// listTrailer holds the members after the list of tasks; encode.List joins them.
 	listTrailer struct {
 		NextPageToken string `json:"nextPageToken"`
 		TotalSize     int    `json:"totalSize"`

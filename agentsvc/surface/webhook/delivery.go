@@ -80,7 +80,7 @@ func countDeliveryValues(contentType string, body []byte) (values int, err error
 
 // submitOnce submits the message that fill makes of a delivery, and waits for the webhook's ResultTimeout. key identifies
 // the delivery: a repeated one returns the task of the first one and repeated = true, and fill is not called for it. A
-// new one counts against limits and budgets as any call; the errors are those of [surface.Request.ReserveUsage], fill
+// new one counts against limits and budgets as any call; the errors are those of [surface.Request.AdmitCall], fill
 // and [surface.Request.SubmitAndWait].
 func submitOnce(ctx context.Context, v *surface.Request, w *runtime.Webhook, key string, fill func(*task.Submission) error) (t agentsvc.Task, repeated bool, err error) {
 	t, err = loadDeliveredTask(ctx, v, w, key)
@@ -91,7 +91,7 @@ func submitOnce(ctx context.Context, v *surface.Request, w *runtime.Webhook, key
 	if err = fill(&sub); err != nil {
 		return t, false, err
 	}
-	if err := v.ReserveUsage(ctx, &sub); err != nil {
+	if err := v.AdmitCall(ctx, &sub); err != nil {
 		return t, false, err
 	}
 	t, err = v.SubmitAndWait(ctx, sub, w.ResultTimeout)

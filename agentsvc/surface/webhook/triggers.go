@@ -17,7 +17,7 @@ import (
 // and webhooks with their path.
 func (h handler) handleListTriggers(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
-	rows, err := trigger.LoadSchedules(r.Context(), h.db, v.App.ID)
+	rows, err := trigger.LoadStatus(r.Context(), h.db, v.App.ID)
 	if err != nil {
 		return err
 	}

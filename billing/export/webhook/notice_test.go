@@ -60,7 +60,7 @@ func TestNotices(t *testing.T) {
 		b.Thresholds = []int{5}
 		budgettest.AddBudget(t, s.Budgets, budgettest.Acme, b)
 		x := budgettest.NewRequest()
-		r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveUsage(t.Context(), x)
+		r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), x)
 		agentsvctest.RequireNoErrors(t, err)
 		agentsvctest.RequireNoErrors(t, r.SettleUsage(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 1, 1)))
 

@@ -16,7 +16,7 @@ import (
 // newScheduler returns what starts agents by their schedules. Every process runs one; each tick is claimed in the
 // database, so that one process starts it.
 func (h *Server) newScheduler() *trigger.Scheduler {
-	return trigger.NewScheduler(h.Storage.DB, trigger.SchedulerOptions{LoadSchedules: h.derived.loadSchedules, StartTick: h.Execution.startTick, Bus: h.bus, Log: h.Log})
+	return trigger.NewScheduler(h.Storage.DB, trigger.SchedulerOptions{LoadConfigured: h.derived.loadSchedules, StartTick: h.Execution.startTick, Bus: h.bus, Log: h.Log})
 }
 
 // NewSweeper returns what deletes the data that the retention of apps no longer keeps.
@@ -28,9 +28,9 @@ func (h *Server) NewSweeper(log *slog.Logger) *retention.Sweeper {
 	return retention.NewSweeper(h.Storage.DB, o)
 }
 
-// derivedConfigs caches what background work reads of the apps' current configurations. A configuration is parsed for it
+// backgroundConfigs caches what background work reads of the apps' current configurations. A configuration is parsed for it
 // once for each generation of its app: a generation changes with the revision, the secrets, the grants and the status.
-type derivedConfigs struct {
+type backgroundConfigs struct {
 	apps       *tenancy.Service
 	defaultApp *DefaultApp
 	billing    *billing.Service
@@ -47,19 +47,19 @@ type derivedConfig struct {
 	retention  retention.Policy         // of the configuration, without the plan's
 }
 
-// maxDerivedConfigs bounds derivedConfigs.byApp. A full map is emptied: what is missing is read again.
-const maxDerivedConfigs = 10_000
+// maxBackgroundConfigs bounds backgroundConfigs.byApp. A full map is emptied: what is missing is read again.
+const maxBackgroundConfigs = 10_000
 
-// newDerivedConfigs returns an empty derivedConfigs.
-func newDerivedConfigs(apps *tenancy.Service, mine *DefaultApp, b *billing.Service, log *slog.Logger) *derivedConfigs {
-	return &derivedConfigs{apps: apps, defaultApp: mine, billing: b, log: log, byApp: map[db.ID]derivedConfig{}}
+// newBackgroundConfigs returns an empty backgroundConfigs.
+func newBackgroundConfigs(apps *tenancy.Service, mine *DefaultApp, b *billing.Service, log *slog.Logger) *backgroundConfigs {
+	return &backgroundConfigs{apps: apps, defaultApp: mine, billing: b, log: log, byApp: map[db.ID]derivedConfig{}}
 }
 
 // loadSchedules returns the schedules of an app's current revision, at the app's generation. The scheduler calls it when
 // the generation has changed: a new revision's schedules replace the stored ones, and a schedule that the revision no
 // longer has is not started. An app that is suspended, or whose configuration does not load, has no schedules until its
 // next change.
-func (c *derivedConfigs) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedules, error) {
+func (c *backgroundConfigs) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedules, error) {
 	s, err := c.apps.LoadSnapshot(ctx, id, 0)
 	if err != nil {
 		return trigger.AppSchedules{}, err
@@ -78,7 +78,7 @@ func (c *derivedConfigs) loadSchedules(ctx context.Context, id db.ID) (trigger.A
 }
 
 // loadPolicy returns the retention of an app: that of its configuration, and what that leaves at zero from its plan.
-func (c *derivedConfigs) loadPolicy(ctx context.Context, a tenancy.App) (retention.Policy, error) {
+func (c *backgroundConfigs) loadPolicy(ctx context.Context, a tenancy.App) (retention.Policy, error) {
 	d, ok := c.find(a.ID, a.Generation)
 	if !ok {
 		s, err := c.apps.LoadSnapshot(ctx, a.ID, 0)
@@ -94,7 +94,7 @@ func (c *derivedConfigs) loadPolicy(ctx context.Context, a tenancy.App) (retenti
 }
 
 // find returns the entry of an app if it is of that generation.
-func (c *derivedConfigs) find(id db.ID, generation int64) (derivedConfig, bool) {
+func (c *backgroundConfigs) find(id db.ID, generation int64) (derivedConfig, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d, ok := c.byApp[id]
@@ -102,7 +102,7 @@ func (c *derivedConfigs) find(id db.ID, generation int64) (derivedConfig, bool) 
 }
 
 // derive returns what background work reads of a snapshot's configuration, and caches it.
-func (c *derivedConfigs) derive(s *tenancy.Snapshot) (derivedConfig, error) {
+func (c *backgroundConfigs) derive(s *tenancy.Snapshot) (derivedConfig, error) {
 	if d, ok := c.find(s.App.ID, s.App.Generation); ok {
 		return d, nil
 	}
@@ -110,13 +110,13 @@ func (c *derivedConfigs) derive(s *tenancy.Snapshot) (derivedConfig, error) {
 	if err != nil {
 		return derivedConfig{}, err
 	}
-	crons := trigger.ReadSchedules(cfg, func(agent string, err error) {
+	crons := trigger.ConfiguredCrons(cfg, func(agent string, err error) {
 		c.log.Warn("a schedule does not run", "app", s.App.Name, "agent", agent, "error", err)
 	})
 	d := derivedConfig{s.App.Generation, crons, retention.ReadPolicy(cfg)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.byApp) >= maxDerivedConfigs {
+	if len(c.byApp) >= maxBackgroundConfigs {
 		clear(c.byApp)
 	}
 	c.byApp[s.App.ID] = d

@@ -75,7 +75,7 @@ type Server struct {
 	// Exporter sends usage to files, webhooks and Stripe.
 	Exporter  *export.Exporter
 	Execution *Execution
-	derived   *derivedConfigs
+	derived   *backgroundConfigs
 	network   network
 	// grpcListener is nil in a worker.
 	grpcListener net.Listener
@@ -172,7 +172,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	}
 	return &Server{
 		Options: o, telemetry: t, Storage: storage, bus: bus, Apps: apps, identity: identity{platform, owned}, router: hosts, Dependencies: complete, Exporter: exporter,
-		Execution: execution, derived: newDerivedConfigs(apps, o.DefaultApp, base.Billing, o.Log), network: network, grpcListener: calls, closers: c,
+		Execution: execution, derived: newBackgroundConfigs(apps, o.DefaultApp, base.Billing, o.Log), network: network, grpcListener: calls, closers: c,
 	}, nil
 }
 

@@ -100,10 +100,7 @@ func reachableAddress(addr net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// newRoutes returns the routes of all protocols. To add a protocol, write a package with a Routes function that
-// returns [surface.Route] values (their handlers decode, call and encode), add it here, to the layers of plan_test.go
-// and to the descriptions of package openapi. Authentication, limits, error mapping and tracing follow from the
-// fields of Route. TestIsolation and TestMatrix fail until they have a row for each new route.
+// newRoutes returns the routes of all protocols. Package surface says how to add one.
 //
 // metrics is the endpoint of the main listener. A worker serves only the routes that belong to no tenant: health, metrics
 // and keys.

@@ -2,9 +2,9 @@ package trigger
 
 import "stoa/agentsvc/config"
 
-// ReadSchedules returns the schedules of a configuration's enabled triggers, by agent. onInvalid is called for a
+// ConfiguredCrons returns the schedules of a configuration's enabled triggers, by agent. onInvalid is called for a
 // schedule that cannot be parsed, which is left out.
-func ReadSchedules(cfg *config.Config, onInvalid func(agent string, err error)) map[string]*Cron {
+func ConfiguredCrons(cfg *config.Config, onInvalid func(agent string, err error)) map[string]*Cron {
 	crons := map[string]*Cron{}
 	for _, name := range cfg.AgentNames() {
 		t := cfg.Agents[name].Trigger

@@ -21,7 +21,7 @@ agents:
 	if err != nil {
 		t.Fatal(err)
 	}
-	crons := trigger.ReadSchedules(cfg, func(agent string, err error) { t.Errorf("%s: %v", agent, err) })
+	crons := trigger.ConfiguredCrons(cfg, func(agent string, err error) { t.Errorf("%s: %v", agent, err) })
 	if len(crons) != 1 || crons["daily"] == nil {
 		t.Errorf("the schedules are %v", crons)
 	}
