@@ -27,15 +27,17 @@ func (s *Service) DeleteApp(ctx context.Context, actor audit.Actor, name string)
 	if err != nil {
 		return err
 	}
-	return s.maintenance.eraseApp(ctx, app)
+	by := audit.System
+	by.Origin = actor.Origin
+	return s.maintenance.eraseApp(ctx, by, app)
 }
 
 // eraseApp deletes the data of an app whose status is Deleting: outside the database first, then the rows, the app's
-// own row last. The app's row with the status Deleting is what lets another attempt find the app. The name becomes free
+// own row last; by is the actor of the audit entries. The app's row with the status Deleting is what lets another attempt find the app. The name becomes free
 // when the row is gone.
-func (m *maintenance) eraseApp(ctx context.Context, app App) error {
+func (m *maintenance) eraseApp(ctx context.Context, by audit.Actor, app App) error {
 	if m.store.options.EraseApp != nil {
-		if err := m.store.options.EraseApp(ctx, app); err != nil {
+		if err := m.store.options.EraseApp(ctx, by, app); err != nil {
 			return fmt.Errorf("delete app %s: %w", app.Name, err)
 		}
 	}
@@ -50,7 +52,7 @@ func (m *maintenance) eraseApp(ctx context.Context, app App) error {
 		if err != nil || n == 0 { // 0: another process deleted it and wrote the entry
 			return err
 		}
-		return audit.Insert(ctx, tx, audit.Entry{Actor: audit.System, Action: "app.deleted", App: app.Name, AppID: app.ID})
+		return audit.Insert(ctx, tx, audit.Entry{Actor: by, Action: "app.deleted", App: app.Name, AppID: app.ID})
 	})
 	if err != nil {
 		return fmt.Errorf("delete app %s: %w", app.Name, err)

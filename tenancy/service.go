@@ -50,7 +50,7 @@ type Options struct {
 	CheckHost func(ctx context.Context, host string, private bool) error
 	// EraseApp removes what an app owns outside the database, such as vectors and files. It must be idempotent: it is
 	// called again for the same app after an error or a crash.
-	EraseApp func(ctx context.Context, app App) error
+	EraseApp func(ctx context.Context, by audit.Actor, app App) error
 	// RewrapSealed re-encrypts, with the current master key, the values that other packages sealed with former ones.
 	RewrapSealed func(ctx context.Context, keys *keyring.Keyring) error
 	// Log receives the errors of background work; nil means [slog.Default].
