@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
+	"stoa/tenancy/audit"
 )
 
 const (
@@ -87,7 +88,7 @@ func NewAPIKeys(store *apikey.Store, i *Issuer) *APIKeys {
 
 // CreateKey creates a key of app and returns its text, which is not stored and cannot be read again, with the stored
 // key and the app's new record. A spec with an unknown role, scope or agent is an error with [agentsvc.CodeInvalid].
-func (k *APIKeys) CreateKey(ctx context.Context, actor string, app *tenancy.App, spec APIKeySpec) (text string, stored apikey.Key, of tenancy.App, err error) {
+func (k *APIKeys) CreateKey(ctx context.Context, actor audit.Actor, app *tenancy.App, spec APIKeySpec) (text string, stored apikey.Key, of tenancy.App, err error) {
 	if len(spec.Roles) == 0 {
 		spec.Roles = []string{RoleCaller}
 	}
@@ -128,7 +129,7 @@ func (s APIKeySpec) validate() error {
 
 // RotateKey replaces the secret part of the key with that id and returns the new text. The former text remains valid
 // for overlap, at most maxRotationOverlap.
-func (k *APIKeys) RotateKey(ctx context.Context, actor, app, id string, overlap time.Duration) (text string, stored apikey.Key, of tenancy.App, err error) {
+func (k *APIKeys) RotateKey(ctx context.Context, actor audit.Actor, app, id string, overlap time.Duration) (text string, stored apikey.Key, of tenancy.App, err error) {
 	if overlap < 0 || overlap > maxRotationOverlap {
 		return "", stored, of, agentsvc.NewInvalidError("overlap", "must be between 0s and %dh (30 days)", int(maxRotationOverlap.Hours()))
 	}

@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
@@ -29,7 +30,7 @@ func createKey(t *testing.T, k *APIKeys, spec APIKeySpec) (text, id string) {
 	if spec.Name == "" {
 		spec.Name = "test"
 	}
-	text, stored, _, err := k.CreateKey(t.Context(), "op", &tenancy.App{Name: "default"}, spec)
+	text, stored, _, err := k.CreateKey(t.Context(), audit.Actor{Name: "op"}, &tenancy.App{Name: "default"}, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestKeyCacheExpiry(t *testing.T) {
 		bad(brief, 1)
 
 		third, id := createKey(t, k, APIKeySpec{})
-		next, _, _, err := k.RotateKey(t.Context(), "op", "default", id, 10*time.Second)
+		next, _, _, err := k.RotateKey(t.Context(), audit.Actor{Name: "op"}, "default", id, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +187,7 @@ func TestKeyDeletedWhileRead(t *testing.T) {
 			early <- err
 		}()
 		generation := <-read
-		if err := k.Store.Delete(t.Context(), "op", "default", id); err != nil {
+		if err := k.Store.Delete(t.Context(), audit.Actor{Name: "op"}, "default", id); err != nil {
 			t.Fatal(err)
 		}
 		late := make(chan error, 1)

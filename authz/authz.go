@@ -4,9 +4,9 @@
 // verified with their published keys ([jwks.RemoteSet]). Authorization: a [Policy], one for each app, decides by roles
 // and scopes.
 //
-// The app of a principal is decided where its credential is verified: by [issuerEntry.newPrincipal] for a token and by
-// [APIKeys.VerifyKey] for a key. Between authentication and authorization [router.AccessRequest] compares the
-// principal with the app's record of that moment. Therefore a revocation, a suspension or a deletion takes effect at
+// The app that a credential belongs to is read from it where it is verified: by [issuerEntry.setAppFromClaims] for a
+// token and by [APIKeys.VerifyKey] for a key. Between authentication and authorization [router.AppRequest] decides by
+// the record of that moment whether the request may use the app. Therefore a revocation, a suspension or a deletion takes effect at
 // the next request, although verified tokens and keys are cached. See docs/identity.md and docs/security.md.
 package authz
 

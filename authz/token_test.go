@@ -13,6 +13,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
@@ -196,7 +197,7 @@ func TestRevocation(t *testing.T) {
 		}
 		for _, revoked := range []string{"ana", ""} {
 			ana, bob := newToken("ana"), newToken("bob")
-			if err := apps.Tokens.Revoke(t.Context(), "test", tenancy.DefaultName, revoked); err != nil {
+			if err := apps.Tokens.Revoke(t.Context(), audit.Actor{Name: "test"}, tenancy.DefaultName, revoked); err != nil {
 				t.Fatal(err)
 			}
 			now := current()

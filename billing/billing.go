@@ -30,6 +30,7 @@ import (
 	"stoa/billing/price"
 	"stoa/billing/usage"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/signal"
 )
@@ -91,7 +92,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 // CloseApp settles an app that is to be deleted: it makes all drafts final, closes its credits, and records what it has
 // used of the platform's budgets. It may be repeated.
-func (s *Service) CloseApp(ctx context.Context, actor string, app tenancy.App) error {
+func (s *Service) CloseApp(ctx context.Context, actor audit.Actor, app tenancy.App) error {
 	err := s.Usage.NewMeter(app.ID, app.Plan).CloseStorage(ctx)
 	if err == nil {
 		err = s.Invoices.CloseAccount(ctx, actor, app)

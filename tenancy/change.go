@@ -51,7 +51,7 @@ func (e *appEdit) setConfig(config []byte) {
 // the app was changed by another process or goroutine meanwhile it starts again, so f may run several times; after
 // maxChangeAttempts it returns [ErrConflict]. With dryRun it returns the result of f without writing. The default app
 // and an app whose deletion has begun are refused with [agentsvc.CodePrecondition].
-func (s *store) changeApp(ctx context.Context, actor, action, name string, dryRun bool, f func(e *appEdit) error) (App, error) {
+func (s *store) changeApp(ctx context.Context, actor audit.Actor, action, name string, dryRun bool, f func(e *appEdit) error) (App, error) {
 	if name == DefaultName {
 		return App{}, errDefaultAppChange
 	}
@@ -95,7 +95,7 @@ func (w *appState) newEdit() *appEdit {
 
 // storeEdit writes e in one transaction and returns the app as the database then has it. It returns errStale if the app
 // is not as it was read. The app's row is written before all others: its lock serialises concurrent changes of the app.
-func (s *store) storeEdit(ctx context.Context, actor, action string, e *appEdit) (App, error) {
+func (s *store) storeEdit(ctx context.Context, actor audit.Actor, action string, e *appEdit) (App, error) {
 	s.describeEdit(e)
 	var after appRecord
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
@@ -184,10 +184,10 @@ func readApp(ctx context.Context, tx *db.Tx, id db.ID, into *appRecord) error {
 
 // insertRevision stores the configuration, encrypted, as the app's current revision and deletes the ones that are more
 // than maxRevisions older.
-func insertRevision(ctx context.Context, tx *db.Tx, actor string, w *appState) error {
+func insertRevision(ctx context.Context, tx *db.Tx, actor audit.Actor, w *appState) error {
 	sealed := w.fieldCipher.Seal(configField(w.app.Revision), w.config)
 	_, err := tx.Exec(ctx, `INSERT INTO app_revision (tenant, revision, config, actor, created_at) VALUES ($1, $2, $3, $4, stoa_now())`,
-		string(w.app.ID), w.app.Revision, sealed, actor)
+		string(w.app.ID), w.app.Revision, sealed, actor.Name)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ type Draft struct {
 // the app that would be created. The name may have belonged to a deleted app: the new app has another id and refuses
 // tokens of the former one. It returns [agentsvc.CodeExists] if the name, or the pair of issuer and audience, is in use, and an
 // [agentsvc.CodeInvalid] for a bad field.
-func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun bool) (App, error) {
+func (s *Service) CreateApp(ctx context.Context, actor audit.Actor, d Draft, dryRun bool) (App, error) {
 	w, err := s.buildDraft(ctx, d)
 	if err != nil {
 		return App{}, err

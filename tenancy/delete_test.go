@@ -11,6 +11,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/tenancytest"
@@ -103,7 +104,7 @@ func TestDeleteResumes(t *testing.T) {
 		broken := true
 		o := tenancytest.NewOptions()
 		erased := map[string]int{}
-		o.EraseApp = func(_ context.Context, app tenancy.App) error {
+		o.EraseApp = func(_ context.Context, _ audit.Actor, app tenancy.App) error {
 			if erased[app.Name]++; broken {
 				return errors.New("the vectors do not go")
 			}

@@ -96,7 +96,7 @@ func (m *maintenance) eraseDeletingApps(ctx context.Context) error {
 	}, `SELECT `+appColumns+` FROM app a WHERE a.status = 'deleting' LIMIT 100`)
 	err := m.store.db.Platform().Do(ctx, &b)
 	for _, app := range marked {
-		err = errors.Join(err, m.eraseApp(ctx, app))
+		err = errors.Join(err, m.eraseApp(ctx, audit.System, app))
 	}
 	return err
 }

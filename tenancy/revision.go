@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -48,7 +49,7 @@ func (r Revisions) List(ctx context.Context, app string) ([]Revision, error) {
 
 // Restore makes the configuration of an earlier revision the current one, under a new revision number. It must
 // load with the present secrets and grants. A revision that is no longer stored is [agentsvc.CodeNotFound].
-func (r Revisions) Restore(ctx context.Context, actor, app string, revision int64) (App, error) {
+func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64) (App, error) {
 	return r.store.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
 		if revision < 1 {
 			return agentsvc.NewError(agentsvc.CodeNotFound, "revisions begin at 1")

@@ -23,7 +23,7 @@ type Tokens struct{ store *store }
 // subject. Tokens issued later are accepted at once: [App.TokenIssueTime] dates them after the revocation. API keys are
 // not tokens; their subjects are refused as an error with [agentsvc.CodeInvalid]. Beyond maxRevocations subjects it returns
 // [agentsvc.CodePrecondition].
-func (t Tokens) Revoke(ctx context.Context, actor, app, subject string) error {
+func (t Tokens) Revoke(ctx context.Context, actor audit.Actor, app, subject string) error {
 	if err := checkText("sub", subject, 500); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (t Tokens) Revoke(ctx context.Context, actor, app, subject string) error {
 }
 
 // revokeDefault is Revoke for the default app, which has no row whose generation could be checked.
-func (t Tokens) revokeDefault(ctx context.Context, actor, subject string, detail map[string]any) error {
+func (t Tokens) revokeDefault(ctx context.Context, actor audit.Actor, subject string, detail map[string]any) error {
 	snap, err := t.store.loadDefaultSnapshot(ctx)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (t Tokens) revokeDefault(ctx context.Context, actor, subject string, detail
 // changeDefaultApp runs f in a transaction with an audit entry and returns the default app as it is afterwards. f must
 // write a row of app_mark or app_role: from these rows the generation of the default app is computed, by which other
 // processes notice the change ([queryDefaultGeneration]).
-func (s *store) changeDefaultApp(ctx context.Context, actor, action string, detail map[string]any, f func(ctx context.Context, tx *db.Tx) error) (App, error) {
+func (s *store) changeDefaultApp(ctx context.Context, actor audit.Actor, action string, detail map[string]any, f func(ctx context.Context, tx *db.Tx) error) (App, error) {
 	if s.defaultApp.Load() == nil {
 		return App{}, errNoApp
 	}

@@ -47,7 +47,7 @@ type Roles struct{ store *store }
 
 // Add adds a role to an app and returns the app's id. An existing name is [agentsvc.CodeExists], too many roles or scopes an
 // [agentsvc.CodeInvalid].
-func (r Roles) Add(ctx context.Context, actor, app string, role Role) (db.ID, error) {
+func (r Roles) Add(ctx context.Context, actor audit.Actor, app string, role Role) (db.ID, error) {
 	return r.change(ctx, actor, "app.role.create", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); ok {
 			return nil, agentsvc.NewError(agentsvc.CodeExists, "the app %s has a role named %s", app, role.Name)
@@ -57,7 +57,7 @@ func (r Roles) Add(ctx context.Context, actor, app string, role Role) (db.ID, er
 }
 
 // Update replaces a role of an app and returns the id of the app. An unknown name is [agentsvc.CodeNotFound].
-func (r Roles) Update(ctx context.Context, actor, app string, role Role) (db.ID, error) {
+func (r Roles) Update(ctx context.Context, actor audit.Actor, app string, role Role) (db.ID, error) {
 	return r.change(ctx, actor, "app.role.update", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); !ok {
 			return nil, errNoRole
@@ -68,7 +68,7 @@ func (r Roles) Update(ctx context.Context, actor, app string, role Role) (db.ID,
 
 // Delete deletes a role of an app. Tokens and keys that name the role keep its name, which no longer grants
 // anything. An unknown name is [agentsvc.CodeNotFound].
-func (r Roles) Delete(ctx context.Context, actor, app, name string) error {
+func (r Roles) Delete(ctx context.Context, actor audit.Actor, app, name string) error {
 	_, err := r.change(ctx, actor, "app.role.delete", app, name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(name); !ok {
 			return nil, errNoRole
@@ -82,7 +82,7 @@ var errNoRole = agentsvc.NewError(agentsvc.CodeNotFound, "no such role")
 
 // change replaces the named role by the result of to, which gets the current app; nil deletes the role. The
 // default app stores its roles in the table app_role like every other, although it has no row in the table app.
-func (r Roles) change(ctx context.Context, actor, action, app, name string, to func(*App) (*Role, error)) (db.ID, error) {
+func (r Roles) change(ctx context.Context, actor audit.Actor, action, app, name string, to func(*App) (*Role, error)) (db.ID, error) {
 	apply := func(a *App, hasher keyring.Hasher, detail map[string]any) error {
 		next, err := to(a)
 		if err != nil {
@@ -131,7 +131,7 @@ func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 
 // changeDefault is change for the default app. The version of its roles is the optimistic lock, instead of
 // the app's generation.
-func (r Roles) changeDefault(ctx context.Context, actor, action string, apply func(*App, keyring.Hasher, map[string]any) error) error {
+func (r Roles) changeDefault(ctx context.Context, actor audit.Actor, action string, apply func(*App, keyring.Hasher, map[string]any) error) error {
 	for range maxChangeAttempts {
 		snap, err := r.store.loadDefaultSnapshot(ctx)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
@@ -251,18 +252,18 @@ func TestRevisions(t *testing.T) {
 		s := tenancytest.NewService(t, d)
 		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v"}})
 		for _, config := range []string{`{"n":2,"needs":["S"]}`, `{"n":3}`} {
-			if _, err := s.UpdateApp(t.Context(), "ana", "acme", tenancy.AppChange{Config: []byte(config)}, false); err != nil {
+			if _, err := s.UpdateApp(t.Context(), audit.Actor{Name: "ana"}, "acme", tenancy.AppChange{Config: []byte(config)}, false); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got, err := s.Revisions.Restore(t.Context(), "bob", "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
+		if got, err := s.Revisions.Restore(t.Context(), audit.Actor{Name: "bob"}, "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
 			t.Fatalf("restored to revision %d with %v, %v", got.Revision, got.Config, err)
 		}
 		got, err := s.Revisions.List(t.Context(), "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := []tenancy.Revision{{Number: 4, Actor: "bob", Current: true}, {Number: 3, Actor: "ana"}, {Number: 2, Actor: "ana"}, {Number: 1, Actor: tenancytest.Actor}}
+		want := []tenancy.Revision{{Number: 4, Actor: "bob", Current: true}, {Number: 3, Actor: "ana"}, {Number: 2, Actor: "ana"}, {Number: 1, Actor: tenancytest.Actor.Name}}
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(tenancy.Revision{}, "CreatedAt")); diff != "" {
 			t.Errorf("revisions (-want +got):\n%s", diff)
 		}

@@ -2,10 +2,10 @@
 // is an amount of bytes that the apps of a process share. A [Reservation] is what one piece of work (a request or a
 // run) has taken from it.
 //
-// The entry point of a request or a run puts a Reservation into the context ([WithReservation]) and releases it at the
-// end ([Reservation.ReleaseBytes]). Code that is about to build or read many bytes calls [Reservation.ReserveBytes] or
-// [Reservation.ReserveTotal] of the reservation in its context first, and stops if that returns an error. The numbers
-// are estimates of the caller, not measured memory.
+// The entry point of a request or a run makes a Reservation, passes it to what builds or reads many bytes, and releases
+// it at the end ([Reservation.ReleaseBytes]). A function with a Reservation as its parameter or option calls
+// [Reservation.ReserveBytes] or [Reservation.ReserveTotal] first, and stops if that returns an error. The numbers are
+// estimates of the caller, not measured memory.
 //
 // The pool is fair between apps: see [Pool]. It does not bound the number of requests; that is what limits do.
 package capacity

@@ -113,7 +113,4 @@ func TestReservation(t *testing.T) {
 	if err := errors.Join(none.ReserveBytes(t.Context(), 1<<40), none.NewPart(1).ReserveBytes(t.Context(), 1<<40), new(capacity.Reservation).ReserveBytes(t.Context(), 1<<40)); err != nil {
 		t.Errorf("without a pool: %v", err)
 	}
-	if got := capacity.ReservationFrom(capacity.WithReservation(t.Context(), h)); got != h || capacity.ReservationFrom(t.Context()) != nil {
-		t.Errorf("of the context: %v", got)
-	}
 }

@@ -109,18 +109,3 @@ func (h *Reservation) ReleaseBytes() {
 	}
 	h.usedBytes, h.reservedBytes = 0, 0
 }
-
-// ContextKey is the key under which [ReservationFrom] looks up a *Reservation. A custom context type may answer it from
-// a field, which saves the allocation of [context.WithValue].
-type ContextKey struct{}
-
-// WithReservation returns a context that carries h.
-func WithReservation(ctx context.Context, h *Reservation) context.Context {
-	return context.WithValue(ctx, ContextKey{}, h)
-}
-
-// ReservationFrom returns the reservation that ctx carries, or nil, which has no bound.
-func ReservationFrom(ctx context.Context) *Reservation {
-	h, _ := ctx.Value(ContextKey{}).(*Reservation)
-	return h
-}

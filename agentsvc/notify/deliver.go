@@ -44,7 +44,7 @@ func (c *Dispatcher) deliverEvents(ctx context.Context, t *receiver.Claimed) (en
 		return false, errUnknownFormat
 	}
 	st := store.New(c.db, t.Tenant)
-	task, err := st.Tasks.Load(ctx, t.Task, store.TaskParts{})
+	task, err := st.Tasks.Load(ctx, nil, t.Task, store.TaskParts{})
 	if err != nil {
 		return false, err
 	}
@@ -164,7 +164,7 @@ func readLog(ctx context.Context, st *store.Store, id agentsvc.TaskID, after int
 		for more := true; more; {
 			var evs []agentsvc.Event
 			var err error
-			if evs, more, err = st.Events.LoadPage(ctx, id, after, pageEvents, pageBytes); err != nil {
+			if evs, more, err = st.Events.LoadPage(ctx, nil, id, after, pageEvents, pageBytes); err != nil {
 				yield(agentsvc.Event{}, err)
 				return
 			}

@@ -113,7 +113,7 @@ func TestStandingRestored(t *testing.T) {
 		if err := st.Runs.WriteRecord(t.Context(), &next, store.Record{Events: sequenceEvents(id, 5, statusEvent(agentsvc.InputRequired)), EndState: store.InputRequired}); err != nil {
 			t.Fatal(err)
 		}
-		seen, err := st.Tasks.Load(t.Context(), id, store.TaskParts{})
+		seen, err := st.Tasks.Load(t.Context(), nil, id, store.TaskParts{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -162,11 +163,11 @@ func TestApprove(t *testing.T) {
 
 		later, again := newSenderModel(t), &recordingTool{}
 		there := startApprovalProcess(t, d, later, again, 0)
-		now, err := there.Decide(t.Context(), anaVisibility, got.ID, approver, task.DecisionInput{Outcome: agentsvc.OutcomeApproved, Comment: "fine"})
+		now, err := there.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved, Comment: "fine"})
 		if err != nil || now.Status.State != agentsvc.Working || now.Approvals != nil {
 			t.Fatalf("decided: %+v (%v)", now, err)
 		}
-		if _, err := there.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
+		if _, err := there.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("decided again: %v", err)
 		}
 		end := there.waitUntilSettled(t, got.ID)
@@ -182,7 +183,7 @@ func TestApprove(t *testing.T) {
 		if diff := cmp.Diff([]string{"user: one", "agent calls: ", `result: sent {"n":1}`, "agent: Sent."}, there.sessionLines(t)); diff != "" {
 			t.Error(diff)
 		}
-		log, err := h.st.Events.Load(t.Context(), got.ID, 6, 100)
+		log, err := h.st.Events.Load(t.Context(), nil, got.ID, 6, 100)
 		if diff := cmp.Diff([]string{"approve", "working", "call", "result", "usage", "completed"}, eventKinds(log)); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
@@ -213,14 +214,14 @@ func TestApproveSeveral(t *testing.T) {
 			"no object":             {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeApproved, Arguments: []byte(`[1]`)},
 			"arguments to a reject": {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeRejected, Arguments: []byte(`{"n":1}`)},
 		} {
-			if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, r); !errors.Is(err, agentsvc.CodeInvalid) {
+			if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, r); !errors.Is(err, agentsvc.CodeInvalid) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("nosuchcall")); !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), string(open[0].Call.ID)+" (send), "+string(open[1].Call.ID)) {
+		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("nosuchcall")); !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), string(open[0].Call.ID)+" (send), "+string(open[1].Call.ID)) {
 			t.Errorf("an unknown call: %v", err)
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput(open[0].Call.ID), newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.CodeInvalid) {
+		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID), newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("twice at once: %v", err)
 		}
 		if diff := cmp.Diff(open, h.loadApprovals(t, got.ID)); diff != "" {
@@ -228,17 +229,17 @@ func TestApproveSeveral(t *testing.T) {
 		}
 		edited := newApproveInput(open[1].Call.ID)
 		edited.Arguments = []byte(`{"n":20}`)
-		now, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, edited)
+		now, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited)
 		if err != nil || now.Status.State != agentsvc.InputRequired || len(now.Approvals) != 1 || len(now.Status.Message.Parts) != 2 {
 			t.Fatalf("after one: %+v (%v)", now, err)
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, edited); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
+		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 			t.Errorf("decided again: %v", err)
 		}
 		if len(tools.sortedCalls()) != 0 {
 			t.Errorf("sent %v before all was decided", tools.sortedCalls())
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("")); err != nil {
+		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		end := h.waitUntilSettled(t, got.ID)
@@ -276,10 +277,10 @@ func TestReject(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Decide(ctx, anaVisibility, got.ID, approver, newApproveInput(open[0].Call.ID)); err != nil {
+		if _, err := h.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID)); err != nil {
 			t.Fatal(err)
 		}
-		now, err := h.Decide(ctx, anaVisibility, got.ID, approver, task.DecisionInput{Outcome: agentsvc.OutcomeRejected, Comment: "too late"})
+		now, err := h.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeRejected, Comment: "too late"})
 		if err != nil || now.Status.State != agentsvc.Rejected || now.Status.Message.Text() != "The call of send was rejected: too late." {
 			t.Errorf("%+v (%v)", now.Status, err)
 		}
@@ -293,7 +294,7 @@ func TestReject(t *testing.T) {
 		if diff := cmp.Diff([]string{"approve", "input_required", "reject", "rejected"}, eventKinds(facts)); diff != "" {
 			t.Error(diff)
 		}
-		if _, err := h.Decide(ctx, anaVisibility, got.ID, approver, newApproveInput("")); !errors.Is(err, agentsvc.ErrTaskEnded) {
+		if _, err := h.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("decided after the end: %v", err)
 		}
 		if state, _, _ := h.readRunRow(t, got.ID, 1); state != store.Completed || len(tools.sortedCalls()) != 0 || len(m.requestSteps()) != 1 {
@@ -314,7 +315,7 @@ func TestDecideAtOnce(t *testing.T) {
 			for i := range 6 {
 				wg.Go(func() {
 					r := task.DecisionInput{Outcome: []agentsvc.DecisionOutcome{agentsvc.OutcomeApproved, agentsvc.OutcomeRejected}[i%2]}
-					switch _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, r); {
+					switch _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, r); {
 					case err == nil:
 						won.Add(1)
 					case errors.Is(err, agentsvc.ErrNoOpenDecision), errors.Is(err, agentsvc.ErrTaskEnded):
@@ -344,7 +345,7 @@ func TestCancelledAtOnce(t *testing.T) {
 			wg.Go(func() { _, _ = h.Cancel(t.Context(), anaVisibility, got.ID) })
 			for range 3 {
 				wg.Go(func() {
-					_, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, task.DecisionInput{Call: call, Outcome: agentsvc.OutcomeRejected})
+					_, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Call: call, Outcome: agentsvc.OutcomeRejected})
 					if err != nil && !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
 						t.Error(err)
 					}
@@ -443,7 +444,7 @@ func TestApproveInside(t *testing.T) {
 		if len(open) != 1 || open[0].Frame != "inner" {
 			t.Fatalf("open: %+v", open)
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("")); err != nil {
+		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		end := h.waitUntilSettled(t, got.ID)
@@ -496,7 +497,7 @@ func TestInterruptedAfterApproval(t *testing.T) {
 		got, _ := h.submitAndDrain(t, newSubmission("one"))
 		edited := newApproveInput("")
 		edited.Arguments = []byte(`{"n":5}`)
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, edited); err != nil {
+		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited); err != nil {
 			t.Fatal(err)
 		}
 		for len(hangs.sortedCalls()) == 0 {
@@ -509,7 +510,7 @@ func TestInterruptedAfterApproval(t *testing.T) {
 		if requested.Status.State != agentsvc.InputRequired || len(open) != 1 || open[0].Kind != agentsvc.ApproveRerun || string(open[0].Call.Arguments) != `{"n":5}` {
 			t.Fatalf("%s, open: %+v", requested.Status.State, open)
 		}
-		if _, err := there.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("")); err != nil {
+		if _, err := there.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		if end := there.waitUntilSettled(t, got.ID); end.Status.State != agentsvc.Completed {
@@ -532,7 +533,7 @@ func TestCancelCall(t *testing.T) {
 		if err := h.CancelCall(t.Context(), anaVisibility, got.ID, call, ""); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("before it runs: %v", err)
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("")); err != nil {
+		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		for len(hangs.sortedCalls()) == 0 {

@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -31,7 +32,7 @@ func TestRun(t *testing.T) {
 		if diff := cmp.Diff(want, eventKinds(facts)); diff != "" {
 			t.Error(diff)
 		}
-		log, err := h.st.Events.Load(t.Context(), got.ID, 0, 100)
+		log, err := h.st.Events.Load(t.Context(), nil, got.ID, 0, 100)
 		if diff := cmp.Diff(log, facts); err != nil || diff != "" {
 			t.Errorf("log -, got + (%v)\n%s", err, diff)
 		}
@@ -269,7 +270,7 @@ func TestStoppedInToolCall(t *testing.T) {
 				if idempotent {
 					return
 				}
-				if _, err := there.Decide(ctx, anaVisibility, got.ID, ana, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
+				if _, err := there.Decide(ctx, anaVisibility, got.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
 					t.Fatal(err)
 				}
 				if end := there.waitUntilSettled(t, got.ID); end.Status.State != agentsvc.Completed || looked.Load() != 2 {
@@ -375,7 +376,7 @@ func TestLostUnseen(t *testing.T) {
 		var seen store.StoredTask
 		for seen.Seq < 3 { // usage and the announced call
 			var err error
-			if seen, err = h.st.Tasks.Load(t.Context(), run.Task, store.TaskParts{}); err != nil {
+			if seen, err = h.st.Tasks.Load(t.Context(), nil, run.Task, store.TaskParts{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -386,7 +387,7 @@ func TestLostUnseen(t *testing.T) {
 		if err := <-done; !errors.Is(err, agentsvc.ErrLeaseLost) {
 			t.Errorf("the run ended with %v", err)
 		}
-		log, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
+		log, err := h.st.Events.Load(t.Context(), nil, run.Task, 0, 100)
 		if diff := cmp.Diff([]string{"working", "usage", "message", "cancelled"}, eventKinds(log)); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
@@ -413,7 +414,7 @@ func TestStopping(t *testing.T) {
 		if err := h.runner.Run(ctx, run, agentsvc.LeaseCheck{}); !errors.Is(err, cause) {
 			t.Errorf("stopped because %v: %v", cause, err)
 		}
-		if got, err := h.st.Tasks.Load(t.Context(), "t", store.TaskParts{}); err != nil || got.Seq != 1 {
+		if got, err := h.st.Tasks.Load(t.Context(), nil, "t", store.TaskParts{}); err != nil || got.Seq != 1 {
 			t.Errorf("stopped because %v: the task is %s at %d (%v)", cause, got.Status.State, got.Seq, err)
 		}
 	}
@@ -502,7 +503,7 @@ func TestDrained(t *testing.T) {
 				if err := h.runner.Run(ctx, run, agentsvc.LeaseCheck{}); !errors.Is(err, cause) {
 					t.Errorf("stopped because %v: %v", cause, err)
 				}
-				log, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
+				log, err := h.st.Events.Load(t.Context(), nil, run.Task, 0, 100)
 				want := []string{"working", "usage", "message", "result"}
 				if errors.Is(cause, agentsvc.ErrLeaseLost) {
 					want = want[:3]

@@ -91,14 +91,13 @@ func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, 
 // of ctx's end where ctx ended first, [agentsvc.ErrLeaseLost] if another worker or a cancellation took the task, and
 // any other error if no end could be recorded. In all these cases the queue decides what becomes of the run.
 func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
-	rec := r.tasks.NewRecorder(&run)
-	defer rec.Close()
 	memory := r.options.Memory.NewReservation(run.Tenant, 1)
 	defer memory.ReleaseBytes()
-	within := capacity.WithReservation(ctx, memory)
+	rec := r.tasks.NewRecorder(&run, memory)
+	defer rec.Close()
 	// Claimed from the queue: the run has no epoch yet, so nothing it writes would be accepted.
 	if run.Epoch == 0 {
-		if err := rec.BeginRun(within); err != nil {
+		if err := rec.BeginRun(ctx); err != nil {
 			return err
 		}
 	}
@@ -109,7 +108,7 @@ func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseChe
 	}
 	// Usage is reported even where the lease is lost: tokens that were spent are billed.
 	defer func() { t.usage.reportUnwritten(ctx, run, rec, t.pending) }()
-	err := t.runAgent(within, scope)
+	err := t.runAgent(ctx, scope)
 	// The agent stopped between a tool's result and the checkpoint that the result waits for.
 	if t.resultPending {
 		if lost := t.flushPending(ctx); lost != nil {

@@ -17,6 +17,7 @@ import (
 	"stoa/billing/budget"
 	"stoa/billing/calendar"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
@@ -69,7 +70,7 @@ func TestReportedUsage(t *testing.T) {
 				}
 				if !configured {
 					platform := budget.Budget{Name: "platform", Unit: budget.InTokens, Amount: maxTokens, Window: calendar.Total, Hard: true}
-					if _, err := books.Budgets.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
+					if _, err := books.Budgets.AddBudget(t.Context(), audit.Actor{Name: "admin"}, tenancy.App{}, platform); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -22,15 +22,15 @@ type Events struct {
 }
 
 // Load returns the facts of a task after a sequence, in order and at most limit. Their bytes are reserved from
-// the memory reservation of ctx before large ones are read.
-func (s *Events) Load(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
+// memory before large ones are read.
+func (s *Events) Load(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
 	var found eventReading
 	var b db.Batch
 	found.addQuery(&b, s.tenant, id, after, limit)
 	if err := s.h.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read events of task %s: %w", id, err)
 	}
-	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, found.bytes); err != nil || !found.isTooLarge {
+	if err := memory.ReserveBytes(ctx, found.bytes); err != nil || !found.isTooLarge {
 		return found.events, err
 	}
 	var evs []agentsvc.Event
@@ -79,8 +79,8 @@ var sizedEventsUpToSQL = `SELECT seq, at, sized.total, ` + smallBodySQL("body", 
 
 // LoadPage returns the facts of a task after a sequence, in order: at most limit, of together at most size bytes
 // as stored, but at least one. more reports whether there may be further ones. A fact that is by itself larger than
-// size is read in a second statement, after its bytes are reserved from the memory reservation of ctx.
-func (s *Events) LoadPage(ctx context.Context, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
+// size is read in a second statement, after its bytes are reserved from memory.
+func (s *Events) LoadPage(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
 	var next, large int64 // the first event that did not fit, and its size
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -107,7 +107,7 @@ func (s *Events) LoadPage(ctx context.Context, id agentsvc.TaskID, after int64, 
 	if next == 0 || len(evs) > 0 {
 		return evs, next > 0 || len(evs) == limit, nil
 	}
-	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, large); err != nil {
+	if err := memory.ReserveBytes(ctx, large); err != nil {
 		return nil, false, err
 	}
 	var one db.Batch

@@ -208,7 +208,7 @@ func raceWriters(t *testing.T, s *store.Store) {
 			work(claimed)
 		})
 		wg.Go(func() {
-			seen, err := s.Tasks.Load(ctx, run.Task, store.TaskParts{})
+			seen, err := s.Tasks.Load(ctx, nil, run.Task, store.TaskParts{})
 			if err != nil {
 				t.Error(err)
 				return
@@ -219,12 +219,12 @@ func raceWriters(t *testing.T, s *store.Store) {
 		})
 	}
 	wg.Wait()
-	evs, err := s.Events.Load(ctx, run.Task, 0, 1000)
+	evs, err := s.Events.Load(ctx, nil, run.Task, 0, 1000)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	seen, err := s.Tasks.Load(ctx, run.Task, store.TaskParts{})
+	seen, err := s.Tasks.Load(ctx, nil, run.Task, store.TaskParts{})
 	if err != nil {
 		t.Error(err)
 		return

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/tenancy/db"
 )
 
@@ -108,9 +109,9 @@ func (s *Runs) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, foun
 func (s *Runs) Unclaim(ctx context.Context, run Run) error { return s.unclaimRun(ctx, run) }
 
 // LoadJournal returns the facts of a task from the sequence first on: those of a turn begin with the message that opened
-// it.
-func (s *Runs) LoadJournal(ctx context.Context, id agentsvc.TaskID, first int64) ([]agentsvc.Event, error) {
-	return s.events.Load(ctx, id, first-1, maxJournal)
+// it. Their bytes are reserved from memory.
+func (s *Runs) LoadJournal(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, first int64) ([]agentsvc.Event, error) {
+	return s.events.Load(ctx, memory, id, first-1, maxJournal)
 }
 
 // maxJournal bounds the facts that are read of one turn.

@@ -33,15 +33,14 @@ func NewExternalSessions(tenant db.ID, open func(ctx context.Context) (*db.DB, e
 	return &Sessions{tenant: string(tenant), openDB: open}
 }
 
-// Load reads the last turns of an owner's context, oldest first.
+// Load reads the last turns of an owner's context, oldest first, without a bound on the memory they take.
 func (s *Sessions) Load(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (agentsvc.Session, error) {
-	return s.LoadConversation(ctx, Run{Owner: owner, Context: id})
+	return s.LoadConversation(ctx, nil, Run{Owner: owner, Context: id})
 }
 
-// LoadConversation reads the conversation that run continues, oldest turn first, and reserves its bytes from the
-// memory reservation of ctx. A turn that an earlier attempt of run wrote (external sessions only) is left out: the
-// journal has it.
-func (s *Sessions) LoadConversation(ctx context.Context, run Run) (agentsvc.Session, error) {
+// LoadConversation reads the conversation that run continues, oldest turn first, and reserves its bytes from
+// memory. A turn that an earlier attempt of run wrote (external sessions only) is left out: the journal has it.
+func (s *Sessions) LoadConversation(ctx context.Context, memory *capacity.Reservation, run Run) (agentsvc.Session, error) {
 	var turns [][]agentsvc.Entry
 	// bytes is the size of the turns that are returned, first the position of the oldest of them. unread reports that
 	// at least one was too large to be read at once, full that the following ones exceed maxConversationBytes.
@@ -74,7 +73,7 @@ func (s *Sessions) LoadConversation(ctx context.Context, run Run) (agentsvc.Sess
 	if err := s.execBatch(ctx, &b); err != nil {
 		return agentsvc.Session{}, fmt.Errorf("read session %s: %w", run.Context, err)
 	}
-	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, bytes); err != nil {
+	if err := memory.ReserveBytes(ctx, bytes); err != nil {
 		return agentsvc.Session{}, err
 	}
 	if unread {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/tenancy/db"
 )
 
@@ -85,19 +86,20 @@ type Tasks struct {
 }
 
 // Load reads the given parts of a task as of one moment. It returns [agentsvc.ErrNotFound] if the tenant has no
-// such task. The result may be shared with other callers and must not be modified.
-func (s *Tasks) Load(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
+// such task. The large parts are reserved from memory before they are read. The result may be shared with other callers and
+// must not be modified.
+func (s *Tasks) Load(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	if with.isCacheable() {
 		if t, ok, err := s.loadCachedTask(ctx, id, with); ok || err != nil {
 			return t, err
 		}
 	}
-	return s.readTask(ctx, id, with)
+	return s.readTask(ctx, memory, id, with)
 }
 
 // readTask reads a task from its rows: in one transaction where everything is small, else in a second one after the
 // memory for the large bodies is reserved (see largetask.go).
-func (s *Tasks) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
+func (s *Tasks) readTask(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	var t taskReading
 	var b db.Batch
 	switch {
@@ -122,7 +124,7 @@ func (s *Tasks) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts
 	t.events = events
 	total := t.trimHistory()
 	one := []taskReading{t}
-	if err := s.loadMissing(ctx, one, total); err != nil {
+	if err := s.loadMissing(ctx, memory, one, total); err != nil {
 		return t.StoredTask, err
 	}
 	if with.isCacheable() {
@@ -233,9 +235,9 @@ type TaskPage struct {
 }
 
 // List returns the page of tasks that f selects. The result may be shared with other callers and must not be
-// modified. Without parts it reads only the versions of the page's tasks first and takes the tasks from the cache
+// modified. Large tasks are reserved from memory before they are read. Without parts it reads only the versions of the page's tasks first and takes the tasks from the cache
 // where it can.
-func (s *Tasks) List(ctx context.Context, f TaskFilter) (TaskPage, error) {
+func (s *Tasks) List(ctx context.Context, memory *capacity.Reservation, f TaskFilter) (TaskPage, error) {
 	var total int
 	where := []string{"t.tenant = $1"}
 	args := []any{s.tenant}
@@ -306,11 +308,11 @@ func (s *Tasks) List(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	if err != nil {
 		return TaskPage{}, err
 	}
-	return s.fillPage(ctx, TaskPage{Total: total}, readings, f.Parts)
+	return s.fillPage(ctx, memory, TaskPage{Total: total}, readings, f.Parts)
 }
 
 // fillPage completes the tasks that were found and adds them to page, up to maxPageBytes but at least one.
-func (s *Tasks) fillPage(ctx context.Context, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
+func (s *Tasks) fillPage(ctx context.Context, memory *capacity.Reservation, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
 	if err := s.loadSizes(ctx, found, with); err != nil {
 		return TaskPage{}, err
 	}
@@ -323,7 +325,7 @@ func (s *Tasks) fillPage(ctx context.Context, page TaskPage, found []taskReading
 		}
 		total += n
 	}
-	if err := s.loadMissing(ctx, found, total); err != nil {
+	if err := s.loadMissing(ctx, memory, found, total); err != nil {
 		return TaskPage{}, err
 	}
 	page.Tasks = make([]StoredTask, len(found))

@@ -3,11 +3,13 @@ package surface
 import (
 	"context"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/router"
 )
 
@@ -25,9 +27,13 @@ type Access struct {
 	policy  *authz.Policy
 	address router.Address
 	server  *Server
-	// record is the HTTP request's record, for its log line, its response headers and its memory; nil outside of a
-	// route.
+	// record is the HTTP request's record, for its log line and its response headers; nil outside of a route.
 	record *requestRecord
+	// memory is what reads for the response reserve: the response's own reservation, or that of one message of a
+	// WebSocket; nil outside of a route. Set before the handler runs.
+	memory *capacity.Reservation
+	// origin is where the request came from; the zero value outside of a route. Set like memory.
+	origin audit.Origin
 	// credentials are kept so that [Request.checkAccess] can authenticate a long-lived stream again.
 	credentials Credentials
 }
@@ -56,7 +62,7 @@ func (v *Access) ResolveVisibility(ctx context.Context, wide authz.Scope, agent 
 	if err != nil {
 		return task.Visibility{}, err
 	}
-	visibility := task.Visibility{Agents: allowed.Agents}
+	visibility := task.Visibility{Agents: allowed.Agents, Memory: v.memory}
 	if agent != "" {
 		visibility.Agents = []string{agent}
 	}
@@ -65,6 +71,18 @@ func (v *Access) ResolveVisibility(ctx context.Context, wide authz.Scope, agent 
 		visibility.Owner = &owner
 	}
 	return visibility, nil
+}
+
+// Origin returns where the request came from, for audit entries.
+func (v *Access) Origin() audit.Origin { return v.origin }
+
+// Actor returns the caller as the actor of audit entries.
+func (v *Access) Actor() audit.Actor { return audit.NewUserActor(v.Principal.Owner(), v.origin) }
+
+// OwnVisibility returns the visibility of the caller's own tasks of an agent. It checks no permission.
+func (v *Access) OwnVisibility(agent string) task.Visibility {
+	owner := v.Principal.Owner()
+	return task.Visibility{Agents: []string{agent}, Owner: &owner, Memory: v.memory}
 }
 
 // ResolveAgentVisibility is [Access.ResolveVisibility] for an agent that must also exist for the caller, see

@@ -53,10 +53,10 @@ type Request struct {
 // Authenticate verifies the credential, decides which app the request is for and returns the caller inside it. The
 // caller of Authenticate must call [Request.ReleaseApp].
 //
-// The app is decided here and nowhere else. A token or an API key names its app by id or name (a token without either
-// is for the default app); without a credential the host or the path names it. A host or path that names another app
-// than the credential does not choose one: [router.AccessRequest.CheckApp] answers it with "no such app". Suspended
-// and deleted apps and revoked tokens are refused there too.
+// All protocols get their app here, in three steps. Package authz reads from the verified credential which app it
+// belongs to. [router.Router.FindApp] takes that app, or without a credential the one that the host or the path names.
+// [router.AppRequest.CheckApp] refuses it by its record: if it is suspended or deleted, if the token was revoked, and
+// with "no such app" if host or path name another one.
 //
 // The error is what the caller may see, see toPublicError. An error that is not the caller's fault, such as unreachable
 // signing keys, is returned as it is.
@@ -70,7 +70,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 		return nil, reason
 	}
 	at := s.options.Router.ParseAddress(k.Host, k.Path)
-	request := router.AccessRequest{
+	request := router.AppRequest{
 		Address: at, Credential: kind, AppID: p.App, AppName: p.AppName, Subject: p.Subject, IssuedAt: p.Issued, ClockSkew: p.MaxClockAhead,
 		Discovery: s.credentials.isDiscovery(k, at), AllowAnonymous: s.options.Auth.AllowsAnonymous(at.Path),
 	}

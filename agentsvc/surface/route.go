@@ -132,6 +132,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		}
 		defer v.ReleaseApp()
 		v.record, rec.request, rec.app, rec.body.App = rec, v, v.App.Name, v.App.ID
+		v.memory, v.origin = &rec.writer.Reservation, newOrigin(v.credentials.ClientAddress, rec.id)
 		rec.writer.InitMemory(s.options.ResponseMemory, v.App.ID)
 		r = s.tracer.startTrace(rec, r, v.App)
 		if route.Scope != "" {
@@ -144,7 +145,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		if err != nil {
 			return err
 		}
-		rec.operator = p
+		rec.operator, rec.origin = p, newOrigin(s.proxies.clientAddress(r), rec.id)
 		rec.writer.InitMemory(s.options.ResponseMemory, "")
 		r = s.tracer.startTrace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")

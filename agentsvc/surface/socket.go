@@ -233,7 +233,7 @@ func (s *socketConn) handleMessage(message []byte, body *requestbody.Body) {
 	ctx, span := s.server.tracer.startMessageSpan(s.ctx, recordOf(s.r))
 	// This reservation ends with the message. The request's own one lasts as long as the connection.
 	messageReservation := recordOf(s.r).writer.Reservation.NewPart(1)
-	f, err := s.submitMessage(capacity.WithReservation(ctx, messageReservation), call)
+	f, err := s.submitMessage(ctx, messageReservation, call)
 	if err != nil {
 		messageReservation.ReleaseBytes()
 		trail.EndSpan(span, err)
@@ -267,13 +267,15 @@ func (s *socketConn) reauthenticate(ctx context.Context) (*Request, error) {
 	return v, nil
 }
 
-// submitMessage authenticates the client, so that the message runs on the app's current revision, and submits by call.
-func (s *socketConn) submitMessage(ctx context.Context, call func(context.Context, *Request) (*stream.Subscription, error)) (*stream.Subscription, error) {
+// submitMessage authenticates the client, so that the message runs on the app's current revision, and submits by call. What
+// is read for the message reserves memory.
+func (s *socketConn) submitMessage(ctx context.Context, memory *capacity.Reservation, call func(context.Context, *Request) (*stream.Subscription, error)) (*stream.Subscription, error) {
 	v, err := s.reauthenticate(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer v.ReleaseApp()
+	v.memory, v.origin = memory, s.request.origin
 	return call(ctx, v)
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/sse"
@@ -30,6 +29,7 @@ func (v *Request) SubmitMessage(ctx context.Context, sub task.Submission) (agent
 	}
 	ctx, cancel := v.WithDeadline(ctx)
 	defer cancel()
+	sub.Memory, sub.Origin = v.memory, v.origin
 	return v.Tasks.Submit(ctx, sub)
 }
 
@@ -77,7 +77,7 @@ func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, i
 	if err := v.AdmitCall(ctx, &sub); err != nil {
 		return agentsvc.Task{}, err
 	}
-	return v.Tasks.RestoreCheckpoint(ctx, visibility, id, checkpoint, v.Principal.Owner(), sub.Reservation)
+	return v.Tasks.RestoreCheckpoint(ctx, visibility, id, checkpoint, v.Actor(), sub.Reservation)
 }
 
 // AbandonTask cancels a task of the caller, whose client disconnected from a stream that it cannot resume. Errors are
@@ -85,7 +85,7 @@ func (v *Request) RestoreTask(ctx context.Context, visibility task.Visibility, i
 func (v *Request) AbandonTask(ctx context.Context, t agentsvc.Task) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, _ = v.Tasks.Cancel(ctx, task.Visibility{Agents: []string{t.Agent}, Owner: &t.Owner}, t.ID)
+	_, _ = v.Tasks.Cancel(ctx, task.Visibility{Agents: []string{t.Agent}, Owner: &t.Owner, Memory: v.memory}, t.ID)
 }
 
 // SubmitAndSubscribe submits a message and returns a subscription that begins with the first event of its turn. It
@@ -97,6 +97,7 @@ func (v *Request) SubmitAndSubscribe(ctx context.Context, sub task.Submission) (
 	o := v.streamOptions()
 	card, _ := v.Runtime.Card(sub.Agent)
 	o.MayReply = card.StandaloneReplies && sub.Message.Task == ""
+	sub.Memory, sub.Origin = v.memory, v.origin
 	defer v.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
 		return v.Tasks.SubmitAndFollow(ctx, sub)
@@ -109,7 +110,7 @@ func (v *Request) SubmitAndSubscribe(ctx context.Context, sub task.Submission) (
 // that the task has not reached.
 func (v *Request) SubscribeTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID, after *int64) (*stream.Subscription, error) {
 	o := v.streamOptions()
-	o.Reservation = capacity.ReservationFrom(ctx)
+	o.DropsTask = o.Memory != nil
 	defer v.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
 		t, remaining, err := v.Tasks.Follow(ctx, visibility, id, after)
@@ -137,7 +138,7 @@ func prependStatus(id agentsvc.TaskID, seq int64, status agentsvc.Status, events
 // streamOptions returns the options of the caller's subscriptions.
 func (v *Request) streamOptions() stream.Options {
 	o := &v.server.options
-	return stream.Options{Stopping: v.server.streamsCtx, Deadline: o.Deadline, CheckInterval: o.KeepAlive, CheckAccess: v.checkAccess}
+	return stream.Options{Stopping: v.server.streamsCtx, Deadline: o.Deadline, CheckInterval: o.KeepAlive, CheckAccess: v.checkAccess, Memory: v.memory}
 }
 
 // checkAccess authenticates the request's credentials again and returns the error for which it would be refused now. It
@@ -160,14 +161,5 @@ func (v *Request) StreamEvents(w http.ResponseWriter, f *stream.Subscription, d 
 	v.server.openStreams.Add(1)
 	defer v.server.openStreams.Add(-1)
 	o := v.server.options
-	return f.WriteSSE(w, d, sse.Options{PieceTimeout: o.PieceTimeout, KeepAlive: o.KeepAlive, Reservation: v.newPartReservation()})
-}
-
-// newPartReservation returns a reservation of the response's memory for a part that ends before the response does, nil
-// outside of a request. The caller releases it.
-func (v *Request) newPartReservation() *capacity.Reservation {
-	if v.record == nil {
-		return nil
-	}
-	return v.record.writer.Reservation.NewPart(1)
+	return f.WriteSSE(w, d, sse.Options{PieceTimeout: o.PieceTimeout, KeepAlive: o.KeepAlive, Reservation: v.memory.NewPart(1)})
 }

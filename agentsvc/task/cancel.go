@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/callcancel"
 	"stoa/tenancy/db"
@@ -78,7 +79,7 @@ func (s *Service) CancelCall(ctx context.Context, visibility Visibility, id agen
 	if err != nil || s.hub.StopCall(s.tenant, id, call, reason) {
 		return err
 	}
-	evs, err := s.store.Runs.LoadJournal(ctx, id, t.FirstSeq)
+	evs, err := s.store.Runs.LoadJournal(ctx, visibility.Memory, id, t.FirstSeq)
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func (s *Service) CancelCall(ctx context.Context, visibility Visibility, id agen
 		return err
 	}
 	s.executor.NotifyRunChanged(s.tenant, id)
-	return s.waitForCallEnd(ctx, callCancel, evs[len(evs)-1].Seq)
+	return s.waitForCallEnd(ctx, visibility.Memory, callCancel, evs[len(evs)-1].Seq)
 }
 
 // hasOpenCall reports whether the facts contain the tool call without its result.
@@ -110,10 +111,10 @@ func hasOpenCall(evs []agentsvc.Event, call agentsvc.CallID) (open bool) {
 
 // waitForCallEnd waits until the call has a result or the task stops working, and returns nil if the call was
 // cancelled by request, or [agentsvc.ErrNotFound] if it ended by itself.
-func (s *Service) waitForCallEnd(ctx context.Context, callCancel callcancel.Request, after int64) error {
+func (s *Service) waitForCallEnd(ctx context.Context, memory *capacity.Reservation, callCancel callcancel.Request, after int64) error {
 	waiting, cancel := context.WithTimeout(ctx, callCancelTimeout)
 	defer cancel()
-	for ev, err := range s.followLog(waiting, callCancel.Task, after) {
+	for ev, err := range s.followLog(waiting, memory, callCancel.Task, after) {
 		switch {
 		case err != nil && waiting.Err() != nil:
 			return ctx.Err() // nil after callCancelTimeout: the request stays stored

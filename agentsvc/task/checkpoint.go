@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy/audit"
@@ -20,7 +21,7 @@ func (s *Service) ListCheckpoints(ctx context.Context, visibility Visibility, id
 	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
 	}
-	facts, err := s.loadLastTurn(ctx, id)
+	facts, err := s.loadLastTurn(ctx, visibility.Memory, id)
 	return slices.DeleteFunc(facts, func(ev agentsvc.Event) bool { return ev.Checkpoint == nil }), err
 }
 
@@ -30,7 +31,7 @@ func (s *Service) ListCheckpoints(ctx context.Context, visibility Visibility, id
 // their session's queue; the old task is unchanged. reservation, which may be nil, is stored with the run; by is
 // named in the audit entry. It returns [agentsvc.ErrNotFound] for a task that is not visible and for a sequence that
 // is no checkpoint of its last turn, and [ErrNotRestorable].
-func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by agentsvc.Owner, reservation *Reservation) (agentsvc.Task, error) {
+func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by audit.Actor, reservation *Reservation) (agentsvc.Task, error) {
 	t, err := s.findTask(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
 		return agentsvc.Task{}, err
@@ -38,7 +39,7 @@ func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, 
 	if state := t.Status.State; state != agentsvc.Failed && state != agentsvc.Cancelled {
 		return agentsvc.Task{}, ErrNotRestorable
 	}
-	facts, err := s.loadLastTurn(ctx, id)
+	facts, err := s.loadLastTurn(ctx, visibility.Memory, id)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
@@ -63,7 +64,7 @@ type restoration struct {
 	old         agentsvc.Task
 	facts       []agentsvc.Event // of the old task's last turn, up to the checkpoint
 	checkpoint  int64
-	by          agentsvc.Owner
+	by          audit.Actor
 	reservation *Reservation
 }
 
@@ -72,9 +73,9 @@ func (r *restoration) plan(ctx context.Context, where placement) (turnPlan, erro
 	o := opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx), reservation: r.reservation}
 	turn := r.service.newTurnFactory().newTask(o, where, r.old.Agent, r.old.Owner, r.old.Context)
 	setFirstEvents(&turn, copyTurnFacts(r.facts, map[string]any{"task_id": string(r.old.ID), "checkpoint": r.checkpoint}))
-	turn.AuditEntries = []audit.Entry{newUserEntry(r.by, "checkpoint.restore", map[string]any{
+	turn.AuditEntries = []audit.Entry{{Actor: r.by, Action: "checkpoint.restore", Detail: map[string]any{
 		"task": string(r.old.ID), "checkpoint": r.checkpoint, "agent": r.old.Agent, "restored_as": string(turn.Task),
-	})}
+	}}}
 	return turnPlan{turn: turn}, nil
 }
 
@@ -104,10 +105,10 @@ func copyTurnFacts(facts []agentsvc.Event, from map[string]any) []agentsvc.Event
 }
 
 // loadLastTurn reads the facts of a task's last turn, page by page through its whole log.
-func (s *Service) loadLastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+func (s *Service) loadLastTurn(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	var turn []agentsvc.Event
 	for after := int64(0); ; {
-		evs, full, err := s.store.Events.LoadPage(ctx, id, after, pageEvents, pageBytes)
+		evs, full, err := s.store.Events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
 		if err != nil {
 			return nil, err
 		}

@@ -8,20 +8,22 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/trail"
+	"stoa/tenancy/audit"
 )
 
 // Decide settles tool calls of a task that wait for a human; by is the principal who decides or supplies a
-// credential. When all are settled the paused turn continues in a new run; one rejection ends the task as rejected.
+// credential, from is where the request came from. When all are settled the paused turn continues in a new run; one rejection ends the task as rejected.
 // Credentials may only be supplied by the task's owner, which the visibility must ensure. It returns
 // [agentsvc.ErrNotFound] for a task that is not visible and for a call that does not wait, [agentsvc.ErrTaskEnded]
 // for a task that has ended, [agentsvc.ErrNoOpenDecision] for a call that was decided before, and an
 // [agentsvc.CodeInvalid] for an impossible decision; where that names a wrong call, it lists the calls that wait.
-func (s *Service) Decide(ctx context.Context, visibility Visibility, id agentsvc.TaskID, by agentsvc.Owner, decisions ...DecisionInput) (agentsvc.Task, error) {
+func (s *Service) Decide(ctx context.Context, visibility Visibility, id agentsvc.TaskID, by agentsvc.Owner, from audit.Origin, decisions ...DecisionInput) (agentsvc.Task, error) {
 	ctx, span := trail.StartSpan(ctx, "decide")
 	acc, err := s.accept(ctx, &decisionSource{
-		service: s, visibility: visibility, task: id, priority: store.PriorityNormal, batch: decisionBatch{by: by, decisions: decisions},
+		service: s, visibility: visibility, task: id, priority: store.PriorityNormal, batch: decisionBatch{by: by, from: from, decisions: decisions},
 	}, false, false)
 	trail.EndSpan(span, err)
 	if err != nil {
@@ -35,6 +37,7 @@ func (s *Service) Decide(ctx context.Context, visibility Visibility, id agentsvc
 type decisionBatch struct {
 	// by is stored in each decision and in the audit entries.
 	by        agentsvc.Owner
+	from      audit.Origin // for the audit entries
 	decisions []DecisionInput
 	// message and sent identify the message that brought the decisions; both are empty for the decision endpoint.
 	message agentsvc.MessageID
@@ -134,7 +137,7 @@ func (s *Service) resolveDecisions(ctx context.Context, t store.StoredTask, b de
 		d.By, d.Message = b.by, b.message
 		for _, a := range about {
 			d.Call = a.Call.ID
-			s.addDecision(&r, t, a, d)
+			s.addDecision(&r, t, a, d, b.from)
 			if d.Outcome == agentsvc.OutcomeRejected {
 				rejected = append(rejected, fmt.Sprintf("The call of %s was rejected%s.", a.Call.Name, formatReason(d.Comment)))
 			}
@@ -235,9 +238,9 @@ func (s *Service) checkDecision(ctx context.Context, session agentsvc.SessionKey
 // task for the expired approvals, or continues a task that waits only for budgets. If nothing is overdue any more,
 // because a decision was made or the time extended, the run rests again. It returns [agentsvc.ErrLeaseLost] in all
 // these cases, since this run has nothing to execute, and other errors of the database.
-func (s *Service) expireApprovals(ctx context.Context, run store.Run) error {
+func (s *Service) expireApprovals(ctx context.Context, memory *capacity.Reservation, run store.Run) error {
 	for {
-		t, err := s.store.Tasks.Load(ctx, run.Task, store.TaskParts{Approvals: true})
+		t, err := s.store.Tasks.Load(ctx, memory, run.Task, store.TaskParts{Approvals: true})
 		if err != nil {
 			return err
 		}
@@ -275,7 +278,7 @@ func (s *Service) resolveOverdue(t store.StoredTask, late []int64) (r store.Deci
 		if !slices.Contains(late, a.Seq) {
 			continue
 		}
-		s.addDecision(&r, t, a, agentsvc.Decision{Call: a.Call.ID, Outcome: agentsvc.OutcomeExpired})
+		s.addDecision(&r, t, a, agentsvc.Decision{Call: a.Call.ID, Outcome: agentsvc.OutcomeExpired}, audit.Origin{})
 		reason := fmt.Sprintf("Nobody supplied the credential for %s within %v.", a.Credential.Tool, a.Timeout)
 		if a.NeedsDecision() {
 			state = agentsvc.Rejected
@@ -289,8 +292,8 @@ func (s *Service) resolveOverdue(t store.StoredTask, late []int64) (r store.Deci
 }
 
 // addDecision adds the decision about one approval to r: audit entry, closed approval and event.
-func (s *Service) addDecision(r *store.DecisionRecord, t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision) {
-	r.AuditEntries = append(r.AuditEntries, s.newDecisionEntry(t, a, d))
+func (s *Service) addDecision(r *store.DecisionRecord, t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision, from audit.Origin) {
+	r.AuditEntries = append(r.AuditEntries, s.newDecisionEntry(t, a, d, from))
 	r.ClosedApprovals = append(r.ClosedApprovals, a.Seq)
 	r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &d})
 }

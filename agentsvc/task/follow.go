@@ -44,17 +44,18 @@ func (s *Service) Follow(ctx context.Context, visibility Visibility, id agentsvc
 	if from == t.Seq && t.Status.State.IsTerminal() {
 		return t.Task, func(func(agentsvc.Event, error) bool) {}, nil
 	}
-	return t.Task, s.followLog(ctx, id, from), nil
+	return t.Task, s.followLog(ctx, visibility.Memory, id, from), nil
 }
 
-// followLog returns the events of a task after a sequence: first those on the log, then new ones.
-func (s *Service) followLog(ctx context.Context, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
+// followLog returns the events of a task after a sequence: first those on the log, then new ones. What it reads of the
+// log is reserved as parts of memory.
+func (s *Service) followLog(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		r := s.hub.subscribe(s.newTopicKey(id), after)
 		defer r.close()
 		r.endIfTenantEnded(ctx)
 		r.followRemote()
-		s.streamEvents(ctx, r, id, after, true, yield)
+		s.streamEvents(ctx, memory, r, id, after, true, yield)
 	}
 }
 
@@ -66,7 +67,7 @@ func (s *Service) followLog(ctx context.Context, id agentsvc.TaskID, after int64
 // complete. The cursor discards what was yielded already and detects gaps; a gap, a dropped queue or a signal of
 // another process makes it read the log. While no run of this process writes, the hub follows other processes
 // (followRemote), and the log is polled in case their signals are lost.
-func (s *Service) streamEvents(ctx context.Context, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
+func (s *Service) streamEvents(ctx context.Context, memory *capacity.Reservation, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
 	c := cursor{lastSeq: last, sentBytes: map[agentsvc.MessageID]int{}}
 	wait, here := firstPollInterval, !look
 	for {
@@ -74,7 +75,7 @@ func (s *Service) streamEvents(ctx context.Context, r *subscription, id agentsvc
 		n := r.drainQueue()
 		// rest are queued events before which facts are missing: the log has them.
 		rest, more := c.yieldEvents(n.events, nil, yield)
-		if !more || (look || rest != nil || n.lagged || n.signaled) && !s.readLog(ctx, r, rest, id, &c, yield) {
+		if !more || (look || rest != nil || n.lagged || n.signaled) && !s.readLog(ctx, memory, r, rest, id, &c, yield) {
 			return
 		}
 		// Events of the other process before followRemote took effect were not signalled: read the log once more.
@@ -111,18 +112,14 @@ func (s *Service) streamEvents(ctx context.Context, r *subscription, id agentsvc
 
 // readLog yields what the log holds after c, in order with the queued events and those that r, which may be nil,
 // receives meanwhile. It reports whether more may follow; after an error, which it yields, it reports false.
-func (s *Service) readLog(ctx context.Context, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
+func (s *Service) readLog(ctx context.Context, memory *capacity.Reservation, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
 	// The factor 2 covers a page as read and as encoded text, until its facts are yielded.
-	reserved := capacity.ReservationFrom(ctx).NewPart(2)
-	defer reserved.ReleaseBytes()
-	reading := ctx
-	if reserved != nil {
-		reading = capacity.WithReservation(ctx, reserved)
-	}
+	page := memory.NewPart(2)
+	defer page.ReleaseBytes()
 	for behind := false; ; behind = true {
-		reserved.ReleaseBytes()
+		page.ReleaseBytes()
 		// The previous page was yielded: its memory is free.
-		facts, full, err := s.loadPage(reading, id, c.lastSeq, behind)
+		facts, full, err := s.loadPage(ctx, page, id, c.lastSeq, behind)
 		if err != nil {
 			yield(agentsvc.Event{}, err)
 			return false
@@ -141,7 +138,7 @@ func (s *Service) readLog(ctx context.Context, r *subscription, queued []agentsv
 // loadPage reads the page of the log after a sequence. A reader's first page is read at once. Further pages (behind)
 // need one of the hub's catch-up slots, so that many readers with long logs to read leave processors to other
 // requests.
-func (s *Service) loadPage(ctx context.Context, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
+func (s *Service) loadPage(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
 	if behind {
 		select {
 		case s.hub.catchUpSlots <- struct{}{}:
@@ -150,7 +147,7 @@ func (s *Service) loadPage(ctx context.Context, id agentsvc.TaskID, after int64,
 			return nil, false, ctx.Err()
 		}
 	}
-	return s.store.Events.LoadPage(ctx, id, after, pageEvents, pageBytes)
+	return s.store.Events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
 }
 
 // isSettled reports whether ev ended or paused the turn, so that no run executes after it.

@@ -238,7 +238,7 @@ func TestGap(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), localPollInterval/2)
 			defer cancel()
 			var got []agentsvc.Event
-			s.streamEvents(ctx, r, "t", 1, false, func(ev agentsvc.Event, err error) bool {
+			s.streamEvents(ctx, nil, r, "t", 1, false, func(ev agentsvc.Event, err error) bool {
 				if err != nil {
 					t.Errorf("after %d facts: %v", len(got), err)
 				} else if ev.Chunk == nil {

@@ -14,6 +14,7 @@ import (
 	"stoa/agentsvc/store/deadletter"
 	"stoa/agentsvc/store/queuestats"
 	"stoa/agentsvc/task"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -145,11 +146,11 @@ func TestRequeue(t *testing.T) {
 		if err != nil || total != 1 || dead[0].ID.Task != opened.ID || dead[0].Error != "no luck" {
 			t.Fatalf("%d dead letters: %+v (%v)", total, dead, err)
 		}
-		_, next, err := letters.Requeue(t.Context(), "op", dead[0].ID)
+		_, next, err := letters.Requeue(t.Context(), nil, audit.Actor{Name: "op"}, dead[0].ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := letters.Requeue(t.Context(), "op", dead[0].ID); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, _, err := letters.Requeue(t.Context(), nil, audit.Actor{Name: "op"}, dead[0].ID); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("again: %v", err)
 		}
 		if n := countAuditEntries(t, d, "queue.requeue"); n != 1 {

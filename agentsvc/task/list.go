@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 )
 
@@ -67,7 +66,7 @@ func (s *Service) List(ctx context.Context, visibility Visibility, q Query) (Pag
 	}
 	// The read's memory was reserved by the caller that performed it; each caller reserves its own for what it makes
 	// of the page.
-	return page, capacity.ReservationFrom(ctx).ReserveTotal(ctx, bytes)
+	return page, visibility.Memory.ReserveTotal(ctx, bytes)
 }
 
 // pageReadKey identifies page reads that can be shared: same query, same visibility.
@@ -95,7 +94,7 @@ func (s *Service) listPage(ctx context.Context, visibility Visibility, q Query) 
 	if err != nil {
 		return Page{}, err
 	}
-	listed, err := s.store.Tasks.List(ctx, store.TaskFilter{
+	listed, err := s.store.Tasks.List(ctx, visibility.Memory, store.TaskFilter{
 		Agents: visibility.Agents, Owner: visibility.Owner, Context: q.Context, State: q.State, After: q.After, Before: before, Limit: q.Size + 1, Parts: q.Parts,
 	})
 	if err != nil {

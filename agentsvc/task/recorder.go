@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 )
 
@@ -15,15 +16,16 @@ import (
 type Recorder struct {
 	service      *Service
 	run          *store.Run
-	removeWriter func()    // removes the run from the hub's writers
-	startedAt    time.Time // for [Observation].Worked
-	ended        bool      // the run's end is committed
+	memory       *capacity.Reservation // what reads for the run reserve; nil = without a bound
+	removeWriter func()                // removes the run from the hub's writers
+	startedAt    time.Time             // for [Observation].Worked
+	ended        bool                  // the run's end is committed
 }
 
-// NewRecorder returns the recorder of run and registers the run as a writer in the hub. Close must be called when the
-// run is over.
-func (s *Service) NewRecorder(run *store.Run) *Recorder {
-	return &Recorder{service: s, run: run, removeWriter: s.hub.addWriter(s.newTopicKey(run.Task)), startedAt: time.Now()}
+// NewRecorder returns the recorder of run, whose reads reserve memory, and registers the run as a writer in the hub.
+// Close must be called when the run is over.
+func (s *Service) NewRecorder(run *store.Run, memory *capacity.Reservation) *Recorder {
+	return &Recorder{service: s, run: run, memory: memory, removeWriter: s.hub.addWriter(s.newTopicKey(run.Task)), startedAt: time.Now()}
 }
 
 // BeginRun acquires the task's lease for a run that was claimed from the queue: it raises the task's epoch, which
@@ -35,7 +37,7 @@ func (r *Recorder) BeginRun(ctx context.Context) error {
 	case err == nil:
 		r.service.hub.publishEvents(r.service.newTopicKey(r.run.Task), evs...)
 	case errors.Is(err, store.ErrTaskInterrupted):
-		return r.service.expireApprovals(ctx, *r.run)
+		return r.service.expireApprovals(ctx, r.memory, *r.run)
 	}
 	return err
 }
@@ -52,7 +54,7 @@ func (r *Recorder) ReadJournal(ctx context.Context) ([]agentsvc.Event, error) {
 	if evs := r.run.TurnEvents; len(evs) > 0 && evs[len(evs)-1].Seq == r.run.Seq {
 		return evs, nil
 	}
-	return r.service.store.Runs.LoadJournal(ctx, r.run.Task, r.run.FirstSeq)
+	return r.service.store.Runs.LoadJournal(ctx, r.memory, r.run.Task, r.run.FirstSeq)
 }
 
 // ReadSession returns the conversation that the run continues. A new context has none, which saves the query.
@@ -60,7 +62,7 @@ func (r *Recorder) ReadSession(ctx context.Context) (agentsvc.Session, error) {
 	if r.run.IsNewContext {
 		return agentsvc.Session{Context: r.run.Context}, nil
 	}
-	return r.service.store.Sessions.LoadConversation(ctx, *r.run)
+	return r.service.store.Sessions.LoadConversation(ctx, r.memory, *r.run)
 }
 
 // PublishChunk delivers a piece of an unfinished message to readers. It is not stored.

@@ -113,11 +113,14 @@ func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Execut
 // newTopicKey returns the hub's key of a task of this tenant.
 func (s *Service) newTopicKey(id agentsvc.TaskID) topicKey { return topicKey{s.tenant, id} }
 
-// Visibility limits which tasks a caller can see: those of Agents (nil = of all agents) and of Owner (nil = of every
-// user of the tenant). A task outside it is answered exactly like one that does not exist.
+// Visibility limits what a caller can see: the tasks of Agents (nil = of all agents) and of Owner (nil = of every user
+// of the tenant), and what its reads may have in memory. A task outside it is answered exactly like one that does not
+// exist.
 type Visibility struct {
 	Agents []string
 	Owner  *agentsvc.Owner
+	// Memory is what the caller's reads reserve before they load a task or its events; nil = without a bound.
+	Memory *capacity.Reservation
 }
 
 // includesTask reports whether the caller may see t.
@@ -144,14 +147,16 @@ func (s *Service) findTask(ctx context.Context, visibility Visibility, id agents
 		// An id that is too long or not UTF-8 cannot exist, and PostgreSQL refuses it as a parameter.
 		return store.StoredTask{}, agentsvc.ErrNotFound
 	}
-	t, err := s.taskReads.readShared(ctx, taskReadKey{id, parts}, func(ctx context.Context) (store.StoredTask, error) { return s.store.Tasks.Load(ctx, id, parts) })
+	t, err := s.taskReads.readShared(ctx, taskReadKey{id, parts}, func(ctx context.Context) (store.StoredTask, error) {
+		return s.store.Tasks.Load(ctx, visibility.Memory, id, parts)
+	})
 	if err == nil && !visibility.includesTask(t.Task) {
 		err = agentsvc.ErrNotFound
 	}
 	if err == nil {
 		// The read's memory was reserved by the caller that performed it; each caller reserves its own for what it
 		// makes of the task.
-		err = capacity.ReservationFrom(ctx).ReserveTotal(ctx, t.ByteSize())
+		err = visibility.Memory.ReserveTotal(ctx, t.ByteSize())
 	}
 	if err != nil {
 		return store.StoredTask{}, err

@@ -75,7 +75,7 @@ func joinProcess(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *runWork
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	p := &process{hub: task.NewHub(bus), st: store.New(d, "acme"), bus: bus}
 	p.pool = queue.New(d, func(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
-		rec := p.NewRecorder(&run)
+		rec := p.NewRecorder(&run, nil)
 		defer rec.Close()
 		if run.Epoch == 0 {
 			if err := rec.BeginRun(ctx); err != nil {
@@ -145,7 +145,7 @@ func drainStream(t *testing.T, evs iter.Seq2[agentsvc.Event, error]) (facts []ag
 
 func (p *process) readLog(t *testing.T, id agentsvc.TaskID) []agentsvc.Event {
 	t.Helper()
-	evs, err := p.st.Events.Load(t.Context(), id, 0, 100_000)
+	evs, err := p.st.Events.Load(t.Context(), nil, id, 0, 100_000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +383,7 @@ func TestClaimedElsewhere(t *testing.T) {
 			return
 		}
 		received := claimed[0]
-		rec := there.NewRecorder(&received)
+		rec := there.NewRecorder(&received, nil)
 		defer rec.Close()
 		if err := errors.Join(rec.BeginRun(context.Background()), (&runWork{context.Background(), rec, received}).recordEnd(agentsvc.Completed, "done")); err != nil {
 			t.Error(err)

@@ -42,7 +42,7 @@ func (s *Service) busyPolicy(agent string) OnBusy {
 func (s *Service) cancelSessionQueue(ctx context.Context, sub Submission) error {
 	ids, err := s.store.Runs.ListQueuedTasks(ctx, sub.Owner, sub.Message.Context)
 	for _, id := range ids {
-		_, one := s.cancelTask(ctx, Visibility{Owner: &sub.Owner}, id, interruptedReason)
+		_, one := s.cancelTask(ctx, Visibility{Owner: &sub.Owner, Memory: sub.Memory}, id, interruptedReason)
 		if errors.Is(one, agentsvc.ErrTaskEnded) {
 			sleepContext(ctx, retryPause) // the task has ended; its run will in a moment
 			continue

@@ -13,9 +13,11 @@ import (
 	"unicode/utf8"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/trail"
+	"stoa/tenancy/audit"
 )
 
 // Submission is a message for an agent, as a protocol decoded it.
@@ -42,6 +44,10 @@ type Submission struct {
 	Reservation *Reservation
 	// Receiver is a push notification receiver to register with the turn; nil = none.
 	Receiver *receiver.Receiver
+	// Memory is what reads on behalf of the sender reserve, see [Visibility].Memory.
+	Memory *capacity.Reservation
+	// Origin is where the message came from, for audit entries.
+	Origin audit.Origin
 }
 
 // Reservation is what admission reserved from a tenant's limits for a message. The note is stored with the run; the
@@ -57,9 +63,9 @@ type Reservation struct {
 // decisions about calls, any task of the agent.
 func (sub Submission) taskVisibility() Visibility {
 	if len(sub.Decisions) > 0 && !HasCredentials(sub.Decisions) {
-		return Visibility{Agents: []string{sub.Agent}}
+		return Visibility{Agents: []string{sub.Agent}, Memory: sub.Memory}
 	}
-	return Visibility{[]string{sub.Agent}, &sub.Owner}
+	return Visibility{[]string{sub.Agent}, &sub.Owner, sub.Memory}
 }
 
 // ErrConflict reports that a message with the same id and another body was accepted before.
@@ -97,7 +103,7 @@ func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc
 		return agentsvc.Task{}, nil, err
 	}
 	if acc.events == nil { // a repeated message: its events are on the log
-		return acc.task, s.followLog(ctx, acc.task.ID, acc.beforeSeq), nil
+		return acc.task, s.followLog(ctx, sub.Memory, acc.task.ID, acc.beforeSeq), nil
 	}
 	// Subscribe before the run is dispatched, so that none of its events can be missed without reading the log.
 	r := s.hub.subscribe(s.newTopicKey(acc.task.ID), acc.task.Seq)
@@ -126,7 +132,7 @@ func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc
 				return
 			}
 		}
-		s.streamEvents(ctx, r, acc.task.ID, acc.task.Seq, false, see)
+		s.streamEvents(ctx, sub.Memory, r, acc.task.ID, acc.task.Seq, false, see)
 	}, nil
 }
 
@@ -160,7 +166,7 @@ func (s *Service) newMessageSource(sub Submission) turnSource {
 	case len(sub.Decisions) > 0:
 		return &decisionSource{
 			service: s, visibility: sub.taskVisibility(), task: sub.Message.Task, priority: sub.priority(), resent: sub,
-			batch: decisionBatch{by: sub.Owner, decisions: sub.Decisions, message: sub.Message.ID, sent: sent},
+			batch: decisionBatch{by: sub.Owner, from: sub.Origin, decisions: sub.Decisions, message: sub.Message.ID, sent: sent},
 		}
 	case sub.Message.Task == "":
 		return &newTask{service: s, sub: sub, sent: sent}
@@ -193,7 +199,7 @@ func (n *newTask) plan(ctx context.Context, where placement) (turnPlan, error) {
 		evs = append(evs, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})
 	}
 	setFirstEvents(&turn, evs)
-	turn.AuditEntries = s.newTurnReceiverEntries(turn)
+	turn.AuditEntries = s.newTurnReceiverEntries(turn, n.sub.Origin)
 	return turnPlan{turn: turn}, nil
 }
 
@@ -287,7 +293,7 @@ func (c *continuation) plan(ctx context.Context, where placement) (turnPlan, err
 	turn := s.newTurnFactory().nextTurn(c.sub.newOpening(ctx), where, t, t.Seq+1)
 	turn.Sent = c.sent
 	setFirstEvents(&turn, []agentsvc.Event{{Message: &turn.Message}, {Status: &agentsvc.Status{State: agentsvc.Working}}})
-	turn.AuditEntries = s.newTurnReceiverEntries(turn)
+	turn.AuditEntries = s.newTurnReceiverEntries(turn, c.sub.Origin)
 	return turnPlan{turn: turn, seen: t}, nil
 }
 
@@ -333,7 +339,7 @@ func (s *Service) findResent(ctx context.Context, sub Submission, sent *store.Se
 	acc := acceptedTurn{task: t}
 	// The turn begins at the event that carries the message, or at the first decision that the message made.
 	c := cursor{sentBytes: map[agentsvc.MessageID]int{}}
-	s.readLog(ctx, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
+	s.readLog(ctx, sub.Memory, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
 		if rerr != nil || ev.Message != nil && ev.Message.ID == sub.Message.ID || ev.Decision != nil && ev.Decision.Message == sub.Message.ID {
 			acc.beforeSeq, err = ev.Seq-1, rerr
 			return false

@@ -58,7 +58,8 @@ func (l propagatingTransport) RoundTrip(req *http.Request) (*http.Response, erro
 	return l.next.RoundTrip(req)
 }
 
-// samplingRatioKey is the context key of WithSamplingRatio.
+// samplingRatioKey is the context key of WithSamplingRatio. OpenTelemetry passes to a sampler nothing of the caller but
+// the context.
 type samplingRatioKey struct{}
 
 // WithSamplingRatio returns a context for a trace that is about to begin, of which the fraction part is recorded,

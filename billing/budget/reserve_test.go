@@ -16,6 +16,7 @@ import (
 	"stoa/billing/usage"
 	"stoa/billing/usage/usagetest"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -83,7 +84,7 @@ func TestPlanChangesCurrency(t *testing.T) {
 			})
 			agentsvctest.RequireNoErrors(t, err)
 		}
-		changeCurrency := func(put func(context.Context, string, price.Plan) (price.Plan, error), currency string) {
+		changeCurrency := func(put func(context.Context, audit.Actor, price.Plan) (price.Plan, error), currency string) {
 			t.Helper()
 			_, err := put(t.Context(), actor, price.Plan{Name: "team", Currency: currency})
 			agentsvctest.RequireNoErrors(t, err)

@@ -19,7 +19,7 @@ const maxBudgets = 100
 
 // AddBudget creates a budget of an app, or of the platform where app.ID is "". Usage of the current window that was
 // recorded before counts from the start. If the name is taken it returns [agentsvc.CodeExists].
-func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
+func (s *Service) AddBudget(ctx context.Context, actor audit.Actor, app tenancy.App, b Budget) (Balance, error) {
 	b.App, b.ID = app.ID, agentsvc.NewID()
 	if err := b.setDefaultsAndValidate(s.prices.CurrencyForPlan(app.Plan)); err != nil {
 		return Balance{}, err
@@ -67,7 +67,7 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 // UpdateBudget replaces a budget by what edit returns for its current state. The row is locked meanwhile, so edit may
 // be a partial change. Amount, Hard, OnExhausted and Thresholds can change; name, scope, unit, currency and window
 // cannot, since the balances were counted by them. If there is no such budget it returns [agentsvc.CodeNotFound].
-func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
+func (s *Service) UpdateBudget(ctx context.Context, actor audit.Actor, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
 	var b Budget
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		was, err := lockBudget(ctx, tx, app.ID, name)
@@ -84,14 +84,14 @@ func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.Ap
 		if err != nil {
 			return err
 		}
-		b.UpdatedBy = actor
+		b.UpdatedBy = actor.Name
 		err = tx.Query(ctx, func(r db.Row) error {
 			var updated int64
 			err := r.Scan(&updated)
 			b.UpdatedAt = time.UnixMicro(updated).UTC()
 			return err
 		}, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now(), updated_by = $7
-			WHERE tenant = $1 AND id = $2 RETURNING updated_at`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor)
+			WHERE tenant = $1 AND id = $2 RETURNING updated_at`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor.Name)
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (b *Budget) validateReplacement(was Budget) error {
 
 // DeleteBudget deletes a budget with its balances and threshold events. If there is no such budget it returns
 // [agentsvc.CodeNotFound].
-func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.App, name string) error {
+func (s *Service) DeleteBudget(ctx context.Context, actor audit.Actor, app tenancy.App, name string) error {
 	var b Budget
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
 		if b, err = lockBudget(ctx, tx, app.ID, name); err != nil {

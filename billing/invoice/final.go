@@ -19,7 +19,7 @@ import (
 //
 // It returns [agentsvc.CodePrecondition] if the month has not begun or an earlier draft must be finalized first, and
 // [agentsvc.CodeNotFound] if there is no such draft.
-func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+func (s *Service) FinalizeInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
 	var out Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 		var err error
@@ -36,7 +36,7 @@ func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy
 
 // finalizeFirstDraft makes the first draft final. Its id must be id, unless that is "". The caller has locked the
 // ledger; all statements are in its transaction.
-func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor string, app tenancy.App, id string) (Invoice, error) {
+func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
 	c := s.newUsageCounter(l.Query, app, l.Billed, l.Now)
 	span, found, err := c.nextSpan(ctx)
 	switch {
@@ -117,7 +117,7 @@ func postDraft(ctx context.Context, l *ledger.Tx, d draft) error {
 // owed, and credits that paid for it are available again unless they have expired. Its usage is not invoiced again. A
 // repetition returns the same credit note. For a draft or a credit note it returns [agentsvc.CodePrecondition], for an
 // invoice that does not exist [agentsvc.CodeNotFound].
-func (s *Service) ReverseInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+func (s *Service) ReverseInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
 	var note Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 		inv, err := readInvoice(ctx, l.Query, app.ID, id)
@@ -209,7 +209,7 @@ func postReversal(ctx context.Context, l *ledger.Tx, inv Invoice) error {
 }
 
 // CloseAccount makes all drafts of an app that is to be deleted final and revokes its credits. It may be repeated.
-func (s *Service) CloseAccount(ctx context.Context, actor string, app tenancy.App) error {
+func (s *Service) CloseAccount(ctx context.Context, actor audit.Actor, app tenancy.App) error {
 	for more := true; more; {
 		err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 			_, err := s.finalizeFirstDraft(ctx, l, actor, app, "")

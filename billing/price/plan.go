@@ -178,14 +178,14 @@ func (p Plan) validate() error {
 }
 
 // AddPlan creates a plan. If the name is taken it returns [agentsvc.CodeExists].
-func (s *Service) AddPlan(ctx context.Context, actor string, p Plan) (Plan, error) {
+func (s *Service) AddPlan(ctx context.Context, actor audit.Actor, p Plan) (Plan, error) {
 	return s.savePlan(ctx, actor, "plan.create", p, `INSERT INTO plan (name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, stoa_now(), stoa_now())`)
 }
 
 // UpdatePlan replaces all terms of a plan, for every app that is on it. If there is no such plan it returns
 // [agentsvc.CodeNotFound].
-func (s *Service) UpdatePlan(ctx context.Context, actor string, p Plan) (Plan, error) {
+func (s *Service) UpdatePlan(ctx context.Context, actor audit.Actor, p Plan) (Plan, error) {
 	return s.savePlan(ctx, actor, "plan.update", p, `UPDATE plan SET terms = $2, weight = $3, max_concurrent_tasks = $4, queue_depth = $5,
 		updated_at = stoa_now() WHERE name = $1`)
 }
@@ -193,7 +193,7 @@ func (s *Service) UpdatePlan(ctx context.Context, actor string, p Plan) (Plan, e
 // savePlan validates p, runs sql, which inserts or updates the row, and records the change in the audit trail and in
 // billing_change, in one transaction. Every app on the plan gets a new runtime, since limits and models of a runtime
 // come from the plan.
-func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sql string) (Plan, error) {
+func (s *Service) savePlan(ctx context.Context, actor audit.Actor, action string, p Plan, sql string) (Plan, error) {
 	if err := p.validate(); err != nil {
 		return Plan{}, err
 	}

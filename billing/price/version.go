@@ -124,7 +124,7 @@ func IsValidName(name string) bool {
 
 // AddVersion creates a version of the price book. If the name is taken it returns [agentsvc.CodeExists], even if the
 // content is the same.
-func (s *Service) AddVersion(ctx context.Context, actor string, p Version) (Version, error) {
+func (s *Service) AddVersion(ctx context.Context, actor audit.Actor, p Version) (Version, error) {
 	if err := p.validate(); err != nil {
 		return Version{}, err
 	}
@@ -193,7 +193,7 @@ const withdrawalNotice = 2 * change.ReloadInterval
 // RemoveVersion withdraws a version that is not in force. It returns [agentsvc.CodePrecondition] if the version is in
 // force or will be within withdrawalNotice, or if its withdrawal would change the default currency;
 // [agentsvc.CodeNotFound] if there is none.
-func (s *Service) RemoveVersion(ctx context.Context, actor, version string) error {
+func (s *Service) RemoveVersion(ctx context.Context, actor audit.Actor, version string) error {
 	all, i, err := s.findVersionIndex(ctx, version)
 	if err != nil {
 		return err

@@ -13,11 +13,12 @@ import (
 
 	"stoa/billing/amount"
 	"stoa/billing/price"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
 
-const actor = "operator"
+var actor = audit.Actor{Name: "operator"}
 
 var (
 	january = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

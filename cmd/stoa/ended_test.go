@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/task"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // TestReadersAfterTheEnd subscribes with readers that were admitted before their app was suspended or deleted, after
@@ -39,7 +40,10 @@ func TestReadersAfterTheEnd(t *testing.T) {
 			change func() error
 			want   error
 		}{
-			{func() error { _, err := h.apps.SuspendApp(t.Context(), "ops", "acme", ""); return err }, tenancy.ErrSuspended},
+			{func() error {
+				_, err := h.apps.SuspendApp(t.Context(), audit.Actor{Name: "ops"}, "acme", "")
+				return err
+			}, tenancy.ErrSuspended},
 			{func() error { _, err := h.apps.ResumeApp(t.Context(), "ops", "acme", ""); return err }, nil},
 			{func() error { return h.apps.DeleteApp(t.Context(), "ops", "acme") }, agentsvc.CodeNotFound},
 		} {

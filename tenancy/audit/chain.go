@@ -59,7 +59,7 @@ func (e Entry) ComputeHash(prev string) (string, error) {
 	if detail == nil {
 		detail = map[string]any{}
 	}
-	err := enc.Encode([]any{prev, e.ID, e.At.UnixMicro(), e.Actor, e.Issuer, e.Action, e.App, e.AppID, e.Client, e.Request, detail})
+	err := enc.Encode([]any{prev, e.ID, e.At.UnixMicro(), e.Actor.Name, e.Actor.Issuer, e.Action, e.App, e.AppID, e.Actor.Client, e.Actor.Request, detail})
 	if err != nil {
 		return "", fmt.Errorf("audit entry %s: %w", e.ID, err)
 	}

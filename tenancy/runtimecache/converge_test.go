@@ -48,7 +48,7 @@ func TestConvergeSilently(t *testing.T) {
 			t.Fatal(err)
 		}
 		probe := func(id db.ID, name string) error {
-			v := router.AccessRequest{Discovery: true, Address: r.ParseAddress("", "/apps/"+name+"/agents")}
+			v := router.AppRequest{Discovery: true, Address: r.ParseAddress("", "/apps/"+name+"/agents")}
 			got, err := r.FindApp(t.Context(), &v)
 			if err == nil && got != id {
 				t.Errorf("%s is %s, want %s", name, got, id)

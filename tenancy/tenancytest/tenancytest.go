@@ -16,6 +16,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 	"stoa/tenancy/keyring"
@@ -100,7 +101,7 @@ func NewService(t testing.TB, d *db.DB) *tenancy.Service {
 }
 
 // Actor is who makes the changes of [CreateApp].
-const Actor = "operator"
+var Actor = audit.Actor{Name: "operator"}
 
 // CreateApp creates an app, with an empty configuration unless d has one.
 func CreateApp(t testing.TB, s *tenancy.Service, d tenancy.Draft) tenancy.App {

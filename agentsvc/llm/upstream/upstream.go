@@ -131,7 +131,8 @@ type transportCall struct {
 	bodyErr error
 }
 
-// transportCallKey is the context key of a *transportCall.
+// transportCallKey is the context key of a *transportCall. The vendor's client library stands between the call and the
+// RoundTripper and passes on nothing but the context.
 type transportCallKey struct{}
 
 // CheckBaseURL returns an error with [agentsvc.CodeInvalid] if base is not an absolute http or https URL.

@@ -47,7 +47,7 @@ func TestInputRequired(t *testing.T) {
 		}
 		count(queuestats.Stats{InputRequired: 3})
 
-		seen, err := s.Tasks.Load(ctx, waiting[0].Task, store.TaskParts{})
+		seen, err := s.Tasks.Load(ctx, nil, waiting[0].Task, store.TaskParts{})
 		if err != nil {
 			t.Fatal(err)
 		}

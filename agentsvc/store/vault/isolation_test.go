@@ -7,6 +7,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store/vault"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/keyring"
@@ -58,10 +59,10 @@ func TestIsolation(t *testing.T) {
 		if list, err := bob.ListCredentials(ctx, ana); err != nil || len(list) != 0 {
 			t.Errorf("Bob lists %+v (%v)", list, err)
 		}
-		if err := bob.ForgetCredential(ctx, ana, "bank"); !errors.Is(err, agentsvc.ErrNotFound) {
+		if err := bob.ForgetCredential(ctx, ana, audit.Origin{}, "bank"); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("Bob forgets: %v", err)
 		}
-		if err := errors.Join(bob.ForgetUserCredentials(ctx, ana, "ana", nil), bob.DropCredential(ctx, sealed)); err != nil {
+		if err := errors.Join(bob.ForgetUserCredentials(ctx, audit.Actor{Name: ana.Subject, Issuer: ana.Issuer}, "ana", nil), bob.DropCredential(ctx, sealed)); err != nil {
 			t.Error(err)
 		}
 		if value, _, err := alice.OpenCredential(ctx, ana, bank); err != nil || value != "secret" {

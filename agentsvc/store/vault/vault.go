@@ -113,10 +113,10 @@ func (v *Vault) ListCredentials(ctx context.Context, owner agentsvc.Owner) (list
 	return list, nil
 }
 
-// ForgetCredential deletes an owner's credential for a tool at the owner's request, or returns [agentsvc.ErrNotFound]
+// ForgetCredential deletes an owner's credential for a tool at the owner's request, which came from from, or returns [agentsvc.ErrNotFound]
 // if there is none.
-func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, tool string) error {
-	n, err := v.deleteMatching(ctx, audit.Entry{Actor: owner.Subject, Issuer: owner.Issuer, Action: "credential.forget", Detail: map[string]any{"tool": tool}},
+func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, from audit.Origin, tool string) error {
+	n, err := v.deleteMatching(ctx, audit.Entry{Actor: audit.NewUserActor(owner, from), Action: "credential.forget", Detail: map[string]any{"tool": tool}},
 		columnMatch{"owner_sub", owner.Subject}, columnMatch{"owner_iss", owner.Issuer}, columnMatch{"tool", tool})
 	if err != nil {
 		return fmt.Errorf("forget a credential: %w", err)
@@ -129,8 +129,8 @@ func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, tool
 
 // ForgetUserCredentials deletes all credentials of the users with a subject, of any issuer if issuer is nil; by is
 // for the audit entry.
-func (v *Vault) ForgetUserCredentials(ctx context.Context, by agentsvc.Owner, subject string, issuer *string) error {
-	e := audit.Entry{Actor: by.Subject, Issuer: by.Issuer, Action: "credential.forget", Detail: map[string]any{"user": subject}}
+func (v *Vault) ForgetUserCredentials(ctx context.Context, by audit.Actor, subject string, issuer *string) error {
+	e := audit.Entry{Actor: by, Action: "credential.forget", Detail: map[string]any{"user": subject}}
 	matches := []columnMatch{{"owner_sub", subject}}
 	if issuer != nil {
 		e.Detail["issuer"] = *issuer

@@ -48,7 +48,7 @@ func (p PushService) SetConfig(ctx context.Context, c *spec.PushConfig) (*spec.P
 		return nil, err
 	}
 	r.Task = agentsvc.TaskID(c.TaskID)
-	stored, err := p.Request.Tasks.SetReceiver(ctx, visibility, *r)
+	stored, err := p.Request.Tasks.SetReceiver(ctx, visibility, p.Request.Origin(), *r)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (p PushService) DeleteConfig(ctx context.Context, id spec.TaskID, config st
 	if err := decode.CheckID("id", config); err != nil {
 		return err
 	}
-	return p.Request.Tasks.DropReceiver(ctx, visibility, agentsvc.TaskID(id), config)
+	return p.Request.Tasks.DropReceiver(ctx, visibility, p.Request.Origin(), agentsvc.TaskID(id), config)
 }
 
 // authorizeTask authorizes the caller for its own tasks of p.Agent and checks the task ID. Its order is the
@@ -275,8 +275,7 @@ func (p PushService) resolveVisibility(ctx context.Context) (task.Visibility, er
 	if err := p.Request.AuthorizeAgent(ctx, authz.AgentsCall, p.Agent); err != nil {
 		return task.Visibility{}, err
 	}
-	owner := p.Request.Principal.Owner()
-	return task.Visibility{Agents: []string{p.Agent}, Owner: &owner}, nil
+	return p.Request.OwnVisibility(p.Agent), nil
 }
 
 // SetReceiver makes r, which may be nil, a receiver of notifications from the turn on that sub starts. A decision or a

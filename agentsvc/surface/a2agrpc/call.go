@@ -39,7 +39,7 @@ type call struct {
 	endsWhenSettled bool // the stream ends when the task needs input; set by streamEvents
 }
 
-// callKey is the context key of the call.
+// callKey is the context key of the call. grpc passes to a method nothing but the context and the message.
 type callKey struct{}
 
 // callFrom returns the call of a method's context. It is never nil there, since only newCallHandler calls methods.

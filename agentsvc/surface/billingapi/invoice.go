@@ -15,6 +15,7 @@ import (
 	"stoa/billing"
 	"stoa/billing/invoice"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // invoiceHandler serves invoices. It is read-only and used by value.
@@ -115,7 +116,7 @@ func (h invoiceHandler) reverseInvoice(ctx context.Context, o *mutation.Request)
 }
 
 // changeInvoice calls do for the invoice of the path. A body, if there is one, must be an empty object.
-func (h invoiceHandler) changeInvoice(ctx context.Context, o *mutation.Request, do func(ctx context.Context, actor string, app tenancy.App, id string) (invoice.Invoice, error)) (mutation.Result, error) {
+func (h invoiceHandler) changeInvoice(ctx context.Context, o *mutation.Request, do func(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (invoice.Invoice, error)) (mutation.Result, error) {
 	if err := o.DecodeBody(&struct{}{}, true); err != nil {
 		return mutation.Result{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/response"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -19,8 +20,8 @@ import (
 type Request struct {
 	// HTTP is the request; its body has been read into Body.
 	HTTP *http.Request
-	// Actor is the operator's name in the audit trail.
-	Actor string
+	// Actor is the operator, for the audit trail.
+	Actor audit.Actor
 	body  []byte // the whole request body, "" = none
 	// DryRun says to validate and answer as if the change were made, without writing anything.
 	DryRun bool
@@ -67,7 +68,7 @@ type Result struct {
 // A mutation that returns an error is not stored, so the request may be sent again under the same key.
 func NewHandler(do func(ctx context.Context, o *Request) (Result, error)) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		o := &Request{HTTP: r, Actor: surface.OperatorOf(r).ActorName()}
+		o := &Request{HTTP: r, Actor: surface.ActorOf(r)}
 		var err error
 		if o.body, err = surface.ReadBody(r); err != nil {
 			return err

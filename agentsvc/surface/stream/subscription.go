@@ -33,8 +33,12 @@ type Options struct {
 	CheckAccess func(ctx context.Context) error
 	// MayReply says that the turn may turn out to be a standalone reply, see deferUntilKnown.
 	MayReply bool
-	// Reservation is for the memory of the task until it has been sent; nil = that memory is released with the request.
-	Reservation *capacity.Reservation
+	// Memory is the reservation of what is read for the client; nil = without a bound. WaitSettled adds to it what it
+	// keeps.
+	Memory *capacity.Reservation
+	// DropsTask says that the task was read for the first event alone: once that is sent WriteEvents drops its history
+	// and artifacts, and releases Memory.
+	DropsTask bool
 }
 
 // Subscription is a task and the events that follow it, read from its log. It ends with the task, with its client, with
@@ -88,10 +92,9 @@ func (f *Subscription) WaitSettled(timeout time.Duration) (agentsvc.Task, error)
 	}
 	timer := time.AfterFunc(timeout, func() { f.cancel(errWaitTimeout) })
 	defer timer.Stop()
-	retained := capacity.ReservationFrom(f.clientCtx)
 	for ev, err := range f.events {
 		if err == nil && ev.Chunk == nil {
-			err = retained.ReserveBytes(f.ctx, ev.ByteSize())
+			err = f.options.Memory.ReserveBytes(f.ctx, ev.ByteSize())
 		}
 		if err != nil {
 			if errors.Is(err, capacity.ErrFull) {
@@ -150,10 +153,10 @@ func (f *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) er
 			break
 		}
 		// What was read of the task for the first event is not needed any more.
-		if f.options.Reservation != nil {
+		if f.options.DropsTask {
 			f.Task.History, f.Task.Artifacts = nil, nil
-			f.options.Reservation.ReleaseBytes()
-			f.options.Reservation = nil
+			f.options.Memory.ReleaseBytes()
+			f.options.DropsTask = false
 		}
 	}
 	return nil

@@ -35,6 +35,7 @@ import (
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
@@ -212,7 +213,7 @@ func (h *Fixture) startHTTP(t testing.TB) {
 // CreateApp creates an app from a configuration in YAML.
 func (h *Fixture) CreateApp(t testing.TB, name, cfg string) {
 	t.Helper()
-	_, err := h.Apps.CreateApp(t.Context(), "test", tenancy.Draft{Name: name, Config: []byte(cfg)}, false)
+	_, err := h.Apps.CreateApp(t.Context(), audit.Actor{Name: "test"}, tenancy.Draft{Name: name, Config: []byte(cfg)}, false)
 	must(t, err)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
+	"stoa/tenancy/audit"
 )
 
 // breakingConfig is an app whose agents call a calculator, report usage, and fail.
@@ -139,7 +140,7 @@ func TestRestoreNeedsTheAgentsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, _, _, err := h.Keys.CreateKey(t.Context(), "test", &app, authz.APIKeySpec{Name: "k"})
+	key, _, _, err := h.Keys.CreateKey(t.Context(), audit.Actor{Name: "test"}, &app, authz.APIKeySpec{Name: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}

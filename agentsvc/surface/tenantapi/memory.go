@@ -64,7 +64,7 @@ func handleEraseMemories(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if vault := surface.RequestOf(r).Runtime.Vault(); vault != nil && filter.Agents == nil {
-			if err := vault.ForgetUserCredentials(r.Context(), surface.RequestOf(r).Principal.Owner(), filter.Subject, filter.Issuer); err != nil {
+			if err := vault.ForgetUserCredentials(r.Context(), surface.RequestOf(r).Actor(), filter.Subject, filter.Issuer); err != nil {
 				return err
 			}
 		}

@@ -135,14 +135,13 @@ func newCallbackReceiver(v *surface.Request, w *runtime.Webhook, format, content
 // loadDeliveredTask returns the task of a delivery with that key, as it is, or with ResultTimeout as it is once it has
 // settled. It returns [agentsvc.ErrNotFound] if there is none.
 func loadDeliveredTask(ctx context.Context, v *surface.Request, w *runtime.Webhook, key string) (agentsvc.Task, error) {
-	owner := v.Principal.Owner()
 	deadlineCtx, cancel := v.WithDeadline(ctx)
 	defer cancel()
-	id, err := v.Tasks.FindByKey(deadlineCtx, owner, w.Agent, key)
+	id, err := v.Tasks.FindByKey(deadlineCtx, v.Principal.Owner(), w.Agent, key)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
-	f, err := v.SubscribeTask(ctx, task.Visibility{Agents: []string{w.Agent}, Owner: &owner}, id, nil)
+	f, err := v.SubscribeTask(ctx, v.OwnVisibility(w.Agent), id, nil)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}

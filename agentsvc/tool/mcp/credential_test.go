@@ -63,7 +63,7 @@ func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
 	if err := st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{at(1, agentsvc.AuthRequired)}}); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := st.Tasks.Load(t.Context(), id, store.TaskParts{})
+	seen, err := st.Tasks.Load(t.Context(), nil, id, store.TaskParts{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func (c *serverTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // httpExchange records what happened in HTTP during one exchange with a server: the client library does not report it.
-// It is passed in the context. Its methods are safe for concurrent use.
+// Its methods are safe for concurrent use.
 type httpExchange struct {
 	mu sync.Mutex
 	// mu guards the fields below.
@@ -70,7 +70,8 @@ type httpExchange struct {
 	refusedSession bool
 }
 
-// exchangeKey is the context key of a *httpExchange.
+// exchangeKey is the context key of a *httpExchange. The client library stands between the call and the RoundTripper
+// and passes on nothing but the context.
 type exchangeKey struct{}
 
 // responseError marks the failure of a server that did answer.

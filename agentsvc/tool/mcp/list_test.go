@@ -10,6 +10,7 @@ import (
 
 	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/tool/mcp"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -63,7 +64,7 @@ func TestPins(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].Drift == nil || !json.Valid([]byte(all[0].Drift.Body)) {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if _, err := pins.Accept(t.Context(), "op", "shop", "echo", all[0].Drift.Hash); err != nil {
+	if _, err := pins.Accept(t.Context(), audit.Actor{Name: "op"}, "shop", "echo", all[0].Drift.Hash); err != nil {
 		t.Fatal(err)
 	}
 	for _, src := range []*mcp.Server{src, again} {

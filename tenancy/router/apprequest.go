@@ -27,13 +27,13 @@ const (
 	OperatorCredential
 )
 
-// AccessRequest is what is known about a request when its app is looked up. It is decided in two steps, because the
-// app's record must be loaded in between: [Router.FindApp] returns the app's id, [AccessRequest.CheckApp] decides on
+// AppRequest is what is known about a request when its app is looked up. It is decided in two steps, because the
+// app's record must be loaded in between: [Router.FindApp] returns the app's id, [AppRequest.CheckApp] decides on
 // its record.
 //
 // The credential alone decides which app is used. An app named by host or path must be the same one; it can never
 // direct a token to another tenant.
-type AccessRequest struct {
+type AppRequest struct {
 	Address    Address
 	Credential CredentialKind
 	// AppID is the app in the credential, if the credential names it by id (API keys and tokens of Stoa's own issuer or
@@ -53,10 +53,10 @@ type AccessRequest struct {
 	AllowAnonymous bool
 }
 
-// targetApp returns the id or the name of the app that v is for. This is where a token's tenant is decided: a token or
-// key without an app belongs to the default app, whatever the address says. Only a request without a credential is
-// directed by its address, and then only for discovery or to an open default app.
-func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
+// chooseApp returns the id or the name of the app that v is for: that of the credential, which package authz has read
+// from it, and for a credential without an app the default app, whatever the address says. Only a request without a
+// credential is directed by its address, and then only for discovery or to an open default app.
+func (v *AppRequest) chooseApp() (id db.ID, name string, err error) {
 	switch v.Credential {
 	case TokenCredential, KeyCredential:
 		switch {
@@ -84,7 +84,7 @@ func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
 
 // missingAppError returns the error for an app that does not exist. Where no credential is needed it is
 // [agentsvc.CodeNotFound]; else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
-func (v *AccessRequest) missingAppError() error {
+func (v *AppRequest) missingAppError() error {
 	if v.Credential == NoCredential && (v.Discovery || v.isOpenDefault()) {
 		return errNoApp
 	}
@@ -92,7 +92,7 @@ func (v *AccessRequest) missingAppError() error {
 }
 
 // isOpenDefault reports whether v addresses the default app and that app accepts requests without a credential.
-func (v *AccessRequest) isOpenDefault() bool {
+func (v *AppRequest) isOpenDefault() bool {
 	return v.AllowAnonymous && (v.Address.App == "" || v.Address.App == tenancy.DefaultName)
 }
 
@@ -118,7 +118,7 @@ var errRevoked = agentsvc.NewUnauthenticatedError("a token from before the token
 //	suspended                      ErrSuspended; without a credential ErrNotFound
 //
 // The revocation is checked before the address, so that a revoked token cannot be used to find out which apps exist.
-func (v *AccessRequest) CheckApp(app *tenancy.App, err error) error {
+func (v *AppRequest) CheckApp(app *tenancy.App, err error) error {
 	switch {
 	case errors.Is(err, agentsvc.CodeNotFound):
 		return v.missingAppError()

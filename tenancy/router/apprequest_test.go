@@ -99,26 +99,26 @@ func TestAccess(t *testing.T) {
 	if err := s.Tokens.Revoke(t.Context(), tenancytest.Actor, "globex", "bob"); err != nil {
 		t.Fatal(err)
 	}
-	token := func(id db.ID) router.AccessRequest {
-		return router.AccessRequest{Credential: router.TokenCredential, AppID: id, Subject: "ana", IssuedAt: now}
+	token := func(id db.ID) router.AppRequest {
+		return router.AppRequest{Credential: router.TokenCredential, AppID: id, Subject: "ana", IssuedAt: now}
 	}
-	named := func(name string) router.AccessRequest {
-		return router.AccessRequest{Credential: router.TokenCredential, AppName: name, Subject: "ana", IssuedAt: now}
+	named := func(name string) router.AppRequest {
+		return router.AppRequest{Credential: router.TokenCredential, AppName: name, Subject: "ana", IssuedAt: now}
 	}
-	with := func(v router.AccessRequest, f func(v *router.AccessRequest)) router.AccessRequest { f(&v); return v }
-	probe := router.AccessRequest{Discovery: true}
-	bob := with(token(globex.ID), func(v *router.AccessRequest) { v.Subject = "bob" })
+	with := func(v router.AppRequest, f func(v *router.AppRequest)) router.AppRequest { f(&v); return v }
+	probe := router.AppRequest{Discovery: true}
+	bob := with(token(globex.ID), func(v *router.AppRequest) { v.Subject = "bob" })
 
 	tests := []struct {
 		name       string
 		host, path string
-		visit      router.AccessRequest
+		visit      router.AppRequest
 		want       db.ID // if err is nil
 		err        error
 	}{
 		{"token, no address", "", "/agents", token(acme.ID), acme.ID, nil},
 		{"token by name", "", "/agents", named("acme"), acme.ID, nil},
-		{"token without an app", "", "/agents", router.AccessRequest{Credential: router.TokenCredential, IssuedAt: now}, tenancy.DefaultID, nil},
+		{"token without an app", "", "/agents", router.AppRequest{Credential: router.TokenCredential, IssuedAt: now}, tenancy.DefaultID, nil},
 		{"token, its path", "", "/apps/acme/agents", token(acme.ID), acme.ID, nil},
 		{"token, its host", "acme.agents.example.com", "/agents", token(acme.ID), acme.ID, nil},
 		{"token, both", "acme.agents.example.com", "/apps/acme/agents", token(acme.ID), acme.ID, nil},
@@ -126,7 +126,7 @@ func TestAccess(t *testing.T) {
 		{"token by name, another path", "", "/apps/globex/agents", named("acme"), "", agentsvc.CodeNotFound},
 		{"token, another host", "globex.agents.example.com", "/agents", token(acme.ID), "", agentsvc.CodeNotFound},
 		{"token, default's path", "", "/apps/default/agents", token(acme.ID), "", agentsvc.CodeNotFound},
-		{"token of default, another path", "", "/apps/acme/agents", router.AccessRequest{Credential: router.TokenCredential, IssuedAt: now}, "", agentsvc.CodeNotFound},
+		{"token of default, another path", "", "/apps/acme/agents", router.AppRequest{Credential: router.TokenCredential, IssuedAt: now}, "", agentsvc.CodeNotFound},
 		{"token, path and host differ", "globex.agents.example.com", "/apps/acme/agents", token(acme.ID), "", agentsvc.CodeNotFound},
 		{"token, unknown path", "", "/apps/nobody/agents", token(acme.ID), "", agentsvc.CodeNotFound},
 		{"token, invalid path", "", "/apps/A::b/agents", token(acme.ID), "", agentsvc.CodeNotFound},
@@ -137,25 +137,25 @@ func TestAccess(t *testing.T) {
 		{"token of an app that is gone", "", "/agents", token("0190-gone"), "", agentsvc.CodeUnauthenticated},
 		{"token of an app that is gone, by name", "", "/agents", named("nobody"), "", agentsvc.CodeUnauthenticated},
 		{"token of an app that is gone, its path", "", "/apps/nobody/agents", named("nobody"), "", agentsvc.CodeUnauthenticated},
-		{"token older than the app", "", "/agents", with(token(acme.ID), func(v *router.AccessRequest) { v.IssuedAt = now.Add(-time.Hour) }), "", agentsvc.CodeUnauthenticated},
+		{"token older than the app", "", "/agents", with(token(acme.ID), func(v *router.AppRequest) { v.IssuedAt = now.Add(-time.Hour) }), "", agentsvc.CodeUnauthenticated},
 		{"token that was revoked", "", "/agents", bob, "", agentsvc.CodeUnauthenticated},
 		{"token that was revoked, another path", "", "/apps/acme/agents", bob, "", agentsvc.CodeUnauthenticated},
 		{"token, suspended", "", "/agents", token(suspended.ID), "", tenancy.ErrSuspended},
-		{"token, suspended, discovery", "", "/agents", with(token(suspended.ID), func(v *router.AccessRequest) { v.Discovery = true }), "", tenancy.ErrSuspended},
+		{"token, suspended, discovery", "", "/agents", with(token(suspended.ID), func(v *router.AppRequest) { v.Discovery = true }), "", tenancy.ErrSuspended},
 		{"token, suspended, another path", "", "/apps/acme/agents", token(suspended.ID), "", agentsvc.CodeNotFound},
-		{"key", "", "/agents", router.AccessRequest{Credential: router.KeyCredential, AppID: acme.ID}, acme.ID, nil},
-		{"key, another path", "", "/apps/globex/agents", router.AccessRequest{Credential: router.KeyCredential, AppID: acme.ID}, "", agentsvc.CodeNotFound},
-		{"bad credential", "", "/agents", router.AccessRequest{Credential: router.InvalidCredential, AllowAnonymous: true, Discovery: true}, "", agentsvc.CodeUnauthenticated},
-		{"bad credential, unknown app", "", "/apps/nobody/agents", router.AccessRequest{Credential: router.InvalidCredential, Discovery: true}, "", agentsvc.CodeUnauthenticated},
-		{"operator", "", "/agents", router.AccessRequest{Credential: router.OperatorCredential}, "", router.ErrOperator},
-		{"operator, an app", "", "/apps/acme/agents", router.AccessRequest{Credential: router.OperatorCredential, Discovery: true}, "", router.ErrOperator},
-		{"nobody", "", "/agents", router.AccessRequest{}, "", agentsvc.CodeUnauthenticated},
-		{"nobody, an app", "", "/apps/acme/agents", router.AccessRequest{}, "", agentsvc.CodeUnauthenticated},
-		{"nobody, unknown app", "", "/apps/nobody/agents", router.AccessRequest{}, "", agentsvc.CodeUnauthenticated},
-		{"nobody, suspended app", "", "/apps/asleep/agents", router.AccessRequest{}, "", agentsvc.CodeUnauthenticated},
-		{"nobody, default open", "", "/agents", router.AccessRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
-		{"nobody, default open, its path", "", "/apps/default/agents", router.AccessRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
-		{"nobody, default open, another app", "", "/apps/acme/agents", router.AccessRequest{AllowAnonymous: true}, "", agentsvc.CodeUnauthenticated},
+		{"key", "", "/agents", router.AppRequest{Credential: router.KeyCredential, AppID: acme.ID}, acme.ID, nil},
+		{"key, another path", "", "/apps/globex/agents", router.AppRequest{Credential: router.KeyCredential, AppID: acme.ID}, "", agentsvc.CodeNotFound},
+		{"bad credential", "", "/agents", router.AppRequest{Credential: router.InvalidCredential, AllowAnonymous: true, Discovery: true}, "", agentsvc.CodeUnauthenticated},
+		{"bad credential, unknown app", "", "/apps/nobody/agents", router.AppRequest{Credential: router.InvalidCredential, Discovery: true}, "", agentsvc.CodeUnauthenticated},
+		{"operator", "", "/agents", router.AppRequest{Credential: router.OperatorCredential}, "", router.ErrOperator},
+		{"operator, an app", "", "/apps/acme/agents", router.AppRequest{Credential: router.OperatorCredential, Discovery: true}, "", router.ErrOperator},
+		{"nobody", "", "/agents", router.AppRequest{}, "", agentsvc.CodeUnauthenticated},
+		{"nobody, an app", "", "/apps/acme/agents", router.AppRequest{}, "", agentsvc.CodeUnauthenticated},
+		{"nobody, unknown app", "", "/apps/nobody/agents", router.AppRequest{}, "", agentsvc.CodeUnauthenticated},
+		{"nobody, suspended app", "", "/apps/asleep/agents", router.AppRequest{}, "", agentsvc.CodeUnauthenticated},
+		{"nobody, default open", "", "/agents", router.AppRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
+		{"nobody, default open, its path", "", "/apps/default/agents", router.AppRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
+		{"nobody, default open, another app", "", "/apps/acme/agents", router.AppRequest{AllowAnonymous: true}, "", agentsvc.CodeUnauthenticated},
 		{"look around", "", "/agents", probe, tenancy.DefaultID, nil},
 		{"look around an app", "", "/apps/acme/agents", probe, acme.ID, nil},
 		{"look around an app's host", "acme.agents.example.com", "/agents", probe, acme.ID, nil},
@@ -197,12 +197,12 @@ func TestAccessWithoutDefaultApp(t *testing.T) {
 	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	r := newRouter(t, s)
 	for name, tt := range map[string]struct {
-		visit router.AccessRequest
+		visit router.AppRequest
 		want  error
 	}{
-		"look around": {router.AccessRequest{Discovery: true}, agentsvc.CodeNotFound},
-		"open":        {router.AccessRequest{AllowAnonymous: true}, agentsvc.CodeNotFound},
-		"closed":      {router.AccessRequest{}, agentsvc.CodeUnauthenticated},
+		"look around": {router.AppRequest{Discovery: true}, agentsvc.CodeNotFound},
+		"open":        {router.AppRequest{AllowAnonymous: true}, agentsvc.CodeNotFound},
+		"closed":      {router.AppRequest{}, agentsvc.CodeUnauthenticated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.visit.Address = r.ParseAddress("", "/agents")
@@ -218,7 +218,7 @@ func TestNameChanges(t *testing.T) {
 	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	r := newRouter(t, s)
 	resolve := func() (db.ID, error) {
-		v := router.AccessRequest{Discovery: true, Address: r.ParseAddress("", "/apps/acme/agents")}
+		v := router.AppRequest{Discovery: true, Address: r.ParseAddress("", "/apps/acme/agents")}
 		return r.FindApp(t.Context(), &v)
 	}
 	_, err := resolve()
