@@ -52,7 +52,7 @@ func (s *Runs) tryAcquireLease(ctx context.Context, run *Run) ([]agentsvc.Event,
 	}
 	run.Agent, run.Context, run.Owner = seen.Agent, seen.Context, seen.Owner
 	run.Epoch, run.Seq = seen.Epoch+1, seen.Seq
-	run.IsNewContext = run.Turn == 1 && run.Context == ContextIDForTask(run.Task)
+	run.IsNewContext = run.Turn == 1 && seen.OpensContext
 	var evs []agentsvc.Event
 	if seen.Status.State == agentsvc.Submitted {
 		run.WasInterrupted = false // it stopped before the task began, so nothing was interrupted
