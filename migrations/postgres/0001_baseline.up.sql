@@ -271,11 +271,6 @@ CREATE TABLE IF NOT EXISTS audit_flaw (
 );
 SELECT stoa_protect_platform('audit_flaw');
 
--- Chains whose entries contain configurations or plain hashes and have to be redacted. The server replaces these by
--- keyed hashes, one chain after the other, and deletes the row.
-CREATE TABLE IF NOT EXISTS audit_redact (app_id TEXT NOT NULL PRIMARY KEY);
-SELECT stoa_protect_platform('audit_redact');
-
 ----------------------------------------------------------------------------------------------------------------------
 -- Tasks
 ----------------------------------------------------------------------------------------------------------------------

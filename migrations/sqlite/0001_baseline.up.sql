@@ -189,10 +189,6 @@ CREATE TABLE IF NOT EXISTS audit_flaw (
     PRIMARY KEY (app_id, seq, flaw)
 ) WITHOUT ROWID;
 
--- Chains whose entries contain configurations or plain hashes and have to be redacted. The server replaces these by
--- keyed hashes, one chain after the other, and deletes the row.
-CREATE TABLE IF NOT EXISTS audit_redact (app_id TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID;
-
 ----------------------------------------------------------------------------------------------------------------------
 -- Tasks
 ----------------------------------------------------------------------------------------------------------------------

@@ -169,8 +169,7 @@ func (i *Inspector) readHeads(ctx context.Context, after string, first bool) (he
 }
 
 // inspectChain verifies the entries added since the last inspection. If that shows a flaw the whole chain is verified
-// again: the chain may have been rewritten legitimately, as [Trail.Redact] does. read is the number of
-// entries read in the last attempt.
+// again, so that the result has all its flaws. read is the number of entries read in the last attempt.
 func (i *Inspector) inspectChain(ctx context.Context, h countedHead) (out Result, read int, err error) {
 	from := i.verified[h.chain]
 	out, read, err = i.verifySince(ctx, h, from)
