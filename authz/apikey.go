@@ -263,6 +263,6 @@ func (k *APIKeys) writeLastUses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := k.Store.RecordUse(ctx, used); err != nil {
-		k.log.WarnContext(ctx, "when API keys were used could not be noted", "keys", len(used), "error", err)
+		k.log.WarnContext(ctx, "the last use of API keys could not be recorded", "keys", len(used), "error", err)
 	}
 }

@@ -38,7 +38,7 @@ func (m *maintenance) run(ctx context.Context) error {
 	for {
 		for _, do := range []func(context.Context) error{m.eraseDeletingApps, m.deleteLateRows, m.eraseDatabaseFiles, m.rewrapDataKeys, m.trail.Reseal, m.rewrapSealedValues} {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
-				m.store.log.ErrorContext(ctx, "tidy up after apps", "error", err)
+				m.store.log.ErrorContext(ctx, "clean up after apps", "error", err)
 			}
 		}
 		select {
@@ -147,7 +147,7 @@ func (m *maintenance) rewrapDataKeys(ctx context.Context) error {
 			err = m.store.db.Platform().Do(ctx, &b)
 		}
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("wrap the data key of app %s anew: %w", id, err))
+			failed = errors.Join(failed, fmt.Errorf("rewrap the data key of app %s: %w", id, err))
 		}
 	}
 	return failed

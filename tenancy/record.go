@@ -178,7 +178,7 @@ func (s *store) decryptState(r *appRecord, side *relatedRows, revision int64) (*
 		return w, nil
 	}
 	if r.config == nil {
-		return nil, Errorf(ErrNotFound, "revision %d of app %s is not there", revision, r.app.Name)
+		return nil, Errorf(ErrNotFound, "there is no revision %d of app %s", revision, r.app.Name)
 	}
 	var err error
 	if w.fieldCipher, err = s.keys.NewFieldCipher(string(r.app.ID), r.dataKey); err != nil {

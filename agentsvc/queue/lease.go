@@ -59,7 +59,7 @@ func (k *leaseKeeper) waitForNextRenewal(ctx context.Context, tick <-chan time.T
 			return
 		case <-k.unfinished.signal:
 			if err := k.unfinished.returnRuns(ctx); err != nil && ctx.Err() == nil {
-				k.options.Log.Warn("a run cannot be given back yet", "error", err)
+				k.options.Log.Warn("a run could not be returned to the queue yet", "error", err)
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func (k *leaseKeeper) releaseOrphans(ctx context.Context) error {
 		if seen[key] = since; time.Since(since) < k.options.StaleAfter {
 			continue
 		}
-		k.options.Log.Warn("gave back a run that nobody had started", "tenant", run.Tenant, "task", run.Task)
+		k.options.Log.Warn("returned a run to the queue that this process had leased but not started", "tenant", run.Tenant, "task", run.Task)
 		if err := k.runs.ReturnRun(ctx, run, store.ReturnOptions{Error: "nobody started it"}); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (k *leaseKeeper) renewLease(ctx context.Context) error {
 	}
 	// beats is 1 for a new worker row: a rescue had deleted the old one.
 	if beats == 1 && k.renewedBefore {
-		k.options.Log.Warn("this process counted as dead: others have its runs")
+		k.options.Log.Warn("this process was taken for dead: other processes have its runs")
 		k.lostRuns = true
 	}
 	k.renewedBefore = true

@@ -132,7 +132,7 @@ func (s *Runs) PromoteNext(ctx context.Context, owner agentsvc.Owner, id agentsv
 	var b db.Batch
 	promoteNext(&b, s.tenant, sessionQueueID(owner, id), &n)
 	if err := s.h.Do(ctx, &b); err != nil && !db.IsDuplicate(err) {
-		return false, fmt.Errorf("call up the next run of session %s: %w", id, err)
+		return false, fmt.Errorf("promote the next run of session %s: %w", id, err)
 	}
 	return n > 0, nil
 }
@@ -151,7 +151,7 @@ func (s *Runs) ListQueuedTasks(ctx context.Context, owner agentsvc.Owner, id age
 			SELECT task, turn, created_at, 1 FROM run WHERE session = $2 AND tenant = $1 AND session <> '' AND state IN ('pending', 'running')
 		) AS line ORDER BY ahead, created_at DESC, task DESC, turn DESC`, s.tenant, sessionQueueID(owner, id))
 	if err := s.h.Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("look at the runs of session %s: %w", id, err)
+		return nil, fmt.Errorf("list the runs of session %s: %w", id, err)
 	}
 	return ids, nil
 }
@@ -161,7 +161,7 @@ func (s *Runs) ListQueuedTasks(ctx context.Context, owner agentsvc.Owner, id age
 func (q *RunQueue) PromoteStalledRuns(ctx context.Context) (n int64, err error) {
 	type line struct{ tenant, session string }
 	var lines []line
-	err = q.execBatch(ctx, "look for sessions that stand still", func(b *db.Batch) {
+	err = q.execBatch(ctx, "look for stalled sessions", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
 			var l line
 			err := r.Scan(&l.tenant, &l.session)
@@ -172,7 +172,7 @@ func (q *RunQueue) PromoteStalledRuns(ctx context.Context) (n int64, err error) 
 	})
 	for _, l := range lines {
 		var one int64
-		err = errors.Join(err, q.execBatch(ctx, "call up the next run of a session", func(b *db.Batch) { promoteNext(b, l.tenant, l.session, &one) }))
+		err = errors.Join(err, q.execBatch(ctx, "promote the next run of a session", func(b *db.Batch) { promoteNext(b, l.tenant, l.session, &one) }))
 		n += one
 	}
 	return n, err

@@ -66,7 +66,7 @@ func (sub Submission) taskVisibility() Visibility {
 var ErrConflict = errors.New("a message with this id and another body was sent before")
 
 // ErrKeyReused reports that another message was accepted under the same idempotency key.
-var ErrKeyReused = errors.New("another message came under this key before; take a new Idempotency-Key, or over MCP a new id of the call")
+var ErrKeyReused = errors.New("this key was used for another message; use a new Idempotency-Key, or over MCP a new id of the call")
 
 // Submit accepts a message as a new turn of a task, or opens a task if the message names none. When Submit returns,
 // the turn is committed and survives a crash. It returns

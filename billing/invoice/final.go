@@ -47,7 +47,7 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor st
 		if _, err := time.Parse("2006-01", id); err != nil {
 			return Invoice{}, errNoInvoice
 		}
-		return Invoice{}, tenancy.Errorf(tenancy.ErrPrecondition, "the invoice of %s comes first", span.month)
+		return Invoice{}, tenancy.Errorf(tenancy.ErrPrecondition, "finalize the invoice of %s first", span.month)
 	case id != "" && l.Now.Before(c.spanBegin(span)):
 		return Invoice{}, tenancy.Errorf(tenancy.ErrPrecondition, "the month %s has not begun", span.month)
 	}

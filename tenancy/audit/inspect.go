@@ -62,7 +62,7 @@ func (i *Inspector) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := i.InspectIfLeader(ctx); err != nil && ctx.Err() == nil {
-			i.trail.chains.log.Warn("the audit trail could not be looked at", "error", err)
+			i.trail.chains.log.Warn("the audit trail could not be inspected", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -163,7 +163,7 @@ func (i *Inspector) readHeads(ctx context.Context, after string, first bool) (he
 	}, `SELECT h.app_id, h.seq, h.hash, h.seal, (SELECT COUNT(*) FROM audit a WHERE a.app_id = h.app_id AND a.seq > 0)
 		FROM audit_head h WHERE h.app_id <> '*' AND (h.app_id > $1 OR $2) ORDER BY h.app_id LIMIT $3`, after, first, inspectionBatchSize)
 	if err := i.trail.db.Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("look at the heads of the audit trail: %w", err)
+		return nil, fmt.Errorf("read the heads of the audit trail: %w", err)
 	}
 	return heads, nil
 }
@@ -249,7 +249,7 @@ func (t *Trail) storeFlaws(ctx context.Context, v Result, complete bool) (found 
 		return nil, nil
 	}
 	if err := t.db.Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("keep the flaws of the audit trail: %w", err)
+		return nil, fmt.Errorf("store the flaws of the audit trail: %w", err)
 	}
 	for i, f := range v.Flaws {
 		if added[i] > 0 {

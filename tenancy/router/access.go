@@ -105,7 +105,7 @@ var (
 
 var errNoApp = tenancy.Errorf(tenancy.ErrNotFound, "no such app")
 
-var errRevoked = tenancy.Errorf(ErrUnauthenticated, "a token from before the tokens of its app or its subject were revoked")
+var errRevoked = tenancy.Errorf(ErrUnauthenticated, "the token was issued before the tokens of its app or its subject were revoked")
 
 // CheckApp decides on the record of the app that [Router.FindApp] returned. err is the error of loading the record:
 // nil, [tenancy.ErrNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result

@@ -32,7 +32,7 @@ func formatResult(res *mcp.CallToolResult) (string, error) {
 	switch {
 	// The error's text goes to the model, which may correct its call.
 	case res.IsError && b.Len() == 0:
-		return "", errors.New("its server tells of an error and says nothing more")
+		return "", errors.New("its server reported an error without a message")
 	case res.IsError:
 		return "", errors.New(b.String())
 	}
