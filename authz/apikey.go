@@ -182,7 +182,7 @@ func (k *APIKeys) loadKey(ctx context.Context, id string, hash [sha256.Size]byte
 		// The key is not valid or could not be read: an earlier entry must not be used for later requests either.
 		k.cache.Invalidate(hash)
 		if errors.Is(err, tenancy.ErrNotFound) {
-			err = unauthenticated("an API key that is not there")
+			err = unauthenticated("an API key that does not exist")
 		}
 		return (*cachedKey)(nil), err
 	})
@@ -208,9 +208,9 @@ func (k *APIKeys) validateKey(stored apikey.Key, of apikey.Owner, hash [sha256.S
 			expires = stored.FormerUntil
 		}
 	case former:
-		return nil, unauthenticated("an API key from before its rotation")
+		return nil, unauthenticated("an API key that was rotated")
 	default:
-		return nil, unauthenticated("an API key that is not there")
+		return nil, unauthenticated("an API key that does not exist")
 	}
 	if !expires.IsZero() && !now.Before(expires) {
 		return nil, unauthenticated("an API key that has expired")

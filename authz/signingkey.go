@@ -175,7 +175,7 @@ func (s keyStore) initSetting(ctx context.Context, name, value string) (initial 
 	b.Exec(nil, `INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`, name, value)
 	b.Query(func(r db.Row) error { return r.Scan(&initial) }, `SELECT value FROM setting WHERE name = $1`, name)
 	if err := s.db.Do(ctx, &b); err != nil {
-		return "", fmt.Errorf("settle %s: %w", name, err)
+		return "", fmt.Errorf("store the setting %s: %w", name, err)
 	}
 	return initial, nil
 }

@@ -87,7 +87,7 @@ func (e *issuerEntry) newPrincipal(c tokenClaims) (Principal, error) {
 		return Principal{}, unauthenticated("no usable sub")
 	}
 	if strings.HasPrefix(c.Subject, tenancy.APIKeySubjectPrefix) {
-		return Principal{}, unauthenticated("speaks for an API key")
+		return Principal{}, unauthenticated("has the subject of an API key")
 	}
 	p := Principal{
 		App: e.App, AppName: e.AppName, Issuer: c.Issuer, Subject: c.Subject,
@@ -123,7 +123,7 @@ func (p *Principal) setAppFromClaims(c tokenClaims) error {
 	case c.App == "" && c.AppName == "":
 		return unauthenticated("names no app")
 	case c.App == "" || c.AppName == "":
-		return unauthenticated("names its app by half")
+		return unauthenticated("names its app incompletely")
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any)
 		if ctx.Err() != nil {
 			return fmt.Errorf("call the embedder (%s): %w", vendor, ctx.Err())
 		}
-		return &Error{Vendor: vendor, Status: resp.StatusCode, Message: "answered with what is no answer of its API"}
+		return &Error{Vendor: vendor, Status: resp.StatusCode, Message: "answered with an invalid response"}
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (s *Runs) LoadReservation(ctx context.Context, id agentsvc.TaskID, turn int
 		AND NOT EXISTS (SELECT 1 FROM event e WHERE e.tenant = r.tenant AND e.task = r.task AND e.seq >= r.first_seq AND e.kind = 'usage')`,
 		s.tenant, string(id), turn)
 	if err := s.h.Do(ctx, &b); err != nil {
-		return "", fmt.Errorf("read the size of turn %d of task %s: %w", turn, id, err)
+		return "", fmt.Errorf("read the reservation of turn %d of task %s: %w", turn, id, err)
 	}
 	return note, nil
 }

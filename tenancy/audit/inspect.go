@@ -205,7 +205,7 @@ func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPo
 	}
 	v.verifyHead(&Head{AppID: db.ID(h.chain), Entries: h.seq, Hash: h.hash, Sealed: i.trail.chains.isGenuine(h.chainHead)})
 	if h.entries > h.seq {
-		out.addFlaw(nil, "there are entries behind its end, which is at %d", h.seq)
+		out.addFlaw(nil, "there are entries after its end, which is at %d", h.seq)
 	}
 	i.verified[h.chain] = next
 	return out, read, nil

@@ -143,7 +143,7 @@ func (v *Vault) ForgetUserCredentials(ctx context.Context, by agentsvc.Owner, su
 }
 
 // errNothingDeleted rolls back the audit entry in another database when there was nothing to delete.
-var errNothingDeleted = errors.New("nothing was there")
+var errNothingDeleted = errors.New("nothing to delete")
 
 // columnMatch is a column, named by this package and never by a caller, and the value that rows must have in it.
 type columnMatch struct{ column, value string }

@@ -97,7 +97,7 @@ func describeReadError(err error) error {
 			Text: fmt.Sprintf("the body is too large, %d MiB are allowed", large.Limit>>20),
 		}
 	}
-	return &apierror.Error{Code: apierror.InvalidArgument, Status: http.StatusBadRequest, Text: "the body did not arrive whole"}
+	return &apierror.Error{Code: apierror.InvalidArgument, Status: http.StatusBadRequest, Text: "the body was not received completely"}
 }
 
 // ErrMessageTooLong says that a message has more than [MaxMessage] bytes.

@@ -15,7 +15,7 @@ import (
 func formatResult(res *mcp.CallToolResult) (string, error) {
 	// The server wants a further round with the client (e.g. a question to the user), which is not supported.
 	if res.NeedsInput() {
-		return "", errors.New("its server asks for more than arguments, which cannot be given")
+		return "", errors.New("its server requested further input, which is not supported")
 	}
 	var b textBuilder
 	for _, c := range res.Content {
