@@ -34,8 +34,6 @@ type InMemoryDBOptions struct {
 // SQLite database with all tables, and has workers of its own. Its contents end with the process.
 type InMemoryDB struct {
 	DB *db.DB
-	// Workers executes the runs of its queue.
-	Workers task.Executor
 
 	// quota bounds what each app stores, so that one app cannot fill the database.
 	quota *quota.Quota
@@ -289,7 +287,7 @@ type taskQueue struct {
 func (h Dependencies) taskQueues() []taskQueue {
 	all := []taskQueue{{h.DB, h.Workers, false}}
 	if h.InMemory != nil {
-		all = append(all, taskQueue{h.InMemory.DB, h.InMemory.Workers, true})
+		all = append(all, taskQueue{h.InMemory.DB, h.InMemoryWorkers, true})
 	}
 	return all
 }
