@@ -183,7 +183,7 @@ func (k *APIKeys) loadKey(ctx context.Context, id string, hash [sha256.Size]byte
 		// The key is not valid or could not be read: an earlier entry must not be used for later requests either.
 		k.cache.Invalidate(hash)
 		if errors.Is(err, agentsvc.CodeNotFound) {
-			err = unauthenticated("an API key that is not there")
+			err = unauthenticated("an API key that does not exist")
 		}
 		return (*cachedKey)(nil), err
 	})
@@ -209,9 +209,9 @@ func (k *APIKeys) validateKey(stored apikey.Key, of apikey.Owner, hash [sha256.S
 			expires = stored.FormerUntil
 		}
 	case former:
-		return nil, unauthenticated("an API key from before its rotation")
+		return nil, unauthenticated("an API key that was rotated")
 	default:
-		return nil, unauthenticated("an API key that is not there")
+		return nil, unauthenticated("an API key that does not exist")
 	}
 	if !expires.IsZero() && !now.Before(expires) {
 		return nil, unauthenticated("an API key that has expired")
@@ -264,6 +264,6 @@ func (k *APIKeys) writeLastUses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := k.Store.RecordUse(ctx, used); err != nil {
-		k.log.WarnContext(ctx, "when API keys were used could not be noted", "keys", len(used), "error", err)
+		k.log.WarnContext(ctx, "the last use of API keys could not be recorded", "keys", len(used), "error", err)
 	}
 }

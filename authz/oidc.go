@@ -20,7 +20,7 @@ func (a TrustedIssuer) verifyOIDC(ctx context.Context, token string, signed *jwt
 	case s.err != nil:
 		return s.err // the library's error no longer wraps it
 	case err != nil:
-		return unauthenticatedBecause("not what its issuer's tokens are", err)
+		return unauthenticatedBecause("not a valid token of its issuer", err)
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func checkRoles(app *tenancy.App, roles []string) error {
 	for _, r := range roles {
 		switch {
 		case r == RolePlatformOperator:
-			return agentsvc.NewInvalidError("roles", "%s is the platform's own role and cannot be had in an app; roles are %s", r, strings.Join(exist, ", "))
+			return agentsvc.NewInvalidError("roles", "%s is the platform's own role and cannot be given in an app; roles are %s", r, strings.Join(exist, ", "))
 		case !slices.Contains(exist, r):
 			return agentsvc.NewInvalidError("roles", "unknown role %q; roles are %s", r, strings.Join(exist, ", "))
 		}

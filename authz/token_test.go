@@ -124,7 +124,7 @@ func TestIssueTokenRefuses(t *testing.T) {
 		{"unknown role", role("caller", "root"), "roles", `unknown role "root"; roles are admin, operator, developer, approver, caller, viewer`},
 		{"role in capitals", role("Admin"), "roles", "roles are admin,"},
 		{"empty role", role(""), "roles", "roles are admin,"},
-		{"the platform's role", role("admin", "platform_operator"), "roles", "cannot be had in an app"},
+		{"the platform's role", role("admin", "platform_operator"), "roles", "cannot be given in an app"},
 		{"unknown scope", scope("agents:call openid"), "scope", `unknown scope "openid"; scopes are agents:call, agents:call:<agent>, agents:read, config:read`},
 		{"scope of a pattern", scope("agents:call:*"), "scope", "no possible agent"},
 		{"scope of no agent", scope("agents:call:"), "scope", "no possible agent"},

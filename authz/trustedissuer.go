@@ -81,7 +81,7 @@ func (e *issuerEntry) newPrincipal(c tokenClaims) (Principal, error) {
 		return Principal{}, unauthenticated("no usable sub")
 	}
 	if strings.HasPrefix(c.Subject, tenancy.APIKeySubjectPrefix) {
-		return Principal{}, unauthenticated("speaks for an API key")
+		return Principal{}, unauthenticated("has the subject of an API key")
 	}
 	p := Principal{
 		Issuer: c.Issuer, Subject: c.Subject,
@@ -114,7 +114,7 @@ func (e *issuerEntry) setAppFromClaims(p *Principal, c tokenClaims) error {
 	case e.BuiltIn && c.App == "" && c.AppName == "":
 		return unauthenticated("names no app")
 	case e.BuiltIn && (c.App == "" || c.AppName == ""):
-		return unauthenticated("names its app by half")
+		return unauthenticated("names its app incompletely")
 	case e.BuiltIn:
 		p.App, p.AppName = c.App, c.AppName
 	case e.App != "":

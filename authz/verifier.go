@@ -151,7 +151,7 @@ func checkHeader(signed *jwt.JSONWebToken) error {
 	}
 	h := signed.Headers[0]
 	if _, ok := h.ExtraHeaders["crit"]; ok {
-		return unauthenticated("demands an extension")
+		return unauthenticated("requires an extension")
 	}
 	if typ, ok := h.ExtraHeaders["typ"]; ok {
 		name, _ := typ.(string)

@@ -39,8 +39,7 @@ import (
 type Options struct {
 	// Log receives warnings; nil means [slog.Default].
 	Log *slog.Logger
-	// MaxWait is that of [budget.Options], FinalizeGrace that of [invoice.Options].
-	MaxWait       time.Duration
+	// FinalizeGrace is that of [invoice.Options].
 	FinalizeGrace time.Duration
 }
 
@@ -70,7 +69,7 @@ func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, 
 		return nil, fmt.Errorf("open billing: %w", err)
 	}
 	s.Usage = usage.New(d, s.Prices, o.Log)
-	if s.Budgets, err = budget.Open(ctx, d, bus, s.feed, s.Prices, s.Usage, budget.Options{Log: o.Log, MaxWait: o.MaxWait}); err != nil {
+	if s.Budgets, err = budget.Open(ctx, d, bus, s.feed, s.Prices, s.Usage, budget.Options{Log: o.Log}); err != nil {
 		return nil, fmt.Errorf("open billing: %w", err)
 	}
 	s.Invoices = invoice.New(d, s.Prices, s.Ledgers, invoice.Options{Log: o.Log, FinalizeGrace: o.FinalizeGrace})

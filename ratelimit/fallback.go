@@ -48,7 +48,7 @@ func (o *fallback) addCounters(ctx context.Context, tenant db.ID, at func(now ti
 	out, err := o.primary.addCounters(attemptCtx, tenant, at)
 	if err == nil {
 		if o.pausedUntil.Swap(0) != 0 {
-			o.log.Info("limits are counted in their own place again", "place", o.name)
+			o.log.Info("limits are counted in their own backend again", "place", o.name)
 		}
 		return out, nil
 	}

@@ -309,10 +309,10 @@ func TestTampering(t *testing.T) {
 			}
 			tenancytest.ExecSQL(t, d.Platform(), `INSERT INTO audit (id, at, actor, action, app, app_id, detail, seq, prev, hash)
 				SELECT 'forged', at, 'eve', action, app, app_id, detail, 3, hash, 'aa'`+chained+`2`)
-		}, want: []string{"acme 3: it was changed", "acme 4: it does not follow", "acme 0: there are entries behind its end"}},
+		}, want: []string{"acme 3: it was changed", "acme 4: it does not follow", "acme 0: there are entries after its end"}},
 		"appended": {do: `INSERT INTO audit (id, at, actor, action, app, app_id, detail, seq, prev, hash)
 				SELECT 'forged', at, 'eve', action, app, app_id, detail, 7, hash, 'aa'` + chained + `6`,
-			want: []string{"acme 7: it was changed", "acme 0: there are entries behind its end, which is at 6"}},
+			want: []string{"acme 7: it was changed", "acme 0: there are entries after its end, which is at 6"}},
 		"reordered": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
 			for _, step := range [][2]int{{3, 100}, {4, 3}, {100, 4}} {
 				tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit SET seq = $1 WHERE app = 'acme' AND seq = $2`, step[1], step[0])

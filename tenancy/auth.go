@@ -217,7 +217,7 @@ func (i Issuers) Version(ctx context.Context) (version string, err error) {
 		return err
 	}, `SELECT COUNT(*), CAST(COALESCE(SUM(generation), 0) AS BIGINT), COALESCE(MAX(updated_at), 0) FROM app WHERE auth_key <> '' AND status <> 'deleting'`)
 	if err := i.store.db.Platform().Do(ctx, &b); err != nil {
-		return "", fmt.Errorf("look at the apps' issuers: %w", err)
+		return "", fmt.Errorf("read the apps' issuers: %w", err)
 	}
 	return version, nil
 }

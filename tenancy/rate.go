@@ -64,7 +64,7 @@ func checkRates(name string, rates []Rate) error {
 			return agentsvc.NewInvalidError(field+".limit", "must be 1 to %d", int64(maxRate))
 		}
 		if r.Limit = 0; seen[r] {
-			return agentsvc.NewInvalidError(field, "says the same as one before it with another limit, or with the same")
+			return agentsvc.NewInvalidError(field, "duplicates an earlier entry, apart from the limit")
 		}
 		seen[r] = true
 	}

@@ -179,7 +179,7 @@ func (s *store) decryptState(r *appRecord, side *relatedRows, revision int64) (*
 		return w, nil
 	}
 	if r.config == nil {
-		return nil, agentsvc.NewError(agentsvc.CodeNotFound, "revision %d of app %s is not there", revision, r.app.Name)
+		return nil, agentsvc.NewError(agentsvc.CodeNotFound, "there is no revision %d of app %s", revision, r.app.Name)
 	}
 	var err error
 	if w.fieldCipher, err = s.keys.NewFieldCipher(string(r.app.ID), r.dataKey); err != nil {
@@ -243,25 +243,4 @@ func (w *appState) auditHasher() keyring.Hasher {
 		return keyring.Hasher{}
 	}
 	return w.fieldCipher.Hasher()
-}
-
-// loadHasher returns the hasher of an app, and one with a random key if the app does not exist any more.
-func (s *store) loadHasher(ctx context.Context, id string) (keyring.Hasher, error) {
-	if id == string(DefaultID) {
-		return s.keys.DeriveHasher(id)
-	}
-	var wrapped []byte
-	var b db.Batch
-	b.Query(func(row db.Row) error { return row.Scan(&wrapped) }, `SELECT data_key FROM app WHERE tenant = $1 AND status <> 'deleting'`, id)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return keyring.Hasher{}, err
-	}
-	if wrapped == nil {
-		return keyring.NewRandomHasher(), nil
-	}
-	fieldCipher, err := s.keys.NewFieldCipher(id, wrapped)
-	if err != nil {
-		return keyring.Hasher{}, err
-	}
-	return fieldCipher.Hasher(), nil
 }

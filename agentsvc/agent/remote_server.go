@@ -145,7 +145,7 @@ func (p remoteServer) newClient(ctx context.Context, card *a2a.AgentCard) (*a2ac
 		a2aclient.WithCompatTransport(a2av0.Version, a2a.TransportProtocolHTTPJSON, a2av0.NewRESTTransportFactory(a2av0.RESTTransportConfig{Client: p.httpClient})),
 	).CreateFromCard(ctx, card)
 	if err != nil {
-		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s offers no way to call it that is known here: A2A 1.0 or 0.3 over JSON-RPC or REST", p.name)
+		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s offers no supported interface: A2A 1.0 or 0.3 over JSON-RPC or REST", p.name)
 	}
 	return client, nil
 }

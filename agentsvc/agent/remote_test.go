@@ -432,7 +432,7 @@ func TestRemoteAbsent(t *testing.T) {
 		"refused":   {"http://127.0.0.1:1", "could not be called"},
 		"not found": {answers(404, "canary"), "its server answered 404"},
 		"no card":   {answers(200, "<canary>"), "it is no agent card"},
-		"no way":    {answers(200, `{"name":"canary","supportedInterfaces":[{"url":"http://x","protocolBinding":"GRPC","protocolVersion":"1.0"}]}`), "offers no way to call it"},
+		"no way":    {answers(200, `{"name":"canary","supportedInterfaces":[{"url":"http://x","protocolBinding":"GRPC","protocolVersion":"1.0"}]}`), "offers no supported interface"},
 		"too long":  {answers(200, `{"name":"`+strings.Repeat("x", 1<<20)+`"}`), "it is no agent card"},
 	} {
 		t.Run(name, func(t *testing.T) {

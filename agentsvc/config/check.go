@@ -127,7 +127,7 @@ func (c *validation) checkReferences(s document.Location, v reflect.Value, kind 
 	for i := range v.Len() {
 		name := v.Index(i).String()
 		if seen[name] && name != "" {
-			c.addProblem(s.Item(i), "stands twice in the list")
+			c.addProblem(s.Item(i), "is listed twice")
 			continue
 		}
 		seen[name] = true

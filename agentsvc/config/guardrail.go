@@ -191,7 +191,7 @@ func (c *validation) checkMatchingPatterns(s document.Location, list []string) {
 	c.checkPatterns(s, list)
 	for i, text := range list {
 		if p, err := pattern.Compile(text); err == nil && p.MatchesEmpty() {
-			c.addProblem(s.Item(i), "matches the empty text, so it would strike everywhere")
+			c.addProblem(s.Item(i), "matches the empty text, so it would match everywhere")
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (s *Store) AddMemories(ctx context.Context, messages ...Memory) error {
 		return nil
 	}
 	if err := s.h.Write(ctx, &b); err != nil {
-		return fmt.Errorf("keep memories: %w", err)
+		return fmt.Errorf("store memories: %w", err)
 	}
 	return nil
 }

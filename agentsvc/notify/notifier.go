@@ -154,7 +154,7 @@ func (d *Notifier) composeMessage(ctx context.Context, format Format, r receiver
 	}
 	a, err := d.OpenAddress(t.Owner, r)
 	if err != nil {
-		return nil, &deliveryError{reason: "its address is sealed under a key that is gone", isPermanent: true}
+		return nil, &deliveryError{reason: "its address is encrypted under a master key that this process does not have", isPermanent: true}
 	}
 	body, err := format.EncodeBody(t, ev)
 	return &outgoingMessage{Address: a, contentType: jsonContentType, body: body}, err
@@ -188,13 +188,13 @@ func CheckURL(text string, inside bool) error {
 	u, err := url.Parse(text)
 	switch {
 	case text == "":
-		return agentsvc.NewInvalidError("url", "is missing: the address to be told at")
+		return agentsvc.NewInvalidError("url", "is missing: the address that receives the notifications")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return agentsvc.NewInvalidError("url", "must be an https address")
 	case u.Scheme == "http" && !inside:
 		return agentsvc.NewInvalidError("url", "must be an https address; http is for apps that may call private addresses")
 	case u.User != nil:
-		return agentsvc.NewInvalidError("url", "holds a name or password: those belong into authentication")
+		return agentsvc.NewInvalidError("url", "contains a user name or password: set authentication instead")
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (d *Notifier) sendMessage(ctx context.Context, id string, m *outgoingMessag
 	a, egressTo := m.Address, d.egressFor(m.Address)
 	if req.URL.Scheme != "https" && !egressTo.AllowPrivate {
 		// The permission for private addresses may have been withdrawn since the receiver was created.
-		return &deliveryError{reason: "only https addresses are told", isPermanent: true}
+		return &deliveryError{reason: "only https addresses are notified", isPermanent: true}
 	}
 	req.Header.Set("Content-Type", m.contentType)
 	for name, value := range m.header {

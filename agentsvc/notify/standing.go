@@ -126,7 +126,7 @@ func (d *Notifier) composeNotice(ctx context.Context, r receiver.Receiver, t age
 		return nil, ctx.Err()
 	case err != nil:
 		// The event is skipped after MaxAttempts: a later notice may suit the template.
-		return m, &deliveryError{reason: fmt.Sprintf("its template makes no body: %.200v", err)}
+		return m, &deliveryError{reason: fmt.Sprintf("its template cannot be rendered: %.200v", err)}
 	// A template may produce plain text.
 	case !json.Valid(m.body):
 		m.contentType = "text/plain; charset=utf-8"

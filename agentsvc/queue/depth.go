@@ -74,7 +74,7 @@ func checkReserved(done func(bool), most int64) error {
 	if done != nil {
 		return nil
 	}
-	return fmt.Errorf("%d tasks of this app are waiting, as many as may: %w", most, ratelimit.NewExhaustedError(time.Second))
+	return fmt.Errorf("%d tasks of this app are waiting, which is the limit: %w", most, ratelimit.NewExhaustedError(time.Second))
 }
 
 // tryReserveEntry reserves an entry if the stored count leaves capacity. known is false where that count is too old to

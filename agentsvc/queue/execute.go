@@ -59,7 +59,7 @@ func (e *executor) stop(ctx context.Context) {
 	select {
 	case <-done:
 	case <-time.After(drainGrace):
-		e.options.Log.Warn("runs go on after their end", "runs", e.active.count())
+		e.options.Log.Warn("runs have not stopped after they were cancelled", "runs", e.active.count())
 	}
 }
 

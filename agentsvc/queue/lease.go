@@ -60,7 +60,7 @@ func (k *leaseKeeper) waitForNextRenewal(ctx context.Context, tick <-chan time.T
 			return
 		case <-k.unfinished.signal:
 			if err := k.unfinished.returnRuns(ctx); err != nil && ctx.Err() == nil {
-				k.options.Log.Warn("a run cannot be given back yet", "error", err)
+				k.options.Log.Warn("a run could not be returned to the queue yet", "error", err)
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func (k *leaseKeeper) writeHeartbeat(ctx context.Context) error {
 	}
 	// beats is 1 for a new worker row: a rescue had deleted the old one.
 	if beats == 1 && k.renewedBefore {
-		k.options.Log.Warn("this process counted as dead: others have its runs")
+		k.options.Log.Warn("this process was taken for dead: other processes have its runs")
 		k.lostRuns = true
 	}
 	k.renewedBefore = true

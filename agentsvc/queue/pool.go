@@ -179,7 +179,7 @@ func (p *Pool) ResumeTenant(tenant db.ID) {
 	ctx, cancel := context.WithTimeout(p.executor.base, 5*time.Second)
 	defer cancel()
 	if err := p.runs.ExpediteRuns(ctx, tenant); err != nil {
-		p.options.Log.Warn("the postponed runs of a tenant could not be advanced; they go on by themselves", "tenant", tenant, "error", err)
+		p.options.Log.Warn("the postponed runs of a tenant could not be made claimable now; they continue after their delay", "tenant", tenant, "error", err)
 		return
 	}
 	p.WakeClaimers()

@@ -395,7 +395,7 @@ func TestDrainQuiet(t *testing.T) {
 		var workers int
 		var batch db.Batch
 		batch.Query(func(r db.Row) error { return r.Scan(&workers) }, "SELECT COUNT(*) FROM worker")
-		if err := b.d.Platform().Do(b.Context(), &batch); err != nil || workers != 0 || strings.Contains(log.String(), "counted as dead") {
+		if err := b.d.Platform().Do(b.Context(), &batch); err != nil || workers != 0 || strings.Contains(log.String(), "taken for dead") {
 			b.Errorf("%d leases (%v), log:\n%s", workers, err, log.String())
 		}
 	})

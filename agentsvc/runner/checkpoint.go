@@ -91,9 +91,9 @@ func (r RecoveryPolicy) checkRecovery(run store.Run, last time.Time) error {
 	case !run.WasInterrupted:
 		return nil
 	case never:
-		return &interruptedError{"its app does not let such tasks go on"}
+		return &interruptedError{"its app does not allow interrupted tasks to continue"}
 	case r.MaxAge > 0 && !last.IsZero() && age > r.MaxAge:
-		return &interruptedError{fmt.Sprintf("its last step was made %v ago, and its app lets tasks go on for %v", age.Round(time.Second), r.MaxAge)}
+		return &interruptedError{fmt.Sprintf("its last step was %v ago, and its app allows interrupted tasks to continue for %v", age.Round(time.Second), r.MaxAge)}
 	}
 	return nil
 }

@@ -38,10 +38,10 @@ func TestRecovery(t *testing.T) {
 		}{
 			{"nothing is said", runner.RecoveryPolicy{}, "look", false, agentsvc.Completed, ""},
 			{"young enough", runner.RecoveryPolicy{MaxAge: time.Hour}, "look", false, agentsvc.Completed, ""},
-			{"too old", runner.RecoveryPolicy{MaxAge: time.Nanosecond}, "look", false, agentsvc.Failed, "its app lets tasks go on for 1ns"},
-			{"never", runner.RecoveryPolicy{NeverAfterMessage: true}, "look", false, agentsvc.Failed, "does not let such tasks go on"},
+			{"too old", runner.RecoveryPolicy{MaxAge: time.Nanosecond}, "look", false, agentsvc.Failed, "its app allows interrupted tasks to continue for 1ns"},
+			{"never", runner.RecoveryPolicy{NeverAfterMessage: true}, "look", false, agentsvc.Failed, "does not allow interrupted tasks to continue"},
 			{"never after an answer", runner.RecoveryPolicy{NeverAfterHuman: true}, "look", false, agentsvc.Completed, ""},
-			{"never, after an answer", runner.RecoveryPolicy{NeverAfterHuman: true}, "ask", true, agentsvc.Failed, "does not let such tasks go on"},
+			{"never, after an answer", runner.RecoveryPolicy{NeverAfterHuman: true}, "ask", true, agentsvc.Failed, "does not allow interrupted tasks to continue"},
 			{"only after an answer", runner.RecoveryPolicy{NeverAfterMessage: true}, "ask", true, agentsvc.Completed, ""},
 		} {
 			t.Run(c.name, func(t *testing.T) {

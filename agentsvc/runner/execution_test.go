@@ -89,10 +89,10 @@ func TestFailure(t *testing.T) {
 		"busy once":      {errs: []error{busy}, state: agentsvc.Completed, text: "You said: hi", attempts: 2},
 		"busy for good":  {errs: []error{busy, busy, busy, busy}, state: agentsvc.Failed, text: busy.Error(), attempts: 3},
 		"refused":        {errs: []error{refused, nil}, state: agentsvc.Failed, text: refused.Error(), attempts: 1},
-		"an inner error": {errs: []error{errInternal}, state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"no such agent":  {missing: true, state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"a panic":        {agent: brokenAgent(func(func(agentsvc.Event, error) bool) { panic(errInternal) }), state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"no answer":      {agent: brokenAgent(func(func(agentsvc.Event, error) bool) {}), state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
+		"an inner error": {errs: []error{errInternal}, state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
+		"no such agent":  {missing: true, state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
+		"a panic":        {agent: brokenAgent(func(func(agentsvc.Event, error) bool) { panic(errInternal) }), state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
+		"no answer":      {agent: brokenAgent(func(func(agentsvc.Event, error) bool) {}), state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
 		"without end":    {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, agent.ErrTooManySteps) }), state: agentsvc.Failed, text: agent.ErrTooManySteps.Error(), attempts: 1},
 		"on and on": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) {
 			if yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &agentsvc.Message{}}}, nil) {

@@ -155,7 +155,7 @@ func (t *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (err 
 	defer func() {
 		if p := recover(); p != nil {
 			t.log.ErrorContext(ctx, "an agent panicked", "agent", t.run.Agent, "task", t.run.Task, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
-			err = errors.New("the agent met an internal error")
+			err = errors.New("the agent failed with an internal error")
 		}
 	}()
 	a, ok := t.agents[t.run.Agent]
@@ -253,5 +253,5 @@ func publicReason(err error) string {
 	if errors.As(err, &unavailable) {
 		return "The conversation can be neither read nor kept at the moment."
 	}
-	return "The agent met an internal error."
+	return "The agent failed with an internal error."
 }

@@ -68,4 +68,4 @@ func (b *hostAccess) checkSandbox() error {
 	return b.sandbox.CheckUntrusted()
 }
 
-var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
+var errNoSandbox = errors.New("programs run only in a sandbox, and this host has none")

@@ -193,7 +193,7 @@ func migrateTables(ctx context.Context, d *db.DB) error {
 		// A newer version of this program may have gone further; then there is nothing to do.
 		for ; version < len(steps); version++ {
 			if _, err := tx.Exec(ctx, steps[version]); err != nil {
-				return fmt.Errorf("make the tables, version %d: %w", version+1, err)
+				return fmt.Errorf("create the tables, version %d: %w", version+1, err)
 			}
 			if _, err := tx.Exec(ctx, `INSERT INTO session_version (version) VALUES ($1)`, version+1); err != nil {
 				return err
@@ -286,7 +286,7 @@ func (b *databaseBuilder) databaseFile(c *config.Database) (path string, file *d
 		at, err := guard.ResolvePath(roots, c.Database)
 		for _, w := range written {
 			if err == nil && at.IsIn(w.folder) {
-				err = fmt.Errorf("the file lies in %s, where %s: a database is for this server alone to write; name a file in another folder", w.folder, w.reason)
+				err = fmt.Errorf("the file is in %s, where %s: only this server may write to a database; name a file in another folder", w.folder, w.reason)
 			}
 		}
 		return at, err
@@ -299,7 +299,7 @@ func (b *databaseBuilder) databaseFile(c *config.Database) (path string, file *d
 	return at.FullPath(), &db.TenantFileRules{AllowObject: checkSchemaObject, OpenFolder: func() (*os.File, error) {
 		now, err := find()
 		if err == nil && now != at {
-			err = errors.New("the folder that was granted has moved")
+			err = errors.New("the granted folder was moved")
 		}
 		if err != nil {
 			return nil, err

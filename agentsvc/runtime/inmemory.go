@@ -34,8 +34,6 @@ type InMemoryDBOptions struct {
 // SQLite database with all tables, and has workers of its own. Its contents end with the process.
 type InMemoryDB struct {
 	DB *db.DB
-	// Workers executes the runs of its queue.
-	Workers task.Executor
 
 	// quota bounds what each app stores, so that one app cannot fill the database.
 	quota *quota.Quota
@@ -104,7 +102,7 @@ func OpenInMemoryDB(ctx context.Context, durable *db.DB, o InMemoryDBOptions) (*
 func (v *InMemoryDB) registerRevision(id db.ID, r store.Retention, l tenancy.Limits) (unregister func() error) {
 	// The error is only logged: without its limits in this database the app still works.
 	if err := v.saveLimits(id, l); err != nil {
-		v.options.Log.Warn("the limits of an app do not reach its runs in memory", "tenant", id, "error", err)
+		v.options.Log.Warn("the limits of an app could not be applied to its runs in memory", "tenant", id, "error", err)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -289,7 +287,7 @@ type taskQueue struct {
 func (h Dependencies) taskQueues() []taskQueue {
 	all := []taskQueue{{h.DB, h.Workers, false}}
 	if h.InMemory != nil {
-		all = append(all, taskQueue{h.InMemory.DB, h.InMemory.Workers, true})
+		all = append(all, taskQueue{h.InMemory.DB, h.InMemoryWorkers, true})
 	}
 	return all
 }
@@ -308,7 +306,7 @@ func (b *build) registerInMemory(h Dependencies) bool {
 	storage := b.cfg.Storage
 	for key, backend := range map[string]string{"tasks": storage.Tasks.Backend, "sessions": storage.Sessions.Backend} {
 		if backend == inMemoryBackend && h.InMemory == nil {
-			b.addProblem("storage."+key+".backend", errors.New("this process keeps nothing in memory"))
+			b.addProblem("storage."+key+".backend", errors.New("this process has no database in memory"))
 			return false
 		}
 	}

@@ -58,7 +58,7 @@ func openProcess(t *testing.T, durable *db.DB, o InMemoryDBOptions) *testProcess
 		d        *db.DB
 		volatile bool
 		workers  *task.Executor
-	}{{durable, false, &p.Workers}, {v.DB, true, &v.Workers}} {
+	}{{durable, false, &p.Workers}, {v.DB, true, &p.InMemoryWorkers}} {
 		pool := queue.New(q.d, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			run.InMemory = q.volatile
 			return p.app.Load().ExecuteRun(ctx, run, lease)

@@ -96,7 +96,7 @@ func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embe
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	if err := e.meter.RecordEmbeddings(ctx, payer.Agent, payer.Owner, e.provider, e.model, len(texts)); err != nil {
-		e.log.Warn("texts that were made vectors could not be counted", "error", err)
+		e.log.Warn("the usage of an embedder could not be recorded", "error", err)
 	}
 	return vectors, nil
 }

@@ -94,7 +94,7 @@ func newStanding(n *config.Notification, t Tenant) (*notify.StandingReceiver, er
 		return []byte(text), err
 	}
 	if _, err := s.EncodeBody(context.Background(), notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {
-		return nil, agentsvc.NewInvalidError("payload.template", "makes no body: %.200v", err)
+		return nil, agentsvc.NewInvalidError("payload.template", "cannot be rendered: %.200v", err)
 	}
 	return s, nil
 }

@@ -12,7 +12,7 @@ type problemList []document.Problem
 
 // errDependencyInvalid reports that something cannot be built because a part of it has a problem, which is already in
 // the list.
-var errDependencyInvalid = errors.New("what it is made of is wrong")
+var errDependencyInvalid = errors.New("a part of it is invalid")
 
 // addProblem adds err, or each of the errors that it joins, as a problem at path. The field of an
 // [agentsvc.CodeInvalid] is appended to path. nil and errDependencyInvalid add nothing.

@@ -41,10 +41,10 @@ guardrails:
 	if !errors.As(err, &invalid) {
 		t.Fatalf("%T %v", err, err)
 	}
-	want := `2:50: llms.default.script[0].then[0]: {{x}} stands for nothing; this rule knows {{text}}, {{result}}
+	want := `2:50: llms.default.script[0].then[0]: {{x}} is not a placeholder; this rule has {{text}}, {{result}}
 2:69: llms.default.script[1].then: is empty; say at least what to answer
 5:66: tools.files.working_directory: /nonexistent is no folder
-6:3: tools.jail: a program of this host needs a sandbox to be held with, and this host has none
+6:3: tools.jail: programs run only in a sandbox, and this host has none
 7:14: tools.web.url: must hold no user or password: set headers instead
 8:40: tools.own.headers.Host: belongs to the protocol and cannot be set
 14:38: agents.d.agent_card_file: cannot be read: open /nonexistent: no such file or directory

@@ -66,9 +66,11 @@ type Dependencies struct {
 	// Keys seal the credentials that users supply and the addresses of notifications. Without them no tool can request
 	// a credential.
 	Keys *keyring.Keyring
-	// Hub carries the events of tasks to their subscriptions. Workers executes the runs of tasks in DB.
-	Hub     *task.Hub
-	Workers task.Executor
+	// Hub carries the events of tasks to their subscriptions. Workers executes the runs of tasks in DB, InMemoryWorkers of
+	// those in InMemory.
+	Hub             *task.Hub
+	Workers         task.Executor
+	InMemoryWorkers task.Executor
 	Host
 	RunLimits
 	// RateCounts are the backends that count calls against limits; nil means that every app counts its own.

@@ -161,7 +161,7 @@ func TestImplausibleUsage(t *testing.T) {
 			if out != c.wantOut || estimated != c.estimated || read > in || c.maxInput == 0 && in != c.in || c.maxInput > 0 && (in > c.maxInput || in < 1000) {
 				t.Errorf("counted are %d in, %d of them from the cache, and %d out, estimated: %v", in, read, out, estimated)
 			}
-			if outcome := strings.Contains(log.String(), "more than it can have"); outcome != c.estimated {
+			if outcome := strings.Contains(log.String(), "reported more usage than a call can have"); outcome != c.estimated {
 				t.Errorf("the log: %s", log.String())
 			}
 		})

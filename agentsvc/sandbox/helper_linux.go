@@ -105,7 +105,7 @@ func (o helperConfig) enterFolder() error {
 		return err
 	}
 	if o.Inode != 0 && (now.Ino != o.Inode || uint64(now.Dev) != o.Device) { //nolint:unconvert // not so wide on every architecture
-		return errors.New("another folder has taken the place of its folder")
+		return errors.New("its working directory was replaced by another folder")
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func (h *Host) probeBackend() backend {
 	k.cgroups = findCgroups()
 	switch {
 	case !k.fullIsolation:
-		k.untrustedErr = fmt.Errorf("a program of this host needs a sandbox to be held with, and this host has none that holds a tenant's: it has %q; install bubblewrap", k.name)
+		k.untrustedErr = fmt.Errorf("programs of apps run only in a sandbox, and %q, the only one on this host, cannot confine them: install bubblewrap", k.name)
 	case os.Geteuid() == 0:
 		k.user, k.untrustedErr = h.findUntrustedUser(k)
 	}

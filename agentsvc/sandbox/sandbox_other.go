@@ -14,7 +14,7 @@ func RunHelper(string) {}
 
 // probeBackend returns the backend of a system without a sandbox: it refuses untrusted programs.
 func (h *Host) probeBackend() backend {
-	return backend{name: "none", untrustedErr: errors.New("a program of this host needs a sandbox to be held with, and this system has none")}
+	return backend{name: "none", untrustedErr: errors.New("programs run only in a sandbox, and this operating system has none")}
 }
 
 // logCapabilities logs nothing.

@@ -99,12 +99,12 @@ func (s *Tasks) createInSession(ctx context.Context, turn NewTurn) error {
 	s.enqueueOpeningRun(&b, turn)
 	ahead := s.queryQueueState(&b, turn)
 	// The fence: without this row, the events and the run below find no task with their epoch and sequence.
-	b.Exec(&n, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
+	b.Exec(&n, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at, opens_context)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
-			CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($12 AS BIGINT)
+			CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($12 AS BIGINT), CAST($15 AS BOOLEAN)
 		WHERE `+vacantSQL(turn, 13),
 		s.tenant, string(turn.Task), turn.Agent, string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject, string(status.Status.State),
-		turn.Epoch, turn.Seq, status.Seq, turn.Turn, turn.Events[0].At.UnixMicro(), turn.queueID(), turn.runLimit())
+		turn.Epoch, turn.Seq, status.Seq, turn.Turn, turn.Events[0].At.UnixMicro(), turn.queueID(), turn.runLimit(), turn.IsNewContext)
 	if err := s.insertTurn(&b, turn); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (s *tenantRows) insertTurn(b *db.Batch, turn NewTurn) error {
 var (
 	// Rows of new tasks. On PostgreSQL, batches that are committed together share one INSERT for each table.
 	taskInsert = db.NewInsertTarget("task", `tenant TEXT, id TEXT, agent TEXT, context_id TEXT, owner_iss TEXT, owner_sub TEXT, state TEXT,
-		epoch BIGINT, seq BIGINT, status_seq BIGINT, turn BIGINT, created_at BIGINT, updated_at BIGINT`, "")
+		epoch BIGINT, seq BIGINT, status_seq BIGINT, turn BIGINT, created_at BIGINT, updated_at BIGINT, opens_context = TRUE`, "")
 	runInsert = db.NewInsertTarget("run", `tenant TEXT, task TEXT, turn BIGINT, state TEXT, attempts BIGINT, revision BIGINT, first_seq BIGINT, worker TEXT,
 		priority BIGINT, trace TEXT, available_at = stoa_now(), last_error = '', created_at = stoa_now()`, "")
 	eventInsert = db.NewInsertTarget("event", `tenant TEXT, task TEXT, seq BIGINT, at BIGINT, kind TEXT, body TEXT`, "")
@@ -144,7 +144,7 @@ var (
 		task TEXT`, "")
 )
 
-// insertTask adds the rows of a new task to b, unconditionally.
+// insertTask adds the rows of a task that opens a context to b, unconditionally.
 func (s *tenantRows) insertTask(b *db.Batch, turn NewTurn) error {
 	status, at := lastStatus(turn.Events), turn.Events[0].At.UnixMicro()
 	b.InsertRows(taskInsert, []any{

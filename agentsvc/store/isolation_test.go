@@ -30,12 +30,12 @@ func TestIsolation(t *testing.T) {
 			EndState:       store.InputRequired,
 			SessionEntries: []agentsvc.Entry{{Message: agentMessage("secret")}},
 		}
-		working := newQueuedRun("w1")
-		working.Tenant = "alice"
-		createTask(t, alice, working)
 		if err := alice.Runs.WriteRecord(ctx, &run, rec); err != nil {
 			t.Fatal(err)
 		}
+		working := newQueuedRun("w1")
+		working.Tenant = "alice"
+		createTask(t, alice, working)
 		callCancel := callcancel.Request{Tenant: "alice", Task: working.Task, Turn: 1, Call: "c1", Reason: "secret"}
 		if err := errors.Join(alice.CallCancels.Request(ctx, callCancel), callcancel.NewQueue(d).MarkCancelled(ctx, callCancel)); err != nil {
 			t.Fatal(err)

@@ -97,7 +97,7 @@ func createOldTasks(t *testing.T, d *db.DB, s *store.Store, many int) agentsvc.T
 	var b db.Batch
 	for i := range many - 1 {
 		id := fmt.Sprintf("%s%012d", store.FirstTaskID(time.Now().Add(-40 * day))[:24], i)
-		b.Exec(nil, `INSERT INTO task SELECT tenant, CAST($1 AS TEXT), agent, 'of-' || $1, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at FROM task WHERE id = $2`,
+		b.Exec(nil, `INSERT INTO task SELECT tenant, CAST($1 AS TEXT), agent, 'of-' || $1, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at, opens_context FROM task WHERE id = $2`,
 			id, string(first))
 		b.Exec(nil, `INSERT INTO event SELECT tenant, $1, seq, at, kind, body FROM event WHERE task = $2`, id, string(first))
 	}

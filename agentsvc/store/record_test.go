@@ -424,7 +424,7 @@ var timesAndIDs = regexp.MustCompile(`\d{16}|[0-9a-f]{8}-[0-9a-f-]{27}`)
 func createEndingTurn(t *testing.T, s *store.Store, tenant db.ID, i int, some bool) (store.Run, store.Record, error) {
 	t.Helper()
 	run := newRun("w1")
-	run.Tenant, run.Context = tenant, store.ContextIDForTask(run.Task)
+	run.Tenant, run.Context = tenant, agentsvc.ContextID(agentsvc.NewID())
 	createTask(t, s, run)
 	rec := store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("x"), statusEvent(agentsvc.Completed, agentMessage(fmt.Sprint("end ", i)))), EndState: store.Completed}
 	rec.SessionEntries = []agentsvc.Entry{{Message: agentMessage(fmt.Sprint("said ", i))}}

@@ -114,7 +114,7 @@ func (q *RunQueue) ReturnRun(ctx context.Context, run Run, options ReturnOptions
 	if options.Uncounted {
 		attempts, options.Error = attempts-1, ""
 	}
-	return q.execBatch(ctx, "give run back", func(b *db.Batch) {
+	return q.execBatch(ctx, "return run to the queue", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = $7, available_at = stoa_now() + CAST($6 AS BIGINT), ready = $8,
 				last_error = CASE WHEN $9 = '' THEN last_error ELSE $9 END, postponed = $10
 			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'`,
@@ -165,7 +165,7 @@ func (q *RunQueue) CountLeasedRuns(ctx context.Context, tenant db.ID, stale time
 
 // IsTaskCancelled reports whether a task ended as cancelled.
 func (q *RunQueue) IsTaskCancelled(ctx context.Context, tenant db.ID, task agentsvc.TaskID) (cancelled bool, err error) {
-	err = q.execBatch(ctx, "look whether a task was cancelled", func(b *db.Batch) {
+	err = q.execBatch(ctx, "check whether a task was cancelled", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&cancelled) },
 			`SELECT state = 'cancelled' FROM task WHERE tenant = $1 AND id = $2`, string(tenant), string(task))
 	})

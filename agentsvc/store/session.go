@@ -175,7 +175,7 @@ func (s *Sessions) tryWriteTurn(ctx context.Context, run *Run, body string) erro
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("keep turn %d of task %s in its session: %w", run.Turn, run.Task, err)
+		return fmt.Errorf("store turn %d of task %s in its session: %w", run.Turn, run.Task, err)
 	}
 	return nil
 }

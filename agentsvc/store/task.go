@@ -26,6 +26,7 @@ type StoredTask struct {
 	agentsvc.Task
 	Epoch        int64         // the task's fencing token
 	Turn         int64         // number of the current turn, from 1
+	OpensContext bool          // the task was accepted without a context; read only by AcquireLease
 	FirstSeq     int64         // first sequence of the turn's journal; read only with the approvals
 	EncodedCache *EncodedCache // encoded forms of this version; nil where the task was read with approvals or as state only
 }
@@ -381,8 +382,8 @@ func (s *Tasks) Cancel(ctx context.Context, seen StoredTask, ev agentsvc.Event) 
 // addQuery adds to b the read of t's row, without the content of its status.
 func (t *StoredTask) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID) {
 	b.Query(func(r db.Row) error {
-		return r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State), &t.Epoch, &t.Seq, &t.Turn)
-	}, `SELECT id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, turn FROM task WHERE tenant = $1 AND id = $2`, tenant, string(id))
+		return r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State), &t.Epoch, &t.Seq, &t.Turn, &t.OpensContext)
+	}, `SELECT id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, turn, opens_context FROM task WHERE tenant = $1 AND id = $2`, tenant, string(id))
 }
 
 // HasUnfinished reports whether the tenant has a task that has not ended.

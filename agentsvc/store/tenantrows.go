@@ -135,7 +135,7 @@ func (s *tenantRows) unclaimRun(ctx context.Context, run Run) error {
 		WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
 		s.tenant, string(run.Task), run.Turn, run.Worker)
 	if err := s.h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("put a run of task %s to rest: %w", run.Task, err)
+		return fmt.Errorf("return a run of task %s to the queue: %w", run.Task, err)
 	}
 	return nil
 }

@@ -225,7 +225,7 @@ func checkDistinct(routes []Route) error {
 	for _, r := range routes {
 		key := r.Method + " " + pathParameter.ReplaceAllString(r.Pattern, "{}")
 		if other, twice := registered[key]; twice {
-			return fmt.Errorf("%s %s is answered by two: the path %s is taken, choose another", r.Method, r.Pattern, other)
+			return fmt.Errorf("%s %s has two handlers: choose another path than %s", r.Method, r.Pattern, other)
 		}
 		registered[key] = r.Pattern
 	}

@@ -60,7 +60,7 @@ func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 		case kind != "":
 			r, err := parseDecision(fmt.Sprintf("message.parts[%d].data.", i), kind, value)
 			if err == nil && len(decisions) > 0 && (r.Outcome == agentsvc.OutcomeSupplied) != HasCredentials(decisions) {
-				err = agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", i), "cannot stand beside the part before it: credentials and decisions come in messages of their own")
+				err = agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", i), "cannot be combined with the part before it: send credentials and decisions in separate messages")
 			}
 			if err != nil {
 				return nil, err
@@ -76,7 +76,7 @@ func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 	case len(decisions) == 0:
 		return nil, nil
 	case otherPart >= 0:
-		return nil, agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", otherPart), "cannot stand beside a decision or a credential: only text can")
+		return nil, agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", otherPart), "cannot be combined with a decision or a credential: only text can")
 	case m.Task == "":
 		return nil, agentsvc.NewInvalidError("message.task_id", "is missing: the task whose tool call waits")
 	case HasCredentials(decisions):

@@ -189,7 +189,7 @@ func (s *Service) explainMissingCall(ctx context.Context, t store.StoredTask, op
 		return agentsvc.ErrNoOpenDecision
 	}
 	if slices.ContainsFunc(t.Approvals, func(a agentsvc.Approval) bool { return a.Call.ID == call }) {
-		return agentsvc.NewInvalidError("call_id", "%s is decided on twice at once", call)
+		return agentsvc.NewInvalidError("call_id", "%s has two decisions in one message", call)
 	}
 	decisions, err := s.store.Approvals.ListDecisions(ctx, t.ID)
 	switch {
@@ -217,7 +217,7 @@ func (s *Service) checkDecision(ctx context.Context, session agentsvc.SessionKey
 	}
 	if r.Outcome != agentsvc.OutcomeApproved {
 		if r.Arguments != nil {
-			return d, agentsvc.NewInvalidError("arguments", "only an approved call runs with any")
+			return d, agentsvc.NewInvalidError("arguments", "are accepted only with an approval")
 		}
 		return d, nil
 	}

@@ -60,7 +60,7 @@ func (s *Service) promoteNextRun(ctx context.Context, owner agentsvc.Owner, id a
 	defer cancel()
 	called, err := s.store.Runs.PromoteNext(ctx, owner, id)
 	if err != nil {
-		s.log.Warn("the next run of a session begins late", "error", err)
+		s.log.Warn("the next run of a session could not be promoted and begins later", "error", err)
 	}
 	if called {
 		s.executor.WakeClaimers()

@@ -72,7 +72,7 @@ func (sub Submission) taskVisibility() Visibility {
 var ErrConflict = agentsvc.NewError(agentsvc.CodeReused, "a message with this id and another body was sent before")
 
 // ErrKeyReused reports that another message was accepted under the same idempotency key.
-var ErrKeyReused = agentsvc.NewError(agentsvc.CodeReused, "another message came under this key before")
+var ErrKeyReused = agentsvc.NewError(agentsvc.CodeReused, "this key was used for another message")
 
 // Submit accepts a message as a new turn of a task, or opens a task if the message names none. When Submit returns,
 // the turn is committed and survives a crash. It returns

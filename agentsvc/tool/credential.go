@@ -80,7 +80,7 @@ func (c *CredentialProvider) LoadCredential(ctx context.Context, session agentsv
 		return nil, &CredentialError{CredentialProvider: c}
 	case err != nil:
 		c.Logger.ErrorContext(ctx, "a credential cannot be read", "tool", c.Tool, "error", err)
-		return nil, errors.New("whether its caller has supplied a credential cannot be known at the moment")
+		return nil, errors.New("the caller's credential cannot be read at the moment")
 	}
 	return &CallerCredential{Owner: session.Owner, Value: value, provider: c, sealed: sealed}, nil
 }

@@ -79,7 +79,7 @@ func (m *schemaMeter) runWithWorkLimit(ctx context.Context, size int, validate f
 		switch r := recover().(type) {
 		case nil:
 		case workLimitPanic:
-			err = fmt.Errorf("the value cannot be held to the schema: %w", r.error)
+			err = fmt.Errorf("the value cannot be validated against the schema: %w", r.error)
 		default:
 			panic(r)
 		}

@@ -164,7 +164,7 @@ type callOutcome struct {
 }
 
 // errToolPanicked is the error that the model reads after a panic.
-var errToolPanicked = errors.New("the tool failed inside; the same call will most likely fail again")
+var errToolPanicked = errors.New("the tool failed with an internal error; the same call will most likely fail again")
 
 // callWithRecover calls t and turns a panic into an error. The tool runs in a goroutine of its own, where an
 // unrecovered panic would end the process.

@@ -169,7 +169,7 @@ func TestPanic(t *testing.T) {
 	)
 	for _, name := range []string{"bug", "word"} {
 		got, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: name}, "s")
-		if !got.Failed || !strings.HasPrefix(got.Text, name+": the tool failed inside") {
+		if !got.Failed || !strings.HasPrefix(got.Text, name+": the tool failed with an internal error") {
 			t.Errorf("result = %+v", got)
 		}
 	}

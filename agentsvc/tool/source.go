@@ -105,7 +105,7 @@ func (s *Set) addSourceTool(ctx context.Context, src Source, t Tool) error {
 	var reason string
 	switch {
 	case exists:
-		reason = "its server has two of this name"
+		reason = "its server has two tools of this name"
 	case !toolNamePattern.MatchString(name):
 		reason = "a name is 1 to 64 letters, digits, '_' or '-': models accept no other"
 	default:

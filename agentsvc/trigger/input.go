@@ -84,7 +84,7 @@ func (in *Input) BuildMessage(ctx context.Context, contentType string, body []by
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", agentsvc.NewInvalidError("body", "the webhook's template cannot make a message of it: %.200v", err)
+		return "", agentsvc.NewInvalidError("body", "the webhook's template cannot be rendered with it: %.200v", err)
 	}
 	return checkMessage(message)
 }
@@ -93,9 +93,9 @@ func (in *Input) BuildMessage(ctx context.Context, contentType string, body []by
 func checkMessage(message string) (string, error) {
 	switch {
 	case strings.TrimSpace(message) == "":
-		return "", agentsvc.NewInvalidError("body", "makes an empty message")
+		return "", agentsvc.NewInvalidError("body", "renders to an empty message")
 	case len(message) > maxMessageBytes:
-		return "", agentsvc.NewInvalidError("body", "makes a message of more than %d bytes", maxMessageBytes)
+		return "", agentsvc.NewInvalidError("body", "renders to a message of more than %d bytes", maxMessageBytes)
 	}
 	return message, nil
 }

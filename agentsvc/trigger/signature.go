@@ -31,7 +31,7 @@ const maxDeliveryID = 256
 
 // ErrUnsigned reports that a delivery is not signed as required. It gives no reason, so that a sender learns nothing
 // about the secret.
-var ErrUnsigned = agentsvc.NewError(agentsvc.CodeUnsigned, "the delivery is not signed as it must be")
+var ErrUnsigned = agentsvc.NewError(agentsvc.CodeUnsigned, "the signature of the delivery is missing or invalid")
 
 // Signature verifies the signatures of deliveries. There are two forms: the body signed in hex in a header, with or
 // without the prefix "sha256=", and Standard Webhooks, which signs the id, the timestamp and the body. The two forms

@@ -28,7 +28,7 @@ const (
 )
 
 // errTooLarge reports that an execution has exceeded one of the bounds.
-var errTooLarge = errors.New("it makes too much of the body")
+var errTooLarge = errors.New("it exceeds the limits of templates")
 
 // newTemplateFuncs returns the functions that templates may call in the execution x. Each takes bounded time, returns at
 // most maxTextBytes, and is paid for from x. They replace the built-in functions of the same names.

@@ -150,7 +150,7 @@ func (b *Budget) setDefaultsAndValidate(currency string) error {
 	case b.OnExhausted != Reject && b.OnExhausted != Pause:
 		return agentsvc.NewInvalidError("on_exhausted", "must be %s or %s", Reject, Pause)
 	case b.OnExhausted == Pause && !b.Hard:
-		return agentsvc.NewInvalidError("on_exhausted", "%s needs a hard budget: a soft one holds nothing up", Pause)
+		return agentsvc.NewInvalidError("on_exhausted", "%s needs a hard budget: a soft one blocks no call", Pause)
 	case b.Unit == InMoney && !amount.IsCurrency(b.Currency):
 		return agentsvc.NewInvalidError("currency", "is missing: neither the app's plan nor a price book names one")
 	case b.Unit != InMoney && b.Currency != "":

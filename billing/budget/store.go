@@ -130,7 +130,7 @@ func (b *Budget) validateReplacement(was Budget) error {
 		{"currency", b.Currency != was.Currency},
 	} {
 		if f.changed {
-			return agentsvc.NewInvalidError(f.field, "stays what it is: delete the budget and make another")
+			return agentsvc.NewInvalidError(f.field, "cannot be changed: delete the budget and create another")
 		}
 	}
 	return nil

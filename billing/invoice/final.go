@@ -48,7 +48,7 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor au
 		if _, err := time.Parse("2006-01", id); err != nil {
 			return Invoice{}, errNoInvoice
 		}
-		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "the invoice of %s comes first", span.month)
+		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "finalize the invoice of %s first", span.month)
 	case id != "" && l.Now.Before(c.spanBegin(span)):
 		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "the month %s has not begun", span.month)
 	}

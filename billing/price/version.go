@@ -82,7 +82,7 @@ func (p Version) validate() error {
 		// Two prices of the same meter for the same pattern: which one holds would depend on their order.
 		it.Per, it.Amount = 0, 0
 		if seen[it] {
-			return agentsvc.NewInvalidError(strings.TrimSuffix(at, "."), "is there twice: the same kind, meter, provider and model")
+			return agentsvc.NewInvalidError(strings.TrimSuffix(at, "."), "is a duplicate: the same kind, meter, provider and model")
 		}
 		seen[it] = true
 	}
@@ -151,7 +151,7 @@ func (s *Service) AddVersion(ctx context.Context, actor audit.Actor, p Version) 
 		return change.Record(ctx, tx, change.Price, "")
 	})
 	if db.IsDuplicate(err) {
-		return Version{}, agentsvc.NewError(agentsvc.CodeExists, "there is a price book %s, and none ever changes; make another version", p.Version)
+		return Version{}, agentsvc.NewError(agentsvc.CodeExists, "there is already a price book %s, and price books do not change: add another version", p.Version)
 	}
 	if err != nil {
 		return Version{}, fmt.Errorf("add price book %s: %w", p.Version, err)

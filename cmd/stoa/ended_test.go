@@ -44,8 +44,8 @@ func TestReadersAfterTheEnd(t *testing.T) {
 				_, err := h.apps.SuspendApp(t.Context(), audit.Actor{Name: "ops"}, "acme", "")
 				return err
 			}, tenancy.ErrSuspended},
-			{func() error { _, err := h.apps.ResumeApp(t.Context(), "ops", "acme", ""); return err }, nil},
-			{func() error { return h.apps.DeleteApp(t.Context(), "ops", "acme") }, agentsvc.CodeNotFound},
+			{func() error { _, err := h.apps.ResumeApp(t.Context(), audit.Actor{Name: "ops"}, "acme", ""); return err }, nil},
+			{func() error { return h.apps.DeleteApp(t.Context(), audit.Actor{Name: "ops"}, "acme") }, agentsvc.CodeNotFound},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()

@@ -26,8 +26,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
-
-	"stoa/agentsvc/surface/a2agrpc"
 )
 
 // grpcProbe is how a foreign caller would call a gRPC method, and what a caller needs for it. Messages are JSON, with
@@ -95,13 +93,25 @@ var grpcProbes = map[string]grpcProbe{
 	service03 + "GetAgentCard":                     {[]string{`{}`}, assistantScopes("agents:read")},
 }
 
-var _, _ = pb03.File_a2a_proto, pb10.File_a2av1_proto // registers the methods' messages
+// listGRPCMethods returns the full names of the agent methods of both services, such as
+// /lf.a2a.v1.A2AService/SendMessage.
+func listGRPCMethods() (names []string) {
+	for _, d := range []grpc.ServiceDesc{pb10.A2AService_ServiceDesc, pb03.A2AService_ServiceDesc} {
+		for _, m := range d.Methods {
+			names = append(names, "/"+d.ServiceName+"/"+m.MethodName)
+		}
+		for _, m := range d.Streams {
+			names = append(names, "/"+d.ServiceName+"/"+m.StreamName)
+		}
+	}
+	return names
+}
 
 // probeGRPC tries foreign ids over gRPC and expects the responses of ids that never existed.
 func (h *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
 	t.Helper()
 	conn := h.dialGRPC(t)
-	for _, method := range a2agrpc.MethodNames() {
+	for _, method := range listGRPCMethods() {
 		if missing := findUnprobedIDs(t, method); len(missing) > 0 {
 			t.Errorf("%s: the isolation proof has no message that names another caller's %v", method, missing)
 		}
@@ -253,7 +263,7 @@ func findMethod(t *testing.T, method string) protoreflect.MethodDescriptor {
 func (h *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
 	conn := h.dialGRPC(t)
-	for _, method := range a2agrpc.MethodNames() {
+	for _, method := range listGRPCMethods() {
 		row, ok := grpcProbes[method]
 		if !ok {
 			t.Errorf("%s: the proofs of isolation and of roles have no row for this method", method)

@@ -23,7 +23,6 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"stoa/agentsvc/surface"
-	"stoa/agentsvc/surface/a2agrpc"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -204,7 +203,7 @@ func TestForeignCalls(t *testing.T) {
 		_, err := callGRPCWithContext(ctx, t, conn, method, unknownIDs.replaceIDs(grpcProbes[method].messages[0]))
 		return err
 	}
-	for _, method := range a2agrpc.MethodNames() {
+	for _, method := range listGRPCMethods() {
 		for name, err := range map[string]error{
 			"server.cors.allowed_origins": request(here, method, "origin", "https://evil.example"),
 			"--public-url":                request(elsewhere, method),

@@ -209,7 +209,7 @@ func (s *Store) RecordUse(ctx context.Context, at map[string]time.Time) error {
 		b.Exec(nil, `UPDATE api_key SET last_used_at = $2 WHERE id = $1 AND last_used_at <= $3`, id, t.UnixMicro(), t.Add(-time.Minute).UnixMicro())
 	}
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return fmt.Errorf("note the use of API keys: %w", err)
+		return fmt.Errorf("record the use of API keys: %w", err)
 	}
 	return nil
 }

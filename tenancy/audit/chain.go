@@ -270,7 +270,7 @@ func (c *chains) resealHeads(ctx context.Context) error {
 		if errors.Is(err, errChainBroken) {
 			c.logTampering(ctx, id)
 		} else if err != nil {
-			return fmt.Errorf("seal the head of the audit trail of %q anew: %w", id, err)
+			return fmt.Errorf("reseal the head of the audit trail of %q: %w", id, err)
 		}
 	}
 	return nil

@@ -223,7 +223,7 @@ func TestSharedPlan(t *testing.T) {
 		move(g)
 	}
 	var more db.Batch
-	more.Exec(nil, `INSERT INTO task SELECT tenant, id || '-' || n, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at
+	more.Exec(nil, `INSERT INTO task SELECT tenant, id || '-' || n, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at, opens_context
 		FROM task, generate_series(1, $1) AS n WHERE id = 't0'`, many)
 	if err := d.Tenant("acme").Do(t.Context(), &more); err != nil {
 		t.Fatal(err)

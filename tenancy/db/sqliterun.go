@@ -117,7 +117,7 @@ func readSQLiteRows(rows *sql.Rows, read func(Row) error) (readErr, err error) {
 
 // errGroupRolledBack reports that a failure undid the whole transaction and with it the savepoints, as a full disk
 // does.
-var errGroupRolledBack = errors.New("the transaction was undone")
+var errGroupRolledBack = errors.New("the transaction was rolled back")
 
 // runGroup commits calls together. A savepoint around each batch undoes a failed one without affecting the others. If
 // the transaction itself was undone, each batch is executed alone.

@@ -83,7 +83,7 @@ func (f *tenantFile) checkFolder() error {
 	}
 	defer func() { _ = dir.Close() }()
 	if !f.folder.isSameFolder(dir) {
-		return &fileError{errors.New("the folder that was granted has moved")}
+		return &fileError{errors.New("the granted folder was moved")}
 	}
 	return nil
 }

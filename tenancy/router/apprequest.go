@@ -106,7 +106,7 @@ var (
 
 var errNoApp = agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
 
-var errRevoked = agentsvc.NewUnauthenticatedError("a token from before the tokens of its app or its subject were revoked")
+var errRevoked = agentsvc.NewUnauthenticatedError("the token was issued before the tokens of its app or its subject were revoked")
 
 // CheckApp decides on the record of the app that [Router.FindApp] returned. err is the error of loading the record:
 // nil, [agentsvc.CodeNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result

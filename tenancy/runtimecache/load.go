@@ -152,7 +152,7 @@ func (l *Cache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *in
 // arrives later is closed. While such a build is still running, further attempts fail at once.
 func (l *Cache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap *tenancy.Snapshot) (value T, err error) {
 	if !s.building.CompareAndSwap(false, true) {
-		return value, errors.New("an earlier build of it still hangs")
+		return value, errors.New("an earlier build of it has not ended")
 	}
 	type outcome struct {
 		value T

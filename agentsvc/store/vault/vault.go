@@ -90,7 +90,7 @@ func (v *Vault) DropCredential(ctx context.Context, stored SealedCredential) err
 		"user": stored.Owner.Subject, "issuer": stored.Owner.Issuer, "tool": stored.Tool, "server": stored.Server,
 	}}, columnMatch{"owner_sub", stored.Owner.Subject}, columnMatch{"owner_iss", stored.Owner.Issuer}, columnMatch{"tool", stored.Tool}, columnMatch{"value", stored.sealedValue})
 	if err != nil {
-		return fmt.Errorf("drop the credential for %s: %w", stored.Tool, err)
+		return fmt.Errorf("delete the credential for %s: %w", stored.Tool, err)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, from
 	n, err := v.deleteMatching(ctx, audit.Entry{Actor: audit.NewUserActor(owner, from), Action: "credential.forget", Detail: map[string]any{"tool": tool}},
 		columnMatch{"owner_sub", owner.Subject}, columnMatch{"owner_iss", owner.Issuer}, columnMatch{"tool", tool})
 	if err != nil {
-		return fmt.Errorf("forget a credential: %w", err)
+		return fmt.Errorf("delete a credential: %w", err)
 	}
 	if n == 0 {
 		return agentsvc.ErrNotFound
@@ -137,13 +137,13 @@ func (v *Vault) ForgetUserCredentials(ctx context.Context, by audit.Actor, subje
 		matches = append(matches, columnMatch{"owner_iss", *issuer})
 	}
 	if _, err := v.deleteMatching(ctx, e, matches...); err != nil {
-		return fmt.Errorf("forget a user's credentials: %w", err)
+		return fmt.Errorf("delete a user's credentials: %w", err)
 	}
 	return nil
 }
 
 // errNothingDeleted rolls back the audit entry in another database when there was nothing to delete.
-var errNothingDeleted = errors.New("nothing was there")
+var errNothingDeleted = errors.New("nothing to delete")
 
 // columnMatch is a column, named by this package and never by a caller, and the value that rows must have in it.
 type columnMatch struct{ column, value string }

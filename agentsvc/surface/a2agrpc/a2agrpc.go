@@ -150,20 +150,6 @@ func New(front *surface.Server, o Options) *Server {
 	return s
 }
 
-// MethodNames returns the full names of the agent methods of both services, such as
-// /lf.a2a.v1.A2AService/SendMessage. Tests use it to cover every method.
-func MethodNames() (names []string) {
-	for _, d := range []grpc.ServiceDesc{pb10.A2AService_ServiceDesc, pb03.A2AService_ServiceDesc} {
-		for _, m := range d.Methods {
-			names = append(names, "/"+d.ServiceName+"/"+m.MethodName)
-		}
-		for _, m := range d.Streams {
-			names = append(names, "/"+d.ServiceName+"/"+m.StreamName)
-		}
-	}
-	return names
-}
-
 // Serve accepts connections of l until the server is closed or stopped. It returns nil then, also if that happened before
 // Serve was called: both run in goroutines of their own.
 func (s *Server) Serve(l net.Listener) error {

@@ -41,7 +41,7 @@ func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc
 		case s.otherSlots <- struct{}{}:
 			defer func() { <-s.otherSlots }()
 		default:
-			return status.Error(codes.ResourceExhausted, "too many ask which methods there are, try again shortly")
+			return status.Error(codes.ResourceExhausted, "too many reflection calls are open, try again shortly")
 		}
 		timer := time.NewTimer(maxOtherDuration)
 		defer timer.Stop()

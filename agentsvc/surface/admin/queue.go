@@ -62,7 +62,7 @@ func (h deadLetterHandler) handleListDeadLetters(w http.ResponseWriter, r *http.
 		// The page token is the ID of a run; an ID that does not parse was not returned by this list.
 		var ok bool
 		if f.Before, ok = deadletter.ParseID(token); !ok {
-			return agentsvc.NewInvalidError("page_token", "is not one that this list gave")
+			return agentsvc.NewInvalidError("page_token", "is not a token of this list")
 		}
 	}
 	dead, total, err := h.deadLetters.List(r.Context(), f)

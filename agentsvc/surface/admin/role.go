@@ -63,7 +63,7 @@ func (h roleHandler) updateRole(ctx context.Context, o *mutation.Request) (mutat
 		return mutation.Result{}, err
 	}
 	if b.Name != "" && b.Name != name {
-		return mutation.Result{}, agentsvc.NewInvalidError("name", "must be %s, as the path says: a role keeps its name", name)
+		return mutation.Result{}, agentsvc.NewInvalidError("name", "must be %s, as in the path: the name of a role cannot change", name)
 	}
 	role, err := authz.CheckRole(tenancy.Role{Name: name, Scopes: b.Scopes, Description: b.Description})
 	if err != nil {

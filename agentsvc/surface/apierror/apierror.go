@@ -98,7 +98,7 @@ func Classify(err error) Response {
 // protocolTexts are the texts of errors that name what the protocols call a key.
 var protocolTexts = map[error]string{
 	agentsvc.ErrKeyReused: "this Idempotency-Key was used for another request",
-	task.ErrKeyReused:     "another message came under this key before; take a new Idempotency-Key, or over MCP a new id of the call",
+	task.ErrKeyReused:     "this key was used for another message; use a new Idempotency-Key, or over MCP a new id of the call",
 }
 
 // newResponse returns the response for e. What is unavailable has a Retry-After always.

@@ -107,7 +107,7 @@ func (h planHandler) updatePlan(ctx context.Context, o *mutation.Request) (mutat
 	}
 	name := surface.PathParam(o.HTTP, "plan")
 	if p.Name != "" && p.Name != name {
-		return mutation.Result{}, agentsvc.NewInvalidError("name", "is another one than in the path; a plan keeps its name")
+		return mutation.Result{}, agentsvc.NewInvalidError("name", "differs from the name in the path; the name of a plan cannot change")
 	}
 	// Only the path names the plan; the body may repeat it.
 	p.Name = name

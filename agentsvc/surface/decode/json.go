@@ -35,7 +35,7 @@ func JSON(body []byte, v any, strict bool) error {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &wrong):
-		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "a JSON %s cannot stand here", wrong.Value)
+		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "a JSON %s is not allowed here", wrong.Value)
 	case errors.As(err, &syntax):
 		return agentsvc.NewInvalidError("", "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -43,7 +43,7 @@ func CheckURL(u *url.URL) error {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return agentsvc.NewInvalidError("query", "is not encoded as a query is")
+		return agentsvc.NewInvalidError("query", "is not a valid URL query")
 	}
 	for name, values := range query {
 		if !isText(name) || slices.ContainsFunc(values, func(v string) bool { return !isText(v) }) {

@@ -160,7 +160,7 @@ func (c *Claim) endClaim(ctx context.Context, sql string, args ...any) error {
 		err = c.store.db.Do(ctx, &b) // idempotent; without it the key would stay claimed for claimTimeout
 	}
 	if err != nil {
-		return fmt.Errorf("keep the answer of an idempotent call: %w", err)
+		return fmt.Errorf("store the response of an idempotent call: %w", err)
 	}
 	return nil
 }

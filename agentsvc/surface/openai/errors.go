@@ -41,7 +41,7 @@ func newTaskFailure(t agentsvc.Task) *taskFailure {
 		}
 		return e
 	case agentsvc.Submitted, agentsvc.Working:
-		e.status, e.text = http.StatusGatewayTimeout, "the agent is still at work; the task goes on and can be read under its id"
+		e.status, e.text = http.StatusGatewayTimeout, "the agent has not finished; the task continues and can be read by its id"
 		return e
 	}
 	return nil

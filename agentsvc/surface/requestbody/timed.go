@@ -94,7 +94,7 @@ func describeReadError(err error) error {
 	case errors.As(err, &large):
 		return agentsvc.NewError(apierror.CodeBodyTooLarge, "the body is too large, %d MiB are allowed", large.Limit>>20)
 	}
-	return agentsvc.NewError(apierror.CodeMalformed, "the body did not arrive whole")
+	return agentsvc.NewError(apierror.CodeMalformed, "the body was not received completely")
 }
 
 // ErrMessageTooLong says that a message has more than [MaxMessage] bytes.

@@ -166,7 +166,7 @@ func (f *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) er
 type accessRevokedError struct{ cause error }
 
 func (e *accessRevokedError) Error() string {
-	return "the client may listen no more: " + e.cause.Error()
+	return "the client may no longer read the task: " + e.cause.Error()
 }
 
 // watchAccess calls CheckAccess every CheckInterval until stop is called: a credential may expire or be revoked, and an

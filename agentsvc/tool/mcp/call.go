@@ -51,7 +51,7 @@ func (r *remoteTool) Call(ctx context.Context, in tool.Call) (string, error) {
 }
 
 // errBlocked is the error of a blocked tool, for the model.
-var errBlocked = errors.New("the tool is blocked: the server describes it otherwise than before, and no operator has accepted that yet")
+var errBlocked = errors.New("the tool is blocked: its definition on the server has changed, and no operator has accepted the change yet")
 
 // markBlocked blocks the tool and removes its description and parameters: a changed description may be an attempt to
 // manipulate the model, and must not reach it.
@@ -124,7 +124,7 @@ func (l *connector) checkOffered(ctx context.Context, c *connection, r *remoteTo
 	defer l.mu.Unlock()
 	switch now := l.currentList.byName[r.spec.Name]; {
 	case now == nil:
-		return errors.New("its server has it no longer")
+		return errors.New("its server no longer offers it")
 	case now.blocked:
 		return errBlocked
 	}

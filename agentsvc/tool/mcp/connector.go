@@ -83,7 +83,7 @@ func (l *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
 }
 
 // errTooManyCallers reports that maxCallerConnectors callers have calls in progress.
-var errTooManyCallers = errors.New("too many of its callers are at work at once; try again later")
+var errTooManyCallers = errors.New("too many of its callers are connected at once; try again later")
 
 // withCallerConnector calls f with the connector of the session's caller. If the server refuses the
 // credential (HTTP 401), the credential is deleted. It returns a [*tool.CredentialError] if the caller must supply one.

@@ -152,7 +152,7 @@ func (s *Server) newDefinition(t *mcp.Tool) (def toolpin.Definition, reason stri
 		return def, fmt.Sprintf("its description is longer than %d bytes", maxDescription)
 	// A NUL or invalid UTF-8 cannot be stored in PostgreSQL.
 	case !utf8.ValidString(t.Name) || !utf8.ValidString(t.Description) || strings.ContainsRune(t.Name+t.Description, 0):
-		return def, "it is not described in text"
+		return def, "its name or description is not valid text"
 	}
 	body, err := json.Marshal(struct {
 		Name        string          `json:"name"`
@@ -192,7 +192,7 @@ func (s *Server) applyPins(ctx context.Context, l *toolList, defs []toolpin.Defi
 	// Update stores new definitions and returns the names of those that differ from the stored ones.
 	drifted, err := s.options.Pins.Update(ctx, s.options.Name, defs)
 	if err != nil {
-		return &unavailableError{reason: "what is pinned of its tools cannot be read", cause: err}
+		return &unavailableError{reason: "the accepted definitions of its tools cannot be read", cause: err}
 	}
 	for _, name := range slices.Sorted(slices.Values(drifted)) {
 		l.byName[name].markBlocked()

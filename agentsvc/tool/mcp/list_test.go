@@ -26,7 +26,7 @@ func TestListChanged(t *testing.T) {
 	waitUntil(t, "the new tool is there", func() bool { return toolsByName(t, src)["late"] != nil })
 	s.RemoveTools("meta")
 	waitUntil(t, "the old tool is gone", func() bool { return toolsByName(t, src)["meta"] == nil })
-	if got := callTool(t, meta, `{}`); got != "error: its server has it no longer" {
+	if got := callTool(t, meta, `{}`); got != "error: its server no longer offers it" {
 		t.Error(got)
 	}
 }

@@ -199,7 +199,7 @@ func (o *DefaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps 
 		}
 		log.Info("the configuration was reloaded", "file", o.path)
 		if err := apps.DefaultApp.Audit(ctx); err != nil {
-			log.Error("the reloaded configuration is in force and not on the audit trail", "file", o.path, "error", err)
+			log.Error("the reloaded configuration is in force but could not be written to the audit trail", "file", o.path, "error", err)
 		}
 		if late := o.keysAwaitingRestart(); len(late) > 0 {
 			log.Warn("changes of server, logger and observability need a restart: until then the previous values apply", "file", o.path, "changed", late)

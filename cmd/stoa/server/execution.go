@@ -70,7 +70,7 @@ func newExecution(ctx context.Context, o Options, base runtime.Dependencies, app
 	x.dispatchers = newDispatchers(o, base, x.acquireNotifier)
 
 	complete := base
-	complete.Workers, complete.InMemory.Workers = x.RunPool, x.inMemoryPool
+	complete.Workers, complete.InMemoryWorkers = x.RunPool, x.inMemoryPool
 	complete.Notifications = newNotifyOptions(o, x.dispatchers, t)
 	cache := t.newRuntimeCacheOptions()
 	cache.Log, cache.OnChange = o.Log, x.handleAppChange

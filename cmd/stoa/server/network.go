@@ -38,7 +38,7 @@ func newNetwork(o Options) (n network, err error) {
 func openListener(s Settings) (net.Listener, error) {
 	l, err := listener.ListenTCP(s.Listen.Host, s.Listen.Port)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w (another --port is the cure if this one is taken)", err)
+		return nil, fmt.Errorf("listen: %w (if this port is in use, choose another with --port)", err)
 	}
 	return l, nil
 }
@@ -50,7 +50,7 @@ func openGRPCListener(s Settings, c *closers) (net.Listener, error) {
 	}
 	l, err := listener.ListenTCP(s.Listen.Host, s.Listen.GRPCPort)
 	if err != nil {
-		return nil, fmt.Errorf("listen for gRPC: %w (another --grpc-port is the cure if this one is taken)", err)
+		return nil, fmt.Errorf("listen for gRPC: %w (if this port is in use, choose another with --grpc-port)", err)
 	}
 	c.add(func() error { _ = l.Close(); return nil }) // an error only means that the gRPC server has closed it
 	return l, nil

@@ -141,7 +141,7 @@ func (h *Server) NewMetricsHandler() http.Handler {
 	next := h.telemetry.metrics.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ext.HasMetricsToken(r, h.Storage.secrets.metricsToken) {
-			http.Error(w, "the metrics need their token", http.StatusUnauthorized)
+			http.Error(w, "the metrics require their token", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)
