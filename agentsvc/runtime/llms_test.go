@@ -40,7 +40,7 @@ func TestModels(t *testing.T) {
 		{"openai, responses", "{provider: openai, api: responses, api_key: KEY, base_url: URL/v1, max_tokens: 50, temperature: 0}", "/v1/responses",
 			map[string]any{"model": "gpt-4o", "temperature": 0.0, "max_output_tokens": 50.0}, "gpt-4o"},
 		{"openai by its model", "{model: o3-mini, api_key: KEY, base_url: URL/v1, max_tokens: 50}", "/v1/chat/completions",
-			map[string]any{"model": "o3-mini", "temperature": nil, "max_tokens": 50.0}, "o3-mini"},
+			map[string]any{"model": "o3-mini", "temperature": nil, "max_completion_tokens": 50.0, "max_tokens": nil}, "o3-mini"},
 		{"anthropic", "{provider: anthropic, api_key: KEY, base_url: URL}", "/v1/messages",
 			map[string]any{"model": "claude-haiku-4-5", "temperature": 0.7, "max_tokens": 8192.0, "thinking": nil}, "claude-haiku-4-5"},
 		{"anthropic, thinking", "{model: claude-sonnet-4-5, api_key: KEY, base_url: URL, thinking: {enabled: true, budget_tokens: 2048}}", "/v1/messages",

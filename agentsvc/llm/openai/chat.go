@@ -25,8 +25,8 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 	if p.opts.Temperature != nil {
 		out.Temperature = openai.Float(*p.opts.Temperature)
 	}
-	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 && p.opts.BaseURL == BaseURL {
-		// OpenAI's reasoning models refuse max_tokens; many compatible servers know only that.
+	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 && isOwnModel(p.opts.Model) {
+		// OpenAI's reasoning models refuse max_tokens; the servers of many other models know only that.
 		out.MaxCompletionTokens = openai.Int(n)
 	} else if n > 0 {
 		out.MaxTokens = openai.Int(n)
