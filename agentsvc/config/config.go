@@ -20,6 +20,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 
@@ -98,13 +99,14 @@ func (c *Config) AgentNames() []string {
 	return names
 }
 
-// DefaultConfig returns the configuration that is served without a file: one agent "assistant" with one model of
-// provider, which [DetectProvider] can choose. Everything else has its default.
-func DefaultConfig(provider, apiKey string) *Config {
+// DefaultConfig returns the configuration that is served without a file: one agent "assistant" with one model of the
+// provider that detectProvider finds in the operator's environment, else the scripted one. Everything else has its
+// default.
+func DefaultConfig(lookup func(name string) (string, bool)) *Config {
 	cfg := document.New[Config]()
 	model := document.New[LLM]()
-	model.Provider, model.APIKey = provider, apiKey
-	model.applyDefaults(nil)
+	model.Provider = cmp.Or(detectProvider(lookup), "scripted")
+	model.applyDefaults(lookup)
 	agent := document.New[Agent]()
 	agent.Description = "A helpful assistant."
 	agent.Instruction = "You are a helpful assistant. Answer briefly and truthfully."

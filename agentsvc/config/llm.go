@@ -9,7 +9,8 @@ import (
 // LLM is one model and how to reach it.
 type LLM struct {
 	// Provider is the vendor, or `scripted` for the built-in model that needs no network. Without it, the
-	// provider follows from the model's name, else from the API key that is set in the environment.
+	// provider follows from the model's name, else from the API key that is set in the environment, else it is ollama
+	// if OLLAMA_HOST is set there.
 	Provider string `yaml:"provider" jsonschema:"enum=anthropic,enum=openai,enum=gemini,enum=ollama,enum=scripted"`
 	// Model is the vendor's name of the model. Without it: anthropic claude-haiku-4-5, openai gpt-4o,
 	// gemini gemini-2.5-pro, ollama qwen3.
@@ -17,7 +18,8 @@ type LLM struct {
 	// APIKey is the vendor's key. In the operator's file a missing key is read from OPENAI_API_KEY,
 	// ANTHROPIC_API_KEY or GEMINI_API_KEY; an app brings its own.
 	APIKey string `yaml:"api_key" secret:"true" to:"provider,base_url"`
-	// BaseURL is the address of the API, where it is not the vendor's own.
+	// BaseURL is the address of the API, where it is not the vendor's own. In the operator's file a missing address of
+	// ollama is read from OLLAMA_HOST.
 	BaseURL string `yaml:"base_url"`
 	// API is the protocol that openai is asked in: chat completions, which every compatible server has, or
 	// OpenAI's own responses.
@@ -70,7 +72,7 @@ func (l *LLM) checkRules(c *validation, s document.Location) {
 	v := findVendor(l.Provider)
 	if v == nil {
 		if !c.doc.HasValue(s.Value, "provider") {
-			c.addProblem(s, "the provider follows neither from the model's name nor from a key in the environment: set provider")
+			c.addProblem(s, "the provider follows neither from the model's name nor from a key or OLLAMA_HOST in the environment: set provider")
 		}
 		return
 	}

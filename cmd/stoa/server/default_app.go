@@ -76,18 +76,16 @@ func (o *DefaultApp) authConfig() config.Auth {
 }
 
 // useBuiltinConfig sets the configuration that is served without a file. A server that only this machine can reach
-// uses the model provider whose API key is in the environment; any other uses the scripted model, because callers
-// from elsewhere could otherwise spend the operator's key.
-func (o *DefaultApp) useBuiltinConfig(loopback bool) error {
-	provider, key := "scripted", ""
+// uses the model provider whose API key or server is in the environment; any other uses the scripted model, because
+// callers from elsewhere could otherwise spend the operator's key.
+func (o *DefaultApp) useBuiltinConfig(loopback bool) (err error) {
+	var lookup func(string) (string, bool)
 	if loopback {
-		lookup, err := configfile.NewLookup(lookupEnv)
-		if err != nil {
+		if lookup, err = configfile.NewLookup(lookupEnv); err != nil {
 			return err
 		}
-		provider, key = config.DetectProvider(lookup)
 	}
-	o.cfg.Store(config.DefaultConfig(provider, key))
+	o.cfg.Store(config.DefaultConfig(lookup))
 	return nil
 }
 
