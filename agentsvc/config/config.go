@@ -67,7 +67,13 @@ type Config struct {
 
 	// agentOrder is the agents' names in file order, which the map loses; set by Parse.
 	agentOrder []string
+	// warnings is what [Config.Warnings] returns; set by Parse.
+	warnings []document.Problem
 }
+
+// Warnings returns what the document asks for and does not get, such as a temperature beyond the vendor's range. The
+// configuration works without a change of the document.
+func (c *Config) Warnings() []document.Problem { return c.warnings }
 
 // Defaults names what is used where an agent or a caller names nothing.
 type Defaults struct {

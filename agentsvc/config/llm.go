@@ -1,9 +1,10 @@
 package config
 
 import (
-	"stoa/agentsvc/pattern"
+	"fmt"
 
 	"stoa/agentsvc/config/document"
+	"stoa/agentsvc/pattern"
 )
 
 // LLM is one model and how to reach it.
@@ -24,8 +25,8 @@ type LLM struct {
 	// API is the protocol that openai is asked in: chat completions, which every compatible server has, or
 	// OpenAI's own responses.
 	API string `yaml:"api" jsonschema:"enum=chat,enum=responses,default=chat" only:"provider=openai"`
-	// Temperature is the randomness of the model's text, from 0 to 2, for anthropic to 1. Models that may refuse
-	// one get none unless it is written, and a model that thinks gets none.
+	// Temperature is the randomness of the model's text, from 0 to 2; anthropic gets 1 at most, with a warning. Models
+	// that may refuse one get none unless it is written, and a model that thinks gets none.
 	Temperature *float64 `yaml:"temperature" jsonschema:"minimum=0,maximum=2,default=0.7"`
 	// MaxTokens is the longest answer in tokens; 0 leaves it to the provider.
 	MaxTokens int `yaml:"max_tokens" jsonschema:"minimum=0"`
@@ -66,15 +67,20 @@ func (l *LLM) checkRules(c *validation, s document.Location) {
 		}
 	}
 	c.checkPatternTotal(s.Child("script"), total)
-	if l.Provider == "anthropic" {
-		l.checkAnthropic(c, s)
-	}
 	v := findVendor(l.Provider)
 	if v == nil {
 		if !c.doc.HasValue(s.Value, "provider") {
 			c.addProblem(s, "the provider follows neither from the model's name nor from a key or OLLAMA_HOST in the environment: set provider")
 		}
 		return
+	}
+	// Temperatures have one meaning and different ranges: a document that changes the vendor keeps working.
+	if l.Temperature != nil && *l.Temperature > v.maxTemperature {
+		*l.Temperature = v.maxTemperature
+		c.addWarning(s.Child("temperature"), fmt.Sprintf("is more than %[1]v, the most that %[2]s takes: %[1]v is used", v.maxTemperature, v.name))
+	}
+	if l.Provider == "anthropic" {
+		l.checkAnthropic(c, s)
 	}
 	if v.keyVariable == "" || c.doc.HasValue(s.Value, "api_key") || l.APIKey != "" {
 		return
@@ -91,11 +97,8 @@ func (l *LLM) checkRules(c *validation, s document.Location) {
 
 // checkAnthropic reports values that Anthropic's API refuses, so that they are found before the first call.
 func (l *LLM) checkAnthropic(c *validation, s document.Location) {
-	switch {
-	case l.refusesTemperature():
+	if l.refusesTemperature() {
 		c.addProblem(s.Child("temperature"), "is refused by "+l.Model+": leave it out")
-	case l.Temperature != nil && *l.Temperature > 1:
-		c.addProblem(s.Child("temperature"), "is more than 1, the most that anthropic takes")
 	}
 	t := l.Thinking
 	if t == nil || !t.Enabled || t.BudgetTokens == 0 {

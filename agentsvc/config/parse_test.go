@@ -214,6 +214,30 @@ func TestProviderFollows(t *testing.T) {
 	}
 }
 
+// TestTemperatureIsClamped checks that a temperature above the vendor's range becomes its largest, with a warning.
+func TestTemperatureIsClamped(t *testing.T) {
+	t.Parallel()
+	src := `llms:
+  hot: {provider: anthropic, api_key: k, temperature: 1.5}
+  newest: {model: claude-opus-5-5, api_key: k, temperature: 2}
+  limit: {provider: anthropic, api_key: k, temperature: 1}
+  other: {provider: gemini, api_key: k, temperature: 2}
+`
+	cfg := mustParse(t, src, Options{})
+	for name, want := range map[string]float64{"hot": 1, "newest": 1, "limit": 1, "other": 2} {
+		if got := cfg.LLMs[name].Temperature; got == nil || *got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	message := "is more than 1, the most that anthropic takes: 1 is used"
+	want := []document.Problem{
+		{Path: "llms.hot.temperature", Line: 2, Column: 55, Message: message}, {Path: "llms.newest.temperature", Line: 3, Column: 61, Message: message},
+	}
+	if diff := cmp.Diff(want, cfg.Warnings()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 // TestOllamaHost checks how a model of Ollama finds its server, and that the variable selects the vendor where nothing
 // else does. A tenant's model reads no variable.
 func TestOllamaHost(t *testing.T) {

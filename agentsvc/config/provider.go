@@ -15,15 +15,17 @@ type vendor struct {
 	keyVariable   string
 	defaultModel  string   // used if the document names none
 	modelPrefixes []string // prefixes of model names that imply the vendor
+	// maxTemperature is the largest temperature that the vendor accepts.
+	maxTemperature float64
 }
 
 // vendors are the providers in the order in which detectProvider tries them.
 var vendors = []vendor{
-	{"anthropic", "ANTHROPIC_API_KEY", "claude-haiku-4-5", []string{"claude-"}},
-	{"openai", "OPENAI_API_KEY", "gpt-4o", []string{"gpt-", "chatgpt-", "o1", "o3", "o4"}},
-	{"gemini", "GEMINI_API_KEY", "gemini-2.5-pro", []string{"gemini-"}},
-	{"ollama", "", "qwen3", []string{"qwen3"}},
-	{"scripted", "", "scripted", nil},
+	{"anthropic", "ANTHROPIC_API_KEY", "claude-haiku-4-5", []string{"claude-"}, 1},
+	{"openai", "OPENAI_API_KEY", "gpt-4o", []string{"gpt-", "chatgpt-", "o1", "o3", "o4"}, 2},
+	{"gemini", "GEMINI_API_KEY", "gemini-2.5-pro", []string{"gemini-"}, 2},
+	{"ollama", "", "qwen3", []string{"qwen3"}, 2},
+	{"scripted", "", "scripted", nil, 2},
 }
 
 // findVendor returns the vendor of a name, nil if it is unknown.
