@@ -35,8 +35,8 @@ type Agent struct {
 	Visibility string `yaml:"visibility" jsonschema:"enum=public,enum=internal,enum=private,default=public"`
 	// Skills are what the card says the agent can do. Without them, they are made from the rest.
 	Skills []*Skill `yaml:"skills"`
-	// InputModes are the MIME types the agent reads.
-	InputModes []string `yaml:"input_modes" jsonschema:"default=text/plain"`
+	// InputModes are the MIME types the agent reads. Without them, it reads text/plain, and images if its model does.
+	InputModes []string `yaml:"input_modes"`
 	// OutputModes are the MIME types the agent writes.
 	OutputModes []string `yaml:"output_modes" jsonschema:"default=text/plain"`
 	// MaxIterations is how often a loop agent runs its sub-agents at most; 0 is a hundred times.

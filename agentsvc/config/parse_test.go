@@ -92,7 +92,7 @@ func TestParseFillsDefaults(t *testing.T) {
 	temperature := 0.7
 	want := &Agent{
 		Name: "a", Type: "llm", Version: "1.0.0", LLM: "default", Streaming: true, Visibility: "public",
-		InputModes: []string{"text/plain"}, OutputModes: []string{"text/plain"}, Timeout: 30e9,
+		OutputModes: []string{"text/plain"}, Timeout: 30e9,
 	}
 	if diff := cmp.Diff(want, cfg.Agents["a"]); diff != "" {
 		t.Errorf("agent: -want +got:\n%s", diff)
@@ -125,8 +125,8 @@ func TestParseDoesNotShareDefaults(t *testing.T) {
 	t.Parallel()
 	src := "llms: {default: {provider: scripted}}\nagents: {a: {}, b: {}}\n"
 	cfg := mustParse(t, src, Options{})
-	cfg.Agents["a"].InputModes[0] = "changed"
-	if got := cfg.Agents["b"].InputModes[0]; got != "text/plain" {
+	cfg.Agents["a"].OutputModes[0] = "changed"
+	if got := cfg.Agents["b"].OutputModes[0]; got != "text/plain" {
 		t.Errorf("agent b has %q", got)
 	}
 }

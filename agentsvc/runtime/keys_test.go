@@ -211,6 +211,32 @@ agents:
 	}
 }
 
+// TestInputModesFollowModel checks the input modes of agents that name none: agents on a model that sees images accept
+// images.
+func TestInputModesFollowModel(t *testing.T) {
+	t.Parallel()
+	src := `llms:
+  seeing: {provider: openai, api_key: k}
+  blind: {provider: ollama}
+  default: {provider: scripted}
+agents:
+  seer: {llm: seeing}
+  reader: {llm: seeing, input_modes: [text/plain]}
+  listener: {llm: blind}
+  group: {type: sequential, sub_agents: [seer]}
+`
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), runtime.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	text := []string{"text/plain"}
+	for name, want := range map[string][]string{
+		"seer": {"text/plain", "image/jpeg", "image/png", "image/gif", "image/webp"}, "reader": text, "listener": text, "group": text,
+	} {
+		card, _ := a.Card(name)
+		if diff := cmp.Diff(want, card.InputModes); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
 // TestApprovalKeys checks what an approval asks for each setting.
 func TestApprovalKeys(t *testing.T) {
 	t.Parallel()
