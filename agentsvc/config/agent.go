@@ -44,7 +44,7 @@ type Agent struct {
 	// Reasoning bounds and ends the agent's own loop of thinking and calling tools.
 	Reasoning *Reasoning `yaml:"reasoning" only:"type=llm"`
 	// SubAgents are the agents that a sequential, parallel or loop agent runs, and those that an llm agent can hand
-	// control over to.
+	// control over to; these may hand it back.
 	SubAgents []string `yaml:"sub_agents" ref:"agents" only:"type=llm|sequential|parallel|loop"`
 	// AgentTools are agents that this one uses like tools.
 	AgentTools []string `yaml:"agent_tools" ref:"agents" only:"type=llm"`

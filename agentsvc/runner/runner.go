@@ -241,12 +241,13 @@ func publicReason(err error) string {
 	var cut *interruptedError
 	var exhausted *agentsvc.BudgetExhaustedError
 	var durationErr *durationError
+	var transfers *agent.TooManyTransfersError
 	var full *agentsvc.StorageLimitError
 	if errors.As(err, &full) {
 		return "The task's result could not be stored: " + full.Error()
 	}
 	var large *capacity.TooLargeError
-	if errors.Is(err, capacity.ErrFull) || errors.As(err, &large) || errors.As(err, &exhausted) || errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooManySteps) {
+	if errors.Is(err, capacity.ErrFull) || errors.As(err, &large) || errors.As(err, &exhausted) || errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.As(err, &transfers) || errors.Is(err, agent.ErrTooManySteps) {
 		return err.Error()
 	}
 	if errors.As(err, &unavailable) {
