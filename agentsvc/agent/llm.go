@@ -264,6 +264,9 @@ func (t *llmRun) callModel(ctx context.Context, step string, conversation []agen
 		return ans, err
 	}
 	req := llm.Request{RunScope: t.inv.RunScope, Memory: t.answerMemory, System: system, Conversation: conversation, Tools: t.controls.addToSpecs(t.tools.set.Specs()), Step: step, MaxBytes: t.options.MaxBytes}
+	if t.options.requestsFormat() {
+		req.Output = t.options.Output.format
+	}
 	var text strings.Builder
 	for c, err := range t.model.Stream(ctx, req) {
 		if err != nil {

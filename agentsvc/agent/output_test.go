@@ -62,8 +62,8 @@ func TestOutput(t *testing.T) {
 			if len(m.reqs) != c.calls || m.reqs[0].Step == m.reqs[len(m.reqs)-1].Step && c.calls > 1 {
 				t.Errorf("%d model calls, want %d with a step each", len(m.reqs), c.calls)
 			}
-			if !strings.HasPrefix(m.reqs[0].System, "where\n\nGive your final answer as one JSON value, \"place\",") || !strings.Contains(m.reqs[0].System, `"additionalProperties":false`) {
-				t.Errorf("asked under %q", m.reqs[0].System)
+			if r := m.reqs[0]; !strings.HasPrefix(r.SystemText(), "where\n\nGive your final answer as one JSON value, \"place\",") || !strings.Contains(r.SystemText(), `"additionalProperties":false`) || r.System != "where" {
+				t.Errorf("asked under %q", r.SystemText())
 			}
 			if c.wantProblem != "" {
 				conversation := m.reqs[1].Conversation

@@ -40,6 +40,9 @@ type Request struct {
 	System       string
 	Conversation []agentsvc.Entry
 	Tools        []agentsvc.ToolSpec
+	// Output is the format of the answer, nil for any text. A provider uses the vendor's own mode for formats where the
+	// model has one, and SystemText where it has none.
+	Output *OutputFormat
 	// Step identifies the call within its task. It is the same in each attempt of a turn, so ids derived from it are
 	// too.
 	Step string

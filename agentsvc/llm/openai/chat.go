@@ -38,9 +38,16 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 		}
 		out.Tools = append(out.Tools, openai.ChatCompletionFunctionTool(fn))
 	}
+	system := req.SystemText()
+	if p.hasOutputMode(req) {
+		system = req.System
+		out.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
+			Name: req.Output.FormatName(), Schema: req.Output.Schema, Strict: openai.Bool(req.Output.Strict),
+		}}
+	}
 	// The system prompt is the first message.
-	if req.System != "" {
-		out.Messages = append(out.Messages, openai.SystemMessage(req.System))
+	if system != "" {
+		out.Messages = append(out.Messages, openai.SystemMessage(system))
 	}
 	for _, e := range req.Conversation {
 		switch {
