@@ -79,6 +79,46 @@ func TestModels(t *testing.T) {
 	}
 }
 
+// TestStructuredOutputMode checks that a fallback of another kind gets the format in its own way: the first model in the
+// vendor's mode, the second in the system prompt.
+func TestStructuredOutputMode(t *testing.T) {
+	t.Parallel()
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Pieces: []string{`{"city": "Rome"}`}}})
+	src := fmt.Sprintf(`llms:
+  default: {provider: openai, api_key: wrong, base_url: %[1]s/v1, fallbacks: [other]}
+  other: {provider: openai, api_key: %[2]s, base_url: %[1]s/v1, model: llama-3.3-70b}
+agents:
+  helper:
+    instruction: Where?
+    structured_output: {name: place, schema: {type: object, properties: {city: {type: string}}}}
+`, srv.URL, llmtest.Key)
+	tenant := runtime.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true}
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), tenant, slog.New(slog.DiscardHandler))
+	outcome, _ := runTurn(t, a, newSubmission("hi"))
+	if outcome.Status.State != agentsvc.Completed || outcome.Status.Message.Text() != `{"city": "Rome"}` {
+		t.Fatalf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
+	}
+	var got []string
+	for _, r := range srv.Requests() {
+		var body struct {
+			ResponseFormat json.RawMessage `json:"response_format"`
+			Messages       []struct{ Content string }
+		}
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(body.ResponseFormat)+" "+body.Messages[0].Content)
+	}
+	schema := `{"properties":{"city":{"type":"string"}},"type":"object"}`
+	want := []string{
+		`{"json_schema":{"name":"place","strict":false,"schema":` + schema + `},"type":"json_schema"} Where?`,
+		" Where?\n\nGive your final answer as one JSON value, \"place\", that fits this JSON Schema, without any words around it:\n" + schema,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 // TestFallbacks checks the fallbacks of a model and their own, each called once.
 func TestFallbacks(t *testing.T) {
 	t.Parallel()
