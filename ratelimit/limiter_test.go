@@ -462,7 +462,7 @@ func TestMemoryForgets(t *testing.T) {
 			reserveCall(t, gone, callerAna(fmt.Sprint(i)), 0)
 		}
 		time.Sleep(5 * time.Minute)
-		for i := range 1000 { // in every shard
+		for i := range 1000 {
 			reserveCall(t, ratelimit.New(db.ID(fmt.Sprint(i)), rules), callerAna("s"), 0)
 		}
 		if n := m.CountCounters("gone"); n != 0 {

@@ -163,7 +163,7 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 			if err := t.recordAnswer(ans.msg); err != nil {
 				return err
 			}
-			last, err := t.executeCalls(ctx, n, t.tools.startCalls)
+			last, err := t.executeCalls(ctx, n, t.tools.beginCalls)
 			if err != nil || last != nil {
 				return t.finishTurn(last, err)
 			}

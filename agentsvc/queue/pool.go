@@ -59,7 +59,7 @@ func New(d *db.DB, handle Handler, o Options) *Pool {
 	}
 	executor := &executor{
 		runs: runs, handle: handle, options: o, worker: worker, active: active, slots: newSlots(o), leases: leases, unfinished: unfinished,
-		awaited: awaited, wake: wake, goroutines: make(workerPool), base: base, cancel: cancel,
+		awaited: awaited, wake: wake, base: base, cancel: cancel,
 	}
 	return &Pool{
 		runs: runs, options: o, active: active, executor: executor, leases: leases, unfinished: unfinished,
@@ -73,14 +73,14 @@ func New(d *db.DB, handle Handler, o Options) *Pool {
 }
 
 // Open acquires this process's first lease. With alone, no other process can hold a lease (the lock on the SQLite
-// file proves it): every leased run in the database is an orphan and is rescued at once instead of after StaleAfter.
+// file proves it): every leased run in the database has no living worker and is rescued at once instead of after StaleAfter.
 func (p *Pool) Open(ctx context.Context, alone bool) error {
 	if alone {
 		if _, err := p.runs.RescueRuns(ctx, 0); err != nil {
 			return err
 		}
 	}
-	return p.leases.renewLease(ctx)
+	return p.leases.writeHeartbeat(ctx)
 }
 
 // Run operates the claim, lease and watch loops until ctx ends. It does not stop the runs in progress; [Pool.Drain]

@@ -68,8 +68,10 @@ func TestLargeHistory(t *testing.T) {
 		for i := range 5 {
 			evs = append(evs, messageEvent(fmt.Sprint(i, strings.Repeat("x", 10<<20))))
 		}
-		if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, 3, evs...)}); err != nil {
-			t.Fatal(err)
+		for i, ev := range evs { // one at a time, since a commit has a timeout
+			if err := s.Runs.WriteRecord(t.Context(), &run, store.Record{Events: sequenceEvents(run.Task, int64(3+i), ev)}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		with := store.TaskParts{History: true, Artifacts: true}
 		got, err := s.Tasks.Load(t.Context(), run.Task, with)

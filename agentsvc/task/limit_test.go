@@ -79,7 +79,7 @@ func TestConcurrent(t *testing.T) {
 		}
 		wg.Wait()
 		var st queuestats.Stats
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			var err error
 			if st, err = queuestats.Count(t.Context(), d); err != nil {
 				t.Fatal(err)

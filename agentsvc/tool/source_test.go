@@ -58,7 +58,7 @@ func TestLive(t *testing.T) {
 	if again, err := first.LoadLiveSet(t.Context(), agentsvc.SessionKey{}); err != nil || again != first {
 		t.Errorf("a live set is not what it is: %v", err)
 	}
-	if got, _ := first.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "a"}, ""); got.Text != "a" {
+	if got, _ := first.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "a"}, ""); got.Text != "a" {
 		t.Errorf("result %+v", got)
 	}
 

@@ -110,7 +110,7 @@ func New[T io.Closer](s *tenancy.Service, build func(ctx context.Context, s *ten
 	o.setDefaults()
 	l := &Cache[T]{apps: s, build: build, options: o, checkNow: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.entries.initShards()
+	l.entries.entries = map[entryKey]*cacheEntry[T]{}
 	l.stopWatch = s.WatchApps(l.handleSignal)
 	return l
 }
@@ -212,7 +212,7 @@ func (l *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
 }
 
 // Len returns the number of entries, those of older revisions included.
-func (l *Cache[T]) Len() int64 { return l.entries.count.Load() }
+func (l *Cache[T]) Len() int64 { return int64(l.entries.countEntries()) }
 
 // Close cancels the builds under way, removes every entry, and waits until all unused values are closed. A value in use
 // is closed by its last release.

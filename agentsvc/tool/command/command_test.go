@@ -70,7 +70,7 @@ func runCommand(t *testing.T, c *command.Tool, line string, args ...string) agen
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
+	res, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
 	return res
 }
 

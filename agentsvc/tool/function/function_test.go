@@ -33,7 +33,7 @@ func callTool(t *testing.T, f tool.Tool, arguments string) agentsvc.ToolResult {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: f.Spec().Name, Arguments: json.RawMessage(arguments)}, "step-1")
+	res, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: f.Spec().Name, Arguments: json.RawMessage(arguments)}, "step-1")
 	return res
 }
 
