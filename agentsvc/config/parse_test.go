@@ -245,7 +245,7 @@ func TestOllamaHost(t *testing.T) {
 	for host, want := range map[string]string{
 		"": "", "gpu": "http://gpu:11434", "gpu:8000": "http://gpu:8000", "10.0.0.7": "http://10.0.0.7:11434", "http://gpu": "http://gpu",
 		"https://models.example/ollama": "https://models.example/ollama", "0.0.0.0": "http://127.0.0.1:11434", "0.0.0.0:8000": "http://127.0.0.1:8000",
-		":8000": "http://127.0.0.1:8000", "[::]:8000": "http://127.0.0.1:8000", "::1": "http://[::1]:11434", ` "gpu" `: "http://gpu:11434",
+		":8000": "http://127.0.0.1:8000", "[::]:8000": "http://127.0.0.1:8000", "::1": "http://[::1]:11434", "\" gpu \"": "http://gpu:11434",
 	} {
 		o := Options{Lookup: newMapLookup(map[string]string{"OLLAMA_HOST": host})}
 		for _, src := range []string{"{provider: ollama}", "{model: qwen3}", "{model: 'qwen3:8b'}"} {
