@@ -94,7 +94,7 @@ func (t *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message
 // runAgentCall has another agent execute the call c of msg; before is the conversation up to msg. It is called
 // concurrently and must not change t. The frame's name holds the step and, for a consultation, the position of the
 // call, so that each call has a frame of its own and the same one in each attempt. Errors for the model are
-// [agentsvc.InvalidError]s.
+// [agentsvc.CodeInvalid]s.
 func (t *llmRun) runAgentCall(ctx context.Context, n int, msg *agentsvc.Message, c agentsvc.ToolCall, before []agentsvc.Entry, out emitFunc) (agentOutcome, error) {
 	ctl, _ := t.controls.findControl(c.Name)
 	w, err := ctl.parseArguments(c)
@@ -137,8 +137,7 @@ func (t *llmRun) newSubInvocation(frame string, conversation []agentsvc.Entry) I
 // refusalText returns the text of an error of a sub-agent that the model may react to (invalid input, too many steps),
 // or "" if err must end the whole turn instead.
 func refusalText(err error) string {
-	var invalid *agentsvc.InvalidError
-	if errors.As(err, &invalid) || errors.Is(err, ErrTooManySteps) {
+	if errors.Is(err, agentsvc.CodeInvalid) || errors.Is(err, ErrTooManySteps) {
 		return err.Error()
 	}
 	return ""

@@ -7,7 +7,7 @@
 // sent and settles it when the stream ends), tracing, and [WithFallback]. Guardrails decorate the result for each agent.
 // An [AttemptLimit] bounds the requests and the time of a call that fails, in all of them together.
 //
-// Errors: an [*Error] means that the model's side failed or refused, an agentsvc.InvalidError that the request cannot
+// Errors: an [*Error] means that the model's side failed or refused, an agentsvc.CodeInvalid that the request cannot
 // be sent to this model (the caller must change it), anything else is local, such as the end of the context.
 //
 // To add a vendor: implement Provider in a new folder on top of package upstream, run llmtest.RunSuite and

@@ -138,7 +138,7 @@ func (p *Pool) DetachCaller(app db.ID, task agentsvc.TaskID) {
 }
 
 // ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
-// written. done must be called with whether it was written. It returns a [ratelimit.ExhaustedError] where the queue
+// written. done must be called with whether it was written. It returns an error with [agentsvc.CodeExhausted] where the queue
 // is full.
 func (p *Pool) ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
 	return p.depths.reserveEntry(ctx, tenant, most)

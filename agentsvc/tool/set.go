@@ -48,7 +48,7 @@ type toolEntry struct {
 	origin string
 }
 
-// NewSet returns a set of tools. It returns an [agentsvc.InvalidError] for two tools with one name and for parameters
+// NewSet returns a set of tools. It returns an error with [agentsvc.CodeInvalid] for two tools with one name and for parameters
 // that are not a JSON Schema.
 func NewSet(tools []Tool, opts Options) (*Set, error) {
 	if opts.Timeout == 0 {
@@ -69,7 +69,7 @@ func NewSet(tools []Tool, opts Options) (*Set, error) {
 	return s, nil
 }
 
-// addTool adds a tool whose name is not in the set. It returns an [agentsvc.InvalidError] for an invalid schema.
+// addTool adds a tool whose name is not in the set. It returns an error with [agentsvc.CodeInvalid] for an invalid schema.
 func (s *Set) addTool(origin string, t Tool) error {
 	if s.opts.Decorator != nil {
 		t = Decorate(t, s.opts.Decorator)

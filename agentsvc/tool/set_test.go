@@ -236,8 +236,7 @@ func TestNewSetRefuses(t *testing.T) {
 	}
 	for want, tools := range tests {
 		_, err := tool.NewSet(tools, tool.Options{})
-		var invalid *agentsvc.InvalidError
-		if !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
+		if !errors.Is(err, agentsvc.CodeInvalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error = %v, want %s...", err, want)
 		}
 	}

@@ -126,7 +126,7 @@ func WantErr(t testing.TB, err, want error) {
 // WantInvalid fails the test unless err is an InvalidError of field.
 func WantInvalid(t testing.TB, err error, field string) {
 	t.Helper()
-	var inv *agentsvc.InvalidError
+	var inv *agentsvc.Error
 	if !errors.As(err, &inv) || inv.Field != field {
 		t.Errorf("got error %v, want one about %s", err, field)
 	}

@@ -92,7 +92,7 @@ func (w *Writer) writeDeadline(piece time.Duration) time.Time {
 }
 
 // reserve waits until n bytes of the response that to writes may be in memory. It returns [capacity.ErrFull] or a
-// [*capacity.TooLargeError]. Small responses cost nothing.
+// [agentsvc.CodeTooLarge]. Small responses cost nothing.
 func reserve(to http.ResponseWriter, n int) error {
 	w := unwrapWriter(to)
 	if n <= capacity.FreeBytes || w == nil {
