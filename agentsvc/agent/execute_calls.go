@@ -113,6 +113,9 @@ func (t *llmRun) runAgentCall(ctx context.Context, n int, msg *agentsvc.Message,
 			return agentOutcome{}, agentsvc.NewInvalidError("", "control can be handed to one agent at a time, and %s comes first", other.Name)
 		}
 	}
+	if err := t.inv.transfers.addTransfer(); err != nil {
+		return agentOutcome{}, err
+	}
 	// The agent that takes over continues the conversation itself, without the tools of this agent.
 	conversation := withoutToolCalls(before)
 	if w.Note != "" {

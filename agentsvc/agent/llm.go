@@ -59,6 +59,9 @@ func NewLLM(model llm.Provider, o Options) *LLM {
 	if o.Reasoning.MaxSteps == 0 {
 		o.Reasoning.MaxSteps = maxSteps
 	}
+	if o.Reasoning.MaxTransfers == 0 {
+		o.Reasoning.MaxTransfers = maxTransfers
+	}
 	if o.Output != nil {
 		// Partial text is not valid JSON, and a rejected answer is requested again: neither is fit to be shown.
 		o.CompleteOnly = true
@@ -69,6 +72,9 @@ func NewLLM(model llm.Provider, o Options) *LLM {
 // Run implements [Agent].
 func (a *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
+		if inv.transfers == nil && len(a.options.SubAgents) > 0 {
+			inv.transfers = &transferCounter{max: a.options.Reasoning.MaxTransfers}
+		}
 		log := &turnLog{inv: inv, conversation: inv.Conversation, yield: yield}
 		t := &llmRun{LLM: a, turnLog: log, tools: toolCalls{log, a.options.Tools}}
 		if err := t.runTurn(ctx); err != nil {
@@ -258,6 +264,9 @@ func (t *llmRun) callModel(ctx context.Context, step string, conversation []agen
 		return ans, err
 	}
 	req := llm.Request{RunScope: t.inv.RunScope, Memory: t.answerMemory, System: system, Conversation: conversation, Tools: t.controls.addToSpecs(t.tools.set.Specs()), Step: step, MaxBytes: t.options.MaxBytes}
+	if t.options.requestsFormat() {
+		req.Output = t.options.Output.format
+	}
 	var text strings.Builder
 	for c, err := range t.model.Stream(ctx, req) {
 		if err != nil {

@@ -14,15 +14,15 @@ type Prompt struct {
 }
 
 // newSystemPrompt returns the system prompt: the global text of the agents above, then this agent's own parts in the
-// order Global, Role, Instruction, Guidance, then the output format, separated by empty lines.
+// order Global, Role, Instruction, Guidance, then the output format unless the request has it, separated by empty lines.
 func (a *LLM) newSystemPrompt(global string) string {
 	p := a.options.Prompt
 	text := p.System
 	if text == "" {
 		text = joinParagraphs(global, p.Global, p.Role, a.options.Instruction, p.Guidance)
 	}
-	if a.options.Output != nil {
-		text = joinParagraphs(text, a.options.Output.describeFormat())
+	if a.options.Output != nil && !a.options.requestsFormat() {
+		text = joinParagraphs(text, a.options.Output.format.Prompt)
 	}
 	return text
 }

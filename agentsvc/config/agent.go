@@ -35,8 +35,8 @@ type Agent struct {
 	Visibility string `yaml:"visibility" jsonschema:"enum=public,enum=internal,enum=private,default=public"`
 	// Skills are what the card says the agent can do. Without them, they are made from the rest.
 	Skills []*Skill `yaml:"skills"`
-	// InputModes are the MIME types the agent reads.
-	InputModes []string `yaml:"input_modes" jsonschema:"default=text/plain"`
+	// InputModes are the MIME types the agent reads. Without them, it reads text/plain, and images if its model does.
+	InputModes []string `yaml:"input_modes"`
 	// OutputModes are the MIME types the agent writes.
 	OutputModes []string `yaml:"output_modes" jsonschema:"default=text/plain"`
 	// MaxIterations is how often a loop agent runs its sub-agents at most; 0 is a hundred times.
@@ -44,7 +44,7 @@ type Agent struct {
 	// Reasoning bounds and ends the agent's own loop of thinking and calling tools.
 	Reasoning *Reasoning `yaml:"reasoning" only:"type=llm"`
 	// SubAgents are the agents that a sequential, parallel or loop agent runs, and those that an llm agent can hand
-	// control over to.
+	// control over to; these may hand it back.
 	SubAgents []string `yaml:"sub_agents" ref:"agents" only:"type=llm|sequential|parallel|loop"`
 	// AgentTools are agents that this one uses like tools.
 	AgentTools []string `yaml:"agent_tools" ref:"agents" only:"type=llm"`

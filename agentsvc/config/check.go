@@ -32,6 +32,7 @@ type validation struct {
 	defaultLLMMissing bool                 // an agent without llm has no model
 	refusedEntries    map[string]bool      // entries such as tools.shell that lack a grant
 	unavailable       []unavailableRequest // found by checkAvailable, for reportUnavailable
+	warnings          []document.Problem   // become those of the Config
 }
 
 // ruleChecker is implemented by the structs of the document whose rules go beyond tags. checkRules adds problems to
@@ -256,6 +257,11 @@ func (c *validation) requireGrantedPath(s document.Location, power, path string)
 func (c *validation) refuseEntry(s document.Location, message string) {
 	c.refusedEntries[s.Path.Entry()] = true
 	c.addProblem(s, message)
+}
+
+// addWarning adds a warning at s.
+func (c *validation) addWarning(s document.Location, message string) {
+	c.warnings = append(c.warnings, s.NewProblem(message))
 }
 
 // addProblem adds a problem at s.

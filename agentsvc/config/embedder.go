@@ -12,7 +12,8 @@ type Embedder struct {
 	// APIKey is the vendor's key. In the operator's file a missing key is read from OPENAI_API_KEY or
 	// COHERE_API_KEY; an app brings its own.
 	APIKey string `yaml:"api_key" secret:"true" to:"provider,base_url"`
-	// BaseURL is the address of the API, where it is not the vendor's own.
+	// BaseURL is the address of the API, where it is not the vendor's own. In the operator's file a missing address of
+	// ollama is read from OLLAMA_HOST.
 	BaseURL string `yaml:"base_url"`
 	// Dimension is the length of the vectors to ask for. Without it, it is that of the first vector that comes.
 	Dimension int `yaml:"dimension" jsonschema:"minimum=0"`
@@ -32,11 +33,14 @@ type Embedder struct {
 // embedderKeyVariables are the environment variables with the operator's keys, by provider.
 var embedderKeyVariables = map[string]string{"openai": "OPENAI_API_KEY", "cohere": "COHERE_API_KEY"}
 
-// applyDefaults sets the operator's key if the document has none. lookup is the operator's environment, nil for a
-// tenant.
+// applyDefaults sets the operator's key and the address of an Ollama server if the document has none. lookup is the
+// operator's environment, nil for a tenant.
 func (e *Embedder) applyDefaults(lookup func(string) (string, bool)) {
 	if name := embedderKeyVariables[e.Provider]; name != "" && lookup != nil && e.APIKey == "" {
 		e.APIKey, _ = lookup(name)
+	}
+	if e.BaseURL == "" && e.Provider == "ollama" {
+		e.BaseURL = ollamaAddress(lookup)
 	}
 }
 

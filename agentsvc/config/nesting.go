@@ -9,7 +9,8 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// Bounds of agents that use agents. Each level runs inside its caller's turn.
+// Bounds of agents that use agents. Each level runs inside its caller's turn. Transfers of control are bounded when they
+// happen, by reasoning.max_transfers.
 const (
 	maxNesting = 8  // levels, the called agent included
 	maxMembers = 32 // agents in one list
@@ -19,7 +20,8 @@ const (
 // name. Vendors allow 64 characters for a tool's name.
 var callableAgentForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,52}$`)
 
-// checkMembers checks the sub-agents and agent tools of a: their number, cycles, depth and names.
+// checkMembers checks the sub-agents and agent tools of a: their number, cycles, depth and names. Agents may transfer
+// control to each other in cycles.
 func (a *Agent) checkMembers(c *validation, s document.Location) {
 	switch {
 	case slices.Contains([]string{"sequential", "parallel", "loop"}, a.Type) && len(a.SubAgents) == 0:
@@ -36,7 +38,11 @@ func (a *Agent) checkMembers(c *validation, s document.Location) {
 			c.addProblem(at, fmt.Sprintf("names %d agents; at most %d are possible", len(list.names), maxMembers))
 		}
 		for i, name := range list.names {
-			if chain := c.nesting.cycles[[2]string{s.Path.Part, name}]; chain != nil {
+			chain := c.nesting.cycles[[2]string{s.Path.Part, name}]
+			switch transfers := a.Type == "llm" && list.key == "sub_agents"; {
+			case transfers && name == s.Path.Part:
+				c.addProblem(at.Item(i), "is the agent itself, which has control already")
+			case !transfers && chain != nil:
 				c.addProblem(at.Item(i), "leads back to where it began: "+formatChain(chain))
 			}
 		}
@@ -80,8 +86,17 @@ func agentToolName(key, name string) string {
 	return name
 }
 
-// nesting is the graph of which agent uses which, with cycles and depths. newNesting computes it once for a document
-// in linear time; then it is read-only.
+// nestedAgents returns the agents that a runs within its own turn. Those that it may transfer control to are not among
+// them.
+func (a *Agent) nestedAgents() []string {
+	if a.Type == "llm" {
+		return a.AgentTools
+	}
+	return slices.Concat(a.SubAgents, a.AgentTools)
+}
+
+// nesting is the graph of which agent runs which within its turn, with cycles and depths. newNesting computes it once
+// for a document in linear time; then it is read-only.
 type nesting struct {
 	agents map[string]*Agent
 	// depth is the number of levels from the agent down, 1 = no members; -1 while it is computed.
@@ -110,7 +125,7 @@ func (n *nesting) measureDepth(name string) int {
 	n.depth[name] = -1
 	n.ancestors = append(n.ancestors, name)
 	deepest := 0
-	for _, child := range slices.Concat(a.SubAgents, a.AgentTools) {
+	for _, child := range a.nestedAgents() {
 		d := n.measureDepth(child)
 		if d < 0 {
 			from := slices.Index(n.ancestors, child)

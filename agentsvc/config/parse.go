@@ -75,6 +75,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 	c.walkValue(root, reflect.ValueOf(cfg).Elem(), false)
 	c.checkCards(root.Child("agents"), cfg.Agents)
 	c.reportUnavailable()
+	cfg.warnings = c.warnings
 
 	// After the checks, so that they see what the document contains and not its defaults.
 	for name, a := range cfg.Agents {

@@ -35,6 +35,9 @@ func (o *StructuredOutput) checkRules(c *validation, s document.Location) {
 type Reasoning struct {
 	// MaxIterations is how often the model is asked in one turn at most; 0 is a hundred times.
 	MaxIterations int `yaml:"max_iterations" jsonschema:"minimum=0,maximum=1000"`
+	// MaxTransfers is how often control may be handed over in one turn, by this agent and all that follow it; 0 is ten
+	// times. One more ends the task as failed.
+	MaxTransfers int `yaml:"max_transfers" jsonschema:"minimum=0,maximum=100"`
 	// EnableExitTool gives the model a tool that ends the loop.
 	EnableExitTool bool `yaml:"enable_exit_tool" jsonschema:"default=false"`
 	// EnableEscalateTool gives the model a tool that hands over to the parent agent.

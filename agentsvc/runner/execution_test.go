@@ -93,7 +93,10 @@ func TestFailure(t *testing.T) {
 		"no such agent":  {missing: true, state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
 		"a panic":        {agent: brokenAgent(func(func(agentsvc.Event, error) bool) { panic(errInternal) }), state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
 		"no answer":      {agent: brokenAgent(func(func(agentsvc.Event, error) bool) {}), state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
-		"without end":    {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, agent.ErrTooManySteps) }), state: agentsvc.Failed, text: agent.ErrTooManySteps.Error(), attempts: 1},
+		"in a circle": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) {
+			yield(agentsvc.Event{}, &agent.TooManyTransfersError{Max: 3})
+		}), state: agentsvc.Failed, text: (&agent.TooManyTransfersError{Max: 3}).Error(), attempts: 1},
+		"without end": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, agent.ErrTooManySteps) }), state: agentsvc.Failed, text: agent.ErrTooManySteps.Error(), attempts: 1},
 		"on and on": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) {
 			if yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &agentsvc.Message{}}}, nil) {
 				t.Error("an agent that has ended its turn is asked for more")

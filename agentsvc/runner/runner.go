@@ -235,6 +235,7 @@ func publicReason(err error) string {
 	var unavailable *store.UnavailableError
 	var cut *interruptedError
 	var durationErr *durationError
+	var transfers *agent.TooManyTransfersError
 	var own *agentsvc.Error
 	if errors.As(err, &own) {
 		switch own.Code {
@@ -247,7 +248,7 @@ func publicReason(err error) string {
 			return err.Error()
 		}
 	}
-	if errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooManySteps) {
+	if errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &absent) || errors.As(err, &transfers) || errors.Is(err, agent.ErrTooManySteps) {
 		return err.Error()
 	}
 	if errors.As(err, &unavailable) {

@@ -56,7 +56,7 @@ func requestAttributes(req llm.Request) []attribute.KeyValue {
 		}
 	}
 	return []attribute.KeyValue{
-		jsonAttribute(semconv.GenAISystemInstructionsKey, []spanPart{{Type: "text", Content: req.System}}), jsonAttribute(semconv.GenAIInputMessagesKey, all),
+		jsonAttribute(semconv.GenAISystemInstructionsKey, []spanPart{{Type: "text", Content: req.SystemText()}}), jsonAttribute(semconv.GenAIInputMessagesKey, all),
 	}
 }
 

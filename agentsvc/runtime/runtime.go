@@ -6,8 +6,8 @@
 // modelBuilders in llms.go, toolBuilders and sourceBuilders in tools.go, agentBuilders in agents.go, windowBuilders and
 // embedderBuilders in memory.go. A new kind is a new entry.
 //
-// Build composes an agent's parts as decorators. A model is wrapped, from the inside out, by retries and a circuit
-// breaker (llms.go), metering and budgets (meteredmodel.go), tracing (trace.go), fallbacks (llms.go) and the agent's
+// Build composes an agent's parts as decorators. A model is wrapped, from the inside out, by a circuit breaker and
+// retries (llms.go), metering and budgets (meteredmodel.go), tracing (trace.go), fallbacks (llms.go) and the agent's
 // guardrail (guardrails.go). Tools and agents are wrapped by settings, guardrails and tracing in the same way. Each kind of
 // decorator has a type that Build makes once: metering, tracing, guardrailSet. Build passes these and what was built
 // before to modelBuilder, toolBuilder, agentBuilder and memoryBuilder.

@@ -167,6 +167,35 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
+// TestConfigurationWarnings checks that a server logs what its file and an app's configuration ask for and do not get,
+// once each.
+func TestConfigurationWarnings(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const hot = `
+llms: {m: {provider: scripted}, hot: {provider: anthropic, api_key: k, temperature: 1.5}}
+agents: {assistant: {llm: m}}
+`
+	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(hot), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startProcess(t, dir, "--config", "stoa.yaml")
+	p.createApp(t, "acme", hot)
+	token := p.createToken(t, "acme", "ana", nil)
+	for range 2 {
+		for _, as := range []string{"", token} {
+			p.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", as, newRPCCall("message:send", newTextMessage("hi")))
+		}
+	}
+	count := func() int {
+		return strings.Count(p.Output(), "is more than 1, the most that anthropic takes: 1 is used")
+	}
+	waitWithin(t, 20*time.Second, "both warnings are logged", func() bool { return count() >= 2 })
+	if n := count(); n != 2 {
+		t.Errorf("%d warnings, want one of the file and one of the app:\n%s", n, p.Output())
+	}
+}
+
 // TestWatch changes the configuration file and its .env while the server runs: valid changes act without a restart
 // and leave sessions and tasks alone, an invalid one changes nothing.
 func TestWatch(t *testing.T) {

@@ -19,9 +19,9 @@ type validateCmd struct {
 	JSON bool   `name:"json" help:"Print JSON."`
 }
 
-// Run checks the file as serve does and prints every error in it, with line and column.
+// Run checks the file as serve does and prints every error and every warning, with line and column.
 func (cmd *validateCmd) Run(c *console) error {
-	err := cmd.checkFile()
+	warnings, err := cmd.checkFile()
 	var invalid *document.Error
 	// Only problems of the document are a result; a file that cannot be read is an error of the command.
 	if err != nil && !errors.As(err, &invalid) {
@@ -29,15 +29,21 @@ func (cmd *validateCmd) Run(c *console) error {
 	}
 	if cmd.JSON {
 		result := struct {
-			File   string             `json:"file"`
-			Valid  bool               `json:"valid"`
-			Errors []document.Problem `json:"errors"`
-		}{File: cmd.File, Valid: invalid == nil, Errors: []document.Problem{}}
+			File     string             `json:"file"`
+			Valid    bool               `json:"valid"`
+			Errors   []document.Problem `json:"errors"`
+			Warnings []document.Problem `json:"warnings"`
+		}{File: cmd.File, Valid: invalid == nil, Errors: []document.Problem{}, Warnings: append([]document.Problem{}, warnings...)}
 		if invalid != nil {
 			result.Errors = invalid.Problems
 		}
 		if err := c.printJSON(result); err != nil {
 			return err
+		}
+	}
+	for _, w := range warnings {
+		if !cmd.JSON {
+			c.printStatus("%s:%d:%d: warning: %s: %s", cmd.File, w.Line, w.Column, w.Path, w.Message)
 		}
 	}
 	switch {
@@ -52,15 +58,16 @@ func (cmd *validateCmd) Run(c *console) error {
 	return nil
 }
 
-// checkFile parses the file and builds the app that it describes, with the same function as serve. With no database and a keyring of zeros it can store nothing.
-func (cmd *validateCmd) checkFile() error {
+// checkFile parses the file and builds the app that it describes, with the same function as serve, and returns the
+// warnings. With no database and a keyring of zeros it can store nothing.
+func (cmd *validateCmd) checkFile() ([]document.Problem, error) {
 	helper, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	keys, err := keyring.New(make([]byte, 32)) // no secret is encrypted with it
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// No database, queue or billing: runtime.Build creates only what a configuration describes.
 	deps := runtime.Dependencies{

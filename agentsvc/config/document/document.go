@@ -325,8 +325,9 @@ func (doc *Document) AddSuggestion(s Location, message, word string, known []str
 		doc.problems.omitted++
 		return
 	}
-	line, column := s.position()
-	doc.problems.addProblem(Problem{s.Path.String(), line, column, message, SuggestWord(word, known)})
+	p := s.NewProblem(message)
+	p.Suggestion = SuggestWord(word, known)
+	doc.problems.addProblem(p)
 }
 
 // HasValue reports whether the mapping n has a value for key that is not empty. A missing variable counts as a value,

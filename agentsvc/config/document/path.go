@@ -155,6 +155,12 @@ func (l Location) Keys() []string {
 	return names
 }
 
+// NewProblem returns a problem at l, which is not added to the document's.
+func (l Location) NewProblem(message string) Problem {
+	line, column := l.position()
+	return Problem{Path: l.Path.String(), Line: line, Column: column, Message: message}
+}
+
 // position returns the line and column for a problem: the value's if it is a scalar or has no key, else the key's.
 func (l Location) position() (line, column int) {
 	switch {

@@ -173,6 +173,8 @@ func refineError(e *llm.Error, body []byte) {
 		e.Retryable = false
 	case strings.HasPrefix(in.Error.Message, "prompt is too long"):
 		e.Reason = "the conversation is longer than the model can read"
+	case e.Status == http.StatusBadRequest && (strings.Contains(in.Error.Message, "output_config") || strings.Contains(in.Error.Message, "output_format")):
+		e.Reason = llm.ReasonFormatRefused
 	case e.Status == http.StatusBadRequest && strings.Contains(in.Error.Message, "`temperature`"):
 		e.Reason = "it takes no such temperature: leave temperature out"
 	case e.Status == http.StatusBadRequest && strings.Contains(in.Error.Message, "thinking."):

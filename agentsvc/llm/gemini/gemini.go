@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -158,11 +159,15 @@ func translateStreamError(err error) error {
 	return err
 }
 
+// formatRefusal matches the texts of errors about the format of the answer, for which the API has no code of its own.
+var formatRefusal = regexp.MustCompile(`(?i)response_?(?:json_?)?schema|response mime type|json mode|too many states`)
+
 // refineError refines e by the error details in the body: an invalid key has status 400, and the wait is not in a
 // header.
 func refineError(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
+			Message string `json:"message"`
 			Details []struct {
 				Reason     string `json:"reason"`
 				RetryDelay string `json:"retryDelay"`
@@ -171,6 +176,9 @@ func refineError(e *llm.Error, body []byte) {
 	}
 	if json.Unmarshal(body, &in) != nil {
 		return // the status is enough
+	}
+	if e.Status == http.StatusBadRequest && formatRefusal.MatchString(in.Error.Message) {
+		e.Reason = llm.ReasonFormatRefused
 	}
 	for _, d := range in.Error.Details {
 		// An invalid key is answered with 400, which would read as an invalid request.

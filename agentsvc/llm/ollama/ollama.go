@@ -13,6 +13,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"regexp"
 	"time"
 
 	"stoa/agentsvc/llm"
@@ -73,9 +74,23 @@ func New(opts Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opts: opts, chatURL: chat}
-	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, LineDelimited: true}
+	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, LineDelimited: true, RefineError: refineError}
 	p.httpClient = p.vendor.NewClient(opts.HTTP)
 	return p, nil
+}
+
+// formatRefusal matches the texts of errors about the format of the answer, for which the server has no code. They come
+// with any status, also in the middle of an answer.
+var formatRefusal = regexp.MustCompile(`(?i)(?:schema|grammar|vocabulary).*format|format.*(?:schema|grammar)|invalid format`)
+
+// refineError refines e by the text in the body. Another attempt would be refused too.
+func refineError(e *llm.Error, body []byte) {
+	var in struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &in) == nil && formatRefusal.MatchString(in.Error) {
+		e.Reason, e.Retryable = llm.ReasonFormatRefused, false
+	}
 }
 
 // Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
@@ -88,7 +103,7 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 				yield(nil, err)
 				return
 			}
-			p.readAnswer(out, &answerDecoder{AnswerBuilder: upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)}, yield)
+			p.readAnswer(out, &answerDecoder{provider: p.opts.Name, AnswerBuilder: upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)}, yield)
 		}
 	})
 }

@@ -10,6 +10,8 @@ type (
 		Messages []chatMessage  `json:"messages"`
 		Tools    []tool         `json:"tools,omitempty"`
 		Options  map[string]any `json:"options"`
+		// Format is the JSON Schema of the answer.
+		Format map[string]any `json:"format,omitempty"`
 	}
 	// chatMessage is a message of either side. ToolName and ToolCallID are set for a tool result.
 	chatMessage struct {

@@ -25,8 +25,8 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 	if p.opts.Temperature != nil {
 		out.Temperature = openai.Float(*p.opts.Temperature)
 	}
-	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 && p.opts.BaseURL == BaseURL {
-		// OpenAI's reasoning models refuse max_tokens; many compatible servers know only that.
+	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 && isOwnModel(p.opts.Model) {
+		// OpenAI's reasoning models refuse max_tokens; the servers of many other models know only that.
 		out.MaxCompletionTokens = openai.Int(n)
 	} else if n > 0 {
 		out.MaxTokens = openai.Int(n)
@@ -38,9 +38,16 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 		}
 		out.Tools = append(out.Tools, openai.ChatCompletionFunctionTool(fn))
 	}
+	system := req.SystemText()
+	if p.hasOutputMode(req) {
+		system = req.System
+		out.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
+			Name: req.Output.FormatName(), Schema: req.Output.Schema, Strict: openai.Bool(req.Output.Strict),
+		}}
+	}
 	// The system prompt is the first message.
-	if req.System != "" {
-		out.Messages = append(out.Messages, openai.SystemMessage(req.System))
+	if system != "" {
+		out.Messages = append(out.Messages, openai.SystemMessage(system))
 	}
 	for _, e := range req.Conversation {
 		switch {

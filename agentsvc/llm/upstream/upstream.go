@@ -82,7 +82,9 @@ func (v Vendor) Stream(ctx context.Context, req llm.Request, events func(ctx con
 func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(context.Context) iter.Seq2[[]llm.Chunk, error], yield func(llm.Chunk) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	wait := cmp.Or(v.FirstTimeout, DefaultFirstTimeout)
+	firstTimeout := cmp.Or(v.FirstTimeout, DefaultFirstTimeout)
+	wait := min(firstTimeout, req.Attempts.TimeLeft())
+	answered := false
 	// The timers run only while the model is waited for, not while the reader processes a chunk: a slow reader is not
 	// the model's failure.
 	timer := time.AfterFunc(wait, func() { cancel(errIdleTimeout) })
@@ -105,8 +107,11 @@ func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(con
 			}
 			return cmp.Or(call.bodyErr, err)
 		}
-		if len(chunks) > 0 {
+		answered = answered || len(chunks) > 0
+		if answered {
 			wait = cmp.Or(v.IdleTimeout, defaultIdleTimeout)
+		} else {
+			wait = min(firstTimeout, req.Attempts.TimeLeft())
 		}
 		for _, c := range chunks {
 			if !yield(c) {

@@ -76,18 +76,16 @@ func (o *DefaultApp) authConfig() config.Auth {
 }
 
 // useBuiltinConfig sets the configuration that is served without a file. A server that only this machine can reach
-// uses the model provider whose API key is in the environment; any other uses the scripted model, because callers
-// from elsewhere could otherwise spend the operator's key.
-func (o *DefaultApp) useBuiltinConfig(loopback bool) error {
-	provider, key := "scripted", ""
+// uses the model provider whose API key or server is in the environment; any other uses the scripted model, because
+// callers from elsewhere could otherwise spend the operator's key.
+func (o *DefaultApp) useBuiltinConfig(loopback bool) (err error) {
+	var lookup func(string) (string, bool)
 	if loopback {
-		lookup, err := configfile.NewLookup(lookupEnv)
-		if err != nil {
+		if lookup, err = configfile.NewLookup(lookupEnv); err != nil {
 			return err
 		}
-		provider, key = config.DetectProvider(lookup)
 	}
-	o.cfg.Store(config.DefaultConfig(provider, key))
+	o.cfg.Store(config.DefaultConfig(lookup))
 	return nil
 }
 
@@ -106,12 +104,20 @@ func (o *DefaultApp) newAppBuilder(deps runtime.Dependencies) func(ctx context.C
 			return runtime.Build(cfg, t, deps)
 		}
 		// A tenant calls private addresses only with the grant, for its tools and its notifications alike.
+		logWarnings(deps.Log.With("app", s.App.Name), cfg)
 		t.PrivateNetwork = s.App.Grants.Has(grant.PrivateNetwork)
 		t.Notifications.PrivateNetwork = t.PrivateNetwork
 		if t.Notifications.Secret, err = parseNotificationSecret(s.Secret); err != nil {
 			return nil, err
 		}
 		return runtime.Build(cfg, t, deps)
+	}
+}
+
+// logWarnings writes what a configuration asks for and does not get.
+func logWarnings(log *slog.Logger, cfg *config.Config) {
+	for _, w := range cfg.Warnings() {
+		log.Warn("the configuration asks for what it does not get", "path", w.Path, "line", w.Line, "reason", w.Message)
 	}
 }
 
@@ -166,13 +172,14 @@ func (o *DefaultApp) checkBuild(cfg *config.Config, deps runtime.Dependencies) e
 }
 
 // CheckConfigFile parses the configuration in the file at path and builds the app that it describes, with the same
-// function as a server. deps need not have a database: a build opens no connection.
-func CheckConfigFile(path string, deps runtime.Dependencies) error {
+// function as a server. It returns the configuration's warnings. deps need not have a database: a build opens no
+// connection.
+func CheckConfigFile(path string, deps runtime.Dependencies) ([]document.Problem, error) {
 	cfg, err := configfile.Load(path, lookupEnv)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return (&DefaultApp{path: path}).checkBuild(cfg, deps)
+	return cfg.Warnings(), (&DefaultApp{path: path}).checkBuild(cfg, deps)
 }
 
 // publishAtStart checks that the configuration can be built, if there is one, and publishes it: a process whose own
@@ -182,6 +189,7 @@ func (o *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, 
 		if err := o.checkBuild(cfg, deps); err != nil {
 			return err
 		}
+		logWarnings(deps.Log.With("file", o.path), cfg)
 		if err := o.publishConfig(apps); err != nil {
 			return err
 		}
@@ -217,6 +225,7 @@ func (o *DefaultApp) reloadFile(apps *tenancy.Service, deps runtime.Dependencies
 	if err := o.checkBuild(cfg, deps); err != nil {
 		return err
 	}
+	logWarnings(deps.Log.With("file", o.path), cfg)
 	// After checkBuild and before the store: the new configuration is complete and not yet visible to other
 	// goroutines.
 	o.preserveRestartSettings(cfg)

@@ -155,7 +155,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	}
 	// The built-in configuration supplies the defaults of host, ports and logger.
 	if cfg == nil {
-		cfg = config.DefaultConfig("scripted", "")
+		cfg = config.DefaultConfig(nil)
 	}
 	s := Settings{
 		Role:  firstNonNil(roleAll, line.Role, e.Role),

@@ -40,7 +40,7 @@ func (h *Server) NewFrontend(listens net.Addr) (*surface.Server, error) {
 // newFrontend is NewFrontend with the builder of the cards.
 func (h *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error) {
 	// Without an operator's file (PostgreSQL) the default CORS rules apply.
-	cors := config.DefaultConfig("scripted", "").Server.CORS
+	cors := config.DefaultConfig(nil).Server.CORS
 	metrics := config.Metrics{}
 	if cfg := h.DefaultApp.Config(); cfg != nil {
 		cors, metrics = cfg.Server.CORS, cfg.Observability.Metrics
