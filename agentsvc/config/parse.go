@@ -56,14 +56,20 @@ func Parse(src []byte, o Options) (*Config, error) {
 	if o.Tenant {
 		environment = nil
 	}
-	for _, l := range cfg.LLMs {
+	for name, l := range cfg.LLMs {
 		l.applyDefaults(environment)
 		if o.Tenant && o.OperatorKey != nil && o.Grants.Has(grant.OperatorModels) {
 			l.useOperatorKey(o.OperatorKey)
 		}
+		if isEmptyText(root.Child("llms").Child(name).Child("api_key")) {
+			l.APIKey = ""
+		}
 	}
-	for _, e := range cfg.Embedders {
+	for name, e := range cfg.Embedders {
 		e.applyDefaults(environment)
+		if isEmptyText(root.Child("embedders").Child(name).Child("api_key")) {
+			e.APIKey = ""
+		}
 	}
 	c := validation{Options: o, doc: doc, entryNames: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, guardrails: cfg.Guardrails, refusedEntries: map[string]bool{}}
 	for _, f := range document.FieldsOf(reflect.TypeFor[Config]()) {
@@ -72,7 +78,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 	c.defaultLLMMissing = cfg.LLMs[cfg.Defaults.LLM] == nil && !doc.HasValue(root.Child("defaults").Value, "llm")
 	c.nesting = newNesting(cfg.Agents, cfg.agentOrder)
 	c.webhooks, c.authEnabled = webhookAgents(cfg.Agents, cfg.agentOrder), cfg.Server.Auth.Enabled
-	c.walkValue(root, reflect.ValueOf(cfg).Elem(), false)
+	c.walkValue(root, reflect.ValueOf(cfg).Elem())
 	c.checkCards(root.Child("agents"), cfg.Agents)
 	c.reportUnavailable()
 

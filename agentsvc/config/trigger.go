@@ -95,7 +95,7 @@ const maxResponseTimeout = 5 * time.Minute
 func (t *Trigger) checkRules(c *validation, s document.Location) {
 	switch t.Type {
 	case "schedule":
-		if t.Cron == "" {
+		if !c.doc.HasValue(s.Value, "cron") {
 			c.addProblem(s, "a schedule needs cron")
 		}
 	case "webhook":

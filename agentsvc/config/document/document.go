@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,9 +55,23 @@ type Document struct {
 	Root *yaml.Node
 	// fromVariable are the scalars with text from a variable. A problem never shows their text.
 	fromVariable map[*yaml.Node]bool
-	// missingVariable are the scalars with a missing variable. It was reported once; later checks ignore them.
+	// missingVariable are the scalars with a missing variable. It is reported once; later checks ignore them.
 	missingVariable map[*yaml.Node]bool
-	problems        problems
+	// missing are the references to missing variables. Err reports those that are not in inert.
+	missing []missingReference
+	// off are the mappings with enabled: false, inert the nodes that this turns off.
+	off, inert map[*yaml.Node]bool
+	// isOff is true while a value that is turned off is decoded.
+	isOff bool
+	// unsound are the paths of the values whose meaning is wrong, see [Document.IsUnsound].
+	unsound  []*Path
+	problems problems
+}
+
+// missingReference is a reference to a missing variable, with the message of its problem.
+type missingReference struct {
+	location Location
+	message  string
 }
 
 // errStop ends the expansion of a document that is beyond its bounds. The problem is already recorded.
@@ -66,7 +81,7 @@ var errStop = errors.New("stop")
 // variable that lookup does not have is a problem that ends in missing, such as "is not set". [Document.Err] returns the
 // problems.
 func Read(src []byte, lookup func(name string) (string, bool), missing string) *Document {
-	doc := &Document{fromVariable: map[*yaml.Node]bool{}, missingVariable: map[*yaml.Node]bool{}}
+	doc := &Document{fromVariable: map[*yaml.Node]bool{}, missingVariable: map[*yaml.Node]bool{}, off: map[*yaml.Node]bool{}, inert: map[*yaml.Node]bool{}}
 	if len(src) > MaxBytes {
 		doc.problems.addProblem(Problem{Message: fmt.Sprintf("is %d bytes long; at most %d are read", len(src), MaxBytes)})
 		return doc
@@ -305,7 +320,30 @@ func hasKnownTag(n *yaml.Node) bool {
 }
 
 // Err returns an [*Error] with the problems sorted by position, nil if there are none.
-func (doc *Document) Err(file string) error { return doc.problems.asError(file) }
+func (doc *Document) Err(file string) error {
+	for _, m := range doc.missing {
+		if !doc.inert[m.location.Value] {
+			doc.addPlaced(m.location, m.message, "")
+		}
+	}
+	doc.missing = nil
+	return doc.problems.asError(file)
+}
+
+// IsOff reports whether n is a mapping with enabled: false. Its other keys have been decoded for their types only.
+func (doc *Document) IsOff(n *yaml.Node) bool { return doc.off[n] }
+
+// IsUnsound reports whether a value at or below the path has a meaning that cannot be used, such as a name of nothing. A
+// value that was only not read (an unknown key, a wrong type, a missing variable) has its default instead and is sound.
+func (doc *Document) IsUnsound(path string) bool {
+	return slices.ContainsFunc(doc.unsound, func(p *Path) bool { return isWithin(p.String(), path) })
+}
+
+// isWithin reports whether path is that of above or of a value below it.
+func isWithin(path, above string) bool {
+	remainder, found := strings.CutPrefix(path, above)
+	return found && (remainder == "" || above == "" || remainder[0] == '.' || remainder[0] == '[')
+}
 
 // IsFromVariable reports whether the scalar n has text from a variable, which no message may show.
 func (doc *Document) IsFromVariable(n *yaml.Node) bool { return doc.fromVariable[n] }
@@ -321,12 +359,22 @@ func (doc *Document) AddProblem(s Location, message string) {
 // AddSuggestion adds a problem at s, with the one of known that is most similar to word. Beyond maxProblems it only
 // counts, since computing positions and suggestions costs time.
 func (doc *Document) AddSuggestion(s Location, message, word string, known []string) {
+	doc.unsound = append(doc.unsound, s.Path)
+	suggestion := ""
+	if !doc.problems.isFull() {
+		suggestion = SuggestWord(word, known)
+	}
+	doc.addPlaced(s, message, suggestion)
+}
+
+// addPlaced adds a problem at s after which the value has its default. Beyond maxProblems it only counts.
+func (doc *Document) addPlaced(s Location, message, suggestion string) {
 	if doc.problems.isFull() {
 		doc.problems.omitted++
 		return
 	}
 	line, column := s.position()
-	doc.problems.addProblem(Problem{s.Path.String(), line, column, message, SuggestWord(word, known)})
+	doc.problems.addProblem(Problem{s.Path.String(), line, column, message, suggestion})
 }
 
 // HasValue reports whether the mapping n has a value for key that is not empty. A missing variable counts as a value,

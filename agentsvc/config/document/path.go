@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -107,7 +108,8 @@ type Location struct {
 
 // Child returns the location of the key name in the mapping at l.
 func (l Location) Child(name string) Location {
-	child := Location{Path: l.Path.Field(name), Key: l.Key}
+	// An item of a list has no key: a problem about what it lacks is at the item.
+	child := Location{Path: l.Path.Field(name), Key: cmp.Or(l.Key, l.Value)}
 	if key, value := findKey(l.Value, name); value != nil {
 		child.Key, child.Value = key, value
 	}
