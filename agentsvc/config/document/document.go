@@ -321,28 +321,33 @@ func hasKnownTag(n *yaml.Node) bool {
 
 // Err returns an [*Error] with the problems sorted by position, nil if there are none.
 func (doc *Document) Err(file string) error {
+	doc.addMissing()
+	return doc.problems.asError(file)
+}
+
+// addMissing adds the problems of the missing variables that are needed.
+func (doc *Document) addMissing() {
 	for _, m := range doc.missing {
 		if !doc.inert[m.location.Value] {
 			doc.addPlaced(m.location, m.message, "")
 		}
 	}
 	doc.missing = nil
-	return doc.problems.asError(file)
 }
 
 // IsOff reports whether n is a mapping with enabled: false. Its other keys have been decoded for their types only.
 func (doc *Document) IsOff(n *yaml.Node) bool { return doc.off[n] }
 
-// IsUnsound reports whether a value at or below the path has a meaning that cannot be used, such as a name of nothing. A
-// value that was only not read (an unknown key, a wrong type, a missing variable) has its default instead and is sound.
-func (doc *Document) IsUnsound(path string) bool {
-	return slices.ContainsFunc(doc.unsound, func(p *Path) bool { return isWithin(p.String(), path) })
+// IsUnsound reports whether a value at or below p has a meaning that cannot be used, such as a name of nothing. A value
+// that was only not read (an unknown key, a wrong type, a missing variable) has its default instead and is sound.
+func (doc *Document) IsUnsound(p *Path) bool {
+	return slices.ContainsFunc(doc.unsound, func(q *Path) bool { return q.isWithin(p) })
 }
 
-// isWithin reports whether path is that of above or of a value below it.
-func isWithin(path, above string) bool {
-	remainder, found := strings.CutPrefix(path, above)
-	return found && (remainder == "" || above == "" || remainder[0] == '.' || remainder[0] == '[')
+// CanBeRead reports whether the document has a tree, or is empty, and none of its problems was omitted because there are
+// too many.
+func (doc *Document) CanBeRead() bool {
+	return (doc.Root != nil || len(doc.problems.list) == 0) && doc.problems.omitted == 0
 }
 
 // IsFromVariable reports whether the scalar n has text from a variable, which no message may show.
@@ -359,9 +364,9 @@ func (doc *Document) AddProblem(s Location, message string) {
 // AddSuggestion adds a problem at s, with the one of known that is most similar to word. Beyond maxProblems it only
 // counts, since computing positions and suggestions costs time.
 func (doc *Document) AddSuggestion(s Location, message, word string, known []string) {
-	doc.unsound = append(doc.unsound, s.Path)
 	suggestion := ""
 	if !doc.problems.isFull() {
+		doc.unsound = append(doc.unsound, s.Path)
 		suggestion = SuggestWord(word, known)
 	}
 	doc.addPlaced(s, message, suggestion)

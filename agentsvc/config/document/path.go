@@ -43,6 +43,26 @@ func (p *Path) Name(name string) *Path { return &Path{p, name, namePart} }
 // Item returns the path of item i of the list at p.
 func (p *Path) Item(i int) *Path { return &Path{p, strconv.Itoa(i), itemPart} }
 
+// isWithin reports whether p is above or the path of a value below it.
+func (p *Path) isWithin(above *Path) bool {
+	for ; p != nil; p = p.Parent {
+		if p.equals(above) {
+			return true
+		}
+	}
+	return above == nil
+}
+
+// equals reports whether p and q are the same path.
+func (p *Path) equals(q *Path) bool {
+	for ; p != nil && q != nil; p, q = p.Parent, q.Parent {
+		if p.Part != q.Part {
+			return false
+		}
+	}
+	return p == nil && q == nil
+}
+
 // String returns the path in the form of messages: agents.assistant.tools[0].
 func (p *Path) String() string {
 	var parts []string
