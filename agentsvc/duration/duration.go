@@ -1,4 +1,4 @@
-// Package duration parses the durations that people write: in configurations, settings, flags and bodies of the admin
+// Package duration parses the durations that people write: in configurations, flags of client commands and bodies of the admin
 // API. It is Go's format and days.
 package duration
 
@@ -37,7 +37,7 @@ func Parse(text string) (time.Duration, error) {
 	return sum + remainder, nil
 }
 
-// Duration is a duration that flags and environment variables can hold.
+// Duration is a duration that flags can hold.
 type Duration time.Duration
 
 // UnmarshalText implements [encoding.TextUnmarshaler].

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"stoa/agentsvc/duration"
 	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -51,7 +50,7 @@ func newEndlessModel(t *testing.T) string {
 // openCrowdedServer opens a server with few workers, an app that uses all of them and an app that needs one.
 func openCrowdedServer(t *testing.T, database string) (h *testServer, greedy, quiet string) {
 	t.Helper()
-	port, host, places, shutdownTimeout := 0, "127.0.0.1", 32, duration.Duration(0)
+	port, host, places, shutdownTimeout := 0, "127.0.0.1", 32, time.Duration(0)
 	line := server.Flags{Database: &database, Port: &port, Host: &host, MaxInflight: &places, ShutdownTimeout: &shutdownTimeout}
 	opened, err := openFlaggedServer(t, line, newTestLog(t), exampleConfig)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"stoa/agentsvc/duration"
 	"stoa/agentsvc/store"
 	"stoa/cmd/stoa/server"
 )
@@ -20,7 +19,7 @@ import (
 func TestStoredBytes(t *testing.T) {
 	t.Parallel()
 	database := "sqlite://" + filepath.Join(t.TempDir(), "stoa.db")
-	port, host, shutdownTimeout, most := 0, "127.0.0.1", duration.Duration(0), int64(400_000)
+	port, host, shutdownTimeout, most := 0, "127.0.0.1", time.Duration(0), int64(400_000)
 	line := server.Flags{Database: &database, Port: &port, Host: &host, ShutdownTimeout: &shutdownTimeout, AppStoredBytes: &most}
 	opened, err := openFlaggedServer(t, line, newTestLog(t), exampleConfig)
 	if err != nil {

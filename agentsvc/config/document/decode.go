@@ -182,7 +182,7 @@ func (doc *Document) decodeScalar(s Location, v reflect.Value, f *Field) {
 		}
 	}
 	if !ok {
-		doc.addPlaced(s, "must be "+describeWanted(v)+doc.describeMismatch(s.Value, v), "")
+		doc.addPlaced(s, "must be "+describeWanted(v)+describeMismatch(s.Value, v, doc.fromVariable[s.Value]), "")
 	}
 }
 
@@ -249,10 +249,10 @@ func formatNumber(n float64) string {
 
 // describeMismatch returns the end of a message: what kind of value is at n. It is "" if the kind is right and only
 // the value is wrong, and it does not describe the value of a variable.
-func (doc *Document) describeMismatch(n *yaml.Node, v reflect.Value) string {
+func describeMismatch(n *yaml.Node, v reflect.Value, fromVariable bool) string {
 	kind := describeKind(n)
 	switch {
-	case doc.fromVariable[n]:
+	case fromVariable:
 		return "; the value of its variable is not"
 	case kind == "text" && v.Type() == durationType, kind == "a number" && (v.Kind() == reflect.Int || v.Kind() == reflect.Float64):
 		return ""

@@ -59,10 +59,7 @@ type Document struct {
 	missingVariable map[*yaml.Node]bool
 	// missing are the references to missing variables. Err reports those that are not in inert.
 	missing []missingReference
-	// off are the mappings with enabled: false, inert the nodes that this turns off.
-	off, inert map[*yaml.Node]bool
-	// isOff is true while a value that is turned off is decoded.
-	isOff bool
+	switches
 	// unsound are the paths of the values whose meaning is wrong, see [Document.IsUnsound].
 	unsound  []*Path
 	problems problems
@@ -81,7 +78,7 @@ var errStop = errors.New("stop")
 // variable that lookup does not have is a problem that ends in missing, such as "is not set". [Document.Err] returns the
 // problems.
 func Read(src []byte, lookup func(name string) (string, bool), missing string) *Document {
-	doc := &Document{fromVariable: map[*yaml.Node]bool{}, missingVariable: map[*yaml.Node]bool{}, off: map[*yaml.Node]bool{}, inert: map[*yaml.Node]bool{}}
+	doc := &Document{fromVariable: map[*yaml.Node]bool{}, missingVariable: map[*yaml.Node]bool{}, switches: newSwitches()}
 	if len(src) > MaxBytes {
 		doc.problems.addProblem(Problem{Message: fmt.Sprintf("is %d bytes long; at most %d are read", len(src), MaxBytes)})
 		return doc
@@ -186,6 +183,7 @@ type expander struct {
 
 // expandNode returns a copy of n, which is at path p and depth levels below the root. Its error is errStop.
 func (e *expander) expandNode(n *yaml.Node, p *Path, depth int) (*yaml.Node, error) {
+	line, column := n.Line, n.Column
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -195,7 +193,9 @@ func (e *expander) expandNode(n *yaml.Node, p *Path, depth int) (*yaml.Node, err
 	if depth > maxDepth {
 		return nil, e.stopReading(Location{p, nil, n}, fmt.Sprintf("is nested deeper than %d levels", maxDepth))
 	}
+	// A value that is an alias is where the alias is written; what is inside of it is where it was written.
 	c := copyNode(n)
+	c.Line, c.Column = line, column
 	if !hasKnownTag(n) {
 		e.doc.AddProblem(Location{p, nil, n}, "has a tag that is not supported: leave it out")
 	}
@@ -334,9 +334,6 @@ func (doc *Document) addMissing() {
 	}
 	doc.missing = nil
 }
-
-// IsOff reports whether n is a mapping with enabled: false. Its other keys have been decoded for their types only.
-func (doc *Document) IsOff(n *yaml.Node) bool { return doc.off[n] }
 
 // IsUnsound reports whether a value at or below p has a meaning that cannot be used, such as a name of nothing. A value
 // that was only not read (an unknown key, a wrong type, a missing variable) has its default instead and is sound.

@@ -79,7 +79,7 @@ func (e *expander) expandScalar(n *yaml.Node, p *Path) {
 	}
 	value, set, faults := interpolateText(n.Value, e.lookup, maxTextBytes-e.textBytes)
 	for _, f := range faults {
-		e.doc.addBadReference(Location{p, nil, n}, f, e.missing)
+		e.addBadReference(Location{p, nil, n}, f)
 	}
 	e.doc.fromVariable[n] = true
 	n.Value = value
@@ -108,12 +108,13 @@ func plainTag(text string) string {
 	return "!!str"
 }
 
-// addBadReference adds the problem of a reference at s; missing is its end for a missing variable. A missing variable is
-// only noted, because the value may turn out to be turned off.
-func (doc *Document) addBadReference(s Location, f badReference, missing string) {
+// addBadReference adds the problem of a reference at s. A missing variable is only noted, because the value may turn out
+// to be turned off.
+func (e *expander) addBadReference(s Location, f badReference) {
+	doc := e.doc
 	switch {
 	case f.name != "":
-		doc.missing = append(doc.missing, missingReference{s, fmt.Sprintf("needs the variable %s, which %s; ${%[1]s:default} would give it a default", f.name, missing)})
+		doc.missing = append(doc.missing, missingReference{s, fmt.Sprintf("needs the variable %s, which %s; ${%[1]s:default} would give it a default", f.name, e.missing)})
 	case f.suggestion != "":
 		doc.addPlaced(s, "has a default as a shell writes it; here it follows the colon alone", f.suggestion)
 	default:

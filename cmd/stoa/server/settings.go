@@ -13,7 +13,6 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"stoa/agentsvc/config"
-	"stoa/agentsvc/duration"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/runner"
 	"stoa/cmd/stoa/server/listener"
@@ -38,19 +37,19 @@ type Flags struct {
 	PublicURL  *string `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
 	SignCards  *bool   `split_words:"true" help:"Sign the cards of agents, with keys derived from the master keys."`
 	// Configuration and the queue of runs.
-	Watch               *bool              `help:"Apply changes of the configuration file without a restart, as those of its .env always are."`
-	QueueWorkers        *int               `split_words:"true" help:"Queued runs at work at a time (4)."`
-	QueueMaxRetries     *int               `split_words:"true" help:"Tries of a run after the first (3)."`
-	QueueInitialDelay   *duration.Duration `split_words:"true" help:"Delay before the second try, doubled for each further one (1s)."`
-	QueueMaxDelay       *duration.Duration `split_words:"true" help:"Longest delay between tries (5m)."`
-	QueueStaleThreshold *duration.Duration `split_words:"true" help:"Age of the last heartbeat at which a worker counts as dead (5m)."`
+	Watch               *bool          `help:"Apply changes of the configuration file without a restart, as those of its .env always are."`
+	QueueWorkers        *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
+	QueueMaxRetries     *int           `split_words:"true" help:"Tries of a run after the first (3)."`
+	QueueInitialDelay   *time.Duration `split_words:"true" help:"Delay before the second try, doubled for each further one (1s)."`
+	QueueMaxDelay       *time.Duration `split_words:"true" help:"Longest delay between tries (5m)."`
+	QueueStaleThreshold *time.Duration `split_words:"true" help:"Age of the last heartbeat at which a worker counts as dead (5m)."`
 	// Bounds: of runs, of stored data, of one execution and its answers.
-	MaxInflight    *int               `split_words:"true" help:"Live requests' runs at a time in this process (512)."`
-	AppInflight    *int               `split_words:"true" help:"Of those, how many of one app (as many as it leaves free to others, at most half)."`
-	AppStoredBytes *int64             `split_words:"true" help:"What one app may store in the database, in bytes: tasks, conversations, memories (10 GiB). 0: no bound."`
-	LongestRun     *duration.Duration `split_words:"true" help:"How long one execution of a task's turn may take before it fails (30m)."`
-	MaxAnswer      *int               `split_words:"true" placeholder:"MIB" help:"MiB of text of one answer of a model (4)."`
-	AnswerMemory   *int               `split_words:"true" placeholder:"MIB" help:"MiB of answers and conversations in memory at a time, of runs and of callers each; an app has as many as it leaves free (160)."`
+	MaxInflight    *int           `split_words:"true" help:"Live requests' runs at a time in this process (512)."`
+	AppInflight    *int           `split_words:"true" help:"Of those, how many of one app (as many as it leaves free to others, at most half)."`
+	AppStoredBytes *int64         `split_words:"true" help:"What one app may store in the database, in bytes: tasks, conversations, memories (10 GiB). 0: no bound."`
+	LongestRun     *time.Duration `split_words:"true" help:"How long one execution of a task's turn may take before it fails (30m)."`
+	MaxAnswer      *int           `split_words:"true" placeholder:"MIB" help:"MiB of text of one answer of a model (4)."`
+	AnswerMemory   *int           `split_words:"true" placeholder:"MIB" help:"MiB of answers and conversations in memory at a time, of runs and of callers each; an app has as many as it leaves free (160)."`
 	// Programs of apps.
 	SandboxUser     *string `split_words:"true" placeholder:"USER" help:"The user, by name or number, that programs of apps run as where the server is root (nobody)."`
 	SandboxPrograms *string `split_words:"true" placeholder:"FOLDER,..." help:"Folders, besides the system's, whose programs apps may run and read (none)."`
@@ -60,11 +59,11 @@ type Flags struct {
 	AppBodyRate           *int    `split_words:"true" help:"MiB a second of large messages that are received for each app, twice as many at once; a faster sender waits (16)."`
 	TrustedProxies        *string `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is trusted (none)."`
 	// Operation: metrics, shutdown, logs.
-	MetricsAddr     *string            `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
-	ShutdownTimeout *duration.Duration `split_words:"true" help:"How long a stopping process waits for its runs (30s)."`
-	DrainDelay      *duration.Duration `split_words:"true" help:"How long of that, at most, it serves until clients of /ready have noticed (5s)."`
-	LogLevel        *string            `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
-	LogFormat       *string            `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
+	MetricsAddr     *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
+	ShutdownTimeout *time.Duration `split_words:"true" help:"How long a stopping process waits for its runs (30s)."`
+	DrainDelay      *time.Duration `split_words:"true" help:"How long of that, at most, it serves until clients of /ready have noticed (5s)."`
+	LogLevel        *string        `split_words:"true" enum:"debug,info,warn,error" help:"debug, info, warn or error (info)."`
+	LogFormat       *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
 }
 
 // Settings are the flags after every source was applied and checked. It is a value and does not change after
@@ -185,10 +184,10 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 			MaxInflight:       firstNonNil(512, line.MaxInflight, e.MaxInflight),
 			AppInflight:       firstNonNil(0, line.AppInflight, e.AppInflight),
 			MaxRetries:        firstNonNil(3, line.QueueMaxRetries, e.QueueMaxRetries),
-			RetryInitialDelay: firstDuration(time.Second, line.QueueInitialDelay, e.QueueInitialDelay),
-			RetryMaxDelay:     firstDuration(5*time.Minute, line.QueueMaxDelay, e.QueueMaxDelay),
-			StaleThreshold:    firstDuration(5*time.Minute, line.QueueStaleThreshold, e.QueueStaleThreshold),
-			MaxRunTime:        firstDuration(runner.DefaultMaxDuration, line.LongestRun, e.LongestRun),
+			RetryInitialDelay: firstNonNil(time.Second, line.QueueInitialDelay, e.QueueInitialDelay),
+			RetryMaxDelay:     firstNonNil(5*time.Minute, line.QueueMaxDelay, e.QueueMaxDelay),
+			StaleThreshold:    firstNonNil(5*time.Minute, line.QueueStaleThreshold, e.QueueStaleThreshold),
+			MaxRunTime:        firstNonNil(runner.DefaultMaxDuration, line.LongestRun, e.LongestRun),
 		},
 		Bounds: BoundSettings{
 			MaxAnswerMiB:    firstNonNil(llm.DefaultMaxBytes>>20, line.MaxAnswer, e.MaxAnswer),
@@ -196,7 +195,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 			AppBodyRateMiB:  firstNonNil(16, line.AppBodyRate, e.AppBodyRate),
 		},
 		Sandbox:  SandboxSettings{User: firstNonNil("", line.SandboxUser, e.SandboxUser)},
-		Shutdown: ShutdownSettings{Timeout: firstDuration(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout)},
+		Shutdown: ShutdownSettings{Timeout: firstNonNil(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout)},
 		Log: LogSettings{
 			Level:  firstNonNil(cfg.Logger.Level, line.LogLevel, e.LogLevel),
 			Format: firstNonNil(cfg.Logger.Format, line.LogFormat, e.LogFormat),
@@ -220,7 +219,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	}
 	s.Listen.MaxAddressConnections = firstNonNil(max(s.Listen.MaxConnections/listener.AddressShares, 1), line.MaxAddressConnections, e.MaxAddressConnections)
 	// The default must not exceed a short --shutdown-timeout.
-	s.Shutdown.DrainDelay = firstDuration(min(5*time.Second, s.Shutdown.Timeout), line.DrainDelay, e.DrainDelay)
+	s.Shutdown.DrainDelay = firstNonNil(min(5*time.Second, s.Shutdown.Timeout), line.DrainDelay, e.DrainDelay)
 	if firstNonNil(false, line.Studio, e.Studio) {
 		return s, errors.New("--studio is not available yet")
 	}
@@ -244,11 +243,6 @@ func firstNonNil[T any](fallback T, given ...*T) T {
 		}
 	}
 	return fallback
-}
-
-// firstDuration is firstNonNil for durations.
-func firstDuration(fallback time.Duration, given ...*duration.Duration) time.Duration {
-	return time.Duration(firstNonNil(duration.Duration(fallback), given...))
 }
 
 // checkRanges returns one joined error that names every setting out of range.

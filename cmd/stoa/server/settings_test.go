@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"stoa/agentsvc/duration"
 )
 
 // flagCases has for each flag a value and the setting that it must change, "" for a flag that is refused as not
@@ -37,7 +35,7 @@ var flagCases = map[string]struct {
 	"MaxInflight":           {"11", func(s Settings) any { return s.Queue.MaxInflight }, 11},
 	"AppInflight":           {"12", func(s Settings) any { return s.Queue.AppInflight }, 12},
 	"AppStoredBytes":        {"15", func(s Settings) any { return s.Database.AppStoredBytes }, int64(15)},
-	"LongestRun":            {"1d2h", func(s Settings) any { return s.Queue.MaxRunTime }, 26 * time.Hour},
+	"LongestRun":            {"2h", func(s Settings) any { return s.Queue.MaxRunTime }, 2 * time.Hour},
 	"MaxAnswer":             {"5", func(s Settings) any { return s.Bounds.MaxAnswerMiB }, 5},
 	"AnswerMemory":          {"321", func(s Settings) any { return s.Bounds.AnswerMemoryMiB }, 321},
 	"SandboxUser":           {"daemon", func(s Settings) any { return s.Sandbox.User }, "daemon"},
@@ -114,9 +112,9 @@ func TestDrainDelay(t *testing.T) {
 		{30 * time.Second, time.Second, time.Second, false},
 		{30 * time.Second, 31 * time.Second, 0, true},
 	} {
-		line := Flags{ShutdownTimeout: (*duration.Duration)(&c.shutdown)}
+		line := Flags{ShutdownTimeout: &c.shutdown}
 		if c.given >= 0 {
-			line.DrainDelay = (*duration.Duration)(&c.given)
+			line.DrainDelay = &c.given
 		}
 		s, err := ResolveSettings(line, nil)
 		if (err != nil) != c.wrong || err == nil && s.Shutdown.DrainDelay != c.want {
