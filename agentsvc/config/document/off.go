@@ -23,7 +23,9 @@ type switches struct {
 	isOff bool
 }
 
-func newSwitches() switches { return switches{off: map[*yaml.Node]bool{}, inert: map[*yaml.Node]bool{}} }
+func newSwitches() switches {
+	return switches{off: map[*yaml.Node]bool{}, inert: map[*yaml.Node]bool{}}
+}
 
 // IsOff reports whether n is a mapping with enabled: false. Its other keys have been decoded for their types only.
 func (w *switches) IsOff(n *yaml.Node) bool { return w.off[n] }
