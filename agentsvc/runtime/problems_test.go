@@ -3,10 +3,13 @@ package runtime_test
 import (
 	"errors"
 	"log/slog"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
@@ -120,5 +123,30 @@ rate_limiting: {enabled: true, backend: sql, sql_database: x, limits: [{type: co
 21:94: rate_limiting.limits[0].window: must be one of minute, hour, day, week, month`
 	if diff := cmp.Diff(want, checkConfig(src).Error()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestUnsoundConfigurations builds what can be read of each wrong document of package config: a tenant's dry run does,
+// and must not end the process.
+func TestUnsoundConfigurations(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../config/testdata/problems/*.txtar")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d documents (%v)", len(files), err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		src := string(archive.Files[0].Data)
+		if err := checkConfig(src); err == nil && string(archive.Files[1].Data) != "nothing\n" && !strings.Contains(string(archive.Comment), "tenant") {
+			t.Errorf("%s has no problem", file)
+		}
+		// The same with a line missing: what names it then names nothing.
+		lines := strings.SplitAfter(src, "\n")
+		for i := range lines {
+			_ = checkConfig(strings.Join(slices.Delete(slices.Clone(lines), i, i+1), ""))
+		}
 	}
 }
