@@ -86,7 +86,7 @@ func NewAPIKeys(store *apikey.Store, i *Issuer) *APIKeys {
 }
 
 // CreateKey creates a key of app and returns its text, which is not stored and cannot be read again, with the stored
-// key and the app's new record. A spec with an unknown role, scope or agent is an [agentsvc.InvalidError].
+// key and the app's new record. A spec with an unknown role, scope or agent is an error with [agentsvc.CodeInvalid].
 func (k *APIKeys) CreateKey(ctx context.Context, actor string, app *tenancy.App, spec APIKeySpec) (text string, stored apikey.Key, of tenancy.App, err error) {
 	if len(spec.Roles) == 0 {
 		spec.Roles = []string{RoleCaller}
@@ -181,7 +181,7 @@ func (k *APIKeys) loadKey(ctx context.Context, id string, hash [sha256.Size]byte
 		}
 		// The key is not valid or could not be read: an earlier entry must not be used for later requests either.
 		k.cache.Invalidate(hash)
-		if errors.Is(err, tenancy.ErrNotFound) {
+		if errors.Is(err, agentsvc.CodeNotFound) {
 			err = unauthenticated("an API key that is not there")
 		}
 		return (*cachedKey)(nil), err

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
 	"stoa/tenancy/db"
@@ -57,7 +58,7 @@ func TestKeyCacheExpiry(t *testing.T) {
 		}
 		bad := func(text string, generation int64) {
 			t.Helper()
-			if _, err := k.VerifyKey(t.Context(), text, generation); !errors.Is(err, ErrUnauthenticated) {
+			if _, err := k.VerifyKey(t.Context(), text, generation); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 				t.Errorf("a bad key: %v", err)
 			}
 		}
@@ -198,10 +199,10 @@ func TestKeyDeletedWhileRead(t *testing.T) {
 		if err := <-early; err != nil {
 			t.Errorf("before the deletion: %v", RefusalReason(err))
 		}
-		if err := <-late; !errors.Is(err, ErrUnauthenticated) {
+		if err := <-late; !errors.Is(err, agentsvc.CodeUnauthenticated) {
 			t.Errorf("after the deletion: %v", err)
 		}
-		if _, err := k.VerifyKey(t.Context(), text, generation+1); !errors.Is(err, ErrUnauthenticated) {
+		if _, err := k.VerifyKey(t.Context(), text, generation+1); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 			t.Errorf("later: %v", err)
 		}
 	})

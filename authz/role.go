@@ -57,7 +57,7 @@ const (
 // roleNamePattern matches the names of roles.
 var roleNamePattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
-// CheckRole returns r without repeated scopes, or an [agentsvc.InvalidError] if it is not valid.
+// CheckRole returns r without repeated scopes, or an error with [agentsvc.CodeInvalid] if it is not valid.
 func CheckRole(r tenancy.Role) (tenancy.Role, error) {
 	switch {
 	case !roleNamePattern.MatchString(r.Name):

@@ -138,11 +138,11 @@ func TestIssueTokenRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			token, err := i.IssueToken(t.Context(), newAcmeApp(), tt.spec)
-			var invalid *agentsvc.InvalidError
+			var invalid *agentsvc.Error
 			if !errors.As(err, &invalid) || token.Text != "" {
 				t.Fatalf("got %+v and %v, want an InvalidError", token, err)
 			}
-			if invalid.Field != tt.field || !strings.Contains(invalid.Reason, tt.says) {
+			if invalid.Field != tt.field || !strings.Contains(invalid.Message, tt.says) {
 				t.Errorf("got %q, want %s: ...%s...", err, tt.field, tt.says)
 			}
 		})

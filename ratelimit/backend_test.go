@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"stoa/agentsvc"
 	"stoa/ratelimit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -30,7 +31,7 @@ func TestClocksDiffer(t *testing.T) {
 			switch {
 			case err == nil:
 				in++
-			case !errors.Is(err, ratelimit.ErrExhausted):
+			case !errors.Is(err, agentsvc.CodeExhausted):
 				t.Fatal(err)
 			}
 			if _, end := ratelimit.Month.BoundsAt(time.Now()); len(g.States) != 2 || !g.States[1].Reset.Equal(end) {

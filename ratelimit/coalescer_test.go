@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"stoa/agentsvc"
 	"stoa/ratelimit"
 )
 
@@ -77,7 +78,7 @@ func TestRedisTogether(t *testing.T) {
 			switch {
 			case err == nil:
 				in.Add(1)
-			case errors.Is(err, ratelimit.ErrExhausted):
+			case errors.Is(err, agentsvc.CodeExhausted):
 				out.Add(1)
 			default:
 				t.Error(err)
@@ -136,7 +137,7 @@ func TestRedisTogether(t *testing.T) {
 		t.Errorf("pipelines of %d commands, want 2 in the first: one for each app", g.pipelines)
 	}
 	st, err := l.ReserveCall(t.Context(), callerAna(""), 0)
-	if !errors.Is(err, ratelimit.ErrExhausted) || st.States[0].Used != 7 {
+	if !errors.Is(err, agentsvc.CodeExhausted) || st.States[0].Used != 7 {
 		t.Errorf("afterwards: %v, %+v", err, st.States)
 	}
 }

@@ -60,7 +60,7 @@ type CountedCall struct {
 }
 
 // ReserveCall counts a call and reserves tokens for it. A rule reserves at most its limit, so that any single call fits
-// into an unused window. If a rule is used up it returns an [ExhaustedError] and nothing is counted: what other
+// into an unused window. If a rule is used up it returns an [agentsvc.CodeExhausted] and nothing is counted: what other
 // backends have counted before is undone. The states are returned in every case. tokens is the caller's estimate.
 func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) (CountedCall, error) {
 	var g CountedCall
@@ -223,7 +223,7 @@ func (m *increment) ruleStates(out outcome) []State {
 	return states
 }
 
-// exhaustedError returns the [ExhaustedError] of the refusing rule whose window ends last, nil if the amounts were
+// exhaustedError returns the error of the refusing rule whose window ends last, nil if the amounts were
 // added.
 func (m *increment) exhaustedError(out outcome) error {
 	if out.fits {
@@ -235,5 +235,5 @@ func (m *increment) exhaustedError(out outcome) error {
 			last = &s
 		}
 	}
-	return &ExhaustedError{RetryAfter: last.RetryAfter(), State: last}
+	return last.newExhaustedError()
 }

@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"container/heap"
 	"context"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -15,68 +14,54 @@ import (
 
 // Bounds of the memory that counters use.
 const (
-	memoryShards = 64
 	// maxTenantCounters bounds the counters of one tenant; beyond it those whose windows end first are dropped.
 	maxTenantCounters = 10_000
-	// forgetInterval is the time between two sweeps of a shard.
+	// forgetInterval is the time between two sweeps of all counters.
 	forgetInterval = time.Minute
 )
 
 // Memory is a [Backend] in the memory of this process. Counts are not shared and end with the process. The memory that
 // a tenant can use is bounded by maxTenantCounters.
 type Memory struct {
-	seed   maphash.Seed
-	shards [memoryShards]memoryShard
-}
-
-// memoryShard holds some of the tenants, so that calls of different tenants rarely contend. mu guards the other fields
-// and the counters of its tenants.
-type memoryShard struct {
+	// mu guards the other fields and the counters.
 	mu         sync.Mutex
 	tenants    map[db.ID]*counterSet
 	lastForget time.Time
 }
 
 // NewMemory returns an empty backend.
-func NewMemory() *Memory {
-	m := &Memory{seed: maphash.MakeSeed()}
-	for i := range m.shards {
-		m.shards[i].tenants = map[db.ID]*counterSet{}
-	}
-	return m
-}
+func NewMemory() *Memory { return &Memory{tenants: map[db.ID]*counterSet{}} }
 
-// addCounters implements [Backend] under the lock of the tenant's shard.
+// addCounters implements [Backend].
 func (m *Memory) addCounters(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
-	p := &m.shards[maphash.String(m.seed, string(tenant))%memoryShards]
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := time.Now()
-	p.forgetExpired(now)
-	l := p.tenants[tenant]
+	m.forgetExpired(now)
+	l := m.tenants[tenant]
 	if l == nil {
 		l = newCounterSet()
-		p.tenants[tenant] = l
+		m.tenants[tenant] = l
 	}
 	return l.applyChanges(ctx, now, at(now))
 }
 
 // forgetExpired drops, at most once in forgetInterval, counters whose windows have ended and tenants without counters.
-// The caller holds p.mu.
-func (p *memoryShard) forgetExpired(now time.Time) {
-	if now.Sub(p.lastForget) < forgetInterval {
+// The caller holds m.mu.
+func (m *Memory) forgetExpired(now time.Time) {
+	if now.Sub(m.lastForget) < forgetInterval {
 		return
 	}
-	p.lastForget = now
-	for tenant, l := range p.tenants {
+	m.lastForget = now
+	for tenant, l := range m.tenants {
 		if l.forgetExpired(now); len(l.ends) == 0 {
-			delete(p.tenants, tenant)
+			delete(m.tenants, tenant)
 		}
 	}
 }
 
 // counterSet holds the counters of one tenant. The store counts and resets a counter when its window ends, but cannot
-// list its counters; tracked and ends record which exist, to bound their number. It is guarded by its shard's mu.
+// list its counters; tracked and ends record which exist, to bound their number. It is guarded by [Memory]'s mu.
 type counterSet struct {
 	store   limiter.Store
 	tracked map[string]bool

@@ -47,7 +47,7 @@ func (a IssuerConfig) KeyRefreshInterval() time.Duration {
 	return defaultRefresh
 }
 
-// checkFields returns an [agentsvc.InvalidError] for the first bad field. Keys may be fetched over plain HTTP, or from
+// checkFields returns an error with [agentsvc.CodeInvalid] for the first bad field. Keys may be fetched over plain HTTP, or from
 // a private address, only with the grant private_network: who can change the response on its way could sign tokens.
 func (a IssuerConfig) checkFields(grants grant.List) error {
 	for _, f := range []struct{ name, value string }{
@@ -140,7 +140,7 @@ func (a *IssuerConfig) decodeColumn(doc string) error {
 	return json.Unmarshal([]byte(doc), a)
 }
 
-// checkIssuerUnique returns [ErrExists] if a token of the app's issuer could not be attributed to this app alone:
+// checkIssuerUnique returns [agentsvc.CodeExists] if a token of the app's issuer could not be attributed to this app alone:
 // another app, or the process itself, accepts the same issuer and audience. Apps that all require tenant_id may share
 // them. The unique index on auth_key covers equal keys in concurrent transactions; the prefix comparison covers an app
 // with tenant_id next to one without.
@@ -150,7 +150,7 @@ func (s *store) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) erro
 		return nil
 	}
 	if s.options.IsReservedIssuer != nil && s.options.IsReservedIssuer(a.Issuer, a.Audience) {
-		return Errorf(ErrExists, "tokens of the issuer %s for %s are the server's own to accept: choose another audience", a.Issuer, a.Audience)
+		return agentsvc.NewError(agentsvc.CodeExists, "tokens of the issuer %s for %s are the server's own to accept: choose another audience", a.Issuer, a.Audience)
 	}
 	other, sharedPrefix := "", a.sharedKeyPrefix()
 	if a.RequireTenantID {
@@ -161,14 +161,14 @@ func (s *store) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) erro
 			AND (auth_key = $2 OR CAST($3 AS TEXT) <> '' AND substr(auth_key, 1, length(CAST($3 AS TEXT))) = $3) LIMIT 1`,
 		string(app.ID), a.Issuer+"\n"+a.Audience, sharedPrefix)
 	if err == nil && other != "" {
-		err = Errorf(ErrExists, "tokens of the issuer %s for %s are accepted for the app %s already: choose another audience, or set require_tenant_id for both",
+		err = agentsvc.NewError(agentsvc.CodeExists, "tokens of the issuer %s for %s are accepted for the app %s already: choose another audience, or set require_tenant_id for both",
 			a.Issuer, a.Audience, other)
 	}
 	return err
 }
 
 // errIssuerTaken is returned if the unique index on auth_key, not checkIssuerUnique, found the conflict.
-var errIssuerTaken = Errorf(ErrExists, "tokens of this issuer for this audience are accepted for another app")
+var errIssuerTaken = agentsvc.NewError(agentsvc.CodeExists, "tokens of this issuer for this audience are accepted for another app")
 
 // AppIssuer is an app's own issuer with its app.
 type AppIssuer struct {

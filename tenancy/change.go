@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
@@ -49,7 +50,7 @@ func (e *appEdit) setConfig(config []byte) {
 // changeApp reads the named app, applies f to a copy and writes the result in one transaction with an audit entry. If
 // the app was changed by another process or goroutine meanwhile it starts again, so f may run several times; after
 // maxChangeAttempts it returns [ErrConflict]. With dryRun it returns the result of f without writing. The default app
-// and an app whose deletion has begun are refused with [ErrPrecondition].
+// and an app whose deletion has begun are refused with [agentsvc.CodePrecondition].
 func (s *store) changeApp(ctx context.Context, actor, action, name string, dryRun bool, f func(e *appEdit) error) (App, error) {
 	if name == DefaultName {
 		return App{}, errDefaultAppChange
@@ -60,7 +61,7 @@ func (s *store) changeApp(ctx context.Context, actor, action, name string, dryRu
 			return App{}, err
 		}
 		if previous.app.Status == Deleting {
-			return App{}, Errorf(ErrPrecondition, "the app %s is being deleted", name)
+			return App{}, agentsvc.NewError(agentsvc.CodePrecondition, "the app %s is being deleted", name)
 		}
 		e := previous.newEdit()
 		if err := f(e); err != nil {
@@ -82,7 +83,7 @@ func (s *store) changeApp(ctx context.Context, actor, action, name string, dryRu
 	return App{}, ErrConflict
 }
 
-var errDefaultAppChange = Errorf(ErrPrecondition, "the default app is changed by its config file alone")
+var errDefaultAppChange = agentsvc.NewError(agentsvc.CodePrecondition, "the default app is changed by its config file alone")
 
 // newEdit returns an edit of w. The secrets are copied; other maps and slices of the app must be replaced, not
 // modified.
@@ -137,7 +138,7 @@ func (s *store) storeEdit(ctx context.Context, actor, action string, e *appEdit)
 	})
 	if err != nil {
 		switch {
-		case errors.Is(err, errStale), errors.As(err, new(*kindError)):
+		case errors.Is(err, errStale), errors.As(err, new(*agentsvc.Error)):
 			return App{}, err
 		case db.IsDuplicate(err):
 			return App{}, errIssuerTaken

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
@@ -17,7 +18,7 @@ func (s *Service) DeleteApp(ctx context.Context, actor, name string) error {
 		e.app.Status = Deleting
 		return nil
 	})
-	if errors.Is(err, ErrPrecondition) && name != DefaultName { // its deletion began earlier
+	if errors.Is(err, agentsvc.CodePrecondition) && name != DefaultName { // its deletion began earlier
 		w, again := s.store.loadByName(ctx, name)
 		if again != nil {
 			return again

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 	"stoa/tenancy/keyring"
@@ -77,7 +78,7 @@ type appState struct {
 }
 
 // loadByName reads an app completely, in one round trip, for a change by the operator. It returns an app that is being
-// deleted as well. An unknown or malformed name is [ErrNotFound].
+// deleted as well. An unknown or malformed name is [agentsvc.CodeNotFound].
 func (s *store) loadByName(ctx context.Context, name string) (*appState, error) {
 	if !IsValidAppName(name) {
 		return nil, errNoApp
@@ -102,7 +103,7 @@ func (s *store) loadByName(ctx context.Context, name string) (*appState, error) 
 }
 
 // loadByID reads an app completely, in one round trip, through the app's own handle, so that row-level security
-// applies. revision 0 is the current one. An app that is being deleted is [ErrNotFound].
+// applies. revision 0 is the current one. An app that is being deleted is [agentsvc.CodeNotFound].
 func (s *store) loadByID(ctx context.Context, id db.ID, revision int64) (*appState, error) {
 	var b db.Batch
 	var r appRecord
@@ -169,7 +170,7 @@ func (a *relatedRows) scanRevocation(row db.Row) error {
 }
 
 // decryptState decrypts the configuration and the secrets of an app that was read at revision. For an app that is being
-// deleted it decrypts nothing, since any of its rows may be gone. A revision that is not stored is [ErrNotFound].
+// deleted it decrypts nothing, since any of its rows may be gone. A revision that is not stored is [agentsvc.CodeNotFound].
 func (s *store) decryptState(r *appRecord, side *relatedRows, revision int64) (*appState, error) {
 	w := &appState{appRecord: *r, secrets: map[string]string{}}
 	w.app.Revision = revision
@@ -178,7 +179,7 @@ func (s *store) decryptState(r *appRecord, side *relatedRows, revision int64) (*
 		return w, nil
 	}
 	if r.config == nil {
-		return nil, Errorf(ErrNotFound, "revision %d of app %s is not there", revision, r.app.Name)
+		return nil, agentsvc.NewError(agentsvc.CodeNotFound, "revision %d of app %s is not there", revision, r.app.Name)
 	}
 	var err error
 	if w.fieldCipher, err = s.keys.NewFieldCipher(string(r.app.ID), r.dataKey); err != nil {
@@ -205,7 +206,7 @@ func secretField(name string) string    { return "secret/" + name }
 // timeFromMicros converts the database's microseconds since 1970.
 func timeFromMicros(n int64) time.Time { return time.UnixMicro(n).UTC() }
 
-var errNoApp = Errorf(ErrNotFound, "no such app")
+var errNoApp = agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
 
 // findAppID returns the id of the app with that name, "" if there is none. It does not look into a cache.
 func (s *store) findAppID(ctx context.Context, name string) (db.ID, error) {
@@ -224,7 +225,7 @@ func (s *store) findAppID(ctx context.Context, name string) (db.ID, error) {
 	return db.ID(id), nil
 }
 
-// requireAppID returns the id of the app with that name, or [ErrNotFound].
+// requireAppID returns the id of the app with that name, or [agentsvc.CodeNotFound].
 func (s *store) requireAppID(ctx context.Context, name string) (db.ID, error) {
 	if !IsValidAppName(name) {
 		return "", errNoApp

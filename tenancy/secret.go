@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 )
 
@@ -35,11 +36,11 @@ func (s Secrets) Store(ctx context.Context, actor, app, name, value string) erro
 }
 
 // Delete deletes a secret. It is refused if the app's configuration does not load without it. An unknown name is
-// [ErrNotFound].
+// [agentsvc.CodeNotFound].
 func (s Secrets) Delete(ctx context.Context, actor, app, name string) error {
 	_, err := s.store.changeApp(ctx, actor, "app.secret.delete", app, false, func(e *appEdit) error {
 		if _, ok := e.secrets[name]; !ok {
-			return Errorf(ErrNotFound, "no such secret")
+			return agentsvc.NewError(agentsvc.CodeNotFound, "no such secret")
 		}
 		delete(e.secrets, name)
 		e.secretsToDelete, e.rebuild, e.detail["secrets"] = []string{name}, true, []string{name}

@@ -26,13 +26,13 @@ type AppChange struct {
 	IfRevision int64
 }
 
-// UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns [ErrPrecondition]
-// if the app is not at revision IfRevision, and an [agentsvc.InvalidError] for a bad field. A configuration that would
+// UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns [agentsvc.CodePrecondition]
+// if the app is not at revision IfRevision, and an error with [agentsvc.CodeInvalid] for a bad field. A configuration that would
 // not load is refused.
 func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange, dryRun bool) (App, error) {
 	return s.store.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
 		if c.IfRevision != 0 && c.IfRevision != e.app.Revision {
-			return Errorf(ErrPrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
+			return agentsvc.NewError(agentsvc.CodePrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
 		}
 		if err := e.applyChange(c, s.store.options.Guard); err != nil {
 			return err

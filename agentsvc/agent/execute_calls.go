@@ -10,7 +10,7 @@ import (
 )
 
 // executeCalls executes the calls of the conversation's last agent message (the answer to the n-th model call of the
-// turn) that have no result yet: first the tools, by run (startCalls for new calls, resumeCalls for those of an earlier
+// turn) that have no result yet: first the tools, by run (beginCalls for new calls, resumeCalls for those of an earlier
 // attempt), then exit and escalate, then the calls of other agents. It returns the message that ends the turn, or nil
 // if the model is to be asked again. Without such a message it returns nil and does nothing.
 func (t *llmRun) executeCalls(ctx context.Context, n int, run func(context.Context, []agentsvc.ToolCall) error) (*agentsvc.Message, error) {
@@ -94,7 +94,7 @@ func (t *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message
 // runAgentCall has another agent execute the call c of msg; before is the conversation up to msg. It is called
 // concurrently and must not change t. The frame's name holds the step and, for a consultation, the position of the
 // call, so that each call has a frame of its own and the same one in each attempt. Errors for the model are
-// [agentsvc.InvalidError]s.
+// [agentsvc.CodeInvalid]s.
 func (t *llmRun) runAgentCall(ctx context.Context, n int, msg *agentsvc.Message, c agentsvc.ToolCall, before []agentsvc.Entry, out emitFunc) (agentOutcome, error) {
 	ctl, _ := t.controls.findControl(c.Name)
 	w, err := ctl.parseArguments(c)
@@ -134,8 +134,7 @@ func (t *llmRun) newSubInvocation(frame string, conversation []agentsvc.Entry) I
 // refusalText returns the text of an error of a sub-agent that the model may react to (invalid input, too many steps),
 // or "" if err must end the whole turn instead.
 func refusalText(err error) string {
-	var invalid *agentsvc.InvalidError
-	if errors.As(err, &invalid) || errors.Is(err, ErrTooManySteps) {
+	if errors.Is(err, agentsvc.CodeInvalid) || errors.Is(err, ErrTooManySteps) {
 		return err.Error()
 	}
 	return ""

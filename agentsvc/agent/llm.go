@@ -157,7 +157,7 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 			if err := t.recordAnswer(ans.msg); err != nil {
 				return err
 			}
-			last, err := t.executeCalls(ctx, n, t.tools.startCalls)
+			last, err := t.executeCalls(ctx, n, t.tools.beginCalls)
 			if err != nil || last != nil {
 				return t.finishTurn(last, err)
 			}
@@ -212,7 +212,7 @@ type modelAnswer struct {
 // requestAnswer makes the n-th model call of the turn. If the conversation ends with a message of the agent itself, it
 // appends a prompt to go on, so that the model answers a user's message. A final answer that does not fit
 // [Options.Output] is requested once more, with the problem as a prompt; neither the rejected answer nor the prompt is
-// recorded. A second misfit is an [agentsvc.InvalidError].
+// recorded. A second misfit is an error with [agentsvc.CodeInvalid].
 func (t *llmRun) requestAnswer(ctx context.Context, n int) (modelAnswer, error) {
 	conversation := t.conversation
 	if last := len(conversation) - 1; last >= 0 && conversation[last].Message != nil && conversation[last].Message.Role == agentsvc.RoleAgent {

@@ -71,9 +71,8 @@ func TestOutput(t *testing.T) {
 					t.Errorf("got %q, want %q", got, c.wantProblem)
 				}
 			}
-			var invalid *agentsvc.InvalidError
 			if c.err != "" {
-				if !errors.As(err, &invalid) || err.Error() != c.err {
+				if !errors.Is(err, agentsvc.CodeInvalid) || err.Error() != c.err {
 					t.Errorf("error %v, want %s", err, c.err)
 				}
 				return

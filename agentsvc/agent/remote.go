@@ -44,7 +44,7 @@ type Remote struct {
 	server  remoteServer
 }
 
-// NewRemote returns an agent that calls another server. It returns an [agentsvc.InvalidError] for an invalid address or
+// NewRemote returns an agent that calls another server. It returns an error with [agentsvc.CodeInvalid] for an invalid address or
 // card. It makes no request: the card is fetched in the first turn.
 func NewRemote(o RemoteOptions) (*Remote, error) {
 	if o.Timeout == 0 {
@@ -328,8 +328,7 @@ func (v *remoteRun) readRemoteTask(m *agentsvc.Message) (remoteTask, bool) {
 // publicError returns what the caller may read of err. Texts of the other server never reach the caller: a known A2A
 // error is replaced by a fixed text, any other by what package egress permits.
 func (v *remoteRun) publicError(err error) error {
-	var invalid *agentsvc.InvalidError
-	if errors.As(err, &invalid) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, agentsvc.CodeInvalid) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	why := egress.PublicMessage(err)

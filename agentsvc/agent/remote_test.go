@@ -210,7 +210,7 @@ func TestRemote(t *testing.T) {
 				}
 			}
 			_, err := runToLines(t.Context(), a, newInvocation("fail"))
-			if invalid := (*agentsvc.InvalidError)(nil); !errors.As(err, &invalid) || err.Error() != "the task of the remote agent far was failed" {
+			if !errors.Is(err, agentsvc.CodeInvalid) || err.Error() != "the task of the remote agent far was failed" {
 				t.Errorf("failed with %v", err)
 			}
 			for _, h := range f.headers {
@@ -437,7 +437,7 @@ func TestRemoteAbsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := runToLines(t.Context(), newRemote(t, agent.RemoteOptions{URL: c.url}), newInvocation("hello"))
-			if invalid := (*agentsvc.InvalidError)(nil); !errors.As(err, &invalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "canary") {
+			if !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})

@@ -22,17 +22,17 @@ const maxCalls = 128
 const maxCredentialRequests = 3
 
 // toolCalls executes the tool calls of a turn and asks a human where they need one. It belongs to the goroutine that
-// iterates over Run; only runTool is called from others.
+// iterates over Run; only callTool is called from others.
 type toolCalls struct {
 	*turnLog
 	// set holds the tools that the turn can call, see llmRun.loadTools.
 	set *tool.Set
 }
 
-// startCalls executes the calls of a message that was just recorded. Calls that need no approval run at once,
+// beginCalls executes the calls of a message that was just recorded. Calls that need no approval run at once,
 // concurrently. If others need one, or a call lacks its caller's credential, the turn ends after that and waits for a
 // human.
-func (t *toolCalls) startCalls(ctx context.Context, calls []agentsvc.ToolCall) error {
+func (t *toolCalls) beginCalls(ctx context.Context, calls []agentsvc.ToolCall) error {
 	if len(calls) > maxCalls {
 		return agentsvc.NewInvalidError("", "the model asked for %d tool calls at once, at most %d are run", len(calls), maxCalls)
 	}
@@ -45,16 +45,7 @@ func (t *toolCalls) startCalls(ctx context.Context, calls []agentsvc.ToolCall) e
 			now = append(now, c)
 		}
 	}
-	return t.runCallsAndWait(ctx, now, later)
-}
-
-// runCallsAndWait runs the calls of now, and then ends the turn if later, or a missing credential, waits for a human.
-func (t *toolCalls) runCallsAndWait(ctx context.Context, now []agentsvc.ToolCall, later []agentsvc.Approval) error {
-	credentialRequests, err := t.runTools(ctx, now)
-	if err != nil {
-		return err
-	}
-	return t.waitForHuman(append(later, credentialRequests...))
+	return t.callTools(ctx, now, later)
 }
 
 // needsApproval reports whether a human must approve c before it runs. A call that fails its checks (unknown tool,
@@ -92,7 +83,7 @@ func (t *toolCalls) waitForHuman(approvals []agentsvc.Approval) error {
 	return errStopped
 }
 
-// newCredentialRequest returns the request for the credential that a tool lacks. It returns an [agentsvc.InvalidError]
+// newCredentialRequest returns the request for the credential that a tool lacks. It returns an error with [agentsvc.CodeInvalid]
 // if the turn has asked maxCredentialRequests times for it.
 func (t *toolCalls) newCredentialRequest(w *tool.CredentialError, call agentsvc.ToolCall) (agentsvc.Approval, error) {
 	if t.inv.CredentialRequests[w.Tool] >= maxCredentialRequests {
@@ -114,25 +105,25 @@ type toolOutcome struct {
 	credentialRequest *agentsvc.Approval
 }
 
-// runTools runs calls concurrently, yields each result when it is there and appends the results to the conversation in
-// the order of the calls. It returns when all calls have ended, with the credential requests of those that had no
-// effect. If ctx ends, or the consumer stops, it still waits for the calls, since their goroutines must not outlive the
+// callTools runs the calls of now concurrently, yields each result when it is there and appends the results to the
+// conversation in the order of the calls. Then it ends the turn if later, or a credential that a call lacked, waits for
+// a human. If ctx ends, or the consumer stops, it still waits for the calls, since their goroutines must not outlive the
 // turn; results that arrive after ctx ended are still yielded, because their effects have taken place.
-func (t *toolCalls) runTools(ctx context.Context, calls []agentsvc.ToolCall) ([]agentsvc.Approval, error) {
+func (t *toolCalls) callTools(ctx context.Context, now []agentsvc.ToolCall, later []agentsvc.Approval) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// The buffer lets every goroutine send and end, whatever happens to the receiver.
-	results := make(chan toolOutcome, len(calls))
-	for i, c := range calls {
+	results := make(chan toolOutcome, len(now))
+	for i, c := range now {
 		go func() {
-			d := t.runTool(ctx, c)
+			d := t.callTool(ctx, c)
 			d.index = i
 			results <- d
 		}()
 	}
-	inOrder := make([]toolOutcome, len(calls))
+	inOrder := make([]toolOutcome, len(now))
 	listening := true
-	for range calls {
+	for range now {
 		d := <-results
 		inOrder[d.index] = d
 		if listening && d.known && !t.yield(agentsvc.Event{Result: &d.res}, nil) {
@@ -141,26 +132,25 @@ func (t *toolCalls) runTools(ctx context.Context, calls []agentsvc.ToolCall) ([]
 		}
 	}
 	if !listening {
-		return nil, errStopped
+		return errStopped
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return err
 	}
-	var credentialRequests []agentsvc.Approval
 	for i, d := range inOrder {
 		if d.credentialRequest != nil {
-			credentialRequests = append(credentialRequests, *d.credentialRequest)
+			later = append(later, *d.credentialRequest)
 		} else {
 			t.conversation = append(t.conversation, agentsvc.Entry{Result: &inOrder[i].res})
 		}
 	}
-	return credentialRequests, nil
+	return t.waitForHuman(later)
 }
 
-// runTool runs one call until it ends, ctx ends, or a user cancels it alone. It is safe to be called from several
+// callTool runs one call until it ends, ctx ends, or a user cancels it alone. It is safe to be called from several
 // goroutines. The key it gives the tool (task/call) is the same in each attempt, so that a tool can use it as an
 // idempotency key.
-func (t *toolCalls) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcome) {
+func (t *toolCalls) callTool(ctx context.Context, c agentsvc.ToolCall) (d toolOutcome) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	over := func() {}
@@ -168,7 +158,7 @@ func (t *toolCalls) runTool(ctx context.Context, c agentsvc.ToolCall) (d toolOut
 		over = t.inv.RegisterCall(c.ID, stop)
 	}
 	var missing *tool.CredentialError
-	d.res, missing = t.set.ExecuteCall(ctx, t.inv.RunScope, c, string(t.inv.Task)+"/"+string(c.ID))
+	d.res, missing = t.set.Call(ctx, t.inv.RunScope, c, string(t.inv.Task)+"/"+string(c.ID))
 	// Called at once, not deferred: a cancellation that comes after the call has ended must not be accepted.
 	over()
 	d.known = !d.res.Failed || ctx.Err() == nil
@@ -230,7 +220,7 @@ func (t *toolCalls) resumeCalls(ctx context.Context, open []agentsvc.ToolCall) e
 			later = append(later, t.newApproval(last, agentsvc.ApproveRerun))
 		}
 	}
-	return t.runCallsAndWait(ctx, now, later)
+	return t.callTools(ctx, now, later)
 }
 
 // findOpenCalls returns the tool calls of the conversation's last message that have no result. The results of a message

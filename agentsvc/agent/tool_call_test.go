@@ -269,8 +269,7 @@ func TestWantingTools(t *testing.T) {
 	}
 	inv := newInvocation("go")
 	inv.CredentialRequests = map[string]int{"shop": 3}
-	var invalid *agentsvc.InvalidError
-	if _, err := runToLines(t.Context(), a, inv); !errors.As(err, &invalid) {
+	if _, err := runToLines(t.Context(), a, inv); !errors.Is(err, agentsvc.CodeInvalid) {
 		t.Errorf("after three: %v", err)
 	}
 	g.open = true

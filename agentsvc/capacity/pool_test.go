@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/tenancy/db"
 )
@@ -33,8 +34,7 @@ func TestShares(t *testing.T) {
 		if _, waited, err := add("acme", mib); !errors.Is(err, capacity.ErrFull) || waited != capacity.MaxWait {
 			t.Errorf("more than its share: %v after %v, want ErrFull after %v", err, waited, capacity.MaxWait)
 		}
-		var large *capacity.TooLargeError
-		if _, waited, err := add("globex", 33*mib); !errors.As(err, &large) || waited != 0 {
+		if _, waited, err := add("globex", 33*mib); !errors.Is(err, agentsvc.CodeTooLarge) || waited != 0 {
 			t.Errorf("more than anybody may have: %v after %v", err, waited)
 		}
 		globex, waited, err := add("globex", 16*mib)

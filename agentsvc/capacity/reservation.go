@@ -58,7 +58,7 @@ func (h *Reservation) NewPart(factor int64) *Reservation {
 }
 
 // ReserveBytes adds n bytes to what the work has in memory, and waits for the pool if necessary. It returns [ErrFull],
-// a [*TooLargeError] or the cause of ctx's end; then the bytes are not added, and the caller must stop the work.
+// an error with [agentsvc.CodeTooLarge] or the cause of ctx's end; then the bytes are not added, and the caller must stop the work.
 func (h *Reservation) ReserveBytes(ctx context.Context, n int64) error {
 	if h == nil || h.pool == nil || n <= 0 {
 		return nil

@@ -60,8 +60,7 @@ func TestNewRefuses(t *testing.T) {
 		"tool.authorization.action: cannot be modify: a call runs or does not":                                                                              {Authorization: &guardrail.Authorization{Rule: newRule(guardrail.Modify)}},
 	} {
 		_, err := guardrail.New("g", o)
-		var invalid *agentsvc.InvalidError
-		if !errors.As(err, &invalid) || err.Error() != want {
+		if !errors.Is(err, agentsvc.CodeInvalid) || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}

@@ -6,7 +6,7 @@
 // [WithCircuitBreaker], the meter (runtime/meteredmodel.go: it reserves the budget before the first byte is sent and settles it
 // when the stream ends), tracing, and [WithFallback]. Guardrails decorate the result for each agent.
 //
-// Errors: an [*Error] means that the model's side failed or refused, an agentsvc.InvalidError that the request cannot
+// Errors: an [*Error] means that the model's side failed or refused, an agentsvc.CodeInvalid that the request cannot
 // be sent to this model (the caller must change it), anything else is local, such as the end of the context.
 //
 // To add a vendor: implement Provider in a new folder on top of package upstream, run llmtest.RunSuite and

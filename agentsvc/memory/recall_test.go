@@ -118,7 +118,7 @@ func TestTool(t *testing.T) {
 			t.Fatal(err)
 		}
 		call := func(scope agentsvc.RunScope, arguments string) agentsvc.ToolResult {
-			res, _ := set.ExecuteCall(t.Context(), scope, agentsvc.ToolCall{ID: "c", Name: "recall", Arguments: json.RawMessage(arguments)}, "s")
+			res, _ := set.Call(t.Context(), scope, agentsvc.ToolCall{ID: "c", Name: "recall", Arguments: json.RawMessage(arguments)}, "s")
 			return res
 		}
 		r.RememberTurn(t.Context(), newRun(ana), []agentsvc.Entry{messageEntry(agentsvc.RoleUser, "my dog is Rex"), messageEntry(agentsvc.RoleAgent, "a fine dog")})

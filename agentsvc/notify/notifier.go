@@ -114,7 +114,7 @@ func (d *Notifier) egressFor(a Address) Egress {
 const maxURL = 2048
 
 // NewReceiver returns a receiver for a task of owner, with the address sealed. An address that nothing may be sent to
-// is an [agentsvc.InvalidError].
+// is an error with [agentsvc.CodeInvalid].
 func (d *Notifier) NewReceiver(owner agentsvc.Owner, id, format string, a Address) (receiver.Receiver, error) {
 	if err := d.checkAddress(&a); err != nil {
 		return receiver.Receiver{}, err
@@ -179,7 +179,7 @@ func sealContext(owner agentsvc.Owner) string {
 	return fmt.Sprintf("receiver %q %q", owner.Issuer, owner.Subject)
 }
 
-// CheckURL returns an [agentsvc.InvalidError] if a URL cannot be that of a receiver; inside means that private
+// CheckURL returns an error with [agentsvc.CodeInvalid] if a URL cannot be that of a receiver; inside means that private
 // addresses are allowed. The error quotes nothing of the URL, which may contain a secret.
 func CheckURL(text string, inside bool) error {
 	if len(text) > maxURL {
@@ -199,7 +199,7 @@ func CheckURL(text string, inside bool) error {
 	return nil
 }
 
-// checkAddress returns an [agentsvc.InvalidError] for an invalid address, and normalizes the scheme's spelling. The
+// checkAddress returns an error with [agentsvc.CodeInvalid] for an invalid address, and normalizes the scheme's spelling. The
 // error quotes nothing of the address.
 func (d *Notifier) checkAddress(a *Address) error {
 	err := CheckURL(a.URL, d.egressFor(*a).AllowPrivate)

@@ -41,7 +41,7 @@ type tenantDepth struct {
 }
 
 // reserveEntry reserves an entry of the tenant's queue, whose limit is most. done must be called with whether the run
-// was written. It returns a [ratelimit.ExhaustedError] where the queue is full, and ctx's error. A count that began
+// was written. It returns an error with [agentsvc.CodeExhausted] where the queue is full, and ctx's error. A count that began
 // after this call is recent enough whatever its age: it includes all that was written before the call.
 func (d *queueDepths) reserveEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
 	a, arrivedAt := d.ensureTenantDepth(tenant), time.Now()
@@ -74,7 +74,7 @@ func checkReserved(done func(bool), most int64) error {
 	if done != nil {
 		return nil
 	}
-	return fmt.Errorf("%d tasks of this app are waiting, as many as may: %w", most, &ratelimit.ExhaustedError{RetryAfter: time.Second})
+	return fmt.Errorf("%d tasks of this app are waiting, as many as may: %w", most, ratelimit.NewExhaustedError(time.Second))
 }
 
 // tryReserveEntry reserves an entry if the stored count leaves capacity. known is false where that count is too old to

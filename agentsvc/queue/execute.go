@@ -25,7 +25,6 @@ type executor struct {
 	unfinished *unfinishedRuns
 	awaited    *awaitedApps
 	wake       *claimSignal
-	goroutines workerPool
 
 	// base is the parent of every run's context. cancel ends it with a cause.
 	base   context.Context
@@ -105,14 +104,14 @@ func (e *executor) startRun(run store.Run, kind slotKind) {
 	ctx, cancel := context.WithCancelCause(e.base)
 	at, w := taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slot: kind}
 	e.active.add(at, w)
-	e.goroutines.runFunc(func() {
+	go func() {
 		defer e.endWork()
 		defer func() {
 			cancel(nil)
 			e.signalFreeSlot(e.slots.releaseRun(run.Tenant, w) == liveSlot)
 		}()
 		e.executeRun(ctx, run, at, w)
-	})
+	}()
 }
 
 // executeRun executes a run that is registered as w and decides what becomes of one without a recorded end. After
@@ -153,7 +152,7 @@ func (e *executor) handleSafely(ctx context.Context, run store.Run) (err error) 
 			err = fmt.Errorf("panic of type %T", v)
 		}
 	}()
-	return e.handle(ctx, run, agentsvc.LeaseCheck{Confirm: e.leases.confirmLease})
+	return e.handle(ctx, run, agentsvc.LeaseCheck{Confirm: e.leases.confirmHeartbeat})
 }
 
 // dropRun ends the row of a run whose task no longer waits for it. The statement does nothing if the run is leased to

@@ -268,7 +268,7 @@ func TestRescue(t *testing.T) {
 // TestAlone: a process that knows that it is the only one rescues leased runs at once.
 func TestAlone(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
-		if _, _, err := store.NewRunQueue(b.d).RenewLeases(b.Context(), "dead", ""); err != nil {
+		if _, _, err := store.NewRunQueue(b.d).WriteHeartbeat(b.Context(), "dead", ""); err != nil {
 			b.Fatal(err)
 		}
 		orphan := b.acceptRun("dead")

@@ -207,21 +207,20 @@ func TestApproveSeveral(t *testing.T) {
 			t.Error(diff)
 		}
 		open := h.loadApprovals(t, got.ID)
-		var invalid *agentsvc.InvalidError
 		for name, r := range map[string]task.DecisionInput{
 			"no call named":         {Outcome: agentsvc.OutcomeApproved},
 			"against the schema":    {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeApproved, Arguments: []byte(`{"n":"x"}`)},
 			"no object":             {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeApproved, Arguments: []byte(`[1]`)},
 			"arguments to a reject": {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeRejected, Arguments: []byte(`{"n":1}`)},
 		} {
-			if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, r); !errors.As(err, &invalid) {
+			if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, r); !errors.Is(err, agentsvc.CodeInvalid) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("nosuchcall")); !errors.As(err, &invalid) || !strings.Contains(err.Error(), string(open[0].Call.ID)+" (send), "+string(open[1].Call.ID)) {
+		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("nosuchcall")); !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), string(open[0].Call.ID)+" (send), "+string(open[1].Call.ID)) {
 			t.Errorf("an unknown call: %v", err)
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput(open[0].Call.ID), newApproveInput(open[0].Call.ID)); !errors.As(err, &invalid) {
+		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput(open[0].Call.ID), newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("twice at once: %v", err)
 		}
 		if diff := cmp.Diff(open, h.loadApprovals(t, got.ID)); diff != "" {

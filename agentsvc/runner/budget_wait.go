@@ -14,7 +14,7 @@ import (
 // AwaitBudget whose timeout is the poll interval: when it expires, a worker claims the run and
 // task.Service.resumeWithinBudget checks the budget again. Other approvals that the agent was about to request are
 // dropped; it requests them again when it continues.
-func (t *execution) pauseForBudget(ctx context.Context, e *agentsvc.BudgetExhaustedError) error {
+func (t *execution) pauseForBudget(ctx context.Context, e *agentsvc.ExhaustedBudget) error {
 	arguments, err := json.Marshal(task.BudgetWait{Budget: e.Budget, ID: e.ID, Scope: e.Scope, Needs: e.Needed})
 	if err != nil {
 		return err

@@ -211,7 +211,7 @@ func (t *execution) writeRecord(ctx context.Context, rec store.Record) error {
 	if err := t.recorder.RecordFacts(ctx, rec); err != nil {
 		if err = classifyLogError(err); !errors.Is(err, errNotRecorded) {
 			t.pending = withoutStatus(rec.Events)
-			if full := (*agentsvc.StorageLimitError)(nil); errors.As(err, &full) {
+			if errors.Is(err, agentsvc.CodeExhausted) {
 				t.pending = filterUsage(rec.Events)
 			}
 			return err

@@ -129,8 +129,7 @@ func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseChe
 	if errors.Is(err, errNotRecorded) || errors.Is(err, agentsvc.ErrLeaseLost) {
 		return err
 	}
-	var exhausted *agentsvc.BudgetExhaustedError
-	if errors.As(err, &exhausted) && exhausted.PausesTask {
+	if exhausted := agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err); exhausted != nil && exhausted.PausesTask {
 		return t.pauseForBudget(ctx, exhausted)
 	}
 	return t.recordFailure(ctx, err)
@@ -145,9 +144,7 @@ var errNotRecorded = errors.New("the log cannot be written")
 // an exhausted storage quota. The quota never refuses a small end of a run (see store's maxEndBytes).
 func classifyLogError(err error) error {
 	var unavailable *store.UnavailableError
-	var large *capacity.TooLargeError
-	var full *agentsvc.StorageLimitError
-	if errors.As(err, &unavailable) || errors.As(err, &full) || errors.As(err, &large) || errors.Is(err, capacity.ErrFull) {
+	if errors.As(err, &unavailable) || errors.Is(err, agentsvc.CodeExhausted) || errors.Is(err, agentsvc.CodeTooLarge) || errors.Is(err, agentsvc.CodeBusy) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errNotRecorded, err)
@@ -227,7 +224,7 @@ func isTransient(err error) (after time.Duration, ok bool) {
 		return upstream.RetryAfter, upstream.Retryable
 	}
 	var unavailable *store.UnavailableError
-	return 0, errors.As(err, &unavailable) || errors.Is(err, capacity.ErrFull)
+	return 0, errors.As(err, &unavailable) || errors.Is(err, agentsvc.CodeBusy)
 }
 
 // publicReason returns the text that callers may read about err. Only error types whose text is known to hold no
@@ -235,18 +232,23 @@ func isTransient(err error) (after time.Duration, ok bool) {
 // only in the log.
 func publicReason(err error) string {
 	var upstream *llm.Error
-	var invalid *agentsvc.InvalidError
 	var absent *tool.UnavailableError
 	var unavailable *store.UnavailableError
 	var cut *interruptedError
-	var exhausted *agentsvc.BudgetExhaustedError
 	var durationErr *durationError
-	var full *agentsvc.StorageLimitError
-	if errors.As(err, &full) {
-		return "The task's result could not be stored: " + full.Error()
+	var own *agentsvc.Error
+	if errors.As(err, &own) {
+		switch own.Code {
+		case agentsvc.CodeExhausted:
+			if _, full := own.Detail.(agentsvc.StorageUse); full {
+				return "The task's result could not be stored: " + own.Error()
+			}
+			return err.Error()
+		case agentsvc.CodeInvalid, agentsvc.CodeBusy, agentsvc.CodeTooLarge:
+			return err.Error()
+		}
 	}
-	var large *capacity.TooLargeError
-	if errors.Is(err, capacity.ErrFull) || errors.As(err, &large) || errors.As(err, &exhausted) || errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooManySteps) {
+	if errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooManySteps) {
 		return err.Error()
 	}
 	if errors.As(err, &unavailable) {

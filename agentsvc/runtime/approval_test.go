@@ -23,8 +23,7 @@ func TestApprovalExample(t *testing.T) {
 		t.Fatalf("%+v (%v)", got.Approvals, err)
 	}
 	edited := task.DecisionInput{Outcome: agentsvc.OutcomeApproved, Arguments: []byte(`{"sum":7}`)}
-	var invalid *agentsvc.InvalidError
-	if _, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, ana, edited); !errors.As(err, &invalid) {
+	if _, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, ana, edited); !errors.Is(err, agentsvc.CodeInvalid) {
 		t.Errorf("arguments against the schema: %v", err)
 	}
 	sub := newSubmissionFor("clerk", "")

@@ -196,7 +196,7 @@ func TestCredential(t *testing.T) {
 		if _, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, boss, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 			t.Errorf("approved: %v", err)
 		}
-		var invalid *agentsvc.InvalidError
+		var invalid *agentsvc.Error
 		open, err := a.Tasks().Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
 		if err != nil || len(open.Approvals) != 2 {
 			t.Fatalf("%+v, %v", open.Approvals, err)

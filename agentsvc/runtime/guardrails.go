@@ -312,7 +312,7 @@ type guardedAgentTool struct {
 	finding guardrail.Finding
 }
 
-// Run implements [agent.Agent]. A blocked agent does not run; its caller gets an [agentsvc.InvalidError].
+// Run implements [agent.Agent]. A blocked agent does not run; its caller gets an error with [agentsvc.CodeInvalid].
 func (a guardedAgentTool) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		a.reportFindings(ctx, inv.Findings, a.finding)

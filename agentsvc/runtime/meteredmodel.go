@@ -68,7 +68,7 @@ func (c metering) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
 	return out
 }
 
-// checkModelInPlan returns an [agentsvc.InvalidError] in a dry run if the app's plan does not allow a model. In a
+// checkModelInPlan returns an error with [agentsvc.CodeInvalid] in a dry run if the app's plan does not allow a model. In a
 // served app the plan may have changed since: the other agents go on and calls of that model fail.
 func (c metering) checkModelInPlan(l *config.LLM) error {
 	if c.budgetGate == nil || c.budgetGate.AllowsModel(l.Provider, usageModelName(l)) {
@@ -176,7 +176,7 @@ func (c *meteredCall) newBudgetRequest() budget.Request {
 }
 
 // reserveBudget reserves what the call can cost in the budgets that apply, and bounds the response to the reservation.
-// Its error is an [*agentsvc.BudgetExhaustedError] if a budget does not cover it.
+// Its error is an error with [*agentsvc.ExhaustedBudget] if a budget does not cover it.
 func (c *meteredCall) reserveBudget(ctx context.Context) (err error) {
 	if !c.budgetGate.HasBudgets() {
 		return nil
@@ -186,7 +186,7 @@ func (c *meteredCall) reserveBudget(ctx context.Context) (err error) {
 	if c.reservation, err = c.budgetGate.ReserveBudget(ctx, request); c.reservation != nil {
 		c.req.MaxTokens, c.usage.StartedAt = c.reservation.Output, c.reservation.Began
 	}
-	if c.onExhausted != nil && errors.As(err, new(*agentsvc.BudgetExhaustedError)) {
+	if c.onExhausted != nil && agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) != nil {
 		c.onExhausted(c.app)
 	}
 	return err

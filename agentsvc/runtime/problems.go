@@ -15,7 +15,7 @@ type problemList []document.Problem
 var errDependencyInvalid = errors.New("what it is made of is wrong")
 
 // addProblem adds err, or each of the errors that it joins, as a problem at path. The field of an
-// [agentsvc.InvalidError] is appended to path. nil and errDependencyInvalid add nothing.
+// [agentsvc.CodeInvalid] is appended to path. nil and errDependencyInvalid add nothing.
 func (m *problemList) addProblem(path string, err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
@@ -23,11 +23,11 @@ func (m *problemList) addProblem(path string, err error) {
 		}
 		return
 	}
-	var invalid *agentsvc.InvalidError
+	var invalid *agentsvc.Error
 	switch {
 	case err == nil, errors.Is(err, errDependencyInvalid):
 	case errors.As(err, &invalid) && invalid.Field != "":
-		*m = append(*m, document.Problem{Path: path + "." + invalid.Field, Message: invalid.Reason})
+		*m = append(*m, document.Problem{Path: path + "." + invalid.Field, Message: invalid.Message})
 	default:
 		*m = append(*m, document.Problem{Path: path, Message: err.Error()})
 	}

@@ -76,7 +76,7 @@ func (b *databaseBuilder) countBackend(c *ratelimit.Backends) ratelimit.Backend 
 }
 
 // CountCall counts a call and reserves an estimate of the tokens that its turn will use. If a limit is exhausted it
-// returns a [ratelimit.ExhaustedError].
+// returns an error with [agentsvc.CodeExhausted].
 func (l *RateLimits) CountCall(ctx context.Context, caller ratelimit.Caller, m agentsvc.Message) (ratelimit.CountedCall, error) {
 	if l == nil {
 		return ratelimit.CountedCall{}, nil

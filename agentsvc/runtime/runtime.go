@@ -254,7 +254,7 @@ func (rt *Runtime) SweepExpired(ctx context.Context, r store.Retention) (store.S
 	return rt.store.Sweeper.SweepExpired(ctx, r)
 }
 
-// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a request to agent by owner would find a budget used up;
+// CheckBudget returns an error with [*agentsvc.ExhaustedBudget] if a request to agent by owner would find a budget used up;
 // see [budget.Gate].
 func (rt *Runtime) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
 	if rt.budgetGate == nil {

@@ -154,20 +154,20 @@ func (s *tenantRows) insertTask(b *db.Batch, turn NewTurn) error {
 	b.InsertRows(runInsert, []any{
 		s.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, int64(turn.Priority), turn.Trace,
 	})
-	rows, err := s.eventRows(turn.Task, turn.Events)
+	rows, err := eventRows(s.tenant, turn.Task, turn.Events)
 	b.InsertRows(eventInsert, rows...)
 	return err
 }
 
 // eventRows returns the rows of events in the columns of eventInsert.
-func (s *tenantRows) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
+func eventRows(tenant string, task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
 	rows := make([][]any, len(evs))
 	for i, ev := range evs {
 		kind, body, err := encodeEvent(ev)
 		if err != nil {
 			return nil, err
 		}
-		rows[i] = []any{s.tenant, string(task), ev.Seq, ev.At.UnixMicro(), kind, body}
+		rows[i] = []any{tenant, string(task), ev.Seq, ev.At.UnixMicro(), kind, body}
 	}
 	return rows, nil
 }

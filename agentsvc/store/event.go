@@ -152,18 +152,23 @@ func scanEvent(r db.Row, id agentsvc.TaskID, to *[]agentsvc.Event, more ...any) 
 
 // insertEvents adds the events to b, under g.
 func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) error {
-	for part := range slices.Chunk(evs, maxInsertEvents) {
-		args := append(make([]any, 0, 4+4*len(part)), tenant, string(id), g.epoch, g.seq)
-		for _, ev := range part {
-			kind, body, err := encodeEvent(ev)
-			if err != nil {
-				return err
-			}
-			args = append(args, ev.Seq, ev.At.UnixMicro(), kind, body)
+	rows, err := eventRows(tenant, id, evs)
+	if err != nil {
+		return err
+	}
+	insertEventRows(b, rows, g)
+	return nil
+}
+
+// insertEventRows adds rows of eventRows to b, under g.
+func insertEventRows(b *db.Batch, rows [][]any, g *precondition) {
+	for part := range slices.Chunk(rows, maxInsertEvents) {
+		args := append(make([]any, 0, 4+4*len(part)), part[0][0], part[0][1], g.epoch, g.seq)
+		for _, row := range part {
+			args = append(args, row[2:]...)
 		}
 		b.Exec(nil, insertEventsSQL(len(part)), args...)
 	}
-	return nil
 }
 
 // insertEventsTexts caches the statements of insertEventsSQL: number of events to text.

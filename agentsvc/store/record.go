@@ -85,18 +85,14 @@ func (s *Runs) appendRecord(ctx context.Context, run *Run, rec Record) error {
 // maxAttempts bounds the retries of a write that loses races, each of which another writer must win.
 const maxAttempts = 100
 
-// tryAppendRecord executes the record once. PostgreSQL gets one statement instead of several (recordfused.go).
+// tryAppendRecord executes the record once.
 func (s *Runs) tryAppendRecord(ctx context.Context, run *Run, rec Record, g *precondition) (n int64, err error) {
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresMore}
 	if rec.EndState != "" {
 		b.StorageKind = db.StoresEnd
 	}
-	record := s.recordPlain
-	if s.h.Engine() == db.Postgres {
-		record = s.recordFused
-	}
 	var w recordResult
-	if err := record(&b, &w, run, rec, g, time.Now().UnixMicro()); err != nil {
+	if err := s.addRecord(&b, &w, run, rec, g, time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
 	b.Append(rec.SideBatch)
@@ -115,19 +111,26 @@ type recordResult struct {
 	queuedRuns    int64 // the same, 1 for true, from shared statements
 }
 
-// recordPlain adds rec's statements to b, one for each table. It is the form for SQLite.
-func (s *Runs) recordPlain(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
-	s.advanceTask(b, &w.advanced, run, rec, g.seq, now)
-	if err := insertEvents(b, s.tenant, run.Task, rec.Events, g); err != nil {
+// addRecord adds rec's statements to b, one for each table, and their shared form.
+func (s *Runs) addRecord(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
+	events, err := eventRows(s.tenant, run.Task, rec.Events)
+	if err != nil {
 		return err
 	}
+	session, err := encodeEntries(rec.SessionEntries)
+	if err != nil {
+		return err
+	}
+	s.advanceTask(b, &w.advanced, run, rec, g.seq, now)
+	insertEventRows(b, events, g)
 	s.insertApprovals(b, run.Task, rec.Events, g)
 	if rec.EndState != "" {
 		s.endRun(b, w, run, rec, g)
 	}
 	if len(rec.SessionEntries) > 0 {
-		return s.insertSessionTurn(b, run, rec, g, now)
+		s.insertSessionTurn(b, run, rec, g, session, now)
 	}
+	b.Shared = s.recordShared(w, run, rec, g, events, session, now)
 	return nil
 }
 

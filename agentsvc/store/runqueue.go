@@ -19,10 +19,10 @@ type RunQueue struct {
 // NewRunQueue returns the queue of d.
 func NewRunQueue(d *db.DB) *RunQueue { return &RunQueue{d.Platform()} }
 
-// RenewLeases writes the heartbeat of a worker whose process has the configuration hash config ("" = no file). beats
+// WriteHeartbeat writes the heartbeat of a worker whose process has the configuration hash config ("" = no file). beats
 // is how many renewals the row has had: 1 for a new row, which means that the worker was counted as dead before if it
 // ever had one. differs reports whether a process with another hash has a row.
-func (q *RunQueue) RenewLeases(ctx context.Context, worker, config string) (beats int64, differs bool, err error) {
+func (q *RunQueue) WriteHeartbeat(ctx context.Context, worker, config string) (beats int64, differs bool, err error) {
 	err = q.execBatch(ctx, "renew leases of "+worker, func(b *db.Batch) {
 		// The heartbeat and its check are one statement: a rescue that deletes the row before it makes beats 1, one
 		// that comes after finds a fresh heartbeat.
@@ -54,16 +54,16 @@ func (q *RunQueue) RescueRuns(ctx context.Context, stale time.Duration) (n int64
 		// Deleting the heartbeats first decides which workers are dead; the following statements use the absence of
 		// the row. A worker that renews meanwhile gets a new row with beats 1 and learns that it was counted as dead.
 		b.Exec(nil, `DELETE FROM worker WHERE heartbeat_at < stoa_now() - CAST($1 AS BIGINT)`, stale.Microseconds())
-		raiseEpochs(b, orphanedSQL)
+		raiseEpochs(b, workerGoneSQL)
 		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), rescues = rescues + 1, ready = rescues + 1 < $1, last_error = $2,
 				cut_off = TRUE
-			WHERE state = 'running' AND `+orphanedSQL, suspectRescues, workerDied)
+			WHERE state = 'running' AND `+workerGoneSQL, suspectRescues, workerDied)
 	})
 	return n, err
 }
 
-// orphanedSQL is the condition on a run that its worker has no heartbeat row any more.
-const orphanedSQL = `worker NOT IN (SELECT id FROM worker)`
+// workerGoneSQL is the condition that the worker of a run has no heartbeat any more.
+const workerGoneSQL = `worker NOT IN (SELECT id FROM worker)`
 
 // raiseEpochs adds to b that the tasks of the executing runs that fulfil the condition get a new epoch. It comes
 // before the change of the runs, because a worker that records an end locks the task before the run, too. A run that

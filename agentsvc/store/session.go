@@ -99,19 +99,14 @@ var sizedTurnsSQL = `SELECT position, octet_length(body), ` + smallBodySQL("body
 	CROSS JOIN (SELECT COALESCE(SUM(size), 0) AS total FROM (SELECT octet_length(body) AS size` + fromSessionSQL + ` ORDER BY position DESC LIMIT $7) AS sizes) AS sized
 	WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6) ORDER BY position DESC LIMIT $7`
 
-// insertSessionTurn adds rec's turn to its session, if the task is at g in rec's state.
-func (s *Runs) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondition, now int64) error {
-	body, err := encodeEntries(rec.SessionEntries)
-	if err != nil {
-		return err
-	}
+// insertSessionTurn adds rec's turn, encoded as body, to its session, if the task is at g in rec's state.
+func (s *Runs) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondition, body string, now int64) {
 	b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, position, task, turn, epoch, at, body)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
 			`+positionSQL(rec.isFirstTurn, 2, 3, 4)+`,
 			CAST($5 AS TEXT), CAST($10 AS BIGINT), CAST($7 AS BIGINT), CAST($11 AS BIGINT), CAST($6 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $5 AND epoch = $7 AND seq = $8 AND state = $9)`,
 		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.taskState()), run.Turn, now)
-	return nil
 }
 
 // positionSQL returns the SQL of a turn's position in its session: 1, or one more than the last of the session that

@@ -33,7 +33,7 @@ type Access struct {
 }
 
 // Authorize returns nil if the caller may take action with agent ("" = any). Handlers call it before they look up
-// anything that the request names, so that a refusal says nothing about what exists. It returns an [authz.ErrDenied], or an [authz.ErrUnauthenticated] if the agent requires a credential
+// anything that the request names, so that a refusal says nothing about what exists. It returns an error with [agentsvc.CodeDenied], or an [authz.ErrUnauthenticated] if the agent requires a credential
 // of its own that the caller did not send.
 func (v *Access) Authorize(ctx context.Context, action authz.Scope, agent string) (err error) {
 	_, span := trail.StartSpan(ctx, "admit")
@@ -46,7 +46,7 @@ func (v *Access) Authorize(ctx context.Context, action authz.Scope, agent string
 
 // ResolveVisibility returns which tasks of an agent ("" = of every agent) the caller may act on: all of the app's if it
 // has the scope wide, else its own. The task service answers for a task outside of the visibility as for one that does
-// not exist. It returns an [authz.ErrDenied] for a caller who has neither, or an [authz.ErrUnauthenticated] as
+// not exist. It returns an error with [agentsvc.CodeDenied] for a caller who has neither, or an [authz.ErrUnauthenticated] as
 // [Access.Authorize] does.
 func (v *Access) ResolveVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
 	if err := v.requireAgentCredentials(ctx, agent); err != nil {

@@ -19,8 +19,8 @@ import (
 // reserved for its turn, and [Request.ReleaseApp] gives that back unless a turn was written.
 //
 // wrong is the error that the protocol found while it decoded m, nil if none. It is returned only to a caller who is
-// permitted. The errors are, in this order: [authz.ErrDenied] or [authz.ErrUnauthenticated], an unknown agent, wrong,
-// an error in the decisions or credentials, an [*agentsvc.BudgetExhaustedError] or a [ratelimit.ErrExhausted].
+// permitted. The errors are, in this order: error with [agentsvc.CodeDenied] or [authz.ErrUnauthenticated], an unknown agent, wrong,
+// an error in the decisions or credentials, an error with [*agentsvc.ExhaustedBudget] or a [agentsvc.CodeExhausted].
 func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Message, wrong error) (task.Submission, error) {
 	if wrong != nil {
 		return task.Submission{}, cmp.Or(v.AuthorizeAgent(ctx, authz.AgentsCall, agent), wrong)

@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
-	"stoa/agentsvc/config/document"
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -16,7 +15,6 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
 	"stoa/tenancy/router"
-	"stoa/tenancy/runtimecache"
 )
 
 // Credentials are what a request of any protocol shows about its caller and its app, before anything is verified.
@@ -68,7 +66,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	}
 	p, kind, reason := s.credentials.verifyCredential(ctx, k)
 	// Whether the credential is good cannot be decided now. The caller gets "unavailable", not "unauthenticated".
-	if kind == router.InvalidCredential && !errors.Is(reason, authz.ErrUnauthenticated) {
+	if kind == router.InvalidCredential && !errors.Is(reason, agentsvc.CodeUnauthenticated) {
 		return nil, reason
 	}
 	at := s.options.Router.ParseAddress(k.Host, k.Path)
@@ -181,17 +179,13 @@ func (c *credentialVerifier) verifyCredential(ctx context.Context, k Credentials
 
 // toPublicError returns err in the form that the caller may see. Every app that does not exist or is not the caller's
 // gives the same error. The reason for a refused credential replaces err: Classify shows a fixed text for it and
-// the log line names the reason. An error in an app's configuration becomes "unavailable", since it is not for the
-// app's callers.
+// the log line names the reason.
 func toPublicError(err, reason error) error {
-	var invalid *document.Error
 	switch {
-	case errors.Is(err, tenancy.ErrNotFound):
+	case errors.Is(err, agentsvc.CodeNotFound):
 		return apierror.ErrNoApp
 	case reason != nil && errors.Is(err, router.ErrUnauthenticated):
 		return reason
-	case errors.As(err, &invalid):
-		return fmt.Errorf("%w: %v", runtimecache.ErrUnavailable, err) //nolint:errorlint // the chain is cut on purpose
 	}
 	return err
 }
@@ -256,7 +250,7 @@ func bearerToken(r *http.Request) (string, error) {
 }
 
 // authenticateOperator returns the platform operator's principal: of the admin secret, or of a platform token or API
-// key. Any other good credential is an [authz.ErrDenied]. An address that names an app has no admin API: ErrNoPath.
+// key. Any other good credential is an error with [agentsvc.CodeDenied]. An address that names an app has no admin API: ErrNoPath.
 func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) {
 	if s.options.Router.ParseAddress(r.Host, r.URL.Path).App != "" {
 		return authz.Principal{}, apierror.ErrNoPath
@@ -275,7 +269,7 @@ func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) 
 		return s.credentials.adminSecret.VerifySecret(s.proxies.clientAddress(r), credential)
 	}
 	if err == nil && !p.Platform {
-		err = fmt.Errorf("%w: the admin API is the platform operator's", authz.ErrDenied)
+		err = agentsvc.NewError(agentsvc.CodeDenied, "permission denied: the admin API is the platform operator's")
 	}
 	return p, err
 }

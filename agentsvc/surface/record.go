@@ -15,9 +15,7 @@ import (
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/requestbody"
 	"stoa/agentsvc/surface/response"
-	"stoa/agentsvc/trigger"
 	"stoa/authz"
-	"stoa/tenancy/router"
 )
 
 // Observation describes one answered request, for metrics. App and Agent are names that exist, or empty, so that
@@ -112,7 +110,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 				if rec.writer.Status != 0 {
 					defer panic(http.ErrAbortHandler) // closes the connection: a truncated response must not look complete
 				} else {
-					rec.writeError(apierror.Response{Code: apierror.Internal, Status: http.StatusInternalServerError, Text: apierror.TextInternal})
+					rec.writeError(apierror.Classify(nil))
 				}
 			}
 			s.logRequest(r, rec, time.Since(rec.startedAt))
@@ -156,11 +154,10 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 
 // refusalReason returns the reason, for the log only, why a credential or signature was refused, "" for other errors.
 func refusalReason(err error) string {
-	reason := authz.RefusalReason(err)
-	if reason == "" && (errors.Is(err, router.ErrUnauthenticated) || errors.Is(err, trigger.ErrUnsigned)) {
-		reason = err.Error()
+	if errors.Is(err, agentsvc.CodeUnsigned) {
+		return err.Error()
 	}
-	return reason
+	return authz.RefusalReason(err)
 }
 
 // maxRequestID bounds a client's request id, in bytes.

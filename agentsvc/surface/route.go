@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/crossorigin"
 	"stoa/agentsvc/surface/decode"
@@ -227,7 +228,7 @@ func (s *Server) checkVerb(r *http.Request) error {
 	if len(known) == 0 {
 		return nil
 	}
-	return &apierror.Error{Code: apierror.NotFound, Status: http.StatusNotFound, Text: "there is no " + verb + " here; there are " + strings.Join(known, ", ")}
+	return agentsvc.NewError(apierror.CodeNoEndpoint, "there is no %s here; there are %s", verb, strings.Join(known, ", "))
 }
 
 // handleNoMethod returns the error for a method that a path does not have and sets Allow to those that it has (RFC

@@ -67,9 +67,6 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 					http.NewResponseController(w).Flush()
 					panic("oh no")
 				}},
-				{Method: http.MethodGet, Pattern: "/long", Kind: surface.Open, Serve: func(w http.ResponseWriter, _ *http.Request) error {
-					return response.WriteJSON(w, http.StatusOK, strings.Repeat("x", 30_000))
-				}},
 				{Method: http.MethodGet, Pattern: "/slow", Kind: surface.Open, Serve: func(_ http.ResponseWriter, r *http.Request) error {
 					<-r.Context().Done()
 					return r.Context().Err()

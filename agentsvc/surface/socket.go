@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
@@ -33,9 +34,9 @@ const (
 	closeTimeout = time.Second
 )
 
-var errTooManyMessages = &apierror.Error{
-	Code: apierror.ResourceExhausted, Status: http.StatusTooManyRequests, RetryAfter: time.Second,
-	Text: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxConcurrentMessages),
+var errTooManyMessages = &agentsvc.Error{
+	Code: apierror.CodeBodiesLimited, RetryAfter: time.Second,
+	Message: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxConcurrentMessages),
 }
 
 // SocketProtocol is a protocol over a WebSocket. It is called for each message. It decodes the message by decode, and

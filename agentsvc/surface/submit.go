@@ -22,7 +22,7 @@ func (v *Request) WithDeadline(ctx context.Context) (context.Context, context.Ca
 	return context.WithTimeout(ctx, v.server.options.Deadline)
 }
 
-// SubmitMessage submits a message and returns its task as it was accepted. It returns an [apierror.ErrContentType] for content
+// SubmitMessage submits a message and returns its task as it was accepted. It returns an [apierror.CodeContentType] for content
 // that the agent does not read, else what [task.Service.Submit] returns.
 func (v *Request) SubmitMessage(ctx context.Context, sub task.Submission) (agentsvc.Task, error) {
 	if err := v.checkInputModes(sub); err != nil {
@@ -105,7 +105,7 @@ func (v *Request) SubmitAndSubscribe(ctx context.Context, sub task.Submission) (
 
 // SubscribeTask subscribes to an existing task. With after = nil the first event is the current state as a status with
 // the task's sequence; else the events after that sequence follow, which is how a client resumes. It releases the app.
-// It returns [agentsvc.ErrNotFound] for a task outside of visibility and an [*agentsvc.InvalidError] for a sequence
+// It returns [agentsvc.ErrNotFound] for a task outside of visibility and an error with [agentsvc.CodeInvalid] for a sequence
 // that the task has not reached.
 func (v *Request) SubscribeTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID, after *int64) (*stream.Subscription, error) {
 	o := v.streamOptions()

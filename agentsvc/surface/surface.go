@@ -68,7 +68,6 @@ import (
 	"stoa/agentsvc/surface/crossorigin"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/requestbody"
-	"stoa/agentsvc/surface/response"
 	"stoa/authz"
 	"stoa/tenancy/router"
 	"stoa/tenancy/runtimecache"
@@ -280,13 +279,12 @@ func (s *Server) NewHTTPServer() *http.Server {
 	both.SetHTTP1(true)
 	both.SetHTTP2(true)
 	both.SetUnencryptedHTTP2(true)
-	// ConnContext lets package response reach the socket. ErrorLog is at debug level: its lines are about what clients do.
+	// ErrorLog is at debug level: its lines are about what clients do.
 	return &http.Server{
 		Handler: s, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		Protocols: both, HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: MaxStreams, SendPingTimeout: s.options.PieceTimeout, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.PieceTimeout,
 		},
-		ConnContext: response.WithConn,
-		ErrorLog:    slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 	}
 }

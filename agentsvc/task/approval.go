@@ -48,7 +48,7 @@ const (
 // ParseDecisions returns the decisions or credentials in the data parts of a message, none for an ordinary message.
 // It removes the values of credentials from m, even when it returns an error, so that they cannot be stored or logged
 // with the message. Text parts next to decisions are their comment. Any other part next to them, and a mix of
-// decisions and credentials, is an [agentsvc.InvalidError].
+// decisions and credentials, is an error with [agentsvc.CodeInvalid].
 func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 	received := m.Parts
 	m.Parts = redactCredentials(m.Parts)

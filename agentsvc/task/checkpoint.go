@@ -2,7 +2,6 @@ package task
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -13,7 +12,7 @@ import (
 )
 
 // ErrNotRestorable reports that a task was neither failed nor cancelled, so there is nothing to restore.
-var ErrNotRestorable = errors.New("only a task that failed or was cancelled can be restored")
+var ErrNotRestorable = agentsvc.NewError(agentsvc.CodeState, "only a task that failed or was cancelled can be restored")
 
 // ListCheckpoints returns the checkpoint events of a task's last turn, oldest first. It returns
 // [agentsvc.ErrNotFound] for a task that is not visible.

@@ -17,7 +17,7 @@ import (
 // Credentials may only be supplied by the task's owner, which the visibility must ensure. It returns
 // [agentsvc.ErrNotFound] for a task that is not visible and for a call that does not wait, [agentsvc.ErrTaskEnded]
 // for a task that has ended, [agentsvc.ErrNoOpenDecision] for a call that was decided before, and an
-// [agentsvc.InvalidError] for an impossible decision; where that names a wrong call, it lists the calls that wait.
+// [agentsvc.CodeInvalid] for an impossible decision; where that names a wrong call, it lists the calls that wait.
 func (s *Service) Decide(ctx context.Context, visibility Visibility, id agentsvc.TaskID, by agentsvc.Owner, decisions ...DecisionInput) (agentsvc.Task, error) {
 	ctx, span := trail.StartSpan(ctx, "decide")
 	acc, err := s.accept(ctx, &decisionSource{

@@ -14,7 +14,6 @@ import (
 	"stoa/agentsvc/store/deadletter"
 	"stoa/agentsvc/store/queuestats"
 	"stoa/agentsvc/task"
-	"stoa/ratelimit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -79,7 +78,7 @@ func TestConcurrent(t *testing.T) {
 		}
 		wg.Wait()
 		var st queuestats.Stats
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			var err error
 			if st, err = queuestats.Count(t.Context(), d); err != nil {
 				t.Fatal(err)
@@ -106,8 +105,8 @@ func TestDepthLimit(t *testing.T) {
 		p.setOptions(task.Options{MaxQueueDepth: 2})
 		for i := range 4 {
 			_, err := p.Submit(t.Context(), newSubmission("hi"))
-			var full *ratelimit.ExhaustedError
-			if refused := errors.As(err, &full) && full.RetryAfter > 0; refused != (i >= 2) {
+			var full *agentsvc.Error
+			if refused := errors.As(err, &full) && full.Code == agentsvc.CodeExhausted && full.RetryAfter > 0; refused != (i >= 2) {
 				t.Errorf("message %d: %v", i+1, err)
 			}
 		}

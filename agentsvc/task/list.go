@@ -42,7 +42,7 @@ type Page struct {
 	Total             int // on all pages
 }
 
-// List returns a page of the visible tasks. It returns an [agentsvc.InvalidError] for an invalid size, state or
+// List returns a page of the visible tasks. It returns an error with [agentsvc.CodeInvalid] for an invalid size, state or
 // context, and for a page token of another query.
 func (s *Service) List(ctx context.Context, visibility Visibility, q Query) (Page, error) {
 	if q.Size == 0 {

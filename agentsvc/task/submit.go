@@ -63,10 +63,10 @@ func (sub Submission) taskVisibility() Visibility {
 }
 
 // ErrConflict reports that a message with the same id and another body was accepted before.
-var ErrConflict = errors.New("a message with this id and another body was sent before")
+var ErrConflict = agentsvc.NewError(agentsvc.CodeReused, "a message with this id and another body was sent before")
 
 // ErrKeyReused reports that another message was accepted under the same idempotency key.
-var ErrKeyReused = errors.New("another message came under this key before; take a new Idempotency-Key, or over MCP a new id of the call")
+var ErrKeyReused = agentsvc.NewError(agentsvc.CodeReused, "another message came under this key before")
 
 // Submit accepts a message as a new turn of a task, or opens a task if the message names none. When Submit returns,
 // the turn is committed and survives a crash. It returns
@@ -372,7 +372,7 @@ func newSent(sub Submission) *store.SentMessage {
 // maxIDBytes bounds an identifier that a caller chooses: it becomes part of index keys.
 const maxIDBytes = 256
 
-// checkID returns an [agentsvc.InvalidError] about field if a caller's identifier cannot be stored: too long, not
+// checkID returns an error with [agentsvc.CodeInvalid] about field if a caller's identifier cannot be stored: too long, not
 // UTF-8 or with a NUL, which PostgreSQL's TEXT refuses.
 func checkID(field, id string) error {
 	switch {

@@ -67,8 +67,7 @@ func TestResume(t *testing.T) {
 		opened, _ := submitAndDrain(t, p, newSubmission("hi"))
 		elsewhere := newReply(opened, "x")
 		elsewhere.Message.Context = "other"
-		var invalid *agentsvc.InvalidError
-		if _, err := p.Submit(t.Context(), elsewhere); !errors.As(err, &invalid) {
+		if _, err := p.Submit(t.Context(), elsewhere); !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("an answer in another context: %v", err)
 		}
 		got, facts := submitAndDrain(t, p, newReply(opened, "more"))
@@ -213,7 +212,7 @@ func TestInvalid(t *testing.T) {
 			"message.context_id": {Context: agentsvc.ContextID(strings.Repeat("x", 257)), Parts: newSubmission("x").Message.Parts},
 		} {
 			_, err := p.Submit(t.Context(), task.Submission{Agent: "assistant", Owner: ana, Awaited: true, Message: m})
-			var invalid *agentsvc.InvalidError
+			var invalid *agentsvc.Error
 			if !errors.As(err, &invalid) || invalid.Field != field {
 				t.Errorf("%s: %v", field, err)
 			}
@@ -317,8 +316,7 @@ func TestList(t *testing.T) {
 			"no state":        {visibility, task.Query{State: "done"}},
 			"odd context":     {visibility, task.Query{Context: "a\x00"}},
 		} {
-			var invalid *agentsvc.InvalidError
-			if _, err := p.List(t.Context(), c.reach, c.q); !errors.As(err, &invalid) {
+			if _, err := p.List(t.Context(), c.reach, c.q); !errors.Is(err, agentsvc.CodeInvalid) {
 				t.Errorf("%s: %v, want an invalid request", name, err)
 			}
 		}

@@ -48,7 +48,7 @@ type toolEntry struct {
 	origin string
 }
 
-// NewSet returns a set of tools. It returns an [agentsvc.InvalidError] for two tools with one name and for parameters
+// NewSet returns a set of tools. It returns an error with [agentsvc.CodeInvalid] for two tools with one name and for parameters
 // that are not a JSON Schema.
 func NewSet(tools []Tool, opts Options) (*Set, error) {
 	if opts.Timeout == 0 {
@@ -69,7 +69,7 @@ func NewSet(tools []Tool, opts Options) (*Set, error) {
 	return s, nil
 }
 
-// addTool adds a tool whose name is not in the set. It returns an [agentsvc.InvalidError] for an invalid schema.
+// addTool adds a tool whose name is not in the set. It returns an error with [agentsvc.CodeInvalid] for an invalid schema.
 func (s *Set) addTool(origin string, t Tool) error {
 	if s.opts.Decorator != nil {
 		t = Decorate(t, s.opts.Decorator)
@@ -98,12 +98,12 @@ func (s *Set) IsIdempotent(name string) bool {
 	return !ok || t.Tool.IsIdempotent()
 }
 
-// ExecuteCall runs one call and returns the result for the model. If the call failed (unknown tool, invalid arguments,
+// Call runs one call and returns the result for the model. If the call failed (unknown tool, invalid arguments,
 // error, panic, timeout), the result is the reason in words, with Failed set. It returns when the call's time is over
 // or ctx ends, even if the tool does not. If the call lacks its caller's credential, it also returns that error. scope
-// and step become those of the [Call].
-func (s *Set) ExecuteCall(ctx context.Context, scope agentsvc.RunScope, call agentsvc.ToolCall, step string) (agentsvc.ToolResult, *CredentialError) {
-	text, err := s.runWithTimeout(ctx, scope, call, step)
+// and step become those of the tool's [Call].
+func (s *Set) Call(ctx context.Context, scope agentsvc.RunScope, call agentsvc.ToolCall, step string) (agentsvc.ToolResult, *CredentialError) {
+	text, err := s.callWithTimeout(ctx, scope, call, step)
 	if err != nil {
 		text = err.Error()
 	}
@@ -112,8 +112,8 @@ func (s *Set) ExecuteCall(ctx context.Context, scope agentsvc.RunScope, call age
 	return agentsvc.ToolResult{Call: call.ID, Name: call.Name, Text: s.trimOutput(text), Failed: err != nil}, credentialErr
 }
 
-// runWithTimeout checks and runs a call.
-func (s *Set) runWithTimeout(ctx context.Context, scope agentsvc.RunScope, call agentsvc.ToolCall, step string) (string, error) {
+// callWithTimeout checks a call and runs it until its time is over.
+func (s *Set) callWithTimeout(ctx context.Context, scope agentsvc.RunScope, call agentsvc.ToolCall, step string) (string, error) {
 	t, ok := s.tools[call.Name]
 	if !ok {
 		return "", s.unknownToolError(call.Name)

@@ -80,7 +80,7 @@ func TestRun(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{ID: "c1", Name: tt.tool, Arguments: json.RawMessage(tt.args)}, "s1")
+			got, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{ID: "c1", Name: tt.tool, Arguments: json.RawMessage(tt.args)}, "s1")
 			want := agentsvc.ToolResult{Call: "c1", Name: tt.tool, Text: tt.want, Failed: tt.failed}
 			if tt.name == "several" { // violations may be listed in any order
 				for part := range strings.SplitSeq(tt.want, "; ") {
@@ -120,7 +120,7 @@ func TestTimeout(t *testing.T) {
 				tt.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				s := newSet(t, tt.opts, fakeTool{name: "slow", call: tt.call})
 				start := time.Now()
-				got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "slow"}, "s")
+				got, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "slow"}, "s")
 				if !got.Failed || !strings.Contains(got.Text, "slow did not end within "+tt.want.String()) {
 					t.Errorf("result = %+v", got)
 				}
@@ -144,15 +144,15 @@ func TestCancelled(t *testing.T) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}})
-	if got, _ := s.ExecuteCall(ctx, agentsvc.RunScope{}, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was cancelled before it ended" {
+	if got, _ := s.Call(ctx, agentsvc.RunScope{}, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was cancelled before it ended" {
 		t.Errorf("while it ran: %+v", got)
 	}
-	if got, _ := s.ExecuteCall(ctx, agentsvc.RunScope{}, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
+	if got, _ := s.Call(ctx, agentsvc.RunScope{}, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
 		t.Errorf("before it ran: %+v", got)
 	}
 	ctx, cancelLease := context.WithCancelCause(t.Context())
 	lost := agentsvc.RunScope{Lease: agentsvc.LeaseCheck{Confirm: func(context.Context) { cancelLease(agentsvc.ErrLeaseLost) }}}
-	if got, _ := s.ExecuteCall(ctx, lost, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
+	if got, _ := s.Call(ctx, lost, agentsvc.ToolCall{Name: "slow"}, "s"); !got.Failed || got.Text != "slow was not run: the call was cancelled" {
 		t.Errorf("with a lease that is lost: %+v", got)
 	}
 }
@@ -168,7 +168,7 @@ func TestPanic(t *testing.T) {
 		fakeTool{name: "word", call: func(context.Context, tool.Call) (string, error) { panic("a secret") }},
 	)
 	for _, name := range []string{"bug", "word"} {
-		got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: name}, "s")
+		got, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: name}, "s")
 		if !got.Failed || !strings.HasPrefix(got.Text, name+": the tool failed inside") {
 			t.Errorf("result = %+v", got)
 		}
@@ -198,7 +198,7 @@ func TestMaxOutput(t *testing.T) {
 	}
 	for _, tt := range tests {
 		s := newSet(t, tool.Options{MaxOutput: tt.max}, fakeTool{name: "say", call: returnText(tt.text)})
-		if got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "say"}, "s"); got.Text != tt.want || got.Failed {
+		if got, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "say"}, "s"); got.Text != tt.want || got.Failed {
 			t.Errorf("max %d: %q, want %q", tt.max, got.Text, tt.want)
 		}
 	}
@@ -221,7 +221,7 @@ func TestSpecs(t *testing.T) {
 		}
 	}
 	empty := newSet(t, tool.Options{})
-	if got, _ := empty.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "x"}, "s"); got.Text != `there is no tool "x": no tools are offered` {
+	if got, _ := empty.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "x"}, "s"); got.Text != `there is no tool "x": no tools are offered` {
 		t.Errorf("empty set: %+v", got)
 	}
 }
@@ -236,8 +236,7 @@ func TestNewSetRefuses(t *testing.T) {
 	}
 	for want, tools := range tests {
 		_, err := tool.NewSet(tools, tool.Options{})
-		var invalid *agentsvc.InvalidError
-		if !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
+		if !errors.Is(err, agentsvc.CodeInvalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error = %v, want %s...", err, want)
 		}
 	}

@@ -36,7 +36,7 @@ func TestSettings(t *testing.T) {
 				}}
 				s := newSet(t, tool.Options{Timeout: 5 * time.Second}, tool.WithSettings(hang, tt.settings))
 				start := time.Now()
-				got, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "hang"}, "s")
+				got, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "hang"}, "s")
 				if time.Since(start) != tt.timeout || !strings.Contains(got.Text, "did not end within "+tt.timeout.String()) {
 					t.Errorf("%q after %v, want %v", got.Text, time.Since(start), tt.timeout)
 				}

@@ -58,7 +58,7 @@ type liveSet struct {
 
 // LoadLiveSet returns a set that also has the present tools of the sources; without sources it returns s. An agent
 // calls it once a turn, so that the tools do not change within a turn. It returns a source's error, or an
-// [agentsvc.InvalidError] if tools of two origins have the same name. A source's tool that no model could call, because
+// [agentsvc.CodeInvalid] if tools of two origins have the same name. A source's tool that no model could call, because
 // of its name or schema, is left out and logged.
 func (s *Set) LoadLiveSet(ctx context.Context, session agentsvc.SessionKey) (*Set, error) {
 	if len(s.opts.Sources) == 0 {

@@ -3,7 +3,7 @@
 // and never in a panic. The folders below hold one kind of tool each: function (built in), command (programs of the
 // host), mcp (servers).
 //
-// A call goes through [Set.ExecuteCall]: find the tool, check the arguments, check the lease, run it with a timeout,
+// A call goes through [Set.Call]: find the tool, check the arguments, check the lease, run it with a timeout,
 // trim the output. Everything that goes wrong becomes a text for the model, and the turn goes on. Only two things leave
 // the set as values: a [*CredentialError], for which the agent asks the caller, and [ApprovalOptions], which the agent
 // reads before a call.

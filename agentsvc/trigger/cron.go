@@ -38,7 +38,7 @@ const maxSearchYears = 10
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).WithMaxSearchYears(maxSearchYears)
 
 // ParseCron parses a schedule: the five fields of cron or a descriptor such as @daily, in an IANA time zone. An error
-// is an [agentsvc.InvalidError] of the field cron or timezone.
+// is an error with [agentsvc.CodeInvalid] of the field cron or timezone.
 func ParseCron(text, zone string) (*Cron, error) {
 	at, err := time.LoadLocation(zone)
 	if err != nil || zone == "" || zone == "Local" {

@@ -41,11 +41,11 @@ var ErrNoSchedule = errors.New("the agent has no such schedule")
 
 // SchedulerOptions are the options of a [Scheduler]. LoadConfigured and StartTick are required.
 type SchedulerOptions struct {
-	// LoadConfigured returns the schedules of an app. It returns [tenancy.ErrNotFound] for an app that this process does
+	// LoadConfigured returns the schedules of an app. It returns [agentsvc.CodeNotFound] for an app that this process does
 	// not have.
 	LoadConfigured func(ctx context.Context, app db.ID) (AppSchedules, error)
 	// StartTick starts an agent with an idempotency key that follows from the tick, so that a repetition returns the
-	// same task. After [ErrTickRefused] the tick is done. After [ErrNoSchedule], [tenancy.ErrNotFound] or
+	// same task. After [ErrTickRefused] the tick is done. After [ErrNoSchedule], [agentsvc.CodeNotFound] or
 	// [tenancy.ErrSuspended] nothing is recorded, since the schedule is about to be replaced or deleted. After any
 	// other error the start is repeated when the claim has expired.
 	StartTick func(ctx context.Context, t Tick) (agentsvc.TaskID, error)
@@ -143,7 +143,7 @@ func (c *Scheduler) Run(ctx context.Context) error {
 func (c *Scheduler) syncSchedules(ctx context.Context) error {
 	defaultApp, err := c.options.LoadConfigured(ctx, tenancy.DefaultID)
 	switch {
-	case errors.Is(err, tenancy.ErrNotFound):
+	case errors.Is(err, agentsvc.CodeNotFound):
 		c.defaultSchedules = AppSchedules{}
 	case err != nil:
 		return fmt.Errorf("read the schedules of the app %s: %w", tenancy.DefaultName, err)
@@ -161,7 +161,7 @@ func (c *Scheduler) syncSchedules(ctx context.Context) error {
 	for _, id := range ids {
 		p, wrong := c.options.LoadConfigured(ctx, id)
 		switch {
-		case errors.Is(wrong, tenancy.ErrNotFound):
+		case errors.Is(wrong, agentsvc.CodeNotFound):
 			// The app was deleted after the query.
 			continue
 		case wrong == nil:
@@ -237,7 +237,7 @@ func (c *Scheduler) startTick(ctx context.Context, d DueTick) error {
 	o.Task, err = c.options.StartTick(ctx, t)
 	refused := errors.Is(err, ErrTickRefused)
 	switch {
-	case errors.Is(err, ErrNoSchedule), errors.Is(err, tenancy.ErrNotFound), errors.Is(err, tenancy.ErrSuspended):
+	case errors.Is(err, ErrNoSchedule), errors.Is(err, agentsvc.CodeNotFound), errors.Is(err, tenancy.ErrSuspended):
 		// The next synchronization will delete or replace the schedule.
 		return nil
 	case refused:

@@ -56,7 +56,7 @@ func (w *fixture) startScheduler(defaultApp bool) (stop func()) {
 			defer w.mu.Unlock()
 			p, ok := w.schedules[app]
 			if !ok || app == tenancy.DefaultID && !defaultApp {
-				return p, tenancy.ErrNotFound
+				return p, agentsvc.CodeNotFound
 			}
 			return p, nil
 		},

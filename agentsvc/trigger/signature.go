@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"hash"
 	"net/http"
 	"strconv"
@@ -32,7 +31,7 @@ const maxDeliveryID = 256
 
 // ErrUnsigned reports that a delivery is not signed as required. It gives no reason, so that a sender learns nothing
 // about the secret.
-var ErrUnsigned = errors.New("the delivery is not signed as it must be")
+var ErrUnsigned = agentsvc.NewError(agentsvc.CodeUnsigned, "the delivery is not signed as it must be")
 
 // Signature verifies the signatures of deliveries. There are two forms: the body signed in hex in a header, with or
 // without the prefix "sha256=", and Standard Webhooks, which signs the id, the timestamp and the body. The two forms

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stoa/agentsvc"
+
 	"github.com/go-jose/go-jose/v4"
 )
 
@@ -37,7 +39,7 @@ const (
 
 // ErrUnavailable reports that the keys of an issuer cannot be fetched at present, so that its tokens can be neither
 // accepted nor refused.
-var ErrUnavailable = errors.New("the keys of the token's issuer cannot be had at present")
+var ErrUnavailable = agentsvc.NewError(agentsvc.CodeUnavailable, "the keys of the token's issuer cannot be had at present")
 
 // Options configure a [RemoteSet]. HTTP is required.
 type Options struct {

@@ -72,7 +72,7 @@ func (a *Gate) checkForeignBudgets(currency string, list, foreign []Budget) erro
 	return nil
 }
 
-// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a hard budget that rejects covers every call that this
+// CheckBudget returns an error with [*agentsvc.ExhaustedBudget] if a hard budget that rejects covers every call that this
 // request can make and is used up. It only avoids the work of a turn that could do nothing; [Gate.ReserveBudget]
 // is what enforces budgets. agent is "" if the request does not name one.
 func (a *Gate) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
@@ -96,7 +96,7 @@ func (a *Gate) CheckBudget(ctx context.Context, agent string, owner agentsvc.Own
 	}
 	for _, b := range balances {
 		if b.Committed >= b.Amount {
-			return b.exhaustedError()
+			return b.exhausted().NewError()
 		}
 	}
 	return nil
@@ -129,8 +129,8 @@ func (a *Gate) CheckAvailability(ctx context.Context, id string, needs int64) (*
 	return &Change{}, nil
 }
 
-// exhaustedError returns the error for a call that b cannot cover. Needed is left to the caller.
-func (b Balance) exhaustedError() *agentsvc.BudgetExhaustedError {
+// exhausted returns the detail of the error for a call that b cannot cover. Needed is left to the caller.
+func (b Balance) exhausted() *agentsvc.ExhaustedBudget {
 	scope := b.Scope.String()
 	switch {
 	case b.App == "":
@@ -138,7 +138,7 @@ func (b Balance) exhaustedError() *agentsvc.BudgetExhaustedError {
 	case scope == "":
 		scope = "app"
 	}
-	return &agentsvc.BudgetExhaustedError{Budget: b.Name, ID: b.ID, Scope: scope, ResetsAt: b.ResetsAt, PausesTask: b.OnExhausted == Pause}
+	return &agentsvc.ExhaustedBudget{Budget: b.Name, ID: b.ID, Scope: scope, ResetsAt: b.ResetsAt, PausesTask: b.OnExhausted == Pause}
 }
 
 // costBound is the upper bound of what a model call adds to one budget.

@@ -59,7 +59,7 @@ const (
 //
 // If hard budgets have less left, the response is shortened to what they allow, down to request.MinOutput. If they have
 // less only because of calls in progress, ReserveBudget waits for these up to [Options.MaxWait]: most use less than they
-// reserved. After that it returns an [*agentsvc.BudgetExhaustedError].
+// reserved. After that it returns an error with [*agentsvc.ExhaustedBudget].
 //
 // The reservation expires after reservationExpiry unless [Service.Run] of this process renews it.
 func (a *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation, error) {
@@ -115,7 +115,7 @@ func (a *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation
 func (b Balance) remainingUncommitted() int64 { return max(0, amount.Subtract(b.Amount, b.Committed)) }
 
 // costBounds returns the upper bound of the call's cost for each budget, in its unit. A model without a price has no
-// bound in money: if a hard money budget applies it is an [*agentsvc.InvalidError].
+// bound in money: if a hard money budget applies it is an error with [agentsvc.CodeInvalid].
 func (a *Gate) costBounds(budgets []Budget, request Request, at time.Time) ([]costBound, error) {
 	list := make([]costBound, 0, len(budgets))
 	for _, b := range budgets {
@@ -160,18 +160,18 @@ func maxOutputWithin(bounds []costBound, left []Balance, request Request, availa
 // exhausted it names the one whose window ends last, since the call is not possible before. At least one must be
 // exhausted.
 func longestExhausted(bounds []costBound, left []Balance, request Request) error {
-	var found *agentsvc.BudgetExhaustedError
+	var found *agentsvc.ExhaustedBudget
 	for i, x := range bounds {
 		if !left[i].Hard || x.amountFor(request.MinOutput) <= left[i].Remaining() {
 			continue
 		}
-		err := left[i].exhaustedError()
-		err.Needed = x.amountFor(request.MinOutput)
-		if found == nil || err.ResetsAt.IsZero() || !found.ResetsAt.IsZero() && err.ResetsAt.After(found.ResetsAt) {
-			found = err
+		one := left[i].exhausted()
+		one.Needed = x.amountFor(request.MinOutput)
+		if found == nil || one.ResetsAt.IsZero() || !found.ResetsAt.IsZero() && one.ResetsAt.After(found.ResetsAt) {
+			found = one
 		}
 	}
-	return found
+	return found.NewError()
 }
 
 // tryReserve writes the reservation if every hard budget covers it, and returns the balances before it and whether it

@@ -114,7 +114,7 @@ func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (m
 			return err
 		}
 		if open = slices.DeleteFunc(open, func(c Credit) bool { return c.Remaining == 0 }); len(open) >= maxOpenCredits {
-			return tenancy.Errorf(tenancy.ErrPrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
+			return agentsvc.NewError(agentsvc.CodePrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
 		}
 		_, err = l.Exec(ctx, `INSERT INTO credit (app, id, amount, currency, expires_at, note, actor, created_at, idempotency_key)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
@@ -159,7 +159,7 @@ func findGranted(ctx context.Context, l *ledger.Tx, c Credit, expires int64) (id
 }
 
 // RevokeCredit closes a credit with what is left of it; what it has paid stays paid. A repetition has no effect. If
-// there is no such credit it returns [tenancy.ErrNotFound].
+// there is no such credit it returns [agentsvc.CodeNotFound].
 func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.App, id string) error {
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 		all, err := readCredits(ctx, l.Query, app.ID)
@@ -187,7 +187,7 @@ func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.Ap
 	return nil
 }
 
-var errNoCredit = tenancy.Errorf(tenancy.ErrNotFound, "there is no such credit")
+var errNoCredit = agentsvc.NewError(agentsvc.CodeNotFound, "there is no such credit")
 
 // closeCredit posts that the rest of c is no longer available.
 func closeCredit(ctx context.Context, l *ledger.Tx, why ledger.EntryKind, c Credit) error {

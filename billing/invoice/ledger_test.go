@@ -103,7 +103,7 @@ func (b *ledgerModel) finalizeInvoice(t *rapid.T) {
 	want, err := b.s.Invoices.FindInvoice(context.Background(), b.app, drafts[len(drafts)-1].ID)
 	requireNoError(t, err)
 	got, err := b.s.Invoices.FinalizeInvoice(context.Background(), actor, b.app, want.ID)
-	if errors.Is(err, tenancy.ErrPrecondition) && want.Period.From.After(time.Now()) {
+	if errors.Is(err, agentsvc.CodePrecondition) && want.Period.From.After(time.Now()) {
 		return // late usage is on the invoice of that month
 	}
 	requireNoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/billing/amount"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -224,7 +225,7 @@ func (s *Service) ListEntries(ctx context.Context, app db.ID, before int64, n in
 }
 
 // FindFormerApp returns the app with that id or, failing that, the latest one with that name that has a ledger. The app
-// itself may be deleted: a ledger outlives its app. If there is none it returns [tenancy.ErrNotFound].
+// itself may be deleted: a ledger outlives its app. If there is none it returns [agentsvc.CodeNotFound].
 func (s *Service) FindFormerApp(ctx context.Context, name string) (tenancy.App, error) {
 	var app tenancy.App
 	var b db.Batch
@@ -234,7 +235,7 @@ func (s *Service) FindFormerApp(ctx context.Context, name string) (tenancy.App, 
 		return app, fmt.Errorf("look for the ledger of %s: %w", name, err)
 	}
 	if app.ID == "" {
-		return app, tenancy.Errorf(tenancy.ErrNotFound, "no such app")
+		return app, agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
 	}
 	return app, nil
 }

@@ -41,7 +41,7 @@ func TestReadersAfterTheEnd(t *testing.T) {
 		}{
 			{func() error { _, err := h.apps.SuspendApp(t.Context(), "ops", "acme", ""); return err }, tenancy.ErrSuspended},
 			{func() error { _, err := h.apps.ResumeApp(t.Context(), "ops", "acme", ""); return err }, nil},
-			{func() error { return h.apps.DeleteApp(t.Context(), "ops", "acme") }, tenancy.ErrNotFound},
+			{func() error { return h.apps.DeleteApp(t.Context(), "ops", "acme") }, agentsvc.CodeNotFound},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()

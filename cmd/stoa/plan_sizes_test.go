@@ -23,7 +23,6 @@ var sizeExceptions = map[string]string{
 	"agentsvc":                              "the domain's words: messages, tasks, events, errors, and what packages that do not import each other share",
 	"agentsvc/config":                       "one struct for each object of the configuration",
 	"authz":                                 "a third of the names are the scopes and the built-in roles",
-	"tenancy":                               "apps and what belongs to them share one transaction",
 	"agentsvc/config.Agent":                 "the keys of an agent in the specification",
 	"agentsvc/config.Config":                "the keys of a configuration in the specification",
 	"agentsvc/config.Tool":                  "the keys of a tool in the specification",

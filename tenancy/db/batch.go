@@ -10,8 +10,9 @@ type Batch struct {
 	Key string
 	// Shared, if not nil, has the same effect as the batch in statements that several batches of a group execute
 	// together, as one statement over many rows. It is for batches that almost always find every row in the expected
-	// state. If one does not, or a row to insert exists, the shared statements fail, nothing has happened, and each
-	// batch is executed with its own statements. It is used on PostgreSQL only.
+	// state. If one does not, or a row to insert exists that [NewInsertTarget] does not skip, the shared statements fail,
+	// nothing has happened, and each batch is executed with its own statements. It is used on PostgreSQL only.
+	// docs/performance.md has the gain.
 	Shared *Batch
 	// StorageKind says what the batch adds to the tenant's stored data; the [Quota] may refuse it.
 	StorageKind StorageKind

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -82,7 +83,7 @@ func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
 }
 
 // missingAppError returns the error for an app that does not exist. Where no credential is needed it is
-// [tenancy.ErrNotFound]; else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
+// [agentsvc.CodeNotFound]; else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
 func (v *AccessRequest) missingAppError() error {
 	if v.Credential == NoCredential && (v.Discovery || v.isOpenDefault()) {
 		return errNoApp
@@ -95,20 +96,20 @@ func (v *AccessRequest) isOpenDefault() bool {
 	return v.AllowAnonymous && (v.Address.App == "" || v.Address.App == tenancy.DefaultName)
 }
 
-// Errors that the decision returns, besides [tenancy.ErrNotFound] and [tenancy.ErrSuspended].
+// Errors that the decision returns, besides [agentsvc.CodeNotFound] and [tenancy.ErrSuspended].
 var (
 	// ErrUnauthenticated reports that a credential is missing or not valid, or was revoked.
-	ErrUnauthenticated = errors.New("a valid credential is required")
+	ErrUnauthenticated = agentsvc.NewUnauthenticatedError("a valid credential is required")
 	// ErrOperator reports that the operator's credential was used where a tenant's is required.
-	ErrOperator = errors.New("the operator's credential is for /admin alone")
+	ErrOperator = agentsvc.NewError(agentsvc.CodeDenied, "the operator's credential is for /admin alone")
 )
 
-var errNoApp = tenancy.Errorf(tenancy.ErrNotFound, "no such app")
+var errNoApp = agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
 
-var errRevoked = tenancy.Errorf(ErrUnauthenticated, "a token from before the tokens of its app or its subject were revoked")
+var errRevoked = agentsvc.NewUnauthenticatedError("a token from before the tokens of its app or its subject were revoked")
 
 // CheckApp decides on the record of the app that [Router.FindApp] returned. err is the error of loading the record:
-// nil, [tenancy.ErrNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result
+// nil, [agentsvc.CodeNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result
 // is the answer to the caller, the first line that applies:
 //
 //	app deleted                    ErrUnauthenticated; where no credential is needed ErrNotFound
@@ -119,7 +120,7 @@ var errRevoked = tenancy.Errorf(ErrUnauthenticated, "a token from before the tok
 // The revocation is checked before the address, so that a revoked token cannot be used to find out which apps exist.
 func (v *AccessRequest) CheckApp(app *tenancy.App, err error) error {
 	switch {
-	case errors.Is(err, tenancy.ErrNotFound):
+	case errors.Is(err, agentsvc.CodeNotFound):
 		return v.missingAppError()
 	case err != nil && !errors.Is(err, tenancy.ErrSuspended):
 		return err

@@ -66,7 +66,7 @@ func New(s *tenancy.Service, hosts []string) (*Router, error) {
 func (r *Router) Close() { r.stopWatch() }
 
 // FindApp returns the id of the app that v is for, or the error that the caller gets before any app is loaded:
-// [ErrUnauthenticated], [ErrOperator] or [tenancy.ErrNotFound]. An id taken from a credential is returned without a
+// [ErrUnauthenticated], [ErrOperator] or [agentsvc.CodeNotFound]. An id taken from a credential is returned without a
 // look into the database, so the app need not exist; [AccessRequest.CheckApp] makes the final decision.
 func (r *Router) FindApp(ctx context.Context, v *AccessRequest) (db.ID, error) {
 	id, name, err := v.targetApp()

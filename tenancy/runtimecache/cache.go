@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -69,9 +70,9 @@ func (o *Options) setDefaults() {
 var (
 	// ErrUnavailable reports that the app cannot be built or its record cannot be read at present. The wrapped cause is
 	// for the log and must not be shown to callers.
-	ErrUnavailable = errors.New("the app is unavailable")
+	ErrUnavailable = agentsvc.NewError(agentsvc.CodeUnavailable, "the app is unavailable")
 	// ErrClosed reports that the process is shutting down.
-	ErrClosed = errors.New("shutting down")
+	ErrClosed = agentsvc.NewError(agentsvc.CodeUnavailable, "shutting down")
 )
 
 // Cache keeps one built value per app. A value is built when it is first asked for, once for all concurrent
@@ -110,7 +111,7 @@ func New[T io.Closer](s *tenancy.Service, build func(ctx context.Context, s *ten
 	o.setDefaults()
 	l := &Cache[T]{apps: s, build: build, options: o, checkNow: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.entries.initShards()
+	l.entries.entries = map[entryKey]*cacheEntry[T]{}
 	l.stopWatch = s.WatchApps(l.handleSignal)
 	return l
 }
@@ -119,7 +120,7 @@ func New[T io.Closer](s *tenancy.Service, build func(ctx context.Context, s *ten
 // is done with the value; release may be called more than once. Status, labels, revocations and roles of the record are
 // the newest known. release is never nil.
 //
-// The error is [tenancy.ErrNotFound] for an app that does not exist; [tenancy.ErrSuspended], together with the record,
+// The error is [agentsvc.CodeNotFound] for an app that does not exist; [tenancy.ErrSuspended], together with the record,
 // for a suspended one, which has no value; [ErrUnavailable] for one that cannot be read or built; [ErrClosed] after
 // Close. A caller whose ctx ends stops waiting with the error of ctx; the build continues for later callers.
 func (l *Cache[T]) Acquire(ctx context.Context, id db.ID) (value T, app *tenancy.App, release func(), err error) {
@@ -127,7 +128,7 @@ func (l *Cache[T]) Acquire(ctx context.Context, id db.ID) (value T, app *tenancy
 }
 
 // AcquireRevision is [Cache.Acquire] for a run that began with an older revision and must continue with it. A revision
-// that is no longer stored is [tenancy.ErrNotFound]. If the current revision cannot be built, the requested one is
+// that is no longer stored is [agentsvc.CodeNotFound]. If the current revision cannot be built, the requested one is
 // tried anyway. The default app has only its current revision, which is returned instead.
 func (l *Cache[T]) AcquireRevision(ctx context.Context, id db.ID, revision int64) (value T, app *tenancy.App, release func(), err error) {
 	value, app, release, err = l.acquireEntry(ctx, entryKey{id: id})
@@ -191,7 +192,7 @@ func (l *Cache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *
 // noopRelease is the release function of results without a value.
 func noopRelease() {}
 
-// CheckActive returns [tenancy.ErrSuspended] or [tenancy.ErrNotFound] for an app that must not be used, as far as this
+// CheckActive returns [tenancy.ErrSuspended] or [agentsvc.CodeNotFound] for an app that must not be used, as far as this
 // process knows, and nil in every other case, also if the app cannot be read. For a loaded app it does not wait: it may
 // miss a change that has not been loaded yet, for which [Options.OnChange] is called later.
 func (l *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
@@ -205,14 +206,14 @@ func (l *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
 	}
 	_, _, release, err := l.Acquire(ctx, id)
 	release()
-	if errors.Is(err, tenancy.ErrSuspended) || errors.Is(err, tenancy.ErrNotFound) {
+	if errors.Is(err, tenancy.ErrSuspended) || errors.Is(err, agentsvc.CodeNotFound) {
 		return err
 	}
 	return nil
 }
 
 // Len returns the number of entries, those of older revisions included.
-func (l *Cache[T]) Len() int64 { return l.entries.count.Load() }
+func (l *Cache[T]) Len() int64 { return int64(l.entries.countEntries()) }
 
 // Close cancels the builds under way, removes every entry, and waits until all unused values are closed. A value in use
 // is closed by its last release.

@@ -2,8 +2,9 @@ package runtimecache
 
 import (
 	"errors"
-	"hash/maphash"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,73 +169,46 @@ func (u *instance[T]) closeInstance() {
 	}
 }
 
-// entryMap holds the entries, divided into shards by app id so that lookups of different apps rarely contend for a
-// lock.
+// entryMap holds the entries. mu guards entries.
 type entryMap[T io.Closer] struct {
-	seed   maphash.Seed
-	shards [64]entryShard[T]
-	// count is the number of entries in all shards.
-	count atomic.Int64
-}
-
-// entryShard is a part of the map. mu guards entries.
-type entryShard[T io.Closer] struct {
 	mu      sync.RWMutex
 	entries map[entryKey]*cacheEntry[T]
 }
 
-func (h *entryMap[T]) initShards() {
-	h.seed = maphash.MakeSeed()
-	for i := range h.shards {
-		h.shards[i].entries = map[entryKey]*cacheEntry[T]{}
-	}
-}
-
-// shardOf returns the shard of p: all entries of an app are in one shard.
-func (h *entryMap[T]) shardOf(p entryKey) *entryShard[T] {
-	return &h.shards[maphash.String(h.seed, string(p.id))%uint64(len(h.shards))]
-}
-
 // findEntry returns the entry of p, nil if there is none.
 func (h *entryMap[T]) findEntry(p entryKey) *cacheEntry[T] {
-	at := h.shardOf(p)
-	at.mu.RLock()
-	defer at.mu.RUnlock()
-	return at.entries[p]
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.entries[p]
 }
 
 // addEntry returns the entry of p, and whether it was created by this call.
 func (h *entryMap[T]) addEntry(p entryKey) (s *cacheEntry[T], fresh bool) {
-	at := h.shardOf(p)
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if s = at.entries[p]; s != nil {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s = h.entries[p]; s != nil {
 		return s, false
 	}
 	s = &cacheEntry[T]{key: p}
 	s.markUsed()
-	at.entries[p] = s
-	h.count.Add(1)
+	h.entries[p] = s
 	return s, true
 }
 
 func (h *entryMap[T]) removeEntry(s *cacheEntry[T]) {
-	at := h.shardOf(s.key)
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	delete(at.entries, s.key)
-	h.count.Add(-1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.entries, s.key)
+}
+
+func (h *entryMap[T]) countEntries() int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.entries)
 }
 
 func (h *entryMap[T]) allEntries() []*cacheEntry[T] {
-	all := make([]*cacheEntry[T], 0, h.count.Load())
-	for i := range h.shards {
-		at := &h.shards[i]
-		at.mu.RLock()
-		for _, s := range at.entries {
-			all = append(all, s)
-		}
-		at.mu.RUnlock()
-	}
-	return all
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return slices.Collect(maps.Values(h.entries))
 }

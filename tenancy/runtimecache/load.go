@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -67,13 +68,13 @@ func (l *Cache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.options.BuildTimeout)
 	defer cancel()
 	next, changed, err := l.loadInstance(ctx, s)
-	if err != nil && !errors.Is(err, tenancy.ErrNotFound) {
+	if err != nil && !errors.Is(err, agentsvc.CodeNotFound) {
 		l.options.Log.ErrorContext(ctx, "app cannot be loaded", "app", s.key.id, "revision", s.key.revision, "error", err)
 	}
 
 	s.mu.Lock()
 	old := s.instance.Load()
-	gone := errors.Is(err, tenancy.ErrNotFound)
+	gone := errors.Is(err, agentsvc.CodeNotFound)
 	if s.evicted { // the cache was closed
 		old, next, gone = next, nil, true
 	} else if next != nil || gone {
@@ -109,7 +110,7 @@ func (l *Cache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *in
 	old, began := s.instance.Load(), time.Now()
 	snap, err := l.apps.LoadSnapshot(ctx, s.key.id, s.key.revision)
 	switch {
-	case errors.Is(err, tenancy.ErrNotFound):
+	case errors.Is(err, agentsvc.CodeNotFound):
 		if old != nil {
 			gone := *old.app.Load()
 			gone.Status = tenancy.Deleting

@@ -119,7 +119,7 @@ func (l *Cache[T]) evictIdle() {
 // evictExcess removes the least recently used entries, those without a value first, if there are more than MaxEntries.
 // It keeps fresh, the entry that the caller is about to load, and entries in use.
 func (l *Cache[T]) evictExcess(fresh *cacheEntry[T]) {
-	if l.entries.count.Load() <= int64(l.options.MaxEntries) {
+	if l.entries.countEntries() <= l.options.MaxEntries {
 		return
 	}
 	all := l.entries.allEntries()

@@ -43,7 +43,7 @@ func (o *Options) applyTokenLimits() error {
 }
 
 // encodeRequest returns the API's parameters for req. Consecutive entries of one role become one message, since the API
-// requires alternating roles. An error is an [agentsvc.InvalidError].
+// requires alternating roles. An error is an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, error) {
 	out := anthropic.MessageNewParams{Model: p.opts.Model, MaxTokens: req.TokenLimit(p.opts.MaxTokens)}
 	if err := llm.FileSupportOf("anthropic").CheckFiles(req.Conversation); err != nil {

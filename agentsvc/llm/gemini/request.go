@@ -15,7 +15,7 @@ import (
 const vendorName = "gemini"
 
 // encodeRequest returns the API's parameters for req. Consecutive entries of one role become one content. An error is
-// an [agentsvc.InvalidError].
+// an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeRequest(req llm.Request) ([]*genai.Content, *genai.GenerateContentConfig, error) {
 	config := &genai.GenerateContentConfig{AutomaticContinuation: genai.Ptr(false)}
 	// Checked before anything is built, so that the error names the file.

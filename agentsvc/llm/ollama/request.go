@@ -9,7 +9,7 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// encodeRequest returns the API's body for req. An error is an [agentsvc.InvalidError].
+// encodeRequest returns the API's body for req. An error is an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeRequest(req llm.Request) (*chatRequest, error) {
 	out := &chatRequest{Model: p.opts.Model, Options: map[string]any{}}
 	// Checked first, so that the error names the file.

@@ -11,7 +11,7 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// encodeChatRequest returns the parameters of a chat completion for req. An error is an [agentsvc.InvalidError].
+// encodeChatRequest returns the parameters of a chat completion for req. An error is an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewParams, error) {
 	out := openai.ChatCompletionNewParams{
 		Model: p.opts.Model,

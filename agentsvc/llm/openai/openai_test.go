@@ -124,7 +124,7 @@ func TestFilesRefused(t *testing.T) {
 			})}
 			conversation := []agentsvc.Entry{{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{File: &f}}}}}
 			a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, openai.Options{HTTP: client}), conversation)
-			var e *agentsvc.InvalidError
+			var e *agentsvc.Error
 			if !errors.As(a.Err, &e) || !strings.Contains(e.Field, f.Name) {
 				t.Errorf("error = %v", a.Err)
 			}
@@ -256,7 +256,7 @@ func TestOptions(t *testing.T) {
 		t.Error("no HTTP client is accepted")
 	}
 	for _, base := range []string{"ftp://x", "/v1", "http://", ":"} {
-		var invalid *agentsvc.InvalidError
+		var invalid *agentsvc.Error
 		if _, err := openai.New(openai.Options{HTTP: llmtest.NewLocalClient(t), BaseURL: base}); !errors.As(err, &invalid) || invalid.Field != "base_url" {
 			t.Errorf("base URL %q: %v", base, err)
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // encodeResponsesRequest returns the parameters of a response for req. Store is false: the server keeps nothing, and
-// each request contains the whole conversation. An error is an [agentsvc.InvalidError].
+// each request contains the whole conversation. An error is an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNewParams, error) {
 	out := responses.ResponseNewParams{Model: p.opts.Model, Store: openai.Bool(false)}
 	if err := llm.FileSupportOf("openai").CheckFiles(req.Conversation); err != nil {

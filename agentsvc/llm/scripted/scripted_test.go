@@ -300,8 +300,7 @@ func TestMistakes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := scripted.New(scripted.Options{Script: []scripted.Rule{tt.rule}})
-			var invalid *agentsvc.InvalidError
-			if !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), tt.want) {
+			if !errors.Is(err, agentsvc.CodeInvalid) || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Errorf("error = %v, want %s...", err, tt.want)
 			}
 		})

@@ -134,7 +134,7 @@ type transportCall struct {
 // transportCallKey is the context key of a *transportCall.
 type transportCallKey struct{}
 
-// CheckBaseURL returns an [agentsvc.InvalidError] if base is not an absolute http or https URL.
+// CheckBaseURL returns an error with [agentsvc.CodeInvalid] if base is not an absolute http or https URL.
 func CheckBaseURL(base string) error {
 	if u, err := url.Parse(base); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return agentsvc.NewInvalidError("base_url", "is no http or https URL")

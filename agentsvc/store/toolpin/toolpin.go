@@ -120,7 +120,7 @@ func (s *Store) Update(ctx context.Context, server string, now []Definition) ([]
 }
 
 // Accept makes the drifted definition of a tool the accepted one; by, an operator, is named in the audit entry. It
-// returns [agentsvc.ErrNotFound] for a tool without a pin, and an [agentsvc.InvalidError] if the drifted definition
+// returns [agentsvc.ErrNotFound] for a tool without a pin, and an error with [agentsvc.CodeInvalid] if the drifted definition
 // does not have this hash: the operator would accept another definition than the one reviewed. Accepting it again
 // changes nothing.
 func (s *Store) Accept(ctx context.Context, by, server, tool, hash string) (Pin, error) {

@@ -58,8 +58,7 @@ func TestPins(t *testing.T) {
 			t.Errorf("pinned at %v, drifted at %v", pins[1].PinnedAt, pins[1].DriftedAt)
 		}
 
-		var invalid *agentsvc.InvalidError
-		if _, err := alice.Accept(ctx, "op", "shop", "a", "a2"); !errors.As(err, &invalid) {
+		if _, err := alice.Accept(ctx, "op", "shop", "a", "a2"); !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("accepting what is no longer there: %v", err)
 		}
 		for _, s := range []*toolpin.Store{bob, toolpin.New(d, "nobody")} {

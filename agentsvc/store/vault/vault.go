@@ -190,7 +190,7 @@ func QueueInsert(b *db.Batch, tenant string, c SealedCredential, task agentsvc.T
 		tenant, c.Owner.Issuer, c.Owner.Subject, c.Tool, c.Header, c.Server, c.sealedValue, c.masterKey, string(task), epoch, seq)
 }
 
-// CheckCredential returns an [agentsvc.InvalidError] about at if a credential's value cannot be sent as a header; it
+// CheckCredential returns an error with [agentsvc.CodeInvalid] about at if a credential's value cannot be sent as a header; it
 // does not quote the value.
 func CheckCredential(at, value string) error {
 	switch {

@@ -126,7 +126,7 @@ func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Vi
 }
 
 // NewReceiver returns a config as a receiver of the caller's, with its secrets encrypted and bound to the caller as
-// owner. It returns [apierror.ErrNoPush] where push notifications are off, or an [agentsvc.InvalidError] for an
+// owner. It returns [apierror.ErrNoPush] where push notifications are off, or an error with [agentsvc.CodeInvalid] for an
 // address that is not allowed.
 func (p PushService) NewReceiver(c *spec.PushConfig) (*receiver.Receiver, error) {
 	id, format := c.ID, Format03
@@ -280,7 +280,7 @@ func (p PushService) resolveVisibility(ctx context.Context) (task.Visibility, er
 }
 
 // SetReceiver makes r, which may be nil, a receiver of notifications from the turn on that sub starts. A decision or a
-// credential starts no turn: with r it is an [*agentsvc.InvalidError].
+// credential starts no turn: with r it is an error with [agentsvc.CodeInvalid].
 func SetReceiver(sub *task.Submission, r *receiver.Receiver) error {
 	if r != nil && len(sub.Decisions) > 0 {
 		return agentsvc.NewInvalidError("configuration", "a push notification config does not go with a decision or a credential: set it by itself")

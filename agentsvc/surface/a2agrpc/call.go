@@ -148,7 +148,7 @@ func (c *call) toCallError(ctx context.Context, err error) error {
 	case codes.InvalidArgument:
 		return agentsvc.NewInvalidError("", "%s", strings.TrimPrefix(st.Message(), "failed to convert request: "))
 	case codes.Unimplemented:
-		return errors.Join(apierror.ErrUnsupported, err)
+		return agentsvc.NewError(apierror.CodeUnsupported, "not supported\n%s", err)
 	}
 	return err
 }

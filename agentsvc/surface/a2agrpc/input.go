@@ -13,7 +13,7 @@ import (
 	"stoa/agentsvc/surface/decode"
 )
 
-// checkInput returns an [agentsvc.InvalidError] for a message with values that the library would ignore or replace
+// checkInput returns an error with [agentsvc.CodeInvalid] for a message with values that the library would ignore or replace
 // silently: negative numbers, unknown enumeration values, data that is null, and numbers that JSON cannot represent
 // (NaN, infinity).
 func checkInput(m proto.Message) error { return checkMessage(m.ProtoReflect(), "", 0) }

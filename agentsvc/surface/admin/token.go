@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
 	"stoa/agentsvc"
@@ -39,7 +38,7 @@ func (h tokenHandler) mintToken(ctx context.Context, o *mutation.Request) (mutat
 	}
 	// A token would not be accepted; an error is clearer than a token that does not work.
 	if app.Status == tenancy.Deleting {
-		return mutation.Result{}, fmt.Errorf("%w: the app %s is being deleted", tenancy.ErrPrecondition, app.Name)
+		return mutation.Result{}, agentsvc.NewError(agentsvc.CodePrecondition, "precondition failed: the app %s is being deleted", app.Name)
 	}
 	token, err := h.issuer.IssueToken(ctx, &app, spec)
 	if err != nil {

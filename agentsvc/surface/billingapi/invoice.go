@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
@@ -32,12 +33,12 @@ type billedApps struct {
 // drafts.
 func (h billedApps) loadBilledApp(ctx context.Context, name string) (tenancy.App, error) {
 	app, err := h.apps.LoadApp(ctx, name)
-	if !errors.Is(err, tenancy.ErrNotFound) {
+	if !errors.Is(err, agentsvc.CodeNotFound) {
 		return app, err
 	}
 	former, ferr := h.billing.Ledgers.FindFormerApp(ctx, name)
 	if ferr != nil {
-		if errors.Is(ferr, tenancy.ErrNotFound) {
+		if errors.Is(ferr, agentsvc.CodeNotFound) {
 			return app, err
 		}
 		return former, ferr
@@ -47,7 +48,7 @@ func (h billedApps) loadBilledApp(ctx context.Context, name string) (tenancy.App
 	switch live, err := h.apps.LoadApp(ctx, former.Name); {
 	case err == nil && live.ID == former.ID:
 		return live, nil
-	case err != nil && !errors.Is(err, tenancy.ErrNotFound):
+	case err != nil && !errors.Is(err, agentsvc.CodeNotFound):
 		return live, err
 	}
 	return former, nil

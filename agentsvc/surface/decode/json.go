@@ -18,7 +18,7 @@ import (
 )
 
 // JSON decodes one JSON object into v. If strict is set, unknown members are errors. Its errors are
-// [*agentsvc.InvalidError] with the path of the field and what is wrong with it.
+// [agentsvc.CodeInvalid] with the path of the field and what is wrong with it.
 func JSON(body []byte, v any, strict bool) error {
 	// RFC 8259, 8.1. encoding/json would replace each invalid byte by the three bytes of U+FFFD.
 	if !utf8.Valid(body) {
@@ -30,7 +30,7 @@ func JSON(body []byte, v any, strict bool) error {
 	}
 	var wrong *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
-	var own *agentsvc.InvalidError
+	var own *agentsvc.Error
 	switch {
 	case errors.As(err, &own):
 		return err

@@ -12,7 +12,7 @@ import (
 type MessageFields struct{ Message, Context, Task string }
 
 // CompleteMessage validates the ids of m and sets its role and its n parts, each decoded by part, which gets its index
-// and its path. It returns an [*agentsvc.InvalidError] for an id, for no or too many parts, or the error of part.
+// and its path. It returns an error with [agentsvc.CodeInvalid] for an id, for no or too many parts, or the error of part.
 func (names MessageFields) CompleteMessage(m *agentsvc.Message, n int, part func(i int, at string) (agentsvc.Part, error)) error {
 	for _, x := range []struct{ field, id string }{
 		{names.Message, string(m.ID)}, {names.Context, string(m.Context)}, {names.Task, string(m.Task)},
@@ -44,7 +44,7 @@ const MaxParts = 1000
 type FileFields struct{ URI, Bytes string }
 
 // CompleteFile sets the content of f: either uri, an absolute URL, or encoded, base64, exactly one of which must not be
-// "". It returns an [*agentsvc.InvalidError] with a path below at.
+// "". It returns an error with [agentsvc.CodeInvalid] with a path below at.
 func (names FileFields) CompleteFile(f *agentsvc.File, at, uri, encoded string) error {
 	if (uri == "") == (encoded == "") {
 		return agentsvc.NewInvalidError(at, "a file has either %s or %s", names.URI, names.Bytes)

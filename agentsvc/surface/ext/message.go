@@ -122,7 +122,7 @@ func admitMessage(r *http.Request, rpc *jsonrpc.Call) (messageParams, task.Submi
 		return p, task.Submission{}, err
 	}
 	var m agentsvc.Message
-	wrong := apierror.NewInvalidRequestError("params.message is missing")
+	wrong := agentsvc.NewError(apierror.CodeMalformed, "params.message is missing")
 	if p.Message != nil {
 		m, wrong = p.Message.toDomain()
 	}

@@ -65,7 +65,7 @@ func admitToolCall(r *http.Request, rpc *jsonrpc.Call) (p callParams, sub task.S
 	agent := surface.PathParam(r, "agent")
 	m, wrong := p.toMessage(rpc, agent)
 	if rpc.ID() == "" {
-		wrong = apierror.NewInvalidRequestError("a call needs an id")
+		wrong = agentsvc.NewError(apierror.CodeMalformed, "a call needs an id")
 	}
 	if sub, err = surface.RequestOf(r).AdmitMessage(r.Context(), agent, m, wrong); err != nil {
 		return p, sub, err

@@ -9,22 +9,10 @@ import (
 	"stoa/agentsvc/surface/apierror"
 )
 
-// errorTypes maps the codes of package surface to OpenAI's error types; every other code is invalidRequest. Client
-// libraries choose their exception by status and type.
-var errorTypes = map[apierror.Code]string{
-	apierror.Unauthenticated: "authentication_error", apierror.PermissionDenied: "permission_error", apierror.ResourceExhausted: "rate_limit_error",
-	apierror.Internal: "server_error", apierror.Unavailable: "server_error",
-}
-
-const invalidRequest = "invalid_request_error"
-
 // encodeError encodes a fault in OpenAI's form. code is the code of the other surfaces in lower case, param the
 // field that is wrong.
 func encodeError(f apierror.Fault) (status int, body any) {
-	e := errorRecord{Message: f.Text, Type: errorTypes[f.Code], Code: strings.ToLower(string(f.Code)), Details: f.Details}
-	if e.Type == "" {
-		e.Type = invalidRequest
-	}
+	e := errorRecord{Message: f.Text, Type: f.OpenAI, Code: strings.ToLower(string(f.Code)), Details: f.Details}
 	if f.Field != "" {
 		e.Param = &f.Field
 	}

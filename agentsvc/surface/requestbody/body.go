@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/decode"
 	"stoa/tenancy/db"
 )
@@ -101,7 +101,7 @@ func (b *Body) Receive(ctx context.Context, in io.Reader, cutOff func(), pause f
 	a := newMeter(ctx, b.budget, b.App, &b.reservation, cutOff)
 	a.pause = pause
 	body, refused, err := b.readCounted(in, -1, MaxMessage, a)
-	var own *apierror.Error
+	var own *agentsvc.Error
 	switch {
 	case err == nil:
 		return body, nil

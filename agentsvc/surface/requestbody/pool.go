@@ -3,12 +3,12 @@ package requestbody
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/tenancy/db"
 )
@@ -116,13 +116,13 @@ type waiter struct {
 
 var (
 	// errBodyBudgetExhausted says that a step waited in vain.
-	errBodyBudgetExhausted = &apierror.Error{
-		Code: apierror.ResourceExhausted, Status: http.StatusTooManyRequests, Text: "too many large messages are being taken in, try again shortly", RetryAfter: time.Second,
+	errBodyBudgetExhausted = &agentsvc.Error{
+		Code: apierror.CodeBodiesLimited, Message: "too many large messages are being taken in, try again shortly", RetryAfter: time.Second,
 	}
 	// ErrTooSlow says that a message was refused because others waited.
-	ErrTooSlow = &apierror.Error{
-		Code: apierror.ResourceExhausted, Status: http.StatusTooManyRequests, RetryAfter: time.Second,
-		Text: "the message arrived too slowly, or its app had more room for messages than others, while others waited; try again shortly",
+	ErrTooSlow = &agentsvc.Error{
+		Code: apierror.CodeBodiesLimited, RetryAfter: time.Second,
+		Message: "the message arrived too slowly, or its app had more room for messages than others, while others waited; try again shortly",
 	}
 )
 

@@ -2,12 +2,12 @@ package requestbody
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 )
 
@@ -87,20 +87,15 @@ func (p *timedBody) pauseTimeout() (resume func()) {
 // describeReadError returns the error for the caller for err, which reading a body returned.
 func describeReadError(err error) error {
 	var large *http.MaxBytesError
-	var own *apierror.Error
+	var own *agentsvc.Error
 	switch {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &large):
-		return &apierror.Error{
-			Code: apierror.ResourceExhausted, Status: http.StatusRequestEntityTooLarge,
-			Text: fmt.Sprintf("the body is too large, %d MiB are allowed", large.Limit>>20),
-		}
+		return agentsvc.NewError(apierror.CodeBodyTooLarge, "the body is too large, %d MiB are allowed", large.Limit>>20)
 	}
-	return &apierror.Error{Code: apierror.InvalidArgument, Status: http.StatusBadRequest, Text: "the body did not arrive whole"}
+	return agentsvc.NewError(apierror.CodeMalformed, "the body did not arrive whole")
 }
 
 // ErrMessageTooLong says that a message has more than [MaxMessage] bytes.
-var ErrMessageTooLong = &apierror.Error{
-	Code: apierror.ResourceExhausted, Status: http.StatusRequestEntityTooLarge, Text: fmt.Sprintf("the message is too large, %d MiB are allowed", MaxMessage>>20),
-}
+var ErrMessageTooLong = agentsvc.NewError(apierror.CodeBodyTooLarge, "the message is too large, %d MiB are allowed", MaxMessage>>20)

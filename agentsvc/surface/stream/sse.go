@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"stoa/agentsvc/capacity"
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/sse"
 )
@@ -41,7 +41,7 @@ func (f *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options)
 		out.WriteRetry()
 		return nil
 	// The log may be readable again in a second, here or in another process.
-	case (apierror.Classify(err).Code == apierror.Unavailable || errors.Is(err, capacity.ErrFull)) && !d.NotResumable:
+	case (apierror.Classify(err).Code == apierror.Unavailable || errors.Is(err, agentsvc.CodeBusy)) && !d.NotResumable:
 		out.WriteRetry()
 	// 200 has been sent, so the error can only be an event.
 	default:

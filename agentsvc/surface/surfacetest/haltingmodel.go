@@ -19,7 +19,7 @@ var WaitTimes = []time.Duration{50 * time.Millisecond, time.Second, 15 * time.Se
 func (h *Fixture) WaitForWorking(t testing.TB, n int) {
 	t.Helper()
 	at := 0
-	for end := time.Now().Add(30 * time.Second); at != n; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); at != n; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d tasks are at work, want %d", at, n)
 		}

@@ -120,7 +120,7 @@ func (b *sendBody) admitMessage(ctx context.Context, v *surface.Request, agent s
 var streamFormats = map[string]func(*eventEncoder) stream.Encoder{"message": (*eventEncoder).messageFormat, "response": (*eventEncoder).responseFormat}
 
 // negotiateFormat returns the format that the client selects: by the query parameter format, else by the parameter
-// profile of text/event-stream in Accept, else message. An unknown name is an [agentsvc.InvalidError].
+// profile of text/event-stream in Accept, else message. An unknown name is an error with [agentsvc.CodeInvalid].
 func negotiateFormat(r *http.Request) (func(*eventEncoder) stream.Encoder, error) {
 	name, field := r.URL.Query().Get("format"), "format"
 	if name == "" {

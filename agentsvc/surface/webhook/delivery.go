@@ -112,7 +112,7 @@ func lookupResult(err error) (decided, repeated bool, _ error) {
 }
 
 // newCallbackReceiver returns a receiver for the address that a delivery names for its result, nil if the webhook has
-// no callback. It returns an [*agentsvc.InvalidError] for an address to which the server must not send.
+// no callback. It returns an error with [agentsvc.CodeInvalid] for an address to which the server must not send.
 func newCallbackReceiver(v *surface.Request, w *runtime.Webhook, format, contentType string, body []byte) (*receiver.Receiver, error) {
 	if w.Callback == nil {
 		return nil, nil
@@ -126,7 +126,7 @@ func newCallbackReceiver(v *surface.Request, w *runtime.Webhook, format, content
 		return nil, errors.New("callbacks are not available in this process")
 	}
 	r, err := notifier.NewReceiver(v.Principal.Owner(), agentsvc.NewID(), format, notify.Address{URL: address, AppOwned: true})
-	if wrong := new(agentsvc.InvalidError); errors.As(err, &wrong) {
+	if wrong := new(agentsvc.Error); errors.As(err, &wrong) {
 		wrong.Field = w.Callback.FieldPath()
 	}
 	return &r, err

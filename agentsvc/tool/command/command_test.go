@@ -70,7 +70,7 @@ func runCommand(t *testing.T, c *command.Tool, line string, args ...string) agen
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
+	res, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: "shell", Arguments: text}, "s")
 	return res
 }
 
@@ -240,8 +240,7 @@ func TestNewRefuses(t *testing.T) {
 		`allowed_commands: "git log" is neither the name of a program nor an`:      {Folder: ".", Allowed: []string{"git log"}},
 		`denied_commands: "bin/git" is neither the name of a program nor an absol`: {Folder: ".", Denied: []string{"bin/git"}},
 	} {
-		var invalid *agentsvc.InvalidError
-		if _, err := command.New(newHost(t), opts); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), name) {
+		if _, err := command.New(newHost(t), opts); !errors.Is(err, agentsvc.CodeInvalid) || !strings.HasPrefix(err.Error(), name) {
 			t.Errorf("%v, want %s", err, name)
 		}
 	}

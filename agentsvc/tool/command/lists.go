@@ -108,7 +108,7 @@ type programLists struct {
 	denyByDefault   bool
 }
 
-// newProgramLists returns the lists of opts, or an [agentsvc.InvalidError] for an entry that is neither a name nor a
+// newProgramLists returns the lists of opts, or an error with [agentsvc.CodeInvalid] for an entry that is neither a name nor a
 // path.
 func newProgramLists(opts Options) (programLists, error) {
 	for field, list := range map[string][]string{"allowed_commands": opts.Allowed, "denied_commands": opts.Denied} {

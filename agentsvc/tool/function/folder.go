@@ -24,7 +24,7 @@ type confinedFolder struct {
 	location grant.RootedPath
 }
 
-// newConfinedFolder returns the folder of opts, or an [agentsvc.InvalidError]. The folder must exist.
+// newConfinedFolder returns the folder of opts, or an error with [agentsvc.CodeInvalid]. The folder must exist.
 func newConfinedFolder(opts Options) (confinedFolder, error) {
 	// Without a folder the tool would read the process's working directory.
 	if opts.Folder == "" {

@@ -33,7 +33,7 @@ func callTool(t *testing.T, f tool.Tool, arguments string) agentsvc.ToolResult {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, _ := s.ExecuteCall(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: f.Spec().Name, Arguments: json.RawMessage(arguments)}, "step-1")
+	res, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: f.Spec().Name, Arguments: json.RawMessage(arguments)}, "step-1")
 	return res
 }
 
@@ -60,7 +60,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: own spec (-want +got):\n%s", handler, diff)
 		}
 	}
-	var invalid *agentsvc.InvalidError
+	var invalid *agentsvc.Error
 	_, err := function.New("calculate", function.Options{})
 	if !errors.As(err, &invalid) || invalid.Field != "handler" || !strings.Contains(err.Error(), "calculator, current_time, http_request") {
 		t.Errorf("unknown handler: %v", err)

@@ -141,7 +141,7 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// checkHeader returns an [agentsvc.InvalidError] for a header that must not be configured; at is its field.
+// checkHeader returns an error with [agentsvc.CodeInvalid] for a header that must not be configured; at is its field.
 func checkHeader(at, name, value string) error {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {

@@ -11,7 +11,6 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/duration"
 	"stoa/billing"
-	"stoa/tenancy"
 	"stoa/tenancy/signal"
 )
 
@@ -70,7 +69,7 @@ func flushUsage(b *billing.Service) error {
 	return nil
 }
 
-// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is a [agentsvc.InvalidError]. It is nil
+// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is an error with [agentsvc.CodeInvalid]. It is nil
 // without billing (stoa validate), so that any name passes.
 func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) error {
 	if b == nil {
@@ -78,8 +77,8 @@ func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) err
 	}
 	return func(ctx context.Context, name string) error {
 		_, err := b.Prices.FindPlan(ctx, name)
-		if errors.Is(err, tenancy.ErrNotFound) {
-			return &agentsvc.InvalidError{Field: "plan", Reason: fmt.Sprintf("there is no plan %.63q; GET /admin/plans lists them", name)}
+		if errors.Is(err, agentsvc.CodeNotFound) {
+			return agentsvc.NewInvalidError("plan", "there is no plan %.63q; GET /admin/plans lists them", name)
 		}
 		return err
 	}

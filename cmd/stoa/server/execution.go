@@ -111,11 +111,11 @@ func (x *Execution) Inflight() (n int) {
 func (x *Execution) executeRun(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 	began := time.Now()
 	a, of, release, err := x.Runtimes.AcquireRevision(ctx, run.Tenant, run.Revision)
-	if errors.Is(err, tenancy.ErrNotFound) {
+	if errors.Is(err, agentsvc.CodeNotFound) {
 		a, of, release, err = x.Runtimes.Acquire(ctx, run.Tenant)
 	}
 	switch {
-	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, tenancy.ErrNotFound):
+	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, agentsvc.CodeNotFound):
 		x.hub.EndTenant(run.Tenant, err) // a caller that was admitted just before the change would wait for ever
 		return queue.ErrPostponed
 	case err != nil:
@@ -184,7 +184,7 @@ func (x *Execution) handleAppChange(a tenancy.App) {
 	case tenancy.Suspended:
 		x.hub.EndTenant(a.ID, tenancy.ErrSuspended)
 	default:
-		x.hub.EndTenant(a.ID, tenancy.ErrNotFound)
+		x.hub.EndTenant(a.ID, agentsvc.CodeNotFound)
 	}
 	for _, p := range x.pools() {
 		p.StopTenant(a.ID)
