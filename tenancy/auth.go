@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/duration"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 )
@@ -40,7 +41,7 @@ const (
 
 // KeyRefreshInterval returns how often the issuer's keys are fetched.
 func (a IssuerConfig) KeyRefreshInterval() time.Duration {
-	if d, err := time.ParseDuration(a.RefreshInterval); err == nil {
+	if d, err := duration.Parse(a.RefreshInterval); err == nil {
 		return d
 	}
 	return defaultRefresh
@@ -69,7 +70,7 @@ func (a IssuerConfig) checkFields(grants grant.List) error {
 		return agentsvc.NewInvalidError("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grant.PrivateNetwork)
 	}
 	if a.RefreshInterval != "" {
-		if d, err := time.ParseDuration(a.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
+		if d, err := duration.Parse(a.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
 			return agentsvc.NewInvalidError("auth.refresh_interval", "must be a duration from 30s to 24h")
 		}
 	}

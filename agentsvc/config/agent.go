@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -121,11 +122,15 @@ func (a *Agent) checkRules(c *validation, s document.Location) {
 	}
 }
 
-// checkContext checks that an agent without a model has only the key of context that does not concern one: on_busy.
+// checkContext checks that an agent without a model changes only the key of context that does not concern one: on_busy.
 func (a *Agent) checkContext(c *validation, s document.Location) {
-	for _, key := range s.Keys() {
-		if a.Type != "" && a.Type != "llm" && key != "on_busy" {
-			c.addProblem(s.Child(key), "belongs to type llm only")
+	if a.Context == nil || a.Type == "" || a.Type == "llm" {
+		return
+	}
+	x := reflect.ValueOf(a.Context).Elem()
+	for _, f := range document.FieldsOf(x.Type()) {
+		if f.Name != "on_busy" && !isDefault(x.Field(f.Index), x, &f) {
+			c.addProblem(s.Child(f.Name), "belongs to type llm only")
 		}
 	}
 }

@@ -41,23 +41,25 @@ type ruleChecker interface {
 	checkRules(*validation, document.Location)
 }
 
-// walkValue checks v, which was decoded from s, and everything below it. off means that v belongs to an entry with
-// enabled: false: its form is checked, but it needs no grant and may use what is not available.
-func (c *validation) walkValue(s document.Location, v reflect.Value, off bool) {
+// walkValue checks v, which was decoded from s, and everything below it, except for what is turned off.
+func (c *validation) walkValue(s document.Location, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			c.walkValue(s, v.Elem(), off)
+			c.walkValue(s, v.Elem())
 		}
 	case reflect.Struct:
 		if s.Value != nil && s.Value.Kind != yaml.MappingNode && !document.IsNull(s.Value) {
 			return // decode has reported the wrong kind
 		}
-		if x, ok := v.Addr().Interface().(ruleChecker); ok {
+		off := c.doc.IsOff(s.Value)
+		if x, ok := v.Addr().Interface().(ruleChecker); ok && !off {
 			x.checkRules(c, s)
 		}
 		for _, f := range document.FieldsOf(v.Type()) {
-			c.checkField(s.Child(f.Name), v, &f, off)
+			if !off || f.ActsAlways {
+				c.checkField(s.Child(f.Name), v, &f)
+			}
 		}
 	case reflect.Map:
 		if v.Type().Elem().Kind() != reflect.Pointer {
@@ -70,28 +72,26 @@ func (c *validation) walkValue(s document.Location, v reflect.Value, off bool) {
 				continue // decode has reported it
 			}
 			c.checkName(at, name)
-			c.walkValue(at, item, isDisabled(item))
-			if !isDisabled(item) {
-				c.checkAvailable(at, item, reflect.Value{})
-			}
+			c.walkValue(at, item)
+			c.checkAvailable(at, item, reflect.Value{})
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			c.walkValue(s.Item(i), v.Index(i), off)
+			c.walkValue(s.Item(i), v.Index(i))
 		}
 	}
 }
 
 // checkField checks the rules in the tags of field f of struct v, and everything below the field. The tags only apply
-// if the key is in the document: a default needs no grant.
-func (c *validation) checkField(s document.Location, v reflect.Value, f *document.Field, off bool) {
+// if the key is in the document: a default needs no grant. A key that does not belong to its type may have its default.
+func (c *validation) checkField(s document.Location, v reflect.Value, f *document.Field) {
 	x := v.Field(f.Index)
 	written := s.Value != nil && !document.IsNull(s.Value)
 	if written {
-		if !f.IsAllowed(v) {
+		if !f.IsAllowed(v) && !isDisabled(x) && !isDefault(x, v, f) {
 			c.addProblem(s, fmt.Sprintf("belongs to %s %s only", f.OnlyKey, strings.Join(f.OnlyValues, ", ")))
 		}
-		if f.Grant != "" && !off {
+		if f.Grant != "" {
 			c.requireGrant(s, f.Grant)
 			c.requireGrantedPath(s, f.Grant, x.String())
 		}
@@ -99,10 +99,17 @@ func (c *validation) checkField(s document.Location, v reflect.Value, f *documen
 			c.checkReferences(s, x, f.Ref)
 		}
 	}
-	c.walkValue(s, x, off || isDisabled(x))
-	if !off {
-		c.checkAvailable(s, x, v)
+	c.walkValue(s, x)
+	c.checkAvailable(s, x, v)
+}
+
+// isDefault reports whether x, field f of the struct v, is text, a number or a boolean and has its default.
+func isDefault(x, v reflect.Value, f *document.Field) bool {
+	switch x.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Struct:
+		return false
 	}
+	return x.Equal(document.NewDefault(v.Type()).Elem().Field(f.Index))
 }
 
 // isDisabled reports whether v is a struct with a field Enabled that is false.
@@ -156,12 +163,15 @@ func (c *validation) refuseMySQL(s document.Location, name string) {
 	}
 }
 
-// requireKeys reports each key that the mapping at s does not have.
+// isEmptyText reports whether the key at s has the empty text as its value. It is not a missing key: it gets no default.
+func isEmptyText(s document.Location) bool {
+	return s.Value != nil && s.Value.Kind == yaml.ScalarNode && s.Value.Value == "" && !document.IsNull(s.Value)
+}
+
+// requireKeys reports each key that the mapping at s does not have or has with an empty text.
 func (c *validation) requireKeys(s document.Location, keys ...string) {
 	for _, key := range keys {
-		if !c.doc.HasValue(s.Value, key) {
-			c.addProblem(s, key+" is needed")
-		}
+		c.doc.RequireValue(s, key)
 	}
 }
 

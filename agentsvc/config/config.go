@@ -11,6 +11,10 @@
 // defaults, check.go checks what needs the whole document (references, grants, keys that depend on each other), and
 // unavailable.go refuses the keys of document stores and the studio, which have no effect in this version.
 //
+// [Check] adds the problems that only package runtime finds when it builds the agents. For that sound.go removes from the
+// configuration what has problems. A block with enabled: false is decoded for its form only; see off.go of package
+// document.
+//
 // The operator's file is read and watched by package configfile. Package redact masks the secrets of a document that is
 // shown, and restores them when it comes back.
 //

@@ -55,6 +55,8 @@ func (e *Embedder) checkRules(c *validation, s document.Location) {
 	name := embedderKeyVariables[e.Provider]
 	switch {
 	case name == "" || c.doc.HasValue(s.Value, "api_key") || e.APIKey != "":
+	case !c.Tenant && e.BaseURL == "" && isEmptyText(s.Child("api_key")):
+		c.addProblem(s.Child("api_key"), "is empty: give it a value, or leave it out to use "+name)
 	case c.Tenant:
 		c.addProblem(s, "api_key is needed: an app brings its own key")
 	case e.BaseURL == "":

@@ -85,11 +85,17 @@ func (l *LLM) checkRules(c *validation, s document.Location) {
 	if v.keyVariable == "" || c.doc.HasValue(s.Value, "api_key") || l.APIKey != "" {
 		return
 	}
+	const emptyKey = "is empty: give it a value, or leave it out to use "
+	at := s.Child("api_key")
 	switch {
 	case c.Tenant && !c.isGranted("operator_models"):
 		c.refuseEntry(s, "api_key is needed: an app brings its own key, unless the operator grants operator_models")
 	case c.Tenant && l.BaseURL != "":
 		c.refuseEntry(s.Child("base_url"), "needs an api_key beside it: a key that the operator lends is not sent to another address")
+	case c.Tenant && isEmptyText(at):
+		c.addProblem(at, emptyKey+"the operator's")
+	case !c.Tenant && l.BaseURL == "" && isEmptyText(at):
+		c.addProblem(at, emptyKey+v.keyVariable)
 	case !c.Tenant && l.BaseURL == "":
 		c.addProblem(s, "api_key is needed: set it, or "+v.keyVariable+" in the environment")
 	}

@@ -99,7 +99,7 @@ type Checkpoint struct {
 	// BeforeLLM makes a restore point of the beginning of each model call.
 	BeforeLLM bool `yaml:"before_llm" jsonschema:"default=false"`
 	// Recovery says what happens to running tasks after a restart.
-	Recovery Recovery `yaml:"recovery"`
+	Recovery Recovery `yaml:"recovery" acts:"always"`
 }
 
 // checkRules refuses keys that have no effect with the strategy.

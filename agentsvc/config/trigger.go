@@ -95,7 +95,7 @@ const maxResponseTimeout = 5 * time.Minute
 func (t *Trigger) checkRules(c *validation, s document.Location) {
 	switch t.Type {
 	case "schedule":
-		if t.Cron == "" {
+		if !c.doc.HasValue(s.Value, "cron") {
 			c.addProblem(s, "a schedule needs cron")
 		}
 	case "webhook":
@@ -114,7 +114,7 @@ func (t *Trigger) checkWebhook(c *validation, s document.Location) {
 		c.addProblem(s.Child("path"), "is the path of the webhook of the agent "+document.QuoteName(other)+" as well")
 	}
 	switch {
-	case t.Secret != "" || !t.Enabled:
+	case t.Secret != "" || !t.Enabled || c.doc.IsMissingVariable(s.Child("secret").Value):
 	case c.Tenant:
 		c.addProblem(s, "a webhook of an app needs a secret")
 	case c.authEnabled:

@@ -60,7 +60,7 @@ func (b *modelBuilder) buildModels() {
 
 // fallbackChain returns the name of a model and those of its fallbacks, each followed by its own. seen ends cycles.
 func (b *modelBuilder) fallbackChain(name string, seen map[string]bool) []string {
-	if seen[name] {
+	if seen[name] || b.cfg.LLMs[name] == nil { // the fallback has a problem of its own
 		return nil
 	}
 	seen[name] = true

@@ -149,7 +149,7 @@ func TestUsage(t *testing.T) {
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
-		plan := map[string]any{"name": "small", "weight": 3, "max_concurrent_tasks": 2, "queue_depth": 7, "allowed_models": []string{"openai/*", "scripted/*"}, "retention": map[string]any{"tasks": "720h"}}
+		plan := map[string]any{"name": "small", "weight": 3, "max_concurrent_tasks": 2, "queue_depth": 7, "allowed_models": []string{"openai/*", "scripted/*"}, "retention": map[string]any{"tasks": "30d"}}
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/plans", testSecret, plan)
 		h.requireStatus(t, http.StatusConflict, nil, "POST", "/admin/plans", testSecret, plan)
 		h.requireStatus(t, http.StatusNotFound, nil, "PUT", "/admin/plans/large", testSecret, map[string]any{"weight": 1})

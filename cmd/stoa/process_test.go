@@ -253,6 +253,39 @@ agents: {assistant: {llm: m}}
 	}
 }
 
+// TestWatchVariables changes the .env next to the configuration of a server that runs without --watch: the variables act
+// without a restart. A change of the file itself waits for one, also when the variables change afterwards.
+func TestWatchVariables(t *testing.T) {
+	t.Parallel()
+	here, dir := t.TempDir(), t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const config = `llms: {default: {provider: scripted, script: [{then: [{say: "%s ${GREETING:none}"}]}]}}
+agents: {assistant: {}}
+`
+	write("stoa.yaml", fmt.Sprintf(config, "old"))
+	p := startProcess(t, here, "--config", filepath.Join(dir, "stoa.yaml"))
+	answer := func() string {
+		var got taskAnswer
+		p.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", "", newRPCCall("message:send", newTextMessage("hi")))
+		return got.statusText()
+	}
+	waitWithin(t, 20*time.Second, "the file serves", func() bool { return answer() == "old none" })
+	write("stoa.yaml", fmt.Sprintf(config, "new"))
+	write(".env", "GREETING=one\n")
+	waitWithin(t, 20*time.Second, "a variable serves", func() bool { return answer() == "old one" })
+	write(".env", "GREETING=\n")
+	waitWithin(t, 20*time.Second, "an empty variable is not a missing one", func() bool { return answer() == "old " })
+	write(".env", "GREETING \"two\n")
+	waitWithin(t, 20*time.Second, "variables that cannot be read are told", func() bool { return strings.Contains(p.Output(), "does not load") })
+	if got := answer(); got != "old " {
+		t.Errorf("what does not load changes the answer to %q", got)
+	}
+}
+
 // TestFilesDiffer gives two processes on one database different configuration files: both log a warning.
 func TestFilesDiffer(t *testing.T) {
 	t.Parallel()

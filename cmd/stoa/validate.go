@@ -10,17 +10,25 @@ import (
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/sandbox"
 	"stoa/cmd/stoa/server"
+	"stoa/tenancy/grant"
 	"stoa/tenancy/keyring"
 )
 
 // validateCmd is `stoa validate`.
 type validateCmd struct {
-	File string `arg:"" help:"The configuration file."`
-	JSON bool   `name:"json" help:"Print JSON."`
+	File   string   `arg:"" help:"The configuration file."`
+	JSON   bool     `name:"json" help:"Print JSON."`
+	Tenant bool     `help:"Check it as the configuration of an app, with the grants and secrets that follow, and not as the operator's own."`
+	Grant  []string `placeholder:"GRANT" help:"A grant of the app, as for app create. Repeatable."`
+	Secret []string `sep:"none" placeholder:"NAME=VALUE" help:"A secret of the app; NAME alone takes the value from the environment. Repeatable."`
 }
 
-// Run checks the file as serve does and prints every error and every warning, with line and column.
+// Run checks the file as serve does, or with --tenant as the admin API does, and prints every error and every warning
+// in it, with line and column.
 func (cmd *validateCmd) Run(c *console) error {
+	if !cmd.Tenant && len(cmd.Grant)+len(cmd.Secret) > 0 {
+		return &exitError{code: exitUsage, cause: errors.New("--grant and --secret belong to --tenant: the operator's own file needs no grants and reads the environment")}
+	}
 	warnings, err := cmd.checkFile()
 	var invalid *document.Error
 	// Only problems of the document are a result; a file that cannot be read is an error of the command.
@@ -76,7 +84,14 @@ func (cmd *validateCmd) checkFile() ([]document.Problem, error) {
 	}
 	defer deps.PublicEgress.Close()
 	defer deps.PrivateEgress.Close()
-	return server.CheckConfigFile(cmd.File, deps)
+	if !cmd.Tenant {
+		return server.CheckConfigFile(cmd.File, deps)
+	}
+	secrets, err := parsePairs("--secret", cmd.Secret, os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	return server.CheckAppConfigFile(cmd.File, grant.ParseList(withoutEmpty(cmd.Grant)), secrets, deps)
 }
 
 // printProblems prints the errors of a configuration, one a line in the format FILE:LINE:COLUMN that editors

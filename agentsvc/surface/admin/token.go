@@ -3,9 +3,9 @@ package admin
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/duration"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/authz"
 	"stoa/tenancy"
@@ -28,8 +28,8 @@ func (h tokenHandler) mintToken(ctx context.Context, o *mutation.Request) (mutat
 	spec := authz.TokenSpec{Subject: b.Sub, Roles: b.Roles, Scope: b.Scope}
 	if b.TTL != "" {
 		var err error
-		if spec.TTL, err = time.ParseDuration(b.TTL); err != nil || spec.TTL <= 0 {
-			return mutation.Result{}, agentsvc.NewInvalidError("ttl", "must be a duration such as 1h")
+		if spec.TTL, err = duration.Parse(b.TTL); err != nil || spec.TTL <= 0 {
+			return mutation.Result{}, agentsvc.NewInvalidError("ttl", "must be a duration such as 1h or 30d")
 		}
 	}
 	app, err := h.apps.LoadApp(ctx, o.AppName())

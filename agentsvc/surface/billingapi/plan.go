@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/duration"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/mutation"
@@ -82,8 +83,8 @@ func decodePlan(o *mutation.Request) (price.Plan, error) {
 				continue
 			}
 			var err error
-			if *f.to, err = time.ParseDuration(f.text); err != nil || *f.to <= 0 {
-				return p, agentsvc.NewInvalidError("retention."+f.name, `must be a time such as "720h"`)
+			if *f.to, err = duration.Parse(f.text); err != nil || *f.to <= 0 {
+				return p, agentsvc.NewInvalidError("retention."+f.name, `must be a time such as "30d"`)
 			}
 		}
 	}

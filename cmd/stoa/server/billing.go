@@ -9,6 +9,7 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/duration"
 	"stoa/billing"
 	"stoa/tenancy/signal"
 )
@@ -26,7 +27,7 @@ func (s billingSettings) parseGrace() (time.Duration, error) {
 	if s.Grace == graceOff {
 		return 0, nil
 	}
-	d, err := time.ParseDuration(s.Grace)
+	d, err := duration.Parse(s.Grace)
 	if err != nil || d < time.Hour {
 		return 0, fmt.Errorf("STOA_INVOICE_GRACE must be a time of at least 1h, such as 72h, or %s", graceOff)
 	}

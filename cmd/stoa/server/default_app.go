@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -20,9 +18,12 @@ import (
 
 // DefaultApp is the configuration of this process's default app: the operator's file, or without a file a built-in
 // one. On PostgreSQL a process without a file has no default app and cfg stays nil. cfg, fileHash and restartKeys are
-// written at start and then only by the goroutine of watchFile; every other goroutine reads them.
+// written at start and then only by the goroutine of watchFiles; every other goroutine reads them.
 type DefaultApp struct {
 	path string // of the operator's file; "" = none
+	// source is the text of the operator's file that is in force, nil without a file. After the start only the goroutine
+	// of watchFiles uses it.
+	source []byte
 	// cfg is the configuration in force. It is replaced as a whole and never changed in place.
 	cfg atomic.Pointer[config.Config]
 	// fileHash is a string: the SHA-256 of the file in hexadecimal, "" without a file.
@@ -52,7 +53,14 @@ func LoadDefaultApp(path string) (*DefaultApp, error) {
 	if path == "" {
 		return o, nil
 	}
-	cfg, err := configfile.Load(path, lookupEnv)
+	if o.source, err = configfile.Read(path); err != nil {
+		return nil, err
+	}
+	options, err := configfile.NewOptions(path, os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.Parse(o.source, options)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +89,7 @@ func (o *DefaultApp) authConfig() config.Auth {
 func (o *DefaultApp) useBuiltinConfig(loopback bool) (err error) {
 	var lookup func(string) (string, bool)
 	if loopback {
-		if lookup, err = configfile.NewLookup(lookupEnv); err != nil {
+		if lookup, err = configfile.NewLookup(os.LookupEnv); err != nil {
 			return err
 		}
 	}
@@ -130,78 +138,119 @@ func (o *DefaultApp) parseConfig(s *tenancy.Snapshot) (*config.Config, error) {
 	return config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, OperatorKey: lookupEnv})
 }
 
-// newConfigChecker returns the check of tenancy.Options.CheckConfig: it parses and builds the configuration as
-// newAppBuilder does and discards the result. Because start, reload and dry run share runtime.Build, a configuration that
-// passes here also loads.
-func newConfigChecker(deps runtime.Dependencies) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
-	return func(_ context.Context, src []byte, grants grant.List, plan string, lookup func(string) (string, bool)) (err error) {
-		var values []string
-		secret := func(name string) (string, bool) {
-			v, ok := lookup(name)
-			values = append(values, v)
-			return v, ok
-		}
-		defer func() { err = document.HideValues(err, values) }()
-		cfg, err := config.Parse(src, config.Options{Lookup: secret, Tenant: true, Grants: grants, OperatorKey: lookupEnv})
-		if err != nil {
-			return err
-		}
-		if _, err := parseNotificationSecret(secret); err != nil {
-			return err
-		}
-		a, err := runtime.Build(cfg, runtime.Tenant{ID: "check", Name: "check", Plan: plan, Grants: grants, PrivateNetwork: grants.Has(grant.PrivateNetwork), DryRun: true}, deps)
-		if err != nil {
-			// The build knows the field's path only; add line and column for the caller.
-			return document.AddPositions(err, "", src)
-		}
-		return a.Close()
+// checkAppConfig reports all problems of a tenant's configuration, and its warnings: it parses and builds it as newAppBuilder does and
+// discards the result. Because start, reload and dry run share runtime.Build, a configuration that passes here also
+// loads.
+func checkAppConfig(src []byte, o config.Options, plan string, deps runtime.Dependencies) (warnings []document.Problem, err error) {
+	var values []string
+	lookup := o.Lookup
+	o.Tenant, o.Lookup = true, func(name string) (string, bool) {
+		v, ok := lookup(name)
+		values = append(values, v)
+		return v, ok
 	}
+	defer func() { err = document.HideValues(err, values) }()
+	t := runtime.Tenant{ID: "check", Name: "check", Plan: plan, Grants: o.Grants, PrivateNetwork: o.Grants.Has(grant.PrivateNetwork), DryRun: true}
+	err = config.Check(src, o, func(cfg *config.Config) error {
+		warnings = cfg.Warnings()
+		return tryBuild(cfg, t, deps)
+	})
+	if err == nil {
+		_, err = parseNotificationSecret(o.Lookup)
+	}
+	return warnings, err
 }
 
-// checkBuild builds the default app from cfg and closes it. Its error carries positions in the operator's file.
-func (o *DefaultApp) checkBuild(cfg *config.Config, deps runtime.Dependencies) error {
-	a, err := runtime.Build(cfg, runtime.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, DefaultApp: true, PrivateNetwork: true}, deps)
-	if err == nil {
-		return a.Close()
-	}
-	src, readErr := o.readSource()
-	if readErr != nil {
+// newConfigChecker returns the check of tenancy.Options.CheckConfig.
+func newConfigChecker(deps runtime.Dependencies) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
+	return func(_ context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
+		_, err := checkAppConfig(src, config.Options{Lookup: secret, Grants: grants, OperatorKey: lookupEnv}, plan, deps)
 		return err
 	}
-	return document.AddPositions(err, o.path, src)
 }
 
-// CheckConfigFile parses the configuration in the file at path and builds the app that it describes, with the same
-// function as a server. It returns the configuration's warnings. deps need not have a database: a build opens no
-// connection.
-func CheckConfigFile(path string, deps runtime.Dependencies) ([]document.Problem, error) {
-	cfg, err := configfile.Load(path, lookupEnv)
+// tryBuild builds an app from cfg and closes it.
+func tryBuild(cfg *config.Config, t runtime.Tenant, deps runtime.Dependencies) error {
+	a, err := runtime.Build(cfg, t, deps)
+	if err != nil {
+		return err
+	}
+	return a.Close()
+}
+
+// operatorTenant is the tenant as which the default app's configuration is tried.
+var operatorTenant = runtime.Tenant{ID: tenancy.DefaultID, Name: tenancy.DefaultName, DefaultApp: true, PrivateNetwork: true}
+
+// checkOperatorConfig reports all problems of src, the text of the operator's file at path, with the present variables.
+// It returns the configuration if there are none.
+func checkOperatorConfig(path string, src []byte, deps runtime.Dependencies) (*config.Config, error) {
+	options, err := configfile.NewOptions(path, os.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
-	return cfg.Warnings(), (&DefaultApp{path: path}).checkBuild(cfg, deps)
+	var cfg *config.Config
+	err = config.Check(src, options, func(read *config.Config) error {
+		cfg = read
+		return tryBuild(read, operatorTenant, deps)
+	})
+	return cfg, err
+}
+
+// CheckConfigFile reports all problems of the operator's file at path, as a server does that starts with it, and its
+// warnings. deps need not have a database: a build opens no connection.
+func CheckConfigFile(path string, deps runtime.Dependencies) ([]document.Problem, error) {
+	src, err := configfile.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := checkOperatorConfig(path, src, deps)
+	if cfg == nil {
+		return nil, err
+	}
+	return cfg.Warnings(), err
+}
+
+// CheckAppConfigFile reports all problems of the file at path as the configuration of an app with these grants and
+// secrets, as the admin API does, and its warnings. It assumes that the operator lends the models that operator_models
+// allows.
+func CheckAppConfigFile(path string, grants grant.List, secrets map[string]string, deps runtime.Dependencies) ([]document.Problem, error) {
+	src, err := configfile.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	secret := func(name string) (string, bool) { value, ok := secrets[name]; return value, ok }
+	lent := func(string) (string, bool) { return "lent", true }
+	return checkAppConfig(src, config.Options{File: path, Lookup: secret, Grants: grants, OperatorKey: lent}, "", deps)
 }
 
 // publishAtStart checks that the configuration can be built, if there is one, and publishes it: a process whose own
 // configuration does not build must not start. Errors are reported with positions here and not at the first request.
 func (o *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, deps runtime.Dependencies) error {
 	if cfg := o.Config(); cfg != nil {
-		if err := o.checkBuild(cfg, deps); err != nil {
+		var err error
+		if o.path == "" {
+			err = tryBuild(cfg, operatorTenant, deps)
+		} else {
+			_, err = checkOperatorConfig(o.path, o.source, deps)
+		}
+		if err != nil {
 			return err
 		}
 		logWarnings(deps.Log.With("file", o.path), cfg)
-		if err := o.publishConfig(apps); err != nil {
-			return err
-		}
+		o.publishConfig(apps)
 	}
 	return apps.DefaultApp.Audit(ctx)
 }
 
-// watchFile applies changes of the operator's file and its .env until ctx ends. A file that does not load is logged
-// and changes nothing.
-func (o *DefaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps runtime.Dependencies, log *slog.Logger) error {
-	return configfile.Watch(ctx, o.path, func() {
-		if err := o.reloadFile(apps, deps); err != nil {
+// watchFiles applies changes of the .env next to the operator's file until ctx ends, and with withFile also those of the
+// file. What does not load is logged and changes nothing.
+func (o *DefaultApp) watchFiles(ctx context.Context, withFile bool, apps *tenancy.Service, deps runtime.Dependencies, log *slog.Logger) error {
+	files := []string{configfile.EnvFile(o.path)}
+	if withFile {
+		files = append(files, o.path)
+	}
+	err := configfile.Watch(ctx, files, func() {
+		if err := o.reload(withFile, apps, deps); err != nil {
 			log.Error("the configuration has changed and does not load; the one before stays in force", "file", o.path, "error", err)
 			return
 		}
@@ -213,55 +262,50 @@ func (o *DefaultApp) watchFile(ctx context.Context, apps *tenancy.Service, deps 
 			log.Warn("changes of server, logger and observability need a restart: until then the previous values apply", "file", o.path, "changed", late)
 		}
 	})
+	// Without --watch the operator has not asked for it: a host without a free watch must not end the process.
+	if err != nil && !withFile {
+		log.Warn("changes of the .env file need a restart", "file", files[0], "error", err)
+		return nil
+	}
+	return err
 }
 
-// reloadFile replaces the configuration in force by that of the file, except for the settings that need a restart. It
-// changes nothing if the file does not parse or build. Only the goroutine of watchFile calls it.
-func (o *DefaultApp) reloadFile(apps *tenancy.Service, deps runtime.Dependencies) error {
-	cfg, err := configfile.Load(o.path, lookupEnv)
+// reload parses the operator's file with the present variables and replaces the configuration in force, except for the
+// settings that need a restart. Without readFile it parses the text that is in force: a file that changed since the
+// start then waits for the restart. It changes nothing if the text does not parse or build. Only the goroutine of
+// watchFiles calls it.
+func (o *DefaultApp) reload(readFile bool, apps *tenancy.Service, deps runtime.Dependencies) error {
+	src := o.source
+	if readFile {
+		var err error
+		if src, err = configfile.Read(o.path); err != nil {
+			return err
+		}
+	}
+	cfg, err := checkOperatorConfig(o.path, src, deps)
 	if err != nil {
 		return err
 	}
-	if err := o.checkBuild(cfg, deps); err != nil {
-		return err
-	}
 	logWarnings(deps.Log.With("file", o.path), cfg)
-	// After checkBuild and before the store: the new configuration is complete and not yet visible to other
-	// goroutines.
+	// Before the store: the new configuration is complete and not yet visible to other goroutines.
 	o.preserveRestartSettings(cfg)
+	o.source = src
 	o.cfg.Store(cfg)
-	return o.publishConfig(apps)
+	o.publishConfig(apps)
+	return nil
 }
 
 // publishConfig makes the configuration in force the default app's in the tenancy service, which renews the app's
 // runtime, and updates the file's hash.
-func (o *DefaultApp) publishConfig(apps *tenancy.Service) error {
-	cfg := o.cfg.Load()
-	if cfg == nil {
-		return errors.New("there is no configuration")
-	}
-	src, err := o.readSource()
-	if err != nil {
-		return err
-	}
-	if o.path != "" {
+func (o *DefaultApp) publishConfig(apps *tenancy.Service) {
+	src := o.source
+	if o.path == "" {
+		src = []byte(builtinConfigSource)
+	} else {
 		sum := sha256.Sum256(src)
 		o.fileHash.Store(hex.EncodeToString(sum[:]))
 	}
-	apps.DefaultApp.Set(cfg.Name, src)
-	return nil
-}
-
-// readSource returns the text of the configuration, for display, hashing and positions.
-func (o *DefaultApp) readSource() ([]byte, error) {
-	if o.path == "" {
-		return []byte(builtinConfigSource), nil
-	}
-	src, err := os.ReadFile(o.path)
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	return src, nil
+	apps.DefaultApp.Set(o.cfg.Load().Name, src)
 }
 
 // builtinConfigSource is the text that the admin API shows for the built-in configuration. It must describe what

@@ -250,8 +250,10 @@ func (h *Server) loops() []func(context.Context) error {
 		h.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, h.Exporter.Run, newStorageSampler(h.Storage.DB, h.Apps, d.Billing, h.Log).run,
 		h.NewSweeper(h.Log).Run, audit.NewInspector(h.Apps.Trail, leader.New(h.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(h.Storage.DB, h.Log).Run, h.newScheduler().Run, h.network.gcTuner.Run,
 	}
-	if h.Settings.Watch && h.DefaultApp.path != "" {
-		all = append(all, func(ctx context.Context) error { return h.DefaultApp.watchFile(ctx, h.Apps, d, h.Log) })
+	if h.DefaultApp.path != "" {
+		all = append(all, func(ctx context.Context) error {
+			return h.DefaultApp.watchFiles(ctx, h.Settings.Watch, h.Apps, d, h.Log)
+		})
 	}
 	return all
 }
