@@ -96,20 +96,20 @@ type PolicyCache struct {
 func NewPolicyCache(app db.ID) *PolicyCache { return &PolicyCache{app: app} }
 
 // PolicyFor returns the policy for the roles in record, the newest record that the caller knows.
-func (g *PolicyCache) PolicyFor(record *tenancy.App) (*Policy, error) {
-	if p := g.current.Load(); p != nil && p.rolesVersion == record.RolesVersion {
+func (c *PolicyCache) PolicyFor(record *tenancy.App) (*Policy, error) {
+	if p := c.current.Load(); p != nil && p.rolesVersion == record.RolesVersion {
 		return p, nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.current.Load(); p != nil && p.rolesVersion == record.RolesVersion {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.current.Load(); p != nil && p.rolesVersion == record.RolesVersion {
 		return p, nil
 	}
-	p, err := NewPolicy(g.app, record.Roles...)
+	p, err := NewPolicy(c.app, record.Roles...)
 	if err != nil {
 		return nil, err
 	}
 	p.rolesVersion = record.RolesVersion
-	g.current.Store(p)
+	c.current.Store(p)
 	return p, nil
 }

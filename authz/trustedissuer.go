@@ -43,10 +43,10 @@ type issuerTable map[string][]*issuerEntry
 
 // findIssuer returns the entry for the unverified claims iss, aud and tenant_id. A token that fits several entries is
 // refused: its app must not depend on their order.
-func (r issuerTable) findIssuer(unverified tokenClaims) (*issuerEntry, error) {
+func (t issuerTable) findIssuer(unverified tokenClaims) (*issuerEntry, error) {
 	var found *issuerEntry
 	reason := "from an issuer that is not accepted"
-	for _, e := range r[unverified.Issuer] {
+	for _, e := range t[unverified.Issuer] {
 		switch {
 		case !unverified.Audience.Contains(e.Audience):
 			if reason != reasonOtherApp {

@@ -131,7 +131,7 @@ type changingKeys struct {
 	generation *uint64
 }
 
-func (g changingKeys) Generation() uint64 { return *g.generation }
+func (k changingKeys) Generation() uint64 { return *k.generation }
 
 func TestVerifiedTokensAreRechecked(t *testing.T) {
 	t.Parallel()

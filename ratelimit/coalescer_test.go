@@ -27,28 +27,28 @@ type blockingHook struct {
 	pipelines []int
 }
 
-func (g *blockingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *blockingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (g *blockingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *blockingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		select {
-		case <-g.released:
-		case g.blocked <- struct{}{}:
-			<-g.released
+		case <-h.released:
+		case h.blocked <- struct{}{}:
+			<-h.released
 		}
 		return next(ctx, cmd)
 	}
 }
 
-func (g *blockingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h *blockingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if cmds[0].Name() != "evalsha" && cmds[0].Name() != "eval" {
 			return next(ctx, cmds) // commands of a new connection
 		}
-		g.mu.Lock()
-		g.pipelines = append(g.pipelines, len(cmds))
-		first := len(g.pipelines) == 1
-		g.mu.Unlock()
+		h.mu.Lock()
+		h.pipelines = append(h.pipelines, len(cmds))
+		first := len(h.pipelines) == 1
+		h.mu.Unlock()
 		if first {
 			if err := next(ctx, []redis.Cmder{redis.NewStatusCmd(ctx, "script", "flush")}); err != nil {
 				return err

@@ -199,12 +199,12 @@ func (l *Limiter) newIncrement(s RuleSet, caller Caller, amount func(r Rule, sta
 
 // countersAt returns the counters of the windows that contain now. The start of the window is part of the key, so that
 // a new window begins with a new counter.
-func (m *increment) countersAt(now time.Time) []counter {
-	cs := make([]counter, len(m.rules))
-	for i, r := range m.rules {
+func (inc *increment) countersAt(now time.Time) []counter {
+	cs := make([]counter, len(inc.rules))
+	for i, r := range inc.rules {
 		start, end := r.Window.BoundsAt(now)
-		cs[i] = counter{key: r.counterName + ":" + strconv.FormatInt(start.Unix(), 36), start: start, end: end, amount: m.amount(r.Rule, start, end), limit: unlimited}
-		if m.bounded {
+		cs[i] = counter{key: r.counterName + ":" + strconv.FormatInt(start.Unix(), 36), start: start, end: end, amount: inc.amount(r.Rule, start, end), limit: unlimited}
+		if inc.bounded {
 			cs[i].limit = r.Limit
 		}
 	}
@@ -212,10 +212,10 @@ func (m *increment) countersAt(now time.Time) []counter {
 }
 
 // ruleStates returns the states of the rules after out.
-func (m *increment) ruleStates(out outcome) []State {
-	states := make([]State, len(m.rules))
+func (inc *increment) ruleStates(out outcome) []State {
+	states := make([]State, len(inc.rules))
 	for i, c := range out.counters {
-		states[i] = State{Rule: m.rules[i].Rule, Used: out.used[i], Start: c.start, Reset: c.end, Now: out.now}
+		states[i] = State{Rule: inc.rules[i].Rule, Used: out.used[i], Start: c.start, Reset: c.end, Now: out.now}
 		if out.fits {
 			states[i].Used += c.amount
 		}
@@ -225,12 +225,12 @@ func (m *increment) ruleStates(out outcome) []State {
 
 // exhaustedError returns the error of the refusing rule whose window ends last, nil if the amounts were
 // added.
-func (m *increment) exhaustedError(out outcome) error {
+func (inc *increment) exhaustedError(out outcome) error {
 	if out.fits {
 		return nil
 	}
 	var last *State
-	for i, s := range m.ruleStates(out) {
+	for i, s := range inc.ruleStates(out) {
 		if s.Used+out.counters[i].amount > s.Limit && (last == nil || s.Reset.After(last.Reset)) {
 			last = &s
 		}

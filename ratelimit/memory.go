@@ -74,10 +74,10 @@ func newCounterSet() *counterSet {
 }
 
 // applyChanges reads the counts and adds the amounts if all fit.
-func (l *counterSet) applyChanges(ctx context.Context, now time.Time, cs []counter) (outcome, error) {
+func (s *counterSet) applyChanges(ctx context.Context, now time.Time, cs []counter) (outcome, error) {
 	out := outcome{counters: cs, used: make([]int64, len(cs)), now: now}
 	for i, c := range cs {
-		seen, err := l.store.Peek(ctx, c.key, limiter.Rate{Limit: unlimited})
+		seen, err := s.store.Peek(ctx, c.key, limiter.Rate{Limit: unlimited})
 		if err != nil {
 			return out, err
 		}
@@ -91,8 +91,8 @@ func (l *counterSet) applyChanges(ctx context.Context, now time.Time, cs []count
 		if change == 0 {
 			continue
 		}
-		l.trackCounter(ctx, now, c)
-		if _, err := l.store.Increment(ctx, c.key, change, limiter.Rate{Period: c.end.Sub(now), Limit: c.limit}); err != nil {
+		s.trackCounter(ctx, now, c)
+		if _, err := s.store.Increment(ctx, c.key, change, limiter.Rate{Period: c.end.Sub(now), Limit: c.limit}); err != nil {
 			return out, err
 		}
 	}
@@ -100,31 +100,31 @@ func (l *counterSet) applyChanges(ctx context.Context, now time.Time, cs []count
 }
 
 // trackCounter records a counter, and drops another if the tenant has too many.
-func (l *counterSet) trackCounter(ctx context.Context, now time.Time, c counter) {
-	if l.tracked[c.key] {
+func (s *counterSet) trackCounter(ctx context.Context, now time.Time, c counter) {
+	if s.tracked[c.key] {
 		return
 	}
-	if len(l.ends) >= maxTenantCounters {
-		if l.forgetExpired(now); len(l.ends) >= maxTenantCounters {
-			l.forgetFirst(ctx)
+	if len(s.ends) >= maxTenantCounters {
+		if s.forgetExpired(now); len(s.ends) >= maxTenantCounters {
+			s.forgetFirst(ctx)
 		}
 	}
-	l.tracked[c.key] = true
-	heap.Push(&l.ends, windowEnd{c.key, c.end})
+	s.tracked[c.key] = true
+	heap.Push(&s.ends, windowEnd{c.key, c.end})
 }
 
 // forgetExpired drops the counters whose windows have ended.
-func (l *counterSet) forgetExpired(now time.Time) {
-	for len(l.ends) > 0 && !now.Before(l.ends[0].at) {
-		l.forgetFirst(context.Background())
+func (s *counterSet) forgetExpired(now time.Time) {
+	for len(s.ends) > 0 && !now.Before(s.ends[0].at) {
+		s.forgetFirst(context.Background())
 	}
 }
 
 // forgetFirst drops the counter whose window ends first.
-func (l *counterSet) forgetFirst(ctx context.Context) {
-	first := heap.Pop(&l.ends).(windowEnd)
-	delete(l.tracked, first.key)
-	_, _ = l.store.Reset(ctx, first.key, limiter.Rate{}) // in memory it cannot fail
+func (s *counterSet) forgetFirst(ctx context.Context) {
+	first := heap.Pop(&s.ends).(windowEnd)
+	delete(s.tracked, first.key)
+	_, _ = s.store.Reset(ctx, first.key, limiter.Rate{}) // in memory it cannot fail
 }
 
 // windowEnd is the end of a counter's window.

@@ -40,8 +40,8 @@ const (
 )
 
 // KeyRefreshInterval returns how often the issuer's keys are fetched.
-func (a IssuerConfig) KeyRefreshInterval() time.Duration {
-	if d, err := duration.Parse(a.RefreshInterval); err == nil {
+func (c IssuerConfig) KeyRefreshInterval() time.Duration {
+	if d, err := duration.Parse(c.RefreshInterval); err == nil {
 		return d
 	}
 	return defaultRefresh
@@ -49,9 +49,9 @@ func (a IssuerConfig) KeyRefreshInterval() time.Duration {
 
 // checkFields returns an error with [agentsvc.CodeInvalid] for the first bad field. Keys may be fetched over plain HTTP, or from
 // a private address, only with the grant private_network: who can change the response on its way could sign tokens.
-func (a IssuerConfig) checkFields(grants grant.List) error {
+func (c IssuerConfig) checkFields(grants grant.List) error {
 	for _, f := range []struct{ name, value string }{
-		{"issuer", a.Issuer}, {"jwks_url", a.JWKSURL}, {"audience", a.Audience}, {"client_id", a.ClientID},
+		{"issuer", c.Issuer}, {"jwks_url", c.JWKSURL}, {"audience", c.Audience}, {"client_id", c.ClientID},
 	} {
 		if f.value == "" && f.name != "client_id" {
 			return agentsvc.NewInvalidError("auth."+f.name, "is missing")
@@ -60,7 +60,7 @@ func (a IssuerConfig) checkFields(grants grant.List) error {
 			return err
 		}
 	}
-	u, err := url.Parse(a.JWKSURL)
+	u, err := url.Parse(c.JWKSURL)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
 		return agentsvc.NewInvalidError("auth.jwks_url", "must be an address such as https://login.example.com/jwks.json")
@@ -69,8 +69,8 @@ func (a IssuerConfig) checkFields(grants grant.List) error {
 	case isPrivateHost(u.Hostname()) && !grants.Has(grant.PrivateNetwork):
 		return agentsvc.NewInvalidError("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grant.PrivateNetwork)
 	}
-	if a.RefreshInterval != "" {
-		if d, err := duration.Parse(a.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
+	if c.RefreshInterval != "" {
+		if d, err := duration.Parse(c.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
 			return agentsvc.NewInvalidError("auth.refresh_interval", "must be a duration from 30s to 24h")
 		}
 	}
@@ -108,36 +108,36 @@ func isPrivateHost(host string) bool {
 // uniqueKey returns the value of the column auth_key, which has a unique index: no two apps may have the same one,
 // because it determines the app of a token. It is "" if there is no issuer. It contains the app's name if tokens must
 // name the app.
-func (a IssuerConfig) uniqueKey(app string) string {
+func (c IssuerConfig) uniqueKey(app string) string {
 	switch {
-	case a == IssuerConfig{}:
+	case c == IssuerConfig{}:
 		return ""
-	case a.RequireTenantID:
-		return a.sharedKeyPrefix() + app
+	case c.RequireTenantID:
+		return c.sharedKeyPrefix() + app
 	}
-	return a.Issuer + "\n" + a.Audience
+	return c.Issuer + "\n" + c.Audience
 }
 
 // sharedKeyPrefix is the common prefix of the keys of all apps that have this issuer and audience and require
 // tenant_id.
-func (a IssuerConfig) sharedKeyPrefix() string { return a.Issuer + "\n" + a.Audience + "\n" }
+func (c IssuerConfig) sharedKeyPrefix() string { return c.Issuer + "\n" + c.Audience + "\n" }
 
 // encodeColumn returns the value of the column auth, "" if there is no issuer.
-func (a IssuerConfig) encodeColumn() (string, error) {
-	if a == (IssuerConfig{}) {
+func (c IssuerConfig) encodeColumn() (string, error) {
+	if c == (IssuerConfig{}) {
 		return "", nil
 	}
-	doc, err := json.Marshal(a)
+	doc, err := json.Marshal(c)
 	return string(doc), err
 }
 
 // decodeColumn parses a value of the column auth. Unknown fields are ignored, since a newer version may have written
 // them.
-func (a *IssuerConfig) decodeColumn(doc string) error {
-	if *a = (IssuerConfig{}); doc == "" {
+func (c *IssuerConfig) decodeColumn(doc string) error {
+	if *c = (IssuerConfig{}); doc == "" {
 		return nil
 	}
-	return json.Unmarshal([]byte(doc), a)
+	return json.Unmarshal([]byte(doc), c)
 }
 
 // checkIssuerUnique returns [agentsvc.CodeExists] if a token of the app's issuer could not be attributed to this app alone:

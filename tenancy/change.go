@@ -87,10 +87,10 @@ var errDefaultAppChange = agentsvc.NewError(agentsvc.CodePrecondition, "the defa
 
 // newEdit returns an edit of w. The secrets are copied; other maps and slices of the app must be replaced, not
 // modified.
-func (w *appState) newEdit() *appEdit {
-	next := *w
-	next.secrets = maps.Clone(w.secrets)
-	return &appEdit{appState: &next, previous: w, secretsToStore: map[string]string{}, detail: map[string]any{}}
+func (s *appState) newEdit() *appEdit {
+	next := *s
+	next.secrets = maps.Clone(s.secrets)
+	return &appEdit{appState: &next, previous: s, secretsToStore: map[string]string{}, detail: map[string]any{}}
 }
 
 // storeEdit writes e in one transaction and returns the app as the database then has it. It returns errStale if the app

@@ -130,42 +130,42 @@ func (s *store) loadByID(ctx context.Context, id db.ID, revision int64) (*appSta
 
 // queryAll adds to b the queries of an app's related rows. tenant is an SQL expression of this package that yields the
 // app's id from the parameter $1, whose value is arg.
-func (a *relatedRows) queryAll(b *db.Batch, tenant, arg string) {
-	a.sealed = map[string][]byte{}
+func (r *relatedRows) queryAll(b *db.Batch, tenant, arg string) {
+	r.sealed = map[string][]byte{}
 	b.Query(func(row db.Row) error {
 		var name string
 		var value []byte
 		err := row.Scan(&name, &value)
-		a.sealed[name] = value
+		r.sealed[name] = value
 		return err
 	}, `SELECT name, value FROM app_secret WHERE tenant = `+tenant, arg)
-	a.queryShared(b, tenant, arg)
+	r.queryShared(b, tenant, arg)
 }
 
 // queryShared adds the queries of those related rows that the default app has as well: revocations and roles.
-func (a *relatedRows) queryShared(b *db.Batch, tenant, arg string) {
-	a.revocations = map[string]int64{}
-	b.Query(a.scanRevocation, `SELECT subject, not_before FROM app_mark WHERE tenant = `+tenant, arg)
+func (r *relatedRows) queryShared(b *db.Batch, tenant, arg string) {
+	r.revocations = map[string]int64{}
+	b.Query(r.scanRevocation, `SELECT subject, not_before FROM app_mark WHERE tenant = `+tenant, arg)
 	b.Query(func(row db.Row) error {
 		var roles string
-		if err := row.Scan(&roles, &a.rolesVersion); err != nil {
+		if err := row.Scan(&roles, &r.rolesVersion); err != nil {
 			return err
 		}
-		return json.Unmarshal([]byte(roles), &a.roles)
+		return json.Unmarshal([]byte(roles), &r.roles)
 	}, `SELECT roles, version FROM app_role WHERE tenant = `+tenant, arg)
 }
 
 // copyTo sets the fields of app that were read from related rows.
-func (a *relatedRows) copyTo(app *App) {
-	app.revocations, app.Roles, app.RolesVersion = a.revocations, a.roles, a.rolesVersion
+func (r *relatedRows) copyTo(app *App) {
+	app.revocations, app.Roles, app.RolesVersion = r.revocations, r.roles, r.rolesVersion
 }
 
 // scanRevocation reads a row of app_mark. The time is cut to the second, as in tokens.
-func (a *relatedRows) scanRevocation(row db.Row) error {
+func (r *relatedRows) scanRevocation(row db.Row) error {
 	var subject string
 	var at int64
 	err := row.Scan(&subject, &at)
-	a.revocations[subject] = timeFromMicros(at).Unix()
+	r.revocations[subject] = timeFromMicros(at).Unix()
 	return err
 }
 
@@ -238,9 +238,9 @@ func (s *store) requireAppID(ctx context.Context, name string) (db.ID, error) {
 }
 
 // auditHasher returns the hasher of an app that was read, the zero Hasher if the app is being deleted.
-func (w *appState) auditHasher() keyring.Hasher {
-	if w.fieldCipher == nil {
+func (s *appState) auditHasher() keyring.Hasher {
+	if s.fieldCipher == nil {
 		return keyring.Hasher{}
 	}
-	return w.fieldCipher.Hasher()
+	return s.fieldCipher.Hasher()
 }

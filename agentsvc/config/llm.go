@@ -130,17 +130,17 @@ func (l *LLM) checkFallbacks(c *validation, s document.Location) {
 
 // fallbackPath returns the models on a path of fallbacks from one model to another, nil if there is none. seen are
 // the models already visited.
-func (c *validation) fallbackPath(from, to string, seen map[string]bool) []string {
+func (val *validation) fallbackPath(from, to string, seen map[string]bool) []string {
 	if from == to {
 		return []string{to}
 	}
-	l := c.llms[from]
+	l := val.llms[from]
 	if l == nil || seen[from] {
 		return nil
 	}
 	seen[from] = true
 	for _, next := range l.Fallbacks {
-		if chain := c.fallbackPath(next, to, seen); chain != nil {
+		if chain := val.fallbackPath(next, to, seen); chain != nil {
 			return append([]string{from}, chain...)
 		}
 	}

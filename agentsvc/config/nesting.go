@@ -65,15 +65,15 @@ func formatChain(chain []string) string {
 }
 
 // checkCallable checks that the agents of a list become tools with valid and distinct names.
-func (c *validation) checkCallable(a *Agent, key string, names []string, at document.Location) {
+func (val *validation) checkCallable(a *Agent, key string, names []string, at document.Location) {
 	for i, name := range names {
 		switch tool := agentToolName(key, name); {
 		case agentNameForm.MatchString(name) && !callableAgentForm.MatchString(name):
-			c.addProblem(at.Item(i), "cannot be called by a model: the name must be 1 to 52 letters, digits, '_' or '-'")
+			val.addProblem(at.Item(i), "cannot be called by a model: the name must be 1 to 52 letters, digits, '_' or '-'")
 		case slices.Contains(a.Tools, tool), key == "sub_agents" && slices.Contains(a.AgentTools, tool),
 			tool == "exit" && a.Reasoning != nil && a.Reasoning.EnableExitTool,
 			tool == "escalate" && a.Reasoning != nil && a.Reasoning.EnableEscalateTool:
-			c.addProblem(at.Item(i), fmt.Sprintf("becomes a tool of the name %s, and the agent has another one", shortenText(tool)))
+			val.addProblem(at.Item(i), fmt.Sprintf("becomes a tool of the name %s, and the agent has another one", shortenText(tool)))
 		}
 	}
 }

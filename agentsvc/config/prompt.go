@@ -85,8 +85,8 @@ type Context struct {
 }
 
 // checkRules checks that a summary shortens the conversation.
-func (x *Context) checkRules(c *validation, s document.Location) {
-	if x.Strategy == "summary_buffer" && x.Target >= x.Threshold {
+func (con *Context) checkRules(c *validation, s document.Location) {
+	if con.Strategy == "summary_buffer" && con.Target >= con.Threshold {
 		c.addProblem(s.Child("target"), "must be less than threshold, or every answer would wait for a summary")
 	}
 }

@@ -136,9 +136,9 @@ func (t *Trigger) checkWebhook(c *validation, s document.Location) {
 
 // isWrittenEmpty reports whether the key at s has an empty text, such as a variable with an empty default. A missing
 // variable does not count: it was reported before.
-func (c *validation) isWrittenEmpty(s document.Location) bool {
+func (val *validation) isWrittenEmpty(s document.Location) bool {
 	n := s.Value
-	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !c.doc.IsMissingVariable(n) && (c.doc.IsFromVariable(n) || !document.IsNull(n))
+	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !val.doc.IsMissingVariable(n) && (val.doc.IsFromVariable(n) || !document.IsNull(n))
 }
 
 // reservedHeaders are headers with a meaning of their own in a request, in addition to nonCredentialHeaders.

@@ -104,8 +104,8 @@ func newNotice(t agentsvc.Task, ev agentsvc.Event) Notice {
 
 // composeNotice returns the message for a standing receiver, nil if the configuration no longer has it or does not
 // select the event.
-func (d *Notifier) composeNotice(ctx context.Context, r receiver.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
-	all := d.options.StandingReceivers[t.Agent]
+func (not *Notifier) composeNotice(ctx context.Context, r receiver.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
+	all := not.options.StandingReceivers[t.Agent]
 	i := slices.IndexFunc(all, func(s *StandingReceiver) bool { return s.ID == r.PublicID() })
 	if i < 0 || !slices.Contains(all[i].Events, noticeType(ev)) {
 		return nil, nil

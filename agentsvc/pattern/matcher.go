@@ -43,14 +43,14 @@ type stateSet struct {
 // clearStates empties the set and keeps its memory.
 //
 //go:norace
-func (q *stateSet) clearStates() { q.states, q.threads = q.states[:0], q.threads[:0] }
+func (s *stateSet) clearStates() { s.states, s.threads = s.states[:0], s.threads[:0] }
 
 // hasState reports whether the set contains pc. The check of states[i] makes stale positions harmless.
 //
 //go:norace
-func (q *stateSet) hasState(pc uint32) bool {
-	i := q.positions[pc]
-	return int(i) < len(q.states) && q.states[i] == pc
+func (s *stateSet) hasState(pc uint32) bool {
+	i := s.positions[pc]
+	return int(i) < len(s.states) && s.states[i] == pc
 }
 
 // getMatcher returns a matcher from the pool or a new one. A pooled one has states of an earlier match.

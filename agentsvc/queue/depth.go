@@ -79,23 +79,23 @@ func checkReserved(done func(bool), most int64) error {
 
 // tryReserveEntry reserves an entry if the stored count leaves capacity. known is false where that count is too old to
 // decide; done is nil where there is no capacity.
-func (a *tenantDepth) tryReserveEntry(most int64, arrivedAt time.Time) (done func(written bool), known bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	belowLimit, enough := a.waiting+a.reserved < most, atLimitTTL
+func (d *tenantDepth) tryReserveEntry(most int64, arrivedAt time.Time) (done func(written bool), known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	belowLimit, enough := d.waiting+d.reserved < most, atLimitTTL
 	if belowLimit {
 		enough = belowLimitTTL
 	}
-	if known = !a.countedAt.Before(arrivedAt) || time.Since(a.countedAt) < enough; !known || !belowLimit {
+	if known = !d.countedAt.Before(arrivedAt) || time.Since(d.countedAt) < enough; !known || !belowLimit {
 		return nil, known
 	}
-	a.reserved++
+	d.reserved++
 	return func(written bool) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.reserved--
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.reserved--
 		if written {
-			a.waiting++
+			d.waiting++
 		}
 	}, true
 }

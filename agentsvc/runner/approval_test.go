@@ -48,26 +48,26 @@ type recordingTool struct {
 	sent []string
 }
 
-func (p *recordingTool) Spec() agentsvc.ToolSpec {
-	return agentsvc.ToolSpec{Name: p.name, Parameters: []byte(`{"type":"object","properties":{"n":{"type":"integer"}}}`)}
+func (t *recordingTool) Spec() agentsvc.ToolSpec {
+	return agentsvc.ToolSpec{Name: t.name, Parameters: []byte(`{"type":"object","properties":{"n":{"type":"integer"}}}`)}
 }
 func (*recordingTool) IsIdempotent() bool { return false }
-func (p *recordingTool) Call(ctx context.Context, in tool.Call) (string, error) {
-	p.mu.Lock()
-	p.sent = append(p.sent, string(in.Arguments))
-	p.mu.Unlock()
-	if p.hang {
+func (t *recordingTool) Call(ctx context.Context, in tool.Call) (string, error) {
+	t.mu.Lock()
+	t.sent = append(t.sent, string(in.Arguments))
+	t.mu.Unlock()
+	if t.hang {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}
 	return "sent " + string(in.Arguments), nil
 }
 
-func (p *recordingTool) sortedCalls() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	slices.Sort(p.sent)
-	return slices.Clone(p.sent)
+func (t *recordingTool) sortedCalls() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slices.Sort(t.sent)
+	return slices.Clone(t.sent)
 }
 
 // startApprovalProcess opens a process whose agent a needs approval to call send.
@@ -93,11 +93,11 @@ func startApprovalProcess(t *testing.T, d *db.DB, m *model, send *recordingTool,
 }
 
 // waitUntilSettled follows a task until it has ended or waits for its user.
-func (h *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsvc.Task {
+func (p *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsvc.Task {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	got, evs, err := h.Follow(ctx, task.Visibility{}, id, nil)
+	got, evs, err := p.Follow(ctx, task.Visibility{}, id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +116,9 @@ func (h *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsv
 }
 
 // loadApprovals returns the open approvals of a task.
-func (h *testProcess) loadApprovals(t *testing.T, id agentsvc.TaskID) []agentsvc.Approval {
+func (p *testProcess) loadApprovals(t *testing.T, id agentsvc.TaskID) []agentsvc.Approval {
 	t.Helper()
-	got, err := h.Get(t.Context(), anaVisibility, id, store.TaskParts{Approvals: true})
+	got, err := p.Get(t.Context(), anaVisibility, id, store.TaskParts{Approvals: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -567,8 +567,8 @@ type uncancellableTool struct{ free chan struct{} }
 
 func (uncancellableTool) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: "look"} }
 func (uncancellableTool) IsIdempotent() bool      { return false }
-func (s uncancellableTool) Call(context.Context, tool.Call) (string, error) {
-	<-s.free
+func (t uncancellableTool) Call(context.Context, tool.Call) (string, error) {
+	<-t.free
 	return "late", nil
 }
 

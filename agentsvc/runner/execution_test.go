@@ -468,11 +468,11 @@ type interruptingAgent struct {
 	onResult func(ctx context.Context)
 }
 
-func (c interruptingAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
+func (a interruptingAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		for ev, err := range c.Agent.Run(ctx, inv) {
+		for ev, err := range a.Agent.Run(ctx, inv) {
 			if ev.Result != nil {
-				c.onResult(ctx)
+				a.onResult(ctx)
 			}
 			if !yield(ev, err) {
 				return

@@ -151,37 +151,37 @@ func classifyLogError(err error) error {
 
 // runAgent runs the agent until the turn has ended, paused or failed. It turns a panic of the agent into an error
 // whose text shows nothing of the panic's value to callers.
-func (t *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (err error) {
+func (exe *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.log.ErrorContext(ctx, "an agent panicked", "agent", t.run.Agent, "task", t.run.Task, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			exe.log.ErrorContext(ctx, "an agent panicked", "agent", exe.run.Agent, "task", exe.run.Task, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
 			err = errors.New("the agent failed with an internal error")
 		}
 	}()
-	a, ok := t.agents[t.run.Agent]
+	a, ok := exe.agents[exe.run.Agent]
 	if !ok {
 		return errors.New("the agent no longer exists")
 	}
-	inv, err := t.loadInvocation(ctx)
+	inv, err := exe.loadInvocation(ctx)
 	if err != nil {
 		return err
 	}
-	inv.RunScope, inv.Memory = scope, t.memory
-	if err := t.options.Recovery.checkRecovery(*t.run, t.lastFactAt); err != nil {
+	inv.RunScope, inv.Memory = scope, exe.memory
+	if err := exe.options.Recovery.checkRecovery(*exe.run, exe.lastFactAt); err != nil {
 		return err
 	}
 	// The limit is the context's cause, so that it can be distinguished from a stop of the process.
-	durationErr := &durationError{t.options.MaxDuration}
-	within, cancel := context.WithTimeoutCause(ctx, t.options.MaxDuration, durationErr)
+	durationErr := &durationError{exe.options.MaxDuration}
+	within, cancel := context.WithTimeoutCause(ctx, exe.options.MaxDuration, durationErr)
 	defer cancel()
 	// Events are written under ctx, not within: a fact that arrives just after the limit is still recorded.
 	for ev, err := range a.Run(within, inv) {
 		if err == nil {
-			err = t.processEvent(ctx, ev)
+			err = exe.processEvent(ctx, ev)
 		} else if errors.Is(context.Cause(within), durationErr) {
 			return durationErr
 		}
-		if err != nil || t.ended {
+		if err != nil || exe.ended {
 			return err
 		}
 	}
@@ -194,18 +194,18 @@ func (t *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (err 
 // recordFailure ends a turn that met err: the run becomes pending again where err is transient and attempts remain,
 // else the task fails with a message that publicReason permits. The delay is at least what the upstream asked for,
 // but at most the policy's MaxDelay.
-func (t *execution) recordFailure(ctx context.Context, err error) error {
-	t.gatherFindings()
-	t.log.WarnContext(ctx, "a run failed", "agent", t.run.Agent, "task", t.run.Task, "attempt", t.run.Attempts, "error", err)
+func (exe *execution) recordFailure(ctx context.Context, err error) error {
+	exe.gatherFindings()
+	exe.log.WarnContext(ctx, "a run failed", "agent", exe.run.Agent, "task", exe.run.Task, "attempt", exe.run.Attempts, "error", err)
 	if after, passes := isTransient(err); passes {
-		if delay, ok := t.retry.NextDelay(t.run.Attempts); ok {
-			delay = max(delay, min(after, t.retry.MaxDelay))
-			return t.writeRecord(ctx, store.Record{Events: t.pending, EndState: store.Pending, RetryDelay: delay, Error: err.Error()})
+		if delay, ok := exe.retry.NextDelay(exe.run.Attempts); ok {
+			delay = max(delay, min(after, exe.retry.MaxDelay))
+			return exe.writeRecord(ctx, store.Record{Events: exe.pending, EndState: store.Pending, RetryDelay: delay, Error: err.Error()})
 		}
 	}
-	msg := t.newMessage(publicReason(err))
-	t.pending = append(t.pending, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Failed, Message: &msg}})
-	return t.writeRecord(ctx, store.Record{Events: t.pending, EndState: store.Failed, Error: err.Error()})
+	msg := exe.newMessage(publicReason(err))
+	exe.pending = append(exe.pending, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Failed, Message: &msg}})
+	return exe.writeRecord(ctx, store.Record{Events: exe.pending, EndState: store.Failed, Error: err.Error()})
 }
 
 // durationError reports that one execution of a turn exceeded [Options].MaxDuration.

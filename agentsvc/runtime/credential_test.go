@@ -65,10 +65,10 @@ func newKeyServer(t *testing.T, header string, keys ...string) *keyServer {
 	return l
 }
 
-func (l *keyServer) drainRequests() (seen []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seen, l.requests = l.requests, nil
+func (s *keyServer) drainRequests() (seen []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen, s.requests = s.requests, nil
 	return seen
 }
 

@@ -92,40 +92,40 @@ type externalDatabase struct {
 
 // ensureOpen returns the open database, with its tables. If another goroutine is opening it the call waits for that, no
 // longer than ctx.
-func (o *externalDatabase) ensureOpen(ctx context.Context) (*db.DB, error) {
+func (e *externalDatabase) ensureOpen(ctx context.Context) (*db.DB, error) {
 	select {
-	case o.sem <- struct{}{}:
-		defer func() { <-o.sem }()
+	case e.sem <- struct{}{}:
+		defer func() { <-e.sem }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	switch {
-	case o.db != nil:
-		return o.db, nil
-	case o.closed:
+	case e.db != nil:
+		return e.db, nil
+	case e.closed:
 		return nil, db.ErrClosed
-	case o.err != nil && time.Since(o.failedAt) < openRetryDelay:
-		return nil, o.err
+	case e.err != nil && time.Since(e.failedAt) < openRetryDelay:
+		return nil, e.err
 	}
 	// The attempt is independent of the caller's context: other callers wait for its result.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
-	if o.db, o.err = openExternalDB(ctx, o.external, o.dialer); o.err != nil {
-		o.failedAt = time.Now()
+	if e.db, e.err = openExternalDB(ctx, e.external, e.dialer); e.err != nil {
+		e.failedAt = time.Now()
 	}
-	return o.db, o.err
+	return e.db, e.err
 }
 
 // awaitOpen is ensureOpen for callers that wait no longer than ctx even for their own attempt. The attempt continues in
 // the background.
-func (o *externalDatabase) awaitOpen(ctx context.Context) (*db.DB, error) {
+func (e *externalDatabase) awaitOpen(ctx context.Context) (*db.DB, error) {
 	type attempt struct {
 		db  *db.DB
 		err error
 	}
 	done := make(chan attempt, 1)
 	go func() {
-		d, err := o.ensureOpen(ctx)
+		d, err := e.ensureOpen(ctx)
 		done <- attempt{d, err}
 	}()
 	select {
@@ -138,15 +138,15 @@ func (o *externalDatabase) awaitOpen(ctx context.Context) (*db.DB, error) {
 
 // close closes the database and waits for an attempt that is in progress. Later calls of ensureOpen return
 // [db.ErrClosed].
-func (o *externalDatabase) close() error {
-	o.sem <- struct{}{}
-	defer func() { <-o.sem }()
-	o.closed = true
-	if o.db == nil {
+func (e *externalDatabase) close() error {
+	e.sem <- struct{}{}
+	defer func() { <-e.sem }()
+	e.closed = true
+	if e.db == nil {
 		return nil
 	}
-	d := o.db
-	o.db = nil
+	d := e.db
+	e.db = nil
 	return d.Close()
 }
 

@@ -16,10 +16,10 @@ var errDependencyInvalid = errors.New("a part of it is invalid")
 
 // addProblem adds err, or each of the errors that it joins, as a problem at path. The field of an
 // [agentsvc.CodeInvalid] is appended to path. nil and errDependencyInvalid add nothing.
-func (m *problemList) addProblem(path string, err error) {
+func (l *problemList) addProblem(path string, err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
-			m.addProblem(path, err)
+			l.addProblem(path, err)
 		}
 		return
 	}
@@ -27,16 +27,16 @@ func (m *problemList) addProblem(path string, err error) {
 	switch {
 	case err == nil, errors.Is(err, errDependencyInvalid):
 	case errors.As(err, &invalid) && invalid.Field != "":
-		*m = append(*m, document.Problem{Path: path + "." + invalid.Field, Message: invalid.Message})
+		*l = append(*l, document.Problem{Path: path + "." + invalid.Field, Message: invalid.Message})
 	default:
-		*m = append(*m, document.Problem{Path: path, Message: err.Error()})
+		*l = append(*l, document.Problem{Path: path, Message: err.Error()})
 	}
 }
 
 // asError returns the problems as a [document.Error], nil if there are none.
-func (m *problemList) asError() error {
-	if len(*m) == 0 {
+func (l *problemList) asError() error {
+	if len(*l) == 0 {
 		return nil
 	}
-	return &document.Error{Problems: *m}
+	return &document.Error{Problems: *l}
 }

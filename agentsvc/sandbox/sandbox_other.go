@@ -18,7 +18,7 @@ func (h *Host) probeBackend() backend {
 }
 
 // logCapabilities logs nothing.
-func (k backend) logCapabilities(*slog.Logger) {}
+func (b backend) logCapabilities(*slog.Logger) {}
 
 // ChownFolder does nothing: no program runs as another user.
 func (h *Host) ChownFolder(string) error { return nil }

@@ -135,7 +135,7 @@ const artifactCondition = `kind = '` + kindArtifact + `'`
 
 // loadMissing reserves total bytes of memory, reads the missing bodies of the tasks in one batch and folds the events
 // into the tasks.
-func (s *Tasks) loadMissing(ctx context.Context, memory *capacity.Reservation, tasks []taskReading, total int64) error {
+func (tas *Tasks) loadMissing(ctx context.Context, memory *capacity.Reservation, tasks []taskReading, total int64) error {
 	if err := memory.ReserveBytes(ctx, total); err != nil {
 		return err
 	}
@@ -156,18 +156,18 @@ func (s *Tasks) loadMissing(ctx context.Context, memory *capacity.Reservation, t
 					t.Status = *status[0].Status
 				}
 				return err
-			}, `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq = $3`, s.tenant, string(t.ID), t.statusSeq)
+			}, `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq = $3`, tas.tenant, string(t.ID), t.statusSeq)
 		}
 		if t.approvalBytes > maxInlineBytes {
-			s.queryApprovals(&b, t.ID, &t.Approvals)
+			tas.queryApprovals(&b, t.ID, &t.Approvals)
 		}
 		if chosen := t.missingEventsSQL(); chosen != "" {
 			b.Query(scanEventsInto(t.ID, &read[i]), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq <= $3 AND (`+chosen+`) ORDER BY seq`,
-				s.tenant, string(t.ID), t.Seq)
+				tas.tenant, string(t.ID), t.Seq)
 		}
 	}
 	if lacking {
-		if err := s.h.Do(ctx, &b); err != nil {
+		if err := tas.h.Do(ctx, &b); err != nil {
 			return fmt.Errorf("read large tasks: %w", err)
 		}
 	}

@@ -38,7 +38,7 @@ func (run Run) queueID() string {
 // enqueueOpeningRun adds to b that the run which opened turn's context, if it is unfinished, becomes the head of the
 // session's queue. Only the first task of the context can have such a run, even where the clocks of processes differ:
 // the transaction that wrote any other task has executed this statement before.
-func (s *tenantRows) enqueueOpeningRun(b *db.Batch, turn NewTurn) {
+func (t *tenantRows) enqueueOpeningRun(b *db.Batch, turn NewTurn) {
 	if turn.IsNewContext {
 		return
 	}
@@ -46,7 +46,7 @@ func (s *tenantRows) enqueueOpeningRun(b *db.Batch, turn NewTurn) {
 		AND task = (SELECT id FROM (SELECT id, turn, state FROM task
 				WHERE tenant = $1 AND context_id = $3 AND owner_iss = $4 AND owner_sub = $5 ORDER BY id LIMIT 1) AS opener
 			WHERE turn = 1 AND state IN ('submitted', 'working'))`,
-		s.tenant, turn.queueID(), string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject)
+		t.tenant, turn.queueID(), string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject)
 }
 
 // occupiedSQL is the condition that the queue named by parameter line has a run of another task than $2 of tenant $1.
@@ -74,16 +74,16 @@ type queueState struct {
 }
 
 // isFull reports whether the tenant's limit of executing runs is reached.
-func (a *queueState) isFull() bool { return a.isLimited && a.running >= a.maxRunning }
+func (s *queueState) isFull() bool { return s.isLimited && s.running >= s.maxRunning }
 
 // explainConflict replaces a lost race by its reason, if the queue state shows one.
-func (a *queueState) explainConflict(err error) error {
+func (s *queueState) explainConflict(err error) error {
 	switch {
 	case !errors.Is(err, agentsvc.ErrLeaseLost):
 		return err
-	case a.sessionBusy:
+	case s.sessionBusy:
 		return agentsvc.ErrSessionBusy
-	case a.isFull():
+	case s.isFull():
 		return ErrTooManyRunning
 	}
 	return err
@@ -91,29 +91,29 @@ func (a *queueState) explainConflict(err error) error {
 
 // queryQueueState adds to b the statements that read whether something prevents turn from being written. From them to
 // the end of b no other transaction changes the number of the tenant's executing runs (lockApp).
-func (s *tenantRows) queryQueueState(b *db.Batch, turn NewTurn) *queueState {
+func (t *tenantRows) queryQueueState(b *db.Batch, turn NewTurn) *queueState {
 	a := &queueState{isLimited: turn.isLimited(), maxRunning: turn.MaxRunning}
 	if !turn.MayWait {
-		b.Query(func(r db.Row) error { return r.Scan(&a.sessionBusy) }, "SELECT "+occupiedSQL(3), s.tenant, string(turn.Task), turn.queueID())
+		b.Query(func(r db.Row) error { return r.Scan(&a.sessionBusy) }, "SELECT "+occupiedSQL(3), t.tenant, string(turn.Task), turn.queueID())
 	}
 	// The lock comes before the count: a transaction that waits for it counts what the previous one wrote.
 	if a.isLimited {
-		lockApp(b, s.h, turn.Tenant)
-		b.Query(func(r db.Row) error { return r.Scan(&a.running) }, `SELECT COUNT(*) FROM run WHERE state = 'running' AND tenant = $1`, s.tenant)
+		lockApp(b, t.h, turn.Tenant)
+		b.Query(func(r db.Row) error { return r.Scan(&a.running) }, `SELECT COUNT(*) FROM run WHERE state = 'running' AND tenant = $1`, t.tenant)
 	}
 	return a
 }
 
 // enqueueRun adds to b that turn's run, which b wrote as waiting, is in its session's queue: the head learns that another
 // run follows, and where there is no head run becomes it.
-func (s *tenantRows) enqueueRun(b *db.Batch, turn NewTurn) {
+func (t *tenantRows) enqueueRun(b *db.Batch, turn NewTurn) {
 	if !turn.MayWait {
 		return
 	}
 	// Also when run becomes the head itself; then there is no row to update.
 	b.Exec(nil, `UPDATE run SET followed = TRUE WHERE session = $2 AND tenant = $1 AND session <> '' AND state IN ('pending', 'running')`,
-		s.tenant, turn.queueID())
-	promoteNext(b, s.tenant, turn.queueID(), nil)
+		t.tenant, turn.queueID())
+	promoteNext(b, t.tenant, turn.queueID(), nil)
 }
 
 // promoteNext adds to b that the first waiting run of a queue becomes its head, if there is none, and counts into n

@@ -120,11 +120,11 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 }
 
 // requestHeader returns a header of the request, "" where the protocol has none.
-func (v *Access) requestHeader(name string) string {
-	if v.credentials.Header == nil {
+func (a *Access) requestHeader(name string) string {
+	if a.credentials.Header == nil {
 		return ""
 	}
-	return v.credentials.Header(name)
+	return a.credentials.Header(name)
 }
 
 // credentialVerifier verifies credentials. It is read-only.
@@ -192,9 +192,9 @@ func toPublicError(err, reason error) error {
 
 // CheckTenant checks the tenant field of an A2A request, which may be "", {app}, {agent} or {app}/{agent}. It returns
 // "no such app" if the field names anything else than where the request is: the field never chooses the app.
-func (v *Access) CheckTenant(tenant, agent string) error {
+func (a *Access) CheckTenant(tenant, agent string) error {
 	switch tenant {
-	case "", v.App.Name, agent, v.App.Name + "/" + agent:
+	case "", a.App.Name, agent, a.App.Name + "/" + agent:
 		return nil
 	}
 	return apierror.ErrNoApp
@@ -202,14 +202,14 @@ func (v *Access) CheckTenant(tenant, agent string) error {
 
 // ReleaseApp returns the app's runtime to the cache, which may then replace and close it, and releases what is reserved
 // for the call and for the request's body. It may be called more than once.
-func (v *Request) ReleaseApp() {
-	v.releaseReservation()
-	if v.releaseApp != nil {
-		v.releaseApp()
-		v.releaseApp = nil
+func (req *Request) ReleaseApp() {
+	req.releaseReservation()
+	if req.releaseApp != nil {
+		req.releaseApp()
+		req.releaseApp = nil
 	}
-	if v.record != nil {
-		v.record.body.Release()
+	if req.record != nil {
+		req.record.body.Release()
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 // checkInputModes returns an [apierror.CodeContentType] for a message with a part whose media type is not among the input modes
 // of the agent's card. A data part of a message that continues a task is accepted: it may be the answer that the task
 // waits for, which the task service reads, not the agent.
-func (v *Request) checkInputModes(sub task.Submission) error {
-	card, ok := v.Runtime.Card(sub.Agent)
+func (req *Request) checkInputModes(sub task.Submission) error {
+	card, ok := req.Runtime.Card(sub.Agent)
 	if !ok {
 		return nil // the task service answers that the agent does not exist
 	}

@@ -19,22 +19,22 @@ import (
 // What is reserved here are tokens of rate limits, an estimate. Once a turn is written it owns the reservation, and the
 // worker that runs it settles it with what the models report. Until then v owns it: [Request.ReleaseApp] gives it back.
 // Budgets are only checked here; each model call reserves its own cost from them.
-func (v *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err error) {
-	if v.Runtime.RateLimits() != nil {
+func (req *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err error) {
+	if req.Runtime.RateLimits() != nil {
 		in, span := trail.StartSpan(ctx, "limits")
 		ctx = in
 		defer func() { trail.EndSpan(span, err) }()
 	}
-	states, cancelReservation, err := v.Runtime.AdmitCall(ctx, sub)
-	if v.record != nil && len(states) > 0 {
-		writeLimitHeaders(v.record.writer.Header(), states, err)
+	states, cancelReservation, err := req.Runtime.AdmitCall(ctx, sub)
+	if req.record != nil && len(states) > 0 {
+		writeLimitHeaders(req.record.writer.Header(), states, err)
 	}
 	if err == nil {
-		v.releaseReservation()
-		v.cancelReservation = cancelReservation
+		req.releaseReservation()
+		req.cancelReservation = cancelReservation
 	}
-	if rule := exhaustedRule(err); rule != "" && v.server.options.OnRefused != nil {
-		v.server.options.OnRefused(v.App.Name, rule)
+	if rule := exhaustedRule(err); rule != "" && req.server.options.OnRefused != nil {
+		req.server.options.OnRefused(req.App.Name, rule)
 	}
 	return err
 }
@@ -58,9 +58,9 @@ const BudgetRule = "budget"
 
 // releaseReservation gives back what limits reserved for the call, unless a turn was written that carries it. It may be
 // called more than once.
-func (v *Request) releaseReservation() {
-	if cancelReservation := v.cancelReservation; cancelReservation != nil {
-		v.cancelReservation = nil
+func (req *Request) releaseReservation() {
+	if cancelReservation := req.cancelReservation; cancelReservation != nil {
+		req.cancelReservation = nil
 		cancelReservation()
 	}
 }

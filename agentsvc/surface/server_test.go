@@ -83,15 +83,15 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 // whitespace reads as n bytes of white space without having them in memory.
 type whitespace struct{ n int }
 
-func (s *whitespace) Read(b []byte) (int, error) {
-	if s.n == 0 {
+func (w *whitespace) Read(b []byte) (int, error) {
+	if w.n == 0 {
 		return 0, io.EOF
 	}
-	n := min(len(b), s.n)
+	n := min(len(b), w.n)
 	for i := range b[:n] {
 		b[i] = ' '
 	}
-	s.n -= n
+	w.n -= n
 	return n, nil
 }
 

@@ -49,8 +49,8 @@ type SocketProtocol func(r *http.Request, decode func(any) error) (d stream.Enco
 // admitted as a request of its own. ServeWebSocket returns an error if the handshake fails, and otherwise nil when the
 // connection has ended: by the client, by [Server.EndStreams], by a write that timed out, or because the client's
 // access was revoked.
-func (v *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protocol SocketProtocol) error {
-	srv := v.server
+func (req *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protocol SocketProtocol) error {
+	srv := req.server
 	credentials, err := srv.readCredentials(r)
 	if err != nil {
 		return err
@@ -63,12 +63,12 @@ func (v *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protoco
 	if err != nil {
 		return err
 	}
-	s := &socketConn{server: srv, conn: conn, netConn: netConn, r: r, credentials: credentials, request: v, protocol: protocol, slots: make(chan struct{}, maxConcurrentMessages)}
+	s := &socketConn{server: srv, conn: conn, netConn: netConn, r: r, credentials: credentials, request: req, protocol: protocol, slots: make(chan struct{}, maxConcurrentMessages)}
 	s.ctx, s.cancel = context.WithCancel(r.Context())
 	srv.openStreams.Add(1)
 	defer srv.openStreams.Add(-1)
 	// The connection may last for hours. It must not keep a revision of the app open.
-	v.ReleaseApp()
+	req.ReleaseApp()
 	s.serveConn()
 	return nil
 }
@@ -253,7 +253,7 @@ func (s *socketConn) handleMessage(message []byte, body *requestbody.Body) {
 // accessDeniedError marks an error of reauthenticate: one that may end the connection, not only the message.
 type accessDeniedError struct{ error }
 
-func (t accessDeniedError) Unwrap() error { return t.error }
+func (e accessDeniedError) Unwrap() error { return e.error }
 
 // reauthenticate verifies the credentials of the handshake again and returns a Request that the caller must release.
 // Its errors are accessDeniedErrors.

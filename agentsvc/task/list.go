@@ -77,13 +77,13 @@ type pageReadKey struct {
 
 // cacheKey returns a text that is equal only for equal visibilities. Agent names are quoted, because tenants choose
 // them.
-func (r Visibility) cacheKey() string {
-	b := strconv.AppendBool(make([]byte, 0, 64), r.Agents == nil)
-	for _, name := range r.Agents {
+func (v Visibility) cacheKey() string {
+	b := strconv.AppendBool(make([]byte, 0, 64), v.Agents == nil)
+	for _, name := range v.Agents {
 		b = strconv.AppendQuote(b, name)
 	}
-	if r.Owner != nil {
-		b = strconv.AppendQuote(strconv.AppendQuote(append(b, ' '), r.Owner.Issuer), r.Owner.Subject)
+	if v.Owner != nil {
+		b = strconv.AppendQuote(strconv.AppendQuote(append(b, ' '), v.Owner.Issuer), v.Owner.Subject)
 	}
 	return string(b)
 }

@@ -124,8 +124,8 @@ type Visibility struct {
 }
 
 // includesTask reports whether the caller may see t.
-func (r Visibility) includesTask(t agentsvc.Task) bool {
-	return (r.Agents == nil || slices.Contains(r.Agents, t.Agent)) && (r.Owner == nil || *r.Owner == t.Owner)
+func (v Visibility) includesTask(t agentsvc.Task) bool {
+	return (v.Agents == nil || slices.Contains(v.Agents, t.Agent)) && (v.Owner == nil || *v.Owner == t.Owner)
 }
 
 // Get returns the requested parts of a task, or [agentsvc.ErrNotFound] for one that does not exist or is not visible.

@@ -104,7 +104,7 @@ type meteredKeywords struct {
 }
 
 // Validate implements [jsonschema.SchemaExt].
-func (p meteredKeywords) Validate(*jsonschema.ValidatorContext, any) { p.meter.spendSteps(p.steps) }
+func (k meteredKeywords) Validate(*jsonschema.ValidatorContext, any) { k.meter.spendSteps(k.steps) }
 
 // meteredPattern is a pattern of a schema, matched by package pattern.
 type meteredPattern struct {

@@ -49,13 +49,13 @@ func WithPropagation(c *http.Client) *http.Client {
 type propagatingTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
-func (l propagatingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t propagatingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if trace.SpanContextFromContext(req.Context()).IsValid() {
 		// A RoundTripper must not change the request it is given.
 		req = req.Clone(req.Context())
 		traceContext.Inject(req.Context(), propagation.HeaderCarrier(req.Header))
 	}
-	return l.next.RoundTrip(req)
+	return t.next.RoundTrip(req)
 }
 
 // samplingRatioKey is the context key of WithSamplingRatio. OpenTelemetry passes to a sampler nothing of the caller but

@@ -141,24 +141,24 @@ func (s *Signature) beginStandard(id, at, signatures string, now time.Time) (*Bo
 }
 
 // Write adds a piece of the body. It never fails.
-func (p *BodyVerifier) Write(b []byte) (int, error) {
-	if p.mac != nil {
-		return p.mac.Write(b)
+func (v *BodyVerifier) Write(b []byte) (int, error) {
+	if v.mac != nil {
+		return v.mac.Write(b)
 	}
 	return len(b), nil
 }
 
 // VerifyBody returns the delivery's id, "" if it has none that is authenticated. It returns [ErrUnsigned] if no
 // signature matches the body.
-func (p *BodyVerifier) VerifyBody() (id string, err error) {
-	if p.mac == nil {
-		return p.id, nil
+func (v *BodyVerifier) VerifyBody() (id string, err error) {
+	if v.mac == nil {
+		return v.id, nil
 	}
-	want := p.mac.Sum(nil)
-	for _, given := range p.signatures {
+	want := v.mac.Sum(nil)
+	for _, given := range v.signatures {
 		// hmac.Equal takes the same time for every input.
 		if hmac.Equal(given, want) {
-			return p.id, nil
+			return v.id, nil
 		}
 	}
 	return "", ErrUnsigned

@@ -62,25 +62,25 @@ const (
 // reserved. After that it returns an error with [*agentsvc.ExhaustedBudget].
 //
 // The reservation expires after reservationExpiry unless [Service.Run] of this process renews it.
-func (a *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation, error) {
-	if !a.HasBudgets() {
+func (g *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation, error) {
+	if !g.HasBudgets() {
 		return nil, nil //nolint:nilnil // there is nothing to settle
 	}
-	currency := a.chargeCurrency()
-	budgets, foreign := a.applicableBudgets(currency, request.Agent, request.Owner, request.Provider, request.Model)
-	if err := a.checkForeignBudgets(currency, budgets, foreign); err != nil {
+	currency := g.chargeCurrency()
+	budgets, foreign := g.applicableBudgets(currency, request.Agent, request.Owner, request.Provider, request.Model)
+	if err := g.checkForeignBudgets(currency, budgets, foreign); err != nil {
 		return nil, err
 	}
 	if len(budgets) == 0 {
 		return nil, nil //nolint:nilnil // as above
 	}
 	request.MinOutput = min(request.MinOutput, request.Output)
-	r := &Reservation{gate: a, request: request, currency: currency, Output: request.Output}
+	r := &Reservation{gate: g, request: request, currency: currency, Output: request.Output}
 	began, wait := time.Now(), minRetryWait
 	for {
 		// Each attempt takes a new time: a wait can cross the end of a window.
-		r.Began = a.service.databaseNow()
-		bounds, err := a.costBounds(budgets, request, r.Began)
+		r.Began = g.service.databaseNow()
+		bounds, err := g.costBounds(budgets, request, r.Began)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func (a *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation
 			// A shorter response fits. Another call may have taken the rest meanwhile, so this attempt can fail again.
 			r.Output = min(now, r.Output)
 			continue
-		case later < request.MinOutput || time.Since(began) > a.service.maxWait:
+		case later < request.MinOutput || time.Since(began) > g.service.maxWait:
 			// Waiting cannot help, or has taken too long.
 			return nil, longestExhausted(bounds, left, request)
 		}
@@ -116,7 +116,7 @@ func (b Balance) remainingUncommitted() int64 { return max(0, amount.Subtract(b.
 
 // costBounds returns the upper bound of the call's cost for each budget, in its unit. A model without a price has no
 // bound in money: if a hard money budget applies it is an error with [agentsvc.CodeInvalid].
-func (a *Gate) costBounds(budgets []Budget, request Request, at time.Time) ([]costBound, error) {
+func (g *Gate) costBounds(budgets []Budget, request Request, at time.Time) ([]costBound, error) {
 	list := make([]costBound, 0, len(budgets))
 	for _, b := range budgets {
 		x := costBound{budget: b}
@@ -127,7 +127,7 @@ func (a *Gate) costBounds(budgets []Budget, request Request, at time.Time) ([]co
 		case InTokens:
 			x.amountFor = func(output int64) int64 { return amount.Add(request.Input, output) }
 		case InMoney:
-			book := a.service.prices.CachedBook()
+			book := g.service.prices.CachedBook()
 			if _, priced := book.MaxCharge(b.Currency, request.Provider, request.Model, 1, 1, at); !priced && b.Hard {
 				return nil, agentsvc.NewInvalidError("", "the model %s/%s has no price, and the budget %s is in money: the operator must add one to the price book",
 					request.Provider, request.Model, b.Name)

@@ -62,19 +62,19 @@ const (
 )
 
 // validate returns an error with [agentsvc.CodeInvalid] for the first invalid field.
-func (p Version) validate() error {
+func (v Version) validate() error {
 	switch {
-	case !IsValidName(p.Version):
+	case !IsValidName(v.Version):
 		return agentsvc.NewInvalidError("version", "must be 1 to %d letters, digits, and . _ - between them", MaxNameBytes)
-	case !amount.IsCurrency(p.Currency):
+	case !amount.IsCurrency(v.Currency):
 		return agentsvc.NewInvalidError("currency", "must be three capital letters, such as USD")
-	case p.Effective.IsZero():
+	case v.Effective.IsZero():
 		return agentsvc.NewInvalidError("effective_from", "is missing: the time from which the prices hold")
-	case len(p.Items) == 0 || len(p.Items) > maxItems:
-		return agentsvc.NewInvalidError("items", "there are %d; 1 to %d make a price book", len(p.Items), maxItems)
+	case len(v.Items) == 0 || len(v.Items) > maxItems:
+		return agentsvc.NewInvalidError("items", "there are %d; 1 to %d make a price book", len(v.Items), maxItems)
 	}
 	seen := map[Item]bool{}
-	for i, it := range p.Items {
+	for i, it := range v.Items {
 		at := fmt.Sprintf("items[%d].", i)
 		if err := it.validate(at); err != nil {
 			return err

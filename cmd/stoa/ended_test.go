@@ -44,7 +44,10 @@ func TestReadersAfterTheEnd(t *testing.T) {
 				_, err := h.apps.SuspendApp(t.Context(), audit.Actor{Name: "ops"}, "acme", "")
 				return err
 			}, tenancy.ErrSuspended},
-			{func() error { _, err := h.apps.ResumeApp(t.Context(), audit.Actor{Name: "ops"}, "acme", ""); return err }, nil},
+			{func() error {
+				_, err := h.apps.ResumeApp(t.Context(), audit.Actor{Name: "ops"}, "acme", "")
+				return err
+			}, nil},
 			{func() error { return h.apps.DeleteApp(t.Context(), audit.Actor{Name: "ops"}, "acme") }, agentsvc.CodeNotFound},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -78,9 +81,9 @@ func TestReadersAfterTheEnd(t *testing.T) {
 	})
 }
 
-func (h *testServer) tryAcquireApp(t *testing.T, app tenancy.App) error {
+func (ts *testServer) tryAcquireApp(t *testing.T, app tenancy.App) error {
 	t.Helper()
-	_, _, release, err := h.runtimes.Acquire(t.Context(), app.ID)
+	_, _, release, err := ts.runtimes.Acquire(t.Context(), app.ID)
 	release()
 	return err
 }

@@ -108,9 +108,9 @@ func listGRPCMethods() (names []string) {
 }
 
 // probeGRPC tries foreign ids over gRPC and expects the responses of ids that never existed.
-func (h *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
+func (ts *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
 	t.Helper()
-	conn := h.dialGRPC(t)
+	conn := ts.dialGRPC(t)
 	for _, method := range listGRPCMethods() {
 		if missing := findUnprobedIDs(t, method); len(missing) > 0 {
 			t.Errorf("%s: the isolation proof has no message that names another caller's %v", method, missing)
@@ -124,7 +124,7 @@ func (h *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
 				if agent == x.agent {
 					of = "{agent}"
 				}
-				theirs, none := h.sendGRPCProbe(t, conn, token, method, message, of, x), h.sendGRPCProbe(t, conn, token, method, message, of, unknownIDs)
+				theirs, none := ts.sendGRPCProbe(t, conn, token, method, message, of, x), ts.sendGRPCProbe(t, conn, token, method, message, of, unknownIDs)
 				if theirs != none {
 					t.Errorf("%s %s for %q: their id answers\n%s\none that never existed\n%s", method, message, agent, theirs, none)
 				}
@@ -167,9 +167,9 @@ func findUnprobedIDs(t *testing.T, method string) (missing []string) {
 	return missing
 }
 
-func (h *testServer) dialGRPC(t *testing.T) *grpc.ClientConn {
+func (ts *testServer) dialGRPC(t *testing.T) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(h.GRPCAddress().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(ts.GRPCAddress().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ var (
 )
 
 // sendGRPCProbe calls a method and returns its whole response.
-func (h *testServer) sendGRPCProbe(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string, x appIDs) string {
+func (ts *testServer) sendGRPCProbe(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string, x appIDs) string {
 	t.Helper()
 	answers, err := callGRPC(t, conn, token, method, x.replaceIDs(message), x.replaceIDs(agent))
 	st := grpcstatus.Convert(err)
@@ -260,9 +260,9 @@ func findMethod(t *testing.T, method string) protoreflect.MethodDescriptor {
 
 // checkGRPCAccess lets every kind of caller use every gRPC method: what its row allows is accepted, everything else
 // is refused.
-func (h *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
+func (ts *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
-	conn := h.dialGRPC(t)
+	conn := ts.dialGRPC(t)
 	for _, method := range listGRPCMethods() {
 		row, ok := grpcProbes[method]
 		if !ok {

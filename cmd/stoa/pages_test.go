@@ -51,15 +51,15 @@ func openAnonymousServer(t *testing.T, more string) *testServer {
 // pageOrigin is the headers by which a browser describes the page that a request comes from.
 type pageOrigin struct{ origin, site, host string }
 
-func (s pageOrigin) setHeaders(req *http.Request) {
-	if s.origin != "" {
-		req.Header.Set("Origin", s.origin)
+func (o pageOrigin) setHeaders(req *http.Request) {
+	if o.origin != "" {
+		req.Header.Set("Origin", o.origin)
 	}
-	if s.site != "" {
-		req.Header.Set("Sec-Fetch-Site", s.site)
+	if o.site != "" {
+		req.Header.Set("Sec-Fetch-Site", o.site)
 	}
-	if s.host != "" {
-		req.Host = s.host
+	if o.host != "" {
+		req.Host = o.host
 	}
 }
 

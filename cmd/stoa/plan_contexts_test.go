@@ -18,7 +18,6 @@ var contextKeys = map[string]string{
 	"agentsvc/tool/mcp.exchangeKey":          "from a call to the RoundTripper, through the MCP client library",
 	"agentsvc/surface.recordKey":             "from the outermost http.Handler to the route's, through net/http and the router; read for log lines as well",
 	"agentsvc/surface/a2agrpc.callKey":       "from the interceptor to the method, through grpc",
-	"agentsvc/surface/response.connKey":      "from http.Server.ConnContext to the handlers, through net/http",
 	"agentsvc/trail.samplingRatioKey":        "trace: from the start of a span to the sampler, through OpenTelemetry",
 	"cmd/stoa/server.runKey":                 "trace: from the start of a run to the handler of log lines, through slog",
 }

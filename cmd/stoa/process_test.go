@@ -32,9 +32,9 @@ llms: {m: {provider: scripted, script: [{when: {text: "^slow"}, then: [{say: "on
 agents: {assistant: {llm: m}}
 `
 
-func (h *testServer) createApp(t *testing.T, name, config string) {
+func (ts *testServer) createApp(t *testing.T, name, config string) {
 	t.Helper()
-	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": config})
+	ts.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": config})
 }
 
 type taskAnswer struct {

@@ -33,16 +33,16 @@ type Result struct {
 }
 
 // addFlaw adds a flaw at e, or about the whole chain if e is nil.
-func (v *Result) addFlaw(e *Entry, format string, args ...any) {
-	if len(v.Flaws) >= maxReportedFlaws {
-		v.OmittedFlaws++
+func (r *Result) addFlaw(e *Entry, format string, args ...any) {
+	if len(r.Flaws) >= maxReportedFlaws {
+		r.OmittedFlaws++
 		return
 	}
 	f := Flaw{Text: fmt.Sprintf(format, args...)}
 	if e != nil {
 		f.Seq, f.ID = e.Seq, e.ID
 	}
-	v.Flaws = append(v.Flaws, f)
+	r.Flaws = append(r.Flaws, f)
 }
 
 // Verifier verifies an exported audit trail line by line, in bounded memory: each entry's hash and its link to the

@@ -152,7 +152,7 @@ func (s *pipelineStep) receiveResult(res pgx.BatchResults) error {
 }
 
 // countRow sets the row's affected count to 1.
-func (w rowOwner) countRow() { w.owner.setRowCount(w.affected, 1) }
+func (o rowOwner) countRow() { o.owner.setRowCount(o.affected, 1) }
 
 // readPostgresRows calls read for each row. It returns an error of read, which must not undo the transaction,
 // separately from one of the database.

@@ -70,16 +70,16 @@ type timedTx struct {
 }
 
 // Commit records its error in commitErr, from which runTx finds out whether the outcome is known.
-func (e timedTx) Commit(ctx context.Context) error {
-	ctx, cancel := e.p.withTimeout(ctx)
+func (t timedTx) Commit(ctx context.Context) error {
+	ctx, cancel := t.p.withTimeout(ctx)
 	defer cancel()
-	err := e.Tx.Commit(ctx)
-	*e.commitErr = err
+	err := t.Tx.Commit(ctx)
+	*t.commitErr = err
 	return err
 }
 
-func (e timedTx) Rollback(ctx context.Context) error {
-	ctx, cancel := e.p.withTimeout(ctx)
+func (t timedTx) Rollback(ctx context.Context) error {
+	ctx, cancel := t.p.withTimeout(ctx)
 	defer cancel()
-	return e.Tx.Rollback(ctx)
+	return t.Tx.Rollback(ctx)
 }

@@ -56,26 +56,26 @@ type AppRequest struct {
 // chooseApp returns the id or the name of the app that v is for: that of the credential, which package authz has read
 // from it, and for a credential without an app the default app, whatever the address says. Only a request without a
 // credential is directed by its address, and then only for discovery or to an open default app.
-func (v *AppRequest) chooseApp() (id db.ID, name string, err error) {
-	switch v.Credential {
+func (r *AppRequest) chooseApp() (id db.ID, name string, err error) {
+	switch r.Credential {
 	case TokenCredential, KeyCredential:
 		switch {
-		case v.AppID != "":
-			return v.AppID, "", nil
-		case v.AppName != "":
-			return "", v.AppName, nil
+		case r.AppID != "":
+			return r.AppID, "", nil
+		case r.AppName != "":
+			return "", r.AppName, nil
 		}
 		return tenancy.DefaultID, "", nil
 	case OperatorCredential:
 		return "", "", ErrOperator
 	case NoCredential:
-		if v.Address.unknown {
-			return "", "", v.missingAppError()
+		if r.Address.unknown {
+			return "", "", r.missingAppError()
 		}
-		if name = v.Address.App; name == "" {
+		if name = r.Address.App; name == "" {
 			name = tenancy.DefaultName
 		}
-		if v.Discovery || v.isOpenDefault() {
+		if r.Discovery || r.isOpenDefault() {
 			return "", name, nil
 		}
 	}
@@ -84,16 +84,16 @@ func (v *AppRequest) chooseApp() (id db.ID, name string, err error) {
 
 // missingAppError returns the error for an app that does not exist. Where no credential is needed it is
 // [agentsvc.CodeNotFound]; else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
-func (v *AppRequest) missingAppError() error {
-	if v.Credential == NoCredential && (v.Discovery || v.isOpenDefault()) {
+func (r *AppRequest) missingAppError() error {
+	if r.Credential == NoCredential && (r.Discovery || r.isOpenDefault()) {
 		return errNoApp
 	}
 	return ErrUnauthenticated
 }
 
 // isOpenDefault reports whether v addresses the default app and that app accepts requests without a credential.
-func (v *AppRequest) isOpenDefault() bool {
-	return v.AllowAnonymous && (v.Address.App == "" || v.Address.App == tenancy.DefaultName)
+func (r *AppRequest) isOpenDefault() bool {
+	return r.AllowAnonymous && (r.Address.App == "" || r.Address.App == tenancy.DefaultName)
 }
 
 // Errors that the decision returns, besides [agentsvc.CodeNotFound] and [tenancy.ErrSuspended].
@@ -118,19 +118,19 @@ var errRevoked = agentsvc.NewUnauthenticatedError("the token was issued before t
 //	suspended                      ErrSuspended; without a credential ErrNotFound
 //
 // The revocation is checked before the address, so that a revoked token cannot be used to find out which apps exist.
-func (v *AppRequest) CheckApp(app *tenancy.App, err error) error {
+func (r *AppRequest) CheckApp(app *tenancy.App, err error) error {
 	switch {
 	case errors.Is(err, agentsvc.CodeNotFound):
-		return v.missingAppError()
+		return r.missingAppError()
 	case err != nil && !errors.Is(err, tenancy.ErrSuspended):
 		return err
 	case app.Status == tenancy.Deleting:
-		return v.missingAppError()
-	case v.Credential == TokenCredential && app.IsTokenRevoked(v.Subject, v.IssuedAt, v.ClockSkew):
+		return r.missingAppError()
+	case r.Credential == TokenCredential && app.IsTokenRevoked(r.Subject, r.IssuedAt, r.ClockSkew):
 		return errRevoked
-	case v.Address.unknown || v.Address.App != "" && v.Address.App != app.Name:
+	case r.Address.unknown || r.Address.App != "" && r.Address.App != app.Name:
 		return errNoApp
-	case app.Status == tenancy.Suspended && v.Credential == NoCredential:
+	case app.Status == tenancy.Suspended && r.Credential == NoCredential:
 		return errNoApp
 	case app.Status == tenancy.Suspended:
 		return tenancy.ErrSuspended

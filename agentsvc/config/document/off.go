@@ -28,7 +28,7 @@ func newSwitches() switches {
 }
 
 // IsOff reports whether n is a mapping with enabled: false. Its other keys have been decoded for their types only.
-func (w *switches) IsOff(n *yaml.Node) bool { return w.off[n] }
+func (s *switches) IsOff(n *yaml.Node) bool { return s.off[n] }
 
 // isTurnedOff reports whether the mapping n, of a struct with fields, has enabled: false.
 func (doc *Document) isTurnedOff(n *yaml.Node, fields []Field) bool {
@@ -43,20 +43,20 @@ func (doc *Document) isTurnedOff(n *yaml.Node, fields []Field) bool {
 func (f *Field) isInert() bool { return f.Name != switchKey && !f.ActsAlways }
 
 // turnOff notes that the mapping n, of a struct with fields, is off. The variables below it need no value.
-func (w *switches) turnOff(n *yaml.Node, fields []Field) {
-	w.off[n] = true
+func (s *switches) turnOff(n *yaml.Node, fields []Field) {
+	s.off[n] = true
 	for _, f := range fields {
 		if _, value := findKey(n, f.Name); value != nil && f.isInert() {
-			w.markInert(value)
+			s.markInert(value)
 		}
 	}
 }
 
 // markInert notes that the variables in n and below need no value.
-func (w *switches) markInert(n *yaml.Node) {
-	w.inert[n] = true
+func (s *switches) markInert(n *yaml.Node) {
+	s.inert[n] = true
 	for _, child := range n.Content {
-		w.markInert(child)
+		s.markInert(child)
 	}
 }
 

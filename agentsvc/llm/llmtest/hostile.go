@@ -275,11 +275,11 @@ type cancellableBody struct {
 }
 
 // Read implements [io.Reader].
-func (l *cancellableBody) Read(p []byte) (int, error) {
-	if err := l.req.Context().Err(); err != nil {
+func (b *cancellableBody) Read(p []byte) (int, error) {
+	if err := b.req.Context().Err(); err != nil {
 		return 0, err
 	}
-	return l.next.Read(p)
+	return b.next.Read(p)
 }
 
 // testSlowReader takes longer than the idle timeout to process each chunk, which must not count as the model's silence.

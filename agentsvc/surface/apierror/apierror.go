@@ -114,8 +114,8 @@ func newResponse(e *agentsvc.Error) Response {
 
 // IsHTTPError reports whether the error is about access or capacity. It is then answered by an HTTP status in every
 // protocol, also in JSON-RPC, whose other errors have status 200: proxies and client libraries react to the status.
-func (v Response) IsHTTPError() bool {
-	switch v.Code {
+func (r Response) IsHTTPError() bool {
+	switch r.Code {
 	case Unauthenticated, PermissionDenied, ResourceExhausted, Unavailable:
 		return true
 	}
@@ -142,37 +142,37 @@ func NewRecord(requestID string, err error) Record {
 
 // buildDetails returns the details of the error: request_id always, the others where they apply. resets_at is null for
 // a budget that never resets.
-func (v Response) buildDetails(requestID string) map[string]any {
+func (r Response) buildDetails(requestID string) map[string]any {
 	d := map[string]any{"request_id": requestID}
-	if v.field != "" {
-		d["field"] = v.field
+	if r.field != "" {
+		d["field"] = r.field
 	}
-	if s := v.exhaustedBudget; s != nil {
+	if s := r.exhaustedBudget; s != nil {
 		d["budget"], d["scope"], d["resets_at"] = s.Budget, s.Scope, nil
 		if !s.ResetsAt.IsZero() {
 			d["resets_at"] = encode.FormatTime(s.ResetsAt)
 		}
 	}
-	if v.problems != nil {
-		d["errors"] = v.problems
+	if r.problems != nil {
+		d["errors"] = r.problems
 	}
-	if v.exhaustedLimit != nil {
-		maps.Copy(d, limitDetails(v.exhaustedLimit))
+	if r.exhaustedLimit != nil {
+		maps.Copy(d, limitDetails(r.exhaustedLimit))
 	}
 	return d
 }
 
 // WriteHeaders sets WWW-Authenticate and Retry-After (whole seconds, rounded up) where they apply.
-func (v Response) WriteHeaders(h http.Header) {
+func (r Response) WriteHeaders(h http.Header) {
 	switch {
-	case v.Scheme == "":
-	case v.CredentialShown:
-		h.Set("WWW-Authenticate", v.Scheme+` error="invalid_token"`) // RFC 6750, 3.1
+	case r.Scheme == "":
+	case r.CredentialShown:
+		h.Set("WWW-Authenticate", r.Scheme+` error="invalid_token"`) // RFC 6750, 3.1
 	default:
-		h.Set("WWW-Authenticate", v.Scheme)
+		h.Set("WWW-Authenticate", r.Scheme)
 	}
-	if v.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(v.retryAfter.Seconds()))))
+	if r.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(r.retryAfter.Seconds()))))
 	}
 }
 

@@ -20,8 +20,8 @@ type Fault struct {
 func NewFault(requestID string, err error) Fault { return Classify(err).ToFault(requestID) }
 
 // ToFault returns the fault for v in a request with that id.
-func (v Response) ToFault(requestID string) Fault {
-	return Fault{v.mapping, rpcMessages[v.RPC], v.Text, v.field, requestID, v.buildDetails(requestID)}
+func (r Response) ToFault(requestID string) Fault {
+	return Fault{r.mapping, rpcMessages[r.RPC], r.Text, r.field, requestID, r.buildDetails(requestID)}
 }
 
 // FullMessage returns the title and the text, for protocols that have one message. It leaves out the title where the

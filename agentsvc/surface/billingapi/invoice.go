@@ -32,12 +32,12 @@ type billedApps struct {
 // loadBilledApp returns the app of that name, or a former app of that name or ID that has a ledger: invoices
 // outlive their app. An app that still exists is returned in its current form, because the plan is needed for its
 // drafts.
-func (h billedApps) loadBilledApp(ctx context.Context, name string) (tenancy.App, error) {
-	app, err := h.apps.LoadApp(ctx, name)
+func (a billedApps) loadBilledApp(ctx context.Context, name string) (tenancy.App, error) {
+	app, err := a.apps.LoadApp(ctx, name)
 	if !errors.Is(err, agentsvc.CodeNotFound) {
 		return app, err
 	}
-	former, ferr := h.billing.Ledgers.FindFormerApp(ctx, name)
+	former, ferr := a.billing.Ledgers.FindFormerApp(ctx, name)
 	if ferr != nil {
 		if errors.Is(ferr, agentsvc.CodeNotFound) {
 			return app, err
@@ -46,7 +46,7 @@ func (h billedApps) loadBilledApp(ctx context.Context, name string) (tenancy.App
 	}
 	// The name may be the ID of an app that still exists. Another app may have a former app's name by now, so the
 	// IDs must agree.
-	switch live, err := h.apps.LoadApp(ctx, former.Name); {
+	switch live, err := a.apps.LoadApp(ctx, former.Name); {
 	case err == nil && live.ID == former.ID:
 		return live, nil
 	case err != nil && !errors.Is(err, agentsvc.CodeNotFound):

@@ -122,8 +122,8 @@ type AliasedJSON []byte
 
 // UnmarshalJSON keeps b without copying it. The contract of [json.Unmarshaler] demands a copy because b belongs to the
 // caller; here the caller of json.Unmarshal owns the body and keeps it.
-func (w *AliasedJSON) UnmarshalJSON(b []byte) error {
-	*w = b
+func (n *AliasedJSON) UnmarshalJSON(b []byte) error {
+	*n = b
 	return nil
 }
 

@@ -28,19 +28,19 @@ type Request struct {
 }
 
 // AppName returns the path parameter app, "" on routes without one.
-func (o *Request) AppName() string { return surface.PathParam(o.HTTP, "app") }
+func (r *Request) AppName() string { return surface.PathParam(r.HTTP, "app") }
 
 // DecodeBody decodes the body into v; unknown members are errors. With optional, an empty body leaves v unchanged.
-func (o *Request) DecodeBody(v any, optional bool) error {
-	if optional && len(o.body) == 0 {
+func (r *Request) DecodeBody(v any, optional bool) error {
+	if optional && len(r.body) == 0 {
 		return nil
 	}
-	return decode.JSON(o.body, v, true)
+	return decode.JSON(r.body, v, true)
 }
 
 // parseDryRun returns the query parameter dry_run. Only the routes that list it in Query can have it.
-func (o *Request) parseDryRun() (bool, error) {
-	switch o.HTTP.URL.Query().Get("dry_run") {
+func (r *Request) parseDryRun() (bool, error) {
+	switch r.HTTP.URL.Query().Get("dry_run") {
 	case "", "false":
 		return false, nil
 	case "true":
@@ -89,13 +89,13 @@ func NewHandler(do func(ctx context.Context, o *Request) (Result, error)) surfac
 }
 
 // WriteResult writes the response with the revision as a strong ETag, which clients return in If-Match.
-func (out Result) WriteResult(w http.ResponseWriter) error {
-	if out.Revision > 0 {
-		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(out.Revision, 10)))
+func (r Result) WriteResult(w http.ResponseWriter) error {
+	if r.Revision > 0 {
+		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(r.Revision, 10)))
 	}
-	if out.Body == nil {
-		w.WriteHeader(out.Status)
+	if r.Body == nil {
+		w.WriteHeader(r.Status)
 		return nil
 	}
-	return response.WriteJSON(w, out.Status, out.Body)
+	return response.WriteJSON(w, r.Status, r.Body)
 }

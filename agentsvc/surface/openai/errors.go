@@ -48,6 +48,6 @@ func newTaskFailure(t agentsvc.Task) *taskFailure {
 }
 
 // toErrorBody returns the error's body with the task's ID, under which the task can be read on other surfaces.
-func (e *taskFailure) toErrorBody(requestID string) errorBody {
-	return errorBody{errorRecord{Message: e.text, Type: "task_error", Code: e.code, Details: map[string]any{"task_id": e.task, "request_id": requestID}}}
+func (f *taskFailure) toErrorBody(requestID string) errorBody {
+	return errorBody{errorRecord{Message: f.text, Type: "task_error", Code: f.code, Details: map[string]any{"task_id": f.task, "request_id": requestID}}}
 }

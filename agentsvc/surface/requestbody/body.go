@@ -36,7 +36,7 @@ type Body struct {
 }
 
 // NewBody returns a body that takes its memory from the budget.
-func (r *Budget) NewBody(app db.ID) Body { return Body{App: app, budget: r} }
+func (b *Budget) NewBody(app db.ID) Body { return Body{App: app, budget: b} }
 
 // Limit replaces r.Body by one of at most maxBytes that must arrive within totalTimeout, each of its pieces within
 // pieceTimeout. w must be the connection's own writer. It does not read the body.

@@ -26,7 +26,7 @@ type handler struct {
 // handleSend answers message:send. With configuration.blocking the answer is the task when it has ended, needs
 // input, or blockFor is over; otherwise the task as it was accepted. If the agent answered with a message instead
 // of a task, a blocking caller receives that message alone.
-func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
+func (h handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 	b, sub, err := admitCall(r)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 	}
 	timeout := time.Duration(0)
 	if o.Blocking {
-		timeout = c.blockFor
+		timeout = h.blockFor
 	}
 	t, err := surface.RequestOf(r).SubmitAndWait(r.Context(), sub, timeout)
 	if err != nil {

@@ -62,19 +62,19 @@ func (s *Server) newConnector(headers map[string]string) *connector {
 
 // listTools returns the server's tools as seen by this connector. If a list is known, it waits for the server no longer
 // than knownToolsTimeout and returns the known list after a failure: a server that is down must not stop every turn.
-func (l *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
-	l.mu.Lock()
-	known := l.currentList
-	l.mu.Unlock()
+func (con *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
+	con.mu.Lock()
+	known := con.currentList
+	con.mu.Unlock()
 	limitedCtx := ctx
 	if known != nil {
 		var cancel context.CancelFunc
 		limitedCtx, cancel = context.WithTimeout(ctx, knownToolsTimeout)
 		defer cancel()
 	}
-	c, err := l.ensureConnection(limitedCtx)
+	c, err := con.ensureConnection(limitedCtx)
 	if err == nil {
-		known, err = l.refreshList(limitedCtx, c)
+		known, err = con.refreshList(limitedCtx, c)
 	}
 	if known != nil {
 		return known.tools, nil

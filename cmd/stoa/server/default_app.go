@@ -36,8 +36,8 @@ type DefaultApp struct {
 // fileFingerprint returns the hash of the operator's file, "" without one. The queue's lease renewal compares the
 // hashes of all processes on the database and logs a warning if they differ, because the default app would then
 // answer differently from process to process.
-func (o *DefaultApp) fileFingerprint() string {
-	hash, _ := o.fileHash.Load().(string)
+func (a *DefaultApp) fileFingerprint() string {
+	hash, _ := a.fileHash.Load().(string)
 	return hash
 }
 
@@ -69,15 +69,15 @@ func LoadDefaultApp(path string) (*DefaultApp, error) {
 }
 
 // Config returns the configuration in force, nil if there is none. It must not be changed.
-func (o *DefaultApp) Config() *config.Config { return o.cfg.Load() }
+func (a *DefaultApp) Config() *config.Config { return a.cfg.Load() }
 
 // Path returns the path of the operator's file, "" without one.
-func (o *DefaultApp) Path() string { return o.path }
+func (a *DefaultApp) Path() string { return a.path }
 
 // authConfig returns server.auth of the configuration: whether the default app requires authentication, and whose
 // tokens it accepts.
-func (o *DefaultApp) authConfig() config.Auth {
-	if cfg := o.Config(); cfg != nil {
+func (a *DefaultApp) authConfig() config.Auth {
+	if cfg := a.Config(); cfg != nil {
 		return cfg.Server.Auth
 	}
 	return config.Auth{}
@@ -86,29 +86,29 @@ func (o *DefaultApp) authConfig() config.Auth {
 // useBuiltinConfig sets the configuration that is served without a file. A server that only this machine can reach
 // uses the model provider whose API key or server is in the environment; any other uses the scripted model, because
 // callers from elsewhere could otherwise spend the operator's key.
-func (o *DefaultApp) useBuiltinConfig(loopback bool) (err error) {
+func (a *DefaultApp) useBuiltinConfig(loopback bool) (err error) {
 	var lookup func(string) (string, bool)
 	if loopback {
 		if lookup, err = configfile.NewLookup(os.LookupEnv); err != nil {
 			return err
 		}
 	}
-	o.cfg.Store(config.DefaultConfig(lookup))
+	a.cfg.Store(config.DefaultConfig(lookup))
 	return nil
 }
 
 // newAppBuilder returns the function with which the runtime cache builds an app from a snapshot. The default app is
 // built from the operator's configuration with host powers; those of a tenant need grants.
-func (o *DefaultApp) newAppBuilder(deps runtime.Dependencies) func(ctx context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {
+func (a *DefaultApp) newAppBuilder(deps runtime.Dependencies) func(ctx context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {
 	return func(_ context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {
 		t := runtime.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, Grants: s.App.Grants, Hash: s.Hasher.Sum}
-		cfg, err := o.parseConfig(s)
+		cfg, err := a.parseConfig(s)
 		if err != nil {
 			return nil, err
 		}
 		// The operator's file: host powers and private networks without grants.
 		if s.App.ID == tenancy.DefaultID {
-			t.DefaultApp, t.PrivateNetwork, t.Notifications = true, true, o.notifications
+			t.DefaultApp, t.PrivateNetwork, t.Notifications = true, true, a.notifications
 			return runtime.Build(cfg, t, deps)
 		}
 		// A tenant calls private addresses only with the grant, for its tools and its notifications alike.
@@ -131,9 +131,9 @@ func logWarnings(log *slog.Logger, cfg *config.Config) {
 
 // parseConfig returns the configuration of a snapshot: for the default app the one in force, else the app's own. A
 // tenant's configuration is untrusted: ${NAME} reads the app's secrets, never the environment.
-func (o *DefaultApp) parseConfig(s *tenancy.Snapshot) (*config.Config, error) {
+func (a *DefaultApp) parseConfig(s *tenancy.Snapshot) (*config.Config, error) {
 	if s.App.ID == tenancy.DefaultID {
-		return o.Config(), nil
+		return a.Config(), nil
 	}
 	return config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, OperatorKey: lookupEnv})
 }
@@ -225,41 +225,41 @@ func CheckAppConfigFile(path string, grants grant.List, secrets map[string]strin
 
 // publishAtStart checks that the configuration can be built, if there is one, and publishes it: a process whose own
 // configuration does not build must not start. Errors are reported with positions here and not at the first request.
-func (o *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, deps runtime.Dependencies) error {
-	if cfg := o.Config(); cfg != nil {
+func (a *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, deps runtime.Dependencies) error {
+	if cfg := a.Config(); cfg != nil {
 		var err error
-		if o.path == "" {
+		if a.path == "" {
 			err = tryBuild(cfg, operatorTenant, deps)
 		} else {
-			_, err = checkOperatorConfig(o.path, o.source, deps)
+			_, err = checkOperatorConfig(a.path, a.source, deps)
 		}
 		if err != nil {
 			return err
 		}
-		logWarnings(deps.Log.With("file", o.path), cfg)
-		o.publishConfig(apps)
+		logWarnings(deps.Log.With("file", a.path), cfg)
+		a.publishConfig(apps)
 	}
 	return apps.DefaultApp.Audit(ctx)
 }
 
 // watchFiles applies changes of the .env next to the operator's file until ctx ends, and with withFile also those of the
 // file. What does not load is logged and changes nothing.
-func (o *DefaultApp) watchFiles(ctx context.Context, withFile bool, apps *tenancy.Service, deps runtime.Dependencies, log *slog.Logger) error {
-	files := []string{configfile.EnvFile(o.path)}
+func (a *DefaultApp) watchFiles(ctx context.Context, withFile bool, apps *tenancy.Service, deps runtime.Dependencies, log *slog.Logger) error {
+	files := []string{configfile.EnvFile(a.path)}
 	if withFile {
-		files = append(files, o.path)
+		files = append(files, a.path)
 	}
 	err := configfile.Watch(ctx, files, func() {
-		if err := o.reload(withFile, apps, deps); err != nil {
-			log.Error("the configuration has changed and does not load; the one before stays in force", "file", o.path, "error", err)
+		if err := a.reload(withFile, apps, deps); err != nil {
+			log.Error("the configuration has changed and does not load; the one before stays in force", "file", a.path, "error", err)
 			return
 		}
-		log.Info("the configuration was reloaded", "file", o.path)
+		log.Info("the configuration was reloaded", "file", a.path)
 		if err := apps.DefaultApp.Audit(ctx); err != nil {
-			log.Error("the reloaded configuration is in force but could not be written to the audit trail", "file", o.path, "error", err)
+			log.Error("the reloaded configuration is in force but could not be written to the audit trail", "file", a.path, "error", err)
 		}
-		if late := o.keysAwaitingRestart(); len(late) > 0 {
-			log.Warn("changes of server, logger and observability need a restart: until then the previous values apply", "file", o.path, "changed", late)
+		if late := a.keysAwaitingRestart(); len(late) > 0 {
+			log.Warn("changes of server, logger and observability need a restart: until then the previous values apply", "file", a.path, "changed", late)
 		}
 	})
 	// Without --watch the operator has not asked for it: a host without a free watch must not end the process.
@@ -274,38 +274,38 @@ func (o *DefaultApp) watchFiles(ctx context.Context, withFile bool, apps *tenanc
 // settings that need a restart. Without readFile it parses the text that is in force: a file that changed since the
 // start then waits for the restart. It changes nothing if the text does not parse or build. Only the goroutine of
 // watchFiles calls it.
-func (o *DefaultApp) reload(readFile bool, apps *tenancy.Service, deps runtime.Dependencies) error {
-	src := o.source
+func (a *DefaultApp) reload(readFile bool, apps *tenancy.Service, deps runtime.Dependencies) error {
+	src := a.source
 	if readFile {
 		var err error
-		if src, err = configfile.Read(o.path); err != nil {
+		if src, err = configfile.Read(a.path); err != nil {
 			return err
 		}
 	}
-	cfg, err := checkOperatorConfig(o.path, src, deps)
+	cfg, err := checkOperatorConfig(a.path, src, deps)
 	if err != nil {
 		return err
 	}
-	logWarnings(deps.Log.With("file", o.path), cfg)
+	logWarnings(deps.Log.With("file", a.path), cfg)
 	// Before the store: the new configuration is complete and not yet visible to other goroutines.
-	o.preserveRestartSettings(cfg)
-	o.source = src
-	o.cfg.Store(cfg)
-	o.publishConfig(apps)
+	a.preserveRestartSettings(cfg)
+	a.source = src
+	a.cfg.Store(cfg)
+	a.publishConfig(apps)
 	return nil
 }
 
 // publishConfig makes the configuration in force the default app's in the tenancy service, which renews the app's
 // runtime, and updates the file's hash.
-func (o *DefaultApp) publishConfig(apps *tenancy.Service) {
-	src := o.source
-	if o.path == "" {
+func (a *DefaultApp) publishConfig(apps *tenancy.Service) {
+	src := a.source
+	if a.path == "" {
 		src = []byte(builtinConfigSource)
 	} else {
 		sum := sha256.Sum256(src)
-		o.fileHash.Store(hex.EncodeToString(sum[:]))
+		a.fileHash.Store(hex.EncodeToString(sum[:]))
 	}
-	apps.DefaultApp.Set(o.cfg.Load().Name, src)
+	apps.DefaultApp.Set(a.cfg.Load().Name, src)
 }
 
 // builtinConfigSource is the text that the admin API shows for the built-in configuration. It must describe what
