@@ -36,7 +36,7 @@ const (
 )
 
 // Error is an error whose text callers may read. All packages use it for what a caller can do something about; any
-// other error is internal, and its text reaches no caller.
+// other error is internal, and its text reaches no caller. See docs/decisions/one-error-type.md.
 type Error struct {
 	Code    Code
 	Field   string // path of the wrong input, such as message.parts[0]; "" = none
