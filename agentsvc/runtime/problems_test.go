@@ -101,12 +101,12 @@ rate_limiting: {enabled: true, backend: sql, sql_database: x, limits: [{type: co
 4:21: llms.loose.provider: needs the variable UNSET, which is not set; ${UNSET:default} would give it a default
 4:45: llms.loose.fallbacks[0]: leads back to where it began: loose > default > loose
 5:30: llms.said.scrpt: is not a known key (did you mean "script"?)
-5:58: llms.said.script[0].then[0]: {{x}} stands for nothing; this rule knows {{text}}, {{result}}
+5:58: llms.said.script[0].then[0]: {{x}} is not a placeholder; this rule has {{text}}, {{result}}
 7:12: agents.unread.instrution: is not a known key (did you mean "instruction"?)
 7:38: agents.unread.streaming: must be true or false, not text
 7:77: agents.unread.trigger.cron: is no schedule of minute, hour, day, month and weekday: expected exactly 5 fields, found 1: [often]
 7:84: agents.unread.trigger.inputs: is not a known key (did you mean "input"?)
-8:24: agents.round.sub_agents[0]: leads back to where it began: round > round
+8:24: agents.round.sub_agents[0]: is the agent itself, which has control already
 8:61: agents.round.notifications[0].url: must be an http or https address, such as https://example.com/
 8:187: agents.round.notifications[1].payload.template: is no template: 1: unclosed action
 10:47: agents.clockless.trigger.cron: needs the variable UNSET, which is not set; ${UNSET:default} would give it a default
