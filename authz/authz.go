@@ -6,8 +6,9 @@
 //
 // The app that a credential belongs to is read from it where it is verified: by [issuerEntry.setAppFromClaims] for a
 // token and by [APIKeys.VerifyKey] for a key. Between authentication and authorization [router.AppRequest] decides by
-// the record of that moment whether the request may use the app. Therefore a revocation, a suspension or a deletion takes effect at
-// the next request, although verified tokens and keys are cached. See docs/identity.md and docs/security.md.
+// the record of that moment whether the request may use the app. Therefore a revocation, a suspension or a deletion
+// takes effect at the next request, although verified tokens and keys are cached. See docs/identity.md and
+// docs/security.md.
 package authz
 
 import (

@@ -105,9 +105,9 @@ func NewPolicy(app db.ID, appOwned ...tenancy.Role) (*Policy, error) {
 	return p, nil
 }
 
-// Authorize returns nil if p has scope, else an error with [agentsvc.CodeDenied] whose text names what is missing. A scope must be allowed
-// by one of the roles and not be excluded by the scopes of the token. With [AgentsCall], agent is the agent to be
-// called, "" for every agent; with other scopes it is ignored.
+// Authorize returns nil if p has scope, else an error with [agentsvc.CodeDenied] whose text names what is missing. A
+// scope must be allowed by one of the roles and not be excluded by the scopes of the token. With [AgentsCall], agent is
+// the agent to be called, "" for every agent; with other scopes it is ignored.
 func (po *Policy) Authorize(p Principal, scope Scope, agent string) error {
 	if err := po.checkMembership(p); err != nil {
 		return err
@@ -170,8 +170,8 @@ func (po *Policy) callableAgents(p Principal) ([]string, error) {
 	return names, nil
 }
 
-// checkMembership returns an error with [agentsvc.CodeDenied] if p does not belong to this app. It is a second line of defence: the app's
-// policy is chosen by the principal's app.
+// checkMembership returns an error with [agentsvc.CodeDenied] if p does not belong to this app. It is a second line of
+// defence: the app's policy is chosen by the principal's app.
 func (po *Policy) checkMembership(p Principal) error {
 	switch {
 	case p.Platform:

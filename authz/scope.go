@@ -94,8 +94,8 @@ func (s Scope) splitAgent() (object string, action Scope) {
 	return anyObject, s
 }
 
-// ParseScope parses a scope, with the agent if it is for a single one. An unknown scope is an error with [agentsvc.CodeInvalid]
-// for field.
+// ParseScope parses a scope, with the agent if it is for a single one. An unknown scope is an error with
+// [agentsvc.CodeInvalid] for field.
 func ParseScope(field, word string) (scope Scope, agent string, err error) {
 	if err := checkScopeName(field, word); err != nil {
 		return "", "", err

@@ -47,8 +47,9 @@ func (c IssuerConfig) KeyRefreshInterval() time.Duration {
 	return defaultRefresh
 }
 
-// checkFields returns an error with [agentsvc.CodeInvalid] for the first bad field. Keys may be fetched over plain HTTP, or from
-// a private address, only with the grant private_network: who can change the response on its way could sign tokens.
+// checkFields returns an error with [agentsvc.CodeInvalid] for the first bad field. Keys may be fetched over plain
+// HTTP, or from a private address, only with the grant private_network: who can change the response on its way could
+// sign tokens.
 func (c IssuerConfig) checkFields(grants grant.List) error {
 	for _, f := range []struct{ name, value string }{
 		{"issuer", c.Issuer}, {"jwks_url", c.JWKSURL}, {"audience", c.Audience}, {"client_id", c.ClientID},

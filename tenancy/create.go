@@ -33,8 +33,8 @@ type Draft struct {
 
 // CreateApp creates an app with all of its rows in one transaction; with dryRun it only checks the draft and returns
 // the app that would be created. The name may have belonged to a deleted app: the new app has another id and refuses
-// tokens of the former one. It returns [agentsvc.CodeExists] if the name, or the pair of issuer and audience, is in use, and an
-// [agentsvc.CodeInvalid] for a bad field.
+// tokens of the former one. It returns [agentsvc.CodeExists] if the name, or the pair of issuer and audience, is in
+// use, and an [agentsvc.CodeInvalid] for a bad field.
 func (s *Service) CreateApp(ctx context.Context, actor audit.Actor, d Draft, dryRun bool) (App, error) {
 	w, err := s.buildDraft(ctx, d)
 	if err != nil {
@@ -159,8 +159,8 @@ func (d *Draft) checkFields(guard *grant.Guard) (grants grant.List, err error) {
 	return grants, err
 }
 
-// checkNameFree returns [agentsvc.CodeExists] if an app has the name. It makes the common error precise; the unique constraint
-// decides for concurrent calls.
+// checkNameFree returns [agentsvc.CodeExists] if an app has the name. It makes the common error precise; the unique
+// constraint decides for concurrent calls.
 func (s *Service) checkNameFree(ctx context.Context, name string) error {
 	if name == DefaultName {
 		return agentsvc.NewError(agentsvc.CodeExists, "the name default belongs to the app of the config file")

@@ -34,8 +34,8 @@ func (s *Service) DeleteApp(ctx context.Context, actor audit.Actor, name string)
 }
 
 // eraseApp deletes the data of an app whose status is Deleting: outside the database first, then the rows, the app's
-// own row last; by is the actor of the audit entries. The app's row with the status Deleting is what lets another attempt find the app. The name becomes free
-// when the row is gone.
+// own row last; by is the actor of the audit entries. The app's row with the status Deleting is what lets another
+// attempt find the app. The name becomes free when the row is gone.
 func (m *maintenance) eraseApp(ctx context.Context, by audit.Actor, app App) error {
 	if m.store.options.EraseApp != nil {
 		if err := m.store.options.EraseApp(ctx, by, app); err != nil {

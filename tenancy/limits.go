@@ -40,8 +40,8 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// CheckBounds returns an error with [agentsvc.CodeInvalid] for the first field outside its bounds; prefix precedes the field's
-// name.
+// CheckBounds returns an error with [agentsvc.CodeInvalid] for the first field outside its bounds; prefix precedes the
+// field's name.
 func (l Limits) CheckBounds(prefix string) error {
 	for _, f := range []struct {
 		name    string

@@ -38,8 +38,8 @@ var (
 	rateAgent  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 )
 
-// checkRates returns an error with [agentsvc.CodeInvalid] for the first invalid rate; name is the path of the list. Two rates
-// that differ only in their limit are refused, because they would share one counter.
+// checkRates returns an error with [agentsvc.CodeInvalid] for the first invalid rate; name is the path of the list. Two
+// rates that differ only in their limit are refused, because they would share one counter.
 func checkRates(name string, rates []Rate) error {
 	if len(rates) > maxRates {
 		return agentsvc.NewInvalidError(name, "there are %d, %d are allowed", len(rates), maxRates)

@@ -45,8 +45,8 @@ func (a *App) FindRole(name string) (Role, bool) {
 // Roles are the roles that apps define in addition to the built-in ones.
 type Roles struct{ store *store }
 
-// Add adds a role to an app and returns the app's id. An existing name is [agentsvc.CodeExists], too many roles or scopes an
-// [agentsvc.CodeInvalid].
+// Add adds a role to an app and returns the app's id. An existing name is [agentsvc.CodeExists], too many roles or
+// scopes an [agentsvc.CodeInvalid].
 func (r Roles) Add(ctx context.Context, actor audit.Actor, app string, role Role) (db.ID, error) {
 	return r.change(ctx, actor, "app.role.create", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); ok {
@@ -108,8 +108,8 @@ func (r Roles) change(ctx context.Context, actor audit.Actor, action, app, name 
 	return changed.ID, err
 }
 
-// replaceRole returns a sorted copy of roles with the named one replaced by next, or an error with [agentsvc.CodeInvalid] if the
-// bounds are exceeded.
+// replaceRole returns a sorted copy of roles with the named one replaced by next, or an error with
+// [agentsvc.CodeInvalid] if the bounds are exceeded.
 func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 	roles = slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return r.Name == name })
 	if next != nil {

@@ -27,9 +27,9 @@ type AppChange struct {
 	IfRevision int64
 }
 
-// UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns [agentsvc.CodePrecondition]
-// if the app is not at revision IfRevision, and an error with [agentsvc.CodeInvalid] for a bad field. A configuration that would
-// not load is refused.
+// UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns
+// [agentsvc.CodePrecondition] if the app is not at revision IfRevision, and an error with [agentsvc.CodeInvalid] for a
+// bad field. A configuration that would not load is refused.
 func (s *Service) UpdateApp(ctx context.Context, actor audit.Actor, name string, c AppChange, dryRun bool) (App, error) {
 	return s.store.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
 		if c.IfRevision != 0 && c.IfRevision != e.app.Revision {

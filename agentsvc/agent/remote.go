@@ -44,8 +44,8 @@ type Remote struct {
 	server  remoteServer
 }
 
-// NewRemote returns an agent that calls another server. It returns an error with [agentsvc.CodeInvalid] for an invalid address or
-// card. It makes no request: the card is fetched in the first turn.
+// NewRemote returns an agent that calls another server. It returns an error with [agentsvc.CodeInvalid] for an invalid
+// address or card. It makes no request: the card is fetched in the first turn.
 func NewRemote(o RemoteOptions) (*Remote, error) {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second

@@ -11,8 +11,9 @@ import (
 // may call a model to summarise.
 type Window interface {
 	// Open begins a turn and returns the function that is called before each model call of the turn. base has the run
-	// and the memory of the turn, for model calls of the window itself. The function returns the entries to send and the usage of model calls that it made itself, which is recorded also if it
-	// returns an error. It is called by one goroutine at a time.
+	// and the memory of the turn, for model calls of the window itself. The function returns the entries to send and the
+	// usage of model calls that it made itself, which is recorded also if it returns an error. It is called by one
+	// goroutine at a time.
 	Open(base llm.Request) func(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, used []agentsvc.Usage, err error)
 }
 

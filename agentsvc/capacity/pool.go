@@ -73,9 +73,9 @@ func (p *Pool) canReserve(app db.ID, n int64) bool {
 	return p.reservedByApp[app]+n <= p.size-p.reserved-n
 }
 
-// reserveBytes reserves n bytes for app. It waits up to [MaxWait] and returns [ErrFull], an error with [agentsvc.CodeTooLarge] or the
-// cause of ctx's end; then nothing is reserved. A request queues behind earlier ones of its own app, so that many small
-// requests do not starve a large one.
+// reserveBytes reserves n bytes for app. It waits up to [MaxWait] and returns [ErrFull], an error with
+// [agentsvc.CodeTooLarge] or the cause of ctx's end; then nothing is reserved. A request queues behind earlier ones of
+// its own app, so that many small requests do not starve a large one.
 func (p *Pool) reserveBytes(ctx context.Context, app db.ID, n int64) error {
 	if n > p.size/2 {
 		return newTooLargeError(n, p.size/2)

@@ -58,7 +58,8 @@ func (r *Reservation) NewPart(factor int64) *Reservation {
 }
 
 // ReserveBytes adds n bytes to what the work has in memory, and waits for the pool if necessary. It returns [ErrFull],
-// an error with [agentsvc.CodeTooLarge] or the cause of ctx's end; then the bytes are not added, and the caller must stop the work.
+// an error with [agentsvc.CodeTooLarge] or the cause of ctx's end; then the bytes are not added, and the caller must
+// stop the work.
 func (r *Reservation) ReserveBytes(ctx context.Context, n int64) error {
 	if r == nil || r.pool == nil || n <= 0 {
 		return nil

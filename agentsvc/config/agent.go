@@ -32,7 +32,8 @@ type Agent struct {
 	Tools []string `yaml:"tools" ref:"tools" only:"type=llm|runner"`
 	// Streaming sends the answer token by token.
 	Streaming bool `yaml:"streaming" jsonschema:"default=true"`
-	// Visibility is who sees the agent: everyone (public), only authenticated callers (internal), or no caller at all (private).
+	// Visibility is who sees the agent: everyone (public), only authenticated callers (internal), or no caller at all
+	// (private).
 	Visibility string `yaml:"visibility" jsonschema:"enum=public,enum=internal,enum=private,default=public"`
 	// Skills are what the card says the agent can do. Without them, they are made from the rest.
 	Skills []*Skill `yaml:"skills"`

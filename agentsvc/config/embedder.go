@@ -21,8 +21,8 @@ type Embedder struct {
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=30"`
 	// BatchSize is how many texts go into one request; cohere takes 96 at most.
 	BatchSize int `yaml:"batch_size" jsonschema:"minimum=1,default=100"`
-	// InputType is the kind of text that cohere is asked to embed. Without it: search_document for what is kept, search_query for
-	// questions.
+	// InputType is the kind of text that cohere is asked to embed. Without it: search_document for what is kept,
+	// search_query for questions.
 	InputType string `yaml:"input_type" only:"provider=cohere"`
 	// OutputDimension asks cohere for vectors of this length.
 	OutputDimension int `yaml:"output_dimension" jsonschema:"minimum=0" only:"provider=cohere"`

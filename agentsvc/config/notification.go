@@ -30,7 +30,8 @@ type Notification struct {
 
 // Payload replaces the built-in body of a notification.
 type Payload struct {
-	// Template is a Go template of the body, with the fields .Type .AgentName .TaskID .ContextID .Status .Result .Error .Timestamp.
+	// Template is a Go template of the body, with the fields .Type .AgentName .TaskID .ContextID .Status .Result .Error
+	// .Timestamp.
 	Template string `yaml:"template"`
 }
 

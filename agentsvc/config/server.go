@@ -52,7 +52,9 @@ type TLS struct {
 
 // CORS says which web pages may call.
 type CORS struct {
-	// AllowedOrigins are the origins of these pages; * is all. Without this key the headers allow all, and what asks for no credential may be used by pages of this server, of its public URL and of this machine only; agents may be found by all.
+	// AllowedOrigins are the origins of these pages; * is all. Without this key the headers allow all, and what asks for
+	// no credential may be used by pages of this server, of its public URL and of this machine only; agents may be found
+	// by all.
 	AllowedOrigins []string `yaml:"allowed_origins"`
 	// AllowedMethods are the methods they may use.
 	AllowedMethods []string `yaml:"allowed_methods" jsonschema:"default=GET,default=POST,default=OPTIONS"`

@@ -1,5 +1,5 @@
-// Package duration parses the durations that people write: in configurations, flags of client commands and bodies of the admin
-// API. It is Go's format and days.
+// Package duration parses the durations that people write: in configurations, flags of client commands and bodies of
+// the admin API. It is Go's format and days.
 package duration
 
 import (

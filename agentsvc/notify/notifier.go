@@ -199,8 +199,8 @@ func CheckURL(text string, inside bool) error {
 	return nil
 }
 
-// checkAddress returns an error with [agentsvc.CodeInvalid] for an invalid address, and normalizes the scheme's spelling. The
-// error quotes nothing of the address.
+// checkAddress returns an error with [agentsvc.CodeInvalid] for an invalid address, and normalizes the scheme's
+// spelling. The error quotes nothing of the address.
 func (not *Notifier) checkAddress(a *Address) error {
 	err := CheckURL(a.URL, not.egressFor(*a).AllowPrivate)
 	switch {

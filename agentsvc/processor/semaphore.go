@@ -53,7 +53,8 @@ func NewSemaphore(processors int) *Semaphore {
 	return &Semaphore{pauses: processors < manyProcessors, free: max(1, processors/2), queueByApp: map[string]*appQueue{}}
 }
 
-// Acquire waits for a permit for a computation of app. If ctx ends first, it returns ctx's error and the caller has no permit.
+// Acquire waits for a permit for a computation of app. If ctx ends first, it returns ctx's error and the caller has no
+// permit.
 func (s *Semaphore) Acquire(ctx context.Context, app string) error {
 	s.mu.Lock()
 	if s.free > 0 {

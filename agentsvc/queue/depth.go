@@ -41,8 +41,8 @@ type tenantDepth struct {
 }
 
 // reserveEntry reserves an entry of the tenant's queue, whose limit is most. done must be called with whether the run
-// was written. It returns an error with [agentsvc.CodeExhausted] where the queue is full, and ctx's error. A count that began
-// after this call is recent enough whatever its age: it includes all that was written before the call.
+// was written. It returns an error with [agentsvc.CodeExhausted] where the queue is full, and ctx's error. A count that
+// began after this call is recent enough whatever its age: it includes all that was written before the call.
 func (d *queueDepths) reserveEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
 	a, arrivedAt := d.ensureTenantDepth(tenant), time.Now()
 	done, known := a.tryReserveEntry(most, arrivedAt)

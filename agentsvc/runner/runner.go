@@ -87,9 +87,9 @@ func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, 
 	return &Runner{tasks: tasks, agents: agents, retry: retry, log: log, options: o}
 }
 
-// Run executes one turn to its end under lease and records that end; nil means that the end is on the log. It returns the cause
-// of ctx's end where ctx ended first, [agentsvc.ErrLeaseLost] if another worker or a cancellation took the task, and
-// any other error if no end could be recorded. In all these cases the queue decides what becomes of the run.
+// Run executes one turn to its end under lease and records that end; nil means that the end is on the log. It returns
+// the cause of ctx's end where ctx ended first, [agentsvc.ErrLeaseLost] if another worker or a cancellation took the
+// task, and any other error if no end could be recorded. In all these cases the queue decides what becomes of the run.
 func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 	memory := r.options.Memory.NewReservation(run.Tenant, 1)
 	defer memory.ReleaseBytes()

@@ -44,7 +44,8 @@ func newHostAccess(b *build, h Host) *hostAccess {
 }
 
 // resolvePath resolves a path of the configuration within the folders that the app was granted for power. For the
-// operator's own app the path is used as it is, with an empty Root. A problem is an error with [agentsvc.CodeInvalid] of field.
+// operator's own app the path is used as it is, with an empty Root. A problem is an error with [agentsvc.CodeInvalid]
+// of field.
 func (a *hostAccess) resolvePath(field, power, path string) (grant.RootedPath, error) {
 	if a.tenant.DefaultApp {
 		return grant.RootedPath{Path: path}, nil

@@ -176,7 +176,7 @@ func (c *meteredCall) newBudgetRequest() budget.Request {
 }
 
 // reserveBudget reserves what the call can cost in the budgets that apply, and bounds the response to the reservation.
-// Its error is an error with [*agentsvc.ExhaustedBudget] if a budget does not cover it.
+// The error has the detail [*agentsvc.ExhaustedBudget] if a budget does not cover it.
 func (c *meteredCall) reserveBudget(ctx context.Context) (err error) {
 	if !c.budgetGate.HasBudgets() {
 		return nil

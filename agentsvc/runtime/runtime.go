@@ -1,6 +1,6 @@
 // Package runtime builds the runtime of one tenant's app: [Build] turns one revision of its configuration into a
-// [Runtime] whose agents can be called. The same function serves the process's start, a reload, a tenant's first request and a
-// dry run.
+// [Runtime] whose agents can be called. The same function serves the process's start, a reload, a tenant's first
+// request and a dry run.
 //
 // It is the only package that knows every kind of model, tool and agent. Each kind is an entry of a table:
 // modelBuilders in llms.go, toolBuilders and sourceBuilders in tools.go, agentBuilders in agents.go, windowBuilders and
@@ -256,8 +256,8 @@ func (rt *Runtime) SweepExpired(ctx context.Context, r store.Retention) (store.S
 	return rt.store.Sweeper.SweepExpired(ctx, r)
 }
 
-// CheckBudget returns an error with [*agentsvc.ExhaustedBudget] if a request to agent by owner would find a budget used up;
-// see [budget.Gate].
+// CheckBudget returns an error with the detail [*agentsvc.ExhaustedBudget] if a request to agent by owner would find a
+// budget used up; see [budget.Gate].
 func (rt *Runtime) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
 	if rt.budgetGate == nil {
 		return nil

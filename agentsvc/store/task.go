@@ -235,9 +235,9 @@ type TaskPage struct {
 	HasMore bool
 }
 
-// List returns the page of tasks that f selects. The result may be shared with other callers and must not be
-// modified. Large tasks are reserved from memory before they are read. Without parts it reads only the versions of the page's tasks first and takes the tasks from the cache
-// where it can.
+// List returns the page of tasks that f selects. The result may be shared with other callers and must not be modified.
+// Large tasks are reserved from memory before they are read. Without parts it reads only the versions of the page's
+// tasks first and takes the tasks from the cache where it can.
 func (tas *Tasks) List(ctx context.Context, memory *capacity.Reservation, f TaskFilter) (TaskPage, error) {
 	var total int
 	where := []string{"t.tenant = $1"}

@@ -39,8 +39,9 @@ type Access struct {
 }
 
 // Authorize returns nil if the caller may take action with agent ("" = any). Handlers call it before they look up
-// anything that the request names, so that a refusal says nothing about what exists. It returns an error with [agentsvc.CodeDenied], or an [authz.ErrUnauthenticated] if the agent requires a credential
-// of its own that the caller did not send.
+// anything that the request names, so that a refusal says nothing about what exists. It returns an error with
+// [agentsvc.CodeDenied], or an [authz.ErrUnauthenticated] if the agent requires a credential of its own that the caller
+// did not send.
 func (a *Access) Authorize(ctx context.Context, action authz.Scope, agent string) (err error) {
 	_, span := trail.StartSpan(ctx, "admit")
 	defer func() { trail.EndSpan(span, err) }()
@@ -52,8 +53,8 @@ func (a *Access) Authorize(ctx context.Context, action authz.Scope, agent string
 
 // ResolveVisibility returns which tasks of an agent ("" = of every agent) the caller may act on: all of the app's if it
 // has the scope wide, else its own. The task service answers for a task outside of the visibility as for one that does
-// not exist. It returns an error with [agentsvc.CodeDenied] for a caller who has neither, or an [authz.ErrUnauthenticated] as
-// [Access.Authorize] does.
+// not exist. It returns an error with [agentsvc.CodeDenied] for a caller who has neither, or an
+// [authz.ErrUnauthenticated] as [Access.Authorize] does.
 func (a *Access) ResolveVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
 	if err := a.requireAgentCredentials(ctx, agent); err != nil {
 		return task.Visibility{}, err

@@ -19,8 +19,9 @@ import (
 // reserved for its turn, and [Request.ReleaseApp] gives that back unless a turn was written.
 //
 // wrong is the error that the protocol found while it decoded m, nil if none. It is returned only to a caller who is
-// permitted. The errors are, in this order: error with [agentsvc.CodeDenied] or [authz.ErrUnauthenticated], an unknown agent, wrong,
-// an error in the decisions or credentials, an error with [*agentsvc.ExhaustedBudget] or a [agentsvc.CodeExhausted].
+// permitted. The errors are, in this order: error with [agentsvc.CodeDenied] or [authz.ErrUnauthenticated], an unknown
+// agent, wrong, an error in the decisions or credentials, an error with the detail [*agentsvc.ExhaustedBudget] or a
+// [agentsvc.CodeExhausted].
 func (req *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Message, wrong error) (task.Submission, error) {
 	if wrong != nil {
 		return task.Submission{}, cmp.Or(req.AuthorizeAgent(ctx, authz.AgentsCall, agent), wrong)

@@ -250,7 +250,8 @@ func bearerToken(r *http.Request) (string, error) {
 }
 
 // authenticateOperator returns the platform operator's principal: of the admin secret, or of a platform token or API
-// key. Any other good credential is an error with [agentsvc.CodeDenied]. An address that names an app has no admin API: ErrNoPath.
+// key. Any other good credential is an error with [agentsvc.CodeDenied]. An address that names an app has no admin API:
+// ErrNoPath.
 func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) {
 	if s.options.Router.ParseAddress(r.Host, r.URL.Path).App != "" {
 		return authz.Principal{}, apierror.ErrNoPath

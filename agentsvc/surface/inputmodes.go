@@ -10,9 +10,9 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// checkInputModes returns an [apierror.CodeContentType] for a message with a part whose media type is not among the input modes
-// of the agent's card. A data part of a message that continues a task is accepted: it may be the answer that the task
-// waits for, which the task service reads, not the agent.
+// checkInputModes returns an [apierror.CodeContentType] for a message with a part whose media type is not among the
+// input modes of the agent's card. A data part of a message that continues a task is accepted: it may be the answer
+// that the task waits for, which the task service reads, not the agent.
 func (req *Request) checkInputModes(sub task.Submission) error {
 	card, ok := req.Runtime.Card(sub.Agent)
 	if !ok {

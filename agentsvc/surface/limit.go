@@ -13,8 +13,8 @@ import (
 )
 
 // AdmitCall counts a call to an agent against the app's budgets and limits, sets sub.Reservation to what is reserved
-// for its turn, and sets the rate limit headers of the response. It returns an error with [*agentsvc.ExhaustedBudget] or a
-// [agentsvc.CodeExhausted]; then nothing is reserved.
+// for its turn, and sets the rate limit headers of the response. It returns the errors of
+// [runtime.Runtime.AdmitCall]; then nothing is reserved.
 //
 // What is reserved here are tokens of rate limits, an estimate. Once a turn is written it owns the reservation, and the
 // worker that runs it settles it with what the models report. Until then v owns it: [Request.ReleaseApp] gives it back.

@@ -21,8 +21,8 @@ func (req *Request) WithDeadline(ctx context.Context) (context.Context, context.
 	return context.WithTimeout(ctx, req.server.options.Deadline)
 }
 
-// SubmitMessage submits a message and returns its task as it was accepted. It returns an [apierror.CodeContentType] for content
-// that the agent does not read, else what [task.Service.Submit] returns.
+// SubmitMessage submits a message and returns its task as it was accepted. It returns an [apierror.CodeContentType] for
+// content that the agent does not read, else what [task.Service.Submit] returns.
 func (req *Request) SubmitMessage(ctx context.Context, sub task.Submission) (agentsvc.Task, error) {
 	if err := req.checkInputModes(sub); err != nil {
 		return agentsvc.Task{}, err
@@ -46,8 +46,8 @@ func (req *Request) SubmitAndWait(ctx context.Context, sub task.Submission, time
 	return f.WaitSettled(timeout)
 }
 
-// CancelTask cancels a task. It returns [apierror.ErrNotCancelable] for one that has ended, and [agentsvc.ErrNotFound] for one
-// outside of visibility.
+// CancelTask cancels a task. It returns [apierror.ErrNotCancelable] for one that has ended, and [agentsvc.ErrNotFound]
+// for one outside of visibility.
 func (req *Request) CancelTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
 	t, err := req.Tasks.Cancel(ctx, visibility, id)
 	if errors.Is(err, agentsvc.ErrTaskEnded) {
@@ -106,8 +106,8 @@ func (req *Request) SubmitAndSubscribe(ctx context.Context, sub task.Submission)
 
 // SubscribeTask subscribes to an existing task. With after = nil the first event is the current state as a status with
 // the task's sequence; else the events after that sequence follow, which is how a client resumes. It releases the app.
-// It returns [agentsvc.ErrNotFound] for a task outside of visibility and an error with [agentsvc.CodeInvalid] for a sequence
-// that the task has not reached.
+// It returns [agentsvc.ErrNotFound] for a task outside of visibility and an error with [agentsvc.CodeInvalid] for a
+// sequence that the task has not reached.
 func (req *Request) SubscribeTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID, after *int64) (*stream.Subscription, error) {
 	o := req.streamOptions()
 	o.DropsTask = o.Memory != nil

@@ -73,8 +73,8 @@ import (
 	"stoa/tenancy/runtimecache"
 )
 
-// Options configure a [Server]. Verifier, AdminSecret, Idempotency, Router and Runtimes are required; setDefaults fills in the
-// rest.
+// Options configure a [Server]. Verifier, AdminSecret, Idempotency, Router and Runtimes are required; setDefaults fills
+// in the rest.
 type Options struct {
 	Authentication
 	// Idempotency stores the responses to requests that carry an Idempotency-Key.

@@ -14,12 +14,13 @@ import (
 	"stoa/tenancy/audit"
 )
 
-// Decide settles tool calls of a task that wait for a human; by is the principal who decides or supplies a
-// credential, from is where the request came from. When all are settled the paused turn continues in a new run; one rejection ends the task as rejected.
-// Credentials may only be supplied by the task's owner, which the visibility must ensure. It returns
-// [agentsvc.ErrNotFound] for a task that is not visible and for a call that does not wait, [agentsvc.ErrTaskEnded]
-// for a task that has ended, [agentsvc.ErrNoOpenDecision] for a call that was decided before, and an
-// [agentsvc.CodeInvalid] for an impossible decision; where that names a wrong call, it lists the calls that wait.
+// Decide settles tool calls of a task that wait for a human; by is the principal who decides or supplies a credential,
+// from is where the request came from. When all are settled the paused turn continues in a new run; one rejection ends
+// the task as rejected. Credentials may only be supplied by the task's owner, which the visibility must ensure. It
+// returns [agentsvc.ErrNotFound] for a task that is not visible and for a call that does not wait,
+// [agentsvc.ErrTaskEnded] for a task that has ended, [agentsvc.ErrNoOpenDecision] for a call that was decided before,
+// and an [agentsvc.CodeInvalid] for an impossible decision; where that names a wrong call, it lists the calls that
+// wait.
 func (s *Service) Decide(ctx context.Context, visibility Visibility, id agentsvc.TaskID, by agentsvc.Owner, from audit.Origin, decisions ...DecisionInput) (agentsvc.Task, error) {
 	ctx, span := trail.StartSpan(ctx, "decide")
 	acc, err := s.accept(ctx, &decisionSource{

@@ -74,7 +74,8 @@ func (f turnFactory) newTurn(o opening, where placement) store.NewTurn {
 	return turn
 }
 
-// newTask returns the first turn of a new task. With context "" the task also opens a new context. Epoch 1 and sequence 1 are those of the task's first write.
+// newTask returns the first turn of a new task. With context "" the task also opens a new context. Epoch 1 and sequence
+// 1 are those of the task's first write.
 func (f turnFactory) newTask(o opening, where placement, agent string, owner agentsvc.Owner, context agentsvc.ContextID) store.NewTurn {
 	turn := f.newTurn(o, where)
 	turn.Task = agentsvc.TaskID(agentsvc.NewID())

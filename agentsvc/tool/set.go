@@ -48,8 +48,8 @@ type toolEntry struct {
 	origin string
 }
 
-// NewSet returns a set of tools. It returns an error with [agentsvc.CodeInvalid] for two tools with one name and for parameters
-// that are not a JSON Schema.
+// NewSet returns a set of tools. It returns an error with [agentsvc.CodeInvalid] for two tools with one name and for
+// parameters that are not a JSON Schema.
 func NewSet(tools []Tool, opts Options) (*Set, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = 30 * time.Second

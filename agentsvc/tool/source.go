@@ -13,9 +13,9 @@ import (
 type Source interface {
 	// Name names the source in messages.
 	Name() string
-	// ListTools returns the present tools, as the caller of the session sees them. They are comparable, and a tool that has not changed is returned as the same
-	// value, so that the set can see whether anything changed. It returns an [*UnavailableError] if they cannot be
-	// listed, or a [*CredentialError].
+	// ListTools returns the present tools, as the caller of the session sees them. They are comparable, and a tool that
+	// has not changed is returned as the same value, so that the set can see whether anything changed. It returns an
+	// [*UnavailableError] if they cannot be listed, or a [*CredentialError].
 	ListTools(ctx context.Context, session agentsvc.SessionKey) ([]Tool, error)
 }
 

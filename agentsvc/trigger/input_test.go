@@ -108,7 +108,8 @@ func TestTemplateBounds(t *testing.T) {
 	}
 }
 
-// TestTemplateMemory: what the calls of an execution make is bounded together, whether it is kept by one action or by many variables.
+// TestTemplateMemory: what the calls of an execution make is bounded together, whether it is kept by one action or by
+// many variables.
 func TestTemplateMemory(t *testing.T) { // measures all that is allocated, and so runs alone
 	body := []byte(`{"x": "` + strings.Repeat("a", 200_000) + `", "list": [` + strings.Repeat(`"",`, 50_000) + `""]}`)
 	for name, template := range map[string]string{

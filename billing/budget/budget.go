@@ -96,7 +96,7 @@ const (
 
 // The values of [Budget.OnExhausted]: what happens to a call that a hard budget cannot cover.
 const (
-	// Reject: the call fails with an error with [*agentsvc.ExhaustedBudget].
+	// Reject: the call fails with an error with the detail [*agentsvc.ExhaustedBudget].
 	Reject = "reject"
 	// Pause: the task waits until the budget covers its next call; see [Gate.CheckAvailability].
 	Pause = "pause"
@@ -123,8 +123,8 @@ func (b Balance) Remaining() int64 {
 	return max(0, amount.Subtract(amount.Subtract(b.Amount, b.Committed), b.Reserved))
 }
 
-// setDefaultsAndValidate fills in omitted fields and returns an error with [agentsvc.CodeInvalid] for the first invalid one.
-// currency is used for a money budget without one.
+// setDefaultsAndValidate fills in omitted fields and returns an error with [agentsvc.CodeInvalid] for the first invalid
+// one. currency is used for a money budget without one.
 func (b *Budget) setDefaultsAndValidate(currency string) error {
 	b.Zone = cmp.Or(b.Zone, "UTC")
 	b.OnExhausted = cmp.Or(b.OnExhausted, Reject)

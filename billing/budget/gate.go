@@ -72,9 +72,9 @@ func (g *Gate) checkForeignBudgets(currency string, list, foreign []Budget) erro
 	return nil
 }
 
-// CheckBudget returns an error with [*agentsvc.ExhaustedBudget] if a hard budget that rejects covers every call that this
-// request can make and is used up. It only avoids the work of a turn that could do nothing; [Gate.ReserveBudget]
-// is what enforces budgets. agent is "" if the request does not name one.
+// CheckBudget returns an error with the detail [*agentsvc.ExhaustedBudget] if a hard budget that rejects covers every
+// call that this request can make and is used up. It only avoids the work of a turn that could do nothing;
+// [Gate.ReserveBudget] is what enforces budgets. agent is "" if the request does not name one.
 func (g *Gate) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
 	if !g.HasBudgets() {
 		return nil

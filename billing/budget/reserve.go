@@ -59,7 +59,7 @@ const (
 //
 // If hard budgets have less left, the response is shortened to what they allow, down to request.MinOutput. If they have
 // less only because of calls in progress, ReserveBudget waits for these up to [Options.MaxWait]: most use less than they
-// reserved. After that it returns an error with [*agentsvc.ExhaustedBudget].
+// reserved. After that it returns an error with the detail [*agentsvc.ExhaustedBudget].
 //
 // The reservation expires after reservationExpiry unless [Service.Run] of this process renews it.
 func (g *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation, error) {

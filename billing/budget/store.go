@@ -115,8 +115,8 @@ func lockBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budge
 	return b, err
 }
 
-// validateReplacement completes b from was, which it is to replace. It returns an error with [agentsvc.CodeInvalid] if a fixed
-// field differs.
+// validateReplacement completes b from was, which it is to replace. It returns an error with [agentsvc.CodeInvalid] if
+// a fixed field differs.
 func (b *Budget) validateReplacement(was Budget) error {
 	b.App, b.ID, b.CreatedAt = was.App, was.ID, was.CreatedAt
 	if err := b.setDefaultsAndValidate(was.Currency); err != nil {
@@ -250,8 +250,8 @@ func (s *Service) readBalances(ctx context.Context, budgets []Budget) ([]Balance
 	return list, nil
 }
 
-// checkBudgetCurrency returns an error with [agentsvc.CodeInvalid] if a money budget would count nothing because no charge is in
-// its currency.
+// checkBudgetCurrency returns an error with [agentsvc.CodeInvalid] if a money budget would count nothing because no
+// charge is in its currency.
 func (s *Service) checkBudgetCurrency(app tenancy.App, b Budget) error {
 	native := s.prices.CurrencyForPlan(app.Plan)
 	switch {

@@ -89,8 +89,8 @@ func (v Version) validate() error {
 	return nil
 }
 
-// validate returns an error with [agentsvc.CodeInvalid] for the first invalid field. at is the path of the item, with a dot at
-// its end.
+// validate returns an error with [agentsvc.CodeInvalid] for the first invalid field. at is the path of the item, with a
+// dot at its end.
 func (it Item) validate(at string) error {
 	switch {
 	case it.Kind != Cost && it.Kind != Charge:

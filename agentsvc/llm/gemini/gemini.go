@@ -57,7 +57,8 @@ const (
 	placeholderKey = "none"
 )
 
-// New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no request.
+// New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no
+// request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("gemini: an HTTP client is required")

@@ -55,7 +55,8 @@ type Provider struct {
 	responses responses.ResponseService
 }
 
-// New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no request.
+// New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no
+// request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("openai: an HTTP client is required")

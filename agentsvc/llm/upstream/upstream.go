@@ -61,9 +61,9 @@ type Vendor struct {
 	PrepareRequest func(req *http.Request)
 }
 
-// Stream makes the call of req and yields its outcome as [llm.Provider] requires. events makes the call with the context it is
-// given; each of its items is the chunks of one event, possibly none, and an error is its last item. Stream translates
-// that error into one for callers.
+// Stream makes the call of req and yields its outcome as [llm.Provider] requires. events makes the call with the
+// context it is given; each of its items is the chunks of one event, possibly none, and an error is its last item.
+// Stream translates that error into one for callers.
 func (v Vendor) Stream(ctx context.Context, req llm.Request, events func(ctx context.Context) iter.Seq2[[]llm.Chunk, error]) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
 		err := v.readEvents(ctx, req, events, func(c llm.Chunk) bool { return yield(c, nil) })

@@ -120,9 +120,9 @@ func (s *Store) Update(ctx context.Context, server string, now []Definition) ([]
 }
 
 // Accept makes the drifted definition of a tool the accepted one; by, an operator, is named in the audit entry. It
-// returns [agentsvc.ErrNotFound] for a tool without a pin, and an error with [agentsvc.CodeInvalid] if the drifted definition
-// does not have this hash: the operator would accept another definition than the one reviewed. Accepting it again
-// changes nothing.
+// returns [agentsvc.ErrNotFound] for a tool without a pin, and an error with [agentsvc.CodeInvalid] if the drifted
+// definition does not have this hash: the operator would accept another definition than the one reviewed. Accepting it
+// again changes nothing.
 func (s *Store) Accept(ctx context.Context, by audit.Actor, server, tool, hash string) (Pin, error) {
 	var pin Pin
 	err := s.h.RunTx(ctx, func(tx *db.Tx) error {

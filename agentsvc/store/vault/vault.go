@@ -113,8 +113,8 @@ func (v *Vault) ListCredentials(ctx context.Context, owner agentsvc.Owner) (list
 	return list, nil
 }
 
-// ForgetCredential deletes an owner's credential for a tool at the owner's request, which came from from, or returns [agentsvc.ErrNotFound]
-// if there is none.
+// ForgetCredential deletes an owner's credential for a tool at the owner's request, which came from from, or returns
+// [agentsvc.ErrNotFound] if there is none.
 func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, from audit.Origin, tool string) error {
 	n, err := v.deleteMatching(ctx, audit.Entry{Actor: audit.NewUserActor(owner, from), Action: "credential.forget", Detail: map[string]any{"tool": tool}},
 		columnMatch{"owner_sub", owner.Subject}, columnMatch{"owner_iss", owner.Issuer}, columnMatch{"tool", tool})
@@ -190,8 +190,8 @@ func QueueInsert(b *db.Batch, tenant string, c SealedCredential, task agentsvc.T
 		tenant, c.Owner.Issuer, c.Owner.Subject, c.Tool, c.Header, c.Server, c.sealedValue, c.masterKey, string(task), epoch, seq)
 }
 
-// CheckCredential returns an error with [agentsvc.CodeInvalid] about at if a credential's value cannot be sent as a header; it
-// does not quote the value.
+// CheckCredential returns an error with [agentsvc.CodeInvalid] about at if a credential's value cannot be sent as a
+// header; it does not quote the value.
 func CheckCredential(at, value string) error {
 	switch {
 	case value == "":

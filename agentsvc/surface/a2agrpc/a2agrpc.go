@@ -47,8 +47,8 @@ import (
 // Options configure a Server. The zero value is valid: each field has the default that its comment names.
 type Options struct {
 	TLS *tls.Config // nil = connections are not encrypted
-	// AcquireStream counts a call of the client at an address with a port. It returns what ends the count, or false if too many calls
-	// are open; nil = as many as there are.
+	// AcquireStream counts a call of the client at an address with a port. It returns what ends the count, or false if
+	// too many calls are open; nil = as many as there are.
 	AcquireStream func(address string) (release func(), ok bool)
 	// Ready returns an error while the process must not receive calls; nil = always ready.
 	Ready func(context.Context) error

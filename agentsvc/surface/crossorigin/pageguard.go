@@ -67,7 +67,8 @@ var (
 )
 
 // CheckRequest returns the error for a request without a credential that acts or reads in an app which needs none, nil
-// if it may. requestHost and header are its Host header and its other headers, nil if its protocol has none. named says that the host is one that the operator configured for apps, so it cannot be a rebound name.
+// if it may. requestHost and header are its Host header and its other headers, nil if its protocol has none. named says
+// that the host is one that the operator configured for apps, so it cannot be a rebound name.
 func (g *PageGuard) CheckRequest(requestHost string, header func(name string) string, named bool) error {
 	if g.allowAll {
 		return nil

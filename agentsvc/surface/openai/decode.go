@@ -19,8 +19,8 @@ const (
 	maxName     = 256  // bytes of user and safety_identifier; decode.CheckID has the same bound and checks it
 )
 
-// toDomain returns the request as a message to its agent, or an error with [agentsvc.CodeInvalid] that names the member that
-// is wrong. The last message must be the user's. user, safety_identifier and metadata are stored with the message;
+// toDomain returns the request as a message to its agent, or an error with [agentsvc.CodeInvalid] that names the member
+// that is wrong. The last message must be the user's. user, safety_identifier and metadata are stored with the message;
 // they do not decide whose task it is, which is the credential's principal.
 func (r *chatRequest) toDomain() (agentsvc.Message, error) {
 	var m agentsvc.Message

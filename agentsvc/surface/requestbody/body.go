@@ -53,8 +53,8 @@ func (b *Body) Limit(w http.ResponseWriter, r *http.Request, maxBytes int64, pie
 	r.Body = &timedBody{ReadCloser: in, controller: http.NewResponseController(w), pieceTimeout: pieceTimeout, totalTimeout: totalTimeout}
 }
 
-// Read reads the body of r and reserves the memory for it and its JSON values. It may wait, for at most maxWait
-// at each step and for the app's rate. The result is JSON within the bounds of decode.CountValues, not validated any further,
+// Read reads the body of r and reserves the memory for it and its JSON values. It may wait, for at most maxWait at each
+// step and for the app's rate. The result is JSON within the bounds of decode.CountValues, not validated any further,
 // or empty. The errors are for the caller: too large, too many values, too slow, or 429 if there is no memory.
 func (b *Body) Read(r *http.Request) ([]byte, error) {
 	body, refused, err := b.readCounted(r.Body, r.ContentLength, b.maxBytes, b.newMeter(r, &b.reservation))

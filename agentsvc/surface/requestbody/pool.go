@@ -132,10 +132,10 @@ func newQuotaPool(maximum, size int64) *quotaPool {
 }
 
 // reserveBody announces a body of an app and waits for its first step of n. A body that may become larger than what its
-// app may announce announces just that: so the first body of an app always fits by its announcement. cutOff aborts the reading of the body at
-// once. It is called under p.mu, at most once, and not after markReceived, so it must not block or call the pool.
-// cutOff = nil says that the body has arrived. It returns errBodyBudgetExhausted if the step did not fit in time or ctx
-// ended.
+// app may announce announces just that: so the first body of an app always fits by its announcement. cutOff aborts the
+// reading of the body at once. It is called under p.mu, at most once, and not after markReceived, so it must not block
+// or call the pool. cutOff = nil says that the body has arrived. It returns errBodyBudgetExhausted if the step did not
+// fit in time or ctx ended.
 func (p *quotaPool) reserveBody(ctx context.Context, app db.ID, announced, n int64, cutOff func()) (*poolReservation, error) {
 	t := &poolReservation{pool: p, app: app, cutOff: cutOff}
 	if err := p.reserveOrWait(ctx, &waiter{reservation: t, amount: n, announced: min(announced, p.maxPerApp)}); err != nil {

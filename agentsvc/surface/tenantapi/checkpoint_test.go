@@ -62,8 +62,8 @@ func restoreCheckpoint(t *testing.T, h *surfacetest.Fixture, task, checkpoint, t
 	return h.Do(t, http.MethodPost, "/tasks/"+task+"/checkpoints/"+checkpoint+":restore", token, nil, headers...)
 }
 
-// TestRestoreIsACall checks that a restore counts against the limits of the task's owner, also if another caller requests it, and
-// is refused like a message.
+// TestRestoreIsACall checks that a restore counts against the limits of the task's owner, also if another caller
+// requests it, and is refused like a message.
 func TestRestoreIsACall(t *testing.T) {
 	t.Parallel()
 	h := newBreakingFixture(t, "count", 3)

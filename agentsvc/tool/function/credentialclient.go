@@ -16,9 +16,9 @@ type credentialClient struct {
 	provider   *tool.CredentialProvider
 }
 
-// sendRequest sends req on behalf of the session's caller. It returns the answer and the credential that was sent, nil if none was. It returns a
-// [*tool.CredentialError] if the credential is missing, or was refused with 401; the agent then asks the caller for it
-// and repeats the call. Errors of the network contain the host and a fixed text only.
+// sendRequest sends req on behalf of the session's caller. It returns the answer and the credential that was sent, nil
+// if none was. It returns a [*tool.CredentialError] if the credential is missing, or was refused with 401; the agent
+// then asks the caller for it and repeats the call. Errors of the network contain the host and a fixed text only.
 func (c credentialClient) sendRequest(req *http.Request, session agentsvc.SessionKey) (*http.Response, *tool.CallerCredential, error) {
 	var credential *tool.CallerCredential
 	if c.provider != nil && tool.URLOrigin(req.URL) == c.provider.Server {

@@ -69,8 +69,8 @@ func flushUsage(b *billing.Service) error {
 	return nil
 }
 
-// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is an error with [agentsvc.CodeInvalid]. It is nil
-// without billing (stoa validate), so that any name passes.
+// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is an error with [agentsvc.CodeInvalid].
+// It is nil without billing (stoa validate), so that any name passes.
 func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) error {
 	if b == nil {
 		return nil

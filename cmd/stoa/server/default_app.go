@@ -138,9 +138,9 @@ func (a *DefaultApp) parseConfig(s *tenancy.Snapshot) (*config.Config, error) {
 	return config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, OperatorKey: lookupEnv})
 }
 
-// checkAppConfig reports all problems of a tenant's configuration, and its warnings: it parses and builds it as newAppBuilder does and
-// discards the result. Because start, reload and dry run share runtime.Build, a configuration that passes here also
-// loads.
+// checkAppConfig reports all problems of a tenant's configuration, and its warnings: it parses and builds it as
+// newAppBuilder does and discards the result. Because start, reload and dry run share runtime.Build, a configuration
+// that passes here also loads.
 func checkAppConfig(src []byte, o config.Options, plan string, deps runtime.Dependencies) (warnings []document.Problem, err error) {
 	var values []string
 	lookup := o.Lookup

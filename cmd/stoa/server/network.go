@@ -21,7 +21,8 @@ type network struct {
 	tlsConfig   *tls.Config       // nil = plain HTTP and gRPC
 }
 
-// newNetwork reads the certificate of server.tls, if one is configured. A process that is configured for TLS and cannot read its certificate does not start, rather than serving without encryption.
+// newNetwork reads the certificate of server.tls, if one is configured. A process that is configured for TLS and cannot
+// read its certificate does not start, rather than serving without encryption.
 func newNetwork(o Options) (n network, err error) {
 	s := o.Settings.Listen
 	n = network{

@@ -79,7 +79,8 @@ func (c *limitedConn) Close() error {
 // address, which is what one client is usually assigned.
 func sourcePrefix(conn *net.TCPConn) netip.Prefix { return clientPrefix(conn.RemoteAddr().String()) }
 
-// clientPrefix is sourcePrefix for an address with a port, such as 192.0.2.1:443. The zero prefix stands for any other text.
+// clientPrefix is sourcePrefix for an address with a port, such as 192.0.2.1:443. The zero prefix stands for any other
+// text.
 func clientPrefix(address string) netip.Prefix {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -142,19 +143,19 @@ func (lim *Limiter) ReadCounts() (open int64, refused map[string]int64) {
 	return int64(lim.open), map[string]int64{boundTotal: lim.refused[boundTotal], boundAddress: lim.refused[boundAddress]}
 }
 
-// minStreams is the least bound of the requests over HTTP/2 and gRPC that may be open in a process. An open request takes up to 80 KiB
-// with a response that its client does not take.
+// minStreams is the least bound of the requests over HTTP/2 and gRPC that may be open in a process. An open request
+// takes up to 80 KiB with a response that its client does not take.
 const minStreams = 4096
 
-// NewStreamLimiter returns a limiter of the requests over HTTP/2 and gRPC, of which one connection carries many: a quarter of the
-// connections that there may be, and at least minStreams. One address may have 1/AddressShares of them.
+// NewStreamLimiter returns a limiter of the requests over HTTP/2 and gRPC, of which one connection carries many: a
+// quarter of the connections that there may be, and at least minStreams. One address may have 1/AddressShares of them.
 func NewStreamLimiter(connections int, trusted []netip.Prefix) *Limiter {
 	total := max(connections/4, minStreams)
 	return NewLimiter(total, total/AddressShares, trusted)
 }
 
-// LimitStreams returns next with the bounds applied to requests over HTTP/2. A request beyond them is refused with 503 before any
-// of it is read. Those over HTTP/1.1 have a connection each, which LimitListener counts.
+// LimitStreams returns next with the bounds applied to requests over HTTP/2. A request beyond them is refused with 503
+// before any of it is read. Those over HTTP/1.1 have a connection each, which LimitListener counts.
 func (lim *Limiter) LimitStreams(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor >= 2 {
