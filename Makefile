@@ -18,7 +18,7 @@ PKG ?= ./cmd/stoa ./agentsvc/runtime ./cmd/stoa/faults ./...
 # Tests wait for timers, processes and databases more than they compute, so that two packages run at a time, with up to eight
 # tests of each. More would need more connections than .ci/with-services permits. Without DWARF (-w) a test binary is linked in
 # half the time; stack traces do not need it. make lint runs go vet on all packages.
-TESTFLAGS := -p 2 -parallel 8 -vet=off -ldflags=-w
+TESTFLAGS := -p 2 -parallel 4 -vet=off -ldflags=-w
 
 # SQLite is C that was translated to Go, and so is the C library below it. What they work on lies outside Go's heap, where the
 # race detector sees nothing: it would only make every test with a database several times slower. All that is Go stays watched.
