@@ -352,9 +352,7 @@ func TestQuiet(t *testing.T) {
 			if slowest < 50*time.Millisecond {
 				t.Fatalf("a call in one process was announced to another; the slowest took %v", slowest)
 			}
-			for end := time.Now().Add(testTimeout); there.bus.HasFollowers() && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
+			waitUntil(t, "the process is not followed any more", func() bool { return !there.bus.HasFollowers() })
 		}
 		t.Error("no ten calls began within 50 ms each: nothing was checked")
 	})
