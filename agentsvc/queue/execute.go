@@ -25,6 +25,7 @@ type executor struct {
 	unfinished *unfinishedRuns
 	awaited    *awaitedApps
 	wake       *claimSignal
+	goroutines workerPool
 
 	// base is the parent of every run's context. cancel ends it with a cause.
 	base   context.Context
@@ -104,14 +105,14 @@ func (e *executor) startRun(run store.Run, kind slotKind) {
 	ctx, cancel := context.WithCancelCause(e.base)
 	at, w := taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slot: kind}
 	e.active.add(at, w)
-	go func() {
+	e.goroutines.runFunc(func() {
 		defer e.endWork()
 		defer func() {
 			cancel(nil)
 			e.signalFreeSlot(e.slots.releaseRun(run.Tenant, w) == liveSlot)
 		}()
 		e.executeRun(ctx, run, at, w)
-	}()
+	})
 }
 
 // executeRun executes a run that is registered as w and decides what becomes of one without a recorded end. After

@@ -59,7 +59,7 @@ func New(d *db.DB, handle Handler, o Options) *Pool {
 	}
 	executor := &executor{
 		runs: runs, handle: handle, options: o, worker: worker, active: active, slots: newSlots(o), leases: leases, unfinished: unfinished,
-		awaited: awaited, wake: wake, base: base, cancel: cancel,
+		awaited: awaited, wake: wake, goroutines: make(workerPool), base: base, cancel: cancel,
 	}
 	return &Pool{
 		runs: runs, options: o, active: active, executor: executor, leases: leases, unfinished: unfinished,
