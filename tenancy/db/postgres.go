@@ -150,6 +150,9 @@ func (p *postgresEngine) executeSteps(ctx context.Context, steps []pipelineStep,
 		return err
 	}
 	defer conn.Release()
+	if len(calls) > 1 {
+		presizeSendBuffer(conn.Conn())
+	}
 	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	res := conn.SendBatch(ctx, &b)

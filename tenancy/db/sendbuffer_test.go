@@ -11,7 +11,7 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestLargeAndSmall writes groups of several hundred kB, and then small ones on the same connections: every
+// TestLargeAndSmall writes groups that are larger than a sendBuffer, and then small ones on the same connections: every
 // value is stored as it was sent.
 func TestLargeAndSmall(t *testing.T) {
 	t.Parallel()
