@@ -26,7 +26,7 @@ var (
 // do.
 func (s *Runs) recordShared(w *recordResult, run *Run, rec Record, g *precondition, events [][]any, session string, now int64) *db.Batch {
 	status := lastStatus(rec.Events)
-	if status == nil || rec.EndState == "" || len(filterApprovals(rec.Events)) > 0 || len(rec.SessionEntries) > 0 && !rec.isFirstTurn {
+	if status == nil || rec.EndState == "" || len(filterApprovals(rec.Events)) > 0 || len(rec.SessionEntries) > 0 && !run.IsNewContext {
 		return nil
 	}
 	id := string(run.Task)

@@ -194,7 +194,8 @@ func (n *newTask) plan(ctx context.Context, where placement) (turnPlan, error) {
 	// A new context cannot be occupied, and a run with a slot must not wait.
 	turn.MayWait = where.worker == "" && n.sub.Message.Context != "" && s.busyPolicy(n.sub.Agent) == Queue
 	turn.Sent = n.sent
-	evs := []agentsvc.Event{{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &turn.Message}}}
+	evs := make([]agentsvc.Event, 0, 2)
+	evs = append(evs, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &turn.Message}})
 	if where.worker != "" {
 		evs = append(evs, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})
 	}

@@ -40,7 +40,7 @@ type stmt struct {
 // Exec adds a statement. If n is not nil it receives the number of rows that the statement affected.
 func (b *Batch) Exec(n *int64, sql string, args ...any) {
 	b.writes = true
-	b.stmts = append(b.stmts, stmt{sql: sql, args: args, affected: n})
+	b.addStatement(stmt{sql: sql, args: args, affected: n})
 }
 
 // Append adds the statements of other, which may be nil, to b and to b.Shared.
@@ -65,5 +65,13 @@ func (b *Batch) Query(read func(Row) error, sql string, args ...any) {
 	if !strings.HasPrefix(sql, "SELECT") {
 		b.writes = true
 	}
-	b.stmts = append(b.stmts, stmt{sql: sql, args: args, readRow: read})
+	b.addStatement(stmt{sql: sql, args: args, readRow: read})
+}
+
+// addStatement adds s. Most batches have about four statements.
+func (b *Batch) addStatement(s stmt) {
+	if b.stmts == nil {
+		b.stmts = make([]stmt, 0, 4)
+	}
+	b.stmts = append(b.stmts, s)
 }

@@ -85,7 +85,7 @@ func (b *Batch) addRowStatement(s stmt) {
 		s.rowStmt.checkRow(row)
 	}
 	b.writes = true
-	b.stmts = append(b.stmts, s)
+	b.addStatement(s)
 }
 
 // checkRow panics if row does not fit the columns. It is a mistake in the calling code, found here because in a merged
