@@ -12,9 +12,13 @@ GOVULNCHECK_VERSION := 1.5.0
 
 # ARGS are handed on: make run ARGS="--port 9090", make test ARGS="-run TestPlan", make bench ARGS="-h".
 ARGS ?=
-# PKG narrows make test to some packages. Those that take longest stand first. What they need is compiled side by side, and they
-# run one by one: each has servers under load and calls with deadlines, and would take the others' processors.
+# PKG narrows make test to some packages. Those that take longest stand first.
 PKG ?= ./cmd/stoa ./agentsvc/runtime ./cmd/stoa/faults ./...
+
+# Tests wait for timers, processes and databases more than they compute, so that two packages run at a time, with up to eight
+# tests of each. More would need more connections than .ci/with-services permits. Without DWARF (-w) a test binary is linked in
+# half the time; stack traces do not need it. make lint runs go vet on all packages.
+TESTFLAGS := -p 2 -parallel 4 -vet=off -ldflags=-w
 
 # SQLite is C that was translated to Go, and so is the C library below it. What they work on lies outside Go's heap, where the
 # race detector sees nothing: it would only make every test with a database several times slower. All that is Go stays watched.
@@ -48,7 +52,7 @@ test: build ## run every test with the race detector, with a private PostgreSQL,
 	browser=$$(.ci/browser) || echo "ATTENTION: the test with pages in a real browser is skipped" >&2; \
 	sdks=$$(.ci/client-sdks) || echo "ATTENTION: the tests with the official clients of OpenAI and MCP for JavaScript are skipped" >&2; \
 	CGO_ENABLED=1 .ci/progress go list -v -export -deps -test $(RACE) $(PKG) >/dev/null; \
-	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test -p 1 $(RACE) -timeout 75m $(ARGS) $(PKG)
+	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
 
 .PHONY: faults
 faults: ## run the tests that break things on purpose (build tag faults)

@@ -8,57 +8,121 @@ import (
 	"time"
 )
 
-// Errors of tasks that every protocol reports. Their texts may be shown to callers; surface maps each to a protocol's
-// code.
+// Code is the kind of an [Error]: what its caller can do about it. A Code is an error itself, so that
+// errors.Is(err, CodeNotFound) reports whether err is or wraps an Error of that kind. Package apierror maps each code to
+// the codes of the protocols, and adds those of errors that only a protocol has.
+type Code string
+
+// Error returns the name of the code.
+func (c Code) Error() string { return string(c) }
+
+// The codes of domain errors.
+const (
+	CodeInvalid         Code = "invalid"         // the input is wrong
+	CodeReused          Code = "reused"          // the key or id belongs to another request
+	CodeUnauthenticated Code = "unauthenticated" // the credential is missing or not valid
+	CodeUnsigned        Code = "unsigned"        // the signature is missing or not valid
+	CodeDenied          Code = "denied"          // the caller is known and may not
+	CodeSuspended       Code = "suspended"       // the app refuses every call
+	CodeNotFound        Code = "not found"       // it does not exist, or belongs to another tenant or user
+	CodeExists          Code = "exists"          // the name is in use
+	CodeState           Code = "state"           // the state of the task does not allow it
+	CodeConflict        Code = "conflict"        // others change it at the same time
+	CodePrecondition    Code = "precondition"    // the stored state is not the expected one
+	CodeExhausted       Code = "exhausted"       // a limit, a budget or a storage quota is used up
+	CodeBusy            Code = "busy"            // there is no memory for it at present
+	CodeTooLarge        Code = "too large"       // there is never memory for it
+	CodeUnavailable     Code = "unavailable"     // the server cannot answer at present
+)
+
+// Error is an error whose text callers may read. All packages use it for what a caller can do something about; any
+// other error is internal, and its text reaches no caller. See docs/decisions/one-error-type.md.
+type Error struct {
+	Code    Code
+	Field   string // path of the wrong input, such as message.parts[0]; "" = none
+	Message string
+	// RetryAfter is the time after which another attempt may succeed, 0 = unknown.
+	RetryAfter time.Duration
+	// Detail has the figures of what refused the call, such as an [*ExhaustedBudget]; nil = none. See [DetailOf].
+	Detail any
+	// Err is the cause, for the log; nil = none. The error's text does not contain it.
+	Err error
+}
+
+// NewError returns an [*Error] with a formatted message.
+func NewError(code Code, format string, args ...any) error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// NewInvalidError returns an [*Error] with [CodeInvalid] about field with a formatted message.
+func NewInvalidError(field, format string, args ...any) error {
+	return &Error{Code: CodeInvalid, Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// NewUnauthenticatedError returns an [*Error] with [CodeUnauthenticated] and a fixed message, so that the caller cannot
+// learn from it what is wrong with the credential. reason is for the log, "" = none.
+func NewUnauthenticatedError(reason string) error {
+	e := &Error{Code: CodeUnauthenticated, Message: "missing or invalid credential"}
+	if reason != "" {
+		e.Err = errors.New(reason)
+	}
+	return e
+}
+
+// Error returns "field: message", or the message alone.
+func (e *Error) Error() string {
+	if e.Field == "" {
+		return e.Message
+	}
+	return e.Field + ": " + e.Message
+}
+
+// Is reports whether target is the error's code.
+func (e *Error) Is(target error) bool { return target == e.Code }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// DetailOf returns the detail of the first [*Error] in err's chain, the zero T if it has none of that type.
+func DetailOf[T any](err error) T {
+	var e *Error
+	var detail T
+	if errors.As(err, &e) {
+		detail, _ = e.Detail.(T)
+	}
+	return detail
+}
+
+// Errors of tasks that every protocol reports.
 var (
 	// ErrNotFound is the answer for what does not exist and for what belongs to another tenant or user: callers must
 	// not be able to distinguish the two.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = NewError(CodeNotFound, "not found")
 	// ErrTaskEnded reports that the task is in a terminal state.
-	ErrTaskEnded = errors.New("the task has ended")
+	ErrTaskEnded = NewError(CodeState, "the task has ended")
 	// ErrTaskBusy reports that a run still executes an earlier message of the task.
-	ErrTaskBusy = errors.New("the task is still working on an earlier message")
+	ErrTaskBusy = NewError(CodeState, "the task is still working on an earlier message")
 	// ErrSessionBusy reports that another run of the session, of this task or another, is unfinished.
-	ErrSessionBusy = errors.New("the conversation is still at work on an earlier message: wait for its end, or cancel its task")
+	ErrSessionBusy = NewError(CodeState, "the conversation is still at work on an earlier message: wait for its end, or cancel its task")
 	// ErrAwaitingDecision reports that the task waits for a decision, not for a message.
-	ErrAwaitingDecision = errors.New("the task waits for a decision on a tool call, not for a message")
+	ErrAwaitingDecision = NewError(CodeState, "the task waits for a decision on a tool call, not for a message")
 	// ErrAwaitingCredential reports that the task waits for a credential, not for a message.
-	ErrAwaitingCredential = errors.New(`the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
+	ErrAwaitingCredential = NewError(CodeState, `the task waits for a credential: send a message whose data part is {"type": "tool_credential", "tool": ..., "value": ...}`)
 	// ErrAwaitingBudget reports that the task waits for its budget, not for a message.
-	ErrAwaitingBudget = errors.New("the task waits until its budget has room again, and goes on by itself")
+	ErrAwaitingBudget = NewError(CodeState, "the task waits until its budget has room again, and goes on by itself")
 	// ErrNoOpenDecision reports that no such approval is open, or that it was decided before.
-	ErrNoOpenDecision = errors.New("no such decision is open: it was made before, or nothing waits for one")
+	ErrNoOpenDecision = NewError(CodeState, "no such decision is open: it was made before, or nothing waits for one")
 	// ErrLeaseLost reports that the caller's view of the task is outdated: another writer has changed it, or another
 	// worker has the lease. A worker that receives it must stop and write nothing more.
-	ErrLeaseLost = errors.New("the lease on the task is lost")
+	ErrLeaseLost = NewError(CodeState, "the lease on the task is lost")
 	// ErrKeyReused reports that an idempotency key was used for a different request.
-	ErrKeyReused = errors.New("this Idempotency-Key was used for another request")
+	ErrKeyReused = NewError(CodeReused, "this key was used for another request")
 	// ErrOverloaded reports that the process or its database accepts no more work at present.
-	ErrOverloaded = errors.New("the server is at its limit, try again shortly")
+	ErrOverloaded = NewError(CodeUnavailable, "the server is at its limit, try again shortly")
 )
 
-// InvalidError reports an invalid input. Field is its path, such as message.parts[0], and may be empty. Both may be
-// shown to callers.
-type InvalidError struct {
-	Field  string
-	Reason string // "" = none was given
-}
-
-// NewInvalidError returns an [*InvalidError] about field with a formatted reason.
-func NewInvalidError(field, format string, args ...any) error {
-	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}
-
-// Error returns "field: reason", or the reason alone.
-func (e *InvalidError) Error() string {
-	if e.Field == "" {
-		return e.Reason
-	}
-	return e.Field + ": " + e.Reason
-}
-
-// BudgetExhaustedError reports that a budget does not cover a model call. The call was not made.
-type BudgetExhaustedError struct {
+// ExhaustedBudget is the detail of an [Error] of a budget that does not cover a model call. The call was not made.
+type ExhaustedBudget struct {
 	Budget     string    // name
 	ID         string    // of the budget
 	Scope      string    // what the budget covers, as text
@@ -67,26 +131,26 @@ type BudgetExhaustedError struct {
 	PausesTask bool      // the budget's policy is to pause the task instead of failing it
 }
 
-// Error returns a text that may be shown to callers.
-func (e *BudgetExhaustedError) Error() string {
-	when := ""
-	if !e.ResetsAt.IsZero() {
-		when = " until " + e.ResetsAt.UTC().Format(time.RFC3339)
+// NewError returns the error of a call that b refused.
+func (b *ExhaustedBudget) NewError() error {
+	e := &Error{Code: CodeExhausted, Message: fmt.Sprintf("the budget %s (%s) is used up", b.Budget, b.Scope), Detail: b}
+	if !b.ResetsAt.IsZero() {
+		e.Message += " until " + b.ResetsAt.UTC().Format(time.RFC3339)
+		e.RetryAfter = max(time.Until(b.ResetsAt), time.Second)
 	}
-	return fmt.Sprintf("the budget %s (%s) is used up%s", e.Budget, e.Scope, when)
+	return e
 }
 
-// StorageLimitError reports that a tenant's storage quota refused a write.
-type StorageLimitError struct {
-	// StoredBytes is the estimate of what the tenant stores, MaxBytes its limit.
-	StoredBytes, MaxBytes int64
-	Advice                string        // what the tenant can do
-	RetryAfter            time.Duration // until the stored bytes are measured again
+// StorageUse is the detail of an [Error] of a write that a tenant's storage quota refused.
+type StorageUse struct {
+	StoredBytes, MaxBytes int64 // the estimate of what the tenant stores, and its limit
 }
 
-// Error returns a text that may be shown to callers.
-func (e *StorageLimitError) Error() string {
-	return fmt.Sprintf("the app stores %s of %s that it may store at present, too little is left for this: %s", FormatBytes(e.StoredBytes), FormatBytes(e.MaxBytes), e.Advice)
+// NewError returns the error of a write that was refused at u. advice is what the tenant can do, retryAfter the time
+// until the stored bytes are measured again.
+func (u StorageUse) NewError(advice string, retryAfter time.Duration) error {
+	const format = "the app stores %s of %s that it may store at present, too little is left for this: %s"
+	return &Error{Code: CodeExhausted, Message: fmt.Sprintf(format, FormatBytes(u.StoredBytes), FormatBytes(u.MaxBytes), advice), RetryAfter: retryAfter, Detail: u}
 }
 
 // FormatBytes returns a number of bytes for humans, in binary units with one decimal, such as 1.5 GiB.

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/authz"
 	"stoa/ratelimit"
 )
@@ -69,7 +70,7 @@ func TestAdminSecret(t *testing.T) {
 			if tt.right && (err != nil || !p.Platform || p.App != "") {
 				t.Errorf("got %+v and %v, want the platform's operator", p, err)
 			}
-			if !tt.right && (!errors.Is(err, authz.ErrUnauthenticated) || p.Platform) {
+			if !tt.right && (!errors.Is(err, agentsvc.CodeUnauthenticated) || p.Platform) {
 				t.Errorf("got %+v and %v, want ErrUnauthenticated", p, err)
 			}
 		})
@@ -91,9 +92,9 @@ func TestAdminSecretThrottlesAnAddress(t *testing.T) {
 		const guesser, operator = "192.0.2.1:4000", "192.0.2.2:4000"
 		for i := range 20 {
 			_, err := secret.VerifySecret(guesser, fmt.Sprintf("guess number %020d", i))
-			want := authz.ErrUnauthenticated
+			want := agentsvc.CodeUnauthenticated
 			if i >= 10 {
-				want = ratelimit.ErrExhausted
+				want = agentsvc.CodeExhausted
 			}
 			if !errors.Is(err, want) {
 				t.Fatalf("guess %d: got %v, want %v", i+1, err, want)
@@ -109,7 +110,7 @@ func TestAdminSecretThrottlesAnAddress(t *testing.T) {
 			if _, err := secret.VerifySecret(operator, oldSecret); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := secret.VerifySecret(operator, ""); !errors.Is(err, authz.ErrUnauthenticated) {
+			if _, err := secret.VerifySecret(operator, ""); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 				t.Fatal(err)
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
+	"stoa/tenancy/audit"
 )
 
 const (
@@ -86,8 +87,8 @@ func NewAPIKeys(store *apikey.Store, i *Issuer) *APIKeys {
 }
 
 // CreateKey creates a key of app and returns its text, which is not stored and cannot be read again, with the stored
-// key and the app's new record. A spec with an unknown role, scope or agent is an [agentsvc.InvalidError].
-func (k *APIKeys) CreateKey(ctx context.Context, actor string, app *tenancy.App, spec APIKeySpec) (text string, stored apikey.Key, of tenancy.App, err error) {
+// key and the app's new record. A spec with an unknown role, scope or agent is an error with [agentsvc.CodeInvalid].
+func (k *APIKeys) CreateKey(ctx context.Context, actor audit.Actor, app *tenancy.App, spec APIKeySpec) (text string, stored apikey.Key, of tenancy.App, err error) {
 	if len(spec.Roles) == 0 {
 		spec.Roles = []string{RoleCaller}
 	}
@@ -128,7 +129,7 @@ func (s APIKeySpec) validate() error {
 
 // RotateKey replaces the secret part of the key with that id and returns the new text. The former text remains valid
 // for overlap, at most maxRotationOverlap.
-func (k *APIKeys) RotateKey(ctx context.Context, actor, app, id string, overlap time.Duration) (text string, stored apikey.Key, of tenancy.App, err error) {
+func (k *APIKeys) RotateKey(ctx context.Context, actor audit.Actor, app, id string, overlap time.Duration) (text string, stored apikey.Key, of tenancy.App, err error) {
 	if overlap < 0 || overlap > maxRotationOverlap {
 		return "", stored, of, agentsvc.NewInvalidError("overlap", "must be between 0s and %dh (30 days)", int(maxRotationOverlap.Hours()))
 	}
@@ -181,8 +182,8 @@ func (k *APIKeys) loadKey(ctx context.Context, id string, hash [sha256.Size]byte
 		}
 		// The key is not valid or could not be read: an earlier entry must not be used for later requests either.
 		k.cache.Invalidate(hash)
-		if errors.Is(err, tenancy.ErrNotFound) {
-			err = unauthenticated("an API key that is not there")
+		if errors.Is(err, agentsvc.CodeNotFound) {
+			err = unauthenticated("an API key that does not exist")
 		}
 		return (*cachedKey)(nil), err
 	})
@@ -208,9 +209,9 @@ func (k *APIKeys) validateKey(stored apikey.Key, of apikey.Owner, hash [sha256.S
 			expires = stored.FormerUntil
 		}
 	case former:
-		return nil, unauthenticated("an API key from before its rotation")
+		return nil, unauthenticated("an API key that was rotated")
 	default:
-		return nil, unauthenticated("an API key that is not there")
+		return nil, unauthenticated("an API key that does not exist")
 	}
 	if !expires.IsZero() && !now.Before(expires) {
 		return nil, unauthenticated("an API key that has expired")
@@ -263,6 +264,6 @@ func (k *APIKeys) writeLastUses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := k.Store.RecordUse(ctx, used); err != nil {
-		k.log.WarnContext(ctx, "when API keys were used could not be noted", "keys", len(used), "error", err)
+		k.log.WarnContext(ctx, "the last use of API keys could not be recorded", "keys", len(used), "error", err)
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
@@ -28,7 +30,7 @@ func createKey(t *testing.T, k *APIKeys, spec APIKeySpec) (text, id string) {
 	if spec.Name == "" {
 		spec.Name = "test"
 	}
-	text, stored, _, err := k.CreateKey(t.Context(), "op", &tenancy.App{Name: "default"}, spec)
+	text, stored, _, err := k.CreateKey(t.Context(), audit.Actor{Name: "op"}, &tenancy.App{Name: "default"}, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +59,7 @@ func TestKeyCacheExpiry(t *testing.T) {
 		}
 		bad := func(text string, generation int64) {
 			t.Helper()
-			if _, err := k.VerifyKey(t.Context(), text, generation); !errors.Is(err, ErrUnauthenticated) {
+			if _, err := k.VerifyKey(t.Context(), text, generation); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 				t.Errorf("a bad key: %v", err)
 			}
 		}
@@ -84,7 +86,7 @@ func TestKeyCacheExpiry(t *testing.T) {
 		bad(brief, 1)
 
 		third, id := createKey(t, k, APIKeySpec{})
-		next, _, _, err := k.RotateKey(t.Context(), "op", "default", id, 10*time.Second)
+		next, _, _, err := k.RotateKey(t.Context(), audit.Actor{Name: "op"}, "default", id, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +187,7 @@ func TestKeyDeletedWhileRead(t *testing.T) {
 			early <- err
 		}()
 		generation := <-read
-		if err := k.Store.Delete(t.Context(), "op", "default", id); err != nil {
+		if err := k.Store.Delete(t.Context(), audit.Actor{Name: "op"}, "default", id); err != nil {
 			t.Fatal(err)
 		}
 		late := make(chan error, 1)
@@ -198,10 +200,10 @@ func TestKeyDeletedWhileRead(t *testing.T) {
 		if err := <-early; err != nil {
 			t.Errorf("before the deletion: %v", RefusalReason(err))
 		}
-		if err := <-late; !errors.Is(err, ErrUnauthenticated) {
+		if err := <-late; !errors.Is(err, agentsvc.CodeUnauthenticated) {
 			t.Errorf("after the deletion: %v", err)
 		}
-		if _, err := k.VerifyKey(t.Context(), text, generation+1); !errors.Is(err, ErrUnauthenticated) {
+		if _, err := k.VerifyKey(t.Context(), text, generation+1); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 			t.Errorf("later: %v", err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/agentsvc"
 	"stoa/authz/jwks"
 	"stoa/authz/jwks/jwkstest"
 	"stoa/tenancy/db"
@@ -60,7 +61,7 @@ func TestForgeriesExternalIssuer(t *testing.T) {
 		}
 		tried++
 		for name, v := range map[string]*Verifier{"the server's": server, "an app's": appOwned} {
-			if p, err := v.VerifyToken(t.Context(), tt.token); !errors.Is(err, ErrUnauthenticated) {
+			if p, err := v.VerifyToken(t.Context(), tt.token); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 				t.Errorf("%s issuer, %s: %+v, %v", name, tt.name, p, err)
 			}
 		}
@@ -76,7 +77,7 @@ func TestForgeriesExternalIssuer(t *testing.T) {
 		"speaking for a key":          good.withClaims(jsonObject{"sub": "key:abcdefghijkl"}).encodeToken(),
 		"an id token for another aud": good.withClaims(jsonObject{"aud": "my-client-id"}).encodeToken(),
 	} {
-		if p, err := appOwned.VerifyToken(t.Context(), token); !errors.Is(err, ErrUnauthenticated) {
+		if p, err := appOwned.VerifyToken(t.Context(), token); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 			t.Errorf("an app's issuer, %s: %+v, %v", name, p, err)
 		}
 	}
@@ -226,7 +227,7 @@ func TestCachedTokens(t *testing.T) {
 		time.Sleep(16 * time.Minute)
 		_ = verify() // starts the refresh that is due
 		synctest.Wait()
-		if _, err := v.VerifyToken(t.Context(), token); !errors.Is(err, ErrUnauthenticated) {
+		if _, err := v.VerifyToken(t.Context(), token); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 			t.Errorf("a token of a key that is gone: %v", err)
 		}
 		s.SetResponse(http.StatusOK, jwkstest.EncodeSet(jwkstest.NewPublicKey("ed")))
@@ -236,7 +237,7 @@ func TestCachedTokens(t *testing.T) {
 		}
 		v.setAppIssuers(nil)
 		e.removed.Store(true)
-		if _, err := v.VerifyToken(t.Context(), token); !errors.Is(err, ErrUnauthenticated) {
+		if _, err := v.VerifyToken(t.Context(), token); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 			t.Errorf("a token of an issuer that is accepted no longer: %v", err)
 		}
 	})

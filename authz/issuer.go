@@ -103,7 +103,7 @@ func (i *Issuer) runEvery(ctx context.Context, every, gap time.Duration) error {
 			return nil
 		case <-tick.C:
 			if err := i.checkKeysIfDue(ctx, gap); err != nil && ctx.Err() == nil {
-				i.log.WarnContext(ctx, "signing keys could not be read, the known ones stay", "error", err)
+				i.log.WarnContext(ctx, "signing keys could not be read, the known ones stay in use", "error", err)
 			}
 		}
 	}

@@ -11,16 +11,16 @@ import (
 
 // verifyOIDC verifies token, which was parsed to signed, as OpenID Connect Core 1.0, section 3.1.3.7, demands:
 // signature, issuer and audience. The times are left to [tokenClaims.checkTimes].
-func (a TrustedIssuer) verifyOIDC(ctx context.Context, token string, signed *jwt.JSONWebToken) error {
-	s := &tokenKeySet{keys: a.Keys, signed: signed}
-	_, err := oidc.NewVerifier(a.Issuer, s, &oidc.Config{
-		ClientID: a.Audience, SupportedSigningAlgs: []string{oidc.EdDSA, oidc.RS256, oidc.ES256}, SkipExpiryCheck: true,
+func (i TrustedIssuer) verifyOIDC(ctx context.Context, token string, signed *jwt.JSONWebToken) error {
+	s := &tokenKeySet{keys: i.Keys, signed: signed}
+	_, err := oidc.NewVerifier(i.Issuer, s, &oidc.Config{
+		ClientID: i.Audience, SupportedSigningAlgs: []string{oidc.EdDSA, oidc.RS256, oidc.ES256}, SkipExpiryCheck: true,
 	}).Verify(ctx, token)
 	switch {
 	case s.err != nil:
 		return s.err // the library's error no longer wraps it
 	case err != nil:
-		return unauthenticatedBecause("not what its issuer's tokens are", err)
+		return unauthenticatedBecause("not a valid token of its issuer", err)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/casbin/casbin/v2"
 	"github.com/casbin/casbin/v2/model"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -104,9 +105,9 @@ func NewPolicy(app db.ID, appOwned ...tenancy.Role) (*Policy, error) {
 	return p, nil
 }
 
-// Authorize returns nil if p has scope, else an [ErrDenied] whose text names what is missing. A scope must be allowed
-// by one of the roles and not be excluded by the scopes of the token. With [AgentsCall], agent is the agent to be
-// called, "" for every agent; with other scopes it is ignored.
+// Authorize returns nil if p has scope, else an error with [agentsvc.CodeDenied] whose text names what is missing. A
+// scope must be allowed by one of the roles and not be excluded by the scopes of the token. With [AgentsCall], agent is
+// the agent to be called, "" for every agent; with other scopes it is ignored.
 func (po *Policy) Authorize(p Principal, scope Scope, agent string) error {
 	if err := po.checkMembership(p); err != nil {
 		return err
@@ -133,7 +134,7 @@ type Visibility struct {
 
 // AuthorizeTasks returns the tasks that p may act on: all of the app's with the scope wide, which is [TasksRead] or
 // [TasksCancel], else its own with [AgentsCall]. agent is the task's agent, "" for any agent that p may call. Without
-// either scope it returns an [ErrDenied].
+// either scope it returns an error with [agentsvc.CodeDenied].
 func (po *Policy) AuthorizeTasks(p Principal, wide Scope, agent string) (Visibility, error) {
 	if po.Authorize(p, wide, "") == nil {
 		return Visibility{All: true}, nil
@@ -169,8 +170,8 @@ func (po *Policy) callableAgents(p Principal) ([]string, error) {
 	return names, nil
 }
 
-// checkMembership returns an [ErrDenied] if p does not belong to this app. It is a second line of defence: the app's
-// policy is chosen by the principal's app.
+// checkMembership returns an error with [agentsvc.CodeDenied] if p does not belong to this app. It is a second line of
+// defence: the app's policy is chosen by the principal's app.
 func (po *Policy) checkMembership(p Principal) error {
 	switch {
 	case p.Platform:
@@ -295,8 +296,8 @@ func (po *Policy) ExplainAuthorization(p Principal, scope Scope, agent string) (
 	switch err = po.Authorize(p, scope, agent); {
 	case err == nil:
 		x.Allowed, x.Reason = true, fmt.Sprintf("the role %q has the scope %q", x.Rule.Role, scope.forAgent(objectName(x.Rule.Object)))
-	case errors.Is(err, ErrDenied):
-		x.Reason = strings.TrimPrefix(err.Error(), ErrDenied.Error()+": ")
+	case errors.Is(err, agentsvc.CodeDenied):
+		x.Reason = strings.TrimPrefix(err.Error(), deniedPrefix)
 	default:
 		return x, err
 	}

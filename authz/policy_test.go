@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 )
 
@@ -57,8 +58,8 @@ func TestRoles(t *testing.T) {
 					if got := err == nil; got != want {
 						t.Fatalf("allowed = %v (%v), want %v", got, err, want)
 					}
-					if err != nil && !errors.Is(err, ErrDenied) {
-						t.Fatalf("got %v, want ErrDenied", err)
+					if err != nil && !errors.Is(err, agentsvc.CodeDenied) {
+						t.Fatalf("got %v, want agentsvc.CodeDenied", err)
 					}
 				}
 			})
@@ -150,7 +151,7 @@ func TestTaskVisibility(t *testing.T) {
 			t.Parallel()
 			p := Principal{App: "a", Roles: []string{tt.role}, Scopes: parseNarrowingScopes(tt.claim)}
 			got, err := newPolicy(t, "a").AuthorizeTasks(p, tt.wide, tt.agent)
-			if errors.Is(err, ErrDenied) != tt.denied || (err != nil && !tt.denied) {
+			if errors.Is(err, agentsvc.CodeDenied) != tt.denied || (err != nil && !tt.denied) {
 				t.Fatalf("got %v, want denied = %v", err, tt.denied)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -188,8 +189,8 @@ func TestDeniedSaysWhatIsMissing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			err := tt.ask(newPolicy(t, "a"), tt.p)
-			if !errors.Is(err, ErrDenied) {
-				t.Fatalf("got %v, want ErrDenied", err)
+			if !errors.Is(err, agentsvc.CodeDenied) {
+				t.Fatalf("got %v, want agentsvc.CodeDenied", err)
 			}
 			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
 				t.Error(diff)
@@ -219,17 +220,17 @@ func TestIsolation(t *testing.T) {
 			{App: "bob' || '1", Roles: everything},
 			{App: "bob", Platform: true, Roles: everything},
 		} {
-			if err := bob.Authorize(other, scope, "x"); !errors.Is(err, ErrDenied) {
-				t.Errorf("%s by %+v: got %v, want ErrDenied", scope, other, err)
+			if err := bob.Authorize(other, scope, "x"); !errors.Is(err, agentsvc.CodeDenied) {
+				t.Errorf("%s by %+v: got %v, want agentsvc.CodeDenied", scope, other, err)
 			}
-			if _, err := bob.AuthorizeTasks(other, scope, ""); !errors.Is(err, ErrDenied) {
-				t.Errorf("tasks with %s by %+v: got %v, want ErrDenied", scope, other, err)
+			if _, err := bob.AuthorizeTasks(other, scope, ""); !errors.Is(err, agentsvc.CodeDenied) {
+				t.Errorf("tasks with %s by %+v: got %v, want agentsvc.CodeDenied", scope, other, err)
 			}
 		}
 	}
 	noApp := newPolicy(t, "")
-	if err := noApp.Authorize(Principal{Roles: everything}, AgentsRead, ""); !errors.Is(err, ErrDenied) {
-		t.Errorf("no app: got %v, want ErrDenied", err)
+	if err := noApp.Authorize(Principal{Roles: everything}, AgentsRead, ""); !errors.Is(err, agentsvc.CodeDenied) {
+		t.Errorf("no app: got %v, want agentsvc.CodeDenied", err)
 	}
 }
 

@@ -49,7 +49,7 @@ func AnonymousPrincipal(app db.ID, name string, roles ...string) Principal {
 
 // HypotheticalPrincipal returns the principal that a token of app with this subject, roles and scope would have, for
 // explaining authorization. Without roles it is a caller; unknown roles are kept and allow nothing. A bad subject or an
-// unknown scope is an [agentsvc.InvalidError].
+// unknown scope is an error with [agentsvc.CodeInvalid].
 func HypotheticalPrincipal(app *tenancy.App, subject string, roles []string, scope string) (Principal, error) {
 	if !isValidSubject(subject) {
 		return Principal{}, agentsvc.NewInvalidError("subject", "must be 1 to %d printable characters", maxSubjectLength)

@@ -57,7 +57,7 @@ const (
 // roleNamePattern matches the names of roles.
 var roleNamePattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
-// CheckRole returns r without repeated scopes, or an [agentsvc.InvalidError] if it is not valid.
+// CheckRole returns r without repeated scopes, or an error with [agentsvc.CodeInvalid] if it is not valid.
 func CheckRole(r tenancy.Role) (tenancy.Role, error) {
 	switch {
 	case !roleNamePattern.MatchString(r.Name):
@@ -96,20 +96,20 @@ type PolicyCache struct {
 func NewPolicyCache(app db.ID) *PolicyCache { return &PolicyCache{app: app} }
 
 // PolicyFor returns the policy for the roles in record, the newest record that the caller knows.
-func (g *PolicyCache) PolicyFor(record *tenancy.App) (*Policy, error) {
-	if p := g.current.Load(); p != nil && p.rolesVersion == record.RolesVersion {
+func (c *PolicyCache) PolicyFor(record *tenancy.App) (*Policy, error) {
+	if p := c.current.Load(); p != nil && p.rolesVersion == record.RolesVersion {
 		return p, nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.current.Load(); p != nil && p.rolesVersion == record.RolesVersion {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.current.Load(); p != nil && p.rolesVersion == record.RolesVersion {
 		return p, nil
 	}
-	p, err := NewPolicy(g.app, record.Roles...)
+	p, err := NewPolicy(c.app, record.Roles...)
 	if err != nil {
 		return nil, err
 	}
 	p.rolesVersion = record.RolesVersion
-	g.current.Store(p)
+	c.current.Store(p)
 	return p, nil
 }

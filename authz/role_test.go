@@ -98,7 +98,7 @@ func TestCustomRolesVisibility(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %q %s %s", tt.roles, tt.claim, tt.wide, tt.agent), func(t *testing.T) {
 			t.Parallel()
 			got, err := po.AuthorizeTasks(Principal{App: "a", Roles: strings.Fields(tt.roles), Scopes: parseNarrowingScopes(tt.claim)}, tt.wide, tt.agent)
-			if errors.Is(err, ErrDenied) != tt.denied || (err != nil && !tt.denied) {
+			if errors.Is(err, agentsvc.CodeDenied) != tt.denied || (err != nil && !tt.denied) {
 				t.Fatalf("got %v, want denied = %v", err, tt.denied)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -197,7 +197,7 @@ func TestCheckRole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := CheckRole(tt.role)
-			var invalid *agentsvc.InvalidError
+			var invalid *agentsvc.Error
 			if !errors.As(err, &invalid) || invalid.Field != tt.want {
 				t.Errorf("got %v, want a complaint about %s", err, tt.want)
 			}

@@ -94,8 +94,8 @@ func (s Scope) splitAgent() (object string, action Scope) {
 	return anyObject, s
 }
 
-// ParseScope parses a scope, with the agent if it is for a single one. An unknown scope is an [agentsvc.InvalidError]
-// for field.
+// ParseScope parses a scope, with the agent if it is for a single one. An unknown scope is an error with
+// [agentsvc.CodeInvalid] for field.
 func ParseScope(field, word string) (scope Scope, agent string, err error) {
 	if err := checkScopeName(field, word); err != nil {
 		return "", "", err
@@ -104,7 +104,7 @@ func ParseScope(field, word string) (scope Scope, agent string, err error) {
 	return scope, objectName(object), nil
 }
 
-// checkScopeName returns an [agentsvc.InvalidError] for field if word is not a scope.
+// checkScopeName returns an error with [agentsvc.CodeInvalid] for field if word is not a scope.
 func checkScopeName(field, word string) error {
 	agent, ofAgent := strings.CutPrefix(word, callPrefix)
 	switch {

@@ -113,7 +113,7 @@ func (s keyStore) loadKeys(ctx context.Context, known []signingKey) ([]signingKe
 		if keys[i].private == nil {
 			seed, err := s.masterKeys.OpenValue(sealScope, r.key.id, r.sealed)
 			if err != nil || len(seed) != ed25519.SeedSize {
-				return nil, time.Time{}, fmt.Errorf("the signing key %s does not open, start with the master key it was made under: %w", r.key.id, err)
+				return nil, time.Time{}, fmt.Errorf("the signing key %s cannot be decrypted, start with the master key that encrypted it: %w", r.key.id, err)
 			}
 			keys[i].private = ed25519.NewKeyFromSeed(seed)
 		}
@@ -139,7 +139,7 @@ func (s keyStore) addKey(ctx context.Context, generation int64, from time.Time) 
 	b.Exec(nil, `INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES ($1, $2, $3, $4, $5, stoa_now())
 		ON CONFLICT (generation) DO NOTHING`, generation, id, sealed, s.masterKeys.CurrentKeyID(), from.UnixMicro())
 	if err := s.db.Do(ctx, &b); err != nil {
-		return fmt.Errorf("keep a signing key: %w", err)
+		return fmt.Errorf("store a signing key: %w", err)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (s keyStore) resealKey(ctx context.Context, k signingKey) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE signing_key SET seed = $2, master = $3 WHERE id = $1`, k.id, sealed, s.masterKeys.CurrentKeyID())
 	if err := s.db.Do(ctx, &b); err != nil {
-		return fmt.Errorf("keep a signing key: %w", err)
+		return fmt.Errorf("store a signing key: %w", err)
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (s keyStore) initSetting(ctx context.Context, name, value string) (initial 
 	b.Exec(nil, `INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`, name, value)
 	b.Query(func(r db.Row) error { return r.Scan(&initial) }, `SELECT value FROM setting WHERE name = $1`, name)
 	if err := s.db.Do(ctx, &b); err != nil {
-		return "", fmt.Errorf("settle %s: %w", name, err)
+		return "", fmt.Errorf("store the setting %s: %w", name, err)
 	}
 	return initial, nil
 }

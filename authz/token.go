@@ -44,8 +44,8 @@ type Token struct {
 }
 
 // IssueToken issues a token for app, whose record must be current. A spec with an unknown role or scope, or with a bad
-// subject or lifetime, is an [agentsvc.InvalidError]. The token is dated after every revocation of the app; within the
-// second of a revocation IssueToken waits until that second is over.
+// subject or lifetime, is an error with [agentsvc.CodeInvalid]. The token is dated after every revocation of the app;
+// within the second of a revocation IssueToken waits until that second is over.
 func (i *Issuer) IssueToken(ctx context.Context, app *tenancy.App, spec TokenSpec) (Token, error) {
 	if app.ID == "" || app.Name == "" {
 		return Token{}, fmt.Errorf("mint a token: the app is unknown")
@@ -140,7 +140,7 @@ func checkTTL(ttl time.Duration) (time.Duration, error) {
 	return ttl, nil
 }
 
-// checkRoles returns an [agentsvc.InvalidError] if app does not have one of roles.
+// checkRoles returns an error with [agentsvc.CodeInvalid] if app does not have one of roles.
 func checkRoles(app *tenancy.App, roles []string) error {
 	exist := BuiltInRoleNames()
 	for _, r := range app.Roles {
@@ -149,7 +149,7 @@ func checkRoles(app *tenancy.App, roles []string) error {
 	for _, r := range roles {
 		switch {
 		case r == RolePlatformOperator:
-			return agentsvc.NewInvalidError("roles", "%s is the platform's own role and cannot be had in an app; roles are %s", r, strings.Join(exist, ", "))
+			return agentsvc.NewInvalidError("roles", "%s is the platform's own role and cannot be given in an app; roles are %s", r, strings.Join(exist, ", "))
 		case !slices.Contains(exist, r):
 			return agentsvc.NewInvalidError("roles", "unknown role %q; roles are %s", r, strings.Join(exist, ", "))
 		}
@@ -157,7 +157,8 @@ func checkRoles(app *tenancy.App, roles []string) error {
 	return nil
 }
 
-// normalizeScope returns the scopes of claim without repetitions, or an [agentsvc.InvalidError] for an unknown one.
+// normalizeScope returns the scopes of claim without repetitions, or an error with [agentsvc.CodeInvalid] for an
+// unknown one.
 func normalizeScope(claim string) (string, error) {
 	for word := range strings.FieldsSeq(claim) {
 		if err := checkScopeName("scope", word); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
@@ -123,7 +124,7 @@ func TestIssueTokenRefuses(t *testing.T) {
 		{"unknown role", role("caller", "root"), "roles", `unknown role "root"; roles are admin, operator, developer, approver, caller, viewer`},
 		{"role in capitals", role("Admin"), "roles", "roles are admin,"},
 		{"empty role", role(""), "roles", "roles are admin,"},
-		{"the platform's role", role("admin", "platform_operator"), "roles", "cannot be had in an app"},
+		{"the platform's role", role("admin", "platform_operator"), "roles", "cannot be given in an app"},
 		{"unknown scope", scope("agents:call openid"), "scope", `unknown scope "openid"; scopes are agents:call, agents:call:<agent>, agents:read, config:read`},
 		{"scope of a pattern", scope("agents:call:*"), "scope", "no possible agent"},
 		{"scope of no agent", scope("agents:call:"), "scope", "no possible agent"},
@@ -138,11 +139,11 @@ func TestIssueTokenRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			token, err := i.IssueToken(t.Context(), newAcmeApp(), tt.spec)
-			var invalid *agentsvc.InvalidError
+			var invalid *agentsvc.Error
 			if !errors.As(err, &invalid) || token.Text != "" {
 				t.Fatalf("got %+v and %v, want an InvalidError", token, err)
 			}
-			if invalid.Field != tt.field || !strings.Contains(invalid.Reason, tt.says) {
+			if invalid.Field != tt.field || !strings.Contains(invalid.Message, tt.says) {
 				t.Errorf("got %q, want %s: ...%s...", err, tt.field, tt.says)
 			}
 		})
@@ -196,7 +197,7 @@ func TestRevocation(t *testing.T) {
 		}
 		for _, revoked := range []string{"ana", ""} {
 			ana, bob := newToken("ana"), newToken("bob")
-			if err := apps.Tokens.Revoke(t.Context(), "test", tenancy.DefaultName, revoked); err != nil {
+			if err := apps.Tokens.Revoke(t.Context(), audit.Actor{Name: "test"}, tenancy.DefaultName, revoked); err != nil {
 				t.Fatal(err)
 			}
 			now := current()

@@ -67,23 +67,23 @@ func newValidToken(now time.Time) tokenDraft {
 	}
 }
 
-func (f tokenDraft) withHeader(changes map[string]any) tokenDraft {
-	f.header = applyChanges(f.header, changes)
-	return f
+func (d tokenDraft) withHeader(changes map[string]any) tokenDraft {
+	d.header = applyChanges(d.header, changes)
+	return d
 }
 
-func (f tokenDraft) withClaims(changes map[string]any) tokenDraft {
-	f.claims = applyChanges(f.claims, changes)
-	return f
+func (d tokenDraft) withClaims(changes map[string]any) tokenDraft {
+	d.claims = applyChanges(d.claims, changes)
+	return d
 }
 
-func (f tokenDraft) signedBy(sign func([]byte) []byte) tokenDraft {
-	f.sign = sign
-	return f
+func (d tokenDraft) signedBy(sign func([]byte) []byte) tokenDraft {
+	d.sign = sign
+	return d
 }
 
-func (f tokenDraft) encodeToken() string {
-	return assembleToken(encodeJSON(f.header), encodeJSON(f.claims), f.sign)
+func (d tokenDraft) encodeToken() string {
+	return assembleToken(encodeJSON(d.header), encodeJSON(d.claims), d.sign)
 }
 
 func applyChanges(m, changes map[string]any) map[string]any {

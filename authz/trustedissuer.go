@@ -43,10 +43,10 @@ type issuerTable map[string][]*issuerEntry
 
 // findIssuer returns the entry for the unverified claims iss, aud and tenant_id. A token that fits several entries is
 // refused: its app must not depend on their order.
-func (r issuerTable) findIssuer(unverified tokenClaims) (*issuerEntry, error) {
+func (t issuerTable) findIssuer(unverified tokenClaims) (*issuerEntry, error) {
 	var found *issuerEntry
 	reason := "from an issuer that is not accepted"
-	for _, e := range r[unverified.Issuer] {
+	for _, e := range t[unverified.Issuer] {
 		switch {
 		case !unverified.Audience.Contains(e.Audience):
 			if reason != reasonOtherApp {
@@ -74,39 +74,24 @@ func (e *issuerEntry) allowsAppName(name string) bool {
 	return e.App == "" || name == e.AppName || name == "" && !e.RequireAppName
 }
 
-// newPrincipal returns the principal of verified claims c. This is where a token's app is decided:
-//
-//   - A token of the built-in issuer names its app by id and name; both are required.
-//   - A token of an app's own issuer belongs to that app.
-//   - A token of the server's OpenID provider belongs to the app that tenant_id names; without tenant_id to the
-//     platform's operator if its roles contain platform_operator, else to the default app.
-//
-// Subjects of API keys are refused, so that no token can own the tasks of a key.
+// newPrincipal returns the principal of verified claims c. Subjects of API keys are refused, so that no token can own the
+// tasks of a key.
 func (e *issuerEntry) newPrincipal(c tokenClaims) (Principal, error) {
 	if !isValidSubject(c.Subject) {
 		return Principal{}, unauthenticated("no usable sub")
 	}
 	if strings.HasPrefix(c.Subject, tenancy.APIKeySubjectPrefix) {
-		return Principal{}, unauthenticated("speaks for an API key")
+		return Principal{}, unauthenticated("has the subject of an API key")
 	}
 	p := Principal{
-		App: e.App, AppName: e.AppName, Issuer: c.Issuer, Subject: c.Subject,
+		Issuer: c.Issuer, Subject: c.Subject,
 		Roles: c.Roles, Scopes: parseNarrowingScopes(c.Scope), Issued: c.IssuedAt.Time(), Expires: c.Expiry.Time(),
 	}
 	if !e.BuiltIn {
 		p.MaxClockAhead = maxClockSkew
 	}
-	switch {
-	case e.BuiltIn:
-		if err := p.setAppFromClaims(c); err != nil {
-			return Principal{}, err
-		}
-	case e.App == "" && c.AppName == "" && slices.Contains(c.Roles, RolePlatformOperator):
-		p.Roles, p.Platform = []string{RolePlatformOperator}, true
-	case e.App == "" && c.AppName == "":
-		p.AppName = tenancy.DefaultName
-	case e.App == "":
-		p.AppName = c.AppName
+	if err := e.setAppFromClaims(&p, c); err != nil {
+		return Principal{}, err
 	}
 	if len(p.Roles) == 0 {
 		p.Roles = []string{RoleCaller}
@@ -114,16 +99,32 @@ func (e *issuerEntry) newPrincipal(c tokenClaims) (Principal, error) {
 	return p, nil
 }
 
-// setAppFromClaims sets the app of a token of the built-in issuer, which must have iat, app_id and tenant_id.
-func (p *Principal) setAppFromClaims(c tokenClaims) error {
-	p.App, p.AppName = c.App, c.AppName
+// setAppFromClaims sets the app that the token belongs to:
+//
+//   - A token of the built-in issuer names its app by id and name; both are required, and iat.
+//   - A token of an app's own issuer belongs to that app.
+//   - A token of the server's OpenID provider belongs to the app that tenant_id names; without tenant_id to the
+//     platform's operator if its roles contain platform_operator, else to the default app.
+//
+// Whether that app exists and the request may use it, package router decides at each request.
+func (e *issuerEntry) setAppFromClaims(p *Principal, c tokenClaims) error {
 	switch {
-	case c.IssuedAt == nil:
+	case e.BuiltIn && c.IssuedAt == nil:
 		return unauthenticated("no iat")
-	case c.App == "" && c.AppName == "":
+	case e.BuiltIn && c.App == "" && c.AppName == "":
 		return unauthenticated("names no app")
-	case c.App == "" || c.AppName == "":
-		return unauthenticated("names its app by half")
+	case e.BuiltIn && (c.App == "" || c.AppName == ""):
+		return unauthenticated("names its app incompletely")
+	case e.BuiltIn:
+		p.App, p.AppName = c.App, c.AppName
+	case e.App != "":
+		p.App, p.AppName = e.App, e.AppName
+	case c.AppName != "":
+		p.AppName = c.AppName
+	case slices.Contains(c.Roles, RolePlatformOperator):
+		p.Roles, p.Platform = []string{RolePlatformOperator}, true
+	default:
+		p.AppName = tenancy.DefaultName
 	}
 	return nil
 }

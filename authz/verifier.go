@@ -80,7 +80,7 @@ func IsToken(credential string) bool { return strings.Count(credential, ".") == 
 
 // VerifyToken returns the principal of a token. A token that is not valid is an [ErrUnauthenticated]; any other error
 // means that the issuer's keys could not be fetched, and says nothing about the token. It does not check whether the
-// app exists, is active and has not revoked the token: [router.AccessRequest] does, at each request.
+// app exists, is active and has not revoked the token: [router.AppRequest] does, at each request.
 func (v *Verifier) VerifyToken(ctx context.Context, token string) (Principal, error) {
 	if token == "" {
 		return Principal{}, unauthenticated("no credential")
@@ -151,7 +151,7 @@ func checkHeader(signed *jwt.JSONWebToken) error {
 	}
 	h := signed.Headers[0]
 	if _, ok := h.ExtraHeaders["crit"]; ok {
-		return unauthenticated("demands an extension")
+		return unauthenticated("requires an extension")
 	}
 	if typ, ok := h.ExtraHeaders["typ"]; ok {
 		name, _ := typ.(string)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"stoa/agentsvc"
 	"stoa/authz/jwks/jwkstest"
 )
 
@@ -30,7 +31,7 @@ func TestForgeries(t *testing.T) {
 			v := NewVerifier(newTestIssuer())
 			for range 2 { // a refusal is not cached as a success
 				p, err := v.VerifyToken(t.Context(), tt.token)
-				if !errors.Is(err, ErrUnauthenticated) {
+				if !errors.Is(err, agentsvc.CodeUnauthenticated) {
 					t.Fatalf("got %+v and %v, want ErrUnauthenticated", p, err)
 				}
 				if diff := cmp.Diff(Principal{}, p); diff != "" {
@@ -130,7 +131,7 @@ type changingKeys struct {
 	generation *uint64
 }
 
-func (g changingKeys) Generation() uint64 { return *g.generation }
+func (k changingKeys) Generation() uint64 { return *k.generation }
 
 func TestVerifiedTokensAreRechecked(t *testing.T) {
 	t.Parallel()
@@ -159,7 +160,7 @@ func TestVerifiedTokensAreRechecked(t *testing.T) {
 				}
 				delete(keys, "ed")
 				tt.pass(&generation)
-				if _, err := v.VerifyToken(t.Context(), token); errors.Is(err, ErrUnauthenticated) != tt.refuse {
+				if _, err := v.VerifyToken(t.Context(), token); errors.Is(err, agentsvc.CodeUnauthenticated) != tt.refuse {
 					t.Errorf("got %v, want refused = %v", err, tt.refuse)
 				}
 			})
@@ -173,7 +174,7 @@ func TestVerifyWithoutKeysIsNoRefusal(t *testing.T) {
 	a := newTestIssuer()
 	a.Keys = brokenKeys{down}
 	_, err := NewVerifier(a).VerifyToken(t.Context(), newValidToken(time.Now()).encodeToken())
-	if !errors.Is(err, down) || errors.Is(err, ErrUnauthenticated) {
+	if !errors.Is(err, down) || errors.Is(err, agentsvc.CodeUnauthenticated) {
 		t.Errorf("got %v, want the cause and no refusal", err)
 	}
 }

@@ -187,8 +187,8 @@ func (a attack) size() (n int) {
 	return n
 }
 
-// begin attacks until stop is called, which waits for the end of it. Peak is the server's largest memory meanwhile; it may be
-// read after stop.
+// begin attacks until stop is called, which waits for the end of it. Peak is the server's largest memory meanwhile; it
+// may be read after stop.
 func (a attack) begin(ctx context.Context, s *stoa.Server, token string) (stop func(), peak *int64) {
 	ctx, cancel := context.WithCancel(ctx)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: len(a.bodies)}}

@@ -61,8 +61,8 @@ func (m meter) since(c cost, calls int) cost {
 	}
 }
 
-// Where a server and its database take less than calm of a second, and for that restTime is waited, nothing is left to do of what
-// came before.
+// Where a server and its database take less than calm of a second, and for that restTime is waited, nothing is left to
+// do of what came before.
 const (
 	calm     = 100 * time.Millisecond
 	restTime = 3 * time.Minute

@@ -10,8 +10,9 @@ import (
 	"stoa/bench/stoa"
 )
 
-// queueWorkers is how many runs the queue's rate is measured with at a time: as many as a process has whose runs wait for their
-// models most of the time. The scripted model answers at once, so that the more there are the more share a commit.
+// queueWorkers is how many runs the queue's rate is measured with at a time: as many as a process has whose runs wait
+// for their models most of the time. The scripted model answers at once, so that the more there are the more share a
+// commit.
 const queueWorkers = 128
 
 // queue fills the queue of an app by a process that runs nothing, and times another that works it off.

@@ -30,6 +30,7 @@ import (
 	"stoa/billing/price"
 	"stoa/billing/usage"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/signal"
 )
@@ -38,8 +39,7 @@ import (
 type Options struct {
 	// Log receives warnings; nil means [slog.Default].
 	Log *slog.Logger
-	// MaxWait is that of [budget.Options], FinalizeGrace that of [invoice.Options].
-	MaxWait       time.Duration
+	// FinalizeGrace is that of [invoice.Options].
 	FinalizeGrace time.Duration
 }
 
@@ -69,7 +69,7 @@ func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, 
 		return nil, fmt.Errorf("open billing: %w", err)
 	}
 	s.Usage = usage.New(d, s.Prices, o.Log)
-	if s.Budgets, err = budget.Open(ctx, d, bus, s.feed, s.Prices, s.Usage, budget.Options{Log: o.Log, MaxWait: o.MaxWait}); err != nil {
+	if s.Budgets, err = budget.Open(ctx, d, bus, s.feed, s.Prices, s.Usage, budget.Options{Log: o.Log}); err != nil {
 		return nil, fmt.Errorf("open billing: %w", err)
 	}
 	s.Invoices = invoice.New(d, s.Prices, s.Ledgers, invoice.Options{Log: o.Log, FinalizeGrace: o.FinalizeGrace})
@@ -91,7 +91,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 // CloseApp settles an app that is to be deleted: it makes all drafts final, closes its credits, and records what it has
 // used of the platform's budgets. It may be repeated.
-func (s *Service) CloseApp(ctx context.Context, actor string, app tenancy.App) error {
+func (s *Service) CloseApp(ctx context.Context, actor audit.Actor, app tenancy.App) error {
 	err := s.Usage.NewMeter(app.ID, app.Plan).CloseStorage(ctx)
 	if err == nil {
 		err = s.Invoices.CloseAccount(ctx, actor, app)

@@ -2,7 +2,6 @@ package billing_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -29,7 +28,7 @@ func TestReadChanges(t *testing.T) {
 		}
 		exhausted := func() bool {
 			_, err := there.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest())
-			return errors.As(err, new(*agentsvc.BudgetExhaustedError))
+			return agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) != nil
 		}
 		budgettest.AddBudget(t, here.Budgets, budgettest.Acme, budgettest.CallBudget(0))
 		if exhausted() {

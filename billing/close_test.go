@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/agentsvctest"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,7 +13,6 @@ import (
 	"stoa/billing/invoice"
 	"stoa/billing/ledger"
 	"stoa/billing/usage/usagetest"
-	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -40,7 +40,7 @@ func TestClose(t *testing.T) {
 			}
 		}
 		_, err = s.Ledgers.FindFormerApp(ctx, "nobody")
-		agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
 		if all, err := s.Invoices.ListFinalInvoices(ctx, app.ID); err != nil || len(all) != 2 {
 			t.Errorf("%d invoices, error %v", len(all), err)
 		}

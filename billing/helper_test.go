@@ -5,10 +5,11 @@ import (
 
 	"stoa/billing"
 	"stoa/billing/usage/usagetest"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
-const actor = "operator"
+var actor = audit.Actor{Name: "operator"}
 
 // openBilling returns the billing of d, without prices.
 func openBilling(t *testing.T, d *db.DB) *billing.Service {

@@ -3,7 +3,6 @@ package billing_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -204,8 +203,7 @@ func TestHugeRows(t *testing.T) {
 
 func wantExhausted(t testing.TB, err error, budgets ...string) {
 	t.Helper()
-	var e *agentsvc.BudgetExhaustedError
-	if !errors.As(err, &e) || !slices.Contains(budgets, e.Budget) {
+	if e := agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err); e == nil || !slices.Contains(budgets, e.Budget) {
 		t.Errorf("error %v, want that one of %v is used up", err, budgets)
 	}
 }

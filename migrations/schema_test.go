@@ -189,7 +189,8 @@ var (
 	anySQL  = regexp.MustCompile(`= any \(array\[(.*?)\]\)`)
 )
 
-// normalizeSQL returns what PostgreSQL and SQLite print for the same expression: without casts, parentheses, spaces and quotes of names.
+// normalizeSQL returns what PostgreSQL and SQLite print for the same expression: without casts, parentheses, spaces and
+// quotes of names.
 func normalizeSQL(text string) string {
 	text = castSQL.ReplaceAllString(strings.ToLower(text), "")
 	text = anySQL.ReplaceAllString(text, "in $1")

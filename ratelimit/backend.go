@@ -61,7 +61,7 @@ type clock struct {
 }
 
 // errClockUnstable reports that five attempts met five different windows.
-var errClockUnstable = errors.New("the clock of the place where limits are counted does not stand still")
+var errClockUnstable = errors.New("the clock of the backend that counts limits keeps changing")
 
 // addByClock calls try with the counters of the estimated time. try adds nothing if the backend's time is outside of
 // their windows; then the estimate is corrected and try is called again.

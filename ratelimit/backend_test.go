@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"stoa/agentsvc"
 	"stoa/ratelimit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -30,7 +31,7 @@ func TestClocksDiffer(t *testing.T) {
 			switch {
 			case err == nil:
 				in++
-			case !errors.Is(err, ratelimit.ErrExhausted):
+			case !errors.Is(err, agentsvc.CodeExhausted):
 				t.Fatal(err)
 			}
 			if _, end := ratelimit.Month.BoundsAt(time.Now()); len(g.States) != 2 || !g.States[1].Reset.Equal(end) {
@@ -112,15 +113,15 @@ func newTCPProxy(t *testing.T, to string) *tcpProxy {
 	return w
 }
 
-func (w *tcpProxy) forwardConn(from net.Conn) {
-	to, err := net.Dial("tcp", w.target)
+func (p *tcpProxy) forwardConn(from net.Conn) {
+	to, err := net.Dial("tcp", p.target)
 	if err != nil {
 		_ = from.Close()
 		return
 	}
-	w.mu.Lock()
-	w.conns = append(w.conns, from, to)
-	w.mu.Unlock()
+	p.mu.Lock()
+	p.conns = append(p.conns, from, to)
+	p.mu.Unlock()
 	var both sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
 		both.Go(func() {
@@ -131,9 +132,9 @@ func (w *tcpProxy) forwardConn(from net.Conn) {
 					_ = pair[1].Close()
 					return
 				}
-				w.mu.Lock()
-				broken := w.broken
-				w.mu.Unlock()
+				p.mu.Lock()
+				broken := p.broken
+				p.mu.Unlock()
 				if !broken {
 					_, _ = pair[1].Write(buf[:n])
 				}
@@ -143,10 +144,10 @@ func (w *tcpProxy) forwardConn(from net.Conn) {
 	both.Wait()
 }
 
-func (w *tcpProxy) setBroken(broken bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.broken = broken
+func (p *tcpProxy) setBroken(broken bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = broken
 }
 
 // TestRedisGoesSilent stops Redis's answers: calls are counted in the database within a bounded time, exactly as many

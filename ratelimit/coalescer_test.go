@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"stoa/agentsvc"
 	"stoa/ratelimit"
 )
 
@@ -26,28 +27,28 @@ type blockingHook struct {
 	pipelines []int
 }
 
-func (g *blockingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *blockingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (g *blockingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *blockingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		select {
-		case <-g.released:
-		case g.blocked <- struct{}{}:
-			<-g.released
+		case <-h.released:
+		case h.blocked <- struct{}{}:
+			<-h.released
 		}
 		return next(ctx, cmd)
 	}
 }
 
-func (g *blockingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h *blockingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if cmds[0].Name() != "evalsha" && cmds[0].Name() != "eval" {
 			return next(ctx, cmds) // commands of a new connection
 		}
-		g.mu.Lock()
-		g.pipelines = append(g.pipelines, len(cmds))
-		first := len(g.pipelines) == 1
-		g.mu.Unlock()
+		h.mu.Lock()
+		h.pipelines = append(h.pipelines, len(cmds))
+		first := len(h.pipelines) == 1
+		h.mu.Unlock()
 		if first {
 			if err := next(ctx, []redis.Cmder{redis.NewStatusCmd(ctx, "script", "flush")}); err != nil {
 				return err
@@ -77,7 +78,7 @@ func TestRedisTogether(t *testing.T) {
 			switch {
 			case err == nil:
 				in.Add(1)
-			case errors.Is(err, ratelimit.ErrExhausted):
+			case errors.Is(err, agentsvc.CodeExhausted):
 				out.Add(1)
 			default:
 				t.Error(err)
@@ -136,7 +137,7 @@ func TestRedisTogether(t *testing.T) {
 		t.Errorf("pipelines of %d commands, want 2 in the first: one for each app", g.pipelines)
 	}
 	st, err := l.ReserveCall(t.Context(), callerAna(""), 0)
-	if !errors.Is(err, ratelimit.ErrExhausted) || st.States[0].Used != 7 {
+	if !errors.Is(err, agentsvc.CodeExhausted) || st.States[0].Used != 7 {
 		t.Errorf("afterwards: %v, %+v", err, st.States)
 	}
 }

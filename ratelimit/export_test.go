@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"hash/maphash"
 	"time"
 
 	"stoa/tenancy/db"
@@ -9,10 +8,9 @@ import (
 
 // CountCounters returns how many counters of a tenant are kept.
 func (m *Memory) CountCounters(tenant db.ID) int {
-	p := &m.shards[maphash.String(m.seed, string(tenant))%memoryShards]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if l := p.tenants[tenant]; l != nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l := m.tenants[tenant]; l != nil {
 		return len(l.tracked)
 	}
 	return 0

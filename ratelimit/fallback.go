@@ -33,27 +33,27 @@ type fallback struct {
 
 // addCounters implements [Backend]. When the pause has ended, the CompareAndSwap lets exactly one call try primary and
 // extends the pause for the others.
-func (o *fallback) addCounters(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
-	until := o.pausedUntil.Load()
+func (f *fallback) addCounters(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
+	until := f.pausedUntil.Load()
 	now := time.Now()
-	if until != 0 && (now.UnixNano() < until || !o.pausedUntil.CompareAndSwap(until, now.Add(o.cooldown).UnixNano())) {
-		return o.secondary.addCounters(ctx, tenant, at)
+	if until != 0 && (now.UnixNano() < until || !f.pausedUntil.CompareAndSwap(until, now.Add(f.cooldown).UnixNano())) {
+		return f.secondary.addCounters(ctx, tenant, at)
 	}
 	if err := ctx.Err(); err != nil {
 		return outcome{}, err
 	}
 	// A caller's cancellation must not be taken for a failure of the backend.
-	attemptCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.timeout)
+	attemptCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.timeout)
 	defer cancel()
-	out, err := o.primary.addCounters(attemptCtx, tenant, at)
+	out, err := f.primary.addCounters(attemptCtx, tenant, at)
 	if err == nil {
-		if o.pausedUntil.Swap(0) != 0 {
-			o.log.Info("limits are counted in their own place again", "place", o.name)
+		if f.pausedUntil.Swap(0) != 0 {
+			f.log.Info("limits are counted in their own backend again", "place", f.name)
 		}
 		return out, nil
 	}
-	if o.pausedUntil.Swap(time.Now().Add(o.cooldown).UnixNano()) == 0 {
-		o.log.Warn("limits are counted in the platform's database for now", "instead_of", o.name, "error", err)
+	if f.pausedUntil.Swap(time.Now().Add(f.cooldown).UnixNano()) == 0 {
+		f.log.Warn("limits are counted in the platform's database for now", "instead_of", f.name, "error", err)
 	}
-	return o.secondary.addCounters(ctx, tenant, at)
+	return f.secondary.addCounters(ctx, tenant, at)
 }

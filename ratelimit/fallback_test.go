@@ -18,16 +18,16 @@ type flakyBackend struct {
 	attempts    int
 }
 
-func (s *flakyBackend) addCounters(ctx context.Context, tenant db.ID, at func(time.Time) []counter) (outcome, error) {
-	s.attempts++
+func (b *flakyBackend) addCounters(ctx context.Context, tenant db.ID, at func(time.Time) []counter) (outcome, error) {
+	b.attempts++
 	switch {
-	case s.hangs:
+	case b.hangs:
 		<-ctx.Done()
 		return outcome{}, ctx.Err()
-	case s.down:
+	case b.down:
 		return outcome{}, errors.New("down")
 	}
-	return s.Memory.addCounters(ctx, tenant, at)
+	return b.Memory.addCounters(ctx, tenant, at)
 }
 
 // TestFallback checks that a failed backend is not used for the pause, is then tried by one call at a time, and is used

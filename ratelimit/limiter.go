@@ -60,7 +60,7 @@ type CountedCall struct {
 }
 
 // ReserveCall counts a call and reserves tokens for it. A rule reserves at most its limit, so that any single call fits
-// into an unused window. If a rule is used up it returns an [ExhaustedError] and nothing is counted: what other
+// into an unused window. If a rule is used up it returns an [agentsvc.CodeExhausted] and nothing is counted: what other
 // backends have counted before is undone. The states are returned in every case. tokens is the caller's estimate.
 func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) (CountedCall, error) {
 	var g CountedCall
@@ -199,12 +199,12 @@ func (l *Limiter) newIncrement(s RuleSet, caller Caller, amount func(r Rule, sta
 
 // countersAt returns the counters of the windows that contain now. The start of the window is part of the key, so that
 // a new window begins with a new counter.
-func (m *increment) countersAt(now time.Time) []counter {
-	cs := make([]counter, len(m.rules))
-	for i, r := range m.rules {
+func (inc *increment) countersAt(now time.Time) []counter {
+	cs := make([]counter, len(inc.rules))
+	for i, r := range inc.rules {
 		start, end := r.Window.BoundsAt(now)
-		cs[i] = counter{key: r.counterName + ":" + strconv.FormatInt(start.Unix(), 36), start: start, end: end, amount: m.amount(r.Rule, start, end), limit: unlimited}
-		if m.bounded {
+		cs[i] = counter{key: r.counterName + ":" + strconv.FormatInt(start.Unix(), 36), start: start, end: end, amount: inc.amount(r.Rule, start, end), limit: unlimited}
+		if inc.bounded {
 			cs[i].limit = r.Limit
 		}
 	}
@@ -212,10 +212,10 @@ func (m *increment) countersAt(now time.Time) []counter {
 }
 
 // ruleStates returns the states of the rules after out.
-func (m *increment) ruleStates(out outcome) []State {
-	states := make([]State, len(m.rules))
+func (inc *increment) ruleStates(out outcome) []State {
+	states := make([]State, len(inc.rules))
 	for i, c := range out.counters {
-		states[i] = State{Rule: m.rules[i].Rule, Used: out.used[i], Start: c.start, Reset: c.end, Now: out.now}
+		states[i] = State{Rule: inc.rules[i].Rule, Used: out.used[i], Start: c.start, Reset: c.end, Now: out.now}
 		if out.fits {
 			states[i].Used += c.amount
 		}
@@ -223,17 +223,17 @@ func (m *increment) ruleStates(out outcome) []State {
 	return states
 }
 
-// exhaustedError returns the [ExhaustedError] of the refusing rule whose window ends last, nil if the amounts were
+// exhaustedError returns the error of the refusing rule whose window ends last, nil if the amounts were
 // added.
-func (m *increment) exhaustedError(out outcome) error {
+func (inc *increment) exhaustedError(out outcome) error {
 	if out.fits {
 		return nil
 	}
 	var last *State
-	for i, s := range m.ruleStates(out) {
+	for i, s := range inc.ruleStates(out) {
 		if s.Used+out.counters[i].amount > s.Limit && (last == nil || s.Reset.After(last.Reset)) {
 			last = &s
 		}
 	}
-	return &ExhaustedError{RetryAfter: last.RetryAfter(), State: last}
+	return last.newExhaustedError()
 }

@@ -89,7 +89,7 @@ func newCaller(subject, session string) ratelimit.Caller {
 func reserveCall(t *testing.T, l *ratelimit.Limiter, caller ratelimit.Caller, n int64) (left map[string]int64, ok bool, r ratelimit.Reservation) {
 	t.Helper()
 	g, err := l.ReserveCall(t.Context(), caller, n)
-	if err != nil && !errors.Is(err, ratelimit.ErrExhausted) {
+	if err != nil && !errors.Is(err, agentsvc.CodeExhausted) {
 		t.Fatal(err)
 	}
 	left = map[string]int64{}
@@ -137,13 +137,14 @@ func TestRefusalNamesTheRule(t *testing.T) {
 		}})
 		reserveCall(t, l, callerAna(""), 0)
 		_, err := l.ReserveCall(t.Context(), callerAna(""), 0)
-		var e *ratelimit.ExhaustedError
-		if !errors.As(err, &e) || e.State == nil {
-			t.Fatalf("got %v, want an ExhaustedError with a state", err)
+		state := agentsvc.DetailOf[*ratelimit.State](err)
+		var e *agentsvc.Error
+		if !errors.As(err, &e) || e.Code != agentsvc.CodeExhausted || state == nil {
+			t.Fatalf("got %v, want a refusal with a state", err)
 		}
 		_, end := ratelimit.Month.BoundsAt(time.Now())
-		if e.State.Name() != "user-count-month" || !e.State.Reset.Equal(end) || e.RetryAfter < time.Until(end) || e.RetryAfter > time.Until(end)+2*time.Second {
-			t.Errorf("refused by %s until %v, after %v; want the month until %v", e.State.Name(), e.State.Reset, e.RetryAfter, end)
+		if state.Name() != "user-count-month" || !state.Reset.Equal(end) || e.RetryAfter < time.Until(end) || e.RetryAfter > time.Until(end)+2*time.Second {
+			t.Errorf("refused by %s until %v, after %v; want the month until %v", state.Name(), state.Reset, e.RetryAfter, end)
 		}
 		if want := "limit reached: 1 call a month per user, try again in"; !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("it says %q, want %q and the seconds", err, want)
@@ -171,7 +172,7 @@ func TestExactUnderLoad(t *testing.T) {
 				switch {
 				case err == nil:
 					in.Add(1)
-				case !errors.Is(err, ratelimit.ErrExhausted):
+				case !errors.Is(err, agentsvc.CodeExhausted):
 					t.Error(err)
 				}
 			})
@@ -462,7 +463,7 @@ func TestMemoryForgets(t *testing.T) {
 			reserveCall(t, gone, callerAna(fmt.Sprint(i)), 0)
 		}
 		time.Sleep(5 * time.Minute)
-		for i := range 1000 { // in every shard
+		for i := range 1000 {
 			reserveCall(t, ratelimit.New(db.ID(fmt.Sprint(i)), rules), callerAna("s"), 0)
 		}
 		if n := m.CountCounters("gone"); n != 0 {

@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"container/heap"
 	"context"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -15,68 +14,54 @@ import (
 
 // Bounds of the memory that counters use.
 const (
-	memoryShards = 64
 	// maxTenantCounters bounds the counters of one tenant; beyond it those whose windows end first are dropped.
 	maxTenantCounters = 10_000
-	// forgetInterval is the time between two sweeps of a shard.
+	// forgetInterval is the time between two sweeps of all counters.
 	forgetInterval = time.Minute
 )
 
 // Memory is a [Backend] in the memory of this process. Counts are not shared and end with the process. The memory that
 // a tenant can use is bounded by maxTenantCounters.
 type Memory struct {
-	seed   maphash.Seed
-	shards [memoryShards]memoryShard
-}
-
-// memoryShard holds some of the tenants, so that calls of different tenants rarely contend. mu guards the other fields
-// and the counters of its tenants.
-type memoryShard struct {
+	// mu guards the other fields and the counters.
 	mu         sync.Mutex
 	tenants    map[db.ID]*counterSet
 	lastForget time.Time
 }
 
 // NewMemory returns an empty backend.
-func NewMemory() *Memory {
-	m := &Memory{seed: maphash.MakeSeed()}
-	for i := range m.shards {
-		m.shards[i].tenants = map[db.ID]*counterSet{}
-	}
-	return m
-}
+func NewMemory() *Memory { return &Memory{tenants: map[db.ID]*counterSet{}} }
 
-// addCounters implements [Backend] under the lock of the tenant's shard.
+// addCounters implements [Backend].
 func (m *Memory) addCounters(ctx context.Context, tenant db.ID, at func(now time.Time) []counter) (outcome, error) {
-	p := &m.shards[maphash.String(m.seed, string(tenant))%memoryShards]
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := time.Now()
-	p.forgetExpired(now)
-	l := p.tenants[tenant]
+	m.forgetExpired(now)
+	l := m.tenants[tenant]
 	if l == nil {
 		l = newCounterSet()
-		p.tenants[tenant] = l
+		m.tenants[tenant] = l
 	}
 	return l.applyChanges(ctx, now, at(now))
 }
 
 // forgetExpired drops, at most once in forgetInterval, counters whose windows have ended and tenants without counters.
-// The caller holds p.mu.
-func (p *memoryShard) forgetExpired(now time.Time) {
-	if now.Sub(p.lastForget) < forgetInterval {
+// The caller holds m.mu.
+func (m *Memory) forgetExpired(now time.Time) {
+	if now.Sub(m.lastForget) < forgetInterval {
 		return
 	}
-	p.lastForget = now
-	for tenant, l := range p.tenants {
+	m.lastForget = now
+	for tenant, l := range m.tenants {
 		if l.forgetExpired(now); len(l.ends) == 0 {
-			delete(p.tenants, tenant)
+			delete(m.tenants, tenant)
 		}
 	}
 }
 
 // counterSet holds the counters of one tenant. The store counts and resets a counter when its window ends, but cannot
-// list its counters; tracked and ends record which exist, to bound their number. It is guarded by its shard's mu.
+// list its counters; tracked and ends record which exist, to bound their number. It is guarded by [Memory]'s mu.
 type counterSet struct {
 	store   limiter.Store
 	tracked map[string]bool
@@ -89,10 +74,10 @@ func newCounterSet() *counterSet {
 }
 
 // applyChanges reads the counts and adds the amounts if all fit.
-func (l *counterSet) applyChanges(ctx context.Context, now time.Time, cs []counter) (outcome, error) {
+func (s *counterSet) applyChanges(ctx context.Context, now time.Time, cs []counter) (outcome, error) {
 	out := outcome{counters: cs, used: make([]int64, len(cs)), now: now}
 	for i, c := range cs {
-		seen, err := l.store.Peek(ctx, c.key, limiter.Rate{Limit: unlimited})
+		seen, err := s.store.Peek(ctx, c.key, limiter.Rate{Limit: unlimited})
 		if err != nil {
 			return out, err
 		}
@@ -106,8 +91,8 @@ func (l *counterSet) applyChanges(ctx context.Context, now time.Time, cs []count
 		if change == 0 {
 			continue
 		}
-		l.trackCounter(ctx, now, c)
-		if _, err := l.store.Increment(ctx, c.key, change, limiter.Rate{Period: c.end.Sub(now), Limit: c.limit}); err != nil {
+		s.trackCounter(ctx, now, c)
+		if _, err := s.store.Increment(ctx, c.key, change, limiter.Rate{Period: c.end.Sub(now), Limit: c.limit}); err != nil {
 			return out, err
 		}
 	}
@@ -115,31 +100,31 @@ func (l *counterSet) applyChanges(ctx context.Context, now time.Time, cs []count
 }
 
 // trackCounter records a counter, and drops another if the tenant has too many.
-func (l *counterSet) trackCounter(ctx context.Context, now time.Time, c counter) {
-	if l.tracked[c.key] {
+func (s *counterSet) trackCounter(ctx context.Context, now time.Time, c counter) {
+	if s.tracked[c.key] {
 		return
 	}
-	if len(l.ends) >= maxTenantCounters {
-		if l.forgetExpired(now); len(l.ends) >= maxTenantCounters {
-			l.forgetFirst(ctx)
+	if len(s.ends) >= maxTenantCounters {
+		if s.forgetExpired(now); len(s.ends) >= maxTenantCounters {
+			s.forgetFirst(ctx)
 		}
 	}
-	l.tracked[c.key] = true
-	heap.Push(&l.ends, windowEnd{c.key, c.end})
+	s.tracked[c.key] = true
+	heap.Push(&s.ends, windowEnd{c.key, c.end})
 }
 
 // forgetExpired drops the counters whose windows have ended.
-func (l *counterSet) forgetExpired(now time.Time) {
-	for len(l.ends) > 0 && !now.Before(l.ends[0].at) {
-		l.forgetFirst(context.Background())
+func (s *counterSet) forgetExpired(now time.Time) {
+	for len(s.ends) > 0 && !now.Before(s.ends[0].at) {
+		s.forgetFirst(context.Background())
 	}
 }
 
 // forgetFirst drops the counter whose window ends first.
-func (l *counterSet) forgetFirst(ctx context.Context) {
-	first := heap.Pop(&l.ends).(windowEnd)
-	delete(l.tracked, first.key)
-	_, _ = l.store.Reset(ctx, first.key, limiter.Rate{}) // in memory it cannot fail
+func (s *counterSet) forgetFirst(ctx context.Context) {
+	first := heap.Pop(&s.ends).(windowEnd)
+	delete(s.tracked, first.key)
+	_, _ = s.store.Reset(ctx, first.key, limiter.Rate{}) // in memory it cannot fail
 }
 
 // windowEnd is the end of a counter's window.

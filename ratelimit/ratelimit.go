@@ -17,41 +17,25 @@
 package ratelimit
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
+
+	"stoa/agentsvc"
 )
 
-// ErrExhausted is wrapped by every refusal of this package.
-var ErrExhausted = errors.New("limit reached")
-
-// ExhaustedError is an [ErrExhausted] with the time after which another attempt may succeed.
-type ExhaustedError struct {
-	// RetryAfter is in whole seconds, at least one: the value of the header Retry-After (RFC 9110, section 10.2.3).
-	RetryAfter time.Duration
-	// State is the state of the rule that refuses; nil for a [Throttle].
-	State *State
+// NewExhaustedError returns the refusal of a limit that has no rule, such as a [Throttle]. retryAfter is in whole
+// seconds, at least one.
+func NewExhaustedError(retryAfter time.Duration) error {
+	return &agentsvc.Error{Code: agentsvc.CodeExhausted, Message: fmt.Sprintf("limit reached, try again in %d s", int(retryAfter.Seconds())), RetryAfter: retryAfter}
 }
 
-// Error describes the limit and the time to wait; it may be shown to the caller.
-func (e *ExhaustedError) Error() string {
-	seconds := int(e.RetryAfter.Seconds())
-	if e.State == nil {
-		return fmt.Sprintf("%v, try again in %d s", ErrExhausted, seconds)
+// newExhaustedError returns the refusal of the rule of s.
+func (s *State) newExhaustedError() error {
+	after := s.RetryAfter()
+	return &agentsvc.Error{
+		Code: agentsvc.CodeExhausted, Message: fmt.Sprintf("limit reached: %v, try again in %d s", s.Rule, int(after.Seconds())), RetryAfter: after, Detail: s,
 	}
-	return fmt.Sprintf("%v: %v, try again in %d s", ErrExhausted, e.State.Rule, seconds)
-}
-
-// Kind classifies the error where its text must not be shown.
-func (e *ExhaustedError) Kind() string { return "exhausted" }
-
-// Is makes errors.Is(err, ErrExhausted) true.
-func (e *ExhaustedError) Is(target error) bool { return target == ErrExhausted }
-
-// newExhaustedError returns the refusal of a limit that ends at t.
-func newExhaustedError(t time.Time) error {
-	return &ExhaustedError{RetryAfter: wholeSeconds(time.Until(t))}
 }
 
 // wholeSeconds rounds d up to whole seconds, at least one.

@@ -46,7 +46,7 @@ func NewThrottle(o ThrottleOptions) *Throttle {
 	}
 }
 
-// AllowAttempt returns an [ExhaustedError] while address has failed too often. It does not count.
+// AllowAttempt returns an [agentsvc.CodeExhausted] while address has failed too often. It does not count.
 func (t *Throttle) AllowAttempt(address string) error {
 	state, err := t.limit.Peek(context.Background(), t.counterKey(address))
 	if err != nil {
@@ -56,7 +56,7 @@ func (t *Throttle) AllowAttempt(address string) error {
 		return nil
 	}
 	// The store truncates the end of the window to a second, so the window ends at most one second later.
-	return newExhaustedError(time.Unix(state.Reset+1, 0))
+	return NewExhaustedError(wholeSeconds(time.Until(time.Unix(state.Reset+1, 0))))
 }
 
 // CountFailure counts one failure of address.

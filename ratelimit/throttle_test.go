@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc"
+
 	"go.uber.org/goleak"
 )
 
@@ -34,10 +36,10 @@ func TestThrottleRefusesAfterTooManyFailuresUntilTheWindowEnds(t *testing.T) {
 		recordFailures(t, th, "192.0.2.1:4002", 1)
 
 		err := th.AllowAttempt("192.0.2.1:4003")
-		if !errors.Is(err, ErrExhausted) {
-			t.Fatalf("after 10 failures: got %v, want ErrExhausted", err)
+		if !errors.Is(err, agentsvc.CodeExhausted) {
+			t.Fatalf("after 10 failures: got %v, want agentsvc.CodeExhausted", err)
 		}
-		var e *ExhaustedError
+		var e *agentsvc.Error
 		if !errors.As(err, &e) || e.RetryAfter < 40*time.Second || e.RetryAfter > 41*time.Second {
 			t.Fatalf("got %v, want a wait of 40 to 41 seconds", err)
 		}
@@ -73,7 +75,7 @@ func TestThrottleDistinguishesClients(t *testing.T) {
 			t.Parallel()
 			th := NewThrottle(ThrottleOptions{Failures: 1, Window: time.Hour})
 			recordFailures(t, th, tt.failed, 1)
-			if got := errors.Is(th.AllowAttempt(tt.asks), ErrExhausted); got != tt.refused {
+			if got := errors.Is(th.AllowAttempt(tt.asks), agentsvc.CodeExhausted); got != tt.refused {
 				t.Errorf("refused = %v, want %v", got, tt.refused)
 			}
 		})
@@ -94,8 +96,8 @@ func TestThrottleCountsConcurrentFailures(t *testing.T) {
 	}
 	wg.Wait()
 	recordFailures(t, th, "192.0.2.1", 1)
-	if err := th.AllowAttempt("192.0.2.1"); !errors.Is(err, ErrExhausted) {
-		t.Fatalf("got %v, want ErrExhausted", err)
+	if err := th.AllowAttempt("192.0.2.1"); !errors.Is(err, agentsvc.CodeExhausted) {
+		t.Fatalf("got %v, want agentsvc.CodeExhausted", err)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc"
 )
 
-// CheckAgent returns an [agentsvc.InvalidError] for field if the app's configuration has no agent of that name: a
+// CheckAgent returns an error with [agentsvc.CodeInvalid] for field if the app's configuration has no agent of that name: a
 // setting about such an agent would never have an effect. It accepts any name if a carries no Config.
 func (a *App) CheckAgent(field, agent string) error {
 	names := agentNames(a.Config)

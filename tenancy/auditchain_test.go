@@ -70,7 +70,7 @@ func writeEntries(t testing.TB, s *tenancy.Service, app db.ID, n int) {
 	t.Helper()
 	for i := range n {
 		detail := map[string]any{"n": i, "big": int64(1) << 60, "text": "<a&b> \u2028 \x00 \xff", "list": []any{1.5, nil, true, map[string]any{"z": 1, "a": 2}}}
-		if err := s.Trail.Record(t.Context(), audit.Entry{Actor: "ana", Issuer: "iss", Action: "test.do", AppID: app, Detail: detail}); err != nil {
+		if err := s.Trail.Record(t.Context(), audit.Entry{Actor: audit.Actor{Name: "ana", Issuer: "iss"}, Action: "test.do", AppID: app, Detail: detail}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,8 +84,8 @@ func TestChain(t *testing.T) {
 			t.Errorf("an empty trail: %d entries, %v", n, flaws)
 		}
 		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
-		ctx := audit.WithOrigin(t.Context(), func() audit.Origin { return audit.Origin{Client: "192.0.2.1", Request: "r-1"} })
-		if err := s.Trail.Record(ctx, audit.Entry{Actor: "admin", Action: "price.create"}); err != nil {
+		admin := audit.Actor{Name: "admin", Origin: audit.Origin{Client: "192.0.2.1", Request: "r-1"}}
+		if err := s.Trail.Record(t.Context(), audit.Entry{Actor: admin, Action: "price.create"}); err != nil {
 			t.Fatal(err)
 		}
 		writeEntries(t, s, acme.ID, 3)
@@ -97,7 +97,7 @@ func TestChain(t *testing.T) {
 			t.Errorf("the newest entry is %+v", e)
 		}
 		lines := exportTrail(t, s, audit.Filter{})
-		if e := lines[0].Entry; e == nil || e.Client != "192.0.2.1" || e.Request != "r-1" || e.AppID != "" || e.Seq != 1 || e.Prev != "" {
+		if e := lines[0].Entry; e == nil || e.Actor.Origin != admin.Origin || e.AppID != "" || e.Seq != 1 || e.Prev != "" {
 			t.Errorf("the first line is %+v, want the platform's own entry", e)
 		}
 		if end := lines[len(lines)-1].End; end == nil || *end != (audit.End{Chains: 2, Sealed: true}) {
@@ -109,7 +109,7 @@ func TestChain(t *testing.T) {
 		if flaws, n := verifyTrail(t, s, "acme"); flaws != nil || n != 4 {
 			t.Errorf("of acme: %d entries, %v", n, flaws)
 		}
-		if err := s.DeleteApp(t.Context(), "admin", "acme"); err != nil {
+		if err := s.DeleteApp(t.Context(), audit.Actor{Name: "admin"}, "acme"); err != nil {
 			t.Fatal(err)
 		}
 		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
@@ -135,7 +135,7 @@ func TestChainGrowsWithManyAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
-				e := audit.Entry{Actor: fmt.Sprint(i), Action: "test.do", AppID: acme.ID}
+				e := audit.Entry{Actor: audit.Actor{Name: fmt.Sprint(i)}, Action: "test.do", AppID: acme.ID}
 				var err error
 				switch i % 3 {
 				case 0:
@@ -178,7 +178,7 @@ func TestLongChain(t *testing.T) {
 		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		err := d.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 			for i := range 999 {
-				if err := audit.Insert(t.Context(), tx, audit.Entry{Actor: fmt.Sprint(i), Action: "test.do", AppID: acme.ID}); err != nil {
+				if err := audit.Insert(t.Context(), tx, audit.Entry{Actor: audit.Actor{Name: fmt.Sprint(i)}, Action: "test.do", AppID: acme.ID}); err != nil {
 					return err
 				}
 			}
@@ -211,7 +211,7 @@ func TestExportOfAGrowingChain(t *testing.T) {
 		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		err := d.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 			for range 499 { // with the first entry, a full batch
-				if err := audit.Insert(t.Context(), tx, audit.Entry{Actor: "ana", Action: "test.do", AppID: acme.ID}); err != nil {
+				if err := audit.Insert(t.Context(), tx, audit.Entry{Actor: audit.Actor{Name: "ana"}, Action: "test.do", AppID: acme.ID}); err != nil {
 					return err
 				}
 			}
@@ -272,7 +272,7 @@ func TestTampering(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit SET actor = $2, prev = $3, hash = $4 WHERE id = $1`, e.ID, e.Actor, prev, hash)
+				tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit SET actor = $2, prev = $3, hash = $4 WHERE id = $1`, e.ID, e.Actor.Name, prev, hash)
 				e.Hash = hash
 			}
 			prev = e.Hash
@@ -309,10 +309,10 @@ func TestTampering(t *testing.T) {
 			}
 			tenancytest.ExecSQL(t, d.Platform(), `INSERT INTO audit (id, at, actor, action, app, app_id, detail, seq, prev, hash)
 				SELECT 'forged', at, 'eve', action, app, app_id, detail, 3, hash, 'aa'`+chained+`2`)
-		}, want: []string{"acme 3: it was changed", "acme 4: it does not follow", "acme 0: there are entries behind its end"}},
+		}, want: []string{"acme 3: it was changed", "acme 4: it does not follow", "acme 0: there are entries after its end"}},
 		"appended": {do: `INSERT INTO audit (id, at, actor, action, app, app_id, detail, seq, prev, hash)
 				SELECT 'forged', at, 'eve', action, app, app_id, detail, 7, hash, 'aa'` + chained + `6`,
-			want: []string{"acme 7: it was changed", "acme 0: there are entries behind its end, which is at 6"}},
+			want: []string{"acme 7: it was changed", "acme 0: there are entries after its end, which is at 6"}},
 		"reordered": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
 			for _, step := range [][2]int{{3, 100}, {4, 3}, {100, 4}} {
 				tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit SET seq = $1 WHERE app = 'acme' AND seq = $2`, step[1], step[0])
@@ -323,10 +323,10 @@ func TestTampering(t *testing.T) {
 		"taken out of the chain": {do: `UPDATE audit SET seq = 0, prev = '', hash = '' WHERE app = 'acme' AND seq = 3`,
 			want: []string{"acme 4: the entry before it is missing"}}, // it is now the last entry
 		"forged with hashes that fit": {more: func(t *testing.T, d *db.DB, s *tenancy.Service) {
-			forge(t, d, s, func(e *audit.Entry) { e.Actor = "eve" })
+			forge(t, d, s, func(e *audit.Entry) { e.Actor.Name = "eve" })
 		}, want: []string{"acme 0: its last entry is not the one that its head names"}},
 		"forged, and its head": {more: func(t *testing.T, d *db.DB, s *tenancy.Service) {
-			forge(t, d, s, func(e *audit.Entry) { e.Actor = "eve" })
+			forge(t, d, s, func(e *audit.Entry) { e.Actor.Name = "eve" })
 			tenancytest.ExecSQL(t, d.Platform(), `UPDATE audit_head SET hash = (SELECT hash`+chained+`6) WHERE app_id = (SELECT app_id`+chained+`6)`)
 		}, want: []string{"acme 0: its head is missing, or not as this platform sealed it"}, both: true},
 		"cut off with its head": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
@@ -440,10 +440,10 @@ func TestExportFilters(t *testing.T) {
 		s := tenancytest.NewService(t, d)
 		acme := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		for _, e := range []audit.Entry{
-			{Actor: "ana", Action: "app.secret.put", AppID: acme.ID},
-			{Actor: "bob", Action: "app.secret", AppID: acme.ID},
-			{Actor: "ana", Action: "app.secrets", AppID: acme.ID},
-			{Actor: "ana", Action: "price.create"},
+			{Actor: audit.Actor{Name: "ana"}, Action: "app.secret.put", AppID: acme.ID},
+			{Actor: audit.Actor{Name: "bob"}, Action: "app.secret", AppID: acme.ID},
+			{Actor: audit.Actor{Name: "ana"}, Action: "app.secrets", AppID: acme.ID},
+			{Actor: audit.Actor{Name: "ana"}, Action: "price.create"},
 		} {
 			if err := s.Trail.Record(t.Context(), e); err != nil {
 				t.Fatal(err)
@@ -501,7 +501,7 @@ func TestTenantWritesItsTrailOnly(t *testing.T) {
 	alice, bob := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "alice"}), tenancytest.CreateApp(t, s, tenancy.Draft{Name: "bob"})
 	write := func(as, about db.ID) error {
 		return d.Tenant(as).RunTx(t.Context(), func(tx *db.Tx) error {
-			return audit.Insert(t.Context(), tx, audit.Entry{Actor: "eve", Action: "test.do", App: "x", AppID: about})
+			return audit.Insert(t.Context(), tx, audit.Entry{Actor: audit.Actor{Name: "eve"}, Action: "test.do", App: "x", AppID: about})
 		})
 	}
 	if err := write(alice.ID, alice.ID); err != nil {

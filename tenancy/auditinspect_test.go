@@ -28,8 +28,8 @@ func TestInspect(t *testing.T) {
 		"removed":            {do: `DELETE` + chained + `3`, grown: true, want: []string{"acme 4: the entry before it is missing"}},
 		"removed last":       {do: `DELETE` + chained + `6`, want: []string{"acme 0: its last entries are missing: 6 to 6"}},
 		"changed last":       {do: `UPDATE audit SET client = 'x' WHERE app = 'acme' AND seq = 6`, grown: true, want: []string{"acme 6: it was changed"}},
-		"appended":           {do: `INSERT INTO audit (id, at, actor, action, app, app_id, detail, seq, prev, hash) SELECT 'forged', at, 'eve', action, app, app_id, detail, 9, hash, 'aa'` + chained + `6`, want: []string{"acme 0: there are entries behind its end"}, grown: true},
-		"another head":       {do: `UPDATE audit_head SET seq = 5 WHERE app_id = (SELECT app_id` + chained + `1)`, want: []string{"acme 0: its head is missing, or not as this platform sealed it", "acme 0: there are entries behind its end"}},
+		"appended":           {do: `INSERT INTO audit (id, at, actor, action, app, app_id, detail, seq, prev, hash) SELECT 'forged', at, 'eve', action, app, app_id, detail, 9, hash, 'aa'` + chained + `6`, want: []string{"acme 0: there are entries after its end"}, grown: true},
+		"another head":       {do: `UPDATE audit_head SET seq = 5 WHERE app_id = (SELECT app_id` + chained + `1)`, want: []string{"acme 0: its head is missing, or not as this platform sealed it", "acme 0: there are entries after its end"}},
 		"a chain is gone":    {do: `DELETE FROM audit_head WHERE app_id = (SELECT app_id` + chained + `1)`, want: []string{" 0: there are 2 chains and should be 3"}},
 		"and the count with": {do: `UPDATE audit_head SET seq = 2 WHERE app_id = '*'`, grown: true, want: []string{" 0: the number of its chains is not as this platform sealed it"}},
 	} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/duration"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 )
@@ -39,18 +40,19 @@ const (
 )
 
 // KeyRefreshInterval returns how often the issuer's keys are fetched.
-func (a IssuerConfig) KeyRefreshInterval() time.Duration {
-	if d, err := time.ParseDuration(a.RefreshInterval); err == nil {
+func (c IssuerConfig) KeyRefreshInterval() time.Duration {
+	if d, err := duration.Parse(c.RefreshInterval); err == nil {
 		return d
 	}
 	return defaultRefresh
 }
 
-// checkFields returns an [agentsvc.InvalidError] for the first bad field. Keys may be fetched over plain HTTP, or from
-// a private address, only with the grant private_network: who can change the response on its way could sign tokens.
-func (a IssuerConfig) checkFields(grants grant.List) error {
+// checkFields returns an error with [agentsvc.CodeInvalid] for the first bad field. Keys may be fetched over plain
+// HTTP, or from a private address, only with the grant private_network: who can change the response on its way could
+// sign tokens.
+func (c IssuerConfig) checkFields(grants grant.List) error {
 	for _, f := range []struct{ name, value string }{
-		{"issuer", a.Issuer}, {"jwks_url", a.JWKSURL}, {"audience", a.Audience}, {"client_id", a.ClientID},
+		{"issuer", c.Issuer}, {"jwks_url", c.JWKSURL}, {"audience", c.Audience}, {"client_id", c.ClientID},
 	} {
 		if f.value == "" && f.name != "client_id" {
 			return agentsvc.NewInvalidError("auth."+f.name, "is missing")
@@ -59,7 +61,7 @@ func (a IssuerConfig) checkFields(grants grant.List) error {
 			return err
 		}
 	}
-	u, err := url.Parse(a.JWKSURL)
+	u, err := url.Parse(c.JWKSURL)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
 		return agentsvc.NewInvalidError("auth.jwks_url", "must be an address such as https://login.example.com/jwks.json")
@@ -68,8 +70,8 @@ func (a IssuerConfig) checkFields(grants grant.List) error {
 	case isPrivateHost(u.Hostname()) && !grants.Has(grant.PrivateNetwork):
 		return agentsvc.NewInvalidError("auth.jwks_url", "lies in a private network: the keys are never fetched from there without the grant %s", grant.PrivateNetwork)
 	}
-	if a.RefreshInterval != "" {
-		if d, err := time.ParseDuration(a.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
+	if c.RefreshInterval != "" {
+		if d, err := duration.Parse(c.RefreshInterval); err != nil || d < minRefresh || d > maxRefresh {
 			return agentsvc.NewInvalidError("auth.refresh_interval", "must be a duration from 30s to 24h")
 		}
 	}
@@ -107,39 +109,39 @@ func isPrivateHost(host string) bool {
 // uniqueKey returns the value of the column auth_key, which has a unique index: no two apps may have the same one,
 // because it determines the app of a token. It is "" if there is no issuer. It contains the app's name if tokens must
 // name the app.
-func (a IssuerConfig) uniqueKey(app string) string {
+func (c IssuerConfig) uniqueKey(app string) string {
 	switch {
-	case a == IssuerConfig{}:
+	case c == IssuerConfig{}:
 		return ""
-	case a.RequireTenantID:
-		return a.sharedKeyPrefix() + app
+	case c.RequireTenantID:
+		return c.sharedKeyPrefix() + app
 	}
-	return a.Issuer + "\n" + a.Audience
+	return c.Issuer + "\n" + c.Audience
 }
 
 // sharedKeyPrefix is the common prefix of the keys of all apps that have this issuer and audience and require
 // tenant_id.
-func (a IssuerConfig) sharedKeyPrefix() string { return a.Issuer + "\n" + a.Audience + "\n" }
+func (c IssuerConfig) sharedKeyPrefix() string { return c.Issuer + "\n" + c.Audience + "\n" }
 
 // encodeColumn returns the value of the column auth, "" if there is no issuer.
-func (a IssuerConfig) encodeColumn() (string, error) {
-	if a == (IssuerConfig{}) {
+func (c IssuerConfig) encodeColumn() (string, error) {
+	if c == (IssuerConfig{}) {
 		return "", nil
 	}
-	doc, err := json.Marshal(a)
+	doc, err := json.Marshal(c)
 	return string(doc), err
 }
 
 // decodeColumn parses a value of the column auth. Unknown fields are ignored, since a newer version may have written
 // them.
-func (a *IssuerConfig) decodeColumn(doc string) error {
-	if *a = (IssuerConfig{}); doc == "" {
+func (c *IssuerConfig) decodeColumn(doc string) error {
+	if *c = (IssuerConfig{}); doc == "" {
 		return nil
 	}
-	return json.Unmarshal([]byte(doc), a)
+	return json.Unmarshal([]byte(doc), c)
 }
 
-// checkIssuerUnique returns [ErrExists] if a token of the app's issuer could not be attributed to this app alone:
+// checkIssuerUnique returns [agentsvc.CodeExists] if a token of the app's issuer could not be attributed to this app alone:
 // another app, or the process itself, accepts the same issuer and audience. Apps that all require tenant_id may share
 // them. The unique index on auth_key covers equal keys in concurrent transactions; the prefix comparison covers an app
 // with tenant_id next to one without.
@@ -149,7 +151,7 @@ func (s *store) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) erro
 		return nil
 	}
 	if s.options.IsReservedIssuer != nil && s.options.IsReservedIssuer(a.Issuer, a.Audience) {
-		return Errorf(ErrExists, "tokens of the issuer %s for %s are the server's own to accept: choose another audience", a.Issuer, a.Audience)
+		return agentsvc.NewError(agentsvc.CodeExists, "tokens of the issuer %s for %s are the server's own to accept: choose another audience", a.Issuer, a.Audience)
 	}
 	other, sharedPrefix := "", a.sharedKeyPrefix()
 	if a.RequireTenantID {
@@ -160,14 +162,14 @@ func (s *store) checkIssuerUnique(ctx context.Context, tx *db.Tx, app *App) erro
 			AND (auth_key = $2 OR CAST($3 AS TEXT) <> '' AND substr(auth_key, 1, length(CAST($3 AS TEXT))) = $3) LIMIT 1`,
 		string(app.ID), a.Issuer+"\n"+a.Audience, sharedPrefix)
 	if err == nil && other != "" {
-		err = Errorf(ErrExists, "tokens of the issuer %s for %s are accepted for the app %s already: choose another audience, or set require_tenant_id for both",
+		err = agentsvc.NewError(agentsvc.CodeExists, "tokens of the issuer %s for %s are accepted for the app %s already: choose another audience, or set require_tenant_id for both",
 			a.Issuer, a.Audience, other)
 	}
 	return err
 }
 
 // errIssuerTaken is returned if the unique index on auth_key, not checkIssuerUnique, found the conflict.
-var errIssuerTaken = Errorf(ErrExists, "tokens of this issuer for this audience are accepted for another app")
+var errIssuerTaken = agentsvc.NewError(agentsvc.CodeExists, "tokens of this issuer for this audience are accepted for another app")
 
 // AppIssuer is an app's own issuer with its app.
 type AppIssuer struct {
@@ -217,7 +219,7 @@ func (i Issuers) Version(ctx context.Context) (version string, err error) {
 		return err
 	}, `SELECT COUNT(*), CAST(COALESCE(SUM(generation), 0) AS BIGINT), COALESCE(MAX(updated_at), 0) FROM app WHERE auth_key <> '' AND status <> 'deleting'`)
 	if err := i.store.db.Platform().Do(ctx, &b); err != nil {
-		return "", fmt.Errorf("look at the apps' issuers: %w", err)
+		return "", fmt.Errorf("read the apps' issuers: %w", err)
 	}
 	return version, nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -36,22 +37,22 @@ func TestAuth(t *testing.T) {
 			}
 			version = next
 		}
-		tenancytest.WantErr(t, try("house", auth("https://house", "a", false)), tenancy.ErrExists)
+		tenancytest.WantErr(t, try("house", auth("https://house", "a", false)), agentsvc.CodeExists)
 		tenancytest.WantErr(t, try("a", auth("https://x", "a", false)), nil)
 		requireNewVersion()
-		tenancytest.WantErr(t, try("b", auth("https://x", "a", false)), tenancy.ErrExists)
-		tenancytest.WantErr(t, try("b", auth("https://x", "a", true)), tenancy.ErrExists)
+		tenancytest.WantErr(t, try("b", auth("https://x", "a", false)), agentsvc.CodeExists)
+		tenancytest.WantErr(t, try("b", auth("https://x", "a", true)), agentsvc.CodeExists)
 		tenancytest.WantErr(t, try("b", auth("https://x", "ab", false)), nil)
 		requireNewVersion()
 		tenancytest.WantErr(t, try("c", auth("https://y", "a", true)), nil)
 		tenancytest.WantErr(t, try("d", auth("https://y", "a", true)), nil)
-		tenancytest.WantErr(t, try("e", auth("https://y", "a", false)), tenancy.ErrExists)
+		tenancytest.WantErr(t, try("e", auth("https://y", "a", false)), agentsvc.CodeExists)
 		tenancytest.WantErr(t, try("e", auth("https://y_", "a", false)), nil)
 		requireNewVersion()
 		plain := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "f"})
 		taken := auth("https://x", "a", false)
 		_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "f", tenancy.AppChange{Auth: &taken}, false)
-		tenancytest.WantErr(t, err, tenancy.ErrExists)
+		tenancytest.WantErr(t, err, agentsvc.CodeExists)
 		none := tenancy.IssuerConfig{}
 		if _, err = s.UpdateApp(t.Context(), tenancytest.Actor, "a", tenancy.AppChange{Auth: &none}, false); err != nil {
 			t.Fatal(err)
@@ -103,7 +104,7 @@ func TestSameIssuerAtOnce(t *testing.T) {
 			if err := <-errs; err == nil {
 				got++
 			} else {
-				tenancytest.WantErr(t, err, tenancy.ErrExists)
+				tenancytest.WantErr(t, err, agentsvc.CodeExists)
 				if bytes.Contains([]byte(err.Error()), []byte("named")) {
 					t.Errorf("the name is blamed: %v", err)
 				}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
@@ -49,8 +50,8 @@ func (e *appEdit) setConfig(config []byte) {
 // changeApp reads the named app, applies f to a copy and writes the result in one transaction with an audit entry. If
 // the app was changed by another process or goroutine meanwhile it starts again, so f may run several times; after
 // maxChangeAttempts it returns [ErrConflict]. With dryRun it returns the result of f without writing. The default app
-// and an app whose deletion has begun are refused with [ErrPrecondition].
-func (s *store) changeApp(ctx context.Context, actor, action, name string, dryRun bool, f func(e *appEdit) error) (App, error) {
+// and an app whose deletion has begun are refused with [agentsvc.CodePrecondition].
+func (s *store) changeApp(ctx context.Context, actor audit.Actor, action, name string, dryRun bool, f func(e *appEdit) error) (App, error) {
 	if name == DefaultName {
 		return App{}, errDefaultAppChange
 	}
@@ -60,7 +61,7 @@ func (s *store) changeApp(ctx context.Context, actor, action, name string, dryRu
 			return App{}, err
 		}
 		if previous.app.Status == Deleting {
-			return App{}, Errorf(ErrPrecondition, "the app %s is being deleted", name)
+			return App{}, agentsvc.NewError(agentsvc.CodePrecondition, "the app %s is being deleted", name)
 		}
 		e := previous.newEdit()
 		if err := f(e); err != nil {
@@ -82,19 +83,19 @@ func (s *store) changeApp(ctx context.Context, actor, action, name string, dryRu
 	return App{}, ErrConflict
 }
 
-var errDefaultAppChange = Errorf(ErrPrecondition, "the default app is changed by its config file alone")
+var errDefaultAppChange = agentsvc.NewError(agentsvc.CodePrecondition, "the default app is changed by its config file alone")
 
 // newEdit returns an edit of w. The secrets are copied; other maps and slices of the app must be replaced, not
 // modified.
-func (w *appState) newEdit() *appEdit {
-	next := *w
-	next.secrets = maps.Clone(w.secrets)
-	return &appEdit{appState: &next, previous: w, secretsToStore: map[string]string{}, detail: map[string]any{}}
+func (s *appState) newEdit() *appEdit {
+	next := *s
+	next.secrets = maps.Clone(s.secrets)
+	return &appEdit{appState: &next, previous: s, secretsToStore: map[string]string{}, detail: map[string]any{}}
 }
 
 // storeEdit writes e in one transaction and returns the app as the database then has it. It returns errStale if the app
 // is not as it was read. The app's row is written before all others: its lock serialises concurrent changes of the app.
-func (s *store) storeEdit(ctx context.Context, actor, action string, e *appEdit) (App, error) {
+func (s *store) storeEdit(ctx context.Context, actor audit.Actor, action string, e *appEdit) (App, error) {
 	s.describeEdit(e)
 	var after appRecord
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
@@ -137,7 +138,7 @@ func (s *store) storeEdit(ctx context.Context, actor, action string, e *appEdit)
 	})
 	if err != nil {
 		switch {
-		case errors.Is(err, errStale), errors.As(err, new(*kindError)):
+		case errors.Is(err, errStale), errors.As(err, new(*agentsvc.Error)):
 			return App{}, err
 		case db.IsDuplicate(err):
 			return App{}, errIssuerTaken
@@ -183,10 +184,10 @@ func readApp(ctx context.Context, tx *db.Tx, id db.ID, into *appRecord) error {
 
 // insertRevision stores the configuration, encrypted, as the app's current revision and deletes the ones that are more
 // than maxRevisions older.
-func insertRevision(ctx context.Context, tx *db.Tx, actor string, w *appState) error {
+func insertRevision(ctx context.Context, tx *db.Tx, actor audit.Actor, w *appState) error {
 	sealed := w.fieldCipher.Seal(configField(w.app.Revision), w.config)
 	_, err := tx.Exec(ctx, `INSERT INTO app_revision (tenant, revision, config, actor, created_at) VALUES ($1, $2, $3, $4, stoa_now())`,
-		string(w.app.ID), w.app.Revision, sealed, actor)
+		string(w.app.ID), w.app.Revision, sealed, actor.Name)
 	if err != nil {
 		return err
 	}

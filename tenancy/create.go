@@ -33,9 +33,9 @@ type Draft struct {
 
 // CreateApp creates an app with all of its rows in one transaction; with dryRun it only checks the draft and returns
 // the app that would be created. The name may have belonged to a deleted app: the new app has another id and refuses
-// tokens of the former one. It returns [ErrExists] if the name, or the pair of issuer and audience, is in use, and an
-// [agentsvc.InvalidError] for a bad field.
-func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun bool) (App, error) {
+// tokens of the former one. It returns [agentsvc.CodeExists] if the name, or the pair of issuer and audience, is in
+// use, and an [agentsvc.CodeInvalid] for a bad field.
+func (s *Service) CreateApp(ctx context.Context, actor audit.Actor, d Draft, dryRun bool) (App, error) {
 	w, err := s.buildDraft(ctx, d)
 	if err != nil {
 		return App{}, err
@@ -68,7 +68,7 @@ func (s *Service) CreateApp(ctx context.Context, actor string, d Draft, dryRun b
 		return readApp(ctx, tx, w.app.ID, &after)
 	})
 	switch {
-	case errors.Is(err, ErrExists):
+	case errors.Is(err, agentsvc.CodeExists):
 		return App{}, err
 	// A concurrent call took the name or the issuer after the checks; find out which, for the error.
 	case db.IsDuplicate(err):
@@ -159,11 +159,11 @@ func (d *Draft) checkFields(guard *grant.Guard) (grants grant.List, err error) {
 	return grants, err
 }
 
-// checkNameFree returns [ErrExists] if an app has the name. It makes the common error precise; the unique constraint
-// decides for concurrent calls.
+// checkNameFree returns [agentsvc.CodeExists] if an app has the name. It makes the common error precise; the unique
+// constraint decides for concurrent calls.
 func (s *Service) checkNameFree(ctx context.Context, name string) error {
 	if name == DefaultName {
-		return Errorf(ErrExists, "the name default belongs to the app of the config file")
+		return agentsvc.NewError(agentsvc.CodeExists, "the name default belongs to the app of the config file")
 	}
 	id, err := s.store.findAppID(ctx, name)
 	switch {
@@ -176,7 +176,7 @@ func (s *Service) checkNameFree(ctx context.Context, name string) error {
 }
 
 func newNameTakenError(name string) error {
-	return Errorf(ErrExists, "there is already an app named %s", name)
+	return agentsvc.NewError(agentsvc.CodeExists, "there is already an app named %s", name)
 }
 
 // insertApp inserts the app's row. It violates the unique constraint app_name or app_auth if another app has the name

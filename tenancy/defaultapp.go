@@ -57,7 +57,7 @@ func (d *DefaultApp) Audit(ctx context.Context) error {
 	}
 	fingerprint, err := d.store.configFingerprint(configured.config)
 	if err != nil {
-		return fmt.Errorf("note the default configuration: %w", err)
+		return fmt.Errorf("record the default configuration: %w", err)
 	}
 	hasher, err := d.store.keys.DeriveHasher(string(DefaultID))
 	if err != nil {
@@ -88,7 +88,7 @@ func (d *DefaultApp) Audit(ctx context.Context) error {
 		return audit.Insert(ctx, tx, audit.Entry{Actor: audit.System, Action: actionConfigLoad, App: DefaultName, AppID: DefaultID, Detail: detail})
 	})
 	if err != nil {
-		return fmt.Errorf("note the default configuration: %w", err)
+		return fmt.Errorf("record the default configuration: %w", err)
 	}
 	return nil
 }

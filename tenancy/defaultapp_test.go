@@ -46,7 +46,7 @@ func TestAuditDefaultConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, e.Actor+" "+e.App+" "+hashPattern.ReplaceAllString(string(raw), "#"))
+			got = append(got, e.Actor.Name+" "+e.App+" "+hashPattern.ReplaceAllString(string(raw), "#"))
 		}
 		want := []string{`stoa default {"changes":{"config.a":{"after":"#","before":"#"}}}`, `stoa default {}`}
 		if diff := cmp.Diff(want, got); diff != "" || strings.Contains(strings.Join(got, ""), "hush") {

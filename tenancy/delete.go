@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
@@ -12,12 +13,12 @@ import (
 // DeleteApp deletes an app and all of its rows. The app's status becomes [Deleting] first, so that callers are refused
 // from then on. When DeleteApp returns nil, nothing is left except the app's audit entries. After an error or a crash
 // [Service.Run] completes the deletion, or DeleteApp may be called again.
-func (s *Service) DeleteApp(ctx context.Context, actor, name string) error {
+func (s *Service) DeleteApp(ctx context.Context, actor audit.Actor, name string) error {
 	app, err := s.store.changeApp(ctx, actor, "app.delete", name, false, func(e *appEdit) error {
 		e.app.Status = Deleting
 		return nil
 	})
-	if errors.Is(err, ErrPrecondition) && name != DefaultName { // its deletion began earlier
+	if errors.Is(err, agentsvc.CodePrecondition) && name != DefaultName { // its deletion began earlier
 		w, again := s.store.loadByName(ctx, name)
 		if again != nil {
 			return again
@@ -27,15 +28,17 @@ func (s *Service) DeleteApp(ctx context.Context, actor, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.maintenance.eraseApp(ctx, app)
+	by := audit.System
+	by.Origin = actor.Origin
+	return s.maintenance.eraseApp(ctx, by, app)
 }
 
 // eraseApp deletes the data of an app whose status is Deleting: outside the database first, then the rows, the app's
-// own row last. The app's row with the status Deleting is what lets another attempt find the app. The name becomes free
-// when the row is gone.
-func (m *maintenance) eraseApp(ctx context.Context, app App) error {
+// own row last; by is the actor of the audit entries. The app's row with the status Deleting is what lets another
+// attempt find the app. The name becomes free when the row is gone.
+func (m *maintenance) eraseApp(ctx context.Context, by audit.Actor, app App) error {
 	if m.store.options.EraseApp != nil {
-		if err := m.store.options.EraseApp(ctx, app); err != nil {
+		if err := m.store.options.EraseApp(ctx, by, app); err != nil {
 			return fmt.Errorf("delete app %s: %w", app.Name, err)
 		}
 	}
@@ -50,7 +53,7 @@ func (m *maintenance) eraseApp(ctx context.Context, app App) error {
 		if err != nil || n == 0 { // 0: another process deleted it and wrote the entry
 			return err
 		}
-		return audit.Insert(ctx, tx, audit.Entry{Actor: audit.System, Action: "app.deleted", App: app.Name, AppID: app.ID})
+		return audit.Insert(ctx, tx, audit.Entry{Actor: by, Action: "app.deleted", App: app.Name, AppID: app.ID})
 	})
 	if err != nil {
 		return fmt.Errorf("delete app %s: %w", app.Name, err)

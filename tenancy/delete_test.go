@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/tenancytest"
@@ -75,10 +77,10 @@ func TestDelete(t *testing.T) {
 			t.Errorf("%d audit entries, want 4", n)
 		}
 		_, err := s.LoadApp(t.Context(), "acme")
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		_, err = s.LoadSnapshot(t.Context(), acme.ID, 0)
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
-		tenancytest.WantErr(t, s.DeleteApp(t.Context(), tenancytest.Actor, "acme"), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
+		tenancytest.WantErr(t, s.DeleteApp(t.Context(), tenancytest.Actor, "acme"), agentsvc.CodeNotFound)
 
 		again := tenancytest.CreateApp(t, s, draft)
 		if again.ID == acme.ID {
@@ -102,7 +104,7 @@ func TestDeleteResumes(t *testing.T) {
 		broken := true
 		o := tenancytest.NewOptions()
 		erased := map[string]int{}
-		o.EraseApp = func(_ context.Context, app tenancy.App) error {
+		o.EraseApp = func(_ context.Context, _ audit.Actor, app tenancy.App) error {
 			if erased[app.Name]++; broken {
 				return errors.New("the vectors do not go")
 			}
@@ -120,13 +122,13 @@ func TestDeleteResumes(t *testing.T) {
 				t.Errorf("status %s, %v, want deleting", got.Status, err)
 			}
 			_, err := s.LoadSnapshot(t.Context(), app.ID, 0)
-			tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+			tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 			_, err = s.UpdateApp(t.Context(), tenancytest.Actor, name, tenancy.AppChange{}, false)
-			tenancytest.WantErr(t, err, tenancy.ErrPrecondition)
+			tenancytest.WantErr(t, err, agentsvc.CodePrecondition)
 			_, err = s.ResumeApp(t.Context(), tenancytest.Actor, name, "")
-			tenancytest.WantErr(t, err, tenancy.ErrPrecondition)
+			tenancytest.WantErr(t, err, agentsvc.CodePrecondition)
 			_, err = s.CreateApp(t.Context(), tenancytest.Actor, tenancy.Draft{Name: name, Config: []byte(`{}`)}, false)
-			tenancytest.WantErr(t, err, tenancy.ErrExists)
+			tenancytest.WantErr(t, err, agentsvc.CodeExists)
 		}
 		tenancytest.ExecSQL(t, d.Tenant(ids[1]), `DELETE FROM app_revision WHERE tenant = $1`, string(ids[1])) // as after a crash in a later step
 		if got, err := s.LoadApp(t.Context(), "b"); err != nil || got.Status != tenancy.Deleting {
@@ -226,7 +228,7 @@ func TestRevoke(t *testing.T) {
 		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app_mark`); n != 2 {
 			t.Errorf("%d marks are stored, want one for each app", n)
 		}
-		tenancytest.WantErr(t, s.Tokens.Revoke(t.Context(), tenancytest.Actor, "nobody", ""), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, s.Tokens.Revoke(t.Context(), tenancytest.Actor, "nobody", ""), agentsvc.CodeNotFound)
 		tenancytest.WantInvalid(t, s.Tokens.Revoke(t.Context(), tenancytest.Actor, "acme", "a\x00b"), "sub")
 	})
 }

@@ -40,8 +40,8 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// CheckBounds returns an [agentsvc.InvalidError] for the first field outside its bounds; prefix precedes the field's
-// name.
+// CheckBounds returns an error with [agentsvc.CodeInvalid] for the first field outside its bounds; prefix precedes the
+// field's name.
 func (l Limits) CheckBounds(prefix string) error {
 	for _, f := range []struct {
 		name    string
@@ -63,7 +63,7 @@ type LimitsChange struct {
 	Rates []Rate
 }
 
-// applyTo returns l with the change applied, or an [agentsvc.InvalidError] if the result is out of bounds.
+// applyTo returns l with the change applied, or an error with [agentsvc.CodeInvalid] if the result is out of bounds.
 func (c LimitsChange) applyTo(l Limits) (Limits, error) {
 	for _, f := range []struct{ from, to *int64 }{
 		{c.Weight, &l.Weight}, {c.MaxConcurrentTasks, &l.MaxConcurrentTasks}, {c.QueueDepth, &l.QueueDepth},

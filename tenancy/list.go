@@ -91,12 +91,12 @@ func (s *Service) FindAppID(ctx context.Context, name string) (db.ID, error) {
 	return s.store.findAppID(ctx, name)
 }
 
-// RequireAppID returns the id of the app with that name, or [ErrNotFound].
+// RequireAppID returns the id of the app with that name, or [agentsvc.CodeNotFound].
 func (s *Service) RequireAppID(ctx context.Context, name string) (db.ID, error) {
 	return s.store.requireAppID(ctx, name)
 }
 
-// LoadApp returns an app with its masked configuration, roles and revocations, or [ErrNotFound].
+// LoadApp returns an app with its masked configuration, roles and revocations, or [agentsvc.CodeNotFound].
 func (s *Service) LoadApp(ctx context.Context, name string) (App, error) {
 	if name == DefaultName {
 		snap, err := s.store.loadDefaultSnapshot(ctx)

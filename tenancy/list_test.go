@@ -112,18 +112,21 @@ func TestAuditTrail(t *testing.T) {
 		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "globex"})
 		steps := []func() error{
 			func() error {
-				_, err := s.UpdateApp(t.Context(), "ana", "acme", tenancy.AppChange{Config: []byte(`{"key":"hush"}`)}, false)
+				_, err := s.UpdateApp(t.Context(), audit.Actor{Name: "ana"}, "acme", tenancy.AppChange{Config: []byte(`{"key":"hush"}`)}, false)
 				return err
 			},
-			func() error { return s.Secrets.Store(t.Context(), "ana", "acme", "T", "hush") },
-			func() error { return s.Secrets.Delete(t.Context(), "ana", "acme", "T") },
-			func() error { _, err := s.Revisions.Restore(t.Context(), "ana", "acme", 1); return err },
+			func() error { return s.Secrets.Store(t.Context(), audit.Actor{Name: "ana"}, "acme", "T", "hush") },
+			func() error { return s.Secrets.Delete(t.Context(), audit.Actor{Name: "ana"}, "acme", "T") },
+			func() error {
+				_, err := s.Revisions.Restore(t.Context(), audit.Actor{Name: "ana"}, "acme", 1)
+				return err
+			},
 			func() error { _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "acme", "unpaid"); return err },
 			func() error { _, err := s.ResumeApp(t.Context(), tenancytest.Actor, "acme", ""); return err },
 			func() error { return s.Tokens.Revoke(t.Context(), tenancytest.Actor, "acme", "bob") },
 			func() error { return s.Tokens.Revoke(t.Context(), tenancytest.Actor, "default", "") },
 			func() error {
-				return s.Trail.Record(t.Context(), audit.Entry{Actor: "ana", Action: "app.token", App: "acme", AppID: first.ID})
+				return s.Trail.Record(t.Context(), audit.Entry{Actor: audit.Actor{Name: "ana"}, Action: "app.token", App: "acme", AppID: first.ID})
 			},
 			func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "acme") },
 		}
@@ -132,7 +135,7 @@ func TestAuditTrail(t *testing.T) {
 				t.Fatalf("step %d: %v", i, err)
 			}
 		}
-		_, err := s.UpdateApp(t.Context(), "ana", "globex", tenancy.AppChange{Config: []byte(`[`)}, false)
+		_, err := s.UpdateApp(t.Context(), audit.Actor{Name: "ana"}, "globex", tenancy.AppChange{Config: []byte(`[`)}, false)
 		tenancytest.WantErr(t, err, tenancytest.ErrCheck)
 		second := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 
@@ -161,7 +164,7 @@ func TestAuditTrail(t *testing.T) {
 						t.Fatal(err)
 					}
 					for _, e := range entries {
-						got = append(got, e.Actor+" "+e.Action)
+						got = append(got, e.Actor.Name+" "+e.Action)
 					}
 					if len(entries) > tt.q.Size {
 						t.Errorf("page of %d entries, want at most %d", len(entries), tt.q.Size)

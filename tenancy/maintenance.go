@@ -36,9 +36,9 @@ func (m *maintenance) run(ctx context.Context) error {
 	tick := time.NewTicker(maintenanceInterval)
 	defer tick.Stop()
 	for {
-		for _, do := range []func(context.Context) error{m.redactTrail, m.eraseDeletingApps, m.deleteLateRows, m.eraseDatabaseFiles, m.rewrapDataKeys, m.trail.Reseal, m.rewrapSealedValues} {
+		for _, do := range []func(context.Context) error{m.eraseDeletingApps, m.deleteLateRows, m.eraseDatabaseFiles, m.rewrapDataKeys, m.trail.Reseal, m.rewrapSealedValues} {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
-				m.store.log.ErrorContext(ctx, "tidy up after apps", "error", err)
+				m.store.log.ErrorContext(ctx, "clean up after apps", "error", err)
 			}
 		}
 		select {
@@ -53,15 +53,6 @@ func (m *maintenance) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// redactTrail redacts the audit trail; see [audit.Trail.Redact].
-func (m *maintenance) redactTrail(ctx context.Context) error {
-	redacted, err := m.trail.Redact(ctx, m.store.loadHasher)
-	if redacted {
-		m.eraseNeeded.Store(true)
-	}
-	return err
 }
 
 // eraseDatabaseFiles removes deleted rows from the database's files, once for all deletions since the last time. If
@@ -96,7 +87,7 @@ func (m *maintenance) eraseDeletingApps(ctx context.Context) error {
 	}, `SELECT `+appColumns+` FROM app a WHERE a.status = 'deleting' LIMIT 100`)
 	err := m.store.db.Platform().Do(ctx, &b)
 	for _, app := range marked {
-		err = errors.Join(err, m.eraseApp(ctx, app))
+		err = errors.Join(err, m.eraseApp(ctx, audit.System, app))
 	}
 	return err
 }
@@ -156,7 +147,7 @@ func (m *maintenance) rewrapDataKeys(ctx context.Context) error {
 			err = m.store.db.Platform().Do(ctx, &b)
 		}
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("wrap the data key of app %s anew: %w", id, err))
+			failed = errors.Join(failed, fmt.Errorf("rewrap the data key of app %s: %w", id, err))
 		}
 	}
 	return failed

@@ -75,8 +75,8 @@ func checkSecrets(secrets map[string]string) error {
 	return nil
 }
 
-// checkText returns an [agentsvc.InvalidError] unless s is valid UTF-8 without control characters and has at most most
-// characters.
+// checkText returns an error with [agentsvc.CodeInvalid] unless s is valid UTF-8 without control characters and has at
+// most most characters.
 func checkText(field, s string, most int) error {
 	if utf8.RuneCountInString(s) > most || !utf8.ValidString(s) {
 		return agentsvc.NewInvalidError(field, "must be at most %d characters of text", most)
@@ -111,7 +111,8 @@ func checkPlan(plan string) error {
 	return nil
 }
 
-// normalizeGrants returns the grants sorted, each once, or an [agentsvc.InvalidError]; see [grant.List.Normalize].
+// normalizeGrants returns the grants sorted, each once, or an error with [agentsvc.CodeInvalid]; see
+// [grant.List.Normalize].
 func normalizeGrants(grants grant.List, guard *grant.Guard) (grant.List, error) {
 	normalized, err := grants.Normalize(guard)
 	if err != nil {

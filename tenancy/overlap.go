@@ -37,7 +37,7 @@ func (s *Service) checkGrantOverlap(ctx context.Context, tenant db.ID, grants gr
 		return nil
 	}, `SELECT name, grants FROM app WHERE tenant <> $1 AND status <> 'deleting' AND (grants LIKE '%"sqlite"%' OR grants LIKE '%"command"%') ORDER BY name`, string(tenant))
 	if err := s.store.db.Platform().Do(ctx, &b); err != nil {
-		return fmt.Errorf("look at the grants of other apps: %w", err)
+		return fmt.Errorf("read the grants of other apps: %w", err)
 	}
 	return found
 }

@@ -38,8 +38,8 @@ var (
 	rateAgent  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 )
 
-// checkRates returns an [agentsvc.InvalidError] for the first invalid rate; name is the path of the list. Two rates
-// that differ only in their limit are refused, because they would share one counter.
+// checkRates returns an error with [agentsvc.CodeInvalid] for the first invalid rate; name is the path of the list. Two
+// rates that differ only in their limit are refused, because they would share one counter.
 func checkRates(name string, rates []Rate) error {
 	if len(rates) > maxRates {
 		return agentsvc.NewInvalidError(name, "there are %d, %d are allowed", len(rates), maxRates)
@@ -64,7 +64,7 @@ func checkRates(name string, rates []Rate) error {
 			return agentsvc.NewInvalidError(field+".limit", "must be 1 to %d", int64(maxRate))
 		}
 		if r.Limit = 0; seen[r] {
-			return agentsvc.NewInvalidError(field, "says the same as one before it with another limit, or with the same")
+			return agentsvc.NewInvalidError(field, "duplicates an earlier entry, apart from the limit")
 		}
 		seen[r] = true
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 	"stoa/tenancy/keyring"
@@ -77,7 +78,7 @@ type appState struct {
 }
 
 // loadByName reads an app completely, in one round trip, for a change by the operator. It returns an app that is being
-// deleted as well. An unknown or malformed name is [ErrNotFound].
+// deleted as well. An unknown or malformed name is [agentsvc.CodeNotFound].
 func (s *store) loadByName(ctx context.Context, name string) (*appState, error) {
 	if !IsValidAppName(name) {
 		return nil, errNoApp
@@ -102,7 +103,7 @@ func (s *store) loadByName(ctx context.Context, name string) (*appState, error) 
 }
 
 // loadByID reads an app completely, in one round trip, through the app's own handle, so that row-level security
-// applies. revision 0 is the current one. An app that is being deleted is [ErrNotFound].
+// applies. revision 0 is the current one. An app that is being deleted is [agentsvc.CodeNotFound].
 func (s *store) loadByID(ctx context.Context, id db.ID, revision int64) (*appState, error) {
 	var b db.Batch
 	var r appRecord
@@ -129,47 +130,47 @@ func (s *store) loadByID(ctx context.Context, id db.ID, revision int64) (*appSta
 
 // queryAll adds to b the queries of an app's related rows. tenant is an SQL expression of this package that yields the
 // app's id from the parameter $1, whose value is arg.
-func (a *relatedRows) queryAll(b *db.Batch, tenant, arg string) {
-	a.sealed = map[string][]byte{}
+func (r *relatedRows) queryAll(b *db.Batch, tenant, arg string) {
+	r.sealed = map[string][]byte{}
 	b.Query(func(row db.Row) error {
 		var name string
 		var value []byte
 		err := row.Scan(&name, &value)
-		a.sealed[name] = value
+		r.sealed[name] = value
 		return err
 	}, `SELECT name, value FROM app_secret WHERE tenant = `+tenant, arg)
-	a.queryShared(b, tenant, arg)
+	r.queryShared(b, tenant, arg)
 }
 
 // queryShared adds the queries of those related rows that the default app has as well: revocations and roles.
-func (a *relatedRows) queryShared(b *db.Batch, tenant, arg string) {
-	a.revocations = map[string]int64{}
-	b.Query(a.scanRevocation, `SELECT subject, not_before FROM app_mark WHERE tenant = `+tenant, arg)
+func (r *relatedRows) queryShared(b *db.Batch, tenant, arg string) {
+	r.revocations = map[string]int64{}
+	b.Query(r.scanRevocation, `SELECT subject, not_before FROM app_mark WHERE tenant = `+tenant, arg)
 	b.Query(func(row db.Row) error {
 		var roles string
-		if err := row.Scan(&roles, &a.rolesVersion); err != nil {
+		if err := row.Scan(&roles, &r.rolesVersion); err != nil {
 			return err
 		}
-		return json.Unmarshal([]byte(roles), &a.roles)
+		return json.Unmarshal([]byte(roles), &r.roles)
 	}, `SELECT roles, version FROM app_role WHERE tenant = `+tenant, arg)
 }
 
 // copyTo sets the fields of app that were read from related rows.
-func (a *relatedRows) copyTo(app *App) {
-	app.revocations, app.Roles, app.RolesVersion = a.revocations, a.roles, a.rolesVersion
+func (r *relatedRows) copyTo(app *App) {
+	app.revocations, app.Roles, app.RolesVersion = r.revocations, r.roles, r.rolesVersion
 }
 
 // scanRevocation reads a row of app_mark. The time is cut to the second, as in tokens.
-func (a *relatedRows) scanRevocation(row db.Row) error {
+func (r *relatedRows) scanRevocation(row db.Row) error {
 	var subject string
 	var at int64
 	err := row.Scan(&subject, &at)
-	a.revocations[subject] = timeFromMicros(at).Unix()
+	r.revocations[subject] = timeFromMicros(at).Unix()
 	return err
 }
 
 // decryptState decrypts the configuration and the secrets of an app that was read at revision. For an app that is being
-// deleted it decrypts nothing, since any of its rows may be gone. A revision that is not stored is [ErrNotFound].
+// deleted it decrypts nothing, since any of its rows may be gone. A revision that is not stored is [agentsvc.CodeNotFound].
 func (s *store) decryptState(r *appRecord, side *relatedRows, revision int64) (*appState, error) {
 	w := &appState{appRecord: *r, secrets: map[string]string{}}
 	w.app.Revision = revision
@@ -178,7 +179,7 @@ func (s *store) decryptState(r *appRecord, side *relatedRows, revision int64) (*
 		return w, nil
 	}
 	if r.config == nil {
-		return nil, Errorf(ErrNotFound, "revision %d of app %s is not there", revision, r.app.Name)
+		return nil, agentsvc.NewError(agentsvc.CodeNotFound, "there is no revision %d of app %s", revision, r.app.Name)
 	}
 	var err error
 	if w.fieldCipher, err = s.keys.NewFieldCipher(string(r.app.ID), r.dataKey); err != nil {
@@ -205,7 +206,7 @@ func secretField(name string) string    { return "secret/" + name }
 // timeFromMicros converts the database's microseconds since 1970.
 func timeFromMicros(n int64) time.Time { return time.UnixMicro(n).UTC() }
 
-var errNoApp = Errorf(ErrNotFound, "no such app")
+var errNoApp = agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
 
 // findAppID returns the id of the app with that name, "" if there is none. It does not look into a cache.
 func (s *store) findAppID(ctx context.Context, name string) (db.ID, error) {
@@ -224,7 +225,7 @@ func (s *store) findAppID(ctx context.Context, name string) (db.ID, error) {
 	return db.ID(id), nil
 }
 
-// requireAppID returns the id of the app with that name, or [ErrNotFound].
+// requireAppID returns the id of the app with that name, or [agentsvc.CodeNotFound].
 func (s *store) requireAppID(ctx context.Context, name string) (db.ID, error) {
 	if !IsValidAppName(name) {
 		return "", errNoApp
@@ -237,30 +238,9 @@ func (s *store) requireAppID(ctx context.Context, name string) (db.ID, error) {
 }
 
 // auditHasher returns the hasher of an app that was read, the zero Hasher if the app is being deleted.
-func (w *appState) auditHasher() keyring.Hasher {
-	if w.fieldCipher == nil {
+func (s *appState) auditHasher() keyring.Hasher {
+	if s.fieldCipher == nil {
 		return keyring.Hasher{}
 	}
-	return w.fieldCipher.Hasher()
-}
-
-// loadHasher returns the hasher of an app, and one with a random key if the app does not exist any more.
-func (s *store) loadHasher(ctx context.Context, id string) (keyring.Hasher, error) {
-	if id == string(DefaultID) {
-		return s.keys.DeriveHasher(id)
-	}
-	var wrapped []byte
-	var b db.Batch
-	b.Query(func(row db.Row) error { return row.Scan(&wrapped) }, `SELECT data_key FROM app WHERE tenant = $1 AND status <> 'deleting'`, id)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return keyring.Hasher{}, err
-	}
-	if wrapped == nil {
-		return keyring.NewRandomHasher(), nil
-	}
-	fieldCipher, err := s.keys.NewFieldCipher(id, wrapped)
-	if err != nil {
-		return keyring.Hasher{}, err
-	}
-	return fieldCipher.Hasher(), nil
+	return s.fieldCipher.Hasher()
 }

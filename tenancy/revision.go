@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"stoa/agentsvc"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -21,7 +23,7 @@ type Revision struct {
 // Revisions are the stored configurations of apps.
 type Revisions struct{ store *store }
 
-// List returns an app's stored revisions, at most maxRevisions, the newest first; [ErrNotFound] if there is no
+// List returns an app's stored revisions, at most maxRevisions, the newest first; [agentsvc.CodeNotFound] if there is no
 // such app. The default app has none.
 func (r Revisions) List(ctx context.Context, app string) ([]Revision, error) {
 	id, err := r.store.requireAppID(ctx, app)
@@ -46,11 +48,11 @@ func (r Revisions) List(ctx context.Context, app string) ([]Revision, error) {
 }
 
 // Restore makes the configuration of an earlier revision the current one, under a new revision number. It must
-// load with the present secrets and grants. A revision that is no longer stored is [ErrNotFound].
-func (r Revisions) Restore(ctx context.Context, actor, app string, revision int64) (App, error) {
+// load with the present secrets and grants. A revision that is no longer stored is [agentsvc.CodeNotFound].
+func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64) (App, error) {
 	return r.store.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
 		if revision < 1 {
-			return Errorf(ErrNotFound, "revisions begin at 1")
+			return agentsvc.NewError(agentsvc.CodeNotFound, "revisions begin at 1")
 		}
 		old, err := r.store.loadByID(ctx, e.app.ID, revision)
 		if err != nil {

@@ -21,9 +21,9 @@ type Tokens struct{ store *store }
 
 // Revoke refuses, from now on, every token of the app that was issued until now; with a subject only the tokens of that
 // subject. Tokens issued later are accepted at once: [App.TokenIssueTime] dates them after the revocation. API keys are
-// not tokens; their subjects are refused as an [agentsvc.InvalidError]. Beyond maxRevocations subjects it returns
-// [ErrPrecondition].
-func (t Tokens) Revoke(ctx context.Context, actor, app, subject string) error {
+// not tokens; their subjects are refused as an error with [agentsvc.CodeInvalid]. Beyond maxRevocations subjects it returns
+// [agentsvc.CodePrecondition].
+func (t Tokens) Revoke(ctx context.Context, actor audit.Actor, app, subject string) error {
 	if err := checkText("sub", subject, 500); err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (t Tokens) Revoke(ctx context.Context, actor, app, subject string) error {
 	}
 	_, err := t.store.changeApp(ctx, actor, "app.tokens.revoke", app, false, func(e *appEdit) error {
 		if len(e.app.revocations) >= maxRevocations && subject != "" {
-			return Errorf(ErrPrecondition, "%d subjects of the app %s are revoked already: revoke all of its tokens instead", len(e.app.revocations), app)
+			return agentsvc.NewError(agentsvc.CodePrecondition, "%d subjects of the app %s are revoked already: revoke all of its tokens instead", len(e.app.revocations), app)
 		}
 		e.revokedSubject, e.detail = &subject, detail
 		return nil
@@ -48,13 +48,13 @@ func (t Tokens) Revoke(ctx context.Context, actor, app, subject string) error {
 }
 
 // revokeDefault is Revoke for the default app, which has no row whose generation could be checked.
-func (t Tokens) revokeDefault(ctx context.Context, actor, subject string, detail map[string]any) error {
+func (t Tokens) revokeDefault(ctx context.Context, actor audit.Actor, subject string, detail map[string]any) error {
 	snap, err := t.store.loadDefaultSnapshot(ctx)
 	if err != nil {
 		return err
 	}
 	if len(snap.App.revocations) >= maxRevocations && subject != "" {
-		return Errorf(ErrPrecondition, "%d subjects of the default app are revoked already: revoke all of its tokens instead", len(snap.App.revocations))
+		return agentsvc.NewError(agentsvc.CodePrecondition, "%d subjects of the default app are revoked already: revoke all of its tokens instead", len(snap.App.revocations))
 	}
 	_, err = t.store.changeDefaultApp(ctx, actor, "app.tokens.revoke", detail, func(ctx context.Context, tx *db.Tx) error {
 		return insertRevocation(ctx, tx, DefaultID, subject)
@@ -65,7 +65,7 @@ func (t Tokens) revokeDefault(ctx context.Context, actor, subject string, detail
 // changeDefaultApp runs f in a transaction with an audit entry and returns the default app as it is afterwards. f must
 // write a row of app_mark or app_role: from these rows the generation of the default app is computed, by which other
 // processes notice the change ([queryDefaultGeneration]).
-func (s *store) changeDefaultApp(ctx context.Context, actor, action string, detail map[string]any, f func(ctx context.Context, tx *db.Tx) error) (App, error) {
+func (s *store) changeDefaultApp(ctx context.Context, actor audit.Actor, action string, detail map[string]any, f func(ctx context.Context, tx *db.Tx) error) (App, error) {
 	if s.defaultApp.Load() == nil {
 		return App{}, errNoApp
 	}
@@ -76,7 +76,7 @@ func (s *store) changeDefaultApp(ctx context.Context, actor, action string, deta
 		return audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: action, App: DefaultName, AppID: DefaultID, Detail: detail})
 	})
 	switch {
-	case errors.As(err, new(*kindError)):
+	case errors.As(err, new(*agentsvc.Error)):
 		return App{}, err
 	case err != nil:
 		return App{}, fmt.Errorf("change the default app: %w", err)

@@ -45,19 +45,19 @@ func (a *App) FindRole(name string) (Role, bool) {
 // Roles are the roles that apps define in addition to the built-in ones.
 type Roles struct{ store *store }
 
-// Add adds a role to an app and returns the app's id. An existing name is [ErrExists], too many roles or scopes an
-// [agentsvc.InvalidError].
-func (r Roles) Add(ctx context.Context, actor, app string, role Role) (db.ID, error) {
+// Add adds a role to an app and returns the app's id. An existing name is [agentsvc.CodeExists], too many roles or
+// scopes an [agentsvc.CodeInvalid].
+func (r Roles) Add(ctx context.Context, actor audit.Actor, app string, role Role) (db.ID, error) {
 	return r.change(ctx, actor, "app.role.create", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); ok {
-			return nil, Errorf(ErrExists, "the app %s has a role named %s", app, role.Name)
+			return nil, agentsvc.NewError(agentsvc.CodeExists, "the app %s has a role named %s", app, role.Name)
 		}
 		return &role, nil
 	})
 }
 
-// Update replaces a role of an app and returns the id of the app. An unknown name is [ErrNotFound].
-func (r Roles) Update(ctx context.Context, actor, app string, role Role) (db.ID, error) {
+// Update replaces a role of an app and returns the id of the app. An unknown name is [agentsvc.CodeNotFound].
+func (r Roles) Update(ctx context.Context, actor audit.Actor, app string, role Role) (db.ID, error) {
 	return r.change(ctx, actor, "app.role.update", app, role.Name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(role.Name); !ok {
 			return nil, errNoRole
@@ -67,8 +67,8 @@ func (r Roles) Update(ctx context.Context, actor, app string, role Role) (db.ID,
 }
 
 // Delete deletes a role of an app. Tokens and keys that name the role keep its name, which no longer grants
-// anything. An unknown name is [ErrNotFound].
-func (r Roles) Delete(ctx context.Context, actor, app, name string) error {
+// anything. An unknown name is [agentsvc.CodeNotFound].
+func (r Roles) Delete(ctx context.Context, actor audit.Actor, app, name string) error {
 	_, err := r.change(ctx, actor, "app.role.delete", app, name, func(a *App) (*Role, error) {
 		if _, ok := a.FindRole(name); !ok {
 			return nil, errNoRole
@@ -78,11 +78,11 @@ func (r Roles) Delete(ctx context.Context, actor, app, name string) error {
 	return err
 }
 
-var errNoRole = Errorf(ErrNotFound, "no such role")
+var errNoRole = agentsvc.NewError(agentsvc.CodeNotFound, "no such role")
 
 // change replaces the named role by the result of to, which gets the current app; nil deletes the role. The
 // default app stores its roles in the table app_role like every other, although it has no row in the table app.
-func (r Roles) change(ctx context.Context, actor, action, app, name string, to func(*App) (*Role, error)) (db.ID, error) {
+func (r Roles) change(ctx context.Context, actor audit.Actor, action, app, name string, to func(*App) (*Role, error)) (db.ID, error) {
 	apply := func(a *App, hasher keyring.Hasher, detail map[string]any) error {
 		next, err := to(a)
 		if err != nil {
@@ -108,8 +108,8 @@ func (r Roles) change(ctx context.Context, actor, action, app, name string, to f
 	return changed.ID, err
 }
 
-// replaceRole returns a sorted copy of roles with the named one replaced by next, or an [agentsvc.InvalidError] if the
-// bounds are exceeded.
+// replaceRole returns a sorted copy of roles with the named one replaced by next, or an error with
+// [agentsvc.CodeInvalid] if the bounds are exceeded.
 func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 	roles = slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return r.Name == name })
 	if next != nil {
@@ -131,7 +131,7 @@ func replaceRole(roles []Role, name string, next *Role) ([]Role, error) {
 
 // changeDefault is change for the default app. The version of its roles is the optimistic lock, instead of
 // the app's generation.
-func (r Roles) changeDefault(ctx context.Context, actor, action string, apply func(*App, keyring.Hasher, map[string]any) error) error {
+func (r Roles) changeDefault(ctx context.Context, actor audit.Actor, action string, apply func(*App, keyring.Hasher, map[string]any) error) error {
 	for range maxChangeAttempts {
 		snap, err := r.store.loadDefaultSnapshot(ctx)
 		if err != nil {

@@ -31,13 +31,13 @@ func TestRoles(t *testing.T) {
 			if _, err := s.Roles.Add(ctx, tenancytest.Actor, app, supportRole); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Roles.Add(ctx, tenancytest.Actor, app, supportRole); !errors.Is(err, tenancy.ErrExists) {
+			if _, err := s.Roles.Add(ctx, tenancytest.Actor, app, supportRole); !errors.Is(err, agentsvc.CodeExists) {
 				t.Errorf("a second role of the name: %v", err)
 			}
-			if _, err := s.Roles.Update(ctx, tenancytest.Actor, app, tenancy.Role{Name: "front"}); !errors.Is(err, tenancy.ErrNotFound) {
+			if _, err := s.Roles.Update(ctx, tenancytest.Actor, app, tenancy.Role{Name: "front"}); !errors.Is(err, agentsvc.CodeNotFound) {
 				t.Errorf("a change of no role: %v", err)
 			}
-			if err := s.Roles.Delete(ctx, tenancytest.Actor, app, "front"); !errors.Is(err, tenancy.ErrNotFound) {
+			if err := s.Roles.Delete(ctx, tenancytest.Actor, app, "front"); !errors.Is(err, agentsvc.CodeNotFound) {
 				t.Errorf("an end of no role: %v", err)
 			}
 			supportRole.Scopes = []string{"tasks:cancel"}
@@ -67,7 +67,7 @@ func TestRoles(t *testing.T) {
 				t.Errorf("in the end: %+v, %v", end.Roles, err)
 			}
 		}
-		if _, err := s.Roles.Add(t.Context(), tenancytest.Actor, "nobody", tenancy.Role{Name: "x"}); !errors.Is(err, tenancy.ErrNotFound) {
+		if _, err := s.Roles.Add(t.Context(), tenancytest.Actor, "nobody", tenancy.Role{Name: "x"}); !errors.Is(err, agentsvc.CodeNotFound) {
 			t.Errorf("a role of no app: %v", err)
 		}
 	})
@@ -108,7 +108,7 @@ func TestRolesAreBounded(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := tenancytest.NewService(t, d)
 		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
-		var bad *agentsvc.InvalidError
+		var bad *agentsvc.Error
 		scopes := make([]string, 501)
 		if _, err := s.Roles.Add(t.Context(), tenancytest.Actor, "acme", tenancy.Role{Name: "wide", Scopes: scopes}); !errors.As(err, &bad) || bad.Field != "scopes" {
 			t.Errorf("501 scopes: %v", err)

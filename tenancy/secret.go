@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"stoa/agentsvc"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -20,7 +22,7 @@ type Secrets struct{ store *store }
 
 // Store adds or replaces a secret. It is refused if the app's configuration loads with the present secrets but
 // would not load with this one.
-func (s Secrets) Store(ctx context.Context, actor, app, name, value string) error {
+func (s Secrets) Store(ctx context.Context, actor audit.Actor, app, name, value string) error {
 	_, err := s.store.changeApp(ctx, actor, "app.secret.put", app, false, func(e *appEdit) error {
 		if err := e.addSecrets(map[string]string{name: value}); err != nil {
 			return err
@@ -35,11 +37,11 @@ func (s Secrets) Store(ctx context.Context, actor, app, name, value string) erro
 }
 
 // Delete deletes a secret. It is refused if the app's configuration does not load without it. An unknown name is
-// [ErrNotFound].
-func (s Secrets) Delete(ctx context.Context, actor, app, name string) error {
+// [agentsvc.CodeNotFound].
+func (s Secrets) Delete(ctx context.Context, actor audit.Actor, app, name string) error {
 	_, err := s.store.changeApp(ctx, actor, "app.secret.delete", app, false, func(e *appEdit) error {
 		if _, ok := e.secrets[name]; !ok {
-			return Errorf(ErrNotFound, "no such secret")
+			return agentsvc.NewError(agentsvc.CodeNotFound, "no such secret")
 		}
 		delete(e.secrets, name)
 		e.secretsToDelete, e.rebuild, e.detail["secrets"] = []string{name}, true, []string{name}

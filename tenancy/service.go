@@ -50,7 +50,7 @@ type Options struct {
 	CheckHost func(ctx context.Context, host string, private bool) error
 	// EraseApp removes what an app owns outside the database, such as vectors and files. It must be idempotent: it is
 	// called again for the same app after an error or a crash.
-	EraseApp func(ctx context.Context, app App) error
+	EraseApp func(ctx context.Context, by audit.Actor, app App) error
 	// RewrapSealed re-encrypts, with the current master key, the values that other packages sealed with former ones.
 	RewrapSealed func(ctx context.Context, keys *keyring.Keyring) error
 	// Log receives the errors of background work; nil means [slog.Default].
@@ -127,7 +127,7 @@ func (s *Service) WatchNames(probe func(name string)) (stop func()) {
 
 // ChangeRelated runs f in a transaction that also increments the app's generation and writes an audit entry, for changes
 // in tables of other packages. By the generation other processes notice the change. It returns the app afterwards.
-func (s *Service) ChangeRelated(ctx context.Context, actor, action, app string, detail map[string]any, f func(ctx context.Context, tx *db.Tx, id db.ID) error) (App, error) {
+func (s *Service) ChangeRelated(ctx context.Context, actor audit.Actor, action, app string, detail map[string]any, f func(ctx context.Context, tx *db.Tx, id db.ID) error) (App, error) {
 	if app == DefaultName {
 		return s.store.changeDefaultApp(ctx, actor, action, detail, func(ctx context.Context, tx *db.Tx) error {
 			if err := f(ctx, tx, DefaultID); err != nil {

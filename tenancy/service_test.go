@@ -11,7 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
@@ -45,7 +47,7 @@ func TestCreate(t *testing.T) {
 			t.Errorf("dry run (-want +got):\n%s", diff)
 		}
 		_, err = s.LoadApp(t.Context(), "acme")
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 
 		app, err := s.CreateApp(t.Context(), tenancytest.Actor, draft, false)
 		if err != nil {
@@ -66,7 +68,7 @@ func TestCreate(t *testing.T) {
 		}
 		for _, dryRun := range []bool{true, false} {
 			_, err = s.CreateApp(t.Context(), tenancytest.Actor, draft, dryRun)
-			tenancytest.WantErr(t, err, tenancy.ErrExists)
+			tenancytest.WantErr(t, err, agentsvc.CodeExists)
 		}
 		snap, err := s.LoadSnapshot(t.Context(), app.ID, 0)
 		if err != nil {
@@ -108,7 +110,7 @@ func TestCreateRefused(t *testing.T) {
 		{"64 characters", tenancy.Draft{Name: long, Config: ok}, "name", nil},
 		{"emoji", tenancy.Draft{Name: "😀", Config: ok}, "name", nil},
 		{"no name", tenancy.Draft{Config: ok}, "name", nil},
-		{"default", tenancy.Draft{Name: "default", Config: ok}, "", tenancy.ErrExists},
+		{"default", tenancy.Draft{Name: "default", Config: ok}, "", agentsvc.CodeExists},
 		{"no config", tenancy.Draft{Name: "a"}, "config", nil},
 		{"huge config", tenancy.Draft{Name: "a", Config: make([]byte, tenancy.MaxConfigSize+1)}, "config", nil},
 		{"config does not load", tenancy.Draft{Name: "a", Config: []byte(`{"needs":["S"]}`)}, "", tenancytest.ErrCheck},
@@ -177,7 +179,7 @@ func TestUpdate(t *testing.T) {
 		{"secret and config", tenancy.AppChange{Secrets: map[string]string{"S": "v"}, Config: []byte(`{"needs":["S"]}`)},
 			with(func(a *tenancy.App) { a.Revision, a.Inputs, a.Config = 2, 2, map[string]any{"needs": []any{"S"}} }), `{"needs":["S"]}`, nil},
 		{"its revision", tenancy.AppChange{IfRevision: 1, Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
-		{"another revision", tenancy.AppChange{IfRevision: 2, Plan: text("pro")}, base, `{"key": "k1"}`, tenancy.ErrPrecondition},
+		{"another revision", tenancy.AppChange{IfRevision: 2, Plan: text("pro")}, base, `{"key": "k1"}`, agentsvc.CodePrecondition},
 		{"config does not load", tenancy.AppChange{Config: []byte(`{"needs":["S"]}`)}, base, `{"key": "k1"}`, tenancytest.ErrCheck},
 	}
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -213,7 +215,7 @@ func TestUpdate(t *testing.T) {
 			})
 		}
 		_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "nobody", tenancy.AppChange{}, false)
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 	})
 }
 
@@ -240,7 +242,7 @@ func TestSuspend(t *testing.T) {
 			}
 		}
 		_, err := s.SuspendApp(t.Context(), tenancytest.Actor, "nobody", "")
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 	})
 }
 
@@ -250,24 +252,24 @@ func TestRevisions(t *testing.T) {
 		s := tenancytest.NewService(t, d)
 		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`), Secrets: map[string]string{"S": "v"}})
 		for _, config := range []string{`{"n":2,"needs":["S"]}`, `{"n":3}`} {
-			if _, err := s.UpdateApp(t.Context(), "ana", "acme", tenancy.AppChange{Config: []byte(config)}, false); err != nil {
+			if _, err := s.UpdateApp(t.Context(), audit.Actor{Name: "ana"}, "acme", tenancy.AppChange{Config: []byte(config)}, false); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got, err := s.Revisions.Restore(t.Context(), "bob", "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
+		if got, err := s.Revisions.Restore(t.Context(), audit.Actor{Name: "bob"}, "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
 			t.Fatalf("restored to revision %d with %v, %v", got.Revision, got.Config, err)
 		}
 		got, err := s.Revisions.List(t.Context(), "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := []tenancy.Revision{{Number: 4, Actor: "bob", Current: true}, {Number: 3, Actor: "ana"}, {Number: 2, Actor: "ana"}, {Number: 1, Actor: tenancytest.Actor}}
+		want := []tenancy.Revision{{Number: 4, Actor: "bob", Current: true}, {Number: 3, Actor: "ana"}, {Number: 2, Actor: "ana"}, {Number: 1, Actor: tenancytest.Actor.Name}}
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(tenancy.Revision{}, "CreatedAt")); diff != "" {
 			t.Errorf("revisions (-want +got):\n%s", diff)
 		}
 		for _, n := range []int64{-1, 0, 5} {
 			_, err = s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", n)
-			tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+			tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		}
 		if err := s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S"); err != nil {
 			t.Fatal(err)
@@ -279,9 +281,9 @@ func TestRevisions(t *testing.T) {
 			t.Errorf("snapshot at 3 is %s of %d, %v", snap.Config, snap.App.Revision, err)
 		}
 		_, err = s.LoadSnapshot(t.Context(), app.ID, 9)
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		_, err = s.Revisions.List(t.Context(), "nobody")
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 	})
 }
 
@@ -313,9 +315,9 @@ func TestSecrets(t *testing.T) {
 		}
 		tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "bad"), tenancytest.ErrCheck)
 		tenancytest.WantInvalid(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "a-b", "x"), "secrets")
-		tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "nobody", "S", "x"), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "nobody", "S", "x"), agentsvc.CodeNotFound)
 		tenancytest.WantErr(t, s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S"), tenancytest.ErrCheck)
-		tenancytest.WantErr(t, s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "U"), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "U"), agentsvc.CodeNotFound)
 		got, err := s.Secrets.List(t.Context(), "acme")
 		if err != nil || len(got) != 2 || got[0].Name != "S" || got[1].Name != "T" || !got[0].UpdatedAt.After(got[0].CreatedAt) {
 			t.Errorf("secrets %+v, %v", got, err)
@@ -402,7 +404,7 @@ func TestConcurrentCreates(t *testing.T) {
 			if err == nil {
 				won++
 			} else {
-				tenancytest.WantErr(t, err, tenancy.ErrExists)
+				tenancytest.WantErr(t, err, agentsvc.CodeExists)
 			}
 		}
 		if won != 1 {
@@ -419,7 +421,7 @@ func TestDefault(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := tenancytest.NewService(t, d)
 		_, err := s.LoadApp(t.Context(), "default")
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		s.DefaultApp.Set("House", []byte(`{"key":"k"}`))
 		app, err := s.LoadApp(t.Context(), "default")
 		if err != nil {
@@ -447,10 +449,10 @@ func TestDefault(t *testing.T) {
 			"restore": func() error { _, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "default", 1); return err },
 			"secret":  func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "default", "S", "v") },
 		} {
-			t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, f(), tenancy.ErrPrecondition) })
+			t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, f(), agentsvc.CodePrecondition) })
 		}
 		_, err = s.CreateApp(t.Context(), tenancytest.Actor, tenancy.Draft{Name: "default", Config: []byte(`{}`)}, false)
-		tenancytest.WantErr(t, err, tenancy.ErrExists)
+		tenancytest.WantErr(t, err, agentsvc.CodeExists)
 		s.DefaultApp.Set("House", []byte(`{}`))
 		if again, err := s.LoadApp(t.Context(), "default"); err != nil || again.Revision != 2 || again.Generation <= app.Generation {
 			t.Errorf("after the file changed: revision %d, generation %d, %v", again.Revision, again.Generation, err)

@@ -27,7 +27,7 @@ func (s *Snapshot) Secret(name string) (string, bool) {
 }
 
 // LoadSnapshot reads an app at a revision, 0 for the current one. An app that does not exist or is being deleted, and a
-// revision that is not stored, are [ErrNotFound].
+// revision that is not stored, are [agentsvc.CodeNotFound].
 func (s *Service) LoadSnapshot(ctx context.Context, id db.ID, revision int64) (*Snapshot, error) {
 	if id == DefaultID {
 		return s.store.loadDefaultSnapshot(ctx)

@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"stoa/agentsvc"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/grant"
 )
 
@@ -26,13 +27,13 @@ type AppChange struct {
 	IfRevision int64
 }
 
-// UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns [ErrPrecondition]
-// if the app is not at revision IfRevision, and an [agentsvc.InvalidError] for a bad field. A configuration that would
-// not load is refused.
-func (s *Service) UpdateApp(ctx context.Context, actor, name string, c AppChange, dryRun bool) (App, error) {
+// UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns
+// [agentsvc.CodePrecondition] if the app is not at revision IfRevision, and an error with [agentsvc.CodeInvalid] for a
+// bad field. A configuration that would not load is refused.
+func (s *Service) UpdateApp(ctx context.Context, actor audit.Actor, name string, c AppChange, dryRun bool) (App, error) {
 	return s.store.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
 		if c.IfRevision != 0 && c.IfRevision != e.app.Revision {
-			return Errorf(ErrPrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
+			return agentsvc.NewError(agentsvc.CodePrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
 		}
 		if err := e.applyChange(c, s.store.options.Guard); err != nil {
 			return err
@@ -138,17 +139,17 @@ func (e *appEdit) addSecrets(secrets map[string]string) error {
 }
 
 // SuspendApp makes an app refuse every request until it is resumed. The reason is written to the audit trail.
-func (s *Service) SuspendApp(ctx context.Context, actor, name, reason string) (App, error) {
+func (s *Service) SuspendApp(ctx context.Context, actor audit.Actor, name, reason string) (App, error) {
 	return s.setStatus(ctx, actor, "app.suspend", name, reason, Suspended)
 }
 
 // ResumeApp makes a suspended app active again.
-func (s *Service) ResumeApp(ctx context.Context, actor, name, reason string) (App, error) {
+func (s *Service) ResumeApp(ctx context.Context, actor audit.Actor, name, reason string) (App, error) {
 	return s.setStatus(ctx, actor, "app.resume", name, reason, Active)
 }
 
 // setStatus changes an app's status; reason has at most 1000 characters.
-func (s *Service) setStatus(ctx context.Context, actor, action, name, reason string, to Status) (App, error) {
+func (s *Service) setStatus(ctx context.Context, actor audit.Actor, action, name, reason string, to Status) (App, error) {
 	if err := checkText("reason", reason, 1000); err != nil {
 		return App{}, err
 	}

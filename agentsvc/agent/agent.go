@@ -78,6 +78,8 @@ type Invocation struct {
 	RegisterCall func(call agentsvc.CallID, stop context.CancelCauseFunc) (over func())
 	// GlobalInstruction is the text that the agents above put before this agent's instruction.
 	GlobalInstruction string
+	// transfers counts the transfers of the turn; nil: no agent of the turn can transfer control yet.
+	transfers *transferCounter
 }
 
 // CallKey identifies a tool call within a turn. A model may use the same call id in two frames.

@@ -14,6 +14,9 @@ import (
 type Reasoning struct {
 	// MaxSteps is the largest number of model calls of one turn, 0 = 100.
 	MaxSteps int
+	// MaxTransfers is the largest number of transfers of one turn, of this agent and those below it, 0 = 10. Of several
+	// agents, that of the first one in the turn counts.
+	MaxTransfers int
 	// Exit offers the model a tool that ends the turn with an answer.
 	Exit bool
 	// Escalate offers the model a tool that returns control to the agent above.

@@ -12,6 +12,67 @@ import (
 	"stoa/agentsvc/llm/scripted"
 )
 
+// TestTransferBetweenPeers lets two agents hand control to each other: back to the first one, which answers, and without
+// end, which a bound ends with a clear error.
+func TestTransferBetweenPeers(t *testing.T) {
+	t.Parallel()
+	transfer := func(to, note string) scripted.Rule {
+		return newDefaultRule(newCallItem("transfer_to_"+to, "note", note))
+	}
+	back := newRule(scripted.When{Text: "^note:\nback$"}, newSayItem("mine after all"))
+	for name, c := range map[string]struct {
+		a, b []scripted.Rule
+		max  int
+		want []string
+		err  error
+	}{
+		"there and back": {
+			a: []scripted.Rule{back, transfer("b", "over")}, b: []scripted.Rule{transfer("a", "back")},
+			want: []string{
+				`message  transfer_to_b{"note":"over"}`, `b[1] message  transfer_to_a{"note":"back"}`, "b[1]/a[1] message mine after all",
+				"b[1] result transfer_to_a false a has taken over and answered.", "b[1] message mine after all",
+				"result transfer_to_b false b has taken over and answered.", "completed mine after all",
+			},
+		},
+		"without end": {
+			a: []scripted.Rule{transfer("b", "over")}, b: []scripted.Rule{transfer("a", "back")}, max: 3,
+			want: []string{
+				`message  transfer_to_b{"note":"over"}`, `b[1] message  transfer_to_a{"note":"back"}`, `b[1]/a[1] message  transfer_to_b{"note":"over"}`,
+				`b[1]/a[1]/b[1] message  transfer_to_a{"note":"back"}`,
+			},
+			err: &agent.TooManyTransfersError{Max: 3},
+		},
+		"without end, by default": {a: []scripted.Rule{transfer("b", "over")}, b: []scripted.Rule{transfer("a", "back")}, err: &agent.TooManyTransfersError{Max: 10}},
+		"given back without end": {
+			a: []scripted.Rule{newDefaultRule(newCallItem("transfer_to_b"))}, b: []scripted.Rule{newDefaultRule(newCallItem("escalate", "reason", "no"))},
+			err: &agent.TooManyTransfersError{Max: 10},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first := &agent.Reference{}
+			second := agent.NewLLM(newScriptedModel(t, c.b...), agent.Options{SubAgents: []agent.Member{newMember("a", first)}, Reasoning: agent.Reasoning{Escalate: true}})
+			first.Target = agent.NewLLM(newScriptedModel(t, c.a...), agent.Options{SubAgents: []agent.Member{newMember("b", second)}, Reasoning: agent.Reasoning{MaxTransfers: c.max}})
+			var got []agentsvc.Event
+			var err error
+			for ev, e := range first.Run(t.Context(), newInvocation("go")) {
+				if err = e; e == nil && ev.Chunk == nil {
+					got = append(got, ev)
+				}
+			}
+			if diff := cmp.Diff(c.err, err); diff != "" {
+				t.Errorf("error -want +got:\n%s", diff)
+			}
+			if c.want == nil {
+				return
+			}
+			if diff := cmp.Diff(c.want, formatFramed(got)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestControls checks the tools that steer a turn and the effects of their calls.
 func TestControls(t *testing.T) {
 	t.Parallel()

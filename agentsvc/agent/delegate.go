@@ -94,8 +94,8 @@ const (
 const markKey = "turn"
 
 // applyTo returns m with the mark as its only metadata.
-func (k turnMark) applyTo(m agentsvc.Message) agentsvc.Message {
-	m.Metadata = map[string]any{markKey: string(k)}
+func (t turnMark) applyTo(m agentsvc.Message) agentsvc.Message {
+	m.Metadata = map[string]any{markKey: string(t)}
 	return m
 }
 

@@ -62,10 +62,10 @@ type Sequential struct {
 func NewSequential(members []Member, o GroupOptions) *Sequential { return &Sequential{members, o} }
 
 // Run implements [Agent].
-func (a *Sequential) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
-	return iterateGroup(inv, a.members, a.options, func(r groupRun) error {
+func (s *Sequential) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
+	return iterateGroup(inv, s.members, s.options, func(r groupRun) error {
 		var last groupRound
-		if err := r.runRound(ctx, &last, func(name string) string { return name }, !a.options.CompleteOnly); err != nil || last.interruption != nil {
+		if err := r.runRound(ctx, &last, func(name string) string { return name }, !s.options.CompleteOnly); err != nil || last.interruption != nil {
 			return r.endInterrupted(err, last)
 		}
 		if last.controlReturned {
@@ -147,10 +147,10 @@ func NewLoop(members []Member, rounds int, o GroupOptions) *Loop {
 }
 
 // Run implements [Agent].
-func (a *Loop) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
-	return iterateGroup(inv, a.members, a.options, func(r groupRun) error {
+func (l *Loop) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
+	return iterateGroup(inv, l.members, l.options, func(r groupRun) error {
 		var at groupRound
-		for i := range a.rounds {
+		for i := range l.rounds {
 			// The round is part of the frame: each round has records of its own.
 			frame := func(name string) string { return fmt.Sprintf("%s[%d]", name, i+1) }
 			if err := r.runRound(ctx, &at, frame, false); err != nil || at.interruption != nil {

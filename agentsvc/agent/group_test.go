@@ -25,8 +25,8 @@ import (
 // funcAgent is an agent whose turn is a function.
 type funcAgent func(ctx context.Context, inv agent.Invocation, yield func(agentsvc.Event, error) bool)
 
-func (d funcAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
-	return func(yield func(agentsvc.Event, error) bool) { d(ctx, inv, yield) }
+func (a funcAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
+	return func(yield func(agentsvc.Event, error) bool) { a(ctx, inv, yield) }
 }
 
 func newCompletedEvent(text string) agentsvc.Event {

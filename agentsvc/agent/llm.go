@@ -59,6 +59,9 @@ func NewLLM(model llm.Provider, o Options) *LLM {
 	if o.Reasoning.MaxSteps == 0 {
 		o.Reasoning.MaxSteps = maxSteps
 	}
+	if o.Reasoning.MaxTransfers == 0 {
+		o.Reasoning.MaxTransfers = maxTransfers
+	}
 	if o.Output != nil {
 		// Partial text is not valid JSON, and a rejected answer is requested again: neither is fit to be shown.
 		o.CompleteOnly = true
@@ -67,10 +70,13 @@ func NewLLM(model llm.Provider, o Options) *LLM {
 }
 
 // Run implements [Agent].
-func (a *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
+func (m *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
+		if inv.transfers == nil && len(m.options.SubAgents) > 0 {
+			inv.transfers = &transferCounter{max: m.options.Reasoning.MaxTransfers}
+		}
 		log := &turnLog{inv: inv, conversation: inv.Conversation, yield: yield}
-		t := &llmRun{LLM: a, turnLog: log, tools: toolCalls{log, a.options.Tools}}
+		t := &llmRun{LLM: m, turnLog: log, tools: toolCalls{log, m.options.Tools}}
 		if err := t.runTurn(ctx); err != nil {
 			yield(agentsvc.Event{}, err)
 		}
@@ -97,10 +103,10 @@ const answerMemoryFactor = 2
 
 // runTurn runs the turn and releases its memory at the end. It returns nil for errStopped: the turn has already yielded
 // its end, or has no consumer any more.
-func (t *llmRun) runTurn(ctx context.Context) error {
-	t.answerMemory = t.inv.Memory.NewPart(answerMemoryFactor)
-	defer t.answerMemory.ReleaseBytes()
-	if err := t.runSteps(ctx); !errors.Is(err, errStopped) {
+func (r *llmRun) runTurn(ctx context.Context) error {
+	r.answerMemory = r.inv.Memory.NewPart(answerMemoryFactor)
+	defer r.answerMemory.ReleaseBytes()
+	if err := r.runSteps(ctx); !errors.Is(err, errStopped) {
 		return err
 	}
 	return nil
@@ -110,71 +116,71 @@ func (t *llmRun) runTurn(ctx context.Context) error {
 // stays the same for the whole turn. If a source needs the caller's credential to list its tools, loadTools ends the
 // turn with a request for it and returns errStopped. The request's call id is derived from the source's name: no model
 // has made this call.
-func (t *llmRun) loadTools(ctx context.Context) error {
-	tools, err := t.tools.set.LoadLiveSet(ctx, t.inv.Session)
+func (r *llmRun) loadTools(ctx context.Context) error {
+	tools, err := r.tools.set.LoadLiveSet(ctx, r.inv.Session)
 	var missing *tool.CredentialError
 	switch {
 	case errors.As(err, &missing):
-		a, err := t.tools.newCredentialRequest(missing, agentsvc.ToolCall{ID: agentsvc.CallID("tools_of_" + missing.Tool), Name: missing.Tool})
+		a, err := r.tools.newCredentialRequest(missing, agentsvc.ToolCall{ID: agentsvc.CallID("tools_of_" + missing.Tool), Name: missing.Tool})
 		if err != nil {
 			return err
 		}
-		return t.tools.waitForHuman([]agentsvc.Approval{a})
+		return r.tools.waitForHuman([]agentsvc.Approval{a})
 	case err != nil:
 		return err
 	}
-	t.tools.set = tools
+	r.tools.set = tools
 	return nil
 }
 
 // runSteps is the loop of the turn. It first finishes what an earlier attempt left open, then alternates model calls
 // and tool calls until one of them ends the turn. Checkpoints are yielded before each model call and after each round
 // of tools; the runner may restore a task to them.
-func (t *llmRun) runSteps(ctx context.Context) error {
-	if err := t.loadTools(ctx); err != nil {
+func (r *llmRun) runSteps(ctx context.Context) error {
+	if err := r.loadTools(ctx); err != nil {
 		return err
 	}
 	// The calls of the last recorded message come first: the model may not be asked again before each of them has a
 	// result. A turn that waited for a decision resumes here, in resumeCalls.
-	interrupted := len(findOpenCalls(t.conversation)) > 0
-	if last, err := t.executeCalls(ctx, t.inv.Steps-1, t.tools.resumeCalls); err != nil || last != nil {
-		return t.finishTurn(last, err)
+	interrupted := len(findOpenCalls(r.conversation)) > 0
+	if last, err := r.executeCalls(ctx, r.inv.Steps-1, r.tools.resumeCalls); err != nil || last != nil {
+		return r.finishTurn(last, err)
 	}
-	if interrupted && !t.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AfterTools, Step: t.inv.Steps}}, nil) {
+	if interrupted && !r.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AfterTools, Step: r.inv.Steps}}, nil) {
 		return errStopped
 	}
-	for n := t.inv.Steps; n < t.options.Reasoning.MaxSteps; n++ {
-		if !t.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.BeforeLLM, Step: n}}, nil) {
+	for n := r.inv.Steps; n < r.options.Reasoning.MaxSteps; n++ {
+		if !r.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.BeforeLLM, Step: n}}, nil) {
 			return errStopped
 		}
-		ans, err := t.requestAnswer(ctx, n)
+		ans, err := r.requestAnswer(ctx, n)
 		if err != nil {
 			return err
 		}
 		switch ans.stop {
 		case llm.StopTools:
 			// The message that announces the calls must be on the log before the first of them runs.
-			if err := t.recordAnswer(ans.msg); err != nil {
+			if err := r.recordAnswer(ans.msg); err != nil {
 				return err
 			}
-			last, err := t.executeCalls(ctx, n, t.tools.beginCalls)
+			last, err := r.executeCalls(ctx, n, r.tools.beginCalls)
 			if err != nil || last != nil {
-				return t.finishTurn(last, err)
+				return r.finishTurn(last, err)
 			}
-			if !t.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AfterTools, Step: n + 1}}, nil) {
+			if !r.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AfterTools, Step: n + 1}}, nil) {
 				return errStopped
 			}
 		case llm.StopInputRequired:
-			return t.yieldStatus(agentsvc.InputRequired, ans.msg)
+			return r.yieldStatus(agentsvc.InputRequired, ans.msg)
 		case llm.StopRefusal:
-			return t.yieldStatus(agentsvc.Rejected, ans.msg)
+			return r.yieldStatus(agentsvc.Rejected, ans.msg)
 		default:
-			if t.options.Reasoning.endsOn(NoToolCalls) {
-				return t.finishTurn(&ans.msg, nil)
+			if r.options.Reasoning.endsOn(NoToolCalls) {
+				return r.finishTurn(&ans.msg, nil)
 			}
 			// The answer calls no tool, but the configuration says that this does not end the turn. The mark keeps a
 			// replay from taking the message for the end of the frame.
-			if err := t.recordAnswer(markContinues.applyTo(ans.msg)); err != nil {
+			if err := r.recordAnswer(markContinues.applyTo(ans.msg)); err != nil {
 				return err
 			}
 		}
@@ -183,24 +189,24 @@ func (t *llmRun) runSteps(ctx context.Context) error {
 }
 
 // recordAnswer records msg, which does not end the turn, and releases its memory.
-func (t *llmRun) recordAnswer(msg agentsvc.Message) error {
-	if err := t.recordMessage(msg); err != nil {
+func (r *llmRun) recordAnswer(msg agentsvc.Message) error {
+	if err := r.recordMessage(msg); err != nil {
 		return err
 	}
-	t.answerMemory.ReleaseBytes()
+	r.answerMemory.ReleaseBytes()
 	return nil
 }
 
 // finishTurn ends the turn as completed with answer, or returns err. An agent that called escalate and then answered
 // without another mark returns control to the agent above together with its answer.
-func (t *llmRun) finishTurn(answer *agentsvc.Message, err error) error {
+func (r *llmRun) finishTurn(answer *agentsvc.Message, err error) error {
 	if err != nil {
 		return err
 	}
-	if len(answer.Metadata) == 0 && t.controls.hasEscalated(t.conversation) {
+	if len(answer.Metadata) == 0 && r.controls.hasEscalated(r.conversation) {
 		*answer = markReturned.applyTo(*answer)
 	}
-	return t.yieldStatus(agentsvc.Completed, *answer)
+	return r.yieldStatus(agentsvc.Completed, *answer)
 }
 
 // modelAnswer is the outcome of one model call: the message and the reason why the model stopped.
@@ -212,24 +218,24 @@ type modelAnswer struct {
 // requestAnswer makes the n-th model call of the turn. If the conversation ends with a message of the agent itself, it
 // appends a prompt to go on, so that the model answers a user's message. A final answer that does not fit
 // [Options.Output] is requested once more, with the problem as a prompt; neither the rejected answer nor the prompt is
-// recorded. A second misfit is an [agentsvc.InvalidError].
-func (t *llmRun) requestAnswer(ctx context.Context, n int) (modelAnswer, error) {
-	conversation := t.conversation
+// recorded. A second misfit is an error with [agentsvc.CodeInvalid].
+func (r *llmRun) requestAnswer(ctx context.Context, n int) (modelAnswer, error) {
+	conversation := r.conversation
 	if last := len(conversation) - 1; last >= 0 && conversation[last].Message != nil && conversation[last].Message.Role == agentsvc.RoleAgent {
-		conversation = append(slices.Clip(conversation), newPrompt("Go on. "+t.controls.describeEndings(t.options.Reasoning)))
+		conversation = append(slices.Clip(conversation), newPrompt("Go on. "+r.controls.describeEndings(r.options.Reasoning)))
 	}
-	ans, err := t.callModel(ctx, t.inv.stepID(n), conversation)
-	if err != nil || t.options.Output == nil || !ans.isFinal() || !t.options.Reasoning.endsOn(NoToolCalls) {
+	ans, err := r.callModel(ctx, r.inv.stepID(n), conversation)
+	if err != nil || r.options.Output == nil || !ans.isFinal() || !r.options.Reasoning.endsOn(NoToolCalls) {
 		return ans, err
 	}
-	right, problem := t.options.Output.conformAnswer(ctx, ans.msg)
+	right, problem := r.options.Output.conformAnswer(ctx, ans.msg)
 	if problem != nil {
 		again := append(slices.Clip(conversation), agentsvc.Entry{Message: &ans.msg},
 			newPrompt(fmt.Sprintf("Your answer %v. Give the whole answer again, as the JSON value alone.", problem)))
-		if ans, err = t.callModel(ctx, t.inv.stepID(n)+"/again", again); err != nil || !ans.isFinal() {
+		if ans, err = r.callModel(ctx, r.inv.stepID(n)+"/again", again); err != nil || !ans.isFinal() {
 			return ans, err
 		}
-		if right, problem = t.options.Output.conformAnswer(ctx, ans.msg); problem != nil {
+		if right, problem = r.options.Output.conformAnswer(ctx, ans.msg); problem != nil {
 			return ans, agentsvc.NewInvalidError("", "the model was asked twice, and its answer %v", problem)
 		}
 	}
@@ -250,21 +256,24 @@ func newPrompt(text string) agentsvc.Entry {
 // callModel makes one model call, yields its chunks, artifacts and usage, and returns the whole answer. It makes the
 // stop reason consistent with the message: StopTools exactly if the message has tool calls, whatever the provider
 // reported. On an error the answer holds what had arrived.
-func (t *llmRun) callModel(ctx context.Context, step string, conversation []agentsvc.Entry) (modelAnswer, error) {
-	ans := modelAnswer{msg: t.newMessage("")}
+func (r *llmRun) callModel(ctx context.Context, step string, conversation []agentsvc.Entry) (modelAnswer, error) {
+	ans := modelAnswer{msg: r.newMessage("")}
 	ans.msg.Parts = nil
-	conversation, system, err := t.selectConversation(ctx, conversation)
+	conversation, system, err := r.selectConversation(ctx, conversation)
 	if err != nil {
 		return ans, err
 	}
-	req := llm.Request{RunScope: t.inv.RunScope, Memory: t.answerMemory, System: system, Conversation: conversation, Tools: t.controls.addToSpecs(t.tools.set.Specs()), Step: step, MaxBytes: t.options.MaxBytes}
+	req := llm.Request{RunScope: r.inv.RunScope, Memory: r.answerMemory, System: system, Conversation: conversation, Tools: r.controls.addToSpecs(r.tools.set.Specs()), Step: step, MaxBytes: r.options.MaxBytes}
+	if r.options.requestsFormat() {
+		req.Output = r.options.Output.format
+	}
 	var text strings.Builder
-	for c, err := range t.model.Stream(ctx, req) {
+	for c, err := range r.model.Stream(ctx, req) {
 		if err != nil {
 			return ans, err
 		}
-		ans.msg.Standalone = ans.msg.Standalone || c.Standalone && t.inv.canReplyAlone(step)
-		if !t.addChunk(&ans, &text, c) {
+		ans.msg.Standalone = ans.msg.Standalone || c.Standalone && r.inv.canReplyAlone(step)
+		if !r.addChunk(&ans, &text, c) {
 			return ans, errStopped
 		}
 		if c.Stop != "" {
@@ -286,19 +295,19 @@ func (t *llmRun) callModel(ctx context.Context, step string, conversation []agen
 
 // addChunk adds a chunk of the model's stream to the answer and yields its parts as events. It returns false if the
 // consumer has stopped the iteration. Offset is in bytes of the message's text.
-func (t *llmRun) addChunk(ans *modelAnswer, text *strings.Builder, c llm.Chunk) bool {
+func (r *llmRun) addChunk(ans *modelAnswer, text *strings.Builder, c llm.Chunk) bool {
 	if c.Text != "" {
 		offset := text.Len()
 		text.WriteString(c.Text)
-		if !t.options.CompleteOnly && !ans.msg.Standalone && !t.yield(agentsvc.Event{Chunk: &agentsvc.Chunk{Message: ans.msg.ID, Offset: offset, Text: c.Text}}, nil) {
+		if !r.options.CompleteOnly && !ans.msg.Standalone && !r.yield(agentsvc.Event{Chunk: &agentsvc.Chunk{Message: ans.msg.ID, Offset: offset, Text: c.Text}}, nil) {
 			return false
 		}
 	}
-	if c.Artifact != nil && !t.yield(agentsvc.Event{Artifact: c.Artifact}, nil) {
+	if c.Artifact != nil && !r.yield(agentsvc.Event{Artifact: c.Artifact}, nil) {
 		return false
 	}
 	if c.ToolCall != nil {
 		ans.msg.ToolCalls = append(ans.msg.ToolCalls, *c.ToolCall)
 	}
-	return c.Usage == nil || t.yield(agentsvc.Event{Usage: c.Usage}, nil)
+	return c.Usage == nil || r.yield(agentsvc.Event{Usage: c.Usage}, nil)
 }

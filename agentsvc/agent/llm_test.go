@@ -323,8 +323,7 @@ func TestBounds(t *testing.T) {
 	ran = 0
 	m = newScriptedModel(t, newRule(scripted.When{}, newCallItems(slices.Repeat([]string{"again"}, 129)...)...))
 	_, err := runToLines(t.Context(), agent.NewLLM(m, agent.Options{Tools: newToolSet(t, count)}), newInvocation("go"))
-	var invalid *agentsvc.InvalidError
-	if !errors.As(err, &invalid) || ran != 0 {
+	if !errors.Is(err, agentsvc.CodeInvalid) || ran != 0 {
 		t.Errorf("129 calls at once: %v, %d ran", err, ran)
 	}
 }

@@ -8,16 +8,15 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/llm"
 	"stoa/agentsvc/tool"
 )
 
 // Output is the JSON format in which an agent answers. It is immutable and safe for concurrent use.
 type Output struct {
-	name   string
-	strict bool
-	// schemaText is the schema as JSON, for the model; schema is the same one compiled, for checking.
-	schemaText string
-	schema     tool.Schema
+	// format is what the model gets; schema is its schema compiled, for checking.
+	format *llm.OutputFormat
+	schema tool.Schema
 }
 
 // NewOutput returns an output that fits schema, a JSON Schema (draft 2020-12 unless its $schema says otherwise) without
@@ -33,23 +32,30 @@ func NewOutput(app, name string, schema map[string]any, strict bool) (*Output, e
 	if err != nil {
 		return nil, fmt.Errorf("the schema is %w", err)
 	}
-	return &Output{name, strict, string(text), compiled}, nil
+	return &Output{&llm.OutputFormat{Name: name, Schema: schema, Strict: strict, Prompt: describeFormat(name, string(text))}, compiled}, nil
 }
 
-// describeFormat returns the paragraph of the system prompt that describes the format.
-func (o *Output) describeFormat() string {
+// describeFormat returns the paragraph of a system prompt that describes a format.
+func describeFormat(name, schema string) string {
 	what := "one JSON value"
-	if o.name != "" {
-		what = fmt.Sprintf("one JSON value, %q,", o.name)
+	if name != "" {
+		what = fmt.Sprintf("one JSON value, %q,", name)
 	}
-	return "Give your final answer as " + what + " that fits this JSON Schema, without any words around it:\n" + o.schemaText
+	return "Give your final answer as " + what + " that fits this JSON Schema, without any words around it:\n" + schema
+}
+
+// requestsFormat reports whether the format is part of the request, so that the vendor's own mode for it is used. That
+// is so where the text of an answer is the only form of the final answer: where the agent may also answer by the exit
+// tool, or goes on after a text, the mode would bind the wrong texts, and the system prompt describes the format.
+func (o Options) requestsFormat() bool {
+	return o.Output != nil && o.Reasoning.endsOn(NoToolCalls) && !o.Reasoning.Exit
 }
 
 // conformAnswer returns m with the JSON value as its only content, once as text and once as a data part. The error
 // continues the sentence "The answer ..." and is shown to the model.
 func (o *Output) conformAnswer(ctx context.Context, m agentsvc.Message) (agentsvc.Message, error) {
 	text := strings.TrimSpace(m.Text())
-	if !o.strict {
+	if !o.format.Strict {
 		text = extractJSON(text)
 	}
 	_, err := o.schema.ValidateJSON(ctx, json.RawMessage(text))

@@ -25,6 +25,48 @@ func newCityOutput(t *testing.T, strict bool) *agent.Output {
 	return o
 }
 
+// TestOutputRequest checks where the format is: in the request if each final answer is a text of the model, so that the
+// vendor's own mode is used, else in the system prompt.
+func TestOutputRequest(t *testing.T) {
+	t.Parallel()
+	const rome = `{"city":"Rome"}`
+	for name, c := range map[string]struct {
+		reasoning agent.Reasoning
+		inRequest bool
+	}{
+		"by text":         {inRequest: true},
+		"with escalate":   {agent.Reasoning{Escalate: true}, true},
+		"by text or exit": {agent.Reasoning{Exit: true}, false},
+		"by exit alone":   {agent.Reasoning{Exit: true, Until: []agent.Condition{agent.Escalated}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newScriptedModel(t, newDefaultRule(newCallItem("exit", "answer", rome)))
+			if c.inRequest {
+				m = newScriptedModel(t, newDefaultRule(newSayItem(rome)))
+			}
+			for _, err := range agent.NewLLM(m, agent.Options{Output: newCityOutput(t, true), Instruction: "where", Reasoning: c.reasoning}).Run(t.Context(), newInvocation("go")) {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			r := m.reqs[0]
+			if !c.inRequest {
+				if r.Output != nil || !strings.HasPrefix(r.System, "where\n\nGive your final answer as one JSON value") {
+					t.Errorf("format %+v, system %q", r.Output, r.System)
+				}
+				return
+			}
+			if r.System != "where" || r.Output == nil || r.Output.FormatName() != "place" || !r.Output.Strict {
+				t.Fatalf("format %+v, system %q", r.Output, r.System)
+			}
+			if diff := cmp.Diff(citySchema, r.Output.Schema); diff != "" {
+				t.Errorf("schema -want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestOutput checks answers that fit the schema at once or when requested again.
 func TestOutput(t *testing.T) {
 	t.Parallel()
@@ -62,8 +104,8 @@ func TestOutput(t *testing.T) {
 			if len(m.reqs) != c.calls || m.reqs[0].Step == m.reqs[len(m.reqs)-1].Step && c.calls > 1 {
 				t.Errorf("%d model calls, want %d with a step each", len(m.reqs), c.calls)
 			}
-			if !strings.HasPrefix(m.reqs[0].System, "where\n\nGive your final answer as one JSON value, \"place\",") || !strings.Contains(m.reqs[0].System, `"additionalProperties":false`) {
-				t.Errorf("asked under %q", m.reqs[0].System)
+			if r := m.reqs[0]; !strings.HasPrefix(r.SystemText(), "where\n\nGive your final answer as one JSON value, \"place\",") || !strings.Contains(r.SystemText(), `"additionalProperties":false`) || r.System != "where" {
+				t.Errorf("asked under %q", r.SystemText())
 			}
 			if c.wantProblem != "" {
 				conversation := m.reqs[1].Conversation
@@ -71,9 +113,8 @@ func TestOutput(t *testing.T) {
 					t.Errorf("got %q, want %q", got, c.wantProblem)
 				}
 			}
-			var invalid *agentsvc.InvalidError
 			if c.err != "" {
-				if !errors.As(err, &invalid) || err.Error() != c.err {
+				if !errors.Is(err, agentsvc.CodeInvalid) || err.Error() != c.err {
 					t.Errorf("error %v, want %s", err, c.err)
 				}
 				return

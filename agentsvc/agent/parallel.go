@@ -20,14 +20,14 @@ func NewParallel(members []Member, o GroupOptions) *Parallel { return &Parallel{
 
 // Run implements [Agent]. If a member's turn is interrupted, e.g. by an approval, the others run to their end first;
 // the next attempt returns their recorded answers and resumes the interrupted member only.
-func (a *Parallel) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
-	return iterateGroup(inv, a.members, a.options, func(r groupRun) error {
+func (p *Parallel) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
+	return iterateGroup(inv, p.members, p.options, func(r groupRun) error {
 		// Clip makes each member's append copy instead of writing to the shared array.
 		conversation := slices.Clip(withoutToolCalls(inv.Conversation))
 		// Each goroutine writes its own element only; runParallel returns after all have ended.
-		got := make([]agentOutcome, len(a.members))
-		err := runParallel(ctx, len(a.members), r.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
-			m := a.members[i]
+		got := make([]agentOutcome, len(p.members))
+		err := runParallel(ctx, len(p.members), r.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
+			m := p.members[i]
 			got[i], err = runSubAgent(ctx, m.Agent, r.newMemberInvocation(m.Name, conversation), false, out)
 			return err
 		})
@@ -39,7 +39,7 @@ func (a *Parallel) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.E
 			if o.interruption != nil {
 				return r.yieldEnd(*o.interruption)
 			}
-			answer.Parts = append(answer.Parts, withTitle(i, a.members[i].Name, o.answer)...)
+			answer.Parts = append(answer.Parts, withTitle(i, p.members[i].Name, o.answer)...)
 			if hasMark(o.answer, markEscalated, markReturned) {
 				answer = markReturned.applyTo(answer)
 			}

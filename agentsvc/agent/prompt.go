@@ -14,15 +14,15 @@ type Prompt struct {
 }
 
 // newSystemPrompt returns the system prompt: the global text of the agents above, then this agent's own parts in the
-// order Global, Role, Instruction, Guidance, then the output format, separated by empty lines.
-func (a *LLM) newSystemPrompt(global string) string {
-	p := a.options.Prompt
+// order Global, Role, Instruction, Guidance, then the output format unless the request has it, separated by empty lines.
+func (m *LLM) newSystemPrompt(global string) string {
+	p := m.options.Prompt
 	text := p.System
 	if text == "" {
-		text = joinParagraphs(global, p.Global, p.Role, a.options.Instruction, p.Guidance)
+		text = joinParagraphs(global, p.Global, p.Role, m.options.Instruction, p.Guidance)
 	}
-	if a.options.Output != nil {
-		text = joinParagraphs(text, a.options.Output.describeFormat())
+	if m.options.Output != nil && !m.options.requestsFormat() {
+		text = joinParagraphs(text, m.options.Output.format.Prompt)
 	}
 	return text
 }

@@ -44,8 +44,8 @@ type Remote struct {
 	server  remoteServer
 }
 
-// NewRemote returns an agent that calls another server. It returns an [agentsvc.InvalidError] for an invalid address or
-// card. It makes no request: the card is fetched in the first turn.
+// NewRemote returns an agent that calls another server. It returns an error with [agentsvc.CodeInvalid] for an invalid
+// address or card. It makes no request: the card is fetched in the first turn.
 func NewRemote(o RemoteOptions) (*Remote, error) {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
@@ -61,11 +61,11 @@ func NewRemote(o RemoteOptions) (*Remote, error) {
 // and to the same remote task if that one waits for input. The id of the sent message is the same in each attempt of
 // the turn, so that the other server can recognise a repeated message. The turn ends as the remote task does; a failed
 // or cancelled one is an error.
-func (a *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
+func (r *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		within, cancel := context.WithTimeout(ctx, a.options.Timeout)
+		within, cancel := context.WithTimeout(ctx, r.options.Timeout)
 		defer cancel()
-		v := &remoteRun{Remote: a, inv: inv, yield: yield, shownAnswer: shownAnswer{id: agentsvc.MessageID(agentsvc.NewID())}, artifacts: map[a2a.ArtifactID][]agentsvc.Part{}}
+		v := &remoteRun{Remote: r, inv: inv, yield: yield, shownAnswer: shownAnswer{id: agentsvc.MessageID(agentsvc.NewID())}, artifacts: map[a2a.ArtifactID][]agentsvc.Part{}}
 		err := v.sendMessage(within)
 		switch {
 		case err == nil || errors.Is(err, errStopped):
@@ -77,7 +77,7 @@ func (a *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Eve
 			}
 		case within.Err() != nil:
 			v.cancelTask(ctx)
-			err = agentsvc.NewInvalidError("", "the remote agent %s did not answer within %v", a.options.Name, a.options.Timeout)
+			err = agentsvc.NewInvalidError("", "the remote agent %s did not answer within %v", r.options.Name, r.options.Timeout)
 		}
 		yield(agentsvc.Event{}, err)
 	}
@@ -111,44 +111,44 @@ type remoteTask struct {
 
 // sendMessage sends the turn's message and processes the answers until the remote task ends or waits. It uses the
 // stream where the server has one, and polls after that.
-func (v *remoteRun) sendMessage(ctx context.Context) error {
+func (r *remoteRun) sendMessage(ctx context.Context) error {
 	var err error
-	if v.client, err = v.server.loadClient(ctx); err != nil {
-		return v.publicError(err)
+	if r.client, err = r.server.loadClient(ctx); err != nil {
+		return r.publicError(err)
 	}
 	// The request has effects on the other server: it is not sent without the lease.
-	if err := v.inv.Lease.Check(ctx); err != nil {
+	if err := r.inv.Lease.Check(ctx); err != nil {
 		return err
 	}
-	msg := v.newMessage()
+	msg := r.newMessage()
 	// ReturnImmediately makes a server without streams answer with the task's id at once, so that the task can be
 	// cancelled; pollTask then waits for its end.
 	req := &a2a.SendMessageRequest{Message: msg, Config: &a2a.SendMessageConfig{ReturnImmediately: true}}
-	for ev, err := range v.client.SendStreamingMessage(ctx, req) {
+	for ev, err := range r.client.SendStreamingMessage(ctx, req) {
 		if err != nil {
-			return v.publicError(err)
+			return r.publicError(err)
 		}
 		if m, ok := ev.(*a2a.Message); ok {
-			v.remote = remoteTask{contextID: m.ContextID}
-			return v.yieldAnswer(agentsvc.Completed, m)
+			r.remote = remoteTask{contextID: m.ContextID}
+			return r.yieldAnswer(agentsvc.Completed, m)
 		}
-		if err := v.applyEvent(ev); err != nil {
+		if err := r.applyEvent(ev); err != nil {
 			return err
 		}
-		if v.isSettled() {
+		if r.isSettled() {
 			break
 		}
 	}
-	if err := v.pollTask(ctx); err != nil {
+	if err := r.pollTask(ctx); err != nil {
 		return err
 	}
-	return v.finishTurn()
+	return r.finishTurn()
 }
 
-// newMessage returns the message to send: the parts of all entries after the agent's last answer. It sets v.remote from
+// newMessage returns the message to send: the parts of all entries after the agent's last answer. It sets r.remote from
 // the newest answer that has this agent's metadata.
-func (v *remoteRun) newMessage() *a2a.Message {
-	conversation := v.inv.Conversation
+func (r *remoteRun) newMessage() *a2a.Message {
+	conversation := r.inv.Conversation
 	// from is the index behind the last message of an agent.
 	from := 0
 	for i, e := range slices.Backward(conversation) {
@@ -158,15 +158,15 @@ func (v *remoteRun) newMessage() *a2a.Message {
 		}
 	}
 	for _, e := range slices.Backward(conversation[:from]) {
-		if p, ok := v.readRemoteTask(e.Message); ok {
-			v.remote = p
+		if p, ok := r.readRemoteTask(e.Message); ok {
+			r.remote = p
 			break
 		}
 	}
 	// The id is a UUID because some servers require one; it is derived from the step, see stepID.
 	msg := &a2a.Message{
-		ID: uuid.NewSHA1(uuid.NameSpaceURL, []byte(v.inv.stepID(0))).String(), Role: a2a.MessageRoleUser,
-		ContextID: v.remote.contextID, TaskID: v.remote.taskID,
+		ID: uuid.NewSHA1(uuid.NameSpaceURL, []byte(r.inv.stepID(0))).String(), Role: a2a.MessageRoleUser,
+		ContextID: r.remote.contextID, TaskID: r.remote.taskID,
 	}
 	for _, e := range conversation[from:] {
 		if e.Message != nil {
@@ -177,23 +177,23 @@ func (v *remoteRun) newMessage() *a2a.Message {
 }
 
 // pollTask requests the task until it has ended or waits for input. It does nothing if the stream got that far.
-func (v *remoteRun) pollTask(ctx context.Context) error {
+func (r *remoteRun) pollTask(ctx context.Context) error {
 	// first and last are the shortest and the longest pause between two requests; it doubles from one to the next.
 	const first, last = 100 * time.Millisecond, 2 * time.Second
-	for pause := first; !v.isSettled(); pause = min(2*pause, last) {
-		if v.remote.taskID == "" {
-			return agentsvc.NewInvalidError("", "the remote agent %s ended without an answer", v.options.Name)
+	for pause := first; !r.isSettled(); pause = min(2*pause, last) {
+		if r.remote.taskID == "" {
+			return agentsvc.NewInvalidError("", "the remote agent %s ended without an answer", r.options.Name)
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		task, err := v.client.GetTask(ctx, &a2a.GetTaskRequest{ID: v.remote.taskID})
+		task, err := r.client.GetTask(ctx, &a2a.GetTaskRequest{ID: r.remote.taskID})
 		if err != nil {
-			return v.publicError(err)
+			return r.publicError(err)
 		}
-		if err := v.applyEvent(task); err != nil {
+		if err := r.applyEvent(task); err != nil {
 			return err
 		}
 	}
@@ -201,8 +201,8 @@ func (v *remoteRun) pollTask(ctx context.Context) error {
 }
 
 // isSettled reports whether the remote task has ended or waits for input.
-func (v *remoteRun) isSettled() bool {
-	_, final := settledStates[v.status.State]
+func (r *remoteRun) isSettled() bool {
+	_, final := settledStates[r.status.State]
 	return final
 }
 
@@ -217,27 +217,27 @@ var settledStates = map[a2a.TaskState]agentsvc.State{
 }
 
 // applyEvent updates the state of the turn from an event of the remote task and yields new text and artifact parts.
-func (v *remoteRun) applyEvent(ev a2a.Event) error {
+func (r *remoteRun) applyEvent(ev a2a.Event) error {
 	switch ev := ev.(type) {
 	// A task is a snapshot, sent first, or again by each poll: only what was not known is yielded.
 	case *a2a.Task:
-		if err := v.updateStatus(remoteTask{ev.ContextID, ev.ID}, ev.Status); err != nil {
+		if err := r.updateStatus(remoteTask{ev.ContextID, ev.ID}, ev.Status); err != nil {
 			return err
 		}
 		for _, art := range ev.Artifacts {
-			have, known := v.artifacts[art.ID]
+			have, known := r.artifacts[art.ID]
 			if more := diffParts(have, fromA2AParts(art.Parts)); len(more) > 0 || !known {
-				if err := v.addArtifact(art, more, known, v.isSettled()); err != nil {
+				if err := r.addArtifact(art, more, known, r.isSettled()); err != nil {
 					return err
 				}
 			}
 		}
 	case *a2a.TaskStatusUpdateEvent:
-		return v.updateStatus(remoteTask{ev.ContextID, ev.TaskID}, ev.Status)
+		return r.updateStatus(remoteTask{ev.ContextID, ev.TaskID}, ev.Status)
 	case *a2a.TaskArtifactUpdateEvent:
-		v.remote = remoteTask{ev.ContextID, ev.TaskID}
+		r.remote = remoteTask{ev.ContextID, ev.TaskID}
 		if ev.Artifact != nil {
-			return v.addArtifact(ev.Artifact, fromA2AParts(ev.Artifact.Parts), ev.Append, ev.LastChunk)
+			return r.addArtifact(ev.Artifact, fromA2AParts(ev.Artifact.Parts), ev.Append, ev.LastChunk)
 		}
 	}
 	return nil
@@ -245,66 +245,66 @@ func (v *remoteRun) applyEvent(ev a2a.Event) error {
 
 // updateStatus stores the remote task's status and shows the text of a working status. The messages of other states are
 // the answer, which yieldAnswer yields.
-func (v *remoteRun) updateStatus(at remoteTask, status a2a.TaskStatus) error {
-	v.remote, v.status = at, status
+func (r *remoteRun) updateStatus(at remoteTask, status a2a.TaskStatus) error {
+	r.remote, r.status = at, status
 	if status.State != a2a.TaskStateWorking || status.Message == nil {
 		return nil
 	}
-	return v.showText(v.unshownText(status.Message.ID, joinText(fromA2AParts(status.Message.Parts))))
+	return r.showText(r.unshownText(status.Message.ID, joinText(fromA2AParts(status.Message.Parts))))
 }
 
 // addArtifact records parts of an artifact and shows their text. With more set they are appended to the artifact, else
 // they replace it.
-func (v *remoteRun) addArtifact(art *a2a.Artifact, parts []agentsvc.Part, more, last bool) error {
+func (r *remoteRun) addArtifact(art *a2a.Artifact, parts []agentsvc.Part, more, last bool) error {
 	if more {
-		v.artifacts[art.ID] = joinParts(v.artifacts[art.ID], parts)
+		r.artifacts[art.ID] = joinParts(r.artifacts[art.ID], parts)
 	} else {
-		v.artifacts[art.ID] = joinParts(nil, parts)
+		r.artifacts[art.ID] = joinParts(nil, parts)
 	}
 	if text := joinText(parts); text != "" {
-		v.artifactText = joinParts(v.artifactText, []agentsvc.Part{agentsvc.TextPart(text)})
-		if err := v.showText(text); err != nil {
+		r.artifactText = joinParts(r.artifactText, []agentsvc.Part{agentsvc.TextPart(text)})
+		if err := r.showText(text); err != nil {
 			return err
 		}
 	}
-	return v.recordArtifact(agentsvc.ArtifactUpdate{Append: more, Last: last, Artifact: agentsvc.Artifact{
+	return r.recordArtifact(agentsvc.ArtifactUpdate{Append: more, Last: last, Artifact: agentsvc.Artifact{
 		ID: string(art.ID), Name: art.Name, Description: art.Description, Parts: parts,
 	}})
 }
 
 // finishTurn ends the turn according to the state of the remote task.
-func (v *remoteRun) finishTurn() error {
-	if err := v.flushArtifact(); err != nil {
+func (r *remoteRun) finishTurn() error {
+	if err := r.flushArtifact(); err != nil {
 		return err
 	}
-	switch state := settledStates[v.status.State]; state {
+	switch state := settledStates[r.status.State]; state {
 	case agentsvc.Failed, agentsvc.Cancelled:
-		return agentsvc.NewInvalidError("", "the task of the remote agent %s was %s", v.options.Name, state)
+		return agentsvc.NewInvalidError("", "the task of the remote agent %s was %s", r.options.Name, state)
 	case agentsvc.Completed, agentsvc.Rejected:
 		// The task has ended, so the next message may not name it.
-		v.remote.taskID = ""
-		return v.yieldAnswer(state, v.status.Message)
+		r.remote.taskID = ""
+		return r.yieldAnswer(state, r.status.Message)
 	default:
-		return v.yieldAnswer(state, v.status.Message)
+		return r.yieldAnswer(state, r.status.Message)
 	}
 }
 
 // yieldAnswer ends the turn with the parts of m, or with the artifacts' text if m is empty. The metadata records which
 // remote task the next turn continues.
-func (v *remoteRun) yieldAnswer(state agentsvc.State, m *a2a.Message) error {
-	if err := v.flushArtifact(); err != nil {
+func (r *remoteRun) yieldAnswer(state agentsvc.State, m *a2a.Message) error {
+	if err := r.flushArtifact(); err != nil {
 		return err
 	}
-	answer := agentsvc.Message{Task: v.inv.Task, Role: agentsvc.RoleAgent, Parts: v.artifactText}
+	answer := agentsvc.Message{Task: r.inv.Task, Role: agentsvc.RoleAgent, Parts: r.artifactText}
 	if m != nil && len(m.Parts) > 0 {
 		answer.Parts = fromA2AParts(m.Parts)
 	}
 	if len(answer.Parts) == 0 {
 		answer.Parts = []agentsvc.Part{agentsvc.TextPart("")}
 	}
-	answer.ID = v.answerID(answer.Text())
-	answer.Metadata = map[string]any{remoteTaskKey: map[string]any{"agent": v.options.Name, "context": v.remote.contextID, "task": string(v.remote.taskID)}}
-	v.yield(agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &answer}}, nil)
+	answer.ID = r.answerID(answer.Text())
+	answer.Metadata = map[string]any{remoteTaskKey: map[string]any{"agent": r.options.Name, "context": r.remote.contextID, "task": string(r.remote.taskID)}}
+	r.yield(agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &answer}}, nil)
 	return nil
 }
 
@@ -312,12 +312,12 @@ func (v *remoteRun) yieldAnswer(state agentsvc.State, m *a2a.Message) error {
 const remoteTaskKey = "remote"
 
 // readRemoteTask returns the remoteTask stored in m, and whether m is an answer of this agent that has one.
-func (v *remoteRun) readRemoteTask(m *agentsvc.Message) (remoteTask, bool) {
+func (r *remoteRun) readRemoteTask(m *agentsvc.Message) (remoteTask, bool) {
 	if m == nil {
 		return remoteTask{}, false
 	}
 	saved, _ := m.Metadata[remoteTaskKey].(map[string]any)
-	if name, _ := saved["agent"].(string); name != v.options.Name || name == "" {
+	if name, _ := saved["agent"].(string); name != r.options.Name || name == "" {
 		return remoteTask{}, false
 	}
 	in, _ := saved["context"].(string)
@@ -327,9 +327,8 @@ func (v *remoteRun) readRemoteTask(m *agentsvc.Message) (remoteTask, bool) {
 
 // publicError returns what the caller may read of err. Texts of the other server never reach the caller: a known A2A
 // error is replaced by a fixed text, any other by what package egress permits.
-func (v *remoteRun) publicError(err error) error {
-	var invalid *agentsvc.InvalidError
-	if errors.As(err, &invalid) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+func (r *remoteRun) publicError(err error) error {
+	if errors.Is(err, agentsvc.CodeInvalid) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	why := egress.PublicMessage(err)
@@ -338,7 +337,7 @@ func (v *remoteRun) publicError(err error) error {
 			why = known.why
 		}
 	}
-	return agentsvc.NewInvalidError("", "the remote agent %s could not be called: %s", v.options.Name, why)
+	return agentsvc.NewInvalidError("", "the remote agent %s could not be called: %s", r.options.Name, why)
 }
 
 // remoteErrors maps errors of the A2A protocol to fixed texts. If several match, the last one is used.
@@ -361,11 +360,11 @@ var remoteErrors = []struct {
 
 // cancelTask asks the other server to cancel the task, so that it does not work for a turn that has ended. It is best
 // effort: it has 5 s, although ctx may have ended, and its error is ignored.
-func (v *remoteRun) cancelTask(ctx context.Context) {
-	if v.client == nil || v.remote.taskID == "" || v.isSettled() {
+func (r *remoteRun) cancelTask(ctx context.Context) {
+	if r.client == nil || r.remote.taskID == "" || r.isSettled() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, _ = v.client.CancelTask(ctx, &a2a.CancelTaskRequest{ID: v.remote.taskID})
+	_, _ = r.client.CancelTask(ctx, &a2a.CancelTaskRequest{ID: r.remote.taskID})
 }

@@ -88,40 +88,40 @@ func parseOrigin(address string) string {
 }
 
 // loadClient returns the cached client, or fetches the card and makes a new one if the cached one has expired.
-func (p remoteServer) loadClient(ctx context.Context) (*a2aclient.Client, error) {
-	p.cache.mu.Lock()
-	client, until := p.cache.client, p.cache.expiresAt
-	p.cache.mu.Unlock()
+func (s remoteServer) loadClient(ctx context.Context) (*a2aclient.Client, error) {
+	s.cache.mu.Lock()
+	client, until := s.cache.client, s.cache.expiresAt
+	s.cache.mu.Unlock()
 	if client != nil && (until.IsZero() || time.Now().Before(until)) {
 		return client, nil
 	}
-	card, err := p.fetchCard(ctx)
+	card, err := s.fetchCard(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if client, err = p.newClient(ctx, card); err != nil {
+	if client, err = s.newClient(ctx, card); err != nil {
 		return nil, err
 	}
-	p.cache.mu.Lock()
-	defer p.cache.mu.Unlock()
-	p.cache.client, p.cache.expiresAt = client, time.Now().Add(cardTTL)
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	s.cache.client, s.cache.expiresAt = client, time.Now().Add(cardTTL)
 	return client, nil
 }
 
 // fetchCard fetches and parses the card, in the A2A 1.0 or the 0.3 format. The error does not quote the server's body.
-func (p remoteServer) fetchCard(ctx context.Context) (*a2a.AgentCard, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.cardURL, nil)
+func (s remoteServer) fetchCard(ctx context.Context) (*a2a.AgentCard, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.cardURL, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/json")
-	resp, err := p.httpClient.Do(req)
+	resp, err := s.httpClient.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s could not be read: its server answered %d", p.name, resp.StatusCode)
+		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s could not be read: its server answered %d", s.name, resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxCardBytes+1))
 	if err != nil {
@@ -129,23 +129,23 @@ func (p remoteServer) fetchCard(ctx context.Context) (*a2a.AgentCard, error) {
 	}
 	card, err := a2av0.NewAgentCardParser()(body)
 	if err != nil || len(body) > maxCardBytes {
-		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s could not be read: it is no agent card", p.name)
+		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s could not be read: it is no agent card", s.name)
 	}
 	return card, nil
 }
 
 // newClient returns a client for the first interface of the card that Stoa supports. The defaults of the library are
 // off, because they would bring transports with an HTTP client that does not enforce the egress rules.
-func (p remoteServer) newClient(ctx context.Context, card *a2a.AgentCard) (*a2aclient.Client, error) {
+func (s remoteServer) newClient(ctx context.Context, card *a2a.AgentCard) (*a2aclient.Client, error) {
 	client, err := a2aclient.NewFactory(
 		a2aclient.WithDefaultsDisabled(),
-		a2aclient.WithJSONRPCTransport(p.httpClient),
-		a2aclient.WithRESTTransport(p.httpClient),
-		a2aclient.WithCompatTransport(a2av0.Version, a2a.TransportProtocolJSONRPC, a2av0.NewJSONRPCTransportFactory(a2av0.JSONRPCTransportConfig{Client: p.httpClient})),
-		a2aclient.WithCompatTransport(a2av0.Version, a2a.TransportProtocolHTTPJSON, a2av0.NewRESTTransportFactory(a2av0.RESTTransportConfig{Client: p.httpClient})),
+		a2aclient.WithJSONRPCTransport(s.httpClient),
+		a2aclient.WithRESTTransport(s.httpClient),
+		a2aclient.WithCompatTransport(a2av0.Version, a2a.TransportProtocolJSONRPC, a2av0.NewJSONRPCTransportFactory(a2av0.JSONRPCTransportConfig{Client: s.httpClient})),
+		a2aclient.WithCompatTransport(a2av0.Version, a2a.TransportProtocolHTTPJSON, a2av0.NewRESTTransportFactory(a2av0.RESTTransportConfig{Client: s.httpClient})),
 	).CreateFromCard(ctx, card)
 	if err != nil {
-		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s offers no way to call it that is known here: A2A 1.0 or 0.3 over JSON-RPC or REST", p.name)
+		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s offers no supported interface: A2A 1.0 or 0.3 over JSON-RPC or REST", s.name)
 	}
 	return client, nil
 }

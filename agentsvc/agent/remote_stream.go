@@ -26,13 +26,13 @@ type shownAnswer struct {
 const maxPendingBytes = 16 << 10
 
 // showText yields text as a chunk at the end of the shown text.
-func (v *remoteRun) showText(text string) error {
-	if v.options.CompleteOnly || text == "" {
+func (r *remoteRun) showText(text string) error {
+	if r.options.CompleteOnly || text == "" {
 		return nil
 	}
-	c := agentsvc.Chunk{Message: v.id, Offset: len(v.shownText), Text: text}
-	v.shownText = append(v.shownText, text...)
-	if !v.yield(agentsvc.Event{Chunk: &c}, nil) {
+	c := agentsvc.Chunk{Message: r.id, Offset: len(r.shownText), Text: text}
+	r.shownText = append(r.shownText, text...)
+	if !r.yield(agentsvc.Event{Chunk: &c}, nil) {
 		return errStopped
 	}
 	return nil
@@ -40,61 +40,61 @@ func (v *remoteRun) showText(text string) error {
 
 // unshownText returns the part of a status message's text that was not shown. Text that begins with everything shown so
 // far is a growing repetition; any other text is a new piece.
-func (l *shownAnswer) unshownText(id, text string) string {
+func (a *shownAnswer) unshownText(id, text string) string {
 	key := id + "\x00" + text
-	if key == l.lastShown {
+	if key == a.lastShown {
 		return "" // a repeated snapshot
 	}
-	l.lastShown = key
-	if l.hasShownPrefix(text) {
-		return text[len(l.shownText):]
+	a.lastShown = key
+	if a.hasShownPrefix(text) {
+		return text[len(a.shownText):]
 	}
 	return text
 }
 
 // hasShownPrefix reports whether text begins with the shown text.
-func (l *shownAnswer) hasShownPrefix(text string) bool {
-	return len(text) >= len(l.shownText) && text[:len(l.shownText)] == string(l.shownText)
+func (a *shownAnswer) hasShownPrefix(text string) bool {
+	return len(text) >= len(a.shownText) && text[:len(a.shownText)] == string(a.shownText)
 }
 
 // answerID returns the id of the final answer: that of the chunks if answer begins with the shown text, else a new one,
 // so that a client does not append the answer to unrelated text.
-func (l *shownAnswer) answerID(answer string) agentsvc.MessageID {
-	if l.hasShownPrefix(answer) {
-		return l.id
+func (a *shownAnswer) answerID(answer string) agentsvc.MessageID {
+	if a.hasShownPrefix(answer) {
+		return a.id
 	}
 	return agentsvc.MessageID(agentsvc.NewID())
 }
 
 // recordArtifact yields an update of an artifact. Updates that append text are joined with the pending one; the result
 // is yielded when it is large enough, has a part that is not text, is marked as the last, or another artifact follows.
-func (v *remoteRun) recordArtifact(up agentsvc.ArtifactUpdate) error {
-	if p := v.pendingArtifact; p != nil && up.Append && up.Artifact.ID == p.Artifact.ID && !p.Last {
+func (r *remoteRun) recordArtifact(up agentsvc.ArtifactUpdate) error {
+	if p := r.pendingArtifact; p != nil && up.Append && up.Artifact.ID == p.Artifact.ID && !p.Last {
 		p.Artifact.Parts = joinParts(p.Artifact.Parts, up.Artifact.Parts)
 		p.Last = up.Last
 	} else {
-		if err := v.flushArtifact(); err != nil {
+		if err := r.flushArtifact(); err != nil {
 			return err
 		}
-		v.pendingArtifact = &up
+		r.pendingArtifact = &up
 	}
 	size := 0
-	for _, p := range v.pendingArtifact.Artifact.Parts {
+	for _, p := range r.pendingArtifact.Artifact.Parts {
 		if !isPlainText(p) {
-			return v.flushArtifact()
+			return r.flushArtifact()
 		}
 		size += len(p.Text)
 	}
-	if v.pendingArtifact.Last || size >= maxPendingBytes {
-		return v.flushArtifact()
+	if r.pendingArtifact.Last || size >= maxPendingBytes {
+		return r.flushArtifact()
 	}
 	return nil
 }
 
 // flushArtifact yields the pending update, if any.
-func (v *remoteRun) flushArtifact() error {
-	p := v.pendingArtifact
-	if v.pendingArtifact = nil; p != nil && !v.yield(agentsvc.Event{Artifact: p}, nil) {
+func (r *remoteRun) flushArtifact() error {
+	p := r.pendingArtifact
+	if r.pendingArtifact = nil; p != nil && !r.yield(agentsvc.Event{Artifact: p}, nil) {
 		return errStopped
 	}
 	return nil

@@ -210,7 +210,7 @@ func TestRemote(t *testing.T) {
 				}
 			}
 			_, err := runToLines(t.Context(), a, newInvocation("fail"))
-			if invalid := (*agentsvc.InvalidError)(nil); !errors.As(err, &invalid) || err.Error() != "the task of the remote agent far was failed" {
+			if !errors.Is(err, agentsvc.CodeInvalid) || err.Error() != "the task of the remote agent far was failed" {
 				t.Errorf("failed with %v", err)
 			}
 			for _, h := range f.headers {
@@ -432,12 +432,12 @@ func TestRemoteAbsent(t *testing.T) {
 		"refused":   {"http://127.0.0.1:1", "could not be called"},
 		"not found": {answers(404, "canary"), "its server answered 404"},
 		"no card":   {answers(200, "<canary>"), "it is no agent card"},
-		"no way":    {answers(200, `{"name":"canary","supportedInterfaces":[{"url":"http://x","protocolBinding":"GRPC","protocolVersion":"1.0"}]}`), "offers no way to call it"},
+		"no way":    {answers(200, `{"name":"canary","supportedInterfaces":[{"url":"http://x","protocolBinding":"GRPC","protocolVersion":"1.0"}]}`), "offers no supported interface"},
 		"too long":  {answers(200, `{"name":"`+strings.Repeat("x", 1<<20)+`"}`), "it is no agent card"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := runToLines(t.Context(), newRemote(t, agent.RemoteOptions{URL: c.url}), newInvocation("hello"))
-			if invalid := (*agentsvc.InvalidError)(nil); !errors.As(err, &invalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "canary") {
+			if !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})

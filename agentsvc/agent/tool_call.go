@@ -83,8 +83,8 @@ func (t *toolCalls) waitForHuman(approvals []agentsvc.Approval) error {
 	return errStopped
 }
 
-// newCredentialRequest returns the request for the credential that a tool lacks. It returns an [agentsvc.InvalidError]
-// if the turn has asked maxCredentialRequests times for it.
+// newCredentialRequest returns the request for the credential that a tool lacks. It returns an error with
+// [agentsvc.CodeInvalid] if the turn has asked maxCredentialRequests times for it.
 func (t *toolCalls) newCredentialRequest(w *tool.CredentialError, call agentsvc.ToolCall) (agentsvc.Approval, error) {
 	if t.inv.CredentialRequests[w.Tool] >= maxCredentialRequests {
 		return agentsvc.Approval{}, agentsvc.NewInvalidError("", "%v; %d were supplied in this turn", w, maxCredentialRequests)

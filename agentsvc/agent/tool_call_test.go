@@ -42,8 +42,8 @@ func (c *callCounter) newTool(name string, idempotent bool) funcTool {
 // numberTool is a tool with a number as its argument, which needs approval.
 type numberTool struct{ funcTool }
 
-func (s numberTool) Spec() agentsvc.ToolSpec {
-	return agentsvc.ToolSpec{Name: s.name, Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}
+func (t numberTool) Spec() agentsvc.ToolSpec {
+	return agentsvc.ToolSpec{Name: t.name, Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}
 }
 
 // newApprovalTools returns a set of two tools: free, which runs at once, and send, which needs approval.
@@ -246,8 +246,8 @@ func TestWanting(t *testing.T) {
 type credentialSource struct{ open bool }
 
 func (*credentialSource) Name() string { return "tools.shop" }
-func (g *credentialSource) ListTools(context.Context, agentsvc.SessionKey) ([]tool.Tool, error) {
-	if !g.open {
+func (s *credentialSource) ListTools(context.Context, agentsvc.SessionKey) ([]tool.Tool, error) {
+	if !s.open {
 		return nil, &tool.CredentialError{CredentialProvider: shopCredential}
 	}
 	return nil, nil
@@ -269,8 +269,7 @@ func TestWantingTools(t *testing.T) {
 	}
 	inv := newInvocation("go")
 	inv.CredentialRequests = map[string]int{"shop": 3}
-	var invalid *agentsvc.InvalidError
-	if _, err := runToLines(t.Context(), a, inv); !errors.As(err, &invalid) {
+	if _, err := runToLines(t.Context(), a, inv); !errors.Is(err, agentsvc.CodeInvalid) {
 		t.Errorf("after three: %v", err)
 	}
 	g.open = true

@@ -11,8 +11,9 @@ import (
 // may call a model to summarise.
 type Window interface {
 	// Open begins a turn and returns the function that is called before each model call of the turn. base has the run
-	// and the memory of the turn, for model calls of the window itself. The function returns the entries to send and the usage of model calls that it made itself, which is recorded also if it
-	// returns an error. It is called by one goroutine at a time.
+	// and the memory of the turn, for model calls of the window itself. The function returns the entries to send and the
+	// usage of model calls that it made itself, which is recorded also if it returns an error. It is called by one
+	// goroutine at a time.
 	Open(base llm.Request) func(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, used []agentsvc.Usage, err error)
 }
 
@@ -29,15 +30,15 @@ type modelView struct {
 
 // selectConversation returns the entries to send to the model and the system prompt. It yields the usage of the
 // window's own model calls.
-func (t *llmRun) selectConversation(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, system string, err error) {
-	if !t.view.opened && t.options.Window != nil {
-		t.view.fitWindow = t.options.Window.Open(llm.Request{RunScope: t.inv.RunScope, Memory: t.inv.Memory})
+func (r *llmRun) selectConversation(ctx context.Context, conversation []agentsvc.Entry) (shown []agentsvc.Entry, system string, err error) {
+	if !r.view.opened && r.options.Window != nil {
+		r.view.fitWindow = r.options.Window.Open(llm.Request{RunScope: r.inv.RunScope, Memory: r.inv.Memory})
 	}
-	if t.view.fitWindow != nil {
+	if r.view.fitWindow != nil {
 		var used []agentsvc.Usage
-		conversation, used, err = t.view.fitWindow(ctx, conversation)
+		conversation, used, err = r.view.fitWindow(ctx, conversation)
 		for i := range used {
-			if !t.yield(agentsvc.Event{Usage: &used[i]}, nil) {
+			if !r.yield(agentsvc.Event{Usage: &used[i]}, nil) {
 				return nil, "", errStopped
 			}
 		}
@@ -45,9 +46,9 @@ func (t *llmRun) selectConversation(ctx context.Context, conversation []agentsvc
 			return nil, "", err
 		}
 	}
-	if !t.view.opened && t.options.Background != nil {
-		t.view.background = t.options.Background(ctx, t.inv.RunScope, conversation)
+	if !r.view.opened && r.options.Background != nil {
+		r.view.background = r.options.Background(ctx, r.inv.RunScope, conversation)
 	}
-	t.view.opened = true
-	return conversation, joinParagraphs(t.newSystemPrompt(t.inv.GlobalInstruction), t.view.background), nil
+	r.view.opened = true
+	return conversation, joinParagraphs(r.newSystemPrompt(r.inv.GlobalInstruction), r.view.background), nil
 }

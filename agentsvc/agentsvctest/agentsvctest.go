@@ -26,10 +26,10 @@ func CheckError(t testing.TB, err, want error) {
 	}
 }
 
-// CheckInvalid fails the test unless err is an [agentsvc.InvalidError] about field.
+// CheckInvalid fails the test unless err is an error with [agentsvc.CodeInvalid] about field.
 func CheckInvalid(t testing.TB, err error, field string) {
 	t.Helper()
-	var invalid *agentsvc.InvalidError
+	var invalid *agentsvc.Error
 	if !errors.As(err, &invalid) || invalid.Field != field {
 		t.Errorf("error %v, want one about %s", err, field)
 	}

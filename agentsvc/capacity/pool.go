@@ -2,21 +2,20 @@
 // is an amount of bytes that the apps of a process share. A [Reservation] is what one piece of work (a request or a
 // run) has taken from it.
 //
-// The entry point of a request or a run puts a Reservation into the context ([WithReservation]) and releases it at the
-// end ([Reservation.ReleaseBytes]). Code that is about to build or read many bytes calls [Reservation.ReserveBytes] or
-// [Reservation.ReserveTotal] of the reservation in its context first, and stops if that returns an error. The numbers
-// are estimates of the caller, not measured memory.
+// The entry point of a request or a run makes a Reservation, passes it to what builds or reads many bytes, and releases
+// it at the end ([Reservation.ReleaseBytes]). A function with a Reservation as its parameter or option calls
+// [Reservation.ReserveBytes] or [Reservation.ReserveTotal] first, and stops if that returns an error. The numbers are
+// estimates of the caller, not measured memory.
 //
 // The pool is fair between apps: see [Pool]. It does not bound the number of requests; that is what limits do.
 package capacity
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 )
 
@@ -24,15 +23,13 @@ import (
 const MaxWait = 10 * time.Second
 
 // ErrFull reports that the bytes were not available within [MaxWait]. A later attempt may succeed.
-var ErrFull = errors.New("too many large answers are in memory, try again shortly")
+var ErrFull = agentsvc.NewError(agentsvc.CodeBusy, "too many large answers are in memory, try again shortly")
 
-// TooLargeError reports that one piece of work needs more bytes than an app can ever have, even if no other app has
+// newTooLargeError reports that one piece of work needs more bytes than an app can ever have, even if no other app has
 // any. A later attempt fails as well.
-type TooLargeError struct{ Bytes, MaxBytes int64 }
-
-// Error implements error. The text is shown to callers.
-func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("this takes %.1f MiB of memory and there are at most %.1f MiB for it: ask for less of it", float64(e.Bytes)/(1<<20), float64(e.MaxBytes)/(1<<20))
+func newTooLargeError(bytes, maxBytes int64) error {
+	const format = "this takes %.1f MiB of memory and there are at most %.1f MiB for it: ask for less of it"
+	return agentsvc.NewError(agentsvc.CodeTooLarge, format, float64(bytes)/(1<<20), float64(maxBytes)/(1<<20))
 }
 
 // Pool is an amount of bytes that apps share. An app may reserve up to as many bytes as would then remain free: a
@@ -76,12 +73,12 @@ func (p *Pool) canReserve(app db.ID, n int64) bool {
 	return p.reservedByApp[app]+n <= p.size-p.reserved-n
 }
 
-// reserveBytes reserves n bytes for app. It waits up to [MaxWait] and returns [ErrFull], a [*TooLargeError] or the
-// cause of ctx's end; then nothing is reserved. A request queues behind earlier ones of its own app, so that many small
-// requests do not starve a large one.
+// reserveBytes reserves n bytes for app. It waits up to [MaxWait] and returns [ErrFull], an error with
+// [agentsvc.CodeTooLarge] or the cause of ctx's end; then nothing is reserved. A request queues behind earlier ones of
+// its own app, so that many small requests do not starve a large one.
 func (p *Pool) reserveBytes(ctx context.Context, app db.ID, n int64) error {
 	if n > p.size/2 {
-		return &TooLargeError{n, p.size / 2}
+		return newTooLargeError(n, p.size/2)
 	}
 	p.mu.Lock()
 	if !p.hasWaiter(app) && p.canReserve(app, n) {

@@ -44,83 +44,69 @@ func (p *Pool) NewReservation(app db.ID, factor int64) *Reservation {
 
 // InitReservation initialises h, a zero Reservation that is a field of another value, like [Pool.NewReservation]. It
 // saves an allocation for each request.
-func (h *Reservation) InitReservation(p *Pool, app db.ID, factor int64) {
-	h.pool, h.app, h.factor = p, app, factor
+func (r *Reservation) InitReservation(p *Pool, app db.ID, factor int64) {
+	r.pool, r.app, r.factor = p, app, factor
 }
 
 // NewPart returns an empty reservation of the same pool and app, for a part of the work that is released before the
 // rest. It returns nil, which has no bound, if h has none. The part is independent: releasing h does not release it.
-func (h *Reservation) NewPart(factor int64) *Reservation {
-	if h == nil || h.pool == nil {
+func (r *Reservation) NewPart(factor int64) *Reservation {
+	if r == nil || r.pool == nil {
 		return nil
 	}
-	return h.pool.NewReservation(h.app, factor)
+	return r.pool.NewReservation(r.app, factor)
 }
 
 // ReserveBytes adds n bytes to what the work has in memory, and waits for the pool if necessary. It returns [ErrFull],
-// a [*TooLargeError] or the cause of ctx's end; then the bytes are not added, and the caller must stop the work.
-func (h *Reservation) ReserveBytes(ctx context.Context, n int64) error {
-	if h == nil || h.pool == nil || n <= 0 {
+// an error with [agentsvc.CodeTooLarge] or the cause of ctx's end; then the bytes are not added, and the caller must
+// stop the work.
+func (r *Reservation) ReserveBytes(ctx context.Context, n int64) error {
+	if r == nil || r.pool == nil || n <= 0 {
 		return nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.raiseTotal(ctx, h.usedBytes+n)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.raiseTotal(ctx, r.usedBytes+n)
 }
 
 // ReserveTotal raises the work's bytes to n if it has fewer, and does nothing otherwise. It waits and fails like
 // ReserveBytes. It is for a size that is known again and again, such as that of a buffer.
-func (h *Reservation) ReserveTotal(ctx context.Context, n int64) error {
-	if h == nil || h.pool == nil || n <= FreeBytes {
+func (r *Reservation) ReserveTotal(ctx context.Context, n int64) error {
+	if r == nil || r.pool == nil || n <= FreeBytes {
 		return nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.raiseTotal(ctx, max(h.usedBytes, n))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.raiseTotal(ctx, max(r.usedBytes, n))
 }
 
 // raiseTotal sets the work's bytes to total and takes what is missing from the pool. On an error nothing changes. The
-// caller holds h.mu.
-func (h *Reservation) raiseTotal(ctx context.Context, total int64) error {
+// caller holds r.mu.
+func (r *Reservation) raiseTotal(ctx context.Context, total int64) error {
 	if total > FreeBytes {
-		if missing := total*h.factor - h.reservedBytes; missing > 0 {
+		if missing := total*r.factor - r.reservedBytes; missing > 0 {
 			// At most 1/64 of the pool, else two growing reservations would use up a small pool.
-			missing = max(missing, min(minGrowth, h.pool.size/64))
-			if err := h.pool.reserveBytes(ctx, h.app, missing); err != nil {
+			missing = max(missing, min(minGrowth, r.pool.size/64))
+			if err := r.pool.reserveBytes(ctx, r.app, missing); err != nil {
 				return err
 			}
-			h.reservedBytes += missing
+			r.reservedBytes += missing
 		}
 	}
-	h.usedBytes = total
+	r.usedBytes = total
 	return nil
 }
 
 // ReleaseBytes returns everything to the pool. The reservation is then empty and may be used again; releasing it twice
 // is harmless.
-func (h *Reservation) ReleaseBytes() {
-	if h == nil || h.pool == nil {
+func (r *Reservation) ReleaseBytes() {
+	if r == nil || r.pool == nil {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.reservedBytes > 0 {
-		h.pool.releaseBytes(h.app, h.reservedBytes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reservedBytes > 0 {
+		r.pool.releaseBytes(r.app, r.reservedBytes)
 	}
-	h.usedBytes, h.reservedBytes = 0, 0
-}
-
-// ContextKey is the key under which [ReservationFrom] looks up a *Reservation. A custom context type may answer it from
-// a field, which saves the allocation of [context.WithValue].
-type ContextKey struct{}
-
-// WithReservation returns a context that carries h.
-func WithReservation(ctx context.Context, h *Reservation) context.Context {
-	return context.WithValue(ctx, ContextKey{}, h)
-}
-
-// ReservationFrom returns the reservation that ctx carries, or nil, which has no bound.
-func ReservationFrom(ctx context.Context) *Reservation {
-	h, _ := ctx.Value(ContextKey{}).(*Reservation)
-	return h
+	r.usedBytes, r.reservedBytes = 0, 0
 }

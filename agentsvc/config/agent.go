@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -31,12 +32,13 @@ type Agent struct {
 	Tools []string `yaml:"tools" ref:"tools" only:"type=llm|runner"`
 	// Streaming sends the answer token by token.
 	Streaming bool `yaml:"streaming" jsonschema:"default=true"`
-	// Visibility is who sees the agent: everyone (public), only authenticated callers (internal), or no caller at all (private).
+	// Visibility is who sees the agent: everyone (public), only authenticated callers (internal), or no caller at all
+	// (private).
 	Visibility string `yaml:"visibility" jsonschema:"enum=public,enum=internal,enum=private,default=public"`
 	// Skills are what the card says the agent can do. Without them, they are made from the rest.
 	Skills []*Skill `yaml:"skills"`
-	// InputModes are the MIME types the agent reads.
-	InputModes []string `yaml:"input_modes" jsonschema:"default=text/plain"`
+	// InputModes are the MIME types the agent reads. Without them, it reads text/plain, and images if its model does.
+	InputModes []string `yaml:"input_modes"`
 	// OutputModes are the MIME types the agent writes.
 	OutputModes []string `yaml:"output_modes" jsonschema:"default=text/plain"`
 	// MaxIterations is how often a loop agent runs its sub-agents at most; 0 is a hundred times.
@@ -44,7 +46,7 @@ type Agent struct {
 	// Reasoning bounds and ends the agent's own loop of thinking and calling tools.
 	Reasoning *Reasoning `yaml:"reasoning" only:"type=llm"`
 	// SubAgents are the agents that a sequential, parallel or loop agent runs, and those that an llm agent can hand
-	// control over to.
+	// control over to; these may hand it back.
 	SubAgents []string `yaml:"sub_agents" ref:"agents" only:"type=llm|sequential|parallel|loop"`
 	// AgentTools are agents that this one uses like tools.
 	AgentTools []string `yaml:"agent_tools" ref:"agents" only:"type=llm"`
@@ -121,11 +123,15 @@ func (a *Agent) checkRules(c *validation, s document.Location) {
 	}
 }
 
-// checkContext checks that an agent without a model has only the key of context that does not concern one: on_busy.
+// checkContext checks that an agent without a model changes only the key of context that does not concern one: on_busy.
 func (a *Agent) checkContext(c *validation, s document.Location) {
-	for _, key := range s.Keys() {
-		if a.Type != "" && a.Type != "llm" && key != "on_busy" {
-			c.addProblem(s.Child(key), "belongs to type llm only")
+	if a.Context == nil || a.Type == "" || a.Type == "llm" {
+		return
+	}
+	x := reflect.ValueOf(a.Context).Elem()
+	for _, f := range document.FieldsOf(x.Type()) {
+		if f.Name != "on_busy" && !isDefault(x.Field(f.Index), x, &f) {
+			c.addProblem(s.Child(f.Name), "belongs to type llm only")
 		}
 	}
 }

@@ -24,7 +24,8 @@ type Auth struct {
 	RefreshInterval time.Duration `yaml:"refresh_interval" jsonschema:"default=15m"`
 	// RequireAuth refuses calls without a credential. Without it they are callers of the default app.
 	RequireAuth bool `yaml:"require_auth" jsonschema:"default=true"`
-	// ExcludedPaths are the paths of the default app that need no credential: a path, or with a slash at its end all that begins with it.
+	// ExcludedPaths are the paths of the default app that need no credential: a path, or with a slash at its end all
+	// that begins with it.
 	ExcludedPaths []string `yaml:"excluded_paths" jsonschema:"default=/health,default=/.well-known/agent-card.json"`
 }
 

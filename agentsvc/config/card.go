@@ -43,18 +43,18 @@ func (t *cardTextChecker) checkTexts(s document.Location, texts []string) {
 }
 
 // checkCards checks the texts on the cards of all agents; s is the location of agents.
-func (c *validation) checkCards(s document.Location, agents map[string]*Agent) {
+func (val *validation) checkCards(s document.Location, agents map[string]*Agent) {
 	if len(agents) > maxAgents {
-		c.addProblem(s, fmt.Sprintf("has %d agents, and may have %d: give the others an app of their own", len(agents), maxAgents))
+		val.addProblem(s, fmt.Sprintf("has %d agents, and may have %d: give the others an app of their own", len(agents), maxAgents))
 	}
-	t := cardTextChecker{validation: c}
-	for _, name := range c.entryNames["agents"] {
+	t := cardTextChecker{validation: val}
+	for _, name := range val.entryNames["agents"] {
 		if a := agents[name]; a != nil {
 			a.checkCardTexts(&t, s.Child(name))
 		}
 	}
 	if t.bytes > maxCardBytes {
-		c.addProblem(s, fmt.Sprintf("the descriptions, skills, names and media types of all agents have %d bytes together, and may have %d: shorten them, "+
+		val.addProblem(s, fmt.Sprintf("the descriptions, skills, names and media types of all agents have %d bytes together, and may have %d: shorten them, "+
 			"or give some agents an app of their own", t.bytes, maxCardBytes))
 	}
 }

@@ -32,6 +32,7 @@ type validation struct {
 	defaultLLMMissing bool                 // an agent without llm has no model
 	refusedEntries    map[string]bool      // entries such as tools.shell that lack a grant
 	unavailable       []unavailableRequest // found by checkAvailable, for reportUnavailable
+	warnings          []document.Problem   // become those of the Config
 }
 
 // ruleChecker is implemented by the structs of the document whose rules go beyond tags. checkRules adds problems to
@@ -40,23 +41,25 @@ type ruleChecker interface {
 	checkRules(*validation, document.Location)
 }
 
-// walkValue checks v, which was decoded from s, and everything below it. off means that v belongs to an entry with
-// enabled: false: its form is checked, but it needs no grant and may use what is not available.
-func (c *validation) walkValue(s document.Location, v reflect.Value, off bool) {
+// walkValue checks v, which was decoded from s, and everything below it, except for what is turned off.
+func (val *validation) walkValue(s document.Location, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			c.walkValue(s, v.Elem(), off)
+			val.walkValue(s, v.Elem())
 		}
 	case reflect.Struct:
 		if s.Value != nil && s.Value.Kind != yaml.MappingNode && !document.IsNull(s.Value) {
 			return // decode has reported the wrong kind
 		}
-		if x, ok := v.Addr().Interface().(ruleChecker); ok {
-			x.checkRules(c, s)
+		off := val.doc.IsOff(s.Value)
+		if x, ok := v.Addr().Interface().(ruleChecker); ok && !off {
+			x.checkRules(val, s)
 		}
 		for _, f := range document.FieldsOf(v.Type()) {
-			c.checkField(s.Child(f.Name), v, &f, off)
+			if !off || f.ActsAlways {
+				val.checkField(s.Child(f.Name), v, &f)
+			}
 		}
 	case reflect.Map:
 		if v.Type().Elem().Kind() != reflect.Pointer {
@@ -68,40 +71,45 @@ func (c *validation) walkValue(s document.Location, v reflect.Value, off bool) {
 			if !item.IsValid() {
 				continue // decode has reported it
 			}
-			c.checkName(at, name)
-			c.walkValue(at, item, isDisabled(item))
-			if !isDisabled(item) {
-				c.checkAvailable(at, item, reflect.Value{})
-			}
+			val.checkName(at, name)
+			val.walkValue(at, item)
+			val.checkAvailable(at, item, reflect.Value{})
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			c.walkValue(s.Item(i), v.Index(i), off)
+			val.walkValue(s.Item(i), v.Index(i))
 		}
 	}
 }
 
 // checkField checks the rules in the tags of field f of struct v, and everything below the field. The tags only apply
-// if the key is in the document: a default needs no grant.
-func (c *validation) checkField(s document.Location, v reflect.Value, f *document.Field, off bool) {
+// if the key is in the document: a default needs no grant. A key that does not belong to its type may have its default.
+func (val *validation) checkField(s document.Location, v reflect.Value, f *document.Field) {
 	x := v.Field(f.Index)
 	written := s.Value != nil && !document.IsNull(s.Value)
 	if written {
-		if !f.IsAllowed(v) {
-			c.addProblem(s, fmt.Sprintf("belongs to %s %s only", f.OnlyKey, strings.Join(f.OnlyValues, ", ")))
+		if !f.IsAllowed(v) && !isDisabled(x) && !isDefault(x, v, f) {
+			val.addProblem(s, fmt.Sprintf("belongs to %s %s only", f.OnlyKey, strings.Join(f.OnlyValues, ", ")))
 		}
-		if f.Grant != "" && !off {
-			c.requireGrant(s, f.Grant)
-			c.requireGrantedPath(s, f.Grant, x.String())
+		if f.Grant != "" {
+			val.requireGrant(s, f.Grant)
+			val.requireGrantedPath(s, f.Grant, x.String())
 		}
 		if f.Ref != "" {
-			c.checkReferences(s, x, f.Ref)
+			val.checkReferences(s, x, f.Ref)
 		}
 	}
-	c.walkValue(s, x, off || isDisabled(x))
-	if !off {
-		c.checkAvailable(s, x, v)
+	val.walkValue(s, x)
+	val.checkAvailable(s, x, v)
+}
+
+// isDefault reports whether x, field f of the struct v, is text, a number or a boolean and has its default.
+func isDefault(x, v reflect.Value, f *document.Field) bool {
+	switch x.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Struct:
+		return false
 	}
+	return x.Equal(document.NewDefault(v.Type()).Elem().Field(f.Index))
 }
 
 // isDisabled reports whether v is a struct with a field Enabled that is false.
@@ -118,61 +126,64 @@ func isDisabled(v reflect.Value) bool {
 
 // checkReferences checks that the name, or each name of the list, v is an entry of the top-level key kind. A list has
 // no name twice.
-func (c *validation) checkReferences(s document.Location, v reflect.Value, kind string) {
+func (val *validation) checkReferences(s document.Location, v reflect.Value, kind string) {
 	if v.Kind() == reflect.String {
-		c.checkReference(s, kind, v.String(), c.entryNames[kind])
+		val.checkReference(s, kind, v.String(), val.entryNames[kind])
 		return
 	}
 	seen := map[string]bool{}
 	for i := range v.Len() {
 		name := v.Index(i).String()
 		if seen[name] && name != "" {
-			c.addProblem(s.Item(i), "stands twice in the list")
+			val.addProblem(s.Item(i), "is listed twice")
 			continue
 		}
 		seen[name] = true
-		c.checkReference(s.Item(i), kind, name, c.entryNames[kind])
+		val.checkReference(s.Item(i), kind, name, val.entryNames[kind])
 	}
 }
 
 // checkReference checks that name is one of known, which must be sorted. kind describes known in the message. A name
 // from a variable is not shown.
-func (c *validation) checkReference(s document.Location, kind, name string, known []string) {
+func (val *validation) checkReference(s document.Location, kind, name string, known []string) {
 	if _, found := slices.BinarySearch(known, name); found || name == "" {
 		return
 	}
-	if c.doc.IsFromVariable(s.Value) {
-		c.addProblem(s, "names none of "+kind)
+	if val.doc.IsFromVariable(s.Value) {
+		val.addProblem(s, "names none of "+kind)
 		return
 	}
-	c.doc.AddSuggestion(s, fmt.Sprintf("names none of %s: there is no %q", kind, shortenText(name)), name, known)
+	val.doc.AddSuggestion(s, fmt.Sprintf("names none of %s: there is no %q", kind, shortenText(name)), name, known)
 }
 
 // refuseMySQL refuses a mysql database where it is not a source of documents: Stoa cannot store in it.
-func (c *validation) refuseMySQL(s document.Location, name string) {
-	if db := c.databases[name]; db != nil && db.Driver == "mysql" {
-		c.addProblem(s, "is a mysql database, which can only be a source of documents")
+func (val *validation) refuseMySQL(s document.Location, name string) {
+	if db := val.databases[name]; db != nil && db.Driver == "mysql" {
+		val.addProblem(s, "is a mysql database, which can only be a source of documents")
 	}
 }
 
-// requireKeys reports each key that the mapping at s does not have.
-func (c *validation) requireKeys(s document.Location, keys ...string) {
+// isEmptyText reports whether the key at s has the empty text as its value. It is not a missing key: it gets no default.
+func isEmptyText(s document.Location) bool {
+	return s.Value != nil && s.Value.Kind == yaml.ScalarNode && s.Value.Value == "" && !document.IsNull(s.Value)
+}
+
+// requireKeys reports each key that the mapping at s does not have or has with an empty text.
+func (val *validation) requireKeys(s document.Location, keys ...string) {
 	for _, key := range keys {
-		if !c.doc.HasValue(s.Value, key) {
-			c.addProblem(s, key+" is needed")
-		}
+		val.doc.RequireValue(s, key)
 	}
 }
 
 // requireOneOf reports a mapping at s that does not have exactly one of keys. It may have none if it has one of
 // alternatives.
-func (c *validation) requireOneOf(s document.Location, keys []string, alternatives ...string) {
+func (val *validation) requireOneOf(s document.Location, keys []string, alternatives ...string) {
 	found := presentKeys(s, keys)
 	switch {
 	case len(found) > 1:
-		c.addProblem(s, "holds both "+strings.Join(found, " and ")+"; one of them is allowed")
+		val.addProblem(s, "holds both "+strings.Join(found, " and ")+"; one of them is allowed")
 	case len(found) == 0 && len(presentKeys(s, alternatives)) == 0:
-		c.addProblem(s, "needs one of "+strings.Join(keys, ", "))
+		val.addProblem(s, "needs one of "+strings.Join(keys, ", "))
 	}
 }
 
@@ -183,84 +194,89 @@ func presentKeys(s document.Location, keys []string) []string {
 
 // checkPatterns checks that every item of the list at s is a regular expression, and that their total size is
 // bounded.
-func (c *validation) checkPatterns(s document.Location, list []string) {
+func (val *validation) checkPatterns(s document.Location, list []string) {
 	total := 0
 	for i, text := range list {
-		total += c.checkPattern(s.Item(i), text)
+		total += val.checkPattern(s.Item(i), text)
 	}
-	c.checkPatternTotal(s, total)
+	val.checkPatternTotal(s, total)
 }
 
 // checkPatternTotal checks the total size of a list of regular expressions, in instructions of the compiled programs.
 // Every message is matched with all of them.
-func (c *validation) checkPatternTotal(s document.Location, instructions int) {
+func (val *validation) checkPatternTotal(s document.Location, instructions int) {
 	if instructions > pattern.MaxTotalInstructions {
-		c.addProblem(s, "its regular expressions "+pattern.TotalSizeError(instructions).Error())
+		val.addProblem(s, "its regular expressions "+pattern.TotalSizeError(instructions).Error())
 	}
 }
 
 // checkPattern checks that the text at s is a regular expression of bounded size. It returns its approximate number
 // of instructions, 0 if it has a problem.
-func (c *validation) checkPattern(s document.Location, text string) int {
+func (val *validation) checkPattern(s document.Location, text string) int {
 	n, err := pattern.CountInstructions(text)
 	var unreadable *syntax.Error
 	switch {
 	case err == nil:
 		return n
 	case !errors.As(err, &unreadable):
-		c.addProblem(s, err.Error())
-	case c.doc.IsFromVariable(s.Value):
-		c.addProblem(s, "is not a regular expression (RE2)")
+		val.addProblem(s, err.Error())
+	case val.doc.IsFromVariable(s.Value):
+		val.addProblem(s, "is not a regular expression (RE2)")
 	default:
-		c.addProblem(s, "is not a regular expression (RE2): "+shortenText(unreadable.Error()))
+		val.addProblem(s, "is not a regular expression (RE2): "+shortenText(unreadable.Error()))
 	}
 	return 0
 }
 
 // isGranted reports whether the app has a grant for power.
-func (c *validation) isGranted(power string) bool {
-	return c.Grants.Has(power)
+func (val *validation) isGranted(power string) bool {
+	return val.Grants.Has(power)
 }
 
 // requireGrant refuses the value at s if the document is a tenant's and the app was not granted power.
-func (c *validation) requireGrant(s document.Location, power string) {
+func (val *validation) requireGrant(s document.Location, power string) {
 	switch {
-	case !c.Tenant || c.isGranted(power):
-	case c.Grants.IsRootless(power):
-		c.refuseEntry(s, fmt.Sprintf(`is a power over the host: the operator has granted %[1]s without naming folders, which gives nothing; let the grant name them: {"%[1]s": ["/srv/acme"]}, on the command line --grant %[1]s=/srv/acme`, power))
+	case !val.Tenant || val.isGranted(power):
+	case val.Grants.IsRootless(power):
+		val.refuseEntry(s, fmt.Sprintf(`is a power over the host: the operator has granted %[1]s without naming folders, which gives nothing; let the grant name them: {"%[1]s": ["/srv/acme"]}, on the command line --grant %[1]s=/srv/acme`, power))
 	default:
-		c.refuseEntry(s, "is a power over the host: the operator has not granted "+power)
+		val.refuseEntry(s, "is a power over the host: the operator has not granted "+power)
 	}
 }
 
 // requireGrantedPath refuses a tenant's path that is not absolute or not below a folder of the grant. Symbolic links
 // are not resolved here: grant.Guard does so when the path is used.
-func (c *validation) requireGrantedPath(s document.Location, power, path string) {
-	if !c.Tenant || !c.isGranted(power) || path == "" {
+func (val *validation) requireGrantedPath(s document.Location, power, path string) {
+	if !val.Tenant || !val.isGranted(power) || path == "" {
 		return
 	}
 	if !filepath.IsAbs(path) {
-		c.refuseEntry(s, "must be an absolute path: an app names the folder of the host that it was given")
+		val.refuseEntry(s, "must be an absolute path: an app names the folder of the host that it was given")
 		return
 	}
-	for _, root := range c.Grants.Roots(power) {
+	for _, root := range val.Grants.Roots(power) {
 		if _, ok := grant.RelBelow(root, path); ok {
 			return
 		}
 	}
-	c.refuseEntry(s, fmt.Sprintf("lies below none of the folders that the operator has granted by %s: %s", power, strings.Join(c.Grants.Roots(power), ", ")))
+	val.refuseEntry(s, fmt.Sprintf("lies below none of the folders that the operator has granted by %s: %s", power, strings.Join(val.Grants.Roots(power), ", ")))
 }
 
 // refuseEntry reports a missing grant and notes the entry, so that reportUnavailable does not report it a second
 // time.
-func (c *validation) refuseEntry(s document.Location, message string) {
-	c.refusedEntries[s.Path.Entry()] = true
-	c.addProblem(s, message)
+func (val *validation) refuseEntry(s document.Location, message string) {
+	val.refusedEntries[s.Path.Entry()] = true
+	val.addProblem(s, message)
+}
+
+// addWarning adds a warning at s.
+func (val *validation) addWarning(s document.Location, message string) {
+	val.warnings = append(val.warnings, s.NewProblem(message))
 }
 
 // addProblem adds a problem at s.
-func (c *validation) addProblem(s document.Location, message string) {
-	c.doc.AddProblem(s, message)
+func (val *validation) addProblem(s document.Location, message string) {
+	val.doc.AddProblem(s, message)
 }
 
 // shortenText returns text, cut to a length that fits in a message.

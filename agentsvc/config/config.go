@@ -11,6 +11,10 @@
 // defaults, check.go checks what needs the whole document (references, grants, keys that depend on each other), and
 // unavailable.go refuses the keys of document stores and the studio, which have no effect in this version.
 //
+// [Check] adds the problems that only package runtime finds when it builds the agents. For that sound.go removes from the
+// configuration what has problems. A block with enabled: false is decoded for its form only; see off.go of package
+// document.
+//
 // The operator's file is read and watched by package configfile. Package redact masks the secrets of a document that is
 // shown, and restores them when it comes back.
 //
@@ -20,6 +24,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 
@@ -66,7 +71,13 @@ type Config struct {
 
 	// agentOrder is the agents' names in file order, which the map loses; set by Parse.
 	agentOrder []string
+	// warnings is what [Config.Warnings] returns; set by Parse.
+	warnings []document.Problem
 }
+
+// Warnings returns what the document asks for and does not get, such as a temperature beyond the vendor's range. The
+// configuration works without a change of the document.
+func (c *Config) Warnings() []document.Problem { return c.warnings }
 
 // Defaults names what is used where an agent or a caller names nothing.
 type Defaults struct {
@@ -98,13 +109,14 @@ func (c *Config) AgentNames() []string {
 	return names
 }
 
-// DefaultConfig returns the configuration that is served without a file: one agent "assistant" with one model of
-// provider, which [DetectProvider] can choose. Everything else has its default.
-func DefaultConfig(provider, apiKey string) *Config {
+// DefaultConfig returns the configuration that is served without a file: one agent "assistant" with one model of the
+// provider that detectProvider finds in the operator's environment, else the scripted one. Everything else has its
+// default.
+func DefaultConfig(lookup func(name string) (string, bool)) *Config {
 	cfg := document.New[Config]()
 	model := document.New[LLM]()
-	model.Provider, model.APIKey = provider, apiKey
-	model.applyDefaults(nil)
+	model.Provider = cmp.Or(detectProvider(lookup), "scripted")
+	model.applyDefaults(lookup)
 	agent := document.New[Agent]()
 	agent.Description = "A helpful assistant."
 	agent.Instruction = "You are a helpful assistant. Answer briefly and truthfully."

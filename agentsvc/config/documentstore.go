@@ -125,15 +125,15 @@ type MCPParsers struct {
 }
 
 // checkRules checks that the source has the block of its type, and the grant for a folder of the host.
-func (x *Source) checkRules(c *validation, s document.Location) {
+func (sou *Source) checkRules(c *validation, s document.Location) {
 	switch {
-	case x.Type == "directory":
+	case sou.Type == "directory":
 		c.requireGrant(s.Child("type"), "filesystem")
-		c.requireGrantedPath(s.Child("path"), "filesystem", x.Path)
+		c.requireGrantedPath(s.Child("path"), "filesystem", sou.Path)
 		if !c.doc.HasValue(s.Value, "path") {
 			c.addProblem(s, "a directory source needs path")
 		}
-	case x.Type == "sql" && x.SQL == nil, x.Type == "api" && x.API == nil:
-		c.addProblem(s, "a source of type "+x.Type+" needs "+x.Type)
+	case sou.Type == "sql" && sou.SQL == nil, sou.Type == "api" && sou.API == nil:
+		c.addProblem(s, "a source of type "+sou.Type+" needs "+sou.Type)
 	}
 }

@@ -12,7 +12,8 @@ type Embedder struct {
 	// APIKey is the vendor's key. In the operator's file a missing key is read from OPENAI_API_KEY or
 	// COHERE_API_KEY; an app brings its own.
 	APIKey string `yaml:"api_key" secret:"true" to:"provider,base_url"`
-	// BaseURL is the address of the API, where it is not the vendor's own.
+	// BaseURL is the address of the API, where it is not the vendor's own. In the operator's file a missing address of
+	// ollama is read from OLLAMA_HOST.
 	BaseURL string `yaml:"base_url"`
 	// Dimension is the length of the vectors to ask for. Without it, it is that of the first vector that comes.
 	Dimension int `yaml:"dimension" jsonschema:"minimum=0"`
@@ -20,8 +21,8 @@ type Embedder struct {
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=30"`
 	// BatchSize is how many texts go into one request; cohere takes 96 at most.
 	BatchSize int `yaml:"batch_size" jsonschema:"minimum=1,default=100"`
-	// InputType is the kind of text that cohere is asked to embed. Without it: search_document for what is kept, search_query for
-	// questions.
+	// InputType is the kind of text that cohere is asked to embed. Without it: search_document for what is kept,
+	// search_query for questions.
 	InputType string `yaml:"input_type" only:"provider=cohere"`
 	// OutputDimension asks cohere for vectors of this length.
 	OutputDimension int `yaml:"output_dimension" jsonschema:"minimum=0" only:"provider=cohere"`
@@ -32,11 +33,14 @@ type Embedder struct {
 // embedderKeyVariables are the environment variables with the operator's keys, by provider.
 var embedderKeyVariables = map[string]string{"openai": "OPENAI_API_KEY", "cohere": "COHERE_API_KEY"}
 
-// applyDefaults sets the operator's key if the document has none. lookup is the operator's environment, nil for a
-// tenant.
+// applyDefaults sets the operator's key and the address of an Ollama server if the document has none. lookup is the
+// operator's environment, nil for a tenant.
 func (e *Embedder) applyDefaults(lookup func(string) (string, bool)) {
 	if name := embedderKeyVariables[e.Provider]; name != "" && lookup != nil && e.APIKey == "" {
 		e.APIKey, _ = lookup(name)
+	}
+	if e.BaseURL == "" && e.Provider == "ollama" {
+		e.BaseURL = ollamaAddress(lookup)
 	}
 }
 
@@ -51,6 +55,8 @@ func (e *Embedder) checkRules(c *validation, s document.Location) {
 	name := embedderKeyVariables[e.Provider]
 	switch {
 	case name == "" || c.doc.HasValue(s.Value, "api_key") || e.APIKey != "":
+	case !c.Tenant && e.BaseURL == "" && isEmptyText(s.Child("api_key")):
+		c.addProblem(s.Child("api_key"), "is empty: give it a value, or leave it out to use "+name)
 	case c.Tenant:
 		c.addProblem(s, "api_key is needed: an app brings its own key")
 	case e.BaseURL == "":

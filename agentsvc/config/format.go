@@ -16,10 +16,10 @@ import (
 )
 
 // checkAddress reports a text at s that is neither empty nor an http or https URL.
-func (c *validation) checkAddress(s document.Location, address string) {
+func (val *validation) checkAddress(s document.Location, address string) {
 	u, err := url.Parse(address)
 	if address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		c.addProblem(s, "must be an http or https address, such as https://example.com/")
+		val.addProblem(s, "must be an http or https address, such as https://example.com/")
 	}
 }
 
@@ -27,28 +27,28 @@ func (c *validation) checkAddress(s document.Location, address string) {
 const maxNameBytes = 256
 
 // checkName reports a name that is too long or not printable. s is the location of the name or of what it names.
-func (c *validation) checkName(s document.Location, name string) {
+func (val *validation) checkName(s document.Location, name string) {
 	if len(name) > maxNameBytes || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		c.addProblem(s, fmt.Sprintf("must have a name of at most %d printable bytes", maxNameBytes))
+		val.addProblem(s, fmt.Sprintf("must have a name of at most %d printable bytes", maxNameBytes))
 	}
 }
 
 // checkHeaders checks that the mapping at s contains names and values of HTTP headers (RFC 9110, 5.1 and 5.5). A line
 // break in a value would let its author add headers.
-func (c *validation) checkHeaders(s document.Location, headers map[string]string) {
+func (val *validation) checkHeaders(s document.Location, headers map[string]string) {
 	for name, value := range headers {
 		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) }) {
-			c.addProblem(s.Child(name), "is no name of a header")
+			val.addProblem(s.Child(name), "is no name of a header")
 		}
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == '\x7f' }) {
-			c.addProblem(s.Child(name), "holds a control character, such as a line break")
+			val.addProblem(s.Child(name), "holds a control character, such as a line break")
 		}
 	}
 }
 
 // checkSchema reports whether the value at s is absent or a JSON Schema (draft 2020-12 unless it names another) that
 // refers to no other document; otherwise it adds a problem.
-func (c *validation) checkSchema(s document.Location, schema map[string]any) bool {
+func (val *validation) checkSchema(s document.Location, schema map[string]any) bool {
 	if schema == nil {
 		return true
 	}
@@ -69,9 +69,9 @@ func (c *validation) checkSchema(s document.Location, schema map[string]any) boo
 	case err == nil:
 	case errors.As(err, &refused) && errors.As(refused.Err, &invalid):
 		leaf := deepestError(invalid)
-		c.addProblem(s.Descend(leaf.InstanceLocation), "is no JSON Schema: "+shortenText(leaf.BasicOutput().Error.String()))
+		val.addProblem(s.Descend(leaf.InstanceLocation), "is no JSON Schema: "+shortenText(leaf.BasicOutput().Error.String()))
 	default:
-		c.addProblem(s, "is no JSON Schema: "+shortenText(err.Error()))
+		val.addProblem(s, "is no JSON Schema: "+shortenText(err.Error()))
 	}
 	return err == nil
 }

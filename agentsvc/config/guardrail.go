@@ -144,34 +144,34 @@ type AuthorizationCheck struct {
 }
 
 // checkRules checks that the lengths can be satisfied by the action.
-func (x *LengthCheck) checkRules(c *validation, s document.Location) {
+func (l *LengthCheck) checkRules(c *validation, s document.Location) {
 	switch {
-	case x.MaxLength > 0 && x.MinLength > x.MaxLength:
+	case l.MaxLength > 0 && l.MinLength > l.MaxLength:
 		c.addProblem(s.Child("min_length"), "is more than max_length")
-	case x.MinLength > 0 && x.Action == "modify":
+	case l.MinLength > 0 && l.Action == "modify":
 		c.addProblem(s.Child("min_length"), "cannot go with the action modify: what is too short cannot be lengthened")
 	}
 }
 
 // checkRules checks the additional patterns.
-func (x *InjectionCheck) checkRules(c *validation, s document.Location) {
-	c.checkMatchingPatterns(s.Child("patterns"), x.Patterns)
+func (i *InjectionCheck) checkRules(c *validation, s document.Location) {
+	c.checkMatchingPatterns(s.Child("patterns"), i.Patterns)
 }
 
 // checkRules refuses a check that is on and detects nothing.
-func (x *PIICheck) checkRules(c *validation, s document.Location) {
-	if x.Enabled && !x.DetectEmail && !x.DetectPhone && !x.DetectSSN && !x.DetectCreditCard {
+func (p *PIICheck) checkRules(c *validation, s document.Location) {
+	if p.Enabled && !p.DetectEmail && !p.DetectPhone && !p.DetectSSN && !p.DetectCreditCard {
 		c.addProblem(s, "looks for nothing: turn on detect_email, detect_phone, detect_ssn or detect_credit_card")
 	}
 }
 
 // checkRules refuses a check that is on and detects nothing, and checks its patterns and words.
-func (x *ContentCheck) checkRules(c *validation, s document.Location) {
-	if x.Enabled && len(x.BlockedKeywords)+len(x.BlockedPatterns) == 0 {
+func (cc *ContentCheck) checkRules(c *validation, s document.Location) {
+	if cc.Enabled && len(cc.BlockedKeywords)+len(cc.BlockedPatterns) == 0 {
 		c.addProblem(s, "looks for nothing: list blocked_keywords or blocked_patterns")
 	}
-	c.checkMatchingPatterns(s.Child("blocked_patterns"), x.BlockedPatterns)
-	for i, word := range x.BlockedKeywords {
+	c.checkMatchingPatterns(s.Child("blocked_patterns"), cc.BlockedPatterns)
+	for i, word := range cc.BlockedKeywords {
 		if strings.TrimSpace(word) == "" {
 			c.addProblem(s.Child("blocked_keywords").Item(i), "is empty")
 		}
@@ -179,19 +179,19 @@ func (x *ContentCheck) checkRules(c *validation, s document.Location) {
 }
 
 // checkRules refuses a check that is on and has no list.
-func (x *AuthorizationCheck) checkRules(c *validation, s document.Location) {
-	if x.Enabled && x.AllowedTools == nil && x.BlockedTools == nil {
+func (a *AuthorizationCheck) checkRules(c *validation, s document.Location) {
+	if a.Enabled && a.AllowedTools == nil && a.BlockedTools == nil {
 		c.addProblem(s, "decides nothing: list allowed_tools or blocked_tools")
 	}
 }
 
 // checkMatchingPatterns checks that every item of the list at s is a regular expression that does not match the empty
 // text: it would match in every message.
-func (c *validation) checkMatchingPatterns(s document.Location, list []string) {
-	c.checkPatterns(s, list)
+func (val *validation) checkMatchingPatterns(s document.Location, list []string) {
+	val.checkPatterns(s, list)
 	for i, text := range list {
 		if p, err := pattern.Compile(text); err == nil && p.MatchesEmpty() {
-			c.addProblem(s.Item(i), "matches the empty text, so it would strike everywhere")
+			val.addProblem(s.Item(i), "matches the empty text, so it would match everywhere")
 		}
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// LeafValues returns the values of a decoded document by their paths, in the form of [document.Problem].Path. It descends as
-// far as the document's types do: what is free below a key, such as a schema, headers or a list of words, is one
-// value. A path therefore contains only known keys and the names of entries. The audit trail compares two documents
-// with it.
+// LeafValues returns the values of a decoded document by their paths, in the form of [document.Problem].Path. It
+// descends as far as the document's types do: what is free below a key, such as a schema, headers or a list of words,
+// is one value. A path therefore contains only known keys and the names of entries. The audit trail compares two
+// documents with it.
 func LeafValues(doc map[string]any) map[string]any {
 	leaves := map[string]any{}
 	addLeaves(leaves, doc, reflect.TypeFor[Config](), nil)

@@ -1,15 +1,17 @@
 package config
 
 import (
-	"stoa/agentsvc/pattern"
+	"fmt"
 
 	"stoa/agentsvc/config/document"
+	"stoa/agentsvc/pattern"
 )
 
 // LLM is one model and how to reach it.
 type LLM struct {
 	// Provider is the vendor, or `scripted` for the built-in model that needs no network. Without it, the
-	// provider follows from the model's name, else from the API key that is set in the environment.
+	// provider follows from the model's name, else from the API key that is set in the environment, else it is ollama
+	// if OLLAMA_HOST is set there.
 	Provider string `yaml:"provider" jsonschema:"enum=anthropic,enum=openai,enum=gemini,enum=ollama,enum=scripted"`
 	// Model is the vendor's name of the model. Without it: anthropic claude-haiku-4-5, openai gpt-4o,
 	// gemini gemini-2.5-pro, ollama qwen3.
@@ -17,13 +19,14 @@ type LLM struct {
 	// APIKey is the vendor's key. In the operator's file a missing key is read from OPENAI_API_KEY,
 	// ANTHROPIC_API_KEY or GEMINI_API_KEY; an app brings its own.
 	APIKey string `yaml:"api_key" secret:"true" to:"provider,base_url"`
-	// BaseURL is the address of the API, where it is not the vendor's own.
+	// BaseURL is the address of the API, where it is not the vendor's own. In the operator's file a missing address of
+	// ollama is read from OLLAMA_HOST.
 	BaseURL string `yaml:"base_url"`
 	// API is the protocol that openai is asked in: chat completions, which every compatible server has, or
 	// OpenAI's own responses.
 	API string `yaml:"api" jsonschema:"enum=chat,enum=responses,default=chat" only:"provider=openai"`
-	// Temperature is the randomness of the model's text, from 0 to 2, for anthropic to 1. Models that may refuse
-	// one get none unless it is written, and a model that thinks gets none.
+	// Temperature is the randomness of the model's text, from 0 to 2; anthropic gets 1 at most, with a warning. Models
+	// that may refuse one get none unless it is written, and a model that thinks gets none.
 	Temperature *float64 `yaml:"temperature" jsonschema:"minimum=0,maximum=2,default=0.7"`
 	// MaxTokens is the longest answer in tokens; 0 leaves it to the provider.
 	MaxTokens int `yaml:"max_tokens" jsonschema:"minimum=0"`
@@ -64,24 +67,35 @@ func (l *LLM) checkRules(c *validation, s document.Location) {
 		}
 	}
 	c.checkPatternTotal(s.Child("script"), total)
-	if l.Provider == "anthropic" {
-		l.checkAnthropic(c, s)
-	}
 	v := findVendor(l.Provider)
 	if v == nil {
 		if !c.doc.HasValue(s.Value, "provider") {
-			c.addProblem(s, "the provider follows neither from the model's name nor from a key in the environment: set provider")
+			c.addProblem(s, "the provider follows neither from the model's name nor from a key or OLLAMA_HOST in the environment: set provider")
 		}
 		return
+	}
+	// Temperatures have one meaning and different ranges: a document that changes the vendor keeps working.
+	if l.Temperature != nil && *l.Temperature > v.maxTemperature {
+		*l.Temperature = v.maxTemperature
+		c.addWarning(s.Child("temperature"), fmt.Sprintf("is more than %[1]v, the most that %[2]s takes: %[1]v is used", v.maxTemperature, v.name))
+	}
+	if l.Provider == "anthropic" {
+		l.checkAnthropic(c, s)
 	}
 	if v.keyVariable == "" || c.doc.HasValue(s.Value, "api_key") || l.APIKey != "" {
 		return
 	}
+	const emptyKey = "is empty: give it a value, or leave it out to use "
+	at := s.Child("api_key")
 	switch {
 	case c.Tenant && !c.isGranted("operator_models"):
 		c.refuseEntry(s, "api_key is needed: an app brings its own key, unless the operator grants operator_models")
 	case c.Tenant && l.BaseURL != "":
 		c.refuseEntry(s.Child("base_url"), "needs an api_key beside it: a key that the operator lends is not sent to another address")
+	case c.Tenant && isEmptyText(at):
+		c.addProblem(at, emptyKey+"the operator's")
+	case !c.Tenant && l.BaseURL == "" && isEmptyText(at):
+		c.addProblem(at, emptyKey+v.keyVariable)
 	case !c.Tenant && l.BaseURL == "":
 		c.addProblem(s, "api_key is needed: set it, or "+v.keyVariable+" in the environment")
 	}
@@ -89,11 +103,8 @@ func (l *LLM) checkRules(c *validation, s document.Location) {
 
 // checkAnthropic reports values that Anthropic's API refuses, so that they are found before the first call.
 func (l *LLM) checkAnthropic(c *validation, s document.Location) {
-	switch {
-	case l.refusesTemperature():
+	if l.refusesTemperature() {
 		c.addProblem(s.Child("temperature"), "is refused by "+l.Model+": leave it out")
-	case l.Temperature != nil && *l.Temperature > 1:
-		c.addProblem(s.Child("temperature"), "is more than 1, the most that anthropic takes")
 	}
 	t := l.Thinking
 	if t == nil || !t.Enabled || t.BudgetTokens == 0 {
@@ -119,17 +130,17 @@ func (l *LLM) checkFallbacks(c *validation, s document.Location) {
 
 // fallbackPath returns the models on a path of fallbacks from one model to another, nil if there is none. seen are
 // the models already visited.
-func (c *validation) fallbackPath(from, to string, seen map[string]bool) []string {
+func (val *validation) fallbackPath(from, to string, seen map[string]bool) []string {
 	if from == to {
 		return []string{to}
 	}
-	l := c.llms[from]
+	l := val.llms[from]
 	if l == nil || seen[from] {
 		return nil
 	}
 	seen[from] = true
 	for _, next := range l.Fallbacks {
-		if chain := c.fallbackPath(next, to, seen); chain != nil {
+		if chain := val.fallbackPath(next, to, seen); chain != nil {
 			return append([]string{from}, chain...)
 		}
 	}

@@ -9,7 +9,8 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// Bounds of agents that use agents. Each level runs inside its caller's turn.
+// Bounds of agents that use agents. Each level runs inside its caller's turn. Transfers of control are bounded when they
+// happen, by reasoning.max_transfers.
 const (
 	maxNesting = 8  // levels, the called agent included
 	maxMembers = 32 // agents in one list
@@ -19,7 +20,8 @@ const (
 // name. Vendors allow 64 characters for a tool's name.
 var callableAgentForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,52}$`)
 
-// checkMembers checks the sub-agents and agent tools of a: their number, cycles, depth and names.
+// checkMembers checks the sub-agents and agent tools of a: their number, cycles, depth and names. Agents may transfer
+// control to each other in cycles.
 func (a *Agent) checkMembers(c *validation, s document.Location) {
 	switch {
 	case slices.Contains([]string{"sequential", "parallel", "loop"}, a.Type) && len(a.SubAgents) == 0:
@@ -36,7 +38,11 @@ func (a *Agent) checkMembers(c *validation, s document.Location) {
 			c.addProblem(at, fmt.Sprintf("names %d agents; at most %d are possible", len(list.names), maxMembers))
 		}
 		for i, name := range list.names {
-			if chain := c.nesting.cycles[[2]string{s.Path.Part, name}]; chain != nil {
+			chain := c.nesting.cycles[[2]string{s.Path.Part, name}]
+			switch transfers := a.Type == "llm" && list.key == "sub_agents"; {
+			case transfers && name == s.Path.Part:
+				c.addProblem(at.Item(i), "is the agent itself, which has control already")
+			case !transfers && chain != nil:
 				c.addProblem(at.Item(i), "leads back to where it began: "+formatChain(chain))
 			}
 		}
@@ -59,15 +65,15 @@ func formatChain(chain []string) string {
 }
 
 // checkCallable checks that the agents of a list become tools with valid and distinct names.
-func (c *validation) checkCallable(a *Agent, key string, names []string, at document.Location) {
+func (val *validation) checkCallable(a *Agent, key string, names []string, at document.Location) {
 	for i, name := range names {
 		switch tool := agentToolName(key, name); {
 		case agentNameForm.MatchString(name) && !callableAgentForm.MatchString(name):
-			c.addProblem(at.Item(i), "cannot be called by a model: the name must be 1 to 52 letters, digits, '_' or '-'")
+			val.addProblem(at.Item(i), "cannot be called by a model: the name must be 1 to 52 letters, digits, '_' or '-'")
 		case slices.Contains(a.Tools, tool), key == "sub_agents" && slices.Contains(a.AgentTools, tool),
 			tool == "exit" && a.Reasoning != nil && a.Reasoning.EnableExitTool,
 			tool == "escalate" && a.Reasoning != nil && a.Reasoning.EnableEscalateTool:
-			c.addProblem(at.Item(i), fmt.Sprintf("becomes a tool of the name %s, and the agent has another one", shortenText(tool)))
+			val.addProblem(at.Item(i), fmt.Sprintf("becomes a tool of the name %s, and the agent has another one", shortenText(tool)))
 		}
 	}
 }
@@ -80,8 +86,17 @@ func agentToolName(key, name string) string {
 	return name
 }
 
-// nesting is the graph of which agent uses which, with cycles and depths. newNesting computes it once for a document
-// in linear time; then it is read-only.
+// nestedAgents returns the agents that a runs within its own turn. Those that it may transfer control to are not among
+// them.
+func (a *Agent) nestedAgents() []string {
+	if a.Type == "llm" {
+		return a.AgentTools
+	}
+	return slices.Concat(a.SubAgents, a.AgentTools)
+}
+
+// nesting is the graph of which agent runs which within its turn, with cycles and depths. newNesting computes it once
+// for a document in linear time; then it is read-only.
 type nesting struct {
 	agents map[string]*Agent
 	// depth is the number of levels from the agent down, 1 = no members; -1 while it is computed.
@@ -110,7 +125,7 @@ func (n *nesting) measureDepth(name string) int {
 	n.depth[name] = -1
 	n.ancestors = append(n.ancestors, name)
 	deepest := 0
-	for _, child := range slices.Concat(a.SubAgents, a.AgentTools) {
+	for _, child := range a.nestedAgents() {
 		d := n.measureDepth(child)
 		if d < 0 {
 			from := slices.Index(n.ancestors, child)

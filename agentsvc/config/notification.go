@@ -30,7 +30,8 @@ type Notification struct {
 
 // Payload replaces the built-in body of a notification.
 type Payload struct {
-	// Template is a Go template of the body, with the fields .Type .AgentName .TaskID .ContextID .Status .Result .Error .Timestamp.
+	// Template is a Go template of the body, with the fields .Type .AgentName .TaskID .ContextID .Status .Result .Error
+	// .Timestamp.
 	Template string `yaml:"template"`
 }
 
@@ -54,12 +55,13 @@ func (a *Agent) checkNotifications(c *validation, s document.Location) {
 	}
 	ids := map[string]bool{}
 	for i, n := range a.Notifications {
-		if n != nil && ids[n.ID] {
+		if n == nil || !n.Enabled {
+			continue
+		}
+		if n.ID != "" && ids[n.ID] {
 			c.addProblem(s.Item(i).Child("id"), "is the id of another notification of the agent as well: "+shortenText(n.ID))
 		}
-		if n != nil {
-			ids[n.ID] = true
-		}
+		ids[n.ID] = true
 	}
 }
 
@@ -68,7 +70,7 @@ func (n *Notification) checkRules(c *validation, s document.Location) {
 	c.checkName(s.Child("id"), n.ID)
 	c.checkAddress(s.Child("url"), n.URL)
 	c.checkHeaders(s.Child("headers"), n.Headers)
-	if len(n.Events) == 0 {
+	if len(n.Events) == 0 && c.doc.HasValue(s.Value, "events") {
 		c.addProblem(s.Child("events"), "names no event")
 	}
 	for i, e := range n.Events {

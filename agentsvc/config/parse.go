@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 
@@ -32,6 +33,29 @@ var operatorBlocks = []string{"server", "logger", "observability"}
 // filled in, names refer to existing entries, and everything it requests is available. Otherwise it returns an
 // [*document.Error] with all problems.
 func Parse(src []byte, o Options) (*Config, error) {
+	cfg, doc := readConfig(src, o)
+	if err := doc.Err(o.File); err != nil {
+		return nil, err // no caller can use a Config with problems
+	}
+	return cfg, nil
+}
+
+// Check reports all problems of a document at once, also those that only build finds, which builds the configuration
+// and discards the result. Of a document with problems build gets what has none, so that the problems of build are not
+// hidden behind them. The error of Check is an [*document.Error], or one of another type that build returned.
+func Check(src []byte, o Options, build func(*Config) error) error {
+	cfg, doc := readConfig(src, o)
+	if doc.CanBeRead() {
+		cfg.removeUnsound(doc)
+		if err := doc.AddErrors(build(cfg)); err != nil {
+			return errors.Join(doc.Err(o.File), err)
+		}
+	}
+	return doc.Err(o.File)
+}
+
+// readConfig parses and checks a document. The Config is usable if the Document has no problems.
+func readConfig(src []byte, o Options) (*Config, *document.Document) {
 	if o.Lookup == nil {
 		o.Lookup = func(string) (string, bool) { return "", false }
 	}
@@ -42,7 +66,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 	doc := document.Read(src, o.Lookup, missing)
 	cfg := document.New[Config]()
 	if doc.Root == nil {
-		return cfg.orError(doc.Err(o.File))
+		return cfg, doc
 	}
 	if o.Tenant {
 		refuseBlocks(doc, operatorBlocks)
@@ -56,14 +80,20 @@ func Parse(src []byte, o Options) (*Config, error) {
 	if o.Tenant {
 		environment = nil
 	}
-	for _, l := range cfg.LLMs {
+	for name, l := range cfg.LLMs {
 		l.applyDefaults(environment)
 		if o.Tenant && o.OperatorKey != nil && o.Grants.Has(grant.OperatorModels) {
 			l.useOperatorKey(o.OperatorKey)
 		}
+		if isEmptyText(root.Child("llms").Child(name).Child("api_key")) {
+			l.APIKey = ""
+		}
 	}
-	for _, e := range cfg.Embedders {
+	for name, e := range cfg.Embedders {
 		e.applyDefaults(environment)
+		if isEmptyText(root.Child("embedders").Child(name).Child("api_key")) {
+			e.APIKey = ""
+		}
 	}
 	c := validation{Options: o, doc: doc, entryNames: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, guardrails: cfg.Guardrails, refusedEntries: map[string]bool{}}
 	for _, f := range document.FieldsOf(reflect.TypeFor[Config]()) {
@@ -72,23 +102,16 @@ func Parse(src []byte, o Options) (*Config, error) {
 	c.defaultLLMMissing = cfg.LLMs[cfg.Defaults.LLM] == nil && !doc.HasValue(root.Child("defaults").Value, "llm")
 	c.nesting = newNesting(cfg.Agents, cfg.agentOrder)
 	c.webhooks, c.authEnabled = webhookAgents(cfg.Agents, cfg.agentOrder), cfg.Server.Auth.Enabled
-	c.walkValue(root, reflect.ValueOf(cfg).Elem(), false)
+	c.walkValue(root, reflect.ValueOf(cfg).Elem())
 	c.checkCards(root.Child("agents"), cfg.Agents)
 	c.reportUnavailable()
+	cfg.warnings = c.warnings
 
 	// After the checks, so that they see what the document contains and not its defaults.
 	for name, a := range cfg.Agents {
 		a.applyDefaults(name, cfg.Defaults)
 	}
-	return cfg.orError(doc.Err(o.File))
-}
-
-// orError returns c, or nil and err if err is not nil: no caller can use a Config with problems.
-func (c *Config) orError(err error) (*Config, error) {
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return cfg, doc
 }
 
 // refuseBlocks reports each of blocks that doc has, and removes it so that its content is not checked.

@@ -92,7 +92,7 @@ func TestParseFillsDefaults(t *testing.T) {
 	temperature := 0.7
 	want := &Agent{
 		Name: "a", Type: "llm", Version: "1.0.0", LLM: "default", Streaming: true, Visibility: "public",
-		InputModes: []string{"text/plain"}, OutputModes: []string{"text/plain"}, Timeout: 30e9,
+		OutputModes: []string{"text/plain"}, Timeout: 30e9,
 	}
 	if diff := cmp.Diff(want, cfg.Agents["a"]); diff != "" {
 		t.Errorf("agent: -want +got:\n%s", diff)
@@ -125,8 +125,8 @@ func TestParseDoesNotShareDefaults(t *testing.T) {
 	t.Parallel()
 	src := "llms: {default: {provider: scripted}}\nagents: {a: {}, b: {}}\n"
 	cfg := mustParse(t, src, Options{})
-	cfg.Agents["a"].InputModes[0] = "changed"
-	if got := cfg.Agents["b"].InputModes[0]; got != "text/plain" {
+	cfg.Agents["a"].OutputModes[0] = "changed"
+	if got := cfg.Agents["b"].OutputModes[0]; got != "text/plain" {
 		t.Errorf("agent b has %q", got)
 	}
 }
@@ -162,7 +162,7 @@ func TestAgentNamesKeepFileOrder(t *testing.T) {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
 	}
-	cfg := DefaultConfig("scripted", "")
+	cfg := DefaultConfig(nil)
 	cfg.Agents["b"], cfg.Agents["a"] = &Agent{}, &Agent{}
 	if diff := cmp.Diff([]string{"assistant", "a", "b"}, cfg.AgentNames()); diff != "" {
 		t.Errorf("added by hand: -want +got:\n%s", diff)
@@ -210,6 +210,64 @@ func TestProviderFollows(t *testing.T) {
 		}
 		if hot := l.Temperature != nil; hot == (strings.HasPrefix(l.Model, "o3") || l.Model == "claude-opus-5") {
 			t.Errorf("%s: temperature set: %v", test.src, hot)
+		}
+	}
+}
+
+// TestTemperatureIsClamped checks that a temperature above the vendor's range becomes its largest, with a warning.
+func TestTemperatureIsClamped(t *testing.T) {
+	t.Parallel()
+	src := `llms:
+  hot: {provider: anthropic, api_key: k, temperature: 1.5}
+  newest: {model: claude-opus-5-5, api_key: k, temperature: 2}
+  limit: {provider: anthropic, api_key: k, temperature: 1}
+  other: {provider: gemini, api_key: k, temperature: 2}
+`
+	cfg := mustParse(t, src, Options{})
+	for name, want := range map[string]float64{"hot": 1, "newest": 1, "limit": 1, "other": 2} {
+		if got := cfg.LLMs[name].Temperature; got == nil || *got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	message := "is more than 1, the most that anthropic takes: 1 is used"
+	want := []document.Problem{
+		{Path: "llms.hot.temperature", Line: 2, Column: 55, Message: message}, {Path: "llms.newest.temperature", Line: 3, Column: 61, Message: message},
+	}
+	if diff := cmp.Diff(want, cfg.Warnings()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestOllamaHost checks how a model of Ollama finds its server, and that the variable selects the vendor where nothing
+// else does. A tenant's model reads no variable.
+func TestOllamaHost(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]string{
+		"": "", "gpu": "http://gpu:11434", "gpu:8000": "http://gpu:8000", "10.0.0.7": "http://10.0.0.7:11434", "http://gpu": "http://gpu",
+		"https://models.example/ollama": "https://models.example/ollama", "0.0.0.0": "http://127.0.0.1:11434", "0.0.0.0:8000": "http://127.0.0.1:8000",
+		":8000": "http://127.0.0.1:8000", "[::]:8000": "http://127.0.0.1:8000", "::1": "http://[::1]:11434", "\" gpu \"": "http://gpu:11434",
+	} {
+		o := Options{Lookup: newMapLookup(map[string]string{"OLLAMA_HOST": host})}
+		for _, src := range []string{"{provider: ollama}", "{model: qwen3}", "{model: 'qwen3:8b'}"} {
+			if got := mustParse(t, "llms: {default: "+src+"}", o).LLMs["default"]; got.Provider != "ollama" || got.BaseURL != want {
+				t.Errorf("%s with %q: %s at %q, want %q", src, host, got.Provider, got.BaseURL, want)
+			}
+		}
+		if host == "" {
+			continue
+		}
+		if got := mustParse(t, "llms: {default: {}}", o).LLMs["default"]; got.Provider != "ollama" || got.Model != "qwen3" || got.BaseURL != want {
+			t.Errorf("nothing written, with %q: %s %s at %q", host, got.Provider, got.Model, got.BaseURL)
+		}
+		if got := mustParse(t, "embedders: {default: {}}", o).Embedders["default"]; got.BaseURL != want {
+			t.Errorf("embedder with %q: at %q, want %q", host, got.BaseURL, want)
+		}
+		if got := mustParse(t, "llms: {default: {provider: ollama, base_url: 'http://own'}}", o).LLMs["default"]; got.BaseURL != "http://own" {
+			t.Errorf("with %q: the written address became %q", host, got.BaseURL)
+		}
+		o.Tenant = true
+		if got := mustParse(t, "llms: {default: {provider: ollama}}", o).LLMs["default"]; got.BaseURL != "" {
+			t.Errorf("a tenant's model is sent to %q", got.BaseURL)
 		}
 	}
 }
@@ -262,15 +320,20 @@ func TestDefault(t *testing.T) {
 		if want.provider == "anthropic" {
 			keys["OPENAI_API_KEY"], keys["GEMINI_API_KEY"] = "b", "c"
 		}
-		if provider, key := DetectProvider(newMapLookup(keys)); provider != want.provider || key != "a" {
-			t.Errorf("%s: detected %s with %s", want.variable, provider, key)
+		keys["OLLAMA_HOST"] = "gpu" // a key comes first
+		cfg := DefaultConfig(newMapLookup(keys))
+		if got := cfg.LLMs[cfg.Agents["assistant"].LLM]; got.Provider != want.provider || got.APIKey != "a" || got.BaseURL != "" {
+			t.Errorf("%s: model %+v", want.variable, got)
 		}
 	}
-	if provider, key := DetectProvider(newMapLookup(nil)); provider != "scripted" || key != "" {
-		t.Errorf("detected %s with %s", provider, key)
+	temperature := 0.7
+	cfg := DefaultConfig(newMapLookup(map[string]string{"OLLAMA_HOST": "gpu.internal"}))
+	local := &LLM{Provider: "ollama", Model: "qwen3", BaseURL: "http://gpu.internal:11434", API: "chat", Temperature: &temperature}
+	if diff := cmp.Diff(local, cfg.LLMs[cfg.Agents["assistant"].LLM]); diff != "" {
+		t.Errorf("OLLAMA_HOST: -want +got:\n%s", diff)
 	}
-	cfg := DefaultConfig("openai", "b")
-	if got := cfg.LLMs[cfg.Agents["assistant"].LLM]; got == nil || got.APIKey != "b" || got.Model != "gpt-4o" {
+	cfg = DefaultConfig(nil)
+	if got := cfg.LLMs[cfg.Agents["assistant"].LLM]; got == nil || got.Provider != "scripted" || got.APIKey != "" {
 		t.Errorf("model %+v", got)
 	}
 	if diff := cmp.Diff([]string{"assistant"}, cfg.AgentNames()); diff != "" {

@@ -35,6 +35,9 @@ func (o *StructuredOutput) checkRules(c *validation, s document.Location) {
 type Reasoning struct {
 	// MaxIterations is how often the model is asked in one turn at most; 0 is a hundred times.
 	MaxIterations int `yaml:"max_iterations" jsonschema:"minimum=0,maximum=1000"`
+	// MaxTransfers is how often control may be handed over in one turn, by this agent and all that follow it; 0 is ten
+	// times. One more ends the task as failed.
+	MaxTransfers int `yaml:"max_transfers" jsonschema:"minimum=0,maximum=100"`
 	// EnableExitTool gives the model a tool that ends the loop.
 	EnableExitTool bool `yaml:"enable_exit_tool" jsonschema:"default=false"`
 	// EnableEscalateTool gives the model a tool that hands over to the parent agent.
@@ -82,8 +85,8 @@ type Context struct {
 }
 
 // checkRules checks that a summary shortens the conversation.
-func (x *Context) checkRules(c *validation, s document.Location) {
-	if x.Strategy == "summary_buffer" && x.Target >= x.Threshold {
+func (con *Context) checkRules(c *validation, s document.Location) {
+	if con.Strategy == "summary_buffer" && con.Target >= con.Threshold {
 		c.addProblem(s.Child("target"), "must be less than threshold, or every answer would wait for a summary")
 	}
 }

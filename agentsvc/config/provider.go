@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,15 +15,17 @@ type vendor struct {
 	keyVariable   string
 	defaultModel  string   // used if the document names none
 	modelPrefixes []string // prefixes of model names that imply the vendor
+	// maxTemperature is the largest temperature that the vendor accepts.
+	maxTemperature float64
 }
 
-// vendors are the providers in the order in which [DetectProvider] tries them.
+// vendors are the providers in the order in which detectProvider tries them.
 var vendors = []vendor{
-	{"anthropic", "ANTHROPIC_API_KEY", "claude-haiku-4-5", []string{"claude-"}},
-	{"openai", "OPENAI_API_KEY", "gpt-4o", []string{"gpt-", "chatgpt-", "o1", "o3", "o4"}},
-	{"gemini", "GEMINI_API_KEY", "gemini-2.5-pro", []string{"gemini-"}},
-	{"ollama", "", "qwen3", nil},
-	{"scripted", "", "scripted", nil},
+	{"anthropic", "ANTHROPIC_API_KEY", "claude-haiku-4-5", []string{"claude-"}, 1},
+	{"openai", "OPENAI_API_KEY", "gpt-4o", []string{"gpt-", "chatgpt-", "o1", "o3", "o4"}, 2},
+	{"gemini", "GEMINI_API_KEY", "gemini-2.5-pro", []string{"gemini-"}, 2},
+	{"ollama", "", "qwen3", []string{"qwen3"}, 2},
+	{"scripted", "", "scripted", nil, 2},
 }
 
 // findVendor returns the vendor of a name, nil if it is unknown.
@@ -35,24 +38,56 @@ func findVendor(name string) *vendor {
 	return nil
 }
 
-// DetectProvider returns the first provider whose key lookup has, and the key; without any, "scripted" and "".
-func DetectProvider(lookup func(name string) (string, bool)) (provider, apiKey string) {
+// detectProvider returns the first provider whose key the environment has, else ollama if the environment names its
+// server, else "". A nil lookup has nothing.
+func detectProvider(lookup func(name string) (string, bool)) string {
+	if lookup == nil {
+		return ""
+	}
 	for _, v := range vendors {
 		if v.keyVariable == "" {
 			continue
 		}
 		if key, _ := lookup(v.keyVariable); key != "" {
-			return v.name, key
+			return v.name
 		}
 	}
-	return "scripted", ""
+	if ollamaAddress(lookup) != "" {
+		return "ollama"
+	}
+	return ""
 }
 
-// applyDefaults sets the provider, model, key and temperature that the document leaves out. lookup is the operator's
-// environment, nil for a tenant.
+// ollamaHostVariable is the environment variable with which Ollama's own programs find their server.
+const ollamaHostVariable = "OLLAMA_HOST"
+
+// ollamaAddress returns the address of the Ollama server that the environment names, "" if it names none. As for
+// Ollama's own programs, scheme and port may be missing, and the address at which a server listens on all interfaces
+// is this machine's. lookup is the operator's environment, nil for a tenant.
+func ollamaAddress(lookup func(name string) (string, bool)) string {
+	if lookup == nil {
+		return ""
+	}
+	host, _ := lookup(ollamaHostVariable)
+	host = strings.Trim(strings.TrimSpace(host), `"' `)
+	if host == "" || strings.Contains(host, "://") {
+		return host
+	}
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = strings.Trim(host, "[]"), "11434"
+	}
+	if ip := net.ParseIP(name); name == "" || ip != nil && ip.IsUnspecified() {
+		name = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(name, port)
+}
+
+// applyDefaults sets the provider, model, key, address and temperature that the document leaves out. lookup is the
+// operator's environment, nil for a tenant.
 func (l *LLM) applyDefaults(lookup func(string) (string, bool)) {
 	if l.Provider == "" {
-		l.Provider = cmp.Or(InferProvider(l.Model), providerOfKey(lookup))
+		l.Provider = cmp.Or(InferProvider(l.Model), detectProvider(lookup))
 	}
 	v := findVendor(l.Provider)
 	if v == nil {
@@ -63,6 +98,9 @@ func (l *LLM) applyDefaults(lookup func(string) (string, bool)) {
 	}
 	if l.APIKey == "" && lookup != nil && v.keyVariable != "" {
 		l.APIKey, _ = lookup(v.keyVariable)
+	}
+	if l.BaseURL == "" && l.Provider == "ollama" {
+		l.BaseURL = ollamaAddress(lookup)
 	}
 	if l.Temperature == nil && acceptsTemperature(l.Model) {
 		t := defaultTemperature
@@ -84,17 +122,6 @@ func InferProvider(model string) string {
 		if hasAnyPrefix(model, v.modelPrefixes) {
 			return v.name
 		}
-	}
-	return ""
-}
-
-// providerOfKey returns the first provider whose key lookup has, else "". A nil lookup has none.
-func providerOfKey(lookup func(string) (string, bool)) string {
-	if lookup == nil {
-		return ""
-	}
-	if name, key := DetectProvider(lookup); key != "" {
-		return name
 	}
 	return ""
 }

@@ -33,13 +33,13 @@ type Limit struct {
 }
 
 // checkRules checks the database and that no two limits have the same type and window.
-func (x *RateLimiting) checkRules(c *validation, s document.Location) {
-	c.refuseMySQL(s.Child("sql_database"), x.SQLDatabase)
-	if x.Enabled {
+func (r *RateLimiting) checkRules(c *validation, s document.Location) {
+	c.refuseMySQL(s.Child("sql_database"), r.SQLDatabase)
+	if r.Enabled {
 		c.requireKeys(s, "limits")
 	}
 	seen := map[Limit]int{}
-	for i, l := range x.Limits {
+	for i, l := range r.Limits {
 		if l == nil || l.Type == "" || l.Window == "" {
 			continue // a required key is missing, which decode has reported
 		}

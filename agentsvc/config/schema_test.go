@@ -23,7 +23,8 @@ var update = flag.Bool("update", false, "write schema.json, the tables of docs a
 
 const (
 	variable = `\$\{`
-	duration = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|` + variable
+	days     = `[0-9]+(\.[0-9]+)?d`
+	duration = `^(` + days + `)?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^` + days + `$|` + variable
 )
 
 // generateSchema returns the schema made from the structs and their doc comments.
@@ -37,6 +38,7 @@ func generateSchema(t *testing.T) []byte {
 	s.AdditionalProperties = jsonschema.FalseSchema
 	for _, d := range s.Definitions {
 		allowVariables(d)
+		allowOff(d)
 	}
 	allowVariables(s)
 	src, err := json.MarshalIndent(s, "", "  ")
@@ -84,6 +86,17 @@ func useKeyNames(comments map[string]string, t reflect.Type, seen map[reflect.Ty
 			comments[key] = "`" + f.Name + "` " + remainder
 		}
 		useKeyNames(comments, field.Type, seen)
+	}
+}
+
+// allowOff makes the keys that a block needs optional where it is turned off.
+func allowOff(s *jsonschema.Schema) {
+	if _, ok := s.Properties.Get("enabled"); ok && len(s.Required) > 0 {
+		off := jsonschema.NewProperties()
+		off.Set("enabled", &jsonschema.Schema{Const: false})
+		s.If = &jsonschema.Schema{Properties: off, Required: []string{"enabled"}}
+		s.Else = &jsonschema.Schema{Required: s.Required}
+		s.Required = nil
 	}
 }
 
@@ -163,6 +176,8 @@ func TestSchemaAgrees(t *testing.T) {
 		"no boolean":         "agents: {a: {streaming: maybe}}",
 		"no duration":        "llms: {default: {provider: scripted, script: [{then: [{pause: 5}]}]}}",
 		"bad duration":       "llms: {default: {provider: scripted, script: [{then: [{pause: soon}]}]}}",
+		"too long":           "storage: {retention: {tasks: 30days}}",
+		"missing in a block": "agents: {a: {notifications: [{id: x}]}}",
 		"missing":            "llms: {default: {provider: scripted, script: [{reply: message}]}}",
 		"version":            "version: 3",
 		"list":               "[]",

@@ -12,8 +12,9 @@ type Rule struct {
 	When *When `yaml:"when"`
 	// Then is what the model does, in order. The `say` items join into one answer.
 	Then []*Item `yaml:"then" jsonschema:"required"`
-	// Reply chooses the shape of the answer: a task, or a message without a task where the caller's surface allows it. A message
-	// has only text, and is the agent's first answer: after a tool call, or to a task that asked, it is that task's.
+	// Reply chooses the shape of the answer: a task, or a message without a task where the caller's surface allows it. A
+	// message has only text, and is the agent's first answer: after a tool call, or to a task that asked, it is that
+	// task's.
 	Reply string `yaml:"reply" jsonschema:"enum=task,enum=message,default=task"`
 	// Usage replaces the counted tokens of the answer.
 	Usage *Usage `yaml:"usage"`

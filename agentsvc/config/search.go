@@ -27,8 +27,8 @@ type Search struct {
 }
 
 // checkRules checks that HyDE has a model.
-func (x *Search) checkRules(c *validation, s document.Location) {
-	if x.EnableHyDE && !c.doc.HasValue(s.Value, "hyde_llm") {
+func (sea *Search) checkRules(c *validation, s document.Location) {
+	if sea.EnableHyDE && !c.doc.HasValue(s.Value, "hyde_llm") {
 		c.addProblem(s.Child("enable_hyde"), "needs hyde_llm")
 	}
 }

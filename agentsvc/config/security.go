@@ -40,23 +40,23 @@ type Credentials struct {
 }
 
 // checkRules checks that the required schemes exist.
-func (x *Security) checkRules(c *validation, s document.Location) {
-	names := slices.Sorted(maps.Keys(x.Schemes))
+func (sec *Security) checkRules(c *validation, s document.Location) {
+	names := slices.Sorted(maps.Keys(sec.Schemes))
 	at := s.Child("require")
-	for i, name := range x.Require {
+	for i, name := range sec.Require {
 		c.checkReference(at.Item(i), "security.schemes", name, names)
 	}
 }
 
 // checkRules checks the header of an API key.
-func (x *SecurityScheme) checkRules(c *validation, s document.Location) {
+func (ss *SecurityScheme) checkRules(c *validation, s document.Location) {
 	switch {
-	case x.Type != "apiKey":
+	case ss.Type != "apiKey":
 	case !c.doc.HasValue(s.Value, "name"):
 		c.addProblem(s, "an apiKey scheme needs name, the header that holds the key")
-	case !headerNameForm.MatchString(x.Name):
+	case !headerNameForm.MatchString(ss.Name):
 		c.addProblem(s.Child("name"), "is no name of a header")
-	case slices.Contains(nonKeyHeaders, strings.ToLower(x.Name)):
+	case slices.Contains(nonKeyHeaders, strings.ToLower(ss.Name)):
 		c.addProblem(s.Child("name"), "has a meaning of its own: choose another header, such as X-API-Key")
 	}
 }

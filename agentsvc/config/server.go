@@ -52,7 +52,9 @@ type TLS struct {
 
 // CORS says which web pages may call.
 type CORS struct {
-	// AllowedOrigins are the origins of these pages; * is all. Without this key the headers allow all, and what asks for no credential may be used by pages of this server, of its public URL and of this machine only; agents may be found by all.
+	// AllowedOrigins are the origins of these pages; * is all. Without this key the headers allow all, and what asks for
+	// no credential may be used by pages of this server, of its public URL and of this machine only; agents may be found
+	// by all.
 	AllowedOrigins []string `yaml:"allowed_origins"`
 	// AllowedMethods are the methods they may use.
 	AllowedMethods []string `yaml:"allowed_methods" jsonschema:"default=GET,default=POST,default=OPTIONS"`
@@ -73,31 +75,31 @@ type Studio struct {
 }
 
 // checkRules normalises the two spellings of a transport.
-func (x *Server) checkRules(*validation, document.Location) {
-	if x.Transport == "jsonrpc" {
-		x.Transport = "json-rpc"
+func (s *Server) checkRules(*validation, document.Location) {
+	if s.Transport == "jsonrpc" {
+		s.Transport = "json-rpc"
 	}
 }
 
 // checkRules checks that TLS has a certificate and a key.
-func (x *TLS) checkRules(c *validation, s document.Location) {
-	if x.Enabled {
+func (t *TLS) checkRules(c *validation, s document.Location) {
+	if t.Enabled {
 		c.requireKeys(s, "cert_file", "key_file")
 	}
 }
 
 // checkRules checks the form of origins, methods and headers. Browsers refuse credentials together with any origin
 // (Fetch standard, CORS protocol).
-func (x *CORS) checkRules(c *validation, s document.Location) {
-	for i, origin := range x.AllowedOrigins {
+func (cors *CORS) checkRules(c *validation, s document.Location) {
+	for i, origin := range cors.AllowedOrigins {
 		if origin != "*" && !isOrigin(origin) {
 			c.addProblem(s.Child("allowed_origins").Item(i), "is no origin as browsers send it, such as https://app.example.com, and matches nothing")
 		}
 	}
-	if x.AllowCredentials && (x.AllowedOrigins == nil || slices.Contains(x.AllowedOrigins, "*")) {
+	if cors.AllowCredentials && (cors.AllowedOrigins == nil || slices.Contains(cors.AllowedOrigins, "*")) {
 		c.addProblem(s.Child("allow_credentials"), "needs allowed_origins that are named: browsers refuse it together with *")
 	}
-	for key, names := range map[string][]string{"allowed_methods": x.AllowedMethods, "allowed_headers": x.AllowedHeaders} {
+	for key, names := range map[string][]string{"allowed_methods": cors.AllowedMethods, "allowed_headers": cors.AllowedHeaders} {
 		for i, name := range names {
 			if !headerNameForm.MatchString(name) {
 				c.addProblem(s.Child(key).Item(i), "is no name: a word without spaces")

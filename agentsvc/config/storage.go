@@ -41,13 +41,13 @@ type Retention struct {
 }
 
 // checkRules checks that retentions are at least a minute and that events do not outlive their task.
-func (x *Retention) checkRules(c *validation, s document.Location) {
-	for name, d := range map[string]time.Duration{"tasks": x.Tasks, "events": x.Events, "sessions": x.Sessions} {
+func (r *Retention) checkRules(c *validation, s document.Location) {
+	for name, d := range map[string]time.Duration{"tasks": r.Tasks, "events": r.Events, "sessions": r.Sessions} {
 		if c.doc.HasValue(s.Value, name) && d < time.Minute {
 			c.addProblem(s.Child(name), "must be at least 1m")
 		}
 	}
-	if x.Tasks > 0 && x.Events >= x.Tasks {
+	if r.Tasks > 0 && r.Events >= r.Tasks {
 		c.addProblem(s.Child("events"), "must be shorter than tasks: the events of a task go with it")
 	}
 }
@@ -79,8 +79,8 @@ type Chromem struct {
 
 // checkRules refuses a folder of a tenant. When an app is deleted, nothing of it may remain on any machine that ran
 // it, and no process knows the folders of the others.
-func (x *Chromem) checkRules(c *validation, s document.Location) {
-	if c.Tenant && x.PersistPath != "" && c.isGranted("filesystem") {
+func (chr *Chromem) checkRules(c *validation, s document.Location) {
+	if c.Tenant && chr.PersistPath != "" && c.isGranted("filesystem") {
 		c.refuseEntry(s.Child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
 	}
 }
@@ -99,19 +99,19 @@ type Checkpoint struct {
 	// BeforeLLM makes a restore point of the beginning of each model call.
 	BeforeLLM bool `yaml:"before_llm" jsonschema:"default=false"`
 	// Recovery says what happens to running tasks after a restart.
-	Recovery Recovery `yaml:"recovery"`
+	Recovery Recovery `yaml:"recovery" acts:"always"`
 }
 
 // checkRules refuses keys that have no effect with the strategy.
-func (x *Checkpoint) checkRules(c *validation, s document.Location) {
-	byEvents, byInterval := x.AfterTools || x.BeforeLLM, x.Interval > 0
+func (che *Checkpoint) checkRules(c *validation, s document.Location) {
+	byEvents, byInterval := che.AfterTools || che.BeforeLLM, che.Interval > 0
 	switch {
-	case !x.Enabled:
-	case x.Strategy == "event" && byInterval:
+	case !che.Enabled:
+	case che.Strategy == "event" && byInterval:
 		c.addProblem(s.Child("interval"), "has no effect with strategy event; strategy interval or hybrid counts iterations")
-	case x.Strategy == "interval" && byEvents:
+	case che.Strategy == "interval" && byEvents:
 		c.addProblem(s.Child("strategy"), "interval leaves after_tools and before_llm without effect; hybrid is both")
-	case x.Strategy == "interval" && !byInterval:
+	case che.Strategy == "interval" && !byInterval:
 		c.addProblem(s.Child("interval"), "must be at least 1 with strategy interval")
 	}
 }
@@ -129,8 +129,8 @@ type Recovery struct {
 
 // checkRules refuses a database of the app's own for tasks: a task, its events and its run are written in one
 // transaction of the server's database.
-func (x *Storage) checkRules(c *validation, s document.Location) {
-	if x.Tasks.Database != "" {
+func (sto *Storage) checkRules(c *validation, s document.Location) {
+	if sto.Tasks.Database != "" {
 		c.addProblem(s.Child("tasks").Child("database"), "cannot be chosen: tasks, their events and runs are kept in the server's own database; storage.sessions.database may be the app's")
 	}
 }

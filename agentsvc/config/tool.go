@@ -201,10 +201,10 @@ func (t *Tool) checkFolder(c *validation, s document.Location, grant string) {
 }
 
 // checkPrograms checks that each item of the list at s is a program's name or absolute path.
-func (c *validation) checkPrograms(s document.Location, list []string) {
+func (val *validation) checkPrograms(s document.Location, list []string) {
 	for i, name := range list {
 		if name == "" || strings.ContainsAny(name, " \t\n") || strings.Contains(name, "/") && !strings.HasPrefix(name, "/") {
-			c.addProblem(s.Item(i), "must be the name of a program or an absolute path, without arguments")
+			val.addProblem(s.Item(i), "must be the name of a program or an absolute path, without arguments")
 		}
 	}
 }

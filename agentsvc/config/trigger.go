@@ -30,11 +30,12 @@ type Trigger struct {
 	Path string `yaml:"path" only:"type=webhook"`
 	// Methods are the HTTP methods the webhook answers.
 	Methods []string `yaml:"methods" jsonschema:"enum=POST,enum=PUT,enum=PATCH,default=POST" only:"type=webhook"`
-	// Secret verifies the sender by an HMAC-SHA256 of the body: 24 to 256 bytes of text, or, for senders that sign as Standard
-	// Webhooks has it, whsec_ and 24 to 64 bytes in base64; at least 8 different bytes. Only an app that everybody may call can do without.
+	// Secret verifies the sender by an HMAC-SHA256 of the body: 24 to 256 bytes of text, or, for senders that sign as
+	// Standard Webhooks has it, whsec_ and 24 to 64 bytes in base64; at least 8 different bytes. Only an app that
+	// everybody may call can do without.
 	Secret string `yaml:"secret" secret:"true" only:"type=webhook"`
-	// SignatureHeader is the header that carries the signature, in hex: none that HTTP or the server uses itself. Senders that sign as
-	// Standard Webhooks has it, for which the secret begins with whsec_, use theirs.
+	// SignatureHeader is the header that carries the signature, in hex: none that HTTP or the server uses itself.
+	// Senders that sign as Standard Webhooks has it, for which the secret begins with whsec_, use theirs.
 	SignatureHeader string `yaml:"signature_header" jsonschema:"default=X-Webhook-Signature" only:"type=webhook"`
 	// TimestampHeader is the header with the delivery's time, in seconds since 1970, where the sender signs in hex what that
 	// says, a dot and the body. Deliveries without it, or more than five minutes from now, are then refused.
@@ -47,7 +48,8 @@ type Trigger struct {
 
 // WebhookInput makes an agent's message from a webhook's body.
 type WebhookInput struct {
-	// Template is a Go template of the message; the body's fields are its data, or its field payload where the body is no object.
+	// Template is a Go template of the message; the body's fields are its data, or its field payload where the body is
+	// no object.
 	Template string `yaml:"template"`
 	// ExtractFields pick values out of the body for the template. Without one, the message holds only them.
 	ExtractFields []*ExtractField `yaml:"extract_fields"`
@@ -81,7 +83,8 @@ type Response struct {
 	// CallbackField is the field of the body that holds the callback's address.
 	// It is found as extract_fields find theirs.
 	CallbackField string `yaml:"callback_field" jsonschema:"default=callback_url" only:"mode=callback"`
-	// CallbackHosts are the hosts that a result may be posted to, with a port where it is not the usual one. A callback needs them.
+	// CallbackHosts are the hosts that a result may be posted to, with a port where it is not the usual one. A callback
+	// needs them.
 	CallbackHosts []string `yaml:"callback_hosts" only:"mode=callback"`
 }
 
@@ -95,7 +98,7 @@ const maxResponseTimeout = 5 * time.Minute
 func (t *Trigger) checkRules(c *validation, s document.Location) {
 	switch t.Type {
 	case "schedule":
-		if t.Cron == "" {
+		if !c.doc.HasValue(s.Value, "cron") {
 			c.addProblem(s, "a schedule needs cron")
 		}
 	case "webhook":
@@ -114,7 +117,7 @@ func (t *Trigger) checkWebhook(c *validation, s document.Location) {
 		c.addProblem(s.Child("path"), "is the path of the webhook of the agent "+document.QuoteName(other)+" as well")
 	}
 	switch {
-	case t.Secret != "" || !t.Enabled:
+	case t.Secret != "" || !t.Enabled || c.doc.IsMissingVariable(s.Child("secret").Value):
 	case c.Tenant:
 		c.addProblem(s, "a webhook of an app needs a secret")
 	case c.authEnabled:
@@ -136,9 +139,9 @@ func (t *Trigger) checkWebhook(c *validation, s document.Location) {
 
 // isWrittenEmpty reports whether the key at s has an empty text, such as a variable with an empty default. A missing
 // variable does not count: it was reported before.
-func (c *validation) isWrittenEmpty(s document.Location) bool {
+func (val *validation) isWrittenEmpty(s document.Location) bool {
 	n := s.Value
-	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !c.doc.IsMissingVariable(n) && (c.doc.IsFromVariable(n) || !document.IsNull(n))
+	return n != nil && n.Kind == yaml.ScalarNode && n.Value == "" && !val.doc.IsMissingVariable(n) && (val.doc.IsFromVariable(n) || !document.IsNull(n))
 }
 
 // reservedHeaders are headers with a meaning of their own in a request, in addition to nonCredentialHeaders.

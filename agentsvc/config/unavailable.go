@@ -29,16 +29,16 @@ var unavailableKeys = []struct {
 
 // checkAvailable notes the value v at s if it requests something that is not available. parent is the struct that it
 // is a field of, the zero Value if none.
-func (c *validation) checkAvailable(s document.Location, v, parent reflect.Value) {
+func (val *validation) checkAvailable(s document.Location, v, parent reflect.Value) {
 	for _, row := range unavailableKeys {
 		if !s.Path.Matches(row.pattern) || !requestsValue(v, parent, s.Path.Part, row.values) {
 			continue
 		}
 		message := "not available yet"
-		if len(row.values) > 0 && v.Kind() == reflect.String && !c.doc.IsFromVariable(s.Value) {
+		if len(row.values) > 0 && v.Kind() == reflect.String && !val.doc.IsFromVariable(s.Value) {
 			message = fmt.Sprintf("%s is not available yet", v)
 		}
-		c.unavailable = append(c.unavailable, unavailableRequest{s, message})
+		val.unavailable = append(val.unavailable, unavailableRequest{s, message})
 	}
 }
 
@@ -50,10 +50,10 @@ type unavailableRequest struct {
 
 // reportUnavailable adds the noted problems, except for entries that lack a grant: the missing grant is the problem
 // that the author can act on.
-func (c *validation) reportUnavailable() {
-	for _, w := range c.unavailable {
-		if !c.refusedEntries[w.location.Path.Entry()] {
-			c.addProblem(w.location, w.message)
+func (val *validation) reportUnavailable() {
+	for _, w := range val.unavailable {
+		if !val.refusedEntries[w.location.Path.Entry()] {
+			val.addProblem(w.location, w.message)
 		}
 	}
 }

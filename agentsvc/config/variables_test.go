@@ -1,7 +1,10 @@
 package config
 
 import (
+	"strings"
 	"testing"
+
+	"stoa/tenancy/grant"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -66,6 +69,51 @@ tools:
 		}
 		want := map[string]any{"port": 9000, "quoted": "9000", "day": "2024-01-01", "none": nil, "text": "null", "on": true}
 		if diff := cmp.Diff(want, cfg.Tools["clock"].Parameters); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+}
+
+// TestEmptyVariables checks that a variable that is set to the empty text has that value: no default of the document, of
+// the field or of the environment replaces it. An empty default leaves the key out.
+func TestEmptyVariables(t *testing.T) {
+	t.Parallel()
+	lookup := newMapLookup(map[string]string{"EMPTY": "", "OPENAI_API_KEY": "environment"})
+	src := `
+name: ${EMPTY:default}
+description: "<${EMPTY}>"
+llms:
+  default: {provider: openai, base_url: "http://localhost:1", api_key: "${EMPTY}"}
+  other:
+    provider: openai
+    api_key: ${NONE:}
+    max_tokens: ${NONE:}
+tools:
+  t: {type: function, handler: calculator, description: "${EMPTY}", parameters: {type: object, title: "${EMPTY}"}}
+agents:
+  a:
+    version: ${EMPTY}
+    tools: ["t"]
+`
+	for _, tenant := range []bool{false, true} {
+		o := Options{Lookup: lookup}
+		if tenant {
+			o.Tenant, o.Grants, o.OperatorKey = true, grant.List{{Name: grant.OperatorModels}}, lookup
+			src = strings.Replace(src, `, base_url: "http://localhost:1"`, "", 1)
+		}
+		cfg, err := Parse([]byte(src), o)
+		if tenant {
+			want := `5:40: llms.default.api_key: is empty: give it a value, or leave it out to use the operator's`
+			if err == nil || err.Error() != want {
+				t.Errorf("got %v, want %s", err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []any{cfg.Name, cfg.Description, cfg.LLMs["default"].APIKey, cfg.LLMs["other"].APIKey, cfg.Agents["a"].Version, cfg.Tools["t"].Parameters["title"]}
+		if diff := cmp.Diff([]any{"", "<>", "", "environment", "", ""}, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	}

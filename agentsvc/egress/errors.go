@@ -70,7 +70,7 @@ func PublicMessage(err error) string {
 	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &record):
 		return "no trusted TLS connection could be made"
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return "the server speaks http where https was asked for"
+		return "the server answered with http at an https address"
 	}
 	return "the connection failed"
 }

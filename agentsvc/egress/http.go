@@ -74,7 +74,7 @@ var errHeaderTimeout error = headerTimeoutError{}
 // headerTimeoutError implements net.Error.
 type headerTimeoutError struct{}
 
-func (headerTimeoutError) Error() string   { return "no header of an answer came in time" }
+func (headerTimeoutError) Error() string   { return "no response header arrived in time" }
 func (headerTimeoutError) Timeout() bool   { return true }
 func (headerTimeoutError) Temporary() bool { return true }
 

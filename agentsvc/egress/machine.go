@@ -32,24 +32,24 @@ func newMachineAddresses() *machineAddresses {
 // hasAddress reports whether addr, which must be unmapped and without a zone, is an address of this machine. If the
 // system does not list its addresses (a process that may not open netlink sockets), it tries to listen at addr
 // instead.
-func (o *machineAddresses) hasAddress(addr netip.Addr) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if now := time.Now(); now.After(o.expiry) {
-		list, err := o.listAddresses()
+func (m *machineAddresses) hasAddress(addr netip.Addr) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); now.After(m.expiry) {
+		list, err := m.listAddresses()
 		if err != nil {
 			return canListen(addr)
 		}
-		o.known, o.expiry = map[netip.Addr]bool{}, now.Add(machineAddressTTL)
+		m.known, m.expiry = map[netip.Addr]bool{}, now.Add(machineAddressTTL)
 		for _, a := range list {
 			if n, ok := a.(*net.IPNet); ok {
 				if ip, ok := netip.AddrFromSlice(n.IP); ok {
-					o.known[ip.Unmap()] = true
+					m.known[ip.Unmap()] = true
 				}
 			}
 		}
 	}
-	return o.known[addr]
+	return m.known[addr]
 }
 
 // canListen reports whether a UDP socket of this machine can be bound to addr. Nothing is sent.

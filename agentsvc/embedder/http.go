@@ -28,7 +28,7 @@ func (e *Error) Error() string { return "the embedder (" + e.Vendor + ") " + e.M
 func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
-		return fmt.Errorf("ask for vectors: %w", err)
+		return fmt.Errorf("request vectors: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(o.BaseURL, "/")+path, bytes.NewReader(body))
 	if err != nil {
@@ -40,7 +40,7 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any)
 	}
 	resp, err := o.HTTP.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the embedder (%s): %w", vendor, err)
+		return fmt.Errorf("call the embedder (%s): %w", vendor, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
@@ -49,9 +49,9 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("ask the embedder (%s): %w", vendor, ctx.Err())
+			return fmt.Errorf("call the embedder (%s): %w", vendor, ctx.Err())
 		}
-		return &Error{Vendor: vendor, Status: resp.StatusCode, Message: "answered with what is no answer of its API"}
+		return &Error{Vendor: vendor, Status: resp.StatusCode, Message: "answered with an invalid response"}
 	}
 	return nil
 }

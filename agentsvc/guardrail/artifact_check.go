@@ -37,62 +37,62 @@ func (a *AnswerCheck) ensureArtifactCheck(u agentsvc.ArtifactUpdate) *artifactCh
 
 // checkUpdate returns the part of an update that is allowed by now: at most one update, none if all its text is kept
 // back.
-func (x *artifactCheck) checkUpdate(u agentsvc.ArtifactUpdate) []agentsvc.ArtifactUpdate {
-	x.head = u.Artifact
-	x.head.Parts = nil
-	x.head.Name, x.head.Description = x.checkText(u.Artifact.Name), x.checkText(u.Artifact.Description)
-	if v, changed := rewriteValue(u.Artifact.Metadata, x.checkText); changed {
-		x.head.Metadata, _ = v.(map[string]any)
+func (c *artifactCheck) checkUpdate(u agentsvc.ArtifactUpdate) []agentsvc.ArtifactUpdate {
+	c.head = u.Artifact
+	c.head.Parts = nil
+	c.head.Name, c.head.Description = c.checkText(u.Artifact.Name), c.checkText(u.Artifact.Description)
+	if v, changed := rewriteValue(u.Artifact.Metadata, c.checkText); changed {
+		c.head.Metadata, _ = v.(map[string]any)
 	}
 	var parts []agentsvc.Part
 	for _, p := range u.Artifact.Parts {
 		if p.Data == nil && p.File == nil {
-			parts = appendText(parts, x.text.writeText(p.Text), false)
+			parts = appendText(parts, c.text.writeText(p.Text), false)
 			continue
 		}
-		parts = appendText(parts, x.endText(), true)
-		x.text = x.answer.newTextCheck()
-		parts = append(parts, rewriteTexts([]agentsvc.Part{p}, x.checkText)...)
+		parts = appendText(parts, c.endText(), true)
+		c.text = c.answer.newTextCheck()
+		parts = append(parts, rewriteTexts([]agentsvc.Part{p}, c.checkText)...)
 	}
 	if u.Last {
-		parts = appendText(parts, x.endText(), true)
+		parts = appendText(parts, c.endText(), true)
 	}
-	x.blocked = x.blocked || x.text.blocked
+	c.blocked = c.blocked || c.text.blocked
 	if len(parts) == 0 && len(u.Artifact.Parts) > 0 && !u.Last {
 		return nil // all text of the update is kept back
 	}
-	return x.newUpdate(parts, u.Last)
+	return c.newUpdate(parts, u.Last)
 }
 
 // endArtifact returns the kept back rest of the artifact's text, if it is allowed.
-func (x *artifactCheck) endArtifact() []agentsvc.ArtifactUpdate {
-	rest := x.endText()
-	if rest == "" || x.blocked {
+func (c *artifactCheck) endArtifact() []agentsvc.ArtifactUpdate {
+	rest := c.endText()
+	if rest == "" || c.blocked {
 		return nil
 	}
-	return x.newUpdate([]agentsvc.Part{agentsvc.TextPart(rest)}, false)
+	return c.newUpdate([]agentsvc.Part{agentsvc.TextPart(rest)}, false)
 }
 
 // newUpdate returns an update with the given parts.
-func (x *artifactCheck) newUpdate(parts []agentsvc.Part, last bool) []agentsvc.ArtifactUpdate {
-	u := agentsvc.ArtifactUpdate{Artifact: x.head, Append: x.updateSent, Last: last}
+func (c *artifactCheck) newUpdate(parts []agentsvc.Part, last bool) []agentsvc.ArtifactUpdate {
+	u := agentsvc.ArtifactUpdate{Artifact: c.head, Append: c.updateSent, Last: last}
 	u.Artifact.Parts = parts
-	x.updateSent = true
+	c.updateSent = true
 	return []agentsvc.ArtifactUpdate{u}
 }
 
 // endText ends the current text and returns its rest.
-func (x *artifactCheck) endText() string {
-	rest := x.text.endText()
-	x.blocked = x.blocked || x.text.blocked
+func (c *artifactCheck) endText() string {
+	rest := c.text.endText()
+	c.blocked = c.blocked || c.text.blocked
 	return rest
 }
 
 // checkText checks a complete text, e.g. the artifact's name, and returns what is allowed of it.
-func (x *artifactCheck) checkText(s string) string {
-	t := x.answer.newTextCheck()
+func (c *artifactCheck) checkText(s string) string {
+	t := c.answer.newTextCheck()
 	out := t.writeText(s) + t.endText()
-	x.blocked = x.blocked || t.blocked
+	c.blocked = c.blocked || t.blocked
 	return out
 }
 

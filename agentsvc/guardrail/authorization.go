@@ -30,7 +30,7 @@ func newAuthorization(o *Authorization) (*authorization, error) {
 	a := &authorization{*o}
 	a.Rule = a.withDefault(Block)
 	if a.Action == Modify {
-		return nil, newInvalidError("tool.authorization.action", "cannot be modify: a call runs or does not")
+		return nil, newInvalidError("tool.authorization.action", "cannot be modify: a tool call is either allowed or blocked")
 	}
 	return a, nil
 }

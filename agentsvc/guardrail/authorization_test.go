@@ -52,16 +52,15 @@ func TestNewRefuses(t *testing.T) {
 	}
 	for want, o := range map[string]guardrail.Options{
 		"output.content.blocked_patterns[1]: is no RE2 expression: error parsing regexp: missing closing ): `(`":                                            content("a", "("),
-		"output.content.blocked_patterns[0]: matches the empty text, so it would strike everywhere":                                                         content(`\b`),
+		"output.content.blocked_patterns[0]: matches the empty text, so it would match everywhere":                                                          content(`\b`),
 		"output.content.blocked_patterns[0]: is too large: it compiles to 100000 instructions, at most 2000 are run; shorten repetitions such as {100,200}": content(strings.Repeat(`x{1000}`, 100)),
 		"output.content.blocked_keywords[0]: is empty":                                                                                                      {Output: guardrail.Output{Content: &guardrail.Content{Keywords: []string{" "}}}},
-		"input.injection.patterns[0]: matches the empty text, so it would strike everywhere":                                                                {Input: guardrail.Input{Injection: &guardrail.Injection{Patterns: []string{"a*"}}}},
+		"input.injection.patterns[0]: matches the empty text, so it would match everywhere":                                                                 {Input: guardrail.Input{Injection: &guardrail.Injection{Patterns: []string{"a*"}}}},
 		"input.length.min_length: cannot go with the action modify: what is too short cannot be lengthened":                                                 {Input: guardrail.Input{Length: &guardrail.Length{Rule: newRule(guardrail.Modify), Min: 1}}},
-		"tool.authorization.action: cannot be modify: a call runs or does not":                                                                              {Authorization: &guardrail.Authorization{Rule: newRule(guardrail.Modify)}},
+		"tool.authorization.action: cannot be modify: a tool call is either allowed or blocked":                                                             {Authorization: &guardrail.Authorization{Rule: newRule(guardrail.Modify)}},
 	} {
 		_, err := guardrail.New("g", o)
-		var invalid *agentsvc.InvalidError
-		if !errors.As(err, &invalid) || err.Error() != want {
+		if !errors.Is(err, agentsvc.CodeInvalid) || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}

@@ -86,9 +86,9 @@ type Guardrail struct {
 	tools  *authorization
 }
 
-// New returns the guardrail with this name. It returns an [agentsvc.InvalidError] for a pattern that is not an RE2
-// expression, matches the empty text or is too large. Equal data has equal hashes ([Hash]) within one guardrail only,
-// since each has a random key.
+// New returns the guardrail with this name. It returns an error with [agentsvc.CodeInvalid] for a pattern that is not
+// an RE2 expression, matches the empty text or is too large. Equal data has equal hashes ([Hash]) within one guardrail
+// only, since each has a random key.
 func New(name string, o Options) (*Guardrail, error) {
 	g := &Guardrail{name: name, app: o.App, shadow: o.Shadow}
 	key := make([]byte, 32)

@@ -51,7 +51,7 @@ func compileProgram(field, expr string) (*program, error) {
 	p := &program{Prog: prog}
 	states, empty := p.findRuneStates(allConditions)
 	if empty {
-		return nil, newInvalidError(field, "matches the empty text, so it would strike everywhere")
+		return nil, newInvalidError(field, "matches the empty text, so it would match everywhere")
 	}
 	for r := range p.canBegin {
 		p.canBegin[r] = slices.ContainsFunc(states, func(pc uint32) bool { return p.Inst[pc].MatchRune(rune(r)) })

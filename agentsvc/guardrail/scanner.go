@@ -19,7 +19,8 @@ type matchSpan struct {
 // scanner finds the matches of a program in a text that arrives in pieces, one character at a time. Unlike package
 // regexp, it finds every part of the text that is inside some match, whatever its length, and knows from which offset
 // on a match may still be in progress. So its result does not depend on the pieces, and text before that offset can be
-// released. It is used by one goroutine.
+// released. It is used by one goroutine, and carries go:norace where the matcher of package pattern does, for the same
+// reason.
 type scanner struct {
 	*program
 	// pos is the byte offset behind the last character.
@@ -58,6 +59,8 @@ func newScanner(p *program) *scanner {
 }
 
 // scanRune processes the next character, which is size bytes long in the text.
+//
+//go:norace
 func (s *scanner) scanRune(r rune, size int) {
 	s.steps++
 	if fresh := s.canBeginWith(r); fresh || len(s.active) > 0 {
@@ -91,6 +94,8 @@ func (s *scanner) endScan() {
 }
 
 // finalOffset returns the offset before which no further match will be found.
+//
+//go:norace
 func (s *scanner) finalOffset() int {
 	at := s.pos
 	if len(s.active) > 0 {
@@ -105,6 +110,8 @@ func (s *scanner) finalOffset() int {
 // advanceThreads moves every thread to the instructions that consume the next character, into ready. Of two threads at
 // the same instruction only the one that began earlier is kept: their future is the same, and the longer span covers
 // the other.
+//
+//go:norace
 func (s *scanner) advanceThreads(flags syntax.EmptyOp) {
 	s.ready = s.ready[:0]
 	if s.round++; s.round == 0 {
@@ -117,6 +124,8 @@ func (s *scanner) advanceThreads(flags syntax.EmptyOp) {
 }
 
 // beginThreads adds threads that begin at the next character, at the given instructions.
+//
+//go:norace
 func (s *scanner) beginThreads(states []uint32) {
 	s.steps += len(states)
 	for _, pc := range states {
@@ -128,6 +137,8 @@ func (s *scanner) beginThreads(states []uint32) {
 
 // advanceThread follows one thread over the instructions that consume nothing. The stack is explicit, since recursion
 // would be as deep as the program is long.
+//
+//go:norace
 func (s *scanner) advanceThread(t thread, flags syntax.EmptyOp) {
 	s.stack = append(s.stack[:0], t.pc)
 	for len(s.stack) > 0 {
@@ -156,6 +167,8 @@ func (s *scanner) advanceThread(t thread, flags syntax.EmptyOp) {
 }
 
 // addMatch adds a match to openSpans, joined with those it overlaps.
+//
+//go:norace
 func (s *scanner) addMatch(m matchSpan) {
 	m.start = max(m.start, s.doneEnd)
 	for n := len(s.openSpans); n > 0 && s.openSpans[n-1].end > m.start; n-- {
@@ -169,6 +182,8 @@ func (s *scanner) addMatch(m matchSpan) {
 }
 
 // finalizeSpans moves the spans that cannot grow any more, or are too long to wait for, to doneSpans.
+//
+//go:norace
 func (s *scanner) finalizeSpans() {
 	n := 0
 	for _, m := range s.openSpans {

@@ -17,8 +17,22 @@ const (
 
 // WithCircuitBreaker returns a provider that does not call p while p is down. After five consecutive calls that ended
 // in a retryable [*Error], it fails with such an error itself for 30 s. Then one call (the probe) is sent: its success
-// closes the breaker, its failure keeps it open for another 30 s. Calls that their caller ended do not count.
+// closes the breaker, its failure keeps it open for another 30 s. Calls that their caller ended do not count. [WithRetry]
+// around it repeats no call that failed with an open breaker.
 func WithCircuitBreaker(p Provider) Provider { return &circuitBreaker{next: p} }
+
+// openBreakerError is the failure of a call after which the breaker is open.
+type openBreakerError struct {
+	failure *Error
+	// sent reports that a request was sent: it opened the breaker, or was the probe.
+	sent bool
+}
+
+// Error implements [error].
+func (e *openBreakerError) Error() string { return e.failure.Error() }
+
+// Unwrap returns the failure as callers know it.
+func (e *openBreakerError) Unwrap() error { return e.failure }
 
 // circuitBreaker implements WithCircuitBreaker. It has three states: closed (failures < maxFailures), open (until
 // openUntil), and half open (probing).
@@ -53,7 +67,9 @@ func (b *circuitBreaker) Stream(ctx context.Context, req Request) iter.Seq2[Chun
 			var failed *Error
 			switch {
 			case errors.As(err, &failed) && failed.Retryable:
-				b.recordFailure(failed)
+				if b.recordFailure(failed) {
+					err = &openBreakerError{failed, true}
+				}
 			case failed != nil && failed.Status != 0:
 				b.recordSuccess() // the server answers, even if it refuses the request
 			// A normal call counts when it is complete. For the probe the first chunk suffices, so that others need not
@@ -81,10 +97,10 @@ func (b *circuitBreaker) allowCall() (probe bool, err error) {
 		b.probing = true
 		return true, nil
 	}
-	return false, &Error{
+	return false, &openBreakerError{failure: &Error{
 		Provider: b.lastErr.Provider, Retryable: true, RetryAfter: max(wait, time.Second),
 		Reason: "it failed several times in a row and is not asked for a while; last: " + b.lastErr.Reason,
-	}
+	}}
 }
 
 // endProbe lets another probe start. It also runs if the probe's caller ended it without an outcome.
@@ -94,13 +110,14 @@ func (b *circuitBreaker) endProbe() {
 	b.probing = false
 }
 
-// recordFailure counts a failed call and restarts the time until the next probe.
-func (b *circuitBreaker) recordFailure(err *Error) {
+// recordFailure counts a failed call and restarts the time until the next probe. It reports whether the breaker is open.
+func (b *circuitBreaker) recordFailure(err *Error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures++
 	b.openUntil = time.Now().Add(openDuration)
 	b.lastErr = *err
+	return b.failures >= maxFailures
 }
 
 // recordSuccess closes the breaker.

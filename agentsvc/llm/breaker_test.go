@@ -102,10 +102,10 @@ type blockingProvider struct {
 	calls     int
 }
 
-func (g *blockingProvider) Stream(ctx context.Context, _ llm.Request) iter.Seq2[llm.Chunk, error] {
+func (p *blockingProvider) Stream(ctx context.Context, _ llm.Request) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
-		g.calls++
-		if !g.recovered {
+		p.calls++
+		if !p.recovered {
 			yield(llm.Chunk{}, downAttempt.err)
 			return
 		}

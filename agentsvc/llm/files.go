@@ -57,7 +57,7 @@ func NormalizeMediaType(name string) string {
 	return name
 }
 
-// CheckFiles returns an [agentsvc.InvalidError] for the first file in the users' messages that the models do not
+// CheckFiles returns an error with [agentsvc.CodeInvalid] for the first file in the users' messages that the models do not
 // accept. It names the file and says what is accepted.
 func (f FileSupport) CheckFiles(conversation []agentsvc.Entry) error {
 	for _, e := range conversation {

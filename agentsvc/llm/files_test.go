@@ -52,7 +52,7 @@ func TestFiles(t *testing.T) {
 				{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{Text: "x"}, {File: &tt.file}}}},
 			}
 			err := llm.FileSupportOf(provider).CheckFiles(conversation)
-			var invalid *agentsvc.InvalidError
+			var invalid *agentsvc.Error
 			if want := strings.Contains(tt.ok, provider); want != (err == nil) || err != nil && (!errors.As(err, &invalid) || invalid.Field != `file "f"`) {
 				t.Errorf("%s at %s: %v, want it taken: %v", tt.name, provider, err, want)
 			}

@@ -2,11 +2,12 @@
 // folders below hold one vendor each (anthropic, gemini, ollama, openai), a model without a network (scripted), what
 // the vendors share (upstream), and the test suite of all (llmtest).
 //
-// Package runtime builds the providers of a revision and decorates each one, from the inside out: [WithRetry],
-// [WithCircuitBreaker], the meter (runtime/meteredmodel.go: it reserves the budget before the first byte is sent and settles it
-// when the stream ends), tracing, and [WithFallback]. Guardrails decorate the result for each agent.
+// Package runtime builds the providers of a revision and decorates each one, from the inside out:
+// [WithCircuitBreaker], [WithRetry], the meter (runtime/meteredmodel.go: it reserves the budget before the first byte is
+// sent and settles it when the stream ends), tracing, and [WithFallback]. Guardrails decorate the result for each agent.
+// An [AttemptLimit] bounds the requests and the time of a call that fails, in all of them together.
 //
-// Errors: an [*Error] means that the model's side failed or refused, an agentsvc.InvalidError that the request cannot
+// Errors: an [*Error] means that the model's side failed or refused, an agentsvc.CodeInvalid that the request cannot
 // be sent to this model (the caller must change it), anything else is local, such as the end of the context.
 //
 // To add a vendor: implement Provider in a new folder on top of package upstream, run llmtest.RunSuite and
@@ -39,9 +40,15 @@ type Request struct {
 	System       string
 	Conversation []agentsvc.Entry
 	Tools        []agentsvc.ToolSpec
+	// Output is the format of the answer, nil for any text. A provider uses the vendor's own mode for formats where the
+	// model has one, and SystemText where it has none.
+	Output *OutputFormat
 	// Step identifies the call within its task. It is the same in each attempt of a turn, so ids derived from it are
 	// too.
 	Step string
+	// Attempts bounds the time until the answer begins, and counts the requests of the call; nil: no bound. The
+	// decorators set it.
+	Attempts *AttemptLimit
 	// MaxTokens bounds the answer in addition to the model's own option, e.g. by what is left of a budget; 0 = no
 	// bound.
 	MaxTokens int64

@@ -19,9 +19,10 @@ const (
 )
 
 // WithRetry returns a provider that calls p up to three times, as long as p fails with a retryable [*Error] before its
-// first chunk. It waits as long as the server asked for, at least an exponential backoff from half a second with
-// jitter, and returns the error at once if the server asked for more than 30 s or a minute has passed. An answer that
-// has begun is never requested again: its text has been shown.
+// first chunk and the [AttemptLimit] of the call allows it. It waits as long as the server asked for, at least an
+// exponential backoff from half a second with jitter, and returns the error at once if the server asked for more than
+// 30 s, a minute has passed, or p's circuit breaker is open. An answer that has begun is never requested again: its text
+// has been shown.
 func WithRetry(p Provider) Provider { return retryingProvider{p} }
 
 // retryingProvider implements WithRetry. It has no state between calls.
@@ -32,14 +33,27 @@ type retryingProvider struct {
 // Stream implements [Provider].
 func (r retryingProvider) Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
+		if req.Attempts == nil {
+			req.Attempts = newAttemptLimit()
+			req.Attempts.startModel(0)
+		}
 		retryBackoff, startedAt := backoff.NewExponentialBackOff(), time.Now()
 		for attempt := 1; ; attempt++ {
+			req.Attempts.requests--
 			err := forwardAnswer(r.next.Stream(ctx, req), yield)
 			if err == nil {
 				return
 			}
+			var open *openBreakerError
+			if errors.As(err, &open) {
+				if !open.sent {
+					req.Attempts.requests++
+				}
+				yield(Chunk{}, open.failure)
+				return
+			}
 			wait, ok := retryDelay(err, retryBackoff)
-			if !ok || attempt == maxAttempts || time.Since(startedAt) > maxRetryTime {
+			if !ok || !req.Attempts.allowsRetry(wait) || attempt == maxAttempts || time.Since(startedAt) > maxRetryTime {
 				yield(Chunk{}, err)
 				return
 			}

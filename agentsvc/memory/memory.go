@@ -77,7 +77,7 @@ func (s *Store) AddMemories(ctx context.Context, messages ...Memory) error {
 		return nil
 	}
 	if err := s.h.Write(ctx, &b); err != nil {
-		return fmt.Errorf("keep memories: %w", err)
+		return fmt.Errorf("store memories: %w", err)
 	}
 	return nil
 }
@@ -101,18 +101,18 @@ type Filter struct {
 
 // sqlCondition returns the SQL condition of w, and its arguments, which begin at $2. Only placeholders are formatted
 // into the text.
-func (w Filter) sqlCondition() (condition string, args []any) {
+func (f Filter) sqlCondition() (condition string, args []any) {
 	condition = `owner_sub = $2`
-	args = []any{w.Subject}
-	if w.Issuer != nil {
-		args = append(args, *w.Issuer)
+	args = []any{f.Subject}
+	if f.Issuer != nil {
+		args = append(args, *f.Issuer)
 		condition += ` AND owner_iss = $3`
 	}
-	if w.Agents == nil {
+	if f.Agents == nil {
 		return condition, args
 	}
 	var list []string
-	for _, a := range w.Agents {
+	for _, a := range f.Agents {
 		args = append(args, a)
 		list = append(list, fmt.Sprintf("$%d", len(args)+1))
 	}

@@ -101,7 +101,7 @@ func (s *Store) saveVectors(ctx context.Context, rows []vectorRow, which []int, 
 		b.Exec(nil, `UPDATE memory SET model = $3, vector = $4 WHERE tenant = $1 AND id = $2`, s.tenant, rows[i].id, model, encodeVector(rows[i].vector))
 	}
 	if err := s.h.Write(ctx, &b); err != nil {
-		return fmt.Errorf("keep vectors of memories: %w", err)
+		return fmt.Errorf("store vectors of memories: %w", err)
 	}
 	return nil
 }

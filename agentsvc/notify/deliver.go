@@ -35,16 +35,16 @@ var errUnknownFormat = errors.New("its format is not known to this process")
 
 // deliverEvents delivers the events that t does not have, and reports whether the receiver has ended; then its lease
 // has too. It returns a [*deliveryError] if an attempt failed, and [agentsvc.ErrLeaseLost].
-func (c *Dispatcher) deliverEvents(ctx context.Context, t *receiver.Claimed) (ended bool, err error) {
-	format, known := c.options.Formats[t.Format]
+func (dis *Dispatcher) deliverEvents(ctx context.Context, t *receiver.Claimed) (ended bool, err error) {
+	format, known := dis.options.Formats[t.Format]
 	switch {
 	case t.IsStanding():
 		format = standingFormat
 	case !known:
 		return false, errUnknownFormat
 	}
-	st := store.New(c.db, t.Tenant)
-	task, err := st.Tasks.Load(ctx, t.Task, store.TaskParts{})
+	st := store.New(dis.db, t.Tenant)
+	task, err := st.Tasks.Load(ctx, nil, t.Task, store.TaskParts{})
 	if err != nil {
 		return false, err
 	}
@@ -73,10 +73,10 @@ func (c *Dispatcher) deliverEvents(ctx context.Context, t *receiver.Claimed) (en
 		}
 		// The status that ends the task ends the receiver as well.
 		last := ev.Status != nil && ev.Status.State.IsTerminal()
-		if err := c.deliverEvent(ctx, t, format, snapshot, ev); err != nil && (last || !c.canSkipEvent(t, err)) {
+		if err := dis.deliverEvent(ctx, t, format, snapshot, ev); err != nil && (last || !dis.canSkipEvent(t, err)) {
 			return false, err
 		}
-		if err := c.receivers.MarkDelivered(ctx, t, ev.Seq, last, leaseTime); err != nil || last {
+		if err := dis.receivers.MarkDelivered(ctx, t, ev.Seq, last, leaseTime); err != nil || last {
 			return last, err
 		}
 		if sent++; sent == maxMessages || time.Now().After(deadline) {
@@ -85,7 +85,7 @@ func (c *Dispatcher) deliverEvents(ctx context.Context, t *receiver.Claimed) (en
 	}
 	// Record events that are not sent too, so that the next delivery does not read them again.
 	if received > t.DeliveredSeq {
-		return false, c.receivers.MarkDelivered(ctx, t, received, false, leaseTime)
+		return false, dis.receivers.MarkDelivered(ctx, t, received, false, leaseTime)
 	}
 	return false, nil
 }
@@ -105,21 +105,21 @@ func applyEventsUntil(ctx context.Context, st *store.Store, t *agentsvc.Task, se
 }
 
 // canSkipEvent reports whether t continues with the next event after err, and logs the one that is skipped.
-func (c *Dispatcher) canSkipEvent(t *receiver.Claimed, err error) bool {
+func (dis *Dispatcher) canSkipEvent(t *receiver.Claimed, err error) bool {
 	var deliveryErr *deliveryError
 	if !errors.As(err, &deliveryErr) || !deliveryErr.skipsEvent || deliveryErr.isPermanent {
 		return false
 	}
-	c.options.Log.Warn("a notification was given up", "tenant", t.Tenant, "task", t.Task, "config", t.PublicID(), "reason", deliveryErr.reason)
+	dis.options.Log.Warn("a notification was given up", "tenant", t.Tenant, "task", t.Task, "config", t.PublicID(), "reason", deliveryErr.reason)
 	return true
 }
 
 // deliverEvent sends one event, by the tenant's current notifier. A receiver that has been failing for longer than
 // MaxFailing fails permanently. A standing receiver instead skips an event after its configured attempts.
-func (c *Dispatcher) deliverEvent(ctx context.Context, t *receiver.Claimed, format Format, snapshot agentsvc.Task, ev agentsvc.Event) error {
+func (dis *Dispatcher) deliverEvent(ctx context.Context, t *receiver.Claimed, format Format, snapshot agentsvc.Task, ev agentsvc.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	notifier, release, err := c.options.Notifier(ctx, t.Tenant)
+	notifier, release, err := dis.options.Notifier(ctx, t.Tenant)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (c *Dispatcher) deliverEvent(ctx context.Context, t *receiver.Claimed, form
 	case m != nil && m.retry.maxAttempts > 0:
 		deliveryErr.retry, deliveryErr.skipsEvent = m.retry, t.Attempts+1 >= m.retry.maxAttempts
 	default:
-		deliveryErr.isPermanent = deliveryErr.isPermanent || t.FailingFor > c.options.MaxFailing
+		deliveryErr.isPermanent = deliveryErr.isPermanent || t.FailingFor > dis.options.MaxFailing
 	}
 	notifier.reportAttempt(deliveryErr)
 	return err
@@ -153,8 +153,8 @@ func messageID(t *receiver.Claimed, seq int64) string {
 
 // retryDelay returns the pause after failures earlier failures and one more. Half of it is random, so that receivers
 // that failed together are not retried together.
-func (c *Dispatcher) retryDelay(p retryPolicy, failures int64) time.Duration {
-	d := min(cmp.Or(p.initialBackoff, c.options.InitialBackoff)<<min(failures, 20), cmp.Or(p.maxBackoff, c.options.MaxBackoff))
+func (dis *Dispatcher) retryDelay(p retryPolicy, failures int64) time.Duration {
+	d := min(cmp.Or(p.initialBackoff, dis.options.InitialBackoff)<<min(failures, 20), cmp.Or(p.maxBackoff, dis.options.MaxBackoff))
 	return d/2 + rand.N(d/2+1) //nolint:gosec // G404: it need not be secret
 }
 
@@ -164,7 +164,7 @@ func readLog(ctx context.Context, st *store.Store, id agentsvc.TaskID, after int
 		for more := true; more; {
 			var evs []agentsvc.Event
 			var err error
-			if evs, more, err = st.Events.LoadPage(ctx, id, after, pageEvents, pageBytes); err != nil {
+			if evs, more, err = st.Events.LoadPage(ctx, nil, id, after, pageEvents, pageBytes); err != nil {
 				yield(agentsvc.Event{}, err)
 				return
 			}

@@ -85,18 +85,18 @@ func NewDispatcher(d *db.DB, o DispatcherOptions) *Dispatcher {
 }
 
 // Wake makes the dispatcher look for undelivered events soon. It does not block.
-func (c *Dispatcher) Wake() {
+func (dis *Dispatcher) Wake() {
 	select {
-	case c.wakeup <- struct{}{}:
+	case dis.wakeup <- struct{}{}:
 	default:
 	}
 }
 
 // StopTenant cancels the deliveries in progress of a tenant: it is suspended or deleted.
-func (c *Dispatcher) StopTenant(tenant db.ID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for t, stop := range c.deliveries {
+func (dis *Dispatcher) StopTenant(tenant db.ID) {
+	dis.mu.Lock()
+	defer dis.mu.Unlock()
+	for t, stop := range dis.deliveries {
 		if t.Tenant == tenant {
 			stop()
 		}
@@ -105,46 +105,46 @@ func (c *Dispatcher) StopTenant(tenant db.ID) {
 
 // ExpediteTenant makes the receivers of a tenant due now whose next attempt is later. A failure is logged: they become
 // due by themselves.
-func (c *Dispatcher) ExpediteTenant(ctx context.Context, tenant db.ID) {
-	if err := c.receivers.Expedite(ctx, tenant); err != nil {
-		c.options.Log.Warn("the receivers of an app could not be advanced together; each is advanced separately", "tenant", tenant, "error", err)
+func (dis *Dispatcher) ExpediteTenant(ctx context.Context, tenant db.ID) {
+	if err := dis.receivers.Expedite(ctx, tenant); err != nil {
+		dis.options.Log.Warn("the receivers of an app could not be advanced together; each is advanced separately", "tenant", tenant, "error", err)
 		return
 	}
-	c.Wake()
+	dis.Wake()
 }
 
 // Run delivers until ctx ends. The receivers whose delivery was interrupted are released for other processes.
-func (c *Dispatcher) Run(ctx context.Context) error {
+func (dis *Dispatcher) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	wait := minPollInterval
 	for {
 		// Wait for a free slot: claiming more receivers than can be served would only keep them from other processes.
 		select {
-		case c.slots <- struct{}{}:
-			<-c.slots
+		case dis.slots <- struct{}{}:
+			<-dis.slots
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		claimed, err := c.receivers.Claim(ctx, c.options.MaxConcurrent-len(c.slots), c.options.MaxPerTenant, leaseTime)
+		claimed, err := dis.receivers.Claim(ctx, dis.options.MaxConcurrent-len(dis.slots), dis.options.MaxPerTenant, leaseTime)
 		if err != nil && ctx.Err() == nil {
-			c.options.Log.Warn("the due receivers of notifications could not be read", "error", err)
+			dis.options.Log.Warn("the due receivers of notifications could not be read", "error", err)
 		}
 		for _, t := range claimed {
-			c.slots <- struct{}{}
+			dis.slots <- struct{}{}
 			workers.Go(func() {
-				c.deliverAndRecord(ctx, t)
-				<-c.slots
+				dis.deliverAndRecord(ctx, t)
+				<-dis.slots
 				// The tenant may have more receivers, which MaxPerTenant kept from being claimed.
-				c.Wake()
+				dis.Wake()
 			})
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-c.wakeup:
+		case <-dis.wakeup:
 			wait = minPollInterval
 		case <-timer.C:
-			wait = min(2*wait, c.options.PollInterval)
+			wait = min(2*wait, dis.options.PollInterval)
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -155,10 +155,10 @@ func (c *Dispatcher) Run(ctx context.Context) error {
 }
 
 // deliverAndRecord delivers the events that t does not have, and records the result.
-func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *receiver.Claimed) {
-	ctx, stop := c.beginDelivery(ctx, t)
+func (dis *Dispatcher) deliverAndRecord(ctx context.Context, t *receiver.Claimed) {
+	ctx, stop := dis.beginDelivery(ctx, t)
 	defer stop()
-	ended, err := c.deliverEvents(ctx, t)
+	ended, err := dis.deliverEvents(ctx, t)
 	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	var deliveryErr *deliveryError
@@ -168,35 +168,35 @@ func (c *Dispatcher) deliverAndRecord(ctx context.Context, t *receiver.Claimed) 
 		return
 	// The turn of this receiver is over, or this process stops: release it without a pause.
 	case err == nil, ctx.Err() != nil:
-		err = c.receivers.Release(recordCtx, t, 0)
+		err = dis.receivers.Release(recordCtx, t, 0)
 	case errors.Is(err, tenancy.ErrSuspended):
-		err = c.receivers.Release(recordCtx, t, unavailableDelay)
+		err = dis.receivers.Release(recordCtx, t, unavailableDelay)
 	// An error that is not of the delivery itself, such as an app that cannot be loaded.
 	case !errors.As(err, &deliveryErr):
-		c.options.Log.Warn("a receiver of notifications cannot be notified for now", "tenant", t.Tenant, "task", t.Task, "error", err)
-		err = c.receivers.Release(recordCtx, t, unavailableDelay)
+		dis.options.Log.Warn("a receiver of notifications cannot be notified for now", "tenant", t.Tenant, "task", t.Task, "error", err)
+		err = dis.receivers.Release(recordCtx, t, unavailableDelay)
 	case deliveryErr.isPermanent, deliveryErr.skipsEvent:
-		c.options.Log.Warn("a receiver of notifications was given up", "tenant", t.Tenant, "task", t.Task, "config", t.PublicID(), "reason", deliveryErr.reason)
-		err = c.receivers.MarkDead(recordCtx, t, deliveryErr.reason)
+		dis.options.Log.Warn("a receiver of notifications was given up", "tenant", t.Tenant, "task", t.Task, "config", t.PublicID(), "reason", deliveryErr.reason)
+		err = dis.receivers.MarkDead(recordCtx, t, deliveryErr.reason)
 	default:
-		err = c.receivers.MarkFailed(recordCtx, t, deliveryErr.reason, c.retryDelay(deliveryErr.retry, t.Attempts))
+		err = dis.receivers.MarkFailed(recordCtx, t, deliveryErr.reason, dis.retryDelay(deliveryErr.retry, t.Attempts))
 	}
 	if err != nil && !errors.Is(err, agentsvc.ErrLeaseLost) {
-		c.options.Log.Warn("the result of a notification could not be recorded: it may be sent again", "tenant", t.Tenant, "task", t.Task, "error", err)
+		dis.options.Log.Warn("the result of a notification could not be recorded: it may be sent again", "tenant", t.Tenant, "task", t.Task, "error", err)
 	}
 }
 
 // beginDelivery registers a delivery, so that [Dispatcher.StopTenant] can cancel it. The caller must call the returned
 // function at the end.
-func (c *Dispatcher) beginDelivery(ctx context.Context, t *receiver.Claimed) (context.Context, func()) {
+func (dis *Dispatcher) beginDelivery(ctx context.Context, t *receiver.Claimed) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.deliveries[t] = cancel
+	dis.mu.Lock()
+	defer dis.mu.Unlock()
+	dis.deliveries[t] = cancel
 	return ctx, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.deliveries, t)
+		dis.mu.Lock()
+		defer dis.mu.Unlock()
+		delete(dis.deliveries, t)
 		cancel()
 	}
 }

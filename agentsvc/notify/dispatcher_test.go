@@ -112,8 +112,8 @@ func TestGivenUp(t *testing.T) {
 		"down":     {"inside", newReceiver(t, inside, "each", down), "it answered 500 Internal Server Error"},
 		"redirect": {"inside", newReceiver(t, inside, "each", moved.URL), "it answered 307 Temporary Redirect"},
 		"private":  {"outside", newReceiver(t, outside, "each", "https://127.0.0.1:1"), `the address of "127.0.0.1" is not allowed: only public addresses may be called`},
-		"http now": {"outside", newReceiver(t, newNotifier(t, "outside", notify.Options{CallerEgress: privateEgress}), "each", "http://example.com"), "only https addresses are told"},
-		"sealed":   {"inside", foreign, "its address is sealed under a key that is gone"},
+		"http now": {"outside", newReceiver(t, newNotifier(t, "outside", notify.Options{CallerEgress: privateEgress}), "each", "http://example.com"), "only https addresses are notified"},
+		"sealed":   {"inside", foreign, "its address is encrypted under a master key that this process does not have"},
 	}
 	runs := map[string]store.Run{}
 	for name, tt := range tests {

@@ -103,43 +103,43 @@ func NewNotifier(tenant db.ID, keys *keyring.Keyring, o Options) *Notifier {
 }
 
 // egressFor returns the client for an address.
-func (d *Notifier) egressFor(a Address) Egress {
+func (not *Notifier) egressFor(a Address) Egress {
 	if a.AppOwned {
-		return d.options.AppEgress
+		return not.options.AppEgress
 	}
-	return d.options.CallerEgress
+	return not.options.CallerEgress
 }
 
 // maxURL bounds a URL, in bytes.
 const maxURL = 2048
 
 // NewReceiver returns a receiver for a task of owner, with the address sealed. An address that nothing may be sent to
-// is an [agentsvc.InvalidError].
-func (d *Notifier) NewReceiver(owner agentsvc.Owner, id, format string, a Address) (receiver.Receiver, error) {
-	if err := d.checkAddress(&a); err != nil {
+// is an error with [agentsvc.CodeInvalid].
+func (not *Notifier) NewReceiver(owner agentsvc.Owner, id, format string, a Address) (receiver.Receiver, error) {
+	if err := not.checkAddress(&a); err != nil {
 		return receiver.Receiver{}, err
 	}
 	plain, err := json.Marshal(a)
 	if err != nil {
 		return receiver.Receiver{}, err
 	}
-	sealed, err := d.keys.SealValue(d.tenant, sealContext(owner), plain)
+	sealed, err := not.keys.SealValue(not.tenant, sealContext(owner), plain)
 	if err != nil {
 		return receiver.Receiver{}, fmt.Errorf("seal an address: %w", err)
 	}
-	if d.options.OnReceiverCreated != nil {
-		d.options.OnReceiverCreated()
+	if not.options.OnReceiverCreated != nil {
+		not.options.OnReceiverCreated()
 	}
-	return receiver.Receiver{ID: id, Format: format, Value: base64.StdEncoding.EncodeToString(sealed), MasterKey: d.keys.CurrentKeyID()}, nil
+	return receiver.Receiver{ID: id, Format: format, Value: base64.StdEncoding.EncodeToString(sealed), MasterKey: not.keys.CurrentKeyID()}, nil
 }
 
 // OpenAddress returns the address of a receiver of a task of owner.
-func (d *Notifier) OpenAddress(owner agentsvc.Owner, r receiver.Receiver) (a Address, err error) {
+func (not *Notifier) OpenAddress(owner agentsvc.Owner, r receiver.Receiver) (a Address, err error) {
 	sealed, err := base64.StdEncoding.DecodeString(r.Value)
 	if err != nil {
 		return a, fmt.Errorf("open an address: %w", err)
 	}
-	plain, err := d.keys.OpenValue(d.tenant, sealContext(owner), sealed)
+	plain, err := not.keys.OpenValue(not.tenant, sealContext(owner), sealed)
 	if err != nil {
 		return a, fmt.Errorf("open an address: %w", err)
 	}
@@ -148,28 +148,28 @@ func (d *Notifier) OpenAddress(owner agentsvc.Owner, r receiver.Receiver) (a Add
 
 // composeMessage returns the message for an event, nil if the configuration no longer wants one. An address that cannot
 // be opened is a [*deliveryError].
-func (d *Notifier) composeMessage(ctx context.Context, format Format, r receiver.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
+func (not *Notifier) composeMessage(ctx context.Context, format Format, r receiver.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
 	if r.IsStanding() {
-		return d.composeNotice(ctx, r, t, ev)
+		return not.composeNotice(ctx, r, t, ev)
 	}
-	a, err := d.OpenAddress(t.Owner, r)
+	a, err := not.OpenAddress(t.Owner, r)
 	if err != nil {
-		return nil, &deliveryError{reason: "its address is sealed under a key that is gone", isPermanent: true}
+		return nil, &deliveryError{reason: "its address is encrypted under a master key that this process does not have", isPermanent: true}
 	}
 	body, err := format.EncodeBody(t, ev)
 	return &outgoingMessage{Address: a, contentType: jsonContentType, body: body}, err
 }
 
 // reportAttempt calls OnAttempt. deliveryErr is nil if the attempt succeeded.
-func (d *Notifier) reportAttempt(deliveryErr *deliveryError) {
+func (not *Notifier) reportAttempt(deliveryErr *deliveryError) {
 	switch {
-	case d.options.OnAttempt == nil:
+	case not.options.OnAttempt == nil:
 	case deliveryErr == nil:
-		d.options.OnAttempt(OutcomeDelivered)
+		not.options.OnAttempt(OutcomeDelivered)
 	case deliveryErr.isPermanent, deliveryErr.skipsEvent:
-		d.options.OnAttempt(OutcomeDead)
+		not.options.OnAttempt(OutcomeDead)
 	default:
-		d.options.OnAttempt(OutcomeFailed)
+		not.options.OnAttempt(OutcomeFailed)
 	}
 }
 
@@ -179,7 +179,7 @@ func sealContext(owner agentsvc.Owner) string {
 	return fmt.Sprintf("receiver %q %q", owner.Issuer, owner.Subject)
 }
 
-// CheckURL returns an [agentsvc.InvalidError] if a URL cannot be that of a receiver; inside means that private
+// CheckURL returns an error with [agentsvc.CodeInvalid] if a URL cannot be that of a receiver; inside means that private
 // addresses are allowed. The error quotes nothing of the URL, which may contain a secret.
 func CheckURL(text string, inside bool) error {
 	if len(text) > maxURL {
@@ -188,21 +188,21 @@ func CheckURL(text string, inside bool) error {
 	u, err := url.Parse(text)
 	switch {
 	case text == "":
-		return agentsvc.NewInvalidError("url", "is missing: the address to be told at")
+		return agentsvc.NewInvalidError("url", "is missing: the address that receives the notifications")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return agentsvc.NewInvalidError("url", "must be an https address")
 	case u.Scheme == "http" && !inside:
 		return agentsvc.NewInvalidError("url", "must be an https address; http is for apps that may call private addresses")
 	case u.User != nil:
-		return agentsvc.NewInvalidError("url", "holds a name or password: those belong into authentication")
+		return agentsvc.NewInvalidError("url", "contains a user name or password: set authentication instead")
 	}
 	return nil
 }
 
-// checkAddress returns an [agentsvc.InvalidError] for an invalid address, and normalizes the scheme's spelling. The
-// error quotes nothing of the address.
-func (d *Notifier) checkAddress(a *Address) error {
-	err := CheckURL(a.URL, d.egressFor(*a).AllowPrivate)
+// checkAddress returns an error with [agentsvc.CodeInvalid] for an invalid address, and normalizes the scheme's
+// spelling. The error quotes nothing of the address.
+func (not *Notifier) checkAddress(a *Address) error {
+	err := CheckURL(a.URL, not.egressFor(*a).AllowPrivate)
 	switch {
 	case err != nil:
 		return err

@@ -233,8 +233,7 @@ func TestAddress(t *testing.T) {
 		"line break": {URL: "https://example.com", Token: "a\r\nHost: b"}, "credentials": {URL: "https://example.com", Scheme: "Basic", Credentials: "a\x00"},
 	} {
 		_, err := d.NewReceiver(ana, "", "each", a)
-		var wrong *agentsvc.InvalidError
-		if !errors.As(err, &wrong) {
+		if !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

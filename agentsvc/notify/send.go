@@ -27,7 +27,7 @@ type deliveryError struct {
 	retry retryPolicy
 }
 
-func (r *deliveryError) Error() string { return r.reason }
+func (e *deliveryError) Error() string { return e.reason }
 
 // retryPolicy is how often and with which pauses one event is sent. Zero fields mean the dispatcher's options.
 type retryPolicy struct {
@@ -49,15 +49,15 @@ const jsonContentType = "application/json"
 
 // sendMessage sends a message once. A response other than 2xx is a [*deliveryError]; 410 Gone is a permanent one.
 // Redirects are not followed: the message is for this address only.
-func (d *Notifier) sendMessage(ctx context.Context, id string, m *outgoingMessage) error {
+func (not *Notifier) sendMessage(ctx context.Context, id string, m *outgoingMessage) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.body))
 	if err != nil {
 		return &deliveryError{reason: "the address cannot be called", isPermanent: true}
 	}
-	a, egressTo := m.Address, d.egressFor(m.Address)
+	a, egressTo := m.Address, not.egressFor(m.Address)
 	if req.URL.Scheme != "https" && !egressTo.AllowPrivate {
 		// The permission for private addresses may have been withdrawn since the receiver was created.
-		return &deliveryError{reason: "only https addresses are told", isPermanent: true}
+		return &deliveryError{reason: "only https addresses are notified", isPermanent: true}
 	}
 	req.Header.Set("Content-Type", m.contentType)
 	for name, value := range m.header {
@@ -73,7 +73,7 @@ func (d *Notifier) sendMessage(ctx context.Context, id string, m *outgoingMessag
 		req.Header.Set("Authorization", a.Scheme+" "+a.Credentials)
 	}
 	// Without a secret the message is sent unsigned.
-	egress.SignWebhook(req.Header, d.options.Secret, id, time.Now(), m.body)
+	egress.SignWebhook(req.Header, not.options.Secret, id, time.Now(), m.body)
 	resp, err := egress.WithoutRedirects(egressTo.Client.HTTP()).Do(req)
 	if err != nil {
 		var never *egress.NotAllowedError

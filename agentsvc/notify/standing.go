@@ -104,8 +104,8 @@ func newNotice(t agentsvc.Task, ev agentsvc.Event) Notice {
 
 // composeNotice returns the message for a standing receiver, nil if the configuration no longer has it or does not
 // select the event.
-func (d *Notifier) composeNotice(ctx context.Context, r receiver.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
-	all := d.options.StandingReceivers[t.Agent]
+func (not *Notifier) composeNotice(ctx context.Context, r receiver.Receiver, t agentsvc.Task, ev agentsvc.Event) (*outgoingMessage, error) {
+	all := not.options.StandingReceivers[t.Agent]
 	i := slices.IndexFunc(all, func(s *StandingReceiver) bool { return s.ID == r.PublicID() })
 	if i < 0 || !slices.Contains(all[i].Events, noticeType(ev)) {
 		return nil, nil
@@ -126,7 +126,7 @@ func (d *Notifier) composeNotice(ctx context.Context, r receiver.Receiver, t age
 		return nil, ctx.Err()
 	case err != nil:
 		// The event is skipped after MaxAttempts: a later notice may suit the template.
-		return m, &deliveryError{reason: fmt.Sprintf("its template makes no body: %.200v", err)}
+		return m, &deliveryError{reason: fmt.Sprintf("its template cannot be rendered: %.200v", err)}
 	// A template may produce plain text.
 	case !json.Valid(m.body):
 		m.contentType = "text/plain; charset=utf-8"

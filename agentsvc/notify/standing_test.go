@@ -103,7 +103,7 @@ func TestStandingRestored(t *testing.T) {
 		task, st := acceptTaskWith(t, d, "acme", nil, "all"), store.New(d, "acme")
 		id := agentsvc.TaskID(agentsvc.NewID())
 		next := store.Run{
-			Tenant: "acme", Task: id, Turn: 1, Agent: "a", Context: store.ContextIDForTask(id), IsNewContext: true, Owner: task.Owner, Revision: 1, Attempts: 1, FirstSeq: 1,
+			Tenant: "acme", Task: id, Turn: 1, Agent: "a", Context: agentsvc.ContextID(agentsvc.NewID()), IsNewContext: true, Owner: task.Owner, Revision: 1, Attempts: 1, FirstSeq: 1,
 			Lease: store.Lease{Worker: "w", Epoch: 1, Seq: 4},
 		}
 		content := agentsvc.Event{Message: &agentsvc.Message{ID: "m", Role: agentsvc.RoleAgent}}
@@ -113,7 +113,7 @@ func TestStandingRestored(t *testing.T) {
 		if err := st.Runs.WriteRecord(t.Context(), &next, store.Record{Events: sequenceEvents(id, 5, statusEvent(agentsvc.InputRequired)), EndState: store.InputRequired}); err != nil {
 			t.Fatal(err)
 		}
-		seen, err := st.Tasks.Load(t.Context(), id, store.TaskParts{})
+		seen, err := st.Tasks.Load(t.Context(), nil, id, store.TaskParts{})
 		if err != nil {
 			t.Fatal(err)
 		}

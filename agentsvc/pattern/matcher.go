@@ -11,6 +11,9 @@ import (
 // matches in progress, the preferred first, and advances them by one character at a time. Its time is bounded by the
 // length of the text times the size of the program, and it counts its steps. A matcher is used by one goroutine at a
 // time and returned to the pattern's pool.
+//
+// The functions that run for each character carry go:norace: they change only the matcher's own memory and read the
+// program, which nothing changes, and the race detector would make the tests of costly patterns four times as long.
 type matcher struct {
 	*Pattern
 	// current are the states before the present character, next those after it; they are swapped at each character.
@@ -38,12 +41,16 @@ type stateSet struct {
 }
 
 // clearStates empties the set and keeps its memory.
-func (q *stateSet) clearStates() { q.states, q.threads = q.states[:0], q.threads[:0] }
+//
+//go:norace
+func (s *stateSet) clearStates() { s.states, s.threads = s.states[:0], s.threads[:0] }
 
 // hasState reports whether the set contains pc. The check of states[i] makes stale positions harmless.
-func (q *stateSet) hasState(pc uint32) bool {
-	i := q.positions[pc]
-	return int(i) < len(q.states) && q.states[i] == pc
+//
+//go:norace
+func (s *stateSet) hasState(pc uint32) bool {
+	i := s.positions[pc]
+	return int(i) < len(s.states) && s.states[i] == pc
 }
 
 // getMatcher returns a matcher from the pool or a new one. A pooled one has states of an earlier match.
@@ -85,6 +92,8 @@ func (m *matcher) findMatch(w *StepBudget, text string, pos, groups int) ([]int,
 }
 
 // runSearch runs the program from pos until the preferred match is complete, the text ends, or the budget is spent.
+//
+//go:norace
 func (m *matcher) runSearch(w *StepBudget, text string, pos int) error {
 	before := rune(-1)
 	if pos > 0 {
@@ -124,6 +133,8 @@ func (m *matcher) runSearch(w *StepBudget, text string, pos int) error {
 
 // skipToStart returns the next offset from pos on at which a match may begin. Without a literal prefix it looks at no
 // more than SliceSteps bytes, so that the caller spends steps in between.
+//
+//go:norace
 func (m *matcher) skipToStart(text string, pos int, before rune) int {
 	if m.prefix != "" {
 		if i := strings.Index(text[pos:], m.prefix); i >= 0 {
@@ -142,6 +153,8 @@ func (m *matcher) skipToStart(text string, pos int, before rune) int {
 }
 
 // decodeRune returns the character at pos and its width in bytes; -1 and 0 at the end. ASCII has a fast path.
+//
+//go:norace
 func decodeRune(text string, pos int) (rune, int) {
 	if pos >= len(text) {
 		return -1, 0
@@ -154,6 +167,8 @@ func decodeRune(text string, pos int) (rune, int) {
 
 // advanceThreads advances the threads of m.current over the character r at pos into m.next; r is -1 at the end of the
 // text. flags are the empty-width conditions at end. A match ends the loop: the threads after it are less preferred.
+//
+//go:norace
 func (m *matcher) advanceThreads(r rune, pos, end int, flags syntax.EmptyOp) {
 	n := len(m.groups)
 	for t, pc := range m.current.threads {
@@ -181,6 +196,8 @@ func (m *matcher) advanceThreads(r rune, pos, end int, flags syntax.EmptyOp) {
 }
 
 // acceptsRune reports whether the instruction accepts r. It has fast paths for what most instructions are.
+//
+//go:norace
 func acceptsRune(i *syntax.Inst, r rune) bool {
 	switch i.Op {
 	case syntax.InstRune1:
@@ -196,6 +213,8 @@ func acceptsRune(i *syntax.Inst, r rune) bool {
 
 // addState adds the state pc to q, and all states that it leads to at pos without consuming a character. Its recursion
 // is as deep as the program has branches, which MaxInstructions bounds.
+//
+//go:norace
 func (m *matcher) addState(q *stateSet, pc uint32, pos int, flags syntax.EmptyOp) {
 	for {
 		m.steps++
@@ -275,6 +294,8 @@ func (p *Pattern) startStatesAt(flags syntax.EmptyOp) *startStates {
 }
 
 // addStartStates adds to m.current the states in which a match begins at pos, where r is the next character.
+//
+//go:norace
 func (m *matcher) addStartStates(pos int, r rune, flags syntax.EmptyOp) {
 	for i := range m.groups {
 		m.groups[i] = -1
@@ -296,6 +317,8 @@ func (m *matcher) addStartStates(pos int, r rune, flags syntax.EmptyOp) {
 }
 
 // addThread adds a state that consumes a character or matches to q's threads, with a copy of the groups.
+//
+//go:norace
 func (m *matcher) addThread(q *stateSet, pc uint32) {
 	q.threads = append(q.threads, pc)
 	if n := len(m.groups); n > 0 {

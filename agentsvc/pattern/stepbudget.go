@@ -59,115 +59,115 @@ func NewStepBudget(ctx context.Context, app string, size int) *StepBudget {
 
 // NewPart returns the budget for judging a part of size bytes. It has a limit of its own, so that the judgement of one
 // part does not depend on the others, and its steps count towards w as well. Parts are used one after the other.
-func (w *StepBudget) NewPart(size int) *StepBudget {
-	if w.lastPart != nil {
-		_ = w.lastPart.reportToParent() // w.err keeps the error
+func (b *StepBudget) NewPart(size int) *StepBudget {
+	if b.lastPart != nil {
+		_ = b.lastPart.reportToParent() // b.err keeps the error
 	}
-	part := NewStepBudget(w.ctx, w.app, size)
-	part.parent, part.err = w, w.err
-	w.lastPart = part
+	part := NewStepBudget(b.ctx, b.app, size)
+	part.parent, part.err = b, b.err
+	b.lastPart = part
 	return part
 }
 
 // BeginComputation begins a computation that waits for nothing else until [StepBudget.EndComputation]. Computations may
 // be nested. A budget that has spent more than one slice needs a permit of [processor.Shared] while it computes; short
 // work does not.
-func (w *StepBudget) BeginComputation() {
-	w = w.rootBudget()
-	if w.depth++; w.spent >= SliceSteps && !w.hasPermit && w.err == nil {
-		w.acquireProcessor()
+func (b *StepBudget) BeginComputation() {
+	b = b.rootBudget()
+	if b.depth++; b.spent >= SliceSteps && !b.hasPermit && b.err == nil {
+		b.acquireProcessor()
 	}
 }
 
 // EndComputation ends what [StepBudget.BeginComputation] began, and releases the permit at the outermost level: what
 // follows may wait, e.g. for the network.
-func (w *StepBudget) EndComputation() {
-	w = w.rootBudget()
-	if w.depth--; w.depth == 0 && w.hasPermit {
-		w.hasPermit = false
+func (b *StepBudget) EndComputation() {
+	b = b.rootBudget()
+	if b.depth--; b.depth == 0 && b.hasPermit {
+		b.hasPermit = false
 		processor.Shared.Release()
 	}
 }
 
 // rootBudget returns the budget of the whole judgement.
-func (w *StepBudget) rootBudget() *StepBudget {
-	for w.parent != nil {
-		w = w.parent
+func (b *StepBudget) rootBudget() *StepBudget {
+	for b.parent != nil {
+		b = b.parent
 	}
-	return w
+	return b
 }
 
 // acquireProcessor waits for a permit. A failure, which is the context's, fails the budget.
-func (w *StepBudget) acquireProcessor() {
-	w.err = processor.Shared.Acquire(w.ctx, w.app)
-	w.hasPermit = w.err == nil
+func (b *StepBudget) acquireProcessor() {
+	b.err = processor.Shared.Acquire(b.ctx, b.app)
+	b.hasPermit = b.err == nil
 }
 
 // AddSteps raises the limit by steps.
-func (w *StepBudget) AddSteps(steps int64) { w.maxSteps += steps }
+func (b *StepBudget) AddSteps(steps int64) { b.maxSteps += steps }
 
 // AddBytes raises the limit of w and of the budgets it is a part of by the steps of size bytes.
-func (w *StepBudget) AddBytes(size int) {
-	for ; w != nil; w = w.parent {
-		w.maxSteps += StepsPerByte * int64(size)
+func (b *StepBudget) AddBytes(size int) {
+	for ; b != nil; b = b.parent {
+		b.maxSteps += StepsPerByte * int64(size)
 	}
 }
 
 // FailTooManySteps fails the budget with [ErrTooManySteps], unless it has failed already, and returns its error.
-func (w *StepBudget) FailTooManySteps() error {
-	if w.err == nil {
-		w.err = ErrTooManySteps
+func (b *StepBudget) FailTooManySteps() error {
+	if b.err == nil {
+		b.err = ErrTooManySteps
 	}
-	return w.err
+	return b.err
 }
 
 // SpendSteps counts steps. It returns nil, [ErrTooManySteps] or the context's error; after a failure it returns the
 // same error each time. The limit is checked once a slice, so it may be exceeded by one.
-func (w *StepBudget) SpendSteps(steps int) error {
-	w.spent += int64(steps)
-	if w.spent < w.nextCheck || w.err != nil {
-		return w.err
+func (b *StepBudget) SpendSteps(steps int) error {
+	b.spent += int64(steps)
+	if b.spent < b.nextCheck || b.err != nil {
+		return b.err
 	}
-	return w.checkBudget()
+	return b.checkBudget()
 }
 
 // checkBudget checks the limit and the context, and yields the processor. A part within its limit leaves all that to
 // its parent.
-func (w *StepBudget) checkBudget() error {
-	w.nextCheck = w.spent + SliceSteps
-	if w.parent != nil && w.spent <= w.maxSteps {
-		w.err = w.reportToParent()
-		return w.err
+func (b *StepBudget) checkBudget() error {
+	b.nextCheck = b.spent + SliceSteps
+	if b.parent != nil && b.spent <= b.maxSteps {
+		b.err = b.reportToParent()
+		return b.err
 	}
-	if w.err = w.ctx.Err(); w.err != nil {
-		return w.err
+	if b.err = b.ctx.Err(); b.err != nil {
+		return b.err
 	}
 	switch {
-	case w.spent > w.maxSteps:
-		w.err = ErrTooManySteps
-	case w.hasPermit:
-		w.err = processor.Shared.Yield(w.ctx, w.app)
-		w.hasPermit = w.err == nil
-	case w.depth > 0:
-		w.acquireProcessor()
+	case b.spent > b.maxSteps:
+		b.err = ErrTooManySteps
+	case b.hasPermit:
+		b.err = processor.Shared.Yield(b.ctx, b.app)
+		b.hasPermit = b.err == nil
+	case b.depth > 0:
+		b.acquireProcessor()
 	default:
 		runtime.Gosched()
 	}
-	return w.err
+	return b.err
 }
 
 // reportToParent adds the steps that the parent has not counted yet to it, and returns the parent's error.
-func (w *StepBudget) reportToParent() error {
-	steps := w.spent - w.reported
-	w.reported = w.spent
-	return w.parent.SpendSteps(int(steps))
+func (b *StepBudget) reportToParent() error {
+	steps := b.spent - b.reported
+	b.reported = b.spent
+	return b.parent.SpendSteps(int(steps))
 }
 
 // Err returns the failure, nil if there is none.
-func (w *StepBudget) Err() error { return w.err }
+func (b *StepBudget) Err() error { return b.err }
 
 // SpentSteps returns the number of steps so far.
-func (w *StepBudget) SpentSteps() int64 { return w.spent }
+func (b *StepBudget) SpentSteps() int64 { return b.spent }
 
 // newUnboundedBudget returns a budget without limit and without checks, for texts that Stoa itself chose.
 func newUnboundedBudget() *StepBudget {

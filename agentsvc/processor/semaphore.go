@@ -53,37 +53,38 @@ func NewSemaphore(processors int) *Semaphore {
 	return &Semaphore{pauses: processors < manyProcessors, free: max(1, processors/2), queueByApp: map[string]*appQueue{}}
 }
 
-// Acquire waits for a permit for a computation of app. If ctx ends first, it returns ctx's error and the caller has no permit.
-func (t *Semaphore) Acquire(ctx context.Context, app string) error {
-	t.mu.Lock()
-	if t.free > 0 {
-		t.free--
-		t.mu.Unlock()
+// Acquire waits for a permit for a computation of app. If ctx ends first, it returns ctx's error and the caller has no
+// permit.
+func (s *Semaphore) Acquire(ctx context.Context, app string) error {
+	s.mu.Lock()
+	if s.free > 0 {
+		s.free--
+		s.mu.Unlock()
 		return nil
 	}
-	return t.waitForPermit(ctx, app, func() {})
+	return s.waitForPermit(ctx, app, func() {})
 }
 
 // Yield passes the caller's permit to the next waiting app and waits for a new one for app; without waiting apps the caller
 // keeps it. After an error the caller has no permit and must not call Release.
-func (t *Semaphore) Yield(ctx context.Context, app string) error {
-	if t.pauses && t.sliceCount.Add(1)%pauseEvery == 0 {
+func (s *Semaphore) Yield(ctx context.Context, app string) error {
+	if s.pauses && s.sliceCount.Add(1)%pauseEvery == 0 {
 		time.Sleep(pauseTime)
 	}
 	yieldThread()
-	t.mu.Lock()
-	if len(t.waitingApps) == 0 {
-		t.mu.Unlock()
+	s.mu.Lock()
+	if len(s.waitingApps) == 0 {
+		s.mu.Unlock()
 		return nil
 	}
-	return t.waitForPermit(ctx, app, t.grantNext)
+	return s.waitForPermit(ctx, app, s.grantNext)
 }
 
 // Release returns the caller's permit.
-func (t *Semaphore) Release() {
-	t.mu.Lock()
-	t.grantNext()
-	t.mu.Unlock()
+func (s *Semaphore) Release() {
+	s.mu.Lock()
+	s.grantNext()
+	s.mu.Unlock()
 }
 
 // With fewer than manyProcessors, the computing goroutine sleeps pauseTime after every pauseEvery slices. On one processor, Go's
@@ -100,59 +101,59 @@ const (
 
 // waitForPermit adds the caller to the queue of app, calls handOff, and returns when the caller has a permit or ctx
 // has ended. handOff passes on the permit that the caller still has (Yield) after the caller is in the queue, so that
-// both happen in one critical section. The caller holds t.mu; waitForPermit unlocks it.
-func (t *Semaphore) waitForPermit(ctx context.Context, app string, handOff func()) error {
-	w := t.findOrAddQueue(app)
+// both happen in one critical section. The caller holds s.mu; waitForPermit unlocks it.
+func (s *Semaphore) waitForPermit(ctx context.Context, app string, handOff func()) error {
+	w := s.findOrAddQueue(app)
 	permit := make(chan struct{})
 	w.waiters = append(w.waiters, permit)
 	handOff()
-	t.mu.Unlock()
+	s.mu.Unlock()
 	select {
 	case <-permit:
 		return nil
 	case <-ctx.Done():
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	select {
 	case <-permit: // granted at the same time: pass it on
-		t.grantNext()
+		s.grantNext()
 	default:
-		t.removeWaiter(w, permit)
+		s.removeWaiter(w, permit)
 	}
 	return ctx.Err()
 }
 
-// findOrAddQueue returns the queue of app. A new one is last in the round. The caller holds t.mu.
-func (t *Semaphore) findOrAddQueue(app string) *appQueue {
-	w := t.queueByApp[app]
+// findOrAddQueue returns the queue of app. A new one is last in the round. The caller holds s.mu.
+func (s *Semaphore) findOrAddQueue(app string) *appQueue {
+	w := s.queueByApp[app]
 	if w == nil {
 		w = &appQueue{app: app}
-		t.queueByApp[app] = w
-		t.waitingApps = append(t.waitingApps, w)
+		s.queueByApp[app] = w
+		s.waitingApps = append(s.waitingApps, w)
 	}
 	return w
 }
 
 // grantNext passes a free permit to the first waiting app, which then becomes the last in the round, or counts it as
-// free if none waits. The caller holds t.mu.
-func (t *Semaphore) grantNext() {
-	if len(t.waitingApps) == 0 {
-		t.free++
+// free if none waits. The caller holds s.mu.
+func (s *Semaphore) grantNext() {
+	if len(s.waitingApps) == 0 {
+		s.free++
 		return
 	}
-	w := t.waitingApps[0]
-	t.waitingApps = append(t.waitingApps[1:], w)
+	w := s.waitingApps[0]
+	s.waitingApps = append(s.waitingApps[1:], w)
 	permit := w.waiters[0]
-	t.removeWaiter(w, permit)
+	s.removeWaiter(w, permit)
 	close(permit)
 }
 
-// removeWaiter removes a goroutine from its queue, and the queue if it is then empty. The caller holds t.mu.
-func (t *Semaphore) removeWaiter(w *appQueue, permit chan struct{}) {
+// removeWaiter removes a goroutine from its queue, and the queue if it is then empty. The caller holds s.mu.
+func (s *Semaphore) removeWaiter(w *appQueue, permit chan struct{}) {
 	w.waiters = slices.DeleteFunc(w.waiters, func(c chan struct{}) bool { return c == permit })
 	if len(w.waiters) == 0 {
-		t.waitingApps = slices.DeleteFunc(t.waitingApps, func(other *appQueue) bool { return other == w })
-		delete(t.queueByApp, w.app)
+		s.waitingApps = slices.DeleteFunc(s.waitingApps, func(other *appQueue) bool { return other == w })
+		delete(s.queueByApp, w.app)
 	}
 }

@@ -64,7 +64,7 @@ func (a *activeRuns) find(at taskKey) *activeRun {
 }
 
 // isExecuting reports whether exactly this attempt executes here.
-func (a *activeRuns) isExecuting(key orphanRun) bool {
+func (a *activeRuns) isExecuting(key unexecutedRun) bool {
 	w := a.find(key.taskKey)
 	return w != nil && w.turn == key.turn && w.attempts == key.attempts
 }

@@ -41,8 +41,8 @@ type tenantDepth struct {
 }
 
 // reserveEntry reserves an entry of the tenant's queue, whose limit is most. done must be called with whether the run
-// was written. It returns a [ratelimit.ExhaustedError] where the queue is full, and ctx's error. A count that began
-// after this call is recent enough whatever its age: it includes all that was written before the call.
+// was written. It returns an error with [agentsvc.CodeExhausted] where the queue is full, and ctx's error. A count that
+// began after this call is recent enough whatever its age: it includes all that was written before the call.
 func (d *queueDepths) reserveEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
 	a, arrivedAt := d.ensureTenantDepth(tenant), time.Now()
 	done, known := a.tryReserveEntry(most, arrivedAt)
@@ -74,28 +74,28 @@ func checkReserved(done func(bool), most int64) error {
 	if done != nil {
 		return nil
 	}
-	return fmt.Errorf("%d tasks of this app are waiting, as many as may: %w", most, &ratelimit.ExhaustedError{RetryAfter: time.Second})
+	return fmt.Errorf("%d tasks of this app are waiting, which is the limit: %w", most, ratelimit.NewExhaustedError(time.Second))
 }
 
 // tryReserveEntry reserves an entry if the stored count leaves capacity. known is false where that count is too old to
 // decide; done is nil where there is no capacity.
-func (a *tenantDepth) tryReserveEntry(most int64, arrivedAt time.Time) (done func(written bool), known bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	belowLimit, enough := a.waiting+a.reserved < most, atLimitTTL
+func (d *tenantDepth) tryReserveEntry(most int64, arrivedAt time.Time) (done func(written bool), known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	belowLimit, enough := d.waiting+d.reserved < most, atLimitTTL
 	if belowLimit {
 		enough = belowLimitTTL
 	}
-	if known = !a.countedAt.Before(arrivedAt) || time.Since(a.countedAt) < enough; !known || !belowLimit {
+	if known = !d.countedAt.Before(arrivedAt) || time.Since(d.countedAt) < enough; !known || !belowLimit {
 		return nil, known
 	}
-	a.reserved++
+	d.reserved++
 	return func(written bool) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.reserved--
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.reserved--
 		if written {
-			a.waiting++
+			d.waiting++
 		}
 	}, true
 }

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"stoa/ratelimit"
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 )
 
@@ -40,7 +40,7 @@ func TestDepth(t *testing.T) {
 				switch err := try(true); {
 				case err == nil:
 					in.Add(1)
-				case errors.Is(err, ratelimit.ErrExhausted):
+				case errors.Is(err, agentsvc.CodeExhausted):
 					out.Add(1)
 				default:
 					t.Error(err)

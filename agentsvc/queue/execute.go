@@ -60,7 +60,7 @@ func (e *executor) stop(ctx context.Context) {
 	select {
 	case <-done:
 	case <-time.After(drainGrace):
-		e.options.Log.Warn("runs go on after their end", "runs", e.active.count())
+		e.options.Log.Warn("runs have not stopped after they were cancelled", "runs", e.active.count())
 	}
 }
 
@@ -153,7 +153,7 @@ func (e *executor) handleSafely(ctx context.Context, run store.Run) (err error) 
 			err = fmt.Errorf("panic of type %T", v)
 		}
 	}()
-	return e.handle(ctx, run, agentsvc.LeaseCheck{Confirm: e.leases.confirmLease})
+	return e.handle(ctx, run, agentsvc.LeaseCheck{Confirm: e.leases.confirmHeartbeat})
 }
 
 // dropRun ends the row of a run whose task no longer waits for it. The statement does nothing if the run is leased to

@@ -15,30 +15,32 @@ import (
 )
 
 // openBlockingPool opens a pool whose runs do not end before the test. Those that begin are sent to begun.
-func (b fixture) openBlockingPool(o queue.Options) (p *queue.Pool, begun chan store.Run) {
-	b.Helper()
+func (fix fixture) openBlockingPool(o queue.Options) (p *queue.Pool, begun chan store.Run) {
+	fix.Helper()
 	begun, finish := make(chan store.Run, 2000), make(chan struct{})
-	p, _ = b.openPool(o, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
+	p, _ = fix.openPool(o, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 		begun <- run
 		select {
 		case <-finish:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		return b.forTenant(run.Tenant).finishRun(ctx, run, lease)
+		return fix.forTenant(run.Tenant).finishRun(ctx, run, lease)
 	})
-	b.Cleanup(func() { close(finish) }) // before the pool is drained
+	fix.Cleanup(func() { close(finish) }) // before the pool is drained
 	return p, begun
 }
 
 // forTenant returns the fixture for another tenant.
-func (b fixture) forTenant(tenant db.ID) fixture { return fixture{b.T, b.d, store.New(b.d, tenant)} }
+func (fix fixture) forTenant(tenant db.ID) fixture {
+	return fixture{fix.T, fix.d, store.New(fix.d, tenant)}
+}
 
 // queueRuns writes n pending runs of a tenant.
-func (b fixture) queueRuns(app db.ID, n int) {
-	b.Helper()
+func (fix fixture) queueRuns(app db.ID, n int) {
+	fix.Helper()
 	for range n {
-		b.forTenant(app).acceptRunOf(app, "")
+		fix.forTenant(app).acceptRunOf(app, "")
 	}
 }
 
@@ -194,21 +196,21 @@ func TestDetach(t *testing.T) {
 }
 
 // markAwaited gives a queued run the priority of an awaited one.
-func (b fixture) markAwaited(run store.Run) {
-	b.Helper()
+func (fix fixture) markAwaited(run store.Run) {
+	fix.Helper()
 	var batch db.Batch
 	batch.Exec(nil, "UPDATE run SET priority = 0 WHERE tenant = $1 AND task = $2", string(run.Tenant), string(run.Task))
-	if err := b.d.Platform().Do(b.Context(), &batch); err != nil {
-		b.Fatal(err)
+	if err := fix.d.Platform().Do(fix.Context(), &batch); err != nil {
+		fix.Fatal(err)
 	}
 }
 
-func (b fixture) readPriority(run store.Run) (p store.Priority) {
-	b.Helper()
+func (fix fixture) readPriority(run store.Run) (p store.Priority) {
+	fix.Helper()
 	var batch db.Batch
 	batch.Query(func(s db.Row) error { return s.Scan((*int64)(&p)) }, "SELECT priority FROM run WHERE tenant = $1 AND task = $2", string(run.Tenant), string(run.Task))
-	if err := b.d.Platform().Do(b.Context(), &batch); err != nil {
-		b.Fatal(err)
+	if err := fix.d.Platform().Do(fix.Context(), &batch); err != nil {
+		fix.Fatal(err)
 	}
 	return p
 }

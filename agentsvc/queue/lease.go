@@ -8,8 +8,9 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// leaseKeeper keeps the lease of this process and finds the runs that lost theirs: it renews the heartbeat, rescues
-// the runs of dead processes, releases orphans and stops the runs here when the lease is lost or late.
+// leaseKeeper keeps the leases of the runs of this process. They are all as old as the process's heartbeat, a row of
+// table worker: the keeper renews it, rescues the runs of processes without one, returns runs that are leased to this
+// process but do not execute, and stops the runs here when the heartbeat is late or was deleted.
 type leaseKeeper struct {
 	runs       *store.RunQueue
 	options    Options
@@ -19,9 +20,9 @@ type leaseKeeper struct {
 	unfinished *unfinishedRuns
 	wake       *claimSignal
 
-	started     time.Time               // base of the monotonic clock
-	lastRenewal atomic.Int64            // when the last successful renewal was sent, as nanoseconds since started
-	orphans     map[orphanRun]time.Time // when first seen; used only by the lease loop
+	started     time.Time                   // base of the monotonic clock
+	lastRenewal atomic.Int64                // when the last successful renewal was sent, as nanoseconds since started
+	unexecuted  map[unexecutedRun]time.Time // when first seen; used only by the lease loop
 
 	// renewing is a semaphore of capacity 1, not a mutex, so that waiting can end with a context. It guards the
 	// fields below.
@@ -59,14 +60,14 @@ func (k *leaseKeeper) waitForNextRenewal(ctx context.Context, tick <-chan time.T
 			return
 		case <-k.unfinished.signal:
 			if err := k.unfinished.returnRuns(ctx); err != nil && ctx.Err() == nil {
-				k.options.Log.Warn("a run cannot be given back yet", "error", err)
+				k.options.Log.Warn("a run could not be returned to the queue yet", "error", err)
 			}
 		}
 	}
 }
 
 // maintainLeases is one round of the lease loop: renew the own lease first, then return unfinished runs, rescue the
-// runs of dead processes and release orphans.
+// runs of dead processes and return those that do not execute here.
 func (k *leaseKeeper) maintainLeases(ctx context.Context) error {
 	if err := k.renewBeforeExpiry(ctx); err != nil {
 		return err
@@ -84,7 +85,7 @@ func (k *leaseKeeper) maintainLeases(ctx context.Context) error {
 		k.options.Log.Warn("rescued the runs of workers that died", "runs", n)
 		k.wake.runAccepted()
 	}
-	return k.releaseOrphans(ctx)
+	return k.returnUnexecuted(ctx)
 }
 
 // renewBeforeExpiry renews the lease. If the renewal is not done when half of StaleAfter has passed since the last
@@ -103,7 +104,7 @@ func (k *leaseKeeper) renewBeforeExpiry(ctx context.Context) error {
 	defer func() { <-k.renewing }()
 	var err error
 	if !k.released {
-		err = k.renewLease(within)
+		err = k.writeHeartbeat(within)
 	}
 	// After a failed renewal the timer stays: it cancels the runs unless a later renewal succeeds first.
 	if err == nil || ctx.Err() != nil {
@@ -112,41 +113,41 @@ func (k *leaseKeeper) renewBeforeExpiry(ctx context.Context) error {
 	return err
 }
 
-// orphanRun identifies a run that is leased to this process but does not execute here.
-type orphanRun struct {
+// unexecutedRun identifies a run that is leased to this process but does not execute here.
+type unexecutedRun struct {
 	taskKey
 	turn, attempts int64
 }
 
-// releaseOrphans returns runs that are leased to this process but were never started: the transaction that leased
+// returnUnexecuted returns runs that are leased to this process but were never started: the transaction that leased
 // them committed although its caller saw an error. The process renews its lease, so no other process would ever
-// rescue them. A run is released after it was an orphan for StaleAfter: a run that is just being started looks the
-// same.
-func (k *leaseKeeper) releaseOrphans(ctx context.Context) error {
+// rescue them. A run is returned when it has not executed for StaleAfter: one that is just being started looks
+// the same.
+func (k *leaseKeeper) returnUnexecuted(ctx context.Context) error {
 	leased, err := k.runs.ListLeasedRuns(ctx, k.worker)
 	if err != nil {
 		return err
 	}
-	seen := map[orphanRun]time.Time{}
+	seen := map[unexecutedRun]time.Time{}
 	for _, run := range leased {
-		key := orphanRun{taskKey{run.Tenant, run.Task}, run.Turn, run.Attempts}
+		key := unexecutedRun{taskKey{run.Tenant, run.Task}, run.Turn, run.Attempts}
 		if k.active.isExecuting(key) {
 			continue
 		}
-		since, ok := k.orphans[key]
+		since, ok := k.unexecuted[key]
 		if !ok {
 			since = time.Now()
 		}
 		if seen[key] = since; time.Since(since) < k.options.StaleAfter {
 			continue
 		}
-		k.options.Log.Warn("gave back a run that nobody had started", "tenant", run.Tenant, "task", run.Task)
+		k.options.Log.Warn("returned a run that is leased to this process and does not execute", "tenant", run.Tenant, "task", run.Task)
 		if err := k.runs.ReturnRun(ctx, run, store.ReturnOptions{Error: "nobody started it"}); err != nil {
 			return err
 		}
 		k.wake.runAccepted()
 	}
-	k.orphans = seen
+	k.unexecuted = seen
 	return nil
 }
 
@@ -161,11 +162,11 @@ func (k *leaseKeeper) leaseAge() time.Duration {
 // has renewed it.
 func (k *leaseKeeper) isStale() bool { return k.leaseAge() > k.options.StaleAfter*3/4 }
 
-// confirmLease makes sure that this process still holds its lease before a run has an external effect;
+// confirmHeartbeat makes sure that this process still holds its lease before a run has an external effect;
 // [agentsvc.LeaseCheck.Check] calls it. If the lease is stale it is renewed first. Runs that other processes took are
 // cancelled with [agentsvc.ErrLeaseLost]; if the renewal fails, all runs are cancelled with [ErrStale]. The caller
 // checks its context afterwards.
-func (k *leaseKeeper) confirmLease(ctx context.Context) {
+func (k *leaseKeeper) confirmHeartbeat(ctx context.Context) {
 	if !k.isStale() {
 		return
 	}
@@ -180,7 +181,7 @@ func (k *leaseKeeper) confirmLease(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(k.base, k.renewalTimeout())
 	defer cancel()
-	if err := k.renewLease(ctx); err != nil {
+	if err := k.writeHeartbeat(ctx); err != nil {
 		k.options.Log.Warn("the leases cannot be renewed", "error", err)
 		k.active.stopAll(ErrStale)
 	}
@@ -192,19 +193,19 @@ func (k *leaseKeeper) renewalTimeout() time.Duration {
 	return min(k.options.StaleAfter/2, 10*time.Second)
 }
 
-// renewLease writes the heartbeat. The caller holds k.renewing, or no loop runs yet (Open). If the worker row was
+// writeHeartbeat writes the heartbeat. The caller holds k.renewing, or no loop runs yet (Open). If the worker row was
 // deleted, the process counted as dead: the renewal counts only once the runs that other processes took are cancelled
 // here, and lostRuns keeps that duty across failed attempts.
-func (k *leaseKeeper) renewLease(ctx context.Context) error {
+func (k *leaseKeeper) writeHeartbeat(ctx context.Context) error {
 	// Measured before the statement: the database may set the heartbeat at any time after it.
 	sent := time.Since(k.started)
-	beats, differs, err := k.runs.RenewLeases(ctx, k.worker, k.options.ConfigHash())
+	beats, differs, err := k.runs.WriteHeartbeat(ctx, k.worker, k.options.ConfigHash())
 	if err != nil {
 		return err
 	}
 	// beats is 1 for a new worker row: a rescue had deleted the old one.
 	if beats == 1 && k.renewedBefore {
-		k.options.Log.Warn("this process counted as dead: others have its runs")
+		k.options.Log.Warn("this process was taken for dead: other processes have its runs")
 		k.lostRuns = true
 	}
 	k.renewedBefore = true

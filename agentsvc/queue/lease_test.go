@@ -40,19 +40,19 @@ func probeLease(b fixture, requests chan<- chan error) error {
 }
 
 // rescueRuns rescues runs as another process does, until there was at least one.
-func (b fixture) rescueRuns(stale time.Duration) {
-	b.Helper()
-	runs := store.NewRunQueue(b.d)
+func (fix fixture) rescueRuns(stale time.Duration) {
+	fix.Helper()
+	runs := store.NewRunQueue(fix.d)
 	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		n, err := runs.RescueRuns(b.Context(), stale)
+		n, err := runs.RescueRuns(fix.Context(), stale)
 		if err != nil {
-			b.Fatal(err)
+			fix.Fatal(err)
 		}
 		if n > 0 {
 			return
 		}
 	}
-	b.Fatal("no worker counts as dead")
+	fix.Fatal("no worker counts as dead")
 }
 
 // TestRescuedWhileStopped: a process that was suspended for longer than its lease notices before its runs do anything
@@ -95,17 +95,17 @@ func TestRenewedAfterPause(t *testing.T) {
 }
 
 // withLockedTable runs f while no other transaction can read or write a table.
-func (b fixture) withLockedTable(table string, f func()) {
-	b.Helper()
-	err := b.d.Platform().RunTx(b.Context(), func(tx *db.Tx) error {
-		_, err := tx.Exec(b.Context(), "LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
+func (fix fixture) withLockedTable(table string, f func()) {
+	fix.Helper()
+	err := fix.d.Platform().RunTx(fix.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(fix.Context(), "LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
 		if err == nil {
 			f()
 		}
 		return err
 	})
 	if err != nil {
-		b.Fatal(err)
+		fix.Fatal(err)
 	}
 }
 
@@ -171,18 +171,18 @@ func TestRenewalKeepsNoLostRuns(t *testing.T) {
 }
 
 // waitForHeartbeat waits for a heartbeat.
-func (b fixture) waitForHeartbeat() {
-	b.Helper()
+func (fix fixture) waitForHeartbeat() {
+	fix.Helper()
 	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var n int
 		var batch db.Batch
 		batch.Query(func(s db.Row) error { return s.Scan(&n) }, "SELECT COUNT(*) FROM worker")
-		if err := b.d.Platform().Do(b.Context(), &batch); err != nil {
-			b.Fatal(err)
+		if err := fix.d.Platform().Do(fix.Context(), &batch); err != nil {
+			fix.Fatal(err)
 		}
 		if n > 0 {
 			return
 		}
 	}
-	b.Fatal("no heartbeat")
+	fix.Fatal("no heartbeat")
 }

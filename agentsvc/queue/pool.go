@@ -72,15 +72,15 @@ func New(d *db.DB, handle Handler, o Options) *Pool {
 	}
 }
 
-// Open acquires this process's first lease. With alone, no other process can hold a lease (the lock on the SQLite
-// file proves it): every leased run in the database is an orphan and is rescued at once instead of after StaleAfter.
+// Open acquires this process's first lease. With alone, no other process can hold a lease (the lock on the SQLite file
+// proves it): every leased run in the database has no living worker and is rescued at once instead of after StaleAfter.
 func (p *Pool) Open(ctx context.Context, alone bool) error {
 	if alone {
 		if _, err := p.runs.RescueRuns(ctx, 0); err != nil {
 			return err
 		}
 	}
-	return p.leases.renewLease(ctx)
+	return p.leases.writeHeartbeat(ctx)
 }
 
 // Run operates the claim, lease and watch loops until ctx ends. It does not stop the runs in progress; [Pool.Drain]
@@ -138,8 +138,8 @@ func (p *Pool) DetachCaller(app db.ID, task agentsvc.TaskID) {
 }
 
 // ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
-// written. done must be called with whether it was written. It returns a [ratelimit.ExhaustedError] where the queue
-// is full.
+// written. done must be called with whether it was written. It returns an error with [agentsvc.CodeExhausted] where the
+// queue is full.
 func (p *Pool) ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
 	return p.depths.reserveEntry(ctx, tenant, most)
 }
@@ -179,7 +179,7 @@ func (p *Pool) ResumeTenant(tenant db.ID) {
 	ctx, cancel := context.WithTimeout(p.executor.base, 5*time.Second)
 	defer cancel()
 	if err := p.runs.ExpediteRuns(ctx, tenant); err != nil {
-		p.options.Log.Warn("the postponed runs of a tenant could not be advanced; they go on by themselves", "tenant", tenant, "error", err)
+		p.options.Log.Warn("the postponed runs of a tenant could not be made claimable now; they continue after their delay", "tenant", tenant, "error", err)
 		return
 	}
 	p.WakeClaimers()

@@ -37,32 +37,32 @@ func forEachEngine(t *testing.T, f func(b fixture)) {
 }
 
 // waitUntil waits until a condition holds.
-func (b fixture) waitUntil(what string, holds func() bool) {
-	b.Helper()
+func (fix fixture) waitUntil(what string, holds func() bool) {
+	fix.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(testTimeout); !holds(); <-tick.C {
 		if time.Now().After(end) {
-			b.Fatalf("not within %v: %s", testTimeout, what)
+			fix.Fatalf("not within %v: %s", testTimeout, what)
 		}
 	}
 }
 
 // openPool opens a pool. Run is active until stop or the end of the test, and the pool is drained at the end.
-func (b fixture) openPool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop func()) {
-	b.Helper()
+func (fix fixture) openPool(o queue.Options, handle queue.Handler) (p *queue.Pool, stop func()) {
+	fix.Helper()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p = queue.New(b.d, handle, o)
-	if err := p.Open(b.Context(), false); err != nil {
-		b.Fatal(err)
+	p = queue.New(fix.d, handle, o)
+	if err := p.Open(fix.Context(), false); err != nil {
+		fix.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = p.Run(ctx) })
 	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
-	b.Cleanup(func() {
+	fix.Cleanup(func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = p.Drain(now)
@@ -72,57 +72,57 @@ func (b fixture) openPool(o queue.Options, handle queue.Handler) (p *queue.Pool,
 }
 
 // acceptRun writes a new task whose run is leased to worker, or pending where that is "".
-func (b fixture) acceptRun(worker string) store.Run { return b.acceptRunOf("acme", worker) }
+func (fix fixture) acceptRun(worker string) store.Run { return fix.acceptRunOf("acme", worker) }
 
-func (b fixture) acceptRunOf(tenant db.ID, worker string) store.Run {
-	b.Helper()
+func (fix fixture) acceptRunOf(tenant db.ID, worker string) store.Run {
+	fix.Helper()
 	run := store.Run{Tenant: tenant, Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Context: "c", Owner: owner, FirstSeq: 1, IsNewContext: true, Lease: store.Lease{Worker: worker, Epoch: 1, Seq: 1}}
 	state := agentsvc.Submitted
 	if worker != "" {
 		state, run.Attempts = agentsvc.Working, 1
 	}
 	ev := agentsvc.Event{Task: run.Task, Seq: 1, At: time.Now(), Status: &agentsvc.Status{State: state}}
-	if err := b.st.Tasks.Create(b.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
-		b.Fatal(err)
+	if err := fix.st.Tasks.Create(fix.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{ev}}); err != nil {
+		fix.Fatal(err)
 	}
 	return run
 }
 
 // startLiveRun accepts a run and hands it over in memory.
-func (b fixture) startLiveRun(p *queue.Pool) store.Run {
-	b.Helper()
+func (fix fixture) startLiveRun(p *queue.Pool) store.Run {
+	fix.Helper()
 	worker, ok := p.AcquireSlot("acme")
 	for end := time.Now().Add(testTimeout); !ok && time.Now().Before(end); worker, ok = p.AcquireSlot("acme") {
 		time.Sleep(time.Millisecond)
 	}
 	if !ok {
-		b.Fatal("no place")
+		fix.Fatal("no place")
 	}
-	run := b.acceptRun(worker)
+	run := fix.acceptRun(worker)
 	p.StartRun(run)
 	return run
 }
 
 // finishRun records a run's end as its worker.
-func (b fixture) finishRun(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
+func (fix fixture) finishRun(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
 	if run.Epoch == 0 {
-		if _, err := b.st.Runs.AcquireLease(ctx, &run); err != nil {
+		if _, err := fix.st.Runs.AcquireLease(ctx, &run); err != nil {
 			return err
 		}
 	}
 	ev := agentsvc.Event{Task: run.Task, Seq: run.Seq + 1, At: time.Now(), Status: &agentsvc.Status{State: agentsvc.Completed}}
-	return b.st.Runs.WriteRecord(ctx, &run, store.Record{Events: []agentsvc.Event{ev}, EndState: store.Completed})
+	return fix.st.Runs.WriteRecord(ctx, &run, store.Record{Events: []agentsvc.Event{ev}, EndState: store.Completed})
 }
 
 // timeUntilDue returns the time until a run may be claimed.
-func (b fixture) timeUntilDue(run store.Run) time.Duration {
-	b.Helper()
+func (fix fixture) timeUntilDue(run store.Run) time.Duration {
+	fix.Helper()
 	var us int64
 	var batch db.Batch
 	batch.Query(func(s db.Row) error { return s.Scan(&us) },
 		"SELECT available_at - stoa_now() FROM run WHERE tenant = $1 AND task = $2 AND turn = $3 AND NOT ready", string(run.Tenant), string(run.Task), run.Turn)
-	if err := b.d.Platform().Do(context.Background(), &batch); err != nil {
-		b.Fatal(err)
+	if err := fix.d.Platform().Do(context.Background(), &batch); err != nil {
+		fix.Fatal(err)
 	}
 	return time.Duration(us) * time.Microsecond
 }
@@ -132,27 +132,27 @@ type runRow struct {
 	Attempts int64
 }
 
-func (b fixture) readRow(run store.Run) (r runRow) {
-	b.Helper()
+func (fix fixture) readRow(run store.Run) (r runRow) {
+	fix.Helper()
 	var batch db.Batch
 	batch.Query(func(s db.Row) error { return s.Scan((*string)(&r.State), &r.Attempts) },
 		"SELECT state, attempts FROM run WHERE tenant = $1 AND task = $2 AND turn = $3", string(run.Tenant), string(run.Task), run.Turn)
-	if err := b.d.Platform().Do(context.Background(), &batch); err != nil {
-		b.Fatal(err)
+	if err := fix.d.Platform().Do(context.Background(), &batch); err != nil {
+		fix.Fatal(err)
 	}
 	return r
 }
 
 // waitForRow waits until the run's row has the wanted values.
-func (b fixture) waitForRow(run store.Run, want runRow) {
-	b.Helper()
+func (fix fixture) waitForRow(run store.Run, want runRow) {
+	fix.Helper()
 	var got runRow
 	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if got = b.readRow(run); got == want {
+		if got = fix.readRow(run); got == want {
 			return
 		}
 	}
-	b.Errorf("the run is %+v, want %+v", got, want)
+	fix.Errorf("the run is %+v, want %+v", got, want)
 }
 
 // receiveValue waits for one value.
@@ -268,7 +268,7 @@ func TestRescue(t *testing.T) {
 // TestAlone: a process that knows that it is the only one rescues leased runs at once.
 func TestAlone(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
-		if _, _, err := store.NewRunQueue(b.d).RenewLeases(b.Context(), "dead", ""); err != nil {
+		if _, _, err := store.NewRunQueue(b.d).WriteHeartbeat(b.Context(), "dead", ""); err != nil {
 			b.Fatal(err)
 		}
 		orphan := b.acceptRun("dead")
@@ -395,7 +395,7 @@ func TestDrainQuiet(t *testing.T) {
 		var workers int
 		var batch db.Batch
 		batch.Query(func(r db.Row) error { return r.Scan(&workers) }, "SELECT COUNT(*) FROM worker")
-		if err := b.d.Platform().Do(b.Context(), &batch); err != nil || workers != 0 || strings.Contains(log.String(), "counted as dead") {
+		if err := b.d.Platform().Do(b.Context(), &batch); err != nil || workers != 0 || strings.Contains(log.String(), "taken for dead") {
 			b.Errorf("%d leases (%v), log:\n%s", workers, err, log.String())
 		}
 	})

@@ -35,73 +35,73 @@ type unfinishedRuns struct {
 }
 
 // add adds a run and signals the lease loop.
-func (l *unfinishedRuns) add(u unfinishedRun) {
-	l.mu.Lock()
-	l.list = append(l.list, u)
-	l.mu.Unlock()
-	signalChannel(l.signal)
+func (r *unfinishedRuns) add(u unfinishedRun) {
+	r.mu.Lock()
+	r.list = append(r.list, u)
+	r.mu.Unlock()
+	signalChannel(r.signal)
 }
 
 // addFailed adds a run that ended with err and no recorded end.
-func (l *unfinishedRuns) addFailed(run store.Run, err error) { l.add(l.classifyFailure(run, err)) }
+func (r *unfinishedRuns) addFailed(run store.Run, err error) { r.add(r.classifyFailure(run, err)) }
 
 // classifyFailure decides what becomes of a run that ended with err and no recorded end: postponed and failed by an
 // unavailable database are returned uncounted; exhausted ones are given up, except after [ErrStale], where the
 // database could not be asked; the rest is returned with the retry delay.
-func (l *unfinishedRuns) classifyFailure(run store.Run, err error) unfinishedRun {
+func (r *unfinishedRuns) classifyFailure(run store.Run, err error) unfinishedRun {
 	if errors.Is(err, ErrPostponed) {
 		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: postponeDelay, Uncounted: true}}
 	}
-	if omitted, ok := l.failure.allowEntry(run.Tenant, time.Now()); ok {
-		l.options.Log.Error("a run ended without its end being recorded", "tenant", run.Tenant, "task", run.Task, "attempt", run.Attempts,
+	if omitted, ok := r.failure.allowEntry(run.Tenant, time.Now()); ok {
+		r.options.Log.Error("a run ended without its end being recorded", "tenant", run.Tenant, "task", run.Task, "attempt", run.Attempts,
 			"omitted", omitted, "error", err)
 	}
 	// The delay of the last allowed attempt is used beyond it too, for errors that never exhaust a run.
-	_, again := l.options.Retry.NextDelay(run.Attempts)
-	delay, _ := l.options.Retry.NextDelay(min(run.Attempts, int64(l.options.Retry.MaxRetries)))
+	_, again := r.options.Retry.NextDelay(run.Attempts)
+	delay, _ := r.options.Retry.NextDelay(min(run.Attempts, int64(r.options.Retry.MaxRetries)))
 	switch {
 	case db.IsUnavailable(err):
 		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: delay, Uncounted: true}}
-	case !again && !errors.Is(err, ErrStale) && l.options.GiveUp != nil:
+	case !again && !errors.Is(err, ErrStale) && r.options.GiveUp != nil:
 		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Error: err.Error()}, exhausted: true, lastBegun: true}
 	}
 	return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: delay, Error: err.Error()}}
 }
 
 // returnRuns works off the list. Runs for which the database fails stay for the next call.
-func (l *unfinishedRuns) returnRuns(ctx context.Context) error {
-	l.mu.Lock()
-	unfinished := l.list
-	l.list = nil
-	l.mu.Unlock()
+func (r *unfinishedRuns) returnRuns(ctx context.Context) error {
+	r.mu.Lock()
+	unfinished := r.list
+	r.list = nil
+	r.mu.Unlock()
 	var errs []error
 	for _, u := range unfinished {
-		if err := l.returnOrGiveUp(ctx, u); err != nil {
+		if err := r.returnOrGiveUp(ctx, u); err != nil {
 			errs = append(errs, err)
-			l.mu.Lock()
-			l.list = append(l.list, u)
-			l.mu.Unlock()
+			r.mu.Lock()
+			r.list = append(r.list, u)
+			r.mu.Unlock()
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // returnOrGiveUp returns one run to the queue, or ends its task through [Options].GiveUp.
-func (l *unfinishedRuns) returnOrGiveUp(ctx context.Context, u unfinishedRun) error {
+func (r *unfinishedRuns) returnOrGiveUp(ctx context.Context, u unfinishedRun) error {
 	if !u.exhausted {
-		return l.runs.ReturnRun(ctx, u.run, u.returnOptions)
+		return r.runs.ReturnRun(ctx, u.run, u.returnOptions)
 	}
 	// The claim counted an attempt that was not executed.
 	run := u.run
 	if !u.lastBegun {
 		run.Attempts--
 	}
-	switch err := l.options.GiveUp(ctx, run, u.returnOptions.Error); {
+	switch err := r.options.GiveUp(ctx, run, u.returnOptions.Error); {
 	case err == nil:
-		l.options.Log.Error("a run was given up", "tenant", run.Tenant, "task", run.Task, "attempts", run.Attempts, "error", u.returnOptions.Error)
+		r.options.Log.Error("a run was given up", "tenant", run.Tenant, "task", run.Task, "attempts", run.Attempts, "error", u.returnOptions.Error)
 		return nil
 	case errors.Is(err, agentsvc.ErrLeaseLost):
-		return l.runs.DropRun(ctx, u.run)
+		return r.runs.DropRun(ctx, u.run)
 	default:
 		return err
 	}

@@ -53,7 +53,7 @@ func (w *watcher) runLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := w.reconcileRuns(ctx); err != nil && ctx.Err() == nil {
-			w.options.Log.Warn("it cannot be read who else has the runs at work here", "error", err)
+			w.options.Log.Warn("the leases of the executing runs could not be read", "error", err)
 		}
 	}
 }

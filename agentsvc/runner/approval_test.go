@@ -21,6 +21,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/tool"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -47,26 +48,26 @@ type recordingTool struct {
 	sent []string
 }
 
-func (p *recordingTool) Spec() agentsvc.ToolSpec {
-	return agentsvc.ToolSpec{Name: p.name, Parameters: []byte(`{"type":"object","properties":{"n":{"type":"integer"}}}`)}
+func (t *recordingTool) Spec() agentsvc.ToolSpec {
+	return agentsvc.ToolSpec{Name: t.name, Parameters: []byte(`{"type":"object","properties":{"n":{"type":"integer"}}}`)}
 }
 func (*recordingTool) IsIdempotent() bool { return false }
-func (p *recordingTool) Call(ctx context.Context, in tool.Call) (string, error) {
-	p.mu.Lock()
-	p.sent = append(p.sent, string(in.Arguments))
-	p.mu.Unlock()
-	if p.hang {
+func (t *recordingTool) Call(ctx context.Context, in tool.Call) (string, error) {
+	t.mu.Lock()
+	t.sent = append(t.sent, string(in.Arguments))
+	t.mu.Unlock()
+	if t.hang {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}
 	return "sent " + string(in.Arguments), nil
 }
 
-func (p *recordingTool) sortedCalls() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	slices.Sort(p.sent)
-	return slices.Clone(p.sent)
+func (t *recordingTool) sortedCalls() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slices.Sort(t.sent)
+	return slices.Clone(t.sent)
 }
 
 // startApprovalProcess opens a process whose agent a needs approval to call send.
@@ -92,11 +93,11 @@ func startApprovalProcess(t *testing.T, d *db.DB, m *model, send *recordingTool,
 }
 
 // waitUntilSettled follows a task until it has ended or waits for its user.
-func (h *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsvc.Task {
+func (p *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsvc.Task {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	got, evs, err := h.Reader.Follow(ctx, task.Visibility{}, id, nil)
+	got, evs, err := p.Reader.Follow(ctx, task.Visibility{}, id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +116,9 @@ func (h *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsv
 }
 
 // loadApprovals returns the open approvals of a task.
-func (h *testProcess) loadApprovals(t *testing.T, id agentsvc.TaskID) []agentsvc.Approval {
+func (p *testProcess) loadApprovals(t *testing.T, id agentsvc.TaskID) []agentsvc.Approval {
 	t.Helper()
-	got, err := h.Reader.Get(t.Context(), anaVisibility, id, store.TaskParts{Approvals: true})
+	got, err := p.Reader.Get(t.Context(), anaVisibility, id, store.TaskParts{Approvals: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,11 +163,11 @@ func TestApprove(t *testing.T) {
 
 		later, again := newSenderModel(t), &recordingTool{}
 		there := startApprovalProcess(t, d, later, again, 0)
-		now, err := there.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, task.DecisionInput{Outcome: agentsvc.OutcomeApproved, Comment: "fine"})
+		now, err := there.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved, Comment: "fine"})
 		if err != nil || now.Status.State != agentsvc.Working || now.Approvals != nil {
 			t.Fatalf("decided: %+v (%v)", now, err)
 		}
-		if _, err := there.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
+		if _, err := there.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("decided again: %v", err)
 		}
 		end := there.waitUntilSettled(t, got.ID)
@@ -182,7 +183,7 @@ func TestApprove(t *testing.T) {
 		if diff := cmp.Diff([]string{"user: one", "agent calls: ", `result: sent {"n":1}`, "agent: Sent."}, there.sessionLines(t)); diff != "" {
 			t.Error(diff)
 		}
-		log, err := h.st.Events.Load(t.Context(), got.ID, 6, 100)
+		log, err := h.st.Events.Load(t.Context(), nil, got.ID, 6, 100)
 		if diff := cmp.Diff([]string{"approve", "working", "call", "result", "usage", "completed"}, eventKinds(log)); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
@@ -207,21 +208,20 @@ func TestApproveSeveral(t *testing.T) {
 			t.Error(diff)
 		}
 		open := h.loadApprovals(t, got.ID)
-		var invalid *agentsvc.InvalidError
 		for name, r := range map[string]task.DecisionInput{
 			"no call named":         {Outcome: agentsvc.OutcomeApproved},
 			"against the schema":    {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeApproved, Arguments: []byte(`{"n":"x"}`)},
 			"no object":             {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeApproved, Arguments: []byte(`[1]`)},
 			"arguments to a reject": {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeRejected, Arguments: []byte(`{"n":1}`)},
 		} {
-			if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, r); !errors.As(err, &invalid) {
+			if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, r); !errors.Is(err, agentsvc.CodeInvalid) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("nosuchcall")); !errors.As(err, &invalid) || !strings.Contains(err.Error(), string(open[0].Call.ID)+" (send), "+string(open[1].Call.ID)) {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("nosuchcall")); !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), string(open[0].Call.ID)+" (send), "+string(open[1].Call.ID)) {
 			t.Errorf("an unknown call: %v", err)
 		}
-		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput(open[0].Call.ID), newApproveInput(open[0].Call.ID)); !errors.As(err, &invalid) {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID), newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("twice at once: %v", err)
 		}
 		if diff := cmp.Diff(open, h.loadApprovals(t, got.ID)); diff != "" {
@@ -229,17 +229,17 @@ func TestApproveSeveral(t *testing.T) {
 		}
 		edited := newApproveInput(open[1].Call.ID)
 		edited.Arguments = []byte(`{"n":20}`)
-		now, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, edited)
+		now, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited)
 		if err != nil || now.Status.State != agentsvc.InputRequired || len(now.Approvals) != 1 || len(now.Status.Message.Parts) != 2 {
 			t.Fatalf("after one: %+v (%v)", now, err)
 		}
-		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, edited); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 			t.Errorf("decided again: %v", err)
 		}
 		if len(tools.sortedCalls()) != 0 {
 			t.Errorf("sent %v before all was decided", tools.sortedCalls())
 		}
-		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("")); err != nil {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		end := h.waitUntilSettled(t, got.ID)
@@ -277,10 +277,10 @@ func TestReject(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Decisions.Decide(ctx, anaVisibility, got.ID, approver, newApproveInput(open[0].Call.ID)); err != nil {
+		if _, err := h.Decisions.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID)); err != nil {
 			t.Fatal(err)
 		}
-		now, err := h.Decisions.Decide(ctx, anaVisibility, got.ID, approver, task.DecisionInput{Outcome: agentsvc.OutcomeRejected, Comment: "too late"})
+		now, err := h.Decisions.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeRejected, Comment: "too late"})
 		if err != nil || now.Status.State != agentsvc.Rejected || now.Status.Message.Text() != "The call of send was rejected: too late." {
 			t.Errorf("%+v (%v)", now.Status, err)
 		}
@@ -294,7 +294,7 @@ func TestReject(t *testing.T) {
 		if diff := cmp.Diff([]string{"approve", "input_required", "reject", "rejected"}, eventKinds(facts)); diff != "" {
 			t.Error(diff)
 		}
-		if _, err := h.Decisions.Decide(ctx, anaVisibility, got.ID, approver, newApproveInput("")); !errors.Is(err, agentsvc.ErrTaskEnded) {
+		if _, err := h.Decisions.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("decided after the end: %v", err)
 		}
 		if state, _, _ := h.readRunRow(t, got.ID, 1); state != store.Completed || len(tools.sortedCalls()) != 0 || len(m.requestSteps()) != 1 {
@@ -315,7 +315,7 @@ func TestDecideAtOnce(t *testing.T) {
 			for i := range 6 {
 				wg.Go(func() {
 					r := task.DecisionInput{Outcome: []agentsvc.DecisionOutcome{agentsvc.OutcomeApproved, agentsvc.OutcomeRejected}[i%2]}
-					switch _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, r); {
+					switch _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, r); {
 					case err == nil:
 						won.Add(1)
 					case errors.Is(err, agentsvc.ErrNoOpenDecision), errors.Is(err, agentsvc.ErrTaskEnded):
@@ -345,7 +345,7 @@ func TestCancelledAtOnce(t *testing.T) {
 			wg.Go(func() { _, _ = h.Canceller.Cancel(t.Context(), anaVisibility, got.ID) })
 			for range 3 {
 				wg.Go(func() {
-					_, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, task.DecisionInput{Call: call, Outcome: agentsvc.OutcomeRejected})
+					_, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Call: call, Outcome: agentsvc.OutcomeRejected})
 					if err != nil && !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
 						t.Error(err)
 					}
@@ -444,7 +444,7 @@ func TestApproveInside(t *testing.T) {
 		if len(open) != 1 || open[0].Frame != "inner" {
 			t.Fatalf("open: %+v", open)
 		}
-		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("")); err != nil {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		end := h.waitUntilSettled(t, got.ID)
@@ -497,7 +497,7 @@ func TestInterruptedAfterApproval(t *testing.T) {
 		got, _ := h.submitAndDrain(t, newSubmission("one"))
 		edited := newApproveInput("")
 		edited.Arguments = []byte(`{"n":5}`)
-		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, edited); err != nil {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited); err != nil {
 			t.Fatal(err)
 		}
 		for len(hangs.sortedCalls()) == 0 {
@@ -510,7 +510,7 @@ func TestInterruptedAfterApproval(t *testing.T) {
 		if requested.Status.State != agentsvc.InputRequired || len(open) != 1 || open[0].Kind != agentsvc.ApproveRerun || string(open[0].Call.Arguments) != `{"n":5}` {
 			t.Fatalf("%s, open: %+v", requested.Status.State, open)
 		}
-		if _, err := there.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("")); err != nil {
+		if _, err := there.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		if end := there.waitUntilSettled(t, got.ID); end.Status.State != agentsvc.Completed {
@@ -533,7 +533,7 @@ func TestCancelCall(t *testing.T) {
 		if err := h.Canceller.CancelCall(t.Context(), anaVisibility, got.ID, call, ""); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("before it runs: %v", err)
 		}
-		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, newApproveInput("")); err != nil {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		for len(hangs.sortedCalls()) == 0 {
@@ -567,8 +567,8 @@ type uncancellableTool struct{ free chan struct{} }
 
 func (uncancellableTool) Spec() agentsvc.ToolSpec { return agentsvc.ToolSpec{Name: "look"} }
 func (uncancellableTool) IsIdempotent() bool      { return false }
-func (s uncancellableTool) Call(context.Context, tool.Call) (string, error) {
-	<-s.free
+func (t uncancellableTool) Call(context.Context, tool.Call) (string, error) {
+	<-t.free
 	return "late", nil
 }
 

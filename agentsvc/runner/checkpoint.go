@@ -23,13 +23,13 @@ type CheckpointPolicy struct {
 
 // selectCheckpoint returns the checkpoint to write for a place that the agent reached, or nil if the policy does not
 // keep it.
-func (o CheckpointPolicy) selectCheckpoint(c agentsvc.Checkpoint) *agentsvc.Checkpoint {
+func (p CheckpointPolicy) selectCheckpoint(c agentsvc.Checkpoint) *agentsvc.Checkpoint {
 	switch {
-	case !o.Enabled:
+	case !p.Enabled:
 		return nil
-	case o.BeforeLLM && c.Reason == agentsvc.BeforeLLM, o.AfterTools && c.Reason == agentsvc.AfterTools:
+	case p.BeforeLLM && c.Reason == agentsvc.BeforeLLM, p.AfterTools && c.Reason == agentsvc.AfterTools:
 		return &c
-	case o.Interval > 0 && c.Reason == agentsvc.BeforeLLM && c.Step > 0 && c.Step%o.Interval == 0:
+	case p.Interval > 0 && c.Reason == agentsvc.BeforeLLM && c.Step > 0 && c.Step%p.Interval == 0:
 		c.Reason = agentsvc.AtInterval
 		return &c
 	}
@@ -37,21 +37,21 @@ func (o CheckpointPolicy) selectCheckpoint(c agentsvc.Checkpoint) *agentsvc.Chec
 }
 
 // hasStepCheckpoints reports whether o writes checkpoints that may directly follow a tool result.
-func (o CheckpointPolicy) hasStepCheckpoints() bool {
-	return o.Enabled && (o.AfterTools || o.BeforeLLM || o.Interval > 0)
+func (p CheckpointPolicy) hasStepCheckpoints() bool {
+	return p.Enabled && (p.AfterTools || p.BeforeLLM || p.Interval > 0)
 }
 
 // addCheckpoint adds a checkpoint that the agent reached to pending, if the policy keeps it. Before a model call
 // everything pending is written in one transaction: the call takes long and the process may die in it. Before the
 // first call of a turn that is not done, because nothing but the start checkpoint is pending then, and it is written
 // with the first fact.
-func (t *execution) addCheckpoint(ctx context.Context, ev agentsvc.Event) error {
+func (exe *execution) addCheckpoint(ctx context.Context, ev agentsvc.Event) error {
 	calls := ev.Checkpoint.Reason == agentsvc.BeforeLLM
-	if ev.Checkpoint = t.options.Checkpoints.selectCheckpoint(*ev.Checkpoint); ev.Checkpoint != nil {
-		t.pending = append(t.pending, ev)
+	if ev.Checkpoint = exe.options.Checkpoints.selectCheckpoint(*ev.Checkpoint); ev.Checkpoint != nil {
+		exe.pending = append(exe.pending, ev)
 	}
-	if calls && t.recorded {
-		return t.flushPending(ctx)
+	if calls && exe.recorded {
+		return exe.flushPending(ctx)
 	}
 	return nil
 }
@@ -59,13 +59,13 @@ func (t *execution) addCheckpoint(ctx context.Context, ev agentsvc.Event) error 
 // flushPending writes the pending facts, within the stop grace if the run is being stopped: a tool result among them
 // records an effect that cannot be repeated. Pending usage alone causes no commit: it is written with the next
 // fact, or passed on by reportUnwritten.
-func (t *execution) flushPending(ctx context.Context) error {
-	if !slices.ContainsFunc(t.pending, func(ev agentsvc.Event) bool { return ev.Usage == nil }) {
+func (exe *execution) flushPending(ctx context.Context) error {
+	if !slices.ContainsFunc(exe.pending, func(ev agentsvc.Event) bool { return ev.Usage == nil }) {
 		return nil
 	}
-	ctx, cancel := t.recorder.WithStopGrace(ctx)
+	ctx, cancel := exe.recorder.WithStopGrace(ctx)
 	defer cancel()
-	return t.writeRecord(ctx, store.Record{Events: t.pending})
+	return exe.writeRecord(ctx, store.Record{Events: exe.pending})
 }
 
 // RecoveryPolicy chooses which interrupted runs, those whose process stopped in the middle of an attempt, continue.
@@ -91,9 +91,9 @@ func (r RecoveryPolicy) checkRecovery(run store.Run, last time.Time) error {
 	case !run.WasInterrupted:
 		return nil
 	case never:
-		return &interruptedError{"its app does not let such tasks go on"}
+		return &interruptedError{"its app does not allow interrupted tasks to continue"}
 	case r.MaxAge > 0 && !last.IsZero() && age > r.MaxAge:
-		return &interruptedError{fmt.Sprintf("its last step was made %v ago, and its app lets tasks go on for %v", age.Round(time.Second), r.MaxAge)}
+		return &interruptedError{fmt.Sprintf("its last step was %v ago, and its app allows interrupted tasks to continue for %v", age.Round(time.Second), r.MaxAge)}
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"stoa/agentsvc/runner"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -37,10 +38,10 @@ func TestRecovery(t *testing.T) {
 		}{
 			{"nothing is said", runner.RecoveryPolicy{}, "look", false, agentsvc.Completed, ""},
 			{"young enough", runner.RecoveryPolicy{MaxAge: time.Hour}, "look", false, agentsvc.Completed, ""},
-			{"too old", runner.RecoveryPolicy{MaxAge: time.Nanosecond}, "look", false, agentsvc.Failed, "its app lets tasks go on for 1ns"},
-			{"never", runner.RecoveryPolicy{NeverAfterMessage: true}, "look", false, agentsvc.Failed, "does not let such tasks go on"},
+			{"too old", runner.RecoveryPolicy{MaxAge: time.Nanosecond}, "look", false, agentsvc.Failed, "its app allows interrupted tasks to continue for 1ns"},
+			{"never", runner.RecoveryPolicy{NeverAfterMessage: true}, "look", false, agentsvc.Failed, "does not allow interrupted tasks to continue"},
 			{"never after an answer", runner.RecoveryPolicy{NeverAfterHuman: true}, "look", false, agentsvc.Completed, ""},
-			{"never, after an answer", runner.RecoveryPolicy{NeverAfterHuman: true}, "ask", true, agentsvc.Failed, "does not let such tasks go on"},
+			{"never, after an answer", runner.RecoveryPolicy{NeverAfterHuman: true}, "ask", true, agentsvc.Failed, "does not allow interrupted tasks to continue"},
 			{"only after an answer", runner.RecoveryPolicy{NeverAfterMessage: true}, "ask", true, agentsvc.Completed, ""},
 		} {
 			t.Run(c.name, func(t *testing.T) {
@@ -176,7 +177,7 @@ func TestRestore(t *testing.T) {
 			{0, 1, agentsvc.Failed, "refused as invalid"}, // "1" and "2" are recorded, at which the model fails
 		} {
 			before, requested := n.Load(), len(m.requestSteps())
-			got, err := h.Checkpoints.Restore(t.Context(), anaVisibility, failed.ID, checkpoints[i].Seq, agentsvc.Owner{Subject: "op"}, nil)
+			got, err := h.Checkpoints.Restore(t.Context(), anaVisibility, failed.ID, checkpoints[i].Seq, audit.Actor{Name: "op"}, nil)
 			if err != nil || got.ID == failed.ID || got.Status.State != agentsvc.Submitted || got.Context != failed.Context || got.Owner != failed.Owner {
 				t.Fatalf("restored %+v (%v)", got, err)
 			}
@@ -192,7 +193,7 @@ func TestRestore(t *testing.T) {
 				t.Errorf("it says that it comes from %v", from)
 			}
 			if end.Status.State == agentsvc.Completed {
-				if _, err := h.Checkpoints.Restore(t.Context(), anaVisibility, got.ID, 2, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, task.ErrNotRestorable) {
+				if _, err := h.Checkpoints.Restore(t.Context(), anaVisibility, got.ID, 2, audit.Actor{Name: "op"}, nil); !errors.Is(err, task.ErrNotRestorable) {
 					t.Errorf("a task that completed: %v", err)
 				}
 			}
@@ -209,11 +210,11 @@ func TestRestore(t *testing.T) {
 		}
 		bob := task.Visibility{Owner: &agentsvc.Owner{Issuer: "stoa", Subject: "bob"}}
 		for _, id := range []int64{checkpoints[0].Seq + 1, 0, -1, 1000} {
-			if _, err := h.Checkpoints.Restore(t.Context(), anaVisibility, failed.ID, id, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
+			if _, err := h.Checkpoints.Restore(t.Context(), anaVisibility, failed.ID, id, audit.Actor{Name: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("no checkpoint stands at %d: %v", id, err)
 			}
 		}
-		if _, err := h.Checkpoints.Restore(t.Context(), bob, failed.ID, checkpoints[0].Seq, agentsvc.Owner{Subject: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := h.Checkpoints.Restore(t.Context(), bob, failed.ID, checkpoints[0].Seq, audit.Actor{Name: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("another's task: %v", err)
 		}
 		if _, err := h.Checkpoints.List(t.Context(), bob, failed.ID); !errors.Is(err, agentsvc.ErrNotFound) {
@@ -255,7 +256,7 @@ func TestCheckpointsDurable(t *testing.T) {
 				t.Errorf("%d tasks (%v)", len(page.Tasks), err)
 				return
 			}
-			evs, err := h.st.Events.Load(context.Background(), page.Tasks[0].ID, 0, 100)
+			evs, err := h.st.Events.Load(context.Background(), nil, page.Tasks[0].ID, 0, 100)
 			if err != nil {
 				t.Error(err)
 			}
@@ -309,7 +310,7 @@ func TestDrainedBetween(t *testing.T) {
 		if err := h.runner.Run(ctx, run, agentsvc.LeaseCheck{}); !errors.Is(err, queue.ErrStopping) {
 			t.Error(err)
 		}
-		evs, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
+		evs, err := h.st.Events.Load(t.Context(), nil, run.Task, 0, 100)
 		if err != nil || !slices.ContainsFunc(evs, func(ev agentsvc.Event) bool { return ev.Result != nil }) || looked.Load() != 1 {
 			t.Errorf("the result is not on the log: %d events (%v), %d calls", len(evs), err, looked.Load())
 		}

@@ -50,60 +50,60 @@ type execution struct {
 
 // loadInvocation builds the agent's input: the session's entries, then the turn as far as earlier attempts recorded
 // it. A run that was handed over in memory carries its message (Message.ID is set) and has nothing to replay.
-func (t *execution) loadInvocation(ctx context.Context) (agent.Invocation, error) {
-	inv := agent.Invocation{Task: t.run.Task, Turn: t.run.Turn}
-	sess, err := t.recorder.ReadSession(ctx)
+func (exe *execution) loadInvocation(ctx context.Context) (agent.Invocation, error) {
+	inv := agent.Invocation{Task: exe.run.Task, Turn: exe.run.Turn}
+	sess, err := exe.recorder.ReadSession(ctx)
 	if err != nil {
 		return inv, classifyLogError(err)
 	}
-	if t.run.Message.ID != "" {
-		t.turn.entries = []agentsvc.Entry{{Message: &t.run.Message}}
-	} else if err := t.replayJournal(ctx); err != nil {
+	if exe.run.Message.ID != "" {
+		exe.turn.entries = []agentsvc.Entry{{Message: &exe.run.Message}}
+	} else if err := exe.replayJournal(ctx); err != nil {
 		return inv, classifyLogError(err)
 	}
 	// A retry that continues recorded work has its start checkpoint on the log already.
-	if t.options.Checkpoints.Enabled && (t.run.Attempts <= 1 || !t.recorded) {
-		t.pending = append(t.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.CountSteps(t.turn.entries)}})
+	if exe.options.Checkpoints.Enabled && (exe.run.Attempts <= 1 || !exe.recorded) {
+		exe.pending = append(exe.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.CountSteps(exe.turn.entries)}})
 	}
 	// Copies: the agent may read these maps while processEvent changes the originals.
-	inv.Frames, inv.CallStates, inv.CredentialRequests = maps.Clone(t.turn.frames), maps.Clone(t.turn.callStates), maps.Clone(t.turn.credentialRequests)
-	inv.Steps, inv.RegisterCall = agent.CountSteps(t.turn.entries), t.recorder.RegisterCall
-	inv.Conversation = agentsvc.ExpandPriorMessages(slices.Concat(sess.Entries, t.turn.entries))
+	inv.Frames, inv.CallStates, inv.CredentialRequests = maps.Clone(exe.turn.frames), maps.Clone(exe.turn.callStates), maps.Clone(exe.turn.credentialRequests)
+	inv.Steps, inv.RegisterCall = agent.CountSteps(exe.turn.entries), exe.recorder.RegisterCall
+	inv.Conversation = agentsvc.ExpandPriorMessages(slices.Concat(sess.Entries, exe.turn.entries))
 	return inv, nil
 }
 
 // replayJournal applies the facts that earlier attempts of the turn recorded, so that neither models nor tools are
 // called again for them. The journal of a resumed turn begins with the turn that paused (FirstSeq is inherited), so a
 // decision continues where the agent stopped.
-func (t *execution) replayJournal(ctx context.Context) error {
-	evs, err := t.recorder.ReadJournal(ctx)
+func (exe *execution) replayJournal(ctx context.Context) error {
+	evs, err := exe.recorder.ReadJournal(ctx)
 	if err != nil {
 		return err
 	}
 	for i, ev := range evs {
-		t.applyEvent(ev)
-		t.lastFactAt = ev.At
-		t.recorded = t.recorded || i > 0 && ev.Status == nil
+		exe.applyEvent(ev)
+		exe.lastFactAt = ev.At
+		exe.recorded = exe.recorded || i > 0 && ev.Status == nil
 	}
 	// Tokens on the log mean that an earlier attempt reported usage, which released the reservation.
-	t.usage.settled = countTokens(t.turn.usage) > 0
+	exe.usage.settled = countTokens(exe.turn.usage) > 0
 	return nil
 }
 
 // applyEvent updates the state of the run by one fact, replayed or new.
-func (t *execution) applyEvent(ev agentsvc.Event) {
-	t.turn.applyEvent(ev)
+func (exe *execution) applyEvent(ev agentsvc.Event) {
+	exe.turn.applyEvent(ev)
 	if ev.Usage != nil {
-		t.usage.tracker.removeReported(*ev.Usage)
+		exe.usage.tracker.removeReported(*ev.Usage)
 	}
 }
 
 // gatherFindings moves findings that guardrails reported since the last fact into pending, to be written with the
 // next fact.
-func (t *execution) gatherFindings() {
-	for _, ev := range t.turn.findings.drainEvents() {
-		t.applyEvent(ev)
-		t.pending = append(t.pending, ev)
+func (exe *execution) gatherFindings() {
+	for _, ev := range exe.turn.findings.drainEvents() {
+		exe.applyEvent(ev)
+		exe.pending = append(exe.pending, ev)
 	}
 }
 
@@ -117,116 +117,116 @@ func (t *execution) gatherFindings() {
 //
 // A tool result is written even while the run is being stopped: the call had its effect, and without the result the
 // next attempt would have to treat its outcome as unknown.
-func (t *execution) processEvent(ctx context.Context, ev agentsvc.Event) error {
+func (exe *execution) processEvent(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Chunk != nil {
-		t.recorder.PublishChunk(*ev.Chunk)
+		exe.recorder.PublishChunk(*ev.Chunk)
 		return nil
 	}
 	if ev.Approval != nil {
-		t.turn.approvals = append(t.turn.approvals, ev)
+		exe.turn.approvals = append(exe.turn.approvals, ev)
 		return nil
 	}
 	if ev.Checkpoint != nil {
-		return t.addCheckpoint(ctx, ev)
+		return exe.addCheckpoint(ctx, ev)
 	}
-	t.gatherFindings()
-	t.applyEvent(ev)
-	t.pending = append(t.pending, ev)
-	if ev.Usage != nil || t.options.Checkpoints.hasStepCheckpoints() && t.turn.completesToolRound(ev) {
-		t.resultPending = t.resultPending || ev.Result != nil
-		return t.reserveMemory(ctx, ev)
+	exe.gatherFindings()
+	exe.applyEvent(ev)
+	exe.pending = append(exe.pending, ev)
+	if ev.Usage != nil || exe.options.Checkpoints.hasStepCheckpoints() && exe.turn.completesToolRound(ev) {
+		exe.resultPending = exe.resultPending || ev.Result != nil
+		return exe.reserveMemory(ctx, ev)
 	}
-	if ev.Result != nil || t.resultPending {
+	if ev.Result != nil || exe.resultPending {
 		var cancel context.CancelFunc
-		ctx, cancel = t.recorder.WithStopGrace(ctx)
+		ctx, cancel = exe.recorder.WithStopGrace(ctx)
 		defer cancel()
 	}
-	rec := store.Record{Events: t.pending}
+	rec := store.Record{Events: exe.pending}
 	switch {
 	case ev.Status == nil:
-	case ev.Status.State.IsInterrupted() && len(t.turn.approvals) > 0:
-		t.pauseRun(&rec)
+	case ev.Status.State.IsInterrupted() && len(exe.turn.approvals) > 0:
+		exe.pauseRun(&rec)
 	default:
-		t.endRun(&rec, ev.Status)
+		exe.endRun(&rec, ev.Status)
 	}
-	if err := t.writeRecord(ctx, rec); err != nil {
+	if err := exe.writeRecord(ctx, rec); err != nil {
 		return err
 	}
-	return t.reserveMemory(ctx, ev)
+	return exe.reserveMemory(ctx, ev)
 }
 
 // reserveMemory reserves the bytes of a fact that stays in the conversation until the turn ends.
-func (t *execution) reserveMemory(ctx context.Context, ev agentsvc.Event) error {
+func (exe *execution) reserveMemory(ctx context.Context, ev agentsvc.Event) error {
 	if ev.Message == nil && ev.Result == nil {
 		return nil
 	}
-	return t.memory.ReserveBytes(ctx, ev.ByteSize())
+	return exe.memory.ReserveBytes(ctx, ev.ByteSize())
 }
 
 // endRun makes rec the last record of the run: it adds the session entries, sets the end state and completes the
 // final message with the turn's tool calls and metadata. input_required without an open approval (the agent asked the
 // user a question) ends the turn too: its session entries are written, and the user's answer is a new turn.
-func (t *execution) endRun(rec *store.Record, st *agentsvc.Status) {
-	t.ended = true
-	final := t.newMessage("")
+func (exe *execution) endRun(rec *store.Record, st *agentsvc.Status) {
+	exe.ended = true
+	final := exe.newMessage("")
 	if st.Message != nil {
 		final = *st.Message
 	}
 	message := final
-	t.turn.entries = append(t.turn.entries, agentsvc.Entry{Message: &message})
-	rec.SessionEntries = t.turn.entries
-	t.rejected = st.State == agentsvc.Rejected
+	exe.turn.entries = append(exe.turn.entries, agentsvc.Entry{Message: &message})
+	rec.SessionEntries = exe.turn.entries
+	exe.rejected = st.State == agentsvc.Rejected
 	rec.EndState = store.Completed
 	if st.State.IsInterrupted() {
 		rec.EndState = store.InputRequired
 	}
 	// After the copy above: the session keeps the plain message, the status carries calls and metadata.
-	final.ToolCalls = t.turn.calls
-	final.Metadata = t.newMetadata()
+	final.ToolCalls = exe.turn.calls
+	final.Metadata = exe.newMetadata()
 	rec.Events[len(rec.Events)-1].Status = &agentsvc.Status{State: st.State, Message: &final}
 }
 
 // pauseRun makes rec the last record of a run that waits for approvals. The session gets no entries yet; the turn's
-// facts stay on the log. When every approval is decided, task.Service creates a run with the same FirstSeq, which
+// facts stay on the log. When every approval is decided, task.Decisions creates a run with the same FirstSeq, which
 // replays them.
-func (t *execution) pauseRun(rec *store.Record) {
-	t.ended = true
-	approvals := make([]agentsvc.Approval, len(t.turn.approvals))
-	for i, ev := range t.turn.approvals {
+func (exe *execution) pauseRun(rec *store.Record) {
+	exe.ended = true
+	approvals := make([]agentsvc.Approval, len(exe.turn.approvals))
+	for i, ev := range exe.turn.approvals {
 		approvals[i] = *ev.Approval
 		approvals[i].Frame = ev.Frame
 	}
-	question := task.NewQuestion(t.run.Task, approvals)
-	question.Metadata = t.newMetadata()
+	question := task.NewQuestion(exe.run.Task, approvals)
+	question.Metadata = exe.newMetadata()
 	last := agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.WaitingState(approvals), Message: &question}}
-	rec.Events = slices.Concat(rec.Events[:len(rec.Events)-1], t.turn.approvals, []agentsvc.Event{last})
+	rec.Events = slices.Concat(rec.Events[:len(rec.Events)-1], exe.turn.approvals, []agentsvc.Event{last})
 	rec.EndState = store.InputRequired
 }
 
 // writeRecord commits rec and reports its usage. Where the log refused the record but would accept the run's end
 // (classifyLogError), the facts return to pending without their status, so that recordFailure writes them with the
 // failure. Where the storage quota is exhausted only usage returns: the rest is what there is no storage for.
-func (t *execution) writeRecord(ctx context.Context, rec store.Record) error {
-	t.pending, t.resultPending, t.recorded = nil, false, true
-	if err := t.recorder.RecordFacts(ctx, rec); err != nil {
+func (exe *execution) writeRecord(ctx context.Context, rec store.Record) error {
+	exe.pending, exe.resultPending, exe.recorded = nil, false, true
+	if err := exe.recorder.RecordFacts(ctx, rec); err != nil {
 		if err = classifyLogError(err); !errors.Is(err, errNotRecorded) {
-			t.pending = withoutStatus(rec.Events)
-			if full := (*agentsvc.StorageLimitError)(nil); errors.As(err, &full) {
-				t.pending = filterUsage(rec.Events)
+			exe.pending = withoutStatus(rec.Events)
+			if errors.Is(err, agentsvc.CodeExhausted) {
+				exe.pending = filterUsage(rec.Events)
 			}
 			return err
 		}
-		t.usage.unwritten = append(t.usage.unwritten, filterUsage(rec.Events)...)
+		exe.usage.unwritten = append(exe.usage.unwritten, filterUsage(rec.Events)...)
 		return err
 	}
-	t.sessionEntries = rec.SessionEntries
-	t.usage.reportRecord(ctx, *t.run, rec, t.turn.usage)
-	if rec.EndState != "" && t.options.OnAttemptEnd != nil {
+	exe.sessionEntries = rec.SessionEntries
+	exe.usage.reportRecord(ctx, *exe.run, rec, exe.turn.usage)
+	if rec.EndState != "" && exe.options.OnAttemptEnd != nil {
 		var state agentsvc.State
 		if last := rec.Events; len(last) > 0 && last[len(last)-1].Status != nil {
 			state = last[len(last)-1].Status.State
 		}
-		t.options.OnAttemptEnd(ctx, *t.run, state, time.Since(t.began))
+		exe.options.OnAttemptEnd(ctx, *exe.run, state, time.Since(exe.began))
 	}
 	return nil
 }
@@ -237,29 +237,29 @@ func withoutStatus(evs []agentsvc.Event) []agentsvc.Event {
 }
 
 // newMessage returns a message of the agent with one text part, an id and the turn's metadata.
-func (t *execution) newMessage(text string) agentsvc.Message {
+func (exe *execution) newMessage(text string) agentsvc.Message {
 	return agentsvc.Message{
-		ID: agentsvc.MessageID(agentsvc.NewID()), Task: t.run.Task, Role: agentsvc.RoleAgent,
-		Parts: []agentsvc.Part{agentsvc.TextPart(text)}, Metadata: t.newMetadata(),
+		ID: agentsvc.MessageID(agentsvc.NewID()), Task: exe.run.Task, Role: agentsvc.RoleAgent,
+		Parts: []agentsvc.Part{agentsvc.TextPart(text)}, Metadata: exe.newMetadata(),
 	}
 }
 
 // newMetadata returns the metadata of a turn's last message: tokens_used (sum over all model calls of the turn,
 // numbers as float64, as JSON decodes them), model, guardrails (findings) and execution_time (seconds of the last
 // attempt).
-func (t *execution) newMetadata() map[string]any {
-	u := t.turn.usage
+func (exe *execution) newMetadata() map[string]any {
+	u := exe.turn.usage
 	m := map[string]any{
 		"tokens_used": map[string]any{
 			"input": float64(u.InputTokens), "output": float64(u.OutputTokens), "cache_read": float64(u.CacheReadTokens),
 			"cache_write": float64(u.CacheWriteTokens), "reasoning": float64(u.ReasoningTokens), "total": float64(u.InputTokens + u.OutputTokens),
 		},
-		"execution_time": time.Since(t.began).Seconds(),
+		"execution_time": time.Since(exe.began).Seconds(),
 	}
 	if u.Model != "" {
 		m["model"] = u.Model
 	}
-	if list := t.turn.findings.toMetadata(); len(list) > 0 {
+	if list := exe.turn.findings.toMetadata(); len(list) > 0 {
 		m["guardrails"] = list
 	}
 	return m

@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -31,7 +32,7 @@ func TestRun(t *testing.T) {
 		if diff := cmp.Diff(want, eventKinds(facts)); diff != "" {
 			t.Error(diff)
 		}
-		log, err := h.st.Events.Load(t.Context(), got.ID, 0, 100)
+		log, err := h.st.Events.Load(t.Context(), nil, got.ID, 0, 100)
 		if diff := cmp.Diff(log, facts); err != nil || diff != "" {
 			t.Errorf("log -, got + (%v)\n%s", err, diff)
 		}
@@ -88,11 +89,14 @@ func TestFailure(t *testing.T) {
 		"busy once":      {errs: []error{busy}, state: agentsvc.Completed, text: "You said: hi", attempts: 2},
 		"busy for good":  {errs: []error{busy, busy, busy, busy}, state: agentsvc.Failed, text: busy.Error(), attempts: 3},
 		"refused":        {errs: []error{refused, nil}, state: agentsvc.Failed, text: refused.Error(), attempts: 1},
-		"an inner error": {errs: []error{errInternal}, state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"no such agent":  {missing: true, state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"a panic":        {agent: brokenAgent(func(func(agentsvc.Event, error) bool) { panic(errInternal) }), state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"no answer":      {agent: brokenAgent(func(func(agentsvc.Event, error) bool) {}), state: agentsvc.Failed, text: "The agent met an internal error.", attempts: 1},
-		"without end":    {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, agent.ErrTooManySteps) }), state: agentsvc.Failed, text: agent.ErrTooManySteps.Error(), attempts: 1},
+		"an inner error": {errs: []error{errInternal}, state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
+		"no such agent":  {missing: true, state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
+		"a panic":        {agent: brokenAgent(func(func(agentsvc.Event, error) bool) { panic(errInternal) }), state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
+		"no answer":      {agent: brokenAgent(func(func(agentsvc.Event, error) bool) {}), state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
+		"in a circle": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) {
+			yield(agentsvc.Event{}, &agent.TooManyTransfersError{Max: 3})
+		}), state: agentsvc.Failed, text: (&agent.TooManyTransfersError{Max: 3}).Error(), attempts: 1},
+		"without end": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, agent.ErrTooManySteps) }), state: agentsvc.Failed, text: agent.ErrTooManySteps.Error(), attempts: 1},
 		"on and on": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) {
 			if yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &agentsvc.Message{}}}, nil) {
 				t.Error("an agent that has ended its turn is asked for more")
@@ -269,7 +273,7 @@ func TestStoppedInToolCall(t *testing.T) {
 				if idempotent {
 					return
 				}
-				if _, err := there.Decisions.Decide(ctx, anaVisibility, got.ID, ana, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
+				if _, err := there.Decisions.Decide(ctx, anaVisibility, got.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
 					t.Fatal(err)
 				}
 				if end := there.waitUntilSettled(t, got.ID); end.Status.State != agentsvc.Completed || looked.Load() != 2 {
@@ -375,7 +379,7 @@ func TestLostUnseen(t *testing.T) {
 		var seen store.StoredTask
 		for seen.Seq < 3 { // usage and the announced call
 			var err error
-			if seen, err = h.st.Tasks.Load(t.Context(), run.Task, store.TaskParts{}); err != nil {
+			if seen, err = h.st.Tasks.Load(t.Context(), nil, run.Task, store.TaskParts{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -386,7 +390,7 @@ func TestLostUnseen(t *testing.T) {
 		if err := <-done; !errors.Is(err, agentsvc.ErrLeaseLost) {
 			t.Errorf("the run ended with %v", err)
 		}
-		log, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
+		log, err := h.st.Events.Load(t.Context(), nil, run.Task, 0, 100)
 		if diff := cmp.Diff([]string{"working", "usage", "message", "cancelled"}, eventKinds(log)); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
@@ -413,7 +417,7 @@ func TestStopping(t *testing.T) {
 		if err := h.runner.Run(ctx, run, agentsvc.LeaseCheck{}); !errors.Is(err, cause) {
 			t.Errorf("stopped because %v: %v", cause, err)
 		}
-		if got, err := h.st.Tasks.Load(t.Context(), "t", store.TaskParts{}); err != nil || got.Seq != 1 {
+		if got, err := h.st.Tasks.Load(t.Context(), nil, "t", store.TaskParts{}); err != nil || got.Seq != 1 {
 			t.Errorf("stopped because %v: the task is %s at %d (%v)", cause, got.Status.State, got.Seq, err)
 		}
 	}
@@ -464,11 +468,11 @@ type interruptingAgent struct {
 	onResult func(ctx context.Context)
 }
 
-func (c interruptingAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
+func (a interruptingAgent) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		for ev, err := range c.Agent.Run(ctx, inv) {
+		for ev, err := range a.Agent.Run(ctx, inv) {
 			if ev.Result != nil {
-				c.onResult(ctx)
+				a.onResult(ctx)
 			}
 			if !yield(ev, err) {
 				return
@@ -502,7 +506,7 @@ func TestDrained(t *testing.T) {
 				if err := h.runner.Run(ctx, run, agentsvc.LeaseCheck{}); !errors.Is(err, cause) {
 					t.Errorf("stopped because %v: %v", cause, err)
 				}
-				log, err := h.st.Events.Load(t.Context(), run.Task, 0, 100)
+				log, err := h.st.Events.Load(t.Context(), nil, run.Task, 0, 100)
 				want := []string{"working", "usage", "message", "result"}
 				if errors.Is(cause, agentsvc.ErrLeaseLost) {
 					want = want[:3]

@@ -87,18 +87,17 @@ func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, 
 	return &Runner{tasks: tasks, agents: agents, retry: retry, log: log, options: o}
 }
 
-// Run executes one turn to its end under lease and records that end; nil means that the end is on the log. It returns the cause
-// of ctx's end where ctx ended first, [agentsvc.ErrLeaseLost] if another worker or a cancellation took the task, and
-// any other error if no end could be recorded. In all these cases the queue decides what becomes of the run.
+// Run executes one turn to its end under lease and records that end; nil means that the end is on the log. It returns
+// the cause of ctx's end where ctx ended first, [agentsvc.ErrLeaseLost] if another worker or a cancellation took the
+// task, and any other error if no end could be recorded. In all these cases the queue decides what becomes of the run.
 func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
-	rec := r.tasks.Recorders.New(&run)
-	defer rec.Close()
 	memory := r.options.Memory.NewReservation(run.Tenant, 1)
 	defer memory.ReleaseBytes()
-	within := capacity.WithReservation(ctx, memory)
+	rec := r.tasks.Recorders.New(&run, memory)
+	defer rec.Close()
 	// Claimed from the queue: the run has no epoch yet, so nothing it writes would be accepted.
 	if run.Epoch == 0 {
-		if err := rec.BeginRun(within); err != nil {
+		if err := rec.BeginRun(ctx); err != nil {
 			return err
 		}
 	}
@@ -109,7 +108,7 @@ func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseChe
 	}
 	// Usage is reported even where the lease is lost: tokens that were spent are billed.
 	defer func() { t.usage.reportUnwritten(ctx, run, rec, t.pending) }()
-	err := t.runAgent(within, scope)
+	err := t.runAgent(ctx, scope)
 	// The agent stopped between a tool's result and the checkpoint that the result waits for.
 	if t.resultPending {
 		if lost := t.flushPending(ctx); lost != nil {
@@ -129,8 +128,7 @@ func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseChe
 	if errors.Is(err, errNotRecorded) || errors.Is(err, agentsvc.ErrLeaseLost) {
 		return err
 	}
-	var exhausted *agentsvc.BudgetExhaustedError
-	if errors.As(err, &exhausted) && exhausted.PausesTask {
+	if exhausted := agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err); exhausted != nil && exhausted.PausesTask {
 		return t.pauseForBudget(ctx, exhausted)
 	}
 	return t.recordFailure(ctx, err)
@@ -145,9 +143,7 @@ var errNotRecorded = errors.New("the log cannot be written")
 // an exhausted storage quota. The quota never refuses a small end of a run (see store's maxEndBytes).
 func classifyLogError(err error) error {
 	var unavailable *store.UnavailableError
-	var large *capacity.TooLargeError
-	var full *agentsvc.StorageLimitError
-	if errors.As(err, &unavailable) || errors.As(err, &full) || errors.As(err, &large) || errors.Is(err, capacity.ErrFull) {
+	if errors.As(err, &unavailable) || errors.Is(err, agentsvc.CodeExhausted) || errors.Is(err, agentsvc.CodeTooLarge) || errors.Is(err, agentsvc.CodeBusy) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errNotRecorded, err)
@@ -155,37 +151,37 @@ func classifyLogError(err error) error {
 
 // runAgent runs the agent until the turn has ended, paused or failed. It turns a panic of the agent into an error
 // whose text shows nothing of the panic's value to callers.
-func (t *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (err error) {
+func (exe *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.log.ErrorContext(ctx, "an agent panicked", "agent", t.run.Agent, "task", t.run.Task, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
-			err = errors.New("the agent met an internal error")
+			exe.log.ErrorContext(ctx, "an agent panicked", "agent", exe.run.Agent, "task", exe.run.Task, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			err = errors.New("the agent failed with an internal error")
 		}
 	}()
-	a, ok := t.agents[t.run.Agent]
+	a, ok := exe.agents[exe.run.Agent]
 	if !ok {
 		return errors.New("the agent no longer exists")
 	}
-	inv, err := t.loadInvocation(ctx)
+	inv, err := exe.loadInvocation(ctx)
 	if err != nil {
 		return err
 	}
-	inv.RunScope, inv.Memory = scope, t.memory
-	if err := t.options.Recovery.checkRecovery(*t.run, t.lastFactAt); err != nil {
+	inv.RunScope, inv.Memory = scope, exe.memory
+	if err := exe.options.Recovery.checkRecovery(*exe.run, exe.lastFactAt); err != nil {
 		return err
 	}
 	// The limit is the context's cause, so that it can be distinguished from a stop of the process.
-	durationErr := &durationError{t.options.MaxDuration}
-	within, cancel := context.WithTimeoutCause(ctx, t.options.MaxDuration, durationErr)
+	durationErr := &durationError{exe.options.MaxDuration}
+	within, cancel := context.WithTimeoutCause(ctx, exe.options.MaxDuration, durationErr)
 	defer cancel()
 	// Events are written under ctx, not within: a fact that arrives just after the limit is still recorded.
 	for ev, err := range a.Run(within, inv) {
 		if err == nil {
-			err = t.processEvent(ctx, ev)
+			err = exe.processEvent(ctx, ev)
 		} else if errors.Is(context.Cause(within), durationErr) {
 			return durationErr
 		}
-		if err != nil || t.ended {
+		if err != nil || exe.ended {
 			return err
 		}
 	}
@@ -198,18 +194,18 @@ func (t *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (err 
 // recordFailure ends a turn that met err: the run becomes pending again where err is transient and attempts remain,
 // else the task fails with a message that publicReason permits. The delay is at least what the upstream asked for,
 // but at most the policy's MaxDelay.
-func (t *execution) recordFailure(ctx context.Context, err error) error {
-	t.gatherFindings()
-	t.log.WarnContext(ctx, "a run failed", "agent", t.run.Agent, "task", t.run.Task, "attempt", t.run.Attempts, "error", err)
+func (exe *execution) recordFailure(ctx context.Context, err error) error {
+	exe.gatherFindings()
+	exe.log.WarnContext(ctx, "a run failed", "agent", exe.run.Agent, "task", exe.run.Task, "attempt", exe.run.Attempts, "error", err)
 	if after, passes := isTransient(err); passes {
-		if delay, ok := t.retry.NextDelay(t.run.Attempts); ok {
-			delay = max(delay, min(after, t.retry.MaxDelay))
-			return t.writeRecord(ctx, store.Record{Events: t.pending, EndState: store.Pending, RetryDelay: delay, Error: err.Error()})
+		if delay, ok := exe.retry.NextDelay(exe.run.Attempts); ok {
+			delay = max(delay, min(after, exe.retry.MaxDelay))
+			return exe.writeRecord(ctx, store.Record{Events: exe.pending, EndState: store.Pending, RetryDelay: delay, Error: err.Error()})
 		}
 	}
-	msg := t.newMessage(publicReason(err))
-	t.pending = append(t.pending, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Failed, Message: &msg}})
-	return t.writeRecord(ctx, store.Record{Events: t.pending, EndState: store.Failed, Error: err.Error()})
+	msg := exe.newMessage(publicReason(err))
+	exe.pending = append(exe.pending, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Failed, Message: &msg}})
+	return exe.writeRecord(ctx, store.Record{Events: exe.pending, EndState: store.Failed, Error: err.Error()})
 }
 
 // durationError reports that one execution of a turn exceeded [Options].MaxDuration.
@@ -227,7 +223,7 @@ func isTransient(err error) (after time.Duration, ok bool) {
 		return upstream.RetryAfter, upstream.Retryable
 	}
 	var unavailable *store.UnavailableError
-	return 0, errors.As(err, &unavailable) || errors.Is(err, capacity.ErrFull)
+	return 0, errors.As(err, &unavailable) || errors.Is(err, agentsvc.CodeBusy)
 }
 
 // publicReason returns the text that callers may read about err. Only error types whose text is known to hold no
@@ -235,22 +231,28 @@ func isTransient(err error) (after time.Duration, ok bool) {
 // only in the log.
 func publicReason(err error) string {
 	var upstream *llm.Error
-	var invalid *agentsvc.InvalidError
 	var absent *tool.UnavailableError
 	var unavailable *store.UnavailableError
 	var cut *interruptedError
-	var exhausted *agentsvc.BudgetExhaustedError
 	var durationErr *durationError
-	var full *agentsvc.StorageLimitError
-	if errors.As(err, &full) {
-		return "The task's result could not be stored: " + full.Error()
+	var transfers *agent.TooManyTransfersError
+	var own *agentsvc.Error
+	if errors.As(err, &own) {
+		switch own.Code {
+		case agentsvc.CodeExhausted:
+			if _, full := own.Detail.(agentsvc.StorageUse); full {
+				return "The task's result could not be stored: " + own.Error()
+			}
+			return err.Error()
+		case agentsvc.CodeInvalid, agentsvc.CodeBusy, agentsvc.CodeTooLarge:
+			return err.Error()
+		}
 	}
-	var large *capacity.TooLargeError
-	if errors.Is(err, capacity.ErrFull) || errors.As(err, &large) || errors.As(err, &exhausted) || errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &invalid) || errors.As(err, &absent) || errors.Is(err, agent.ErrTooManySteps) {
+	if errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &absent) || errors.As(err, &transfers) || errors.Is(err, agent.ErrTooManySteps) {
 		return err.Error()
 	}
 	if errors.As(err, &unavailable) {
 		return "The conversation can be neither read nor kept at the moment."
 	}
-	return "The agent met an internal error."
+	return "The agent failed with an internal error."
 }

@@ -142,8 +142,8 @@ func newTestProcess(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) 
 }
 
 // resetRunner makes the agents work for the process's task service.
-func (h *testProcess) resetRunner() {
-	h.runner = runner.New(h.Service, h.agents, h.retry, slog.New(slog.NewTextHandler(io.Discard, nil)), h.options)
+func (p *testProcess) resetRunner() {
+	p.runner = runner.New(p.Service, p.agents, p.retry, slog.New(slog.NewTextHandler(io.Discard, nil)), p.options)
 }
 
 // openTestProcess returns a process whose pool is started.
@@ -155,28 +155,28 @@ func openTestProcess(t *testing.T, d *db.DB, retry queue.Retry, agents map[strin
 }
 
 // startWorking runs the process's pool until the test ends, or until stop.
-func (h *testProcess) startWorking(t *testing.T) {
+func (p *testProcess) startWorking(t *testing.T) {
 	t.Helper()
-	if err := h.pool.Open(t.Context(), false); err != nil {
+	if err := p.pool.Open(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = h.pool.Run(ctx) })
-	h.shutDown = sync.OnceFunc(func() {
+	wg.Go(func() { _ = p.pool.Run(ctx) })
+	p.shutDown = sync.OnceFunc(func() {
 		now, stop := context.WithCancel(context.Background())
 		stop()
-		_ = h.pool.Drain(now)
+		_ = p.pool.Drain(now)
 		cancel()
 		wg.Wait()
 	})
-	t.Cleanup(h.shutDown)
+	t.Cleanup(p.shutDown)
 }
 
 // stopNow stops the process without waiting for its runs.
-func (h *testProcess) stopNow(t *testing.T) {
+func (p *testProcess) stopNow(t *testing.T) {
 	t.Helper()
-	h.shutDown()
+	p.shutDown()
 }
 
 func newSubmission(text string) task.Submission {
@@ -184,11 +184,11 @@ func newSubmission(text string) task.Submission {
 }
 
 // submitAndDrain sends a message and reads events until the turn is over.
-func (h *testProcess) submitAndDrain(t *testing.T, sub task.Submission) (agentsvc.Task, []agentsvc.Event) {
+func (p *testProcess) submitAndDrain(t *testing.T, sub task.Submission) (agentsvc.Task, []agentsvc.Event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	got, evs, err := h.Messages.SubmitAndFollow(ctx, sub)
+	got, evs, err := p.Messages.SubmitAndFollow(ctx, sub)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,33 +209,33 @@ func (h *testProcess) submitAndDrain(t *testing.T, sub task.Submission) (agentsv
 }
 
 // readRunRow reads the row of a task's run.
-func (h *testProcess) readRunRow(t *testing.T, id agentsvc.TaskID, turn int) (state store.RunState, attempts int64, lastError string) {
+func (p *testProcess) readRunRow(t *testing.T, id agentsvc.TaskID, turn int) (state store.RunState, attempts int64, lastError string) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&state), &attempts, &lastError) },
 		"SELECT state, attempts, last_error FROM run WHERE tenant = 'acme' AND task = $1 AND turn = $2", string(id), turn)
-	if err := h.d.Platform().Do(context.Background(), &b); err != nil {
+	if err := p.d.Platform().Do(context.Background(), &b); err != nil {
 		t.Fatal(err)
 	}
 	return state, attempts, lastError
 }
 
 // timeUntilDue returns the time until the next pending run may be claimed.
-func (h *testProcess) timeUntilDue(t *testing.T) time.Duration {
+func (p *testProcess) timeUntilDue(t *testing.T) time.Duration {
 	t.Helper()
 	var us int64
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&us) }, "SELECT MIN(available_at) - stoa_now() FROM run WHERE state = 'pending'")
-	if err := h.d.Platform().Do(t.Context(), &b); err != nil {
+	if err := p.d.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
 	return time.Duration(us) * time.Microsecond
 }
 
 // sessionLines returns the entries of the session of context c1, one short line each.
-func (h *testProcess) sessionLines(t *testing.T) (lines []string) {
+func (p *testProcess) sessionLines(t *testing.T) (lines []string) {
 	t.Helper()
-	sess, err := h.st.Sessions.Load(t.Context(), ana, "c1")
+	sess, err := p.st.Sessions.Load(t.Context(), ana, "c1")
 	if err != nil {
 		t.Fatal(err)
 	}

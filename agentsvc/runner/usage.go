@@ -18,27 +18,27 @@ type usageTracker struct {
 
 // addUsage adds the usage of a call. It is the Record function of the run's [agentsvc.UsageRecorder] and safe for
 // concurrent use.
-func (s *usageTracker) addUsage(u agentsvc.Usage) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.calls == nil {
-		s.calls = map[string]agentsvc.Usage{}
+func (t *usageTracker) addUsage(u agentsvc.Usage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.calls == nil {
+		t.calls = map[string]agentsvc.Usage{}
 	}
-	s.calls[u.Call] = u
+	t.calls[u.Call] = u
 }
 
 // removeReported forgets the call of u: the agent has yielded its usage, which is now in pending or on the log.
-func (s *usageTracker) removeReported(u agentsvc.Usage) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.calls, u.Call)
+func (t *usageTracker) removeReported(u agentsvc.Usage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.calls, u.Call)
 }
 
 // unreportedEvents returns the remaining usage as events, in no particular order.
-func (s *usageTracker) unreportedEvents() (evs []agentsvc.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, u := range slices.Collect(maps.Values(s.calls)) {
+func (t *usageTracker) unreportedEvents() (evs []agentsvc.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, u := range slices.Collect(maps.Values(t.calls)) {
 		evs = append(evs, agentsvc.Event{Usage: &u})
 	}
 	return evs

@@ -54,13 +54,15 @@ func (b *agentBuilder) buildAgents() map[string]agent.Agent {
 	return b.agents
 }
 
-// buildAgent builds an agent and first its members. If it cannot be built it records the problem and returns nil. The
-// configuration's validation has excluded cycles.
+// buildAgent builds an agent and first its members. If it cannot be built it records the problem and returns nil. An
+// agent that is being built is below itself by a transfer of control: there a reference stands for it.
 func (b *agentBuilder) buildAgent(name string) agent.Agent {
 	if known, ok := b.agents[name]; ok {
 		return known
 	}
 	a := b.cfg.Agents[name]
+	reference := &agent.Reference{}
+	b.agents[name] = reference
 	var err error
 	// A missing member has its own problem in the list already, so this agent adds none.
 	for _, dependency := range slices.Concat(a.SubAgents, a.AgentTools) {
@@ -75,6 +77,7 @@ func (b *agentBuilder) buildAgent(name string) agent.Agent {
 	b.addProblem("agents."+name, err)
 	// Also without an agent: a nil entry means that it was tried.
 	b.agents[name] = b.traces.traceAgent(name, built)
+	reference.Target = b.agents[name]
 	return b.agents[name]
 }
 
@@ -111,7 +114,7 @@ func buildLLMAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, 
 		o.Prompt.System, o.Prompt.Role, o.Prompt.Guidance = p.SystemPrompt, p.Role, p.Guidance
 	}
 	if r := a.Reasoning; r != nil {
-		o.Reasoning = agent.Reasoning{MaxSteps: r.MaxIterations, Exit: r.EnableExitTool, Escalate: r.EnableEscalateTool}
+		o.Reasoning = agent.Reasoning{MaxSteps: r.MaxIterations, MaxTransfers: r.MaxTransfers, Exit: r.EnableExitTool, Escalate: r.EnableEscalateTool}
 		for _, c := range r.TerminationConditions {
 			o.Reasoning.Until = append(o.Reasoning.Until, agent.Condition(c))
 		}

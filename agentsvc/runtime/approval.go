@@ -15,7 +15,7 @@ func approvalOptions(t *config.Tool) tool.ApprovalOptions {
 
 // newArgumentCheck returns a function that validates a call whose arguments an approver has changed. It uses the first
 // set that has the tool: a name means the same tool in every set. If no set has it any more the error is an
-// [agentsvc.InvalidError].
+// [agentsvc.CodeInvalid].
 func newArgumentCheck(sets []*tool.Set) func(ctx context.Context, session agentsvc.SessionKey, call agentsvc.ToolCall) error {
 	return func(ctx context.Context, session agentsvc.SessionKey, call agentsvc.ToolCall) error {
 		for _, set := range sets {

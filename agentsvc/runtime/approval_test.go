@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/tenancy/audit"
 )
 
 // TestApprovalExample checks that the approval settings of the example take effect.
@@ -23,8 +24,7 @@ func TestApprovalExample(t *testing.T) {
 		t.Fatalf("%+v (%v)", got.Approvals, err)
 	}
 	edited := task.DecisionInput{Outcome: agentsvc.OutcomeApproved, Arguments: []byte(`{"sum":7}`)}
-	var invalid *agentsvc.InvalidError
-	if _, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, ana, edited); !errors.As(err, &invalid) {
+	if _, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, ana, audit.Origin{}, edited); !errors.Is(err, agentsvc.CodeInvalid) {
 		t.Errorf("arguments against the schema: %v", err)
 	}
 	sub := newSubmissionFor("clerk", "")

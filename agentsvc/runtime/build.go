@@ -44,12 +44,13 @@ func newHostAccess(b *build, h Host) *hostAccess {
 }
 
 // resolvePath resolves a path of the configuration within the folders that the app was granted for power. For the
-// operator's own app the path is used as it is, with an empty Root. A problem is an [agentsvc.InvalidError] of field.
-func (b *hostAccess) resolvePath(field, power, path string) (grant.RootedPath, error) {
-	if b.tenant.DefaultApp {
+// operator's own app the path is used as it is, with an empty Root. A problem is an error with [agentsvc.CodeInvalid]
+// of field.
+func (a *hostAccess) resolvePath(field, power, path string) (grant.RootedPath, error) {
+	if a.tenant.DefaultApp {
 		return grant.RootedPath{Path: path}, nil
 	}
-	p, err := b.folderGuard.ResolvePath(b.tenant.Grants.Roots(power), path)
+	p, err := a.folderGuard.ResolvePath(a.tenant.Grants.Roots(power), path)
 	if err != nil {
 		return p, agentsvc.NewInvalidError(field, "%v", err)
 	}
@@ -58,14 +59,14 @@ func (b *hostAccess) resolvePath(field, power, path string) (grant.RootedPath, e
 
 // checkSandbox returns an error if programs of this host may not run. The operator's own may run with whatever sandbox
 // the host has, a tenant's only in one that isolates completely.
-func (b *hostAccess) checkSandbox() error {
-	if b.sandbox == nil {
+func (a *hostAccess) checkSandbox() error {
+	if a.sandbox == nil {
 		return errNoSandbox
 	}
-	if b.tenant.DefaultApp {
+	if a.tenant.DefaultApp {
 		return nil
 	}
-	return b.sandbox.CheckUntrusted()
+	return a.sandbox.CheckUntrusted()
 }
 
-var errNoSandbox = errors.New("a program of this host needs a sandbox to be held with, and this host has none")
+var errNoSandbox = errors.New("programs run only in a sandbox, and this host has none")

@@ -6,6 +6,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/llm"
 )
 
 // cardSet is the descriptions of an app's agents. It is read-only.
@@ -23,6 +24,9 @@ func newCardSet(cfg *config.Config, models *modelBuilder) cardSet {
 	for _, name := range cfg.AgentNames() {
 		s.index[name] = len(s.list)
 		c := newCard(name, cfg.Agents[name])
+		if len(c.InputModes) == 0 {
+			c.InputModes = defaultInputModes(cfg.LLMs[cfg.Agents[name].LLM])
+		}
 		c.StandaloneReplies = models.hasMessageReply(cfg.Agents[name].LLM)
 		s.list = append(s.list, c)
 	}
@@ -39,10 +43,21 @@ func (s cardSet) findCard(name string) (agentsvc.Card, bool) {
 	return s.list[i], true
 }
 
+// defaultInputModes returns what an agent reads that names no input modes: plain text, and the images that its model
+// reads. l is nil for an agent without a model.
+func defaultInputModes(l *config.LLM) []string {
+	modes := []string{"text/plain"}
+	if l == nil {
+		return modes
+	}
+	return append(modes, llm.ImageTypesOf(l.Provider, l.Model)...)
+}
+
 // jsonType is added to the output modes of an agent with structured output.
 const jsonType = "application/json"
 
-// newCard returns the agent card of a configuration. Missing fields get defaults.
+// newCard returns the agent card of a configuration. Missing fields get defaults, except those that follow from the
+// agent's model.
 func newCard(key string, a *config.Agent) agentsvc.Card {
 	c := agentsvc.Card{
 		Agent: key, Name: a.Name, Description: a.Description, Version: a.Version, Visibility: agentsvc.Visibility(a.Visibility),

@@ -56,7 +56,7 @@ func requestAttributes(req llm.Request) []attribute.KeyValue {
 		}
 	}
 	return []attribute.KeyValue{
-		jsonAttribute(semconv.GenAISystemInstructionsKey, []spanPart{{Type: "text", Content: req.System}}), jsonAttribute(semconv.GenAIInputMessagesKey, all),
+		jsonAttribute(semconv.GenAISystemInstructionsKey, []spanPart{{Type: "text", Content: req.SystemText()}}), jsonAttribute(semconv.GenAIInputMessagesKey, all),
 	}
 }
 
@@ -70,22 +70,22 @@ type responseContent struct {
 	calls []spanPart
 }
 
-func (h *responseContent) addChunk(c llm.Chunk) {
-	if h == nil {
+func (r *responseContent) addChunk(c llm.Chunk) {
+	if r == nil {
 		return
 	}
-	h.text.WriteString(c.Text)
+	r.text.WriteString(c.Text)
 	if c.ToolCall != nil {
-		h.calls = append(h.calls, toolCallPart(*c.ToolCall))
+		r.calls = append(r.calls, toolCallPart(*c.ToolCall))
 	}
 }
 
 // spanAttributes returns the attributes for the content of a response.
-func (h *responseContent) spanAttributes(stop llm.StopReason) []attribute.KeyValue {
-	if h == nil {
+func (r *responseContent) spanAttributes(stop llm.StopReason) []attribute.KeyValue {
+	if r == nil {
 		return nil
 	}
-	parts := append([]spanPart{{Type: "text", Content: h.text.String()}}, h.calls...)
+	parts := append([]spanPart{{Type: "text", Content: r.text.String()}}, r.calls...)
 	return []attribute.KeyValue{jsonAttribute(semconv.GenAIOutputMessagesKey, []spanMessage{{Role: "assistant", Parts: parts, Finish: string(stop)}})}
 }
 

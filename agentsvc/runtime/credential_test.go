@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/keyring"
@@ -64,10 +65,10 @@ func newKeyServer(t *testing.T, header string, keys ...string) *keyServer {
 	return l
 }
 
-func (l *keyServer) drainRequests() (seen []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seen, l.requests = l.requests, nil
+func (s *keyServer) drainRequests() (seen []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen, s.requests = s.requests, nil
 	return seen
 }
 
@@ -134,7 +135,7 @@ func newCredentialSubmission(t *testing.T, agent string, id agentsvc.TaskID, too
 // logKinds returns the kinds of the events on a task's log.
 func logKinds(t *testing.T, d *db.DB, id agentsvc.TaskID) (kinds []string) {
 	t.Helper()
-	evs, err := store.New(d, "acme").Events.Load(t.Context(), id, 0, 1000)
+	evs, err := store.New(d, "acme").Events.Load(t.Context(), nil, id, 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,16 +194,16 @@ func TestCredential(t *testing.T) {
 		if _, err := a.Tasks().Messages.Submit(t.Context(), otherOwner); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("supplied by another user: %v", err)
 		}
-		if _, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, boss, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
+		if _, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, boss, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 			t.Errorf("approved: %v", err)
 		}
-		var invalid *agentsvc.InvalidError
+		var invalid *agentsvc.Error
 		open, err := a.Tasks().Reader.Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
 		if err != nil || len(open.Approvals) != 2 {
 			t.Fatalf("%+v, %v", open.Approvals, err)
 		}
 		yes := task.DecisionInput{Call: open.Approvals[0].Call.ID, Outcome: agentsvc.OutcomeApproved}
-		if _, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, boss, yes); !errors.As(err, &invalid) || invalid.Field != "call_id" {
+		if _, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, boss, audit.Origin{}, yes); !errors.As(err, &invalid) || invalid.Field != "call_id" {
 			t.Errorf("approved by its id: %v", err)
 		}
 		if _, err := a.Tasks().Messages.Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "calc", "x")); !errors.As(err, &invalid) || invalid.Field != "tool" {
@@ -312,11 +313,11 @@ func TestCredentialAndApproval(t *testing.T) {
 		t.Errorf("%s %+v", outcome.Status.State, outcome.Status.Message)
 	}
 
-	if err := a.Vault().ForgetCredential(t.Context(), ana, "api"); err != nil {
+	if err := a.Vault().ForgetCredential(t.Context(), ana, audit.Origin{}, "api"); err != nil {
 		t.Fatal(err)
 	}
 	outcome, _ = runTurn(t, a, newSubmission("all"))
-	now, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, ana, task.DecisionInput{Outcome: agentsvc.OutcomeApproved})
+	now, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved})
 	if err != nil || now.Status.State != agentsvc.InputRequired || now.Status.Message.Text() != "Your key?" {
 		t.Fatalf("%+v, %v", now, err)
 	}
@@ -347,7 +348,7 @@ func TestCredentialBelow(t *testing.T) {
 			if outcome.Status.State != agentsvc.Completed || !strings.HasPrefix(outcome.Status.Message.Text(), want) {
 				t.Errorf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
 			}
-			evs, err := store.New(d, "acme").Events.Load(t.Context(), outcome.ID, 0, 1000)
+			evs, err := store.New(d, "acme").Events.Load(t.Context(), nil, outcome.ID, 0, 1000)
 			if err != nil {
 				t.Fatal(err)
 			}

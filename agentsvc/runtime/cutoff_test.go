@@ -14,6 +14,7 @@ import (
 	"stoa/billing/budget"
 	"stoa/billing/calendar"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -27,7 +28,7 @@ func TestCutOffAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	acme := tenancy.App{ID: "acme", Name: "acme"}
-	if _, err := bills.Budgets.AddBudget(t.Context(), "admin", acme, budget.Budget{Name: "cap", Unit: budget.InTokens, Amount: 300, Window: calendar.Total, Hard: true}); err != nil {
+	if _, err := bills.Budgets.AddBudget(t.Context(), audit.Actor{Name: "admin"}, acme, budget.Budget{Name: "cap", Unit: budget.InTokens, Amount: 300, Window: calendar.Total, Hard: true}); err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

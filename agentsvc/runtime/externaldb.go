@@ -92,40 +92,40 @@ type externalDatabase struct {
 
 // ensureOpen returns the open database, with its tables. If another goroutine is opening it the call waits for that, no
 // longer than ctx.
-func (o *externalDatabase) ensureOpen(ctx context.Context) (*db.DB, error) {
+func (e *externalDatabase) ensureOpen(ctx context.Context) (*db.DB, error) {
 	select {
-	case o.sem <- struct{}{}:
-		defer func() { <-o.sem }()
+	case e.sem <- struct{}{}:
+		defer func() { <-e.sem }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	switch {
-	case o.db != nil:
-		return o.db, nil
-	case o.closed:
+	case e.db != nil:
+		return e.db, nil
+	case e.closed:
 		return nil, db.ErrClosed
-	case o.err != nil && time.Since(o.failedAt) < openRetryDelay:
-		return nil, o.err
+	case e.err != nil && time.Since(e.failedAt) < openRetryDelay:
+		return nil, e.err
 	}
 	// The attempt is independent of the caller's context: other callers wait for its result.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
-	if o.db, o.err = openExternalDB(ctx, o.external, o.dialer); o.err != nil {
-		o.failedAt = time.Now()
+	if e.db, e.err = openExternalDB(ctx, e.external, e.dialer); e.err != nil {
+		e.failedAt = time.Now()
 	}
-	return o.db, o.err
+	return e.db, e.err
 }
 
 // awaitOpen is ensureOpen for callers that wait no longer than ctx even for their own attempt. The attempt continues in
 // the background.
-func (o *externalDatabase) awaitOpen(ctx context.Context) (*db.DB, error) {
+func (e *externalDatabase) awaitOpen(ctx context.Context) (*db.DB, error) {
 	type attempt struct {
 		db  *db.DB
 		err error
 	}
 	done := make(chan attempt, 1)
 	go func() {
-		d, err := o.ensureOpen(ctx)
+		d, err := e.ensureOpen(ctx)
 		done <- attempt{d, err}
 	}()
 	select {
@@ -138,15 +138,15 @@ func (o *externalDatabase) awaitOpen(ctx context.Context) (*db.DB, error) {
 
 // close closes the database and waits for an attempt that is in progress. Later calls of ensureOpen return
 // [db.ErrClosed].
-func (o *externalDatabase) close() error {
-	o.sem <- struct{}{}
-	defer func() { <-o.sem }()
-	o.closed = true
-	if o.db == nil {
+func (e *externalDatabase) close() error {
+	e.sem <- struct{}{}
+	defer func() { <-e.sem }()
+	e.closed = true
+	if e.db == nil {
 		return nil
 	}
-	d := o.db
-	o.db = nil
+	d := e.db
+	e.db = nil
 	return d.Close()
 }
 
@@ -193,7 +193,7 @@ func migrateTables(ctx context.Context, d *db.DB) error {
 		// A newer version of this program may have gone further; then there is nothing to do.
 		for ; version < len(steps); version++ {
 			if _, err := tx.Exec(ctx, steps[version]); err != nil {
-				return fmt.Errorf("make the tables, version %d: %w", version+1, err)
+				return fmt.Errorf("create the tables, version %d: %w", version+1, err)
 			}
 			if _, err := tx.Exec(ctx, `INSERT INTO session_version (version) VALUES ($1)`, version+1); err != nil {
 				return err
@@ -286,7 +286,7 @@ func (b *databaseBuilder) databaseFile(c *config.Database) (path string, file *d
 		at, err := guard.ResolvePath(roots, c.Database)
 		for _, w := range written {
 			if err == nil && at.IsIn(w.folder) {
-				err = fmt.Errorf("the file lies in %s, where %s: a database is for this server alone to write; name a file in another folder", w.folder, w.reason)
+				err = fmt.Errorf("the file is in %s, where %s: only this server may write to a database; name a file in another folder", w.folder, w.reason)
 			}
 		}
 		return at, err
@@ -299,7 +299,7 @@ func (b *databaseBuilder) databaseFile(c *config.Database) (path string, file *d
 	return at.FullPath(), &db.TenantFileRules{AllowObject: checkSchemaObject, OpenFolder: func() (*os.File, error) {
 		now, err := find()
 		if err == nil && now != at {
-			err = errors.New("the folder that was granted has moved")
+			err = errors.New("the granted folder was moved")
 		}
 		if err != nil {
 			return nil, err

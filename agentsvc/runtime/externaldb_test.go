@@ -285,7 +285,7 @@ func TestExternalDatabaseUnavailableAtTheEnd(t *testing.T) {
 	if diff := cmp.Diff([]string{"submitted", "working", "chunk You said: hello", "failed"}, lines); diff != "" {
 		t.Error(diff)
 	}
-	evs, err := store.New(platform, "acme").Events.Load(t.Context(), outcome.ID, 0, 100)
+	evs, err := store.New(platform, "acme").Events.Load(t.Context(), nil, outcome.ID, 0, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func checkSchemaObject(o db.SchemaObject) error {
 	if objects[o] {
 		return nil
 	}
-	return fmt.Errorf("it holds the %s %.80q, which is not as Stoa makes it: name a file that only Stoa writes, or one that does not exist yet", o.Type, o.Name)
+	return fmt.Errorf("it holds the %s %.80q, which Stoa did not create: name a file that only Stoa writes, or one that does not exist yet", o.Type, o.Name)
 }
 
 // normalizeSQL returns a statement without comments and with single spaces. It is right only for statements without

@@ -104,95 +104,95 @@ type filteredMessage struct {
 
 // handleEvent handles an event of the agent. It returns false if the turn has ended. After a block the agent may finish
 // its current response, so that its usage is recorded, and does nothing more.
-func (w *guardedTurn) handleEvent(ev agentsvc.Event, err error) bool {
+func (t *guardedTurn) handleEvent(ev agentsvc.Event, err error) bool {
 	switch {
-	case err != nil && w.blocked && w.ctx.Err() == nil:
-		return w.rejectTurn(agentsvc.Message{}, "")
+	case err != nil && t.blocked && t.ctx.Err() == nil:
+		return t.rejectTurn(agentsvc.Message{}, "")
 	case err != nil:
-		w.reportAnswers(w.artifactAnswer, w.answer)
-		w.yield(ev, err)
+		t.reportAnswers(t.artifactAnswer, t.answer)
+		t.yield(ev, err)
 		return false
 	// Usage passes in any case, also after a block: it has been spent.
 	case ev.Usage != nil:
-		return w.yield(ev, nil)
+		return t.yield(ev, nil)
 	// The status with a message ends the turn.
 	case ev.Status != nil && ev.Status.Message != nil:
-		return w.endTurn(ev)
+		return t.endTurn(ev)
 	case ev.Chunk != nil:
-		return w.showChunk(*ev.Chunk)
+		return t.showChunk(*ev.Chunk)
 	case ev.Artifact != nil:
-		return w.showArtifact(ev)
+		return t.showArtifact(ev)
 	// A complete message: release the rest of its text before the tools run that it calls.
-	case ev.Message != nil && ev.Message.ID == w.sourceID && !w.finishMessage():
+	case ev.Message != nil && ev.Message.ID == t.sourceID && !t.finishMessage():
 		return false
-	case w.blocked:
-		return w.rejectTurn(agentsvc.Message{}, "")
+	case t.blocked:
+		return t.rejectTurn(agentsvc.Message{}, "")
 	}
-	return w.yield(ev, nil)
+	return t.yield(ev, nil)
 }
 
 // showChunk releases what the guardrail allows of a chunk.
 // If the answer is buffered, endTurn checks it as a whole.
-func (w *guardedTurn) showChunk(c agentsvc.Chunk) bool {
-	if w.blocked || w.guardrail.BuffersAnswer() {
+func (t *guardedTurn) showChunk(c agentsvc.Chunk) bool {
+	if t.blocked || t.guardrail.BuffersAnswer() {
 		return true
 	}
 	// The agent has begun another message: end the check of the one before.
-	if c.Message != w.sourceID {
-		if !w.finishMessage() {
+	if c.Message != t.sourceID {
+		if !t.finishMessage() {
 			return false
 		}
-		w.reportAnswers(w.answer)
-		w.filteredMessage = filteredMessage{sourceID: c.Message, shownID: agentsvc.MessageID(agentsvc.NewID()), answer: w.guardrail.NewAnswerCheck(w.ctx)}
+		t.reportAnswers(t.answer)
+		t.filteredMessage = filteredMessage{sourceID: c.Message, shownID: agentsvc.MessageID(agentsvc.NewID()), answer: t.guardrail.NewAnswerCheck(t.ctx)}
 	}
 	// A chunk whose offset does not follow repeats text of an earlier attempt.
-	if w.blocked || c.Offset != w.raw.Len() {
+	if t.blocked || c.Offset != t.raw.Len() {
 		return true
 	}
-	w.raw.WriteString(c.Text)
-	return w.showText(w.answer.CheckText(c.Text).Text)
+	t.raw.WriteString(c.Text)
+	return t.showText(t.answer.CheckText(c.Text).Text)
 }
 
 // finishMessage releases the rest of the message that is streamed at present.
-func (w *guardedTurn) finishMessage() bool {
-	if w.answer == nil || w.ended || w.blocked {
+func (t *guardedTurn) finishMessage() bool {
+	if t.answer == nil || t.ended || t.blocked {
 		return true
 	}
-	w.ended = true
-	return w.showText(w.answer.EndAnswer().Text)
+	t.ended = true
+	return t.showText(t.answer.EndAnswer().Text)
 }
 
 // showText releases a text as a chunk of the shown message.
-func (w *guardedTurn) showText(text string) bool {
-	w.blocked = w.blocked || w.answer.IsBlocked()
+func (t *guardedTurn) showText(text string) bool {
+	t.blocked = t.blocked || t.answer.IsBlocked()
 	if text == "" {
 		return true
 	}
-	c := agentsvc.Chunk{Message: w.shownID, Offset: w.shown.Len(), Text: text}
-	w.shown.WriteString(text)
-	return w.yield(agentsvc.Event{Chunk: &c}, nil)
+	c := agentsvc.Chunk{Message: t.shownID, Offset: t.shown.Len(), Text: text}
+	t.shown.WriteString(text)
+	return t.yield(agentsvc.Event{Chunk: &c}, nil)
 }
 
 // showArtifact releases what the guardrail allows of an artifact.
-func (w *guardedTurn) showArtifact(ev agentsvc.Event) bool {
-	if w.blocked {
+func (t *guardedTurn) showArtifact(ev agentsvc.Event) bool {
+	if t.blocked {
 		return true
 	}
-	w.frames[ev.Artifact.Artifact.ID] = ev.Frame
-	if w.guardrail.BuffersAnswer() {
-		w.pendingArtifacts = append(w.pendingArtifacts, *ev.Artifact)
+	t.frames[ev.Artifact.Artifact.ID] = ev.Frame
+	if t.guardrail.BuffersAnswer() {
+		t.pendingArtifacts = append(t.pendingArtifacts, *ev.Artifact)
 		return true
 	}
-	return w.yieldArtifacts(w.artifactAnswer, w.artifactAnswer.CheckArtifact(*ev.Artifact))
+	return t.yieldArtifacts(t.artifactAnswer, t.artifactAnswer.CheckArtifact(*ev.Artifact))
 }
 
 // yieldArtifacts releases artifacts that passed the check by. If the check has blocked, its text becomes the reason.
-func (w *guardedTurn) yieldArtifacts(by *guardrail.AnswerCheck, p guardrail.AllowedOutput) bool {
-	if by.IsBlocked() && !w.blocked {
-		w.blocked, w.reason = true, p.Text
+func (t *guardedTurn) yieldArtifacts(by *guardrail.AnswerCheck, p guardrail.AllowedOutput) bool {
+	if by.IsBlocked() && !t.blocked {
+		t.blocked, t.reason = true, p.Text
 	}
 	for i, up := range p.Artifacts {
-		if !w.yield(agentsvc.Event{Frame: w.frames[up.Artifact.ID], Artifact: &p.Artifacts[i]}, nil) {
+		if !t.yield(agentsvc.Event{Frame: t.frames[up.Artifact.ID], Artifact: &p.Artifacts[i]}, nil) {
 			return false
 		}
 	}
@@ -200,43 +200,43 @@ func (w *guardedTurn) yieldArtifacts(by *guardrail.AnswerCheck, p guardrail.Allo
 }
 
 // endTurn ends the turn with the final message as the guardrail allows it.
-func (w *guardedTurn) endTurn(ev agentsvc.Event) bool {
+func (t *guardedTurn) endTurn(ev agentsvc.Event) bool {
 	msg := *ev.Status.Message
-	if !w.blocked && !w.yieldArtifacts(w.artifactAnswer, w.artifactAnswer.EndAnswer()) {
+	if !t.blocked && !t.yieldArtifacts(t.artifactAnswer, t.artifactAnswer.EndAnswer()) {
 		return false
 	}
-	if w.blocked {
-		return w.rejectTurn(msg, "")
+	if t.blocked {
+		return t.rejectTurn(msg, "")
 	}
 	// The final message is not a continuation of what was streamed: check it from its beginning.
-	if w.answer == nil || msg.ID != w.sourceID || !strings.HasPrefix(msg.Text(), w.raw.String()) || w.ended && len(msg.Text()) > w.raw.Len() {
-		w.reportAnswers(w.answer)
-		w.filteredMessage = filteredMessage{answer: w.guardrail.NewAnswerCheck(w.ctx)}
+	if t.answer == nil || msg.ID != t.sourceID || !strings.HasPrefix(msg.Text(), t.raw.String()) || t.ended && len(msg.Text()) > t.raw.Len() {
+		t.reportAnswers(t.answer)
+		t.filteredMessage = filteredMessage{answer: t.guardrail.NewAnswerCheck(t.ctx)}
 	}
-	for _, up := range w.pendingArtifacts {
-		w.answer.CheckArtifact(up)
+	for _, up := range t.pendingArtifacts {
+		t.answer.CheckArtifact(up)
 	}
-	parts, ok := w.visibleParts(msg)
+	parts, ok := t.visibleParts(msg)
 	if !ok {
 		return false
 	}
-	w.reportAnswers(w.artifactAnswer, w.answer)
-	if w.answer.IsBlocked() {
-		return w.rejectTurn(msg, "")
+	t.reportAnswers(t.artifactAnswer, t.answer)
+	if t.answer.IsBlocked() {
+		return t.rejectTurn(msg, "")
 	}
-	if w.shownID != "" {
-		msg.ID = w.shownID
+	if t.shownID != "" {
+		msg.ID = t.shownID
 	}
 	msg.Parts = parts
 	ev.Status = &agentsvc.Status{State: ev.Status.State, Message: &msg}
-	w.yield(ev, nil)
+	t.yield(ev, nil)
 	return false
 }
 
 // visibleParts returns the allowed parts of the final message: its text, then files and data. ok is false if the
 // consumer has stopped. Files and data are checked as an artifact with a reserved id; the NUL in it keeps it apart from
 // every other id.
-func (w *guardedTurn) visibleParts(msg agentsvc.Message) (parts []agentsvc.Part, ok bool) {
+func (t *guardedTurn) visibleParts(msg agentsvc.Message) (parts []agentsvc.Part, ok bool) {
 	const remaining = "\x00the parts of a message"
 	up := agentsvc.ArtifactUpdate{Last: true, Artifact: agentsvc.Artifact{ID: remaining}}
 	for _, p := range msg.Parts {
@@ -244,24 +244,24 @@ func (w *guardedTurn) visibleParts(msg agentsvc.Message) (parts []agentsvc.Part,
 			up.Artifact.Parts = append(up.Artifact.Parts, p)
 		}
 	}
-	passed := []guardrail.AllowedOutput{w.answer.CheckText(msg.Text()[w.raw.Len():])}
+	passed := []guardrail.AllowedOutput{t.answer.CheckText(msg.Text()[t.raw.Len():])}
 	if len(up.Artifact.Parts) > 0 {
-		passed = append(passed, w.answer.CheckArtifact(up))
+		passed = append(passed, t.answer.CheckArtifact(up))
 	}
-	if !w.ended {
-		passed = append(passed, w.answer.EndAnswer())
+	if !t.ended {
+		passed = append(passed, t.answer.EndAnswer())
 	}
 	for _, p := range passed {
-		w.shown.WriteString(p.Text)
+		t.shown.WriteString(p.Text)
 		for i, a := range p.Artifacts {
 			if a.Artifact.ID == remaining {
 				parts = append(parts, a.Artifact.Parts...)
-			} else if !w.yield(agentsvc.Event{Frame: w.frames[a.Artifact.ID], Artifact: &p.Artifacts[i]}, nil) {
+			} else if !t.yield(agentsvc.Event{Frame: t.frames[a.Artifact.ID], Artifact: &p.Artifacts[i]}, nil) {
 				return nil, false
 			}
 		}
 	}
-	text := w.shown.String()
+	text := t.shown.String()
 	if text == msg.Text() && len(up.Artifact.Parts) == 0 {
 		return msg.Parts, true
 	}
@@ -273,42 +273,42 @@ func (w *guardedTurn) visibleParts(msg agentsvc.Message) (parts []agentsvc.Part,
 
 // rejectTurn ends the turn as rejected. Its message is reason, or else what was shown, which then ends with the
 // guardrail's refusal. Metadata of msg is kept: it is not shown to the caller.
-func (w *guardedTurn) rejectTurn(msg agentsvc.Message, reason string) bool {
-	w.reportAnswers(w.artifactAnswer, w.answer)
-	if err := w.ctx.Err(); err != nil {
-		w.yield(agentsvc.Event{}, err)
+func (t *guardedTurn) rejectTurn(msg agentsvc.Message, reason string) bool {
+	t.reportAnswers(t.artifactAnswer, t.answer)
+	if err := t.ctx.Err(); err != nil {
+		t.yield(agentsvc.Event{}, err)
 		return false
 	}
 	if reason == "" {
-		reason = w.shown.String()
+		reason = t.shown.String()
 	}
-	if w.reason != "" {
+	if t.reason != "" {
 		if reason != "" {
 			reason += "\n\n"
 		}
-		reason += w.reason
+		reason += t.reason
 	}
-	id := w.shownID
+	id := t.shownID
 	if id == "" {
 		id = agentsvc.MessageID(agentsvc.NewID())
 	}
 	refusal := agentsvc.Message{
-		ID: id, Task: w.task, Role: agentsvc.RoleAgent, Metadata: msg.Metadata, Parts: []agentsvc.Part{agentsvc.TextPart(reason)},
+		ID: id, Task: t.task, Role: agentsvc.RoleAgent, Metadata: msg.Metadata, Parts: []agentsvc.Part{agentsvc.TextPart(reason)},
 	}
-	w.yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Rejected, Message: &refusal}}, nil)
+	t.yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Rejected, Message: &refusal}}, nil)
 	return false
 }
 
 // reportAnswers reports the findings of the checks, each once.
-func (w *guardedTurn) reportAnswers(answers ...*guardrail.AnswerCheck) {
+func (t *guardedTurn) reportAnswers(answers ...*guardrail.AnswerCheck) {
 	for _, a := range answers {
 		if a == nil {
 			continue
 		}
 		for _, f := range a.Findings() {
-			if !slices.Contains(w.reported, f) {
-				w.reported = append(w.reported, f)
-				w.reportFindings(w.ctx, w.record, f)
+			if !slices.Contains(t.reported, f) {
+				t.reported = append(t.reported, f)
+				t.reportFindings(t.ctx, t.record, f)
 			}
 		}
 	}

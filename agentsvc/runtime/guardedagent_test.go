@@ -15,6 +15,7 @@ import (
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -180,7 +181,7 @@ guardrails:
 	if diff := cmp.Diff(before, waitingTask.Status.Message.Metadata["guardrails"]); waitingTask.Status.State != agentsvc.InputRequired || diff != "" {
 		t.Errorf("%s, found (want -)\n%s", waitingTask.Status.State, diff)
 	}
-	if _, err := g.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, waitingTask.ID, ana, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
+	if _, err := g.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, waitingTask.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
 		t.Fatal(err)
 	}
 	outcome, evs, err := g.Tasks().Reader.Follow(t.Context(), task.Visibility{}, waitingTask.ID, new(int64))

@@ -59,8 +59,8 @@ func (s *guardrailSet) guardrailFor(a *config.Agent) *agentGuardrail {
 	return &agentGuardrail{built, s.log.With("agent", a.Name), s.onFinding}
 }
 
-// reportFindings reports findings to record, the turn's recorder, whose last message lists them, to the log and to the metrics. None of
-// them gets any text of the conversation.
+// reportFindings reports findings to record, the turn's recorder, whose last message lists them, to the log and to the
+// metrics. None of them gets any text of the conversation.
 func (g *agentGuardrail) reportFindings(ctx context.Context, record agentsvc.FindingRecorder, found ...guardrail.Finding) {
 	for _, f := range found {
 		// The finding becomes part of the turn's record.
@@ -312,7 +312,7 @@ type guardedAgentTool struct {
 	finding guardrail.Finding
 }
 
-// Run implements [agent.Agent]. A blocked agent does not run; its caller gets an [agentsvc.InvalidError].
+// Run implements [agent.Agent]. A blocked agent does not run; its caller gets an error with [agentsvc.CodeInvalid].
 func (a guardedAgentTool) Run(ctx context.Context, inv agent.Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		a.reportFindings(ctx, inv.Findings, a.finding)

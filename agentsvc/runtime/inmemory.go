@@ -34,8 +34,6 @@ type InMemoryDBOptions struct {
 // SQLite database with all tables, and has workers of its own. Its contents end with the process.
 type InMemoryDB struct {
 	DB *db.DB
-	// Workers executes the runs of its queue.
-	Workers task.Executor
 
 	// quota bounds what each app stores, so that one app cannot fill the database.
 	quota *quota.Quota
@@ -101,23 +99,23 @@ func OpenInMemoryDB(ctx context.Context, durable *db.DB, o InMemoryDBOptions) (*
 
 // registerRevision records that a revision of an app is loaded. The returned function records that it is unloaded;
 // further calls do nothing.
-func (v *InMemoryDB) registerRevision(id db.ID, r store.Retention, l tenancy.Limits) (unregister func() error) {
+func (i *InMemoryDB) registerRevision(id db.ID, r store.Retention, l tenancy.Limits) (unregister func() error) {
 	// The error is only logged: without its limits in this database the app still works.
-	if err := v.saveLimits(id, l); err != nil {
-		v.options.Log.Warn("the limits of an app do not reach its runs in memory", "tenant", id, "error", err)
+	if err := i.saveLimits(id, l); err != nil {
+		i.options.Log.Warn("the limits of an app could not be applied to its runs in memory", "tenant", id, "error", err)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	a := v.apps[id]
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	a := i.apps[id]
 	if a == nil {
 		a = &inMemoryApp{}
-		v.apps[id] = a
+		i.apps[id] = a
 	}
 	a.loadedRevisions++
 	a.retention = r
 	return sync.OnceValue(func() error {
-		v.mu.Lock()
-		defer v.mu.Unlock()
+		i.mu.Lock()
+		defer i.mu.Unlock()
 		a.loadedRevisions--
 		a.unloadedAt = time.Now()
 		return nil
@@ -126,33 +124,33 @@ func (v *InMemoryDB) registerRevision(id db.ID, r store.Retention, l tenancy.Lim
 
 // saveLimits writes an app's limits to the in-memory table app, where the queue's claim statement reads them. The row
 // has no other purpose.
-func (v *InMemoryDB) saveLimits(id db.ID, l tenancy.Limits) error {
+func (i *InMemoryDB) saveLimits(id db.ID, l tenancy.Limits) error {
 	var b db.Batch
 	b.Exec(nil, `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels, data_key, master_key,
 			created_at, updated_at, weight, max_concurrent_tasks, queue_depth)
 		VALUES ($1, $1, '', 'active', 0, 0, 0, '[]', '', '{}', x'', '', 0, 0, $2, $3, $4)
 		ON CONFLICT (tenant) DO UPDATE SET weight = excluded.weight, max_concurrent_tasks = excluded.max_concurrent_tasks, queue_depth = excluded.queue_depth`,
 		string(id), l.Weight, l.MaxConcurrentTasks, l.QueueDepth)
-	return v.DB.Platform().Do(context.Background(), &b)
+	return i.DB.Platform().Do(context.Background(), &b)
 }
 
 // DeleteApp deletes the data of an app that is being deleted. The next cleanup deletes it again: a run that still ends
 // may write after this.
-func (v *InMemoryDB) DeleteApp(ctx context.Context, id db.ID) error {
-	v.mu.Lock()
-	if a := v.apps[id]; a != nil {
+func (i *InMemoryDB) DeleteApp(ctx context.Context, id db.ID) error {
+	i.mu.Lock()
+	if a := i.apps[id]; a != nil {
 		a.unloadedAt, a.retention = time.Time{}, store.Retention{}
 	}
-	v.mu.Unlock()
-	err := store.New(v.DB, id).Sweeper.DeleteAll(ctx)
-	v.quota.ForgetTenant(id)
+	i.mu.Unlock()
+	err := store.New(i.DB, id).Sweeper.DeleteAll(ctx)
+	i.quota.ForgetTenant(id)
 	return err
 }
 
 // RunCleanup calls cleanUpApps every cleanupInterval until ctx ends. It deletes expired data and apps that have been
 // idle for IdleTimeout. If an app has nearly used up its share it deletes that app's oldest finished data; if the whole
 // database is nearly full, that of the largest app first.
-func (v *InMemoryDB) RunCleanup(ctx context.Context) error {
+func (i *InMemoryDB) RunCleanup(ctx context.Context) error {
 	tick := time.NewTicker(cleanupInterval)
 	defer tick.Stop()
 	for {
@@ -161,100 +159,100 @@ func (v *InMemoryDB) RunCleanup(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := v.cleanUpApps(ctx); err != nil && ctx.Err() == nil {
-			v.options.Log.Warn("the database in memory could not be cleaned up", "error", err)
+		if err := i.cleanUpApps(ctx); err != nil && ctx.Err() == nil {
+			i.options.Log.Warn("the database in memory could not be cleaned up", "error", err)
 		}
 	}
 }
 
 // cleanUpApps cleans up each app, and then the database as a whole. An error of one app does not stop it.
-func (v *InMemoryDB) cleanUpApps(ctx context.Context) error {
-	v.mu.Lock()
-	ids := slices.Collect(maps.Keys(v.apps))
-	v.mu.Unlock()
+func (i *InMemoryDB) cleanUpApps(ctx context.Context) error {
+	i.mu.Lock()
+	ids := slices.Collect(maps.Keys(i.apps))
+	i.mu.Unlock()
 	var errs []error
 	for _, id := range ids {
-		errs = append(errs, v.cleanUpApp(ctx, id))
+		errs = append(errs, i.cleanUpApp(ctx, id))
 	}
-	return errors.Join(append(errs, v.evictOldest(ctx))...)
+	return errors.Join(append(errs, i.evictOldest(ctx))...)
 }
 
 // cleanUpApp deletes expired data of an app, and all of it if the app is not loaded, has been idle for IdleTimeout and
 // has no unfinished task.
-func (v *InMemoryDB) cleanUpApp(ctx context.Context, id db.ID) error {
-	v.mu.Lock()
-	a := *v.apps[id]
-	v.mu.Unlock()
-	inMemoryStore := store.New(v.DB, id)
+func (i *InMemoryDB) cleanUpApp(ctx context.Context, id db.ID) error {
+	i.mu.Lock()
+	a := *i.apps[id]
+	i.mu.Unlock()
+	inMemoryStore := store.New(i.DB, id)
 	if _, err := inMemoryStore.Sweeper.SweepExpired(ctx, a.retention); err != nil {
 		return err
 	}
-	if err := v.evictOverShare(ctx, id, inMemoryStore); err != nil {
+	if err := i.evictOverShare(ctx, id, inMemoryStore); err != nil {
 		return err
 	}
-	if a.loadedRevisions > 0 || time.Since(a.unloadedAt) < v.options.IdleTimeout {
+	if a.loadedRevisions > 0 || time.Since(a.unloadedAt) < i.options.IdleTimeout {
 		return nil
 	}
 	// A session may be in memory while its tasks are in the durable database.
-	for _, st := range []*store.Store{inMemoryStore, store.New(v.durable, id)} {
+	for _, st := range []*store.Store{inMemoryStore, store.New(i.durable, id)} {
 		open, err := st.Tasks.HasUnfinished(ctx)
 		if err != nil {
 			return err
 		}
 		if open {
-			v.mu.Lock()
+			i.mu.Lock()
 			// Check again after another IdleTimeout.
-			v.apps[id].unloadedAt = time.Now()
-			v.mu.Unlock()
+			i.apps[id].unloadedAt = time.Now()
+			i.mu.Unlock()
 			return nil
 		}
 	}
 	// From here registerRevision waits: nothing that a new revision writes is deleted.
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.apps[id].loadedRevisions > 0 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.apps[id].loadedRevisions > 0 {
 		return nil
 	}
 	if err := inMemoryStore.Sweeper.DeleteAll(ctx); err != nil {
 		return err
 	}
-	v.quota.ForgetTenant(id)
-	delete(v.apps, id)
+	i.quota.ForgetTenant(id)
+	delete(i.apps, id)
 	return nil
 }
 
 // evictOverShare deletes the oldest finished data of an app while its share is nearly used up.
-func (v *InMemoryDB) evictOverShare(ctx context.Context, id db.ID, inMemoryStore *store.Store) error {
+func (i *InMemoryDB) evictOverShare(ctx context.Context, id db.ID, inMemoryStore *store.Store) error {
 	for {
-		if err := v.quota.MeasureTenant(ctx, id); err != nil || !v.quota.IsNearLimit(id) {
+		if err := i.quota.MeasureTenant(ctx, id); err != nil || !i.quota.IsNearLimit(id) {
 			return err
 		}
 		deleted, err := inMemoryStore.Sweeper.EvictOldest(ctx)
 		if err != nil || deleted == 0 {
 			return err
 		}
-		v.options.Log.Warn("an app's share of the memory is nearly used up: its oldest finished tasks and conversations were deleted", "tenant", id, "count", deleted)
+		i.options.Log.Warn("an app's share of the memory is nearly used up: its oldest finished tasks and conversations were deleted", "tenant", id, "count", deleted)
 	}
 }
 
 // evictOldest deletes finished data, of the largest app that has any, while more than three quarters of the database
 // are used.
-func (v *InMemoryDB) evictOldest(ctx context.Context) error {
+func (i *InMemoryDB) evictOldest(ctx context.Context) error {
 	for {
-		if full, err := v.isNearlyFull(ctx); err != nil || !full {
+		if full, err := i.isNearlyFull(ctx); err != nil || !full {
 			return err
 		}
-		largest, err := quota.ListTenantsBySize(ctx, v.DB)
+		largest, err := quota.ListTenantsBySize(ctx, i.DB)
 		if err != nil {
 			return err
 		}
 		deleted := int64(0)
 		for _, id := range largest {
-			if deleted, err = store.New(v.DB, id).Sweeper.EvictOldest(ctx); err != nil {
+			if deleted, err = store.New(i.DB, id).Sweeper.EvictOldest(ctx); err != nil {
 				return err
 			}
 			if deleted > 0 {
-				v.options.Log.Warn("the memory for apps is nearly full: the oldest finished tasks and conversations were deleted", "tenant", id, "count", deleted)
+				i.options.Log.Warn("the memory for apps is nearly full: the oldest finished tasks and conversations were deleted", "tenant", id, "count", deleted)
 				break
 			}
 		}
@@ -266,16 +264,16 @@ func (v *InMemoryDB) evictOldest(ctx context.Context) error {
 
 // isNearlyFull reports whether more than three quarters of the pages are used. Freed pages do not count: SQLite uses
 // them again.
-func (v *InMemoryDB) isNearlyFull(ctx context.Context) (bool, error) {
+func (i *InMemoryDB) isNearlyFull(ctx context.Context) (bool, error) {
 	var used int
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&used) }, `SELECT (SELECT page_count FROM pragma_page_count) - (SELECT freelist_count FROM pragma_freelist_count)`)
-	err := v.DB.Platform().Do(ctx, &b)
-	return used > v.options.MaxPages/4*3, err
+	err := i.DB.Platform().Do(ctx, &b)
+	return used > i.options.MaxPages/4*3, err
 }
 
 // Close closes the database. Its contents are lost.
-func (v *InMemoryDB) Close() error { return v.DB.Close() }
+func (i *InMemoryDB) Close() error { return i.DB.Close() }
 
 // taskQueue is a database with tasks and the workers of its queue.
 type taskQueue struct {
@@ -286,20 +284,20 @@ type taskQueue struct {
 
 // taskQueues returns the databases from which runs of an app may come. An earlier revision of the app may have selected
 // another one than this.
-func (h Dependencies) taskQueues() []taskQueue {
-	all := []taskQueue{{h.DB, h.Workers, false}}
-	if h.InMemory != nil {
-		all = append(all, taskQueue{h.InMemory.DB, h.InMemory.Workers, true})
+func (d Dependencies) taskQueues() []taskQueue {
+	all := []taskQueue{{d.DB, d.Workers, false}}
+	if d.InMemory != nil {
+		all = append(all, taskQueue{d.InMemory.DB, d.InMemoryWorkers, true})
 	}
 	return all
 }
 
 // taskDB returns the database in which an app's new tasks are stored.
-func (h Dependencies) taskDB(inMemory bool) *db.DB {
+func (d Dependencies) taskDB(inMemory bool) *db.DB {
 	if inMemory {
-		return h.InMemory.DB
+		return d.InMemory.DB
 	}
-	return h.DB
+	return d.DB
 }
 
 // registerInMemory reports whether the app stores its tasks in memory. If it stores anything there it registers the
@@ -308,7 +306,9 @@ func (b *build) registerInMemory(h Dependencies) bool {
 	storage := b.cfg.Storage
 	for key, backend := range map[string]string{"tasks": storage.Tasks.Backend, "sessions": storage.Sessions.Backend} {
 		if backend == inMemoryBackend && h.InMemory == nil {
-			b.addProblem("storage."+key+".backend", errors.New("this process keeps nothing in memory"))
+			if h.DB != nil { // else the configuration is only checked
+				b.addProblem("storage."+key+".backend", errors.New("this process has no database in memory"))
+			}
 			return false
 		}
 	}

@@ -58,7 +58,7 @@ func openProcess(t *testing.T, durable *db.DB, o InMemoryDBOptions) *testProcess
 		d        *db.DB
 		volatile bool
 		workers  *task.Executor
-	}{{durable, false, &p.Workers}, {v.DB, true, &v.Workers}} {
+	}{{durable, false, &p.Workers}, {v.DB, true, &p.InMemoryWorkers}} {
 		pool := queue.New(q.d, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			run.InMemory = q.volatile
 			return p.app.Load().ExecuteRun(ctx, run, lease)
@@ -236,7 +236,7 @@ func TestBackendChanged(t *testing.T) {
 		p.loadApp(t, c.to)
 		st := store.New(c.in, "acme")
 		for range 3000 {
-			stored, err := st.Tasks.Load(t.Context(), outcome.ID, store.TaskParts{})
+			stored, err := st.Tasks.Load(t.Context(), nil, outcome.ID, store.TaskParts{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +332,7 @@ func TestInMemoryIsolation(t *testing.T) {
 	p.loadApp(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
 	outcome := p.runTurn(t, "hello", "")
 	bob := store.New(p.InMemory.DB, "globex")
-	if _, err := bob.Tasks.Load(t.Context(), outcome.ID, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
+	if _, err := bob.Tasks.Load(t.Context(), nil, outcome.ID, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 		t.Errorf("%v, want not found", err)
 	}
 	if sess, err := bob.Sessions.Load(t.Context(), bea, "c1"); err != nil || len(sess.Entries) > 0 {

@@ -211,6 +211,64 @@ agents:
 	}
 }
 
+// TestPeersTransferBothWays runs two agents of a configuration that hand control to each other, with an end and without
+// one.
+func TestPeersTransferBothWays(t *testing.T) {
+	t.Parallel()
+	src := `llms:
+  first:
+    provider: scripted
+    script:
+      - {when: {text: "^note:\nready$"}, then: [{say: "Here it is."}]}
+      - {when: {text: "^note:\nround$"}, then: [{call: {tool: transfer_to_second, arguments: {note: round}}}]}
+      - {then: [{call: {tool: transfer_to_second, arguments: {note: "{{text}}"}}}]}
+  second:
+    provider: scripted
+    script:
+      - {when: {text: "round$"}, then: [{call: {tool: transfer_to_first, arguments: {note: round}}}]}
+      - {then: [{call: {tool: transfer_to_first, arguments: {note: ready}}}]}
+agents:
+  first: {llm: first, sub_agents: [second], reasoning: {max_transfers: 4}}
+  second: {llm: second, sub_agents: [first]}
+`
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), runtime.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	for text, want := range map[string]string{
+		"get it": "completed Here it is.",
+		"round":  "failed the agents have handed control over to each other 4 times without an answer, the most that one turn may",
+	} {
+		outcome, _ := runTurn(t, a, newSubmissionFor("first", text))
+		if got := string(outcome.Status.State) + " " + outcome.Status.Message.Text(); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestInputModesFollowModel checks the input modes of agents that name none: agents on a model that sees images accept
+// images.
+func TestInputModesFollowModel(t *testing.T) {
+	t.Parallel()
+	src := `llms:
+  seeing: {provider: openai, api_key: k}
+  blind: {provider: ollama}
+  default: {provider: scripted}
+agents:
+  seer: {llm: seeing}
+  reader: {llm: seeing, input_modes: [text/plain]}
+  listener: {llm: blind}
+  group: {type: sequential, sub_agents: [seer]}
+`
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), runtime.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler))
+	text := []string{"text/plain"}
+	for name, want := range map[string][]string{
+		"seer": {"text/plain", "image/jpeg", "image/png", "image/gif", "image/webp"}, "reader": text, "listener": text, "group": text,
+	} {
+		card, _ := a.Card(name)
+		if diff := cmp.Diff(want, card.InputModes); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
 // TestApprovalKeys checks what an approval asks for each setting.
 func TestApprovalKeys(t *testing.T) {
 	t.Parallel()

@@ -23,9 +23,9 @@ type inlineWorkers struct {
 	run func(store.Run)
 }
 
-func (h inlineWorkers) StartRun(run store.Run) {
-	h.ReleaseSlot(run.Tenant)
-	h.run(run)
+func (w inlineWorkers) StartRun(run store.Run) {
+	w.ReleaseSlot(run.Tenant)
+	w.run(run)
 }
 
 // TestLeaseLost checks a turn that calls its model, a tool, and the model again: wherever it loses its lease, it takes

@@ -31,7 +31,7 @@ type modelBuilder struct {
 	models map[string]llm.Provider
 }
 
-// buildModels builds the models. From the inside out, a vendor's model is wrapped by retries, a circuit breaker,
+// buildModels builds the models. From the inside out, a vendor's model is wrapped by a circuit breaker, retries,
 // metering with budgets, and tracing; then come the fallbacks. So a retried call is one call to budgets and traces, and
 // each fallback model is metered by itself.
 func (b *modelBuilder) buildModels() {
@@ -43,7 +43,7 @@ func (b *modelBuilder) buildModels() {
 			continue
 		}
 		if l.Provider != "scripted" {
-			m = llm.WithCircuitBreaker(llm.WithRetry(m))
+			m = llm.WithRetry(llm.WithCircuitBreaker(m))
 		}
 		b.addProblem("llms."+name, b.meters.checkModelInPlan(l))
 		primaries[name] = b.traces.traceModel(l, b.meters.meterModel(l, m))
@@ -60,7 +60,7 @@ func (b *modelBuilder) buildModels() {
 
 // fallbackChain returns the name of a model and those of its fallbacks, each followed by its own. seen ends cycles.
 func (b *modelBuilder) fallbackChain(name string, seen map[string]bool) []string {
-	if seen[name] {
+	if seen[name] || b.cfg.LLMs[name] == nil { // the fallback has a problem of its own
 		return nil
 	}
 	seen[name] = true

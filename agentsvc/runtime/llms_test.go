@@ -40,7 +40,7 @@ func TestModels(t *testing.T) {
 		{"openai, responses", "{provider: openai, api: responses, api_key: KEY, base_url: URL/v1, max_tokens: 50, temperature: 0}", "/v1/responses",
 			map[string]any{"model": "gpt-4o", "temperature": 0.0, "max_output_tokens": 50.0}, "gpt-4o"},
 		{"openai by its model", "{model: o3-mini, api_key: KEY, base_url: URL/v1, max_tokens: 50}", "/v1/chat/completions",
-			map[string]any{"model": "o3-mini", "temperature": nil, "max_tokens": 50.0}, "o3-mini"},
+			map[string]any{"model": "o3-mini", "temperature": nil, "max_completion_tokens": 50.0, "max_tokens": nil}, "o3-mini"},
 		{"anthropic", "{provider: anthropic, api_key: KEY, base_url: URL}", "/v1/messages",
 			map[string]any{"model": "claude-haiku-4-5", "temperature": 0.7, "max_tokens": 8192.0, "thinking": nil}, "claude-haiku-4-5"},
 		{"anthropic, thinking", "{model: claude-sonnet-4-5, api_key: KEY, base_url: URL, thinking: {enabled: true, budget_tokens: 2048}}", "/v1/messages",
@@ -76,6 +76,46 @@ func TestModels(t *testing.T) {
 				t.Errorf("asked %s, want %s; body -want +got:\n%s", sent.URL, c.path, diff)
 			}
 		})
+	}
+}
+
+// TestStructuredOutputMode checks that a fallback of another kind gets the format in its own way: the first model in the
+// vendor's mode, the second in the system prompt.
+func TestStructuredOutputMode(t *testing.T) {
+	t.Parallel()
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "hi", Pieces: []string{`{"city": "Rome"}`}}})
+	src := fmt.Sprintf(`llms:
+  default: {provider: openai, api_key: wrong, base_url: %[1]s/v1, fallbacks: [other]}
+  other: {provider: openai, api_key: %[2]s, base_url: %[1]s/v1, model: llama-3.3-70b}
+agents:
+  helper:
+    instruction: Where?
+    structured_output: {name: place, schema: {type: object, properties: {city: {type: string}}}}
+`, srv.URL, llmtest.Key)
+	tenant := runtime.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true}
+	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), tenant, slog.New(slog.DiscardHandler))
+	outcome, _ := runTurn(t, a, newSubmission("hi"))
+	if outcome.Status.State != agentsvc.Completed || outcome.Status.Message.Text() != `{"city": "Rome"}` {
+		t.Fatalf("%s %q", outcome.Status.State, outcome.Status.Message.Text())
+	}
+	var got []string
+	for _, r := range srv.Requests() {
+		var body struct {
+			ResponseFormat json.RawMessage `json:"response_format"`
+			Messages       []struct{ Content string }
+		}
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(body.ResponseFormat)+" "+body.Messages[0].Content)
+	}
+	schema := `{"properties":{"city":{"type":"string"}},"type":"object"}`
+	want := []string{
+		`{"json_schema":{"name":"place","strict":false,"schema":` + schema + `},"type":"json_schema"} Where?`,
+		" Where?\n\nGive your final answer as one JSON value, \"place\", that fits this JSON Schema, without any words around it:\n" + schema,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestMCPOfTenant(t *testing.T) {
 	_, err := runtime.Build(cfg, runtime.Tenant{ID: "acme", Name: "acme"}, runtime.Dependencies{
 		DB: dbtest.NewSQLite(t), Host: runtime.Host{PublicEgress: egress.New(egress.Options{})}, Log: slog.New(slog.DiscardHandler),
 	})
-	if err == nil || !strings.Contains(err.Error(), "tools.x: a program of this host needs a sandbox") {
+	if err == nil || !strings.Contains(err.Error(), "tools.x: programs run only in a sandbox") {
 		t.Errorf("without a sandbox: %v", err)
 	}
 }

@@ -63,17 +63,17 @@ func startRecordingModel(t *testing.T) *recordingModel {
 }
 
 // lastRequest returns the last request: its system prompt, the conversation, its tools.
-func (h *recordingModel) lastRequest() (system string, conversation, tools []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, m := range h.requests[len(h.requests)-1].Messages {
+func (r *recordingModel) lastRequest() (system string, conversation, tools []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.requests[len(r.requests)-1].Messages {
 		if m.Role == "system" || m.Role == "developer" {
 			system = fmt.Sprint(m.Content)
 			continue
 		}
 		conversation = append(conversation, m.Role+": "+fmt.Sprint(m.Content))
 	}
-	for _, x := range h.requests[len(h.requests)-1].Tools {
+	for _, x := range r.requests[len(r.requests)-1].Tools {
 		tools = append(tools, x.Function.Name)
 	}
 	return system, conversation, tools

@@ -29,24 +29,24 @@ const (
 
 // meterModel returns m with its calls counted and bound by the app's plan and budgets, or m itself if nothing is
 // counted.
-func (c metering) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
-	if c.meter == nil {
+func (met metering) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
+	if met.meter == nil {
 		return m
 	}
 	out := meteredModel{
-		tenant: c.tenant.ID, app: c.tenant.Name, onExhausted: c.instrumentation.OnBudgetExhausted, next: m, provider: l.Provider, model: l.Model, meter: c.meter, budgetGate: c.budgetGate, configuredMaxOutput: int64(l.MaxTokens), maxOutput: int64(l.MaxTokens), minOutput: minUsefulOutput,
-		countTokens: session.NewTokenCounter(l.Provider, l.Model), log: c.log,
+		tenant: met.tenant.ID, app: met.tenant.Name, onExhausted: met.instrumentation.OnBudgetExhausted, next: m, provider: l.Provider, model: l.Model, meter: met.meter, budgetGate: met.budgetGate, configuredMaxOutput: int64(l.MaxTokens), maxOutput: int64(l.MaxTokens), minOutput: minUsefulOutput,
+		countTokens: session.NewTokenCounter(l.Provider, l.Model), log: met.log,
 	}
-	if onCharge := c.instrumentation.OnCharge; onCharge != nil {
+	if onCharge := met.instrumentation.OnCharge; onCharge != nil {
 		out.onCharge = func(ctx context.Context, u agentsvc.Usage) {
-			if w := c.meter.PriceCall(u); w.Charge > 0 {
-				onCharge(ctx, c.tenant.Name, u.Model, w.Currency, int64(w.Charge))
+			if w := met.meter.PriceCall(u); w.Charge > 0 {
+				onCharge(ctx, met.tenant.Name, u.Model, w.Currency, int64(w.Charge))
 			}
 		}
 	}
 	// A scripted model counts words, as its script's usage does. Its name in usage rows must not be empty.
 	if l.Provider == "scripted" {
-		out.trustsUsage = c.tenant.DefaultApp
+		out.trustsUsage = met.tenant.DefaultApp
 		out.countTokens, out.model = func(_ *pattern.StepBudget, text string) int { return len(strings.Fields(text)) }, "scripted"
 		if l.Model != "" {
 			out.model = l.Model
@@ -68,17 +68,17 @@ func (c metering) meterModel(l *config.LLM, m llm.Provider) llm.Provider {
 	return out
 }
 
-// checkModelInPlan returns an [agentsvc.InvalidError] in a dry run if the app's plan does not allow a model. In a
+// checkModelInPlan returns an error with [agentsvc.CodeInvalid] in a dry run if the app's plan does not allow a model. In a
 // served app the plan may have changed since: the other agents go on and calls of that model fail.
-func (c metering) checkModelInPlan(l *config.LLM) error {
-	if c.budgetGate == nil || c.budgetGate.AllowsModel(l.Provider, usageModelName(l)) {
+func (met metering) checkModelInPlan(l *config.LLM) error {
+	if met.budgetGate == nil || met.budgetGate.AllowsModel(l.Provider, usageModelName(l)) {
 		return nil
 	}
-	if !c.tenant.DryRun {
-		c.log.Warn("the app's plan does not have a model of its configuration: calls of it fail", "plan", c.tenant.Plan, "model", l.Provider+"/"+usageModelName(l))
+	if !met.tenant.DryRun {
+		met.log.Warn("the app's plan does not have a model of its configuration: calls of it fail", "plan", met.tenant.Plan, "model", l.Provider+"/"+usageModelName(l))
 		return nil
 	}
-	return agentsvc.NewInvalidError("model", "%s/%s is not among the models of the plan %s", l.Provider, usageModelName(l), c.tenant.Plan)
+	return agentsvc.NewInvalidError("model", "%s/%s is not among the models of the plan %s", l.Provider, usageModelName(l), met.tenant.Plan)
 }
 
 // usageModelName returns the name of a model in usage rows and plan patterns.
@@ -176,7 +176,7 @@ func (c *meteredCall) newBudgetRequest() budget.Request {
 }
 
 // reserveBudget reserves what the call can cost in the budgets that apply, and bounds the response to the reservation.
-// Its error is an [*agentsvc.BudgetExhaustedError] if a budget does not cover it.
+// The error has the detail [*agentsvc.ExhaustedBudget] if a budget does not cover it.
 func (c *meteredCall) reserveBudget(ctx context.Context) (err error) {
 	if !c.budgetGate.HasBudgets() {
 		return nil
@@ -186,7 +186,7 @@ func (c *meteredCall) reserveBudget(ctx context.Context) (err error) {
 	if c.reservation, err = c.budgetGate.ReserveBudget(ctx, request); c.reservation != nil {
 		c.req.MaxTokens, c.usage.StartedAt = c.reservation.Output, c.reservation.Began
 	}
-	if c.onExhausted != nil && errors.As(err, new(*agentsvc.BudgetExhaustedError)) {
+	if c.onExhausted != nil && agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) != nil {
 		c.onExhausted(c.app)
 	}
 	return err

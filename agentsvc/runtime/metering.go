@@ -35,11 +35,11 @@ func newMetering(b *build, service *billing.Service, i Instrumentation) metering
 
 // findBudgetChange reports whether the budget that a paused task waits for covers its call again; nil if not. It is
 // [task.Options].BudgetAvailability.
-func (c metering) findBudgetChange(ctx context.Context, w task.BudgetWait) (*task.BudgetChange, error) {
-	if c.budgetGate == nil {
+func (met metering) findBudgetChange(ctx context.Context, w task.BudgetWait) (*task.BudgetChange, error) {
+	if met.budgetGate == nil {
 		return &task.BudgetChange{}, nil
 	}
-	r, err := c.budgetGate.CheckAvailability(ctx, w.ID, w.Needs)
+	r, err := met.budgetGate.CheckAvailability(ctx, w.ID, w.Needs)
 	return (*task.BudgetChange)(r), err
 }
 
@@ -47,11 +47,11 @@ func (c metering) findBudgetChange(ctx context.Context, w task.BudgetWait) (*tas
 type usageObserver struct{ meter *usage.Meter }
 
 // newObserver returns the app's observer, nil if nothing is counted.
-func (c metering) newObserver() task.Observer {
-	if c.meter == nil {
+func (met metering) newObserver() task.Observer {
+	if met.meter == nil {
 		return nil
 	}
-	return usageObserver{c.meter}
+	return usageObserver{met.meter}
 }
 
 // AppendObservation implements [task.Observer]: usage rows join the transaction that appends the events.
@@ -80,11 +80,11 @@ type meteredEmbedder struct {
 }
 
 // meterEmbedder returns e with its texts counted, or e itself if nothing is counted.
-func (c metering) meterEmbedder(cfg *config.Embedder, e embedder.Embedder) embedder.Embedder {
-	if c.meter == nil {
+func (met metering) meterEmbedder(cfg *config.Embedder, e embedder.Embedder) embedder.Embedder {
+	if met.meter == nil {
 		return e
 	}
-	return meteredEmbedder{e, c, cfg.Provider, cfg.Model}
+	return meteredEmbedder{e, met, cfg.Provider, cfg.Model}
 }
 
 // Embed implements [embedder.Embedder]. The vectors are returned even if the usage cannot be written, which is logged.
@@ -96,7 +96,7 @@ func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embe
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	if err := e.meter.RecordEmbeddings(ctx, payer.Agent, payer.Owner, e.provider, e.model, len(texts)); err != nil {
-		e.log.Warn("texts that were made vectors could not be counted", "error", err)
+		e.log.Warn("the usage of an embedder could not be recorded", "error", err)
 	}
 	return vectors, nil
 }

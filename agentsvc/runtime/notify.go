@@ -51,11 +51,11 @@ func (b *build) newNotifier(h Dependencies, standing map[string][]*notify.Standi
 }
 
 // notifyReach returns the client for notifications, with or without access to private networks.
-func (h Dependencies) notifyReach(privateNetwork bool) notify.Egress {
+func (d Dependencies) notifyReach(privateNetwork bool) notify.Egress {
 	if privateNetwork {
-		return notify.Egress{Client: h.PrivateEgress, AllowPrivate: true}
+		return notify.Egress{Client: d.PrivateEgress, AllowPrivate: true}
 	}
-	return notify.Egress{Client: h.PublicEgress}
+	return notify.Egress{Client: d.PublicEgress}
 }
 
 // newStandingNotifications returns the receivers that the configuration has for all tasks of an agent, by agent.
@@ -94,15 +94,15 @@ func newStanding(n *config.Notification, t Tenant) (*notify.StandingReceiver, er
 		return []byte(text), err
 	}
 	if _, err := s.EncodeBody(context.Background(), notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {
-		return nil, agentsvc.NewInvalidError("payload.template", "makes no body: %.200v", err)
+		return nil, agentsvc.NewInvalidError("payload.template", "cannot be rendered: %.200v", err)
 	}
 	return s, nil
 }
 
 // notificationIDs returns the function that the task service calls for a new task: it returns the ids of the agent's
 // standing receivers, and wakes the dispatcher if there are any.
-func (h Dependencies) notificationIDs(standing map[string][]*notify.StandingReceiver) func(agent string) []string {
-	if h.Notifications == nil || len(standing) == 0 {
+func (d Dependencies) notificationIDs(standing map[string][]*notify.StandingReceiver) func(agent string) []string {
+	if d.Notifications == nil || len(standing) == 0 {
 		return nil
 	}
 	ids := map[string][]string{}
@@ -112,8 +112,8 @@ func (h Dependencies) notificationIDs(standing map[string][]*notify.StandingRece
 		}
 	}
 	return func(agent string) []string {
-		if len(ids[agent]) > 0 && h.Notifications.OnQueued != nil {
-			h.Notifications.OnQueued()
+		if len(ids[agent]) > 0 && d.Notifications.OnQueued != nil {
+			d.Notifications.OnQueued()
 		}
 		return ids[agent]
 	}

@@ -12,31 +12,31 @@ type problemList []document.Problem
 
 // errDependencyInvalid reports that something cannot be built because a part of it has a problem, which is already in
 // the list.
-var errDependencyInvalid = errors.New("what it is made of is wrong")
+var errDependencyInvalid = errors.New("a part of it is invalid")
 
 // addProblem adds err, or each of the errors that it joins, as a problem at path. The field of an
-// [agentsvc.InvalidError] is appended to path. nil and errDependencyInvalid add nothing.
-func (m *problemList) addProblem(path string, err error) {
+// [agentsvc.CodeInvalid] is appended to path. nil and errDependencyInvalid add nothing.
+func (l *problemList) addProblem(path string, err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
-			m.addProblem(path, err)
+			l.addProblem(path, err)
 		}
 		return
 	}
-	var invalid *agentsvc.InvalidError
+	var invalid *agentsvc.Error
 	switch {
 	case err == nil, errors.Is(err, errDependencyInvalid):
 	case errors.As(err, &invalid) && invalid.Field != "":
-		*m = append(*m, document.Problem{Path: path + "." + invalid.Field, Message: invalid.Reason})
+		*l = append(*l, document.Problem{Path: path + "." + invalid.Field, Message: invalid.Message})
 	default:
-		*m = append(*m, document.Problem{Path: path, Message: err.Error()})
+		*l = append(*l, document.Problem{Path: path, Message: err.Error()})
 	}
 }
 
 // asError returns the problems as a [document.Error], nil if there are none.
-func (m *problemList) asError() error {
-	if len(*m) == 0 {
+func (l *problemList) asError() error {
+	if len(*l) == 0 {
 		return nil
 	}
-	return &document.Error{Problems: *m}
+	return &document.Error{Problems: *l}
 }

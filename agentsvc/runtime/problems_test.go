@@ -3,10 +3,13 @@ package runtime_test
 import (
 	"errors"
 	"log/slog"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
@@ -35,21 +38,115 @@ agents:
 guardrails:
   g: {output: {content: {blocked_keywords: ["` + strings.Repeat("a", 21_000) + `"]}}}
 `
-	cfg := mustParse(t, src, config.Options{})
-	_, err := runtime.Build(cfg, runtime.Tenant{ID: "default", DefaultApp: true}, runtime.Dependencies{Host: runtime.Host{PublicEgress: egress.New(egress.Options{})}, Log: slog.New(slog.DiscardHandler)})
+	err := checkConfig(src)
 	var invalid *document.Error
 	if !errors.As(err, &invalid) {
 		t.Fatalf("%T %v", err, err)
 	}
-	want := `2:50: llms.default.script[0].then[0]: {{x}} stands for nothing; this rule knows {{text}}, {{result}}
+	want := `2:50: llms.default.script[0].then[0]: {{x}} is not a placeholder; this rule has {{text}}, {{result}}
 2:69: llms.default.script[1].then: is empty; say at least what to answer
 5:66: tools.files.working_directory: /nonexistent is no folder
-6:3: tools.jail: a program of this host needs a sandbox to be held with, and this host has none
+6:3: tools.jail: programs run only in a sandbox, and this host has none
 7:14: tools.web.url: must hold no user or password: set headers instead
 8:40: tools.own.headers.Host: belongs to the protocol and cannot be set
 14:38: agents.d.agent_card_file: cannot be read: open /nonexistent: no such file or directory
 16:26: guardrails.g.output.content.blocked_keywords: are too large: they compile to 21004 instructions, at most 20000 are run`
-	if diff := cmp.Diff(want, document.AddPositions(err, "", []byte(src)).Error()); diff != "" {
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// checkConfig returns all problems of the default app's configuration, as a dry run does.
+func checkConfig(src string) error {
+	h := runtime.Dependencies{Host: runtime.Host{PublicEgress: egress.New(egress.Options{})}, Log: slog.New(slog.DiscardHandler)}
+	return config.Check([]byte(src), config.Options{}, func(cfg *config.Config) error {
+		a, err := runtime.Build(cfg, runtime.Tenant{ID: "default", DefaultApp: true}, h)
+		if err != nil {
+			return err
+		}
+		return a.Close()
+	})
+}
+
+// TestAllProblems checks that the problems that only the build finds are reported together with all others, also of the
+// same entry, and that nothing is reported that only follows from another problem.
+func TestAllProblems(t *testing.T) {
+	t.Parallel()
+	src := `llms:
+  default: {provider: scripted, fallbacks: [bad, loose, missing]}
+  bad: {provider: scriptd, script: [{then: [{say: "{{x}}"}]}]}
+  loose: {provider: "${UNSET}", fallbacks: [default]}
+  said: {provider: scripted, scrpt: [], script: [{then: [{say: "{{x}}"}]}]}
+agents:
+  unread: {instrution: x, streaming: often, trigger: {type: schedule, cron: often, inputs: x}}
+  round: {sub_agents: [round], notifications: [{id: x, url: "ftp://x", events: [task.completed]}, {id: y, url: "https://hooks.example.com", events: [task.completed], payload: {template: "{{"}}]}
+  team: {type: parallel, sub_agents: [round, unread]}
+  clockless: {trigger: {type: schedule, cron: "${UNSET}"}}
+  typed: {type: lmm, context: {strategy: summary_buffer, summarizer_llm: bad}}
+  short: {context: {strategy: summary_buffer, summarizer_llm: bad}}
+tools:
+  files: {type: function, handler: read_file, working_directory: /nonexistent, colour: red}
+  none: {type: fuction}
+guardrails:
+  g: {input: {injection: {patterns: ["("]}}}
+databases: {x: {driver: oracle, database: x}}
+storage: {sessions: {database: x}, memory: {backend: vector, embedder: e}}
+embedders: {e: {provider: nobody}}
+rate_limiting: {enabled: true, backend: sql, sql_database: x, limits: [{type: count, window: fortnight, limit: 1}]}
+`
+	want := `2:50: llms.default.fallbacks[1]: leads back to where it began: default > loose > default
+2:57: llms.default.fallbacks[2]: names none of llms: there is no "missing"
+3:19: llms.bad.provider: must be one of anthropic, openai, gemini, ollama, scripted (did you mean "scripted"?)
+3:28: llms.bad.script: belongs to provider scripted only
+4:21: llms.loose.provider: needs the variable UNSET, which is not set; ${UNSET:default} would give it a default
+4:45: llms.loose.fallbacks[0]: leads back to where it began: loose > default > loose
+5:30: llms.said.scrpt: is not a known key (did you mean "script"?)
+5:58: llms.said.script[0].then[0]: {{x}} is not a placeholder; this rule has {{text}}, {{result}}
+7:12: agents.unread.instrution: is not a known key (did you mean "instruction"?)
+7:38: agents.unread.streaming: must be true or false, not text
+7:77: agents.unread.trigger.cron: is no schedule of minute, hour, day, month and weekday: expected exactly 5 fields, found 1: [often]
+7:84: agents.unread.trigger.inputs: is not a known key (did you mean "input"?)
+8:24: agents.round.sub_agents[0]: is the agent itself, which has control already
+8:61: agents.round.notifications[0].url: must be an http or https address, such as https://example.com/
+8:187: agents.round.notifications[1].payload.template: is no template: 1: unclosed action
+10:47: agents.clockless.trigger.cron: needs the variable UNSET, which is not set; ${UNSET:default} would give it a default
+11:17: agents.typed.type: must be one of llm, sequential, parallel, loop, runner, remote (did you mean "llm"?)
+11:42: agents.typed.context.strategy: belongs to type llm only
+11:74: agents.typed.context.summarizer_llm: belongs to type llm only
+14:66: tools.files.working_directory: /nonexistent is no folder
+14:80: tools.files.colour: is not a known key
+15:16: tools.none.type: must be one of mcp, function, command (did you mean "function"?)
+17:38: guardrails.g.input.injection.patterns[0]: is not a regular expression (RE2): error parsing regexp: missing closing ): ` + "`(`" + `
+18:13: databases.x: host is needed
+18:25: databases.x.driver: must be one of postgres, mysql, sqlite
+20:27: embedders.e.provider: must be one of openai, ollama, cohere
+21:94: rate_limiting.limits[0].window: must be one of minute, hour, day, week, month`
+	if diff := cmp.Diff(want, checkConfig(src).Error()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestUnsoundConfigurations builds what can be read of each wrong document of package config: a tenant's dry run does,
+// and must not end the process.
+func TestUnsoundConfigurations(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../config/testdata/problems/*.txtar")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d documents (%v)", len(files), err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		src := string(archive.Files[0].Data)
+		if err := checkConfig(src); err == nil && string(archive.Files[1].Data) != "nothing\n" && !strings.Contains(string(archive.Comment), "tenant") {
+			t.Errorf("%s has no problem", file)
+		}
+		// The same with a line missing: what names it then names nothing.
+		lines := strings.SplitAfter(src, "\n")
+		for i := range lines {
+			_ = checkConfig(strings.Join(slices.Delete(slices.Clone(lines), i, i+1), ""))
+		}
 	}
 }

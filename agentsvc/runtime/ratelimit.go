@@ -76,7 +76,7 @@ func (b *databaseBuilder) countBackend(c *ratelimit.Backends) ratelimit.Backend 
 }
 
 // CountCall counts a call and reserves an estimate of the tokens that its turn will use. If a limit is exhausted it
-// returns a [ratelimit.ExhaustedError].
+// returns an error with [agentsvc.CodeExhausted].
 func (l *RateLimits) CountCall(ctx context.Context, caller ratelimit.Caller, m agentsvc.Message) (ratelimit.CountedCall, error) {
 	if l == nil {
 		return ratelimit.CountedCall{}, nil
@@ -133,11 +133,10 @@ func (l *RateLimits) recordRunUsage(ctx context.Context, run store.Run, s runner
 		r = ratelimit.ParseReservation(run.Reservation)
 	}
 	caller := ratelimit.Caller{Agent: run.Agent, Owner: run.Owner, Session: run.Context}
-	// The call was counted for the session that its reservation names. A session that only this task has was not named
-	// by the caller.
+	// The call was counted for the session that its reservation names. A new context was not named by the caller.
 	if stored := ratelimit.ParseReservation(run.Reservation); stored.Tokens > 0 {
 		caller.Session = stored.Session
-	} else if run.Context == store.ContextIDForTask(run.Task) {
+	} else if run.IsNewContext {
 		caller.Session = ""
 	}
 	// The average is updated before the tokens are counted: a caller that sees the new count must also get the new

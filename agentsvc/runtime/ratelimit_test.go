@@ -212,7 +212,7 @@ func TestLimitsDatabaseUnavailable(t *testing.T) {
 				_, err := a.RateLimits().CountCall(t.Context(), newCaller(""), agentsvc.Message{})
 				if err == nil {
 					in++
-				} else if !errors.Is(err, ratelimit.ErrExhausted) {
+				} else if !errors.Is(err, agentsvc.CodeExhausted) {
 					t.Fatal(err)
 				}
 			}

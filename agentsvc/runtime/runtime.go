@@ -1,13 +1,13 @@
 // Package runtime builds the runtime of one tenant's app: [Build] turns one revision of its configuration into a
-// [Runtime] whose agents can be called. The same function serves the process's start, a reload, a tenant's first request and a
-// dry run.
+// [Runtime] whose agents can be called. The same function serves the process's start, a reload, a tenant's first
+// request and a dry run.
 //
 // It is the only package that knows every kind of model, tool and agent. Each kind is an entry of a table:
 // modelBuilders in llms.go, toolBuilders and sourceBuilders in tools.go, agentBuilders in agents.go, windowBuilders and
 // embedderBuilders in memory.go. A new kind is a new entry.
 //
-// Build composes an agent's parts as decorators. A model is wrapped, from the inside out, by retries and a circuit
-// breaker (llms.go), metering and budgets (meteredmodel.go), tracing (trace.go), fallbacks (llms.go) and the agent's
+// Build composes an agent's parts as decorators. A model is wrapped, from the inside out, by a circuit breaker and
+// retries (llms.go), metering and budgets (meteredmodel.go), tracing (trace.go), fallbacks (llms.go) and the agent's
 // guardrail (guardrails.go). Tools and agents are wrapped by settings, guardrails and tracing in the same way. Each kind of
 // decorator has a type that Build makes once: metering, tracing, guardrailSet. Build passes these and what was built
 // before to modelBuilder, toolBuilder, agentBuilder and memoryBuilder.
@@ -66,9 +66,11 @@ type Dependencies struct {
 	// Keys seal the credentials that users supply and the addresses of notifications. Without them no tool can request
 	// a credential.
 	Keys *keyring.Keyring
-	// Hub carries the events of tasks to their subscriptions. Workers executes the runs of tasks in DB.
-	Hub     *task.Hub
-	Workers task.Executor
+	// Hub carries the events of tasks to their subscriptions. Workers executes the runs of tasks in DB, InMemoryWorkers of
+	// those in InMemory.
+	Hub             *task.Hub
+	Workers         task.Executor
+	InMemoryWorkers task.Executor
 	Host
 	RunLimits
 	// RateCounts are the backends that count calls against limits; nil means that every app counts its own.
@@ -254,8 +256,8 @@ func (rt *Runtime) SweepExpired(ctx context.Context, r store.Retention) (store.S
 	return rt.store.Sweeper.SweepExpired(ctx, r)
 }
 
-// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a request to agent by owner would find a budget used up;
-// see [budget.Gate].
+// CheckBudget returns an error with the detail [*agentsvc.ExhaustedBudget] if a request to agent by owner would find a
+// budget used up; see [budget.Gate].
 func (rt *Runtime) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
 	if rt.budgetGate == nil {
 		return nil

@@ -35,8 +35,7 @@ func TestShareOfMemory(t *testing.T) {
 			break
 		}
 	}
-	var full *agentsvc.StorageLimitError
-	if !errors.As(err, &full) || !strings.Contains(err.Error(), "storage.tasks.backend: sql") {
+	if agentsvc.DetailOf[agentsvc.StorageUse](err).MaxBytes == 0 || !strings.Contains(err.Error(), "storage.tasks.backend: sql") {
 		t.Fatalf("%v, want the app's share to be used up, and what helps", err)
 	}
 	for size := len(text) / 2; size > 0; size /= 2 { // fill the rest

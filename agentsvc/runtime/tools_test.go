@@ -66,7 +66,7 @@ func TestToolExamples(t *testing.T) {
 		{"commands", "count words in notes.txt", "exit code 0\n5 notes.txt\n"},
 		{"commands", "count lines in notes.txt; id", "shell: exit code 1\n[stderr]\nwc: 'notes.txt; id': No such file or directory\n"},
 		{"commands", "list", "exit code 0\nnotes.txt\n"},
-		{"commands", "run ls; id", "shell: command: there is no shell that ';' would mean anything to; give one program, and arguments as they are in args or in quotes"},
+		{"commands", "run ls; id", "shell: command: ';' needs a shell, and there is none; give one program, and arguments as they are in args or in quotes"},
 		{"commands", "run id", "shell: id is not allowed to run; these are: ls, wc"},
 		{"files", "read notes.txt", "buy green tea\nand milk\n"},
 		{"files", "read ../../etc/passwd", `read_file: "../../etc/passwd" is no path in the folder; give one such as notes/today.txt`},
@@ -165,7 +165,7 @@ func TestCommandOfTenant(t *testing.T) {
 	cfg := mustParse(t, src, config.Options{Tenant: true, Grants: granted})
 	tenant := runtime.Tenant{ID: "acme", Name: "acme", Revision: 1, Grants: granted}
 	_, err = runtime.Build(cfg, tenant, runtime.Dependencies{DB: dbtest.NewSQLite(t), Host: runtime.Host{PublicEgress: egress.New(egress.Options{})}, Log: slog.New(slog.DiscardHandler)})
-	if err == nil || !strings.Contains(err.Error(), "tools.shell: a program of this host needs a sandbox") {
+	if err == nil || !strings.Contains(err.Error(), "tools.shell: programs run only in a sandbox") {
 		t.Errorf("without a sandbox: %v", err)
 	}
 	var log strings.Builder

@@ -10,7 +10,6 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
-	"stoa/ratelimit"
 )
 
 // Schedule is a schedule of an agent, with the message that starts it.
@@ -129,10 +128,7 @@ func (rt *Runtime) StartTick(ctx context.Context, t trigger.Tick) (agentsvc.Task
 			return opened.ID, nil
 		}
 	}
-	var spent *agentsvc.BudgetExhaustedError
-	var full *agentsvc.StorageLimitError
-	var invalid *agentsvc.InvalidError
-	if errors.Is(err, ratelimit.ErrExhausted) || errors.As(err, &spent) || errors.As(err, &full) || errors.As(err, &invalid) {
+	if errors.Is(err, agentsvc.CodeExhausted) || errors.Is(err, agentsvc.CodeInvalid) {
 		err = fmt.Errorf("%w: %w", trigger.ErrTickRefused, err)
 	}
 	return "", err

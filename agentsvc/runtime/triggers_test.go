@@ -2,20 +2,16 @@ package runtime_test
 
 import (
 	"errors"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
-	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
-	"stoa/tenancy/db/dbtest"
 )
 
 // TestTriggersExample starts the example's agents: by a tick, twice, which is one task, and with the message that its
@@ -78,9 +74,9 @@ agents:
   short: {llm: m, trigger: {type: webhook, secret: a-secret-of-the-hooks}}
   asleep: {llm: m, trigger: {enabled: false, type: webhook, secret: x}}
 `
-	_, err := runtime.Build(mustParse(t, src, config.Options{}), runtime.Tenant{ID: "acme", Name: "acme"}, runtime.Dependencies{DB: dbtest.NewSQLite(t), Log: slog.New(slog.DiscardHandler)})
+	err := checkConfig(src)
 	var configErr *document.Error
-	if !errors.As(document.AddPositions(err, "x.yaml", []byte(src)), &configErr) {
+	if !errors.As(err, &configErr) {
 		t.Fatal(err)
 	}
 	var got []string

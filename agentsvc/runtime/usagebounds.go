@@ -39,7 +39,7 @@ func (c *meteredCall) clampUsage(ctx context.Context, u agentsvc.Usage) agentsvc
 	if u.InputTokens <= input && u.OutputTokens <= output {
 		return u
 	}
-	c.log.WarnContext(ctx, "a model's server says that a call has used more than it can have: only the possible part is counted", "provider", c.provider, "model", c.model,
+	c.log.WarnContext(ctx, "a model's server reported more usage than a call can have: only the possible part is counted", "provider", c.provider, "model", c.model,
 		"input_tokens", u.InputTokens, "most_input_tokens", input, "output_tokens", u.OutputTokens, "most_output_tokens", output)
 	u.Estimated = true
 	u.InputTokens, u.OutputTokens = min(u.InputTokens, input), min(u.OutputTokens, output)

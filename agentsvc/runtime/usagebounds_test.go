@@ -17,6 +17,7 @@ import (
 	"stoa/billing/budget"
 	"stoa/billing/calendar"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
@@ -69,7 +70,7 @@ func TestReportedUsage(t *testing.T) {
 				}
 				if !configured {
 					platform := budget.Budget{Name: "platform", Unit: budget.InTokens, Amount: maxTokens, Window: calendar.Total, Hard: true}
-					if _, err := books.Budgets.AddBudget(t.Context(), "admin", tenancy.App{}, platform); err != nil {
+					if _, err := books.Budgets.AddBudget(t.Context(), audit.Actor{Name: "admin"}, tenancy.App{}, platform); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -160,7 +161,7 @@ func TestImplausibleUsage(t *testing.T) {
 			if out != c.wantOut || estimated != c.estimated || read > in || c.maxInput == 0 && in != c.in || c.maxInput > 0 && (in > c.maxInput || in < 1000) {
 				t.Errorf("counted are %d in, %d of them from the cache, and %d out, estimated: %v", in, read, out, estimated)
 			}
-			if outcome := strings.Contains(log.String(), "more than it can have"); outcome != c.estimated {
+			if outcome := strings.Contains(log.String(), "reported more usage than a call can have"); outcome != c.estimated {
 				t.Errorf("the log: %s", log.String())
 			}
 		})

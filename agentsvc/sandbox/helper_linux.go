@@ -60,22 +60,22 @@ func exitWithError(code int, err error) {
 // applyBounds applies the bounds of o to the calling thread. The order matters: the folder is entered while its path
 // is still reachable, PR_SET_NO_NEW_PRIVS is required by Landlock and seccomp, the user changes while the
 // capabilities for it exist, and the filter comes last so that it need not allow the calls of the steps before it.
-func (o helperConfig) applyBounds() error {
-	if err := o.enterFolder(); err != nil {
+func (c helperConfig) applyBounds() error {
+	if err := c.enterFolder(); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("give up privileges: %w", err)
 	}
-	if err := o.restrictPaths(); err != nil {
+	if err := c.restrictPaths(); err != nil {
 		return fmt.Errorf("restrict by Landlock: %w", err)
 	}
 	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_DATA: maxMemoryBytes, unix.RLIMIT_FSIZE: maxFileBytes, unix.RLIMIT_NOFILE: maxOpenFiles}
-	if o.CPU > 0 {
-		limits[unix.RLIMIT_CPU] = uint64(o.CPU.Seconds()) + 1 // seconds, rounded up
+	if c.CPU > 0 {
+		limits[unix.RLIMIT_CPU] = uint64(c.CPU.Seconds()) + 1 // seconds, rounded up
 	}
 	// RLIMIT_NPROC counts the processes of a user in its namespace. Without one it would count the server's too.
-	if o.Apart {
+	if c.Apart {
 		limits[unix.RLIMIT_NPROC] = maxProcesses
 	}
 	for what, n := range limits {
@@ -83,29 +83,29 @@ func (o helperConfig) applyBounds() error {
 			return fmt.Errorf("limit resource %d: %w", what, err)
 		}
 	}
-	if o.User != nil {
-		if err := o.User.becomeUser(); err != nil {
+	if c.User != nil {
+		if err := c.User.becomeUser(); err != nil {
 			return err
 		}
 	}
 	if !hasFilter() {
 		return nil
 	}
-	return filterCalls(o.Boxed)
+	return filterCalls(c.Boxed)
 }
 
 // enterFolder changes to the program's folder and checks that it is the one that was pinned: a program of the same
 // tenant may have replaced it by a symbolic link since. The later rules name it as ".", not by its path.
-func (o helperConfig) enterFolder() error {
-	if err := os.Chdir(o.Folder); err != nil {
+func (c helperConfig) enterFolder() error {
+	if err := os.Chdir(c.Folder); err != nil {
 		return err
 	}
 	var now unix.Stat_t
 	if err := unix.Stat(".", &now); err != nil {
 		return err
 	}
-	if o.Inode != 0 && (now.Ino != o.Inode || uint64(now.Dev) != o.Device) { //nolint:unconvert // not so wide on every architecture
-		return errors.New("another folder has taken the place of its folder")
+	if c.Inode != 0 && (now.Ino != c.Inode || uint64(now.Dev) != c.Device) { //nolint:unconvert // not so wide on every architecture
+		return errors.New("its working directory was replaced by another folder")
 	}
 	return nil
 }

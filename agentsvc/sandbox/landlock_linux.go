@@ -49,14 +49,14 @@ var libraryFolders = []string{
 }
 
 // restrictPaths confines the calling thread, and the program that it becomes, to the paths of landlockRules, without
-// TCP unless o.Network is set. Without Landlock it does nothing; bubblewrap's mounts then confine alone.
-func (o helperConfig) restrictPaths() error {
+// TCP unless c.Network is set. Without Landlock it does nothing; bubblewrap's mounts then confine alone.
+func (c helperConfig) restrictPaths() error {
 	v := landlockVersion()
 	if v == 0 {
 		return nil
 	}
 	attr := handledRights[v]
-	if o.Network {
+	if c.Network {
 		attr.HandledAccessNet = 0
 	}
 	fd, err := landlock.LandlockCreateRuleset(&attr, 0)
@@ -64,7 +64,7 @@ func (o helperConfig) restrictPaths() error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	for _, r := range o.landlockRules(attr.HandledAccessFS &^ landlock.AccessFSExecute) {
+	for _, r := range c.landlockRules(attr.HandledAccessFS &^ landlock.AccessFSExecute) {
 		if err := allowPaths(fd, r.rights, r.paths); err != nil {
 			return err
 		}
@@ -79,21 +79,21 @@ type pathRule struct {
 }
 
 // landlockRules returns the rules for o. all is every governed right but to execute: even in its own folder a program
-// executes only what o.Execute lists.
-func (o helperConfig) landlockRules(all uint64) []pathRule {
+// executes only what c.Execute lists.
+func (c helperConfig) landlockRules(all uint64) []pathRule {
 	rules := []pathRule{
 		{all, []string{"."}}, // the folder, which enterFolder has entered and checked
-		{readAccess, slices.Concat(libraryFolders, settingsFiles, o.Read)},
-		{executeAccess, o.Execute},
+		{readAccess, slices.Concat(libraryFolders, settingsFiles, c.Read)},
+		{executeAccess, c.Execute},
 		{deviceAccess, deviceFiles},
 	}
-	if o.Any {
-		rules = append(rules, pathRule{executeAccess, slices.Concat(systemFolders, o.Read)})
+	if c.Any {
+		rules = append(rules, pathRule{executeAccess, slices.Concat(systemFolders, c.Read)})
 	}
-	if o.Boxed {
+	if c.Boxed {
 		rules = append(rules, pathRule{all, []string{"/tmp"}}, pathRule{readAccess, []string{"/proc"}})
 	}
-	if o.Network {
+	if c.Network {
 		rules = append(rules, pathRule{readAccess, networkFiles})
 	}
 	return rules

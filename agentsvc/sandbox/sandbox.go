@@ -146,9 +146,9 @@ type helperConfig struct {
 
 // encodeVariable returns HelperVariable=JSON. The kernel bounds one variable of an environment (MAX_ARG_STRLEN, 128
 // KiB).
-func (o helperConfig) encodeVariable() (string, error) {
+func (c helperConfig) encodeVariable() (string, error) {
 	const longest = 128<<10 - 64
-	text, err := json.Marshal(o)
+	text, err := json.Marshal(c)
 	if err != nil {
 		return "", err
 	}

@@ -32,7 +32,7 @@ func (h *Host) probeBackend() backend {
 	k.cgroups = findCgroups()
 	switch {
 	case !k.fullIsolation:
-		k.untrustedErr = fmt.Errorf("a program of this host needs a sandbox to be held with, and this host has none that holds a tenant's: it has %q; install bubblewrap", k.name)
+		k.untrustedErr = fmt.Errorf("programs of apps run only in a sandbox, and %q, the only one on this host, cannot confine them: install bubblewrap", k.name)
 	case os.Geteuid() == 0:
 		k.user, k.untrustedErr = h.findUntrustedUser(k)
 	}
@@ -74,17 +74,17 @@ func (h *Host) findUntrustedUser(k backend) (*account, error) {
 }
 
 // logCapabilities logs what the sandbox offers.
-func (k backend) logCapabilities(log *slog.Logger) {
+func (b backend) logCapabilities(log *slog.Logger) {
 	bounds := "control group: processes and memory of all processes of a program together"
-	if k.cgroups.parent == "" {
+	if b.cgroups.parent == "" {
 		bounds = "each process by itself: this server has no control group of version 2 with pids and memory that it may divide"
 	}
-	attrs := []any{"sandbox", k.name, "holds_tenants", k.untrustedErr == nil, "bounds", bounds}
-	if k.user != nil {
-		attrs = append(attrs, "user", k.user.UID)
+	attrs := []any{"sandbox", b.name, "holds_tenants", b.untrustedErr == nil, "bounds", bounds}
+	if b.user != nil {
+		attrs = append(attrs, "user", b.user.UID)
 	}
-	if k.untrustedErr != nil {
-		attrs = append(attrs, "reason", k.untrustedErr.Error())
+	if b.untrustedErr != nil {
+		attrs = append(attrs, "reason", b.untrustedErr.Error())
 	}
 	log.Info("programs of this host run in a sandbox", attrs...)
 }
@@ -180,8 +180,8 @@ func (h *Host) canRunFile(p Program, file string) bool {
 
 // canInterpret reports whether file may be executed because a program names it as its interpreter or linker. A tenant
 // writes its scripts: without this check a first line such as #!/etc/secret would make any file of the host readable.
-func (o helperConfig) canInterpret(file string) bool {
-	return !o.Untrusted || isUnder(file, systemFolders) || isUnder(file, []string{o.Folder})
+func (c helperConfig) canInterpret(file string) bool {
+	return !c.Untrusted || isUnder(file, systemFolders) || isUnder(file, []string{c.Folder})
 }
 
 // setNamespaces starts the process in its own user, PID and IPC namespaces, and without network also in an empty

@@ -14,11 +14,11 @@ func RunHelper(string) {}
 
 // probeBackend returns the backend of a system without a sandbox: it refuses untrusted programs.
 func (h *Host) probeBackend() backend {
-	return backend{name: "none", untrustedErr: errors.New("a program of this host needs a sandbox to be held with, and this system has none")}
+	return backend{name: "none", untrustedErr: errors.New("programs run only in a sandbox, and this operating system has none")}
 }
 
 // logCapabilities logs nothing.
-func (k backend) logCapabilities(*slog.Logger) {}
+func (b backend) logCapabilities(*slog.Logger) {}
 
 // ChownFolder does nothing: no program runs as another user.
 func (h *Host) ChownFolder(string) error { return nil }

@@ -53,7 +53,7 @@ func (a account) becomeUser() error {
 		return fmt.Errorf("become user %d: %w", a.UID, err)
 	}
 	if os.Getuid() != a.UID || syscall.Setuid(0) == nil {
-		return fmt.Errorf("become user %d: root can be had back", a.UID)
+		return fmt.Errorf("become user %d: the process can become root again", a.UID)
 	}
 	return nil
 }

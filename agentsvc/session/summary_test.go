@@ -27,9 +27,9 @@ type summarizer struct {
 	calls    atomic.Int64
 }
 
-func (m *summarizer) Stream(_ context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
-	m.requests = append(m.requests, req.Conversation[0].Message.Text())
-	text, err := m.respond(m.calls.Add(1))
+func (s *summarizer) Stream(_ context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
+	s.requests = append(s.requests, req.Conversation[0].Message.Text())
+	text, err := s.respond(s.calls.Add(1))
 	return func(yield func(llm.Chunk, error) bool) {
 		if err != nil {
 			yield(llm.Chunk{}, err)

@@ -150,7 +150,7 @@ func (c tokenCounts) countFunc(w *pattern.StepBudget, count TokenCounter, conver
 
 // CountRequest returns the tokens of a request: the system prompt, the conversation and the tools.
 func CountRequest(w *pattern.StepBudget, count TokenCounter, req llm.Request) int {
-	n := tokensPerEntry + count(w, req.System)
+	n := tokensPerEntry + count(w, req.SystemText())
 	for _, e := range req.Conversation {
 		n += countEntry(w, count, e)
 	}

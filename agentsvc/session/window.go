@@ -27,10 +27,10 @@ type MessageWindow struct {
 }
 
 // Open begins a turn.
-func (b MessageWindow) Open(llm.Request) func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
+func (w MessageWindow) Open(llm.Request) func(context.Context, []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
 	one := func(int) int { return 1 }
 	return func(_ context.Context, conversation []agentsvc.Entry) ([]agentsvc.Entry, []agentsvc.Usage, error) {
-		return trimToLimit(conversation, b.MaxEntries, 0, one), nil, nil
+		return trimToLimit(conversation, w.MaxEntries, 0, one), nil, nil
 	}
 }
 

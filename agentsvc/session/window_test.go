@@ -230,8 +230,8 @@ func TestCounters(t *testing.T) {
 
 func newWork(t *testing.T) *pattern.StepBudget { return pattern.NewStepBudget(t.Context(), "", 0) }
 
-// TestCountInPieces checks that the sum of the pieces of a long text is near the number of its tokens, that a bound holds for the
-// texts of one work together, and that what exceeds it is estimated.
+// TestCountInPieces checks that the sum of the pieces of a long text is near the number of its tokens, that a bound
+// holds for the texts of one work together, and that what exceeds it is estimated.
 func TestCountInPieces(t *testing.T) {
 	t.Parallel()
 	count := session.NewTokenCounter("openai", "gpt-4o")
@@ -269,8 +269,8 @@ func TestCountEndsWithContext(t *testing.T) {
 	}
 }
 
-// TestCountWaitsForProcessor checks that a long text is counted in turns of the processor, and a short one without. It is not parallel,
-// because the turns are shared by all tests.
+// TestCountWaitsForProcessor checks that a long text is counted in turns of the processor, and a short one without. It
+// is not parallel, because the turns are shared by all tests.
 func TestCountWaitsForProcessor(t *testing.T) {
 	count := session.NewTokenCounter("openai", "gpt-4o")
 	count(newWork(t), "the vocabulary is loaded")

@@ -50,7 +50,7 @@ type Approvals struct {
 // closed approvals, supplied credentials, the next run and the audit entries, in one transaction. It returns
 // [agentsvc.ErrLeaseLost] if the task has changed since or the message was applied before, and
 // [agentsvc.ErrSessionBusy] and [ErrTooManyRunning] as [Tasks.Continue] does.
-func (s *Approvals) RecordDecisions(ctx context.Context, seen StoredTask, r DecisionRecord) error {
+func (a *Approvals) RecordDecisions(ctx context.Context, seen StoredTask, r DecisionRecord) error {
 	last := r.Events[len(r.Events)-1]
 	g := &precondition{seen.Epoch + 1, last.Seq}
 	// Without a next run there is nothing that the session or a limit could refuse.
@@ -60,61 +60,61 @@ func (s *Approvals) RecordDecisions(ctx context.Context, seen StoredTask, r Deci
 	}
 	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresMore}
 	var n int64
-	ahead := s.queryQueueState(&b, next)
+	ahead := a.queryQueueState(&b, next)
 	// The fence: all following statements require the epoch and sequence that this one sets. vacantSQL is part of it,
 	// so that the task does not leave its waiting state when its run cannot be written.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
 		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(next, 10),
-		s.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), next.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, next.queueID(), next.runLimit())
-	if err := insertEvents(&b, s.tenant, seen.ID, r.Events, g); err != nil {
+		a.tenant, string(seen.ID), g.epoch, g.seq, string(last.Status.State), next.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, next.queueID(), next.runLimit())
+	if err := insertEvents(&b, a.tenant, seen.ID, r.Events, g); err != nil {
 		return err
 	}
 	for _, seq := range r.ClosedApprovals {
 		b.Exec(nil, `DELETE FROM approval WHERE tenant = $1 AND task = $2 AND seq = $3
 			AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $4 AND seq = $5)`,
-			s.tenant, string(seen.ID), seq, g.epoch, g.seq)
+			a.tenant, string(seen.ID), seq, g.epoch, g.seq)
 	}
 	for _, c := range r.Credentials {
-		vault.QueueInsert(&b, s.tenant, c, seen.ID, g.epoch, g.seq)
+		vault.QueueInsert(&b, a.tenant, c, seen.ID, g.epoch, g.seq)
 	}
 	switch {
 	case r.NextTurn != nil:
-		s.insertRun(&b, next, g)
+		a.insertRun(&b, next, g)
 	// The quota must not refuse the end of a task.
 	case last.Status.State.IsTerminal():
 		b.StorageKind = db.StoresEnd
-		s.endRuns(&b, seen.ID, g)
+		a.endRuns(&b, seen.ID, g)
 	}
 	if r.SentMessage != nil {
-		s.insertSentMessage(&b, r.Sender, next.Run, *r.SentMessage, g)
+		a.insertSentMessage(&b, r.Sender, next.Run, *r.SentMessage, g)
 	}
-	return ahead.explainConflict(s.writeTaskWithAudit(ctx, &b, seen.ID, g, r.AuditEntries, func() error {
-		return s.writeConditional(ctx, &b, &n, "decide on task "+string(seen.ID))
+	return ahead.explainConflict(a.writeTaskWithAudit(ctx, &b, seen.ID, g, r.AuditEntries, func() error {
+		return a.writeConditional(ctx, &b, &n, "decide on task "+string(seen.ID))
 	}))
 }
 
 // ListOverdue returns the sequences of a task's open approvals that have expired.
-func (s *Approvals) ListOverdue(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
+func (a *Approvals) ListOverdue(ctx context.Context, id agentsvc.TaskID) (seqs []int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		var seq int64
 		err := r.Scan(&seq)
 		seqs = append(seqs, seq)
 		return err
-	}, `SELECT seq FROM approval WHERE tenant = $1 AND task = $2 AND due_at <= stoa_now() ORDER BY seq`, s.tenant, string(id))
-	if err := s.h.Do(ctx, &b); err != nil {
+	}, `SELECT seq FROM approval WHERE tenant = $1 AND task = $2 AND due_at <= stoa_now() ORDER BY seq`, a.tenant, string(id))
+	if err := a.h.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("look for overdue approvals of task %s: %w", id, err)
 	}
 	return seqs, nil
 }
 
 // ListDecisions returns all decisions about a task's tool calls, in order.
-func (s *Approvals) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
+func (a *Approvals) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Decision, error) {
 	var evs []agentsvc.Event
 	var b db.Batch
 	b.Query(scanEventsInto(id, &evs), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND kind = 'decision' ORDER BY seq`,
-		s.tenant, string(id))
-	if err := s.h.Do(ctx, &b); err != nil {
+		a.tenant, string(id))
+	if err := a.h.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read decisions on task %s: %w", id, err)
 	}
 	decisions := make([]agentsvc.Decision, len(evs))
@@ -126,18 +126,18 @@ func (s *Approvals) ListDecisions(ctx context.Context, id agentsvc.TaskID) ([]ag
 
 // Postpone makes an approval expire after the given time, and returns the run that was woken for it to its
 // rest.
-func (s *Approvals) Postpone(ctx context.Context, run Run, approval int64, after time.Duration) error {
+func (a *Approvals) Postpone(ctx context.Context, run Run, approval int64, after time.Duration) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE approval SET due_at = stoa_now() + CAST($4 AS BIGINT) WHERE tenant = $1 AND task = $2 AND seq = $3`,
-		s.tenant, string(run.Task), approval, after.Microseconds())
-	if err := s.h.Do(ctx, &b); err != nil {
+		a.tenant, string(run.Task), approval, after.Microseconds())
+	if err := a.h.Do(ctx, &b); err != nil {
 		return fmt.Errorf("postpone an approval of task %s: %w", run.Task, err)
 	}
-	return s.unclaimRun(ctx, run)
+	return a.unclaimRun(ctx, run)
 }
 
 // queryApprovals adds to b the read of a task's open approvals.
-func (s *tenantRows) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
+func (t *tenantRows) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agentsvc.Approval) {
 	b.Query(func(r db.Row) error {
 		var seq, at int64
 		var body []byte
@@ -148,12 +148,12 @@ func (s *tenantRows) queryApprovals(b *db.Batch, id agentsvc.TaskID, to *[]agent
 		*to = append(*to, a)
 		return err
 	}, `SELECT e.seq, e.at, e.body FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
-		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, s.tenant, string(id))
+		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, t.tenant, string(id))
 }
 
 // querySmallApprovals adds to b the read of a task's open approvals, or of their total size only where they are
 // large.
-func (s *tenantRows) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total *int64, to *[]agentsvc.Approval) {
+func (t *tenantRows) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total *int64, to *[]agentsvc.Approval) {
 	const open = ` FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq WHERE a.tenant = $1 AND a.task = $2`
 	b.Query(func(r db.Row) error {
 		var seq, at int64
@@ -166,7 +166,7 @@ func (s *tenantRows) querySmallApprovals(b *db.Batch, id agentsvc.TaskID, total 
 		return err
 	}, `SELECT e.seq, e.at, sized.total, `+smallBodySQL("e.body", "sized.total")+` FROM approval a JOIN event e ON e.tenant = a.tenant AND e.task = a.task AND e.seq = a.seq
 		CROSS JOIN (SELECT CAST(COALESCE(SUM(octet_length(e.body)), 0) AS BIGINT) AS total`+open+`) AS sized
-		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, s.tenant, string(id))
+		WHERE a.tenant = $1 AND a.task = $2 ORDER BY a.seq`, t.tenant, string(id))
 }
 
 // decodeApproval decodes the event of an approval.
@@ -183,12 +183,12 @@ func decodeApproval(id agentsvc.TaskID, seq, at int64, body []byte) (agentsvc.Ap
 
 // insertApprovals adds to b, under g, a row for each approval among evs. A timeout of 0 becomes NULL: the approval
 // never expires.
-func (s *tenantRows) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) {
+func (t *tenantRows) insertApprovals(b *db.Batch, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) {
 	open := filterApprovals(evs)
 	if len(open) == 0 {
 		return
 	}
-	args := []any{s.tenant, string(id), g.epoch, g.seq}
+	args := []any{t.tenant, string(id), g.epoch, g.seq}
 	values := make([]string, len(open))
 	for i, ev := range open {
 		values[i] = fmt.Sprintf("(CAST($%d AS BIGINT), CAST($%d AS BIGINT))", len(args)+1, len(args)+2)

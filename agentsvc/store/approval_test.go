@@ -36,7 +36,7 @@ func createPausedTask(t *testing.T, s *store.Store, timeout time.Duration) (stor
 
 func loadWithApprovals(t *testing.T, s *store.Store, id agentsvc.TaskID) store.StoredTask {
 	t.Helper()
-	got, err := s.Tasks.Load(t.Context(), id, store.TaskParts{Approvals: true})
+	got, err := s.Tasks.Load(t.Context(), nil, id, store.TaskParts{Approvals: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestApprovals(t *testing.T) {
 		if diff := cmp.Diff(want, seen.Approvals[0]); diff != "" {
 			t.Error(diff)
 		}
-		page, err := s.Tasks.List(t.Context(), store.TaskFilter{State: agentsvc.InputRequired, Limit: 10, Parts: store.TaskParts{Approvals: true}})
+		page, err := s.Tasks.List(t.Context(), nil, store.TaskFilter{State: agentsvc.InputRequired, Limit: 10, Parts: store.TaskParts{Approvals: true}})
 		listed := page.Tasks
 		if err != nil || len(listed) != 1 {
 			t.Fatalf("%+v (%v)", listed, err)
@@ -134,7 +134,7 @@ func TestOneMoment(t *testing.T) {
 			for range 4 {
 				readers.Go(func() {
 					for {
-						got, err := s.Tasks.Load(t.Context(), seen.ID, store.TaskParts{Approvals: true, History: true})
+						got, err := s.Tasks.Load(t.Context(), nil, seen.ID, store.TaskParts{Approvals: true, History: true})
 						if err != nil || len(got.Approvals) != open[got.Seq] || len(got.History) != 3+2-open[got.Seq] {
 							t.Errorf("at event %d it waits for %d decisions with %d messages (%v)", got.Seq, len(got.Approvals), len(got.History), err)
 							return

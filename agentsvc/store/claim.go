@@ -78,7 +78,7 @@ func scanShare(r db.Row, s *Share) error {
 // run, whose tenant is active and below its limit.
 func (q *RunQueue) ListShares(ctx context.Context, from db.ID, n int, suspects bool) ([]Share, error) {
 	var shares []Share
-	err := q.execBatch(ctx, "look whose turn it is", func(b *db.Batch) {
+	err := q.execBatch(ctx, "list the shares of apps", func(b *db.Batch) {
 		// The index run_later contains only these runs.
 		b.Exec(nil, `UPDATE run SET ready = TRUE WHERE state = 'pending' AND NOT ready AND available_at <= stoa_now() AND rescues < $1`, suspectRescues)
 		if suspects {
@@ -207,7 +207,7 @@ func lockApp(b *db.Batch, h *db.Handle, tenant db.ID) {
 // DemoteRuns gives queued runs whose callers have disconnected the normal priority. Runs that execute or have ended
 // are unchanged.
 func (q *RunQueue) DemoteRuns(ctx context.Context, runs []Run) error {
-	return q.execBatch(ctx, "let runs wait whose callers are gone", func(b *db.Batch) {
+	return q.execBatch(ctx, "lower the priority of runs whose callers left", func(b *db.Batch) {
 		for _, run := range runs {
 			b.Exec(nil, `UPDATE run SET priority = $3 WHERE tenant = $1 AND task = $2 AND priority = $4 AND state IN ('pending', 'waiting')`,
 				string(run.Tenant), string(run.Task), int64(PriorityNormal), int64(PriorityAwaited))

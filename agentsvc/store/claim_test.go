@@ -312,7 +312,7 @@ func TestDead(t *testing.T) {
 		next := newTurn(newRun(""))
 		next.Priority, next.MayWait = store.PriorityNormal, true
 		next.Events = append(next.Events, sequenceEvents(next.Task, 2, messageEvent("kept"))...)
-		next.Seq, next.AuditEntries = 2, []audit.Entry{{Actor: "op"}}
+		next.Seq, next.AuditEntries = 2, []audit.Entry{{Actor: audit.Actor{Name: "op"}}}
 		s := store.New(d, "acme")
 		if err := s.DeadLetters.Requeue(ctx, id(0), next); err != nil {
 			t.Fatal(err)

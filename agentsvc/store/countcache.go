@@ -78,14 +78,14 @@ func (c *countCache) invalidate() {
 // queryCount adds to b the count of the tasks that the conditions where select. fixed reports that no existing task
 // can begin or cease to fulfil them; only then is the cache used. The state and the status time change, agent, owner
 // and context do not.
-func (s *Tasks) queryCount(b *db.Batch, total *int, fixed bool, where []string, args []any) {
+func (tas *Tasks) queryCount(b *db.Batch, total *int, fixed bool, where []string, args []any) {
 	from := ` FROM task t WHERE ` + strings.Join(where, " AND ")
 	if !fixed {
 		b.Query(func(r db.Row) error { return r.Scan(total) }, `SELECT COUNT(*)`+from, args...)
 		return
 	}
 	key := fmt.Sprintf("%q", append(slices.Clip(args), where)) // quoted: callers choose some of the arguments
-	stored, ok := s.counts.findCount(key)
+	stored, ok := tas.counts.findCount(key)
 	bounded := append(slices.Clip(args), stored.beforeID)
 	// The sub-select keeps PostgreSQL from planning anew for each bound; the LIMIT keeps it from a plan for many
 	// rows.
@@ -94,7 +94,7 @@ func (s *Tasks) queryCount(b *db.Batch, total *int, fixed bool, where []string, 
 		b.Query(func(r db.Row) error {
 			err := r.Scan(total, &stored.n)
 			if err == nil {
-				s.counts.saveCount(key, stored)
+				tas.counts.saveCount(key, stored)
 			}
 			return err
 		}, `SELECT COUNT(*), COUNT(CASE WHEN t.id < `+bound+` THEN 1 END)`+from, bounded...)

@@ -18,7 +18,7 @@ func TestCounts(t *testing.T) {
 		total := func(when string, f store.TaskFilter, want int) {
 			t.Helper()
 			f.Limit = 10
-			listed, err := s.Tasks.List(t.Context(), f)
+			listed, err := s.Tasks.List(t.Context(), nil, f)
 			page, n := listed.Tasks, listed.Total
 			if err != nil || n != want || page[0].ID != newest {
 				t.Errorf("%s: %d tasks from %s on (%v), want %d from %s on", when, n, page[0].ID, err, want, newest)
@@ -58,7 +58,7 @@ func TestCounts(t *testing.T) {
 		}
 		for owner, want := range map[agentsvc.Owner]int{{Subject: "a b", Issuer: "c"}: old - 1, {Subject: "a", Issuer: "b c"}: 0} {
 			for range 2 {
-				if listed, err := s.Tasks.List(t.Context(), store.TaskFilter{Owner: &owner, Limit: 1}); err != nil || listed.Total != want {
+				if listed, err := s.Tasks.List(t.Context(), nil, store.TaskFilter{Owner: &owner, Limit: 1}); err != nil || listed.Total != want {
 					t.Errorf("%+v has %d tasks (%v), want %d", owner, listed.Total, err, want)
 				}
 			}

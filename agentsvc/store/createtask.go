@@ -39,33 +39,33 @@ var ErrAlreadySent = errors.New("the message was sent before")
 //     unfinished and turn may not wait,
 //   - [ErrTooManyRunning] if the tenant's limit of executing runs is reached,
 //   - [agentsvc.ErrOverloaded] if the database has no storage left.
-func (s *Tasks) Create(ctx context.Context, turn NewTurn) error {
+func (tas *Tasks) Create(ctx context.Context, turn NewTurn) error {
 	if !turn.IsNewContext || turn.isLimited() {
-		return s.createInSession(ctx, turn)
+		return tas.createInSession(ctx, turn)
 	}
 	// A new context needs no condition: neither the task nor its session can exist. The rows can share statements
 	// with other batches.
 	b := db.Batch{Key: string(turn.Task), StorageKind: db.StoresNew}
-	if err := s.insertTask(&b, turn); err != nil {
+	if err := tas.insertTask(&b, turn); err != nil {
 		return err
 	}
-	s.recordReservation(&b, turn.Run)
-	s.insertReceivers(&b, turn)
+	tas.recordReservation(&b, turn.Run)
+	tas.insertReceivers(&b, turn)
 	if sent := turn.Sent; sent != nil {
 		b.InsertRows(sentInsert, []any{
-			s.tenant, turn.Owner.Issuer, turn.Owner.Subject, turn.Agent, string(sent.Context), string(sent.Message), sent.bodyVariant(), sent.Hash, string(turn.Task),
+			tas.tenant, turn.Owner.Issuer, turn.Owner.Subject, turn.Agent, string(sent.Context), string(sent.Message), sent.bodyVariant(), sent.Hash, string(turn.Task),
 		})
 	}
-	err := s.writeTurnWithAudit(ctx, &b, turn, func() error { return s.h.Write(ctx, &b) })
+	err := tas.writeTurnWithAudit(ctx, &b, turn, func() error { return tas.h.Write(ctx, &b) })
 	if db.IsDuplicate(err) && turn.Sent != nil {
 		return ErrAlreadySent
 	}
-	return s.confirmCreated(turn.Run, err)
+	return tas.confirmCreated(turn.Run, err)
 }
 
 // writeTurnWithAudit executes write, which writes b, with turn's audit entries.
-func (s *tenantRows) writeTurnWithAudit(ctx context.Context, b *db.Batch, turn NewTurn, write func() error) error {
-	return s.writeTaskWithAudit(ctx, b, turn.Task, turn.precondition(), turn.AuditEntries, write)
+func (t *tenantRows) writeTurnWithAudit(ctx context.Context, b *db.Batch, turn NewTurn, write func() error) error {
+	return t.writeTaskWithAudit(ctx, b, turn.Task, turn.precondition(), turn.AuditEntries, write)
 }
 
 // precondition returns what holds for the turn's task exactly if the turn is written.
@@ -73,12 +73,12 @@ func (turn NewTurn) precondition() *precondition { return &precondition{turn.Epo
 
 // confirmCreated finds out, for a transaction that ended with err, whether the run was written, and returns nil if
 // so.
-func (s *Tasks) confirmCreated(run Run, err error) error {
+func (tas *Tasks) confirmCreated(run Run, err error) error {
 	switch {
 	case db.IsFull(err):
 		err = errors.Join(agentsvc.ErrOverloaded, err)
 	case errors.Is(err, db.ErrUnknownOutcome):
-		if there, lookErr := s.hasReached(run.Task, precondition{run.Epoch, run.Seq}); lookErr == nil && there {
+		if there, lookErr := tas.hasReached(run.Task, precondition{run.Epoch, run.Seq}); lookErr == nil && there {
 			return nil
 		}
 	}
@@ -91,24 +91,24 @@ func (s *Tasks) confirmCreated(run Run, err error) error {
 // createInSession is Create for a context that may exist, and for a run that counts against a limit when it is
 // written. The task is inserted only if the session permits it (vacantSQL); everything else depends on the task's
 // row.
-func (s *Tasks) createInSession(ctx context.Context, turn NewTurn) error {
+func (tas *Tasks) createInSession(ctx context.Context, turn NewTurn) error {
 	status := lastStatus(turn.Events)
 	b := db.Batch{Key: string(turn.Task), StorageKind: db.StoresNew}
 	var n int64
 	// The run that opened the context may still execute without an entry in the session's queue: give it one first.
-	s.enqueueOpeningRun(&b, turn)
-	ahead := s.queryQueueState(&b, turn)
+	tas.enqueueOpeningRun(&b, turn)
+	ahead := tas.queryQueueState(&b, turn)
 	// The fence: without this row, the events and the run below find no task with their epoch and sequence.
-	b.Exec(&n, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
+	b.Exec(&n, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at, opens_context)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
-			CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($12 AS BIGINT)
+			CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($12 AS BIGINT), CAST($15 AS BOOLEAN)
 		WHERE `+vacantSQL(turn, 13),
-		s.tenant, string(turn.Task), turn.Agent, string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject, string(status.Status.State),
-		turn.Epoch, turn.Seq, status.Seq, turn.Turn, turn.Events[0].At.UnixMicro(), turn.queueID(), turn.runLimit())
-	if err := s.insertTurn(&b, turn); err != nil {
+		tas.tenant, string(turn.Task), turn.Agent, string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject, string(status.Status.State),
+		turn.Epoch, turn.Seq, status.Seq, turn.Turn, turn.Events[0].At.UnixMicro(), turn.queueID(), turn.runLimit(), turn.IsNewContext)
+	if err := tas.insertTurn(&b, turn); err != nil {
 		return err
 	}
-	err := s.writeTurnWithAudit(ctx, &b, turn, func() error { return s.h.Write(ctx, &b) })
+	err := tas.writeTurnWithAudit(ctx, &b, turn, func() error { return tas.h.Write(ctx, &b) })
 	switch {
 	case err == nil && n == 0 && ahead.isFull():
 		return ErrTooManyRunning
@@ -116,19 +116,19 @@ func (s *Tasks) createInSession(ctx context.Context, turn NewTurn) error {
 	case db.IsDuplicate(err), err == nil && n == 0:
 		return agentsvc.ErrSessionBusy
 	}
-	return s.confirmCreated(turn.Run, err)
+	return tas.confirmCreated(turn.Run, err)
 }
 
 // insertTurn adds to b the events and the run of a turn and the message that opened it, provided that b gives the task
 // the turn's epoch and sequence.
-func (s *tenantRows) insertTurn(b *db.Batch, turn NewTurn) error {
+func (t *tenantRows) insertTurn(b *db.Batch, turn NewTurn) error {
 	g := turn.precondition()
-	if err := insertEvents(b, s.tenant, turn.Task, turn.Events, g); err != nil {
+	if err := insertEvents(b, t.tenant, turn.Task, turn.Events, g); err != nil {
 		return err
 	}
-	s.insertRun(b, turn, g)
+	t.insertRun(b, turn, g)
 	if turn.Sent != nil {
-		s.insertSentMessage(b, turn.Owner, turn.Run, *turn.Sent, g)
+		t.insertSentMessage(b, turn.Owner, turn.Run, *turn.Sent, g)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (s *tenantRows) insertTurn(b *db.Batch, turn NewTurn) error {
 var (
 	// Rows of new tasks. On PostgreSQL, batches that are committed together share one INSERT for each table.
 	taskInsert = db.NewInsertTarget("task", `tenant TEXT, id TEXT, agent TEXT, context_id TEXT, owner_iss TEXT, owner_sub TEXT, state TEXT,
-		epoch BIGINT, seq BIGINT, status_seq BIGINT, turn BIGINT, created_at BIGINT, updated_at BIGINT`, "")
+		epoch BIGINT, seq BIGINT, status_seq BIGINT, turn BIGINT, created_at BIGINT, updated_at BIGINT, opens_context = TRUE`, "")
 	runInsert = db.NewInsertTarget("run", `tenant TEXT, task TEXT, turn BIGINT, state TEXT, attempts BIGINT, revision BIGINT, first_seq BIGINT, worker TEXT,
 		priority BIGINT, trace TEXT, available_at = stoa_now(), last_error = '', created_at = stoa_now()`, "")
 	eventInsert = db.NewInsertTarget("event", `tenant TEXT, task TEXT, seq BIGINT, at BIGINT, kind TEXT, body TEXT`, "")
@@ -144,30 +144,30 @@ var (
 		task TEXT`, "")
 )
 
-// insertTask adds the rows of a new task to b, unconditionally.
-func (s *tenantRows) insertTask(b *db.Batch, turn NewTurn) error {
+// insertTask adds the rows of a task that opens a context to b, unconditionally.
+func (t *tenantRows) insertTask(b *db.Batch, turn NewTurn) error {
 	status, at := lastStatus(turn.Events), turn.Events[0].At.UnixMicro()
 	b.InsertRows(taskInsert, []any{
-		s.tenant, string(turn.Task), turn.Agent, string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject, string(status.Status.State),
+		t.tenant, string(turn.Task), turn.Agent, string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject, string(status.Status.State),
 		turn.Epoch, turn.Seq, status.Seq, turn.Turn, at, at,
 	})
 	b.InsertRows(runInsert, []any{
-		s.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, int64(turn.Priority), turn.Trace,
+		t.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, int64(turn.Priority), turn.Trace,
 	})
-	rows, err := s.eventRows(turn.Task, turn.Events)
+	rows, err := eventRows(t.tenant, turn.Task, turn.Events)
 	b.InsertRows(eventInsert, rows...)
 	return err
 }
 
 // eventRows returns the rows of events in the columns of eventInsert.
-func (s *tenantRows) eventRows(task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
+func eventRows(tenant string, task agentsvc.TaskID, evs []agentsvc.Event) ([][]any, error) {
 	rows := make([][]any, len(evs))
 	for i, ev := range evs {
 		kind, body, err := encodeEvent(ev)
 		if err != nil {
 			return nil, err
 		}
-		rows[i] = []any{s.tenant, string(task), ev.Seq, ev.At.UnixMicro(), kind, body}
+		rows[i] = []any{tenant, string(task), ev.Seq, ev.At.UnixMicro(), kind, body}
 	}
 	return rows, nil
 }
@@ -182,12 +182,12 @@ func (s SentMessage) bodyVariant() string {
 }
 
 // FindSentMessage returns the task that a message opened and the hash of its content then, or [agentsvc.ErrNotFound].
-func (s *Tasks) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent string, sent SentMessage) (id agentsvc.TaskID, hash string, err error) {
+func (tas *Tasks) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent string, sent SentMessage) (id agentsvc.TaskID, hash string, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan((*string)(&id), &hash) },
 		`SELECT task, hash FROM sent WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND agent = $4 AND context_id = $5 AND message_id = $6 AND variant = $7`,
-		s.tenant, owner.Subject, owner.Issuer, agent, string(sent.Context), string(sent.Message), sent.bodyVariant())
-	if err := s.h.Do(ctx, &b); err != nil {
+		tas.tenant, owner.Subject, owner.Issuer, agent, string(sent.Context), string(sent.Message), sent.bodyVariant())
+	if err := tas.h.Do(ctx, &b); err != nil {
 		return "", "", fmt.Errorf("look up message %s: %w", sent.Message, err)
 	}
 	if id == "" {
@@ -199,18 +199,18 @@ func (s *Tasks) FindSentMessage(ctx context.Context, owner agentsvc.Owner, agent
 // Continue writes a further turn of a task that waits for its user, if the task is unchanged since seen was read. It
 // returns [agentsvc.ErrLeaseLost] if the task has changed since or turn.Sent is stored already, [agentsvc.ErrSessionBusy]
 // if another run of the session is unfinished and turn may not wait, and [ErrTooManyRunning].
-func (s *Tasks) Continue(ctx context.Context, seen StoredTask, turn NewTurn) error {
+func (tas *Tasks) Continue(ctx context.Context, seen StoredTask, turn NewTurn) error {
 	last := turn.Events[len(turn.Events)-1]
 	b := db.Batch{Key: string(turn.Task), StorageKind: db.StoresNew}
 	var n int64
-	ahead := s.queryQueueState(&b, turn)
+	ahead := tas.queryQueueState(&b, turn)
 	// The fence: it acts only on the task as it was seen, still waiting, and with a session and limit that permit the
 	// run.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = $5, turn = $6, updated_at = $7
 		WHERE tenant = $1 AND id = $2 AND epoch = $8 AND seq = $9 AND state IN ('input_required', 'auth_required') AND `+vacantSQL(turn, 10),
-		s.tenant, string(turn.Task), turn.Epoch, last.Seq, string(last.Status.State), turn.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, turn.queueID(), turn.runLimit())
-	if err := s.insertTurn(&b, turn); err != nil {
+		tas.tenant, string(turn.Task), turn.Epoch, last.Seq, string(last.Status.State), turn.Turn, last.At.UnixMicro(), seen.Epoch, seen.Seq, turn.queueID(), turn.runLimit())
+	if err := tas.insertTurn(&b, turn); err != nil {
 		return err
 	}
-	return ahead.explainConflict(s.writeTurnWithAudit(ctx, &b, turn, func() error { return s.writeConditional(ctx, &b, &n, "continue task "+string(turn.Task)) }))
+	return ahead.explainConflict(tas.writeTurnWithAudit(ctx, &b, turn, func() error { return tas.writeConditional(ctx, &b, &n, "continue task "+string(turn.Task)) }))
 }

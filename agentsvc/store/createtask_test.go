@@ -46,7 +46,7 @@ func TestAccept(t *testing.T) {
 			}
 		}
 		run := newRun("")
-		if _, err := s.Tasks.Load(t.Context(), run.Task, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := s.Tasks.Load(t.Context(), nil, run.Task, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("a task that is not there: %v", err)
 		}
 	})

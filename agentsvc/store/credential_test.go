@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/vault"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/keyring"
@@ -120,17 +121,17 @@ func TestVault(t *testing.T) {
 		if list, err := v.ListCredentials(t.Context(), eve); err != nil || len(list) != 0 {
 			t.Errorf("eve has %+v, %v", list, err)
 		}
-		if err := v.ForgetCredential(t.Context(), eve, "bank"); !errors.Is(err, agentsvc.ErrNotFound) {
+		if err := v.ForgetCredential(t.Context(), eve, audit.Origin{}, "bank"); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("eve forgets: %v", err)
 		}
-		if err := v.ForgetCredential(t.Context(), ana, "bank"); err != nil || openCredential(t, v, ana, bankCredential) != "" {
+		if err := v.ForgetCredential(t.Context(), ana, audit.Origin{}, "bank"); err != nil || openCredential(t, v, ana, bankCredential) != "" {
 			t.Errorf("forgotten: %v", err)
 		}
 		issuer := "else"
-		if err := v.ForgetUserCredentials(t.Context(), ana, "ana", &issuer); err != nil || openCredential(t, v, ana, postCredential) != "key" {
+		if err := v.ForgetUserCredentials(t.Context(), audit.Actor{Name: ana.Subject, Issuer: ana.Issuer}, "ana", &issuer); err != nil || openCredential(t, v, ana, postCredential) != "key" {
 			t.Errorf("another issuer's ana: %v", err)
 		}
-		if err := v.ForgetUserCredentials(t.Context(), ana, "ana", nil); err != nil || openCredential(t, v, ana, postCredential) != "" {
+		if err := v.ForgetUserCredentials(t.Context(), audit.Actor{Name: ana.Subject, Issuer: ana.Issuer}, "ana", nil); err != nil || openCredential(t, v, ana, postCredential) != "" {
 			t.Errorf("all of ana: %v", err)
 		}
 	})

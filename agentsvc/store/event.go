@@ -22,21 +22,21 @@ type Events struct {
 }
 
 // Load returns the facts of a task after a sequence, in order and at most limit. Their bytes are reserved from
-// the memory reservation of ctx before large ones are read.
-func (s *Events) Load(ctx context.Context, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
+// memory before large ones are read.
+func (e *Events) Load(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
 	var found eventReading
 	var b db.Batch
-	found.addQuery(&b, s.tenant, id, after, limit)
-	if err := s.h.Do(ctx, &b); err != nil {
+	found.addQuery(&b, e.tenant, id, after, limit)
+	if err := e.h.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read events of task %s: %w", id, err)
 	}
-	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, found.bytes); err != nil || !found.isTooLarge {
+	if err := memory.ReserveBytes(ctx, found.bytes); err != nil || !found.isTooLarge {
 		return found.events, err
 	}
 	var evs []agentsvc.Event
 	var large db.Batch
-	large.Query(scanEventsInto(id, &evs), eventsAfterSQL, s.tenant, string(id), after, limit)
-	if err := s.h.Do(ctx, &large); err != nil {
+	large.Query(scanEventsInto(id, &evs), eventsAfterSQL, e.tenant, string(id), after, limit)
+	if err := e.h.Do(ctx, &large); err != nil {
 		return nil, fmt.Errorf("read events of task %s: %w", id, err)
 	}
 	return evs, nil
@@ -50,22 +50,22 @@ type eventReading struct {
 }
 
 // addQuery adds to b the read of a task's facts after a sequence, or of their size where they are large.
-func (f *eventReading) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID, after int64, limit int) {
+func (e *eventReading) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID, after int64, limit int) {
 	b.Query(func(r db.Row) error {
 		ev := agentsvc.Event{Task: id}
 		var at int64
 		var body []byte
-		if err := r.Scan(&ev.Seq, &at, &f.bytes, &body); err != nil {
+		if err := r.Scan(&ev.Seq, &at, &e.bytes, &body); err != nil {
 			return err
 		}
-		if f.isTooLarge = body == nil; f.isTooLarge {
+		if e.isTooLarge = body == nil; e.isTooLarge {
 			return nil
 		}
 		ev.At = time.UnixMicro(at).UTC()
 		if err := decodeEvent(&ev, body); err != nil {
 			return err
 		}
-		f.events = append(f.events, ev)
+		e.events = append(e.events, ev)
 		return nil
 	}, sizedEventsUpToSQL, tenant, string(id), after, limit)
 }
@@ -79,8 +79,8 @@ var sizedEventsUpToSQL = `SELECT seq, at, sized.total, ` + smallBodySQL("body", 
 
 // LoadPage returns the facts of a task after a sequence, in order: at most limit, of together at most size bytes
 // as stored, but at least one. more reports whether there may be further ones. A fact that is by itself larger than
-// size is read in a second statement, after its bytes are reserved from the memory reservation of ctx.
-func (s *Events) LoadPage(ctx context.Context, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
+// size is read in a second statement, after its bytes are reserved from memory.
+func (e *Events) LoadPage(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
 	var next, large int64 // the first event that did not fit, and its size
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -100,19 +100,19 @@ func (s *Events) LoadPage(ctx context.Context, id agentsvc.TaskID, after int64, 
 		}
 		evs = append(evs, ev)
 		return nil
-	}, eventPageSQL, s.tenant, string(id), after, limit, size)
-	if err := s.h.Do(ctx, &b); err != nil {
+	}, eventPageSQL, e.tenant, string(id), after, limit, size)
+	if err := e.h.Do(ctx, &b); err != nil {
 		return nil, false, fmt.Errorf("read events of task %s: %w", id, err)
 	}
 	if next == 0 || len(evs) > 0 {
 		return evs, next > 0 || len(evs) == limit, nil
 	}
-	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, large); err != nil {
+	if err := memory.ReserveBytes(ctx, large); err != nil {
 		return nil, false, err
 	}
 	var one db.Batch
-	one.Query(scanEventsInto(id, &evs), eventsAfterSQL, s.tenant, string(id), next-1, 1)
-	if err := s.h.Do(ctx, &one); err != nil {
+	one.Query(scanEventsInto(id, &evs), eventsAfterSQL, e.tenant, string(id), next-1, 1)
+	if err := e.h.Do(ctx, &one); err != nil {
 		return nil, false, fmt.Errorf("read an event of task %s: %w", id, err)
 	}
 	return evs, len(evs) > 0, nil
@@ -152,18 +152,23 @@ func scanEvent(r db.Row, id agentsvc.TaskID, to *[]agentsvc.Event, more ...any) 
 
 // insertEvents adds the events to b, under g.
 func insertEvents(b *db.Batch, tenant string, id agentsvc.TaskID, evs []agentsvc.Event, g *precondition) error {
-	for part := range slices.Chunk(evs, maxInsertEvents) {
-		args := append(make([]any, 0, 4+4*len(part)), tenant, string(id), g.epoch, g.seq)
-		for _, ev := range part {
-			kind, body, err := encodeEvent(ev)
-			if err != nil {
-				return err
-			}
-			args = append(args, ev.Seq, ev.At.UnixMicro(), kind, body)
+	rows, err := eventRows(tenant, id, evs)
+	if err != nil {
+		return err
+	}
+	insertEventRows(b, rows, g)
+	return nil
+}
+
+// insertEventRows adds rows of eventRows to b, under g.
+func insertEventRows(b *db.Batch, rows [][]any, g *precondition) {
+	for part := range slices.Chunk(rows, maxInsertEvents) {
+		args := append(make([]any, 0, 4+4*len(part)), part[0][0], part[0][1], g.epoch, g.seq)
+		for _, row := range part {
+			args = append(args, row[2:]...)
 		}
 		b.Exec(nil, insertEventsSQL(len(part)), args...)
 	}
-	return nil
 }
 
 // insertEventsTexts caches the statements of insertEventsSQL: number of events to text.

@@ -30,12 +30,12 @@ func TestIsolation(t *testing.T) {
 			EndState:       store.InputRequired,
 			SessionEntries: []agentsvc.Entry{{Message: agentMessage("secret")}},
 		}
-		working := newQueuedRun("w1")
-		working.Tenant = "alice"
-		createTask(t, alice, working)
 		if err := alice.Runs.WriteRecord(ctx, &run, rec); err != nil {
 			t.Fatal(err)
 		}
+		working := newQueuedRun("w1")
+		working.Tenant = "alice"
+		createTask(t, alice, working)
 		callCancel := callcancel.Request{Tenant: "alice", Task: working.Task, Turn: 1, Call: "c1", Reason: "secret"}
 		if err := errors.Join(alice.CallCancels.Request(ctx, callCancel), callcancel.NewQueue(d).MarkCancelled(ctx, callCancel)); err != nil {
 			t.Fatal(err)
@@ -52,17 +52,17 @@ func TestIsolation(t *testing.T) {
 				}
 				out = append(out, v, text)
 			}
-			got, err := bob.Tasks.Load(ctx, id, store.TaskParts{History: true, Artifacts: true})
+			got, err := bob.Tasks.Load(ctx, nil, id, store.TaskParts{History: true, Artifacts: true})
 			appendResult(got, errors.Unwrap(err))
-			evs, err := bob.Events.Load(ctx, id, 0, 100)
+			evs, err := bob.Events.Load(ctx, nil, id, 0, 100)
 			appendResult(evs, err)
-			evs, err = bob.Runs.LoadJournal(ctx, id, 1)
+			evs, err = bob.Runs.LoadJournal(ctx, nil, id, 1)
 			appendResult(evs, err)
 			sess, err := bob.Sessions.Load(ctx, ana, context)
 			appendResult(sess.Entries, err)
 			known, hash, err := bob.Tasks.FindSentMessage(ctx, ana, "assistant", m)
 			appendResult([]string{string(known), hash}, err)
-			listed, err := bob.Tasks.List(ctx, store.TaskFilter{Context: context, Before: id + "z", Limit: 10})
+			listed, err := bob.Tasks.List(ctx, nil, store.TaskFilter{Context: context, Before: id + "z", Limit: 10})
 			page, total := listed.Tasks, listed.Total
 			appendResult(page, err)
 			appendResult(total, nil)
@@ -79,7 +79,7 @@ func TestIsolation(t *testing.T) {
 			there.ID = id
 			next, evs := nextTurn(there, "w9", "mine")
 			appendResult(nil, bob.Tasks.Continue(ctx, there, store.NewTurn{Run: next, Events: evs, Sent: &m}))
-			open, err := bob.Tasks.Load(ctx, id, store.TaskParts{Approvals: true})
+			open, err := bob.Tasks.Load(ctx, nil, id, store.TaskParts{Approvals: true})
 			appendResult(open, errors.Unwrap(err))
 			seqs, err := bob.Approvals.ListOverdue(ctx, id)
 			appendResult(seqs, err)

@@ -15,7 +15,8 @@ import (
 
 // Bodies of events may be large, and a process reads many at once. So a statement that finds events returns the
 // bodies only where all of them together are small, else their sizes. The caller then reserves the memory
-// ([capacity.ReservationFrom]) and reads the bodies in a second statement.
+// of the bodies and reads them in a second statement. Each read names the [capacity.Reservation] for that; nil has no
+// bound.
 
 const (
 	// maxInlineBytes is the total size up to which bodies are read without a reservation before. It is
@@ -132,10 +133,10 @@ func (r *taskReading) missingEventsSQL() string {
 // artifactCondition selects the artifact events; artifacts are never trimmed.
 const artifactCondition = `kind = '` + kindArtifact + `'`
 
-// loadMissing reserves total bytes from the memory reservation of ctx, reads the missing bodies of the tasks in one
-// batch and folds the events into the tasks.
-func (s *Tasks) loadMissing(ctx context.Context, tasks []taskReading, total int64) error {
-	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, total); err != nil {
+// loadMissing reserves total bytes of memory, reads the missing bodies of the tasks in one batch and folds the events
+// into the tasks.
+func (tas *Tasks) loadMissing(ctx context.Context, memory *capacity.Reservation, tasks []taskReading, total int64) error {
+	if err := memory.ReserveBytes(ctx, total); err != nil {
 		return err
 	}
 	var b db.Batch
@@ -155,18 +156,18 @@ func (s *Tasks) loadMissing(ctx context.Context, tasks []taskReading, total int6
 					t.Status = *status[0].Status
 				}
 				return err
-			}, `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq = $3`, s.tenant, string(t.ID), t.statusSeq)
+			}, `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq = $3`, tas.tenant, string(t.ID), t.statusSeq)
 		}
 		if t.approvalBytes > maxInlineBytes {
-			s.queryApprovals(&b, t.ID, &t.Approvals)
+			tas.queryApprovals(&b, t.ID, &t.Approvals)
 		}
 		if chosen := t.missingEventsSQL(); chosen != "" {
 			b.Query(scanEventsInto(t.ID, &read[i]), `SELECT seq, at, body FROM event WHERE tenant = $1 AND task = $2 AND seq <= $3 AND (`+chosen+`) ORDER BY seq`,
-				s.tenant, string(t.ID), t.Seq)
+				tas.tenant, string(t.ID), t.Seq)
 		}
 	}
 	if lacking {
-		if err := s.h.Do(ctx, &b); err != nil {
+		if err := tas.h.Do(ctx, &b); err != nil {
 			return fmt.Errorf("read large tasks: %w", err)
 		}
 	}

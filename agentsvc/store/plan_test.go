@@ -41,17 +41,17 @@ func TestPlans(t *testing.T) {
 			{}, {Agents: []string{"assistant"}}, {Context: "of-m1"}, {State: agentsvc.Working}, {State: agentsvc.Completed}, {Before: late}, {Before: old},
 		} {
 			f.Limit = 51
-			_, err := s.Tasks.List(t.Context(), f)
+			_, err := s.Tasks.List(t.Context(), nil, f)
 			check(err)
 			f.Owner = &ana
-			_, err = s.Tasks.List(t.Context(), f)
+			_, err = s.Tasks.List(t.Context(), nil, f)
 			check(err)
 		}
 		for _, w := range []store.TaskParts{{}, {History: true}, {StateOnly: true}, {History: true, Artifacts: true}} {
-			_, err := s.Tasks.Load(t.Context(), old, w)
+			_, err := s.Tasks.Load(t.Context(), nil, old, w)
 			check(err)
 		}
-		_, _, err := s.Events.LoadPage(t.Context(), old, 0, 256, 64<<10)
+		_, _, err := s.Events.LoadPage(t.Context(), nil, old, 0, 256, 64<<10)
 		check(err)
 		createTask(t, s, newRun(""))
 		shares, err := runs.ListShares(t.Context(), "", 8, true)
@@ -64,7 +64,7 @@ func TestPlans(t *testing.T) {
 		for _, run := range claimed {
 			_, err := s.Runs.AcquireLease(t.Context(), &run)
 			check(err)
-			_, err = s.Sessions.LoadConversation(t.Context(), run)
+			_, err = s.Sessions.LoadConversation(t.Context(), nil, run)
 			check(err)
 		}
 		_, err = runs.ListLeasedRuns(t.Context(), "w1")
@@ -97,7 +97,7 @@ func createOldTasks(t *testing.T, d *db.DB, s *store.Store, many int) agentsvc.T
 	var b db.Batch
 	for i := range many - 1 {
 		id := fmt.Sprintf("%s%012d", store.FirstTaskID(time.Now().Add(-40 * day))[:24], i)
-		b.Exec(nil, `INSERT INTO task SELECT tenant, CAST($1 AS TEXT), agent, 'of-' || $1, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at FROM task WHERE id = $2`,
+		b.Exec(nil, `INSERT INTO task SELECT tenant, CAST($1 AS TEXT), agent, 'of-' || $1, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at, opens_context FROM task WHERE id = $2`,
 			id, string(first))
 		b.Exec(nil, `INSERT INTO event SELECT tenant, $1, seq, at, kind, body FROM event WHERE task = $2`, id, string(first))
 	}

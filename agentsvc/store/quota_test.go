@@ -37,8 +37,7 @@ func createUntilRefused(t *testing.T, s *store.Store, tenant db.ID) (runs []stor
 // and after a deletion the tenant can write again.
 func TestQuota(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
-		var full *agentsvc.StorageLimitError
-		refused := func(err error) bool { return errors.As(err, &full) }
+		refused := func(err error) bool { return agentsvc.DetailOf[agentsvc.StorageUse](err).MaxBytes > 0 }
 		first := quota.New(d, quota.Options{PerTenant: 1_000_000, Advice: "do this"})
 		d.SetQuota(first)
 		runs, err := createUntilRefused(t, s, "acme")

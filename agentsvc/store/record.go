@@ -24,10 +24,6 @@ type Record struct {
 	// SideBatch is executed in the same transaction even if the lease is lost: the usage of billing, which is never
 	// fenced. nil = none.
 	SideBatch *db.Batch
-
-	// isFirstTurn reports that the turn is assumed to be the first of its session. A duplicate key corrects the
-	// assumption.
-	isFirstTurn bool
 }
 
 // WriteRecord appends facts to the task of run, conditional on run's epoch and sequence, and advances run.Seq. It
@@ -57,13 +53,11 @@ func (s *Runs) appendRecord(ctx context.Context, run *Run, rec Record) error {
 	g := precondition{run.Epoch, run.Seq + int64(len(rec.Events))}
 	var n int64
 	var err error
-	rec.isFirstTurn = run.IsNewContext
 	for range maxAttempts {
 		n, err = s.tryAppendRecord(ctx, run, rec, &g)
 		if len(rec.SessionEntries) == 0 || !db.IsDuplicate(err) {
-			break
+			break // else a concurrent task of the session wrote the same position
 		}
-		rec.isFirstTurn = false // a concurrent task of the session wrote position 1; this turn goes behind the last one
 	}
 	if errors.Is(err, db.ErrUnknownOutcome) {
 		// Only this run writes at this epoch: if the task has reached the sequence, this record was committed.
@@ -85,18 +79,14 @@ func (s *Runs) appendRecord(ctx context.Context, run *Run, rec Record) error {
 // maxAttempts bounds the retries of a write that loses races, each of which another writer must win.
 const maxAttempts = 100
 
-// tryAppendRecord executes the record once. PostgreSQL gets one statement instead of several (recordfused.go).
+// tryAppendRecord executes the record once.
 func (s *Runs) tryAppendRecord(ctx context.Context, run *Run, rec Record, g *precondition) (n int64, err error) {
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresMore}
 	if rec.EndState != "" {
 		b.StorageKind = db.StoresEnd
 	}
-	record := s.recordPlain
-	if s.h.Engine() == db.Postgres {
-		record = s.recordFused
-	}
 	var w recordResult
-	if err := record(&b, &w, run, rec, g, time.Now().UnixMicro()); err != nil {
+	if err := s.addRecord(&b, &w, run, rec, g, time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
 	b.Append(rec.SideBatch)
@@ -115,19 +105,26 @@ type recordResult struct {
 	queuedRuns    int64 // the same, 1 for true, from shared statements
 }
 
-// recordPlain adds rec's statements to b, one for each table. It is the form for SQLite.
-func (s *Runs) recordPlain(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
-	s.advanceTask(b, &w.advanced, run, rec, g.seq, now)
-	if err := insertEvents(b, s.tenant, run.Task, rec.Events, g); err != nil {
+// addRecord adds rec's statements to b, one for each table, and their shared form.
+func (s *Runs) addRecord(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
+	events, err := eventRows(s.tenant, run.Task, rec.Events)
+	if err != nil {
 		return err
 	}
+	session, err := encodeEntries(rec.SessionEntries)
+	if err != nil {
+		return err
+	}
+	s.advanceTask(b, &w.advanced, run, rec, g.seq, now)
+	insertEventRows(b, events, g)
 	s.insertApprovals(b, run.Task, rec.Events, g)
 	if rec.EndState != "" {
 		s.endRun(b, w, run, rec, g)
 	}
 	if len(rec.SessionEntries) > 0 {
-		return s.insertSessionTurn(b, run, rec, g, now)
+		s.insertSessionTurn(b, run, rec, g, session, now)
 	}
+	b.Shared = s.recordShared(w, run, rec, g, events, session, now)
 	return nil
 }
 
@@ -150,15 +147,6 @@ func (rec Record) taskState() agentsvc.State {
 	return agentsvc.Working
 }
 
-// readySQL returns the value of the run's column ready: whether a pending run may be claimed at once. The index of
-// claimable runs contains ready ones only.
-func (rec Record) readySQL() string {
-	if rec.RetryDelay > 0 {
-		return "FALSE"
-	}
-	return "TRUE"
-}
-
 // advanceTask adds the statement on which all others of the record depend: it moves the task to seq and to the last
 // status among the events, if epoch and sequence are the run's and the task is working. n receives 1 if they are.
 func (s *Runs) advanceTask(b *db.Batch, n *int64, run *Run, rec Record, seq, now int64) {
@@ -174,7 +162,7 @@ func (s *Runs) advanceTask(b *db.Batch, n *int64, run *Run, rec Record, seq, now
 
 // endRun adds the statement that ends the run's attempt, if the task is at g.
 func (s *Runs) endRun(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition) {
-	b.Query(func(r db.Row) error { return r.Scan(&w.hasQueuedRuns) }, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), ready = `+rec.readySQL()+`, last_error = $6, cut_off = FALSE
+	b.Query(func(r db.Row) error { return r.Scan(&w.hasQueuedRuns) }, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), ready = CAST($5 AS BIGINT) <= 0, last_error = $6, cut_off = FALSE
 		WHERE tenant = $1 AND task = $2 AND turn = $3
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $7 AND seq = $8 AND state = $9)
 		RETURNING followed`,

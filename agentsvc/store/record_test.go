@@ -208,7 +208,7 @@ func raceWriters(t *testing.T, s *store.Store) {
 			work(claimed)
 		})
 		wg.Go(func() {
-			seen, err := s.Tasks.Load(ctx, run.Task, store.TaskParts{})
+			seen, err := s.Tasks.Load(ctx, nil, run.Task, store.TaskParts{})
 			if err != nil {
 				t.Error(err)
 				return
@@ -219,12 +219,12 @@ func raceWriters(t *testing.T, s *store.Store) {
 		})
 	}
 	wg.Wait()
-	evs, err := s.Events.Load(ctx, run.Task, 0, 1000)
+	evs, err := s.Events.Load(ctx, nil, run.Task, 0, 1000)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	seen, err := s.Tasks.Load(ctx, run.Task, store.TaskParts{})
+	seen, err := s.Tasks.Load(ctx, nil, run.Task, store.TaskParts{})
 	if err != nil {
 		t.Error(err)
 		return
@@ -424,7 +424,7 @@ var timesAndIDs = regexp.MustCompile(`\d{16}|[0-9a-f]{8}-[0-9a-f-]{27}`)
 func createEndingTurn(t *testing.T, s *store.Store, tenant db.ID, i int, some bool) (store.Run, store.Record, error) {
 	t.Helper()
 	run := newRun("w1")
-	run.Tenant, run.Context = tenant, store.ContextIDForTask(run.Task)
+	run.Tenant, run.Context = tenant, agentsvc.ContextID(agentsvc.NewID())
 	createTask(t, s, run)
 	rec := store.Record{Events: sequenceEvents(run.Task, 3, messageEvent("x"), statusEvent(agentsvc.Completed, agentMessage(fmt.Sprint("end ", i)))), EndState: store.Completed}
 	rec.SessionEntries = []agentsvc.Entry{{Message: agentMessage(fmt.Sprint("said ", i))}}

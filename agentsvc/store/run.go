@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/tenancy/db"
 )
 
@@ -34,7 +35,7 @@ func (s *Runs) AcquireLease(ctx context.Context, run *Run) (evs []agentsvc.Event
 }
 
 // errTaskChanged reports that the task changed between the read and the conditional write.
-var errTaskChanged = errors.New("the task moved on")
+var errTaskChanged = errors.New("the task changed meanwhile")
 
 // tryAcquireLease is one attempt of AcquireLease.
 func (s *Runs) tryAcquireLease(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
@@ -52,7 +53,7 @@ func (s *Runs) tryAcquireLease(ctx context.Context, run *Run) ([]agentsvc.Event,
 	}
 	run.Agent, run.Context, run.Owner = seen.Agent, seen.Context, seen.Owner
 	run.Epoch, run.Seq = seen.Epoch+1, seen.Seq
-	run.IsNewContext = run.Turn == 1 && run.Context == ContextIDForTask(run.Task)
+	run.IsNewContext = run.Turn == 1 && seen.OpensContext
 	var evs []agentsvc.Event
 	if seen.Status.State == agentsvc.Submitted {
 		run.WasInterrupted = false // it stopped before the task began, so nothing was interrupted
@@ -108,9 +109,9 @@ func (s *Runs) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, foun
 func (s *Runs) Unclaim(ctx context.Context, run Run) error { return s.unclaimRun(ctx, run) }
 
 // LoadJournal returns the facts of a task from the sequence first on: those of a turn begin with the message that opened
-// it.
-func (s *Runs) LoadJournal(ctx context.Context, id agentsvc.TaskID, first int64) ([]agentsvc.Event, error) {
-	return s.events.Load(ctx, id, first-1, maxJournal)
+// it. Their bytes are reserved from memory.
+func (s *Runs) LoadJournal(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, first int64) ([]agentsvc.Event, error) {
+	return s.events.Load(ctx, memory, id, first-1, maxJournal)
 }
 
 // maxJournal bounds the facts that are read of one turn.
@@ -125,7 +126,7 @@ func (s *Runs) LoadReservation(ctx context.Context, id agentsvc.TaskID, turn int
 		AND NOT EXISTS (SELECT 1 FROM event e WHERE e.tenant = r.tenant AND e.task = r.task AND e.seq >= r.first_seq AND e.kind = 'usage')`,
 		s.tenant, string(id), turn)
 	if err := s.h.Do(ctx, &b); err != nil {
-		return "", fmt.Errorf("read what turn %d of task %s holds: %w", turn, id, err)
+		return "", fmt.Errorf("read the reservation of turn %d of task %s: %w", turn, id, err)
 	}
 	return note, nil
 }

@@ -7,7 +7,7 @@ import (
 
 // ErrTooManyRunning reports that the tenant's limit of executing runs is reached. A run without a lease can still
 // wait in the queue.
-var ErrTooManyRunning = errors.New("the app has as many tasks at work as it may")
+var ErrTooManyRunning = errors.New("the app has reached its limit of executing tasks")
 
 // noLimit is the value of the limit parameter for runs without one.
 const noLimit int64 = 1 << 62

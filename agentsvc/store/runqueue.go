@@ -19,10 +19,10 @@ type RunQueue struct {
 // NewRunQueue returns the queue of d.
 func NewRunQueue(d *db.DB) *RunQueue { return &RunQueue{d.Platform()} }
 
-// RenewLeases writes the heartbeat of a worker whose process has the configuration hash config ("" = no file). beats
+// WriteHeartbeat writes the heartbeat of a worker whose process has the configuration hash config ("" = no file). beats
 // is how many renewals the row has had: 1 for a new row, which means that the worker was counted as dead before if it
 // ever had one. differs reports whether a process with another hash has a row.
-func (q *RunQueue) RenewLeases(ctx context.Context, worker, config string) (beats int64, differs bool, err error) {
+func (q *RunQueue) WriteHeartbeat(ctx context.Context, worker, config string) (beats int64, differs bool, err error) {
 	err = q.execBatch(ctx, "renew leases of "+worker, func(b *db.Batch) {
 		// The heartbeat and its check are one statement: a rescue that deletes the row before it makes beats 1, one
 		// that comes after finds a fresh heartbeat.
@@ -54,16 +54,16 @@ func (q *RunQueue) RescueRuns(ctx context.Context, stale time.Duration) (n int64
 		// Deleting the heartbeats first decides which workers are dead; the following statements use the absence of
 		// the row. A worker that renews meanwhile gets a new row with beats 1 and learns that it was counted as dead.
 		b.Exec(nil, `DELETE FROM worker WHERE heartbeat_at < stoa_now() - CAST($1 AS BIGINT)`, stale.Microseconds())
-		raiseEpochs(b, orphanedSQL)
+		raiseEpochs(b, workerGoneSQL)
 		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), rescues = rescues + 1, ready = rescues + 1 < $1, last_error = $2,
 				cut_off = TRUE
-			WHERE state = 'running' AND `+orphanedSQL, suspectRescues, workerDied)
+			WHERE state = 'running' AND `+workerGoneSQL, suspectRescues, workerDied)
 	})
 	return n, err
 }
 
-// orphanedSQL is the condition on a run that its worker has no heartbeat row any more.
-const orphanedSQL = `worker NOT IN (SELECT id FROM worker)`
+// workerGoneSQL is the condition that the worker of a run has no heartbeat any more.
+const workerGoneSQL = `worker NOT IN (SELECT id FROM worker)`
 
 // raiseEpochs adds to b that the tasks of the executing runs that fulfil the condition get a new epoch. It comes
 // before the change of the runs, because a worker that records an end locks the task before the run, too. A run that
@@ -75,7 +75,7 @@ func raiseEpochs(b *db.Batch, condition string, args ...any) {
 }
 
 // WakeOverdueRuns makes the resting runs pending whose approvals have expired, and returns their number. The worker
-// that claims one settles the approval (task.Service.expireApprovals). The run leaves its session's queue (its column
+// that claims one settles the approval (task.approvalExpiry). The run leaves its session's queue (its column
 // session becomes empty), since it executes nothing that could collide with another run.
 func (q *RunQueue) WakeOverdueRuns(ctx context.Context) (n int64, err error) {
 	err = q.execBatch(ctx, "look for overdue decisions", func(b *db.Batch) {
@@ -114,7 +114,7 @@ func (q *RunQueue) ReturnRun(ctx context.Context, run Run, options ReturnOptions
 	if options.Uncounted {
 		attempts, options.Error = attempts-1, ""
 	}
-	return q.execBatch(ctx, "give run back", func(b *db.Batch) {
+	return q.execBatch(ctx, "return run to the queue", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = $7, available_at = stoa_now() + CAST($6 AS BIGINT), ready = $8,
 				last_error = CASE WHEN $9 = '' THEN last_error ELSE $9 END, postponed = $10
 			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'`,
@@ -165,7 +165,7 @@ func (q *RunQueue) CountLeasedRuns(ctx context.Context, tenant db.ID, stale time
 
 // IsTaskCancelled reports whether a task ended as cancelled.
 func (q *RunQueue) IsTaskCancelled(ctx context.Context, tenant db.ID, task agentsvc.TaskID) (cancelled bool, err error) {
-	err = q.execBatch(ctx, "look whether a task was cancelled", func(b *db.Batch) {
+	err = q.execBatch(ctx, "check whether a task was cancelled", func(b *db.Batch) {
 		b.Query(func(r db.Row) error { return r.Scan(&cancelled) },
 			`SELECT state = 'cancelled' FROM task WHERE tenant = $1 AND id = $2`, string(tenant), string(task))
 	})

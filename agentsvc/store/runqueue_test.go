@@ -165,7 +165,7 @@ func TestRescue(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q := store.NewRunQueue(d)
 		for _, w := range []string{"alive", "late", "dead"} {
-			if _, _, err := q.RenewLeases(t.Context(), w, ""); err != nil {
+			if _, _, err := q.WriteHeartbeat(t.Context(), w, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -188,7 +188,7 @@ func TestRescue(t *testing.T) {
 				t.Errorf("the run of %q is %s after %d attempts, want %s after %d", w, state, n, want, attempts)
 			}
 		}
-		if _, _, err := q.RenewLeases(t.Context(), "late", ""); err != nil {
+		if _, _, err := q.WriteHeartbeat(t.Context(), "late", ""); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := q.RescueRuns(t.Context(), 30*time.Second); err != nil || n != 0 {

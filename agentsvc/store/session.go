@@ -33,15 +33,14 @@ func NewExternalSessions(tenant db.ID, open func(ctx context.Context) (*db.DB, e
 	return &Sessions{tenant: string(tenant), openDB: open}
 }
 
-// Load reads the last turns of an owner's context, oldest first.
+// Load reads the last turns of an owner's context, oldest first, without a bound on the memory they take.
 func (s *Sessions) Load(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) (agentsvc.Session, error) {
-	return s.LoadConversation(ctx, Run{Owner: owner, Context: id})
+	return s.LoadConversation(ctx, nil, Run{Owner: owner, Context: id})
 }
 
-// LoadConversation reads the conversation that run continues, oldest turn first, and reserves its bytes from the
-// memory reservation of ctx. A turn that an earlier attempt of run wrote (external sessions only) is left out: the
-// journal has it.
-func (s *Sessions) LoadConversation(ctx context.Context, run Run) (agentsvc.Session, error) {
+// LoadConversation reads the conversation that run continues, oldest turn first, and reserves its bytes from
+// memory. A turn that an earlier attempt of run wrote (external sessions only) is left out: the journal has it.
+func (s *Sessions) LoadConversation(ctx context.Context, memory *capacity.Reservation, run Run) (agentsvc.Session, error) {
 	var turns [][]agentsvc.Entry
 	// bytes is the size of the turns that are returned, first the position of the oldest of them. unread reports that
 	// at least one was too large to be read at once, full that the following ones exceed maxConversationBytes.
@@ -74,7 +73,7 @@ func (s *Sessions) LoadConversation(ctx context.Context, run Run) (agentsvc.Sess
 	if err := s.execBatch(ctx, &b); err != nil {
 		return agentsvc.Session{}, fmt.Errorf("read session %s: %w", run.Context, err)
 	}
-	if err := capacity.ReservationFrom(ctx).ReserveBytes(ctx, bytes); err != nil {
+	if err := memory.ReserveBytes(ctx, bytes); err != nil {
 		return agentsvc.Session{}, err
 	}
 	if unread {
@@ -99,30 +98,15 @@ var sizedTurnsSQL = `SELECT position, octet_length(body), ` + smallBodySQL("body
 	CROSS JOIN (SELECT COALESCE(SUM(size), 0) AS total FROM (SELECT octet_length(body) AS size` + fromSessionSQL + ` ORDER BY position DESC LIMIT $7) AS sizes) AS sized
 	WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6) ORDER BY position DESC LIMIT $7`
 
-// insertSessionTurn adds rec's turn to its session, if the task is at g in rec's state.
-func (s *Runs) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondition, now int64) error {
-	body, err := encodeEntries(rec.SessionEntries)
-	if err != nil {
-		return err
-	}
+// insertSessionTurn adds rec's turn, encoded as body, to its session, if the task is at g in rec's state. Two tasks that
+// end at once compute the same position; the primary key refuses one, which then tries again.
+func (s *Runs) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondition, body string, now int64) {
 	b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, position, task, turn, epoch, at, body)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
-			`+positionSQL(rec.isFirstTurn, 2, 3, 4)+`,
+			COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4), 0) + 1,
 			CAST($5 AS TEXT), CAST($10 AS BIGINT), CAST($7 AS BIGINT), CAST($11 AS BIGINT), CAST($6 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $5 AND epoch = $7 AND seq = $8 AND state = $9)`,
 		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.taskState()), run.Turn, now)
-	return nil
-}
-
-// positionSQL returns the SQL of a turn's position in its session: 1, or one more than the last of the session that
-// the given parameters name. Two tasks that end at once compute the same position; the primary key refuses one, which
-// then tries again.
-func positionSQL(first bool, iss, sub, context int) string {
-	if first {
-		return "1"
-	}
-	return fmt.Sprintf(`COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_iss = $%d AND owner_sub = $%d AND context_id = $%d), 0) + 1`,
-		iss, sub, context)
 }
 
 // Bounds of writes to an external session database.
@@ -181,7 +165,7 @@ func (s *Sessions) tryWriteTurn(ctx context.Context, run *Run, body string) erro
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("keep turn %d of task %s in its session: %w", run.Turn, run.Task, err)
+		return fmt.Errorf("store turn %d of task %s in its session: %w", run.Turn, run.Task, err)
 	}
 	return nil
 }

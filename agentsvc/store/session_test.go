@@ -28,7 +28,7 @@ func completedTurn(run *store.Run, text string) store.Record {
 
 func conversationTexts(t *testing.T, s *store.Store, run store.Run) (lines []string) {
 	t.Helper()
-	sess, err := s.Sessions.LoadConversation(t.Context(), run)
+	sess, err := s.Sessions.LoadConversation(t.Context(), nil, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestSessionsUnavailable(t *testing.T) {
 	}))
 	run := createTask(t, s, newRun("w1"))
 	before := loadTask(t, s, run.Task)
-	_, rerr := s.Sessions.LoadConversation(t.Context(), run)
+	_, rerr := s.Sessions.LoadConversation(t.Context(), nil, run)
 	for operation, err := range map[string]error{"read": rerr, "write": s.Runs.WriteRecord(t.Context(), &run, completedTurn(&run, "one"))} {
 		var unavailable *store.UnavailableError
 		if !errors.As(err, &unavailable) || unavailable.Error() != "the database of the app's sessions is unavailable: the connection failed" {
@@ -128,7 +128,7 @@ func TestSessionsUnavailable(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Sessions.LoadConversation(ctx, run); !errors.Is(err, context.Canceled) || errors.As(err, new(*store.UnavailableError)) {
+	if _, err := s.Sessions.LoadConversation(ctx, nil, run); !errors.Is(err, context.Canceled) || errors.As(err, new(*store.UnavailableError)) {
 		t.Errorf("%v, want the caller's own end", err)
 	}
 }

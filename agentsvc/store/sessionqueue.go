@@ -27,7 +27,7 @@ func sessionQueueID(o agentsvc.Owner, id agentsvc.ContextID) string {
 }
 
 // queueID returns the name of the queue that run is in, "" where run opens its context: no run can be before it, and
-// later ones find it by the context's id (openingTask).
+// later ones find it as the context's first task (enqueueOpeningRun).
 func (run Run) queueID() string {
 	if run.IsNewContext {
 		return ""
@@ -35,39 +35,18 @@ func (run Run) queueID() string {
 	return sessionQueueID(run.Owner, run.Context)
 }
 
-// The id of a context that a task opens is the task's UUID with version 8 instead of 7 (RFC 9562), so each can be
-// computed from the other without a query.
-const (
-	uuidVersionIndex   = 14 // index of the version digit in the text form
-	taskUUIDVersion    = "7"
-	contextUUIDVersion = "8"
-)
-
-// ContextIDForTask returns the id of the context that a task opens.
-func ContextIDForTask(id agentsvc.TaskID) agentsvc.ContextID {
-	return agentsvc.ContextID(id[:uuidVersionIndex] + contextUUIDVersion + id[uuidVersionIndex+1:])
-}
-
-// openingTask returns the task that opened a context; ok is false for a context whose id a client chose.
-func openingTask(id agentsvc.ContextID) (task agentsvc.TaskID, ok bool) {
-	if len(id) != 36 || id[uuidVersionIndex:uuidVersionIndex+1] != contextUUIDVersion {
-		return "", false
-	}
-	return agentsvc.TaskID(id[:uuidVersionIndex] + taskUUIDVersion + id[uuidVersionIndex+1:]), true
-}
-
 // enqueueOpeningRun adds to b that the run which opened turn's context, if it is unfinished, becomes the head of the
-// session's queue. The condition on the task checks that the context belongs to turn's owner: its id was sent by a
-// client.
-func (s *tenantRows) enqueueOpeningRun(b *db.Batch, turn NewTurn) {
-	first, ok := openingTask(turn.Context)
-	if !ok {
+// session's queue. Only the first task of the context can have such a run, even where the clocks of processes differ:
+// the transaction that wrote any other task has executed this statement before.
+func (t *tenantRows) enqueueOpeningRun(b *db.Batch, turn NewTurn) {
+	if turn.IsNewContext {
 		return
 	}
-	b.Exec(nil, `UPDATE run SET session = $3 WHERE tenant = $1 AND task = $2 AND turn = 1 AND session = '' AND state IN ('pending', 'running')
-		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND context_id = $4 AND owner_iss = $5 AND owner_sub = $6
-			AND turn = 1 AND state IN ('submitted', 'working'))`,
-		s.tenant, string(first), turn.queueID(), string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject)
+	b.Exec(nil, `UPDATE run SET session = $2 WHERE tenant = $1 AND turn = 1 AND session = '' AND state IN ('pending', 'running')
+		AND task = (SELECT id FROM (SELECT id, turn, state FROM task
+				WHERE tenant = $1 AND context_id = $3 AND owner_iss = $4 AND owner_sub = $5 ORDER BY id LIMIT 1) AS opener
+			WHERE turn = 1 AND state IN ('submitted', 'working'))`,
+		t.tenant, turn.queueID(), string(turn.Context), turn.Owner.Issuer, turn.Owner.Subject)
 }
 
 // occupiedSQL is the condition that the queue named by parameter line has a run of another task than $2 of tenant $1.
@@ -95,16 +74,16 @@ type queueState struct {
 }
 
 // isFull reports whether the tenant's limit of executing runs is reached.
-func (a *queueState) isFull() bool { return a.isLimited && a.running >= a.maxRunning }
+func (s *queueState) isFull() bool { return s.isLimited && s.running >= s.maxRunning }
 
 // explainConflict replaces a lost race by its reason, if the queue state shows one.
-func (a *queueState) explainConflict(err error) error {
+func (s *queueState) explainConflict(err error) error {
 	switch {
 	case !errors.Is(err, agentsvc.ErrLeaseLost):
 		return err
-	case a.sessionBusy:
+	case s.sessionBusy:
 		return agentsvc.ErrSessionBusy
-	case a.isFull():
+	case s.isFull():
 		return ErrTooManyRunning
 	}
 	return err
@@ -112,29 +91,29 @@ func (a *queueState) explainConflict(err error) error {
 
 // queryQueueState adds to b the statements that read whether something prevents turn from being written. From them to
 // the end of b no other transaction changes the number of the tenant's executing runs (lockApp).
-func (s *tenantRows) queryQueueState(b *db.Batch, turn NewTurn) *queueState {
+func (t *tenantRows) queryQueueState(b *db.Batch, turn NewTurn) *queueState {
 	a := &queueState{isLimited: turn.isLimited(), maxRunning: turn.MaxRunning}
 	if !turn.MayWait {
-		b.Query(func(r db.Row) error { return r.Scan(&a.sessionBusy) }, "SELECT "+occupiedSQL(3), s.tenant, string(turn.Task), turn.queueID())
+		b.Query(func(r db.Row) error { return r.Scan(&a.sessionBusy) }, "SELECT "+occupiedSQL(3), t.tenant, string(turn.Task), turn.queueID())
 	}
 	// The lock comes before the count: a transaction that waits for it counts what the previous one wrote.
 	if a.isLimited {
-		lockApp(b, s.h, turn.Tenant)
-		b.Query(func(r db.Row) error { return r.Scan(&a.running) }, `SELECT COUNT(*) FROM run WHERE state = 'running' AND tenant = $1`, s.tenant)
+		lockApp(b, t.h, turn.Tenant)
+		b.Query(func(r db.Row) error { return r.Scan(&a.running) }, `SELECT COUNT(*) FROM run WHERE state = 'running' AND tenant = $1`, t.tenant)
 	}
 	return a
 }
 
 // enqueueRun adds to b that turn's run, which b wrote as waiting, is in its session's queue: the head learns that another
 // run follows, and where there is no head run becomes it.
-func (s *tenantRows) enqueueRun(b *db.Batch, turn NewTurn) {
+func (t *tenantRows) enqueueRun(b *db.Batch, turn NewTurn) {
 	if !turn.MayWait {
 		return
 	}
 	// Also when run becomes the head itself; then there is no row to update.
 	b.Exec(nil, `UPDATE run SET followed = TRUE WHERE session = $2 AND tenant = $1 AND session <> '' AND state IN ('pending', 'running')`,
-		s.tenant, turn.queueID())
-	promoteNext(b, s.tenant, turn.queueID(), nil)
+		t.tenant, turn.queueID())
+	promoteNext(b, t.tenant, turn.queueID(), nil)
 }
 
 // promoteNext adds to b that the first waiting run of a queue becomes its head, if there is none, and counts into n
@@ -153,7 +132,7 @@ func (s *Runs) PromoteNext(ctx context.Context, owner agentsvc.Owner, id agentsv
 	var b db.Batch
 	promoteNext(&b, s.tenant, sessionQueueID(owner, id), &n)
 	if err := s.h.Do(ctx, &b); err != nil && !db.IsDuplicate(err) {
-		return false, fmt.Errorf("call up the next run of session %s: %w", id, err)
+		return false, fmt.Errorf("promote the next run of session %s: %w", id, err)
 	}
 	return n > 0, nil
 }
@@ -172,7 +151,7 @@ func (s *Runs) ListQueuedTasks(ctx context.Context, owner agentsvc.Owner, id age
 			SELECT task, turn, created_at, 1 FROM run WHERE session = $2 AND tenant = $1 AND session <> '' AND state IN ('pending', 'running')
 		) AS line ORDER BY ahead, created_at DESC, task DESC, turn DESC`, s.tenant, sessionQueueID(owner, id))
 	if err := s.h.Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("look at the runs of session %s: %w", id, err)
+		return nil, fmt.Errorf("list the runs of session %s: %w", id, err)
 	}
 	return ids, nil
 }
@@ -182,7 +161,7 @@ func (s *Runs) ListQueuedTasks(ctx context.Context, owner agentsvc.Owner, id age
 func (q *RunQueue) PromoteStalledRuns(ctx context.Context) (n int64, err error) {
 	type line struct{ tenant, session string }
 	var lines []line
-	err = q.execBatch(ctx, "look for sessions that stand still", func(b *db.Batch) {
+	err = q.execBatch(ctx, "look for stalled sessions", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
 			var l line
 			err := r.Scan(&l.tenant, &l.session)
@@ -193,7 +172,7 @@ func (q *RunQueue) PromoteStalledRuns(ctx context.Context) (n int64, err error) 
 	})
 	for _, l := range lines {
 		var one int64
-		err = errors.Join(err, q.execBatch(ctx, "call up the next run of a session", func(b *db.Batch) { promoteNext(b, l.tenant, l.session, &one) }))
+		err = errors.Join(err, q.execBatch(ctx, "promote the next run of a session", func(b *db.Batch) { promoteNext(b, l.tenant, l.session, &one) }))
 		n += one
 	}
 	return n, err

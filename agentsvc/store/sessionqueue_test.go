@@ -187,7 +187,7 @@ func TestOpeningRunIsQueued(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		fresh := func(worker string) store.Run {
 			run := newRun(worker)
-			run.Context = store.ContextIDForTask(run.Task)
+			run.Context = agentsvc.ContextID(agentsvc.NewID())
 			return createTask(t, s, run)
 		}
 		follower := func(of store.Run, worker string) store.Run {
@@ -197,9 +197,6 @@ func TestOpeningRunIsQueued(t *testing.T) {
 		}
 		for _, worker := range []string{"w1", ""} {
 			began := fresh(worker)
-			if began.Context == agentsvc.ContextID(began.Task) {
-				t.Fatal("a context has the id of its task")
-			}
 			alone := follower(began, "w2")
 			if err := s.Tasks.Create(t.Context(), newTurn(alone)); !errors.Is(err, agentsvc.ErrSessionBusy) {
 				t.Errorf("beside a fresh run of %q: %v", worker, err)

@@ -79,7 +79,7 @@ func createWaitingTask(t *testing.T, s *store.Store) store.StoredTask {
 
 func loadTask(t *testing.T, s *store.Store, id agentsvc.TaskID) store.StoredTask {
 	t.Helper()
-	got, err := s.Tasks.Load(t.Context(), id, store.TaskParts{History: true, Artifacts: true})
+	got, err := s.Tasks.Load(t.Context(), nil, id, store.TaskParts{History: true, Artifacts: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func loadTask(t *testing.T, s *store.Store, id agentsvc.TaskID) store.StoredTask
 
 func loadLog(t *testing.T, s *store.Store, id agentsvc.TaskID) []agentsvc.Event {
 	t.Helper()
-	evs, err := s.Events.Load(t.Context(), id, 0, 100_000)
+	evs, err := s.Events.Load(t.Context(), nil, id, 0, 100_000)
 	if err != nil {
 		t.Fatal(err)
 	}

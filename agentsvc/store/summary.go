@@ -38,7 +38,7 @@ func (s *Sessions) SaveSummary(ctx context.Context, key agentsvc.SessionKey, age
 	var current Summary
 	s.querySummary(&b, key, agent, &current)
 	if err := s.execBatch(ctx, &b); err != nil {
-		return Summary{}, fmt.Errorf("keep the summary of session %s: %w", key.Context, err)
+		return Summary{}, fmt.Errorf("store the summary of session %s: %w", key.Context, err)
 	}
 	return current, nil
 }

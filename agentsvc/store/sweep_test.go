@@ -132,7 +132,7 @@ func TestSweep(t *testing.T) {
 		if diff := cmp.Diff(complete, listRowsOf(t, d, foreign, "of-foreign")); diff != "" {
 			t.Errorf("another tenant's: %s", diff)
 		}
-		if _, err := s.Tasks.Load(t.Context(), ids["old"], store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := s.Tasks.Load(t.Context(), nil, ids["old"], store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("a deleted task: %v, want not found", err)
 		}
 		if got := loadTask(t, s, ids["middle-aged"]); got.Status.State != agentsvc.Failed || got.Status.Message.Text() != "done" {
@@ -247,10 +247,10 @@ func TestSweepLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Tasks.Load(t.Context(), free, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
+	if _, err := s.Tasks.Load(t.Context(), nil, free, store.TaskParts{}); !errors.Is(err, agentsvc.ErrNotFound) {
 		t.Errorf("the free task: %v", err)
 	}
-	if _, err := s.Tasks.Load(t.Context(), held, store.TaskParts{}); err != nil {
+	if _, err := s.Tasks.Load(t.Context(), nil, held, store.TaskParts{}); err != nil {
 		t.Errorf("the locked task: %v", err)
 	}
 }

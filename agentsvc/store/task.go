@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/tenancy/db"
 )
 
@@ -25,6 +26,7 @@ type StoredTask struct {
 	agentsvc.Task
 	Epoch        int64         // the task's fencing token
 	Turn         int64         // number of the current turn, from 1
+	OpensContext bool          // the task was accepted without a context; read only by AcquireLease
 	FirstSeq     int64         // first sequence of the turn's journal; read only with the approvals
 	EncodedCache *EncodedCache // encoded forms of this version; nil where the task was read with approvals or as state only
 }
@@ -85,35 +87,36 @@ type Tasks struct {
 }
 
 // Load reads the given parts of a task as of one moment. It returns [agentsvc.ErrNotFound] if the tenant has no
-// such task. The result may be shared with other callers and must not be modified.
-func (s *Tasks) Load(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
+// such task. The large parts are reserved from memory before they are read. The result may be shared with other callers and
+// must not be modified.
+func (tas *Tasks) Load(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	if with.isCacheable() {
-		if t, ok, err := s.loadCachedTask(ctx, id, with); ok || err != nil {
+		if t, ok, err := tas.loadCachedTask(ctx, id, with); ok || err != nil {
 			return t, err
 		}
 	}
-	return s.readTask(ctx, id, with)
+	return tas.readTask(ctx, memory, id, with)
 }
 
 // readTask reads a task from its rows: in one transaction where everything is small, else in a second one after the
 // memory for the large bodies is reserved (see largetask.go).
-func (s *Tasks) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
+func (tas *Tasks) readTask(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	var t taskReading
 	var b db.Batch
 	switch {
 	case with.StateOnly:
-		t.addQuery(&b, s.tenant, id)
+		t.addQuery(&b, tas.tenant, id)
 	case with.Approvals:
-		s.queryTaskWithApprovals(&b, id, &t)
+		tas.queryTaskWithApprovals(&b, id, &t)
 	default:
 		b.Query(func(r db.Row) (err error) { t, err = scanTask(r); return err },
-			`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
+			`SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, tas.tenant, string(id))
 	}
 	var events []sizedEvent
 	if kinds := with.eventKinds(); kinds != "" {
-		b.Query(scanSizedEventsInto(id, &events), sizedEventsSQL(`kind IN (`+kinds+`)`), s.tenant, string(id))
+		b.Query(scanSizedEventsInto(id, &events), sizedEventsSQL(`kind IN (`+kinds+`)`), tas.tenant, string(id))
 	}
-	if err := s.h.Do(ctx, &b); err != nil {
+	if err := tas.h.Do(ctx, &b); err != nil {
 		return t.StoredTask, fmt.Errorf("read task %s: %w", id, err)
 	}
 	if t.ID == "" {
@@ -122,22 +125,22 @@ func (s *Tasks) readTask(ctx context.Context, id agentsvc.TaskID, with TaskParts
 	t.events = events
 	total := t.trimHistory()
 	one := []taskReading{t}
-	if err := s.loadMissing(ctx, one, total); err != nil {
+	if err := tas.loadMissing(ctx, memory, one, total); err != nil {
 		return t.StoredTask, err
 	}
 	if with.isCacheable() {
-		return s.cache.saveTask(one[0].StoredTask, with, taskRowVersion{seq: t.Seq, status: t.statusSeq}.versionFor(with), int(total)), nil
+		return tas.cache.saveTask(one[0].StoredTask, with, taskRowVersion{seq: t.Seq, status: t.statusSeq}.versionFor(with), int(total)), nil
 	}
 	return one[0].StoredTask, nil
 }
 
 // LoadState reads a task's row without the content of its status, so that it succeeds however large that is. It
 // returns [agentsvc.ErrNotFound] if the tenant has no such task.
-func (s *Tasks) LoadState(ctx context.Context, id agentsvc.TaskID) (StoredTask, error) {
+func (tas *Tasks) LoadState(ctx context.Context, id agentsvc.TaskID) (StoredTask, error) {
 	var t StoredTask
 	var b db.Batch
-	t.addQuery(&b, s.tenant, id)
-	if err := s.h.Do(ctx, &b); err != nil {
+	t.addQuery(&b, tas.tenant, id)
+	if err := tas.h.Do(ctx, &b); err != nil {
 		return t, fmt.Errorf("read task %s: %w", id, err)
 	}
 	if t.ID == "" {
@@ -147,11 +150,11 @@ func (s *Tasks) LoadState(ctx context.Context, id agentsvc.TaskID) (StoredTask, 
 }
 
 // FindSecondStatus returns the sequence of a task's first status after the one that opened it, 0 if it has none.
-func (s *Tasks) FindSecondStatus(ctx context.Context, id agentsvc.TaskID) (seq int64, err error) {
+func (tas *Tasks) FindSecondStatus(ctx context.Context, id agentsvc.TaskID) (seq int64, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&seq) },
-		`SELECT COALESCE(MIN(seq), 0) FROM event WHERE tenant = $1 AND task = $2 AND seq > 1 AND kind = '`+kindStatus+`'`, s.tenant, string(id))
-	if err := s.h.Do(ctx, &b); err != nil {
+		`SELECT COALESCE(MIN(seq), 0) FROM event WHERE tenant = $1 AND task = $2 AND seq > 1 AND kind = '`+kindStatus+`'`, tas.tenant, string(id))
+	if err := tas.h.Do(ctx, &b); err != nil {
 		return 0, fmt.Errorf("look when task %s began: %w", id, err)
 	}
 	return seq, nil
@@ -159,15 +162,15 @@ func (s *Tasks) FindSecondStatus(ctx context.Context, id agentsvc.TaskID) (seq i
 
 // loadCachedTask returns a task from the cache if its version in the database is the cached one; ok reports whether
 // it is.
-func (s *Tasks) loadCachedTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (t StoredTask, ok bool, err error) {
-	found := s.cache.findTask(id, with)
+func (tas *Tasks) loadCachedTask(ctx context.Context, id agentsvc.TaskID, with TaskParts) (t StoredTask, ok bool, err error) {
+	found := tas.cache.findTask(id, with)
 	if found == nil {
 		return t, false, nil
 	}
 	var b db.Batch
 	var now taskRowVersion
-	b.Query(now.scanRow, `SELECT `+versionColumns+` FROM task t WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(id))
-	if err := s.h.Do(ctx, &b); err != nil {
+	b.Query(now.scanRow, `SELECT `+versionColumns+` FROM task t WHERE t.tenant = $1 AND t.id = $2`, tas.tenant, string(id))
+	if err := tas.h.Do(ctx, &b); err != nil {
 		return t, false, fmt.Errorf("read task %s: %w", id, err)
 	}
 	return found.taskAt(now), found.version == now.versionFor(with), nil
@@ -175,7 +178,7 @@ func (s *Tasks) loadCachedTask(ctx context.Context, id agentsvc.TaskID, with Tas
 
 // queryTaskWithApprovals adds to b one statement that reads a task, its open approvals and the start of its turn. Two
 // statements could see two states on PostgreSQL (READ COMMITTED), and an approval row is deleted when it is decided.
-func (s *Tasks) queryTaskWithApprovals(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
+func (tas *Tasks) queryTaskWithApprovals(b *db.Batch, id agentsvc.TaskID, to *taskReading) {
 	b.Query(func(r db.Row) error {
 		var first int64
 		var seq, at *int64
@@ -197,16 +200,16 @@ func (s *Tasks) queryTaskWithApprovals(b *db.Batch, id agentsvc.TaskID, to *task
 	}, `SELECT `+taskColumns+`, COALESCE(r.first_seq, 0), o.seq, o.at, o.body`+taskFrom+`
 			LEFT JOIN run r ON r.tenant = t.tenant AND r.task = t.id AND r.turn = t.turn
 			LEFT JOIN (approval a JOIN event o ON o.tenant = a.tenant AND o.task = a.task AND o.seq = a.seq) ON a.tenant = t.tenant AND a.task = t.id
-		WHERE t.tenant = $1 AND t.id = $2 ORDER BY o.seq`, s.tenant, string(id))
+		WHERE t.tenant = $1 AND t.id = $2 ORDER BY o.seq`, tas.tenant, string(id))
 }
 
 // eventKinds returns the kinds of events that contain the parts, as a list of SQL literals.
-func (w TaskParts) eventKinds() string {
+func (p TaskParts) eventKinds() string {
 	var kinds []string
-	if w.History {
+	if p.History {
 		kinds = append(kinds, "'"+kindStatus+"'", "'"+kindMessage+"'")
 	}
-	if w.Artifacts {
+	if p.Artifacts {
 		kinds = append(kinds, "'"+kindArtifact+"'")
 	}
 	return strings.Join(kinds, ", ")
@@ -232,13 +235,13 @@ type TaskPage struct {
 	HasMore bool
 }
 
-// List returns the page of tasks that f selects. The result may be shared with other callers and must not be
-// modified. Without parts it reads only the versions of the page's tasks first and takes the tasks from the cache
-// where it can.
-func (s *Tasks) List(ctx context.Context, f TaskFilter) (TaskPage, error) {
+// List returns the page of tasks that f selects. The result may be shared with other callers and must not be modified.
+// Large tasks are reserved from memory before they are read. Without parts it reads only the versions of the page's
+// tasks first and takes the tasks from the cache where it can.
+func (tas *Tasks) List(ctx context.Context, memory *capacity.Reservation, f TaskFilter) (TaskPage, error) {
 	var total int
 	where := []string{"t.tenant = $1"}
-	args := []any{s.tenant}
+	args := []any{tas.tenant}
 	// add adds a condition for a value that callers choose; column is always a constant.
 	add := func(column, value string) {
 		if value != "" {
@@ -275,9 +278,9 @@ func (s *Tasks) List(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	rows := ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY t.id DESC LIMIT ` + strconv.Itoa(f.Limit)
 	read := func(row func(db.Row) error, sql string) error {
 		var b db.Batch
-		s.queryCount(&b, &total, f.State == "" && f.After.IsZero(), counted, with)
+		tas.queryCount(&b, &total, f.State == "" && f.After.IsZero(), counted, with)
 		b.Query(row, sql+rows, args...)
-		if err := s.h.Do(ctx, &b); err != nil {
+		if err := tas.h.Do(ctx, &b); err != nil {
 			return fmt.Errorf("list tasks: %w", err)
 		}
 		return nil
@@ -291,7 +294,7 @@ func (s *Tasks) List(ctx context.Context, f TaskFilter) (TaskPage, error) {
 		if err := read(row, `SELECT `+versionColumns+` FROM task t`); err != nil {
 			return TaskPage{}, err
 		}
-		if tasks, ok, err := s.loadListedTasks(ctx, page); ok || err != nil {
+		if tasks, ok, err := tas.loadListedTasks(ctx, page); ok || err != nil {
 			return TaskPage{Tasks: tasks, Total: total}, err
 		}
 	}
@@ -306,12 +309,12 @@ func (s *Tasks) List(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	if err != nil {
 		return TaskPage{}, err
 	}
-	return s.fillPage(ctx, TaskPage{Total: total}, readings, f.Parts)
+	return tas.fillPage(ctx, memory, TaskPage{Total: total}, readings, f.Parts)
 }
 
 // fillPage completes the tasks that were found and adds them to page, up to maxPageBytes but at least one.
-func (s *Tasks) fillPage(ctx context.Context, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
-	if err := s.loadSizes(ctx, found, with); err != nil {
+func (tas *Tasks) fillPage(ctx context.Context, memory *capacity.Reservation, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
+	if err := tas.loadSizes(ctx, found, with); err != nil {
 		return TaskPage{}, err
 	}
 	var total int64
@@ -323,21 +326,21 @@ func (s *Tasks) fillPage(ctx context.Context, page TaskPage, found []taskReading
 		}
 		total += n
 	}
-	if err := s.loadMissing(ctx, found, total); err != nil {
+	if err := tas.loadMissing(ctx, memory, found, total); err != nil {
 		return TaskPage{}, err
 	}
 	page.Tasks = make([]StoredTask, len(found))
 	for i, t := range found {
 		page.Tasks[i] = t.StoredTask
 		if with == (TaskParts{}) { // a task read with more parts has another cache key and is not cached here
-			page.Tasks[i] = s.cache.saveTask(t.StoredTask, with, t.statusSeq, t.inlineBytes+int(t.unreadBytes))
+			page.Tasks[i] = tas.cache.saveTask(t.StoredTask, with, t.statusSeq, t.inlineBytes+int(t.unreadBytes))
 		}
 	}
 	return page, nil
 }
 
 // loadSizes reads the sizes of the parts of tasks, and the small parts themselves.
-func (s *Tasks) loadSizes(ctx context.Context, tasks []taskReading, with TaskParts) error {
+func (tas *Tasks) loadSizes(ctx context.Context, tasks []taskReading, with TaskParts) error {
 	kinds := with.eventKinds()
 	if kinds == "" && !with.Approvals || len(tasks) == 0 {
 		return nil
@@ -347,13 +350,13 @@ func (s *Tasks) loadSizes(ctx context.Context, tasks []taskReading, with TaskPar
 	for i := range tasks {
 		t := &tasks[i]
 		if with.Approvals && t.Status.State.IsInterrupted() {
-			s.querySmallApprovals(&b, t.ID, &t.approvalBytes, &t.Approvals)
+			tas.querySmallApprovals(&b, t.ID, &t.approvalBytes, &t.Approvals)
 		}
 		if kinds != "" {
-			b.Query(scanSizedEventsInto(t.ID, &t.events), sized, s.tenant, string(t.ID))
+			b.Query(scanSizedEventsInto(t.ID, &t.events), sized, tas.tenant, string(t.ID))
 		}
 	}
-	if err := s.h.Do(ctx, &b); err != nil {
+	if err := tas.h.Do(ctx, &b); err != nil {
 		return fmt.Errorf("read events of listed tasks: %w", err)
 	}
 	return nil
@@ -361,34 +364,34 @@ func (s *Tasks) loadSizes(ctx context.Context, tasks []taskReading, with TaskPar
 
 // Cancel ends a task as cancelled if it is unchanged since seen, and raises its epoch, so that its worker can write
 // nothing more. It returns [agentsvc.ErrLeaseLost] if the task has changed since.
-func (s *Tasks) Cancel(ctx context.Context, seen StoredTask, ev agentsvc.Event) error {
+func (tas *Tasks) Cancel(ctx context.Context, seen StoredTask, ev agentsvc.Event) error {
 	g := &precondition{seen.Epoch + 1, ev.Seq}
 	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresEnd}
 	var n int64
 	// The new epoch fences the task's worker, if one executes it: its next record finds another epoch.
 	b.Exec(&n, `UPDATE task SET epoch = $3, seq = $4, status_seq = $4, state = 'cancelled', updated_at = $5
 		WHERE tenant = $1 AND id = $2 AND epoch = $6 AND seq = $7 AND state IN ('submitted', 'working', 'input_required', 'auth_required')`,
-		s.tenant, string(seen.ID), g.epoch, g.seq, ev.At.UnixMicro(), seen.Epoch, seen.Seq)
-	if err := insertEvents(&b, s.tenant, seen.ID, []agentsvc.Event{ev}, g); err != nil {
+		tas.tenant, string(seen.ID), g.epoch, g.seq, ev.At.UnixMicro(), seen.Epoch, seen.Seq)
+	if err := insertEvents(&b, tas.tenant, seen.ID, []agentsvc.Event{ev}, g); err != nil {
 		return err
 	}
-	s.endRuns(&b, seen.ID, g)
-	return s.writeConditional(ctx, &b, &n, "cancel task "+string(seen.ID))
+	tas.endRuns(&b, seen.ID, g)
+	return tas.writeConditional(ctx, &b, &n, "cancel task "+string(seen.ID))
 }
 
 // addQuery adds to b the read of t's row, without the content of its status.
 func (t *StoredTask) addQuery(b *db.Batch, tenant string, id agentsvc.TaskID) {
 	b.Query(func(r db.Row) error {
-		return r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State), &t.Epoch, &t.Seq, &t.Turn)
-	}, `SELECT id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, turn FROM task WHERE tenant = $1 AND id = $2`, tenant, string(id))
+		return r.Scan((*string)(&t.ID), &t.Agent, (*string)(&t.Context), &t.Owner.Issuer, &t.Owner.Subject, (*string)(&t.Status.State), &t.Epoch, &t.Seq, &t.Turn, &t.OpensContext)
+	}, `SELECT id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, turn, opens_context FROM task WHERE tenant = $1 AND id = $2`, tenant, string(id))
 }
 
 // HasUnfinished reports whether the tenant has a task that has not ended.
-func (s *Tasks) HasUnfinished(ctx context.Context) (open bool, err error) {
+func (tas *Tasks) HasUnfinished(ctx context.Context) (open bool, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&open) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1
-		AND state IN ('submitted', 'working', 'input_required', 'auth_required'))`, s.tenant)
-	if err := s.h.Do(ctx, &b); err != nil {
+		AND state IN ('submitted', 'working', 'input_required', 'auth_required'))`, tas.tenant)
+	if err := tas.h.Do(ctx, &b); err != nil {
 		return false, fmt.Errorf("look for unfinished tasks: %w", err)
 	}
 	return open, nil

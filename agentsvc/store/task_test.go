@@ -140,7 +140,7 @@ func TestList(t *testing.T) {
 				f := c.f
 				f.Limit = size
 				for range all {
-					listed, err := s.Tasks.List(t.Context(), f)
+					listed, err := s.Tasks.List(t.Context(), nil, f)
 					page, total := listed.Tasks, listed.Total
 					if err != nil {
 						t.Fatalf("%s: %v", c.name, err)
@@ -178,13 +178,13 @@ func TestListWith(t *testing.T) {
 			}
 		}
 		for _, with := range []store.TaskParts{{}, {History: true}, {Artifacts: true}, {History: true, Artifacts: true}} {
-			page, err := s.Tasks.List(t.Context(), store.TaskFilter{Limit: 10, Parts: with})
+			page, err := s.Tasks.List(t.Context(), nil, store.TaskFilter{Limit: 10, Parts: with})
 			tasks := page.Tasks
 			if err != nil || len(tasks) != 3 {
 				t.Fatalf("%d tasks (%v)", len(tasks), err)
 			}
 			for _, got := range tasks {
-				alone, err := s.Tasks.Load(t.Context(), got.ID, with)
+				alone, err := s.Tasks.Load(t.Context(), nil, got.ID, with)
 				if diff := cmp.Diff(alone, got); err != nil || diff != "" {
 					t.Errorf("with %+v: alone -, listed + (%v)\n%s", with, err, diff)
 				}
@@ -215,7 +215,7 @@ func TestEvents(t *testing.T) {
 			limit int
 			want  []int64
 		}{{-5, 2, []int64{1, 2}}, {0, 100, []int64{1, 2, 3, 4, 5}}, {2, 2, []int64{3, 4}}, {4, 2, []int64{5}}, {5, 2, nil}, {99, 2, nil}} {
-			evs, err := s.Events.Load(t.Context(), run.Task, c.after, c.limit)
+			evs, err := s.Events.Load(t.Context(), nil, run.Task, c.after, c.limit)
 			var got []int64
 			for _, ev := range evs {
 				got = append(got, ev.Seq)
@@ -224,7 +224,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("after %d, at most %d (%v):\n%s", c.after, c.limit, err, diff)
 			}
 		}
-		if evs, err := s.Runs.LoadJournal(t.Context(), run.Task, 4); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
+		if evs, err := s.Runs.LoadJournal(t.Context(), nil, run.Task, 4); err != nil || len(evs) != 2 || evs[0].Seq != 4 {
 			t.Errorf("journal of a turn that began at 4: %v (%v)", evs, err)
 		}
 	})
@@ -255,7 +255,7 @@ func TestPage(t *testing.T) {
 			{5, 100, 9_000, nil, false},
 			{99, 100, 9_000, nil, false},
 		} {
-			evs, more, err := s.Events.LoadPage(t.Context(), run.Task, c.after, c.limit, c.size)
+			evs, more, err := s.Events.LoadPage(t.Context(), nil, run.Task, c.after, c.limit, c.size)
 			var got []int64
 			for _, ev := range evs {
 				got = append(got, ev.Seq)

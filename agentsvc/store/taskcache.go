@@ -44,52 +44,52 @@ const (
 
 // isCacheable reports whether tasks that are read with w are cached. Those with approvals are not, because the
 // versions do not cover the rows of open approvals; a read of the state only is cheaper than the check.
-func (w TaskParts) isCacheable() bool { return !w.Approvals && !w.StateOnly }
+func (p TaskParts) isCacheable() bool { return !p.Approvals && !p.StateOnly }
 
 // findTask returns the cached entry of a task, whatever its version, or nil. It moves the entry to the recent
 // generation.
-func (h *taskCache) findTask(id agentsvc.TaskID, with TaskParts) *cachedTask {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (c *taskCache) findTask(id agentsvc.TaskID, with TaskParts) *cachedTask {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	key := taskCacheKey{id, with}
-	if found := h.recent[key]; found != nil {
+	if found := c.recent[key]; found != nil {
 		return found
 	}
-	found := h.previous[key]
+	found := c.previous[key]
 	if found != nil {
-		h.insertEntry(key, found)
+		c.insertEntry(key, found)
 	}
 	return found
 }
 
 // saveTask caches t, which was read with the given parts at a version from bodies of the given size, and returns it
 // with its EncodedCache. A task that is too large is returned with one as well, which ends with the caller's use.
-func (h *taskCache) saveTask(t StoredTask, with TaskParts, version int64, bytes int) StoredTask {
+func (c *taskCache) saveTask(t StoredTask, with TaskParts, version int64, bytes int) StoredTask {
 	t.EncodedCache = new(EncodedCache)
 	n := &cachedTask{version, cachedTaskOverhead + bodyExpansion*bytes, t}
 	if n.size > maxCachedTaskBytes {
 		return t
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.insertEntry(taskCacheKey{t.ID, with}, n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.insertEntry(taskCacheKey{t.ID, with}, n)
 	return t
 }
 
 // insertEntry adds n to the recent generation. When that reaches half of the bound it becomes the previous one, and
-// the previous one is dropped. The caller holds h.mu.
-func (h *taskCache) insertEntry(key taskCacheKey, n *cachedTask) {
-	if before := h.recent[key]; before != nil {
-		h.recentSize -= before.size
+// the previous one is dropped. The caller holds c.mu.
+func (c *taskCache) insertEntry(key taskCacheKey, n *cachedTask) {
+	if before := c.recent[key]; before != nil {
+		c.recentSize -= before.size
 	}
-	if h.recentSize+n.size > maxCacheBytes/2 {
-		h.recent, h.previous, h.recentSize = nil, h.recent, 0
+	if c.recentSize+n.size > maxCacheBytes/2 {
+		c.recent, c.previous, c.recentSize = nil, c.recent, 0
 	}
-	if h.recent == nil {
-		h.recent = map[taskCacheKey]*cachedTask{}
+	if c.recent == nil {
+		c.recent = map[taskCacheKey]*cachedTask{}
 	}
-	h.recent[key] = n
-	h.recentSize += n.size
+	c.recent[key] = n
+	c.recentSize += n.size
 }
 
 // taskRowVersion is a task's row without anything that is cached: all that is read of a task whose cached version is
@@ -117,8 +117,8 @@ func (v taskRowVersion) versionFor(w TaskParts) int64 {
 }
 
 // taskAt returns the cached task with the row values of v.
-func (h *cachedTask) taskAt(v taskRowVersion) StoredTask {
-	now := h.task
+func (t *cachedTask) taskAt(v taskRowVersion) StoredTask {
+	now := t.task
 	now.Epoch, now.Seq, now.Turn = v.epoch, v.seq, v.turn
 	return now
 }
@@ -129,11 +129,11 @@ const maxCacheMisses = 4
 // loadListedTasks returns the tasks of a page at the versions that were just read, from the cache and with a few
 // extra reads. ok is false where too many are missing, or one has changed meanwhile; the caller then reads the whole
 // page.
-func (s *Tasks) loadListedTasks(ctx context.Context, page []taskRowVersion) (tasks []StoredTask, ok bool, err error) {
+func (tas *Tasks) loadListedTasks(ctx context.Context, page []taskRowVersion) (tasks []StoredTask, ok bool, err error) {
 	tasks = make([]StoredTask, len(page))
 	var missing []int
 	for i, v := range page {
-		if found := s.cache.findTask(v.id, TaskParts{}); found != nil && found.version == v.status {
+		if found := tas.cache.findTask(v.id, TaskParts{}); found != nil && found.version == v.status {
 			tasks[i] = found.taskAt(v)
 			continue
 		}
@@ -150,13 +150,13 @@ func (s *Tasks) loadListedTasks(ctx context.Context, page []taskRowVersion) (tas
 		b.Query(func(r db.Row) error {
 			t, err := scanTask(r)
 			if err == nil && t.statusSeq == page[i].status && t.unreadBytes == 0 {
-				tasks[i] = s.cache.saveTask(t.StoredTask, TaskParts{}, t.statusSeq, t.inlineBytes)
+				tasks[i] = tas.cache.saveTask(t.StoredTask, TaskParts{}, t.statusSeq, t.inlineBytes)
 				n++
 			}
 			return err
-		}, `SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, s.tenant, string(page[i].id))
+		}, `SELECT `+taskColumns+taskFrom+` WHERE t.tenant = $1 AND t.id = $2`, tas.tenant, string(page[i].id))
 	}
-	if err := s.h.Do(ctx, &b); err != nil {
+	if err := tas.h.Do(ctx, &b); err != nil {
 		return nil, false, fmt.Errorf("read listed tasks: %w", err)
 	}
 	return tasks, n == len(missing), nil
@@ -171,13 +171,13 @@ type EncodedCache struct {
 
 // GetOrEncode returns the form called name, from the cache or from work. The result is shared and must not be
 // modified. Two concurrent callers may both call work; both results are equal.
-func (m *EncodedCache) GetOrEncode(name string, work func() ([]byte, error)) ([]byte, error) {
-	if m == nil {
+func (c *EncodedCache) GetOrEncode(name string, work func() ([]byte, error)) ([]byte, error) {
+	if c == nil {
 		return work()
 	}
-	m.mu.Lock()
-	made, ok := m.encoded[name]
-	m.mu.Unlock()
+	c.mu.Lock()
+	made, ok := c.encoded[name]
+	c.mu.Unlock()
 	if ok {
 		return made, nil
 	}
@@ -185,14 +185,14 @@ func (m *EncodedCache) GetOrEncode(name string, work func() ([]byte, error)) ([]
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.encoded == nil {
-		m.encoded = map[string][]byte{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.encoded == nil {
+		c.encoded = map[string][]byte{}
 	}
-	m.encoded[name] = made
+	c.encoded[name] = made
 	return made, nil
 }
 
 // Equal is always true: it makes comparisons of tasks in tests ignore their caches.
-func (m *EncodedCache) Equal(*EncodedCache) bool { return true }
+func (c *EncodedCache) Equal(*EncodedCache) bool { return true }

@@ -21,18 +21,18 @@ func TestTaskCacheIsNeverStale(t *testing.T) {
 			for _, with := range []store.TaskParts{{}, {History: true}, {Artifacts: true}, {History: true, Artifacts: true}} {
 				for _, f := range []store.TaskFilter{{Limit: 20}, {Limit: 20, State: agentsvc.Working}} {
 					f.Parts = with
-					wanted, err := store.New(d, "acme").Tasks.List(t.Context(), f)
+					wanted, err := store.New(d, "acme").Tasks.List(t.Context(), nil, f)
 					want, n := wanted.Tasks, wanted.Total
 					if err != nil {
 						t.Fatal(err)
 					}
-					read, err := reader.Tasks.List(t.Context(), f)
+					read, err := reader.Tasks.List(t.Context(), nil, f)
 					got, m := read.Tasks, read.Total
 					if diff := cmp.Diff(want, got); err != nil || diff != "" || m != n {
 						t.Errorf("%s, with %+v: %d and %d tasks (%v): first read -, read again +\n%s", step, with, n, m, err, diff)
 					}
 					for _, w := range want {
-						got, err := reader.Tasks.Load(t.Context(), w.ID, with)
+						got, err := reader.Tasks.Load(t.Context(), nil, w.ID, with)
 						if diff := cmp.Diff(w, got); err != nil || diff != "" {
 							t.Errorf("%s, with %+v (%v): first read -, read again +\n%s", step, with, err, diff)
 						}
@@ -74,7 +74,7 @@ func TestTaskCacheIsNeverStale(t *testing.T) {
 			t.Fatal(err)
 		}
 		same("a deletion")
-		if got, err := reader.Tasks.Load(t.Context(), runs[3].Task, store.TaskParts{}); err == nil {
+		if got, err := reader.Tasks.Load(t.Context(), nil, runs[3].Task, store.TaskParts{}); err == nil {
 			t.Errorf("the deleted task is still read: %+v", got)
 		}
 	})
@@ -94,7 +94,7 @@ func TestTaskCacheIsShared(t *testing.T) {
 		made := 0
 		note := func() string {
 			t.Helper()
-			listed, err := s.Tasks.List(t.Context(), store.TaskFilter{Limit: 1})
+			listed, err := s.Tasks.List(t.Context(), nil, store.TaskFilter{Limit: 1})
 			tasks := listed.Tasks
 			if err != nil {
 				t.Fatal(err)
@@ -122,7 +122,7 @@ func TestTaskCacheIsBounded(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, _ *db.DB, s *store.Store) {
 		size := func() (cachedTasks, weight int) {
 			t.Helper()
-			if _, err := s.Tasks.List(t.Context(), store.TaskFilter{Limit: 1000}); err != nil {
+			if _, err := s.Tasks.List(t.Context(), nil, store.TaskFilter{Limit: 1000}); err != nil {
 				t.Fatal(err)
 			}
 			return s.CacheSize()

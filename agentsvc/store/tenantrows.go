@@ -29,8 +29,8 @@ type precondition struct {
 
 // writeConditional executes b, whose conditional statement counts its rows into n. It returns [agentsvc.ErrLeaseLost]
 // if that touched none, or if a row exists already: then a concurrent writer made the same step.
-func (s *tenantRows) writeConditional(ctx context.Context, b *db.Batch, n *int64, operation string) error {
-	switch err := s.h.Write(ctx, b); {
+func (t *tenantRows) writeConditional(ctx context.Context, b *db.Batch, n *int64, operation string) error {
+	switch err := t.h.Write(ctx, b); {
 	case err != nil && !db.IsDuplicate(err):
 		return fmt.Errorf("%s: %w", operation, err)
 	case err != nil || *n == 0:
@@ -40,34 +40,34 @@ func (s *tenantRows) writeConditional(ctx context.Context, b *db.Batch, n *int64
 }
 
 // writeTaskWithAudit is [audit.Target.Write] for a step of a task: entries are written only if the task is at g.
-func (s *tenantRows) writeTaskWithAudit(ctx context.Context, b *db.Batch, id agentsvc.TaskID, g *precondition, entries []audit.Entry, write func() error) error {
-	return s.audit.Write(ctx, b, entries, `EXISTS (SELECT 1 FROM task WHERE tenant = $10 AND id = $11 AND epoch = $12 AND seq = $13)`,
-		[]any{s.tenant, string(id), g.epoch, g.seq}, write)
+func (t *tenantRows) writeTaskWithAudit(ctx context.Context, b *db.Batch, id agentsvc.TaskID, g *precondition, entries []audit.Entry, write func() error) error {
+	return t.audit.Write(ctx, b, entries, `EXISTS (SELECT 1 FROM task WHERE tenant = $10 AND id = $11 AND epoch = $12 AND seq = $13)`,
+		[]any{t.tenant, string(id), g.epoch, g.seq}, write)
 }
 
 // hasReached reports whether the task has g's epoch and at least its sequence. It is called after a commit whose
 // outcome is unknown, with a context of its own, because the caller's may have ended.
-func (s *tenantRows) hasReached(id agentsvc.TaskID, g precondition) (there bool, err error) {
+func (t *tenantRows) hasReached(id agentsvc.TaskID, g precondition) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&there) },
-		`SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq >= $4)`, s.tenant, string(id), g.epoch, g.seq)
-	return there, s.h.Do(ctx, &b)
+		`SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq >= $4)`, t.tenant, string(id), g.epoch, g.seq)
+	return there, t.h.Do(ctx, &b)
 }
 
 // insertRun adds a turn's run with its reservation and receivers to b, under g, and its entry in the session's queue.
-func (s *tenantRows) insertRun(b *db.Batch, turn NewTurn, g *precondition) {
+func (t *tenantRows) insertRun(b *db.Batch, turn NewTurn, g *precondition) {
 	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority, trace)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
 			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS TEXT), CAST($12 AS BIGINT),
 			CAST($13 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
-		s.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, g.epoch, g.seq, turn.queueID(),
+		t.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, g.epoch, g.seq, turn.queueID(),
 		int64(turn.Priority), turn.Trace)
-	s.recordReservation(b, turn.Run)
-	s.insertReceivers(b, turn)
-	s.enqueueRun(b, turn)
+	t.recordReservation(b, turn.Run)
+	t.insertReceivers(b, turn)
+	t.enqueueRun(b, turn)
 }
 
 // initialState returns the state in which the turn's run is written. One that may wait starts as waiting; enqueueRun
@@ -84,17 +84,17 @@ func (turn NewTurn) initialState() RunState {
 
 // recordReservation adds to b that run, which b writes, has its reservation's note. A separate statement, because
 // most runs have none.
-func (s *tenantRows) recordReservation(b *db.Batch, run Run) {
+func (t *tenantRows) recordReservation(b *db.Batch, run Run) {
 	if run.Reservation == "" {
 		return
 	}
 	b.Exec(nil, `UPDATE run SET reserved = $4 WHERE tenant = $1 AND task = $2 AND turn = $3
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $5 AND seq = $6)`,
-		s.tenant, string(run.Task), run.Turn, run.Reservation, run.Epoch, run.Seq)
+		t.tenant, string(run.Task), run.Turn, run.Reservation, run.Epoch, run.Seq)
 }
 
 // insertReceivers adds to b, which writes turn, its receivers. They receive the turn from its first event on.
-func (s *tenantRows) insertReceivers(b *db.Batch, turn NewTurn) {
+func (t *tenantRows) insertReceivers(b *db.Batch, turn NewTurn) {
 	var all []receiver.Receiver
 	if turn.Receiver != nil {
 		all = append(all, *turn.Receiver)
@@ -104,38 +104,38 @@ func (s *tenantRows) insertReceivers(b *db.Batch, turn NewTurn) {
 	}
 	for _, r := range all {
 		r.Task, r.DeliveredSeq = turn.Task, turn.FirstSeq-1
-		receiver.QueueInsert(b, s.tenant, r, turn.Epoch, turn.Seq)
+		receiver.QueueInsert(b, t.tenant, r, turn.Epoch, turn.Seq)
 	}
 }
 
 // insertSentMessage adds to b, under g, that the sender's message led to run's task.
-func (s *tenantRows) insertSentMessage(b *db.Batch, sender agentsvc.Owner, run Run, sent SentMessage, g *precondition) {
+func (t *tenantRows) insertSentMessage(b *db.Batch, sender agentsvc.Owner, run Run, sent SentMessage, g *precondition) {
 	b.Exec(nil, `INSERT INTO sent (tenant, owner_iss, owner_sub, agent, context_id, message_id, variant, hash, task)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT), CAST($7 AS TEXT),
 			CAST($8 AS TEXT), CAST($9 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $9 AND epoch = $10 AND seq = $11)`,
-		s.tenant, sender.Issuer, sender.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.bodyVariant(), sent.Hash,
+		t.tenant, sender.Issuer, sender.Subject, run.Agent, string(sent.Context), string(sent.Message), sent.bodyVariant(), sent.Hash,
 		string(run.Task), g.epoch, g.seq)
 }
 
 // endRuns adds to b, under g, that an ended task has no unfinished run and no open approval.
-func (s *tenantRows) endRuns(b *db.Batch, id agentsvc.TaskID, g *precondition) {
+func (t *tenantRows) endRuns(b *db.Batch, id agentsvc.TaskID, g *precondition) {
 	b.Exec(nil, `UPDATE run SET state = 'completed', worker = '' WHERE tenant = $1 AND task = $2 AND state IN ('waiting', 'pending', 'running', 'input_required')
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
-		s.tenant, string(id), g.epoch, g.seq)
+		t.tenant, string(id), g.epoch, g.seq)
 	b.Exec(nil, `DELETE FROM approval WHERE tenant = $1 AND task = $2
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4)`,
-		s.tenant, string(id), g.epoch, g.seq)
+		t.tenant, string(id), g.epoch, g.seq)
 }
 
 // unclaimRun returns a claimed run to its rest as if it had not been claimed.
-func (s *tenantRows) unclaimRun(ctx context.Context, run Run) error {
+func (t *tenantRows) unclaimRun(ctx context.Context, run Run) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE run SET state = 'input_required', worker = '', attempts = attempts - 1
 		WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
-		s.tenant, string(run.Task), run.Turn, run.Worker)
-	if err := s.h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("put a run of task %s to rest: %w", run.Task, err)
+		t.tenant, string(run.Task), run.Turn, run.Worker)
+	if err := t.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("return a run of task %s to the queue: %w", run.Task, err)
 	}
 	return nil
 }

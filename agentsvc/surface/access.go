@@ -3,11 +3,13 @@ package surface
 import (
 	"context"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/router"
 )
 
@@ -25,70 +27,87 @@ type Access struct {
 	policy  *authz.Policy
 	address router.Address
 	server  *Server
-	// record is the HTTP request's record, for its log line, its response headers and its memory; nil outside of a
-	// route.
+	// record is the HTTP request's record, for its log line and its response headers; nil outside of a route.
 	record *requestRecord
+	// memory is what reads for the response reserve: the response's own reservation, or that of one message of a
+	// WebSocket; nil outside of a route. Set before the handler runs.
+	memory *capacity.Reservation
+	// origin is where the request came from; the zero value outside of a route. Set like memory.
+	origin audit.Origin
 	// credentials are kept so that [Request.checkAccess] can authenticate a long-lived stream again.
 	credentials Credentials
 }
 
 // Authorize returns nil if the caller may take action with agent ("" = any). Handlers call it before they look up
-// anything that the request names, so that a refusal says nothing about what exists. It returns an [authz.ErrDenied], or an [authz.ErrUnauthenticated] if the agent requires a credential
-// of its own that the caller did not send.
-func (v *Access) Authorize(ctx context.Context, action authz.Scope, agent string) (err error) {
+// anything that the request names, so that a refusal says nothing about what exists. It returns an error with
+// [agentsvc.CodeDenied], or an [authz.ErrUnauthenticated] if the agent requires a credential of its own that the caller
+// did not send.
+func (a *Access) Authorize(ctx context.Context, action authz.Scope, agent string) (err error) {
 	_, span := trail.StartSpan(ctx, "admit")
 	defer func() { trail.EndSpan(span, err) }()
-	if err := v.requireAgentCredentials(ctx, agent); err != nil {
+	if err := a.requireAgentCredentials(ctx, agent); err != nil {
 		return err
 	}
-	return v.policy.Authorize(v.Principal, action, agent)
+	return a.policy.Authorize(a.Principal, action, agent)
 }
 
 // ResolveVisibility returns which tasks of an agent ("" = of every agent) the caller may act on: all of the app's if it
 // has the scope wide, else its own. The task service answers for a task outside of the visibility as for one that does
-// not exist. It returns an [authz.ErrDenied] for a caller who has neither, or an [authz.ErrUnauthenticated] as
-// [Access.Authorize] does.
-func (v *Access) ResolveVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
-	if err := v.requireAgentCredentials(ctx, agent); err != nil {
+// not exist. It returns an error with [agentsvc.CodeDenied] for a caller who has neither, or an
+// [authz.ErrUnauthenticated] as [Access.Authorize] does.
+func (a *Access) ResolveVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
+	if err := a.requireAgentCredentials(ctx, agent); err != nil {
 		return task.Visibility{}, err
 	}
-	allowed, err := v.policy.AuthorizeTasks(v.Principal, wide, agent)
+	allowed, err := a.policy.AuthorizeTasks(a.Principal, wide, agent)
 	if err != nil {
 		return task.Visibility{}, err
 	}
-	visibility := task.Visibility{Agents: allowed.Agents}
+	visibility := task.Visibility{Agents: allowed.Agents, Memory: a.memory}
 	if agent != "" {
 		visibility.Agents = []string{agent}
 	}
 	if !allowed.All {
-		owner := v.Principal.Owner()
+		owner := a.Principal.Owner()
 		visibility.Owner = &owner
 	}
 	return visibility, nil
 }
 
+// Origin returns where the request came from, for audit entries.
+func (a *Access) Origin() audit.Origin { return a.origin }
+
+// Actor returns the caller as the actor of audit entries.
+func (a *Access) Actor() audit.Actor { return audit.NewUserActor(a.Principal.Owner(), a.origin) }
+
+// OwnVisibility returns the visibility of the caller's own tasks of an agent. It checks no permission.
+func (a *Access) OwnVisibility(agent string) task.Visibility {
+	owner := a.Principal.Owner()
+	return task.Visibility{Agents: []string{agent}, Owner: &owner, Memory: a.memory}
+}
+
 // ResolveAgentVisibility is [Access.ResolveVisibility] for an agent that must also exist for the caller, see
 // [Access.FindAgent].
-func (v *Access) ResolveAgentVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
-	visibility, err := v.ResolveVisibility(ctx, wide, agent)
+func (a *Access) ResolveAgentVisibility(ctx context.Context, wide authz.Scope, agent string) (task.Visibility, error) {
+	visibility, err := a.ResolveVisibility(ctx, wide, agent)
 	if err == nil {
-		_, err = v.FindAgent(agent)
+		_, err = a.FindAgent(agent)
 	}
 	return visibility, err
 }
 
 // AuthorizeAgent is [Access.Authorize] followed by [Access.FindAgent]. The order matters: a caller without the
 // permission gets the same refusal whether or not the agent exists.
-func (v *Access) AuthorizeAgent(ctx context.Context, action authz.Scope, agent string) error {
-	if err := v.Authorize(ctx, action, agent); err != nil {
+func (a *Access) AuthorizeAgent(ctx context.Context, action authz.Scope, agent string) error {
+	if err := a.Authorize(ctx, action, agent); err != nil {
 		return err
 	}
-	_, err := v.FindAgent(agent)
+	_, err := a.FindAgent(agent)
 	return err
 }
 
 // CheckPage returns the error for an anonymous request that a web page of another origin may have sent, nil if it may
 // act, see [crossorigin.PageGuard]. [Server.Authenticate] has checked it, except on signed routes.
-func (v *Access) CheckPage() error {
-	return v.server.pageGuard.CheckRequest(v.credentials.Host, v.credentials.Header, v.address.Host != "")
+func (a *Access) CheckPage() error {
+	return a.server.pageGuard.CheckRequest(a.credentials.Host, a.credentials.Header, a.address.Host != "")
 }

@@ -19,24 +19,25 @@ import (
 // reserved for its turn, and [Request.ReleaseApp] gives that back unless a turn was written.
 //
 // wrong is the error that the protocol found while it decoded m, nil if none. It is returned only to a caller who is
-// permitted. The errors are, in this order: [authz.ErrDenied] or [authz.ErrUnauthenticated], an unknown agent, wrong,
-// an error in the decisions or credentials, an [*agentsvc.BudgetExhaustedError] or a [ratelimit.ErrExhausted].
-func (v *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Message, wrong error) (task.Submission, error) {
+// permitted. The errors are, in this order: error with [agentsvc.CodeDenied] or [authz.ErrUnauthenticated], an unknown
+// agent, wrong, an error in the decisions or credentials, an error with the detail [*agentsvc.ExhaustedBudget] or a
+// [agentsvc.CodeExhausted].
+func (req *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.Message, wrong error) (task.Submission, error) {
 	if wrong != nil {
-		return task.Submission{}, cmp.Or(v.AuthorizeAgent(ctx, authz.AgentsCall, agent), wrong)
+		return task.Submission{}, cmp.Or(req.AuthorizeAgent(ctx, authz.AgentsCall, agent), wrong)
 	}
 	decisions, wrong := task.ParseDecisions(&m)
 	action := authz.AgentsCall
 	if task.HasDecision(m) {
 		action = authz.TasksApprove
 	}
-	if err := v.AuthorizeAgent(ctx, action, agent); err != nil {
+	if err := req.AuthorizeAgent(ctx, action, agent); err != nil {
 		return task.Submission{}, err
 	}
-	sub := task.Submission{Agent: agent, Owner: v.Principal.Owner(), Message: m, Decisions: decisions}
+	sub := task.Submission{Agent: agent, Owner: req.Principal.Owner(), Message: m, Decisions: decisions}
 	// A decision or a credential continues a turn that was counted when it began.
 	if wrong != nil || len(decisions) > 0 {
 		return sub, wrong
 	}
-	return sub, v.AdmitCall(ctx, &sub)
+	return sub, req.AdmitCall(ctx, &sub)
 }

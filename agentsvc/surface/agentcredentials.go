@@ -39,10 +39,10 @@ var bearerScheme = agentsvc.Scheme{Name: "bearer", Format: "JWT"}
 
 // SecuritySchemes returns the security schemes for an agent's card, and the names of those that a caller must satisfy
 // together: the agent's own, and the bearer credential of the app if path, where the agent is called, needs one.
-func (v *Access) SecuritySchemes(c agentsvc.Card, path string) (schemes []agentsvc.Scheme, require []string) {
+func (a *Access) SecuritySchemes(c agentsvc.Card, path string) (schemes []agentsvc.Scheme, require []string) {
 	schemes, require = c.Schemes, c.RequiredSchemes
-	own := v.App.ID == tenancy.DefaultID
-	if own && !v.server.options.Auth.Enabled {
+	own := a.App.ID == tenancy.DefaultID
+	if own && !a.server.options.Auth.Enabled {
 		return schemes, require
 	}
 	// An agent's own scheme without a header is a bearer scheme; then the app's is not listed twice.
@@ -50,7 +50,7 @@ func (v *Access) SecuritySchemes(c agentsvc.Card, path string) (schemes []agents
 	if i < 0 {
 		schemes, i = append(slices.Clip(schemes), bearerScheme), len(schemes)
 	}
-	if name := schemes[i].Name; !slices.Contains(require, name) && !(own && v.server.options.Auth.AllowsAnonymous(path)) {
+	if name := schemes[i].Name; !slices.Contains(require, name) && !(own && a.server.options.Auth.AllowsAnonymous(path)) {
 		require = append(slices.Clip(require), name)
 	}
 	return schemes, require
@@ -60,16 +60,16 @@ func (v *Access) SecuritySchemes(c agentsvc.Card, path string) (schemes []agents
 // key that the agent requires becomes the key's principal for the rest of the request. It returns an
 // [authz.ErrUnauthenticated]. It returns nil for an agent that the caller must not know of, since the refusal would
 // reveal it; [Access.FindAgent] then answers that the agent does not exist.
-func (v *Access) requireAgentCredentials(ctx context.Context, agent string) error {
-	c, ok := v.Runtime.Card(agent)
+func (a *Access) requireAgentCredentials(ctx context.Context, agent string) error {
+	c, ok := a.Runtime.Card(agent)
 	if !ok || len(c.RequiredSchemes) == 0 || c.Visibility == agentsvc.Private {
 		return nil
 	}
-	p, err := v.verifyAgentCredentials(ctx, c)
+	p, err := a.verifyAgentCredentials(ctx, c)
 	switch {
 	case err == nil:
-		v.Principal = p
-	case c.Visibility == agentsvc.Internal && v.Principal.Anonymous:
+		a.Principal = p
+	case c.Visibility == agentsvc.Internal && a.Principal.Anonymous:
 		return nil // FindAgent answers that the agent does not exist
 	}
 	return err
@@ -78,23 +78,23 @@ func (v *Access) requireAgentCredentials(ctx context.Context, agent string) erro
 // verifyAgentCredentials returns the principal for the credentials that c's agent requires. A key must belong to the
 // app of the request: keys of other apps are refused as if they did not exist. The app's generation makes a key that
 // was revoked since it was cached be read again.
-func (v *Access) verifyAgentCredentials(ctx context.Context, c agentsvc.Card) (authz.Principal, error) {
-	p := v.Principal
+func (a *Access) verifyAgentCredentials(ctx context.Context, c agentsvc.Card) (authz.Principal, error) {
+	p := a.Principal
 	for _, s := range c.Schemes {
 		switch {
 		case !slices.Contains(c.RequiredSchemes, s.Name):
 		case s.Header == "":
-			if v.Principal.Anonymous {
+			if a.Principal.Anonymous {
 				return p, authz.ErrUnauthenticated
 			}
-		case v.server.options.Keys == nil:
+		case a.server.options.Keys == nil:
 			return p, authz.ErrUnauthenticated
 		default:
-			key, err := v.server.options.Keys.VerifyKey(ctx, v.requestHeader(s.Header), v.App.Generation)
+			key, err := a.server.options.Keys.VerifyKey(ctx, a.requestHeader(s.Header), a.App.Generation)
 			if err != nil {
 				return p, err
 			}
-			if key.App != v.App.ID {
+			if key.App != a.App.ID {
 				return p, authz.ErrUnauthenticated
 			}
 			if p.Anonymous {

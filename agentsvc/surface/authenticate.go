@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
-	"stoa/agentsvc/config/document"
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/task"
 	"stoa/authz"
@@ -16,7 +15,6 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
 	"stoa/tenancy/router"
-	"stoa/tenancy/runtimecache"
 )
 
 // Credentials are what a request of any protocol shows about its caller and its app, before anything is verified.
@@ -55,10 +53,10 @@ type Request struct {
 // Authenticate verifies the credential, decides which app the request is for and returns the caller inside it. The
 // caller of Authenticate must call [Request.ReleaseApp].
 //
-// The app is decided here and nowhere else. A token or an API key names its app by id or name (a token without either
-// is for the default app); without a credential the host or the path names it. A host or path that names another app
-// than the credential does not choose one: [router.AccessRequest.CheckApp] answers it with "no such app". Suspended
-// and deleted apps and revoked tokens are refused there too.
+// All protocols get their app here, in three steps. Package authz reads from the verified credential which app it
+// belongs to. [router.Router.FindApp] takes that app, or without a credential the one that the host or the path names.
+// [router.AppRequest.CheckApp] refuses it by its record: if it is suspended or deleted, if the token was revoked, and
+// with "no such app" if host or path name another one.
 //
 // The error is what the caller may see, see toPublicError. An error that is not the caller's fault, such as unreachable
 // signing keys, is returned as it is.
@@ -68,11 +66,11 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	}
 	p, kind, reason := s.credentials.verifyCredential(ctx, k)
 	// Whether the credential is good cannot be decided now. The caller gets "unavailable", not "unauthenticated".
-	if kind == router.InvalidCredential && !errors.Is(reason, authz.ErrUnauthenticated) {
+	if kind == router.InvalidCredential && !errors.Is(reason, agentsvc.CodeUnauthenticated) {
 		return nil, reason
 	}
 	at := s.options.Router.ParseAddress(k.Host, k.Path)
-	request := router.AccessRequest{
+	request := router.AppRequest{
 		Address: at, Credential: kind, AppID: p.App, AppName: p.AppName, Subject: p.Subject, IssuedAt: p.Issued, ClockSkew: p.MaxClockAhead,
 		Discovery: s.credentials.isDiscovery(k, at), AllowAnonymous: s.options.Auth.AllowsAnonymous(at.Path),
 	}
@@ -122,11 +120,11 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 }
 
 // requestHeader returns a header of the request, "" where the protocol has none.
-func (v *Access) requestHeader(name string) string {
-	if v.credentials.Header == nil {
+func (a *Access) requestHeader(name string) string {
+	if a.credentials.Header == nil {
 		return ""
 	}
-	return v.credentials.Header(name)
+	return a.credentials.Header(name)
 }
 
 // credentialVerifier verifies credentials. It is read-only.
@@ -181,26 +179,22 @@ func (c *credentialVerifier) verifyCredential(ctx context.Context, k Credentials
 
 // toPublicError returns err in the form that the caller may see. Every app that does not exist or is not the caller's
 // gives the same error. The reason for a refused credential replaces err: Classify shows a fixed text for it and
-// the log line names the reason. An error in an app's configuration becomes "unavailable", since it is not for the
-// app's callers.
+// the log line names the reason.
 func toPublicError(err, reason error) error {
-	var invalid *document.Error
 	switch {
-	case errors.Is(err, tenancy.ErrNotFound):
+	case errors.Is(err, agentsvc.CodeNotFound):
 		return apierror.ErrNoApp
 	case reason != nil && errors.Is(err, router.ErrUnauthenticated):
 		return reason
-	case errors.As(err, &invalid):
-		return fmt.Errorf("%w: %v", runtimecache.ErrUnavailable, err) //nolint:errorlint // the chain is cut on purpose
 	}
 	return err
 }
 
 // CheckTenant checks the tenant field of an A2A request, which may be "", {app}, {agent} or {app}/{agent}. It returns
 // "no such app" if the field names anything else than where the request is: the field never chooses the app.
-func (v *Access) CheckTenant(tenant, agent string) error {
+func (a *Access) CheckTenant(tenant, agent string) error {
 	switch tenant {
-	case "", v.App.Name, agent, v.App.Name + "/" + agent:
+	case "", a.App.Name, agent, a.App.Name + "/" + agent:
 		return nil
 	}
 	return apierror.ErrNoApp
@@ -208,14 +202,14 @@ func (v *Access) CheckTenant(tenant, agent string) error {
 
 // ReleaseApp returns the app's runtime to the cache, which may then replace and close it, and releases what is reserved
 // for the call and for the request's body. It may be called more than once.
-func (v *Request) ReleaseApp() {
-	v.releaseReservation()
-	if v.releaseApp != nil {
-		v.releaseApp()
-		v.releaseApp = nil
+func (req *Request) ReleaseApp() {
+	req.releaseReservation()
+	if req.releaseApp != nil {
+		req.releaseApp()
+		req.releaseApp = nil
 	}
-	if v.record != nil {
-		v.record.body.Release()
+	if req.record != nil {
+		req.record.body.Release()
 	}
 }
 
@@ -256,7 +250,8 @@ func bearerToken(r *http.Request) (string, error) {
 }
 
 // authenticateOperator returns the platform operator's principal: of the admin secret, or of a platform token or API
-// key. Any other good credential is an [authz.ErrDenied]. An address that names an app has no admin API: ErrNoPath.
+// key. Any other good credential is an error with [agentsvc.CodeDenied]. An address that names an app has no admin API:
+// ErrNoPath.
 func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) {
 	if s.options.Router.ParseAddress(r.Host, r.URL.Path).App != "" {
 		return authz.Principal{}, apierror.ErrNoPath
@@ -275,7 +270,7 @@ func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) 
 		return s.credentials.adminSecret.VerifySecret(s.proxies.clientAddress(r), credential)
 	}
 	if err == nil && !p.Platform {
-		err = fmt.Errorf("%w: the admin API is the platform operator's", authz.ErrDenied)
+		err = agentsvc.NewError(agentsvc.CodeDenied, "permission denied: the admin API is the platform operator's")
 	}
 	return p, err
 }

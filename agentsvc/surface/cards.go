@@ -11,10 +11,10 @@ import (
 
 // Cards returns the cards of the agents that the caller may know of: public ones, and for a caller with a credential
 // the internal ones that it may read or call. Private agents are never listed. The result is not nil.
-func (v *Access) Cards() []agentsvc.Card {
+func (a *Access) Cards() []agentsvc.Card {
 	cards := []agentsvc.Card{}
-	for _, c := range v.Runtime.Cards() {
-		if v.canSee(c) {
+	for _, c := range a.Runtime.Cards() {
+		if a.canSee(c) {
 			cards = append(cards, c)
 		}
 	}
@@ -23,45 +23,45 @@ func (v *Access) Cards() []agentsvc.Card {
 
 // Card returns the card of an agent, of the default one for "". An agent that the caller may not know of is "no such
 // agent", as one that does not exist.
-func (v *Access) Card(agent string) (agentsvc.Card, error) {
-	c, ok := v.Runtime.Card(agent)
+func (a *Access) Card(agent string) (agentsvc.Card, error) {
+	c, ok := a.Runtime.Card(agent)
 	if agent == "" {
-		c, ok = v.Runtime.DefaultCard()
+		c, ok = a.Runtime.DefaultCard()
 	}
-	if !ok || !v.canSee(c) {
+	if !ok || !a.canSee(c) {
 		return agentsvc.Card{}, apierror.ErrNoAgent
 	}
-	v.RecordAgent(c)
+	a.RecordAgent(c)
 	return c, nil
 }
 
 // FindAgent returns the card of an agent that the caller is about to use. Call it after [Access.Authorize]. Private
 // agents, and internal ones for an anonymous caller, are "no such agent".
-func (v *Access) FindAgent(agent string) (agentsvc.Card, error) {
-	c, ok := v.Runtime.Card(agent)
-	if !ok || c.Visibility == agentsvc.Private || c.Visibility == agentsvc.Internal && v.Principal.Anonymous {
+func (a *Access) FindAgent(agent string) (agentsvc.Card, error) {
+	c, ok := a.Runtime.Card(agent)
+	if !ok || c.Visibility == agentsvc.Private || c.Visibility == agentsvc.Internal && a.Principal.Anonymous {
 		return agentsvc.Card{}, apierror.ErrNoAgent
 	}
-	v.RecordAgent(c)
+	a.RecordAgent(c)
 	return c, nil
 }
 
 // RecordAgent sets the agent of the request's log line and metrics. Only names that exist get there, so that callers
 // cannot create metric labels.
-func (v *Access) RecordAgent(c agentsvc.Card) {
-	if v.record != nil {
-		v.record.agent = c.Agent
+func (a *Access) RecordAgent(c agentsvc.Card) {
+	if a.record != nil {
+		a.record.agent = c.Agent
 	}
 }
 
 // canSee reports whether the caller may see an agent's card.
-func (v *Access) canSee(c agentsvc.Card) bool {
+func (a *Access) canSee(c agentsvc.Card) bool {
 	switch c.Visibility {
 	case agentsvc.Public:
 		return true
 	case agentsvc.Internal:
-		return !v.Principal.Anonymous &&
-			(v.policy.Authorize(v.Principal, authz.AgentsRead, "") == nil || v.policy.Authorize(v.Principal, authz.AgentsCall, c.Agent) == nil)
+		return !a.Principal.Anonymous &&
+			(a.policy.Authorize(a.Principal, authz.AgentsRead, "") == nil || a.policy.Authorize(a.Principal, authz.AgentsCall, c.Agent) == nil)
 	}
 	return false
 }
@@ -69,17 +69,17 @@ func (v *Access) canSee(c agentsvc.Card) bool {
 // BaseURL returns the URL of the app for links and cards, without a slash at its end: with the host that was configured
 // for apps if the request used one, else with the path prefix that it used below the public URL. It contains nothing
 // else of the request, since a client controls its Host header.
-func (v *Access) BaseURL() string {
-	base := *v.server.baseURL
-	if v.address.Host != "" {
-		base.Host = withPort(v.address.Host, base.Port())
+func (a *Access) BaseURL() string {
+	base := *a.server.baseURL
+	if a.address.Host != "" {
+		base.Host = withPort(a.address.Host, base.Port())
 	}
-	base.Path = strings.TrimRight(base.Path, "/") + v.address.Prefix
+	base.Path = strings.TrimRight(base.Path, "/") + a.address.Prefix
 	return base.String()
 }
 
 // Host returns the host that was configured for apps if the request used one, else "".
-func (v *Access) Host() string { return v.address.Host }
+func (a *Access) Host() string { return a.address.Host }
 
 // withPort returns host:port, or host if port is "".
 func withPort(host, port string) string {

@@ -1,7 +1,6 @@
 package surface
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -47,14 +46,10 @@ func (proxies trustedProxies) isTrustedProxy(a netip.Addr) bool {
 	return false
 }
 
-// withOrigin returns r's context with the origin (client address and request id) for the audit trail. The address is
-// computed only when an entry is written, since most requests write none.
-func (proxies trustedProxies) withOrigin(r *http.Request, id string) context.Context {
-	return audit.WithOrigin(r.Context(), func() audit.Origin {
-		client := proxies.clientAddress(r)
-		if host, _, err := net.SplitHostPort(client); err == nil {
-			client = host
-		}
-		return audit.Origin{Client: client, Request: id}
-	})
+// newOrigin returns the origin of a request for the audit trail. client is a clientAddress, whose port it drops.
+func newOrigin(client, requestID string) audit.Origin {
+	if host, _, err := net.SplitHostPort(client); err == nil {
+		client = host
+	}
+	return audit.Origin{Client: client, Request: requestID}
 }

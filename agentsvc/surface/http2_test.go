@@ -48,26 +48,26 @@ func dialHTTP2(t *testing.T, url string, settings ...http2.Setting) *http2Conn {
 }
 
 // sendGet sends a GET request on a stream. It returns the error of a connection that the server has closed.
-func (w *http2Conn) sendGet(stream uint32, path string) error {
-	w.header.Reset()
+func (c *http2Conn) sendGet(stream uint32, path string) error {
+	c.header.Reset()
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", path}} {
-		if err := w.hpack.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-			w.t.Fatal(err)
+		if err := c.hpack.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			c.t.Fatal(err)
 		}
 	}
-	return w.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: w.header.Bytes(), EndStream: true, EndHeaders: true})
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.header.Bytes(), EndStream: true, EndHeaders: true})
 }
 
 // readUntil reads frames until one is wanted, and acknowledges settings.
-func (w *http2Conn) readUntil(wanted func(http2.Frame) bool) http2.Frame {
-	w.t.Helper()
+func (c *http2Conn) readUntil(wanted func(http2.Frame) bool) http2.Frame {
+	c.t.Helper()
 	for {
-		f, err := w.ReadFrame()
+		f, err := c.ReadFrame()
 		if err != nil {
-			w.t.Fatalf("the server hung up: %v", err)
+			c.t.Fatalf("the server hung up: %v", err)
 		}
 		if s, ok := f.(*http2.SettingsFrame); ok && !s.IsAck() {
-			_ = w.WriteSettingsAck()
+			_ = c.WriteSettingsAck()
 		}
 		if wanted(f) {
 			return f

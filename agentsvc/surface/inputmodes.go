@@ -2,7 +2,6 @@ package surface
 
 import (
 	"cmp"
-	"fmt"
 	"mime"
 	"strings"
 
@@ -11,11 +10,11 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// checkInputModes returns an [apierror.ErrContentType] for a message with a part whose media type is not among the input modes
-// of the agent's card. A data part of a message that continues a task is accepted: it may be the answer that the task
-// waits for, which the task service reads, not the agent.
-func (v *Request) checkInputModes(sub task.Submission) error {
-	card, ok := v.Runtime.Card(sub.Agent)
+// checkInputModes returns an [apierror.CodeContentType] for a message with a part whose media type is not among the
+// input modes of the agent's card. A data part of a message that continues a task is accepted: it may be the answer
+// that the task waits for, which the task service reads, not the agent.
+func (req *Request) checkInputModes(sub task.Submission) error {
+	card, ok := req.Runtime.Card(sub.Agent)
 	if !ok {
 		return nil // the task service answers that the agent does not exist
 	}
@@ -24,13 +23,13 @@ func (v *Request) checkInputModes(sub task.Submission) error {
 			continue
 		}
 		if kind, ok := matchInputMode(card.InputModes, p); !ok {
-			return fmt.Errorf("%w: message.parts[%d] is %.80q, and %s reads %s", apierror.ErrContentType, i, kind, card.Agent, strings.Join(card.InputModes, ", "))
+			return agentsvc.NewError(apierror.CodeContentType, "the agent does not read this type of content: message.parts[%d] is %.80q, and %s reads %s", i, kind, card.Agent, strings.Join(card.InputModes, ", "))
 		}
 	}
 	for _, m := range sub.Message.PriorMessages {
 		for _, p := range m.Parts {
 			if kind, ok := matchInputMode(card.InputModes, p); m.Role == agentsvc.RoleUser && !ok {
-				return fmt.Errorf("%w: an earlier message holds %.80q, and %s reads %s", apierror.ErrContentType, kind, card.Agent, strings.Join(card.InputModes, ", "))
+				return agentsvc.NewError(apierror.CodeContentType, "the agent does not read this type of content: an earlier message holds %.80q, and %s reads %s", kind, card.Agent, strings.Join(card.InputModes, ", "))
 			}
 		}
 	}

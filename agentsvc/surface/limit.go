@@ -2,7 +2,6 @@ package surface
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,28 +13,28 @@ import (
 )
 
 // AdmitCall counts a call to an agent against the app's budgets and limits, sets sub.Reservation to what is reserved
-// for its turn, and sets the rate limit headers of the response. It returns an [*agentsvc.BudgetExhaustedError] or a
-// [ratelimit.ExhaustedError]; then nothing is reserved.
+// for its turn, and sets the rate limit headers of the response. It returns the errors of
+// [runtime.Runtime.AdmitCall]; then nothing is reserved.
 //
 // What is reserved here are tokens of rate limits, an estimate. Once a turn is written it owns the reservation, and the
 // worker that runs it settles it with what the models report. Until then v owns it: [Request.ReleaseApp] gives it back.
 // Budgets are only checked here; each model call reserves its own cost from them.
-func (v *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err error) {
-	if v.Runtime.RateLimits() != nil {
+func (req *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err error) {
+	if req.Runtime.RateLimits() != nil {
 		in, span := trail.StartSpan(ctx, "limits")
 		ctx = in
 		defer func() { trail.EndSpan(span, err) }()
 	}
-	states, cancelReservation, err := v.Runtime.AdmitCall(ctx, sub)
-	if v.record != nil && len(states) > 0 {
-		writeLimitHeaders(v.record.writer.Header(), states, err)
+	states, cancelReservation, err := req.Runtime.AdmitCall(ctx, sub)
+	if req.record != nil && len(states) > 0 {
+		writeLimitHeaders(req.record.writer.Header(), states, err)
 	}
 	if err == nil {
-		v.releaseReservation()
-		v.cancelReservation = cancelReservation
+		req.releaseReservation()
+		req.cancelReservation = cancelReservation
 	}
-	if rule := exhaustedRule(err); rule != "" && v.server.options.OnRefused != nil {
-		v.server.options.OnRefused(v.App.Name, rule)
+	if rule := exhaustedRule(err); rule != "" && req.server.options.OnRefused != nil {
+		req.server.options.OnRefused(req.App.Name, rule)
 	}
 	return err
 }
@@ -43,14 +42,12 @@ func (v *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err erro
 // exhaustedRule returns the name for metrics of the rule that refused a call with err: of a limit, without the agent,
 // whose name would make too many labels, or [BudgetRule]. It returns "" for any other error.
 func exhaustedRule(err error) string {
-	var limit *ratelimit.ExhaustedError
-	var budget *agentsvc.BudgetExhaustedError
-	switch {
-	case errors.As(err, &limit) && limit.State != nil:
-		rule := limit.State.Rule
+	if limit := agentsvc.DetailOf[*ratelimit.State](err); limit != nil {
+		rule := limit.Rule
 		rule.Agent = ""
 		return rule.Name()
-	case errors.As(err, &budget):
+	}
+	if agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) != nil {
 		return BudgetRule
 	}
 	return ""
@@ -61,9 +58,9 @@ const BudgetRule = "budget"
 
 // releaseReservation gives back what limits reserved for the call, unless a turn was written that carries it. It may be
 // called more than once.
-func (v *Request) releaseReservation() {
-	if cancelReservation := v.cancelReservation; cancelReservation != nil {
-		v.cancelReservation = nil
+func (req *Request) releaseReservation() {
+	if cancelReservation := req.cancelReservation; cancelReservation != nil {
+		req.cancelReservation = nil
 		cancelReservation()
 	}
 }
@@ -87,9 +84,8 @@ func writeLimitHeaders(h http.Header, states []ratelimit.State, err error) {
 	h["Ratelimit-Policy"] = []string{strings.Join(policies, ", ")}
 	h["Ratelimit"] = []string{strings.Join(now, ", ")}
 	tightest := ratelimit.TightestState(states)
-	var e *ratelimit.ExhaustedError
-	if errors.As(err, &e) && e.State != nil {
-		tightest = *e.State
+	if refusing := agentsvc.DetailOf[*ratelimit.State](err); refusing != nil {
+		tightest = *refusing
 	}
 	h["X-Ratelimit-Limit"] = []string{formatInt(tightest.Limit)}
 	h["X-Ratelimit-Remaining"] = []string{formatInt(tightest.Remaining())}

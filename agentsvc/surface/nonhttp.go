@@ -25,16 +25,17 @@ func (s *Server) ServeNonHTTP(route Route, r *http.Request, header http.Header) 
 // headerWriter is a ResponseWriter that keeps the headers and drops everything else.
 type headerWriter http.Header
 
-func (n headerWriter) Header() http.Header         { return http.Header(n) }
-func (n headerWriter) Write(b []byte) (int, error) { return len(b), nil }
-func (n headerWriter) WriteHeader(int)             {}
+func (w headerWriter) Header() http.Header         { return http.Header(w) }
+func (w headerWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (w headerWriter) WriteHeader(int)             {}
 
 // WriteEvents is [Request.StreamEvents] for other transports: it passes each event of f, encoded by d, to write
 // together with its sequence, until the events end. An error of write ends it and is not returned: it means that the
-// client disconnected. It returns [apierror.ErrStopping] if the server ends its streams, else the error of the subscription.
-func (v *Request) WriteEvents(f *stream.Subscription, d stream.Encoder, write func(seq int64, body any) error) error {
-	v.server.openStreams.Add(1)
-	defer v.server.openStreams.Add(-1)
+// client disconnected. It returns [apierror.ErrStopping] if the server ends its streams, else the error of the
+// subscription.
+func (req *Request) WriteEvents(f *stream.Subscription, d stream.Encoder, write func(seq int64, body any) error) error {
+	req.server.openStreams.Add(1)
+	defer req.server.openStreams.Add(-1)
 	err := f.WriteEvents(d, write)
 	switch {
 	case errors.Is(err, stream.ErrClientGone):

@@ -15,9 +15,8 @@ import (
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/requestbody"
 	"stoa/agentsvc/surface/response"
-	"stoa/agentsvc/trigger"
 	"stoa/authz"
-	"stoa/tenancy/router"
+	"stoa/tenancy/audit"
 )
 
 // Observation describes one answered request, for metrics. App and Agent are names that exist, or empty, so that
@@ -57,6 +56,8 @@ type requestRecord struct {
 	body requestbody.Body
 	// operator is the principal of a request on an admin route.
 	operator authz.Principal
+	// origin is where a request on an admin route came from.
+	origin audit.Origin
 	// errorEncoder is [Route].EncodeError.
 	errorEncoder apierror.Encoder
 	// code and err are those of the error that the request was answered with.
@@ -64,7 +65,8 @@ type requestRecord struct {
 	err  error
 }
 
-// recordKey is the context key of the requestRecord.
+// recordKey is the context key of the requestRecord. net/http and the router pass from a handler to the next one nothing
+// but the request and its context.
 type recordKey struct{}
 
 // recordOf returns the record of a request, nil outside of instrumentHandler.
@@ -78,6 +80,15 @@ func RequestOf(r *http.Request) *Request { return recordOf(r).request }
 
 // OperatorOf returns the principal of a request on an admin route.
 func OperatorOf(r *http.Request) authz.Principal { return recordOf(r).operator }
+
+// ActorOf returns the operator of a request on an admin route, as the actor of audit entries.
+func ActorOf(r *http.Request) audit.Actor {
+	rec := recordOf(r)
+	return audit.Actor{Name: rec.operator.ActorName(), Origin: rec.origin}
+}
+
+// MemoryOf returns the memory reservation of the response, for reads that may be large.
+func MemoryOf(r *http.Request) *capacity.Reservation { return &recordOf(r).writer.Reservation }
 
 // RequestID returns the id of the request, which is in its log line, its error responses and its X-Request-Id header.
 func RequestID(r *http.Request) string { return recordOf(r).id }
@@ -97,7 +108,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		r = r.WithContext(recordContext{s.proxies.withOrigin(r, rec.id), rec})
+		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
 		defer rec.writer.Reservation.ReleaseBytes()
 		// Routes match the decoded path, so that every spelling of a path is the same path for routing and
 		// authorization.
@@ -112,7 +123,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 				if rec.writer.Status != 0 {
 					defer panic(http.ErrAbortHandler) // closes the connection: a truncated response must not look complete
 				} else {
-					rec.writeError(apierror.Response{Code: apierror.Internal, Status: http.StatusInternalServerError, Text: apierror.TextInternal})
+					rec.writeError(apierror.Classify(nil))
 				}
 			}
 			s.logRequest(r, rec, time.Since(rec.startedAt))
@@ -156,11 +167,10 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 
 // refusalReason returns the reason, for the log only, why a credential or signature was refused, "" for other errors.
 func refusalReason(err error) string {
-	reason := authz.RefusalReason(err)
-	if reason == "" && (errors.Is(err, router.ErrUnauthenticated) || errors.Is(err, trigger.ErrUnsigned)) {
-		reason = err.Error()
+	if errors.Is(err, agentsvc.CodeUnsigned) {
+		return err.Error()
 	}
-	return reason
+	return authz.RefusalReason(err)
 }
 
 // maxRequestID bounds a client's request id, in bytes.
@@ -178,23 +188,4 @@ func sanitizeRequestID(given string) string {
 		}
 	}
 	return given
-}
-
-// recordContext is the context of a request. One type carries the record and the response's memory reservation, which
-// saves a context for each.
-type recordContext struct {
-	context.Context
-	record *requestRecord
-}
-
-// Value implements [context.Context]. It answers capacity.ContextKey, so that packages which read large rows find the
-// request's reservation.
-func (c recordContext) Value(key any) any {
-	switch key.(type) {
-	case recordKey:
-		return c.record
-	case capacity.ContextKey:
-		return &c.record.writer.Reservation
-	}
-	return c.Context.Value(key)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/crossorigin"
 	"stoa/agentsvc/surface/decode"
@@ -131,6 +132,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		}
 		defer v.ReleaseApp()
 		v.record, rec.request, rec.app, rec.body.App = rec, v, v.App.Name, v.App.ID
+		v.memory, v.origin = &rec.writer.Reservation, newOrigin(v.credentials.ClientAddress, rec.id)
 		rec.writer.InitMemory(s.options.ResponseMemory, v.App.ID)
 		r = s.tracer.startTrace(rec, r, v.App)
 		if route.Scope != "" {
@@ -143,7 +145,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		if err != nil {
 			return err
 		}
-		rec.operator = p
+		rec.operator, rec.origin = p, newOrigin(s.proxies.clientAddress(r), rec.id)
 		rec.writer.InitMemory(s.options.ResponseMemory, "")
 		r = s.tracer.startTrace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
@@ -227,7 +229,7 @@ func (s *Server) checkVerb(r *http.Request) error {
 	if len(known) == 0 {
 		return nil
 	}
-	return &apierror.Error{Code: apierror.NotFound, Status: http.StatusNotFound, Text: "there is no " + verb + " here; there are " + strings.Join(known, ", ")}
+	return agentsvc.NewError(apierror.CodeNoEndpoint, "there is no %s here; there are %s", verb, strings.Join(known, ", "))
 }
 
 // handleNoMethod returns the error for a method that a path does not have and sets Allow to those that it has (RFC

@@ -20,7 +20,7 @@ func TestRoutesDoNotHideEachOther(t *testing.T) {
 		{Route{Method: http.MethodGet, Pattern: "/agents/{agent}"}, Route{Method: http.MethodGet, Pattern: "/agents/metrics"}, false},
 	} {
 		_, err := New(Options{}, tt.one, tt.two)
-		if twice := strings.Contains(err.Error(), "is answered by two"); twice != tt.twice {
+		if twice := strings.Contains(err.Error(), "has two handlers"); twice != tt.twice {
 			t.Errorf("%s with %s: %v", tt.two.Pattern, tt.one.Pattern, err)
 		}
 	}

@@ -67,9 +67,6 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 					http.NewResponseController(w).Flush()
 					panic("oh no")
 				}},
-				{Method: http.MethodGet, Pattern: "/long", Kind: surface.Open, Serve: func(w http.ResponseWriter, _ *http.Request) error {
-					return response.WriteJSON(w, http.StatusOK, strings.Repeat("x", 30_000))
-				}},
 				{Method: http.MethodGet, Pattern: "/slow", Kind: surface.Open, Serve: func(_ http.ResponseWriter, r *http.Request) error {
 					<-r.Context().Done()
 					return r.Context().Err()
@@ -86,15 +83,15 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 // whitespace reads as n bytes of white space without having them in memory.
 type whitespace struct{ n int }
 
-func (s *whitespace) Read(b []byte) (int, error) {
-	if s.n == 0 {
+func (w *whitespace) Read(b []byte) (int, error) {
+	if w.n == 0 {
 		return 0, io.EOF
 	}
-	n := min(len(b), s.n)
+	n := min(len(b), w.n)
 	for i := range b[:n] {
 		b[i] = ' '
 	}
-	s.n -= n
+	w.n -= n
 	return n, nil
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
@@ -33,9 +34,9 @@ const (
 	closeTimeout = time.Second
 )
 
-var errTooManyMessages = &apierror.Error{
-	Code: apierror.ResourceExhausted, Status: http.StatusTooManyRequests, RetryAfter: time.Second,
-	Text: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxConcurrentMessages),
+var errTooManyMessages = &agentsvc.Error{
+	Code: apierror.CodeBodiesLimited, RetryAfter: time.Second,
+	Message: fmt.Sprintf("%d messages of this connection are being answered, wait for one of them to end", maxConcurrentMessages),
 }
 
 // SocketProtocol is a protocol over a WebSocket. It is called for each message. It decodes the message by decode, and
@@ -48,8 +49,8 @@ type SocketProtocol func(r *http.Request, decode func(any) error) (d stream.Enco
 // admitted as a request of its own. ServeWebSocket returns an error if the handshake fails, and otherwise nil when the
 // connection has ended: by the client, by [Server.EndStreams], by a write that timed out, or because the client's
 // access was revoked.
-func (v *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protocol SocketProtocol) error {
-	srv := v.server
+func (req *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protocol SocketProtocol) error {
+	srv := req.server
 	credentials, err := srv.readCredentials(r)
 	if err != nil {
 		return err
@@ -62,12 +63,12 @@ func (v *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, protoco
 	if err != nil {
 		return err
 	}
-	s := &socketConn{server: srv, conn: conn, netConn: netConn, r: r, credentials: credentials, request: v, protocol: protocol, slots: make(chan struct{}, maxConcurrentMessages)}
+	s := &socketConn{server: srv, conn: conn, netConn: netConn, r: r, credentials: credentials, request: req, protocol: protocol, slots: make(chan struct{}, maxConcurrentMessages)}
 	s.ctx, s.cancel = context.WithCancel(r.Context())
 	srv.openStreams.Add(1)
 	defer srv.openStreams.Add(-1)
 	// The connection may last for hours. It must not keep a revision of the app open.
-	v.ReleaseApp()
+	req.ReleaseApp()
 	s.serveConn()
 	return nil
 }
@@ -232,7 +233,7 @@ func (s *socketConn) handleMessage(message []byte, body *requestbody.Body) {
 	ctx, span := s.server.tracer.startMessageSpan(s.ctx, recordOf(s.r))
 	// This reservation ends with the message. The request's own one lasts as long as the connection.
 	messageReservation := recordOf(s.r).writer.Reservation.NewPart(1)
-	f, err := s.submitMessage(capacity.WithReservation(ctx, messageReservation), call)
+	f, err := s.submitMessage(ctx, messageReservation, call)
 	if err != nil {
 		messageReservation.ReleaseBytes()
 		trail.EndSpan(span, err)
@@ -252,7 +253,7 @@ func (s *socketConn) handleMessage(message []byte, body *requestbody.Body) {
 // accessDeniedError marks an error of reauthenticate: one that may end the connection, not only the message.
 type accessDeniedError struct{ error }
 
-func (t accessDeniedError) Unwrap() error { return t.error }
+func (e accessDeniedError) Unwrap() error { return e.error }
 
 // reauthenticate verifies the credentials of the handshake again and returns a Request that the caller must release.
 // Its errors are accessDeniedErrors.
@@ -266,13 +267,15 @@ func (s *socketConn) reauthenticate(ctx context.Context) (*Request, error) {
 	return v, nil
 }
 
-// submitMessage authenticates the client, so that the message runs on the app's current revision, and submits by call.
-func (s *socketConn) submitMessage(ctx context.Context, call func(context.Context, *Request) (*stream.Subscription, error)) (*stream.Subscription, error) {
+// submitMessage authenticates the client, so that the message runs on the app's current revision, and submits by call. What
+// is read for the message reserves memory.
+func (s *socketConn) submitMessage(ctx context.Context, memory *capacity.Reservation, call func(context.Context, *Request) (*stream.Subscription, error)) (*stream.Subscription, error) {
 	v, err := s.reauthenticate(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer v.ReleaseApp()
+	v.memory, v.origin = memory, s.request.origin
 	return call(ctx, v)
 }
 

@@ -68,14 +68,13 @@ import (
 	"stoa/agentsvc/surface/crossorigin"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/requestbody"
-	"stoa/agentsvc/surface/response"
 	"stoa/authz"
 	"stoa/tenancy/router"
 	"stoa/tenancy/runtimecache"
 )
 
-// Options configure a [Server]. Verifier, AdminSecret, Idempotency, Router and Runtimes are required; setDefaults fills in the
-// rest.
+// Options configure a [Server]. Verifier, AdminSecret, Idempotency, Router and Runtimes are required; setDefaults fills
+// in the rest.
 type Options struct {
 	Authentication
 	// Idempotency stores the responses to requests that carry an Idempotency-Key.
@@ -226,7 +225,7 @@ func checkDistinct(routes []Route) error {
 	for _, r := range routes {
 		key := r.Method + " " + pathParameter.ReplaceAllString(r.Pattern, "{}")
 		if other, twice := registered[key]; twice {
-			return fmt.Errorf("%s %s is answered by two: the path %s is taken, choose another", r.Method, r.Pattern, other)
+			return fmt.Errorf("%s %s has two handlers: choose another path than %s", r.Method, r.Pattern, other)
 		}
 		registered[key] = r.Pattern
 	}
@@ -280,13 +279,12 @@ func (s *Server) NewHTTPServer() *http.Server {
 	both.SetHTTP1(true)
 	both.SetHTTP2(true)
 	both.SetUnencryptedHTTP2(true)
-	// ConnContext lets package response reach the socket. ErrorLog is at debug level: its lines are about what clients do.
+	// ErrorLog is at debug level: its lines are about what clients do.
 	return &http.Server{
 		Handler: s, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		Protocols: both, HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: MaxStreams, SendPingTimeout: s.options.PieceTimeout, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.PieceTimeout,
 		},
-		ConnContext: response.WithConn,
-		ErrorLog:    slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/authz"
 )
@@ -24,9 +25,7 @@ const (
 
 var (
 	// errNoHandshake is for a request to a WebSocket route that is not a valid handshake.
-	errNoHandshake = &apierror.Error{
-		Code: apierror.InvalidArgument, Status: http.StatusBadRequest, Text: "this path speaks WebSocket (RFC 6455, version 13, over HTTP/1.1), and the request is no handshake",
-	}
+	errNoHandshake = agentsvc.NewError(apierror.CodeMalformed, "this path speaks WebSocket (RFC 6455, version 13, over HTTP/1.1), and the request is no handshake")
 )
 
 // upgradeWebSocket upgrades r's connection to a WebSocket and also returns the network connection below it. It returns

@@ -48,7 +48,7 @@ const (
 // ParseDecisions returns the decisions or credentials in the data parts of a message, none for an ordinary message.
 // It removes the values of credentials from m, even when it returns an error, so that they cannot be stored or logged
 // with the message. Text parts next to decisions are their comment. Any other part next to them, and a mix of
-// decisions and credentials, is an [agentsvc.InvalidError].
+// decisions and credentials, is an error with [agentsvc.CodeInvalid].
 func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 	received := m.Parts
 	m.Parts = redactCredentials(m.Parts)
@@ -60,7 +60,7 @@ func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 		case kind != "":
 			r, err := parseDecision(fmt.Sprintf("message.parts[%d].data.", i), kind, value)
 			if err == nil && len(decisions) > 0 && (r.Outcome == agentsvc.OutcomeSupplied) != HasCredentials(decisions) {
-				err = agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", i), "cannot stand beside the part before it: credentials and decisions come in messages of their own")
+				err = agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", i), "cannot be combined with the part before it: send credentials and decisions in separate messages")
 			}
 			if err != nil {
 				return nil, err
@@ -76,7 +76,7 @@ func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 	case len(decisions) == 0:
 		return nil, nil
 	case otherPart >= 0:
-		return nil, agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", otherPart), "cannot stand beside a decision or a credential: only text can")
+		return nil, agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", otherPart), "cannot be combined with a decision or a credential: only text can")
 	case m.Task == "":
 		return nil, agentsvc.NewInvalidError("message.task_id", "is missing: the task whose tool call waits")
 	case HasCredentials(decisions):

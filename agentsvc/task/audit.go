@@ -20,7 +20,7 @@ var decisionActions = map[agentsvc.DecisionOutcome]string{
 
 // newDecisionEntry returns the audit entry of a decision about one of t's approvals. Changed arguments are recorded
 // as two hashes, before and after.
-func newDecisionEntry(hash func(text []byte) string, t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision) audit.Entry {
+func newDecisionEntry(hash func(text []byte) string, t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision, from audit.Origin) audit.Entry {
 	detail := map[string]any{"task": string(t.ID), "agent": t.Agent, "call": string(a.Call.ID), "tool": a.Call.Name}
 	if a.Frame != "" {
 		detail["frame"] = a.Frame
@@ -40,7 +40,7 @@ func newDecisionEntry(hash func(text []byte) string, t store.StoredTask, a agent
 	case d.Outcome == agentsvc.OutcomeExpired:
 		return audit.Entry{Actor: audit.System, Action: "approval.expire", Detail: detail}
 	}
-	return newUserEntry(d.By, decisionActions[d.Outcome], detail)
+	return audit.Entry{Actor: audit.NewUserActor(d.By, from), Action: decisionActions[d.Outcome], Detail: detail}
 }
 
 // newBudgetResumeEntry returns the audit entry of a task that continues because its budget has capacity again, with the
@@ -59,23 +59,20 @@ func newBudgetResumeEntry(t store.StoredTask, a agentsvc.Approval, r BudgetChang
 }
 
 // newTurnReceiverEntries returns the audit entry of a receiver that came with a run's message, none if there was none.
-func newTurnReceiverEntries(hash func(text []byte) string, turn store.NewTurn) []audit.Entry {
+func newTurnReceiverEntries(hash func(text []byte) string, turn store.NewTurn, from audit.Origin) []audit.Entry {
 	if turn.Receiver == nil {
 		return nil
 	}
-	return newReceiverEntries(hash, Visibility{Owner: &turn.Owner}, "notification.set", turn.Task, cmp.Or(turn.Receiver.ID, string(turn.Task)))
+	return newReceiverEntries(hash, Visibility{Owner: &turn.Owner}, from, "notification.set", turn.Task, cmp.Or(turn.Receiver.ID, string(turn.Task)))
 }
 
 // newReceiverEntries returns the audit entry of a receiver that a task's owner set or removed. The receiver's address
 // is not recorded. A visibility that is not limited to an owner names no actor: then there is no entry.
-func newReceiverEntries(hash func(text []byte) string, visibility Visibility, action string, id agentsvc.TaskID, receiver string) []audit.Entry {
+func newReceiverEntries(hash func(text []byte) string, visibility Visibility, from audit.Origin, action string, id agentsvc.TaskID, receiver string) []audit.Entry {
 	if visibility.Owner == nil {
 		return nil
 	}
-	return []audit.Entry{newUserEntry(*visibility.Owner, action, map[string]any{"task": string(id), "config": hash([]byte(receiver))})}
-}
-
-// newUserEntry returns an audit entry for an action of a user of the tenant.
-func newUserEntry(by agentsvc.Owner, action string, detail map[string]any) audit.Entry {
-	return audit.Entry{Actor: by.Subject, Issuer: by.Issuer, Action: action, Detail: detail}
+	return []audit.Entry{{
+		Actor: audit.NewUserActor(*visibility.Owner, from), Action: action, Detail: map[string]any{"task": string(id), "config": hash([]byte(receiver))},
+	}}
 }

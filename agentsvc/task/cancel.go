@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/callcancel"
 	"stoa/tenancy/db"
@@ -66,12 +67,12 @@ func (c *Canceller) cancelTask(ctx context.Context, visibility Visibility, id ag
 	}
 }
 
-// cancelSession cancels the unfinished tasks of a session, the last one first, so that no waiting run is promoted
+// cancelSession cancels the unfinished tasks of sub's session, the last one first, so that no waiting run is promoted
 // meanwhile.
-func (c *Canceller) cancelSession(ctx context.Context, owner agentsvc.Owner, session agentsvc.ContextID) error {
-	ids, err := c.store.Runs.ListQueuedTasks(ctx, owner, session)
+func (c *Canceller) cancelSession(ctx context.Context, sub Submission) error {
+	ids, err := c.store.Runs.ListQueuedTasks(ctx, sub.Owner, sub.Message.Context)
 	for _, id := range ids {
-		_, one := c.cancelTask(ctx, Visibility{Owner: &owner}, id, interruptedReason)
+		_, one := c.cancelTask(ctx, Visibility{Owner: &sub.Owner, Memory: sub.Memory}, id, interruptedReason)
 		if errors.Is(one, agentsvc.ErrTaskEnded) {
 			sleepContext(ctx, retryPause) // the task has ended; its run will in a moment
 			continue
@@ -108,7 +109,7 @@ func (c *Canceller) CancelCall(ctx context.Context, visibility Visibility, id ag
 	if err != nil || c.hub.StopCall(c.tenant, id, call, reason) {
 		return err
 	}
-	evs, err := c.store.Runs.LoadJournal(ctx, id, t.FirstSeq)
+	evs, err := c.store.Runs.LoadJournal(ctx, visibility.Memory, id, t.FirstSeq)
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (c *Canceller) CancelCall(ctx context.Context, visibility Visibility, id ag
 		return err
 	}
 	c.executor.NotifyRunChanged(c.tenant, id)
-	return c.waitForCallEnd(ctx, callCancel, evs[len(evs)-1].Seq)
+	return c.waitForCallEnd(ctx, visibility.Memory, callCancel, evs[len(evs)-1].Seq)
 }
 
 // hasOpenCall reports whether the facts contain the tool call without its result.
@@ -140,10 +141,10 @@ func hasOpenCall(evs []agentsvc.Event, call agentsvc.CallID) (open bool) {
 
 // waitForCallEnd waits until the call has a result or the task stops working, and returns nil if the call was
 // cancelled by request, or [agentsvc.ErrNotFound] if it ended by itself.
-func (c *Canceller) waitForCallEnd(ctx context.Context, callCancel callcancel.Request, after int64) error {
+func (c *Canceller) waitForCallEnd(ctx context.Context, memory *capacity.Reservation, callCancel callcancel.Request, after int64) error {
 	waiting, cancel := context.WithTimeout(ctx, callCancelTimeout)
 	defer cancel()
-	for ev, err := range c.reader.logs.follow(waiting, callCancel.Task, after) {
+	for ev, err := range c.reader.logs.follow(waiting, memory, callCancel.Task, after) {
 		switch {
 		case err != nil && waiting.Err() != nil:
 			return ctx.Err() // nil after callCancelTimeout: the request stays stored

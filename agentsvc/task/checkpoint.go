@@ -2,7 +2,6 @@ package task
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -13,7 +12,7 @@ import (
 )
 
 // ErrNotRestorable reports that a task was neither failed nor cancelled, so there is nothing to restore.
-var ErrNotRestorable = errors.New("only a task that failed or was cancelled can be restored")
+var ErrNotRestorable = agentsvc.NewError(agentsvc.CodeState, "only a task that failed or was cancelled can be restored")
 
 // Checkpoints are the points of a tenant's tasks from which these can be restored.
 type Checkpoints struct {
@@ -27,7 +26,7 @@ func (c *Checkpoints) List(ctx context.Context, visibility Visibility, id agents
 	if _, err := c.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
 	}
-	facts, err := c.reader.logs.loadLastTurn(ctx, id)
+	facts, err := c.reader.logs.loadLastTurn(ctx, visibility.Memory, id)
 	return slices.DeleteFunc(facts, func(ev agentsvc.Event) bool { return ev.Checkpoint == nil }), err
 }
 
@@ -37,7 +36,7 @@ func (c *Checkpoints) List(ctx context.Context, visibility Visibility, id agents
 // their session's queue; the old task is unchanged. reservation, which may be nil, is stored with the run; by is
 // named in the audit entry. It returns [agentsvc.ErrNotFound] for a task that is not visible and for a sequence that
 // is no checkpoint of its last turn, and [ErrNotRestorable].
-func (c *Checkpoints) Restore(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by agentsvc.Owner, reservation *Reservation) (agentsvc.Task, error) {
+func (c *Checkpoints) Restore(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by audit.Actor, reservation *Reservation) (agentsvc.Task, error) {
 	t, err := c.reader.findTask(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
 		return agentsvc.Task{}, err
@@ -45,7 +44,7 @@ func (c *Checkpoints) Restore(ctx context.Context, visibility Visibility, id age
 	if state := t.Status.State; state != agentsvc.Failed && state != agentsvc.Cancelled {
 		return agentsvc.Task{}, ErrNotRestorable
 	}
-	facts, err := c.reader.logs.loadLastTurn(ctx, id)
+	facts, err := c.reader.logs.loadLastTurn(ctx, visibility.Memory, id)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
@@ -70,7 +69,7 @@ type restoration struct {
 	old         agentsvc.Task
 	facts       []agentsvc.Event // of the old task's last turn, up to the checkpoint
 	checkpoint  int64
-	by          agentsvc.Owner
+	by          audit.Actor
 	reservation *Reservation
 }
 
@@ -79,9 +78,9 @@ func (r *restoration) plan(ctx context.Context, where placement) (turnPlan, erro
 	o := opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx), reservation: r.reservation}
 	turn := r.turns.newTask(o, where, r.old.Agent, r.old.Owner, r.old.Context)
 	setFirstEvents(&turn, copyTurnFacts(r.facts, map[string]any{"task_id": string(r.old.ID), "checkpoint": r.checkpoint}))
-	turn.AuditEntries = []audit.Entry{newUserEntry(r.by, "checkpoint.restore", map[string]any{
+	turn.AuditEntries = []audit.Entry{{Actor: r.by, Action: "checkpoint.restore", Detail: map[string]any{
 		"task": string(r.old.ID), "checkpoint": r.checkpoint, "agent": r.old.Agent, "restored_as": string(turn.Task),
-	})}
+	}}}
 	return turnPlan{turn: turn}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/deadletter"
 	"stoa/agentsvc/trail"
@@ -80,8 +81,8 @@ func (l *DeadLetters) releaseReservation(ctx context.Context, st *store.Store, r
 
 // Requeue opens a new task that continues a dead letter's turn and returns its id; by is the operator, for the audit
 // entry. The old task stays failed. The turn's recorded facts are copied, so neither model nor tool is called again
-// for them. It returns [agentsvc.ErrNotFound] if id is no dead letter (any more).
-func (l *DeadLetters) Requeue(ctx context.Context, by string, id deadletter.ID) (deadletter.Letter, agentsvc.TaskID, error) {
+// for them; memory is reserved for these facts. It returns [agentsvc.ErrNotFound] if id is no dead letter (any more).
+func (l *DeadLetters) Requeue(ctx context.Context, memory *capacity.Reservation, by audit.Actor, id deadletter.ID) (deadletter.Letter, agentsvc.TaskID, error) {
 	found, _, err := deadletter.List(ctx, l.db, deadletter.Filter{ID: id, Limit: 1})
 	if err == nil && len(found) == 0 {
 		err = agentsvc.ErrNotFound
@@ -89,7 +90,7 @@ func (l *DeadLetters) Requeue(ctx context.Context, by string, id deadletter.ID) 
 	if err != nil {
 		return deadletter.Letter{}, "", err
 	}
-	next, err := l.requeueRun(ctx, by, found[0])
+	next, err := l.requeueRun(ctx, memory, by, found[0])
 	return found[0], next, err
 }
 
@@ -98,7 +99,7 @@ const requeuePageSize = 100
 
 // RequeueAll requeues the dead letters that f selects and stops after most of them. It returns how many it requeued
 // and how many are left. An error stops it as well; those requeued before stay so.
-func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f deadletter.Filter, most int) (n, left int, err error) {
+func (l *DeadLetters) RequeueAll(ctx context.Context, memory *capacity.Reservation, by audit.Actor, f deadletter.Filter, most int) (n, left int, err error) {
 	for looked := 0; ; {
 		f.Limit = min(requeuePageSize, most-looked)
 		found, total, err := deadletter.List(ctx, l.db, f)
@@ -111,7 +112,7 @@ func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f deadletter.Fi
 		looked += len(found)
 		for _, d := range found {
 			f.Before = d.ID // a requeued run that fails at once belongs to a newer task, so it is not read again
-			switch _, err := l.requeueRun(ctx, by, d); {
+			switch _, err := l.requeueRun(ctx, memory, by, d); {
 			case err == nil:
 				n, left = n+1, left-1
 			case errors.Is(err, agentsvc.ErrNotFound): // another operator requeued it
@@ -125,7 +126,7 @@ func (l *DeadLetters) RequeueAll(ctx context.Context, by string, f deadletter.Fi
 
 // requeueRun requeues one dead letter. The store sets the new run's revision to the tenant's current one: the failure
 // may be one of the old configuration.
-func (l *DeadLetters) requeueRun(ctx context.Context, by string, d deadletter.Letter) (agentsvc.TaskID, error) {
+func (l *DeadLetters) requeueRun(ctx context.Context, memory *capacity.Reservation, by audit.Actor, d deadletter.Letter) (agentsvc.TaskID, error) {
 	st := store.New(l.db, d.Tenant)
 	old, err := st.Tasks.LoadState(ctx, d.ID.Task)
 	if err != nil {
@@ -135,7 +136,7 @@ func (l *DeadLetters) requeueRun(ctx context.Context, by string, d deadletter.Le
 	if err != nil {
 		return "", err
 	}
-	journal, err := st.Runs.LoadJournal(ctx, d.ID.Task, first)
+	journal, err := st.Runs.LoadJournal(ctx, memory, d.ID.Task, first)
 	if err == nil && (len(journal) == 0 || openingMessage(journal[0]) == nil) {
 		err = fmt.Errorf("the log of task %s is incomplete", d.ID.Task)
 	}

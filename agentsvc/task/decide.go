@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/vault"
 	"stoa/agentsvc/trail"
+	"stoa/tenancy/audit"
 )
 
 // Decisions settles the approvals of a tenant's tasks.
@@ -24,22 +25,23 @@ type Decisions struct {
 	hash  func(text []byte) string
 }
 
-// Decide settles tool calls of a task that wait for a human; by is the principal who decides or supplies a
-// credential. When all are settled the paused turn continues in a new run; one rejection ends the task as rejected.
-// Credentials may only be supplied by the task's owner, which the visibility must ensure. It returns
-// [agentsvc.ErrNotFound] for a task that is not visible and for a call that does not wait, [agentsvc.ErrTaskEnded]
-// for a task that has ended, [agentsvc.ErrNoOpenDecision] for a call that was decided before, and an
-// [agentsvc.InvalidError] for an impossible decision; where that names a wrong call, it lists the calls that wait.
-func (ds *Decisions) Decide(ctx context.Context, visibility Visibility, id agentsvc.TaskID, by agentsvc.Owner, decisions ...DecisionInput) (agentsvc.Task, error) {
+// Decide settles tool calls of a task that wait for a human; by is the principal who decides or supplies a credential,
+// from is where the request came from. When all are settled the paused turn continues in a new run; one rejection ends
+// the task as rejected. Credentials may only be supplied by the task's owner, which the visibility must ensure. It
+// returns [agentsvc.ErrNotFound] for a task that is not visible and for a call that does not wait,
+// [agentsvc.ErrTaskEnded] for a task that has ended, [agentsvc.ErrNoOpenDecision] for a call that was decided before,
+// and an [agentsvc.CodeInvalid] for an impossible decision; where that names a wrong call, it lists the calls that
+// wait.
+func (d *Decisions) Decide(ctx context.Context, visibility Visibility, id agentsvc.TaskID, by agentsvc.Owner, from audit.Origin, decisions ...DecisionInput) (agentsvc.Task, error) {
 	ctx, span := trail.StartSpan(ctx, "decide")
-	acc, err := ds.turns.accept(ctx, &decisionSource{
-		decisions: ds, visibility: visibility, task: id, priority: store.PriorityNormal, batch: decisionBatch{by: by, decisions: decisions},
+	acc, err := d.turns.accept(ctx, &decisionSource{
+		decisions: d, visibility: visibility, task: id, priority: store.PriorityNormal, batch: decisionBatch{by: by, from: from, decisions: decisions},
 	}, false, false)
 	trail.EndSpan(span, err)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
-	ds.turns.dispatch(acc)
+	d.turns.dispatch(acc)
 	return acc.task, nil
 }
 
@@ -47,6 +49,7 @@ func (ds *Decisions) Decide(ctx context.Context, visibility Visibility, id agent
 type decisionBatch struct {
 	// by is stored in each decision and in the audit entries.
 	by        agentsvc.Owner
+	from      audit.Origin // for the audit entries
 	decisions []DecisionInput
 	// message and sent identify the message that brought the decisions; both are empty for the decision endpoint.
 	message agentsvc.MessageID
@@ -129,7 +132,7 @@ func (f turnFactory) newDecisionPlan(o opening, where placement, t store.StoredT
 
 // resolve computes what the decisions of b change on t, without writing: the decision events, the approvals
 // to close, the sealed credentials and the resulting status (working, still waiting for the rest, or rejected).
-func (ds *Decisions) resolve(ctx context.Context, t store.StoredTask, b decisionBatch) (store.DecisionRecord, error) {
+func (d *Decisions) resolve(ctx context.Context, t store.StoredTask, b decisionBatch) (store.DecisionRecord, error) {
 	r := store.DecisionRecord{Sender: b.by, SentMessage: b.sent}
 	if t.Status.State.IsTerminal() {
 		return r, agentsvc.ErrTaskEnded
@@ -138,20 +141,20 @@ func (ds *Decisions) resolve(ctx context.Context, t store.StoredTask, b decision
 	open := slices.Clone(t.Approvals)
 	var rejected []string
 	for _, input := range b.decisions {
-		about, d, err := ds.resolveDecision(ctx, t, open, input)
+		about, decision, err := d.resolveDecision(ctx, t, open, input)
 		if err != nil {
 			return r, err
 		}
-		d.By, d.Message = b.by, b.message
+		decision.By, decision.Message = b.by, b.message
 		for _, a := range about {
-			d.Call = a.Call.ID
-			addDecision(ds.hash, &r, t, a, d)
-			if d.Outcome == agentsvc.OutcomeRejected {
-				rejected = append(rejected, fmt.Sprintf("The call of %s was rejected%s.", a.Call.Name, formatReason(d.Comment)))
+			decision.Call = a.Call.ID
+			addDecision(d.hash, &r, t, a, decision, b.from)
+			if decision.Outcome == agentsvc.OutcomeRejected {
+				rejected = append(rejected, fmt.Sprintf("The call of %s was rejected%s.", a.Call.Name, formatReason(decision.Comment)))
 			}
 		}
-		if d.Outcome == agentsvc.OutcomeSupplied {
-			sealed, err := ds.vault.SealCredential(t.Owner, about[0].Credential, input.Value)
+		if decision.Outcome == agentsvc.OutcomeSupplied {
+			sealed, err := d.vault.SealCredential(t.Owner, about[0].Credential, input.Value)
 			if err != nil {
 				return r, err
 			}
@@ -173,33 +176,33 @@ func (ds *Decisions) resolve(ctx context.Context, t store.StoredTask, b decision
 
 // resolveDecision returns the open approvals that one input is about and the decision on them, without call, author
 // and message. A credential settles all approvals that wait for the same tool's credential.
-func (ds *Decisions) resolveDecision(ctx context.Context, t store.StoredTask, open []agentsvc.Approval, r DecisionInput) ([]agentsvc.Approval, agentsvc.Decision, error) {
+func (d *Decisions) resolveDecision(ctx context.Context, t store.StoredTask, open []agentsvc.Approval, r DecisionInput) ([]agentsvc.Approval, agentsvc.Decision, error) {
 	if r.Outcome == agentsvc.OutcomeSupplied {
 		about, err := findCredentialApprovals(t.Approvals, open, r.Tool)
 		return about, agentsvc.Decision{Outcome: agentsvc.OutcomeSupplied}, err
 	}
 	a, err := findApproval(open, r.Call)
 	if errors.Is(err, agentsvc.ErrNotFound) {
-		err = ds.explainMissingCall(ctx, t, open, r.Call)
+		err = d.explainMissingCall(ctx, t, open, r.Call)
 	}
 	if err != nil {
 		return nil, agentsvc.Decision{}, err
 	}
 	// Changed arguments are validated in the session of the task's owner, not in the approver's.
-	d, err := ds.checkDecision(ctx, agentsvc.SessionKey{Owner: t.Owner, Context: t.Context}, a, r)
-	return []agentsvc.Approval{a}, d, err
+	decision, err := d.checkDecision(ctx, agentsvc.SessionKey{Owner: t.Owner, Context: t.Context}, a, r)
+	return []agentsvc.Approval{a}, decision, err
 }
 
 // explainMissingCall returns the error for a call that is not open: decided before, named twice in the batch, or
 // unknown.
-func (ds *Decisions) explainMissingCall(ctx context.Context, t store.StoredTask, open []agentsvc.Approval, call agentsvc.CallID) error {
+func (d *Decisions) explainMissingCall(ctx context.Context, t store.StoredTask, open []agentsvc.Approval, call agentsvc.CallID) error {
 	if call == "" {
 		return agentsvc.ErrNoOpenDecision
 	}
 	if slices.ContainsFunc(t.Approvals, func(a agentsvc.Approval) bool { return a.Call.ID == call }) {
-		return agentsvc.NewInvalidError("call_id", "%s is decided on twice at once", call)
+		return agentsvc.NewInvalidError("call_id", "%s has two decisions in one message", call)
 	}
-	decisions, err := ds.approvals.ListDecisions(ctx, t.ID)
+	decisions, err := d.approvals.ListDecisions(ctx, t.ID)
 	switch {
 	case err != nil:
 		return err
@@ -218,33 +221,33 @@ const maxCommentBytes = 10_000
 // checkDecision turns an input into a decision. Arguments that the approver changed are validated like those of a
 // model. The hash binds the approval to the arguments: the call runs only with exactly these (see
 // [agentsvc.Decision.ApplyToCall]).
-func (ds *Decisions) checkDecision(ctx context.Context, session agentsvc.SessionKey, a agentsvc.Approval, r DecisionInput) (agentsvc.Decision, error) {
-	d := agentsvc.Decision{Call: a.Call.ID, Outcome: r.Outcome, Arguments: r.Arguments, Comment: r.Comment}
+func (d *Decisions) checkDecision(ctx context.Context, session agentsvc.SessionKey, a agentsvc.Approval, r DecisionInput) (agentsvc.Decision, error) {
+	decision := agentsvc.Decision{Call: a.Call.ID, Outcome: r.Outcome, Arguments: r.Arguments, Comment: r.Comment}
 	if len(r.Comment) > maxCommentBytes {
-		return d, agentsvc.NewInvalidError("comment", "is longer than %d bytes", maxCommentBytes)
+		return decision, agentsvc.NewInvalidError("comment", "is longer than %d bytes", maxCommentBytes)
 	}
 	if r.Outcome != agentsvc.OutcomeApproved {
 		if r.Arguments != nil {
-			return d, agentsvc.NewInvalidError("arguments", "only an approved call runs with any")
+			return decision, agentsvc.NewInvalidError("arguments", "are accepted only with an approval")
 		}
-		return d, nil
+		return decision, nil
 	}
 	call := a.Call
 	if r.Arguments != nil {
 		call.Arguments = r.Arguments
-		if ds.check != nil {
-			if err := ds.check(ctx, session, call); err != nil {
-				return d, err
+		if d.check != nil {
+			if err := d.check(ctx, session, call); err != nil {
+				return decision, err
 			}
 		}
 	}
-	d.Hash = agentsvc.HashArguments(call.Arguments)
-	return d, nil
+	decision.Hash = agentsvc.HashArguments(call.Arguments)
+	return decision, nil
 }
 
 // addDecision adds the decision about one approval to r: audit entry, closed approval and event.
-func addDecision(hash func(text []byte) string, r *store.DecisionRecord, t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision) {
-	r.AuditEntries = append(r.AuditEntries, newDecisionEntry(hash, t, a, d))
+func addDecision(hash func(text []byte) string, r *store.DecisionRecord, t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision, from audit.Origin) {
+	r.AuditEntries = append(r.AuditEntries, newDecisionEntry(hash, t, a, d, from))
 	r.ClosedApprovals = append(r.ClosedApprovals, a.Seq)
 	r.Events = append(r.Events, agentsvc.Event{Frame: a.Frame, Decision: &d})
 }

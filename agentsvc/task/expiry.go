@@ -8,7 +8,9 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
+	"stoa/tenancy/audit"
 )
 
 // approvalExpiry settles what a tenant's tasks wait for without a human: approvals whose timeout has passed, and
@@ -25,9 +27,9 @@ type approvalExpiry struct {
 // task for the expired approvals, or continues a task that waits only for budgets. If nothing is overdue any more,
 // because a decision was made or the time extended, the run rests again. It returns [agentsvc.ErrLeaseLost] in all
 // these cases, since this run has nothing to execute, and other errors of the database.
-func (e *approvalExpiry) settle(ctx context.Context, run store.Run) error {
+func (e *approvalExpiry) settle(ctx context.Context, memory *capacity.Reservation, run store.Run) error {
 	for {
-		t, err := e.store.Tasks.Load(ctx, run.Task, store.TaskParts{Approvals: true})
+		t, err := e.store.Tasks.Load(ctx, memory, run.Task, store.TaskParts{Approvals: true})
 		if err != nil {
 			return err
 		}
@@ -65,7 +67,7 @@ func (e *approvalExpiry) resolveOverdue(t store.StoredTask, late []int64) (r sto
 		if !slices.Contains(late, a.Seq) {
 			continue
 		}
-		addDecision(e.hash, &r, t, a, agentsvc.Decision{Call: a.Call.ID, Outcome: agentsvc.OutcomeExpired})
+		addDecision(e.hash, &r, t, a, agentsvc.Decision{Call: a.Call.ID, Outcome: agentsvc.OutcomeExpired}, audit.Origin{})
 		reason := fmt.Sprintf("Nobody supplied the credential for %s within %v.", a.Credential.Tool, a.Timeout)
 		if a.NeedsDecision() {
 			state = agentsvc.Rejected

@@ -33,14 +33,15 @@ type logReader struct {
 	hub    *Hub
 }
 
-// follow returns the events of a task after a sequence: first those on the log, then new ones.
-func (l *logReader) follow(ctx context.Context, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
+// follow returns the events of a task after a sequence: first those on the log, then new ones. What it reads of the log
+// is reserved as parts of memory.
+func (l *logReader) follow(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		r := l.hub.subscribe(topicKey{l.tenant, id}, after)
 		defer r.close()
 		r.endIfTenantEnded(ctx)
 		r.followRemote()
-		l.stream(ctx, r, id, after, true, yield)
+		l.stream(ctx, memory, r, id, after, true, yield)
 	}
 }
 
@@ -52,7 +53,7 @@ func (l *logReader) follow(ctx context.Context, id agentsvc.TaskID, after int64)
 // complete. The cursor discards what was yielded already and detects gaps; a gap, a dropped queue or a signal of
 // another process makes it read the log. While no run of this process writes, the hub follows other processes
 // (followRemote), and the log is polled in case their signals are lost.
-func (l *logReader) stream(ctx context.Context, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
+func (l *logReader) stream(ctx context.Context, memory *capacity.Reservation, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
 	c := cursor{lastSeq: last, sentBytes: map[agentsvc.MessageID]int{}}
 	wait, here := firstPollInterval, !look
 	for {
@@ -60,7 +61,7 @@ func (l *logReader) stream(ctx context.Context, r *subscription, id agentsvc.Tas
 		n := r.drainQueue()
 		// rest are queued events before which facts are missing: the log has them.
 		rest, more := c.yieldEvents(n.events, nil, yield)
-		if !more || (look || rest != nil || n.lagged || n.signaled) && !l.read(ctx, r, rest, id, &c, yield) {
+		if !more || (look || rest != nil || n.lagged || n.signaled) && !l.read(ctx, memory, r, rest, id, &c, yield) {
 			return
 		}
 		// Events of the other process before followRemote took effect were not signalled: read the log once more.
@@ -97,18 +98,14 @@ func (l *logReader) stream(ctx context.Context, r *subscription, id agentsvc.Tas
 
 // read yields what the log holds after c, in order with the queued events and those that r, which may be nil,
 // receives meanwhile. It reports whether more may follow; after an error, which it yields, it reports false.
-func (l *logReader) read(ctx context.Context, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
+func (l *logReader) read(ctx context.Context, memory *capacity.Reservation, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
 	// The factor 2 covers a page as read and as encoded text, until its facts are yielded.
-	reserved := capacity.ReservationFrom(ctx).NewPart(2)
-	defer reserved.ReleaseBytes()
-	reading := ctx
-	if reserved != nil {
-		reading = capacity.WithReservation(ctx, reserved)
-	}
+	page := memory.NewPart(2)
+	defer page.ReleaseBytes()
 	for behind := false; ; behind = true {
-		reserved.ReleaseBytes()
+		page.ReleaseBytes()
 		// The previous page was yielded: its memory is free.
-		facts, full, err := l.loadPage(reading, id, c.lastSeq, behind)
+		facts, full, err := l.loadPage(ctx, page, id, c.lastSeq, behind)
 		if err != nil {
 			yield(agentsvc.Event{}, err)
 			return false
@@ -127,7 +124,7 @@ func (l *logReader) read(ctx context.Context, r *subscription, queued []agentsvc
 // loadPage reads the page of the log after a sequence. A reader's first page is read at once. Further pages (behind)
 // need one of the hub's catch-up slots, so that many readers with long logs to read leave processors to other
 // requests.
-func (l *logReader) loadPage(ctx context.Context, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
+func (l *logReader) loadPage(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
 	if behind {
 		select {
 		case l.hub.catchUpSlots <- struct{}{}:
@@ -136,14 +133,14 @@ func (l *logReader) loadPage(ctx context.Context, id agentsvc.TaskID, after int6
 			return nil, false, ctx.Err()
 		}
 	}
-	return l.events.LoadPage(ctx, id, after, pageEvents, pageBytes)
+	return l.events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
 }
 
 // loadLastTurn reads the facts of a task's last turn, page by page through its whole log.
-func (l *logReader) loadLastTurn(ctx context.Context, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+func (l *logReader) loadLastTurn(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	var turn []agentsvc.Event
 	for after := int64(0); ; {
-		evs, full, err := l.events.LoadPage(ctx, id, after, pageEvents, pageBytes)
+		evs, full, err := l.events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
 		if err != nil {
 			return nil, err
 		}

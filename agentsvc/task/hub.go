@@ -176,18 +176,18 @@ func (h *Hub) publishLocal(key topicKey, evs []agentsvc.Event) {
 
 // endIfTenantEnded ends r if its tenant has ended. It is called after subscribe: a tenant that ends later is handled
 // by [Hub.EndTenant].
-func (r *subscription) endIfTenantEnded(ctx context.Context) {
-	r.hub.mu.Lock()
-	ended := r.hub.tenantCheck
-	r.hub.mu.Unlock()
+func (s *subscription) endIfTenantEnded(ctx context.Context) {
+	s.hub.mu.Lock()
+	ended := s.hub.tenantCheck
+	s.hub.mu.Unlock()
 	if ended == nil {
 		return
 	}
-	if err := ended(ctx, r.key.tenant); err != nil {
-		r.hub.mu.Lock()
-		defer r.hub.mu.Unlock()
-		r.err = err
-		r.wakeUp()
+	if err := ended(ctx, s.key.tenant); err != nil {
+		s.hub.mu.Lock()
+		defer s.hub.mu.Unlock()
+		s.err = err
+		s.wakeUp()
 	}
 }
 
@@ -208,9 +208,9 @@ func (h *Hub) EndTenant(tenant db.ID, err error) {
 }
 
 // wakeUp signals the reader. The caller holds hub.mu.
-func (r *subscription) wakeUp() {
+func (s *subscription) wakeUp() {
 	select {
-	case r.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
@@ -225,37 +225,37 @@ type queuedNews struct {
 }
 
 // drainQueue returns and clears the subscription's queue and flags.
-func (r *subscription) drainQueue() queuedNews {
-	r.hub.mu.Lock()
-	defer r.hub.mu.Unlock()
-	t := r.hub.topics[r.key]
-	n := queuedNews{r.queue, r.lagged, r.signaled, t != nil && t.writers > 0, r.err}
-	r.queue, r.bytes, r.lagged, r.signaled = nil, 0, false, false
+func (s *subscription) drainQueue() queuedNews {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	t := s.hub.topics[s.key]
+	n := queuedNews{s.queue, s.lagged, s.signaled, t != nil && t.writers > 0, s.err}
+	s.queue, s.bytes, s.lagged, s.signaled = nil, 0, false, false
 	return n
 }
 
 // drainEvents returns and clears the queued events but leaves the flags to drainQueue. r may be nil.
-func (r *subscription) drainEvents() []agentsvc.Event {
-	if r == nil {
+func (s *subscription) drainEvents() []agentsvc.Event {
+	if s == nil {
 		return nil
 	}
-	r.hub.mu.Lock()
-	defer r.hub.mu.Unlock()
-	evs := r.queue
-	r.queue, r.bytes = nil, 0
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	evs := s.queue
+	s.queue, s.bytes = nil, 0
 	return evs
 }
 
 // close removes the subscription. It may be called more than once.
-func (r *subscription) close() {
-	r.hub.mu.Lock()
-	defer r.hub.mu.Unlock()
-	t := r.hub.topics[r.key]
+func (s *subscription) close() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	t := s.hub.topics[s.key]
 	if t == nil {
 		return
 	}
-	if i := slices.Index(t.subscriptions, r); i >= 0 {
+	if i := slices.Index(t.subscriptions, s); i >= 0 {
 		t.subscriptions = slices.Delete(t.subscriptions, i, i+1)
-		r.hub.dropUnusedTopic(r.key, t)
+		s.hub.dropUnusedTopic(s.key, t)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"stoa/agentsvc/store/deadletter"
 	"stoa/agentsvc/store/queuestats"
 	"stoa/agentsvc/task"
-	"stoa/ratelimit"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -58,18 +58,18 @@ func TestConcurrent(t *testing.T) {
 				wg.Go(func() {
 					sub := newSubmission("hi")
 					if i%2 == 0 {
-						if _, err := p.Submit(t.Context(), sub); err != nil {
+						if _, err := p.Messages.Submit(t.Context(), sub); err != nil {
 							t.Error(err)
 						}
 						return
 					}
-					opened, evs, err := p.SubmitAndFollow(t.Context(), sub)
+					opened, evs, err := p.Messages.SubmitAndFollow(t.Context(), sub)
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					drainTurn(t, evs)
-					if _, evs, err = p.SubmitAndFollow(t.Context(), newReply(opened, "enough")); err != nil {
+					if _, evs, err = p.Messages.SubmitAndFollow(t.Context(), newReply(opened, "enough")); err != nil {
 						t.Error(err)
 						return
 					}
@@ -79,7 +79,7 @@ func TestConcurrent(t *testing.T) {
 		}
 		wg.Wait()
 		var st queuestats.Stats
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			var err error
 			if st, err = queuestats.Count(t.Context(), d); err != nil {
 				t.Fatal(err)
@@ -105,13 +105,13 @@ func TestDepthLimit(t *testing.T) {
 		p := startProcess(t, d, replyUntilEnough)
 		p.setOptions(task.Options{MaxQueueDepth: 2})
 		for i := range 4 {
-			_, err := p.Submit(t.Context(), newSubmission("hi"))
-			var full *ratelimit.ExhaustedError
-			if refused := errors.As(err, &full) && full.RetryAfter > 0; refused != (i >= 2) {
+			_, err := p.Messages.Submit(t.Context(), newSubmission("hi"))
+			var full *agentsvc.Error
+			if refused := errors.As(err, &full) && full.Code == agentsvc.CodeExhausted && full.RetryAfter > 0; refused != (i >= 2) {
 				t.Errorf("message %d: %v", i+1, err)
 			}
 		}
-		if page, err := p.List(t.Context(), task.Visibility{}, task.Query{}); err != nil || page.Total != 2 {
+		if page, err := p.Reader.List(t.Context(), task.Visibility{}, task.Query{}); err != nil || page.Total != 2 {
 			t.Errorf("%d tasks (%v)", page.Total, err)
 		}
 		if got, _ := submitAndDrain(t, p, newSubmission("hi")); got.Status.State != agentsvc.Working {
@@ -146,17 +146,17 @@ func TestRequeue(t *testing.T) {
 		if err != nil || total != 1 || dead[0].ID.Task != opened.ID || dead[0].Error != "no luck" {
 			t.Fatalf("%d dead letters: %+v (%v)", total, dead, err)
 		}
-		_, next, err := letters.Requeue(t.Context(), "op", dead[0].ID)
+		_, next, err := letters.Requeue(t.Context(), nil, audit.Actor{Name: "op"}, dead[0].ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := letters.Requeue(t.Context(), "op", dead[0].ID); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, _, err := letters.Requeue(t.Context(), nil, audit.Actor{Name: "op"}, dead[0].ID); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("again: %v", err)
 		}
 		if n := countAuditEntries(t, d, "queue.requeue"); n != 1 {
 			t.Errorf("%d entries on the audit trail, want 1", n)
 		}
-		got, evs, err := p.Follow(withTimeout(t), task.Visibility{Owner: &ana}, next, nil)
+		got, evs, err := p.Reader.Follow(withTimeout(t), task.Visibility{Owner: &ana}, next, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestRequeue(t *testing.T) {
 		if got.Status.State != agentsvc.Completed || len(got.History) < 3 || got.History[1].Text() != "halfway" || <-journalSizes != 2 || <-journalSizes != 3 {
 			t.Errorf("went on as %s with %d messages", got.Status.State, len(got.History))
 		}
-		if old, err := p.Get(t.Context(), task.Visibility{}, opened.ID, store.TaskParts{}); err != nil || old.Status.State != agentsvc.Failed {
+		if old, err := p.Reader.Get(t.Context(), task.Visibility{}, opened.ID, store.TaskParts{}); err != nil || old.Status.State != agentsvc.Failed {
 			t.Errorf("the old task is %s (%v)", old.Status.State, err)
 		}
 	})
@@ -181,11 +181,11 @@ func TestGivenUp(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		p := startProcess(t, d, replyUntilEnough)
 		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
-		opened, err := p.Submit(t.Context(), newSubmission("hi"))
+		opened, err := p.Messages.Submit(t.Context(), newSubmission("hi"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, evs, err := p.Follow(withTimeout(t), task.Visibility{}, opened.ID, nil)
+		_, evs, err := p.Reader.Follow(withTimeout(t), task.Visibility{}, opened.ID, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

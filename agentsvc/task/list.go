@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
@@ -43,7 +42,7 @@ type Page struct {
 	Total             int // on all pages
 }
 
-// List returns a page of the visible tasks. It returns an [agentsvc.InvalidError] for an invalid size, state or
+// List returns a page of the visible tasks. It returns an error with [agentsvc.CodeInvalid] for an invalid size, state or
 // context, and for a page token of another query.
 func (r *Reader) List(ctx context.Context, visibility Visibility, q Query) (Page, error) {
 	if q.Size == 0 {
@@ -68,7 +67,7 @@ func (r *Reader) List(ctx context.Context, visibility Visibility, q Query) (Page
 	}
 	// The read's memory was reserved by the caller that performed it; each caller reserves its own for what it makes
 	// of the page.
-	return page, capacity.ReservationFrom(ctx).ReserveTotal(ctx, bytes)
+	return page, visibility.Memory.ReserveTotal(ctx, bytes)
 }
 
 // pageReadKey identifies page reads that can be shared: same query, same visibility.
@@ -96,7 +95,7 @@ func (r *Reader) listPage(ctx context.Context, visibility Visibility, q Query) (
 	if err != nil {
 		return Page{}, err
 	}
-	listed, err := r.tasks.List(ctx, store.TaskFilter{
+	listed, err := r.tasks.List(ctx, visibility.Memory, store.TaskFilter{
 		Agents: visibility.Agents, Owner: visibility.Owner, Context: q.Context, State: q.State, After: q.After, Before: before, Limit: q.Size + 1, Parts: q.Parts,
 	})
 	if err != nil {

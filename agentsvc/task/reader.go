@@ -11,11 +11,14 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Visibility limits which tasks a caller can see: those of Agents (nil = of all agents) and of Owner (nil = of every
-// user of the tenant). A task outside it is answered exactly like one that does not exist.
+// Visibility limits what a caller can see: the tasks of Agents (nil = of all agents) and of Owner (nil = of every user
+// of the tenant), and what its reads may have in memory. A task outside it is answered exactly like one that does not
+// exist.
 type Visibility struct {
 	Agents []string
 	Owner  *agentsvc.Owner
+	// Memory is what the caller's reads reserve before they load a task or its events; nil = without a bound.
+	Memory *capacity.Reservation
 }
 
 // includesTask reports whether the caller may see t.
@@ -52,14 +55,16 @@ func (r *Reader) findTask(ctx context.Context, visibility Visibility, id agentsv
 		// An id that is too long or not UTF-8 cannot exist, and PostgreSQL refuses it as a parameter.
 		return store.StoredTask{}, agentsvc.ErrNotFound
 	}
-	t, err := r.taskReads.readShared(ctx, taskReadKey{id, parts}, func(ctx context.Context) (store.StoredTask, error) { return r.tasks.Load(ctx, id, parts) })
+	t, err := r.taskReads.readShared(ctx, taskReadKey{id, parts}, func(ctx context.Context) (store.StoredTask, error) {
+		return r.tasks.Load(ctx, visibility.Memory, id, parts)
+	})
 	if err == nil && !visibility.includesTask(t.Task) {
 		err = agentsvc.ErrNotFound
 	}
 	if err == nil {
 		// The read's memory was reserved by the caller that performed it; each caller reserves its own for what it
 		// makes of the task.
-		err = capacity.ReservationFrom(ctx).ReserveTotal(ctx, t.ByteSize())
+		err = visibility.Memory.ReserveTotal(ctx, t.ByteSize())
 	}
 	if err != nil {
 		return store.StoredTask{}, err
@@ -86,7 +91,7 @@ func (r *Reader) Follow(ctx context.Context, visibility Visibility, id agentsvc.
 	if from == t.Seq && t.Status.State.IsTerminal() {
 		return t.Task, func(func(agentsvc.Event, error) bool) {}, nil
 	}
-	return t.Task, r.logs.follow(ctx, id, from), nil
+	return t.Task, r.logs.follow(ctx, visibility.Memory, id, from), nil
 }
 
 // FindByKey returns the task that an owner's message to an agent with this idempotency key led to, or
@@ -125,7 +130,7 @@ func (r *Reader) findSentTurn(ctx context.Context, sub Submission, sent *store.S
 	acc := acceptedTurn{task: t}
 	// The turn begins at the event that carries the message, or at the first decision that the message made.
 	c := cursor{sentBytes: map[agentsvc.MessageID]int{}}
-	r.logs.read(ctx, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
+	r.logs.read(ctx, sub.Memory, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
 		if rerr != nil || ev.Message != nil && ev.Message.ID == sub.Message.ID || ev.Decision != nil && ev.Decision.Message == sub.Message.ID {
 			acc.beforeSeq, err = ev.Seq-1, rerr
 			return false

@@ -7,6 +7,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/receiver"
+	"stoa/tenancy/audit"
 )
 
 // Receivers are the push notification receivers of a tenant's tasks, as their owners manage them.
@@ -16,35 +17,33 @@ type Receivers struct {
 	hash      func(text []byte) string
 }
 
-// Set registers r for the events of its task from now on, or replaces the receiver with its id, and returns
-// it as stored. An empty id becomes the task's. It returns [agentsvc.ErrNotFound] for a task that is not visible, and
+// Set registers added for the events of its task from now on, or replaces the receiver with its id, and returns it as
+// stored. An empty id becomes the task's. It returns [agentsvc.ErrNotFound] for a task that is not visible, and
 // [receiver.ErrTooMany].
-func (s *Receivers) Set(ctx context.Context, visibility Visibility, r receiver.Receiver) (receiver.Receiver, error) {
-	if _, err := s.reader.findTask(ctx, visibility, r.Task, store.TaskParts{}); err != nil {
-		return r, err
+func (r *Receivers) Set(ctx context.Context, visibility Visibility, from audit.Origin, added receiver.Receiver) (receiver.Receiver, error) {
+	if _, err := r.reader.findTask(ctx, visibility, added.Task, store.TaskParts{}); err != nil {
+		return added, err
 	}
-	if r.ID == "" {
-		r.ID = string(r.Task)
+	if added.ID == "" {
+		added.ID = string(added.Task)
 	}
-	return r, s.receivers.Set(ctx, r, newReceiverEntries(s.hash, visibility, "notification.set", r.Task, r.ID)...)
+	return added, r.receivers.Set(ctx, added, newReceiverEntries(r.hash, visibility, from, "notification.set", added.Task, added.ID)...)
 }
 
-// List returns the receivers of a task ordered by id, or [agentsvc.ErrNotFound] for a task that is not
-// visible.
-func (s *Receivers) List(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]receiver.Receiver, error) {
-	if _, err := s.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
+// List returns the receivers of a task ordered by id, or [agentsvc.ErrNotFound] for a task that is not visible.
+func (r *Receivers) List(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]receiver.Receiver, error) {
+	if _, err := r.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
 	}
-	return s.receivers.List(ctx, id)
+	return r.receivers.List(ctx, id)
 }
 
-// Drop removes a receiver. It is no error if there is none; [agentsvc.ErrNotFound] is for a task that is not
-// visible.
-func (s *Receivers) Drop(ctx context.Context, visibility Visibility, id agentsvc.TaskID, receiver string) error {
-	if _, err := s.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
+// Drop removes a receiver. It is no error if there is none; [agentsvc.ErrNotFound] is for a task that is not visible.
+func (r *Receivers) Drop(ctx context.Context, visibility Visibility, from audit.Origin, id agentsvc.TaskID, receiver string) error {
+	if _, err := r.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return err
 	}
-	return s.receivers.Delete(ctx, id, receiver, newReceiverEntries(s.hash, visibility, "notification.drop", id, receiver)...)
+	return r.receivers.Delete(ctx, id, receiver, newReceiverEntries(r.hash, visibility, from, "notification.drop", id, receiver)...)
 }
 
 // checkReceiverLimit returns [receiver.ErrTooMany] if r would be one too many for its task: it neither replaces

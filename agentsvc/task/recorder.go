@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
@@ -30,15 +31,16 @@ type Recorders struct {
 type Recorder struct {
 	shared       *Recorders
 	run          *store.Run
-	removeWriter func()    // removes the run from the hub's writers
-	startedAt    time.Time // for [Observation].Worked
-	ended        bool      // the run's end is committed
+	memory       *capacity.Reservation // what reads for the run reserve; nil = without a bound
+	removeWriter func()                // removes the run from the hub's writers
+	startedAt    time.Time             // for [Observation].Worked
+	ended        bool                  // the run's end is committed
 }
 
-// New returns the recorder of run and registers the run as a writer in the hub. Close must be called when the run is
-// over.
-func (rs *Recorders) New(run *store.Run) *Recorder {
-	return &Recorder{shared: rs, run: run, removeWriter: rs.hub.addWriter(topicKey{rs.tenant, run.Task}), startedAt: time.Now()}
+// New returns the recorder of run, whose reads reserve memory, and registers the run as a writer in the hub. Close must
+// be called when the run is over.
+func (r *Recorders) New(run *store.Run, memory *capacity.Reservation) *Recorder {
+	return &Recorder{shared: r, run: run, memory: memory, removeWriter: r.hub.addWriter(topicKey{r.tenant, run.Task}), startedAt: time.Now()}
 }
 
 // BeginRun acquires the task's lease for a run that was claimed from the queue: it raises the task's epoch, which
@@ -50,7 +52,7 @@ func (r *Recorder) BeginRun(ctx context.Context) error {
 	case err == nil:
 		r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, evs...)
 	case errors.Is(err, store.ErrTaskInterrupted):
-		return r.shared.expiry.settle(ctx, *r.run)
+		return r.shared.expiry.settle(ctx, r.memory, *r.run)
 	}
 	return err
 }
@@ -67,7 +69,7 @@ func (r *Recorder) ReadJournal(ctx context.Context) ([]agentsvc.Event, error) {
 	if evs := r.run.TurnEvents; len(evs) > 0 && evs[len(evs)-1].Seq == r.run.Seq {
 		return evs, nil
 	}
-	return r.shared.store.Runs.LoadJournal(ctx, r.run.Task, r.run.FirstSeq)
+	return r.shared.store.Runs.LoadJournal(ctx, r.memory, r.run.Task, r.run.FirstSeq)
 }
 
 // ReadSession returns the conversation that the run continues. A new context has none, which saves the query.
@@ -75,7 +77,7 @@ func (r *Recorder) ReadSession(ctx context.Context) (agentsvc.Session, error) {
 	if r.run.IsNewContext {
 		return agentsvc.Session{Context: r.run.Context}, nil
 	}
-	return r.shared.store.Sessions.LoadConversation(ctx, *r.run)
+	return r.shared.store.Sessions.LoadConversation(ctx, r.memory, *r.run)
 }
 
 // PublishChunk delivers a piece of an unfinished message to readers. It is not stored.

@@ -58,15 +58,15 @@ func (h *Hub) copyDrafts(key topicKey) drafts {
 // followRemote makes this process follow the task in other processes until its last subscription closes. It reports
 // whether it was not followed before. It does nothing while a run of this process executes the task: no other process
 // writes then.
-func (r *subscription) followRemote() bool {
-	h := r.hub
+func (s *subscription) followRemote() bool {
+	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.topics[r.key]
-	if t == nil || t.unfollow != nil || t.writers > 0 || !slices.Contains(t.subscriptions, r) {
+	t := h.topics[s.key]
+	if t == nil || t.unfollow != nil || t.writers > 0 || !slices.Contains(t.subscriptions, s) {
 		return false
 	}
-	t.unfollow = h.bus.FollowKey(taskTopic, r.key.String(), func(data string) { h.receiveRemote(r.key, data) })
+	t.unfollow = h.bus.FollowKey(taskTopic, s.key.String(), func(data string) { h.receiveRemote(s.key, data) })
 	return true
 }
 

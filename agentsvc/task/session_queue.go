@@ -45,7 +45,7 @@ func (s *sessionQueues) promoteNext(ctx context.Context, owner agentsvc.Owner, i
 	defer cancel()
 	called, err := s.runs.PromoteNext(ctx, owner, id)
 	if err != nil {
-		s.log.Warn("the next run of a session begins late", "error", err)
+		s.log.Warn("the next run of a session could not be promoted and begins later", "error", err)
 	}
 	if called {
 		s.executor.WakeClaimers()

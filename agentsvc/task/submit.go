@@ -14,9 +14,11 @@ import (
 	"unicode/utf8"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/trail"
+	"stoa/tenancy/audit"
 )
 
 // Submission is a message for an agent, as a protocol decoded it.
@@ -43,6 +45,10 @@ type Submission struct {
 	Reservation *Reservation
 	// Receiver is a push notification receiver to register with the turn; nil = none.
 	Receiver *receiver.Receiver
+	// Memory is what reads on behalf of the sender reserve, see [Visibility].Memory.
+	Memory *capacity.Reservation
+	// Origin is where the message came from, for audit entries.
+	Origin audit.Origin
 }
 
 // Reservation is what admission reserved from a tenant's limits for a message. The note is stored with the run; the
@@ -58,16 +64,16 @@ type Reservation struct {
 // decisions about calls, any task of the agent.
 func (sub Submission) taskVisibility() Visibility {
 	if len(sub.Decisions) > 0 && !HasCredentials(sub.Decisions) {
-		return Visibility{Agents: []string{sub.Agent}}
+		return Visibility{Agents: []string{sub.Agent}, Memory: sub.Memory}
 	}
-	return Visibility{[]string{sub.Agent}, &sub.Owner}
+	return Visibility{[]string{sub.Agent}, &sub.Owner, sub.Memory}
 }
 
 // ErrConflict reports that a message with the same id and another body was accepted before.
-var ErrConflict = errors.New("a message with this id and another body was sent before")
+var ErrConflict = agentsvc.NewError(agentsvc.CodeReused, "a message with this id and another body was sent before")
 
 // ErrKeyReused reports that another message was accepted under the same idempotency key.
-var ErrKeyReused = errors.New("another message came under this key before; take a new Idempotency-Key, or over MCP a new id of the call")
+var ErrKeyReused = agentsvc.NewError(agentsvc.CodeReused, "this key was used for another message")
 
 // Messages accepts the messages of a tenant's users and triggers as turns.
 type Messages struct {
@@ -110,7 +116,7 @@ func (m *Messages) SubmitAndFollow(ctx context.Context, sub Submission) (agentsv
 		return agentsvc.Task{}, nil, err
 	}
 	if acc.events == nil { // a repeated message: its events are on the log
-		return acc.task, m.reader.logs.follow(ctx, acc.task.ID, acc.beforeSeq), nil
+		return acc.task, m.reader.logs.follow(ctx, sub.Memory, acc.task.ID, acc.beforeSeq), nil
 	}
 	// Subscribe before the run is dispatched, so that none of its events can be missed without reading the log.
 	r := m.turns.hub.subscribe(topicKey{m.turns.tenant, acc.task.ID}, acc.task.Seq)
@@ -139,7 +145,7 @@ func (m *Messages) SubmitAndFollow(ctx context.Context, sub Submission) (agentsv
 				return
 			}
 		}
-		m.reader.logs.stream(ctx, r, acc.task.ID, acc.task.Seq, false, see)
+		m.reader.logs.stream(ctx, sub.Memory, r, acc.task.ID, acc.task.Seq, false, see)
 	}, nil
 }
 
@@ -173,7 +179,7 @@ func (m *Messages) newSource(sub Submission) turnSource {
 	case len(sub.Decisions) > 0:
 		return &decisionSource{
 			decisions: m.decisions, visibility: sub.taskVisibility(), task: sub.Message.Task, priority: sub.priority(), resent: sub,
-			batch: decisionBatch{by: sub.Owner, decisions: sub.Decisions, message: sub.Message.ID, sent: sent},
+			batch: decisionBatch{by: sub.Owner, from: sub.Origin, decisions: sub.Decisions, message: sub.Message.ID, sent: sent},
 		}
 	case sub.Message.Task == "":
 		return &newTask{messages: m, sub: sub, sent: sent}
@@ -204,12 +210,13 @@ func (n *newTask) plan(ctx context.Context, where placement) (turnPlan, error) {
 	// A new context cannot be occupied, and a run with a slot must not wait.
 	turn.MayWait = where.worker == "" && n.sub.Message.Context != "" && m.busyPolicy(n.sub.Agent) == Queue
 	turn.Sent = n.sent
-	evs := []agentsvc.Event{{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &turn.Message}}}
+	evs := make([]agentsvc.Event, 0, 2)
+	evs = append(evs, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &turn.Message}})
 	if where.worker != "" {
 		evs = append(evs, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})
 	}
 	setFirstEvents(&turn, evs)
-	turn.AuditEntries = newTurnReceiverEntries(m.hash, turn)
+	turn.AuditEntries = newTurnReceiverEntries(m.hash, turn, n.sub.Origin)
 	return turnPlan{turn: turn}, nil
 }
 
@@ -230,7 +237,7 @@ func (n *newTask) resolveConflict(ctx context.Context, where placement, err erro
 	case Reject:
 		return where, agentsvc.ErrSessionBusy
 	case Interrupt:
-		return where, n.messages.canceller.cancelSession(ctx, n.sub.Owner, n.sub.Message.Context)
+		return where, n.messages.canceller.cancelSession(ctx, n.sub)
 	}
 	return n.messages.turns.moveToQueue(ctx, where)
 }
@@ -275,7 +282,7 @@ func (c *continuation) plan(ctx context.Context, where placement) (turnPlan, err
 	turn := m.turns.nextTurn(c.sub.newOpening(ctx), where, t, t.Seq+1)
 	turn.Sent = c.sent
 	setFirstEvents(&turn, []agentsvc.Event{{Message: &turn.Message}, {Status: &agentsvc.Status{State: agentsvc.Working}}})
-	turn.AuditEntries = newTurnReceiverEntries(m.hash, turn)
+	turn.AuditEntries = newTurnReceiverEntries(m.hash, turn, c.sub.Origin)
 	return turnPlan{turn: turn, seen: t}, nil
 }
 
@@ -334,7 +341,7 @@ func newSent(sub Submission) *store.SentMessage {
 // maxIDBytes bounds an identifier that a caller chooses: it becomes part of index keys.
 const maxIDBytes = 256
 
-// checkID returns an [agentsvc.InvalidError] about field if a caller's identifier cannot be stored: too long, not
+// checkID returns an error with [agentsvc.CodeInvalid] about field if a caller's identifier cannot be stored: too long, not
 // UTF-8 or with a NUL, which PostgreSQL's TEXT refuses.
 func checkID(field, id string) error {
 	switch {

@@ -70,14 +70,14 @@ func (f turnFactory) newTurn(o opening, where placement) store.NewTurn {
 	return turn
 }
 
-// newTask returns the first turn of a new task. With context "" the task also opens a new context, whose id derives
-// from the task's. Epoch 1 and sequence 1 are those of the task's first write.
+// newTask returns the first turn of a new task. With context "" the task also opens a new context. Epoch 1 and sequence
+// 1 are those of the task's first write.
 func (f turnFactory) newTask(o opening, where placement, agent string, owner agentsvc.Owner, context agentsvc.ContextID) store.NewTurn {
 	turn := f.newTurn(o, where)
 	turn.Task = agentsvc.TaskID(agentsvc.NewID())
 	turn.Agent, turn.Owner, turn.Context, turn.IsNewContext = agent, owner, context, context == ""
 	if turn.IsNewContext {
-		turn.Context = store.ContextIDForTask(turn.Task)
+		turn.Context = agentsvc.ContextID(agentsvc.NewID())
 	}
 	turn.Turn, turn.Epoch, turn.FirstSeq = 1, 1, 1
 	turn.Message.Task, turn.Message.Context = turn.Task, ""

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/store/deadletter"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trail"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -50,7 +51,7 @@ func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 		}
 		ended := func(sub task.Submission) agentsvc.Task {
 			t.Helper()
-			got, evs, err := p.SubmitAndFollow(ctx, sub)
+			got, evs, err := p.Messages.SubmitAndFollow(ctx, sub)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,27 +67,27 @@ func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 		}
 		failed := ended(newSubmission("hi"))
 		requireTraceAndReceivers("submitted", failed.ID, 1)
-		points, err := p.ListCheckpoints(ctx, task.Visibility{}, failed.ID)
+		points, err := p.Checkpoints.List(ctx, task.Visibility{}, failed.ID)
 		if err != nil || len(points) != 1 {
 			t.Fatal(points, err)
 		}
-		restored, err := p.RestoreCheckpoint(ctx, task.Visibility{}, failed.ID, points[0].Seq, ana, nil)
+		restored, err := p.Checkpoints.Restore(ctx, task.Visibility{}, failed.ID, points[0].Seq, audit.Actor{Name: ana.Subject}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		requireTraceAndReceivers("restored", restored.ID, 1)
 		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
-		_, next, err := letters.Requeue(ctx, "op", deadletter.ID{Task: failed.ID, Turn: 1})
+		_, next, err := letters.Requeue(ctx, nil, audit.Actor{Name: "op"}, deadletter.ID{Task: failed.ID, Turn: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		requireTraceAndReceivers("requeued", next, 1)
 		requested := ended(newSubmission("ask"))
-		if _, err := p.Decide(ctx, task.Visibility{}, requested.ID, ana, task.DecisionInput{Call: "c1", Outcome: agentsvc.OutcomeApproved}); err != nil {
+		if _, err := p.Decisions.Decide(ctx, task.Visibility{}, requested.ID, ana, audit.Origin{}, task.DecisionInput{Call: "c1", Outcome: agentsvc.OutcomeApproved}); err != nil {
 			t.Fatal(err)
 		}
 		requireTraceAndReceivers("decided", requested.ID, 2)
-		triggered, err := p.Submit(ctx, task.Submission{Agent: "assistant", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("it is time")}}, Key: "tick 1", Background: true})
+		triggered, err := p.Messages.Submit(ctx, task.Submission{Agent: "assistant", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("it is time")}}, Key: "tick 1", Background: true})
 		if err != nil {
 			t.Fatal(err)
 		}

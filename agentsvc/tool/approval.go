@@ -29,8 +29,9 @@ func (s *Set) HasTool(name string) bool {
 	return ok
 }
 
-// CheckCall returns an [agentsvc.InvalidError] if the call cannot run: the tool is not in the set, or its arguments do
-// not fit. It has no effect, so it can be used before a human is asked and for arguments that an approver changed.
+// CheckCall returns an error with [agentsvc.CodeInvalid] if the call cannot run: the tool is not in the set, or its
+// arguments do not fit. It has no effect, so it can be used before a human is asked and for arguments that an approver
+// changed.
 func (s *Set) CheckCall(ctx context.Context, call agentsvc.ToolCall) error {
 	t, ok := s.tools[call.Name]
 	if !ok {

@@ -80,18 +80,18 @@ func (c *CredentialProvider) LoadCredential(ctx context.Context, session agentsv
 		return nil, &CredentialError{CredentialProvider: c}
 	case err != nil:
 		c.Logger.ErrorContext(ctx, "a credential cannot be read", "tool", c.Tool, "error", err)
-		return nil, errors.New("whether its caller has supplied a credential cannot be known at the moment")
+		return nil, errors.New("the caller's credential cannot be read at the moment")
 	}
 	return &CallerCredential{Owner: session.Owner, Value: value, provider: c, sealed: sealed}, nil
 }
 
 // DropRefused deletes a credential that its server refused, and returns the [*CredentialError] that asks for another
 // one.
-func (g *CallerCredential) DropRefused(ctx context.Context) error {
-	if err := g.provider.Vault.DropCredential(ctx, g.sealed); err != nil {
-		g.provider.Logger.ErrorContext(ctx, "a credential that its server refused could not be deleted", "tool", g.provider.Tool, "error", err)
+func (c *CallerCredential) DropRefused(ctx context.Context) error {
+	if err := c.provider.Vault.DropCredential(ctx, c.sealed); err != nil {
+		c.provider.Logger.ErrorContext(ctx, "a credential that its server refused could not be deleted", "tool", c.provider.Tool, "error", err)
 	}
-	return &CredentialError{CredentialProvider: g.provider, Refused: true}
+	return &CredentialError{CredentialProvider: c.provider, Refused: true}
 }
 
 // minRedactedLength is the least number of bytes of a text that RedactText replaces: shorter ones would occur by
@@ -100,12 +100,12 @@ const minRedactedLength = 6
 
 // RedactText returns text with the credential replaced, in case its server repeated it: the whole value, or the part
 // after its scheme ("Bearer ..."). Without it, a server could put the caller's credential into the conversation.
-func (g *CallerCredential) RedactText(text string) string {
-	if g == nil {
+func (c *CallerCredential) RedactText(text string) string {
+	if c == nil {
 		return text
 	}
-	pieces := []string{g.Value}
-	if _, bare, ok := strings.Cut(g.Value, " "); ok {
+	pieces := []string{c.Value}
+	if _, bare, ok := strings.Cut(c.Value, " "); ok {
 		pieces = append(pieces, strings.TrimSpace(bare))
 	}
 	for _, piece := range pieces {

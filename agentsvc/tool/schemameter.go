@@ -79,7 +79,7 @@ func (m *schemaMeter) runWithWorkLimit(ctx context.Context, size int, validate f
 		switch r := recover().(type) {
 		case nil:
 		case workLimitPanic:
-			err = fmt.Errorf("the value cannot be held to the schema: %w", r.error)
+			err = fmt.Errorf("the value cannot be validated against the schema: %w", r.error)
 		default:
 			panic(r)
 		}
@@ -104,7 +104,7 @@ type meteredKeywords struct {
 }
 
 // Validate implements [jsonschema.SchemaExt].
-func (p meteredKeywords) Validate(*jsonschema.ValidatorContext, any) { p.meter.spendSteps(p.steps) }
+func (k meteredKeywords) Validate(*jsonschema.ValidatorContext, any) { k.meter.spendSteps(k.steps) }
 
 // meteredPattern is a pattern of a schema, matched by package pattern.
 type meteredPattern struct {

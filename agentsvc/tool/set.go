@@ -48,8 +48,8 @@ type toolEntry struct {
 	origin string
 }
 
-// NewSet returns a set of tools. It returns an [agentsvc.InvalidError] for two tools with one name and for parameters
-// that are not a JSON Schema.
+// NewSet returns a set of tools. It returns an error with [agentsvc.CodeInvalid] for two tools with one name and for
+// parameters that are not a JSON Schema.
 func NewSet(tools []Tool, opts Options) (*Set, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = 30 * time.Second
@@ -69,7 +69,7 @@ func NewSet(tools []Tool, opts Options) (*Set, error) {
 	return s, nil
 }
 
-// addTool adds a tool whose name is not in the set. It returns an [agentsvc.InvalidError] for an invalid schema.
+// addTool adds a tool whose name is not in the set. It returns an error with [agentsvc.CodeInvalid] for an invalid schema.
 func (s *Set) addTool(origin string, t Tool) error {
 	if s.opts.Decorator != nil {
 		t = Decorate(t, s.opts.Decorator)
@@ -164,7 +164,7 @@ type callOutcome struct {
 }
 
 // errToolPanicked is the error that the model reads after a panic.
-var errToolPanicked = errors.New("the tool failed inside; the same call will most likely fail again")
+var errToolPanicked = errors.New("the tool failed with an internal error; the same call will most likely fail again")
 
 // callWithRecover calls t and turns a panic into an error. The tool runs in a goroutine of its own, where an
 // unrecovered panic would end the process.

@@ -169,7 +169,7 @@ func TestPanic(t *testing.T) {
 	)
 	for _, name := range []string{"bug", "word"} {
 		got, _ := s.Call(t.Context(), agentsvc.RunScope{}, agentsvc.ToolCall{Name: name}, "s")
-		if !got.Failed || !strings.HasPrefix(got.Text, name+": the tool failed inside") {
+		if !got.Failed || !strings.HasPrefix(got.Text, name+": the tool failed with an internal error") {
 			t.Errorf("result = %+v", got)
 		}
 	}
@@ -236,8 +236,7 @@ func TestNewSetRefuses(t *testing.T) {
 	}
 	for want, tools := range tests {
 		_, err := tool.NewSet(tools, tool.Options{})
-		var invalid *agentsvc.InvalidError
-		if !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
+		if !errors.Is(err, agentsvc.CodeInvalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error = %v, want %s...", err, want)
 		}
 	}

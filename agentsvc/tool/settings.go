@@ -33,11 +33,11 @@ type configuredTool struct {
 }
 
 // IsIdempotent implements [Tool].
-func (s configuredTool) IsIdempotent() bool {
-	if s.settings.Idempotent != nil {
-		return *s.settings.Idempotent
+func (t configuredTool) IsIdempotent() bool {
+	if t.settings.Idempotent != nil {
+		return *t.settings.Idempotent
 	}
-	return s.Tool.IsIdempotent()
+	return t.Tool.IsIdempotent()
 }
 
 // callTimeout returns the bound of one call of t.

@@ -13,9 +13,9 @@ import (
 type Source interface {
 	// Name names the source in messages.
 	Name() string
-	// ListTools returns the present tools, as the caller of the session sees them. They are comparable, and a tool that has not changed is returned as the same
-	// value, so that the set can see whether anything changed. It returns an [*UnavailableError] if they cannot be
-	// listed, or a [*CredentialError].
+	// ListTools returns the present tools, as the caller of the session sees them. They are comparable, and a tool that
+	// has not changed is returned as the same value, so that the set can see whether anything changed. It returns an
+	// [*UnavailableError] if they cannot be listed, or a [*CredentialError].
 	ListTools(ctx context.Context, session agentsvc.SessionKey) ([]Tool, error)
 }
 
@@ -58,7 +58,7 @@ type liveSet struct {
 
 // LoadLiveSet returns a set that also has the present tools of the sources; without sources it returns s. An agent
 // calls it once a turn, so that the tools do not change within a turn. It returns a source's error, or an
-// [agentsvc.InvalidError] if tools of two origins have the same name. A source's tool that no model could call, because
+// [agentsvc.CodeInvalid] if tools of two origins have the same name. A source's tool that no model could call, because
 // of its name or schema, is left out and logged.
 func (s *Set) LoadLiveSet(ctx context.Context, session agentsvc.SessionKey) (*Set, error) {
 	if len(s.opts.Sources) == 0 {
@@ -105,7 +105,7 @@ func (s *Set) addSourceTool(ctx context.Context, src Source, t Tool) error {
 	var reason string
 	switch {
 	case exists:
-		reason = "its server has two of this name"
+		reason = "its server has two tools of this name"
 	case !toolNamePattern.MatchString(name):
 		reason = "a name is 1 to 64 letters, digits, '_' or '-': models accept no other"
 	default:

@@ -84,8 +84,7 @@ func TestLive(t *testing.T) {
 		{"own", "own: is the name of two tools, one of the configuration and one of tools.two"},
 	} {
 		two.tools = []tool.Tool{&fakeTool{name: clash.name}}
-		var invalid *agentsvc.InvalidError
-		if _, err := s.LoadLiveSet(t.Context(), agentsvc.SessionKey{}); !errors.As(err, &invalid) || err.Error() != clash.want {
+		if _, err := s.LoadLiveSet(t.Context(), agentsvc.SessionKey{}); !errors.Is(err, agentsvc.CodeInvalid) || err.Error() != clash.want {
 			t.Errorf("error %v, want %s", err, clash.want)
 		}
 	}

@@ -49,16 +49,17 @@ func WithPropagation(c *http.Client) *http.Client {
 type propagatingTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
-func (l propagatingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t propagatingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if trace.SpanContextFromContext(req.Context()).IsValid() {
 		// A RoundTripper must not change the request it is given.
 		req = req.Clone(req.Context())
 		traceContext.Inject(req.Context(), propagation.HeaderCarrier(req.Header))
 	}
-	return l.next.RoundTrip(req)
+	return t.next.RoundTrip(req)
 }
 
-// samplingRatioKey is the context key of WithSamplingRatio.
+// samplingRatioKey is the context key of WithSamplingRatio. OpenTelemetry passes to a sampler nothing of the caller but
+// the context.
 type samplingRatioKey struct{}
 
 // WithSamplingRatio returns a context for a trace that is about to begin, of which the fraction part is recorded,

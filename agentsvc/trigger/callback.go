@@ -21,7 +21,7 @@ type Callback struct {
 // FieldPath returns the name of the field in error messages.
 func (c *Callback) FieldPath() string { return "body." + c.Field }
 
-// FindAddress returns the URL. A body without one, or with one on another host, is an [agentsvc.InvalidError].
+// FindAddress returns the URL. A body without one, or with one on another host, is an error with [agentsvc.CodeInvalid].
 func (c *Callback) FindAddress(contentType string, body []byte) (string, error) {
 	payload, err := DecodePayload(contentType, body)
 	if err != nil {

@@ -33,8 +33,7 @@ func TestCallback(t *testing.T) {
 		{`{`, "body: is not JSON: unexpected EOF"},
 	} {
 		_, err := c.FindAddress("application/json", []byte(tt.body))
-		var invalid *agentsvc.InvalidError
-		if tt.wrong == "" && err != nil || tt.wrong != "" && (!errors.As(err, &invalid) || err.Error() != tt.wrong) {
+		if tt.wrong == "" && err != nil || tt.wrong != "" && (!errors.Is(err, agentsvc.CodeInvalid) || err.Error() != tt.wrong) {
 			t.Errorf("%s: %v, want %q", tt.body, err, tt.wrong)
 		}
 	}

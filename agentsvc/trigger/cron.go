@@ -38,7 +38,7 @@ const maxSearchYears = 10
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).WithMaxSearchYears(maxSearchYears)
 
 // ParseCron parses a schedule: the five fields of cron or a descriptor such as @daily, in an IANA time zone. An error
-// is an [agentsvc.InvalidError] of the field cron or timezone.
+// is an error with [agentsvc.CodeInvalid] of the field cron or timezone.
 func ParseCron(text, zone string) (*Cron, error) {
 	at, err := time.LoadLocation(zone)
 	if err != nil || zone == "" || zone == "Local" {
@@ -47,11 +47,11 @@ func ParseCron(text, zone string) (*Cron, error) {
 	text = strings.Join(strings.Fields(text), " ")
 	switch {
 	case strings.Contains(text, "="):
-		return nil, agentsvc.NewInvalidError("cron", "holds a time zone, which timezone says")
+		return nil, agentsvc.NewInvalidError("cron", "contains a time zone: set timezone instead")
 	case strings.HasPrefix(text, "@every"):
-		return nil, agentsvc.NewInvalidError("cron", "must say at what times, not how often: */10 * * * * is every ten minutes")
+		return nil, agentsvc.NewInvalidError("cron", "must give times, not an interval: */10 * * * * is every ten minutes")
 	case strings.Count(text, " ") == 5:
-		return nil, agentsvc.NewInvalidError("cron", "has six fields: there are minute, hour, day, month and weekday, and nothing below a minute")
+		return nil, agentsvc.NewInvalidError("cron", "has six fields: a schedule has five, minute, hour, day, month and weekday")
 	}
 	parsed, err := cronParser.Parse(text)
 	spec, ok := parsed.(*cron.SpecSchedule)
@@ -61,7 +61,7 @@ func ParseCron(text, zone string) (*Cron, error) {
 	spec.Location = time.UTC
 	c := &Cron{text, at, spec, spec.Hour&allHours == allHours}
 	if c.Next(time.Now()).IsZero() {
-		return nil, agentsvc.NewInvalidError("cron", "names no day that there is within %d years", maxSearchYears)
+		return nil, agentsvc.NewInvalidError("cron", "matches no day within %d years", maxSearchYears)
 	}
 	return c, nil
 }

@@ -37,7 +37,7 @@ type Input struct {
 }
 
 // NewInput returns an input of app. before is the text before the body, source the template. An invalid template is an
-// [agentsvc.InvalidError] of the field template.
+// [agentsvc.CodeInvalid] of the field template.
 func NewInput(app, before, source string, fields []Field) (*Input, error) {
 	in := &Input{preamble: before, fields: fields}
 	if source == "" {
@@ -51,7 +51,7 @@ func NewInput(app, before, source string, fields []Field) (*Input, error) {
 }
 
 // BuildMessage returns the message. A body that lacks a required field, or on which the template fails, is an
-// [agentsvc.InvalidError].
+// [agentsvc.CodeInvalid].
 func (in *Input) BuildMessage(ctx context.Context, contentType string, body []byte) (string, error) {
 	payload, err := DecodePayload(contentType, body)
 	if err != nil {
@@ -84,18 +84,18 @@ func (in *Input) BuildMessage(ctx context.Context, contentType string, body []by
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", agentsvc.NewInvalidError("body", "the webhook's template cannot make a message of it: %.200v", err)
+		return "", agentsvc.NewInvalidError("body", "the webhook's template cannot be rendered with it: %.200v", err)
 	}
 	return checkMessage(message)
 }
 
-// checkMessage returns the message, or an [agentsvc.InvalidError] if it is blank or too long.
+// checkMessage returns the message, or an error with [agentsvc.CodeInvalid] if it is blank or too long.
 func checkMessage(message string) (string, error) {
 	switch {
 	case strings.TrimSpace(message) == "":
-		return "", agentsvc.NewInvalidError("body", "makes an empty message")
+		return "", agentsvc.NewInvalidError("body", "renders to an empty message")
 	case len(message) > maxMessageBytes:
-		return "", agentsvc.NewInvalidError("body", "makes a message of more than %d bytes", maxMessageBytes)
+		return "", agentsvc.NewInvalidError("body", "renders to a message of more than %d bytes", maxMessageBytes)
 	}
 	return message, nil
 }

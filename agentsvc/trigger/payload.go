@@ -15,7 +15,7 @@ import (
 )
 
 // DecodePayload decodes the body of a delivery by its content type: JSON, also if the type is missing, a form, or text.
-// Integers in JSON keep all digits up to 64 bits. An error is an [agentsvc.InvalidError].
+// Integers in JSON keep all digits up to 64 bits. An error is an error with [agentsvc.CodeInvalid].
 func DecodePayload(contentType string, body []byte) (any, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" {

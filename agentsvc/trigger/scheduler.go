@@ -41,11 +41,11 @@ var ErrNoSchedule = errors.New("the agent has no such schedule")
 
 // SchedulerOptions are the options of a [Scheduler]. LoadConfigured and StartTick are required.
 type SchedulerOptions struct {
-	// LoadConfigured returns the schedules of an app. It returns [tenancy.ErrNotFound] for an app that this process does
+	// LoadConfigured returns the schedules of an app. It returns [agentsvc.CodeNotFound] for an app that this process does
 	// not have.
 	LoadConfigured func(ctx context.Context, app db.ID) (AppSchedules, error)
 	// StartTick starts an agent with an idempotency key that follows from the tick, so that a repetition returns the
-	// same task. After [ErrTickRefused] the tick is done. After [ErrNoSchedule], [tenancy.ErrNotFound] or
+	// same task. After [ErrTickRefused] the tick is done. After [ErrNoSchedule], [agentsvc.CodeNotFound] or
 	// [tenancy.ErrSuspended] nothing is recorded, since the schedule is about to be replaced or deleted. After any
 	// other error the start is repeated when the claim has expired.
 	StartTick func(ctx context.Context, t Tick) (agentsvc.TaskID, error)
@@ -97,41 +97,41 @@ func NewScheduler(d *db.DB, o SchedulerOptions) *Scheduler {
 }
 
 // wakeUp makes the scheduler look for changed apps soon. It does not block.
-func (c *Scheduler) wakeUp() {
+func (s *Scheduler) wakeUp() {
 	select {
-	case c.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
 // Run starts due ticks and synchronizes schedules until ctx ends, and then waits for the starts in progress. Failures
 // are logged once at their beginning and end.
-func (c *Scheduler) Run(ctx context.Context) error {
-	tickTimer, syncTimer := time.NewTicker(c.options.TickInterval), time.NewTicker(c.options.SyncInterval)
+func (s *Scheduler) Run(ctx context.Context) error {
+	tickTimer, syncTimer := time.NewTicker(s.options.TickInterval), time.NewTicker(s.options.SyncInterval)
 	defer tickTimer.Stop()
 	defer syncTimer.Stop()
-	defer c.starts.Wait()
-	defer c.options.Bus.WatchTopic(tenancy.TopicApp, func(string) { c.wakeUp() })()
+	defer s.starts.Wait()
+	defer s.options.Bus.WatchTopic(tenancy.TopicApp, func(string) { s.wakeUp() })()
 	healthy := true
-	for runNext := c.syncSchedules; ; {
+	for runNext := s.syncSchedules; ; {
 		err := runNext(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if (err == nil) != healthy {
 			if healthy = err == nil; healthy {
-				c.options.Log.InfoContext(ctx, "schedules run again")
+				s.options.Log.InfoContext(ctx, "schedules run again")
 			} else {
-				c.options.Log.WarnContext(ctx, "schedules do not run at present", "error", err)
+				s.options.Log.WarnContext(ctx, "schedules do not run at present", "error", err)
 			}
 		}
 		select {
 		case <-tickTimer.C:
-			runNext = c.startDueTicks
+			runNext = s.startDueTicks
 		case <-syncTimer.C:
-			runNext = c.syncSchedules
-		case <-c.wake:
-			runNext = c.syncSchedules
+			runNext = s.syncSchedules
+		case <-s.wake:
+			runNext = s.syncSchedules
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -140,32 +140,32 @@ func (c *Scheduler) Run(ctx context.Context) error {
 
 // syncSchedules stores the schedules of the apps whose generation has changed since they were stored. The default app
 // has no record in the database: its generation is compared with the one in this process.
-func (c *Scheduler) syncSchedules(ctx context.Context) error {
-	defaultApp, err := c.options.LoadConfigured(ctx, tenancy.DefaultID)
+func (s *Scheduler) syncSchedules(ctx context.Context) error {
+	defaultApp, err := s.options.LoadConfigured(ctx, tenancy.DefaultID)
 	switch {
-	case errors.Is(err, tenancy.ErrNotFound):
-		c.defaultSchedules = AppSchedules{}
+	case errors.Is(err, agentsvc.CodeNotFound):
+		s.defaultSchedules = AppSchedules{}
 	case err != nil:
 		return fmt.Errorf("read the schedules of the app %s: %w", tenancy.DefaultName, err)
-	case defaultApp.Generation != c.defaultSchedules.Generation:
-		if err := c.table.saveSchedules(ctx, tenancy.DefaultID, defaultApp.Generation, defaultApp.Crons); err != nil {
+	case defaultApp.Generation != s.defaultSchedules.Generation:
+		if err := s.table.saveSchedules(ctx, tenancy.DefaultID, defaultApp.Generation, defaultApp.Crons); err != nil {
 			return err
 		}
-		c.defaultSchedules = defaultApp
+		s.defaultSchedules = defaultApp
 	}
-	ids, err := c.table.findChangedApps(ctx)
+	ids, err := s.table.findChangedApps(ctx)
 	// There may be more changed apps than one query returns.
 	if len(ids) == maxAppsPerQuery {
-		c.wakeUp()
+		s.wakeUp()
 	}
 	for _, id := range ids {
-		p, wrong := c.options.LoadConfigured(ctx, id)
+		p, wrong := s.options.LoadConfigured(ctx, id)
 		switch {
-		case errors.Is(wrong, tenancy.ErrNotFound):
+		case errors.Is(wrong, agentsvc.CodeNotFound):
 			// The app was deleted after the query.
 			continue
 		case wrong == nil:
-			wrong = c.table.saveSchedules(ctx, id, p.Generation, p.Crons)
+			wrong = s.table.saveSchedules(ctx, id, p.Generation, p.Crons)
 		}
 		err = errors.Join(err, wrong)
 	}
@@ -174,32 +174,32 @@ func (c *Scheduler) syncSchedules(ctx context.Context) error {
 
 // startDueTicks starts the ticks that are due, each in a goroutine, as far as the bounds allow. It does not wait for
 // them.
-func (c *Scheduler) startDueTicks(ctx context.Context) error {
-	due, err := c.table.findDueTicks(ctx)
+func (s *Scheduler) startDueTicks(ctx context.Context) error {
+	due, err := s.table.findDueTicks(ctx)
 	if err != nil {
 		return err
 	}
 	for _, d := range due {
-		if defaultApp := c.defaultSchedules.Crons[d.Agent]; d.Tenant == tenancy.DefaultID && (defaultApp == nil || defaultApp.String() != d.Spec) {
+		if defaultApp := s.defaultSchedules.Crons[d.Agent]; d.Tenant == tenancy.DefaultID && (defaultApp == nil || defaultApp.String() != d.Spec) {
 			// The default app of another process has this schedule; that process starts it.
 			continue
 		}
-		if !c.adjustStarting(d.Tenant, 1) {
+		if !s.adjustStarting(d.Tenant, 1) {
 			continue
 		}
 		select {
-		case c.startPermits <- struct{}{}:
-		case <-time.After(c.options.TickInterval):
-			c.adjustStarting(d.Tenant, -1)
+		case s.startPermits <- struct{}{}:
+		case <-time.After(s.options.TickInterval):
+			s.adjustStarting(d.Tenant, -1)
 			// The remaining ticks stay due.
 			return nil
 		}
-		c.starts.Go(func() {
-			if err := c.startTick(ctx, d); err != nil && ctx.Err() == nil {
-				c.options.Log.WarnContext(ctx, "a tick could not be started and is tried again", "app", d.Tenant, "agent", d.Agent, "error", err)
+		s.starts.Go(func() {
+			if err := s.startTick(ctx, d); err != nil && ctx.Err() == nil {
+				s.options.Log.WarnContext(ctx, "a tick could not be started and is tried again", "app", d.Tenant, "agent", d.Agent, "error", err)
 			}
-			<-c.startPermits
-			c.adjustStarting(d.Tenant, -1)
+			<-s.startPermits
+			s.adjustStarting(d.Tenant, -1)
 		})
 	}
 	return nil
@@ -207,46 +207,46 @@ func (c *Scheduler) startDueTicks(ctx context.Context) error {
 
 // adjustStarting adds n, 1 or -1, to the starts in progress of an app. For 1 it returns false if the app already has
 // maxTicksPerApp.
-func (c *Scheduler) adjustStarting(app db.ID, n int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n > 0 && c.startingByApp[app] == maxTicksPerApp {
+func (s *Scheduler) adjustStarting(app db.ID, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > 0 && s.startingByApp[app] == maxTicksPerApp {
 		return false
 	}
-	if c.startingByApp[app] += n; c.startingByApp[app] == 0 {
-		delete(c.startingByApp, app)
+	if s.startingByApp[app] += n; s.startingByApp[app] == 0 {
+		delete(s.startingByApp, app)
 	}
 	return true
 }
 
 // startTick starts one agent unless another process has claimed the tick. Of several missed ticks only the last one is
 // started.
-func (c *Scheduler) startTick(ctx context.Context, d DueTick) error {
+func (s *Scheduler) startTick(ctx context.Context, d DueTick) error {
 	cron, err := ParseCronSpec(d.Spec)
 	if err != nil {
 		return err
 	}
-	if mine, err := c.table.claimTick(ctx, d, c.options.ClaimTTL); err != nil || !mine {
+	if mine, err := s.table.claimTick(ctx, d, s.options.ClaimTTL); err != nil || !mine {
 		return err
 	}
 	// The start must end before the claim does: otherwise another process could store the outcome at the same time.
-	ctx, cancel := context.WithTimeout(ctx, c.options.ClaimTTL*2/3)
+	ctx, cancel := context.WithTimeout(ctx, s.options.ClaimTTL*2/3)
 	defer cancel()
 	t := Tick{d.Tenant, d.Agent, d.Spec, cron.LatestTick(d.At, d.Now)}
 	o := Outcome{At: t.At}
-	o.Task, err = c.options.StartTick(ctx, t)
+	o.Task, err = s.options.StartTick(ctx, t)
 	refused := errors.Is(err, ErrTickRefused)
 	switch {
-	case errors.Is(err, ErrNoSchedule), errors.Is(err, tenancy.ErrNotFound), errors.Is(err, tenancy.ErrSuspended):
+	case errors.Is(err, ErrNoSchedule), errors.Is(err, agentsvc.CodeNotFound), errors.Is(err, tenancy.ErrSuspended):
 		// The next synchronization will delete or replace the schedule.
 		return nil
 	case refused:
 		o.Error = err.Error()
-		c.options.Log.WarnContext(ctx, "a schedule may not start its agent", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
+		s.options.Log.WarnContext(ctx, "a schedule may not start its agent", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
 	case err != nil:
-		c.options.Log.WarnContext(ctx, "a schedule could not start its agent and tries again", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
+		s.options.Log.WarnContext(ctx, "a schedule could not start its agent and tries again", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
 		// The claim stays and expires, which is the pause before the next attempt.
 		return nil
 	}
-	return c.table.finishTick(ctx, d, o, cron.Next(d.Now))
+	return s.table.finishTick(ctx, d, o, cron.Next(d.Now))
 }

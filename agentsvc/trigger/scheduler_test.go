@@ -45,30 +45,30 @@ func newFixture(t *testing.T, d *db.DB) *fixture {
 }
 
 // lastTick returns the last tick of the hourly schedule.
-func (w *fixture) lastTick() time.Time { return w.hourly.Next(time.Now()).Add(-time.Hour) }
+func (f *fixture) lastTick() time.Time { return f.hourly.Next(time.Now()).Add(-time.Hour) }
 
 // startScheduler starts a scheduler of the fixture, which ends with the test or when stop is called.
-func (w *fixture) startScheduler(defaultApp bool) (stop func()) {
-	w.Helper()
-	c := trigger.NewScheduler(w.d, trigger.SchedulerOptions{
+func (f *fixture) startScheduler(defaultApp bool) (stop func()) {
+	f.Helper()
+	c := trigger.NewScheduler(f.d, trigger.SchedulerOptions{
 		LoadConfigured: func(_ context.Context, app db.ID) (trigger.AppSchedules, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			p, ok := w.schedules[app]
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			p, ok := f.schedules[app]
 			if !ok || app == tenancy.DefaultID && !defaultApp {
-				return p, tenancy.ErrNotFound
+				return p, agentsvc.CodeNotFound
 			}
 			return p, nil
 		},
 		StartTick: func(ctx context.Context, k trigger.Tick) (agentsvc.TaskID, error) {
-			w.mu.Lock()
-			block, fail := w.block, w.nextError
-			w.nextError = nil
-			if block == nil && k.Tenant != w.hangingApp {
-				w.started = append(w.started, fmt.Sprint(k.Tenant, " ", k.Agent, " ", k.At.UTC().Format("15:04")))
+			f.mu.Lock()
+			block, fail := f.block, f.nextError
+			f.nextError = nil
+			if block == nil && k.Tenant != f.hangingApp {
+				f.started = append(f.started, fmt.Sprint(k.Tenant, " ", k.Agent, " ", k.At.UTC().Format("15:04")))
 			}
-			w.mu.Unlock()
-			if block != nil || k.Tenant == w.hangingApp {
+			f.mu.Unlock()
+			if block != nil || k.Tenant == f.hangingApp {
 				<-ctx.Done()
 				return "", ctx.Err()
 			}
@@ -86,72 +86,72 @@ func (w *fixture) startScheduler(defaultApp bool) (stop func()) {
 		cancel()
 		<-over
 	})
-	w.Cleanup(stop)
+	f.Cleanup(stop)
 	return stop
 }
 
 // setSchedules sets the schedules of an app.
-func (w *fixture) setSchedules(app db.ID, generation int64, crons map[string]*trigger.Cron) {
-	w.mu.Lock()
-	w.schedules[app] = trigger.AppSchedules{Generation: generation, Crons: crons}
-	w.mu.Unlock()
-	w.bumpGeneration(app, generation)
+func (f *fixture) setSchedules(app db.ID, generation int64, crons map[string]*trigger.Cron) {
+	f.mu.Lock()
+	f.schedules[app] = trigger.AppSchedules{Generation: generation, Crons: crons}
+	f.mu.Unlock()
+	f.bumpGeneration(app, generation)
 }
 
 // bumpGeneration sets an app's generation in the database.
-func (w *fixture) bumpGeneration(app db.ID, generation int64) {
+func (f *fixture) bumpGeneration(app db.ID, generation int64) {
 	if app != tenancy.DefaultID {
-		w.execSQL(`INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, data_key, master_key, grants, plan, labels, created_at, updated_at)
+		f.execSQL(`INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, data_key, master_key, grants, plan, labels, created_at, updated_at)
 			VALUES ($1, $1, '', 'active', 1, 1, $2, $3, '', '[]', '', '{}', 0, 0) ON CONFLICT (tenant) DO UPDATE SET generation = excluded.generation`,
 			string(app), generation, []byte{})
 	}
 }
 
-func (w *fixture) execSQL(sql string, args ...any) {
-	w.Helper()
+func (f *fixture) execSQL(sql string, args ...any) {
+	f.Helper()
 	var b db.Batch
 	b.Exec(nil, sql, args...)
-	if err := w.d.Platform().Do(w.Context(), &b); err != nil {
-		w.Fatal(err)
+	if err := f.d.Platform().Do(f.Context(), &b); err != nil {
+		f.Fatal(err)
 	}
 }
 
 // makeOverdue makes an app's schedules due since n hours before the last tick.
-func (w *fixture) makeOverdue(app db.ID, n int) {
-	w.Helper()
-	since := w.lastTick().Add(-time.Duration(n) * time.Hour)
-	w.execSQL(`UPDATE schedule SET next_at = CAST($2 AS BIGINT), held_until = 0 WHERE tenant = $1`, string(app), since.UnixMicro())
+func (f *fixture) makeOverdue(app db.ID, n int) {
+	f.Helper()
+	since := f.lastTick().Add(-time.Duration(n) * time.Hour)
+	f.execSQL(`UPDATE schedule SET next_at = CAST($2 AS BIGINT), held_until = 0 WHERE tenant = $1`, string(app), since.UnixMicro())
 }
 
 // expireClaims ends all claims on ticks.
-func (w *fixture) expireClaims() {
-	w.Helper()
-	w.execSQL(`UPDATE schedule SET held_until = held_until - CAST($1 AS BIGINT) WHERE held_until > 0`, claimTTL.Microseconds())
+func (f *fixture) expireClaims() {
+	f.Helper()
+	f.execSQL(`UPDATE schedule SET held_until = held_until - CAST($1 AS BIGINT) WHERE held_until > 0`, claimTTL.Microseconds())
 }
 
-func (w *fixture) loadSchedules(app db.ID) map[string]trigger.ScheduleStatus {
-	w.Helper()
-	rows, err := trigger.LoadStatus(w.Context(), w.d, app)
+func (f *fixture) loadSchedules(app db.ID) map[string]trigger.ScheduleStatus {
+	f.Helper()
+	rows, err := trigger.LoadStatus(f.Context(), f.d, app)
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
 	return rows
 }
 
 // waitUntil waits for an effect of the schedulers.
-func (w *fixture) waitUntil(what string, holds func() bool) {
-	w.Helper()
+func (f *fixture) waitUntil(what string, holds func() bool) {
+	f.Helper()
 	for began := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Since(began) > 30*time.Second {
-			w.Fatal("never: " + what)
+			f.Fatal("never: " + what)
 		}
 	}
 }
 
-func (w *fixture) startedTicks() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.started)
+func (f *fixture) startedTicks() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.started)
 }
 
 // TestScheduler checks that three schedulers start a missed schedule once, for the last of its missed ticks.
@@ -235,12 +235,12 @@ func TestSchedulerFailures(t *testing.T) {
 }
 
 // hasClaimedTick reports whether any tick is claimed.
-func (w *fixture) hasClaimedTick() bool {
+func (f *fixture) hasClaimedTick() bool {
 	n := 0
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM schedule WHERE held_until > stoa_now()`)
-	if err := w.d.Platform().Do(w.Context(), &b); err != nil {
-		w.Fatal(err)
+	if err := f.d.Platform().Do(f.Context(), &b); err != nil {
+		f.Fatal(err)
 	}
 	return n > 0
 }

@@ -153,7 +153,7 @@ func (t scheduleTable) claimTick(ctx context.Context, d DueTick, lasting time.Du
 		WHERE tenant = $1 AND agent = $2 AND spec = $3 AND next_at = $4 AND held_until <= stoa_now()`,
 		string(d.Tenant), d.Agent, d.Spec, d.At.UnixMicro(), lasting.Microseconds())
 	if err := t.db.Tenant(d.Tenant).Do(ctx, &b); err != nil {
-		return false, fmt.Errorf("take a tick: %w", err)
+		return false, fmt.Errorf("claim a tick: %w", err)
 	}
 	return n > 0, nil
 }
@@ -166,7 +166,7 @@ func (t scheduleTable) finishTick(ctx context.Context, d DueTick, o Outcome, nex
 		WHERE tenant = $1 AND agent = $2 AND spec = $3 AND next_at = $4`,
 		string(d.Tenant), d.Agent, d.Spec, d.At.UnixMicro(), next.UnixMicro(), o.At.UnixMicro(), string(o.Task), o.Error)
 	if err := t.db.Tenant(d.Tenant).Do(ctx, &b); err != nil {
-		return fmt.Errorf("settle a tick: %w", err)
+		return fmt.Errorf("complete a tick: %w", err)
 	}
 	return nil
 }

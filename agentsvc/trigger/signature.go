@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"hash"
 	"net/http"
 	"strconv"
@@ -32,7 +31,7 @@ const maxDeliveryID = 256
 
 // ErrUnsigned reports that a delivery is not signed as required. It gives no reason, so that a sender learns nothing
 // about the secret.
-var ErrUnsigned = errors.New("the delivery is not signed as it must be")
+var ErrUnsigned = agentsvc.NewError(agentsvc.CodeUnsigned, "the signature of the delivery is missing or invalid")
 
 // Signature verifies the signatures of deliveries. There are two forms: the body signed in hex in a header, with or
 // without the prefix "sha256=", and Standard Webhooks, which signs the id, the timestamp and the body. The two forms
@@ -142,24 +141,24 @@ func (s *Signature) beginStandard(id, at, signatures string, now time.Time) (*Bo
 }
 
 // Write adds a piece of the body. It never fails.
-func (p *BodyVerifier) Write(b []byte) (int, error) {
-	if p.mac != nil {
-		return p.mac.Write(b)
+func (v *BodyVerifier) Write(b []byte) (int, error) {
+	if v.mac != nil {
+		return v.mac.Write(b)
 	}
 	return len(b), nil
 }
 
 // VerifyBody returns the delivery's id, "" if it has none that is authenticated. It returns [ErrUnsigned] if no
 // signature matches the body.
-func (p *BodyVerifier) VerifyBody() (id string, err error) {
-	if p.mac == nil {
-		return p.id, nil
+func (v *BodyVerifier) VerifyBody() (id string, err error) {
+	if v.mac == nil {
+		return v.id, nil
 	}
-	want := p.mac.Sum(nil)
-	for _, given := range p.signatures {
+	want := v.mac.Sum(nil)
+	for _, given := range v.signatures {
 		// hmac.Equal takes the same time for every input.
 		if hmac.Equal(given, want) {
-			return p.id, nil
+			return v.id, nil
 		}
 	}
 	return "", ErrUnsigned

@@ -146,7 +146,7 @@ func TestSecretBounds(t *testing.T) {
 		{"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32)), false},
 	} {
 		s, err := trigger.NewSignature(c.secret, "X-Signature", "")
-		var invalid *agentsvc.InvalidError
+		var invalid *agentsvc.Error
 		if c.good != (err == nil) || err != nil && (!errors.As(err, &invalid) || invalid.Field != "secret") {
 			t.Errorf("%q: %v", c.secret, err)
 		}

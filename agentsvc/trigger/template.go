@@ -28,7 +28,7 @@ const (
 )
 
 // errTooLarge reports that an execution has exceeded one of the bounds.
-var errTooLarge = errors.New("it makes too much of the body")
+var errTooLarge = errors.New("it exceeds the limits of templates")
 
 // newTemplateFuncs returns the functions that templates may call in the execution x. Each takes bounded time, returns at
 // most maxTextBytes, and is paid for from x. They replace the built-in functions of the same names.
@@ -223,43 +223,43 @@ type execution struct {
 const stepCost = 32
 
 // step counts an action, a loop iteration or a call. It returns errTooLarge beyond the bounds, and the context's error.
-func (x *execution) step() error { return x.spend(0) }
+func (e *execution) step() error { return e.spend(0) }
 
 // spend counts a step that has made some bytes.
-func (x *execution) spend(size int) error {
-	x.steps++
-	x.made += size
-	x.spent += time.Since(x.began)
-	if size > maxTextBytes || x.made > maxMadeBytes || x.steps > maxSteps || x.spent > maxExecutionTime {
+func (e *execution) spend(size int) error {
+	e.steps++
+	e.made += size
+	e.spent += time.Since(e.began)
+	if size > maxTextBytes || e.made > maxMadeBytes || e.steps > maxSteps || e.spent > maxExecutionTime {
 		return errTooLarge
 	}
-	err := x.work.SpendSteps(stepCost + size)
-	x.began = time.Now()
+	err := e.work.SpendSteps(stepCost + size)
+	e.began = time.Now()
 	return err
 }
 
 // pay returns a text that a function has made, if the execution may have it.
-func (x *execution) pay(s string) (string, error) {
-	if err := x.spend(len(s)); err != nil {
+func (e *execution) pay(s string) (string, error) {
+	if err := e.spend(len(s)); err != nil {
 		return "", err
 	}
 	return s, nil
 }
 
 // join returns the values of a list with sep between them. A value counts as a byte at least.
-func (x *execution) join(sep string, list []any) (string, error) {
+func (e *execution) join(sep string, list []any) (string, error) {
 	var b strings.Builder
 	for i, v := range list {
 		if i > 0 {
 			b.WriteString(sep)
 		}
 		b.WriteString(formatValue(v))
-		if b.Len() > maxTextBytes || x.made+i > maxMadeBytes {
+		if b.Len() > maxTextBytes || e.made+i > maxMadeBytes {
 			return "", errTooLarge
 		}
 	}
-	x.made += len(list)
-	return x.pay(b.String())
+	e.made += len(list)
+	return e.pay(b.String())
 }
 
 // executeTemplate executes a clone of a template, so that concurrent executions are independent.

@@ -40,7 +40,7 @@ func (c *Cache) save(ctx context.Context, url string, set []byte) error {
 		ON CONFLICT (url_hash) DO UPDATE SET document = excluded.document, fetched_at = excluded.fetched_at`, hashURL(url), string(set))
 	b.Exec(nil, `DELETE FROM jwks WHERE fetched_at < stoa_now() - $1`, cacheTTL.Microseconds())
 	if err := c.db.Do(ctx, &b); err != nil {
-		return fmt.Errorf("keep the keys: %w", err)
+		return fmt.Errorf("store the keys: %w", err)
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (c *Cache) load(ctx context.Context, url string) (set []byte, age time.Dura
 		return err
 	}, `SELECT document, stoa_now() - fetched_at FROM jwks WHERE url_hash = $1`, hashURL(url))
 	if err := c.db.Do(ctx, &b); err != nil {
-		return nil, 0, fmt.Errorf("recall the keys: %w", err)
+		return nil, 0, fmt.Errorf("read the stored keys: %w", err)
 	}
 	return set, age, nil
 }
@@ -69,7 +69,7 @@ func (c *Cache) Delete(ctx context.Context, url string) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM jwks WHERE url_hash = $1`, hashURL(url))
 	if err := c.db.Do(ctx, &b); err != nil {
-		return fmt.Errorf("forget the keys of an issuer: %w", err)
+		return fmt.Errorf("delete the keys of an issuer: %w", err)
 	}
 	return nil
 }

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stoa/agentsvc"
+
 	"github.com/go-jose/go-jose/v4"
 )
 
@@ -37,7 +39,7 @@ const (
 
 // ErrUnavailable reports that the keys of an issuer cannot be fetched at present, so that its tokens can be neither
 // accepted nor refused.
-var ErrUnavailable = errors.New("the keys of the token's issuer cannot be had at present")
+var ErrUnavailable = agentsvc.NewError(agentsvc.CodeUnavailable, "the keys of the token's issuer are not available at present")
 
 // Options configure a [RemoteSet]. HTTP is required.
 type Options struct {
@@ -187,7 +189,7 @@ func (r *RemoteSet) runFetch() {
 	} else {
 		r.restoreJWKS()
 		if r.fetchCtx.Err() == nil {
-			r.options.Log.Warn("the keys of an issuer could not be fetched, the known ones stay", "url", r.logURL, "error", err)
+			r.options.Log.Warn("the keys of an issuer could not be fetched, the known ones stay in use", "url", r.logURL, "error", err)
 		}
 		err = fmt.Errorf("%w: fetch %s: %w", ErrUnavailable, r.logURL, err)
 	}

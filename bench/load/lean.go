@@ -17,10 +17,11 @@ import (
 // A thread for each connection, or a goroutine, is woken for each answer, and the machine's processors are the server's as
 // well. One thread that asks the kernel which answers are there takes less of them.
 
-// lull (docs/decisions/bench-load-pauses.md) is how long it sleeps before it asks, where there are several connections; the kernel's own slack makes it some 120 µs.
-// Across a network, a card gathers answers for about as long before it interrupts. Without it, one thread of the server gets the
-// next call as soon as it has answered one, and goes on with the few connections that it has so: Go's scheduler takes calls
-// from the network before it takes those that wait for another thread, which the kernel may have stopped for 4 ms.
+// lull (docs/decisions/bench-load-pauses.md) is how long it sleeps before it asks, where there are several connections;
+// the kernel's own slack makes it some 120 µs. Across a network, a card gathers answers for about as long before it
+// interrupts. Without it, one thread of the server gets the next call as soon as it has answered one, and goes on with
+// the few connections that it has so: Go's scheduler takes calls from the network before it takes those that wait for
+// another thread, which the kernel may have stopped for 4 ms.
 const lull = 50 * time.Microsecond
 
 // An answer has come when the kernel has received all of it: how long it lies there is the load's doing.
@@ -97,8 +98,8 @@ func driveAll(ctx context.Context, clients []*Client, targets []Target, more fun
 
 var errLate = fmt.Errorf("no answer within %v", callTimeout)
 
-// wire is a connection that the runtime knows nothing of. What it has received of an answer is read at once, when all of it is
-// there: who waits for the rest of one answer keeps the others waiting.
+// wire is a connection that the runtime knows nothing of. What it has received of an answer is read at once, when all
+// of it is there: who waits for the rest of one answer keeps the others waiting.
 type wire struct {
 	net.Conn // closed
 	fd       int

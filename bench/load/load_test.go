@@ -91,8 +91,8 @@ func TestRunEachGivesEachConnectionItsTarget(t *testing.T) {
 	}
 }
 
-// TestLean drives connections in one thread: every call is counted and timed, answers may come in pieces, and one that is not
-// good, or a connection that ends, is an error of the run.
+// TestLean drives connections in one thread: every call is counted and timed, answers may come in pieces, and one that
+// is not good, or a connection that ends, is an error of the run.
 func TestLean(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300_000) + "end"

@@ -22,8 +22,8 @@ var ErrNoTasks = errors.New("the agent has no tasks")
 // place is where something is read, and what stands in the answer.
 type place struct{ path, want string }
 
-// Reads are what callers read of an agent that has been called: a page of its tasks, one of them with its history, its card. Pages
-// and tasks come a second time, with another one for each of so many callers, as far as there are as many.
+// Reads are what callers read of an agent that has been called: a page of its tasks, one of them with its history, its
+// card. Pages and tasks come a second time, with another one for each of so many callers, as far as there are as many.
 func (s *Server) Reads(ctx context.Context, token, agent string, callers int) ([]Read, error) {
 	base := "/v1/agents/" + agent
 	var all taskPage

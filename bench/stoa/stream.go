@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Stream is one open connection over which messages are sent, one after the other, and their events read. Each message has an
-// id of its own, as gRPC wants it.
+// Stream is one open connection over which messages are sent, one after the other, and their events read. Each message
+// has an id of its own, as gRPC wants it.
 type Stream struct {
 	// First sends a message, reads all events of its task and returns how long the first one took.
 	First func(ctx context.Context) (time.Duration, error)

@@ -96,7 +96,7 @@ const (
 
 // The values of [Budget.OnExhausted]: what happens to a call that a hard budget cannot cover.
 const (
-	// Reject: the call fails with an [*agentsvc.BudgetExhaustedError].
+	// Reject: the call fails with an error with the detail [*agentsvc.ExhaustedBudget].
 	Reject = "reject"
 	// Pause: the task waits until the budget covers its next call; see [Gate.CheckAvailability].
 	Pause = "pause"
@@ -123,8 +123,8 @@ func (b Balance) Remaining() int64 {
 	return max(0, amount.Subtract(amount.Subtract(b.Amount, b.Committed), b.Reserved))
 }
 
-// setDefaultsAndValidate fills in omitted fields and returns an [*agentsvc.InvalidError] for the first invalid one.
-// currency is used for a money budget without one.
+// setDefaultsAndValidate fills in omitted fields and returns an error with [agentsvc.CodeInvalid] for the first invalid
+// one. currency is used for a money budget without one.
 func (b *Budget) setDefaultsAndValidate(currency string) error {
 	b.Zone = cmp.Or(b.Zone, "UTC")
 	b.OnExhausted = cmp.Or(b.OnExhausted, Reject)
@@ -150,7 +150,7 @@ func (b *Budget) setDefaultsAndValidate(currency string) error {
 	case b.OnExhausted != Reject && b.OnExhausted != Pause:
 		return agentsvc.NewInvalidError("on_exhausted", "must be %s or %s", Reject, Pause)
 	case b.OnExhausted == Pause && !b.Hard:
-		return agentsvc.NewInvalidError("on_exhausted", "%s needs a hard budget: a soft one holds nothing up", Pause)
+		return agentsvc.NewInvalidError("on_exhausted", "%s needs a hard budget: a soft one blocks no call", Pause)
 	case b.Unit == InMoney && !amount.IsCurrency(b.Currency):
 		return agentsvc.NewInvalidError("currency", "is missing: neither the app's plan nor a price book names one")
 	case b.Unit != InMoney && b.Currency != "":

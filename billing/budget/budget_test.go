@@ -50,7 +50,7 @@ func TestBudgets(t *testing.T) {
 			t.Errorf("resets at %v with %d left, want %v with all", made.ResetsAt, made.Remaining(), until)
 		}
 		_, err = s.Budgets.AddBudget(t.Context(), actor, budgettest.Acme, given)
-		agentsvctest.CheckError(t, err, tenancy.ErrExists)
+		agentsvctest.CheckError(t, err, agentsvc.CodeExists)
 		budgettest.AddBudget(t, s.Budgets, tenancy.App{}, budgettest.CallBudget(5))
 
 		change := made.Budget
@@ -66,12 +66,12 @@ func TestBudgets(t *testing.T) {
 		if err != nil || len(got) != 1 || got[0].Amount != 2000 || got[0].Hard {
 			t.Errorf("budgets %+v, %v", got, err)
 		}
-		agentsvctest.CheckError(t, s.Budgets.DeleteBudget(t.Context(), actor, tenancy.App{ID: "globex-id"}, "month"), tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, s.Budgets.DeleteBudget(t.Context(), actor, tenancy.App{ID: "globex-id"}, "month"), agentsvc.CodeNotFound)
 		if err := s.Budgets.DeleteBudget(t.Context(), actor, budgettest.Acme, "month"); err != nil {
 			t.Fatal(err)
 		}
 		_, err = s.Budgets.FindBudget(t.Context(), budgettest.Acme.ID, "month")
-		agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
 	})
 }
 
@@ -228,13 +228,12 @@ func TestManyCallers(t *testing.T) {
 				if err == nil {
 					err = r.SettleUsage(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 5, 6))
 				}
-				var e *agentsvc.BudgetExhaustedError
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
 				case err == nil:
 					made++
-				case errors.As(err, &e):
+				case agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) != nil:
 					refused++
 				default:
 					t.Error(err)
@@ -367,8 +366,7 @@ func TestMoney(t *testing.T) {
 		y := budgettest.NewRequest()
 		y.Model = "free"
 		_, err = a.ReserveBudget(t.Context(), y)
-		var invalid *agentsvc.InvalidError
-		if !errors.As(err, &invalid) {
+		if !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("a model without a price: %v", err)
 		}
 	})
@@ -492,8 +490,7 @@ func replaceWith(b budget.Budget) func(budget.Budget) (budget.Budget, error) {
 
 func wantExhausted(t testing.TB, err error, budgets ...string) {
 	t.Helper()
-	var e *agentsvc.BudgetExhaustedError
-	if !errors.As(err, &e) || !slices.Contains(budgets, e.Budget) {
+	if e := agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err); e == nil || !slices.Contains(budgets, e.Budget) {
 		t.Errorf("error %v, want that one of %v is used up", err, budgets)
 	}
 }

@@ -19,16 +19,16 @@ type budgetCache struct {
 }
 
 // budgetsOf returns the budgets of an app. The slice is shared: callers must not change it.
-func (l *budgetCache) budgetsOf(app db.ID) []Budget {
-	if all := l.byApp.Load(); all != nil {
+func (c *budgetCache) budgetsOf(app db.ID) []Budget {
+	if all := c.byApp.Load(); all != nil {
 		return (*all)[app]
 	}
 	return nil
 }
 
 // allBudgets returns the budgets of every app. The map is shared: callers must not change it.
-func (l *budgetCache) allBudgets() map[db.ID][]Budget {
-	if all := l.byApp.Load(); all != nil {
+func (c *budgetCache) allBudgets() map[db.ID][]Budget {
+	if all := c.byApp.Load(); all != nil {
 		return *all
 	}
 	return nil
@@ -36,10 +36,10 @@ func (l *budgetCache) allBudgets() map[db.ID][]Budget {
 
 // replaceBudgets replaces the budgets of the named apps by those in found, or all of them if none is named. An app that
 // found does not have loses its budgets: they were deleted.
-func (l *budgetCache) replaceBudgets(found map[db.ID][]Budget, apps ...db.ID) {
+func (c *budgetCache) replaceBudgets(found map[db.ID][]Budget, apps ...db.ID) {
 	// Compare-and-swap, since the partial replacement copies a map that another goroutine may replace meanwhile.
 	for {
-		before := l.byApp.Load()
+		before := c.byApp.Load()
 		next := found
 		if len(apps) > 0 && before != nil {
 			next = maps.Clone(*before)
@@ -49,7 +49,7 @@ func (l *budgetCache) replaceBudgets(found map[db.ID][]Budget, apps ...db.ID) {
 				}
 			}
 		}
-		if l.byApp.CompareAndSwap(before, &next) {
+		if c.byApp.CompareAndSwap(before, &next) {
 			return
 		}
 	}

@@ -46,7 +46,9 @@ func TestChangesCallerGone(t *testing.T) {
 				},
 				func(ctx context.Context) (any, error) { return s.Prices.FindVersion(ctx, "2") },
 			},
-			{"RemovePrice", func(ctx context.Context) (any, error) { return nil, s.Prices.RemoveVersion(ctx, actor, "2") }, nil},
+			{"RemovePrice", func(ctx context.Context) (any, error) {
+				return nil, s.Prices.RemoveVersion(ctx, actor, "2")
+			}, nil},
 			{
 				"AddPlan",
 				func(ctx context.Context) (any, error) {

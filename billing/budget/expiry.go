@@ -30,26 +30,26 @@ type activeReservations struct {
 	calls map[string]bool
 }
 
-func (h *activeReservations) addCall(call string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.calls == nil {
-		h.calls = map[string]bool{}
+func (r *activeReservations) addCall(call string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.calls == nil {
+		r.calls = map[string]bool{}
 	}
-	h.calls[call] = true
+	r.calls[call] = true
 }
 
-func (h *activeReservations) removeCall(call string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.calls, call)
+func (r *activeReservations) removeCall(call string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.calls, call)
 }
 
-func (h *activeReservations) listCalls() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	list := make([]string, 0, len(h.calls))
-	for call := range h.calls {
+func (r *activeReservations) listCalls() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]string, 0, len(r.calls))
+	for call := range r.calls {
 		list = append(list, call)
 	}
 	return list

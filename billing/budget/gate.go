@@ -25,26 +25,26 @@ func (s *Service) NewGate(tenant db.ID, plan string) *Gate {
 }
 
 // chargeCurrency returns the currency in which the app is charged now. A reservation keeps the one it began with.
-func (a *Gate) chargeCurrency() string { return a.service.prices.CurrencyForPlan(a.plan) }
+func (g *Gate) chargeCurrency() string { return g.service.prices.CurrencyForPlan(g.plan) }
 
 // AllowsModel reports whether the app's plan allows a model.
-func (a *Gate) AllowsModel(provider, model string) bool {
-	p, _ := a.service.prices.CachedPlan(a.plan)
+func (g *Gate) AllowsModel(provider, model string) bool {
+	p, _ := g.service.prices.CachedPlan(g.plan)
 	return p.AllowsModel(provider, model)
 }
 
 // HasBudgets reports whether the app or the platform has any budget. It reads two map entries, so that an app without
 // budgets pays nothing.
-func (a *Gate) HasBudgets() bool {
-	return len(a.service.budgets.budgetsOf("")) > 0 || len(a.service.budgets.budgetsOf(a.tenant)) > 0
+func (g *Gate) HasBudgets() bool {
+	return len(g.service.budgets.budgetsOf("")) > 0 || len(g.service.budgets.budgetsOf(g.tenant)) > 0
 }
 
 // applicableBudgets returns the budgets that apply to a call, and apart from them the foreign ones: those whose scope
 // covers the call but that count nothing of it, because they are in money of another currency. The list is sorted by
 // app ("" is the platform) and id: all transactions lock balances in this order, which rules out deadlocks.
-func (a *Gate) applicableBudgets(currency, agent string, owner agentsvc.Owner, provider, model string) (list, foreign []Budget) {
-	for _, app := range []db.ID{"", a.tenant} {
-		for _, b := range a.service.budgets.budgetsOf(app) {
+func (g *Gate) applicableBudgets(currency, agent string, owner agentsvc.Owner, provider, model string) (list, foreign []Budget) {
+	for _, app := range []db.ID{"", g.tenant} {
+		for _, b := range g.service.budgets.budgetsOf(app) {
 			switch {
 			case !b.Scope.coversCall(agent, owner, provider, model):
 			case b.Unit == InMoney && b.Currency != currency:
@@ -61,7 +61,7 @@ func (a *Gate) applicableBudgets(currency, agent string, owner agentsvc.Owner, p
 // checkForeignBudgets refuses a call that a hard money budget cannot bound because the call is charged in another
 // currency. The call is allowed if list has a hard money budget of the same app and scope in the right currency.
 // Otherwise a change of the plan's currency would silently disable the budget.
-func (a *Gate) checkForeignBudgets(currency string, list, foreign []Budget) error {
+func (g *Gate) checkForeignBudgets(currency string, list, foreign []Budget) error {
 	for _, f := range foreign {
 		isInCurrency := func(b Budget) bool { return b.Hard && b.Unit == InMoney && b.App == f.App && b.Scope == f.Scope }
 		if f.Hard && !slices.ContainsFunc(list, isInCurrency) {
@@ -72,31 +72,31 @@ func (a *Gate) checkForeignBudgets(currency string, list, foreign []Budget) erro
 	return nil
 }
 
-// CheckBudget returns an [*agentsvc.BudgetExhaustedError] if a hard budget that rejects covers every call that this
-// request can make and is used up. It only avoids the work of a turn that could do nothing; [Gate.ReserveBudget]
-// is what enforces budgets. agent is "" if the request does not name one.
-func (a *Gate) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
-	if !a.HasBudgets() {
+// CheckBudget returns an error with the detail [*agentsvc.ExhaustedBudget] if a hard budget that rejects covers every
+// call that this request can make and is used up. It only avoids the work of a turn that could do nothing;
+// [Gate.ReserveBudget] is what enforces budgets. agent is "" if the request does not name one.
+func (g *Gate) CheckBudget(ctx context.Context, agent string, owner agentsvc.Owner) error {
+	if !g.HasBudgets() {
 		return nil
 	}
-	currency := a.chargeCurrency()
-	list, foreign := a.applicableBudgets(currency, agent, owner, "", "")
+	currency := g.chargeCurrency()
+	list, foreign := g.applicableBudgets(currency, agent, owner, "", "")
 	// late selects the budgets that cannot be judged before the model is known, or that do not reject: soft ones, those
 	// that pause the task instead, and those of a model or, while the agent is unknown, of an agent.
 	late := func(b Budget) bool {
 		return !b.Hard || b.OnExhausted != Reject || b.Scope.Model != "" || agent == "" && b.Scope.Agent != ""
 	}
-	if err := a.checkForeignBudgets(currency, list, slices.DeleteFunc(foreign, late)); err != nil {
+	if err := g.checkForeignBudgets(currency, list, slices.DeleteFunc(foreign, late)); err != nil {
 		return err
 	}
 	list = slices.DeleteFunc(list, late)
-	balances, err := a.service.readBalances(ctx, list)
+	balances, err := g.service.readBalances(ctx, list)
 	if err != nil {
 		return fmt.Errorf("check budgets: %w", err)
 	}
 	for _, b := range balances {
 		if b.Committed >= b.Amount {
-			return b.exhaustedError()
+			return b.exhausted().NewError()
 		}
 	}
 	return nil
@@ -113,13 +113,13 @@ type Change struct {
 // CheckAvailability returns nil while the hard budget of that id, of the app or the platform, has less left than needs.
 // Otherwise, also if the budget is soft or deleted, it returns a Change. A task that a budget has paused polls
 // it.
-func (a *Gate) CheckAvailability(ctx context.Context, id string, needs int64) (*Change, error) {
-	for _, app := range []db.ID{"", a.tenant} {
-		for _, b := range a.service.budgets.budgetsOf(app) {
+func (g *Gate) CheckAvailability(ctx context.Context, id string, needs int64) (*Change, error) {
+	for _, app := range []db.ID{"", g.tenant} {
+		for _, b := range g.service.budgets.budgetsOf(app) {
 			if b.ID != id {
 				continue
 			}
-			list, err := a.service.readBalances(ctx, []Budget{b})
+			list, err := g.service.readBalances(ctx, []Budget{b})
 			if err != nil || list[0].Hard && list[0].Remaining() < needs {
 				return nil, err
 			}
@@ -129,8 +129,8 @@ func (a *Gate) CheckAvailability(ctx context.Context, id string, needs int64) (*
 	return &Change{}, nil
 }
 
-// exhaustedError returns the error for a call that b cannot cover. Needed is left to the caller.
-func (b Balance) exhaustedError() *agentsvc.BudgetExhaustedError {
+// exhausted returns the detail of the error for a call that b cannot cover. Needed is left to the caller.
+func (b Balance) exhausted() *agentsvc.ExhaustedBudget {
 	scope := b.Scope.String()
 	switch {
 	case b.App == "":
@@ -138,7 +138,7 @@ func (b Balance) exhaustedError() *agentsvc.BudgetExhaustedError {
 	case scope == "":
 		scope = "app"
 	}
-	return &agentsvc.BudgetExhaustedError{Budget: b.Name, ID: b.ID, Scope: scope, ResetsAt: b.ResetsAt, PausesTask: b.OnExhausted == Pause}
+	return &agentsvc.ExhaustedBudget{Budget: b.Name, ID: b.ID, Scope: scope, ResetsAt: b.ResetsAt, PausesTask: b.OnExhausted == Pause}
 }
 
 // costBound is the upper bound of what a model call adds to one budget.

@@ -3,9 +3,11 @@ package budget_test
 import (
 	"testing"
 	"time"
+
+	"stoa/tenancy/audit"
 )
 
-const actor = "operator"
+var actor = audit.Actor{Name: "operator"}
 
 var january = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 

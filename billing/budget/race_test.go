@@ -1,7 +1,6 @@
 package budget_test
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -36,8 +35,7 @@ func TestReadWhileMade(t *testing.T) {
 			budgettest.AddBudget(t, s.Budgets, app, budgettest.CallBudget(0))
 			made.Store(true)
 			looking.Wait()
-			var used *agentsvc.BudgetExhaustedError
-			if _, err := s.Budgets.NewGate(app.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest()); !errors.As(err, &used) {
+			if _, err := s.Budgets.NewGate(app.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest()); agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) == nil {
 				t.Errorf("app %d: its budget is forgotten: %v", i, err)
 			}
 		}

@@ -54,21 +54,21 @@ func (s *Service) recountRows(ctx context.Context, app db.ID, rows []usage.Row) 
 
 // RecordUnreserved counts the usage of a call that began without a reservation in the budgets that apply to it now. It
 // writes the usage row; the transaction of the task's log may write the same row, by the same key, which counts once.
-func (a *Gate) RecordUnreserved(ctx context.Context, m *usage.Meter, request Request, used agentsvc.Usage) error {
-	if list, _ := a.applicableBudgets(a.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model); len(list) == 0 {
+func (g *Gate) RecordUnreserved(ctx context.Context, m *usage.Meter, request Request, used agentsvc.Usage) error {
+	if list, _ := g.applicableBudgets(g.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model); len(list) == 0 {
 		return nil
 	}
 	if err := m.WriteUsage(ctx, request.runFacts(used)); err != nil {
 		return err
 	}
-	return a.recountUnreserved(ctx, request, nil, used.StartedAt)
+	return g.recountUnreserved(ctx, request, nil, used.StartedAt)
 }
 
 // recountUnreserved computes the balances of the budgets that a call counts in but has not reserved from. began selects
 // the window.
-func (a *Gate) recountUnreserved(ctx context.Context, request Request, reserved []reservationLine, began time.Time) error {
+func (g *Gate) recountUnreserved(ctx context.Context, request Request, reserved []reservationLine, began time.Time) error {
 	var errs []error
-	list, _ := a.applicableBudgets(a.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model)
+	list, _ := g.applicableBudgets(g.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model)
 next:
 	for _, b := range list {
 		for _, l := range reserved {
@@ -77,13 +77,13 @@ next:
 			}
 		}
 		since, _ := b.Window.Bounds(began, b.location)
-		_, err := a.service.RebuildBalance(ctx, b, since)
+		_, err := g.service.RebuildBalance(ctx, b, since)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
 // runFacts returns the call as the facts of a run with one usage event, which the [usage.Meter] turns into its row.
-func (a Request) runFacts(used agentsvc.Usage) usage.RunFacts {
-	return usage.RunFacts{Task: a.Task, Epoch: a.Epoch, Agent: a.Agent, Owner: a.Owner, Events: []agentsvc.Event{{Task: a.Task, Usage: &used}}}
+func (r Request) runFacts(used agentsvc.Usage) usage.RunFacts {
+	return usage.RunFacts{Task: r.Task, Epoch: r.Epoch, Agent: r.Agent, Owner: r.Owner, Events: []agentsvc.Event{{Task: r.Task, Usage: &used}}}
 }

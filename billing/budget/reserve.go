@@ -59,28 +59,28 @@ const (
 //
 // If hard budgets have less left, the response is shortened to what they allow, down to request.MinOutput. If they have
 // less only because of calls in progress, ReserveBudget waits for these up to [Options.MaxWait]: most use less than they
-// reserved. After that it returns an [*agentsvc.BudgetExhaustedError].
+// reserved. After that it returns an error with the detail [*agentsvc.ExhaustedBudget].
 //
 // The reservation expires after reservationExpiry unless [Service.Run] of this process renews it.
-func (a *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation, error) {
-	if !a.HasBudgets() {
+func (g *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation, error) {
+	if !g.HasBudgets() {
 		return nil, nil //nolint:nilnil // there is nothing to settle
 	}
-	currency := a.chargeCurrency()
-	budgets, foreign := a.applicableBudgets(currency, request.Agent, request.Owner, request.Provider, request.Model)
-	if err := a.checkForeignBudgets(currency, budgets, foreign); err != nil {
+	currency := g.chargeCurrency()
+	budgets, foreign := g.applicableBudgets(currency, request.Agent, request.Owner, request.Provider, request.Model)
+	if err := g.checkForeignBudgets(currency, budgets, foreign); err != nil {
 		return nil, err
 	}
 	if len(budgets) == 0 {
 		return nil, nil //nolint:nilnil // as above
 	}
 	request.MinOutput = min(request.MinOutput, request.Output)
-	r := &Reservation{gate: a, request: request, currency: currency, Output: request.Output}
+	r := &Reservation{gate: g, request: request, currency: currency, Output: request.Output}
 	began, wait := time.Now(), minRetryWait
 	for {
 		// Each attempt takes a new time: a wait can cross the end of a window.
-		r.Began = a.service.databaseNow()
-		bounds, err := a.costBounds(budgets, request, r.Began)
+		r.Began = g.service.databaseNow()
+		bounds, err := g.costBounds(budgets, request, r.Began)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func (a *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation
 			// A shorter response fits. Another call may have taken the rest meanwhile, so this attempt can fail again.
 			r.Output = min(now, r.Output)
 			continue
-		case later < request.MinOutput || time.Since(began) > a.service.maxWait:
+		case later < request.MinOutput || time.Since(began) > g.service.maxWait:
 			// Waiting cannot help, or has taken too long.
 			return nil, longestExhausted(bounds, left, request)
 		}
@@ -115,8 +115,8 @@ func (a *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation
 func (b Balance) remainingUncommitted() int64 { return max(0, amount.Subtract(b.Amount, b.Committed)) }
 
 // costBounds returns the upper bound of the call's cost for each budget, in its unit. A model without a price has no
-// bound in money: if a hard money budget applies it is an [*agentsvc.InvalidError].
-func (a *Gate) costBounds(budgets []Budget, request Request, at time.Time) ([]costBound, error) {
+// bound in money: if a hard money budget applies it is an error with [agentsvc.CodeInvalid].
+func (g *Gate) costBounds(budgets []Budget, request Request, at time.Time) ([]costBound, error) {
 	list := make([]costBound, 0, len(budgets))
 	for _, b := range budgets {
 		x := costBound{budget: b}
@@ -127,7 +127,7 @@ func (a *Gate) costBounds(budgets []Budget, request Request, at time.Time) ([]co
 		case InTokens:
 			x.amountFor = func(output int64) int64 { return amount.Add(request.Input, output) }
 		case InMoney:
-			book := a.service.prices.CachedBook()
+			book := g.service.prices.CachedBook()
 			if _, priced := book.MaxCharge(b.Currency, request.Provider, request.Model, 1, 1, at); !priced && b.Hard {
 				return nil, agentsvc.NewInvalidError("", "the model %s/%s has no price, and the budget %s is in money: the operator must add one to the price book",
 					request.Provider, request.Model, b.Name)
@@ -160,18 +160,18 @@ func maxOutputWithin(bounds []costBound, left []Balance, request Request, availa
 // exhausted it names the one whose window ends last, since the call is not possible before. At least one must be
 // exhausted.
 func longestExhausted(bounds []costBound, left []Balance, request Request) error {
-	var found *agentsvc.BudgetExhaustedError
+	var found *agentsvc.ExhaustedBudget
 	for i, x := range bounds {
 		if !left[i].Hard || x.amountFor(request.MinOutput) <= left[i].Remaining() {
 			continue
 		}
-		err := left[i].exhaustedError()
-		err.Needed = x.amountFor(request.MinOutput)
-		if found == nil || err.ResetsAt.IsZero() || !found.ResetsAt.IsZero() && err.ResetsAt.After(found.ResetsAt) {
-			found = err
+		one := left[i].exhausted()
+		one.Needed = x.amountFor(request.MinOutput)
+		if found == nil || one.ResetsAt.IsZero() || !found.ResetsAt.IsZero() && one.ResetsAt.After(found.ResetsAt) {
+			found = one
 		}
 	}
-	return found
+	return found.NewError()
 }
 
 // tryReserve writes the reservation if every hard budget covers it, and returns the balances before it and whether it

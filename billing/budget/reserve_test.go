@@ -16,6 +16,7 @@ import (
 	"stoa/billing/usage"
 	"stoa/billing/usage/usagetest"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -51,11 +52,10 @@ func TestOtherCurrency(t *testing.T) {
 			budgettest.AddBudget(t, s.Budgets, owner.before, money("dollars", "USD"))
 			a, m := s.Budgets.NewGate(budgettest.Acme.ID, "euro"), s.Usage.NewMeter(budgettest.Acme.ID, "euro") // the plan has changed
 			_, err = a.ReserveBudget(t.Context(), budgettest.NewRequest())
-			var invalid *agentsvc.InvalidError
-			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "dollars") {
+			if !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), "dollars") {
 				t.Fatalf("%v, want a refusal that names the budget", err)
 			}
-			if err := a.CheckBudget(t.Context(), "assistant", budgettest.Ana); !errors.As(err, &invalid) {
+			if err := a.CheckBudget(t.Context(), "assistant", budgettest.Ana); !errors.Is(err, agentsvc.CodeInvalid) {
 				t.Errorf("checked: %v, want the same", err)
 			}
 			budgettest.AddBudget(t, s.Budgets, owner.after, money("euros", "EUR"))
@@ -84,7 +84,7 @@ func TestPlanChangesCurrency(t *testing.T) {
 			})
 			agentsvctest.RequireNoErrors(t, err)
 		}
-		changeCurrency := func(put func(context.Context, string, price.Plan) (price.Plan, error), currency string) {
+		changeCurrency := func(put func(context.Context, audit.Actor, price.Plan) (price.Plan, error), currency string) {
 			t.Helper()
 			_, err := put(t.Context(), actor, price.Plan{Name: "team", Currency: currency})
 			agentsvctest.RequireNoErrors(t, err)

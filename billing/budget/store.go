@@ -18,8 +18,8 @@ import (
 const maxBudgets = 100
 
 // AddBudget creates a budget of an app, or of the platform where app.ID is "". Usage of the current window that was
-// recorded before counts from the start. If the name is taken it returns [tenancy.ErrExists].
-func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, b Budget) (Balance, error) {
+// recorded before counts from the start. If the name is taken it returns [agentsvc.CodeExists].
+func (s *Service) AddBudget(ctx context.Context, actor audit.Actor, app tenancy.App, b Budget) (Balance, error) {
 	b.App, b.ID = app.ID, agentsvc.NewID()
 	if err := b.setDefaultsAndValidate(s.prices.CurrencyForPlan(app.Plan)); err != nil {
 		return Balance{}, err
@@ -59,15 +59,15 @@ func (s *Service) AddBudget(ctx context.Context, actor string, app tenancy.App, 
 		return change.Record(ctx, tx, change.Budget, string(b.App))
 	})
 	if db.IsDuplicate(err) {
-		return Balance{}, tenancy.Errorf(tenancy.ErrExists, "there is a budget %s", b.Name)
+		return Balance{}, agentsvc.NewError(agentsvc.CodeExists, "there is a budget %s", b.Name)
 	}
 	return s.publishBudgetChange(ctx, b, err)
 }
 
 // UpdateBudget replaces a budget by what edit returns for its current state. The row is locked meanwhile, so edit may
 // be a partial change. Amount, Hard, OnExhausted and Thresholds can change; name, scope, unit, currency and window
-// cannot, since the balances were counted by them. If there is no such budget it returns [tenancy.ErrNotFound].
-func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
+// cannot, since the balances were counted by them. If there is no such budget it returns [agentsvc.CodeNotFound].
+func (s *Service) UpdateBudget(ctx context.Context, actor audit.Actor, app tenancy.App, name string, edit func(was Budget) (Budget, error)) (Balance, error) {
 	var b Budget
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		was, err := lockBudget(ctx, tx, app.ID, name)
@@ -84,14 +84,14 @@ func (s *Service) UpdateBudget(ctx context.Context, actor string, app tenancy.Ap
 		if err != nil {
 			return err
 		}
-		b.UpdatedBy = actor
+		b.UpdatedBy = actor.Name
 		err = tx.Query(ctx, func(r db.Row) error {
 			var updated int64
 			err := r.Scan(&updated)
 			b.UpdatedAt = time.UnixMicro(updated).UTC()
 			return err
 		}, `UPDATE budget SET amount = $3, hard = $4, on_exhausted = $5, thresholds = $6, updated_at = stoa_now(), updated_by = $7
-			WHERE tenant = $1 AND id = $2 RETURNING updated_at`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor)
+			WHERE tenant = $1 AND id = $2 RETURNING updated_at`, string(b.App), b.ID, b.Amount, b.Hard, b.OnExhausted, string(thresholds), actor.Name)
 		if err != nil {
 			return err
 		}
@@ -115,8 +115,8 @@ func lockBudget(ctx context.Context, tx *db.Tx, app db.ID, name string) (b Budge
 	return b, err
 }
 
-// validateReplacement completes b from was, which it is to replace. It returns an [*agentsvc.InvalidError] if a fixed
-// field differs.
+// validateReplacement completes b from was, which it is to replace. It returns an error with [agentsvc.CodeInvalid] if
+// a fixed field differs.
 func (b *Budget) validateReplacement(was Budget) error {
 	b.App, b.ID, b.CreatedAt = was.App, was.ID, was.CreatedAt
 	if err := b.setDefaultsAndValidate(was.Currency); err != nil {
@@ -130,15 +130,15 @@ func (b *Budget) validateReplacement(was Budget) error {
 		{"currency", b.Currency != was.Currency},
 	} {
 		if f.changed {
-			return agentsvc.NewInvalidError(f.field, "stays what it is: delete the budget and make another")
+			return agentsvc.NewInvalidError(f.field, "cannot be changed: delete the budget and create another")
 		}
 	}
 	return nil
 }
 
 // DeleteBudget deletes a budget with its balances and threshold events. If there is no such budget it returns
-// [tenancy.ErrNotFound].
-func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.App, name string) error {
+// [agentsvc.CodeNotFound].
+func (s *Service) DeleteBudget(ctx context.Context, actor audit.Actor, app tenancy.App, name string) error {
 	var b Budget
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
 		if b, err = lockBudget(ctx, tx, app.ID, name); err != nil {
@@ -165,7 +165,7 @@ func (s *Service) DeleteBudget(ctx context.Context, actor string, app tenancy.Ap
 	return err
 }
 
-var errNoBudget = tenancy.Errorf(tenancy.ErrNotFound, "there is no such budget")
+var errNoBudget = agentsvc.NewError(agentsvc.CodeNotFound, "there is no such budget")
 
 // publishBudgetChange ends a change of b. If err is nil it reads the app's budgets again, signals the other processes,
 // and returns the balance as far as it can be read; it fails only with err, because the change itself is committed.
@@ -210,7 +210,7 @@ func (s *Service) ListBudgets(ctx context.Context, app db.ID) ([]Balance, error)
 	return list, s.readThresholdEvents(ctx, app, list)
 }
 
-// FindBudget is [Service.ListBudgets] for one name. If there is no such budget it returns [tenancy.ErrNotFound].
+// FindBudget is [Service.ListBudgets] for one name. If there is no such budget it returns [agentsvc.CodeNotFound].
 func (s *Service) FindBudget(ctx context.Context, app db.ID, name string) (Balance, error) {
 	list, err := s.ListBudgets(ctx, app)
 	if err != nil {
@@ -250,8 +250,8 @@ func (s *Service) readBalances(ctx context.Context, budgets []Budget) ([]Balance
 	return list, nil
 }
 
-// checkBudgetCurrency returns an [*agentsvc.InvalidError] if a money budget would count nothing because no charge is in
-// its currency.
+// checkBudgetCurrency returns an error with [agentsvc.CodeInvalid] if a money budget would count nothing because no
+// charge is in its currency.
 func (s *Service) checkBudgetCurrency(app tenancy.App, b Budget) error {
 	native := s.prices.CurrencyForPlan(app.Plan)
 	switch {

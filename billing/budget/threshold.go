@@ -70,10 +70,10 @@ func hasReached(n, amount int64, percent int) bool {
 const thresholdEventColumns = `e.tenant, e.budget, e.name, e.since, e.threshold, e.committed, e.amount, e.at`
 
 // scanRow reads a row of thresholdEventColumns, followed by the columns of more.
-func (p *ThresholdEvent) scanRow(row db.Row, more ...any) error {
+func (e *ThresholdEvent) scanRow(row db.Row, more ...any) error {
 	var since, at int64
-	err := row.Scan(append([]any{(*string)(&p.App), &p.ID, &p.Budget, &since, &p.Threshold, &p.Committed, &p.Amount, &at}, more...)...)
-	p.Since, p.At = time.UnixMicro(since).UTC(), time.UnixMicro(at).UTC()
+	err := row.Scan(append([]any{(*string)(&e.App), &e.ID, &e.Budget, &since, &e.Threshold, &e.Committed, &e.Amount, &at}, more...)...)
+	e.Since, e.At = time.UnixMicro(since).UTC(), time.UnixMicro(at).UTC()
 	return err
 }
 

@@ -29,12 +29,12 @@ type flakySink struct {
 	ids      map[string]int
 }
 
-func (r *flakySink) Send(_ context.Context, b export.Batch) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (s *flakySink) Send(_ context.Context, b export.Batch) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	what := ""
-	if len(r.failures) > 0 {
-		what, r.failures = r.failures[0], r.failures[1:]
+	if len(s.failures) > 0 {
+		what, s.failures = s.failures[0], s.failures[1:]
 	}
 	if what == "before" {
 		return 0, errors.New("no")
@@ -44,28 +44,28 @@ func (r *flakySink) Send(_ context.Context, b export.Batch) (int, error) {
 		content = append(content, row.ID())
 	}
 	text := strings.Join(content, " ")
-	if before, again := r.batches[b.Number]; again && before != text {
+	if before, again := s.batches[b.Number]; again && before != text {
 		return 0, fmt.Errorf("batch %d was %s and is %s", b.Number, before, text)
 	} else if !again {
 		for _, id := range content {
-			r.ids[id]++
+			s.ids[id]++
 		}
 	}
-	r.batches[b.Number] = text
+	s.batches[b.Number] = text
 	if what == "after" {
 		return 0, errors.New("lost the answer")
 	}
 	return 0, nil
 }
 
-func (r *flakySink) wantRows(t *testing.T, rows int) {
+func (s *flakySink) wantRows(t *testing.T, rows int) {
 	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.ids) != rows {
-		t.Errorf("%d rows came, want %d", len(r.ids), rows)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ids) != rows {
+		t.Errorf("%d rows came, want %d", len(s.ids), rows)
 	}
-	for id, n := range r.ids {
+	for id, n := range s.ids {
 		if n != 1 {
 			t.Errorf("row %s came %d times", id, n)
 		}

@@ -67,8 +67,8 @@ const (
 // AddCredit grants a credit to an app. Without a currency it has the one in which the app is charged. With c.Key, one
 // actor's grant takes effect once: a repetition returns the same credit, and [agentsvc.ErrKeyReused] if it asks for a
 // different one. A request without a key gets one, so that the retries after a broken connection are safe as well.
-func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, c Credit) (Credit, error) {
-	c.ID, c.CreatedBy = agentsvc.NewID(), actor
+func (s *Service) AddCredit(ctx context.Context, actor audit.Actor, app tenancy.App, c Credit) (Credit, error) {
+	c.ID, c.CreatedBy = agentsvc.NewID(), actor.Name
 	c.Key = cmp.Or(c.Key, c.ID)
 	c.Currency = cmp.Or(c.Currency, s.prices.CurrencyForPlan(app.Plan))
 	switch {
@@ -81,10 +81,10 @@ func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, 
 	case !c.Expires.IsZero() && !c.Expires.After(time.Now()):
 		return Credit{}, agentsvc.NewInvalidError("expires_at", "must be in the future")
 	}
-	made, err := s.grantCredit(ctx, app, c)
+	made, err := s.grantCredit(ctx, actor, app, c)
 	for try := 1; db.IsUnavailable(err) && try < maxGrantTries && ctx.Err() == nil; try++ {
 		// The first attempt may have committed: the key finds the credit.
-		made, err = s.grantCredit(ctx, app, c)
+		made, err = s.grantCredit(ctx, actor, app, c)
 	}
 	if err != nil {
 		return Credit{}, fmt.Errorf("grant a credit: %w", err)
@@ -94,7 +94,7 @@ func (s *Service) AddCredit(ctx context.Context, actor string, app tenancy.App, 
 
 // grantCredit stores a credit and returns it as read in the same transaction, so an error always means that nothing was
 // granted.
-func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (made Credit, err error) {
+func (s *Service) grantCredit(ctx context.Context, actor audit.Actor, app tenancy.App, c Credit) (made Credit, err error) {
 	var expires int64
 	if !c.Expires.IsZero() {
 		expires = c.Expires.UnixMicro()
@@ -114,7 +114,7 @@ func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (m
 			return err
 		}
 		if open = slices.DeleteFunc(open, func(c Credit) bool { return c.Remaining == 0 }); len(open) >= maxOpenCredits {
-			return tenancy.Errorf(tenancy.ErrPrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
+			return agentsvc.NewError(agentsvc.CodePrecondition, "the app has %d credits that are not used up; more are not allowed", len(open))
 		}
 		_, err = l.Exec(ctx, `INSERT INTO credit (app, id, amount, currency, expires_at, note, actor, created_at, idempotency_key)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
@@ -131,7 +131,7 @@ func (s *Service) grantCredit(ctx context.Context, app tenancy.App, c Credit) (m
 		if !c.Expires.IsZero() {
 			detail["expires_at"] = c.Expires.UTC().Format(time.RFC3339)
 		}
-		err = audit.Insert(ctx, l.Tx, audit.Entry{Actor: c.CreatedBy, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
+		err = audit.Insert(ctx, l.Tx, audit.Entry{Actor: actor, Action: "credit.create", App: app.Name, AppID: app.ID, Detail: detail})
 		if err != nil {
 			return err
 		}
@@ -159,8 +159,8 @@ func findGranted(ctx context.Context, l *ledger.Tx, c Credit, expires int64) (id
 }
 
 // RevokeCredit closes a credit with what is left of it; what it has paid stays paid. A repetition has no effect. If
-// there is no such credit it returns [tenancy.ErrNotFound].
-func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.App, id string) error {
+// there is no such credit it returns [agentsvc.CodeNotFound].
+func (s *Service) RevokeCredit(ctx context.Context, actor audit.Actor, app tenancy.App, id string) error {
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 		all, err := readCredits(ctx, l.Query, app.ID)
 		if err != nil {
@@ -187,7 +187,7 @@ func (s *Service) RevokeCredit(ctx context.Context, actor string, app tenancy.Ap
 	return nil
 }
 
-var errNoCredit = tenancy.Errorf(tenancy.ErrNotFound, "there is no such credit")
+var errNoCredit = agentsvc.NewError(agentsvc.CodeNotFound, "there is no such credit")
 
 // closeCredit posts that the rest of c is no longer available.
 func closeCredit(ctx context.Context, l *ledger.Tx, why ledger.EntryKind, c Credit) error {

@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/billing/invoice"
 	"stoa/billing/usage/usagetest"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -36,7 +37,7 @@ func TestCreditOnce(t *testing.T) {
 		}
 		_, err := s.Invoices.AddCredit(t.Context(), actor, app, invoice.Credit{Amount: 6, Key: "k"})
 		agentsvctest.CheckError(t, err, agentsvc.ErrKeyReused)
-		_, err = s.Invoices.AddCredit(t.Context(), "another", app, invoice.Credit{Amount: 6, Key: "k"})
+		_, err = s.Invoices.AddCredit(t.Context(), audit.Actor{Name: "another"}, app, invoice.Credit{Amount: 6, Key: "k"})
 		agentsvctest.RequireNoErrors(t, err)
 		_, err = s.Invoices.AddCredit(t.Context(), actor, app, invoice.Credit{Amount: 5})
 		agentsvctest.RequireNoErrors(t, err)

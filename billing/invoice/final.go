@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/billing/ledger"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
@@ -16,13 +17,13 @@ import (
 // credits used. Usage of the month that is recorded later is on the next invoice. A month that has not ended is closed
 // early. A repetition returns the final invoice.
 //
-// It returns [tenancy.ErrPrecondition] if the month has not begun or an earlier draft must be finalized first, and
-// [tenancy.ErrNotFound] if there is no such draft.
-func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+// It returns [agentsvc.CodePrecondition] if the month has not begun or an earlier draft must be finalized first, and
+// [agentsvc.CodeNotFound] if there is no such draft.
+func (s *Service) FinalizeInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
 	var out Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 		var err error
-		if out, err = readInvoice(ctx, l.Query, app.ID, id); errors.Is(err, tenancy.ErrNotFound) {
+		if out, err = readInvoice(ctx, l.Query, app.ID, id); errors.Is(err, agentsvc.CodeNotFound) {
 			out, err = s.finalizeFirstDraft(ctx, l, actor, app, id)
 		}
 		return err
@@ -35,7 +36,7 @@ func (s *Service) FinalizeInvoice(ctx context.Context, actor string, app tenancy
 
 // finalizeFirstDraft makes the first draft final. Its id must be id, unless that is "". The caller has locked the
 // ledger; all statements are in its transaction.
-func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor string, app tenancy.App, id string) (Invoice, error) {
+func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
 	c := s.newUsageCounter(l.Query, app, l.Billed, l.Now)
 	span, found, err := c.nextSpan(ctx)
 	switch {
@@ -47,9 +48,9 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor st
 		if _, err := time.Parse("2006-01", id); err != nil {
 			return Invoice{}, errNoInvoice
 		}
-		return Invoice{}, tenancy.Errorf(tenancy.ErrPrecondition, "the invoice of %s comes first", span.month)
+		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "finalize the invoice of %s first", span.month)
 	case id != "" && l.Now.Before(c.spanBegin(span)):
-		return Invoice{}, tenancy.Errorf(tenancy.ErrPrecondition, "the month %s has not begun", span.month)
+		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "the month %s has not begun", span.month)
 	}
 	// The rows are fixed before they are summed: rows that become visible between the sums and the commit belong to the
 	// next invoice.
@@ -114,22 +115,22 @@ func postDraft(ctx context.Context, l *ledger.Tx, d draft) error {
 
 // ReverseInvoice reverses a final invoice as a whole with a credit note, which it returns: its charges are no longer
 // owed, and credits that paid for it are available again unless they have expired. Its usage is not invoiced again. A
-// repetition returns the same credit note. For a draft or a credit note it returns [tenancy.ErrPrecondition], for an
-// invoice that does not exist [tenancy.ErrNotFound].
-func (s *Service) ReverseInvoice(ctx context.Context, actor string, app tenancy.App, id string) (Invoice, error) {
+// repetition returns the same credit note. For a draft or a credit note it returns [agentsvc.CodePrecondition], for an
+// invoice that does not exist [agentsvc.CodeNotFound].
+func (s *Service) ReverseInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
 	var note Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 		inv, err := readInvoice(ctx, l.Query, app.ID, id)
 		switch {
-		case errors.Is(err, tenancy.ErrNotFound):
+		case errors.Is(err, agentsvc.CodeNotFound):
 			if span, found, err := s.newUsageCounter(l.Query, app, l.Billed, l.Now).nextSpan(ctx); err == nil && found && span.month == id {
-				return tenancy.Errorf(tenancy.ErrPrecondition, "a draft needs no reversal; finalize it first")
+				return agentsvc.NewError(agentsvc.CodePrecondition, "a draft needs no reversal; finalize it first")
 			}
 			return err
 		case err != nil:
 			return err
 		case inv.Kind == CreditNote:
-			return tenancy.Errorf(tenancy.ErrPrecondition, "a credit note is not reversed")
+			return agentsvc.NewError(agentsvc.CodePrecondition, "a credit note is not reversed")
 		case inv.ReversedBy != "":
 			note, err = readInvoice(ctx, l.Query, app.ID, inv.ReversedBy)
 			return err
@@ -208,14 +209,14 @@ func postReversal(ctx context.Context, l *ledger.Tx, inv Invoice) error {
 }
 
 // CloseAccount makes all drafts of an app that is to be deleted final and revokes its credits. It may be repeated.
-func (s *Service) CloseAccount(ctx context.Context, actor string, app tenancy.App) error {
+func (s *Service) CloseAccount(ctx context.Context, actor audit.Actor, app tenancy.App) error {
 	for more := true; more; {
 		err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 			_, err := s.finalizeFirstDraft(ctx, l, actor, app, "")
 			return err
 		})
 		more = err == nil
-		if err != nil && !errors.Is(err, tenancy.ErrNotFound) {
+		if err != nil && !errors.Is(err, agentsvc.CodeNotFound) {
 			return err
 		}
 	}

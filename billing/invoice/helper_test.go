@@ -7,10 +7,11 @@ import (
 	"stoa/billing/invoice"
 	"stoa/billing/ledger"
 	"stoa/billing/usage/usagetest"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
-const actor = "operator"
+var actor = audit.Actor{Name: "operator"}
 
 var (
 	january = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/billing/amount"
 	"stoa/billing/ledger"
 	"stoa/tenancy"
@@ -107,10 +108,10 @@ func (s *Service) ListFinalInvoices(ctx context.Context, app db.ID) ([]Invoice, 
 	return list, err
 }
 
-// FindInvoice returns an invoice of an app, draft or final. If there is none it returns [tenancy.ErrNotFound].
+// FindInvoice returns an invoice of an app, draft or final. If there is none it returns [agentsvc.CodeNotFound].
 func (s *Service) FindInvoice(ctx context.Context, app tenancy.App, id string) (Invoice, error) {
 	inv, err := s.FindFinalInvoice(ctx, app.ID, id)
-	if !errors.Is(err, tenancy.ErrNotFound) {
+	if !errors.Is(err, agentsvc.CodeNotFound) {
 		return inv, err
 	}
 	a, err := s.computeAccount(ctx, queryOutside(s.db.Platform()), app)
@@ -140,7 +141,7 @@ func readInvoice(ctx context.Context, request queryFunc, app db.ID, id string) (
 	return list[0], nil
 }
 
-var errNoInvoice = tenancy.Errorf(tenancy.ErrNotFound, "there is no such invoice")
+var errNoInvoice = agentsvc.NewError(agentsvc.CodeNotFound, "there is no such invoice")
 
 // maxInvoices bounds a list: forty years of invoices, each of them reversed, are fewer.
 const maxInvoices = 1000

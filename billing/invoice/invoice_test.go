@@ -60,15 +60,15 @@ func TestLateUsage(t *testing.T) {
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 5), 3), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(4, 5), 5))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {20, 0}, "2026-02 draft": {30, 0}, "2026-04 draft": {50, 0}})
 		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02")
-		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-03")
-		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 		for _, never := range []string{"2025-12", "later", ""} {
 			_, err = s.Invoices.FindInvoice(ctx, app, never)
-			agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
+			agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
 		}
 		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2025-12")
-		agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
 		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
 		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 6), 7))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {20, 0}, "2026-02 draft": {100, 0}, "2026-04 draft": {50, 0}})
@@ -105,7 +105,7 @@ func TestMonthToCome(t *testing.T) {
 		want := map[string][2]amount.Money{this + " final": {20, 0}, coming + " draft": {30, 0}}
 		wantTotals(t, s, app, want)
 		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, coming)
-		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 		wantTotals(t, s, app, want)
 	})
 }
@@ -209,19 +209,19 @@ func TestCreditOrder(t *testing.T) {
 			t.Errorf("credit note %+v", note)
 		}
 		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, note.ID)
-		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, "2026-02")
-		agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
+		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, "2027-02")
-		agentsvctest.CheckError(t, err, tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
 		inv, err := s.Invoices.FindFinalInvoice(ctx, app.ID, "2026-01")
 		agentsvctest.RequireNoErrors(t, err)
 		if inv.Status != invoice.Reversed || inv.ReversedBy != note.ID {
 			t.Errorf("the invoice is %s, reversed by %q", inv.Status, inv.ReversedBy)
 		}
 		agentsvctest.RequireNoErrors(t, s.Invoices.RevokeCredit(ctx, actor, app, "ever"), s.Invoices.RevokeCredit(ctx, actor, app, "ever"))
-		agentsvctest.CheckError(t, s.Invoices.RevokeCredit(ctx, actor, app, "none"), tenancy.ErrNotFound)
-		agentsvctest.CheckError(t, s.Invoices.RevokeCredit(ctx, actor, usagetest.NewApp(), "ever"), tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, s.Invoices.RevokeCredit(ctx, actor, app, "none"), agentsvc.CodeNotFound)
+		agentsvctest.CheckError(t, s.Invoices.RevokeCredit(ctx, actor, usagetest.NewApp(), "ever"), agentsvc.CodeNotFound)
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 reversed": {30, 30}, "2026-01-reversal final": {-30, -30}, "2026-02 draft": {10, 0}})
 	})
 }
@@ -253,7 +253,7 @@ func TestCreditMistakes(t *testing.T) {
 		}
 	}
 	_, err := s.Invoices.AddCredit(t.Context(), actor, app, good)
-	agentsvctest.CheckError(t, err, tenancy.ErrPrecondition)
+	agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 }
 
 // TestMonths checks the ends of months in the plan's time zone, also on days of 23 and 25 hours.

@@ -9,6 +9,6 @@ import (
 type Timestamp struct{ time.Time }
 
 // MarshalJSON implements [json.Marshaler].
-func (s Timestamp) MarshalJSON() ([]byte, error) {
-	return json.Marshal(s.UTC().Format("2006-01-02T15:04:05.000Z07:00"))
+func (t Timestamp) MarshalJSON() ([]byte, error) {
+	return json.Marshal(t.UTC().Format("2006-01-02T15:04:05.000Z07:00"))
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/billing/amount"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -140,7 +141,7 @@ func (s *Service) Update(ctx context.Context, app tenancy.App, f func(l *Tx) err
 
 // PostEntry appends an entry with the next id. If its postings do not sum to zero it returns an error; if all of them
 // are zero it does nothing.
-func (l *Tx) PostEntry(ctx context.Context, e Entry) error {
+func (t *Tx) PostEntry(ctx context.Context, e Entry) error {
 	var sum amount.Money
 	var moves bool
 	for _, p := range e.Postings {
@@ -148,20 +149,20 @@ func (l *Tx) PostEntry(ctx context.Context, e Entry) error {
 		moves = moves || p.Amount != 0
 	}
 	if sum != 0 {
-		return fmt.Errorf("post %s for app %s: the postings sum to %d", e.Kind, l.App, sum)
+		return fmt.Errorf("post %s for app %s: the postings sum to %d", e.Kind, t.App, sum)
 	}
 	if !moves {
 		return nil
 	}
-	l.entries++
-	_, err := l.Exec(ctx, `INSERT INTO ledger_entry (app, id, kind, invoice, credit, currency, at) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		string(l.App), l.entries, string(e.Kind), e.Invoice, e.Credit, e.Currency, l.Now.UnixMicro())
+	t.entries++
+	_, err := t.Exec(ctx, `INSERT INTO ledger_entry (app, id, kind, invoice, credit, currency, at) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		string(t.App), t.entries, string(e.Kind), e.Invoice, e.Credit, e.Currency, t.Now.UnixMicro())
 	if err != nil {
 		return err
 	}
 	for _, p := range e.Postings {
-		_, err := l.Exec(ctx, `INSERT INTO ledger_posting (app, entry, account, amount) VALUES ($1, $2, $3, $4)`,
-			string(l.App), l.entries, string(p.Account), int64(p.Amount))
+		_, err := t.Exec(ctx, `INSERT INTO ledger_posting (app, entry, account, amount) VALUES ($1, $2, $3, $4)`,
+			string(t.App), t.entries, string(p.Account), int64(p.Amount))
 		if err != nil {
 			return err
 		}
@@ -224,7 +225,7 @@ func (s *Service) ListEntries(ctx context.Context, app db.ID, before int64, n in
 }
 
 // FindFormerApp returns the app with that id or, failing that, the latest one with that name that has a ledger. The app
-// itself may be deleted: a ledger outlives its app. If there is none it returns [tenancy.ErrNotFound].
+// itself may be deleted: a ledger outlives its app. If there is none it returns [agentsvc.CodeNotFound].
 func (s *Service) FindFormerApp(ctx context.Context, name string) (tenancy.App, error) {
 	var app tenancy.App
 	var b db.Batch
@@ -234,7 +235,7 @@ func (s *Service) FindFormerApp(ctx context.Context, name string) (tenancy.App, 
 		return app, fmt.Errorf("look for the ledger of %s: %w", name, err)
 	}
 	if app.ID == "" {
-		return app, tenancy.Errorf(tenancy.ErrNotFound, "no such app")
+		return app, agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
 	}
 	return app, nil
 }

@@ -220,7 +220,7 @@ func (b *Book) ChargeFor(version string, c amount.MeterClass, u Usage) amount.Mo
 }
 
 // ClampToLimits returns w with cost and charge at most MaxPrice.
-func (w Price) ClampToLimits() Price {
-	w.Cost, w.Charge = min(w.Cost, amount.MaxPrice), min(w.Charge, amount.MaxPrice)
-	return w
+func (p Price) ClampToLimits() Price {
+	p.Cost, p.Charge = min(p.Cost, amount.MaxPrice), min(p.Charge, amount.MaxPrice)
+	return p
 }

@@ -128,7 +128,7 @@ func (p Plan) auditDetail() any {
 // maxPatterns bounds the entries of [Plan.AllowedModels].
 const maxPatterns = 1000
 
-// validate returns an [*agentsvc.InvalidError] for the first invalid field, or the error of
+// validate returns an error with [agentsvc.CodeInvalid] for the first invalid field, or the error of
 // [tenancy.Limits.CheckBounds].
 func (p Plan) validate() error {
 	if !IsValidName(p.Name) {
@@ -177,15 +177,15 @@ func (p Plan) validate() error {
 	return nil
 }
 
-// AddPlan creates a plan. If the name is taken it returns [tenancy.ErrExists].
-func (s *Service) AddPlan(ctx context.Context, actor string, p Plan) (Plan, error) {
+// AddPlan creates a plan. If the name is taken it returns [agentsvc.CodeExists].
+func (s *Service) AddPlan(ctx context.Context, actor audit.Actor, p Plan) (Plan, error) {
 	return s.savePlan(ctx, actor, "plan.create", p, `INSERT INTO plan (name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, stoa_now(), stoa_now())`)
 }
 
 // UpdatePlan replaces all terms of a plan, for every app that is on it. If there is no such plan it returns
-// [tenancy.ErrNotFound].
-func (s *Service) UpdatePlan(ctx context.Context, actor string, p Plan) (Plan, error) {
+// [agentsvc.CodeNotFound].
+func (s *Service) UpdatePlan(ctx context.Context, actor audit.Actor, p Plan) (Plan, error) {
 	return s.savePlan(ctx, actor, "plan.update", p, `UPDATE plan SET terms = $2, weight = $3, max_concurrent_tasks = $4, queue_depth = $5,
 		updated_at = stoa_now() WHERE name = $1`)
 }
@@ -193,7 +193,7 @@ func (s *Service) UpdatePlan(ctx context.Context, actor string, p Plan) (Plan, e
 // savePlan validates p, runs sql, which inserts or updates the row, and records the change in the audit trail and in
 // billing_change, in one transaction. Every app on the plan gets a new runtime, since limits and models of a runtime
 // come from the plan.
-func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sql string) (Plan, error) {
+func (s *Service) savePlan(ctx context.Context, actor audit.Actor, action string, p Plan, sql string) (Plan, error) {
 	if err := p.validate(); err != nil {
 		return Plan{}, err
 	}
@@ -220,7 +220,7 @@ func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sq
 			return err
 		}
 		if n == 0 {
-			return tenancy.Errorf(tenancy.ErrNotFound, "there is no plan %s", p.Name)
+			return agentsvc.NewError(agentsvc.CodeNotFound, "there is no plan %s", p.Name)
 		}
 		if on, err = tenancy.RebuildAppsOnPlan(ctx, tx, p.Name); err != nil {
 			return err
@@ -232,7 +232,7 @@ func (s *Service) savePlan(ctx context.Context, actor, action string, p Plan, sq
 	})
 	switch {
 	case db.IsDuplicate(err):
-		return Plan{}, tenancy.Errorf(tenancy.ErrExists, "there is a plan %s", p.Name)
+		return Plan{}, agentsvc.NewError(agentsvc.CodeExists, "there is a plan %s", p.Name)
 	case err != nil:
 		return Plan{}, fmt.Errorf("put plan %s: %w", p.Name, err)
 	}
@@ -257,14 +257,14 @@ func (s *Service) CachedPlan(name string) (Plan, bool) {
 	return p, ok
 }
 
-// FindPlan reads the plan of that name from the database. If there is none it returns [tenancy.ErrNotFound].
+// FindPlan reads the plan of that name from the database. If there is none it returns [agentsvc.CodeNotFound].
 func (s *Service) FindPlan(ctx context.Context, name string) (Plan, error) {
 	if err := s.readPlans(ctx); err != nil {
 		return Plan{}, err
 	}
 	p, ok := s.CachedPlan(name)
 	if !ok {
-		return Plan{}, tenancy.Errorf(tenancy.ErrNotFound, "there is no such plan")
+		return Plan{}, agentsvc.NewError(agentsvc.CodeNotFound, "there is no such plan")
 	}
 	return p, nil
 }

@@ -11,7 +11,6 @@ import (
 	"stoa/agentsvc"
 	"stoa/billing/amount"
 	"stoa/billing/change"
-	"stoa/tenancy"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
@@ -62,20 +61,20 @@ const (
 	maxPer       = 1_000_000_000_000
 )
 
-// validate returns an [*agentsvc.InvalidError] for the first invalid field.
-func (p Version) validate() error {
+// validate returns an error with [agentsvc.CodeInvalid] for the first invalid field.
+func (v Version) validate() error {
 	switch {
-	case !IsValidName(p.Version):
+	case !IsValidName(v.Version):
 		return agentsvc.NewInvalidError("version", "must be 1 to %d letters, digits, and . _ - between them", MaxNameBytes)
-	case !amount.IsCurrency(p.Currency):
+	case !amount.IsCurrency(v.Currency):
 		return agentsvc.NewInvalidError("currency", "must be three capital letters, such as USD")
-	case p.Effective.IsZero():
+	case v.Effective.IsZero():
 		return agentsvc.NewInvalidError("effective_from", "is missing: the time from which the prices hold")
-	case len(p.Items) == 0 || len(p.Items) > maxItems:
-		return agentsvc.NewInvalidError("items", "there are %d; 1 to %d make a price book", len(p.Items), maxItems)
+	case len(v.Items) == 0 || len(v.Items) > maxItems:
+		return agentsvc.NewInvalidError("items", "there are %d; 1 to %d make a price book", len(v.Items), maxItems)
 	}
 	seen := map[Item]bool{}
-	for i, it := range p.Items {
+	for i, it := range v.Items {
 		at := fmt.Sprintf("items[%d].", i)
 		if err := it.validate(at); err != nil {
 			return err
@@ -83,15 +82,15 @@ func (p Version) validate() error {
 		// Two prices of the same meter for the same pattern: which one holds would depend on their order.
 		it.Per, it.Amount = 0, 0
 		if seen[it] {
-			return agentsvc.NewInvalidError(strings.TrimSuffix(at, "."), "is there twice: the same kind, meter, provider and model")
+			return agentsvc.NewInvalidError(strings.TrimSuffix(at, "."), "is a duplicate: the same kind, meter, provider and model")
 		}
 		seen[it] = true
 	}
 	return nil
 }
 
-// validate returns an [*agentsvc.InvalidError] for the first invalid field. at is the path of the item, with a dot at
-// its end.
+// validate returns an error with [agentsvc.CodeInvalid] for the first invalid field. at is the path of the item, with a
+// dot at its end.
 func (it Item) validate(at string) error {
 	switch {
 	case it.Kind != Cost && it.Kind != Charge:
@@ -123,9 +122,9 @@ func IsValidName(name string) bool {
 	return true
 }
 
-// AddVersion creates a version of the price book. If the name is taken it returns [tenancy.ErrExists], even if the
+// AddVersion creates a version of the price book. If the name is taken it returns [agentsvc.CodeExists], even if the
 // content is the same.
-func (s *Service) AddVersion(ctx context.Context, actor string, p Version) (Version, error) {
+func (s *Service) AddVersion(ctx context.Context, actor audit.Actor, p Version) (Version, error) {
 	if err := p.validate(); err != nil {
 		return Version{}, err
 	}
@@ -152,7 +151,7 @@ func (s *Service) AddVersion(ctx context.Context, actor string, p Version) (Vers
 		return change.Record(ctx, tx, change.Price, "")
 	})
 	if db.IsDuplicate(err) {
-		return Version{}, tenancy.Errorf(tenancy.ErrExists, "there is a price book %s, and none ever changes; make another version", p.Version)
+		return Version{}, agentsvc.NewError(agentsvc.CodeExists, "there is already a price book %s, and price books do not change: add another version", p.Version)
 	}
 	if err != nil {
 		return Version{}, fmt.Errorf("add price book %s: %w", p.Version, err)
@@ -166,7 +165,7 @@ func (s *Service) AddVersion(ctx context.Context, actor string, p Version) (Vers
 	return p, nil
 }
 
-// FindVersion returns a version of the price book. If there is none it returns [tenancy.ErrNotFound].
+// FindVersion returns a version of the price book. If there is none it returns [agentsvc.CodeNotFound].
 func (s *Service) FindVersion(ctx context.Context, version string) (Version, error) {
 	all, i, err := s.findVersionIndex(ctx, version)
 	if err != nil {
@@ -176,13 +175,13 @@ func (s *Service) FindVersion(ctx context.Context, version string) (Version, err
 }
 
 // findVersionIndex returns all versions and the index of the one with that name. If there is none it returns
-// [tenancy.ErrNotFound].
+// [agentsvc.CodeNotFound].
 func (s *Service) findVersionIndex(ctx context.Context, version string) (all []Version, i int, err error) {
 	if all, err = s.ListVersions(ctx); err != nil {
 		return nil, 0, err
 	}
 	if i = slices.IndexFunc(all, func(p Version) bool { return p.Version == version }); i < 0 {
-		return nil, 0, tenancy.Errorf(tenancy.ErrNotFound, "there is no such price book")
+		return nil, 0, agentsvc.NewError(agentsvc.CodeNotFound, "there is no such price book")
 	}
 	return all, i, nil
 }
@@ -191,17 +190,17 @@ func (s *Service) findVersionIndex(ctx context.Context, version string) (all []V
 // process reads the price book again, so no process prices usage by a version that is withdrawn.
 const withdrawalNotice = 2 * change.ReloadInterval
 
-// RemoveVersion withdraws a version that is not in force. It returns [tenancy.ErrPrecondition] if the version is in
+// RemoveVersion withdraws a version that is not in force. It returns [agentsvc.CodePrecondition] if the version is in
 // force or will be within withdrawalNotice, or if its withdrawal would change the default currency;
-// [tenancy.ErrNotFound] if there is none.
-func (s *Service) RemoveVersion(ctx context.Context, actor, version string) error {
+// [agentsvc.CodeNotFound] if there is none.
+func (s *Service) RemoveVersion(ctx context.Context, actor audit.Actor, version string) error {
 	all, i, err := s.findVersionIndex(ctx, version)
 	if err != nil {
 		return err
 	}
 	p := all[i]
 	if remaining := newPriceBook(slices.Delete(all, i, i+1)); remaining.defaultCurrency != "" && remaining.defaultCurrency != s.book.Load().defaultCurrency {
-		return tenancy.Errorf(tenancy.ErrPrecondition, "without price book %s, the first one, apps would be charged in %s", version, remaining.defaultCurrency)
+		return agentsvc.NewError(agentsvc.CodePrecondition, "without price book %s, the first one, apps would be charged in %s", version, remaining.defaultCurrency)
 	}
 	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
 		// The database's clock decides: the clocks of processes differ.
@@ -210,7 +209,7 @@ func (s *Service) RemoveVersion(ctx context.Context, actor, version string) erro
 			return err
 		}
 		if n == 0 {
-			return tenancy.Errorf(tenancy.ErrPrecondition, "price book %s is in force, or will be within %s; make another version", version, withdrawalNotice)
+			return agentsvc.NewError(agentsvc.CodePrecondition, "price book %s is in force, or will be within %s; make another version", version, withdrawalNotice)
 		}
 		err = audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: "price.delete", Detail: map[string]any{
 			"version": version, "currency": p.Currency, "effective_from": p.Effective.UTC().Format(time.RFC3339),

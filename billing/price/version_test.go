@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/agentsvctest"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,12 +13,12 @@ import (
 
 	"stoa/billing/amount"
 	"stoa/billing/price"
-	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
 
-const actor = "operator"
+var actor = audit.Actor{Name: "operator"}
 
 var (
 	january = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -52,7 +53,7 @@ func TestPrices(t *testing.T) {
 			}
 		}
 		_, err := s.AddVersion(t.Context(), actor, first)
-		agentsvctest.CheckError(t, err, tenancy.ErrExists)
+		agentsvctest.CheckError(t, err, agentsvc.CodeExists)
 
 		got, err := s.ListVersions(t.Context())
 		if err != nil {
@@ -156,12 +157,12 @@ func TestRemovePrice(t *testing.T) {
 			agentsvctest.RequireNoErrors(t, err)
 		}
 		for version, want := range map[string]error{
-			"nosuch": tenancy.ErrNotFound, "now": tenancy.ErrPrecondition, "soon": tenancy.ErrPrecondition, "first": tenancy.ErrPrecondition,
+			"nosuch": agentsvc.CodeNotFound, "now": agentsvc.CodePrecondition, "soon": agentsvc.CodePrecondition, "first": agentsvc.CodePrecondition,
 		} {
 			agentsvctest.CheckError(t, s.RemoveVersion(ctx, actor, version), want)
 		}
 		agentsvctest.RequireNoErrors(t, s.RemoveVersion(ctx, actor, "tomorrow"))
-		agentsvctest.CheckError(t, s.RemoveVersion(ctx, actor, "tomorrow"), tenancy.ErrNotFound)
+		agentsvctest.CheckError(t, s.RemoveVersion(ctx, actor, "tomorrow"), agentsvc.CodeNotFound)
 		if left, err := s.ListVersions(ctx); err != nil || len(left) != 3 {
 			t.Errorf("%d versions are left, %v, want 3", len(left), err)
 		}

@@ -2,8 +2,10 @@ package usage_test
 
 import (
 	"time"
+
+	"stoa/tenancy/audit"
 )
 
-const actor = "operator"
+var actor = audit.Actor{Name: "operator"}
 
 var january = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -102,7 +102,7 @@ func (s *Service) SumUsage(ctx context.Context, app db.ID, plan string, q Query)
 	return rows, totalSums(rows, s.prices.CurrencyForPlan(plan)), nil
 }
 
-// groupColumns returns the select list for the groups of q, or an [*agentsvc.InvalidError]. The text comes from
+// groupColumns returns the select list for the groups of q, or an error with [agentsvc.CodeInvalid]. The text comes from
 // columnsByGroup alone, never from the caller.
 func (q Query) groupColumns() (string, error) {
 	if !q.From.Before(q.To) {

@@ -32,7 +32,7 @@ type Row struct {
 const MaxRecordDelay = 10 * time.Minute
 
 // KeyID returns the id of the API key that made the call, "" if none did.
-func (u Row) KeyID() string { return APIKeyID(u.Owner) }
+func (r Row) KeyID() string { return APIKeyID(r.Owner) }
 
 // APIKeyID returns the id of the API key that an owner is, "" if it is none. The subject of an API key is "key:" and
 // its id.
@@ -57,12 +57,12 @@ var usageTable = db.NewInsertTarget("usage", `tenant TEXT, task TEXT, key TEXT, 
 	cost BIGINT, charge BIGINT, currency TEXT, price_version TEXT, unpriced BOOLEAN, estimated BOOLEAN, recorded_at = stoa_now()`, "tenant, task, key")
 
 // rowValues returns the values of usageTable, in its order.
-func (u Row) rowValues(tenant db.ID) []any {
+func (r Row) rowValues(tenant db.ID) []any {
 	return []any{
-		string(tenant), string(u.Task), u.Key, string(u.Kind), u.At.UnixMicro(), u.Agent, u.Owner.Issuer, u.Owner.Subject, u.KeyID(),
-		u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens,
-		u.ReasoningTokens, u.ModelCalls, u.ToolCalls, u.Runs, u.RunTime.Microseconds(), u.Embeddings, u.StoredBytes,
-		int64(u.Cost), int64(u.Charge), u.Currency, u.Version, u.Unpriced, u.Estimated,
+		string(tenant), string(r.Task), r.Key, string(r.Kind), r.At.UnixMicro(), r.Agent, r.Owner.Issuer, r.Owner.Subject, r.KeyID(),
+		r.Provider, r.Model, r.InputTokens, r.OutputTokens, r.CacheReadTokens, r.CacheWriteTokens,
+		r.ReasoningTokens, r.ModelCalls, r.ToolCalls, r.Runs, r.RunTime.Microseconds(), r.Embeddings, r.StoredBytes,
+		int64(r.Cost), int64(r.Charge), r.Currency, r.Version, r.Unpriced, r.Estimated,
 	}
 }
 
@@ -76,15 +76,15 @@ func InsertRows(b *db.Batch, tenant db.ID, rows []Row) {
 }
 
 // Scan reads Columns, then recorded_at, then the columns of more.
-func (u *Row) Scan(row db.Row, more ...any) error {
+func (r *Row) Scan(row db.Row, more ...any) error {
 	var at, run, recorded int64
 	// key_id is not kept: it follows from the owner ([Row.KeyID]).
 	var key string
 	err := row.Scan(append([]any{
-		(*string)(&u.Task), &u.Key, (*string)(&u.Kind), &at, &u.Agent, &u.Owner.Issuer, &u.Owner.Subject, &key, &u.Provider, &u.Model,
-		&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ReasoningTokens, &u.ModelCalls, &u.ToolCalls, &u.Runs, &run,
-		&u.Embeddings, &u.StoredBytes, (*int64)(&u.Cost), (*int64)(&u.Charge), &u.Currency, &u.Version, &u.Unpriced, &u.Estimated, &recorded,
+		(*string)(&r.Task), &r.Key, (*string)(&r.Kind), &at, &r.Agent, &r.Owner.Issuer, &r.Owner.Subject, &key, &r.Provider, &r.Model,
+		&r.InputTokens, &r.OutputTokens, &r.CacheReadTokens, &r.CacheWriteTokens, &r.ReasoningTokens, &r.ModelCalls, &r.ToolCalls, &r.Runs, &run,
+		&r.Embeddings, &r.StoredBytes, (*int64)(&r.Cost), (*int64)(&r.Charge), &r.Currency, &r.Version, &r.Unpriced, &r.Estimated, &recorded,
 	}, more...)...)
-	u.At, u.Recorded, u.RunTime = time.UnixMicro(at).UTC(), time.UnixMicro(recorded).UTC(), amount.Duration(run)
+	r.At, r.Recorded, r.RunTime = time.UnixMicro(at).UTC(), time.UnixMicro(recorded).UTC(), amount.Duration(run)
 	return err
 }

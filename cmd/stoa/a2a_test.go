@@ -130,21 +130,21 @@ func newPushConfigParams(x appIDs) any {
 }
 
 // probeA2A tries foreign ids with every JSON-RPC method of the A2A protocol, at each of its endpoints.
-func (h *testServer) probeA2A(t *testing.T, token string, x appIDs) {
+func (ts *testServer) probeA2A(t *testing.T, token string, x appIDs) {
 	t.Helper()
 	for _, method := range a2a.MethodNames() {
 		for _, params := range foreignA2AParams(method) {
 			for _, path := range []string{"/a2a/assistant", "/a2a/{agent}", "/apps/{app}/a2a/assistant", "/?agent=assistant", "/stream?agent={agent}"} {
-				h.requireIsolated(t, token, http.MethodPost, isolationProbe{path: path, body: func(x appIDs) any { return newRPCCall(method, params(x)) }}, x)
+				ts.requireIsolated(t, token, http.MethodPost, isolationProbe{path: path, body: func(x appIDs) any { return newRPCCall(method, params(x)) }}, x)
 			}
-			h.requireIsolated(t, token, http.MethodPost, isolationProbe{path: "/a2a/assistant", lastEventID: "1", body: func(x appIDs) any { return newRPCCall(method, params(x)) }}, x)
+			ts.requireIsolated(t, token, http.MethodPost, isolationProbe{path: "/a2a/assistant", lastEventID: "1", body: func(x appIDs) any { return newRPCCall(method, params(x)) }}, x)
 		}
 	}
 }
 
 // checkA2AAccess lets every caller use every JSON-RPC method of the A2A protocol and compares the result with the
 // access table.
-func (h *testServer) checkA2AAccess(t *testing.T, callers []matrixCaller) {
+func (ts *testServer) checkA2AAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
 	for _, method := range a2a.MethodNames() {
 		params := foreignA2AParams(method)
@@ -162,12 +162,12 @@ func (h *testServer) checkA2AAccess(t *testing.T, callers []matrixCaller) {
 			n.anyOf = assistantScopes()
 		}
 		for _, c := range callers {
-			h.checkAccess(t, method, http.MethodPost, "/apps/acme/a2a/assistant", newRPCCall(method, params[0](unknownIDs)), n, c)
+			ts.checkAccess(t, method, http.MethodPost, "/apps/acme/a2a/assistant", newRPCCall(method, params[0](unknownIDs)), n, c)
 		}
 	}
 	hello := newA2AParams(unknownIDs, map[string]any{"text": "hello"})
 	for _, c := range callers {
-		h.checkAccess(t, "SendMessage", http.MethodPost, "/apps/acme/?agent=assistant", newRPCCall("SendMessage", hello), accessRule{anyOf: assistantScopes()}, c)
+		ts.checkAccess(t, "SendMessage", http.MethodPost, "/apps/acme/?agent=assistant", newRPCCall("SendMessage", hello), accessRule{anyOf: assistantScopes()}, c)
 	}
 }
 

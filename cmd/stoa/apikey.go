@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"stoa/agentsvc/duration"
 )
 
 // appKeyCmd is `stoa app key`.
@@ -96,15 +98,15 @@ func (cmd *keyListCmd) Run(ctx context.Context, c *console) error {
 // keyRotateCmd is `stoa app key rotate`.
 type keyRotateCmd struct {
 	appFlags `embed:""`
-	ID       string         `arg:"" help:"The key's id."`
-	Overlap  *time.Duration `placeholder:"DURATION" help:"How long the previous text stays valid, at most 720h; 0s ends it at once (24h)."`
+	ID       string             `arg:"" help:"The key's id."`
+	Overlap  *duration.Duration `placeholder:"DURATION" help:"How long the previous text stays valid, at most 30d; 0s ends it at once (24h)."`
 }
 
 // Run gives the key a new text and prints it. The old text stays valid for the overlap.
 func (cmd *keyRotateCmd) Run(ctx context.Context, c *console) error {
 	body := map[string]any{}
 	if cmd.Overlap != nil {
-		body["overlap"] = cmd.Overlap.String()
+		body["overlap"] = time.Duration(*cmd.Overlap).String()
 	}
 	return cmd.callAPI(ctx, c, http.MethodPost, "/keys/"+url.PathEscape(cmd.ID)+":rotate", body, newKeyPrinter(c))
 }

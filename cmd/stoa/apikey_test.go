@@ -14,13 +14,13 @@ import (
 )
 
 // createAPIKey creates an API key of an app.
-func (h *testServer) createAPIKey(t *testing.T, app string, more map[string]any) (k apiKeyRecord) {
+func (ts *testServer) createAPIKey(t *testing.T, app string, more map[string]any) (k apiKeyRecord) {
 	t.Helper()
 	body := map[string]any{"name": "test"}
 	for name, v := range more {
 		body[name] = v
 	}
-	h.requireStatus(t, http.StatusCreated, &k, "POST", "/admin/apps/"+app+"/keys", testSecret, body)
+	ts.requireStatus(t, http.StatusCreated, &k, "POST", "/admin/apps/"+app+"/keys", testSecret, body)
 	return k
 }
 

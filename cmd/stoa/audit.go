@@ -220,7 +220,7 @@ func scanLines(from io.Reader, use func(raw []byte, line audit.Line) error) erro
 		}
 		var line audit.Line
 		if err := json.Unmarshal(raw, &line); err != nil {
-			return fmt.Errorf("line %d is none of an export: %w", n, err)
+			return fmt.Errorf("line %d is not a line of an export: %w", n, err)
 		}
 		if err := use(raw, line); err != nil {
 			return err

@@ -29,10 +29,10 @@ type auditEntry struct {
 	Detail    map[string]any
 }
 
-func (h *testServer) listAuditEntries(t *testing.T, query string) (entries []auditEntry) {
+func (ts *testServer) listAuditEntries(t *testing.T, query string) (entries []auditEntry) {
 	t.Helper()
 	var page struct{ Entries []auditEntry }
-	h.requireStatus(t, http.StatusOK, &page, "GET", "/admin/audit?"+query, testSecret, nil)
+	ts.requireStatus(t, http.StatusOK, &page, "GET", "/admin/audit?"+query, testSecret, nil)
 	slices.Reverse(page.Entries)
 	return page.Entries
 }

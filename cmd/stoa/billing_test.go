@@ -44,16 +44,16 @@ func selectFields(row map[string]any, names ...string) (out []any) {
 	return out
 }
 
-func (h *testServer) getUsage(t *testing.T, path, bearer string) usageAnswer {
+func (ts *testServer) getUsage(t *testing.T, path, bearer string) usageAnswer {
 	t.Helper()
 	var out usageAnswer
-	h.requireStatus(t, http.StatusOK, &out, "GET", path, bearer, nil)
+	ts.requireStatus(t, http.StatusOK, &out, "GET", path, bearer, nil)
 	return out
 }
 
-func (h *testServer) createPrices(t *testing.T) {
+func (ts *testServer) createPrices(t *testing.T) {
 	t.Helper()
-	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/prices", testSecret, map[string]any{
+	ts.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/prices", testSecret, map[string]any{
 		"version": "one", "currency": "USD", "effective_from": "2026-01-01T00:00:00Z", "items": []any{
 			map[string]any{"kind": "charge", "meter": "input_tokens", "model": "script*", "per": 1, "amount": 3},
 			map[string]any{"kind": "charge", "meter": "output_tokens", "model": "*", "per": 1, "amount": 5},
@@ -63,15 +63,15 @@ func (h *testServer) createPrices(t *testing.T) {
 	})
 }
 
-func (h *testServer) sendText(t *testing.T, token, text string) (int, string) {
+func (ts *testServer) sendText(t *testing.T, token, text string) (int, string) {
 	t.Helper()
-	return h.doRequest(t, "POST", "/agents/assistant", token, newRPCCall("message:send", newTextMessage(text)))
+	return ts.doRequest(t, "POST", "/agents/assistant", token, newRPCCall("message:send", newTextMessage(text)))
 }
 
 // sumMetric returns the sum of a metric over its labels.
-func (h *testServer) sumMetric(t *testing.T, name string) (sum float64) {
+func (ts *testServer) sumMetric(t *testing.T, name string) (sum float64) {
 	t.Helper()
-	families, err := h.Metrics().Gatherer().Gather()
+	families, err := ts.Metrics().Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestUsage(t *testing.T) {
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
-		plan := map[string]any{"name": "small", "weight": 3, "max_concurrent_tasks": 2, "queue_depth": 7, "allowed_models": []string{"openai/*", "scripted/*"}, "retention": map[string]any{"tasks": "720h"}}
+		plan := map[string]any{"name": "small", "weight": 3, "max_concurrent_tasks": 2, "queue_depth": 7, "allowed_models": []string{"openai/*", "scripted/*"}, "retention": map[string]any{"tasks": "30d"}}
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/plans", testSecret, plan)
 		h.requireStatus(t, http.StatusConflict, nil, "POST", "/admin/plans", testSecret, plan)
 		h.requireStatus(t, http.StatusNotFound, nil, "PUT", "/admin/plans/large", testSecret, map[string]any{"weight": 1})

@@ -134,7 +134,7 @@ func (cmd *callCmd) newRequest(parts []any) map[string]any {
 func (cmd *callCmd) handleUpdate(c *console, show *transcript, data string) (ended bool, err error) {
 	var u taskUpdate
 	if err := json.Unmarshal([]byte(data), &u); err != nil {
-		return false, fmt.Errorf("the server sent what is not JSON: %.80q", data)
+		return false, fmt.Errorf("the server sent invalid JSON: %.80q", data)
 	}
 	if u.Error != nil {
 		return false, u.Error

@@ -36,9 +36,9 @@ type webhookResult struct {
 }
 
 // deliverWebhook sends a delivery to the webhook of an app and returns the task that it created.
-func (h *testServer) deliverWebhook(t *testing.T, app, text, address string, want int) (task string) {
+func (ts *testServer) deliverWebhook(t *testing.T, app, text, address string, want int) (task string) {
 	t.Helper()
-	status, answer := h.sendRequest(t, h.newSignedDelivery(t, app, text, address))
+	status, answer := ts.sendRequest(t, ts.newSignedDelivery(t, app, text, address))
 	if status != want {
 		t.Fatalf("the delivery %q to %s: %d %s, want %d", text, address, status, answer, want)
 	}
@@ -50,12 +50,12 @@ func (h *testServer) deliverWebhook(t *testing.T, app, text, address string, wan
 }
 
 // newSignedDelivery returns a signed delivery to the webhook of an app that names a callback address.
-func (h *testServer) newSignedDelivery(t *testing.T, app, text, address string) *http.Request {
+func (ts *testServer) newSignedDelivery(t *testing.T, app, text, address string) *http.Request {
 	t.Helper()
 	raw, _ := json.Marshal(map[string]string{"text": text, "callback_url": address})
 	mac := hmac.New(sha256.New, []byte("a-secret-of-all-the-hooks"))
 	mac.Write(raw)
-	req := h.newRequest(t, "POST", "/apps/"+app+"/webhooks/hooked", "", string(raw))
+	req := ts.newRequest(t, "POST", "/apps/"+app+"/webhooks/hooked", "", string(raw))
 	req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
 	return req
 }

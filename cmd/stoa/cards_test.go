@@ -89,7 +89,7 @@ agents:
 }
 
 // verifyCard verifies the signature of a card with the key that it names.
-func (h *testServer) verifyCard(t *testing.T, what, card string) {
+func (ts *testServer) verifyCard(t *testing.T, what, card string) {
 	t.Helper()
 	var signed struct {
 		Signatures []struct{ Protected, Signature string }
@@ -111,7 +111,7 @@ func (h *testServer) verifyCard(t *testing.T, what, card string) {
 		t.Fatalf("%s: the header is %+v, %v", what, head, err)
 	}
 	var set struct{ Keys []struct{ Kid, X string } }
-	h.requireStatus(t, 200, &set, "GET", strings.TrimPrefix(head.Jku, h.url), "", nil)
+	ts.requireStatus(t, 200, &set, "GET", strings.TrimPrefix(head.Jku, ts.url), "", nil)
 	payload, err := a2agrpc.CanonicalCard([]byte(card))
 	if err != nil {
 		t.Fatal(err)

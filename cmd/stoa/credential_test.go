@@ -219,13 +219,13 @@ func TestCredentialCanary(t *testing.T) {
 }
 
 // dumpDatabase returns everything in the database, one text for each row.
-func (h *testServer) dumpDatabase(t *testing.T) (rows []string) {
+func (ts *testServer) dumpDatabase(t *testing.T) (rows []string) {
 	t.Helper()
 	q := `SELECT c.relname FROM pg_class c WHERE c.relkind = 'r' AND pg_table_is_visible(c.oid) AND c.relname NOT LIKE 'pg_%'`
-	if h.db.Engine() == db.SQLite {
+	if ts.db.Engine() == db.SQLite {
 		q = `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'memory_words%'`
 	}
-	err := h.db.ChangeSchema(t.Context(), "", func(s *sql.DB) error {
+	err := ts.db.ChangeSchema(t.Context(), "", func(s *sql.DB) error {
 		for _, table := range queryRows(t, s, q) {
 			for _, row := range queryRows(t, s, "SELECT * FROM "+table) {
 				rows = append(rows, table+": "+row)

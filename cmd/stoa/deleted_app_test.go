@@ -266,7 +266,7 @@ func dumpRedis(t *testing.T) (all []byte) {
 
 // useCanaries creates the app acme, all of whose texts are canaries of c, uses all of it, changes it and bills its
 // usage.
-func (h *testServer) useCanaries(t *testing.T, c *canarySet) {
+func (ts *testServer) useCanaries(t *testing.T, c *canarySet) {
 	t.Helper()
 	leakyServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -288,14 +288,14 @@ func (h *testServer) useCanaries(t *testing.T, c *canarySet) {
 	shop := strings.TrimPrefix(newCanaryShop(t, c), "http://")
 	config := strings.ReplaceAll(c.fillTemplate(canaryConfig), "SERVER/mcp", shop+"/mcp")
 	config = strings.ReplaceAll(config, "SERVER", host)
-	h.createPrices(t)
-	create := h.newRequest(t, "POST", "/admin/apps", testSecret, map[string]any{
+	ts.createPrices(t)
+	create := ts.newRequest(t, "POST", "/admin/apps", testSecret, map[string]any{
 		"name": "acme", "config": config, "grants": []string{"private_network"}, "display_name": c.canary("displayname"),
 		"labels": map[string]string{c.canary("labelname"): c.canary("labelvalue")}, "secrets": map[string]string{"UPSTREAM": c.canary("secretvalue"), server.NotificationSecretName: "whsec_" + strings.Repeat("YWFh", 10)},
 		"auth": map[string]any{"issuer": "https://" + c.canary("issuer") + ".example", "jwks_url": leakyServer.URL + "/" + c.canary("jwksurl"), "audience": c.canary("audience")},
 	})
 	create.Header.Set("Idempotency-Key", "create")
-	if status, body := h.sendRequest(t, create); status != http.StatusCreated {
+	if status, body := ts.sendRequest(t, create); status != http.StatusCreated {
 		t.Fatalf("create: %d %s", status, body)
 	}
 	base := "/admin/apps/acme"
@@ -303,38 +303,38 @@ func (h *testServer) useCanaries(t *testing.T, c *canarySet) {
 	repeatable := func(status int, method, path string, body any) { // its response is stored for repetitions
 		t.Helper()
 		keys++
-		r := h.newRequest(t, method, path, testSecret, body)
+		r := ts.newRequest(t, method, path, testSecret, body)
 		r.Header.Set("Idempotency-Key", fmt.Sprint("change-", keys))
-		if got, answer := h.sendRequest(t, r); got != status {
+		if got, answer := ts.sendRequest(t, r); got != status {
 			t.Fatalf("%s %s: %d %s, want %d", method, path, got, answer, status)
 		}
 	}
 	repeatable(http.StatusCreated, "POST", base+"/roles", map[string]any{"name": c.canary("role"), "scopes": []string{"agents:read"}, "description": c.canary("roledescription")})
 	repeatable(http.StatusOK, "PUT", base+"/roles/"+c.canary("role"), map[string]any{"scopes": []string{"agents:read", "tasks:read"}, "description": c.canary("laterdescription")})
-	h.createAPIKey(t, "acme", map[string]any{"name": c.canary("keyname")})
+	ts.createAPIKey(t, "acme", map[string]any{"name": c.canary("keyname")})
 	repeatable(http.StatusCreated, "POST", base+"/budgets", map[string]any{"name": c.canary("budgetname"), "scope": map[string]any{"user": c.canary("subject")}, "unit": "calls", "amount": 1000, "window": "day", "hard": true})
 	repeatable(http.StatusCreated, "POST", base+"/credits", map[string]any{"amount": 5, "currency": "USD", "note": c.canary("note")})
 	repeatable(http.StatusNoContent, "PUT", base+"/secrets/LATER", map[string]any{"value": c.canary("latersecret")})
 
-	ana, op := h.createToken(t, "acme", c.canary("subject"), nil), h.createToken(t, "acme", c.canary("subject"), map[string]any{"roles": []string{"operator", "approver"}})
-	h.sendCanaries(t, c, ana, op)
+	ana, op := ts.createToken(t, "acme", c.canary("subject"), nil), ts.createToken(t, "acme", c.canary("subject"), map[string]any{"roles": []string{"operator", "approver"}})
+	ts.sendCanaries(t, c, ana, op)
 	foreign := strings.Join([]string{encodeSegment(`{"alg":"EdDSA","kid":"` + c.canary("keyid") + `"}`), encodeSegment(`{"iss":"https://` + c.canary("issuer") + `.example","aud":"` + c.canary("audience") + `","sub":"x","exp":4102444800}`), "c2ln"}, ".")
-	h.requireStatus(t, http.StatusUnauthorized, nil, "GET", "/apps/acme/tasks", foreign, nil) // the server fetches the keys of the app's issuer
-	h.deliverWebhook(t, "acme", c.canary("webhookbody"), "http://"+host+"/back?token="+c.canary("callbacktoken"), http.StatusAccepted)
+	ts.requireStatus(t, http.StatusUnauthorized, nil, "GET", "/apps/acme/tasks", foreign, nil) // the server fetches the keys of the app's issuer
+	ts.deliverWebhook(t, "acme", c.canary("webhookbody"), "http://"+host+"/back?token="+c.canary("callbacktoken"), http.StatusAccepted)
 
 	// Former configurations are kept as revisions, and the audit trail has the differences.
 	changed := map[string]any{"config": strings.ReplaceAll(config, c.canary("instruction"), c.canary("laterinstruction")), "display_name": c.canary("latername")}
-	update := h.newRequest(t, "PUT", base, testSecret, changed)
+	update := ts.newRequest(t, "PUT", base, testSecret, changed)
 	update.Header.Set("Idempotency-Key", "update")
-	if status, body := h.sendRequest(t, update); status != http.StatusOK {
+	if status, body := ts.sendRequest(t, update); status != http.StatusOK {
 		t.Fatalf("update: %d %s", status, body)
 	}
 	repeatable(http.StatusOK, "POST", base+"/revisions/1:restore", nil)
 	repeatable(http.StatusOK, "POST", base+":suspend", map[string]any{"reason": c.canary("reason")})
 	repeatable(http.StatusOK, "POST", base+":resume", map[string]any{})
 	repeatable(http.StatusNoContent, "POST", base+"/tokens:revoke", map[string]any{"sub": c.canary("subject")})
-	h.finalizeInvoice(t, "acme")
-	h.listAuditEntries(t, "app=acme")
+	ts.finalizeInvoice(t, "acme")
+	ts.listAuditEntries(t, "app=acme")
 }
 
 // newCanaryShop starts an MCP server with a tool whose description and results are canaries.
@@ -367,11 +367,11 @@ func newCanaryShop(t *testing.T, c *canarySet) string {
 
 // sendCanaries sends canaries as a user: in messages, decisions and credentials, and has models and tools return
 // some.
-func (h *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
+func (ts *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
 	t.Helper()
 	send := func(agent, text string, more ...any) string {
 		t.Helper()
-		status, body := h.doRequest(t, "POST", "/agents/"+agent, ana, newRPCCall("message:send", newTextMessage(text, more...)))
+		status, body := ts.doRequest(t, "POST", "/agents/"+agent, ana, newRPCCall("message:send", newTextMessage(text, more...)))
 		if status != http.StatusOK {
 			t.Fatalf("%s: %d %s", text, status, body)
 		}
@@ -392,21 +392,21 @@ func (h *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
 		map[string]any{"type": "data", "data": map[string]any{c.canary("partkey"): c.canary("partvalue")}},
 		map[string]any{"type": "file", "file": map[string]any{"name": c.canary("filename"), "mime_type": "text/plain", "file_with_bytes": base64.StdEncoding.EncodeToString([]byte("with " + c.canary("filebytes") + " inside"))}},
 	}
-	once := h.newRequest(t, "POST", "/agents/assistant", ana, newRPCCall("message:send", map[string]any{"message": map[string]any{"role": "user", "parts": parts}}))
+	once := ts.newRequest(t, "POST", "/agents/assistant", ana, newRPCCall("message:send", map[string]any{"message": map[string]any{"role": "user", "parts": parts}}))
 	once.Header.Set("Idempotency-Key", c.canary("idempotencykey"))
-	if status, body := h.sendRequest(t, once); status != http.StatusOK {
+	if status, body := ts.sendRequest(t, once); status != http.StatusOK {
 		t.Fatalf("parts: %d %s", status, body)
 	}
 
 	for _, how := range []string{"approve", "reject"} {
-		task, call := h.createApprovalTask(t, ana)
+		task, call := ts.createApprovalTask(t, ana)
 		body := map[string]any{"call_id": call, "comment": c.canary("comment" + how)}
 		if how == "approve" {
 			body["arguments"] = map[string]any{"expression": "2+2"}
 		}
-		h.requireStatus(t, http.StatusOK, nil, "POST", "/tasks/"+task+"/"+how, op, body)
+		ts.requireStatus(t, http.StatusOK, nil, "POST", "/tasks/"+task+"/"+how, op, body)
 		if how == "approve" {
-			h.requireStatus(t, http.StatusOK, nil, "GET", "/tasks/"+task+"/checkpoints", op, nil)
+			ts.requireStatus(t, http.StatusOK, nil, "GET", "/tasks/"+task+"/checkpoints", op, nil)
 		}
 	}
 	var waits struct {
@@ -414,14 +414,14 @@ func (h *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
 			TaskID string `json:"task_id"`
 		}
 	}
-	h.requireStatus(t, http.StatusOK, &waits, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("fetch it")))
+	ts.requireStatus(t, http.StatusOK, &waits, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("fetch it")))
 	supplied := map[string]any{"type": "tool_credential", "tool": "fetch", "value": "Bearer " + c.canary("credential")}
-	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", map[string]any{"message": map[string]any{
+	ts.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", map[string]any{"message": map[string]any{
 		"role": "user", "task_id": waits.Result.TaskID, "parts": []any{map[string]any{"type": "data", "data": supplied}},
 	}}))
-	h.sendWithPush(t, ana, c.canary("toldmessage"), c.canary("pushid"), "http://127.0.0.1:9/x?token="+c.canary("pushtoken"))
+	ts.sendWithPush(t, ana, c.canary("toldmessage"), c.canary("pushid"), "http://127.0.0.1:9/x?token="+c.canary("pushtoken"))
 	waitWithin(t, 20*time.Second, "a notification fails", func() bool {
-		_, body := h.doRequest(t, "GET", "/tasks?page_size=50", ana, nil)
+		_, body := ts.doRequest(t, "GET", "/tasks?page_size=50", ana, nil)
 		return strings.Contains(body, "completed")
 	})
 }

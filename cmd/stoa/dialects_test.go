@@ -38,12 +38,12 @@ var (
 )
 
 // newDialectClients returns a client with a token for every protocol.
-func (h *testServer) newDialectClients(t *testing.T, token string) []dialectClient {
+func (ts *testServer) newDialectClients(t *testing.T, token string) []dialectClient {
 	t.Helper()
-	conn := h.dialGRPC(t)
+	conn := ts.dialGRPC(t)
 	n := 0
 	http := func(method, path string, body any) string {
-		status, answer := h.doRequest(t, method, path, token, body)
+		status, answer := ts.doRequest(t, method, path, token, body)
 		if status != 200 || strings.Contains(answer, `"error"`) {
 			t.Fatalf("%s %s: %d %s", method, path, status, answer)
 		}

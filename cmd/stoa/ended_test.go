@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/task"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // TestReadersAfterTheEnd subscribes with readers that were admitted before their app was suspended or deleted, after
@@ -39,9 +40,15 @@ func TestReadersAfterTheEnd(t *testing.T) {
 			change func() error
 			want   error
 		}{
-			{func() error { _, err := h.apps.SuspendApp(t.Context(), "ops", "acme", ""); return err }, tenancy.ErrSuspended},
-			{func() error { _, err := h.apps.ResumeApp(t.Context(), "ops", "acme", ""); return err }, nil},
-			{func() error { return h.apps.DeleteApp(t.Context(), "ops", "acme") }, tenancy.ErrNotFound},
+			{func() error {
+				_, err := h.apps.SuspendApp(t.Context(), audit.Actor{Name: "ops"}, "acme", "")
+				return err
+			}, tenancy.ErrSuspended},
+			{func() error {
+				_, err := h.apps.ResumeApp(t.Context(), audit.Actor{Name: "ops"}, "acme", "")
+				return err
+			}, nil},
+			{func() error { return h.apps.DeleteApp(t.Context(), audit.Actor{Name: "ops"}, "acme") }, agentsvc.CodeNotFound},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
@@ -74,9 +81,9 @@ func TestReadersAfterTheEnd(t *testing.T) {
 	})
 }
 
-func (h *testServer) tryAcquireApp(t *testing.T, app tenancy.App) error {
+func (ts *testServer) tryAcquireApp(t *testing.T, app tenancy.App) error {
 	t.Helper()
-	_, _, release, err := h.runtimes.Acquire(t.Context(), app.ID)
+	_, _, release, err := ts.runtimes.Acquire(t.Context(), app.ID)
 	release()
 	return err
 }

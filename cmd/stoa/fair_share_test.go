@@ -72,11 +72,11 @@ func nonBlockingMessage(text string) map[string]any {
 }
 
 // queryNumber returns the number that a query selects.
-func (h *testServer) queryNumber(t *testing.T, query string, args ...any) (n int64) {
+func (ts *testServer) queryNumber(t *testing.T, query string, args ...any) (n int64) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) }, query, args...)
-	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+	if err := ts.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
 	return n

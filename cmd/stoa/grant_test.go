@@ -129,7 +129,7 @@ func TestGrantedFolders(t *testing.T) {
 			}
 		}
 		for _, line := range []string{"read notes.txt", "run cat notes.txt"} {
-			if body := send(line); strings.Contains(body, "a secret") || !strings.Contains(body, "the folder is not there any more") {
+			if body := send(line); strings.Contains(body, "a secret") || !strings.Contains(body, "the folder no longer exists") {
 				t.Errorf("%s: %s", line, body)
 			}
 		}

@@ -26,8 +26,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
-
-	"stoa/agentsvc/surface/a2agrpc"
 )
 
 // grpcProbe is how a foreign caller would call a gRPC method, and what a caller needs for it. Messages are JSON, with
@@ -95,13 +93,25 @@ var grpcProbes = map[string]grpcProbe{
 	service03 + "GetAgentCard":                     {[]string{`{}`}, assistantScopes("agents:read")},
 }
 
-var _, _ = pb03.File_a2a_proto, pb10.File_a2av1_proto // registers the methods' messages
+// listGRPCMethods returns the full names of the agent methods of both services, such as
+// /lf.a2a.v1.A2AService/SendMessage.
+func listGRPCMethods() (names []string) {
+	for _, d := range []grpc.ServiceDesc{pb10.A2AService_ServiceDesc, pb03.A2AService_ServiceDesc} {
+		for _, m := range d.Methods {
+			names = append(names, "/"+d.ServiceName+"/"+m.MethodName)
+		}
+		for _, m := range d.Streams {
+			names = append(names, "/"+d.ServiceName+"/"+m.StreamName)
+		}
+	}
+	return names
+}
 
 // probeGRPC tries foreign ids over gRPC and expects the responses of ids that never existed.
-func (h *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
+func (ts *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
 	t.Helper()
-	conn := h.dialGRPC(t)
-	for _, method := range a2agrpc.MethodNames() {
+	conn := ts.dialGRPC(t)
+	for _, method := range listGRPCMethods() {
 		if missing := findUnprobedIDs(t, method); len(missing) > 0 {
 			t.Errorf("%s: the isolation proof has no message that names another caller's %v", method, missing)
 		}
@@ -114,7 +124,7 @@ func (h *testServer) probeGRPC(t *testing.T, token string, x appIDs) {
 				if agent == x.agent {
 					of = "{agent}"
 				}
-				theirs, none := h.sendGRPCProbe(t, conn, token, method, message, of, x), h.sendGRPCProbe(t, conn, token, method, message, of, unknownIDs)
+				theirs, none := ts.sendGRPCProbe(t, conn, token, method, message, of, x), ts.sendGRPCProbe(t, conn, token, method, message, of, unknownIDs)
 				if theirs != none {
 					t.Errorf("%s %s for %q: their id answers\n%s\none that never existed\n%s", method, message, agent, theirs, none)
 				}
@@ -157,9 +167,9 @@ func findUnprobedIDs(t *testing.T, method string) (missing []string) {
 	return missing
 }
 
-func (h *testServer) dialGRPC(t *testing.T) *grpc.ClientConn {
+func (ts *testServer) dialGRPC(t *testing.T) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(h.GRPCAddress().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(ts.GRPCAddress().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +185,7 @@ var (
 )
 
 // sendGRPCProbe calls a method and returns its whole response.
-func (h *testServer) sendGRPCProbe(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string, x appIDs) string {
+func (ts *testServer) sendGRPCProbe(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string, x appIDs) string {
 	t.Helper()
 	answers, err := callGRPC(t, conn, token, method, x.replaceIDs(message), x.replaceIDs(agent))
 	st := grpcstatus.Convert(err)
@@ -250,10 +260,10 @@ func findMethod(t *testing.T, method string) protoreflect.MethodDescriptor {
 
 // checkGRPCAccess lets every kind of caller use every gRPC method: what its row allows is accepted, everything else
 // is refused.
-func (h *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
+func (ts *testServer) checkGRPCAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
-	conn := h.dialGRPC(t)
-	for _, method := range a2agrpc.MethodNames() {
+	conn := ts.dialGRPC(t)
+	for _, method := range listGRPCMethods() {
 		row, ok := grpcProbes[method]
 		if !ok {
 			t.Errorf("%s: the proofs of isolation and of roles have no row for this method", method)

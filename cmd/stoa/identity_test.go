@@ -49,19 +49,19 @@ func newForeignIssuer(t *testing.T) *foreignIssuer {
 }
 
 // signToken signs claims after adding what every token needs. A claim that is nil is left out.
-func (o *foreignIssuer) signToken(claims map[string]any) string {
-	all := map[string]any{"iss": o.url, "aud": "stoa-test", "sub": "ana", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
+func (i *foreignIssuer) signToken(claims map[string]any) string {
+	all := map[string]any{"iss": i.url, "aud": "stoa-test", "sub": "ana", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(all, claims)
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
 	head, _ := json.Marshal(map[string]any{"alg": "EdDSA", "kid": "k1", "typ": "at+jwt"})
 	body, _ := json.Marshal(all)
 	input := base64.RawURLEncoding.EncodeToString(head) + "." + base64.RawURLEncoding.EncodeToString(body)
-	return input + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(o.key, []byte(input)))
+	return input + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(i.key, []byte(input)))
 }
 
 // writeConfig writes an operator's file with agents of each visibility, whose server.auth trusts o and has the keys
 // of more.
-func (o *foreignIssuer) writeConfig(t *testing.T, more string) string {
+func (i *foreignIssuer) writeConfig(t *testing.T, more string) string {
 	t.Helper()
 	src := fmt.Sprintf(`
 llms: {default: {provider: scripted}}
@@ -77,7 +77,7 @@ server:
     audience: stoa-test
     client_id: pages
 %s
-`, o.url, more)
+`, i.url, more)
 	file := filepath.Join(t.TempDir(), "stoa.yaml")
 	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
 		t.Fatal(err)
@@ -95,10 +95,10 @@ type requestCase struct {
 	contains                       string // text that the response must contain
 }
 
-func (h *testServer) checkRequests(t *testing.T, all []requestCase) {
+func (ts *testServer) checkRequests(t *testing.T, all []requestCase) {
 	t.Helper()
 	for _, k := range all {
-		if status, body := h.doRequest(t, k.method, k.path, k.credential, k.body); status != k.want || !strings.Contains(body, k.contains) {
+		if status, body := ts.doRequest(t, k.method, k.path, k.credential, k.body); status != k.want || !strings.Contains(body, k.contains) {
 			t.Errorf("%s: %s %s: %d %s, want %d with %q", k.name, k.method, k.path, status, body, k.want, k.contains)
 		}
 	}

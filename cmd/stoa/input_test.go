@@ -44,16 +44,16 @@ var dialectRequests = []struct {
 }
 
 // postBody sends a body with a content type, "" = none.
-func (h *testServer) postBody(t *testing.T, path, kind string, body io.Reader) (int, string) {
+func (ts *testServer) postBody(t *testing.T, path, kind string, body io.Reader) (int, string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPost, h.url+path, body)
+	req, err := http.NewRequest(http.MethodPost, ts.url+path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}
-	return h.sendRequest(t, req)
+	return ts.sendRequest(t, req)
 }
 
 // TestContentTypes sends one message to every protocol with different content types: all accept the same ones.

@@ -123,9 +123,9 @@ func TestInvoices(t *testing.T) {
 
 // requireMediaType requests an invoice in a format and fails the test unless the response has that media type and
 // contains part.
-func (h *testServer) requireMediaType(t *testing.T, path, accept, bearer, form, part string) {
+func (ts *testServer) requireMediaType(t *testing.T, path, accept, bearer, form, part string) {
 	t.Helper()
-	req := h.newRequest(t, "GET", path, bearer, nil)
+	req := ts.newRequest(t, "GET", path, bearer, nil)
 	if accept != "" {
 		req.Header.Set("Accept", accept)
 	}
@@ -134,7 +134,7 @@ func (h *testServer) requireMediaType(t *testing.T, path, accept, bearer, form, 
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if status, body := h.sendRequest(t, req); status != http.StatusOK || resp.Header.Get("Content-Type") != form || !strings.Contains(body, part) {
+	if status, body := ts.sendRequest(t, req); status != http.StatusOK || resp.Header.Get("Content-Type") != form || !strings.Contains(body, part) {
 		t.Errorf("%s (%s): %d %s %s", path, accept, status, resp.Header.Get("Content-Type"), body)
 	}
 }

@@ -49,10 +49,10 @@ type isolationProbe struct {
 }
 
 // replaceIDs returns a path with its placeholders replaced by the ids.
-func (x appIDs) replaceIDs(path string) string {
-	return strings.NewReplacer("{app}", x.app, "{agent}", x.agent, "{task}", x.task, "{context}", x.context, "{cursor}", x.cursor,
-		"{held}", x.approvalTask, "{call}", x.callID, "{user}", x.user, "{tool}", x.tool, "{wanting}", x.credentialTask, "{key}", x.key,
-		"{invoice}", x.invoice, "{config}", x.task).Replace(path)
+func (d appIDs) replaceIDs(path string) string {
+	return strings.NewReplacer("{app}", d.app, "{agent}", d.agent, "{task}", d.task, "{context}", d.context, "{cursor}", d.cursor,
+		"{held}", d.approvalTask, "{call}", d.callID, "{user}", d.user, "{tool}", d.tool, "{wanting}", d.credentialTask, "{key}", d.key,
+		"{invoice}", d.invoice, "{config}", d.task).Replace(path)
 }
 
 // nilBody is the body of routes that read none.
@@ -276,7 +276,7 @@ func TestIsolation(t *testing.T) {
 }
 
 // createAppIDs creates data of every kind as user ana: a waiting task, an ended one, a session, a page token.
-func (h *testServer) createAppIDs(t *testing.T, ana string) appIDs {
+func (ts *testServer) createAppIDs(t *testing.T, ana string) appIDs {
 	t.Helper()
 	x := appIDs{app: "acme", agent: "acmeonly", message: "m-ana"}
 	var out struct {
@@ -286,59 +286,59 @@ func (h *testServer) createAppIDs(t *testing.T, ana string) appIDs {
 			Status    struct{ State string }
 		}
 	}
-	h.requireStatus(t, http.StatusOK, &out, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("ask", "message_id", x.message)))
+	ts.requireStatus(t, http.StatusOK, &out, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("ask", "message_id", x.message)))
 	if out.Result.Status.State != "input_required" {
 		t.Fatalf("the task of ana is %s, want one that waits", out.Result.Status.State)
 	}
 	x.task, x.context = out.Result.TaskID, out.Result.ContextID
-	x.approvalTask, x.callID = h.createApprovalTask(t, ana)
-	x.credentialTask, x.tool = h.createCredentialTask(t, ana), "open"
-	h.addChangedTool(t, x.app)
-	x.user = h.addMemory(t, x.app)
-	x.key = h.createAPIKey(t, x.app, nil).ID
-	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("a secret", "context_id", x.context)))
+	x.approvalTask, x.callID = ts.createApprovalTask(t, ana)
+	x.credentialTask, x.tool = ts.createCredentialTask(t, ana), "open"
+	ts.addChangedTool(t, x.app)
+	x.user = ts.addMemory(t, x.app)
+	x.key = ts.createAPIKey(t, x.app, nil).ID
+	ts.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("a secret", "context_id", x.context)))
 	var list struct {
 		Result struct {
 			Next string `json:"next_page_token"`
 		}
 	}
-	h.requireStatus(t, http.StatusOK, &list, "POST", "/agents/assistant", ana, newRPCCall("tasks/list", map[string]any{"page_size": 1}))
+	ts.requireStatus(t, http.StatusOK, &list, "POST", "/agents/assistant", ana, newRPCCall("tasks/list", map[string]any{"page_size": 1}))
 	if x.cursor = list.Result.Next; x.cursor == "" {
 		t.Fatal("there is no second page to have a token of")
 	}
-	x.invoice = h.finalizeInvoice(t, x.app)
-	h.addFailedReceiver(t, ana, x)
+	x.invoice = ts.finalizeInvoice(t, x.app)
+	ts.addFailedReceiver(t, ana, x)
 	return x
 }
 
 // addFailedReceiver adds a notification receiver that has failed for good to the waiting task.
-func (h *testServer) addFailedReceiver(t *testing.T, ana string, x appIDs) {
+func (ts *testServer) addFailedReceiver(t *testing.T, ana string, x appIDs) {
 	t.Helper()
 	config := map[string]any{"id": x.task, "url": "https://127.0.0.1:9"}
-	h.requireStatus(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+x.task+"/pushNotificationConfigs", ana, config)
-	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("ask", "task_id", x.task)))
+	ts.requireStatus(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+x.task+"/pushNotificationConfigs", ana, config)
+	ts.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("ask", "task_id", x.task)))
 	waitWithin(t, 20*time.Second, "the address is given up", func() bool {
-		at := h.getNotification(t, ana, x.task)
+		at := ts.getNotification(t, ana, x.task)
 		return at.Status == "dead" && at.Error == `the address of "127.0.0.1" is not allowed: only public addresses may be called`
 	})
 }
 
 // finalizeInvoice creates a final invoice.
-func (h *testServer) finalizeInvoice(t *testing.T, app string) string {
+func (ts *testServer) finalizeInvoice(t *testing.T, app string) string {
 	t.Helper()
 	var list struct{ Invoices []struct{ ID string } }
-	h.requireStatus(t, http.StatusOK, &list, "GET", "/admin/apps/"+app+"/invoices", testSecret, nil)
+	ts.requireStatus(t, http.StatusOK, &list, "GET", "/admin/apps/"+app+"/invoices", testSecret, nil)
 	if len(list.Invoices) == 0 {
 		t.Fatal("there is no draft of what was used")
 	}
-	h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/"+app+"/invoices/"+list.Invoices[0].ID+":finalize", testSecret, nil)
+	ts.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/"+app+"/invoices/"+list.Invoices[0].ID+":finalize", testSecret, nil)
 	return list.Invoices[0].ID
 }
 
 // createApprovalTask creates a task of ana whose tool call waits for a decision.
-func (h *testServer) createApprovalTask(t *testing.T, ana string) (id, call string) {
+func (ts *testServer) createApprovalTask(t *testing.T, ana string) (id, call string) {
 	t.Helper()
-	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("sum")))
+	ts.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("sum")))
 	var list struct {
 		Tasks []struct {
 			TaskID    string `json:"task_id"`
@@ -347,7 +347,7 @@ func (h *testServer) createApprovalTask(t *testing.T, ana string) (id, call stri
 			}
 		}
 	}
-	h.requireStatus(t, http.StatusOK, &list, "GET", "/tasks?status=input_required", ana, nil)
+	ts.requireStatus(t, http.StatusOK, &list, "GET", "/tasks?status=input_required", ana, nil)
 	for _, t := range list.Tasks {
 		if len(t.Approvals) == 1 {
 			return t.TaskID, t.Approvals[0].CallID
@@ -359,7 +359,7 @@ func (h *testServer) createApprovalTask(t *testing.T, ana string) (id, call stri
 
 // createCredentialTask creates a task of ana that waits for a credential, and a stored credential of hers for the
 // tool open.
-func (h *testServer) createCredentialTask(t *testing.T, ana string) (waiting string) {
+func (ts *testServer) createCredentialTask(t *testing.T, ana string) (waiting string) {
 	t.Helper()
 	for _, tool := range []string{"locked", "open"} {
 		var out struct {
@@ -368,7 +368,7 @@ func (h *testServer) createCredentialTask(t *testing.T, ana string) (waiting str
 				Status struct{ State string }
 			}
 		}
-		h.requireStatus(t, http.StatusOK, &out, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("unlock "+tool)))
+		ts.requireStatus(t, http.StatusOK, &out, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("unlock "+tool)))
 		if out.Result.Status.State != "auth_required" {
 			t.Fatalf("the task is %s, want one that waits for a credential", out.Result.Status.State)
 		}
@@ -378,34 +378,34 @@ func (h *testServer) createCredentialTask(t *testing.T, ana string) (waiting str
 		}
 		value := map[string]any{"type": "tool_credential", "tool": tool, "value": "ana's own"}
 		parts := []any{map[string]any{"type": "data", "data": value}}
-		h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send",
+		ts.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send",
 			map[string]any{"message": map[string]any{"role": "user", "task_id": out.Result.TaskID, "parts": parts}}))
 	}
 	return waiting
 }
 
 // requireIsolated tries the ids and ids that never existed, and requires the same response.
-func (h *testServer) requireIsolated(t *testing.T, token, method string, probe isolationProbe, x appIDs) {
+func (ts *testServer) requireIsolated(t *testing.T, token, method string, probe isolationProbe, x appIDs) {
 	t.Helper()
 	if probe.body == nil {
 		probe.body = nilBody
 	}
-	theirs, none := h.sendProbe(t, token, method, probe, x), h.sendProbe(t, token, method, probe, unknownIDs)
+	theirs, none := ts.sendProbe(t, token, method, probe, x), ts.sendProbe(t, token, method, probe, unknownIDs)
 	if theirs != none {
 		t.Errorf("%s %s: their id answers\n%s\none that never existed\n%s", method, probe.path, theirs, none)
 	}
 }
 
-func (h *testServer) sendProbe(t *testing.T, token, method string, probe isolationProbe, x appIDs) string {
+func (ts *testServer) sendProbe(t *testing.T, token, method string, probe isolationProbe, x appIDs) string {
 	t.Helper()
-	req := h.newRequest(t, method, x.replaceIDs(probe.path), token, probe.body(x))
+	req := ts.newRequest(t, method, x.replaceIDs(probe.path), token, probe.body(x))
 	if probe.lastEventID != "" {
 		req.Header.Set("Last-Event-ID", probe.lastEventID)
 	}
 	if probe.header != "" {
 		req.Header.Set(probe.header, x.replaceIDs(probe.value))
 	}
-	status, body := h.sendRequest(t, req)
+	status, body := ts.sendRequest(t, req)
 	return fmt.Sprintf("%d %s", status, normalizeAnswer(body, x))
 }
 
@@ -449,42 +449,42 @@ func listRPCMethods(t *testing.T, file string) []string {
 }
 
 // addMemory adds a memory of a user and returns the user's name.
-func (h *testServer) addMemory(t *testing.T, app string) (user string) {
+func (ts *testServer) addMemory(t *testing.T, app string) (user string) {
 	t.Helper()
-	id, err := h.apps.FindAppID(t.Context(), app)
+	id, err := ts.apps.FindAppID(t.Context(), app)
 	if err != nil {
 		t.Fatal(err)
 	}
 	zoe := memory.Memory{Owner: agentsvc.Owner{Issuer: "stoa", Subject: "zoe"}, Agent: "assistant", Role: agentsvc.RoleUser, Text: "a secret"}
-	if err := memory.New(h.db, id).AddMemories(t.Context(), zoe); err != nil {
+	if err := memory.New(ts.db, id).AddMemories(t.Context(), zoe); err != nil {
 		t.Fatal(err)
 	}
 	return zoe.Owner.Subject
 }
 
 // addChangedTool adds a tool of an MCP server that has changed since it was first used.
-func (h *testServer) addChangedTool(t *testing.T, app string) {
+func (ts *testServer) addChangedTool(t *testing.T, app string) {
 	t.Helper()
-	id, err := h.apps.FindAppID(t.Context(), app)
+	id, err := ts.apps.FindAppID(t.Context(), app)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, hash := range []string{"then", "x"} {
-		if _, err := toolpin.New(h.db, id).Update(t.Context(), "shop", []toolpin.Definition{{Tool: "echo", Hash: hash, Body: "{}"}}); err != nil {
+		if _, err := toolpin.New(ts.db, id).Update(t.Context(), "shop", []toolpin.Definition{{Tool: "echo", Hash: hash, Body: "{}"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // dumpAppRows returns everything in the database of an app, one text for each row.
-func (h *testServer) dumpAppRows(t *testing.T, app string) (rows []string) {
+func (ts *testServer) dumpAppRows(t *testing.T, app string) (rows []string) {
 	t.Helper()
-	id, err := h.apps.FindAppID(t.Context(), app)
+	id, err := ts.apps.FindAppID(t.Context(), app)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = h.db.ChangeSchema(t.Context(), "", func(s *sql.DB) error {
-		for _, table := range listTenantTables(t, s, h.db.Engine()) {
+	err = ts.db.ChangeSchema(t.Context(), "", func(s *sql.DB) error {
+		for _, table := range listTenantTables(t, s, ts.db.Engine()) {
 			for _, row := range queryRows(t, s, "SELECT * FROM "+table+" WHERE tenant = $1", string(id)) {
 				rows = append(rows, table+": "+row)
 			}

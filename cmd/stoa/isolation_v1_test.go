@@ -48,10 +48,10 @@ func newV1Message(part map[string]any, more ...any) map[string]any {
 }
 
 // probeWebSocket tries foreign ids over a WebSocket and expects the responses of ids that never existed.
-func (h *testServer) probeWebSocket(t *testing.T, token string, x appIDs) {
+func (ts *testServer) probeWebSocket(t *testing.T, token string, x appIDs) {
 	t.Helper()
 	for _, body := range foreignV1Messages {
-		theirs, none := h.sendOverWebSocket(t, token, body(x), x), h.sendOverWebSocket(t, token, body(unknownIDs), unknownIDs)
+		theirs, none := ts.sendOverWebSocket(t, token, body(x), x), ts.sendOverWebSocket(t, token, body(unknownIDs), unknownIDs)
 		if theirs != none {
 			t.Errorf("WebSocket %v: their id answers\n%s\none that never existed\n%s", body(x), theirs, none)
 		}
@@ -59,11 +59,11 @@ func (h *testServer) probeWebSocket(t *testing.T, token string, x appIDs) {
 }
 
 // sendOverWebSocket sends a message over a WebSocket and returns the frames of the response.
-func (h *testServer) sendOverWebSocket(t *testing.T, token string, body any, x appIDs) string {
+func (ts *testServer) sendOverWebSocket(t *testing.T, token string, body any, x appIDs) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	conn, _, err := websocket.Dial(ctx, h.url+"/v1/agents/assistant/stream", &websocket.DialOptions{Subprotocols: []string{"bearer." + token}})
+	conn, _, err := websocket.Dial(ctx, ts.url+"/v1/agents/assistant/stream", &websocket.DialOptions{Subprotocols: []string{"bearer." + token}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // they compute, so that more of them run in parallel than usual.
 type testRunner struct{ *testing.M }
 
-func (m testRunner) Run() int {
+func (r testRunner) Run() int {
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err)
 	}
@@ -43,7 +43,7 @@ func (m testRunner) Run() int {
 			panic(err)
 		}
 	}
-	return m.M.Run()
+	return r.M.Run()
 }
 
 // TestScripts runs the command line as a user does, against a server that plays a recorded dialogue.

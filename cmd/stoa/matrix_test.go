@@ -223,22 +223,22 @@ agents: {assistant: {llm: m}}
 
 // newMatrixCallers returns a caller for each role, for each scope that a token is narrowed to, and those without a
 // credential.
-func (h *testServer) newMatrixCallers(t *testing.T, o *foreignIssuer) []matrixCaller {
+func (ts *testServer) newMatrixCallers(t *testing.T, o *foreignIssuer) []matrixCaller {
 	t.Helper()
 	for _, role := range []string{"desk", "elsewhere"} {
-		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/roles", testSecret,
+		ts.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/roles", testSecret,
 			map[string]any{"name": role, "scopes": strings.Fields(roleScopes[role])})
 	}
 	var callers []matrixCaller
 	for _, role := range slices.Sorted(maps.Keys(roleScopes)) {
-		token := h.createToken(t, "acme", "zoe", map[string]any{"roles": []string{role}})
+		token := ts.createToken(t, "acme", "zoe", map[string]any{"roles": []string{role}})
 		callers = append(callers, matrixCaller{name: role, token: token, scopes: strings.Fields(roleScopes[role])})
 	}
 	for _, scope := range strings.Fields(roleScopes["admin"] + " agents:call:assistant agents:call:other") {
-		token := h.createToken(t, "acme", "zoe", map[string]any{"roles": []string{"admin"}, "scope": scope})
+		token := ts.createToken(t, "acme", "zoe", map[string]any{"roles": []string{"admin"}, "scope": scope})
 		callers = append(callers, matrixCaller{name: "admin narrowed to " + scope, token: token, scopes: []string{scope}})
 	}
-	nothing := h.createToken(t, "acme", "zoe", map[string]any{"roles": []string{"viewer"}, "scope": "tasks:cancel"})
+	nothing := ts.createToken(t, "acme", "zoe", map[string]any{"roles": []string{"viewer"}, "scope": "tasks:cancel"})
 	return append(callers,
 		matrixCaller{name: "viewer narrowed to what it lacks", token: nothing},
 		matrixCaller{name: "anonymous", unauthenticated: true},
@@ -249,13 +249,13 @@ func (h *testServer) newMatrixCallers(t *testing.T, o *foreignIssuer) []matrixCa
 }
 
 // checkAccess sends a request as c and compares whether it is accepted with the rule n.
-func (h *testServer) checkAccess(t *testing.T, what, method, path string, body any, n accessRule, c matrixCaller) {
+func (ts *testServer) checkAccess(t *testing.T, what, method, path string, body any, n accessRule, c matrixCaller) {
 	t.Helper()
-	req := h.newRequest(t, method, path, c.token, body)
+	req := ts.newRequest(t, method, path, c.token, body)
 	if n.agent != "" {
 		req.Header.Set("agent-name", n.agent)
 	}
-	status, answer := h.sendRequest(t, req)
+	status, answer := ts.sendRequest(t, req)
 	want := 0 // accepted
 	switch {
 	case n.access == anyCaller:
@@ -280,6 +280,6 @@ func (h *testServer) checkAccess(t *testing.T, what, method, path string, body a
 }
 
 // allowsScopes reports whether one of scopes satisfies n.
-func (n accessRule) allowsScopes(scopes []string) bool {
-	return slices.ContainsFunc(n.anyOf, func(s string) bool { return slices.Contains(scopes, s) })
+func (r accessRule) allowsScopes(scopes []string) bool {
+	return slices.ContainsFunc(r.anyOf, func(s string) bool { return slices.Contains(scopes, s) })
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // officialInterfaces returns the protocol versions and bindings of the official clients, with their addresses.
-func (h *testServer) officialInterfaces() map[string]*spec.AgentInterface {
-	web, dialled := h.url+"/a2a/assistant", h.GRPCAddress().String()
+func (ts *testServer) officialInterfaces() map[string]*spec.AgentInterface {
+	web, dialled := ts.url+"/a2a/assistant", ts.GRPCAddress().String()
 	return map[string]*spec.AgentInterface{
 		"1.0 JSON-RPC": {URL: web, ProtocolBinding: spec.TransportProtocolJSONRPC, ProtocolVersion: "1.0"},
 		"1.0 REST":     {URL: web, ProtocolBinding: spec.TransportProtocolHTTPJSON, ProtocolVersion: "1.0"},
@@ -35,9 +35,9 @@ func (h *testServer) officialInterfaces() map[string]*spec.AgentInterface {
 // bearerTransport is an HTTP transport that sends a token.
 type bearerTransport string
 
-func (s bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+string(s))
+	r.Header.Set("Authorization", "Bearer "+string(t))
 	return http.DefaultTransport.RoundTrip(r)
 }
 

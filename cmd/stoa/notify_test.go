@@ -29,17 +29,17 @@ agents: {assistant: {llm: m}}
 `
 
 // createNotifyingApp creates an app that may call private addresses and returns a caller's token.
-func (h *testServer) createNotifyingApp(t *testing.T) (token string) {
+func (ts *testServer) createNotifyingApp(t *testing.T) (token string) {
 	t.Helper()
-	return h.createNotifyingAppNamed(t, "acme", "")
+	return ts.createNotifyingAppNamed(t, "acme", "")
 }
 
 // createNotifyingAppNamed is createNotifyingApp with a name and further configuration.
-func (h *testServer) createNotifyingAppNamed(t *testing.T, name, more string) (token string) {
+func (ts *testServer) createNotifyingAppNamed(t *testing.T, name, more string) (token string) {
 	t.Helper()
 	app := map[string]any{"name": name, "config": notifyingApp + more, "grants": []string{"private_network"}}
-	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, app)
-	return h.createToken(t, name, "ana", nil)
+	ts.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, app)
+	return ts.createToken(t, name, "ana", nil)
 }
 
 // notification is the state of the one receiver of a task.
@@ -48,10 +48,10 @@ type notification struct {
 	Attempts      int `json:"failed_attempts"`
 }
 
-func (h *testServer) getNotification(t *testing.T, token, task string) notification {
+func (ts *testServer) getNotification(t *testing.T, token, task string) notification {
 	t.Helper()
 	var out struct{ Notifications []notification }
-	h.requireStatus(t, http.StatusOK, &out, "GET", "/tasks/"+task+"/notifications", token, nil)
+	ts.requireStatus(t, http.StatusOK, &out, "GET", "/tasks/"+task+"/notifications", token, nil)
 	if len(out.Notifications) != 1 {
 		t.Fatalf("%d addresses are registered", len(out.Notifications))
 	}
@@ -141,10 +141,10 @@ func parseStates(t *testing.T, messages []string) (out []string) {
 }
 
 // sendWithPush sends a message with a push notification config of an id and an address, and returns the task.
-func (h *testServer) sendWithPush(t *testing.T, token, text, config, url string) (id string) {
+func (ts *testServer) sendWithPush(t *testing.T, token, text, config, url string) (id string) {
 	t.Helper()
 	var out struct{ Task struct{ ID string } }
-	h.requireStatus(t, http.StatusOK, &out, "POST", "/a2a/assistant/message:send", token, map[string]any{
+	ts.requireStatus(t, http.StatusOK, &out, "POST", "/a2a/assistant/message:send", token, map[string]any{
 		"message":       map[string]any{"messageId": "m" + config, "role": "ROLE_USER", "parts": []any{map[string]any{"text": text}}},
 		"configuration": map[string]any{"returnImmediately": true, "taskPushNotificationConfig": map[string]any{"id": config, "url": url}},
 	})
@@ -152,7 +152,7 @@ func (h *testServer) sendWithPush(t *testing.T, token, text, config, url string)
 }
 
 // listNotificationAudit returns the entries of an app's audit trail about notifications: action, actor and config.
-func (h *testServer) listNotificationAudit(t *testing.T, app string) (entries []string) {
+func (ts *testServer) listNotificationAudit(t *testing.T, app string) (entries []string) {
 	t.Helper()
 	var trail struct {
 		Entries []struct {
@@ -160,7 +160,7 @@ func (h *testServer) listNotificationAudit(t *testing.T, app string) (entries []
 			Detail        map[string]any
 		}
 	}
-	h.requireStatus(t, http.StatusOK, &trail, "GET", "/admin/audit?action=notification&app="+app, testSecret, nil)
+	ts.requireStatus(t, http.StatusOK, &trail, "GET", "/admin/audit?action=notification&app="+app, testSecret, nil)
 	for _, e := range trail.Entries {
 		entries = append(entries, fmt.Sprint(e.Action, " ", e.Actor, " ", e.Detail["config"]))
 	}
@@ -169,13 +169,13 @@ func (h *testServer) listNotificationAudit(t *testing.T, app string) (entries []
 }
 
 // hashForAudit returns the keyed hash of a text of an app, as the audit trail shows it.
-func (h *testServer) hashForAudit(t *testing.T, app, text string) string {
+func (ts *testServer) hashForAudit(t *testing.T, app, text string) string {
 	t.Helper()
-	a, err := h.apps.LoadApp(t.Context(), app)
+	a, err := ts.apps.LoadApp(t.Context(), app)
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := h.apps.LoadSnapshot(t.Context(), a.ID, 0)
+	snapshot, err := ts.apps.LoadSnapshot(t.Context(), a.ID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,20 +183,20 @@ func (h *testServer) hashForAudit(t *testing.T, app, text string) string {
 }
 
 // isPostponed reports whether the one open receiver of a task is postponed.
-func (h *testServer) isPostponed(t *testing.T, task string) (postponed bool) {
+func (ts *testServer) isPostponed(t *testing.T, task string) (postponed bool) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&postponed) }, `SELECT due_at > stoa_now() + 20000000 FROM receiver WHERE task = $1 AND state = 'open'`, task)
-	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+	if err := ts.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
 	return postponed
 }
 
 // countReceivers returns the number of open receivers of all apps.
-func (h *testServer) countReceivers(t *testing.T) int64 {
+func (ts *testServer) countReceivers(t *testing.T) int64 {
 	t.Helper()
-	open, _, err := receiver.NewQueue(h.db).Count(t.Context())
+	open, _, err := receiver.NewQueue(ts.db).Count(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

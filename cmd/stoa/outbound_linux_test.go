@@ -49,19 +49,19 @@ type outboundCall struct {
 }
 
 // testedHosts returns the addresses that w is tested with.
-func (w outboundCall) testedHosts() []string {
-	if w.slow {
+func (c outboundCall) testedHosts() []string {
+	if c.slow {
 		return []string{"127.0.0.1", "169.254.169.254", publicAddress}
 	}
 	return forbiddenHosts
 }
 
 // repeatCall causes the call again if that takes a further conversation.
-func (w outboundCall) repeatCall(t *testing.T, h *testServer, app string) bool {
-	if w.usesMemory {
+func (c outboundCall) repeatCall(t *testing.T, h *testServer, app string) bool {
+	if c.usesMemory {
 		callAgent(t, h, app, "", "")
 	}
-	return w.usesMemory
+	return c.usesMemory
 }
 
 // outboundCalls are all ways in which an app's configuration or its callers choose an address. Addresses that only
@@ -110,10 +110,10 @@ func callAgent(t *testing.T, h *testServer, app, _, _ string) string {
 }
 
 // awaitDeliveryError waits until a receiver of a task has failed for good or was reached, and returns its error.
-func (h *testServer) awaitDeliveryError(t *testing.T, token, task string) (why string) {
+func (ts *testServer) awaitDeliveryError(t *testing.T, token, task string) (why string) {
 	t.Helper()
 	waitWithin(t, 30*time.Second, "an address is given up or tried again", func() bool {
-		at := h.getNotification(t, token, task)
+		at := ts.getNotification(t, token, task)
 		why = at.Error
 		return at.Status == "dead" || at.Attempts > 0
 	})

@@ -23,7 +23,6 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"stoa/agentsvc/surface"
-	"stoa/agentsvc/surface/a2agrpc"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -52,15 +51,15 @@ func openAnonymousServer(t *testing.T, more string) *testServer {
 // pageOrigin is the headers by which a browser describes the page that a request comes from.
 type pageOrigin struct{ origin, site, host string }
 
-func (s pageOrigin) setHeaders(req *http.Request) {
-	if s.origin != "" {
-		req.Header.Set("Origin", s.origin)
+func (o pageOrigin) setHeaders(req *http.Request) {
+	if o.origin != "" {
+		req.Header.Set("Origin", o.origin)
 	}
-	if s.site != "" {
-		req.Header.Set("Sec-Fetch-Site", s.site)
+	if o.site != "" {
+		req.Header.Set("Sec-Fetch-Site", o.site)
 	}
-	if s.host != "" {
-		req.Host = s.host
+	if o.host != "" {
+		req.Host = o.host
 	}
 }
 
@@ -204,7 +203,7 @@ func TestForeignCalls(t *testing.T) {
 		_, err := callGRPCWithContext(ctx, t, conn, method, unknownIDs.replaceIDs(grpcProbes[method].messages[0]))
 		return err
 	}
-	for _, method := range a2agrpc.MethodNames() {
+	for _, method := range listGRPCMethods() {
 		for name, err := range map[string]error{
 			"server.cors.allowed_origins": request(here, method, "origin", "https://evil.example"),
 			"--public-url":                request(elsewhere, method),

@@ -38,6 +38,7 @@ var layers = map[string]int{
 	"billing/export":      6,
 	"billing/export/file": 7, "billing/export/webhook": 7, "billing/export/stripe": 7,
 	"agentsvc/processor": 1,
+	"agentsvc/duration":  0,
 	"agentsvc":           0,
 	"agentsvc/trail":     2,
 	"agentsvc/pattern":   2,

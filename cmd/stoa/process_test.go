@@ -32,9 +32,9 @@ llms: {m: {provider: scripted, script: [{when: {text: "^slow"}, then: [{say: "on
 agents: {assistant: {llm: m}}
 `
 
-func (h *testServer) createApp(t *testing.T, name, config string) {
+func (ts *testServer) createApp(t *testing.T, name, config string) {
 	t.Helper()
-	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": config})
+	ts.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": config})
 }
 
 type taskAnswer struct {
@@ -167,6 +167,35 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
+// TestConfigurationWarnings checks that a server logs what its file and an app's configuration ask for and do not get,
+// once each.
+func TestConfigurationWarnings(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const hot = `
+llms: {m: {provider: scripted}, hot: {provider: anthropic, api_key: k, temperature: 1.5}}
+agents: {assistant: {llm: m}}
+`
+	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(hot), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startProcess(t, dir, "--config", "stoa.yaml")
+	p.createApp(t, "acme", hot)
+	token := p.createToken(t, "acme", "ana", nil)
+	for range 2 {
+		for _, as := range []string{"", token} {
+			p.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", as, newRPCCall("message:send", newTextMessage("hi")))
+		}
+	}
+	count := func() int {
+		return strings.Count(p.Output(), "is more than 1, the most that anthropic takes: 1 is used")
+	}
+	waitWithin(t, 20*time.Second, "both warnings are logged", func() bool { return count() >= 2 })
+	if n := count(); n != 2 {
+		t.Errorf("%d warnings, want one of the file and one of the app:\n%s", n, p.Output())
+	}
+}
+
 // TestWatch changes the configuration file and its .env while the server runs: valid changes act without a restart
 // and leave sessions and tasks alone, an invalid one changes nothing.
 func TestWatch(t *testing.T) {
@@ -221,6 +250,39 @@ agents: {assistant: {llm: m}}
 	answer["message"].(map[string]any)["task_id"] = waiting.Result.TaskID
 	if got := send(answer); got.statusText() != "four: go on" {
 		t.Errorf("the task that waited goes on with %q", got.statusText())
+	}
+}
+
+// TestWatchVariables changes the .env next to the configuration of a server that runs without --watch: the variables act
+// without a restart. A change of the file itself waits for one, also when the variables change afterwards.
+func TestWatchVariables(t *testing.T) {
+	t.Parallel()
+	here, dir := t.TempDir(), t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const config = `llms: {default: {provider: scripted, script: [{then: [{say: "%s ${GREETING:none}"}]}]}}
+agents: {assistant: {}}
+`
+	write("stoa.yaml", fmt.Sprintf(config, "old"))
+	p := startProcess(t, here, "--config", filepath.Join(dir, "stoa.yaml"))
+	answer := func() string {
+		var got taskAnswer
+		p.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", "", newRPCCall("message:send", newTextMessage("hi")))
+		return got.statusText()
+	}
+	waitWithin(t, 20*time.Second, "the file serves", func() bool { return answer() == "old none" })
+	write("stoa.yaml", fmt.Sprintf(config, "new"))
+	write(".env", "GREETING=one\n")
+	waitWithin(t, 20*time.Second, "a variable serves", func() bool { return answer() == "old one" })
+	write(".env", "GREETING=\n")
+	waitWithin(t, 20*time.Second, "an empty variable is not a missing one", func() bool { return answer() == "old " })
+	write(".env", "GREETING \"two\n")
+	waitWithin(t, 20*time.Second, "variables that cannot be read are told", func() bool { return strings.Contains(p.Output(), "does not load") })
+	if got := answer(); got != "old " {
+		t.Errorf("what does not load changes the answer to %q", got)
 	}
 }
 

@@ -40,10 +40,10 @@ type statelessCall map[string]any
 
 const mcpLatestVersion = "2026-07-28"
 
-func (l statelessCall) headers(h http.Header) {
+func (c statelessCall) headers(h http.Header) {
 	h.Set("MCP-Protocol-Version", mcpLatestVersion)
-	h.Set("Mcp-Method", l["method"].(string))
-	if name, ok := l["params"].(map[string]any)["name"].(string); ok {
+	h.Set("Mcp-Method", c["method"].(string))
+	if name, ok := c["params"].(map[string]any)["name"].(string); ok {
 		h.Set("Mcp-Name", name)
 	}
 }
@@ -90,24 +90,24 @@ var mcpMethods = []struct {
 
 // probeMCP tries foreign ids with every method of an agent's MCP server, and tries to cancel a call of another user's
 // session.
-func (h *testServer) probeMCP(t *testing.T, token string, x appIDs) {
+func (ts *testServer) probeMCP(t *testing.T, token string, x appIDs) {
 	t.Helper()
 	for _, m := range mcpMethods {
 		for _, params := range m.params {
 			for _, path := range []string{"/mcp/assistant", "/mcp/{agent}", "/apps/{app}/mcp/assistant"} {
-				h.requireIsolated(t, token, http.MethodPost, isolationProbe{path: path, body: func(x appIDs) any { return newMCPCall(m.method, m.alone, params(x)) }}, x)
-				h.requireIsolated(t, token, http.MethodPost, isolationProbe{path: path, header: "MCP-Session-Id", value: "{message}", body: func(x appIDs) any { return newMCPCall(m.method, m.alone, params(x)) }}, x)
+				ts.requireIsolated(t, token, http.MethodPost, isolationProbe{path: path, body: func(x appIDs) any { return newMCPCall(m.method, m.alone, params(x)) }}, x)
+				ts.requireIsolated(t, token, http.MethodPost, isolationProbe{path: path, header: "MCP-Session-Id", value: "{message}", body: func(x appIDs) any { return newMCPCall(m.method, m.alone, params(x)) }}, x)
 			}
 		}
 	}
 }
 
 // checkMCPAccess lets every caller use every method.
-func (h *testServer) checkMCPAccess(t *testing.T, callers []matrixCaller) {
+func (ts *testServer) checkMCPAccess(t *testing.T, callers []matrixCaller) {
 	t.Helper()
 	for _, m := range mcpMethods {
 		for _, c := range callers {
-			h.checkAccess(t, m.method, http.MethodPost, "/apps/acme/mcp/assistant", newMCPCall(m.method, m.alone, m.params[0](unknownIDs)), accessRule{anyOf: m.any}, c)
+			ts.checkAccess(t, m.method, http.MethodPost, "/apps/acme/mcp/assistant", newMCPCall(m.method, m.alone, m.params[0](unknownIDs)), accessRule{anyOf: m.any}, c)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestNoRecovery(t *testing.T) {
 			second.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
 			return got.Result.Status.State == "failed"
 		})
-		if want := "does not let such tasks go on"; !strings.Contains(got.statusText(), want) {
+		if want := "does not allow interrupted tasks to continue"; !strings.Contains(got.statusText(), want) {
 			t.Errorf("the task says %q, want %q in it", got.statusText(), want)
 		}
 	})

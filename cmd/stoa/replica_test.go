@@ -264,12 +264,12 @@ func newSteppedModel(t *testing.T) *steppedModel {
 }
 
 // createApp creates the app acme, whose assistant uses the model a.
-func (a *steppedModel) createApp(t *testing.T, p *process) {
+func (m *steppedModel) createApp(t *testing.T, p *process) {
 	t.Helper()
 	p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "grants": []string{"private_network"}, "config": fmt.Sprintf(`
 llms: {m: {provider: openai, model: m, base_url: %q, api_key: k}, s: {provider: scripted}}
 agents: {assistant: {llm: m}, echo: {llm: s}}
-`, a.url)})
+`, m.url)})
 }
 
 // TestLiveElsewhere subscribes at another replica in the middle of a message: the reader gets the message from its
@@ -619,35 +619,35 @@ func newTCPProxy(t *testing.T, target string) *tcpProxy {
 }
 
 // forwardConn forwards a connection, or closes it while the proxy is cut.
-func (c *tcpProxy) forwardConn(near net.Conn) {
-	far, err := net.Dial("tcp", c.target)
+func (p *tcpProxy) forwardConn(near net.Conn) {
+	far, err := net.Dial("tcp", p.target)
 	if err != nil {
 		_ = near.Close()
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.connected {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.connected {
 		_, _ = near.Close(), far.Close()
 		return
 	}
-	c.conns = append(c.conns, near, far)
-	c.wg.Go(func() { _, _ = io.Copy(near, far); _ = near.Close() })
-	c.wg.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
+	p.conns = append(p.conns, near, far)
+	p.wg.Go(func() { _, _ = io.Copy(near, far); _ = near.Close() })
+	p.wg.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
 }
 
-func (c *tcpProxy) reconnect() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.connected = true
+func (p *tcpProxy) reconnect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.connected = true
 }
 
-func (c *tcpProxy) disconnect() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.connected = false
-	for _, conn := range c.conns {
+func (p *tcpProxy) disconnect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.connected = false
+	for _, conn := range p.conns {
 		_ = conn.Close()
 	}
-	c.conns = nil
+	p.conns = nil
 }

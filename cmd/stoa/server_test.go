@@ -130,13 +130,13 @@ func startTestServer(t testing.TB, h *server.Server) *testServer {
 }
 
 // doRequest sends a request and returns status and body. A body that is not a string is sent as JSON.
-func (h *testServer) doRequest(t testing.TB, method, path, bearer string, body any) (int, string) {
+func (ts *testServer) doRequest(t testing.TB, method, path, bearer string, body any) (int, string) {
 	t.Helper()
-	return h.sendRequest(t, h.newRequest(t, method, path, bearer, body))
+	return ts.sendRequest(t, ts.newRequest(t, method, path, bearer, body))
 }
 
 // sendRequest sends req. A response that takes longer than twenty seconds fails the test.
-func (h *testServer) sendRequest(t testing.TB, req *http.Request) (int, string) {
+func (ts *testServer) sendRequest(t testing.TB, req *http.Request) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -152,7 +152,7 @@ func (h *testServer) sendRequest(t testing.TB, req *http.Request) (int, string) 
 	return resp.StatusCode, string(raw)
 }
 
-func (h *testServer) newRequest(t testing.TB, method, path, bearer string, body any) *http.Request {
+func (ts *testServer) newRequest(t testing.TB, method, path, bearer string, body any) *http.Request {
 	t.Helper()
 	var r io.Reader
 	switch b := body.(type) {
@@ -166,7 +166,7 @@ func (h *testServer) newRequest(t testing.TB, method, path, bearer string, body 
 		}
 		r = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequest(method, h.url+path, r)
+	req, err := http.NewRequest(method, ts.url+path, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func (h *testServer) newRequest(t testing.TB, method, path, bearer string, body 
 	if r != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if b, ok := body.(interface{ headers(h http.Header) }); ok {
+	if b, ok := body.(interface{ headers(ts http.Header) }); ok {
 		b.headers(req.Header)
 	}
 	return req
@@ -184,9 +184,9 @@ func (h *testServer) newRequest(t testing.TB, method, path, bearer string, body 
 
 // requireStatus sends a request and fails the test unless the response has that status; the body is decoded into into
 // unless that is nil.
-func (h *testServer) requireStatus(t testing.TB, status int, into any, method, path, bearer string, body any) {
+func (ts *testServer) requireStatus(t testing.TB, status int, into any, method, path, bearer string, body any) {
 	t.Helper()
-	got, text := h.doRequest(t, method, path, bearer, body)
+	got, text := ts.doRequest(t, method, path, bearer, body)
 	if got != status {
 		t.Fatalf("%s %s: %d %s, want %d", method, path, got, text, status)
 	}
@@ -198,7 +198,7 @@ func (h *testServer) requireStatus(t testing.TB, status int, into any, method, p
 }
 
 // createToken issues a token of an app.
-func (h *testServer) createToken(t *testing.T, app, sub string, more map[string]any) string {
+func (ts *testServer) createToken(t *testing.T, app, sub string, more map[string]any) string {
 	t.Helper()
 	body := map[string]any{"sub": sub}
 	for k, v := range more {
@@ -207,7 +207,7 @@ func (h *testServer) createToken(t *testing.T, app, sub string, more map[string]
 	var out struct {
 		AccessToken string `json:"access_token"`
 	}
-	h.requireStatus(t, http.StatusCreated, &out, "POST", "/admin/apps/"+app+"/tokens", testSecret, body)
+	ts.requireStatus(t, http.StatusCreated, &out, "POST", "/admin/apps/"+app+"/tokens", testSecret, body)
 	return out.AccessToken
 }
 

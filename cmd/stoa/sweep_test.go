@@ -30,7 +30,7 @@ func TestSweep(t *testing.T) {
 		sessions := "sessions: {database: own}, retention: {tasks: 1h, sessions: 1h}"
 		for name, c := range map[string]string{
 			"short": fmt.Sprintf(config, "retention: {tasks: 1h, sessions: 1h}", ""),
-			"long":  fmt.Sprintf(config, "retention: {tasks: 720h}", ""),
+			"long":  fmt.Sprintf(config, "retention: {tasks: 30d}", ""),
 			"ever":  fmt.Sprintf(config, "", ""),
 			"apart": fmt.Sprintf(config, sessions, fmt.Sprintf(", databases: {own: {driver: sqlite, database: %q}}", specific)),
 		} {
@@ -181,7 +181,7 @@ func TestSpelledOtherwise(t *testing.T) {
 		hour := time.Now().UTC().Add(12 * time.Hour).Hour() // no tick fires by itself
 		config := fmt.Sprintf(`{"llms": {"m": {"provider": "scripted"}}, "agents": {"a": {"llm": "m", "trigger": {"type": "${KIND}", "cron": "30 %d * * *", "input": "Go."}}},
 			"storage": {"\u0072etention": {"tasks": "${KEPT}"}}}`, hour)
-		secrets := map[string]string{"KIND": "schedule", "KEPT": "720h"}
+		secrets := map[string]string{"KIND": "schedule", "KEPT": "30d"}
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config, "secrets": secrets})
 		a, err := h.apps.LoadApp(t.Context(), "acme")
 		if err != nil {

@@ -7,15 +7,17 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"stoa/agentsvc/duration"
 )
 
 // appTokenCmd is `stoa app token`.
 type appTokenCmd struct {
 	appFlags `embed:""`
-	Sub      string        `required:"" placeholder:"SUBJECT" help:"Who the token is for."`
-	Role     []string      `placeholder:"ROLE" help:"A role in the app: admin, operator, developer, approver, caller (the default) or viewer. Repeatable."`
-	Scope    string        `placeholder:"SCOPES" help:"Narrows the roles to these scopes, separated by spaces, such as \"agents:call tasks:read\"."`
-	TTL      time.Duration `name:"ttl" placeholder:"DURATION" help:"How long it is valid, at most 720h (1h)."`
+	Sub      string            `required:"" placeholder:"SUBJECT" help:"Who the token is for."`
+	Role     []string          `placeholder:"ROLE" help:"A role in the app: admin, operator, developer, approver, caller (the default) or viewer. Repeatable."`
+	Scope    string            `placeholder:"SCOPES" help:"Narrows the roles to these scopes, separated by spaces, such as \"agents:call tasks:read\"."`
+	TTL      duration.Duration `name:"ttl" placeholder:"DURATION" help:"How long it is valid, at most 30d (1h)."`
 }
 
 // Run issues an access token and prints only the token, so that T=$(stoa app token ...) works in a shell.
@@ -29,7 +31,7 @@ func (cmd *appTokenCmd) Run(ctx context.Context, c *console) error {
 		body["scope"] = cmd.Scope
 	}
 	if cmd.TTL != 0 {
-		body["ttl"] = cmd.TTL.String()
+		body["ttl"] = time.Duration(cmd.TTL).String()
 	}
 	return cmd.callAPI(ctx, c, http.MethodPost, "/tokens", body, func(answer json.RawMessage) error {
 		var t struct {

@@ -54,17 +54,17 @@ type refusingServer struct {
 }
 
 // ServeHTTP refuses the request.
-func (o *refusingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	o.mu.Lock()
-	o.parent[r.URL.Path] = r.Header.Get("Traceparent")
-	o.mu.Unlock()
+func (s *refusingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.parent[r.URL.Path] = r.Header.Get("Traceparent")
+	s.mu.Unlock()
 	http.Error(w, `{"error": {"message": "canary-upstream"}}`, http.StatusBadRequest)
 }
 
-func (o *refusingServer) traceParent(path string) (string, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	parent, ok := o.parent[path]
+func (s *refusingServer) traceParent(path string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parent, ok := s.parent[path]
 	return parent, ok
 }
 
@@ -129,11 +129,11 @@ func (b *syncBuffer) String() string {
 }
 
 // sendTraced sends a message within a trace of the caller and returns the response.
-func (h *testServer) sendTraced(t *testing.T, trace, agent string, more ...any) string {
+func (ts *testServer) sendTraced(t *testing.T, trace, agent string, more ...any) string {
 	t.Helper()
-	req := h.newRequest(t, "POST", "/agents/"+agent, "", newRPCCall("message:send", newTextMessage("canary-prompt", more...)))
+	req := ts.newRequest(t, "POST", "/agents/"+agent, "", newRPCCall("message:send", newTextMessage("canary-prompt", more...)))
 	req.Header.Set("Traceparent", "00-"+trace+"-00000000000000aa-01")
-	status, body := h.sendRequest(t, req)
+	status, body := ts.sendRequest(t, req)
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, body)
 	}

@@ -40,16 +40,16 @@ type scheduleAnswer struct {
 }
 
 // getSchedule returns an app's only schedule as an operator sees it.
-func (h *testServer) getSchedule(t *testing.T, app string) (s scheduleAnswer) {
+func (ts *testServer) getSchedule(t *testing.T, app string) (s scheduleAnswer) {
 	t.Helper()
 	var out struct {
 		Triggers []scheduleAnswer `json:"triggers"`
 	}
 	token := ""
 	if app != "default" {
-		token = h.createToken(t, app, "otto", map[string]any{"roles": []string{"operator"}})
+		token = ts.createToken(t, app, "otto", map[string]any{"roles": []string{"operator"}})
 	}
-	h.requireStatus(t, http.StatusOK, &out, "GET", "/apps/"+app+"/triggers", token, nil)
+	ts.requireStatus(t, http.StatusOK, &out, "GET", "/apps/"+app+"/triggers", token, nil)
 	for _, one := range out.Triggers {
 		if one.Cron != "" {
 			return one
@@ -59,11 +59,11 @@ func (h *testServer) getSchedule(t *testing.T, app string) (s scheduleAnswer) {
 }
 
 // makeOverdue makes the schedules of an app due since the last of their ticks.
-func (h *testServer) makeOverdue(t *testing.T, app string) {
+func (ts *testServer) makeOverdue(t *testing.T, app string) {
 	t.Helper()
 	var b db.Batch
 	b.Exec(nil, `UPDATE schedule SET next_at = next_at - 86400000000 WHERE tenant = (SELECT tenant FROM app WHERE name = $1) OR tenant = $1`, app)
-	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+	if err := ts.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -141,12 +141,12 @@ func TestSchedule(t *testing.T) {
 }
 
 // countSchedules returns the number of schedules of an app, or of all.
-func (h *testServer) countSchedules(t *testing.T, app string) (n int) {
+func (ts *testServer) countSchedules(t *testing.T, app string) (n int) {
 	t.Helper()
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) },
 		`SELECT COUNT(*) FROM schedule WHERE CAST($1 AS TEXT) = '' OR tenant = (SELECT tenant FROM app WHERE name = $1)`, app)
-	if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+	if err := ts.db.Platform().Do(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -10,18 +10,26 @@ import (
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/sandbox"
 	"stoa/cmd/stoa/server"
+	"stoa/tenancy/grant"
 	"stoa/tenancy/keyring"
 )
 
 // validateCmd is `stoa validate`.
 type validateCmd struct {
-	File string `arg:"" help:"The configuration file."`
-	JSON bool   `name:"json" help:"Print JSON."`
+	File   string   `arg:"" help:"The configuration file."`
+	JSON   bool     `name:"json" help:"Print JSON."`
+	Tenant bool     `help:"Check it as the configuration of an app, with the grants and secrets that follow, and not as the operator's own."`
+	Grant  []string `placeholder:"GRANT" help:"A grant of the app, as for app create. Repeatable."`
+	Secret []string `sep:"none" placeholder:"NAME=VALUE" help:"A secret of the app; NAME alone takes the value from the environment. Repeatable."`
 }
 
-// Run checks the file as serve does and prints every error in it, with line and column.
+// Run checks the file as serve does, or with --tenant as the admin API does, and prints every error and every warning
+// in it, with line and column.
 func (cmd *validateCmd) Run(c *console) error {
-	err := cmd.checkFile()
+	if !cmd.Tenant && len(cmd.Grant)+len(cmd.Secret) > 0 {
+		return &exitError{code: exitUsage, cause: errors.New("--grant and --secret belong to --tenant: the operator's own file needs no grants and reads the environment")}
+	}
+	warnings, err := cmd.checkFile()
 	var invalid *document.Error
 	// Only problems of the document are a result; a file that cannot be read is an error of the command.
 	if err != nil && !errors.As(err, &invalid) {
@@ -29,15 +37,21 @@ func (cmd *validateCmd) Run(c *console) error {
 	}
 	if cmd.JSON {
 		result := struct {
-			File   string             `json:"file"`
-			Valid  bool               `json:"valid"`
-			Errors []document.Problem `json:"errors"`
-		}{File: cmd.File, Valid: invalid == nil, Errors: []document.Problem{}}
+			File     string             `json:"file"`
+			Valid    bool               `json:"valid"`
+			Errors   []document.Problem `json:"errors"`
+			Warnings []document.Problem `json:"warnings"`
+		}{File: cmd.File, Valid: invalid == nil, Errors: []document.Problem{}, Warnings: append([]document.Problem{}, warnings...)}
 		if invalid != nil {
 			result.Errors = invalid.Problems
 		}
 		if err := c.printJSON(result); err != nil {
 			return err
+		}
+	}
+	for _, w := range warnings {
+		if !cmd.JSON {
+			c.printStatus("%s:%d:%d: warning: %s: %s", cmd.File, w.Line, w.Column, w.Path, w.Message)
 		}
 	}
 	switch {
@@ -52,15 +66,16 @@ func (cmd *validateCmd) Run(c *console) error {
 	return nil
 }
 
-// checkFile parses the file and builds the app that it describes, with the same function as serve. With no database and a keyring of zeros it can store nothing.
-func (cmd *validateCmd) checkFile() error {
+// checkFile parses the file and builds the app that it describes, with the same function as serve, and returns the
+// warnings. With no database and a keyring of zeros it can store nothing.
+func (cmd *validateCmd) checkFile() ([]document.Problem, error) {
 	helper, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	keys, err := keyring.New(make([]byte, 32)) // no secret is encrypted with it
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// No database, queue or billing: runtime.Build creates only what a configuration describes.
 	deps := runtime.Dependencies{
@@ -69,7 +84,14 @@ func (cmd *validateCmd) checkFile() error {
 	}
 	defer deps.PublicEgress.Close()
 	defer deps.PrivateEgress.Close()
-	return server.CheckConfigFile(cmd.File, deps)
+	if !cmd.Tenant {
+		return server.CheckConfigFile(cmd.File, deps)
+	}
+	secrets, err := parsePairs("--secret", cmd.Secret, os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	return server.CheckAppConfigFile(cmd.File, grant.ParseList(withoutEmpty(cmd.Grant)), secrets, deps)
 }
 
 // printProblems prints the errors of a configuration, one a line in the format FILE:LINE:COLUMN that editors

@@ -15,7 +15,7 @@ func TestValidateExamples(t *testing.T) {
 		t.Fatalf("%d examples (%v)", len(files), err)
 	}
 	for _, file := range files {
-		if err := (&validateCmd{File: file}).checkFile(); err != nil {
+		if _, err := (&validateCmd{File: file}).checkFile(); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}

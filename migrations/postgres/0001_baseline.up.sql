@@ -271,11 +271,6 @@ CREATE TABLE IF NOT EXISTS audit_flaw (
 );
 SELECT stoa_protect_platform('audit_flaw');
 
--- Chains whose entries contain configurations or plain hashes and have to be redacted. The server replaces these by
--- keyed hashes, one chain after the other, and deletes the row.
-CREATE TABLE IF NOT EXISTS audit_redact (app_id TEXT NOT NULL PRIMARY KEY);
-SELECT stoa_protect_platform('audit_redact');
-
 ----------------------------------------------------------------------------------------------------------------------
 -- Tasks
 ----------------------------------------------------------------------------------------------------------------------
@@ -283,23 +278,24 @@ SELECT stoa_protect_platform('audit_redact');
 -- The space that fillfactor leaves in each page lets an update stay in it, without a write to any index; the low
 -- vacuum threshold cleans up the versions of rows that every event leaves behind.
 CREATE TABLE IF NOT EXISTS task (
-    tenant     TEXT   NOT NULL,
-    id         TEXT   NOT NULL,
-    agent      TEXT   NOT NULL,
-    context_id TEXT   NOT NULL,
-    owner_iss  TEXT   NOT NULL,
-    owner_sub  TEXT   NOT NULL,
-    state      TEXT   NOT NULL,
-    epoch      BIGINT NOT NULL, -- fences writes: incremented by each lease, cancellation and decision
-    seq        BIGINT NOT NULL, -- of the last event
-    status_seq BIGINT NOT NULL, -- of the last event with a status
-    turn       BIGINT NOT NULL, -- of the last run
-    created_at BIGINT NOT NULL,
-    updated_at BIGINT NOT NULL,
+    tenant        TEXT   NOT NULL,
+    id            TEXT   NOT NULL,
+    agent         TEXT   NOT NULL,
+    context_id    TEXT   NOT NULL,
+    owner_iss     TEXT   NOT NULL,
+    owner_sub     TEXT   NOT NULL,
+    state         TEXT   NOT NULL,
+    epoch         BIGINT NOT NULL, -- fences writes: incremented by each lease, cancellation and decision
+    seq           BIGINT NOT NULL, -- of the last event
+    status_seq    BIGINT NOT NULL, -- of the last event with a status
+    turn          BIGINT NOT NULL, -- of the last run
+    created_at    BIGINT NOT NULL,
+    updated_at    BIGINT NOT NULL,
+    opens_context BOOLEAN NOT NULL DEFAULT FALSE, -- the task was accepted without a context, context_id is new
     PRIMARY KEY (tenant, id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX IF NOT EXISTS task_owner ON task (owner_sub, tenant, id); -- a caller's list
-CREATE INDEX IF NOT EXISTS task_context ON task (context_id, tenant, id); -- the tasks of a context
+CREATE INDEX IF NOT EXISTS task_context ON task (context_id, tenant, id); -- the tasks of a context, the one that opened it first
 SELECT stoa_protect_tenant('task');
 
 -- The log of each task. Rows are inserted and never updated.

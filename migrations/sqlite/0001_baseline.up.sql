@@ -189,32 +189,29 @@ CREATE TABLE IF NOT EXISTS audit_flaw (
     PRIMARY KEY (app_id, seq, flaw)
 ) WITHOUT ROWID;
 
--- Chains whose entries contain configurations or plain hashes and have to be redacted. The server replaces these by
--- keyed hashes, one chain after the other, and deletes the row.
-CREATE TABLE IF NOT EXISTS audit_redact (app_id TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID;
-
 ----------------------------------------------------------------------------------------------------------------------
 -- Tasks
 ----------------------------------------------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS task (
-    tenant     TEXT   NOT NULL,
-    id         TEXT   NOT NULL,
-    agent      TEXT   NOT NULL,
-    context_id TEXT   NOT NULL,
-    owner_iss  TEXT   NOT NULL,
-    owner_sub  TEXT   NOT NULL,
-    state      TEXT   NOT NULL,
-    epoch      BIGINT NOT NULL, -- fences writes: incremented by each lease, cancellation and decision
-    seq        BIGINT NOT NULL, -- of the last event
-    status_seq BIGINT NOT NULL, -- of the last event with a status
-    turn       BIGINT NOT NULL, -- of the last run
-    created_at BIGINT NOT NULL,
-    updated_at BIGINT NOT NULL,
+    tenant        TEXT   NOT NULL,
+    id            TEXT   NOT NULL,
+    agent         TEXT   NOT NULL,
+    context_id    TEXT   NOT NULL,
+    owner_iss     TEXT   NOT NULL,
+    owner_sub     TEXT   NOT NULL,
+    state         TEXT   NOT NULL,
+    epoch         BIGINT NOT NULL, -- fences writes: incremented by each lease, cancellation and decision
+    seq           BIGINT NOT NULL, -- of the last event
+    status_seq    BIGINT NOT NULL, -- of the last event with a status
+    turn          BIGINT NOT NULL, -- of the last run
+    created_at    BIGINT NOT NULL,
+    updated_at    BIGINT NOT NULL,
+    opens_context BOOLEAN NOT NULL DEFAULT FALSE, -- the task was accepted without a context, context_id is new
     PRIMARY KEY (tenant, id)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS task_owner ON task (owner_sub, tenant, id); -- a caller's list
-CREATE INDEX IF NOT EXISTS task_context ON task (context_id, tenant, id); -- the tasks of a context
+CREATE INDEX IF NOT EXISTS task_context ON task (context_id, tenant, id); -- the tasks of a context, the one that opened it first
 
 -- The log of each task. Rows are inserted and never updated.
 CREATE TABLE IF NOT EXISTS event (

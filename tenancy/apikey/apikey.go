@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -80,8 +82,8 @@ func NewStore(d *db.DB, s *tenancy.Service) *Store { return &Store{db: d, apps: 
 
 // Create stores k as a key of the named app and returns it as stored, with the app. The caller sets ID, Name,
 // Hash, Roles, Scope and ExpiresAt. The number of keys is checked by the inserting statement itself; beyond MaxKeys
-// the error is [tenancy.ErrPrecondition].
-func (s *Store) Create(ctx context.Context, actor, app string, k Key) (Key, tenancy.App, error) {
+// the error is [agentsvc.CodePrecondition].
+func (s *Store) Create(ctx context.Context, actor audit.Actor, app string, k Key) (Key, tenancy.App, error) {
 	roles, err := json.Marshal(k.Roles)
 	if err != nil {
 		return Key{}, tenancy.App{}, err
@@ -97,17 +99,17 @@ func (s *Store) Create(ctx context.Context, actor, app string, k Key) (Key, tena
 		n, err := tx.Exec(ctx, `INSERT INTO api_key (tenant, id, name, hash, former, former_until, roles, scope, actor, created_at, rotated_at, expires_at, last_used_at)
 			SELECT CAST($1 AS TEXT), $2, $3, $4, $5, 0, $6, $7, $8, stoa_now(), 0, CAST($9 AS BIGINT), 0
 			WHERE (SELECT COUNT(*) FROM api_key WHERE tenant = $1) < CAST($10 AS BIGINT)`,
-			string(id), k.ID, k.Name, k.Hash, []byte{}, string(roles), k.Scope, actor, optionalMicros(k.ExpiresAt), MaxKeys)
+			string(id), k.ID, k.Name, k.Hash, []byte{}, string(roles), k.Scope, actor.Name, optionalMicros(k.ExpiresAt), MaxKeys)
 		if err == nil && n == 0 {
-			err = tenancy.Errorf(tenancy.ErrPrecondition, "the app %s has %d keys, more are not allowed: delete one first", app, MaxKeys)
+			err = agentsvc.NewError(agentsvc.CodePrecondition, "the app %s has %d keys, more are not allowed: delete one first", app, MaxKeys)
 		}
 		return err
 	})
 }
 
 // Rotate replaces the key's hash. The key keeps its id, and with it the tasks and sessions that it owns. The
-// former hash is accepted for overlap; a hash from before that no longer. An unknown id is [tenancy.ErrNotFound].
-func (s *Store) Rotate(ctx context.Context, actor, app, id string, hash []byte, overlap time.Duration) (Key, tenancy.App, error) {
+// former hash is accepted for overlap; a hash from before that no longer. An unknown id is [agentsvc.CodeNotFound].
+func (s *Store) Rotate(ctx context.Context, actor audit.Actor, app, id string, hash []byte, overlap time.Duration) (Key, tenancy.App, error) {
 	detail := map[string]any{"id": id, "overlap": overlap.String()}
 	return s.change(ctx, actor, "app.keys.rotate", app, id, detail, func(ctx context.Context, tx *db.Tx, tenant db.ID) error {
 		return requireKeyRow(tx.Exec(ctx, `UPDATE api_key SET former = hash, former_until = stoa_now() + CAST($4 AS BIGINT), hash = $3, rotated_at = stoa_now()
@@ -115,25 +117,25 @@ func (s *Store) Rotate(ctx context.Context, actor, app, id string, hash []byte, 
 	})
 }
 
-// Delete deletes a key, which is refused from then on. An unknown id is [tenancy.ErrNotFound].
-func (s *Store) Delete(ctx context.Context, actor, app, id string) error {
+// Delete deletes a key, which is refused from then on. An unknown id is [agentsvc.CodeNotFound].
+func (s *Store) Delete(ctx context.Context, actor audit.Actor, app, id string) error {
 	_, _, err := s.change(ctx, actor, "app.keys.delete", app, "", map[string]any{"id": id}, func(ctx context.Context, tx *db.Tx, tenant db.ID) error {
 		return requireKeyRow(tx.Exec(ctx, `DELETE FROM api_key WHERE tenant = $1 AND id = $2`, string(tenant), id))
 	})
 	return err
 }
 
-// requireKeyRow turns the result of a statement that changed no row into [tenancy.ErrNotFound].
+// requireKeyRow turns the result of a statement that changed no row into [agentsvc.CodeNotFound].
 func requireKeyRow(n int64, err error) error {
 	if err == nil && n == 0 {
-		err = tenancy.Errorf(tenancy.ErrNotFound, "no such key")
+		err = agentsvc.NewError(agentsvc.CodeNotFound, "no such key")
 	}
 	return err
 }
 
 // change runs f in a transaction that also increments the app's generation and writes an audit entry; see
 // [tenancy.Service.ChangeRelated]. It returns the app, and the key with that id unless id is "".
-func (s *Store) change(ctx context.Context, actor, action, app, id string, detail map[string]any,
+func (s *Store) change(ctx context.Context, actor audit.Actor, action, app, id string, detail map[string]any,
 	f func(ctx context.Context, tx *db.Tx, id db.ID) error,
 ) (k Key, a tenancy.App, err error) {
 	a, err = s.apps.ChangeRelated(ctx, actor, action, app, detail, func(ctx context.Context, tx *db.Tx, tenant db.ID) error {
@@ -146,7 +148,7 @@ func (s *Store) change(ctx context.Context, actor, action, app, id string, detai
 	return k, a, err
 }
 
-// List returns an app's API keys, the newest first, or [tenancy.ErrNotFound] if there is no such app.
+// List returns an app's API keys, the newest first, or [agentsvc.CodeNotFound] if there is no such app.
 func (s *Store) List(ctx context.Context, app string) ([]Key, error) {
 	id, err := s.apps.RequireAppID(ctx, app)
 	if err != nil {
@@ -174,7 +176,7 @@ type Owner struct {
 	Generation int64
 }
 
-// Find returns the key with that id and its app, or [tenancy.ErrNotFound]. It uses the platform's handle, because the
+// Find returns the key with that id and its app, or [agentsvc.CodeNotFound]. It uses the platform's handle, because the
 // app is known only from the key.
 func (s *Store) Find(ctx context.Context, id string) (k Key, of Owner, err error) {
 	var defaultGeneration int64
@@ -194,7 +196,7 @@ func (s *Store) Find(ctx context.Context, id string) (k Key, of Owner, err error
 		of.Name, of.Generation = tenancy.DefaultName, defaultGeneration
 	}
 	if of.Name == "" {
-		return Key{}, Owner{}, tenancy.Errorf(tenancy.ErrNotFound, "no such key")
+		return Key{}, Owner{}, agentsvc.NewError(agentsvc.CodeNotFound, "no such key")
 	}
 	return k, of, nil
 }
@@ -207,7 +209,7 @@ func (s *Store) RecordUse(ctx context.Context, at map[string]time.Time) error {
 		b.Exec(nil, `UPDATE api_key SET last_used_at = $2 WHERE id = $1 AND last_used_at <= $3`, id, t.UnixMicro(), t.Add(-time.Minute).UnixMicro())
 	}
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return fmt.Errorf("note the use of API keys: %w", err)
+		return fmt.Errorf("record the use of API keys: %w", err)
 	}
 	return nil
 }

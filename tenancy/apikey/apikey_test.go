@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
 	"stoa/tenancy/db"
@@ -59,29 +60,29 @@ func TestStore(t *testing.T) {
 			if got := []int64{first, second, third, fourth}; !slices.IsSorted(got) || len(slices.Compact(got)) != 4 {
 				t.Errorf("the generations are %v, want each change to be seen", got)
 			}
-			tenancytest.WantErr(t, keys.Delete(t.Context(), tenancytest.Actor, app, one), tenancy.ErrNotFound)
+			tenancytest.WantErr(t, keys.Delete(t.Context(), tenancytest.Actor, app, one), agentsvc.CodeNotFound)
 			_, _, err = keys.Rotate(t.Context(), tenancytest.Actor, app, one, nil, 0)
-			tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+			tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 			_, _, err = keys.Find(t.Context(), one)
-			tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+			tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 			if list, err := keys.List(t.Context(), app); err != nil || len(list) != 1 || list[0].ID != two {
 				t.Errorf("listed %+v, %v", list, err)
 			}
 		}
 		// A key belongs to one app only, and ids are unique across apps.
-		tenancytest.WantErr(t, keys.Delete(t.Context(), tenancytest.Actor, "acme", "default-2"), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, keys.Delete(t.Context(), tenancytest.Actor, "acme", "default-2"), agentsvc.CodeNotFound)
 		if _, _, err := keys.Create(t.Context(), tenancytest.Actor, "acme", apikey.Key{ID: "default-2"}); err == nil {
 			t.Error("two keys have one id")
 		}
 		tenancytest.WantErr(t, s.DeleteApp(t.Context(), tenancytest.Actor, "acme"), nil)
 		_, _, err := keys.Find(t.Context(), "acme-2")
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM api_key`); n != 1 {
 			t.Errorf("%d keys are left", n)
 		}
 		_, _, err = keys.Create(t.Context(), tenancytest.Actor, "ghost", apikey.Key{ID: "x"})
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
-		tenancytest.WantErr(t, keys.Delete(t.Context(), tenancytest.Actor, "ghost", "x"), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
+		tenancytest.WantErr(t, keys.Delete(t.Context(), tenancytest.Actor, "ghost", "x"), agentsvc.CodeNotFound)
 	})
 }
 
@@ -96,7 +97,7 @@ func TestTooManyKeys(t *testing.T) {
 		createKey(t, keys, tenancy.DefaultName, fmt.Sprint(i))
 	}
 	_, _, err := keys.Create(t.Context(), tenancytest.Actor, tenancy.DefaultName, apikey.Key{ID: "more", Hash: []byte{1}})
-	tenancytest.WantErr(t, err, tenancy.ErrPrecondition)
+	tenancytest.WantErr(t, err, agentsvc.CodePrecondition)
 }
 
 // TestIsolation reads the keys of one app through the handle of another, of no tenant, and of the app itself.

@@ -19,27 +19,18 @@ import (
 	"stoa/tenancy/keyring"
 )
 
-// System is the actor of entries about what the platform does by itself.
-const System = "stoa"
-
 // Entry is one entry of the audit trail: who did what to which app, and from where. Detail must not contain
 // secrets.
 type Entry struct {
 	ID    string
 	At    time.Time
-	Actor string
-	// Issuer is the issuer that authenticated Actor; "" for the platform's operator and the platform itself.
-	Issuer string
+	Actor Actor
 	// Action is the operation in dotted form, such as app.update.
 	Action string
 	// App is the app's name at the time of the entry.
-	App   string
-	AppID db.ID
-	// Client is the address of the client, "" if the entry is not about a request.
-	Client string
-	// Request is the request's id, which also appears in the log.
-	Request string
-	Detail  map[string]any
+	App    string
+	AppID  db.ID
+	Detail map[string]any
 
 	// Seq is the entry's number in the chain of its app, from 1; 0 while it is not chained.
 	Seq int64
@@ -49,13 +40,13 @@ type Entry struct {
 }
 
 // Insert adds an entry to the audit trail in the transaction of the change that it records. It sets ID and
-// At, takes Client and Request from ctx (see [WithOrigin]), and looks App up by AppID if App is empty. The entry is
+// At, and looks App up by AppID if App is empty. The entry is
 // chained a moment later by [Trail.Seal]: chaining here would make all changes of an app wait for the lock of
 // its head.
 //
 // The platform's handle can write any entry, a tenant's handle only entries of its own app.
 func Insert(ctx context.Context, tx *db.Tx, e Entry) error {
-	args, err := e.insertArgs(ctx)
+	args, err := e.insertArgs()
 	if err != nil {
 		return err
 	}
@@ -66,7 +57,7 @@ func Insert(ctx context.Context, tx *db.Tx, e Entry) error {
 // Queue adds the statement of [Insert] to b. It takes effect only if condition holds, an SQL
 // expression of the calling package whose parameters args are numbered from $10.
 func Queue(ctx context.Context, b *db.Batch, e Entry, condition string, args ...any) error {
-	row, err := e.insertArgs(ctx)
+	row, err := e.insertArgs()
 	if err != nil {
 		return err
 	}
@@ -83,7 +74,7 @@ const insertEntrySQL = `INSERT INTO audit (id, at, actor, issuer, action, app, a
 
 // insertArgs returns the parameters $1 to $9 of insertEntrySQL. Ids are UUIDs of version 7 (RFC 9562), which grow with
 // time, so that entries of the same microsecond have an order.
-func (e Entry) insertArgs(ctx context.Context) ([]any, error) {
+func (e Entry) insertArgs() ([]any, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
@@ -95,8 +86,7 @@ func (e Entry) insertArgs(ctx context.Context) ([]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit entry %s: %w", e.Action, err)
 	}
-	o := originFromContext(ctx)
-	return []any{id.String(), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), o.Client, o.Request, string(detail)}, nil
+	return []any{id.String(), e.Actor.Name, e.Actor.Issuer, e.Action, e.App, string(e.AppID), e.Actor.Client, e.Actor.Request, string(detail)}, nil
 }
 
 // Trail is the audit trail in the platform's database. It is safe for concurrent use, in any number of processes on one
@@ -225,7 +215,7 @@ func scanEntries(to *[]Entry) func(db.Row) error {
 		var e Entry
 		var at int64
 		var app, detail string
-		err := row.Scan(&e.ID, &at, &e.Actor, &e.Issuer, &e.Action, &e.App, &app, &e.Client, &e.Request, &detail, &e.Seq, &e.Prev, &e.Hash)
+		err := row.Scan(&e.ID, &at, &e.Actor.Name, &e.Actor.Issuer, &e.Action, &e.App, &app, &e.Actor.Client, &e.Actor.Request, &detail, &e.Seq, &e.Prev, &e.Hash)
 		if err != nil {
 			return err
 		}

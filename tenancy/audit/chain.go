@@ -59,7 +59,7 @@ func (e Entry) ComputeHash(prev string) (string, error) {
 	if detail == nil {
 		detail = map[string]any{}
 	}
-	err := enc.Encode([]any{prev, e.ID, e.At.UnixMicro(), e.Actor, e.Issuer, e.Action, e.App, e.AppID, e.Client, e.Request, detail})
+	err := enc.Encode([]any{prev, e.ID, e.At.UnixMicro(), e.Actor.Name, e.Actor.Issuer, e.Action, e.App, e.AppID, e.Actor.Client, e.Actor.Request, detail})
 	if err != nil {
 		return "", fmt.Errorf("audit entry %s: %w", e.ID, err)
 	}
@@ -270,7 +270,7 @@ func (c *chains) resealHeads(ctx context.Context) error {
 		if errors.Is(err, errChainBroken) {
 			c.logTampering(ctx, id)
 		} else if err != nil {
-			return fmt.Errorf("seal the head of the audit trail of %q anew: %w", id, err)
+			return fmt.Errorf("reseal the head of the audit trail of %q: %w", id, err)
 		}
 	}
 	return nil

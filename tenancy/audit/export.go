@@ -62,7 +62,7 @@ type encodedEntry struct {
 // MarshalJSON writes the line as one JSON object: an entry by its own fields, a head and the end as the only member.
 func (l Line) MarshalJSON() ([]byte, error) {
 	if e := l.Entry; e != nil {
-		return json.Marshal(encodedEntry{e.Seq, e.ID, e.At, e.Actor, e.Issuer, e.Action, e.App, e.AppID, e.Client, e.Request, e.Detail, e.Prev, e.Hash})
+		return json.Marshal(encodedEntry{e.Seq, e.ID, e.At, e.Actor.Name, e.Actor.Issuer, e.Action, e.App, e.AppID, e.Actor.Client, e.Actor.Request, e.Detail, e.Prev, e.Hash})
 	}
 	return json.Marshal(struct {
 		Head *Head `json:"head,omitempty"`
@@ -89,7 +89,8 @@ func (l *Line) UnmarshalJSON(raw []byte) error {
 	if err != nil {
 		return fmt.Errorf("detail: %w", err)
 	}
-	l.Entry = &Entry{x.ID, x.At.UTC(), x.Actor, x.Issuer, x.Action, x.App, x.AppID, x.Client, x.Request, detail, x.Seq, x.Prev, x.Hash}
+	actor := Actor{x.Actor, x.Issuer, Origin{x.Client, x.Request}}
+	l.Entry = &Entry{x.ID, x.At.UTC(), actor, x.Action, x.App, x.AppID, detail, x.Seq, x.Prev, x.Hash}
 	return nil
 }
 

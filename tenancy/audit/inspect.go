@@ -62,7 +62,7 @@ func (i *Inspector) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := i.InspectIfLeader(ctx); err != nil && ctx.Err() == nil {
-			i.trail.chains.log.Warn("the audit trail could not be looked at", "error", err)
+			i.trail.chains.log.Warn("the audit trail could not be inspected", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -163,14 +163,13 @@ func (i *Inspector) readHeads(ctx context.Context, after string, first bool) (he
 	}, `SELECT h.app_id, h.seq, h.hash, h.seal, (SELECT COUNT(*) FROM audit a WHERE a.app_id = h.app_id AND a.seq > 0)
 		FROM audit_head h WHERE h.app_id <> '*' AND (h.app_id > $1 OR $2) ORDER BY h.app_id LIMIT $3`, after, first, inspectionBatchSize)
 	if err := i.trail.db.Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("look at the heads of the audit trail: %w", err)
+		return nil, fmt.Errorf("read the heads of the audit trail: %w", err)
 	}
 	return heads, nil
 }
 
 // inspectChain verifies the entries added since the last inspection. If that shows a flaw the whole chain is verified
-// again: the chain may have been rewritten legitimately, as [Trail.Redact] does. read is the number of
-// entries read in the last attempt.
+// again, so that the result has all its flaws. read is the number of entries read in the last attempt.
 func (i *Inspector) inspectChain(ctx context.Context, h countedHead) (out Result, read int, err error) {
 	from := i.verified[h.chain]
 	out, read, err = i.verifySince(ctx, h, from)
@@ -206,7 +205,7 @@ func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPo
 	}
 	v.verifyHead(&Head{AppID: db.ID(h.chain), Entries: h.seq, Hash: h.hash, Sealed: i.trail.chains.isGenuine(h.chainHead)})
 	if h.entries > h.seq {
-		out.addFlaw(nil, "there are entries behind its end, which is at %d", h.seq)
+		out.addFlaw(nil, "there are entries after its end, which is at %d", h.seq)
 	}
 	i.verified[h.chain] = next
 	return out, read, nil
@@ -250,7 +249,7 @@ func (t *Trail) storeFlaws(ctx context.Context, v Result, complete bool) (found 
 		return nil, nil
 	}
 	if err := t.db.Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("keep the flaws of the audit trail: %w", err)
+		return nil, fmt.Errorf("store the flaws of the audit trail: %w", err)
 	}
 	for i, f := range v.Flaws {
 		if added[i] > 0 {

@@ -17,20 +17,20 @@ type Target struct {
 func NewTarget(tenant db.ID) Target { return Target{tenant: tenant} }
 
 // In returns the target in d.
-func (a Target) In(d *db.DB) Target {
-	a.external = d.Tenant(a.tenant)
-	return a
+func (t Target) In(d *db.DB) Target {
+	t.external = d.Tenant(t.tenant)
+	return t
 }
 
 // Write makes write, which executes b, take effect together with entries. In the same database they become
 // statements of b, each conditional on condition, whose parameters args are numbered from $10. In another database
 // they are written in a transaction there that stays open during write: entries and change can differ only if that
 // transaction's commit fails after write succeeded.
-func (a Target) Write(ctx context.Context, b *db.Batch, entries []Entry, condition string, args []any, write func() error) error {
+func (t Target) Write(ctx context.Context, b *db.Batch, entries []Entry, condition string, args []any, write func() error) error {
 	for i := range entries {
-		entries[i].AppID = a.tenant
+		entries[i].AppID = t.tenant
 	}
-	if a.external == nil || len(entries) == 0 {
+	if t.external == nil || len(entries) == 0 {
 		for _, e := range entries {
 			if err := Queue(ctx, b, e, condition, args...); err != nil {
 				return err
@@ -38,7 +38,7 @@ func (a Target) Write(ctx context.Context, b *db.Batch, entries []Entry, conditi
 		}
 		return write()
 	}
-	return a.external.RunTx(ctx, func(tx *db.Tx) error {
+	return t.external.RunTx(ctx, func(tx *db.Tx) error {
 		for _, e := range entries {
 			if err := Insert(ctx, tx, e); err != nil {
 				return err

@@ -33,16 +33,16 @@ type Result struct {
 }
 
 // addFlaw adds a flaw at e, or about the whole chain if e is nil.
-func (v *Result) addFlaw(e *Entry, format string, args ...any) {
-	if len(v.Flaws) >= maxReportedFlaws {
-		v.OmittedFlaws++
+func (r *Result) addFlaw(e *Entry, format string, args ...any) {
+	if len(r.Flaws) >= maxReportedFlaws {
+		r.OmittedFlaws++
 		return
 	}
 	f := Flaw{Text: fmt.Sprintf(format, args...)}
 	if e != nil {
 		f.Seq, f.ID = e.Seq, e.ID
 	}
-	v.Flaws = append(v.Flaws, f)
+	r.Flaws = append(r.Flaws, f)
 }
 
 // Verifier verifies an exported audit trail line by line, in bounded memory: each entry's hash and its link to the
@@ -70,7 +70,7 @@ type Verifier struct {
 func (v *Verifier) AddLine(l Line) {
 	switch {
 	case v.ended:
-		v.trail.addFlaw(nil, "there are lines behind its end")
+		v.trail.addFlaw(nil, "there are lines after its end")
 	case l.Entry != nil:
 		v.verifyEntry(l.Entry)
 	case l.Head != nil:
@@ -115,12 +115,12 @@ func (v *Verifier) verifyEntry(e *Entry) {
 	case missing > 0:
 		now.addFlaw(e, "%d entries before it are missing", missing)
 	case missing < 0:
-		now.addFlaw(e, "its number was there before")
+		now.addFlaw(e, "its number is a duplicate")
 	case e.Prev != now.Hash:
 		now.addFlaw(e, "it does not follow from the entry before it: one was inserted, moved or replaced")
 	}
 	if hash, err := e.ComputeHash(e.Prev); err != nil || hash != e.Hash {
-		now.addFlaw(e, "it was changed: its hash was made of something else")
+		now.addFlaw(e, "it was changed: its hash does not match its content")
 	}
 	v.seq = e.Seq
 	now.App, now.Hash, now.Entries = e.App, e.Hash, now.Entries+1
@@ -136,7 +136,7 @@ func (v *Verifier) verifyHead(h *Head) {
 	case h.Entries > v.seq:
 		now.addFlaw(nil, "its last entries are missing: %d to %d", v.seq+1, h.Entries)
 	case h.Entries < v.seq:
-		now.addFlaw(nil, "there are entries behind its end, which is at %d", h.Entries)
+		now.addFlaw(nil, "there are entries after its end, which is at %d", h.Entries)
 	case h.Hash != now.Hash:
 		now.addFlaw(nil, "its last entry is not the one that its head names")
 	}
@@ -149,7 +149,7 @@ func (v *Verifier) verifyEnd(e *End) {
 	v.ended = true
 	switch {
 	case e.Part:
-		v.trail.addFlaw(nil, "it holds only what was chosen by action, actor or time: that cannot be verified")
+		v.trail.addFlaw(nil, "it was filtered by action, actor or time and cannot be verified")
 	case !e.Sealed:
 		v.trail.addFlaw(nil, "the number of its chains is not as this platform sealed it")
 	case e.Chains != v.chains:
@@ -160,7 +160,7 @@ func (v *Verifier) verifyEnd(e *End) {
 // Close returns the result about the export as a whole.
 func (v *Verifier) Close() Result {
 	if v.closeWithoutHead(); !v.ended {
-		v.trail.addFlaw(nil, "it has no end: it was cut off")
+		v.trail.addFlaw(nil, "its end is missing: it was cut off")
 	}
 	for _, hash := range v.RequiredHashes {
 		v.trail.addFlaw(nil, "no entry has the hash %s", hash)

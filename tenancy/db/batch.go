@@ -10,8 +10,9 @@ type Batch struct {
 	Key string
 	// Shared, if not nil, has the same effect as the batch in statements that several batches of a group execute
 	// together, as one statement over many rows. It is for batches that almost always find every row in the expected
-	// state. If one does not, or a row to insert exists, the shared statements fail, nothing has happened, and each
-	// batch is executed with its own statements. It is used on PostgreSQL only.
+	// state. If one does not, or a row to insert exists that [NewInsertTarget] does not skip, the shared statements fail,
+	// nothing has happened, and each batch is executed with its own statements. It is used on PostgreSQL only.
+	// docs/performance.md has the gain.
 	Shared *Batch
 	// StorageKind says what the batch adds to the tenant's stored data; the [Quota] may refuse it.
 	StorageKind StorageKind
@@ -39,7 +40,7 @@ type stmt struct {
 // Exec adds a statement. If n is not nil it receives the number of rows that the statement affected.
 func (b *Batch) Exec(n *int64, sql string, args ...any) {
 	b.writes = true
-	b.stmts = append(b.stmts, stmt{sql: sql, args: args, affected: n})
+	b.addStatement(stmt{sql: sql, args: args, affected: n})
 }
 
 // Append adds the statements of other, which may be nil, to b and to b.Shared.
@@ -64,5 +65,13 @@ func (b *Batch) Query(read func(Row) error, sql string, args ...any) {
 	if !strings.HasPrefix(sql, "SELECT") {
 		b.writes = true
 	}
-	b.stmts = append(b.stmts, stmt{sql: sql, args: args, readRow: read})
+	b.addStatement(stmt{sql: sql, args: args, readRow: read})
+}
+
+// addStatement adds s. Most batches have about four statements.
+func (b *Batch) addStatement(s stmt) {
+	if b.stmts == nil {
+		b.stmts = make([]stmt, 0, 4)
+	}
+	b.stmts = append(b.stmts, s)
 }

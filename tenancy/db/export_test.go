@@ -41,17 +41,17 @@ type BlockedEngine struct {
 }
 
 // GroupSizes returns the number of batches of each commit, in the order in which the commits began.
-func (h *BlockedEngine) GroupSizes() []int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.groupSizes)
+func (be *BlockedEngine) GroupSizes() []int {
+	be.mu.Lock()
+	defer be.mu.Unlock()
+	return slices.Clone(be.groupSizes)
 }
 
-func (h *BlockedEngine) runGroup(calls []*pendingBatch) {
-	h.mu.Lock()
-	h.groupSizes = append(h.groupSizes, len(calls))
-	h.mu.Unlock()
-	<-h.Proceed
+func (be *BlockedEngine) runGroup(calls []*pendingBatch) {
+	be.mu.Lock()
+	be.groupSizes = append(be.groupSizes, len(calls))
+	be.mu.Unlock()
+	<-be.Proceed
 	for _, c := range calls {
 		c.done <- nil
 	}
@@ -59,8 +59,8 @@ func (h *BlockedEngine) runGroup(calls []*pendingBatch) {
 
 // NewWriter returns a function that writes a batch as [Handle.Write] does, and one that returns when everything is
 // written.
-func (h *BlockedEngine) NewWriter(e Engine) (write func(*Batch) error, end func()) {
-	c := newCoalescer(h, maxWriters[e])
+func (be *BlockedEngine) NewWriter(e Engine) (write func(*Batch) error, end func()) {
+	c := newCoalescer(be, maxWriters[e])
 	return func(b *Batch) error {
 		return c.writeBatch(context.Background(), &pendingBatch{tenant: "t", batch: b, done: make(chan error, 1)})
 	}, c.closeAndWait

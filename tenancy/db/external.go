@@ -65,7 +65,7 @@ func OpenExternal(ctx context.Context, g ExternalDB, dialer Dialer) (*DB, error)
 	case Postgres:
 		d.engine, err = openExternal(ctx, g, dialer)
 	default:
-		err = fmt.Errorf("an app cannot bring a database of the kind %q", g.Driver)
+		err = fmt.Errorf("an app cannot use a database of the kind %q", g.Driver)
 	}
 	if err != nil {
 		return nil, err

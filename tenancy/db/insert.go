@@ -19,12 +19,10 @@ type InsertTarget struct {
 type rowStatement struct {
 	// columns are the columns whose values a row has, in order.
 	columns []column
-	// sql is the statement for rows of batches that execute their own statements; "" for a [RowChange], which has only
-	// the shared form.
-	sql string
-	// shared is the form for [Batch.Shared]: it fails if a row is not new or not in the expected state.
-	shared string
-	// returnsRow means that shared returns the ordinal numbers, from 1, of the rows whose affected count becomes 1.
+	sql     string
+	// isChange marks a [RowChange], whose last argument is the number of rows.
+	isChange bool
+	// returnsRow means that a row change returns the ordinal numbers, from 1, of the rows whose affected count becomes 1.
 	returnsRow bool
 }
 
@@ -50,8 +48,7 @@ func NewInsertTarget(table, columns, unique string) *InsertTarget {
 		extra = " ON CONFLICT (" + unique + ") DO NOTHING"
 	}
 	in.insertOne = into + "VALUES (" + list(one, same) + ")" + extra
-	in.shared = into + "SELECT " + list(many, same)
-	in.sql = in.shared + extra
+	in.sql = into + "SELECT " + list(many, same) + extra
 	return in
 }
 
@@ -88,18 +85,18 @@ func (b *Batch) addRowStatement(s stmt) {
 		s.rowStmt.checkRow(row)
 	}
 	b.writes = true
-	b.stmts = append(b.stmts, s)
+	b.addStatement(s)
 }
 
 // checkRow panics if row does not fit the columns. It is a mistake in the calling code, found here because in a merged
 // statement it would make the batches of other callers fail.
 func (s *rowStatement) checkRow(row []any) {
 	if len(row) != len(s.columns) {
-		panic(fmt.Sprintf("%s: %d values", s.shared, len(row)))
+		panic(fmt.Sprintf("%s: %d values", s.sql, len(row)))
 	}
 	for i, c := range s.columns {
 		if !c.canHold(row[i]) {
-			panic(fmt.Sprintf("%s: %s is a %T", s.shared, c.name, row[i]))
+			panic(fmt.Sprintf("%s: %s is a %T", s.sql, c.name, row[i]))
 		}
 	}
 }

@@ -35,42 +35,42 @@ type pendingBatch struct {
 
 // abandonResults stops results from reaching the caller. When it returns, no write into the caller's variables is under
 // way.
-func (c *pendingBatch) abandonResults() {
-	c.resultMu.Lock()
-	c.abandoned = true
-	c.resultMu.Unlock()
+func (b *pendingBatch) abandonResults() {
+	b.resultMu.Lock()
+	b.abandoned = true
+	b.resultMu.Unlock()
 }
 
 // setRowCount stores the number of affected rows in n, unless n is nil or the caller has returned.
-func (c *pendingBatch) setRowCount(n *int64, rows int64) {
+func (b *pendingBatch) setRowCount(n *int64, rows int64) {
 	if n == nil {
 		return
 	}
-	c.resultMu.Lock()
-	defer c.resultMu.Unlock()
-	if !c.abandoned {
+	b.resultMu.Lock()
+	defer b.resultMu.Unlock()
+	if !b.abandoned {
 		*n = rows
 	}
 }
 
 // resetRowCounts clears the row counts that the failed shared statements have set.
-func (c *pendingBatch) resetRowCounts() {
-	for _, s := range c.batch.Shared.stmts {
-		c.setRowCount(s.affected, 0)
+func (b *pendingBatch) resetRowCounts() {
+	for _, s := range b.batch.Shared.stmts {
+		b.setRowCount(s.affected, 0)
 	}
 }
 
 // hasSameScope reports whether both batches run under the same role and tenant.
-func (c *pendingBatch) hasSameScope(other *pendingBatch) bool {
-	return c.role == other.role && c.tenant == other.tenant
+func (b *pendingBatch) hasSameScope(other *pendingBatch) bool {
+	return b.role == other.role && b.tenant == other.tenant
 }
 
 // rowReader returns the read function of s, which does nothing after the caller has returned.
-func (c *pendingBatch) rowReader(s stmt) func(Row) error {
+func (b *pendingBatch) rowReader(s stmt) func(Row) error {
 	return func(r Row) error {
-		c.resultMu.Lock()
-		defer c.resultMu.Unlock()
-		if c.abandoned {
+		b.resultMu.Lock()
+		defer b.resultMu.Unlock()
+		if b.abandoned {
 			return nil
 		}
 		return s.readRow(r)

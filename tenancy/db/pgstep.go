@@ -55,11 +55,7 @@ func buildPipeline(beginSQL, shared string, backedOff func(ID) bool, calls []*pe
 			at, ok := about[s.rowStmt]
 			if !ok {
 				at, about[s.rowStmt] = len(steps), len(steps)
-				one := pipelineStep{stmt: stmt{sql: s.rowStmt.sql, rowStmt: s.rowStmt}}
-				if sharing {
-					one.sql = s.rowStmt.shared
-				}
-				steps = append(steps, one)
+				steps = append(steps, pipelineStep{stmt: stmt{sql: s.rowStmt.sql, rowStmt: s.rowStmt}})
 			}
 			to := &steps[at]
 			to.rows = append(to.rows, s.rows...)
@@ -99,8 +95,7 @@ func (s *pipelineStep) setArgs() {
 	}
 }
 
-// isRowChange reports whether the step is a [RowChange], which has only a shared form.
-func (s *pipelineStep) isRowChange() bool { return s.rowStmt != nil && s.rowStmt.sql == "" }
+func (s *pipelineStep) isRowChange() bool { return s.rowStmt != nil && s.rowStmt.isChange }
 
 // receiveResults reads the result of each step in order. It returns the first error of the database.
 func receiveResults(res pgx.BatchResults, steps []pipelineStep) error {
@@ -157,7 +152,7 @@ func (s *pipelineStep) receiveResult(res pgx.BatchResults) error {
 }
 
 // countRow sets the row's affected count to 1.
-func (w rowOwner) countRow() { w.owner.setRowCount(w.affected, 1) }
+func (o rowOwner) countRow() { o.owner.setRowCount(o.affected, 1) }
 
 // readPostgresRows calls read for each row. It returns an error of read, which must not undo the transaction,
 // separately from one of the database.

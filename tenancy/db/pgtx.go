@@ -10,8 +10,8 @@ import (
 // runTx runs f in a transaction. Each statement has its own response timeout, so that the time that f takes does not
 // count.
 func (p *postgresEngine) runTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
-	// The first error, within the transaction or at its commit: pgx replaces it by the error of the rollback, which fails on the
-	// closed connection.
+	// The first error, within the transaction or at its commit: pgx replaces it by the error of the rollback, which
+	// fails on the closed connection.
 	var failed, commit error
 	err := pgx.BeginFunc(ctx, timedBeginner{p, &commit}, func(tx pgx.Tx) error {
 		exec := func(ctx context.Context, sql string, args []any) (int64, error) {
@@ -70,16 +70,16 @@ type timedTx struct {
 }
 
 // Commit records its error in commitErr, from which runTx finds out whether the outcome is known.
-func (e timedTx) Commit(ctx context.Context) error {
-	ctx, cancel := e.p.withTimeout(ctx)
+func (t timedTx) Commit(ctx context.Context) error {
+	ctx, cancel := t.p.withTimeout(ctx)
 	defer cancel()
-	err := e.Tx.Commit(ctx)
-	*e.commitErr = err
+	err := t.Tx.Commit(ctx)
+	*t.commitErr = err
 	return err
 }
 
-func (e timedTx) Rollback(ctx context.Context) error {
-	ctx, cancel := e.p.withTimeout(ctx)
+func (t timedTx) Rollback(ctx context.Context) error {
+	ctx, cancel := t.p.withTimeout(ctx)
 	defer cancel()
-	return e.Tx.Rollback(ctx)
+	return t.Tx.Rollback(ctx)
 }

@@ -15,7 +15,7 @@ type RowChange struct{ rowStatement }
 // back to the batches' own statements ([isPreconditionFailed]).
 func NewRowChange(table, key, columns, set, where string) *RowChange {
 	c := newRowChange(table, key, columns, set)
-	c.shared = "WITH t AS (" + c.shared + " AND " + where + " RETURNING 1) SELECT 1 / CAST(COUNT(*) = " + c.countArg() + " AS INTEGER) FROM t"
+	c.sql = "WITH t AS (" + c.sql + " AND " + where + " RETURNING 1) SELECT 1 / CAST(COUNT(*) = " + c.countArg() + " AS INTEGER) FROM t"
 	return c
 }
 
@@ -23,7 +23,7 @@ func NewRowChange(table, key, columns, set, where string) *RowChange {
 // that is changed and for which the expression reported is true.
 func NewReturningChange(table, key, columns, set, reported string) *RowChange {
 	c := newRowChange(table, key, columns, set)
-	c.shared = "WITH t AS (" + c.shared + " RETURNING v.n, " + reported + " AS reported) SELECT n FROM t WHERE reported"
+	c.sql = "WITH t AS (" + c.sql + " RETURNING v.n, " + reported + " AS reported) SELECT n FROM t WHERE reported"
 	c.returnsRow = true
 	return c
 }
@@ -33,7 +33,7 @@ func NewReturningChange(table, key, columns, set, reported string) *RowChange {
 // read all rows of the tenant. OFFSET 0 keeps the lookup from being pulled up into a join, and the LIMIT with a
 // parameter makes the planner assume few rows (docs/decisions/shared-updates-by-ctid.md).
 func newRowChange(table, key, columns, set string) *RowChange {
-	c := &RowChange{}
+	c := &RowChange{rowStatement{isChange: true}}
 	var names, lists, same []string
 	for column := range strings.SplitSeq(columns, ",") {
 		names, lists = append(names, c.addColumn(column)), append(lists, c.arrayArg())
@@ -41,7 +41,7 @@ func newRowChange(table, key, columns, set string) *RowChange {
 	for k := range strings.SplitSeq(key, ", ") {
 		same = append(same, "o."+k+" = v."+k)
 	}
-	c.shared = "UPDATE " + table + " SET " + set + " FROM (SELECT v.*, o.ctid AS place FROM unnest(" + strings.Join(lists, ", ") +
+	c.sql = "UPDATE " + table + " SET " + set + " FROM (SELECT v.*, o.ctid AS place FROM unnest(" + strings.Join(lists, ", ") +
 		") WITH ORDINALITY AS v(" + strings.Join(names, ", ") + ", n) CROSS JOIN LATERAL (SELECT ctid FROM " + table + " AS o WHERE " +
 		strings.Join(same, " AND ") + " OFFSET 0) AS o LIMIT " + c.countArg() + ") AS v WHERE " + table + ".ctid = v.place"
 	return c
@@ -55,5 +55,5 @@ func (c *RowChange) countArg() string {
 // ChangeRow adds the change of a row to b, which must be the [Batch.Shared] of another batch. n, if not nil, receives
 // 1, or for a [NewReturningChange] 1 only if the row is reported.
 func (b *Batch) ChangeRow(n *int64, c *RowChange, row []any) {
-	b.addRowStatement(stmt{sql: c.shared, rowStmt: &c.rowStatement, rows: [][]any{row}, affected: n})
+	b.addRowStatement(stmt{sql: c.sql, rowStmt: &c.rowStatement, rows: [][]any{row}, affected: n})
 }

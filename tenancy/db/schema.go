@@ -29,21 +29,21 @@ func (d *DB) ChangeSchema(ctx context.Context, url string, f func(*sql.DB) error
 
 // changeSchema releases the writing connection to f through its pool and takes it back. Prepared statements are closed
 // first, since they would keep the connection and refer to the former schema.
-func (l *sqliteEngine) changeSchema(ctx context.Context, f func(*sql.DB) error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, st := range l.writeStmts {
+func (e *sqliteEngine) changeSchema(ctx context.Context, f func(*sql.DB) error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, st := range e.writeStmts {
 		_ = st.Close()
 	}
-	clear(l.writeStmts)
-	if err := l.writeConn.Close(); err != nil {
+	clear(e.writeStmts)
+	if err := e.writeConn.Close(); err != nil {
 		return err
 	}
-	ferr := f(l.writeDB)
-	conn, err := l.writeDB.Conn(ctx)
+	ferr := f(e.writeDB)
+	conn, err := e.writeDB.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	l.writeConn = conn
+	e.writeConn = conn
 	return ferr
 }

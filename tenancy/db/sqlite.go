@@ -105,16 +105,16 @@ func dataSource(file string, pragmas ...string) string {
 }
 
 // openMemory opens a database in memory, which lives as long as its one connection.
-func (l *sqliteEngine) openMemory(ctx context.Context, path string, _ sqliteOptions) (err error) {
-	if l.writeDB, err = sql.Open("sqlite", dataSource("file::memory:", waitPragma, walPragma, syncPragma, cachePragma)); err != nil {
+func (e *sqliteEngine) openMemory(ctx context.Context, path string, _ sqliteOptions) (err error) {
+	if e.writeDB, err = sql.Open("sqlite", dataSource("file::memory:", waitPragma, walPragma, syncPragma, cachePragma)); err != nil {
 		return err
 	}
-	return l.openWritableConn(ctx, path)
+	return e.openWritableConn(ctx, path)
 }
 
 // openFile opens a trusted file: it locks it, creates it if needed, and opens the reading and writing connections.
-func (l *sqliteEngine) openFile(ctx context.Context, path string, use sqliteOptions) (err error) {
-	if l.fileLock, err = lockFile(path, path, use.shared); err != nil {
+func (e *sqliteEngine) openFile(ctx context.Context, path string, use sqliteOptions) (err error) {
+	if e.fileLock, err = lockFile(path, path, use.shared); err != nil {
 		return err
 	}
 	abs, err := filepath.Abs(path)
@@ -126,66 +126,66 @@ func (l *sqliteEngine) openFile(ctx context.Context, path string, use sqliteOpti
 	}
 	file := (&url.URL{Scheme: "file", Path: abs}).String()
 	if use.readers > 0 {
-		if l.readDB, err = sql.Open("sqlite", dataSource(file, waitPragma, readPragma, cachePragma)); err != nil {
+		if e.readDB, err = sql.Open("sqlite", dataSource(file, waitPragma, readPragma, cachePragma)); err != nil {
 			return err
 		}
-		l.readDB.SetMaxOpenConns(use.readers)
-		l.readDB.SetMaxIdleConns(use.idle)
+		e.readDB.SetMaxOpenConns(use.readers)
+		e.readDB.SetMaxIdleConns(use.idle)
 	}
 	pragmas := []string{waitPragma, walPragma, syncPragma, cachePragma}
 	if use.erase {
 		pragmas = append(pragmas, erasePragma)
 	}
-	if l.writeDB, err = sql.Open("sqlite", dataSource(file, pragmas...)); err != nil {
+	if e.writeDB, err = sql.Open("sqlite", dataSource(file, pragmas...)); err != nil {
 		return err
 	}
-	if err := l.openWritableConn(ctx, path); err != nil {
+	if err := e.openWritableConn(ctx, path); err != nil {
 		return err
 	}
-	return l.checkWritable(ctx, path)
+	return e.checkWritable(ctx, path)
 }
 
 // openTenant opens a tenant's file through its pinned folder, with the rules of [TenantFileRules]. The size of values
 // is limited before any pragma reads the schema, which the tenant may have written.
-func (l *sqliteEngine) openTenant(ctx context.Context, path string, use sqliteOptions) (err error) {
-	if l.tenantFile, err = openTenantFile(path, use.tenantRules); err != nil {
+func (e *sqliteEngine) openTenant(ctx context.Context, path string, use sqliteOptions) (err error) {
+	if e.tenantFile, err = openTenantFile(path, use.tenantRules); err != nil {
 		return err
 	}
-	if l.fileLock, err = lockFile(l.tenantFile.filePath(), path, use.shared); err != nil {
+	if e.fileLock, err = lockFile(e.tenantFile.filePath(), path, use.shared); err != nil {
 		return err
 	}
-	if err := createPrivateFile(l.tenantFile.filePath(), path, syscall.O_NOFOLLOW); err != nil {
+	if err := createPrivateFile(e.tenantFile.filePath(), path, syscall.O_NOFOLLOW); err != nil {
 		return err
 	}
 	if use.readers > 0 {
-		if l.readDB, err = l.tenantFile.openConnections(waitPragma, readPragma); err != nil {
+		if e.readDB, err = e.tenantFile.openConnections(waitPragma, readPragma); err != nil {
 			return err
 		}
-		l.readDB.SetMaxOpenConns(use.readers)
-		l.readDB.SetMaxIdleConns(use.idle)
+		e.readDB.SetMaxOpenConns(use.readers)
+		e.readDB.SetMaxIdleConns(use.idle)
 	}
-	if l.writeDB, err = l.tenantFile.openConnections(waitPragma); err != nil {
+	if e.writeDB, err = e.tenantFile.openConnections(waitPragma); err != nil {
 		return err
 	}
-	if err := l.openWriteConn(ctx, path); err != nil {
+	if err := e.openWriteConn(ctx, path); err != nil {
 		return err
 	}
-	if err := limitValueSize(l.writeConn); err != nil {
+	if err := limitValueSize(e.writeConn); err != nil {
 		return err
 	}
 	for _, pragma := range []string{walPragma, syncPragma, cachePragma} {
-		if _, err := l.writeConn.ExecContext(ctx, "PRAGMA "+pragma); err != nil {
+		if _, err := e.writeConn.ExecContext(ctx, "PRAGMA "+pragma); err != nil {
 			return fmt.Errorf("open SQLite file %s: %w", path, err)
 		}
 	}
-	return l.checkWritable(ctx, path)
+	return e.checkWritable(ctx, path)
 }
 
 // openWriteConn takes the single writing connection out of its pool for the lifetime of the engine.
-func (l *sqliteEngine) openWriteConn(ctx context.Context, path string) (err error) {
-	l.writeDB.SetMaxOpenConns(1)
-	l.writeDB.SetConnMaxLifetime(0)
-	if l.writeConn, err = l.writeDB.Conn(ctx); err != nil {
+func (e *sqliteEngine) openWriteConn(ctx context.Context, path string) (err error) {
+	e.writeDB.SetMaxOpenConns(1)
+	e.writeDB.SetConnMaxLifetime(0)
+	if e.writeConn, err = e.writeDB.Conn(ctx); err != nil {
 		return fmt.Errorf("open SQLite file %s: %w", path, err)
 	}
 	return nil
@@ -193,19 +193,19 @@ func (l *sqliteEngine) openWriteConn(ctx context.Context, path string) (err erro
 
 // openWritableConn takes the writing connection and creates a temporary table, which fails if the connection cannot
 // write.
-func (l *sqliteEngine) openWritableConn(ctx context.Context, path string) error {
-	if err := l.openWriteConn(ctx, path); err != nil {
+func (e *sqliteEngine) openWritableConn(ctx context.Context, path string) error {
+	if err := e.openWriteConn(ctx, path); err != nil {
 		return err
 	}
-	if _, err := l.writeConn.ExecContext(ctx, "CREATE TEMP TABLE stoa_writable (x)"); err != nil {
+	if _, err := e.writeConn.ExecContext(ctx, "CREATE TEMP TABLE stoa_writable (x)"); err != nil {
 		return fmt.Errorf("open SQLite file %s: %w", path, err)
 	}
 	return nil
 }
 
 // checkWritable writes into the file, so that a read-only one is found at the start and not at the first call.
-func (l *sqliteEngine) checkWritable(ctx context.Context, path string) error {
-	if _, err := l.writeConn.ExecContext(ctx, "PRAGMA user_version = 1"); err != nil {
+func (e *sqliteEngine) checkWritable(ctx context.Context, path string) error {
+	if _, err := e.writeConn.ExecContext(ctx, "PRAGMA user_version = 1"); err != nil {
 		return fmt.Errorf("the SQLite file %s cannot be written: %w", path, err)
 	}
 	return nil
@@ -217,33 +217,33 @@ const maxVacuumSize = 256 << 20
 
 // eraseDeleted removes what is left of deleted rows. secure_delete overwrites most of it, but not the copies of rows
 // that remain in a page's free space when SQLite splits the page; VACUUM, which rebuilds the file, removes those.
-func (l *sqliteEngine) eraseDeleted(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (e *sqliteEngine) eraseDeleted(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	var size int64
-	if err := l.writeConn.QueryRowContext(ctx, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").Scan(&size); err != nil {
+	if err := e.writeConn.QueryRowContext(ctx, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").Scan(&size); err != nil {
 		return err
 	}
 	if size <= maxVacuumSize {
-		if _, err := l.writeConn.ExecContext(ctx, "VACUUM"); err != nil {
+		if _, err := e.writeConn.ExecContext(ctx, "VACUUM"); err != nil {
 			return err
 		}
 	}
-	return l.truncateWAL(ctx)
+	return e.truncateWAL(ctx)
 }
 
 // truncateWait is how long truncateWAL waits for readers, in milliseconds; writers wait meanwhile.
 const truncateWait = 100
 
 // truncateWAL moves the write-ahead log into the file and empties it; until then it holds former versions of pages. It
-// returns [ErrBusy] while a transaction reads an older state. The caller holds l.mu.
-func (l *sqliteEngine) truncateWAL(ctx context.Context) error {
-	if _, err := l.writeConn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", truncateWait)); err != nil {
+// returns [ErrBusy] while a transaction reads an older state. The caller holds e.mu.
+func (e *sqliteEngine) truncateWAL(ctx context.Context) error {
+	if _, err := e.writeConn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", truncateWait)); err != nil {
 		return err
 	}
-	defer func() { _, _ = l.writeConn.ExecContext(context.WithoutCancel(ctx), "PRAGMA busy_timeout = 5000") }()
+	defer func() { _, _ = e.writeConn.ExecContext(context.WithoutCancel(ctx), "PRAGMA busy_timeout = 5000") }()
 	var busy, frames, moved int64
-	if err := l.writeConn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &moved); err != nil {
+	if err := e.writeConn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &moved); err != nil {
 		return err
 	}
 	if busy != 0 {
@@ -252,39 +252,39 @@ func (l *sqliteEngine) truncateWAL(ctx context.Context) error {
 	return nil
 }
 
-func (l *sqliteEngine) pingServer(ctx context.Context) error {
-	if l.readDB == nil {
+func (e *sqliteEngine) pingServer(ctx context.Context) error {
+	if e.readDB == nil {
 		return nil
 	}
-	return l.readDB.PingContext(ctx)
+	return e.readDB.PingContext(ctx)
 }
 
-func (l *sqliteEngine) poolStats() Stats { return Stats{} }
+func (e *sqliteEngine) poolStats() Stats { return Stats{} }
 
 // closeEngine closes everything openSQLite acquired, also if that failed half way. Statements are closed first: an open
 // one would keep its connection open, and the write-ahead log would not be merged into the file.
-func (l *sqliteEngine) closeEngine() error {
+func (e *sqliteEngine) closeEngine() error {
 	var errs []error
-	for _, st := range l.writeStmts {
+	for _, st := range e.writeStmts {
 		errs = append(errs, st.Close())
 	}
-	l.readStmts.Range(func(_, st any) bool {
+	e.readStmts.Range(func(_, st any) bool {
 		errs = append(errs, st.(*sql.Stmt).Close())
 		return true
 	})
-	if l.writeConn != nil {
-		errs = append(errs, l.writeConn.Close())
+	if e.writeConn != nil {
+		errs = append(errs, e.writeConn.Close())
 	}
-	for _, d := range []*sql.DB{l.readDB, l.writeDB} {
+	for _, d := range []*sql.DB{e.readDB, e.writeDB} {
 		if d != nil {
 			errs = append(errs, d.Close())
 		}
 	}
-	if l.fileLock != nil {
-		errs = append(errs, l.fileLock.Close())
+	if e.fileLock != nil {
+		errs = append(errs, e.fileLock.Close())
 	}
-	if l.tenantFile != nil {
-		errs = append(errs, l.tenantFile.folder.releaseFolder())
+	if e.tenantFile != nil {
+		errs = append(errs, e.tenantFile.folder.releaseFolder())
 	}
 	return errors.Join(errs...)
 }

@@ -8,48 +8,48 @@ import (
 )
 
 // runBatch executes c alone: on a reading connection if it only reads, else on the writing one.
-func (l *sqliteEngine) runBatch(ctx context.Context, c *pendingBatch) error {
-	if !c.batch.writes && l.readDB != nil {
-		if l.tenantFile != nil {
-			return l.readTenantSnapshot(ctx, c)
+func (e *sqliteEngine) runBatch(ctx context.Context, c *pendingBatch) error {
+	if !c.batch.writes && e.readDB != nil {
+		if e.tenantFile != nil {
+			return e.readTenantSnapshot(ctx, c)
 		}
-		return l.readSnapshot(ctx, c)
+		return e.readSnapshot(ctx, c)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	c.ctx = ctx
-	return cmp.Or(l.runAlone(c), c.readErr)
+	return cmp.Or(e.runAlone(c), c.readErr)
 }
 
-// runAlone executes c in a transaction of its own. The caller holds l.mu.
-func (l *sqliteEngine) runAlone(c *pendingBatch) error {
-	ctx, cancel := l.withTimeout(c.ctx)
+// runAlone executes c in a transaction of its own. The caller holds e.mu.
+func (e *sqliteEngine) runAlone(c *pendingBatch) error {
+	ctx, cancel := e.withTimeout(c.ctx)
 	defer cancel()
-	return l.runInTx(ctx, func() error { return l.applyBatch(ctx, c) })
+	return e.runInTx(ctx, func() error { return e.applyBatch(ctx, c) })
 }
 
 // withTimeout returns the context of a batch's statements. On an external file they end with their caller and after
 // maxDuration. On the platform's file they are not interrupted: they are short, and the driver does more work for a
 // statement that can be cancelled.
-func (l *sqliteEngine) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	if l.maxDuration == 0 {
+func (e *sqliteEngine) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if e.maxDuration == 0 {
 		return context.Background(), func() {}
 	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return context.WithTimeout(ctx, l.maxDuration)
+	return context.WithTimeout(ctx, e.maxDuration)
 }
 
 // readSnapshot executes the statements of c, which only read, in one transaction, so that they see one state of the
 // database. A single statement needs no transaction.
-func (l *sqliteEngine) readSnapshot(ctx context.Context, c *pendingBatch) error {
-	if l.maxDuration > 0 {
+func (e *sqliteEngine) readSnapshot(ctx context.Context, c *pendingBatch) error {
+	if e.maxDuration > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = l.withTimeout(ctx)
+		ctx, cancel = e.withTimeout(ctx)
 		defer cancel()
 	}
 	// Statements are prepared before the transaction begins: preparing takes a connection, and if every transaction
@@ -57,14 +57,14 @@ func (l *sqliteEngine) readSnapshot(ctx context.Context, c *pendingBatch) error 
 	prepared := make([]*sql.Stmt, len(c.batch.stmts))
 	for i, s := range c.batch.stmts {
 		var err error
-		if prepared[i], err = l.prepareRead(ctx, s.sql); err != nil {
+		if prepared[i], err = e.prepareRead(ctx, s.sql); err != nil {
 			return err
 		}
 	}
 	if len(prepared) == 1 {
 		return queryStmt(ctx, prepared[0], c.batch.stmts[0])
 	}
-	tx, err := l.readDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := e.readDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -78,15 +78,15 @@ func (l *sqliteEngine) readSnapshot(ctx context.Context, c *pendingBatch) error 
 
 // prepareRead returns the prepared statement of the reading connections for text. Of two concurrent calls one closes
 // its own.
-func (l *sqliteEngine) prepareRead(ctx context.Context, text string) (*sql.Stmt, error) {
-	if st, ok := l.readStmts.Load(text); ok {
+func (e *sqliteEngine) prepareRead(ctx context.Context, text string) (*sql.Stmt, error) {
+	if st, ok := e.readStmts.Load(text); ok {
 		return st.(*sql.Stmt), nil
 	}
-	p, err := l.readDB.PrepareContext(ctx, text)
+	p, err := e.readDB.PrepareContext(ctx, text)
 	if err != nil {
 		return nil, err
 	}
-	st, loaded := l.readStmts.LoadOrStore(text, p)
+	st, loaded := e.readStmts.LoadOrStore(text, p)
 	if loaded {
 		_ = p.Close()
 	}
@@ -117,32 +117,32 @@ func readSQLiteRows(rows *sql.Rows, read func(Row) error) (readErr, err error) {
 
 // errGroupRolledBack reports that a failure undid the whole transaction and with it the savepoints, as a full disk
 // does.
-var errGroupRolledBack = errors.New("the transaction was undone")
+var errGroupRolledBack = errors.New("the transaction was rolled back")
 
 // runGroup commits calls together. A savepoint around each batch undoes a failed one without affecting the others. If
 // the transaction itself was undone, each batch is executed alone.
-func (l *sqliteEngine) runGroup(calls []*pendingBatch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (e *sqliteEngine) runGroup(calls []*pendingBatch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if len(calls) == 1 {
-		calls[0].done <- cmp.Or(l.runAlone(calls[0]), calls[0].readErr)
+		calls[0].done <- cmp.Or(e.runAlone(calls[0]), calls[0].readErr)
 		return
 	}
 	errs := make([]error, len(calls))
-	ctx, cancel := l.withTimeout(context.Background())
+	ctx, cancel := e.withTimeout(context.Background())
 	defer cancel()
-	err := l.runInTx(ctx, func() error {
+	err := e.runInTx(ctx, func() error {
 		for i, c := range calls {
 			// The savepoints all have one name: they do not nest, each is released before the next one.
-			if err := l.execSQL(ctx, "SAVEPOINT one"); err != nil {
+			if err := e.execSQL(ctx, "SAVEPOINT one"); err != nil {
 				return err
 			}
-			if errs[i] = l.applyInGroup(c); errs[i] != nil {
-				if l.execSQL(ctx, "ROLLBACK TO one") != nil {
+			if errs[i] = e.applyInGroup(c); errs[i] != nil {
+				if e.execSQL(ctx, "ROLLBACK TO one") != nil {
 					return errGroupRolledBack
 				}
 			}
-			if err := l.execSQL(ctx, "RELEASE one"); err != nil {
+			if err := e.execSQL(ctx, "RELEASE one"); err != nil {
 				return err
 			}
 		}
@@ -150,7 +150,7 @@ func (l *sqliteEngine) runGroup(calls []*pendingBatch) {
 	})
 	for i, c := range calls {
 		if errors.Is(err, errGroupRolledBack) {
-			c.done <- cmp.Or(l.runAlone(c), c.readErr)
+			c.done <- cmp.Or(e.runAlone(c), c.readErr)
 			continue
 		}
 		c.done <- cmp.Or(err, errs[i], c.readErr)
@@ -158,45 +158,45 @@ func (l *sqliteEngine) runGroup(calls []*pendingBatch) {
 }
 
 // applyInGroup executes one batch of a group with its own timeout.
-func (l *sqliteEngine) applyInGroup(c *pendingBatch) error {
-	ctx, cancel := l.withTimeout(c.ctx)
+func (e *sqliteEngine) applyInGroup(c *pendingBatch) error {
+	ctx, cancel := e.withTimeout(c.ctx)
 	defer cancel()
-	return l.applyBatch(ctx, c)
+	return e.applyBatch(ctx, c)
 }
 
 // runInTx runs f in a transaction of the writing connection, which ends even if f panics. BEGIN IMMEDIATE takes the
 // write lock at once, since a reading transaction that begins to write later can fail with SQLITE_BUSY. For a tenant's
-// file the schema is checked first. The caller holds l.mu.
-func (l *sqliteEngine) runInTx(ctx context.Context, f func() error) error {
-	if err := l.execSQL(ctx, "BEGIN IMMEDIATE"); err != nil {
+// file the schema is checked first. The caller holds e.mu.
+func (e *sqliteEngine) runInTx(ctx context.Context, f func() error) error {
+	if err := e.execSQL(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	committed := false
 	defer func() {
 		if !committed {
-			_ = l.execSQL(context.Background(), "ROLLBACK") // fails if SQLite has rolled back already
+			_ = e.execSQL(context.Background(), "ROLLBACK") // fails if SQLite has rolled back already
 		}
 	}()
 	var err error
-	if l.tenantFile != nil {
-		err = l.tenantFile.checkSchema(func(read func(Row) error, text string) error { return cmp.Or(l.queryRows(ctx, read, text, nil)) })
+	if e.tenantFile != nil {
+		err = e.tenantFile.checkSchema(func(read func(Row) error, text string) error { return cmp.Or(e.queryRows(ctx, read, text, nil)) })
 	}
 	if err == nil {
 		err = f()
 	}
 	if err == nil {
-		err = l.execSQL(context.Background(), "COMMIT")
+		err = e.execSQL(context.Background(), "COMMIT")
 	}
 	committed = err == nil
 	return err
 }
 
 // applyBatch executes the own statements of c, never the shared form, and row by row: on SQLite a statement has no
-// round trip that merging could save. The caller holds l.mu.
-func (l *sqliteEngine) applyBatch(ctx context.Context, c *pendingBatch) error {
+// round trip that merging could save. The caller holds e.mu.
+func (e *sqliteEngine) applyBatch(ctx context.Context, c *pendingBatch) error {
 	for _, s := range c.batch.stmts {
 		for _, row := range s.rows {
-			if _, err := l.execArgs(ctx, s.sql, row); err != nil {
+			if _, err := e.execArgs(ctx, s.sql, row); err != nil {
 				return err
 			}
 		}
@@ -204,14 +204,14 @@ func (l *sqliteEngine) applyBatch(ctx context.Context, c *pendingBatch) error {
 			continue
 		}
 		if s.readRow != nil {
-			readErr, err := l.queryRows(ctx, c.rowReader(s), s.sql, s.args)
+			readErr, err := e.queryRows(ctx, c.rowReader(s), s.sql, s.args)
 			if err != nil {
 				return err
 			}
 			c.readErr = cmp.Or(c.readErr, readErr)
 			continue
 		}
-		n, err := l.execArgs(ctx, s.sql, s.args)
+		n, err := e.execArgs(ctx, s.sql, s.args)
 		if err != nil {
 			return err
 		}
@@ -220,15 +220,15 @@ func (l *sqliteEngine) applyBatch(ctx context.Context, c *pendingBatch) error {
 	return nil
 }
 
-func (l *sqliteEngine) execSQL(ctx context.Context, sql string) error {
-	_, err := l.execArgs(ctx, sql, nil)
+func (e *sqliteEngine) execSQL(ctx context.Context, sql string) error {
+	_, err := e.execArgs(ctx, sql, nil)
 	return err
 }
 
 // execArgs executes a statement on the writing connection and returns the number of affected rows. The caller holds
-// l.mu.
-func (l *sqliteEngine) execArgs(ctx context.Context, sql string, args []any) (int64, error) {
-	st, err := l.prepareWrite(ctx, sql)
+// e.mu.
+func (e *sqliteEngine) execArgs(ctx context.Context, sql string, args []any) (int64, error) {
+	st, err := e.prepareWrite(ctx, sql)
 	if err != nil {
 		return 0, err
 	}
@@ -240,9 +240,9 @@ func (l *sqliteEngine) execArgs(ctx context.Context, sql string, args []any) (in
 }
 
 // queryRows executes a query on the writing connection, so that it sees the transaction's own writes. The caller holds
-// l.mu.
-func (l *sqliteEngine) queryRows(ctx context.Context, read func(Row) error, sql string, args []any) (readErr, err error) {
-	st, err := l.prepareWrite(ctx, sql)
+// e.mu.
+func (e *sqliteEngine) queryRows(ctx context.Context, read func(Row) error, sql string, args []any) (readErr, err error) {
+	st, err := e.prepareWrite(ctx, sql)
 	if err != nil {
 		return nil, err
 	}
@@ -253,33 +253,33 @@ func (l *sqliteEngine) queryRows(ctx context.Context, read func(Row) error, sql 
 	return readSQLiteRows(rows, read)
 }
 
-// prepareWrite returns the prepared statement of the writing connection for sql. The caller holds l.mu.
-func (l *sqliteEngine) prepareWrite(ctx context.Context, sql string) (*sql.Stmt, error) {
-	if st, ok := l.writeStmts[sql]; ok {
+// prepareWrite returns the prepared statement of the writing connection for sql. The caller holds e.mu.
+func (e *sqliteEngine) prepareWrite(ctx context.Context, sql string) (*sql.Stmt, error) {
+	if st, ok := e.writeStmts[sql]; ok {
 		return st, nil
 	}
-	st, err := l.writeConn.PrepareContext(ctx, sql)
+	st, err := e.writeConn.PrepareContext(ctx, sql)
 	if err == nil {
-		l.writeStmts[sql] = st
+		e.writeStmts[sql] = st
 	}
 	return st, err
 }
 
 // runTx runs f in a transaction of the writing connection, which no other write can use meanwhile. SQLite has no roles,
 // so role and tenant are ignored.
-func (l *sqliteEngine) runTx(ctx context.Context, _ string, _ ID, f func(*Tx) error) error {
+func (e *sqliteEngine) runTx(ctx context.Context, _ string, _ ID, f func(*Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ctx, cancel := l.withTimeout(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ctx, cancel := e.withTimeout(ctx)
 	defer cancel()
-	return l.runInTx(ctx, func() error {
+	return e.runInTx(ctx, func() error {
 		return f(&Tx{
-			exec: func(_ context.Context, sql string, args []any) (int64, error) { return l.execArgs(ctx, sql, args) },
+			exec: func(_ context.Context, sql string, args []any) (int64, error) { return e.execArgs(ctx, sql, args) },
 			query: func(_ context.Context, read func(Row) error, sql string, args []any) error {
-				return cmp.Or(l.queryRows(ctx, read, sql, args))
+				return cmp.Or(e.queryRows(ctx, read, sql, args))
 			},
 		})
 	})

@@ -83,7 +83,7 @@ func (f *tenantFile) checkFolder() error {
 	}
 	defer func() { _ = dir.Close() }()
 	if !f.folder.isSameFolder(dir) {
-		return &fileError{errors.New("the folder that was granted has moved")}
+		return &fileError{errors.New("the granted folder was moved")}
 	}
 	return nil
 }
@@ -162,10 +162,10 @@ func limitValueSize(conn *sql.Conn) error {
 // readTenantSnapshot executes the statements of c, which only read, in one transaction of a tenant's file. Statements
 // are not kept prepared: they are compiled after the size of values on the connection is limited and the schema is
 // checked.
-func (l *sqliteEngine) readTenantSnapshot(ctx context.Context, c *pendingBatch) error {
-	ctx, cancel := l.withTimeout(ctx)
+func (e *sqliteEngine) readTenantSnapshot(ctx context.Context, c *pendingBatch) error {
+	ctx, cancel := e.withTimeout(ctx)
 	defer cancel()
-	conn, err := l.readDB.Conn(ctx)
+	conn, err := e.readDB.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (l *sqliteEngine) readTenantSnapshot(ctx context.Context, c *pendingBatch) 
 		}
 		return cmp.Or(readSQLiteRows(rows, read))
 	}
-	err = l.tenantFile.checkSchema(func(read func(Row) error, text string) error { return query(read, text) })
+	err = e.tenantFile.checkSchema(func(read func(Row) error, text string) error { return query(read, text) })
 	for _, s := range c.batch.stmts {
 		if err == nil {
 			err = query(s.readRow, s.sql, s.args...)

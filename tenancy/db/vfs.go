@@ -32,7 +32,7 @@ var registerPinnedVFS = sync.OnceValue(func() error {
 	fullPathname := copyPathname
 	vfs.FxFullPathname = *(*uintptr)(unsafe.Pointer(&fullPathname))
 	if code := sqlite3.Xsqlite3_vfs_register(tls, vfsMemory, 0); code != sqlite3.SQLITE_OK {
-		return errors.New("SQLite takes no other file system")
+		return errors.New("SQLite refused to register a file system")
 	}
 	return nil
 })

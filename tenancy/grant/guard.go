@@ -94,7 +94,7 @@ func (g *Guard) ResolvePath(roots []string, path string) (RootedPath, error) {
 		}
 		resolved, err := filepath.EvalSymlinks(root)
 		if err != nil {
-			return RootedPath{}, fmt.Errorf("the folder %s that the operator has granted is not there", root)
+			return RootedPath{}, fmt.Errorf("the granted folder %s does not exist", root)
 		}
 		return RootedPath{Root: resolved, Path: below}, nil
 	}

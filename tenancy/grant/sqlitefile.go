@@ -30,7 +30,7 @@ func (g *Guard) CheckDatabase(p RootedPath) error {
 func (g *Guard) OpenDatabaseFolder(p RootedPath) (_ *os.File, err error) {
 	root, err := RootedPath{Root: p.Root, Path: filepath.Dir(p.Path)}.OpenFolder()
 	if err != nil {
-		return nil, errors.New("its folder is not there")
+		return nil, errors.New("its folder does not exist")
 	}
 	defer func() { _ = root.Close() }()
 	folder, err := root.Open(".")
@@ -44,10 +44,10 @@ func (g *Guard) OpenDatabaseFolder(p RootedPath) (_ *os.File, err error) {
 	}()
 	at, err := folderPath(folder, filepath.Dir(p.FullPath()))
 	if err != nil {
-		return nil, errors.New("its folder is not there")
+		return nil, errors.New("its folder does not exist")
 	}
 	if at != filepath.Dir(p.FullPath()) {
-		return nil, errors.New("a symbolic link stands in its path below the folder that was granted")
+		return nil, errors.New("its path has a symbolic link below the granted folder")
 	}
 	for _, suffix := range sqliteSuffixes {
 		name := filepath.Base(p.Path) + suffix

@@ -2,12 +2,10 @@ package keyring
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strings"
 )
 
 // hashPrefix begins every hash that [Hasher.Sum] returns and names its algorithm.
@@ -36,19 +34,6 @@ func (h Hasher) HashValue(v any) string {
 		return "" // cannot happen: a decoded document can always be encoded
 	}
 	return h.Sum(raw)
-}
-
-// IsHash reports whether v has the form of a hash that a [Hasher] returned.
-func IsHash(v any) bool {
-	text, ok := v.(string)
-	return ok && len(text) == len(hashPrefix)+32 && strings.HasPrefix(text, hashPrefix)
-}
-
-// NewRandomHasher returns a hasher with a random key that is not stored: its hashes can never be compared with a value.
-func NewRandomHasher() Hasher {
-	key := make([]byte, keySize)
-	_, _ = rand.Read(key) // never fails
-	return Hasher{key}
 }
 
 // DeriveHasher returns the hasher of a scope that has no data key, such as the default app. Its key is derived from the

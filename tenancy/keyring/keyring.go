@@ -221,16 +221,16 @@ type FieldCipher struct {
 }
 
 // Hasher returns the hasher of the scope, whose key is derived from the data key.
-func (b *FieldCipher) Hasher() Hasher { return b.hasher }
+func (c *FieldCipher) Hasher() Hasher { return c.hasher }
 
 // Seal encrypts the value of a field: a random nonce followed by the ciphertext with its tag.
-func (b *FieldCipher) Seal(field string, plain []byte) []byte {
-	return sealField(b.aead, plain, field, b.scope)
+func (c *FieldCipher) Seal(field string, plain []byte) []byte {
+	return sealField(c.aead, plain, field, c.scope)
 }
 
 // Open decrypts a value that [FieldCipher.Seal] encrypted for the same field.
-func (b *FieldCipher) Open(field string, sealed []byte) ([]byte, error) {
-	return openField(b.aead, sealed, field, b.scope)
+func (c *FieldCipher) Open(field string, sealed []byte) ([]byte, error) {
+	return openField(c.aead, sealed, field, c.scope)
 }
 
 // sealField returns the nonce followed by the ciphertext. Nonces are random: 96 bits are enough for the number of

@@ -1,5 +1,5 @@
 // Package router finds the app of a request: by its token or API key, else by its host or path. [Router.FindApp] returns
-// the app's id, and [AccessRequest.CheckApp] decides on the app's record whether the request may use it. An app that the
+// the app's id, and [AppRequest.CheckApp] decides on the app's record whether the request may use it. An app that the
 // caller may not use is answered like an app that does not exist.
 package router
 
@@ -66,10 +66,10 @@ func New(s *tenancy.Service, hosts []string) (*Router, error) {
 func (r *Router) Close() { r.stopWatch() }
 
 // FindApp returns the id of the app that v is for, or the error that the caller gets before any app is loaded:
-// [ErrUnauthenticated], [ErrOperator] or [tenancy.ErrNotFound]. An id taken from a credential is returned without a
-// look into the database, so the app need not exist; [AccessRequest.CheckApp] makes the final decision.
-func (r *Router) FindApp(ctx context.Context, v *AccessRequest) (db.ID, error) {
-	id, name, err := v.targetApp()
+// [ErrUnauthenticated], [ErrOperator] or [agentsvc.CodeNotFound]. An id taken from a credential is returned without a
+// look into the database, so the app need not exist; [AppRequest.CheckApp] makes the final decision.
+func (r *Router) FindApp(ctx context.Context, v *AppRequest) (db.ID, error) {
+	id, name, err := v.chooseApp()
 	if err != nil || id != "" {
 		return id, err
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -69,9 +70,9 @@ func (o *Options) setDefaults() {
 var (
 	// ErrUnavailable reports that the app cannot be built or its record cannot be read at present. The wrapped cause is
 	// for the log and must not be shown to callers.
-	ErrUnavailable = errors.New("the app is unavailable")
+	ErrUnavailable = agentsvc.NewError(agentsvc.CodeUnavailable, "the app is unavailable")
 	// ErrClosed reports that the process is shutting down.
-	ErrClosed = errors.New("shutting down")
+	ErrClosed = agentsvc.NewError(agentsvc.CodeUnavailable, "shutting down")
 )
 
 // Cache keeps one built value per app. A value is built when it is first asked for, once for all concurrent
@@ -110,7 +111,7 @@ func New[T io.Closer](s *tenancy.Service, build func(ctx context.Context, s *ten
 	o.setDefaults()
 	l := &Cache[T]{apps: s, build: build, options: o, checkNow: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.entries.initShards()
+	l.entries.entries = map[entryKey]*cacheEntry[T]{}
 	l.stopWatch = s.WatchApps(l.handleSignal)
 	return l
 }
@@ -119,36 +120,36 @@ func New[T io.Closer](s *tenancy.Service, build func(ctx context.Context, s *ten
 // is done with the value; release may be called more than once. Status, labels, revocations and roles of the record are
 // the newest known. release is never nil.
 //
-// The error is [tenancy.ErrNotFound] for an app that does not exist; [tenancy.ErrSuspended], together with the record,
+// The error is [agentsvc.CodeNotFound] for an app that does not exist; [tenancy.ErrSuspended], together with the record,
 // for a suspended one, which has no value; [ErrUnavailable] for one that cannot be read or built; [ErrClosed] after
 // Close. A caller whose ctx ends stops waiting with the error of ctx; the build continues for later callers.
-func (l *Cache[T]) Acquire(ctx context.Context, id db.ID) (value T, app *tenancy.App, release func(), err error) {
-	return l.acquireEntry(ctx, entryKey{id: id})
+func (c *Cache[T]) Acquire(ctx context.Context, id db.ID) (value T, app *tenancy.App, release func(), err error) {
+	return c.acquireEntry(ctx, entryKey{id: id})
 }
 
 // AcquireRevision is [Cache.Acquire] for a run that began with an older revision and must continue with it. A revision
-// that is no longer stored is [tenancy.ErrNotFound]. If the current revision cannot be built, the requested one is
+// that is no longer stored is [agentsvc.CodeNotFound]. If the current revision cannot be built, the requested one is
 // tried anyway. The default app has only its current revision, which is returned instead.
-func (l *Cache[T]) AcquireRevision(ctx context.Context, id db.ID, revision int64) (value T, app *tenancy.App, release func(), err error) {
-	value, app, release, err = l.acquireEntry(ctx, entryKey{id: id})
+func (c *Cache[T]) AcquireRevision(ctx context.Context, id db.ID, revision int64) (value T, app *tenancy.App, release func(), err error) {
+	value, app, release, err = c.acquireEntry(ctx, entryKey{id: id})
 	if err == nil && id != tenancy.DefaultID && app.Revision != revision {
 		release()
-		return l.acquireEntry(ctx, entryKey{id, revision})
+		return c.acquireEntry(ctx, entryKey{id, revision})
 	}
 	if errors.Is(err, ErrUnavailable) && id != tenancy.DefaultID {
-		return l.acquireEntry(ctx, entryKey{id, revision})
+		return c.acquireEntry(ctx, entryKey{id, revision})
 	}
 	return value, app, release, err
 }
 
 // acquireEntry returns the value of an entry. It loops because the entry may be evicted or its value replaced between
 // two steps.
-func (l *Cache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *tenancy.App, release func(), err error) {
+func (c *Cache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *tenancy.App, release func(), err error) {
 	var waitLimit <-chan time.Time
 	for {
-		s, fresh := l.entryFor(p)
+		s, fresh := c.entryFor(p)
 		if fresh {
-			l.evictExcess(s)
+			c.evictExcess(s)
 		}
 		// The common case takes no lock of the entry: the value is loaded and no signal is unhandled.
 		if s.isCurrent() {
@@ -156,7 +157,7 @@ func (l *Cache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *
 				return u.valueWithRelease()
 			}
 		}
-		f, err := l.currentLoad(s)
+		f, err := c.currentLoad(s)
 		switch {
 		case errors.Is(err, errEvicted) || err == nil && f == nil:
 			continue // the entry was replaced or has been loaded in the meantime
@@ -166,7 +167,7 @@ func (l *Cache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *
 		// A previous value exists, so the caller waits for the new one at most MaxChangeWait in all iterations
 		// together.
 		if waitLimit == nil && s.instance.Load() != nil {
-			t := time.NewTimer(l.options.MaxChangeWait)
+			t := time.NewTimer(c.options.MaxChangeWait)
 			defer t.Stop()
 			waitLimit = t.C
 		}
@@ -191,11 +192,11 @@ func (l *Cache[T]) acquireEntry(ctx context.Context, p entryKey) (value T, app *
 // noopRelease is the release function of results without a value.
 func noopRelease() {}
 
-// CheckActive returns [tenancy.ErrSuspended] or [tenancy.ErrNotFound] for an app that must not be used, as far as this
+// CheckActive returns [tenancy.ErrSuspended] or [agentsvc.CodeNotFound] for an app that must not be used, as far as this
 // process knows, and nil in every other case, also if the app cannot be read. For a loaded app it does not wait: it may
 // miss a change that has not been loaded yet, for which [Options.OnChange] is called later.
-func (l *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
-	if s := l.entries.findEntry(entryKey{id: id}); s != nil {
+func (c *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
+	if s := c.entries.findEntry(entryKey{id: id}); s != nil {
 		if u := s.instance.Load(); u != nil {
 			if u.suspended {
 				return tenancy.ErrSuspended
@@ -203,26 +204,26 @@ func (l *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
 			return nil
 		}
 	}
-	_, _, release, err := l.Acquire(ctx, id)
+	_, _, release, err := c.Acquire(ctx, id)
 	release()
-	if errors.Is(err, tenancy.ErrSuspended) || errors.Is(err, tenancy.ErrNotFound) {
+	if errors.Is(err, tenancy.ErrSuspended) || errors.Is(err, agentsvc.CodeNotFound) {
 		return err
 	}
 	return nil
 }
 
 // Len returns the number of entries, those of older revisions included.
-func (l *Cache[T]) Len() int64 { return l.entries.count.Load() }
+func (c *Cache[T]) Len() int64 { return int64(c.entries.countEntries()) }
 
 // Close cancels the builds under way, removes every entry, and waits until all unused values are closed. A value in use
 // is closed by its last release.
-func (l *Cache[T]) Close() {
-	l.stopWatch()
-	l.closeMu.Lock()
-	l.closed = true
-	l.closeMu.Unlock()
-	l.cancel()
-	for _, s := range l.entries.allEntries() {
+func (c *Cache[T]) Close() {
+	c.stopWatch()
+	c.closeMu.Lock()
+	c.closed = true
+	c.closeMu.Unlock()
+	c.cancel()
+	for _, s := range c.entries.allEntries() {
 		s.mu.Lock()
 		s.evicted = true
 		u := s.instance.Swap(nil)
@@ -231,16 +232,16 @@ func (l *Cache[T]) Close() {
 			u.removeUser()
 		}
 	}
-	l.work.Wait()
+	c.work.Wait()
 }
 
 // startGoroutine runs f in a goroutine that Close waits for. After Close it does not run f and returns false.
-func (l *Cache[T]) startGoroutine(f func()) bool {
-	l.closeMu.RLock()
-	defer l.closeMu.RUnlock()
-	if l.closed {
+func (c *Cache[T]) startGoroutine(f func()) bool {
+	c.closeMu.RLock()
+	defer c.closeMu.RUnlock()
+	if c.closed {
 		return false
 	}
-	l.work.Go(f)
+	c.work.Go(f)
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -240,7 +241,7 @@ func TestCacheSuspend(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := acquireConfig(t, l, app.ID)
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		synctest.Wait()
 		if n := b.countOpen(t); n != 0 {
 			t.Errorf("%d values of a deleted app are open", n)
@@ -257,17 +258,17 @@ func TestUnknown(t *testing.T) {
 		l := newTestCache(t, s, nil, runtimecache.Options{FailureTTL: time.Second})
 		tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 		_, err := acquireConfig(t, l, "ghost")
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		tenancytest.ExecSQL(t, d.Platform(), `INSERT INTO app (tenant, name, display_name, status, revision, inputs, generation, grants, plan, labels,
 				data_key, master_key, created_at, updated_at)
 			SELECT 'ghost', 'ghost', display_name, status, revision, inputs, generation, grants, plan, labels,
 				data_key, master_key, created_at, updated_at FROM app`)
 		_, err = acquireConfig(t, l, "ghost")
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		time.Sleep(time.Second)
 		tenancytest.ExecSQL(t, d.Platform(), `UPDATE app SET status = 'suspended' WHERE tenant = 'ghost'`)
 		tenancytest.ExecSQL(t, d.Platform(), `INSERT INTO app_revision SELECT 'ghost', revision, config, actor, created_at FROM app_revision`)
-		if _, err = acquireConfig(t, l, "ghost"); errors.Is(err, tenancy.ErrNotFound) {
+		if _, err = acquireConfig(t, l, "ghost"); errors.Is(err, agentsvc.CodeNotFound) {
 			t.Error("the answer is remembered for longer than that")
 		}
 	})
@@ -478,9 +479,9 @@ func TestAcquireRevision(t *testing.T) {
 			t.Errorf("the older revision has secret %s, want v2", h.secret)
 		}
 		_, _, _, err := l.AcquireRevision(t.Context(), app.ID, 9)
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		_, _, _, err = l.AcquireRevision(t.Context(), "ghost", 1)
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		time.Sleep(3 * time.Hour)
 		if n := b.countOpen(t); n != 0 {
 			t.Errorf("%d values are open after all are idle", n)
@@ -493,7 +494,7 @@ func TestCacheDefault(t *testing.T) {
 		b := &runtimeBuilder{}
 		l := newTestCache(t, s, b, runtimecache.Options{})
 		_, err := acquireConfig(t, l, tenancy.DefaultID)
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		for _, config := range []string{`{"n":1}`, `{"n":2}`} {
 			s.DefaultApp.Set("", []byte(config))
 			if got, err := acquireConfig(t, l, tenancy.DefaultID); err != nil || got != config {

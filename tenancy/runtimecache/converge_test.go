@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -47,7 +48,7 @@ func TestConvergeSilently(t *testing.T) {
 			t.Fatal(err)
 		}
 		probe := func(id db.ID, name string) error {
-			v := router.AccessRequest{Discovery: true, Address: r.ParseAddress("", "/apps/"+name+"/agents")}
+			v := router.AppRequest{Discovery: true, Address: r.ParseAddress("", "/apps/"+name+"/agents")}
 			got, err := r.FindApp(t.Context(), &v)
 			if err == nil && got != id {
 				t.Errorf("%s is %s, want %s", name, got, id)
@@ -64,8 +65,8 @@ func TestConvergeSilently(t *testing.T) {
 			tenancytest.WantErr(t, err, tenancy.ErrSuspended)
 		}
 		_, err := acquireConfig(t, l, gone.ID)
-		tenancytest.WantErr(t, err, tenancy.ErrNotFound)
-		tenancytest.WantErr(t, probe("", "gone"), tenancy.ErrNotFound)
+		tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
+		tenancytest.WantErr(t, probe("", "gone"), agentsvc.CodeNotFound)
 		again := tenancytest.CreateApp(t, here, tenancy.Draft{Name: "gone"})
 		time.Sleep(2 * time.Second)
 		tenancytest.WantErr(t, probe(again.ID, "gone"), nil)

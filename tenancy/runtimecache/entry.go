@@ -2,8 +2,9 @@ package runtimecache
 
 import (
 	"errors"
-	"hash/maphash"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,31 +71,31 @@ const maxRetryPause = 30 * time.Second
 var errEvicted = errors.New("evicted")
 
 // isCurrent reports whether every signal has been handled. A value loaded from instance afterwards is at least as new.
-func (s *cacheEntry[T]) isCurrent() bool {
-	signals := s.signals.Load()
-	return s.handledSignals.Load() == signals
+func (e *cacheEntry[T]) isCurrent() bool {
+	signals := e.signals.Load()
+	return e.handledSignals.Load() == signals
 }
 
 // recordResult stores the result of a load. Callers get err for the time pause; automatic retries wait for pause
-// doubled with each consecutive failure, up to maxRetryPause. The caller holds s.mu.
-func (s *cacheEntry[T]) recordResult(err error, pause time.Duration) {
-	s.err, s.errUntil = err, time.Now().Add(pause)
+// doubled with each consecutive failure, up to maxRetryPause. The caller holds e.mu.
+func (e *cacheEntry[T]) recordResult(err error, pause time.Duration) {
+	e.err, e.errUntil = err, time.Now().Add(pause)
 	if err == nil {
-		s.failures = 0
+		e.failures = 0
 		return
 	}
-	s.retryAt = time.Now().Add(min(pause<<s.failures, maxRetryPause))
-	s.failures = min(s.failures+1, 10)
+	e.retryAt = time.Now().Add(min(pause<<e.failures, maxRetryPause))
+	e.failures = min(e.failures+1, 10)
 }
 
 // isRetryDue reports whether the last load failed and its automatic retry is due.
-func (s *cacheEntry[T]) isRetryDue() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err != nil && time.Now().After(s.retryAt)
+func (e *cacheEntry[T]) isRetryDue() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err != nil && time.Now().After(e.retryAt)
 }
 
-func (s *cacheEntry[T]) markUsed() { s.lastUsed.Store(time.Now().UnixNano()) }
+func (e *cacheEntry[T]) markUsed() { e.lastUsed.Store(time.Now().UnixNano()) }
 
 // instance is a built value with a count of its users. The entry that holds it counts as one user. When the count
 // reaches 0 the value is closed and can never be acquired again.
@@ -120,13 +121,13 @@ func newInstance[T io.Closer](l *Cache[T], s *cacheEntry[T], app *tenancy.App) *
 }
 
 // addUser adds a user and reports true, or reports false if the value has been closed: the count must not rise from 0.
-func (u *instance[T]) addUser() bool {
+func (i *instance[T]) addUser() bool {
 	for {
-		n := u.users.Load()
+		n := i.users.Load()
 		if n == 0 {
 			return false
 		}
-		if u.users.CompareAndSwap(n, n+1) {
+		if i.users.CompareAndSwap(n, n+1) {
 			return true
 		}
 	}
@@ -134,107 +135,80 @@ func (u *instance[T]) addUser() bool {
 
 // valueWithRelease returns the value to a caller that has been added as a user. For a suspended app it removes that
 // user again and returns [tenancy.ErrSuspended] with the record. The release function may be called more than once.
-func (u *instance[T]) valueWithRelease() (value T, app *tenancy.App, release func(), err error) {
-	u.entry.markUsed()
-	if u.suspended {
-		u.removeUser()
-		return value, u.app.Load(), noopRelease, tenancy.ErrSuspended
+func (i *instance[T]) valueWithRelease() (value T, app *tenancy.App, release func(), err error) {
+	i.entry.markUsed()
+	if i.suspended {
+		i.removeUser()
+		return value, i.app.Load(), noopRelease, tenancy.ErrSuspended
 	}
 	var returned atomic.Bool
-	return u.value, u.app.Load(), func() {
+	return i.value, i.app.Load(), func() {
 		if returned.CompareAndSwap(false, true) {
-			u.entry.markUsed()
-			u.removeUser()
+			i.entry.markUsed()
+			i.removeUser()
 		}
 	}, nil
 }
 
 // removeUser removes a user and closes the value after the last one.
-func (u *instance[T]) removeUser() {
-	if u.users.Add(-1) == 0 {
-		u.closeInstance()
+func (i *instance[T]) removeUser() {
+	if i.users.Add(-1) == 0 {
+		i.closeInstance()
 	}
 }
 
 // closeInstance closes the value in a goroutine, since Close may wait for work of the value; after the cache was closed
 // it does so in the caller's.
-func (u *instance[T]) closeInstance() {
-	if u.suspended {
+func (i *instance[T]) closeInstance() {
+	if i.suspended {
 		return
 	}
-	work := func() { u.cache.closeValue(u.entry.key.id, u.value) }
-	if !u.cache.startGoroutine(work) {
+	work := func() { i.cache.closeValue(i.entry.key.id, i.value) }
+	if !i.cache.startGoroutine(work) {
 		work()
 	}
 }
 
-// entryMap holds the entries, divided into shards by app id so that lookups of different apps rarely contend for a
-// lock.
+// entryMap holds the entries. mu guards entries.
 type entryMap[T io.Closer] struct {
-	seed   maphash.Seed
-	shards [64]entryShard[T]
-	// count is the number of entries in all shards.
-	count atomic.Int64
-}
-
-// entryShard is a part of the map. mu guards entries.
-type entryShard[T io.Closer] struct {
 	mu      sync.RWMutex
 	entries map[entryKey]*cacheEntry[T]
 }
 
-func (h *entryMap[T]) initShards() {
-	h.seed = maphash.MakeSeed()
-	for i := range h.shards {
-		h.shards[i].entries = map[entryKey]*cacheEntry[T]{}
-	}
-}
-
-// shardOf returns the shard of p: all entries of an app are in one shard.
-func (h *entryMap[T]) shardOf(p entryKey) *entryShard[T] {
-	return &h.shards[maphash.String(h.seed, string(p.id))%uint64(len(h.shards))]
-}
-
 // findEntry returns the entry of p, nil if there is none.
-func (h *entryMap[T]) findEntry(p entryKey) *cacheEntry[T] {
-	at := h.shardOf(p)
-	at.mu.RLock()
-	defer at.mu.RUnlock()
-	return at.entries[p]
+func (m *entryMap[T]) findEntry(p entryKey) *cacheEntry[T] {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.entries[p]
 }
 
 // addEntry returns the entry of p, and whether it was created by this call.
-func (h *entryMap[T]) addEntry(p entryKey) (s *cacheEntry[T], fresh bool) {
-	at := h.shardOf(p)
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if s = at.entries[p]; s != nil {
+func (m *entryMap[T]) addEntry(p entryKey) (s *cacheEntry[T], fresh bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s = m.entries[p]; s != nil {
 		return s, false
 	}
 	s = &cacheEntry[T]{key: p}
 	s.markUsed()
-	at.entries[p] = s
-	h.count.Add(1)
+	m.entries[p] = s
 	return s, true
 }
 
-func (h *entryMap[T]) removeEntry(s *cacheEntry[T]) {
-	at := h.shardOf(s.key)
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	delete(at.entries, s.key)
-	h.count.Add(-1)
+func (m *entryMap[T]) removeEntry(s *cacheEntry[T]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.entries, s.key)
 }
 
-func (h *entryMap[T]) allEntries() []*cacheEntry[T] {
-	all := make([]*cacheEntry[T], 0, h.count.Load())
-	for i := range h.shards {
-		at := &h.shards[i]
-		at.mu.RLock()
-		for _, s := range at.entries {
-			all = append(all, s)
-		}
-		at.mu.RUnlock()
-	}
-	return all
+func (m *entryMap[T]) countEntries() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.entries)
+}
+
+func (m *entryMap[T]) allEntries() []*cacheEntry[T] {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.Collect(maps.Values(m.entries))
 }

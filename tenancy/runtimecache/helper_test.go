@@ -21,8 +21,8 @@ type testRuntime struct {
 	closed atomic.Int64
 }
 
-func (h *testRuntime) Close() error {
-	h.closed.Add(1)
+func (r *testRuntime) Close() error {
+	r.closed.Add(1)
 	return nil
 }
 

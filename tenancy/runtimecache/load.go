@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -17,12 +18,12 @@ const buildGrace = time.Second
 
 // currentLoad returns the load that the caller has to wait for: the one under way, or a new one if one is due. It
 // returns nil and no error if the value is current, and the error of the last load while that error is remembered.
-func (l *Cache[T]) currentLoad(s *cacheEntry[T]) (*entryLoad, error) {
+func (c *Cache[T]) currentLoad(s *cacheEntry[T]) (*entryLoad, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.evicted:
-		if l.ctx.Err() != nil {
+		if c.ctx.Err() != nil {
 			return nil, ErrClosed
 		}
 		return nil, errEvicted
@@ -33,26 +34,26 @@ func (l *Cache[T]) currentLoad(s *cacheEntry[T]) (*entryLoad, error) {
 	case s.isCurrent() && s.err != nil && time.Now().Before(s.errUntil):
 		return nil, s.err
 	}
-	return l.startLoad(s)
+	return c.startLoad(s)
 }
 
 // refreshEntry starts a load that no caller waits for. It reports false if one is under way already or none can start.
-func (l *Cache[T]) refreshEntry(s *cacheEntry[T]) bool {
+func (c *Cache[T]) refreshEntry(s *cacheEntry[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.evicted || s.load != nil {
 		return false
 	}
-	_, err := l.startLoad(s)
+	_, err := c.startLoad(s)
 	return err == nil
 }
 
 // startLoad starts a load. It reads signals before the load begins, so that a signal during the load makes the entry
 // outdated again. The caller holds s.mu, and no load is under way.
-func (l *Cache[T]) startLoad(s *cacheEntry[T]) (*entryLoad, error) {
+func (c *Cache[T]) startLoad(s *cacheEntry[T]) (*entryLoad, error) {
 	f := &entryLoad{done: make(chan struct{})}
 	signals := s.signals.Load()
-	if !l.startGoroutine(func() { l.runLoad(s, f, signals) }) {
+	if !c.startGoroutine(func() { c.runLoad(s, f, signals) }) {
 		return nil, ErrClosed
 	}
 	s.load = f
@@ -63,17 +64,17 @@ func (l *Cache[T]) startLoad(s *cacheEntry[T]) (*entryLoad, error) {
 // after the instance is stored and before load is cleared: a caller that acquires the value later gets the new state,
 // and one that acquired it earlier can be stopped by OnChange. If another signal arrived meanwhile, the next load
 // starts at once.
-func (l *Cache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
-	ctx, cancel := context.WithTimeout(l.ctx, l.options.BuildTimeout)
+func (c *Cache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.options.BuildTimeout)
 	defer cancel()
-	next, changed, err := l.loadInstance(ctx, s)
-	if err != nil && !errors.Is(err, tenancy.ErrNotFound) {
-		l.options.Log.ErrorContext(ctx, "app cannot be loaded", "app", s.key.id, "revision", s.key.revision, "error", err)
+	next, changed, err := c.loadInstance(ctx, s)
+	if err != nil && !errors.Is(err, agentsvc.CodeNotFound) {
+		c.options.Log.ErrorContext(ctx, "app cannot be loaded", "app", s.key.id, "revision", s.key.revision, "error", err)
 	}
 
 	s.mu.Lock()
 	old := s.instance.Load()
-	gone := errors.Is(err, tenancy.ErrNotFound)
+	gone := errors.Is(err, agentsvc.CodeNotFound)
 	if s.evicted { // the cache was closed
 		old, next, gone = next, nil, true
 	} else if next != nil || gone {
@@ -82,15 +83,15 @@ func (l *Cache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
 	s.mu.Unlock()
 
 	if changed != nil {
-		l.options.OnChange(*changed)
+		c.options.OnChange(*changed)
 	}
 
 	s.mu.Lock()
 	s.handledSignals.Store(signals)
 	s.load = nil
-	s.recordResult(err, l.options.FailureTTL)
+	s.recordResult(err, c.options.FailureTTL)
 	if s.signals.Load() != signals && s.instance.Load() != nil {
-		_, _ = l.startLoad(s)
+		_, _ = c.startLoad(s)
 	}
 	s.mu.Unlock()
 
@@ -105,11 +106,11 @@ func (l *Cache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
 // record if its generation differs from the one loaded before, nil if it does not or nothing was loaded. If only fields
 // changed that no build reads, it updates the record of the present instance instead of building; the same fields are
 // updated before a build, so that they take effect even if the build fails.
-func (l *Cache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *instance[T], changed *tenancy.App, err error) {
+func (c *Cache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *instance[T], changed *tenancy.App, err error) {
 	old, began := s.instance.Load(), time.Now()
-	snap, err := l.apps.LoadSnapshot(ctx, s.key.id, s.key.revision)
+	snap, err := c.apps.LoadSnapshot(ctx, s.key.id, s.key.revision)
 	switch {
-	case errors.Is(err, tenancy.ErrNotFound):
+	case errors.Is(err, agentsvc.CodeNotFound):
 		if old != nil {
 			gone := *old.app.Load()
 			gone.Status = tenancy.Deleting
@@ -126,7 +127,7 @@ func (l *Cache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *in
 	}
 	switch {
 	case app.Status == tenancy.Suspended:
-		u := newInstance(l, s, app)
+		u := newInstance(c, s, app)
 		u.suspended = true
 		return u, changed, nil
 	// The present value fits the new record: no build.
@@ -137,21 +138,21 @@ func (l *Cache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *in
 	case old != nil && !old.suspended:
 		old.app.Store(old.app.Load().WithRecordOf(app))
 	}
-	value, err := l.buildWithDeadline(ctx, s, snap)
-	l.options.OnBuild(time.Since(began), err)
+	value, err := c.buildWithDeadline(ctx, s, snap)
+	c.options.OnBuild(time.Since(began), err)
 	if err != nil {
 		return nil, changed, fmt.Errorf("%w: build app %s: %w", ErrUnavailable, app.Name, err)
 	}
-	u := newInstance(l, s, app)
+	u := newInstance(c, s, app)
 	u.value = value
 	return u, changed, nil
 }
 
 // buildWithDeadline calls build and returns within buildGrace after the deadline even if build does not. A value that
 // arrives later is closed. While such a build is still running, further attempts fail at once.
-func (l *Cache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap *tenancy.Snapshot) (value T, err error) {
+func (c *Cache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap *tenancy.Snapshot) (value T, err error) {
 	if !s.building.CompareAndSwap(false, true) {
-		return value, errors.New("an earlier build of it still hangs")
+		return value, errors.New("an earlier build of it has not ended")
 	}
 	type outcome struct {
 		value T
@@ -160,12 +161,12 @@ func (l *Cache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap
 	built := make(chan outcome)
 	late := make(chan struct{})
 	go func() {
-		v, err := l.buildSafely(ctx, snap)
+		v, err := c.buildSafely(ctx, snap)
 		select {
 		case built <- outcome{v, err}:
 		case <-late:
 			if err == nil {
-				l.closeValue(s.key.id, v)
+				c.closeValue(s.key.id, v)
 			}
 			s.building.Store(false)
 		}
@@ -183,25 +184,25 @@ func (l *Cache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap
 			deadline, overdue = nil, t.C
 		case <-overdue:
 			close(late)
-			return value, fmt.Errorf("it took longer than %v", l.options.BuildTimeout)
+			return value, fmt.Errorf("it took longer than %v", c.options.BuildTimeout)
 		}
 	}
 }
 
 // buildSafely calls build and turns a panic into an error: a tenant's configuration must not end the process.
-func (l *Cache[T]) buildSafely(ctx context.Context, snap *tenancy.Snapshot) (value T, err error) {
+func (c *Cache[T]) buildSafely(ctx context.Context, snap *tenancy.Snapshot) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.options.Log.ErrorContext(ctx, "panic while building an app", "app", snap.App.ID, "panic", p, "stack", string(debug.Stack()))
+			c.options.Log.ErrorContext(ctx, "panic while building an app", "app", snap.App.ID, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return l.build(ctx, snap)
+	return c.build(ctx, snap)
 }
 
 // closeValue closes a value that is no longer used. An error is only logged, since no caller waits for it.
-func (l *Cache[T]) closeValue(id db.ID, value T) {
+func (c *Cache[T]) closeValue(id db.ID, value T) {
 	if err := value.Close(); err != nil {
-		l.options.Log.Error("close an app's old runtime", "app", id, "error", err)
+		c.options.Log.Error("close an app's old runtime", "app", id, "error", err)
 	}
 }

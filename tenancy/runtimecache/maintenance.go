@@ -13,41 +13,41 @@ import (
 const checkTimeout = 5 * time.Second
 
 // entryFor returns the entry of p, and whether it was created by this call.
-func (l *Cache[T]) entryFor(p entryKey) (s *cacheEntry[T], fresh bool) {
-	if s = l.entries.findEntry(p); s != nil {
+func (c *Cache[T]) entryFor(p entryKey) (s *cacheEntry[T], fresh bool) {
+	if s = c.entries.findEntry(p); s != nil {
 		return s, false
 	}
-	return l.entries.addEntry(p)
+	return c.entries.addEntry(p)
 }
 
 // Run keeps values current and bounds their number until ctx ends, whose error it returns. Every CheckInterval, and
 // when a signal says that any app may have changed, it compares the generations of loaded apps with the database and
 // evicts idle entries. While the database does not answer, apps are served as last known; this is logged once at each
 // transition.
-func (l *Cache[T]) Run(ctx context.Context) error {
-	tick := time.NewTicker(l.options.CheckInterval)
+func (c *Cache[T]) Run(ctx context.Context) error {
+	tick := time.NewTicker(c.options.CheckInterval)
 	defer tick.Stop()
 	healthy := true
 	for {
 		select {
 		case <-tick.C:
-		case <-l.checkNow:
+		case <-c.checkNow:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		err := l.checkGenerations(ctx)
+		err := c.checkGenerations(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if (err == nil) != healthy {
 			healthy = err == nil
 			if healthy {
-				l.options.Log.InfoContext(ctx, "apps are checked for changes again")
+				c.options.Log.InfoContext(ctx, "apps are checked for changes again")
 			} else {
-				l.options.Log.ErrorContext(ctx, "apps are served as last known", "error", err)
+				c.options.Log.ErrorContext(ctx, "apps are served as last known", "error", err)
 			}
 		}
-		l.evictIdle()
+		c.evictIdle()
 	}
 }
 
@@ -55,32 +55,32 @@ func (l *Cache[T]) Run(ctx context.Context) error {
 // a value. The id "" means that any app may have changed, for instance after a lost connection. It runs in the
 // publisher's goroutine and does not block. Entries of older revisions get no signals; [Cache.checkGenerations]
 // refreshes them.
-func (l *Cache[T]) handleSignal(id string) {
+func (c *Cache[T]) handleSignal(id string) {
 	if id == "" {
 		select {
-		case l.checkNow <- struct{}{}:
+		case c.checkNow <- struct{}{}:
 		default:
 		}
 		return
 	}
-	s := l.entries.findEntry(entryKey{id: db.ID(id)})
+	s := c.entries.findEntry(entryKey{id: db.ID(id)})
 	if s == nil {
 		return
 	}
 	s.signals.Add(1)
 	if s.instance.Load() != nil {
-		l.refreshEntry(s)
+		c.refreshEntry(s)
 	}
 }
 
 // checkGenerations starts a load for each loaded app whose generation in the database differs from the one last seen,
 // and for each whose last load failed and is due for a retry.
-func (l *Cache[T]) checkGenerations(ctx context.Context) error {
+func (c *Cache[T]) checkGenerations(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var loaded []*cacheEntry[T]
 	var ids []db.ID
-	for _, s := range l.entries.allEntries() {
+	for _, s := range c.entries.allEntries() {
 		if s.instance.Load() != nil {
 			loaded = append(loaded, s)
 			ids = append(ids, s.key.id)
@@ -90,13 +90,13 @@ func (l *Cache[T]) checkGenerations(ctx context.Context) error {
 		return nil
 	}
 	slices.Sort(ids)
-	now, err := l.apps.ReadGenerations(ctx, slices.Compact(ids))
+	now, err := c.apps.ReadGenerations(ctx, slices.Compact(ids))
 	if err != nil {
 		return err
 	}
 	for _, s := range loaded {
 		generation := now[s.key.id] // 0 = deleted
-		if (generation != s.seenGeneration.Load() || s.isRetryDue()) && l.refreshEntry(s) {
+		if (generation != s.seenGeneration.Load() || s.isRetryDue()) && c.refreshEntry(s) {
 			s.seenGeneration.Store(generation)
 		}
 	}
@@ -105,47 +105,47 @@ func (l *Cache[T]) checkGenerations(ctx context.Context) error {
 
 // evictIdle removes entries that were not used for IdleTimeout, and entries without a value already after ten times
 // FailureTTL: those remember only an error.
-func (l *Cache[T]) evictIdle() {
-	since := time.Now().Add(-l.options.IdleTimeout).UnixNano()
-	forgotten := time.Now().Add(-10 * l.options.FailureTTL).UnixNano()
-	for _, s := range l.entries.allEntries() {
+func (c *Cache[T]) evictIdle() {
+	since := time.Now().Add(-c.options.IdleTimeout).UnixNano()
+	forgotten := time.Now().Add(-10 * c.options.FailureTTL).UnixNano()
+	for _, s := range c.entries.allEntries() {
 		used := s.lastUsed.Load()
 		if used < since || used < forgotten && s.instance.Load() == nil {
-			l.evictEntry(s)
+			c.evictEntry(s)
 		}
 	}
 }
 
 // evictExcess removes the least recently used entries, those without a value first, if there are more than MaxEntries.
 // It keeps fresh, the entry that the caller is about to load, and entries in use.
-func (l *Cache[T]) evictExcess(fresh *cacheEntry[T]) {
-	if l.entries.count.Load() <= int64(l.options.MaxEntries) {
+func (c *Cache[T]) evictExcess(fresh *cacheEntry[T]) {
+	if c.entries.countEntries() <= c.options.MaxEntries {
 		return
 	}
-	all := l.entries.allEntries()
-	excess := len(all) - l.options.MaxEntries + l.options.MaxEntries/16 // evict 1/16 more, so that not every new entry sorts all of them
+	all := c.entries.allEntries()
+	excess := len(all) - c.options.MaxEntries + c.options.MaxEntries/16 // evict 1/16 more, so that not every new entry sorts all of them
 	slices.SortFunc(all, func(a, b *cacheEntry[T]) int { return cmp.Compare(a.evictionRank(), b.evictionRank()) })
 	for _, s := range all {
 		if excess <= 0 {
 			return
 		}
-		if s != fresh && l.evictEntry(s) {
+		if s != fresh && c.evictEntry(s) {
 			excess--
 		}
 	}
 }
 
 // evictionRank orders entries for eviction, the lowest first: the time of the last use, 0 for those without a value.
-func (s *cacheEntry[T]) evictionRank() int64 {
-	if s.instance.Load() == nil {
+func (e *cacheEntry[T]) evictionRank() int64 {
+	if e.instance.Load() == nil {
 		return 0
 	}
-	return s.lastUsed.Load()
+	return e.lastUsed.Load()
 }
 
 // evictEntry removes an entry unless it is in use or loading, and reports whether it did. Changing users from 1 to 0
 // takes the entry's own reference away in one step, so that no caller can add itself in between.
-func (l *Cache[T]) evictEntry(s *cacheEntry[T]) bool {
+func (c *Cache[T]) evictEntry(s *cacheEntry[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.instance.Load()
@@ -154,10 +154,10 @@ func (l *Cache[T]) evictEntry(s *cacheEntry[T]) bool {
 	}
 	s.evicted = true
 	s.instance.Store(nil)
-	l.entries.removeEntry(s)
+	c.entries.removeEntry(s)
 	if u != nil {
 		u.closeInstance()
-		l.options.OnEvict()
+		c.options.OnEvict()
 	}
 	return true
 }

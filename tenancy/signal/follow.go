@@ -119,34 +119,34 @@ func (b *Bus) announceFollows() {
 }
 
 // addFollower adds a follower and reports whether the key had none before.
-func (g *localFollowers) addFollower(s Signal, f *follower) (first bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.keys[s] == nil {
-		g.keys[s] = map[*follower]struct{}{}
+func (l *localFollowers) addFollower(s Signal, f *follower) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.keys[s] == nil {
+		l.keys[s] = map[*follower]struct{}{}
 	}
-	g.keys[s][f] = struct{}{}
-	return len(g.keys[s]) == 1
+	l.keys[s][f] = struct{}{}
+	return len(l.keys[s]) == 1
 }
 
-func (g *localFollowers) removeFollower(s Signal, f *follower) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if delete(g.keys[s], f); len(g.keys[s]) == 0 {
-		delete(g.keys, s)
+func (l *localFollowers) removeFollower(s Signal, f *follower) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if delete(l.keys[s], f); len(l.keys[s]) == 0 {
+		delete(l.keys, s)
 	}
 }
 
-func (g *localFollowers) listKeys() []Signal {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Collect(maps.Keys(g.keys))
+func (l *localFollowers) listKeys() []Signal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.keys))
 }
 
 // notifyFollowers calls the followers of a key, or all for the zero Signal, and reports whether there were any. It
 // calls them without the lock, so that they may call the bus.
-func (g *localFollowers) notifyFollowers(s Signal, data string) bool {
-	all := g.followersOf(s)
+func (l *localFollowers) notifyFollowers(s Signal, data string) bool {
+	all := l.followersOf(s)
 	for _, f := range all {
 		f.callback(data)
 	}
@@ -154,14 +154,14 @@ func (g *localFollowers) notifyFollowers(s Signal, data string) bool {
 }
 
 // followersOf returns the followers of s, all of them for the zero Signal.
-func (g *localFollowers) followersOf(s Signal) []*follower {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (l *localFollowers) followersOf(s Signal) []*follower {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if s.Topic != "" {
-		return slices.Collect(maps.Keys(g.keys[s]))
+		return slices.Collect(maps.Keys(l.keys[s]))
 	}
 	var all []*follower
-	for _, some := range g.keys {
+	for _, some := range l.keys {
 		all = slices.AppendSeq(all, maps.Keys(some))
 	}
 	return all

@@ -42,33 +42,33 @@ func (s *signalSet) addUpTo(v Signal, limit int) bool {
 }
 
 // addSignal and the other add methods merge one entry into what is pending, within its bound.
-func (m *pendingSignals) addSignal(s Signal) {
-	if !m.signals.addUpTo(s, maxPending) {
-		m.replaceWithAll()
+func (p *pendingSignals) addSignal(s Signal) {
+	if !p.signals.addUpTo(s, maxPending) {
+		p.replaceWithAll()
 	}
 }
 
-func (m *pendingSignals) addFollowed(s Signal) {
-	if !m.followed.addUpTo(s, maxPending) {
-		m.replaceWithAll()
+func (p *pendingSignals) addFollowed(s Signal) {
+	if !p.followed.addUpTo(s, maxPending) {
+		p.replaceWithAll()
 	}
 }
 
 // replaceWithAll replaces the pending signals by one for everything, which is always correct.
-func (m *pendingSignals) replaceWithAll() {
-	m.followed, m.signals = nil, signalSet{Signal{}: {}}
+func (p *pendingSignals) replaceWithAll() {
+	p.followed, p.signals = nil, signalSet{Signal{}: {}}
 }
 
-func (m *pendingSignals) addFollow(s Signal)   { m.follows.addUpTo(s, maxFollowers) }
-func (m *pendingSignals) addUnfollow(s Signal) { m.unfollows.addUpTo(s, maxPending) }
+func (p *pendingSignals) addFollow(s Signal)   { p.follows.addUpTo(s, maxFollowers) }
+func (p *pendingSignals) addUnfollow(s Signal) { p.unfollows.addUpTo(s, maxPending) }
 
 // addData appends data, or drops it beyond maxData: unlike a signal it cannot be merged, and its loss is allowed.
-func (m *pendingSignals) addData(s Signal, data string) {
-	if m.dataBytes+len(data) > maxData {
+func (p *pendingSignals) addData(s Signal, data string) {
+	if p.dataBytes+len(data) > maxData {
 		return
 	}
-	m.dataBytes += len(data)
-	m.data = append(m.data, [3]string{s.Topic, s.Key, data})
+	p.dataBytes += len(data)
+	p.data = append(p.data, [3]string{s.Topic, s.Key, data})
 }
 
 // message is the JSON text that processes exchange. From is the sender's id; signals are pairs of topic and key, data
@@ -90,25 +90,25 @@ const messageOverhead = 200
 // encodeMessages packs the pending signals into messages of at most limit bytes. Follows come first, so that the
 // receiver knows the followers before it handles the signals. A signal that is too long for a message becomes one for
 // its topic, or for everything.
-func (m *pendingSignals) encodeMessages(from string, limit int) []string {
-	w := messageEncoder{from: from, limit: limit, next: message{From: from, Hello: m.hello}, size: messageOverhead}
-	for s := range m.follows {
+func (p *pendingSignals) encodeMessages(from string, limit int) []string {
+	w := messageEncoder{from: from, limit: limit, next: message{From: from, Hello: p.hello}, size: messageOverhead}
+	for s := range p.follows {
 		w.addPair(s, func(n *message) *[][2]string { return &n.Follow })
 	}
-	for s := range m.unfollows {
+	for s := range p.unfollows {
 		w.addPair(s, func(n *message) *[][2]string { return &n.Unfollow })
 	}
-	for s := range m.signals {
+	for s := range p.signals {
 		w.addPair(w.shortenToFit(s), func(n *message) *[][2]string { return &n.Signals })
 	}
-	for s := range m.followed {
+	for s := range p.followed {
 		w.addPair(s, func(n *message) *[][2]string { return &n.Followed })
 	}
-	for _, d := range m.data {
+	for _, d := range p.data {
 		w.ensureSpace(encodedLen(d))
 		w.next.Data = append(w.next.Data, d)
 	}
-	if w.size > messageOverhead || m.hello {
+	if w.size > messageOverhead || p.hello {
 		w.finishMessage()
 	}
 	return w.messages
@@ -124,44 +124,44 @@ type messageEncoder struct {
 }
 
 // shortenToFit returns s, or a more general signal that fits into a message.
-func (w *messageEncoder) shortenToFit(s Signal) Signal {
-	if w.canFit(s) {
+func (e *messageEncoder) shortenToFit(s Signal) Signal {
+	if e.canFit(s) {
 		return s
 	}
-	if s.Key = ""; w.canFit(s) {
+	if s.Key = ""; e.canFit(s) {
 		return s
 	}
 	return Signal{}
 }
 
 // canFit reports whether a message can hold s.
-func (w *messageEncoder) canFit(s Signal) bool {
-	return messageOverhead+encodedLen([2]string{s.Topic, s.Key}) <= w.limit
+func (e *messageEncoder) canFit(s Signal) bool {
+	return messageOverhead+encodedLen([2]string{s.Topic, s.Key}) <= e.limit
 }
 
 // addPair adds s to a list of the next message. A signal that no message can hold is left out.
-func (w *messageEncoder) addPair(s Signal, list func(*message) *[][2]string) {
-	if !w.canFit(s) {
+func (e *messageEncoder) addPair(s Signal, list func(*message) *[][2]string) {
+	if !e.canFit(s) {
 		return
 	}
 	p := [2]string{s.Topic, s.Key}
-	w.ensureSpace(encodedLen(p))
-	to := list(&w.next)
+	e.ensureSpace(encodedLen(p))
+	to := list(&e.next)
 	*to = append(*to, p)
 }
 
 // ensureSpace reserves n bytes, in a new message if the present one would become too long.
-func (w *messageEncoder) ensureSpace(n int) {
-	if w.size > messageOverhead && w.size+n > w.limit {
-		w.finishMessage()
+func (e *messageEncoder) ensureSpace(n int) {
+	if e.size > messageOverhead && e.size+n > e.limit {
+		e.finishMessage()
 	}
-	w.size += n
+	e.size += n
 }
 
-func (w *messageEncoder) finishMessage() {
-	text, _ := json.Marshal(w.next) // cannot fail: the message consists of strings
-	w.messages = append(w.messages, string(text))
-	w.next, w.size = message{From: w.from}, messageOverhead
+func (e *messageEncoder) finishMessage() {
+	text, _ := json.Marshal(e.next) // cannot fail: the message consists of strings
+	e.messages = append(e.messages, string(text))
+	e.next, e.size = message{From: e.from}, messageOverhead
 }
 
 // encodedLen returns the length of v in JSON with the comma after it.

@@ -26,22 +26,22 @@ func (*redisLink) maxMessageSize() int { return 64 << 10 }
 func (*redisLink) carriesData() bool { return true }
 
 // channelFor returns the channel of one process, or of all if to is "".
-func (p *redisLink) channelFor(to string) string {
+func (r *redisLink) channelFor(to string) string {
 	if to == "" {
-		return p.channel
+		return r.channel
 	}
-	return p.channel + ":" + to
+	return r.channel + ":" + to
 }
 
 // serveConnection subscribes on one connection and publishes through the client's pool. It returns when either fails.
-func (p *redisLink) serveConnection(ctx context.Context, self string, ready func(), receive func(string), out <-chan outgoingBatch) error {
-	sub := p.client.Subscribe(ctx, p.channelFor(self), p.channel)
+func (r *redisLink) serveConnection(ctx context.Context, self string, ready func(), receive func(string), out <-chan outgoingBatch) error {
+	sub := r.client.Subscribe(ctx, r.channelFor(self), r.channel)
 	listening := make(chan error, 1)
 	go func() {
 		defer close(listening)
-		listening <- p.receiveMessages(ctx, sub, ready, receive)
+		listening <- r.receiveMessages(ctx, sub, ready, receive)
 	}()
-	err := p.publishOutgoing(ctx, out, listening)
+	err := r.publishOutgoing(ctx, out, listening)
 	_ = sub.Close() // ends receiveMessages
 	for range listening {
 	}
@@ -49,13 +49,13 @@ func (p *redisLink) serveConnection(ctx context.Context, self string, ready func
 }
 
 // publishOutgoing publishes batches until one fails, listening reports an error, or ctx ends.
-func (p *redisLink) publishOutgoing(ctx context.Context, out <-chan outgoingBatch, listening <-chan error) error {
+func (r *redisLink) publishOutgoing(ctx context.Context, out <-chan outgoingBatch, listening <-chan error) error {
 	for {
 		select {
 		case err := <-listening:
 			return connectionError(err, "listen to Redis")
 		case next := <-out:
-			err := p.sendBatch(ctx, next.messages)
+			err := r.sendBatch(ctx, next.messages)
 			next.sent <- err == nil
 			if err != nil {
 				return connectionError(err, "publish to Redis")
@@ -67,12 +67,12 @@ func (p *redisLink) publishOutgoing(ctx context.Context, out <-chan outgoingBatc
 }
 
 // sendBatch publishes the messages in one round trip.
-func (p *redisLink) sendBatch(ctx context.Context, messages []addressedMessage) error {
+func (r *redisLink) sendBatch(ctx context.Context, messages []addressedMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
-	_, err := p.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := r.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, l := range messages {
-			pipe.Publish(ctx, p.channelFor(l.to), l.payload)
+			pipe.Publish(ctx, r.channelFor(l.to), l.payload)
 		}
 		return nil
 	})
@@ -81,7 +81,7 @@ func (p *redisLink) sendBatch(ctx context.Context, messages []addressedMessage) 
 
 // receiveMessages passes messages to receive. After half of idleTimeout without one it pings; if the ping is not
 // answered in the same time the connection is considered lost. It calls ready when both subscriptions are confirmed.
-func (p *redisLink) receiveMessages(ctx context.Context, sub *redis.PubSub, ready func(), receive func(string)) error {
+func (r *redisLink) receiveMessages(ctx context.Context, sub *redis.PubSub, ready func(), receive func(string)) error {
 	pinged := false
 	for {
 		got, err := sub.ReceiveTimeout(ctx, idleTimeout/2)

@@ -71,30 +71,30 @@ func newSendQueue(link Link, log *slog.Logger) *sendQueue {
 }
 
 // enqueue lets add change what is pending for the process to, or for all if to is "". add runs under the lock.
-func (o *sendQueue) enqueue(to string, add func(m *pendingSignals)) {
-	o.mu.Lock()
-	m := o.pending[to]
+func (q *sendQueue) enqueue(to string, add func(m *pendingSignals)) {
+	q.mu.Lock()
+	m := q.pending[to]
 	if m == nil {
 		m = &pendingSignals{}
-		o.pending[to] = m
+		q.pending[to] = m
 	}
 	add(m)
-	o.mu.Unlock()
+	q.mu.Unlock()
 	select {
-	case o.wake <- struct{}{}:
+	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
 // drainPending takes everything pending and returns it as messages.
-func (o *sendQueue) drainPending() []addressedMessage {
-	o.mu.Lock()
-	pending := o.pending
-	o.pending, o.sending = map[string]*pendingSignals{}, true
-	o.mu.Unlock()
+func (q *sendQueue) drainPending() []addressedMessage {
+	q.mu.Lock()
+	pending := q.pending
+	q.pending, q.sending = map[string]*pendingSignals{}, true
+	q.mu.Unlock()
 	var messages []addressedMessage
 	for to, m := range pending {
-		for _, text := range m.encodeMessages(o.self, o.link.maxMessageSize()) {
+		for _, text := range m.encodeMessages(q.self, q.link.maxMessageSize()) {
 			messages = append(messages, addressedMessage{to, text})
 		}
 	}
@@ -102,28 +102,28 @@ func (o *sendQueue) drainPending() []addressedMessage {
 }
 
 // markSent records that the batch taken last was sent, and ends waits if nothing else is pending.
-func (o *sendQueue) markSent() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.sending = false; len(o.pending) > 0 {
+func (q *sendQueue) markSent() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.sending = false; len(q.pending) > 0 {
 		return
 	}
-	for _, w := range o.waiting {
+	for _, w := range q.waiting {
 		close(w)
 	}
-	o.waiting = nil
+	q.waiting = nil
 }
 
 // waitUntilSent returns when nothing is pending or being sent, or ctx ends.
-func (o *sendQueue) waitUntilSent(ctx context.Context) {
-	o.mu.Lock()
-	if len(o.pending) == 0 && !o.sending {
-		o.mu.Unlock()
+func (q *sendQueue) waitUntilSent(ctx context.Context) {
+	q.mu.Lock()
+	if len(q.pending) == 0 && !q.sending {
+		q.mu.Unlock()
 		return
 	}
 	empty := make(chan struct{})
-	o.waiting = append(o.waiting, empty)
-	o.mu.Unlock()
+	q.waiting = append(q.waiting, empty)
+	q.mu.Unlock()
 	select {
 	case <-empty:
 	case <-ctx.Done():
@@ -132,32 +132,32 @@ func (o *sendQueue) waitUntilSent(ctx context.Context) {
 
 // maintainConnection keeps one connection of the link open until ctx ends, with exponential pauses between attempts. It
 // logs once when the connection is lost and once when it is restored.
-func (o *sendQueue) maintainConnection(ctx context.Context, connected func(), receive func(message)) error {
+func (q *sendQueue) maintainConnection(ctx context.Context, connected func(), receive func(message)) error {
 	out := make(chan outgoingBatch)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		o.sendPending(ctx, out)
+		q.sendPending(ctx, out)
 	}()
 	defer func() { <-done }()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 50*time.Millisecond, maxReconnectPause
 	var since time.Time // beginning of the outage; zero while connected
 	for ctx.Err() == nil {
-		err := o.link.serveConnection(ctx, o.self, func() {
+		err := q.link.serveConnection(ctx, q.self, func() {
 			pause.Reset()
 			if !since.IsZero() {
-				o.log.InfoContext(ctx, "signals between processes work again", "after", time.Since(since).Round(time.Millisecond))
+				q.log.InfoContext(ctx, "signals between processes work again", "after", time.Since(since).Round(time.Millisecond))
 				since = time.Time{}
 			}
 			connected()
-		}, func(payload string) { o.decodePayload(payload, receive) }, out)
+		}, func(payload string) { q.decodePayload(payload, receive) }, out)
 		if ctx.Err() != nil {
 			break
 		}
 		if since.IsZero() {
 			since = time.Now()
-			o.log.WarnContext(ctx, "signals between processes are interrupted; meanwhile each process polls the database", "error", err)
+			q.log.WarnContext(ctx, "signals between processes are interrupted; meanwhile each process polls the database", "error", err)
 		}
 		sleepContext(ctx, pause.NextBackOff())
 	}
@@ -165,16 +165,16 @@ func (o *sendQueue) maintainConnection(ctx context.Context, connected func(), re
 }
 
 // sendPending hands batches to the connection until ctx ends. A batch that was not sent goes to the next connection.
-func (o *sendQueue) sendPending(ctx context.Context, out chan<- outgoingBatch) {
+func (q *sendQueue) sendPending(ctx context.Context, out chan<- outgoingBatch) {
 	var unsent []addressedMessage
 	for {
 		if unsent == nil {
 			select {
-			case <-o.wake:
+			case <-q.wake:
 			case <-ctx.Done():
 				return
 			}
-			unsent = o.drainPending()
+			unsent = q.drainPending()
 		}
 		p := outgoingBatch{unsent, make(chan bool, 1)}
 		select {
@@ -184,7 +184,7 @@ func (o *sendQueue) sendPending(ctx context.Context, out chan<- outgoingBatch) {
 		}
 		if <-p.sent {
 			unsent = nil
-			o.markSent()
+			q.markSent()
 		}
 		// Signals that are enqueued during this pause are merged into the next batch.
 		sleepContext(ctx, minSendInterval)
@@ -193,14 +193,14 @@ func (o *sendQueue) sendPending(ctx context.Context, out chan<- outgoingBatch) {
 
 // decodePayload passes a message of another process to receive. One that cannot be parsed, as from another version of
 // Stoa, counts as a signal for everything.
-func (o *sendQueue) decodePayload(payload string, receive func(message)) {
+func (q *sendQueue) decodePayload(payload string, receive func(message)) {
 	var m message
 	if err := json.Unmarshal([]byte(payload), &m); err != nil {
 		receive(message{Signals: [][2]string{{}}}) // the empty topic: everything may have changed
 		return
 	}
 	// The link delivers a process's own messages as well; its receivers were called when it published.
-	if m.From != o.self {
+	if m.From != q.self {
 		receive(m)
 	}
 }

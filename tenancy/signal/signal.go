@@ -7,8 +7,8 @@
 // task. Signals for followed keys may also carry data, if the link supports it.
 //
 // A signal guarantees nothing. It may arrive late, twice, without a change, or never; the database holds the truth, and
-// the receiver reads it. A lost connection therefore costs time and never correctness: after it, every receiver is signalled
-// to read everything again. Each user of the package must also look at the database from time to time.
+// the receiver reads it. A lost connection therefore costs time and never correctness: after it, every receiver is
+// signalled to read everything again. Each user of the package must also look at the database from time to time.
 //
 // How a signal travels: Publish, NotifyFollowers and SendToFollowers call the receivers in this process or add to a
 // [sendQueue], which merges what is pending per receiving process. The queue's goroutine packs it into messages and

@@ -41,19 +41,19 @@ func watchTopic(t *testing.T, b *signal.Bus, topic string) *watchRecorder {
 	return h
 }
 
-func (h *watchRecorder) countKey(key string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.keys[key]
+func (r *watchRecorder) countKey(key string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.keys[key]
 }
 
 // waitForKey returns when key was received more than n times.
-func (h *watchRecorder) waitForKey(t *testing.T, key string, n int) {
+func (r *watchRecorder) waitForKey(t *testing.T, key string, n int) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
-	for h.countKey(key) <= n {
+	for r.countKey(key) <= n {
 		select {
-		case <-h.changed:
+		case <-r.changed:
 		case <-deadline:
 			t.Fatalf("no signal about %q", key)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 	"stoa/tenancy/keyring"
@@ -100,7 +101,7 @@ func NewService(t testing.TB, d *db.DB) *tenancy.Service {
 }
 
 // Actor is who makes the changes of [CreateApp].
-const Actor = "operator"
+var Actor = audit.Actor{Name: "operator"}
 
 // CreateApp creates an app, with an empty configuration unless d has one.
 func CreateApp(t testing.TB, s *tenancy.Service, d tenancy.Draft) tenancy.App {
@@ -126,7 +127,7 @@ func WantErr(t testing.TB, err, want error) {
 // WantInvalid fails the test unless err is an InvalidError of field.
 func WantInvalid(t testing.TB, err error, field string) {
 	t.Helper()
-	var inv *agentsvc.InvalidError
+	var inv *agentsvc.Error
 	if !errors.As(err, &inv) || inv.Field != field {
 		t.Errorf("got error %v, want one about %s", err, field)
 	}
@@ -175,8 +176,8 @@ func RunUntil(t testing.TB, s *tenancy.Service, done func() bool) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.Run(ctx) }()
 	for began := time.Now(); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Error("it has not come about in ten seconds")
+		if time.Since(began) > time.Minute {
+			t.Error("it has not come about in a minute")
 			break
 		}
 	}
@@ -184,10 +185,10 @@ func RunUntil(t testing.TB, s *tenancy.Service, done func() bool) {
 	<-ended
 }
 
-// WaitUntil waits until done returns true, at most for some seconds.
+// WaitUntil waits until done returns true, at most for a minute.
 func WaitUntil(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not %s in time", what)
 		}

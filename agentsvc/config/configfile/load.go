@@ -21,19 +21,34 @@ import (
 // .env file that has it: of the current folder, of the file's folder, of the home folder. Problems of the document
 // are an [*document.Error].
 func Load(path string, environ func(name string) (string, bool)) (*config.Config, error) {
-	src, err := readFile(path)
+	src, err := Read(path)
 	if err != nil {
 		return nil, err
 	}
-	if len(bytes.TrimSpace(src)) == 0 { // truncated, or in the middle of being written
-		return nil, &document.Error{File: path, Problems: []document.Problem{{Message: "is empty: it must have keys such as llms and agents"}}}
-	}
-	lookup, err := newFolderLookup(environ, filepath.Dir(path))
+	o, err := NewOptions(path, environ)
 	if err != nil {
 		return nil, err
 	}
-	return config.Parse(src, config.Options{File: path, Lookup: lookup})
+	return config.Parse(src, o)
 }
+
+// Read reads a configuration file. An empty one is an [*document.Error].
+func Read(path string) ([]byte, error) {
+	src, err := readFile(path)
+	if err == nil && len(bytes.TrimSpace(src)) == 0 { // truncated, or in the middle of being written
+		err = &document.Error{File: path, Problems: []document.Problem{{Message: "is empty: it must have keys such as llms and agents"}}}
+	}
+	return src, err
+}
+
+// NewOptions returns the options with which the operator's file at path is parsed, with the present variables.
+func NewOptions(path string, environ func(name string) (string, bool)) (config.Options, error) {
+	lookup, err := newFolderLookup(environ, filepath.Dir(path))
+	return config.Options{File: path, Lookup: lookup}, err
+}
+
+// EnvFile returns the path of the .env file next to the operator's file at path.
+func EnvFile(path string) string { return filepath.Join(filepath.Dir(path), ".env") }
 
 // NewLookup returns the lookup of variables for an operator without a file: environ, then the .env files of the
 // current folder and the home folder.

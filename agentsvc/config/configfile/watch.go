@@ -14,26 +14,27 @@ import (
 // quietPeriod is how long the files must stay unchanged before a change counts: editors write in several steps.
 const quietPeriod = 100 * time.Millisecond
 
-// Watch calls changed each time the content of the file at path or of the .env file next to it has changed and stayed
-// the same for quietPeriod. It calls it on the goroutine that called Watch and returns nil when ctx ends. It watches
-// folders, so that it also notices files that are replaced or are symbolic links, as orchestrators mount them. It
-// does not notice changes before it is called: start it before [Load].
-func Watch(ctx context.Context, path string, changed func()) error {
+// Watch calls changed each time the content of one of files has changed and stayed the same for quietPeriod; a file
+// need not exist. It calls it on the goroutine that called Watch and returns nil when ctx ends. It watches folders, so
+// that it also notices files that are replaced or are symbolic links, as orchestrators mount them. It does not notice
+// changes before it is called: start it before [Load].
+func Watch(ctx context.Context, files []string, changed func()) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch configuration: %w", err)
 	}
 	defer watcher.Close()
-	folder := filepath.Dir(path)
-	if err := watcher.Add(folder); err != nil {
-		return fmt.Errorf("watch configuration: %w", err)
-	}
-	if target, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(target) != folder {
-		if err := watcher.Add(filepath.Dir(target)); err != nil {
-			return fmt.Errorf("watch configuration: %w", err)
+	for _, path := range files {
+		folders := []string{filepath.Dir(path)}
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			folders = append(folders, filepath.Dir(target))
+		}
+		for _, folder := range folders {
+			if err := watcher.Add(folder); err != nil {
+				return fmt.Errorf("watch configuration: %w", err)
+			}
 		}
 	}
-	files := []string{path, filepath.Join(folder, ".env")}
 	before := hashFiles(files)
 	seen := before
 	timer := time.NewTimer(quietPeriod)

@@ -20,7 +20,7 @@ func startWatch(t *testing.T, path string) <-chan struct{} {
 	t.Helper()
 	changes, done := make(chan struct{}, 10), make(chan error)
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { done <- Watch(ctx, path, func() { changes <- struct{}{} }) }()
+	go func() { done <- Watch(ctx, []string{path, EnvFile(path)}, func() { changes <- struct{}{} }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -114,7 +114,7 @@ func TestWatchLinks(t *testing.T) {
 
 func TestWatchNeedsAFolder(t *testing.T) {
 	t.Parallel()
-	if err := Watch(t.Context(), "/nowhere/at/all.yaml", func() {}); err == nil {
+	if err := Watch(t.Context(), []string{"/nowhere/at/all.yaml"}, func() {}); err == nil {
 		t.Error("no error")
 	}
 }

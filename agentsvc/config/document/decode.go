@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"stoa/agentsvc/duration"
 )
 
 // decodeValue sets v to the value at s. A wrong value becomes a problem and leaves v unchanged, so that the rest is
@@ -43,30 +44,53 @@ func (doc *Document) decodeValue(s Location, v reflect.Value, f *Field) {
 // suggestion.
 func (doc *Document) DecodeStruct(s Location, v reflect.Value) {
 	if s.Value.Kind != yaml.MappingNode {
-		doc.AddProblem(s, "must be a mapping, not "+describeKind(s.Value))
+		doc.addPlaced(s, "must be a mapping, not "+describeKind(s.Value), "")
 		return
 	}
 	fields := FieldsOf(v.Type())
+	// within is true for a block in another one that is off.
+	within := doc.isOff
+	off := !within && doc.isTurnedOff(s.Value, fields)
+	if off {
+		doc.turnOff(s.Value, fields)
+	}
 	for i := 0; i+1 < len(s.Value.Content); i += 2 {
 		key := s.Value.Content[i]
 		at := Location{s.Path.Field(key.Value), key, s.Value.Content[i+1]}
 		known := slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value })
 		if known < 0 {
 			at.Value = nil // the problem's position is then the key's
-			doc.AddSuggestion(at, "is not a known key", key.Value, fieldNames(fields))
+			doc.addPlaced(at, "is not a known key", SuggestWord(key.Value, fieldNames(fields)))
 			continue
 		}
+		doc.isOff = within || off && fields[known].isInert()
 		doc.decodeValue(at, v.Field(fields[known].Index), &fields[known])
 	}
+	doc.isOff = within || off
 	doc.checkRequired(s, fields)
+	if doc.isOff = within; off {
+		resetInert(v, fields)
+	}
 }
 
 // checkRequired reports the required keys that the mapping at s does not have.
 func (doc *Document) checkRequired(s Location, fields []Field) {
 	for _, f := range fields {
-		if f.Required && !doc.HasValue(s.Value, f.Name) {
-			doc.AddProblem(s, f.Name+" is needed")
+		if f.Required && !doc.isOff {
+			doc.RequireValue(s, f.Name)
 		}
+	}
+}
+
+// RequireValue reports that the mapping at s does not have key, or has it with an empty text.
+func (doc *Document) RequireValue(s Location, key string) {
+	at := s.Child(key)
+	switch {
+	case doc.HasValue(s.Value, key):
+	case IsNull(at.Value):
+		doc.AddProblem(s, key+" is needed")
+	default:
+		doc.AddProblem(at, "must not be empty")
 	}
 }
 
@@ -83,7 +107,7 @@ func fieldNames(fields []Field) []string {
 // an empty one.
 func (doc *Document) decodeMapping(s Location, v reflect.Value) {
 	if s.Value.Kind != yaml.MappingNode {
-		doc.AddProblem(s, "must be a mapping, not "+describeKind(s.Value))
+		doc.addPlaced(s, "must be a mapping, not "+describeKind(s.Value), "")
 		return
 	}
 	m := reflect.MakeMap(v.Type())
@@ -111,7 +135,7 @@ func (doc *Document) decodeMapping(s Location, v reflect.Value) {
 // made it empty.
 func (doc *Document) decodeList(s Location, v reflect.Value, f *Field) {
 	if s.Value.Kind != yaml.SequenceNode {
-		doc.AddProblem(s, "must be a list, not "+describeKind(s.Value))
+		doc.addPlaced(s, "must be a list, not "+describeKind(s.Value), "")
 		return
 	}
 	list := reflect.MakeSlice(v.Type(), len(s.Value.Content), len(s.Value.Content))
@@ -131,13 +155,10 @@ func (doc *Document) decodeList(s Location, v reflect.Value, f *Field) {
 // decodeScalar decodes a scalar. Types are strict: a quoted number is text, except where a variable supplied it.
 func (doc *Document) decodeScalar(s Location, v reflect.Value, f *Field) {
 	if s.Value.Kind != yaml.ScalarNode {
-		doc.AddProblem(s, "must be "+describeWanted(v)+", not "+describeKind(s.Value))
+		doc.addPlaced(s, "must be "+describeWanted(v)+", not "+describeKind(s.Value), "")
 		return
 	}
-	tag := s.Value.ShortTag()
-	if doc.fromVariable[s.Value] && v.Kind() != reflect.String {
-		tag = plainTag(s.Value.Value) // in JSON, "${PORT}" can only be written in quotes
-	}
+	tag := doc.scalarTag(s.Value, v.Kind())
 	ok := false
 	switch {
 	case v.Type() == durationType:
@@ -151,20 +172,26 @@ func (doc *Document) decodeScalar(s Location, v reflect.Value, f *Field) {
 		return
 	case v.Kind() == reflect.Int && tag == "!!int":
 		var n int
-		if ok = decodeAs(s.Value, tag, &n); ok {
+		if ok = decodeAs(s.Value, tag, &n); ok && doc.checkRange(s, float64(n), f) {
 			v.SetInt(int64(n))
-			doc.checkRange(s, float64(n), f)
 		}
 	case v.Kind() == reflect.Float64 && (tag == "!!float" || tag == "!!int"):
 		var n float64
-		if ok = decodeAs(s.Value, tag, &n) && !math.IsNaN(n) && !math.IsInf(n, 0); ok {
+		if ok = decodeAs(s.Value, tag, &n) && !math.IsNaN(n) && !math.IsInf(n, 0); ok && doc.checkRange(s, n, f) {
 			v.SetFloat(n)
-			doc.checkRange(s, n, f)
 		}
 	}
 	if !ok {
-		doc.AddProblem(s, "must be "+describeWanted(v)+doc.describeMismatch(s.Value, v))
+		doc.addPlaced(s, "must be "+describeWanted(v)+describeMismatch(s.Value, v, doc.fromVariable[s.Value]), "")
 	}
+}
+
+// scalarTag returns the YAML type of the scalar n for a value of a kind.
+func (doc *Document) scalarTag(n *yaml.Node, kind reflect.Kind) string {
+	if doc.fromVariable[n] && kind != reflect.String {
+		return plainTag(n.Value) // in JSON, "${PORT}" can only be written in quotes
+	}
+	return n.ShortTag()
 }
 
 // decodeAs decodes a scalar as the YAML type tag and reports whether it is one.
@@ -173,9 +200,9 @@ func decodeAs(n *yaml.Node, tag string, into any) bool {
 	return plain.Decode(into) == nil
 }
 
-// decodeDuration decodes a duration in Go's format. Negative ones are refused.
+// decodeDuration decodes a duration, see [duration.Parse]. Negative ones are refused.
 func (doc *Document) decodeDuration(s Location, v reflect.Value) bool {
-	d, err := time.ParseDuration(s.Value.Value)
+	d, err := duration.Parse(s.Value.Value)
 	if err != nil || d < 0 {
 		return false
 	}
@@ -186,7 +213,7 @@ func (doc *Document) decodeDuration(s Location, v reflect.Value) bool {
 // checkEnum reports a value that is not in the field's enum. A value from a variable is not used for a suggestion,
 // which would reveal it.
 func (doc *Document) checkEnum(s Location, f *Field) {
-	if len(f.Enum) == 0 || slices.Contains(f.Enum, s.Value.Value) {
+	if doc.isOff || len(f.Enum) == 0 || slices.Contains(f.Enum, s.Value.Value) {
 		return
 	}
 	word := s.Value.Value
@@ -200,14 +227,19 @@ func (doc *Document) checkEnum(s Location, f *Field) {
 	doc.AddSuggestion(s, message, word, f.Enum)
 }
 
-// checkRange reports a number outside the field's minimum and maximum.
-func (doc *Document) checkRange(s Location, n float64, f *Field) {
+// checkRange reports a number outside the field's minimum and maximum, and whether it is within them.
+func (doc *Document) checkRange(s Location, n float64, f *Field) bool {
 	switch {
+	case doc.isOff:
+		return true
 	case f.Min != nil && f.Max != nil && (n < *f.Min || n > *f.Max):
 		doc.AddProblem(s, fmt.Sprintf("must be from %s to %s", formatNumber(*f.Min), formatNumber(*f.Max)))
 	case f.Min != nil && n < *f.Min:
 		doc.AddProblem(s, "must be at least "+formatNumber(*f.Min))
+	default:
+		return true
 	}
+	return false
 }
 
 // formatNumber returns n without an exponent.
@@ -217,10 +249,10 @@ func formatNumber(n float64) string {
 
 // describeMismatch returns the end of a message: what kind of value is at n. It is "" if the kind is right and only
 // the value is wrong, and it does not describe the value of a variable.
-func (doc *Document) describeMismatch(n *yaml.Node, v reflect.Value) string {
+func describeMismatch(n *yaml.Node, v reflect.Value, fromVariable bool) string {
 	kind := describeKind(n)
 	switch {
-	case doc.fromVariable[n]:
+	case fromVariable:
 		return "; the value of its variable is not"
 	case kind == "text" && v.Type() == durationType, kind == "a number" && (v.Kind() == reflect.Int || v.Kind() == reflect.Float64):
 		return ""
@@ -232,7 +264,7 @@ func (doc *Document) describeMismatch(n *yaml.Node, v reflect.Value) string {
 func describeWanted(v reflect.Value) string {
 	switch {
 	case v.Type() == durationType:
-		return "a duration such as 30s or 5m"
+		return "a duration such as 30s, 5m or 30d"
 	case v.Kind() == reflect.Bool:
 		return "true or false"
 	case v.Kind() == reflect.Int:

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,9 +55,20 @@ type Document struct {
 	Root *yaml.Node
 	// fromVariable are the scalars with text from a variable. A problem never shows their text.
 	fromVariable map[*yaml.Node]bool
-	// missingVariable are the scalars with a missing variable. It was reported once; later checks ignore them.
+	// missingVariable are the scalars with a missing variable. It is reported once; later checks ignore them.
 	missingVariable map[*yaml.Node]bool
-	problems        problems
+	// missing are the references to missing variables. Err reports those that are not in inert.
+	missing []missingReference
+	switches
+	// unsound are the paths of the values whose meaning is wrong, see [Document.IsUnsound].
+	unsound  []*Path
+	problems problems
+}
+
+// missingReference is a reference to a missing variable, with the message of its problem.
+type missingReference struct {
+	location Location
+	message  string
 }
 
 // errStop ends the expansion of a document that is beyond its bounds. The problem is already recorded.
@@ -66,7 +78,7 @@ var errStop = errors.New("stop")
 // variable that lookup does not have is a problem that ends in missing, such as "is not set". [Document.Err] returns the
 // problems.
 func Read(src []byte, lookup func(name string) (string, bool), missing string) *Document {
-	doc := &Document{fromVariable: map[*yaml.Node]bool{}, missingVariable: map[*yaml.Node]bool{}}
+	doc := &Document{fromVariable: map[*yaml.Node]bool{}, missingVariable: map[*yaml.Node]bool{}, switches: newSwitches()}
 	if len(src) > MaxBytes {
 		doc.problems.addProblem(Problem{Message: fmt.Sprintf("is %d bytes long; at most %d are read", len(src), MaxBytes)})
 		return doc
@@ -171,6 +183,7 @@ type expander struct {
 
 // expandNode returns a copy of n, which is at path p and depth levels below the root. Its error is errStop.
 func (e *expander) expandNode(n *yaml.Node, p *Path, depth int) (*yaml.Node, error) {
+	line, column := n.Line, n.Column
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -180,7 +193,9 @@ func (e *expander) expandNode(n *yaml.Node, p *Path, depth int) (*yaml.Node, err
 	if depth > maxDepth {
 		return nil, e.stopReading(Location{p, nil, n}, fmt.Sprintf("is nested deeper than %d levels", maxDepth))
 	}
+	// A value that is an alias is where the alias is written; what is inside of it is where it was written.
 	c := copyNode(n)
+	c.Line, c.Column = line, column
 	if !hasKnownTag(n) {
 		e.doc.AddProblem(Location{p, nil, n}, "has a tag that is not supported: leave it out")
 	}
@@ -305,7 +320,32 @@ func hasKnownTag(n *yaml.Node) bool {
 }
 
 // Err returns an [*Error] with the problems sorted by position, nil if there are none.
-func (doc *Document) Err(file string) error { return doc.problems.asError(file) }
+func (doc *Document) Err(file string) error {
+	doc.addMissing()
+	return doc.problems.asError(file)
+}
+
+// addMissing adds the problems of the missing variables that are needed.
+func (doc *Document) addMissing() {
+	for _, m := range doc.missing {
+		if !doc.inert[m.location.Value] {
+			doc.addPlaced(m.location, m.message, "")
+		}
+	}
+	doc.missing = nil
+}
+
+// IsUnsound reports whether a value at or below p has a meaning that cannot be used, such as a name of nothing. A value
+// that was only not read (an unknown key, a wrong type, a missing variable) has its default instead and is sound.
+func (doc *Document) IsUnsound(p *Path) bool {
+	return slices.ContainsFunc(doc.unsound, func(q *Path) bool { return q.isWithin(p) })
+}
+
+// CanBeRead reports whether the document has a tree, or is empty, and none of its problems was omitted because there are
+// too many.
+func (doc *Document) CanBeRead() bool {
+	return (doc.Root != nil || len(doc.problems.list) == 0) && doc.problems.omitted == 0
+}
 
 // IsFromVariable reports whether the scalar n has text from a variable, which no message may show.
 func (doc *Document) IsFromVariable(n *yaml.Node) bool { return doc.fromVariable[n] }
@@ -321,12 +361,23 @@ func (doc *Document) AddProblem(s Location, message string) {
 // AddSuggestion adds a problem at s, with the one of known that is most similar to word. Beyond maxProblems it only
 // counts, since computing positions and suggestions costs time.
 func (doc *Document) AddSuggestion(s Location, message, word string, known []string) {
+	suggestion := ""
+	if !doc.problems.isFull() {
+		doc.unsound = append(doc.unsound, s.Path)
+		suggestion = SuggestWord(word, known)
+	}
+	doc.addPlaced(s, message, suggestion)
+}
+
+// addPlaced adds a problem at s after which the value has its default. Beyond maxProblems it only counts.
+func (doc *Document) addPlaced(s Location, message, suggestion string) {
 	if doc.problems.isFull() {
 		doc.problems.omitted++
 		return
 	}
-	line, column := s.position()
-	doc.problems.addProblem(Problem{s.Path.String(), line, column, message, SuggestWord(word, known)})
+	p := s.NewProblem(message)
+	p.Suggestion = suggestion
+	doc.problems.addProblem(p)
 }
 
 // HasValue reports whether the mapping n has a value for key that is not empty. A missing variable counts as a value,

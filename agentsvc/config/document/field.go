@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"stoa/agentsvc/duration"
 )
 
 // Field is what the tags of a struct field define for the key of a document.
@@ -17,6 +19,7 @@ import (
 //	ref:"llms"             its value names an entry of this top-level key
 //	grant:"filesystem"     a host power: a tenant needs this grant
 //	secret:"true"          never shown
+//	acts:"always"          acts also if the struct has enabled: false
 //	to:"url"               the sibling fields that decide where its secrets are sent; a mapping or list of secrets
 //	                       names itself, since one entry may decide where the others are sent
 type Field struct {
@@ -31,6 +34,7 @@ type Field struct {
 	Ref          string
 	Grant        string
 	Secret       bool
+	ActsAlways   bool
 	Destinations []string // from the tag to
 }
 
@@ -60,6 +64,7 @@ func parseField(f reflect.StructField, index int) Field {
 	x := Field{
 		Name: f.Tag.Get("yaml"), Index: index,
 		Ref: f.Tag.Get("ref"), Grant: f.Tag.Get("grant"), Secret: f.Tag.Get("secret") == "true",
+		ActsAlways: f.Tag.Get("acts") == "always",
 	}
 	if to := f.Tag.Get("to"); to != "" {
 		x.Destinations = strings.Split(to, ",")
@@ -129,7 +134,7 @@ func setDefaults(v reflect.Value) {
 		case reflect.Float64:
 			x.SetFloat(*parseNumber(f.Defaults[0]))
 		case reflect.Int64:
-			d, _ := time.ParseDuration(f.Defaults[0])
+			d, _ := duration.Parse(f.Defaults[0])
 			x.SetInt(int64(d))
 		case reflect.Int:
 			x.SetInt(int64(*parseNumber(f.Defaults[0])))

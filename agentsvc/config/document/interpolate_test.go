@@ -13,6 +13,7 @@ func TestInterpolate(t *testing.T) {
 	lookup := func(name string) (string, bool) { value, ok := values[name]; return value, ok }
 	for _, test := range []struct {
 		text, want string
+		set        bool
 		faults     []badReference
 	}{
 		{text: "plain $ and $$ and {x}", want: "plain $ and $$ and {x}"},
@@ -24,23 +25,24 @@ func TestInterpolate(t *testing.T) {
 		{text: "${C:two}", want: "two"},
 		{text: "${C:}", want: ""},
 		{text: "${C:http://x:1/y}", want: "http://x:1/y"},
-		{text: "${C:-1}", want: "-1"},
-		{text: "${EMPTY:two}", want: "two"},
+		{text: "${C:-1}", faults: []badReference{{suggestion: "${C:1}"}}},
+		{text: "${A:-a:-b} ${C:-} ${D}", want: "  ", faults: []badReference{{suggestion: "${A:a:-b}"}, {suggestion: "${C:}"}, {name: "D"}}},
+		{text: "${EMPTY:two}", want: "", set: true},
 		{text: "${A:two}", want: "one"},
 		{text: "$${A}", want: "${A}"},
 		{text: "$$${A}", want: "$${A}"},
 		{text: "$${", want: "${"},
-		{text: "${C} ${D}", want: " ", faults: []badReference{{"C"}, {"D"}}},
-		{text: "${EMPTY}", faults: []badReference{{"EMPTY"}}},
+		{text: "${C} ${D}", want: " ", faults: []badReference{{name: "C"}, {name: "D"}}},
+		{text: "<${EMPTY}>", want: "<>", set: true},
 		{text: "${A", faults: []badReference{{}}},
 		{text: "${}", faults: []badReference{{}}},
 		{text: "${1A}", faults: []badReference{{}}},
 		{text: "${A B}", faults: []badReference{{}}},
 		{text: "${a.b:c}", faults: []badReference{{}}},
 	} {
-		got, faults := interpolateText(test.text, lookup, 1000)
-		if got != test.want {
-			t.Errorf("%q: got %q, want %q", test.text, got, test.want)
+		got, set, faults := interpolateText(test.text, lookup, 1000)
+		if got != test.want || test.set && !set {
+			t.Errorf("%q: got %q, set %v, want %q", test.text, got, set, test.want)
 		}
 		if diff := cmp.Diff(test.faults, faults, cmpopts.EquateEmpty(), cmp.AllowUnexported(badReference{})); diff != "" {
 			t.Errorf("%q: -want +got:\n%s", test.text, diff)

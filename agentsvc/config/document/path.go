@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,6 +42,26 @@ func (p *Path) Name(name string) *Path { return &Path{p, name, namePart} }
 
 // Item returns the path of item i of the list at p.
 func (p *Path) Item(i int) *Path { return &Path{p, strconv.Itoa(i), itemPart} }
+
+// isWithin reports whether p is above or the path of a value below it.
+func (p *Path) isWithin(above *Path) bool {
+	for ; p != nil; p = p.Parent {
+		if p.equals(above) {
+			return true
+		}
+	}
+	return above == nil
+}
+
+// equals reports whether p and q are the same path.
+func (p *Path) equals(q *Path) bool {
+	for ; p != nil && q != nil; p, q = p.Parent, q.Parent {
+		if p.Part != q.Part {
+			return false
+		}
+	}
+	return p == nil && q == nil
+}
 
 // String returns the path in the form of messages: agents.assistant.tools[0].
 func (p *Path) String() string {
@@ -107,7 +128,8 @@ type Location struct {
 
 // Child returns the location of the key name in the mapping at l.
 func (l Location) Child(name string) Location {
-	child := Location{Path: l.Path.Field(name), Key: l.Key}
+	// An item of a list has no key: a problem about what it lacks is at the item.
+	child := Location{Path: l.Path.Field(name), Key: cmp.Or(l.Key, l.Value)}
 	if key, value := findKey(l.Value, name); value != nil {
 		child.Key, child.Value = key, value
 	}
@@ -153,6 +175,12 @@ func (l Location) Keys() []string {
 		}
 	}
 	return names
+}
+
+// NewProblem returns a problem at l, which is not added to the document's.
+func (l Location) NewProblem(message string) Problem {
+	line, column := l.position()
+	return Problem{Path: l.Path.String(), Line: line, Column: column, Message: message}
 }
 
 // position returns the line and column for a problem: the value's if it is a scalar or has no key, else the key's.

@@ -2,28 +2,40 @@ package document
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// AddPositions adds line and column to the problems of err that have a path only, because they were found when the
-// parsed document src was built. It returns any other error unchanged.
-func AddPositions(err error, file string, src []byte) error {
+// AddErrors adds the problems of err, which have a path and no position because they were found when the document was
+// built. A problem at a known one's path, above or below it may only follow from that one and is left out. AddErrors
+// returns an error of any other type.
+func (doc *Document) AddErrors(err error) error {
 	var configErr *Error
 	if !errors.As(err, &configErr) {
 		return err
 	}
-	root := Location{Value: Read(src, nil, "").Root}
-	var placed problems
+	doc.addMissing()
+	known := slices.Clone(doc.problems.list)
+	root := Location{Value: doc.Root}
 	for _, p := range configErr.Problems {
-		if p.Line == 0 && p.Path != "" && root.Value != nil {
+		if slices.ContainsFunc(known, func(k Problem) bool { return isWithin(p.Path, k.Path) || isWithin(k.Path, p.Path) }) {
+			continue
+		}
+		if p.Line == 0 && p.Path != "" && doc.Root != nil {
 			p.Line, p.Column = root.locatePath(p.Path).position()
 		}
-		placed.addProblem(p)
+		doc.problems.addProblem(p)
 	}
-	return placed.asError(file)
+	return nil
+}
+
+// isWithin reports whether the text path is above or the path of a value below it.
+func isWithin(path, above string) bool {
+	remainder, found := strings.CutPrefix(path, above)
+	return found && (remainder == "" || above == "" || remainder[0] == '.' || remainder[0] == '[')
 }
 
 // locatePath returns the location below l of a path in the form of [Problem].Path, or the deepest one that exists.

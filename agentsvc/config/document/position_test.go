@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestAddPositions finds the position of a path in a document, or of the nearest value above it.
-func TestAddPositions(t *testing.T) {
+// TestAddErrors finds the position of a path in a document, or of the nearest value above it.
+func TestAddErrors(t *testing.T) {
 	t.Parallel()
 	const src = `llms:
   m: &m {provider: scripted, script: [{then: []}, {then: [{say: "${X}"}]}]}
@@ -31,7 +31,7 @@ tools:
 		{"nothing", "1:1"},
 		{"", ""},
 	} {
-		err := AddPositions(&Error{Problems: []Problem{{Path: c.path, Message: "is wrong"}}}, "f.yaml", []byte(src))
+		err := withErrors(src, &Error{Problems: []Problem{{Path: c.path, Message: "is wrong"}}}).Err("f.yaml")
 		want := "f.yaml:" + c.want + ": " + c.path + ": is wrong"
 		if c.path == "" {
 			want = "f.yaml: is wrong"
@@ -41,13 +41,41 @@ tools:
 		}
 	}
 	reported := &Error{Problems: []Problem{{Path: "tools.a", Line: 40, Column: 2, Message: "is wrong"}}}
-	if got := AddPositions(reported, "", []byte(src)).Error(); got != "40:2: tools.a: is wrong" {
+	if got := withErrors(src, reported).Err("").Error(); got != "40:2: tools.a: is wrong" {
 		t.Errorf("what has a place gets another: %s", got)
 	}
-	if other := errors.New("other"); !errors.Is(AddPositions(other, "", []byte(src)), other) {
+	if other := errors.New("other"); !errors.Is(Read([]byte(src), nil, "").AddErrors(other), other) {
 		t.Error("another error is changed")
 	}
-	if got := AddPositions(&Error{Problems: []Problem{{Path: "a", Message: "x"}}}, "", []byte(": : [")).Error(); got != "a: x" {
-		t.Errorf("in a document that cannot be read: %s", got)
+	if got := withErrors("", &Error{Problems: []Problem{{Path: "a", Message: "x"}}}).Err("").Error(); got != "a: x" {
+		t.Errorf("in an empty document: %s", got)
+	}
+}
+
+// withErrors returns the document src with the problems of err.
+func withErrors(src string, err error) *Document {
+	doc := Read([]byte(src), nil, "")
+	if doc.AddErrors(err) != nil {
+		panic("it is another error")
+	}
+	return doc
+}
+
+// TestAddErrorsOmits leaves out what may follow from a known problem: the same value, one above it and one below.
+func TestAddErrorsOmits(t *testing.T) {
+	t.Parallel()
+	lookup := func(string) (string, bool) { return "", false }
+	doc := Read([]byte("llms: {a: {script: \"${X}\"}}\ntools: {a.b: {url: x}}\n"), lookup, "is not set")
+	err := doc.AddErrors(&Error{Problems: []Problem{
+		{Path: "llms.a", Message: "above"}, {Path: "llms.a.script", Message: "same"}, {Path: "llms.a.script[0].then", Message: "below"},
+		{Path: "tools.a.b.url", Message: "is wrong"}, {Path: "llms.a.scripts", Message: "beside"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "1:8: llms.a.scripts: beside\n" +
+		"1:20: llms.a.script: needs the variable X, which is not set; ${X:default} would give it a default\n2:20: tools.a.b.url: is wrong"
+	if diff := cmp.Diff(want, doc.Err("").Error()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

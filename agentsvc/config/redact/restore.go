@@ -9,10 +9,10 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// RestoreSecrets returns a copy of doc in which each mask is replaced by the value at the same path in old. In lists
-// of mappings the entry with the same id or name corresponds, else the one with the same index. A mask without a
-// counterpart stays, and [config.Parse] refuses it. The same holds for a secret whose destination (tag to) differs from old:
-// otherwise a user who may edit the document but not read its secrets could have them sent to a host or program of
+// RestoreSecrets returns a copy of doc in which each mask is replaced by the value at the same path in old. In lists of
+// mappings the entry with the same id or name corresponds, else the one with the same index. A mask without a
+// counterpart stays, and [config.Parse] refuses it. The same holds for a secret whose destination (tag to) differs from
+// old: otherwise a user who may edit the document but not read its secrets could have them sent to a host or program of
 // their own.
 func RestoreSecrets(doc, old map[string]any) map[string]any {
 	restored, _ := restoreValue(doc, old, reflect.TypeFor[config.Config](), false).(map[string]any)

@@ -68,7 +68,8 @@ type Provider struct {
 	effort anthropic.OutputConfigEffort
 }
 
-// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work. It makes no request.
+// New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no
+// request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("anthropic: an HTTP client is required")
@@ -110,7 +111,7 @@ func New(opts Options) (*Provider, error) {
 
 // Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
 // broke off. Thoughts are not yielded, but attached to the calls that they led to. A file that the API does not accept
-// is an [agentsvc.InvalidError].
+// is an error with [agentsvc.CodeInvalid].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, req, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
@@ -173,6 +174,8 @@ func refineError(e *llm.Error, body []byte) {
 		e.Retryable = false
 	case strings.HasPrefix(in.Error.Message, "prompt is too long"):
 		e.Reason = "the conversation is longer than the model can read"
+	case e.Status == http.StatusBadRequest && (strings.Contains(in.Error.Message, "output_config") || strings.Contains(in.Error.Message, "output_format")):
+		e.Reason = llm.ReasonFormatRefused
 	case e.Status == http.StatusBadRequest && strings.Contains(in.Error.Message, "`temperature`"):
 		e.Reason = "it takes no such temperature: leave temperature out"
 	case e.Status == http.StatusBadRequest && strings.Contains(in.Error.Message, "thinking."):

@@ -261,7 +261,7 @@ func TestOptions(t *testing.T) {
 		"base_url":               {HTTP: out, BaseURL: "ftp://x"},
 		"thinking.budget_tokens": {HTTP: out, Thinking: true, ThinkingBudget: 1000},
 	} {
-		var invalid *agentsvc.InvalidError
+		var invalid *agentsvc.Error
 		if _, err := anthropic.New(opts); !errors.As(err, &invalid) || invalid.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}

@@ -27,6 +27,18 @@ func hasThinkingBudget(model string) bool {
 	return major < 4 || major == 4 && minor < 6
 }
 
+// hasOutputMode reports whether the model takes a JSON Schema for its answer: Claude from 4.5 on. A Claude name without a
+// version is treated as new; another name is a model behind the same protocol, which may have no such mode.
+func hasOutputMode(model string) bool {
+	v := versionPattern.FindStringSubmatch(model)
+	if v == nil {
+		return claudePattern.MatchString(model)
+	}
+	major, _ := strconv.Atoi(v[1])
+	minor, _ := strconv.Atoi(v[2])
+	return major > 4 || major == 4 && minor >= 5
+}
+
 // claudePattern matches the names of Claude models, with or without a gateway's prefix.
 var claudePattern = regexp.MustCompile(`(^|[./:])claude-`)
 

@@ -43,7 +43,7 @@ func (o *Options) applyTokenLimits() error {
 }
 
 // encodeRequest returns the API's parameters for req. Consecutive entries of one role become one message, since the API
-// requires alternating roles. An error is an [agentsvc.InvalidError].
+// requires alternating roles. An error is an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, error) {
 	out := anthropic.MessageNewParams{Model: p.opts.Model, MaxTokens: req.TokenLimit(p.opts.MaxTokens)}
 	if err := llm.FileSupportOf("anthropic").CheckFiles(req.Conversation); err != nil {
@@ -57,9 +57,14 @@ func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, e
 	case p.opts.Temperature != nil && !p.opts.Thinking:
 		out.Temperature = anthropic.Float(*p.opts.Temperature)
 	}
+	system := req.SystemText()
+	if schema, ok := p.outputSchema(req); ok {
+		system = req.System
+		out.OutputConfig.Format = anthropic.JSONOutputFormatParam{Schema: schema}
+	}
 	// The prompt is marked for the cache: it is the same in each step of a turn.
-	if strings.TrimSpace(req.System) != "" {
-		out.System = []anthropic.TextBlockParam{{Text: req.System, CacheControl: anthropic.NewCacheControlEphemeralParam()}}
+	if strings.TrimSpace(system) != "" {
+		out.System = []anthropic.TextBlockParam{{Text: system, CacheControl: anthropic.NewCacheControlEphemeralParam()}}
 	}
 	for i, spec := range req.Tools {
 		tool, err := encodeTool(spec)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -56,7 +57,8 @@ const (
 	placeholderKey = "none"
 )
 
-// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work. It makes no request.
+// New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no
+// request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("gemini: an HTTP client is required")
@@ -95,7 +97,7 @@ func New(opts Options) (*Provider, error) {
 
 // Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
 // broke off. Thoughts are not yielded, but their signatures are attached to the calls that they led to. A file that the
-// API does not accept is an [agentsvc.InvalidError].
+// API does not accept is an error with [agentsvc.CodeInvalid].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, req, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
@@ -158,11 +160,15 @@ func translateStreamError(err error) error {
 	return err
 }
 
+// formatRefusal matches the texts of errors about the format of the answer, for which the API has no code of its own.
+var formatRefusal = regexp.MustCompile(`(?i)response_?(?:json_?)?schema|response mime type|json mode|too many states`)
+
 // refineError refines e by the error details in the body: an invalid key has status 400, and the wait is not in a
 // header.
 func refineError(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
+			Message string `json:"message"`
 			Details []struct {
 				Reason     string `json:"reason"`
 				RetryDelay string `json:"retryDelay"`
@@ -171,6 +177,9 @@ func refineError(e *llm.Error, body []byte) {
 	}
 	if json.Unmarshal(body, &in) != nil {
 		return // the status is enough
+	}
+	if e.Status == http.StatusBadRequest && formatRefusal.MatchString(in.Error.Message) {
+		e.Reason = llm.ReasonFormatRefused
 	}
 	for _, d := range in.Error.Details {
 		// An invalid key is answered with 400, which would read as an invalid request.

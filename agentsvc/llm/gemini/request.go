@@ -3,6 +3,7 @@ package gemini
 import (
 	"encoding/base64"
 	"math"
+	"strings"
 
 	"google.golang.org/genai"
 
@@ -14,8 +15,14 @@ import (
 // vendorName seals the thoughts of this vendor, see upstream.SealThought.
 const vendorName = "gemini"
 
+// hasOutputMode reports whether the request's format is sent as such; otherwise the system prompt describes it. The API
+// refuses a format together with functions, and models other than Gemini, e.g. Gemma, have no such mode.
+func (p *Provider) hasOutputMode(req llm.Request) bool {
+	return req.Output != nil && len(req.Tools) == 0 && strings.Contains(p.opts.Model, "gemini-")
+}
+
 // encodeRequest returns the API's parameters for req. Consecutive entries of one role become one content. An error is
-// an [agentsvc.InvalidError].
+// an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeRequest(req llm.Request) ([]*genai.Content, *genai.GenerateContentConfig, error) {
 	config := &genai.GenerateContentConfig{AutomaticContinuation: genai.Ptr(false)}
 	// Checked before anything is built, so that the error names the file.
@@ -27,8 +34,13 @@ func (p *Provider) encodeRequest(req llm.Request) ([]*genai.Content, *genai.Gene
 	}
 	// Zero is left out: no limit.
 	config.MaxOutputTokens = int32(min(req.TokenLimit(p.opts.MaxTokens), math.MaxInt32))
-	if req.System != "" {
-		config.SystemInstruction = &genai.Content{Parts: []*genai.Part{{Text: req.System}}}
+	system := req.SystemText()
+	if p.hasOutputMode(req) {
+		system = req.System
+		config.ResponseMIMEType, config.ResponseJsonSchema = "application/json", req.Output.Schema
+	}
+	if system != "" {
+		config.SystemInstruction = &genai.Content{Parts: []*genai.Part{{Text: system}}}
 	}
 	// All functions are declarations of one tool.
 	if len(req.Tools) > 0 {

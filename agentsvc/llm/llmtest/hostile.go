@@ -46,6 +46,7 @@ func RunHostileSuite(t *testing.T, w WireFormat) {
 	t.Run("garbage", func(t *testing.T) { testGarbage(t, w) })
 	t.Run("memory", func(t *testing.T) { testMemory(t, w) })
 	t.Run("drip feed", func(t *testing.T) { testDripFeed(t, w) })
+	t.Run("silent fallbacks", func(t *testing.T) { testSilentFallbacks(t, w) })
 	t.Run("slow reader", func(t *testing.T) { testSlowReader(t, w) })
 	t.Run("lost lease", func(t *testing.T) { testLostLease(t, w) })
 }
@@ -243,6 +244,30 @@ func testDripFeed(t *testing.T, w WireFormat) {
 	}
 }
 
+// testSilentFallbacks calls a chain of models whose servers do not answer: the whole call fails after the time of one.
+func testSilentFallbacks(t *testing.T, w WireFormat) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		var chain []llm.Provider
+		for range 3 {
+			chain = append(chain, llm.WithRetry(llm.WithCircuitBreaker(w.Provider(t, "http://model.example", &http.Client{Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
+				requests++
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})}))))
+		}
+		start := time.Now()
+		a := CollectAnswer(t.Context(), t, llm.WithFallback(chain[0], chain[1:]...), UserConversation("x"))
+		var e *llm.Error
+		if !errors.As(a.Err, &e) || e.Reason != "no further piece of the answer came in time" {
+			t.Errorf("error = %v", a.Err)
+		}
+		if got := time.Since(start); got != firstTimeout || requests != 3 {
+			t.Errorf("gave up after %v and %d requests, want %v and one of each model", got, requests, firstTimeout)
+		}
+	})
+}
+
 // cancellableBody is a body whose reads fail after its request was cancelled, as those of net/http do.
 type cancellableBody struct {
 	req  *http.Request
@@ -250,11 +275,11 @@ type cancellableBody struct {
 }
 
 // Read implements [io.Reader].
-func (l *cancellableBody) Read(p []byte) (int, error) {
-	if err := l.req.Context().Err(); err != nil {
+func (b *cancellableBody) Read(p []byte) (int, error) {
+	if err := b.req.Context().Err(); err != nil {
 		return 0, err
 	}
-	return l.next.Read(p)
+	return b.next.Read(p)
 }
 
 // testSlowReader takes longer than the idle timeout to process each chunk, which must not count as the model's silence.

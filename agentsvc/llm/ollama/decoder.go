@@ -10,6 +10,8 @@ import (
 // answerDecoder assembles the lines of one answer.
 type answerDecoder struct {
 	*upstream.AnswerBuilder
+	// provider is the provider's name in errors.
+	provider string
 	// done reports that the last line was read; doneReason is its reason.
 	done       bool
 	doneReason string
@@ -32,6 +34,9 @@ func (a *answerDecoder) decodeLine(text []byte, complete bool) ([]llm.Chunk, err
 // always complete in one object.
 func (a *answerDecoder) addResponse(ev chatResponse) ([]llm.Chunk, error) {
 	// An error in the middle of an answer: the status was sent long before.
+	if formatRefusal.MatchString(ev.Error) {
+		return nil, &llm.Error{Provider: a.provider, Reason: llm.ReasonFormatRefused}
+	}
 	if ev.Error != "" {
 		return nil, upstream.ErrReported
 	}

@@ -13,6 +13,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"regexp"
 	"time"
 
 	"stoa/agentsvc/llm"
@@ -51,7 +52,8 @@ type Provider struct {
 	chatURL string
 }
 
-// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work. It makes no request.
+// New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no
+// request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("ollama: an HTTP client is required")
@@ -73,13 +75,27 @@ func New(opts Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opts: opts, chatURL: chat}
-	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, LineDelimited: true}
+	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, LineDelimited: true, RefineError: refineError}
 	p.httpClient = p.vendor.NewClient(opts.HTTP)
 	return p, nil
 }
 
+// formatRefusal matches the texts of errors about the format of the answer, for which the server has no code. They come
+// with any status, also in the middle of an answer.
+var formatRefusal = regexp.MustCompile(`(?i)(?:schema|grammar|vocabulary).*format|format.*(?:schema|grammar)|invalid format`)
+
+// refineError refines e by the text in the body. Another attempt would be refused too.
+func refineError(e *llm.Error, body []byte) {
+	var in struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &in) == nil && formatRefusal.MatchString(in.Error) {
+		e.Reason, e.Retryable = llm.ReasonFormatRefused, false
+	}
+}
+
 // Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
-// broke off. Thoughts are dropped. A file that the API does not accept is an [agentsvc.InvalidError].
+// broke off. Thoughts are dropped. A file that the API does not accept is an error with [agentsvc.CodeInvalid].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, req, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
@@ -88,7 +104,7 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 				yield(nil, err)
 				return
 			}
-			p.readAnswer(out, &answerDecoder{AnswerBuilder: upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)}, yield)
+			p.readAnswer(out, &answerDecoder{provider: p.opts.Name, AnswerBuilder: upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)}, yield)
 		}
 	})
 }

@@ -55,8 +55,7 @@ func TestToolSchema(t *testing.T) {
 		return nil
 	}
 	for _, schema := range []string{`{"type":"object","required":"q"}`, `{"type":"object","properties":{"q":{"type":7}}}`, `{"type":"object","properties":{"q":{"type":["string",7]}}}`} {
-		var invalid *agentsvc.InvalidError
-		if err := send(schema); !errors.As(err, &invalid) {
+		if err := send(schema); !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("%s: %v", schema, err)
 		}
 	}

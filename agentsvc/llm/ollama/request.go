@@ -9,7 +9,7 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// encodeRequest returns the API's body for req. An error is an [agentsvc.InvalidError].
+// encodeRequest returns the API's body for req. An error is an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeRequest(req llm.Request) (*chatRequest, error) {
 	out := &chatRequest{Model: p.opts.Model, Options: map[string]any{}}
 	// Checked first, so that the error names the file.
@@ -30,9 +30,14 @@ func (p *Provider) encodeRequest(req llm.Request) (*chatRequest, error) {
 		}
 		out.Tools = append(out.Tools, t)
 	}
-	// The system prompt is the first message.
-	if req.System != "" {
-		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: req.System})
+	// With a format the server lets the model write nothing else, tool calls included.
+	if req.Output != nil && len(req.Tools) == 0 {
+		out.Format = req.Output.Schema
+	}
+	// The system prompt is the first message. It describes the format in any case, as the server's documentation advises:
+	// the format only restricts what the model writes, and is not shown to it.
+	if system := req.SystemText(); system != "" {
+		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: system})
 	}
 	for _, e := range req.Conversation {
 		m, err := encodeMessage(e)

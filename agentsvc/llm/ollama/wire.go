@@ -2,7 +2,8 @@ package ollama
 
 import "encoding/json"
 
-// The wire format of Ollama's /api/chat, as docs/api.md of github.com/ollama/ollama (v0.17) describes it, as far as it is used.
+// The wire format of Ollama's /api/chat, as docs/api.md of github.com/ollama/ollama (v0.17) describes it, as far as it
+// is used.
 type (
 	// chatRequest is the body of a request. Options holds model parameters such as temperature and num_predict.
 	chatRequest struct {
@@ -10,6 +11,8 @@ type (
 		Messages []chatMessage  `json:"messages"`
 		Tools    []tool         `json:"tools,omitempty"`
 		Options  map[string]any `json:"options"`
+		// Format is the JSON Schema of the answer.
+		Format map[string]any `json:"format,omitempty"`
 	}
 	// chatMessage is a message of either side. ToolName and ToolCallID are set for a tool result.
 	chatMessage struct {

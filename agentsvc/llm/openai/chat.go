@@ -11,7 +11,7 @@ import (
 	"stoa/agentsvc/llm/upstream"
 )
 
-// encodeChatRequest returns the parameters of a chat completion for req. An error is an [agentsvc.InvalidError].
+// encodeChatRequest returns the parameters of a chat completion for req. An error is an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewParams, error) {
 	out := openai.ChatCompletionNewParams{
 		Model: p.opts.Model,
@@ -25,8 +25,8 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 	if p.opts.Temperature != nil {
 		out.Temperature = openai.Float(*p.opts.Temperature)
 	}
-	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 && p.opts.BaseURL == BaseURL {
-		// OpenAI's reasoning models refuse max_tokens; many compatible servers know only that.
+	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 && isOwnModel(p.opts.Model) {
+		// OpenAI's reasoning models refuse max_tokens; the servers of many other models know only that.
 		out.MaxCompletionTokens = openai.Int(n)
 	} else if n > 0 {
 		out.MaxTokens = openai.Int(n)
@@ -38,9 +38,16 @@ func (p *Provider) encodeChatRequest(req llm.Request) (openai.ChatCompletionNewP
 		}
 		out.Tools = append(out.Tools, openai.ChatCompletionFunctionTool(fn))
 	}
+	system := req.SystemText()
+	if p.hasOutputMode(req) {
+		system = req.System
+		out.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
+			Name: req.Output.FormatName(), Schema: req.Output.Schema, Strict: openai.Bool(req.Output.Strict),
+		}}
+	}
 	// The system prompt is the first message.
-	if req.System != "" {
-		out.Messages = append(out.Messages, openai.SystemMessage(req.System))
+	if system != "" {
+		out.Messages = append(out.Messages, openai.SystemMessage(system))
 	}
 	for _, e := range req.Conversation {
 		switch {
@@ -138,10 +145,10 @@ func newChatDecoder(a *upstream.AnswerBuilder) *chatDecoder {
 
 // addEvent processes the next event and returns the chunks that can be shown at once, i.e. text. Only the first choice
 // is read.
-func (a *chatDecoder) addEvent(ev openai.ChatCompletionChunk) ([]llm.Chunk, error) {
+func (d *chatDecoder) addEvent(ev openai.ChatCompletionChunk) ([]llm.Chunk, error) {
 	// With IncludeUsage, the last event has the usage and no choices.
 	if u := ev.Usage; ev.JSON.Usage.Valid() {
-		a.SetUsage(u.PromptTokens, u.CompletionTokens, u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens, u.CompletionTokensDetails.ReasoningTokens)
+		d.SetUsage(u.PromptTokens, u.CompletionTokens, u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens, u.CompletionTokensDetails.ReasoningTokens)
 	}
 	var out []llm.Chunk
 	for _, choice := range ev.Choices {
@@ -151,22 +158,22 @@ func (a *chatDecoder) addEvent(ev openai.ChatCompletionChunk) ([]llm.Chunk, erro
 		}
 		// A refusal is shown like text.
 		for _, piece := range []string{choice.Delta.Content, choice.Delta.Refusal} {
-			chunks, err := a.AddText(piece)
+			chunks, err := d.AddText(piece)
 			if err != nil {
 				return nil, err
 			}
 			out = append(out, chunks...)
 		}
 		// A refusal may come without the finish reason content_filter.
-		a.refused = a.refused || choice.Delta.Refusal != ""
+		d.refused = d.refused || choice.Delta.Refusal != ""
 		for _, piece := range choice.Delta.ToolCalls {
-			if err := a.addCallPiece(piece); err != nil {
+			if err := d.addCallPiece(piece); err != nil {
 				return nil, err
 			}
 		}
 		// Sent with the last piece of the choice, before the usage.
 		if choice.FinishReason != "" {
-			a.finishReason = choice.FinishReason
+			d.finishReason = choice.FinishReason
 		}
 	}
 	return out, nil
@@ -174,17 +181,17 @@ func (a *chatDecoder) addEvent(ev openai.ChatCompletionChunk) ([]llm.Chunk, erro
 
 // addCallPiece processes a piece of a tool call. Some servers give parallel calls the same index: a new id then starts
 // a new call.
-func (a *chatDecoder) addCallPiece(piece openai.ChatCompletionChunkChoiceDeltaToolCall) error {
-	c := a.callsByIndex[piece.Index]
+func (d *chatDecoder) addCallPiece(piece openai.ChatCompletionChunkChoiceDeltaToolCall) error {
+	c := d.callsByIndex[piece.Index]
 	// The index has no call yet, or a piece with another id: a new call.
 	if c == nil || (piece.ID != "" && c.ID != "" && piece.ID != c.ID) {
 		// Id and name are set below, from this piece or a later one.
-		started, err := a.StartCall("", "")
+		started, err := d.StartCall("", "")
 		if err != nil {
 			return err
 		}
 		c = started
-		a.callsByIndex[piece.Index] = c
+		d.callsByIndex[piece.Index] = c
 	}
 	if piece.ID != "" {
 		c.ID = piece.ID
@@ -193,21 +200,21 @@ func (a *chatDecoder) addCallPiece(piece openai.ChatCompletionChunkChoiceDeltaTo
 	if c.Name == "" {
 		c.Name = piece.Function.Name
 	}
-	if err := a.AddBufferedBytes(len(piece.ID) + len(piece.Function.Name)); err != nil {
+	if err := d.AddBufferedBytes(len(piece.ID) + len(piece.Function.Name)); err != nil {
 		return err
 	}
-	return a.AppendArguments(c, piece.Function.Arguments)
+	return d.AppendArguments(c, piece.Function.Arguments)
 }
 
 // finishAnswer returns the last chunks of a completion. Without a finish reason the stream ended early.
-func (a *chatDecoder) finishAnswer() ([]llm.Chunk, error) {
+func (d *chatDecoder) finishAnswer() ([]llm.Chunk, error) {
 	switch {
-	case a.finishReason == "":
+	case d.finishReason == "":
 		return nil, upstream.ErrBrokeOff
-	case a.finishReason == "length":
-		return a.Finish(llm.StopLength)
-	case a.finishReason == "content_filter", a.refused:
-		return a.Finish(llm.StopRefusal)
+	case d.finishReason == "length":
+		return d.Finish(llm.StopLength)
+	case d.finishReason == "content_filter", d.refused:
+		return d.Finish(llm.StopRefusal)
 	}
-	return a.Finish(llm.StopEnd)
+	return d.Finish(llm.StopEnd)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/openai/openai-go/v3/packages/ssestream"
 
@@ -30,9 +31,10 @@ var paramReasons = map[string]string{
 func refineError(e *llm.Error, body []byte) {
 	var in struct {
 		Error struct {
-			Code  any    `json:"code"`
-			Type  string `json:"type"`
-			Param string `json:"param"`
+			Code    any    `json:"code"`
+			Type    string `json:"type"`
+			Param   string `json:"param"`
+			Message string `json:"message"`
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &in) != nil {
@@ -45,6 +47,11 @@ func refineError(e *llm.Error, body []byte) {
 	}
 	if known := paramReasons[in.Error.Param]; known != "" && e.Status == http.StatusBadRequest {
 		e.Reason = known
+	}
+	// Some errors about the format name the parameter in their text only.
+	format := strings.HasPrefix(in.Error.Param, "text.format") || strings.Contains(in.Error.Param+in.Error.Message, "response_format")
+	if format && e.Status == http.StatusBadRequest {
+		e.Reason = llm.ReasonFormatRefused + ", or leave strict out"
 	}
 	// It comes with status 429, but waiting does not help.
 	if code == "insufficient_quota" || in.Error.Type == "insufficient_quota" {

@@ -55,7 +55,8 @@ type Provider struct {
 	responses responses.ResponseService
 }
 
-// New returns a provider. It returns an [agentsvc.InvalidError] for options that cannot work. It makes no request.
+// New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no
+// request.
 func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("openai: an HTTP client is required")
@@ -93,7 +94,7 @@ func New(opts Options) (*Provider, error) {
 }
 
 // Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
-// broke off. A file that the API does not accept is an [agentsvc.InvalidError].
+// broke off. A file that the API does not accept is an error with [agentsvc.CodeInvalid].
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, req, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		if p.opts.Responses {

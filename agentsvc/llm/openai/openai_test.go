@@ -107,6 +107,36 @@ func TestMaxTokensAtOpenAI(t *testing.T) {
 	}
 }
 
+// TestMaxTokensFollowsModel checks the name of the bound: OpenAI's models get the current one, which reasoning models
+// require, at every address; others get the one that every compatible server has.
+func TestMaxTokensFollowsModel(t *testing.T) {
+	t.Parallel()
+	for model, want := range map[string]string{
+		"gpt-4o": "max_completion_tokens", "chatgpt-4o-latest": "max_completion_tokens", "gpt-5.1-mini": "max_completion_tokens",
+		"o3-mini": "max_completion_tokens", "openai/o1": "max_completion_tokens", "ft:gpt-4.1:acme": "max_completion_tokens", "codex-mini-latest": "max_completion_tokens",
+		"gpt-oss-120b": "max_tokens", "llama-3.3-70b": "max_tokens", "olmo2": "max_tokens", "qwen/qwen3-32b": "max_tokens",
+	} {
+		for _, base := range []string{"", "https://models.example.com/v1"} {
+			var body map[string]any
+			client := &http.Client{Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
+				_ = json.NewDecoder(r.Body).Decode(&body)
+				return nil, errors.New("no network")
+			})}
+			p := newProvider(t, openai.Options{HTTP: client, Model: model, BaseURL: base, MaxTokens: 5})
+			_ = llmtest.CollectAnswer(t.Context(), t, p, llmtest.UserConversation("x"))
+			got := map[string]any{}
+			for _, key := range []string{"max_tokens", "max_completion_tokens"} {
+				if body[key] != nil {
+					got[key] = body[key]
+				}
+			}
+			if diff := cmp.Diff(map[string]any{want: 5.0}, got); diff != "" {
+				t.Errorf("%s at %q (-want +got):\n%s", model, base, diff)
+			}
+		}
+	}
+}
+
 func TestFilesRefused(t *testing.T) {
 	t.Parallel()
 	files := map[string]agentsvc.File{
@@ -124,7 +154,7 @@ func TestFilesRefused(t *testing.T) {
 			})}
 			conversation := []agentsvc.Entry{{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{{File: &f}}}}}
 			a := llmtest.CollectAnswer(t.Context(), t, newProvider(t, openai.Options{HTTP: client}), conversation)
-			var e *agentsvc.InvalidError
+			var e *agentsvc.Error
 			if !errors.As(a.Err, &e) || !strings.Contains(e.Field, f.Name) {
 				t.Errorf("error = %v", a.Err)
 			}
@@ -256,7 +286,7 @@ func TestOptions(t *testing.T) {
 		t.Error("no HTTP client is accepted")
 	}
 	for _, base := range []string{"ftp://x", "/v1", "http://", ":"} {
-		var invalid *agentsvc.InvalidError
+		var invalid *agentsvc.Error
 		if _, err := openai.New(openai.Options{HTTP: llmtest.NewLocalClient(t), BaseURL: base}); !errors.As(err, &invalid) || invalid.Field != "base_url" {
 			t.Errorf("base URL %q: %v", base, err)
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // encodeResponsesRequest returns the parameters of a response for req. Store is false: the server keeps nothing, and
-// each request contains the whole conversation. An error is an [agentsvc.InvalidError].
+// each request contains the whole conversation. An error is an error with [agentsvc.CodeInvalid].
 func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNewParams, error) {
 	out := responses.ResponseNewParams{Model: p.opts.Model, Store: openai.Bool(false)}
 	if err := llm.FileSupportOf("openai").CheckFiles(req.Conversation); err != nil {
@@ -22,8 +22,15 @@ func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNe
 	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 {
 		out.MaxOutputTokens = openai.Int(n)
 	}
-	if req.System != "" {
-		out.Instructions = openai.String(req.System)
+	system := req.SystemText()
+	if p.hasOutputMode(req) {
+		system = req.System
+		out.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
+			Name: req.Output.FormatName(), Schema: req.Output.Schema, Strict: openai.Bool(req.Output.Strict),
+		}
+	}
+	if system != "" {
+		out.Instructions = openai.String(system)
 	}
 	for _, spec := range req.Tools {
 		schema, err := upstream.ParameterSchema(spec)

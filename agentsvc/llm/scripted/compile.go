@@ -175,7 +175,7 @@ func (c *ruleChecker) normalizeValue(field string, v any) any {
 func (c *ruleChecker) checkPlaceholders(field, s string) {
 	for _, found := range placeholderPattern.FindAllStringSubmatch(s, -1) {
 		if !slices.Contains(c.knownPlaceholders, found[1]) {
-			c.addError(field, "%s stands for nothing; this rule knows {{%s}}", found[0], strings.Join(c.knownPlaceholders, "}}, {{"))
+			c.addError(field, "%s is not a placeholder; this rule has {{%s}}", found[0], strings.Join(c.knownPlaceholders, "}}, {{"))
 		}
 	}
 }

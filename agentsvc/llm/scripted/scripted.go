@@ -39,8 +39,8 @@ type Provider struct {
 	rules []compiledRule
 }
 
-// New returns a provider that plays opts.Script. The error joins an [agentsvc.InvalidError] for each mistake, with a
-// field that starts with "script".
+// New returns a provider that plays opts.Script. The error joins an error with [agentsvc.CodeInvalid] for each mistake,
+// with a field that starts with "script".
 func New(opts Options) (*Provider, error) {
 	script := opts.Script
 	if len(script) == 0 {

@@ -279,7 +279,7 @@ func TestMistakes(t *testing.T) {
 		{"two effects", scripted.Rule{Then: []scripted.Item{{Text: "x", Question: "y"}}}, "script[0].then[0]: needs exactly one of"},
 		{"negative pause", scripted.Rule{Then: []scripted.Item{{Pause: -1}}}, "script[0].then[0].pause: is negative"},
 		{"long pause", scripted.Rule{Then: []scripted.Item{{Pause: 240 * time.Hour}}}, "script[0].then[0].pause: is 240h0m0s; at most 10m0s"},
-		{"unknown placeholder", scripted.Rule{Then: []scripted.Item{{Text: "{{city}}"}}}, "script[0].then[0]: {{city}} stands for nothing; this rule knows {{text}}, {{result}}"},
+		{"unknown placeholder", scripted.Rule{Then: []scripted.Item{{Text: "{{city}}"}}}, "script[0].then[0]: {{city}} is not a placeholder; this rule has {{text}}, {{result}}"},
 		{"unknown placeholder in arguments", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a", Arguments: map[string]any{"a": "{{b}}"}}}}}, "script[0].then[0].call.arguments: {{b}}"},
 		{"call without tool", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{}}}}, "script[0].then[0].call.tool: is missing"},
 		{"arguments", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a", Arguments: map[string]any{"f": func() {}}}}}}, "script[0].then[0].call.arguments: cannot be written as JSON"},
@@ -300,8 +300,7 @@ func TestMistakes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := scripted.New(scripted.Options{Script: []scripted.Rule{tt.rule}})
-			var invalid *agentsvc.InvalidError
-			if !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), tt.want) {
+			if !errors.Is(err, agentsvc.CodeInvalid) || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Errorf("error = %v, want %s...", err, tt.want)
 			}
 		})

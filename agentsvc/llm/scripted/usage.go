@@ -9,7 +9,7 @@ import (
 // countInputTokens counts the words of the system prompt, the messages and the tool results. A word, i.e. text between
 // white space, is this model's token.
 func countInputTokens(req llm.Request) int64 {
-	n := countWords(req.System)
+	n := countWords(req.SystemText())
 	for _, e := range req.Conversation {
 		switch {
 		case e.Result != nil:

@@ -22,8 +22,7 @@ func TestCostlyText(t *testing.T) {
 	}})
 	text := strings.Repeat("abcde", 2<<20/5)
 	chunks, err := collectChunks(t, p, userMessage("m", text))
-	var invalid *agentsvc.InvalidError
-	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "the patterns of the script") || !strings.Contains(err.Error(), pattern.ErrTooManySteps.Error()) || len(chunks) > 0 {
+	if !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), "the patterns of the script") || !strings.Contains(err.Error(), pattern.ErrTooManySteps.Error()) || len(chunks) > 0 {
 		t.Errorf("%v, %d chunks", err, len(chunks))
 	}
 	ctx := &endingContext{Context: t.Context(), maxErrCalls: 5}

@@ -89,17 +89,17 @@ type truncatingBody struct {
 }
 
 // Read implements [io.Reader].
-func (q truncatingBody) Read(p []byte) (int, error) {
-	n, err := q.ReadCloser.Read(p)
+func (b truncatingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		*q.bodyErr = err
+		*b.bodyErr = err
 		err = io.EOF
 	}
 	return n, err
 }
 
 // Close closes the body. It returns nil, also if the body is closed already: the vendor's library would log the error.
-func (q truncatingBody) Close() error {
-	_ = q.ReadCloser.Close()
+func (b truncatingBody) Close() error {
+	_ = b.ReadCloser.Close()
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/llm"
 )
@@ -44,16 +43,11 @@ const maxErrorBody = 64 << 10
 // publicError returns err as an error for callers. Errors of Stoa's own types pass unchanged; of all others only a
 // fixed text remains, because their texts may quote the body. An error that is not known to be permanent is retryable.
 func (v Vendor) publicError(err error) error {
-	var invalid *agentsvc.InvalidError
+	var own *agentsvc.Error
 	var known *llm.Error
-	var large *capacity.TooLargeError
 	switch {
-	case errors.Is(err, capacity.ErrFull):
-		return capacity.ErrFull
-	case errors.As(err, &large):
-		return large
-	case errors.As(err, &invalid):
-		return invalid
+	case errors.As(err, &own):
+		return own
 	case errors.As(err, &known):
 		return known
 	}

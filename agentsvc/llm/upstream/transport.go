@@ -27,7 +27,7 @@ type vendorTransport struct {
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (g vendorTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t vendorTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	for name := range req.Header {
 		if strings.HasPrefix(name, "X-Stainless-") || name == "X-Goog-Api-Client" {
@@ -35,12 +35,12 @@ func (g vendorTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	if g.vendor.LineDelimited {
+	if t.vendor.LineDelimited {
 		req.Header.Set("Accept", "application/x-ndjson")
 	}
 	req.Header.Set("User-Agent", userAgent)
-	if g.vendor.PrepareRequest != nil {
-		g.vendor.PrepareRequest(req)
+	if t.vendor.PrepareRequest != nil {
+		t.vendor.PrepareRequest(req)
 	}
 	call, ok := req.Context().Value(transportCallKey{}).(*transportCall)
 	if !ok {
@@ -49,15 +49,15 @@ func (g vendorTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := call.lease.Check(req.Context()); err != nil {
 		return nil, err
 	}
-	resp, err := g.client.Do(req)
+	resp, err := t.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, g.vendor.statusError(resp)
+		return nil, t.vendor.statusError(resp)
 	}
-	resp.Body = &eventBody{ReadCloser: resp.Body, ctx: req.Context(), memory: call.memory, lineDelimited: g.vendor.LineDelimited, marker: g.vendor.EndMarker}
-	if g.vendor.EndOnReadError {
+	resp.Body = &eventBody{ReadCloser: resp.Body, ctx: req.Context(), memory: call.memory, lineDelimited: t.vendor.LineDelimited, marker: t.vendor.EndMarker}
+	if t.vendor.EndOnReadError {
 		resp.Body = truncatingBody{resp.Body, &call.bodyErr}
 	}
 	return resp, nil

@@ -61,9 +61,9 @@ type Vendor struct {
 	PrepareRequest func(req *http.Request)
 }
 
-// Stream makes the call of req and yields its outcome as [llm.Provider] requires. events makes the call with the context it is
-// given; each of its items is the chunks of one event, possibly none, and an error is its last item. Stream translates
-// that error into one for callers.
+// Stream makes the call of req and yields its outcome as [llm.Provider] requires. events makes the call with the
+// context it is given; each of its items is the chunks of one event, possibly none, and an error is its last item.
+// Stream translates that error into one for callers.
 func (v Vendor) Stream(ctx context.Context, req llm.Request, events func(ctx context.Context) iter.Seq2[[]llm.Chunk, error]) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
 		err := v.readEvents(ctx, req, events, func(c llm.Chunk) bool { return yield(c, nil) })
@@ -82,7 +82,9 @@ func (v Vendor) Stream(ctx context.Context, req llm.Request, events func(ctx con
 func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(context.Context) iter.Seq2[[]llm.Chunk, error], yield func(llm.Chunk) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	wait := cmp.Or(v.FirstTimeout, DefaultFirstTimeout)
+	firstTimeout := cmp.Or(v.FirstTimeout, DefaultFirstTimeout)
+	wait := min(firstTimeout, req.Attempts.TimeLeft())
+	answered := false
 	// The timers run only while the model is waited for, not while the reader processes a chunk: a slow reader is not
 	// the model's failure.
 	timer := time.AfterFunc(wait, func() { cancel(errIdleTimeout) })
@@ -105,8 +107,11 @@ func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(con
 			}
 			return cmp.Or(call.bodyErr, err)
 		}
-		if len(chunks) > 0 {
+		answered = answered || len(chunks) > 0
+		if answered {
 			wait = cmp.Or(v.IdleTimeout, defaultIdleTimeout)
+		} else {
+			wait = min(firstTimeout, req.Attempts.TimeLeft())
 		}
 		for _, c := range chunks {
 			if !yield(c) {
@@ -131,10 +136,11 @@ type transportCall struct {
 	bodyErr error
 }
 
-// transportCallKey is the context key of a *transportCall.
+// transportCallKey is the context key of a *transportCall. The vendor's client library stands between the call and the
+// RoundTripper and passes on nothing but the context.
 type transportCallKey struct{}
 
-// CheckBaseURL returns an [agentsvc.InvalidError] if base is not an absolute http or https URL.
+// CheckBaseURL returns an error with [agentsvc.CodeInvalid] if base is not an absolute http or https URL.
 func CheckBaseURL(base string) error {
 	if u, err := url.Parse(base); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return agentsvc.NewInvalidError("base_url", "is no http or https URL")

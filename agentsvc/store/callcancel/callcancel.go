@@ -55,7 +55,7 @@ func (s *Store) Request(ctx context.Context, c Request) error {
 	err := s.h.Do(ctx, &b)
 	switch {
 	case err != nil:
-		return fmt.Errorf("ask to cancel call %s of task %s: %w", c.Call, c.Task, err)
+		return fmt.Errorf("request to cancel call %s of task %s: %w", c.Call, c.Task, err)
 	case n == 0:
 		return agentsvc.ErrLeaseLost
 	}
@@ -101,7 +101,7 @@ func (q *Queue) MarkCancelled(ctx context.Context, c Request) error {
 	b.Exec(nil, `UPDATE call_cancel SET taken = TRUE WHERE tenant = $1 AND task = $2 AND turn = $3 AND call = $4`,
 		string(c.Tenant), string(c.Task), c.Turn, string(c.Call))
 	if err := q.h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("note that a call was cancelled: %w", err)
+		return fmt.Errorf("record that a call was cancelled: %w", err)
 	}
 	return nil
 }

@@ -19,8 +19,7 @@ func TestIsolation(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		ctx := t.Context()
 		var b db.Batch
-		b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
-			VALUES ('alice', 't1', 'a', 'c', 'stoa', 'ana', 'working', 1, 1, 1, 1, 0, 0)`)
+		dbtest.InsertTask(&b, "alice", "t1")
 		b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at)
 			VALUES ('alice', 't1', 1, 'running', 1, 1, 1, 'w1', 0, '', 0)`)
 		if err := d.Tenant("alice").Do(ctx, &b); err != nil {

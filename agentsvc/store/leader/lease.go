@@ -31,7 +31,7 @@ func (l *Lease) Acquire(ctx context.Context, duration time.Duration) (bool, erro
 		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
 		WHERE duty.holder = excluded.holder OR duty.until < stoa_now()`, l.name, l.holder, duration.Microseconds())
 	if err := l.h.Do(ctx, &b); err != nil {
-		return false, fmt.Errorf("take the duty %s: %w", l.name, err)
+		return false, fmt.Errorf("acquire the lease %s: %w", l.name, err)
 	}
 	return n > 0, nil
 }
@@ -41,7 +41,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM duty WHERE name = $1 AND holder = $2`, l.name, l.holder)
 	if err := l.h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("leave the duty %s: %w", l.name, err)
+		return fmt.Errorf("release the lease %s: %w", l.name, err)
 	}
 	return nil
 }

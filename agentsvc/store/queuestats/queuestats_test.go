@@ -29,7 +29,7 @@ func TestInputRequired(t *testing.T) {
 				Tenant: "acme", Task: agentsvc.TaskID(agentsvc.NewID()), Turn: 1, Agent: "a", Attempts: 1, FirstSeq: 1, IsNewContext: true,
 				Lease: store.Lease{Worker: "w1", Epoch: 1, Seq: 1},
 			}
-			run.Context = store.ContextIDForTask(run.Task)
+			run.Context = agentsvc.ContextID(agentsvc.NewID())
 			if err := s.Tasks.Create(ctx, store.NewTurn{Run: run, Events: status(run.Task, 1, agentsvc.Working)}); err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +47,7 @@ func TestInputRequired(t *testing.T) {
 		}
 		count(queuestats.Stats{InputRequired: 3})
 
-		seen, err := s.Tasks.Load(ctx, waiting[0].Task, store.TaskParts{})
+		seen, err := s.Tasks.Load(ctx, nil, waiting[0].Task, store.TaskParts{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func New(d *db.DB, o Options) *Quota {
 	return &Quota{database: d, options: o, tenants: map[db.ID]*tenantUsage{}, wakeup: make(chan struct{}, 1)}
 }
 
-// AllowWrite implements [db.Quota]: it counts a write or returns an [agentsvc.StorageLimitError]. It does no I/O.
+// AllowWrite implements [db.Quota]: it counts a write or returns an error with [agentsvc.StorageUse]. It does no I/O.
 func (q *Quota) AllowWrite(tenant db.ID, bytes int64, what db.StorageKind) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -91,7 +91,7 @@ func (q *Quota) AllowWrite(tenant db.ID, bytes int64, what db.StorageKind) error
 		t.refused++
 		q.refused++
 		q.requestMeasurement()
-		return &agentsvc.StorageLimitError{StoredBytes: t.totalBytes(), MaxBytes: q.tenantLimit(), Advice: q.options.Advice, RetryAfter: refusedMeasureInterval}
+		return agentsvc.StorageUse{StoredBytes: t.totalBytes(), MaxBytes: q.tenantLimit()}.NewError(q.options.Advice, refusedMeasureInterval)
 	}
 	t.added += bytes
 	q.total += bytes

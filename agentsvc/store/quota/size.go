@@ -42,7 +42,7 @@ func ListTenantsBySize(ctx context.Context, d *db.DB) ([]db.ID, error) {
 	}, `SELECT tenant, CAST(SUM(n) AS BIGINT) AS size FROM (SELECT tenant, octet_length(body) AS n FROM event
 		UNION ALL SELECT tenant, octet_length(body) FROM session_turn) AS said GROUP BY tenant ORDER BY size DESC`)
 	if err := d.Platform().Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("weigh tenants: %w", err)
+		return nil, fmt.Errorf("estimate what tenants store: %w", err)
 	}
 	return ids, nil
 }

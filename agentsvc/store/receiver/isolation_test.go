@@ -13,17 +13,6 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// insertTask writes the row of a task at epoch 1 and sequence 1.
-func insertTask(t *testing.T, d *db.DB, tenant db.ID, id agentsvc.TaskID) {
-	t.Helper()
-	var b db.Batch
-	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
-		VALUES ($1, $2, 'a', 'c', 'stoa', 'ana', 'working', 1, 1, 1, 1, 0, 0)`, string(tenant), string(id))
-	if err := d.Tenant(tenant).Do(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestIsolation: a tenant neither reads nor changes the receivers of another tenant's task, and adds none to it.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
@@ -31,7 +20,11 @@ func TestIsolation(t *testing.T) {
 		ctx := t.Context()
 		alice := receiver.New(d, "alice", audit.NewTarget("alice"))
 		bob := receiver.New(d, "bob", audit.NewTarget("bob"))
-		insertTask(t, d, "alice", "t1")
+		var b db.Batch
+		dbtest.InsertTask(&b, "alice", "t1")
+		if err := d.Tenant("alice").Do(ctx, &b); err != nil {
+			t.Fatal(err)
+		}
 		hers := receiver.Receiver{Task: "t1", ID: "r1", Format: "a2a", Value: "sealed"}
 		if err := alice.Set(ctx, hers); err != nil {
 			t.Fatal(err)
@@ -45,7 +38,7 @@ func TestIsolation(t *testing.T) {
 		if err := bob.Set(ctx, his); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("Bob sets: %v", err)
 		}
-		var b db.Batch
+		b = db.Batch{}
 		receiver.QueueInsert(&b, "bob", his, 1, 1)
 		if err := d.Tenant("bob").Do(ctx, &b); err != nil {
 			t.Error(err)

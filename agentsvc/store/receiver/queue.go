@@ -69,7 +69,7 @@ func (q *Queue) MarkDelivered(ctx context.Context, t *Claimed, seq int64, last b
 	if last {
 		state, lease = Done, 0
 	}
-	err := q.updateLeased(ctx, t, "write down what a receiver knows", `told = $5, state = $6, attempts = 0, failing_since = 0, error = '',
+	err := q.updateLeased(ctx, t, "record a delivery", `told = $5, state = $6, attempts = 0, failing_since = 0, error = '',
 		until = stoa_now() + CAST($7 AS BIGINT)`, seq, string(state), lease.Microseconds())
 	if err == nil {
 		t.Receiver.DeliveredSeq, t.Attempts, t.FailingFor = seq, 0, 0
@@ -79,7 +79,7 @@ func (q *Queue) MarkDelivered(ctx context.Context, t *Claimed, seq int64, last b
 
 // MarkFailed records a failed delivery and ends the lease. The receiver is due again after the given time.
 func (q *Queue) MarkFailed(ctx context.Context, t *Claimed, reason string, again time.Duration) error {
-	return q.updateLeased(ctx, t, "write down why a receiver was not told", `attempts = attempts + 1, error = $5, due_at = stoa_now() + CAST($6 AS BIGINT), until = 0,
+	return q.updateLeased(ctx, t, "record why a delivery failed", `attempts = attempts + 1, error = $5, due_at = stoa_now() + CAST($6 AS BIGINT), until = 0,
 		failing_since = CASE WHEN failing_since = 0 THEN stoa_now() ELSE failing_since END`, reason, again.Microseconds())
 }
 
@@ -90,7 +90,7 @@ func (q *Queue) MarkDead(ctx context.Context, t *Claimed, reason string) error {
 
 // Release ends the lease of t without counting an attempt. The receiver is due again after the given time.
 func (q *Queue) Release(ctx context.Context, t *Claimed, again time.Duration) error {
-	return q.updateLeased(ctx, t, "leave a receiver", `due_at = stoa_now() + CAST($5 AS BIGINT), until = 0`, again.Microseconds())
+	return q.updateLeased(ctx, t, "release a receiver", `due_at = stoa_now() + CAST($5 AS BIGINT), until = 0`, again.Microseconds())
 }
 
 // Expedite makes a tenant's delayed receivers due now.

@@ -120,10 +120,10 @@ func (s *Store) Update(ctx context.Context, server string, now []Definition) ([]
 }
 
 // Accept makes the drifted definition of a tool the accepted one; by, an operator, is named in the audit entry. It
-// returns [agentsvc.ErrNotFound] for a tool without a pin, and an [agentsvc.InvalidError] if the drifted definition
-// does not have this hash: the operator would accept another definition than the one reviewed. Accepting it again
-// changes nothing.
-func (s *Store) Accept(ctx context.Context, by, server, tool, hash string) (Pin, error) {
+// returns [agentsvc.ErrNotFound] for a tool without a pin, and an error with [agentsvc.CodeInvalid] if the drifted
+// definition does not have this hash: the operator would accept another definition than the one reviewed. Accepting it
+// again changes nothing.
+func (s *Store) Accept(ctx context.Context, by audit.Actor, server, tool, hash string) (Pin, error) {
 	var pin Pin
 	err := s.h.RunTx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `UPDATE tool_pin SET hash = drift_hash, body = drift_body, pinned_at = stoa_now(), drift_hash = '', drift_body = '', drifted_at = 0

@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store/toolpin"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -58,17 +59,16 @@ func TestPins(t *testing.T) {
 			t.Errorf("pinned at %v, drifted at %v", pins[1].PinnedAt, pins[1].DriftedAt)
 		}
 
-		var invalid *agentsvc.InvalidError
-		if _, err := alice.Accept(ctx, "op", "shop", "a", "a2"); !errors.As(err, &invalid) {
+		if _, err := alice.Accept(ctx, audit.Actor{Name: "op"}, "shop", "a", "a2"); !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("accepting what is no longer there: %v", err)
 		}
 		for _, s := range []*toolpin.Store{bob, toolpin.New(d, "nobody")} {
-			if _, err := s.Accept(ctx, "op", "shop", "b", "b1"); !errors.Is(err, agentsvc.ErrNotFound) {
+			if _, err := s.Accept(ctx, audit.Actor{Name: "op"}, "shop", "b", "b1"); !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("accepting a stranger's: %v", err)
 			}
 		}
 		for range 2 { // the second time changes nothing
-			pin, err := alice.Accept(ctx, "op", "shop", "a", "a3")
+			pin, err := alice.Accept(ctx, audit.Actor{Name: "op"}, "shop", "a", "a3")
 			if diff := cmp.Diff(toolpin.Pin{Server: "shop", Accepted: drift}, pin, times); diff != "" || err != nil {
 				t.Errorf("%v %s", err, diff)
 			}
@@ -98,7 +98,7 @@ func TestIsolation(t *testing.T) {
 		if pins, err := bob.List(ctx); err != nil || len(pins) != 0 {
 			t.Errorf("Bob lists %+v (%v)", pins, err)
 		}
-		if _, err := bob.Accept(ctx, "op", "shop", "a", "h2"); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := bob.Accept(ctx, audit.Actor{Name: "op"}, "shop", "a", "h2"); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("Bob accepts: %v", err)
 		}
 		if drifted, err := bob.Update(ctx, "shop", []toolpin.Definition{{Tool: "a", Hash: "h3", Body: "{}"}}); err != nil || len(drifted) != 0 {

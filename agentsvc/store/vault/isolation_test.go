@@ -7,21 +7,11 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store/vault"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/keyring"
 )
-
-// insertTask writes the row of a task at epoch 1 and sequence 1.
-func insertTask(t *testing.T, d *db.DB, tenant db.ID, id agentsvc.TaskID) {
-	t.Helper()
-	var b db.Batch
-	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
-		VALUES ($1, $2, 'a', 'c', 'stoa', 'ana', 'working', 1, 1, 1, 1, 0, 0)`, string(tenant), string(id))
-	if err := d.Tenant(tenant).Do(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestIsolation: a tenant neither reads nor deletes another tenant's credentials, and supplies none by another
 // tenant's task.
@@ -36,7 +26,11 @@ func TestIsolation(t *testing.T) {
 		alice, bob := vault.New(d, "alice", keys), vault.New(d, "bob", keys)
 		ana := agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 		bank := agentsvc.Credential{Tool: "bank", Header: "Authorization", Server: "https://bank.example.com"}
-		insertTask(t, d, "alice", "t1")
+		var b db.Batch
+		dbtest.InsertTask(&b, "alice", "t1")
+		if err := d.Tenant("alice").Do(ctx, &b); err != nil {
+			t.Fatal(err)
+		}
 		supply := func(v *vault.Vault, tenant db.ID, value string) vault.SealedCredential {
 			t.Helper()
 			sealed, err := v.SealCredential(ana, bank, value)
@@ -58,10 +52,10 @@ func TestIsolation(t *testing.T) {
 		if list, err := bob.ListCredentials(ctx, ana); err != nil || len(list) != 0 {
 			t.Errorf("Bob lists %+v (%v)", list, err)
 		}
-		if err := bob.ForgetCredential(ctx, ana, "bank"); !errors.Is(err, agentsvc.ErrNotFound) {
+		if err := bob.ForgetCredential(ctx, ana, audit.Origin{}, "bank"); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("Bob forgets: %v", err)
 		}
-		if err := errors.Join(bob.ForgetUserCredentials(ctx, ana, "ana", nil), bob.DropCredential(ctx, sealed)); err != nil {
+		if err := errors.Join(bob.ForgetUserCredentials(ctx, audit.Actor{Name: ana.Subject, Issuer: ana.Issuer}, "ana", nil), bob.DropCredential(ctx, sealed)); err != nil {
 			t.Error(err)
 		}
 		if value, _, err := alice.OpenCredential(ctx, ana, bank); err != nil || value != "secret" {

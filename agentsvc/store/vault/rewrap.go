@@ -45,7 +45,7 @@ func rewrapTable(ctx context.Context, h *db.Handle, keys *keyring.Keyring, table
 	var failed error
 	for _, x := range rows {
 		if err := rewrapRow(ctx, h, keys, table, former, x); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("wrap a %s of app %s anew: %w", table, x.tenant, err))
+			failed = errors.Join(failed, fmt.Errorf("rewrap a %s of app %s: %w", table, x.tenant, err))
 		}
 	}
 	return failed

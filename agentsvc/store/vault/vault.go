@@ -90,7 +90,7 @@ func (v *Vault) DropCredential(ctx context.Context, stored SealedCredential) err
 		"user": stored.Owner.Subject, "issuer": stored.Owner.Issuer, "tool": stored.Tool, "server": stored.Server,
 	}}, columnMatch{"owner_sub", stored.Owner.Subject}, columnMatch{"owner_iss", stored.Owner.Issuer}, columnMatch{"tool", stored.Tool}, columnMatch{"value", stored.sealedValue})
 	if err != nil {
-		return fmt.Errorf("drop the credential for %s: %w", stored.Tool, err)
+		return fmt.Errorf("delete the credential for %s: %w", stored.Tool, err)
 	}
 	return nil
 }
@@ -113,13 +113,13 @@ func (v *Vault) ListCredentials(ctx context.Context, owner agentsvc.Owner) (list
 	return list, nil
 }
 
-// ForgetCredential deletes an owner's credential for a tool at the owner's request, or returns [agentsvc.ErrNotFound]
-// if there is none.
-func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, tool string) error {
-	n, err := v.deleteMatching(ctx, audit.Entry{Actor: owner.Subject, Issuer: owner.Issuer, Action: "credential.forget", Detail: map[string]any{"tool": tool}},
+// ForgetCredential deletes an owner's credential for a tool at the owner's request, which came from from, or returns
+// [agentsvc.ErrNotFound] if there is none.
+func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, from audit.Origin, tool string) error {
+	n, err := v.deleteMatching(ctx, audit.Entry{Actor: audit.NewUserActor(owner, from), Action: "credential.forget", Detail: map[string]any{"tool": tool}},
 		columnMatch{"owner_sub", owner.Subject}, columnMatch{"owner_iss", owner.Issuer}, columnMatch{"tool", tool})
 	if err != nil {
-		return fmt.Errorf("forget a credential: %w", err)
+		return fmt.Errorf("delete a credential: %w", err)
 	}
 	if n == 0 {
 		return agentsvc.ErrNotFound
@@ -129,21 +129,21 @@ func (v *Vault) ForgetCredential(ctx context.Context, owner agentsvc.Owner, tool
 
 // ForgetUserCredentials deletes all credentials of the users with a subject, of any issuer if issuer is nil; by is
 // for the audit entry.
-func (v *Vault) ForgetUserCredentials(ctx context.Context, by agentsvc.Owner, subject string, issuer *string) error {
-	e := audit.Entry{Actor: by.Subject, Issuer: by.Issuer, Action: "credential.forget", Detail: map[string]any{"user": subject}}
+func (v *Vault) ForgetUserCredentials(ctx context.Context, by audit.Actor, subject string, issuer *string) error {
+	e := audit.Entry{Actor: by, Action: "credential.forget", Detail: map[string]any{"user": subject}}
 	matches := []columnMatch{{"owner_sub", subject}}
 	if issuer != nil {
 		e.Detail["issuer"] = *issuer
 		matches = append(matches, columnMatch{"owner_iss", *issuer})
 	}
 	if _, err := v.deleteMatching(ctx, e, matches...); err != nil {
-		return fmt.Errorf("forget a user's credentials: %w", err)
+		return fmt.Errorf("delete a user's credentials: %w", err)
 	}
 	return nil
 }
 
 // errNothingDeleted rolls back the audit entry in another database when there was nothing to delete.
-var errNothingDeleted = errors.New("nothing was there")
+var errNothingDeleted = errors.New("nothing to delete")
 
 // columnMatch is a column, named by this package and never by a caller, and the value that rows must have in it.
 type columnMatch struct{ column, value string }
@@ -190,8 +190,8 @@ func QueueInsert(b *db.Batch, tenant string, c SealedCredential, task agentsvc.T
 		tenant, c.Owner.Issuer, c.Owner.Subject, c.Tool, c.Header, c.Server, c.sealedValue, c.masterKey, string(task), epoch, seq)
 }
 
-// CheckCredential returns an [agentsvc.InvalidError] about at if a credential's value cannot be sent as a header; it
-// does not quote the value.
+// CheckCredential returns an error with [agentsvc.CodeInvalid] about at if a credential's value cannot be sent as a
+// header; it does not quote the value.
 func CheckCredential(at, value string) error {
 	switch {
 	case value == "":

@@ -96,8 +96,8 @@ func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
 	}
 }
 
-// newPublicCardHandler returns the handler that answers with the card of an agent that the caller may see. The route is a Discovery route: no
-// credential is needed, and the visibility of the agent decides. The answer carries an ETag.
+// newPublicCardHandler returns the handler that answers with the card of an agent that the caller may see. The route is
+// a Discovery route: no credential is needed, and the visibility of the agent decides. The answer carries an ETag.
 func newPublicCardHandler(cards agentcard.Builder) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		v := surface.RequestOf(r)

@@ -2,7 +2,6 @@ package a2a
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"regexp"
@@ -208,7 +207,7 @@ const versionHeader = "A2A-Version"
 var patchSuffix = regexp.MustCompile(`^\.[0-9]+$`)
 
 // NegotiateVersion returns which of versions the request names in the header A2A-Version or else in the query, or
-// "" if it names none. It returns a [apierror.ErrVersion] for a version that is not among them.
+// "" if it names none. It returns a [apierror.CodeVersion] for a version that is not among them.
 func NegotiateVersion(r *http.Request, versions ...string) (string, error) {
 	named := r.Header.Get(versionHeader)
 	if named == "" && r.URL.RawQuery != "" {
@@ -222,5 +221,5 @@ func NegotiateVersion(r *http.Request, versions ...string) (string, error) {
 			return v, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %.20q is not among %q", apierror.ErrVersion, named, versions)
+	return "", agentsvc.NewError(apierror.CodeVersion, "this version of the protocol is not supported: %.20q is not among %q", named, versions)
 }

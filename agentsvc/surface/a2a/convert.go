@@ -152,7 +152,7 @@ func collectParts(ev spec.Event) (all []spec.ContentParts) {
 	return all
 }
 
-// ToDomainMessage returns a client's message as the domain's type. An [agentsvc.InvalidError] names the field that
+// ToDomainMessage returns a client's message as the domain's type. An [agentsvc.CodeInvalid] names the field that
 // is wrong; the message is then returned as far as it was converted. Only users may send messages; role and
 // messageId are required by the protocol.
 func ToDomainMessage(m *spec.Message) (agentsvc.Message, error) {

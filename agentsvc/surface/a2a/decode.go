@@ -25,7 +25,7 @@ var roles = map[string]spec.MessageRole{
 	"2": spec.MessageRoleAgent, `"ROLE_AGENT"`: spec.MessageRoleAgent, `"agent"`: spec.MessageRoleAgent,
 }
 
-// toProtocol returns m as the library's type, nil for a missing message. An [agentsvc.InvalidError] names the part
+// toProtocol returns m as the library's type, nil for a missing message. An [agentsvc.CodeInvalid] names the part
 // that is wrong; the message is returned with it as far as it was decoded. IDs and the role are validated later, by
 // [ToDomainMessage].
 func (m *message) toProtocol(codec *versionCodec) (*spec.Message, error) {
@@ -221,7 +221,7 @@ func parseTime(raw json.RawMessage) (at time.Time, err error) {
 }
 
 // resolveTaskID returns the ID of the task that the request names, in the path or in the member id. An empty ID or
-// one that cannot be an identifier is an [agentsvc.InvalidError].
+// one that cannot be an identifier is an error with [agentsvc.CodeInvalid].
 func (p *params) resolveTaskID() (agentsvc.TaskID, error) {
 	id, err := p.decodeID("must be the id of a task, as text")
 	if id = cmp.Or(p.path.task, id); err == nil && id == "" {

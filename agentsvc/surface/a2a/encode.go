@@ -31,35 +31,35 @@ func NewEventEncoder(t agentsvc.Task, resumed bool) *EventEncoder {
 }
 
 // EncodeEvent returns the protocol event for ev, or nil if the protocol has none for it (such as usage events).
-func (t *EventEncoder) EncodeEvent(ev agentsvc.Event) spec.Event {
-	if !t.taskSent {
-		t.openingMessage = cmp.Or(openingMessageID(ev), t.openingMessage)
+func (e *EventEncoder) EncodeEvent(ev agentsvc.Event) spec.Event {
+	if !e.taskSent {
+		e.openingMessage = cmp.Or(openingMessageID(ev), e.openingMessage)
 	}
-	if !t.taskSent && ev.Status != nil {
-		t.taskSent = true
-		now := t.task
+	if !e.taskSent && ev.Status != nil {
+		e.taskSent = true
+		now := e.task
 		// The snapshot is newer than this event: later events will carry the rest. Send the task as it was at ev,
 		// without artifacts and with the history only up to the message that opened the turn. Otherwise the client
 		// would receive the same content twice.
-		if now.Status = *ev.Status; ev.Seq < t.task.Seq {
+		if now.Status = *ev.Status; ev.Seq < e.task.Seq {
 			now.Artifacts = nil
-			if i := slices.IndexFunc(now.History, func(m agentsvc.Message) bool { return m.ID == t.openingMessage }); i >= 0 {
+			if i := slices.IndexFunc(now.History, func(m agentsvc.Message) bool { return m.ID == e.openingMessage }); i >= 0 {
 				now.History = now.History[:i+1]
 			}
 		}
-		t.task.History, t.task.Artifacts = nil, nil // they are in the event now; release the memory
+		e.task.History, e.task.Artifacts = nil, nil // they are in the event now; release the memory
 		return NewTask(now, nil, true)
 	}
 	switch {
 	case ev.Status != nil:
-		return t.encodeStatus(*ev.Status)
+		return e.encodeStatus(*ev.Status)
 	case ev.Artifact != nil:
 		a := ev.Artifact
 		return &spec.TaskArtifactUpdateEvent{
-			TaskID: spec.TaskID(ev.Task), ContextID: string(t.task.Context), Artifact: newArtifact(a.Artifact), Append: a.Append, LastChunk: a.Last,
+			TaskID: spec.TaskID(ev.Task), ContextID: string(e.task.Context), Artifact: newArtifact(a.Artifact), Append: a.Append, LastChunk: a.Last,
 		}
 	}
-	m, ok := t.NextMessage(ev)
+	m, ok := e.NextMessage(ev)
 	if !ok {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (t *EventEncoder) EncodeEvent(ev agentsvc.Event) spec.Event {
 	if at.IsZero() { // a chunk has no time of its own
 		at = time.Now()
 	}
-	return t.encodeStatus(agentsvc.Status{State: agentsvc.Working, Message: &m, At: at})
+	return e.encodeStatus(agentsvc.Status{State: agentsvc.Working, Message: &m, At: at})
 }
 
 // openingMessageID returns the ID of the user message in ev, "" if ev has none. A user message comes as an event of
@@ -84,6 +84,6 @@ func openingMessageID(ev agentsvc.Event) agentsvc.MessageID {
 }
 
 // encodeStatus returns s as a status update of the stream's task.
-func (t *EventEncoder) encodeStatus(s agentsvc.Status) *spec.TaskStatusUpdateEvent {
-	return &spec.TaskStatusUpdateEvent{TaskID: spec.TaskID(t.task.ID), ContextID: string(t.task.Context), Status: newStatus(t.task, s)}
+func (e *EventEncoder) encodeStatus(s agentsvc.Status) *spec.TaskStatusUpdateEvent {
+	return &spec.TaskStatusUpdateEvent{TaskID: spec.TaskID(e.task.ID), ContextID: string(e.task.Context), Status: newStatus(e.task, s)}
 }

@@ -48,7 +48,7 @@ func (p PushService) SetConfig(ctx context.Context, c *spec.PushConfig) (*spec.P
 		return nil, err
 	}
 	r.Task = agentsvc.TaskID(c.TaskID)
-	stored, err := p.Request.Tasks.Receivers.Set(ctx, visibility, *r)
+	stored, err := p.Request.Tasks.Receivers.Set(ctx, visibility, p.Request.Origin(), *r)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (p PushService) DeleteConfig(ctx context.Context, id spec.TaskID, config st
 	if err := decode.CheckID("id", config); err != nil {
 		return err
 	}
-	return p.Request.Tasks.Receivers.Drop(ctx, visibility, agentsvc.TaskID(id), config)
+	return p.Request.Tasks.Receivers.Drop(ctx, visibility, p.Request.Origin(), agentsvc.TaskID(id), config)
 }
 
 // authorizeTask authorizes the caller for its own tasks of p.Agent and checks the task ID. Its order is the
@@ -126,7 +126,7 @@ func (p PushService) authorizeTask(ctx context.Context, id spec.TaskID) (task.Vi
 }
 
 // NewReceiver returns a config as a receiver of the caller's, with its secrets encrypted and bound to the caller as
-// owner. It returns [apierror.ErrNoPush] where push notifications are off, or an [agentsvc.InvalidError] for an
+// owner. It returns [apierror.ErrNoPush] where push notifications are off, or an error with [agentsvc.CodeInvalid] for an
 // address that is not allowed.
 func (p PushService) NewReceiver(c *spec.PushConfig) (*receiver.Receiver, error) {
 	id, format := c.ID, Format03
@@ -275,12 +275,11 @@ func (p PushService) resolveVisibility(ctx context.Context) (task.Visibility, er
 	if err := p.Request.AuthorizeAgent(ctx, authz.AgentsCall, p.Agent); err != nil {
 		return task.Visibility{}, err
 	}
-	owner := p.Request.Principal.Owner()
-	return task.Visibility{Agents: []string{p.Agent}, Owner: &owner}, nil
+	return p.Request.OwnVisibility(p.Agent), nil
 }
 
 // SetReceiver makes r, which may be nil, a receiver of notifications from the turn on that sub starts. A decision or a
-// credential starts no turn: with r it is an [*agentsvc.InvalidError].
+// credential starts no turn: with r it is an error with [agentsvc.CodeInvalid].
 func SetReceiver(sub *task.Submission, r *receiver.Receiver) error {
 	if r != nil && len(sub.Decisions) > 0 {
 		return agentsvc.NewInvalidError("configuration", "a push notification config does not go with a decision or a credential: set it by itself")

@@ -47,8 +47,8 @@ import (
 // Options configure a Server. The zero value is valid: each field has the default that its comment names.
 type Options struct {
 	TLS *tls.Config // nil = connections are not encrypted
-	// AcquireStream counts a call of the client at an address with a port. It returns what ends the count, or false if too many calls
-	// are open; nil = as many as there are.
+	// AcquireStream counts a call of the client at an address with a port. It returns what ends the count, or false if
+	// too many calls are open; nil = as many as there are.
 	AcquireStream func(address string) (release func(), ok bool)
 	// Ready returns an error while the process must not receive calls; nil = always ready.
 	Ready func(context.Context) error
@@ -148,20 +148,6 @@ func New(front *surface.Server, o Options) *Server {
 	s.grpc.RegisterService(s.health.newServiceDesc(), s.health)
 	reflection.Register(s.grpc)
 	return s
-}
-
-// MethodNames returns the full names of the agent methods of both services, such as
-// /lf.a2a.v1.A2AService/SendMessage. Tests use it to cover every method.
-func MethodNames() (names []string) {
-	for _, d := range []grpc.ServiceDesc{pb10.A2AService_ServiceDesc, pb03.A2AService_ServiceDesc} {
-		for _, m := range d.Methods {
-			names = append(names, "/"+d.ServiceName+"/"+m.MethodName)
-		}
-		for _, m := range d.Streams {
-			names = append(names, "/"+d.ServiceName+"/"+m.StreamName)
-		}
-	}
-	return names
 }
 
 // Serve accepts connections of l until the server is closed or stopped. It returns nil then, also if that happened before

@@ -39,7 +39,7 @@ type call struct {
 	endsWhenSettled bool // the stream ends when the task needs input; set by streamEvents
 }
 
-// callKey is the context key of the call.
+// callKey is the context key of the call. grpc passes to a method nothing but the context and the message.
 type callKey struct{}
 
 // callFrom returns the call of a method's context. It is never nil there, since only newCallHandler calls methods.
@@ -148,7 +148,7 @@ func (c *call) toCallError(ctx context.Context, err error) error {
 	case codes.InvalidArgument:
 		return agentsvc.NewInvalidError("", "%s", strings.TrimPrefix(st.Message(), "failed to convert request: "))
 	case codes.Unimplemented:
-		return errors.Join(apierror.ErrUnsupported, err)
+		return agentsvc.NewError(apierror.CodeUnsupported, "not supported\n%s", err)
 	}
 	return err
 }
@@ -166,16 +166,16 @@ type callStream struct {
 }
 
 // Context returns the context of the authenticated request with the call in it.
-func (w *callStream) Context() context.Context { return w.ctx }
+func (s *callStream) Context() context.Context { return s.ctx }
 
 // RecvMsg receives the call's message into m. gRPC reports the size of a message only when all of it has arrived,
 // so the number of messages that are received at a time is bounded per app (a message slot), and the memory for
 // decoding is reserved after the arrival. A message that arrives slowly while others of the app wait is cut off
 // with [requestbody.ErrTooSlow].
-func (w *callStream) RecvMsg(m any) error {
-	c := w.call
+func (s *callStream) RecvMsg(m any) error {
+	c := s.call
 	cutOff := make(chan struct{})
-	slot, err := surface.BodyOf(c.httpRequest).ReserveSlot(w.ctx, func() { close(cutOff) })
+	slot, err := surface.BodyOf(c.httpRequest).ReserveSlot(s.ctx, func() { close(cutOff) })
 	if err != nil {
 		return c.recordFailure(err)
 	}
@@ -186,11 +186,11 @@ func (w *callStream) RecvMsg(m any) error {
 		if err := slot.MarkReceived(); err != nil {
 			return err
 		}
-		return surface.BodyOf(c.httpRequest).Reserve(w.ctx, size, values)
+		return surface.BodyOf(c.httpRequest).Reserve(s.ctx, size, values)
 	}}
 	received := make(chan error, 1)
 	// The receive cannot be interrupted; the goroutine ends when the call ends, at the latest.
-	go func() { received <- w.ServerStream.RecvMsg(in) }()
+	go func() { received <- s.ServerStream.RecvMsg(in) }()
 	select {
 	case err = <-received:
 	// The other goroutine still owns in. It can no longer decode into m: MarkReceived returns an error for a slot
@@ -225,18 +225,18 @@ func (w *callStream) RecvMsg(m any) error {
 }
 
 // SendMsg sends a message of the library. Before the first one it sends the response headers.
-func (w *callStream) SendMsg(m any) error {
-	if !w.headerSent {
-		w.headerSent = true
-		if err := w.SetHeader(toMetadata(w.header)); err != nil {
+func (s *callStream) SendMsg(m any) error {
+	if !s.headerSent {
+		s.headerSent = true
+		if err := s.SetHeader(toMetadata(s.header)); err != nil {
 			return err
 		}
 	}
 	if reported, ok := m.(*pb03.StreamResponse); ok {
-		w.call.setFinal(reported.GetStatusUpdate())
+		s.call.setFinal(reported.GetStatusUpdate())
 	}
 	unwrapMessageData(m)
-	return w.ServerStream.SendMsg(m)
+	return s.ServerStream.SendMsg(m)
 }
 
 // setFinal sets the member final of a status update of version 0.3, which says that the stream ends with it. The

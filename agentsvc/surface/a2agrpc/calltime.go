@@ -41,7 +41,7 @@ func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc
 		case s.otherSlots <- struct{}{}:
 			defer func() { <-s.otherSlots }()
 		default:
-			return status.Error(codes.ResourceExhausted, "too many ask which methods there are, try again shortly")
+			return status.Error(codes.ResourceExhausted, "too many reflection calls are open, try again shortly")
 		}
 		timer := time.NewTimer(maxOtherDuration)
 		defer timer.Stop()
@@ -80,21 +80,21 @@ type timedStream struct {
 	timedOut atomic.Bool   // stalled is closed; a send and a receive may time out at once
 }
 
-func (a *timedStream) RecvMsg(m any) error {
-	defer a.startTimer(a.options.ReceiveTimeout).Stop()
-	return a.ServerStream.RecvMsg(m)
+func (s *timedStream) RecvMsg(m any) error {
+	defer s.startTimer(s.options.ReceiveTimeout).Stop()
+	return s.ServerStream.RecvMsg(m)
 }
 
-func (a *timedStream) SendMsg(m any) error {
-	defer a.startTimer(a.options.SendTimeout).Stop()
-	return a.ServerStream.SendMsg(m)
+func (s *timedStream) SendMsg(m any) error {
+	defer s.startTimer(s.options.SendTimeout).Stop()
+	return s.ServerStream.SendMsg(m)
 }
 
 // startTimer returns a timer that marks the stream as stalled after d unless it is stopped before.
-func (a *timedStream) startTimer(d time.Duration) *time.Timer {
+func (s *timedStream) startTimer(d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() {
-		if a.timedOut.CompareAndSwap(false, true) {
-			close(a.stalled)
+		if s.timedOut.CompareAndSwap(false, true) {
+			close(s.stalled)
 		}
 	})
 }

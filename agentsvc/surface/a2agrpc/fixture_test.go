@@ -74,9 +74,9 @@ func serveGRPC(t testing.TB, server *surfacetest.Fixture, l net.Listener, o a2ag
 	return h
 }
 
-func (h *fixture) dialServer(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
+func (f *fixture) dialServer(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(h.address, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, more...)...)
+	conn, err := grpc.NewClient(f.address, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,9 +84,9 @@ func (h *fixture) dialServer(t testing.TB, more ...grpc.DialOption) *grpc.Client
 	return conn
 }
 
-func (h *fixture) mintToken(t *testing.T, app, sub string) string {
+func (f *fixture) mintToken(t *testing.T, app, sub string) string {
 	t.Helper()
-	return h.MintToken(t, app, authz.TokenSpec{Subject: sub, Roles: []string{"caller", "approver"}, Scope: "agents:read agents:call tasks:approve"})
+	return f.MintToken(t, app, authz.TokenSpec{Subject: sub, Roles: []string{"caller", "approver"}, Scope: "agents:read agents:call tasks:approve"})
 }
 
 // bearerCredentials sends a bearer token with every call.
@@ -114,10 +114,10 @@ var versions = []struct {
 
 // newClient returns the official client of a version; tenant is the field tenant of its calls, which version 0.3
 // does not have.
-func (h *fixture) newClient(t *testing.T, version spec.ProtocolVersion, token, tenant string) *a2aclient.Client {
+func (f *fixture) newClient(t *testing.T, version spec.ProtocolVersion, token, tenant string) *a2aclient.Client {
 	t.Helper()
 	dial := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(bearerCredentials(token))}
-	at := &spec.AgentInterface{URL: h.address, ProtocolBinding: spec.TransportProtocolGRPC, ProtocolVersion: version, Tenant: tenant}
+	at := &spec.AgentInterface{URL: f.address, ProtocolBinding: spec.TransportProtocolGRPC, ProtocolVersion: version, Tenant: tenant}
 	c, err := a2aclient.NewFromEndpoints(t.Context(), []*spec.AgentInterface{at}, lib10.WithGRPCTransport(dial...), lib03.WithGRPCTransport(dial...))
 	if err != nil {
 		t.Fatal(err)

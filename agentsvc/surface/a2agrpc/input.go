@@ -13,9 +13,9 @@ import (
 	"stoa/agentsvc/surface/decode"
 )
 
-// checkInput returns an [agentsvc.InvalidError] for a message with values that the library would ignore or replace
-// silently: negative numbers, unknown enumeration values, data that is null, and numbers that JSON cannot represent
-// (NaN, infinity).
+// checkInput returns an error with [agentsvc.CodeInvalid] for a message with values that the library would ignore or
+// replace silently: negative numbers, unknown enumeration values, data that is null, and numbers that JSON cannot
+// represent (NaN, infinity).
 func checkInput(m proto.Message) error { return checkMessage(m.ProtoReflect(), "", 0) }
 
 // checkMessage checks m and everything in it. at is the JSON path of m, "" for the message itself; depth counts the

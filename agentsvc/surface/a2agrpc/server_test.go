@@ -217,9 +217,9 @@ type rawConn struct {
 	hpack  *hpack.Encoder
 }
 
-func (h *fixture) dialRaw(t *testing.T, settings ...http2.Setting) *rawConn {
+func (f *fixture) dialRaw(t *testing.T, settings ...http2.Setting) *rawConn {
 	t.Helper()
-	conn, err := net.Dial("tcp", h.address)
+	conn, err := net.Dial("tcp", f.address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,27 +235,27 @@ func (h *fixture) dialRaw(t *testing.T, settings ...http2.Setting) *rawConn {
 }
 
 // beginCall starts a call of SendStreamingMessage and sends m, nil = no message.
-func (w *rawConn) beginCall(stream uint32, token string, m proto.Message) error {
-	w.header.Reset()
+func (c *rawConn) beginCall(stream uint32, token string, m proto.Message) error {
+	c.header.Reset()
 	for _, f := range [][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", "/lf.a2a.v1.A2AService/SendStreamingMessage"},
 		{"content-type", "application/grpc"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
 	} {
-		if err := w.hpack.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-			w.t.Fatal(err)
+		if err := c.hpack.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			c.t.Fatal(err)
 		}
 	}
-	err := w.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: w.header.Bytes(), EndHeaders: true})
+	err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.header.Bytes(), EndHeaders: true})
 	if m == nil || err != nil {
 		return err
 	}
 	raw, err := proto.Marshal(m)
 	if err != nil {
-		w.t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	frame := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(raw))), raw...)
 	for part := range slices.Chunk(frame, 16<<10) {
-		if err := w.WriteData(stream, false, part); err != nil {
+		if err := c.WriteData(stream, false, part); err != nil {
 			return err
 		}
 	}

@@ -23,11 +23,10 @@ import (
 // newStatusError returns the gRPC status of a fault. Its details are a google.rpc.ErrorInfo with the reason, a
 // BadRequest if a field is wrong, and a RetryInfo if header has Retry-After.
 func newStatusError(f *apierror.Fault, header http.Header) error {
-	reason, name := a2a.ErrorReason(*f)
 	// The status name of the fault is the name of a gRPC code; a name that is none leaves Unknown.
 	code := codes.Unknown
-	_ = code.UnmarshalJSON([]byte(strconv.Quote(name)))
-	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: spec.ProtocolDomain, Metadata: a2a.ErrorMetadata(*f)}}
+	_ = code.UnmarshalJSON([]byte(strconv.Quote(f.GRPC)))
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: f.Reason, Domain: spec.ProtocolDomain, Metadata: a2a.ErrorMetadata(*f)}}
 	if f.Field != "" {
 		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: f.Field, Description: f.Text}}})
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/duration"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/encode"
@@ -57,8 +58,8 @@ func (h keyHandler) rotateKey(ctx context.Context, o *mutation.Request) (mutatio
 	overlap := defaultOverlap
 	if b.Overlap != "" {
 		var err error
-		if overlap, err = time.ParseDuration(b.Overlap); err != nil {
-			return mutation.Result{}, agentsvc.NewInvalidError("overlap", "must be a duration such as 24h, or 0s")
+		if overlap, err = duration.Parse(b.Overlap); err != nil {
+			return mutation.Result{}, agentsvc.NewInvalidError("overlap", "must be a duration such as 24h or 2d, or 0s")
 		}
 	}
 	text, key, app, err := h.keys.RotateKey(ctx, o.Actor, o.AppName(), surface.PathParam(o.HTTP, "key"), overlap)

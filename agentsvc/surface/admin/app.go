@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // appHandler serves the apps themselves. It is read-only and used by value.
@@ -82,7 +83,7 @@ func (h appHandler) resumeApp(ctx context.Context, o *mutation.Request) (mutatio
 }
 
 // setAppStatus calls to with the reason of the optional body, which goes to the audit trail.
-func (h appHandler) setAppStatus(ctx context.Context, o *mutation.Request, to func(ctx context.Context, actor, name, reason string) (tenancy.App, error)) (mutation.Result, error) {
+func (h appHandler) setAppStatus(ctx context.Context, o *mutation.Request, to func(ctx context.Context, actor audit.Actor, name, reason string) (tenancy.App, error)) (mutation.Result, error) {
 	var b reasonBody
 	if err := o.DecodeBody(&b, true); err != nil {
 		return mutation.Result{}, err

@@ -43,7 +43,7 @@ func (h auditHandler) handleAudit(w http.ResponseWriter, r *http.Request) error 
 		out.Flaws[i] = flawBody{d.App, d.AppID, d.Seq, d.ID, d.Text, encode.FormatOptionalTime(d.At)}
 	}
 	for i, e := range entries {
-		out.Entries[i] = entryBody{e.ID, encode.FormatOptionalTime(e.At), e.Actor, e.Issuer, e.Action, e.App, string(e.AppID), e.Client, e.Request, e.Detail, e.Seq, e.Hash}
+		out.Entries[i] = entryBody{e.ID, encode.FormatOptionalTime(e.At), e.Actor.Name, e.Actor.Issuer, e.Action, e.App, string(e.AppID), e.Actor.Client, e.Actor.Request, e.Detail, e.Seq, e.Hash}
 	}
 	return response.WriteJSON(w, http.StatusOK, out)
 }

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -75,7 +74,7 @@ func (h policyHandler) loadPrincipal(r *http.Request, app *tenancy.App) (authz.P
 		key, of, err := h.keys.Store.Find(r.Context(), id)
 		// A key of another app is answered as one that does not exist.
 		if err == nil && of.App != app.ID {
-			err = fmt.Errorf("%w: no such key", tenancy.ErrNotFound)
+			err = agentsvc.NewError(agentsvc.CodeNotFound, "not found: no such key")
 		}
 		if err != nil {
 			return authz.Principal{}, err

@@ -22,11 +22,11 @@ type issuerBody struct {
 }
 
 // UnmarshalJSON refuses unknown members: a misspelt require_tenant_id would accept more tokens than intended.
-func (a *issuerBody) UnmarshalJSON(raw []byte) error {
+func (b *issuerBody) UnmarshalJSON(raw []byte) error {
 	type plain issuerBody
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode((*plain)(a)); err != nil {
+	if err := dec.Decode((*plain)(b)); err != nil {
 		return agentsvc.NewInvalidError("auth", "must be {issuer, jwks_url, audience, client_id?, refresh_interval?, require_tenant_id?} or null")
 	}
 	return nil

@@ -62,7 +62,7 @@ func (h deadLetterHandler) handleListDeadLetters(w http.ResponseWriter, r *http.
 		// The page token is the ID of a run; an ID that does not parse was not returned by this list.
 		var ok bool
 		if f.Before, ok = deadletter.ParseID(token); !ok {
-			return agentsvc.NewInvalidError("page_token", "is not one that this list gave")
+			return agentsvc.NewInvalidError("page_token", "is not a token of this list")
 		}
 	}
 	dead, total, err := h.deadLetters.List(r.Context(), f)
@@ -100,7 +100,7 @@ func (h deadLetterHandler) requeueRun(ctx context.Context, o *mutation.Request) 
 		return mutation.Result{}, agentsvc.ErrNotFound
 	}
 	// appID ties the stored response to the app of the run, so that it is deleted with that app.
-	d, next, err := h.deadLetters.Requeue(ctx, o.Actor, id)
+	d, next, err := h.deadLetters.Requeue(ctx, surface.MemoryOf(o.HTTP), o.Actor, id)
 	if err != nil {
 		return mutation.Result{}, err
 	}
@@ -122,6 +122,6 @@ func (h deadLetterHandler) requeueRuns(ctx context.Context, o *mutation.Request)
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	n, remaining, err := h.deadLetters.RequeueAll(ctx, o.Actor, f, maxRequeued)
+	n, remaining, err := h.deadLetters.RequeueAll(ctx, surface.MemoryOf(o.HTTP), o.Actor, f, maxRequeued)
 	return mutation.Result{Status: http.StatusOK, Body: requeuedAllBody{n, remaining}}, err
 }

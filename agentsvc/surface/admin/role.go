@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
 	"stoa/agentsvc"
@@ -42,7 +41,7 @@ func (h roleHandler) addRole(ctx context.Context, o *mutation.Request) (mutation
 	}
 	// The store knows only the app's own roles.
 	if authz.IsBuiltInRole(b.Name) {
-		return mutation.Result{}, fmt.Errorf("%w: the role %s is built in", tenancy.ErrExists, b.Name)
+		return mutation.Result{}, agentsvc.NewError(agentsvc.CodeExists, "already exists: the role %s is built in", b.Name)
 	}
 	role, err := authz.CheckRole(tenancy.Role{Name: b.Name, Scopes: b.Scopes, Description: b.Description})
 	if err != nil {
@@ -64,7 +63,7 @@ func (h roleHandler) updateRole(ctx context.Context, o *mutation.Request) (mutat
 		return mutation.Result{}, err
 	}
 	if b.Name != "" && b.Name != name {
-		return mutation.Result{}, agentsvc.NewInvalidError("name", "must be %s, as the path says: a role keeps its name", name)
+		return mutation.Result{}, agentsvc.NewInvalidError("name", "must be %s, as in the path: the name of a role cannot change", name)
 	}
 	role, err := authz.CheckRole(tenancy.Role{Name: name, Scopes: b.Scopes, Description: b.Description})
 	if err != nil {
@@ -83,11 +82,11 @@ func (h roleHandler) deleteRole(ctx context.Context, o *mutation.Request) (mutat
 	return mutation.Result{Status: http.StatusNoContent}, h.apps.Roles.Delete(ctx, o.Actor, o.AppName(), name)
 }
 
-// customRoleName returns the role of the path, or [tenancy.ErrPrecondition] for a built-in one.
+// customRoleName returns the role of the path, or [agentsvc.CodePrecondition] for a built-in one.
 func customRoleName(o *mutation.Request) (string, error) {
 	name := surface.PathParam(o.HTTP, "role")
 	if authz.IsBuiltInRole(name) {
-		return "", fmt.Errorf("%w: the role %s is built in and cannot be changed", tenancy.ErrPrecondition, name)
+		return "", agentsvc.NewError(agentsvc.CodePrecondition, "precondition failed: the role %s is built in and cannot be changed", name)
 	}
 	return name, nil
 }

@@ -2,11 +2,10 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/duration"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/authz"
 	"stoa/tenancy"
@@ -29,8 +28,8 @@ func (h tokenHandler) mintToken(ctx context.Context, o *mutation.Request) (mutat
 	spec := authz.TokenSpec{Subject: b.Sub, Roles: b.Roles, Scope: b.Scope}
 	if b.TTL != "" {
 		var err error
-		if spec.TTL, err = time.ParseDuration(b.TTL); err != nil || spec.TTL <= 0 {
-			return mutation.Result{}, agentsvc.NewInvalidError("ttl", "must be a duration such as 1h")
+		if spec.TTL, err = duration.Parse(b.TTL); err != nil || spec.TTL <= 0 {
+			return mutation.Result{}, agentsvc.NewInvalidError("ttl", "must be a duration such as 1h or 30d")
 		}
 	}
 	app, err := h.apps.LoadApp(ctx, o.AppName())
@@ -39,7 +38,7 @@ func (h tokenHandler) mintToken(ctx context.Context, o *mutation.Request) (mutat
 	}
 	// A token would not be accepted; an error is clearer than a token that does not work.
 	if app.Status == tenancy.Deleting {
-		return mutation.Result{}, fmt.Errorf("%w: the app %s is being deleted", tenancy.ErrPrecondition, app.Name)
+		return mutation.Result{}, agentsvc.NewError(agentsvc.CodePrecondition, "precondition failed: the app %s is being deleted", app.Name)
 	}
 	token, err := h.issuer.IssueToken(ctx, &app, spec)
 	if err != nil {

@@ -7,6 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -52,24 +55,24 @@ func TestClassifyError(t *testing.T) {
 		{"overloaded", agentsvc.ErrOverloaded, Unavailable, 503, -32603, "the server is at its limit, try again shortly", time.Second},
 		{"same id, other body", task.ErrConflict, InvalidArgument, 422, -32602, "a message with this id and another body was sent before", 0},
 		{"input", fmt.Errorf("x: %w", agentsvc.NewInvalidError("a.b", "is wrong")), InvalidArgument, 400, -32602, "a.b: is wrong", 0},
-		{"input of an app", &agentsvc.InvalidError{Field: "name", Reason: "is wrong"}, InvalidArgument, 400, -32602, "name: is wrong", 0},
+		{"input of an app", agentsvc.NewInvalidError("name", "is wrong"), InvalidArgument, 400, -32602, "name: is wrong", 0},
 		{"config", &document.Error{Problems: []document.Problem{{Path: "agents"}}}, InvalidArgument, 400, -32602, "the configuration is not valid", 0},
 		{"push", ErrNoPush, InvalidArgument, 400, -32003, "push notifications are not supported", 0},
-		{"content", fmt.Errorf("%w: it is a picture", ErrContentType), InvalidArgument, 400, -32005, ErrContentType.Error() + ": it is a picture", 0},
-		{"no message", NewInvalidRequestError("no message"), InvalidArgument, 400, -32600, "no message", 0},
+		{"content", agentsvc.NewError(CodeContentType, "it is a picture"), InvalidArgument, 400, -32005, "it is a picture", 0},
+		{"no message", agentsvc.NewError(CodeMalformed, "no message"), InvalidArgument, 400, -32600, "no message", 0},
 
-		{"no credential", router.ErrUnauthenticated, Unauthenticated, 401, -32603, textUnauthenticated, 0},
-		{"bad token", fmt.Errorf("verify: %w", authz.ErrUnauthenticated), Unauthenticated, 401, -32603, textUnauthenticated, 0},
-		{"denied", fmt.Errorf("%w: the scope is missing", authz.ErrDenied), PermissionDenied, 403, -32603, "permission denied: the scope is missing", 0},
+		{"no credential", router.ErrUnauthenticated, Unauthenticated, 401, -32603, authz.ErrUnauthenticated.Error(), 0},
+		{"bad token", fmt.Errorf("verify: %w", authz.ErrUnauthenticated), Unauthenticated, 401, -32603, authz.ErrUnauthenticated.Error(), 0},
+		{"denied", agentsvc.NewError(agentsvc.CodeDenied, "permission denied: the scope is missing"), PermissionDenied, 403, -32603, "permission denied: the scope is missing", 0},
 		{"operator", router.ErrOperator, PermissionDenied, 403, -32603, "the operator's credential is for /admin alone", 0},
 		{"suspended", tenancy.ErrSuspended, PermissionDenied, 403, -32004, "the app is suspended", 0},
-		{"exhausted", &ratelimit.ExhaustedError{RetryAfter: 7 * time.Second}, ResourceExhausted, 429, -32603, "limit reached, try again in 7 s", 7 * time.Second},
+		{"exhausted", ratelimit.NewExhaustedError(7 * time.Second), ResourceExhausted, 429, -32603, "limit reached, try again in 7 s", 7 * time.Second},
 
-		{"unknown app", fmt.Errorf("%w: no such app", tenancy.ErrNotFound), NotFound, 404, -32001, "not found: no such app", 0},
-		{"name taken", tenancy.ErrExists, AlreadyExists, 409, -32603, "already exists", 0},
-		{"other revision", tenancy.ErrPrecondition, FailedPrecondition, 412, -32603, "precondition failed", 0},
+		{"unknown app", fmt.Errorf("x: %w", agentsvc.NewError(agentsvc.CodeNotFound, "no such app")), NotFound, 404, -32001, "no such app", 0},
+		{"name taken", agentsvc.NewError(agentsvc.CodeExists, "already exists"), AlreadyExists, 409, -32603, "already exists", 0},
+		{"other revision", agentsvc.NewError(agentsvc.CodePrecondition, "precondition failed"), FailedPrecondition, 412, -32603, "precondition failed", 0},
 		{"in progress", idempotency.ErrInProgress, Aborted, 409, -32004, idempotency.ErrInProgress.Error(), 0},
-		{"key reused", agentsvc.ErrKeyReused, InvalidArgument, 422, -32602, agentsvc.ErrKeyReused.Error(), 0},
+		{"key reused", agentsvc.ErrKeyReused, InvalidArgument, 422, -32602, "this Idempotency-Key was used for another request", 0},
 
 		{"outcome unknown", fmt.Errorf("x: %w", db.ErrUnknownOutcome), Unavailable, 503, -32603, textUnavailable, time.Second},
 		{"database closed", db.ErrClosed, Unavailable, 503, -32603, textUnavailable, time.Second},
@@ -88,33 +91,51 @@ func TestClassifyError(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			v := Classify(tt.err)
-			if v.Code != tt.code || v.Status != tt.status || v.rpc != tt.rpc || v.Text != tt.text || v.retryAfter != tt.retry {
+			if v.Code != tt.code || v.Status != tt.status || v.RPC != tt.rpc || v.Text != tt.text || v.retryAfter != tt.retry {
 				t.Errorf("judge = %+v, want %+v", v, tt)
 			}
 		})
 	}
 }
 
-// TestCodes checks that each code is used with its own HTTP statuses only.
-func TestCodes(t *testing.T) {
+// TestMappings checks that each code that is declared has a mapping, that each name of responses goes with its own HTTP
+// statuses only, and that protocols know the other values.
+func TestMappings(t *testing.T) {
 	t.Parallel()
 	statuses := map[Code][]int{
 		InvalidArgument: {400, 405, 422}, Unauthenticated: {401}, PermissionDenied: {403}, NotFound: {404}, AlreadyExists: {409},
 		Aborted: {409}, FailedPrecondition: {412}, ResourceExhausted: {413, 429}, Internal: {500}, Unavailable: {503},
 	}
-	for _, row := range errorTable {
-		ok := false
-		for _, s := range statuses[row.code] {
-			ok = ok || s == row.status
+	declared := append(declaredCodes(t, "../../errors.go", "Code"), declaredCodes(t, "table.go", "agentsvc.Code")...)
+	if len(declared) != len(mappings) {
+		t.Errorf("%d codes are declared, %d have a mapping", len(declared), len(mappings))
+	}
+	for _, code := range declared {
+		m := mappings[code]
+		if !slices.Contains(statuses[m.Code], m.Status) {
+			t.Errorf("%s: %s does not go with %d", code, m.Code, m.Status)
 		}
-		if !ok {
-			t.Errorf("%v: %s does not go with %d", row.err, row.code, row.status)
+		if rpcMessages[m.RPC] == "" {
+			t.Errorf("%s: the JSON-RPC code %d has no message", code, m.RPC)
 		}
-		if rpcMessages[row.rpc] == "" {
-			t.Errorf("%v: the JSON-RPC code %d has no message", row.err, row.rpc)
+		if m.Reason == "" || m.GRPC == "" || m.REST03 == 0 || m.OpenAI == "" {
+			t.Errorf("%s: a protocol has no value in %+v", code, m)
 		}
-		if http.StatusText(row.status) == "" {
-			t.Errorf("%v: %d is no status", row.err, row.status)
+		if (m.Scheme != "") != (m.Status == http.StatusUnauthorized) {
+			t.Errorf("%s: the scheme %q does not go with %d", code, m.Scheme, m.Status)
 		}
 	}
+}
+
+// declaredCodes returns the constants of a file that have that type, by its text.
+func declaredCodes(t *testing.T, file, kind string) (codes []agentsvc.Code) {
+	t.Helper()
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\t[Cc]ode\w+ +`+kind+` += "(.+?)"`).FindAllStringSubmatch(string(src), -1) {
+		codes = append(codes, agentsvc.Code(m[1]))
+	}
+	return codes
 }

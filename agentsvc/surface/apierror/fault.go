@@ -4,11 +4,8 @@ import "strings"
 
 // Fault is an error as an [Encoder] or a stream.Encoder gets it, to encode it in its protocol's form.
 type Fault struct {
-	Code Code
-	// Status is the HTTP status.
-	Status int
-	// RPC is the JSON-RPC code; A2A has codes of its own among them. Title is the standard message of that code.
-	RPC   int
+	mapping
+	// Title is the standard message of the JSON-RPC code.
 	Title string
 	// Text says what was wrong.
 	Text string
@@ -23,8 +20,8 @@ type Fault struct {
 func NewFault(requestID string, err error) Fault { return Classify(err).ToFault(requestID) }
 
 // ToFault returns the fault for v in a request with that id.
-func (v Response) ToFault(requestID string) Fault {
-	return Fault{v.Code, v.Status, v.rpc, rpcMessages[v.rpc], v.Text, v.field, requestID, v.buildDetails(requestID)}
+func (r Response) ToFault(requestID string) Fault {
+	return Fault{r.mapping, rpcMessages[r.RPC], r.Text, r.field, requestID, r.buildDetails(requestID)}
 }
 
 // FullMessage returns the title and the text, for protocols that have one message. It leaves out the title where the
@@ -34,8 +31,8 @@ func (f Fault) FullMessage() string {
 	switch {
 	case title == "", f.RPC == rpcInternal, strings.HasPrefix(text, title):
 		return f.Text
-	// responseErrors have rpcInvalidRequest and unknown paths RPCMethodNotFound for want of a better code.
-	case f.Code != InvalidArgument && (f.RPC == rpcInvalidRequest || f.RPC == RPCMethodNotFound):
+	// Errors that are no errors of a message have rpcInvalidRequest or rpcMethodNotFound for want of a better code.
+	case f.Code != InvalidArgument && (f.RPC == rpcInvalidRequest || f.RPC == rpcMethodNotFound):
 		return f.Text
 	case strings.HasSuffix(title, text):
 		return f.Title

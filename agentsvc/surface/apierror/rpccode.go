@@ -3,9 +3,9 @@ package apierror
 // The error codes of JSON-RPC 2.0 (section 5.1 of its specification), and below them those that the A2A specification
 // adds.
 const (
-	RPCParse          = -32700
+	rpcParse          = -32700
 	rpcInvalidRequest = -32600
-	RPCMethodNotFound = -32601
+	rpcMethodNotFound = -32601
 	rpcInvalidParams  = -32602
 	rpcInternal       = -32603
 
@@ -19,9 +19,9 @@ const (
 
 // rpcMessages are the standard messages of the codes. What was wrong in a request is in the data of its error.
 var rpcMessages = map[int]string{
-	RPCParse:          "Parse error",
+	rpcParse:          "Parse error",
 	rpcInvalidRequest: "Invalid request",
-	RPCMethodNotFound: "Method not found",
+	rpcMethodNotFound: "Method not found",
 	rpcInvalidParams:  "Invalid params",
 	rpcInternal:       "Internal error",
 	rpcTaskNotFound:   "Task not found",
@@ -31,19 +31,3 @@ var rpcMessages = map[int]string{
 	rpcContentType:    "Incompatible content types",
 	rpcVersion:        "This version of the protocol is not supported",
 }
-
-// rpcError is an error that is created with its JSON-RPC code. Its detail is the text for the caller.
-type rpcError struct {
-	code   int
-	detail string
-}
-
-// Error returns the detail.
-func (e *rpcError) Error() string { return e.detail }
-
-// NewRPCError returns an error with a JSON-RPC code; detail is its text for the caller.
-func NewRPCError(code int, detail string) error { return &rpcError{code, detail} }
-
-// NewInvalidRequestError returns an error with the code "Invalid request" for a request that is not what its protocol
-// demands.
-func NewInvalidRequestError(detail string) error { return &rpcError{rpcInvalidRequest, detail} }

@@ -163,7 +163,7 @@ func decodeBudgetUpdate(o *mutation.Request, was budget.Budget) (budget.Budget, 
 		return budget.Budget{}, err
 	}
 	if b.Name != was.Name {
-		return budget.Budget{}, agentsvc.NewInvalidError("name", "is another one than in the path; a budget keeps its name")
+		return budget.Budget{}, agentsvc.NewInvalidError("name", "differs from the name in the path; the name of a budget cannot change")
 	}
 	return b.toBudget()
 }

@@ -20,7 +20,7 @@ func (h budgetHandler) checkScope(ctx context.Context, app tenancy.App, s budget
 	if s.Key != "" {
 		_, of, err := h.keys.Store.Find(ctx, s.Key)
 		switch {
-		case errors.Is(err, tenancy.ErrNotFound), err == nil && app.ID != "" && of.App != app.ID:
+		case errors.Is(err, agentsvc.CodeNotFound), err == nil && app.ID != "" && of.App != app.ID:
 			return agentsvc.NewInvalidError("scope.key", "must be the id of an API key that there is; the app's list of keys has them")
 		case err != nil:
 			return err

@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"strings"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
 	"stoa/billing"
 	"stoa/billing/invoice"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 )
 
 // invoiceHandler serves invoices. It is read-only and used by value.
@@ -30,24 +32,24 @@ type billedApps struct {
 // loadBilledApp returns the app of that name, or a former app of that name or ID that has a ledger: invoices
 // outlive their app. An app that still exists is returned in its current form, because the plan is needed for its
 // drafts.
-func (h billedApps) loadBilledApp(ctx context.Context, name string) (tenancy.App, error) {
-	app, err := h.apps.LoadApp(ctx, name)
-	if !errors.Is(err, tenancy.ErrNotFound) {
+func (a billedApps) loadBilledApp(ctx context.Context, name string) (tenancy.App, error) {
+	app, err := a.apps.LoadApp(ctx, name)
+	if !errors.Is(err, agentsvc.CodeNotFound) {
 		return app, err
 	}
-	former, ferr := h.billing.Ledgers.FindFormerApp(ctx, name)
+	former, ferr := a.billing.Ledgers.FindFormerApp(ctx, name)
 	if ferr != nil {
-		if errors.Is(ferr, tenancy.ErrNotFound) {
+		if errors.Is(ferr, agentsvc.CodeNotFound) {
 			return app, err
 		}
 		return former, ferr
 	}
 	// The name may be the ID of an app that still exists. Another app may have a former app's name by now, so the
 	// IDs must agree.
-	switch live, err := h.apps.LoadApp(ctx, former.Name); {
+	switch live, err := a.apps.LoadApp(ctx, former.Name); {
 	case err == nil && live.ID == former.ID:
 		return live, nil
-	case err != nil && !errors.Is(err, tenancy.ErrNotFound):
+	case err != nil && !errors.Is(err, agentsvc.CodeNotFound):
 		return live, err
 	}
 	return former, nil
@@ -114,7 +116,7 @@ func (h invoiceHandler) reverseInvoice(ctx context.Context, o *mutation.Request)
 }
 
 // changeInvoice calls do for the invoice of the path. A body, if there is one, must be an empty object.
-func (h invoiceHandler) changeInvoice(ctx context.Context, o *mutation.Request, do func(ctx context.Context, actor string, app tenancy.App, id string) (invoice.Invoice, error)) (mutation.Result, error) {
+func (h invoiceHandler) changeInvoice(ctx context.Context, o *mutation.Request, do func(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (invoice.Invoice, error)) (mutation.Result, error) {
 	if err := o.DecodeBody(&struct{}{}, true); err != nil {
 		return mutation.Result{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"stoa/billing/invoice"
 	"stoa/billing/price"
 	"stoa/billing/usage"
+	"stoa/tenancy/audit"
 )
 
 // TestInvoicesByID checks that an app that exists is invoiced by its plan, also if the path has its ID instead of
@@ -33,14 +34,14 @@ func TestInvoicesByID(t *testing.T) {
 	}
 	// The first price book has another currency than the plan, so an invoice without the plan would be in USD.
 	for _, currency := range []string{"USD", "EUR"} {
-		_, err := h.Billing.Prices.AddVersion(ctx, "admin", price.Version{
+		_, err := h.Billing.Prices.AddVersion(ctx, audit.Actor{Name: "admin"}, price.Version{
 			Version: currency, Currency: currency, Effective: time.UnixMicro(0), Items: []price.Item{{Kind: price.Charge, Meter: "model_calls", Per: 1, Amount: 10}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := h.Billing.Prices.AddPlan(ctx, "admin", price.Plan{
+	_, err := h.Billing.Prices.AddPlan(ctx, audit.Actor{Name: "admin"}, price.Plan{
 		Name: "berlin", Currency: "EUR", Timezone: "Europe/Berlin", Included: map[string]int64{"model_calls": 1}, Overage: map[string]price.Overage{"model_calls": {Per: 1, Amount: 7}},
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/duration"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/mutation"
@@ -82,8 +83,8 @@ func decodePlan(o *mutation.Request) (price.Plan, error) {
 				continue
 			}
 			var err error
-			if *f.to, err = time.ParseDuration(f.text); err != nil || *f.to <= 0 {
-				return p, agentsvc.NewInvalidError("retention."+f.name, `must be a time such as "720h"`)
+			if *f.to, err = duration.Parse(f.text); err != nil || *f.to <= 0 {
+				return p, agentsvc.NewInvalidError("retention."+f.name, `must be a time such as "30d"`)
 			}
 		}
 	}
@@ -107,7 +108,7 @@ func (h planHandler) updatePlan(ctx context.Context, o *mutation.Request) (mutat
 	}
 	name := surface.PathParam(o.HTTP, "plan")
 	if p.Name != "" && p.Name != name {
-		return mutation.Result{}, agentsvc.NewInvalidError("name", "is another one than in the path; a plan keeps its name")
+		return mutation.Result{}, agentsvc.NewInvalidError("name", "differs from the name in the path; the name of a plan cannot change")
 	}
 	// Only the path names the plan; the body may repeat it.
 	p.Name = name

@@ -3,12 +3,12 @@ package crossorigin
 import (
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface/apierror"
 )
@@ -60,18 +60,15 @@ func NewPageGuard(o config.CORS, base *url.URL, hosts []string) *PageGuard {
 
 // The errors of [PageGuard.checkRequest] name the setting with which the operator allows such requests.
 var (
-	errForeignPage = &apierror.Error{
-		Code: apierror.PermissionDenied, Status: http.StatusForbidden,
-		Text: "this app asks for no credential, and so takes no requests from web pages of other origins: server.cors.allowed_origins in the configuration lists the origins that may",
-	}
-	errForeignHost = &apierror.Error{
-		Code: apierror.PermissionDenied, Status: http.StatusForbidden,
-		Text: "this app asks for no credential, and so takes no requests under a host name that is not known to be this server's: --public-url says under which name it is reached",
-	}
+	errForeignPage = agentsvc.NewError(apierror.CodeForeignPage,
+		"this app asks for no credential, and so takes no requests from web pages of other origins: server.cors.allowed_origins in the configuration lists the origins that may")
+	errForeignHost = agentsvc.NewError(apierror.CodeForeignPage,
+		"this app asks for no credential, and so takes no requests under a host name that is not known to be this server's: --public-url says under which name it is reached")
 )
 
 // CheckRequest returns the error for a request without a credential that acts or reads in an app which needs none, nil
-// if it may. requestHost and header are its Host header and its other headers, nil if its protocol has none. named says that the host is one that the operator configured for apps, so it cannot be a rebound name.
+// if it may. requestHost and header are its Host header and its other headers, nil if its protocol has none. named says
+// that the host is one that the operator configured for apps, so it cannot be a rebound name.
 func (g *PageGuard) CheckRequest(requestHost string, header func(name string) string, named bool) error {
 	if g.allowAll {
 		return nil

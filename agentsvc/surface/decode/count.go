@@ -1,9 +1,9 @@
 package decode
 
 import (
-	"fmt"
 	"io"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 )
 
@@ -57,7 +57,7 @@ func (c *ValueCounter) countBytes(b []byte) error {
 			continue
 		case '{', '[':
 			if c.depth++; c.depth > MaxDepth {
-				return apierror.NewInvalidRequestError(fmt.Sprintf("the JSON is nested more than %d levels deep", MaxDepth))
+				return agentsvc.NewError(apierror.CodeMalformed, "the JSON is nested more than %d levels deep", MaxDepth)
 			}
 			if c.depth > 0 && c.depth <= listLevels {
 				c.items[c.depth], c.lists[c.depth] = 1, b[i] == '['

@@ -3,11 +3,11 @@ package decode
 import (
 	"errors"
 	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/iotest"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 )
 
@@ -38,11 +38,11 @@ func TestCountJSON(t *testing.T) {
 		if _, repeated := io.ReadAll(pieces); (repeated == nil) != (err == nil) || repeated == nil && pieces.Counter.TotalValues() != n {
 			t.Errorf("%s: byte by byte %d values, %v, at once %d, %v", c.name, pieces.Counter.TotalValues(), repeated, n, err)
 		}
-		var reported *apierror.Error
+		var reported *agentsvc.Error
 		switch {
 		case c.least > 0 && (err != nil || n < c.least):
 			t.Errorf("%s: %d values, %v, want at least %d", c.name, n, err, c.least)
-		case c.least == 0 && (!errors.As(err, &reported) || reported.Status != http.StatusRequestEntityTooLarge || !strings.Contains(reported.Text, "allowed")):
+		case c.least == 0 && (!errors.As(err, &reported) || reported.Code != apierror.CodeBodyTooLarge || !strings.Contains(reported.Message, "allowed")):
 			t.Errorf("%s: %v, want a refusal that says how many are allowed", c.name, err)
 		}
 	}

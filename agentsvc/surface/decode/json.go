@@ -18,7 +18,7 @@ import (
 )
 
 // JSON decodes one JSON object into v. If strict is set, unknown members are errors. Its errors are
-// [*agentsvc.InvalidError] with the path of the field and what is wrong with it.
+// [agentsvc.CodeInvalid] with the path of the field and what is wrong with it.
 func JSON(body []byte, v any, strict bool) error {
 	// RFC 8259, 8.1. encoding/json would replace each invalid byte by the three bytes of U+FFFD.
 	if !utf8.Valid(body) {
@@ -30,12 +30,12 @@ func JSON(body []byte, v any, strict bool) error {
 	}
 	var wrong *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
-	var own *agentsvc.InvalidError
+	var own *agentsvc.Error
 	switch {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &wrong):
-		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "a JSON %s cannot stand here", wrong.Value)
+		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "a JSON %s is not allowed here", wrong.Value)
 	case errors.As(err, &syntax):
 		return agentsvc.NewInvalidError("", "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -122,8 +122,8 @@ type AliasedJSON []byte
 
 // UnmarshalJSON keeps b without copying it. The contract of [json.Unmarshaler] demands a copy because b belongs to the
 // caller; here the caller of json.Unmarshal owns the body and keeps it.
-func (w *AliasedJSON) UnmarshalJSON(b []byte) error {
-	*w = b
+func (n *AliasedJSON) UnmarshalJSON(b []byte) error {
+	*n = b
 	return nil
 }
 

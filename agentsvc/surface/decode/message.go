@@ -12,10 +12,10 @@ import (
 type MessageFields struct{ Message, Context, Task string }
 
 // CompleteMessage validates the ids of m and sets its role and its n parts, each decoded by part, which gets its index
-// and its path. It returns an [*agentsvc.InvalidError] for an id, for no or too many parts, or the error of part.
-func (names MessageFields) CompleteMessage(m *agentsvc.Message, n int, part func(i int, at string) (agentsvc.Part, error)) error {
+// and its path. It returns an error with [agentsvc.CodeInvalid] for an id, for no or too many parts, or the error of part.
+func (f MessageFields) CompleteMessage(m *agentsvc.Message, n int, part func(i int, at string) (agentsvc.Part, error)) error {
 	for _, x := range []struct{ field, id string }{
-		{names.Message, string(m.ID)}, {names.Context, string(m.Context)}, {names.Task, string(m.Task)},
+		{f.Message, string(m.ID)}, {f.Context, string(m.Context)}, {f.Task, string(m.Task)},
 	} {
 		if err := CheckID("message."+x.field, x.id); err != nil {
 			return err
@@ -44,17 +44,17 @@ const MaxParts = 1000
 type FileFields struct{ URI, Bytes string }
 
 // CompleteFile sets the content of f: either uri, an absolute URL, or encoded, base64, exactly one of which must not be
-// "". It returns an [*agentsvc.InvalidError] with a path below at.
-func (names FileFields) CompleteFile(f *agentsvc.File, at, uri, encoded string) error {
+// "". It returns an error with [agentsvc.CodeInvalid] with a path below at.
+func (ff FileFields) CompleteFile(f *agentsvc.File, at, uri, encoded string) error {
 	if (uri == "") == (encoded == "") {
-		return agentsvc.NewInvalidError(at, "a file has either %s or %s", names.URI, names.Bytes)
+		return agentsvc.NewInvalidError(at, "a file has either %s or %s", ff.URI, ff.Bytes)
 	}
 	if f.URI = uri; uri != "" {
-		return CheckURI(at+"."+names.URI, uri)
+		return CheckURI(at+"."+ff.URI, uri)
 	}
 	var err error
 	if f.Bytes, err = base64.StdEncoding.DecodeString(encoded); err != nil || len(f.Bytes) == 0 {
-		return agentsvc.NewInvalidError(at+"."+names.Bytes, "must be the file's bytes in base64")
+		return agentsvc.NewInvalidError(at+"."+ff.Bytes, "must be the file's bytes in base64")
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func CheckURL(u *url.URL) error {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return agentsvc.NewInvalidError("query", "is not encoded as a query is")
+		return agentsvc.NewInvalidError("query", "is not a valid URL query")
 	}
 	for name, values := range query {
 		if !isText(name) || slices.ContainsFunc(values, func(v string) bool { return !isText(v) }) {
@@ -106,7 +106,8 @@ func CheckHistoryLength(field string, n int) error {
 
 // ParseAfter returns the sequence after which a client wants to continue, nil if it starts from the current state. The
 // Last-Event-ID header wins over given, which comes from the request itself: a browser that reconnects repeats the
-// request unchanged and adds the header. It returns an [*agentsvc.InvalidError] for a negative or malformed sequence.
+// request unchanged and adds the header. It returns an error with [agentsvc.CodeInvalid] for a negative or malformed
+// sequence.
 func ParseAfter(r *http.Request, given *int64) (*int64, error) {
 	if given != nil && *given < 0 {
 		return nil, agentsvc.NewInvalidError("after", "must be the id of an event")

@@ -11,7 +11,7 @@ import (
 	"stoa/agentsvc/surface/stream"
 )
 
-// toDomain returns m as a domain message, or an [agentsvc.InvalidError] that names the field that is wrong; m is
+// toDomain returns m as a domain message, or an error with [agentsvc.CodeInvalid] that names the field that is wrong; m is
 // then returned as far as it was converted.
 func (m *message) toDomain() (agentsvc.Message, error) {
 	converted := agentsvc.Message{
@@ -90,7 +90,7 @@ type eventEncoder struct{ stream.DeltaTracker }
 
 // encodeEvent returns the update for ev, or nil for an event that this surface does not send, such as usage.
 // Messages and deltas are status updates in the state working.
-func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
+func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	switch {
 	case ev.Status != nil:
 		return statusUpdate{"task.status_update", string(ev.Task), encode.NewStatusRecord(*ev.Status)}
@@ -98,7 +98,7 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 		a := ev.Artifact
 		return artifactUpdate{"task.artifact_update", string(ev.Task), encode.NewArtifactRecord(a.Artifact), a.Append, a.Last}
 	}
-	if m, ok := t.NextMessage(ev); ok {
+	if m, ok := e.NextMessage(ev); ok {
 		return newWorkingUpdate(ev, m)
 	}
 	return nil

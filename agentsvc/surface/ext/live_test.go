@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/ext"
@@ -214,7 +213,10 @@ func TestHealth(t *testing.T) {
 	check("/health", http.StatusOK, `"database":"connected"`)
 	busy.Store(false)
 	broken.Store(true)
-	time.Sleep(1100 * time.Millisecond) // the database is pinged once a second at most
+	surfacetest.WaitUntil(t, "the database is unreachable", func() bool { // it is pinged once a second at most
+		_, body := h.Do(t, http.MethodGet, "/health", "", nil)
+		return strings.Contains(body, `"database":"unreachable"`)
+	})
 	check("/health", http.StatusOK, `"database":"unreachable"`)
 	check("/ready", http.StatusServiceUnavailable, `"UNAVAILABLE"`)
 }

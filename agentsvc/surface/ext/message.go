@@ -25,12 +25,12 @@ type handler struct {
 
 // findMethod returns the JSON-RPC method of a name, or nil, which becomes the error -32601. Methods that wait for a
 // task have no deadline; all others run under withDeadline. The message methods have two spellings.
-func (c handler) findMethod(name string) jsonrpc.Method {
+func (h handler) findMethod(name string) jsonrpc.Method {
 	switch name {
 	case "message:send", "message/send":
-		return c.handleSend
+		return h.handleSend
 	case "message:stream", "message/stream":
-		return c.handleStream
+		return h.handleStream
 	case "tasks/get":
 		return withDeadline(handleGet)
 	case "tasks/list":
@@ -73,7 +73,7 @@ func decodeParams(r *http.Request, rpc *jsonrpc.Call, params any, tenant *string
 
 // handleSend answers message/send: with the task when it has ended, needs input or blockFor is over, or at once if
 // blocking is false.
-func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
+func (h handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, sub, err := admitMessage(r, rpc)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc
 	if err := decode.CheckHistoryLength("history_length", *length); err != nil {
 		return err
 	}
-	timeout := c.blockFor
+	timeout := h.blockFor
 	if b := p.Configuration.Blocking; b != nil && !*b {
 		timeout = 0
 	}
@@ -100,7 +100,7 @@ func (c handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc
 }
 
 // handleStream answers message/stream with the task's events until it ends or needs input.
-func (c handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
+func (h handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	_, sub, err := admitMessage(r, rpc)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func admitMessage(r *http.Request, rpc *jsonrpc.Call) (messageParams, task.Submi
 		return p, task.Submission{}, err
 	}
 	var m agentsvc.Message
-	wrong := apierror.NewInvalidRequestError("params.message is missing")
+	wrong := agentsvc.NewError(apierror.CodeMalformed, "params.message is missing")
 	if p.Message != nil {
 		m, wrong = p.Message.toDomain()
 	}

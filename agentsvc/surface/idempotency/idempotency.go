@@ -107,27 +107,27 @@ func unwrapRecorder(w http.ResponseWriter) *recorder {
 }
 
 // WriteHeader records the status and passes it on.
-func (k *recorder) WriteHeader(status int) {
-	k.recorded.Status = status
-	k.ResponseWriter.WriteHeader(status)
+func (r *recorder) WriteHeader(status int) {
+	r.recorded.Status = status
+	r.ResponseWriter.WriteHeader(status)
 }
 
 // Write records b and passes it on.
-func (k *recorder) Write(b []byte) (int, error) {
-	k.body.Write(b)
-	return k.ResponseWriter.Write(b)
+func (r *recorder) Write(b []byte) (int, error) {
+	r.body.Write(b)
+	return r.ResponseWriter.Write(b)
 }
 
 // Unwrap is for [http.ResponseController].
-func (k *recorder) Unwrap() http.ResponseWriter { return k.ResponseWriter }
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // recordedResponse returns what to store: the replacement that SetReplay set, else the body as it was sent.
-func (k *recorder) recordedResponse() Response {
-	if k.recorded.Status == 0 {
-		k.recorded.Status = http.StatusOK
+func (r *recorder) recordedResponse() Response {
+	if r.recorded.Status == 0 {
+		r.recorded.Status = http.StatusOK
 	}
-	if k.recorded.Body == nil {
-		k.recorded.Body = bytes.TrimSpace(k.body.Bytes())
+	if r.recorded.Body == nil {
+		r.recorded.Body = bytes.TrimSpace(r.body.Bytes())
 	}
-	return k.recorded
+	return r.recorded
 }

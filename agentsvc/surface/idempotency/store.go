@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -34,7 +33,7 @@ const (
 )
 
 // ErrInProgress reports that the first request with this idempotency key has not been answered yet.
-var ErrInProgress = errors.New("the first call with this Idempotency-Key is still in progress")
+var ErrInProgress = agentsvc.NewError(agentsvc.CodeState, "the first call with this Idempotency-Key is still in progress")
 
 // Store holds the keys in the platform's database, with the responses to their requests. It is safe for concurrent use,
 // in any number of processes on one database.
@@ -64,7 +63,7 @@ func (r Request) requestHash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// CheckKey returns an [agentsvc.InvalidError] for a key that is empty, too long or not text.
+// CheckKey returns an error with [agentsvc.CodeInvalid] for a key that is empty, too long or not text.
 func CheckKey(key string) error {
 	if key == "" || len(key) > maxKeySize || !utf8.ValidString(key) || strings.ContainsRune(key, 0) {
 		return agentsvc.NewInvalidError("Idempotency-Key", "must have 1 to %d characters", maxKeySize)
@@ -161,7 +160,7 @@ func (c *Claim) endClaim(ctx context.Context, sql string, args ...any) error {
 		err = c.store.db.Do(ctx, &b) // idempotent; without it the key would stay claimed for claimTimeout
 	}
 	if err != nil {
-		return fmt.Errorf("keep the answer of an idempotent call: %w", err)
+		return fmt.Errorf("store the response of an idempotent call: %w", err)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func TestClaim(t *testing.T) {
 		}
 		for _, key := range []string{"", strings.Repeat("k", 256)} {
 			_, _, err = begin(s, alter(func(r *idempotency.Request) { r.Key = key }))
-			var invalid *agentsvc.InvalidError
+			var invalid *agentsvc.Error
 			if !errors.As(err, &invalid) || invalid.Field != "Idempotency-Key" {
 				t.Errorf("got error %v, want one about Idempotency-Key", err)
 			}

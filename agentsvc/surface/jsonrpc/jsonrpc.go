@@ -111,7 +111,7 @@ func (e Endpoint) Serve(w http.ResponseWriter, r *http.Request) error {
 		switch m, err = e.FindMethod(r, c.Method); {
 		case err != nil:
 		case m == nil:
-			err = apierror.NewRPCError(apierror.RPCMethodNotFound, fmt.Sprintf("there is no method %.64q", c.Method))
+			err = agentsvc.NewError(apierror.CodeNoMethod, "there is no method %.64q", c.Method)
 		default:
 			err = m(w, r, c)
 		}
@@ -197,7 +197,7 @@ func NewIdempotentMethod(m Method) Method {
 // readRequest reads the body and decodes the request.
 func (c *Call) readRequest() error {
 	if err := decode.CheckContentType(c.r); err != nil {
-		return apierror.NewInvalidRequestError(err.Error())
+		return agentsvc.NewError(apierror.CodeMalformed, "%s", err)
 	}
 	body, err := surface.ReadBody(c.r)
 	if err != nil {
@@ -215,9 +215,9 @@ func (c *Call) decodeEnvelope(body []byte) error {
 	case !json.Valid(body):
 		return newParseError(body)
 	case body[0] == '[':
-		return apierror.NewInvalidRequestError("batches are not supported, send one call at a time")
+		return agentsvc.NewError(apierror.CodeMalformed, "batches are not supported, send one call at a time")
 	default:
-		return apierror.NewInvalidRequestError("a call is a JSON object")
+		return agentsvc.NewError(apierror.CodeMalformed, "a call is a JSON object")
 	}
 	var members struct {
 		Version json.RawMessage    `json:"jsonrpc"`
@@ -230,15 +230,15 @@ func (c *Call) decodeEnvelope(body []byte) error {
 	}
 	if id := members.ID; len(id) > 0 {
 		if id[0] == '{' || id[0] == '[' || id[0] == 't' || id[0] == 'f' {
-			return apierror.NewInvalidRequestError("id must be a string, a number or null")
+			return agentsvc.NewError(apierror.CodeMalformed, "id must be a string, a number or null")
 		}
 		c.id = id
 	}
 	if string(members.Version) != `"2.0"` {
-		return apierror.NewInvalidRequestError(`jsonrpc must be "2.0"`)
+		return agentsvc.NewError(apierror.CodeMalformed, `jsonrpc must be "2.0"`)
 	}
 	if json.Unmarshal(members.Method, &c.Method) != nil || c.Method == "" {
-		return apierror.NewInvalidRequestError("method must be the name of a method")
+		return agentsvc.NewError(apierror.CodeMalformed, "method must be the name of a method")
 	}
 	c.Params = json.RawMessage(members.Params)
 	return nil
@@ -248,7 +248,7 @@ func (c *Call) decodeEnvelope(body []byte) error {
 func newParseError(body []byte) error {
 	var v json.RawMessage
 	if err := decode.JSON(body, &v, false); err != nil {
-		return apierror.NewRPCError(apierror.RPCParse, err.Error())
+		return agentsvc.NewError(apierror.CodeNotJSON, "%s", err)
 	}
-	return apierror.NewRPCError(apierror.RPCParse, "not JSON")
+	return agentsvc.NewError(apierror.CodeNotJSON, "not JSON")
 }

@@ -25,7 +25,7 @@ import (
 // In the newest revision the end of the connection cancels the call (docs/api/mcp.md), and the task is cancelled
 // with it, except with an Idempotency-Key, under which the client may ask again. In older revisions only
 // notifications/cancelled does that.
-func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
+func (h handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	p, sub, err := admitToolCall(r, rpc)
 	if err != nil {
 		return writeToolError(r, rpc, err)
@@ -43,7 +43,7 @@ func (c handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *jso
 		}()
 	}
 	if !acceptsEventStream(r) {
-		t, err := f.WaitSettled(c.blockFor)
+		t, err := f.WaitSettled(h.blockFor)
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func admitToolCall(r *http.Request, rpc *jsonrpc.Call) (p callParams, sub task.S
 	agent := surface.PathParam(r, "agent")
 	m, wrong := p.toMessage(rpc, agent)
 	if rpc.ID() == "" {
-		wrong = apierror.NewInvalidRequestError("a call needs an id")
+		wrong = agentsvc.NewError(apierror.CodeMalformed, "a call needs an id")
 	}
 	if sub, err = surface.RequestOf(r).AdmitMessage(r.Context(), agent, m, wrong); err != nil {
 		return p, sub, err

@@ -22,30 +22,30 @@ type eventEncoder struct {
 // encodeEvent returns the result for the event that ends the turn, a progress notification for statuses and for
 // messages of the agent, else nil. Progress values are sequence numbers, because they must increase (MCP
 // specification, Progress).
-func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
+func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	// Deltas have no sequence number; the message that they belong to follows as an event.
 	if ev.Seq == 0 {
 		return nil
 	}
-	t.task.ApplyEvent(ev)
+	e.task.ApplyEvent(ev)
 	switch {
 	case ev.Status != nil && (ev.Status.State.IsTerminal() || ev.Status.State.IsInterrupted()):
-		return t.rpc.EncodeResult(newCallResult(t.task, t.base))
-	case len(t.progressToken) == 0 || ev.Seq <= t.lastProgress:
+		return e.rpc.EncodeResult(newCallResult(e.task, e.base))
+	case len(e.progressToken) == 0 || ev.Seq <= e.lastProgress:
 		return nil
 	case ev.Status != nil:
-		return t.newProgress(ev, string(ev.Status.State))
+		return e.newProgress(ev, string(ev.Status.State))
 	}
-	if m, ok := t.NextMessage(ev); ok && m.Text() != "" {
-		return t.newProgress(ev, m.Text())
+	if m, ok := e.NextMessage(ev); ok && m.Text() != "" {
+		return e.newProgress(ev, m.Text())
 	}
 	return nil
 }
 
 // newProgress returns a progress notification and remembers its value.
-func (t *eventEncoder) newProgress(ev agentsvc.Event, message string) notification {
-	t.lastProgress = ev.Seq
-	return notification{"2.0", "notifications/progress", progress{t.progressToken, ev.Seq, message}}
+func (e *eventEncoder) newProgress(ev agentsvc.Event, message string) notification {
+	e.lastProgress = ev.Seq
+	return notification{"2.0", "notifications/progress", progress{e.progressToken, ev.Seq, message}}
 }
 
 // newCallResult returns the result of a call from its task: the answer's text first, then artifacts and files, and

@@ -56,32 +56,32 @@ type handler struct {
 }
 
 // handleRequest answers one JSON-RPC request or notification.
-func (c handler) handleRequest(w http.ResponseWriter, r *http.Request) error {
-	return jsonrpc.Endpoint{FindMethod: c.findMethod, ErrorStatus: errorStatus}.Serve(w, r)
+func (h handler) handleRequest(w http.ResponseWriter, r *http.Request) error {
+	return jsonrpc.Endpoint{FindMethod: h.findMethod, ErrorStatus: errorStatus}.Serve(w, r)
 }
 
 // findMethod returns the method of that name in the revision of the request's header. A request without the header
 // is one of an older revision: initialize comes before a version is agreed on.
-func (c handler) findMethod(r *http.Request, name string) (jsonrpc.Method, error) {
+func (h handler) findMethod(r *http.Request, name string) (jsonrpc.Method, error) {
 	switch v := r.Header.Get(versionHeader); {
 	case v == newestRevision:
-		return requireSelfDescription(c.findNewestMethod(name)), nil
+		return requireSelfDescription(h.findNewestMethod(name)), nil
 	case v == "" || slices.Contains(supportedVersions, v):
-		return c.findOlderMethod(name), nil
+		return h.findOlderMethod(name), nil
 	default:
 		return refuseVersion(v), nil
 	}
 }
 
 // findNewestMethod returns a method of the newest revision, nil for an unknown name.
-func (c handler) findNewestMethod(name string) jsonrpc.Method {
+func (h handler) findNewestMethod(name string) jsonrpc.Method {
 	switch name {
 	case "server/discover":
 		return requireAgentAccess(handleDiscover)
 	case "tools/list":
 		return requireAgentAccess(handleListTools)
 	case "tools/call":
-		return c.handleCallTool
+		return h.handleCallTool
 	}
 	if strings.HasPrefix(name, "notifications/") {
 		return requireAgentAccess(handleNotification)
@@ -91,7 +91,7 @@ func (c handler) findNewestMethod(name string) jsonrpc.Method {
 
 // findOlderMethod returns a method of the revisions that begin with a handshake (initialize), nil for an unknown
 // name.
-func (c handler) findOlderMethod(name string) jsonrpc.Method {
+func (h handler) findOlderMethod(name string) jsonrpc.Method {
 	switch name {
 	case "initialize":
 		return requireAgentAccess(handleInitialize)
@@ -102,7 +102,7 @@ func (c handler) findOlderMethod(name string) jsonrpc.Method {
 	case "server/discover":
 		return nil
 	}
-	return c.findNewestMethod(name)
+	return h.findNewestMethod(name)
 }
 
 // requireAgentAccess returns m with a check that the caller may call the agent. Every method needs it, also

@@ -108,9 +108,9 @@ func newResultBase(r *http.Request) (c resultBase) {
 
 // withCachePolicy adds a cache policy of 0 ms, private: the app's configuration may change at any time, and the
 // answer depends on the caller.
-func (c resultBase) withCachePolicy() resultBase {
-	if c.ResultType != "" {
-		c.TTL, c.Scope = new(int), "private"
+func (b resultBase) withCachePolicy() resultBase {
+	if b.ResultType != "" {
+		b.TTL, b.Scope = new(int), "private"
 	}
-	return c
+	return b
 }

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/response"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -19,27 +20,27 @@ import (
 type Request struct {
 	// HTTP is the request; its body has been read into Body.
 	HTTP *http.Request
-	// Actor is the operator's name in the audit trail.
-	Actor string
+	// Actor is the operator, for the audit trail.
+	Actor audit.Actor
 	body  []byte // the whole request body, "" = none
 	// DryRun says to validate and answer as if the change were made, without writing anything.
 	DryRun bool
 }
 
 // AppName returns the path parameter app, "" on routes without one.
-func (o *Request) AppName() string { return surface.PathParam(o.HTTP, "app") }
+func (r *Request) AppName() string { return surface.PathParam(r.HTTP, "app") }
 
 // DecodeBody decodes the body into v; unknown members are errors. With optional, an empty body leaves v unchanged.
-func (o *Request) DecodeBody(v any, optional bool) error {
-	if optional && len(o.body) == 0 {
+func (r *Request) DecodeBody(v any, optional bool) error {
+	if optional && len(r.body) == 0 {
 		return nil
 	}
-	return decode.JSON(o.body, v, true)
+	return decode.JSON(r.body, v, true)
 }
 
 // parseDryRun returns the query parameter dry_run. Only the routes that list it in Query can have it.
-func (o *Request) parseDryRun() (bool, error) {
-	switch o.HTTP.URL.Query().Get("dry_run") {
+func (r *Request) parseDryRun() (bool, error) {
+	switch r.HTTP.URL.Query().Get("dry_run") {
 	case "", "false":
 		return false, nil
 	case "true":
@@ -67,7 +68,7 @@ type Result struct {
 // A mutation that returns an error is not stored, so the request may be sent again under the same key.
 func NewHandler(do func(ctx context.Context, o *Request) (Result, error)) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		o := &Request{HTTP: r, Actor: surface.OperatorOf(r).ActorName()}
+		o := &Request{HTTP: r, Actor: surface.ActorOf(r)}
 		var err error
 		if o.body, err = surface.ReadBody(r); err != nil {
 			return err
@@ -88,13 +89,13 @@ func NewHandler(do func(ctx context.Context, o *Request) (Result, error)) surfac
 }
 
 // WriteResult writes the response with the revision as a strong ETag, which clients return in If-Match.
-func (out Result) WriteResult(w http.ResponseWriter) error {
-	if out.Revision > 0 {
-		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(out.Revision, 10)))
+func (r Result) WriteResult(w http.ResponseWriter) error {
+	if r.Revision > 0 {
+		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(r.Revision, 10)))
 	}
-	if out.Body == nil {
-		w.WriteHeader(out.Status)
+	if r.Body == nil {
+		w.WriteHeader(r.Status)
 		return nil
 	}
-	return response.WriteJSON(w, out.Status, out.Body)
+	return response.WriteJSON(w, r.Status, r.Body)
 }

@@ -21,7 +21,7 @@ type handler struct {
 // handleChat answers a chat completion, as a whole or as a stream. If the client disconnects before the end, the
 // task is cancelled, since the client has no way to return to it. A request with an Idempotency-Key is the
 // exception: sent again, it finds the same task.
-func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
+func (h handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 	b, sub, err := admitChat(r)
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (c handler) handleChat(w http.ResponseWriter, r *http.Request) error {
 	if b.Stream {
 		return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: t.encodeEvent, EncodeError: t.encodeStreamError, EndsWhenSettled: true, DoneBody: sse.PlainBody("[DONE]"), NotResumable: true})
 	}
-	done, err := f.WaitSettled(c.blockFor)
+	done, err := f.WaitSettled(h.blockFor)
 	if err != nil {
 		return err
 	}

@@ -19,19 +19,19 @@ const (
 	maxName     = 256  // bytes of user and safety_identifier; decode.CheckID has the same bound and checks it
 )
 
-// toDomain returns the request as a message to its agent, or an [agentsvc.InvalidError] that names the member that
-// is wrong. The last message must be the user's. user, safety_identifier and metadata are stored with the message;
+// toDomain returns the request as a message to its agent, or an error with [agentsvc.CodeInvalid] that names the member
+// that is wrong. The last message must be the user's. user, safety_identifier and metadata are stored with the message;
 // they do not decide whose task it is, which is the credential's principal.
-func (b *chatRequest) toDomain() (agentsvc.Message, error) {
+func (r *chatRequest) toDomain() (agentsvc.Message, error) {
 	var m agentsvc.Message
-	if err := b.checkSupported(); err != nil {
+	if err := r.checkSupported(); err != nil {
 		return m, err
 	}
-	if n := len(b.Messages); n == 0 || n > maxMessages {
+	if n := len(r.Messages); n == 0 || n > maxMessages {
 		return m, agentsvc.NewInvalidError("messages", "must have between 1 and %d of them", maxMessages)
 	}
-	conversation, parts := make([]agentsvc.Message, len(b.Messages)), 0
-	for i, in := range b.Messages {
+	conversation, parts := make([]agentsvc.Message, len(r.Messages)), 0
+	for i, in := range r.Messages {
 		var err error
 		if conversation[i], err = in.toDomain(fmt.Sprintf("messages[%d]", i)); err != nil {
 			return m, err
@@ -42,15 +42,15 @@ func (b *chatRequest) toDomain() (agentsvc.Message, error) {
 		}
 	}
 	last := len(conversation) - 1
-	if b.Messages[last].Role != "user" {
+	if r.Messages[last].Role != "user" {
 		return m, agentsvc.NewInvalidError("messages", "must end with one whose role is user: what the agent is asked")
 	}
 	m = conversation[last]
 	// The capacity is limited so that an append cannot overwrite the last message.
 	m.PriorMessages = conversation[:last:last]
-	m.Metadata = b.Metadata
+	m.Metadata = r.Metadata
 	// Metadata that the client sent under the same names is overwritten.
-	for name, value := range map[string]string{"user": b.User, "safety_identifier": b.SafetyIdentifier} {
+	for name, value := range map[string]string{"user": r.User, "safety_identifier": r.SafetyIdentifier} {
 		switch err := decode.CheckID(name, value); {
 		case err != nil:
 			return m, err
@@ -65,20 +65,20 @@ func (b *chatRequest) toDomain() (agentsvc.Message, error) {
 
 // checkSupported refuses options that would require another kind of answer. Options that only tune a model are
 // ignored instead, see wire.go.
-func (b *chatRequest) checkSupported() error {
+func (r *chatRequest) checkSupported() error {
 	switch {
-	case b.N != nil && *b.N != 1:
+	case r.N != nil && *r.N != 1:
 		return agentsvc.NewInvalidError("n", "must be 1: an agent gives one answer")
-	case len(b.Tools) > 0:
+	case len(r.Tools) > 0:
 		return agentsvc.NewInvalidError("tools", "must be left out: an agent has tools of its own")
-	case len(b.Functions) > 0:
+	case len(r.Functions) > 0:
 		return agentsvc.NewInvalidError("functions", "must be left out: an agent has tools of its own")
-	case b.Logprobs:
+	case r.Logprobs:
 		return agentsvc.NewInvalidError("logprobs", "must be false")
-	case b.ResponseFormat.Type != "" && b.ResponseFormat.Type != "text":
+	case r.ResponseFormat.Type != "" && r.ResponseFormat.Type != "text":
 		return agentsvc.NewInvalidError("response_format", "must be left out: the form of an answer is the agent's own")
 	}
-	for _, m := range b.Modalities {
+	for _, m := range r.Modalities {
 		if m != "text" {
 			return agentsvc.NewInvalidError("modalities", "must be text alone")
 		}

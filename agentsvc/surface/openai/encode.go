@@ -31,10 +31,10 @@ type eventEncoder struct {
 
 // encodeCompletion returns the HTTP status and body for a finished task. The texts of all agent messages are
 // paragraphs of one answer. A task that waits for input is an answer, too: its question.
-func (t *eventEncoder) encodeCompletion(task agentsvc.Task) (status int, body any) {
-	t.ended = true
+func (e *eventEncoder) encodeCompletion(task agentsvc.Task) (status int, body any) {
+	e.ended = true
 	if err := newTaskFailure(task); err != nil {
-		return err.status, err.toErrorBody(surface.RequestID(t.r))
+		return err.status, err.toErrorBody(surface.RequestID(e.r))
 	}
 	var texts []string
 	// The history of this task only: prior messages of the client are not part of it.
@@ -45,7 +45,7 @@ func (t *eventEncoder) encodeCompletion(task agentsvc.Task) (status int, body an
 	}
 	text := strings.Join(texts, "\n\n")
 	c := choice{Message: &assistantMessage{Role: "assistant", Content: text}, Finish: finishReason(task.Status.State)}
-	answer := t.newCompletion("chat.completion", c)
+	answer := e.newCompletion("chat.completion", c)
 	answer.Usage = newUsage(task.Status.Message)
 	return http.StatusOK, answer
 }
@@ -53,36 +53,36 @@ func (t *eventEncoder) encodeCompletion(task agentsvc.Task) (status int, body an
 // encodeEvent returns the chunks for ev, or nil if there are none. The first status opens the answer with the role.
 // The status that ends the turn adds the text that deltas have not sent, the finish reason and, if asked for, the
 // usage; or an error, if the task has failed.
-func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
+func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	st := ev.Status
 	if st == nil {
-		m, ok := t.NextMessage(ev)
-		if text := t.continueText(m); ok && text != "" {
-			return t.newChunk(delta{Content: &text}, nil)
+		m, ok := e.NextMessage(ev)
+		if text := e.continueText(m); ok && text != "" {
+			return e.newChunk(delta{Content: &text}, nil)
 		}
 		return nil
 	}
 	var out stream.Bodies
 	// The first chunk carries the role and an empty text, as OpenAI's own streams do.
-	if empty := ""; !t.started {
-		t.started = true
-		out = append(out, t.newChunk(delta{Role: "assistant", Content: &empty}, nil))
+	if empty := ""; !e.started {
+		e.started = true
+		out = append(out, e.newChunk(delta{Role: "assistant", Content: &empty}, nil))
 	}
-	if t.ended = st.State.IsTerminal() || st.State.IsInterrupted(); !t.ended {
+	if e.ended = st.State.IsTerminal() || st.State.IsInterrupted(); !e.ended {
 		return out
 	}
-	if err := newTaskFailure(agentsvc.Task{ID: t.task.ID, Status: *st}); err != nil {
-		return append(out, err.toErrorBody(surface.RequestID(t.r)))
+	if err := newTaskFailure(agentsvc.Task{ID: e.task.ID, Status: *st}); err != nil {
+		return append(out, err.toErrorBody(surface.RequestID(e.r)))
 	}
 	if st.Message != nil {
-		if text := t.continueText(t.TrimSent(*st.Message)); text != "" {
-			out = append(out, t.newChunk(delta{Content: &text}, nil))
+		if text := e.continueText(e.TrimSent(*st.Message)); text != "" {
+			out = append(out, e.newChunk(delta{Content: &text}, nil))
 		}
 	}
-	out = append(out, t.newChunk(delta{}, finishReason(st.State)))
-	if t.includeUsage {
+	out = append(out, e.newChunk(delta{}, finishReason(st.State)))
+	if e.includeUsage {
 		// The chunk with the usage has no choices (stream_options.include_usage).
-		last := t.newCompletion("chat.completion.chunk")
+		last := e.newCompletion("chat.completion.chunk")
 		last.Choices, last.Usage = []choice{}, newUsage(st.Message)
 		out = append(out, last)
 	}
@@ -91,36 +91,36 @@ func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 
 // continueText returns the text of m as a continuation of what was sent: a new message starts a new paragraph, as
 // in encodeCompletion.
-func (t *eventEncoder) continueText(m agentsvc.Message) string {
+func (e *eventEncoder) continueText(m agentsvc.Message) string {
 	text := messageText(m)
 	if text == "" {
 		return ""
 	}
-	if t.lastMessage != "" && t.lastMessage != m.ID {
+	if e.lastMessage != "" && e.lastMessage != m.ID {
 		text = "\n\n" + text
 	}
-	t.lastMessage = m.ID
+	e.lastMessage = m.ID
 	return text
 }
 
 // newChunk returns a chunk. With include_usage every chunk has the member usage, null except in the last one
 // (OpenAI's API reference, stream_options).
-func (t *eventEncoder) newChunk(d delta, finish *string) completion {
-	c := t.newCompletion("chat.completion.chunk", choice{Delta: &d, Finish: finish})
-	if t.includeUsage {
+func (e *eventEncoder) newChunk(d delta, finish *string) completion {
+	c := e.newCompletion("chat.completion.chunk", choice{Delta: &d, Finish: finish})
+	if e.includeUsage {
 		c.Usage = json.RawMessage("null")
 	}
 	return c
 }
 
 // newCompletion returns a completion or chunk around choices. Its ID is the task's.
-func (t *eventEncoder) newCompletion(object string, choices ...choice) completion {
-	return completion{ID: string(t.task.ID), Object: object, Created: t.task.Created.Unix(), Model: t.task.Agent, Choices: choices}
+func (e *eventEncoder) newCompletion(object string, choices ...choice) completion {
+	return completion{ID: string(e.task.ID), Object: object, Created: e.task.Created.Unix(), Model: e.task.Agent, Choices: choices}
 }
 
 // encodeStreamError returns the body of an error in the middle of a stream.
-func (t *eventEncoder) encodeStreamError(err error) any {
-	_, body := encodeError(apierror.NewFault(surface.RequestID(t.r), err))
+func (e *eventEncoder) encodeStreamError(err error) any {
+	_, body := encodeError(apierror.NewFault(surface.RequestID(e.r), err))
 	return body
 }
 

@@ -9,22 +9,10 @@ import (
 	"stoa/agentsvc/surface/apierror"
 )
 
-// errorTypes maps the codes of package surface to OpenAI's error types; every other code is invalidRequest. Client
-// libraries choose their exception by status and type.
-var errorTypes = map[apierror.Code]string{
-	apierror.Unauthenticated: "authentication_error", apierror.PermissionDenied: "permission_error", apierror.ResourceExhausted: "rate_limit_error",
-	apierror.Internal: "server_error", apierror.Unavailable: "server_error",
-}
-
-const invalidRequest = "invalid_request_error"
-
 // encodeError encodes a fault in OpenAI's form. code is the code of the other surfaces in lower case, param the
 // field that is wrong.
 func encodeError(f apierror.Fault) (status int, body any) {
-	e := errorRecord{Message: f.Text, Type: errorTypes[f.Code], Code: strings.ToLower(string(f.Code)), Details: f.Details}
-	if e.Type == "" {
-		e.Type = invalidRequest
-	}
+	e := errorRecord{Message: f.Text, Type: f.OpenAI, Code: strings.ToLower(string(f.Code)), Details: f.Details}
 	if f.Field != "" {
 		e.Param = &f.Field
 	}
@@ -53,13 +41,13 @@ func newTaskFailure(t agentsvc.Task) *taskFailure {
 		}
 		return e
 	case agentsvc.Submitted, agentsvc.Working:
-		e.status, e.text = http.StatusGatewayTimeout, "the agent is still at work; the task goes on and can be read under its id"
+		e.status, e.text = http.StatusGatewayTimeout, "the agent has not finished; the task continues and can be read by its id"
 		return e
 	}
 	return nil
 }
 
 // toErrorBody returns the error's body with the task's ID, under which the task can be read on other surfaces.
-func (e *taskFailure) toErrorBody(requestID string) errorBody {
-	return errorBody{errorRecord{Message: e.text, Type: "task_error", Code: e.code, Details: map[string]any{"task_id": e.task, "request_id": requestID}}}
+func (f *taskFailure) toErrorBody(requestID string) errorBody {
+	return errorBody{errorRecord{Message: f.text, Type: "task_error", Code: f.code, Details: map[string]any{"task_id": f.task, "request_id": requestID}}}
 }

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/decode"
 	"stoa/tenancy/db"
 )
@@ -36,7 +36,7 @@ type Body struct {
 }
 
 // NewBody returns a body that takes its memory from the budget.
-func (r *Budget) NewBody(app db.ID) Body { return Body{App: app, budget: r} }
+func (b *Budget) NewBody(app db.ID) Body { return Body{App: app, budget: b} }
 
 // Limit replaces r.Body by one of at most maxBytes that must arrive within totalTimeout, each of its pieces within
 // pieceTimeout. w must be the connection's own writer. It does not read the body.
@@ -53,8 +53,8 @@ func (b *Body) Limit(w http.ResponseWriter, r *http.Request, maxBytes int64, pie
 	r.Body = &timedBody{ReadCloser: in, controller: http.NewResponseController(w), pieceTimeout: pieceTimeout, totalTimeout: totalTimeout}
 }
 
-// Read reads the body of r and reserves the memory for it and its JSON values. It may wait, for at most maxWait
-// at each step and for the app's rate. The result is JSON within the bounds of decode.CountValues, not validated any further,
+// Read reads the body of r and reserves the memory for it and its JSON values. It may wait, for at most maxWait at each
+// step and for the app's rate. The result is JSON within the bounds of decode.CountValues, not validated any further,
 // or empty. The errors are for the caller: too large, too many values, too slow, or 429 if there is no memory.
 func (b *Body) Read(r *http.Request) ([]byte, error) {
 	body, refused, err := b.readCounted(r.Body, r.ContentLength, b.maxBytes, b.newMeter(r, &b.reservation))
@@ -101,7 +101,7 @@ func (b *Body) Receive(ctx context.Context, in io.Reader, cutOff func(), pause f
 	a := newMeter(ctx, b.budget, b.App, &b.reservation, cutOff)
 	a.pause = pause
 	body, refused, err := b.readCounted(in, -1, MaxMessage, a)
-	var own *apierror.Error
+	var own *agentsvc.Error
 	switch {
 	case err == nil:
 		return body, nil

@@ -71,10 +71,10 @@ func NewBudget(watch func(large int64), rate int64) *Budget {
 }
 
 // addLargeBytes adds n, which may be negative, to the memory of large bodies.
-func (r *Budget) addLargeBytes(n int64) {
-	now := r.largeBytes.Add(n)
-	if r.onLargeChange != nil {
-		r.onLargeChange(now)
+func (b *Budget) addLargeBytes(n int64) {
+	now := b.largeBytes.Add(n)
+	if b.onLargeChange != nil {
+		b.onLargeChange(now)
 	}
 }
 
@@ -91,61 +91,61 @@ type reservation struct {
 }
 
 // addLargeBytes adds n to the memory that this body takes of r.
-func (h *reservation) addLargeBytes(r *Budget, n int64) {
-	h.budget, h.largeBytes = r, h.largeBytes+n
+func (res *reservation) addLargeBytes(r *Budget, n int64) {
+	res.budget, res.largeBytes = r, res.largeBytes+n
 	r.addLargeBytes(n)
 }
 
 // reserveDecoded waits until a body of size bytes that was read may be decoded to that many values, and charges its
 // app's rate for the work. It does nothing for a body that it reserved before. It returns errBodyBudgetExhausted.
-func (h *reservation) reserveDecoded(ctx context.Context, r *Budget, app db.ID, size, values int) (err error) {
-	if h.smallBytes > 0 || h.values != nil {
+func (res *reservation) reserveDecoded(ctx context.Context, r *Budget, app db.ID, size, values int) (err error) {
+	if res.smallBytes > 0 || res.values != nil {
 		return nil // the body is read a second time, as serveIdempotent does
 	}
-	h.budget = r
-	if h.body == nil && size <= smallBodyBytes && values <= smallBodyValues {
+	res.budget = r
+	if res.body == nil && size <= smallBodyBytes && values <= smallBodyValues {
 		weight := int64(size + values*valueMemory)
 		if r.smallBytes.Add(weight) <= smallBodyBudget {
-			h.smallBytes = weight
+			res.smallBytes = weight
 			return nil
 		}
 		r.smallBytes.Add(-weight)
 	}
 	cost := int64(values) * valueCost
-	if h.body == nil {
+	if res.body == nil {
 		cost += int64(size)
 		// Nothing is reserved while the body waits for its app's rate, so it keeps out no other body meanwhile.
 		if err = r.rates.waitForDebt(ctx, app); err != nil {
 			return err
 		}
-		if h.body, err = r.bytes.reserveBody(ctx, app, int64(size), int64(size), nil); err != nil {
+		if res.body, err = r.bytes.reserveBody(ctx, app, int64(size), int64(size), nil); err != nil {
 			return err
 		}
-		h.addLargeBytes(r, int64(size))
+		res.addLargeBytes(r, int64(size))
 	}
 	r.rates.chargeApp(app, cost) // the next body of the app waits for it
-	if h.values, err = r.values.reserveBody(ctx, app, int64(values), int64(values), nil); err != nil {
+	if res.values, err = r.values.reserveBody(ctx, app, int64(values), int64(values), nil); err != nil {
 		return err
 	}
-	h.addLargeBytes(r, int64(values)*valueMemory)
+	res.addLargeBytes(r, int64(values)*valueMemory)
 	return nil
 }
 
 // release returns everything that is reserved. It may be called more than once.
-func (h *reservation) release() {
-	if h.budget == nil {
+func (res *reservation) release() {
+	if res.budget == nil {
 		return
 	}
-	if h.smallBytes > 0 {
-		h.budget.smallBytes.Add(-h.smallBytes)
+	if res.smallBytes > 0 {
+		res.budget.smallBytes.Add(-res.smallBytes)
 	}
-	for _, t := range []*poolReservation{h.body, h.values} {
+	for _, t := range []*poolReservation{res.body, res.values} {
 		if t != nil {
 			t.release()
 		}
 	}
-	if h.largeBytes > 0 {
-		h.budget.addLargeBytes(-h.largeBytes)
+	if res.largeBytes > 0 {
+		res.budget.addLargeBytes(-res.largeBytes)
 	}
-	*h = reservation{}
+	*res = reservation{}
 }

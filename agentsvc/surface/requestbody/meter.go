@@ -46,105 +46,105 @@ func newMeter(ctx context.Context, r *Budget, app db.ID, h *reservation, cutOff 
 
 // useUnverifiedPool makes the body count against the quotas for deliveries whose signature is not verified yet, and
 // returns a.
-func (a *meter) useUnverifiedPool() *meter {
-	a.pool, a.rates = a.budget.unverified, a.budget.unverifiedRates
-	return a
+func (m *meter) useUnverifiedPool() *meter {
+	m.pool, m.rates = m.budget.unverified, m.budget.unverifiedRates
+	return m
 }
 
 // pauseTimeout calls pause if it is set. The caller must call resume.
-func (a *meter) pauseTimeout() (resume func()) {
-	if a.pause == nil {
+func (m *meter) pauseTimeout() (resume func()) {
+	if m.pause == nil {
 		return func() {}
 	}
-	return a.pause()
+	return m.pause()
 }
 
 // reserveBuffer waits until a buffer of size bytes may be allocated, for a body of which arrived bytes have come and
 // that has at most maximum. The first call announces maximum to the pool; later ones reserve the difference.
-func (a *meter) reserveBuffer(size, arrived, maximum int64) (err error) {
-	if a.reread {
+func (m *meter) reserveBuffer(size, arrived, maximum int64) (err error) {
+	if m.reread {
 		return nil
 	}
-	defer a.pauseTimeout()()
+	defer m.pauseTimeout()()
 	before := int64(0)
-	if a.reservation.body == nil {
-		a.refused = make(chan struct{})
+	if m.reservation.body == nil {
+		m.refused = make(chan struct{})
 		// The pool calls end under its lock. Closing refused ends a wait for the rate; cutOff ends a read.
 		end := func() {
-			close(a.refused)
-			if a.cutOff != nil {
-				a.cutOff()
+			close(m.refused)
+			if m.cutOff != nil {
+				m.cutOff()
 			}
 		}
-		if a.reservation.body, err = a.pool.reserveBody(a.ctx, a.app, max(maximum, size), size, end); err != nil {
+		if m.reservation.body, err = m.pool.reserveBody(m.ctx, m.app, max(maximum, size), size, end); err != nil {
 			return err
 		}
-		a.reservation.body.received.Store(arrived)
+		m.reservation.body.received.Store(arrived)
 	} else {
-		before = a.reservation.body.used
-		if err = a.reservation.body.growBy(a.ctx, size-before); err != nil {
+		before = m.reservation.body.used
+		if err = m.reservation.body.growBy(m.ctx, size-before); err != nil {
 			return err
 		}
 	}
-	a.reservation.addLargeBytes(a.budget, size-before)
+	m.reservation.addLargeBytes(m.budget, size-before)
 	return nil
 }
 
 // waitForDebt waits until the app is not in debt, unless the body announces a small size (-1 = it announces none).
-func (a *meter) waitForDebt(size int64) error {
-	a.isSmall = size >= 0 && size <= smallBodyBytes
-	if a.reread || a.isSmall {
+func (m *meter) waitForDebt(size int64) error {
+	m.isSmall = size >= 0 && size <= smallBodyBytes
+	if m.reread || m.isSmall {
 		return nil
 	}
-	return a.waitUnlessRefused(a.rates.debtDuration(a.app))
+	return m.waitUnlessRefused(m.rates.debtDuration(m.app))
 }
 
 // recordReceived counts n bytes that have arrived and waits until the app may send more. Until a body is large, that
 // is, has reserved memory, its bytes are not charged.
-func (a *meter) recordReceived(n int) error {
-	if a.reread || a.reservation.body == nil {
+func (m *meter) recordReceived(n int) error {
+	if m.reread || m.reservation.body == nil {
 		return nil
 	}
-	a.reservation.body.received.Add(int64(n))
-	return a.waitUnlessRefused(a.rates.chargeApp(a.app, int64(n)))
+	m.reservation.body.received.Add(int64(n))
+	return m.waitUnlessRefused(m.rates.chargeApp(m.app, int64(n)))
 }
 
 // waitUnlessRefused waits. It returns ErrTooSlow at once if the pool refuses the body meanwhile, and
 // errBodyBudgetExhausted if the request ends. The time counts as paused, so that waiting does not make the body slow.
-func (a *meter) waitUnlessRefused(wait time.Duration) error {
+func (m *meter) waitUnlessRefused(wait time.Duration) error {
 	if wait == 0 {
 		return nil
 	}
-	defer a.pauseTimeout()()
-	if a.reservation.body != nil {
-		a.reservation.body.pausedNanos.Add(int64(wait))
+	defer m.pauseTimeout()()
+	if m.reservation.body != nil {
+		m.reservation.body.pausedNanos.Add(int64(wait))
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
-	case <-a.refused:
+	case <-m.refused:
 		return ErrTooSlow
-	case <-a.ctx.Done():
+	case <-m.ctx.Done():
 		return errBodyBudgetExhausted
 	}
 }
 
 // chargeRefused charges the app for a body that was refused for its number of values. It costs more than one that is
 // accepted, or refused bodies would be the cheapest way to use the server's processors.
-func (a *meter) chargeRefused(values int) {
-	if !a.reread && !a.isSmall {
-		a.rates.chargeApp(a.app, refusedCost+int64(values)*valueCost)
+func (m *meter) chargeRefused(values int) {
+	if !m.reread && !m.isSmall {
+		m.rates.chargeApp(m.app, refusedCost+int64(values)*valueCost)
 	}
 }
 
 // markReceived says that the whole body has arrived. It returns ErrTooSlow if the pool refused it before.
-func (a *meter) markReceived() error {
-	if a.reread || a.reservation.body == nil {
+func (m *meter) markReceived() error {
+	if m.reread || m.reservation.body == nil {
 		return nil
 	}
-	return a.reservation.body.markReceived()
+	return m.reservation.body.markReceived()
 }
 
 // maxReadSize bounds one read of a large body, in bytes. After each such read other goroutines get the processor: large

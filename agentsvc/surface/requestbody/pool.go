@@ -3,12 +3,12 @@ package requestbody
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/tenancy/db"
 )
@@ -116,13 +116,13 @@ type waiter struct {
 
 var (
 	// errBodyBudgetExhausted says that a step waited in vain.
-	errBodyBudgetExhausted = &apierror.Error{
-		Code: apierror.ResourceExhausted, Status: http.StatusTooManyRequests, Text: "too many large messages are being taken in, try again shortly", RetryAfter: time.Second,
+	errBodyBudgetExhausted = &agentsvc.Error{
+		Code: apierror.CodeBodiesLimited, Message: "too many large messages are being taken in, try again shortly", RetryAfter: time.Second,
 	}
 	// ErrTooSlow says that a message was refused because others waited.
-	ErrTooSlow = &apierror.Error{
-		Code: apierror.ResourceExhausted, Status: http.StatusTooManyRequests, RetryAfter: time.Second,
-		Text: "the message arrived too slowly, or its app had more room for messages than others, while others waited; try again shortly",
+	ErrTooSlow = &agentsvc.Error{
+		Code: apierror.CodeBodiesLimited, RetryAfter: time.Second,
+		Message: "the message arrived too slowly, or its app had more room for messages than others, while others waited; try again shortly",
 	}
 )
 
@@ -132,10 +132,10 @@ func newQuotaPool(maximum, size int64) *quotaPool {
 }
 
 // reserveBody announces a body of an app and waits for its first step of n. A body that may become larger than what its
-// app may announce announces just that: so the first body of an app always fits by its announcement. cutOff aborts the reading of the body at
-// once. It is called under p.mu, at most once, and not after markReceived, so it must not block or call the pool.
-// cutOff = nil says that the body has arrived. It returns errBodyBudgetExhausted if the step did not fit in time or ctx
-// ended.
+// app may announce announces just that: so the first body of an app always fits by its announcement. cutOff aborts the
+// reading of the body at once. It is called under p.mu, at most once, and not after markReceived, so it must not block
+// or call the pool. cutOff = nil says that the body has arrived. It returns errBodyBudgetExhausted if the step did not
+// fit in time or ctx ended.
 func (p *quotaPool) reserveBody(ctx context.Context, app db.ID, announced, n int64, cutOff func()) (*poolReservation, error) {
 	t := &poolReservation{pool: p, app: app, cutOff: cutOff}
 	if err := p.reserveOrWait(ctx, &waiter{reservation: t, amount: n, announced: min(announced, p.maxPerApp)}); err != nil {
@@ -145,50 +145,50 @@ func (p *quotaPool) reserveBody(ctx context.Context, app db.ID, announced, n int
 }
 
 // growBy waits for a step of n more. It returns errBodyBudgetExhausted, or ErrTooSlow if the body was refused.
-func (t *poolReservation) growBy(ctx context.Context, n int64) error {
+func (r *poolReservation) growBy(ctx context.Context, n int64) error {
 	began := time.Now()
-	err := t.pool.reserveOrWait(ctx, &waiter{reservation: t, amount: n})
-	t.pausedNanos.Add(int64(time.Since(began)))
+	err := r.pool.reserveOrWait(ctx, &waiter{reservation: r, amount: n})
+	r.pausedNanos.Add(int64(time.Since(began)))
 	return err
 }
 
 // markReceived says that the body has arrived: from now on it is not refused. What it announced and did not use becomes
 // free for other bodies of its app. It returns ErrTooSlow if the body was refused before.
-func (t *poolReservation) markReceived() error {
-	p := t.pool
+func (r *poolReservation) markReceived() error {
+	p := r.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t.refused {
+	if r.refused {
 		return ErrTooSlow
 	}
-	t.cutOff = nil
-	if less := t.announced - t.used; less > 0 {
-		t.announced -= less
-		p.apps[t.app].announced -= less
+	r.cutOff = nil
+	if less := r.announced - r.used; less > 0 {
+		r.announced -= less
+		p.apps[r.app].announced -= less
 		p.grantWaiting()
 	}
 	return nil
 }
 
 // release returns everything to the pool and grants waiting steps. It may be called more than once.
-func (t *poolReservation) release() {
-	p := t.pool
+func (r *poolReservation) release() {
+	p := r.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.apps[t.app]
+	s := p.apps[r.app]
 	if s == nil {
 		return
 	}
-	if _, here := s.reservations[t]; !here {
+	if _, here := s.reservations[r]; !here {
 		return
 	}
-	p.used -= t.used
-	s.used -= t.used
-	s.announced -= t.announced
-	t.used, t.announced, t.cutOff = 0, 0, nil
-	delete(s.reservations, t)
+	p.used -= r.used
+	s.used -= r.used
+	s.announced -= r.announced
+	r.used, r.announced, r.cutOff = 0, 0, nil
+	delete(s.reservations, r)
 	if len(s.reservations) == 0 {
-		delete(p.apps, t.app)
+		delete(p.apps, r.app)
 	}
 	p.grantWaiting()
 }
@@ -403,19 +403,19 @@ func (p *quotaPool) refuseAcrossApps(now time.Time, w *waiter) {
 
 // averageRate returns at how many bytes a second the body arrived since its first step, without the time in which the
 // server delayed it.
-func (t *poolReservation) averageRate(now time.Time) float64 {
-	took := now.Sub(t.grantedAt) - time.Duration(t.pausedNanos.Load())
-	return float64(t.received.Load()) / max(took, time.Millisecond).Seconds()
+func (r *poolReservation) averageRate(now time.Time) float64 {
+	took := now.Sub(r.grantedAt) - time.Duration(r.pausedNanos.Load())
+	return float64(r.received.Load()) / max(took, time.Millisecond).Seconds()
 }
 
 // isSlow reports whether the body still arrives, does not wait for the pool itself, and has been slower than
 // minBodyRate after its grace. The caller holds the pool's mu.
-func (t *poolReservation) isSlow(now time.Time) bool {
-	if t.cutOff == nil || t.waiter != nil {
+func (r *poolReservation) isSlow(now time.Time) bool {
+	if r.cutOff == nil || r.waiter != nil {
 		return false
 	}
-	took := now.Sub(t.grantedAt) - time.Duration(t.pausedNanos.Load())
-	return took > t.pool.grace && float64(t.received.Load()) < (took-t.pool.grace).Seconds()*minBodyRate
+	took := now.Sub(r.grantedAt) - time.Duration(r.pausedNanos.Load())
+	return took > r.pool.grace && float64(r.received.Load()) < (took-r.pool.grace).Seconds()*minBodyRate
 }
 
 // refuseBody refuses a body that still arrives. What it reserved becomes free when its reader has noticed and releases

@@ -31,12 +31,12 @@ func startBody(t *testing.T, p *quotaPool, app db.ID, announced, n int64) (*test
 }
 
 // releaseWhenCutOff does what the reader of a body does when the body was refused.
-func (s *testBody) releaseWhenCutOff(p *quotaPool) {
+func (b *testBody) releaseWhenCutOff(p *quotaPool) {
 	p.mu.Lock()
-	refused := s.refused
+	refused := b.refused
 	p.mu.Unlock()
 	if refused {
-		s.release()
+		b.release()
 	}
 }
 

@@ -2,12 +2,12 @@ package requestbody
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 )
 
@@ -18,7 +18,7 @@ type oversizedBody struct {
 	maxBytes int64
 }
 
-func (t oversizedBody) Read([]byte) (int, error) { return 0, &http.MaxBytesError{Limit: t.maxBytes} }
+func (b oversizedBody) Read([]byte) (int, error) { return 0, &http.MaxBytesError{Limit: b.maxBytes} }
 
 // timedBody is a body of which each piece must arrive within pieceTimeout and the whole within totalTimeout. It uses
 // the connection's read deadline. Without it a slow sender would keep its reservation for as long as it likes.
@@ -33,35 +33,35 @@ type timedBody struct {
 }
 
 // Read implements [io.Reader]. It returns ErrTooSlow once abortRead was called.
-func (p *timedBody) Read(b []byte) (int, error) {
+func (t *timedBody) Read(b []byte) (int, error) {
 	now := time.Now()
-	if p.deadline.IsZero() {
-		p.deadline = now.Add(p.totalTimeout)
+	if t.deadline.IsZero() {
+		t.deadline = now.Add(t.totalTimeout)
 	}
-	by := now.Add(p.pieceTimeout)
-	if by.After(p.deadline) {
-		by = p.deadline
+	by := now.Add(t.pieceTimeout)
+	if by.After(t.deadline) {
+		by = t.deadline
 	}
 	// abortRead sets aborted before the deadline. So either it sets its deadline after this one and ends the read
 	// below, or the check below sees aborted. An error means that the connection has no deadlines, as in tests.
-	_ = p.controller.SetReadDeadline(by)
-	if p.aborted.Load() {
+	_ = t.controller.SetReadDeadline(by)
+	if t.aborted.Load() {
 		return 0, ErrTooSlow
 	}
-	n, err := p.ReadCloser.Read(b)
+	n, err := t.ReadCloser.Read(b)
 	switch {
-	case p.aborted.Load():
+	case t.aborted.Load():
 		return n, ErrTooSlow // the expired deadline stays: the rest of the body is not read
 	case err != nil:
-		_ = p.controller.SetReadDeadline(time.Time{})
+		_ = t.controller.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
 // abortRead ends a read that is under way, at once, and makes every later one fail. Any goroutine may call it.
-func (p *timedBody) abortRead() {
-	p.aborted.Store(true)
-	_ = p.controller.SetReadDeadline(expiredDeadline)
+func (t *timedBody) abortRead() {
+	t.aborted.Store(true)
+	_ = t.controller.SetReadDeadline(expiredDeadline)
 }
 
 // expiredDeadline is a read deadline that has always passed.
@@ -69,38 +69,33 @@ var expiredDeadline = time.Unix(1, 0)
 
 // pauseTimeout suspends the deadlines while the server does not read for reasons of its own. resume extends the
 // deadline of the whole body by the time that has passed. Only the reader calls them.
-func (p *timedBody) pauseTimeout() (resume func()) {
+func (t *timedBody) pauseTimeout() (resume func()) {
 	began := time.Now()
-	_ = p.controller.SetReadDeadline(time.Time{})
+	_ = t.controller.SetReadDeadline(time.Time{})
 	return func() {
-		if !p.deadline.IsZero() {
-			p.deadline = p.deadline.Add(time.Since(began))
+		if !t.deadline.IsZero() {
+			t.deadline = t.deadline.Add(time.Since(began))
 		}
-		by := time.Now().Add(p.pieceTimeout)
-		if p.aborted.Load() {
+		by := time.Now().Add(t.pieceTimeout)
+		if t.aborted.Load() {
 			by = expiredDeadline
 		}
-		_ = p.controller.SetReadDeadline(by)
+		_ = t.controller.SetReadDeadline(by)
 	}
 }
 
 // describeReadError returns the error for the caller for err, which reading a body returned.
 func describeReadError(err error) error {
 	var large *http.MaxBytesError
-	var own *apierror.Error
+	var own *agentsvc.Error
 	switch {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &large):
-		return &apierror.Error{
-			Code: apierror.ResourceExhausted, Status: http.StatusRequestEntityTooLarge,
-			Text: fmt.Sprintf("the body is too large, %d MiB are allowed", large.Limit>>20),
-		}
+		return agentsvc.NewError(apierror.CodeBodyTooLarge, "the body is too large, %d MiB are allowed", large.Limit>>20)
 	}
-	return &apierror.Error{Code: apierror.InvalidArgument, Status: http.StatusBadRequest, Text: "the body did not arrive whole"}
+	return agentsvc.NewError(apierror.CodeMalformed, "the body was not received completely")
 }
 
 // ErrMessageTooLong says that a message has more than [MaxMessage] bytes.
-var ErrMessageTooLong = &apierror.Error{
-	Code: apierror.ResourceExhausted, Status: http.StatusRequestEntityTooLarge, Text: fmt.Sprintf("the message is too large, %d MiB are allowed", MaxMessage>>20),
-}
+var ErrMessageTooLong = agentsvc.NewError(apierror.CodeBodyTooLarge, "the message is too large, %d MiB are allowed", MaxMessage>>20)

@@ -70,22 +70,16 @@ const (
 
 	pieceSize     = 64 << 10         // bytes of one write of a response
 	acceptTimeout = 30 * time.Second // how long a client may take to accept one piece of a response
-	// corkThreshold is the size, in bytes, from which net/http writes a response in two system calls, headers and body,
-	// because its own buffer has 4 KiB.
-	corkThreshold = 8 << 10
+	// deadlineThreshold is the size, in bytes, from which a response has a write deadline.
+	deadlineThreshold = 8 << 10
 )
 
 // WritePieces writes a response. A large one is written in pieces, each with a deadline of its own and all of them with
-// one together; a smaller one that does not fit into net/http's buffer is corked, so that it leaves in as few segments
-// as possible. Errors are not returned: the client is gone then.
+// one together. Errors are not returned: the client is gone then.
 func WritePieces(w http.ResponseWriter, b []byte) {
 	if len(b) <= pieceSize {
-		if len(b) >= corkThreshold {
+		if len(b) >= deadlineThreshold {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(acceptTimeout))
-		}
-		if to, ok := w.(*Writer); ok && to.conn != nil && len(b) >= corkThreshold {
-			setCork(to.conn, true)
-			defer setCork(to.conn, false)
 		}
 		_, _ = w.Write(b)
 		return

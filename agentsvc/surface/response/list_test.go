@@ -18,9 +18,9 @@ type countingWriter struct {
 	bytes  int
 }
 
-func (s *countingWriter) Header() http.Header         { return s.header }
-func (s *countingWriter) WriteHeader(int)             {}
-func (s *countingWriter) Write(b []byte) (int, error) { s.bytes += len(b); return len(b), nil }
+func (w *countingWriter) Header() http.Header         { return w.header }
+func (w *countingWriter) WriteHeader(int)             {}
+func (w *countingWriter) Write(b []byte) (int, error) { w.bytes += len(b); return len(b), nil }
 
 type item struct{ Text string }
 

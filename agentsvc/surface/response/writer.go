@@ -5,10 +5,7 @@ package response
 
 import (
 	"context"
-	"crypto/tls"
-	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	"stoa/agentsvc/capacity"
@@ -28,9 +25,6 @@ type Writer struct {
 
 	// deadline is when the client must have taken all of a large response; zero = it is small or a stream.
 	deadline time.Time
-	// conn is the socket of an HTTP/1 request, for setCork; nil = HTTP/2, whose requests share a connection, or no
-	// socket.
-	conn syscall.RawConn
 	// pieceTimeout is the deadline of each write on HTTP/2; 0 = HTTP/1, where only large responses and streams need
 	// one.
 	pieceTimeout time.Duration
@@ -42,8 +36,6 @@ func (w *Writer) Init(to http.ResponseWriter, r *http.Request, pieceTimeout time
 	w.ResponseWriter = to
 	if r.ProtoMajor > 1 {
 		w.pieceTimeout = pieceTimeout
-	} else {
-		w.conn, _ = r.Context().Value(connKey{}).(syscall.RawConn)
 	}
 }
 
@@ -100,7 +92,7 @@ func (w *Writer) writeDeadline(piece time.Duration) time.Time {
 }
 
 // reserve waits until n bytes of the response that to writes may be in memory. It returns [capacity.ErrFull] or a
-// [*capacity.TooLargeError]. Small responses cost nothing.
+// [agentsvc.CodeTooLarge]. Small responses cost nothing.
 func reserve(to http.ResponseWriter, n int) error {
 	w := unwrapWriter(to)
 	if n <= capacity.FreeBytes || w == nil {
@@ -121,24 +113,4 @@ func unwrapWriter(w http.ResponseWriter) *Writer {
 			return nil
 		}
 	}
-}
-
-// connKey is the context key of a connection's socket.
-type connKey struct{}
-
-// WithConn returns ctx with the socket of conn, which for TLS is the one below it. It is for [http.Server].ConnContext;
-// without it responses are not corked.
-func WithConn(ctx context.Context, conn net.Conn) context.Context {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return ctx
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, connKey{}, raw)
 }

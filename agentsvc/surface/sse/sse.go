@@ -92,74 +92,74 @@ func WriteSingle(w http.ResponseWriter, body any) error {
 }
 
 // Close waits for a comment that is being written and stops the timer. Nothing is written after it.
-func (s *Writer) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	s.timer.Stop()
+func (w *Writer) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.timer.Stop()
 }
 
 // WriteEvent writes one event. name is its name, "" = none; seq its id, 0 = none. An error means that the client did not
 // take it, or that there was no memory for it.
-func (s *Writer) WriteEvent(name string, seq int64, body any) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (w *Writer) WriteEvent(name string, seq int64, body any) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if name != "" {
-		s.buf.WriteString("event: " + name + "\n")
+		w.buf.WriteString("event: " + name + "\n")
 	}
 	if seq > 0 {
-		s.buf.WriteString("id: ")
-		s.buf.Write(strconv.AppendInt(s.buf.AvailableBuffer(), seq, 10))
-		s.buf.WriteByte('\n')
+		w.buf.WriteString("id: ")
+		w.buf.Write(strconv.AppendInt(w.buf.AvailableBuffer(), seq, 10))
+		w.buf.WriteByte('\n')
 	}
-	s.buf.WriteString("data: ")
+	w.buf.WriteString("data: ")
 	if plain, ok := body.(PlainBody); ok {
-		s.buf.WriteString(string(plain) + "\n")
-	} else if err := encode.AppendJSONLine(&s.buf, body); err != nil {
+		w.buf.WriteString(string(plain) + "\n")
+	} else if err := encode.AppendJSONLine(&w.buf, body); err != nil {
 		return err
 	}
-	s.buf.WriteByte('\n')
-	return s.flushBuffer()
+	w.buf.WriteByte('\n')
+	return w.flushBuffer()
 }
 
 // WriteRetry asks the client to reconnect after a second. It is the last thing on a stream.
-func (s *Writer) WriteRetry() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.buf.WriteString("retry: 1000\n\n")
-	_ = s.flushBuffer()
+func (w *Writer) WriteRetry() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf.WriteString("retry: 1000\n\n")
+	_ = w.flushBuffer()
 }
 
 // writeKeepAlive writes a comment. The timer calls it. It keeps proxies from closing a silent stream and detects
 // clients that are gone.
-func (s *Writer) writeKeepAlive() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+func (w *Writer) writeKeepAlive() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
 		return
 	}
-	s.buf.WriteString(": keep-alive\n\n")
-	if err := s.flushBuffer(); err != nil {
-		s.onBroken(err)
+	w.buf.WriteString(": keep-alive\n\n")
+	if err := w.flushBuffer(); err != nil {
+		w.onBroken(err)
 	}
 }
 
 // flushBuffer writes the buffer within PieceTimeout, empties it and restarts the timer for comments. The caller holds
-// s.mu.
-func (s *Writer) flushBuffer() error {
-	err := s.options.Reservation.ReserveTotal(context.Background(), int64(s.buf.Len())) // waits for capacity.MaxWait at most
+// w.mu.
+func (w *Writer) flushBuffer() error {
+	err := w.options.Reservation.ReserveTotal(context.Background(), int64(w.buf.Len())) // waits for capacity.MaxWait at most
 	if err == nil {
-		_ = s.rc.SetWriteDeadline(time.Now().Add(s.options.PieceTimeout)) // not supported by the writers of tests
-		_, err = s.w.Write(s.buf.Bytes())
+		_ = w.rc.SetWriteDeadline(time.Now().Add(w.options.PieceTimeout)) // not supported by the writers of tests
+		_, err = w.w.Write(w.buf.Bytes())
 	}
 	if err == nil {
-		err = s.rc.Flush()
+		err = w.rc.Flush()
 	}
 	// One large event must not keep its memory for as long as the stream lasts.
-	if s.buf.Reset(); s.buf.Cap() > maxIdleBuffer {
-		s.buf = bytes.Buffer{}
-		s.options.Reservation.ReleaseBytes()
+	if w.buf.Reset(); w.buf.Cap() > maxIdleBuffer {
+		w.buf = bytes.Buffer{}
+		w.options.Reservation.ReleaseBytes()
 	}
-	s.timer.Reset(s.options.KeepAlive)
+	w.timer.Reset(w.options.KeepAlive)
 	return err
 }

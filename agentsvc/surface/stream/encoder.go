@@ -35,4 +35,4 @@ type Encoder struct {
 type Bodies []any
 
 // encodeReplyEvent returns the body for the standalone reply of ev, which must have one.
-func (d Encoder) encodeReplyEvent(ev agentsvc.Event) any { return d.EncodeReply(*replyOf(ev)) }
+func (e Encoder) encodeReplyEvent(ev agentsvc.Event) any { return e.EncodeReply(*replyOf(ev)) }

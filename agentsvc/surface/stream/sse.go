@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"stoa/agentsvc/capacity"
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/sse"
 )
@@ -18,11 +18,11 @@ import (
 // it, and deltas that it lost are contained in the fact that follows them. A stream that ends before its task does ends
 // with "retry: 1000", which makes an EventSource reconnect after a second. An error of the client's own is not
 // returned. Other errors were already written to the stream when they are returned, for the log.
-func (f *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options) error {
-	defer f.Close()
-	out := sse.Open(w, o, func(err error) { f.cancel(err) })
+func (s *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options) error {
+	defer s.Close()
+	out := sse.Open(w, o, func(err error) { s.cancel(err) })
 	defer out.Close()
-	err := f.WriteEvents(d, func(seq int64, body any) error {
+	err := s.WriteEvents(d, func(seq int64, body any) error {
 		if d.NotResumable {
 			seq = 0
 		}
@@ -41,7 +41,7 @@ func (f *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options)
 		out.WriteRetry()
 		return nil
 	// The log may be readable again in a second, here or in another process.
-	case (apierror.Classify(err).Code == apierror.Unavailable || errors.Is(err, capacity.ErrFull)) && !d.NotResumable:
+	case (apierror.Classify(err).Code == apierror.Unavailable || errors.Is(err, agentsvc.CodeBusy)) && !d.NotResumable:
 		out.WriteRetry()
 	// 200 has been sent, so the error can only be an event.
 	default:

@@ -33,8 +33,12 @@ type Options struct {
 	CheckAccess func(ctx context.Context) error
 	// MayReply says that the turn may turn out to be a standalone reply, see deferUntilKnown.
 	MayReply bool
-	// Reservation is for the memory of the task until it has been sent; nil = that memory is released with the request.
-	Reservation *capacity.Reservation
+	// Memory is the reservation of what is read for the client; nil = without a bound. WaitSettled adds to it what it
+	// keeps.
+	Memory *capacity.Reservation
+	// DropsTask says that the task was read for the first event alone: once that is sent WriteEvents drops its history
+	// and artifacts, and releases Memory.
+	DropsTask bool
 }
 
 // Subscription is a task and the events that follow it, read from its log. It ends with the task, with its client, with
@@ -80,30 +84,29 @@ func Open(ctx context.Context, o Options, start func(ctx context.Context) (agent
 // WaitSettled reads events until the task has ended or waits for input, timeout has passed, or the server ends its
 // streams, and returns the task as it is by then. If there is no memory for more events it returns the task early. It
 // closes f.
-func (f *Subscription) WaitSettled(timeout time.Duration) (agentsvc.Task, error) {
-	defer f.Close()
-	t := f.Task
+func (s *Subscription) WaitSettled(timeout time.Duration) (agentsvc.Task, error) {
+	defer s.Close()
+	t := s.Task
 	if t.Status.State.IsTerminal() || t.Status.State.IsInterrupted() {
 		return t, nil
 	}
-	timer := time.AfterFunc(timeout, func() { f.cancel(errWaitTimeout) })
+	timer := time.AfterFunc(timeout, func() { s.cancel(errWaitTimeout) })
 	defer timer.Stop()
-	retained := capacity.ReservationFrom(f.clientCtx)
-	for ev, err := range f.events {
+	for ev, err := range s.events {
 		if err == nil && ev.Chunk == nil {
-			err = retained.ReserveBytes(f.ctx, ev.ByteSize())
+			err = s.options.Memory.ReserveBytes(s.ctx, ev.ByteSize())
 		}
 		if err != nil {
 			if errors.Is(err, capacity.ErrFull) {
 				return t, nil // the task continues and can be read later
 			}
-			if cause := context.Cause(f.ctx); errors.Is(cause, errWaitTimeout) || errors.Is(cause, ErrStreamsEnding) {
+			if cause := context.Cause(s.ctx); errors.Is(cause, errWaitTimeout) || errors.Is(cause, ErrStreamsEnding) {
 				return t, nil
 			}
 			return agentsvc.Task{}, err
 		}
 		t.ApplyEvent(ev)
-		if f.isSettledBy(ev) {
+		if s.isSettledBy(ev) {
 			break
 		}
 	}
@@ -117,28 +120,28 @@ func (f *Subscription) WaitSettled(timeout time.Duration) (agentsvc.Task, error)
 // The next event is read when the last one was written, so a slow client slows down its own subscription and nothing
 // else. The task service queues a bounded number of events for it and drops them when they are too many. No fact is
 // lost by that, since it then reads the log; the text of dropped deltas is part of the next fact.
-func (f *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) error) error {
-	defer f.watchAccess()()
-	defer f.Close()
-	if f.options.MayReply = f.options.MayReply && d.EncodeReply != nil; f.options.MayReply {
-		f.events = deferUntilKnown(f.events)
+func (s *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) error) error {
+	defer s.watchAccess()()
+	defer s.Close()
+	if s.options.MayReply = s.options.MayReply && d.EncodeReply != nil; s.options.MayReply {
+		s.events = deferUntilKnown(s.events)
 	}
-	for ev, err := range f.events {
+	for ev, err := range s.events {
 		var out *accessRevokedError
-		// Causes are checked before the client: cancelling f.ctx with a cause also looks like a client that is gone.
+		// Causes are checked before the client: cancelling s.ctx with a cause also looks like a client that is gone.
 		switch {
 		case err == nil:
-		case errors.As(context.Cause(f.ctx), &out):
+		case errors.As(context.Cause(s.ctx), &out):
 			return out.cause
-		case f.isClientGone():
+		case s.isClientGone():
 			return ErrClientGone
-		case errors.Is(context.Cause(f.ctx), ErrStreamsEnding):
+		case errors.Is(context.Cause(s.ctx), ErrStreamsEnding):
 			return ErrStreamsEnding
 		default:
 			return err
 		}
 		reported := d.EncodeEvent
-		if f.options.MayReply && replyOf(ev) != nil {
+		if s.options.MayReply && replyOf(ev) != nil {
 			reported = d.encodeReplyEvent
 		}
 		for _, body := range splitBodies(reported(ev)) {
@@ -146,14 +149,14 @@ func (f *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) er
 				return ErrClientGone
 			}
 		}
-		if d.EndsWhenSettled && f.isSettledBy(ev) {
+		if d.EndsWhenSettled && s.isSettledBy(ev) {
 			break
 		}
 		// What was read of the task for the first event is not needed any more.
-		if f.options.Reservation != nil {
-			f.Task.History, f.Task.Artifacts = nil, nil
-			f.options.Reservation.ReleaseBytes()
-			f.options.Reservation = nil
+		if s.options.DropsTask {
+			s.Task.History, s.Task.Artifacts = nil, nil
+			s.options.Memory.ReleaseBytes()
+			s.options.DropsTask = false
 		}
 	}
 	return nil
@@ -163,12 +166,12 @@ func (f *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) er
 type accessRevokedError struct{ cause error }
 
 func (e *accessRevokedError) Error() string {
-	return "the client may listen no more: " + e.cause.Error()
+	return "the client may no longer read the task: " + e.cause.Error()
 }
 
 // watchAccess calls CheckAccess every CheckInterval until stop is called: a credential may expire or be revoked, and an
 // app be suspended or deleted, while a stream is open. The check ends the subscription if it fails.
-func (f *Subscription) watchAccess() (stop func()) {
+func (s *Subscription) watchAccess() (stop func()) {
 	// mu guards over: stop may run between the check and the timer's reset, which would otherwise start the timer
 	// again.
 	var mu sync.Mutex
@@ -176,14 +179,14 @@ func (f *Subscription) watchAccess() (stop func()) {
 	over := false
 	mu.Lock()
 	defer mu.Unlock()
-	timer = time.AfterFunc(f.options.CheckInterval, func() {
-		if reason := f.options.CheckAccess(f.ctx); reason != nil {
-			f.cancel(&accessRevokedError{reason})
+	timer = time.AfterFunc(s.options.CheckInterval, func() {
+		if reason := s.options.CheckAccess(s.ctx); reason != nil {
+			s.cancel(&accessRevokedError{reason})
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if !over {
-			timer.Reset(f.options.CheckInterval)
+			timer.Reset(s.options.CheckInterval)
 		}
 	})
 	return func() {
@@ -207,21 +210,21 @@ func splitBodies(reported any) Bodies {
 
 // isSettledBy reports whether ev ends the task or makes it wait for input. Events before the one that the subscription
 // began with do not count: after a resumption they belong to earlier turns.
-func (f *Subscription) isSettledBy(ev agentsvc.Event) bool {
-	return ev.Status != nil && ev.Seq >= f.Task.Seq && (ev.Status.State.IsTerminal() || ev.Status.State.IsInterrupted())
+func (s *Subscription) isSettledBy(ev agentsvc.Event) bool {
+	return ev.Status != nil && ev.Seq >= s.Task.Seq && (ev.Status.State.IsTerminal() || ev.Status.State.IsInterrupted())
 }
 
 // isClientGone reports whether the client disconnected or a write to it failed.
-func (f *Subscription) isClientGone() bool {
-	if f.clientCtx.Err() != nil {
+func (s *Subscription) isClientGone() bool {
+	if s.clientCtx.Err() != nil {
 		return true
 	}
-	cause := context.Cause(f.ctx)
+	cause := context.Cause(s.ctx)
 	return cause != nil && !errors.Is(cause, ErrStreamsEnding)
 }
 
 // Close ends the subscription and releases its resources. The task goes on. It may be called more than once.
-func (f *Subscription) Close() {
-	f.stopWatching()
-	f.cancel(nil)
+func (s *Subscription) Close() {
+	s.stopWatching()
+	s.cancel(nil)
 }

@@ -35,6 +35,7 @@ import (
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
@@ -177,7 +178,7 @@ func parseConfig(src []byte, grants grant.List, secret func(string) (string, boo
 
 // runLoops runs the background loops of the services until the end of the test, which fails if a loop returns an
 // error. Runs in progress have a second to finish.
-func (h *Fixture) runLoops(t testing.TB, loops ...func(context.Context) error) {
+func (f *Fixture) runLoops(t testing.TB, loops ...func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for _, loop := range loops {
@@ -190,38 +191,38 @@ func (h *Fixture) runLoops(t testing.TB, loops ...func(context.Context) error) {
 	t.Cleanup(func() {
 		drainCtx, stop := context.WithTimeout(context.Background(), time.Second)
 		defer stop()
-		must(t, h.Workers.Drain(drainCtx))
+		must(t, f.Workers.Drain(drainCtx))
 		cancel()
 		wg.Wait()
 	})
 }
 
-// startHTTP serves h.Server. Streams are ended first at the end of the test, because the server waits for open
+// startHTTP serves f.Server. Streams are ended first at the end of the test, because the server waits for open
 // requests.
-func (h *Fixture) startHTTP(t testing.TB) {
+func (f *Fixture) startHTTP(t testing.TB) {
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config = h.Server.NewHTTPServer()
+	srv.Config = f.Server.NewHTTPServer()
 	srv.Start()
-	h.URL = srv.URL
+	f.URL = srv.URL
 	t.Cleanup(func() {
-		h.Server.EndStreams()
+		f.Server.EndStreams()
 		srv.Close()
 	})
 }
 
 // CreateApp creates an app from a configuration in YAML.
-func (h *Fixture) CreateApp(t testing.TB, name, cfg string) {
+func (f *Fixture) CreateApp(t testing.TB, name, cfg string) {
 	t.Helper()
-	_, err := h.Apps.CreateApp(t.Context(), "test", tenancy.Draft{Name: name, Config: []byte(cfg)}, false)
+	_, err := f.Apps.CreateApp(t.Context(), audit.Actor{Name: "test"}, tenancy.Draft{Name: name, Config: []byte(cfg)}, false)
 	must(t, err)
 }
 
 // MintToken returns a token of the app of that name.
-func (h *Fixture) MintToken(t testing.TB, name string, spec authz.TokenSpec) string {
+func (f *Fixture) MintToken(t testing.TB, name string, spec authz.TokenSpec) string {
 	t.Helper()
-	a, err := h.Apps.LoadApp(t.Context(), name)
+	a, err := f.Apps.LoadApp(t.Context(), name)
 	must(t, err)
-	token, err := h.Issuer.IssueToken(t.Context(), &a, spec)
+	token, err := f.Issuer.IssueToken(t.Context(), &a, spec)
 	must(t, err)
 	return token.Text
 }
@@ -229,9 +230,9 @@ func (h *Fixture) MintToken(t testing.TB, name string, spec authz.TokenSpec) str
 // Do sends a request and returns the response with its whole body; the response's Body is closed. credential is
 // sent as a bearer token, "" = none. A string or reader is sent as the body, any other value as JSON. headers are
 // pairs of name and value; Host sets the request's host.
-func (h *Fixture) Do(t testing.TB, method, path, credential string, body any, headers ...string) (*http.Response, string) {
+func (f *Fixture) Do(t testing.TB, method, path, credential string, body any, headers ...string) (*http.Response, string) {
 	t.Helper()
-	resp := h.OpenResponse(t, method, path, credential, body, headers...)
+	resp := f.OpenResponse(t, method, path, credential, body, headers...)
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	must(t, err)
@@ -239,7 +240,7 @@ func (h *Fixture) Do(t testing.TB, method, path, credential string, body any, he
 }
 
 // OpenResponse is Do without reading the body, which the caller must close. Redirects are not followed.
-func (h *Fixture) OpenResponse(t testing.TB, method, path, credential string, body any, headers ...string) *http.Response {
+func (f *Fixture) OpenResponse(t testing.TB, method, path, credential string, body any, headers ...string) *http.Response {
 	t.Helper()
 	var content io.Reader
 	switch b := body.(type) {
@@ -253,7 +254,7 @@ func (h *Fixture) OpenResponse(t testing.TB, method, path, credential string, bo
 		must(t, err)
 		content = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, h.URL+path, content)
+	req, err := http.NewRequestWithContext(t.Context(), method, f.URL+path, content)
 	must(t, err)
 	if credential != "" {
 		req.Header.Set("Authorization", "Bearer "+credential)

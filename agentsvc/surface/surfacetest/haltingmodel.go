@@ -16,16 +16,16 @@ import (
 var WaitTimes = []time.Duration{50 * time.Millisecond, time.Second, 15 * time.Second}
 
 // WaitForWorking waits until exactly n tasks are in the state working in the database.
-func (h *Fixture) WaitForWorking(t testing.TB, n int) {
+func (f *Fixture) WaitForWorking(t testing.TB, n int) {
 	t.Helper()
 	at := 0
-	for end := time.Now().Add(30 * time.Second); at != n; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); at != n; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d tasks are at work, want %d", at, n)
 		}
 		var b db.Batch
 		b.Query(func(r db.Row) error { return r.Scan(&at) }, "SELECT COUNT(*) FROM task WHERE state = 'working'")
-		must(t, h.DB.Platform().Do(t.Context(), &b))
+		must(t, f.DB.Platform().Do(t.Context(), &b))
 	}
 }
 

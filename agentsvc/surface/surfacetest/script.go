@@ -69,11 +69,11 @@ func (b BearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// WaitUntil waits up to ten seconds for condition and fails the test if it does not hold by then; what describes
+// WaitUntil waits up to a minute for condition and fails the test if it does not hold by then; what describes
 // it.
 func WaitUntil(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not come to hold that " + what)
 		}

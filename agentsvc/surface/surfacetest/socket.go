@@ -19,7 +19,7 @@ type Socket struct {
 
 // DialSocket opens a WebSocket at path, or returns the HTTP response by which the server refused it. The connection
 // is closed at the end of the test.
-func (h *Fixture) DialSocket(t testing.TB, path, credential string, o websocket.DialOptions) (*Socket, *http.Response) {
+func (f *Fixture) DialSocket(t testing.TB, path, credential string, o websocket.DialOptions) (*Socket, *http.Response) {
 	t.Helper()
 	if o.HTTPHeader == nil {
 		o.HTTPHeader = http.Header{}
@@ -29,7 +29,7 @@ func (h *Fixture) DialSocket(t testing.TB, path, credential string, o websocket.
 	}
 	ctx, cancel := withFrameTimeout(t)
 	defer cancel()
-	conn, resp, err := websocket.Dial(ctx, h.URL+path, &o)
+	conn, resp, err := websocket.Dial(ctx, f.URL+path, &o)
 	if err != nil {
 		if resp == nil {
 			t.Fatal(err)
@@ -82,13 +82,13 @@ func (s *Socket) ReadAnswer() (frames []string) {
 
 // exchangeFrames opens a WebSocket, sends each frame after the one before has been answered, and returns the frames
 // received, one per line; or the HTTP response if the connection was refused.
-func (h *Fixture) exchangeFrames(t testing.TB, path, credential string, frames []string, headers ...string) string {
+func (f *Fixture) exchangeFrames(t testing.TB, path, credential string, frames []string, headers ...string) string {
 	t.Helper()
 	o := websocket.DialOptions{HTTPHeader: http.Header{}}
 	for i := 0; i+1 < len(headers); i += 2 {
 		o.HTTPHeader.Set(headers[i], headers[i+1])
 	}
-	s, resp := h.DialSocket(t, path, credential, o)
+	s, resp := f.DialSocket(t, path, credential, o)
 	if s == nil {
 		defer resp.Body.Close()
 		return formatAnswer(resp, "")

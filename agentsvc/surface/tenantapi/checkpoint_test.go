@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
+	"stoa/tenancy/audit"
 )
 
 // breakingConfig is an app whose agents call a calculator, report usage, and fail.
@@ -61,8 +62,8 @@ func restoreCheckpoint(t *testing.T, h *surfacetest.Fixture, task, checkpoint, t
 	return h.Do(t, http.MethodPost, "/tasks/"+task+"/checkpoints/"+checkpoint+":restore", token, nil, headers...)
 }
 
-// TestRestoreIsACall checks that a restore counts against the limits of the task's owner, also if another caller requests it, and
-// is refused like a message.
+// TestRestoreIsACall checks that a restore counts against the limits of the task's owner, also if another caller
+// requests it, and is refused like a message.
 func TestRestoreIsACall(t *testing.T) {
 	t.Parallel()
 	h := newBreakingFixture(t, "count", 3)
@@ -139,7 +140,7 @@ func TestRestoreNeedsTheAgentsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, _, _, err := h.Keys.CreateKey(t.Context(), "test", &app, authz.APIKeySpec{Name: "k"})
+	key, _, _, err := h.Keys.CreateKey(t.Context(), audit.Actor{Name: "test"}, &app, authz.APIKeySpec{Name: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}

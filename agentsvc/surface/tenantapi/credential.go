@@ -46,7 +46,7 @@ func handleDeleteCredential(w http.ResponseWriter, r *http.Request) error {
 	if v.Runtime.Vault() == nil {
 		return agentsvc.ErrNotFound
 	}
-	if err := v.Runtime.Vault().ForgetCredential(r.Context(), v.Principal.Owner(), tool); err != nil {
+	if err := v.Runtime.Vault().ForgetCredential(r.Context(), v.Principal.Owner(), v.Origin(), tool); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -29,7 +29,7 @@ func handleListMemories(w http.ResponseWriter, r *http.Request) error {
 	token := r.URL.Query().Get("page_token")
 	// IDs of memories are UUIDs, and the token is the ID of the last one of the previous page.
 	if token != "" && uuid.Validate(token) != nil {
-		return agentsvc.NewInvalidError("page_token", "is not one that this list gave")
+		return agentsvc.NewInvalidError("page_token", "is not a token of this list")
 	}
 	out := memoryList{Memories: []memoryBody{}}
 	if !allowed {
@@ -64,7 +64,7 @@ func handleEraseMemories(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if vault := surface.RequestOf(r).Runtime.Vault(); vault != nil && filter.Agents == nil {
-			if err := vault.ForgetUserCredentials(r.Context(), surface.RequestOf(r).Principal.Owner(), filter.Subject, filter.Issuer); err != nil {
+			if err := vault.ForgetUserCredentials(r.Context(), surface.RequestOf(r).Actor(), filter.Subject, filter.Issuer); err != nil {
 				return err
 			}
 		}

@@ -70,7 +70,7 @@ func newDecisionHandler(outcome agentsvc.DecisionOutcome) surface.Handler {
 		if bytes.Equal(b.Arguments, []byte("null")) {
 			decision.Arguments = nil
 		}
-		t, err := v.Tasks.Decisions.Decide(r.Context(), task.Visibility{}, agentsvc.TaskID(surface.PathParam(r, "task")), v.Principal.Owner(), decision)
+		t, err := v.Tasks.Decisions.Decide(r.Context(), task.Visibility{Memory: surface.MemoryOf(r)}, agentsvc.TaskID(surface.PathParam(r, "task")), v.Principal.Owner(), v.Origin(), decision)
 		if err != nil {
 			return err
 		}

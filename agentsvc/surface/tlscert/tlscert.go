@@ -59,7 +59,7 @@ func (p *keyPair) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	if p.mu.TryLock() {
 		if time.Since(p.checkedAt) >= reloadInterval {
 			if err := p.loadFiles(time.Now()); err != nil {
-				p.log.Error("the certificate was not renewed, the one before stays", "error", err)
+				p.log.Error("the certificate was not renewed, the previous one stays in use", "error", err)
 			}
 		}
 		p.mu.Unlock()
@@ -110,7 +110,7 @@ func (p *keyPair) use(pair *tls.Certificate) {
 // explainKeyError returns a clearer error for the most common mistake, an encrypted key, else err.
 func explainKeyError(err error, key []byte) error {
 	if block, _ := pem.Decode(key); block != nil && (block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "") {
-		return fmt.Errorf("the key is encrypted; it must lie there in the clear, readable by this process alone")
+		return fmt.Errorf("the key is encrypted; store it unencrypted, readable by this process only")
 	}
 	return err
 }

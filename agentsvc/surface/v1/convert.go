@@ -25,7 +25,7 @@ const (
 	statePrefix = "TASK_STATE_"
 )
 
-// toDomain returns m as a domain message, or an [agentsvc.InvalidError] that names the field that is wrong; m is
+// toDomain returns m as a domain message, or an error with [agentsvc.CodeInvalid] that names the field that is wrong; m is
 // then returned as far as it was converted.
 func (m *inMessage) toDomain() (agentsvc.Message, error) {
 	converted := agentsvc.Message{

@@ -21,28 +21,28 @@ type eventEncoder struct {
 
 // encodeEvent returns the body for ev in the format message, or nil for an event that this surface does not send,
 // such as usage. A status carries its whole message; a message carries only the text since the event before.
-func (t *eventEncoder) encodeEvent(ev agentsvc.Event) any {
+func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	switch {
 	case ev.Status != nil:
-		return event{Task: &taskBody{ID: string(ev.Task), ContextID: string(t.context), Status: newStatus(*ev.Status)}}
+		return event{Task: &taskBody{ID: string(ev.Task), ContextID: string(e.context), Status: newStatus(*ev.Status)}}
 	case ev.Artifact != nil:
-		return event{Artifact: t.newArtifactUpdate(ev)}
+		return event{Artifact: e.newArtifactUpdate(ev)}
 	}
-	m, ok := t.NextMessage(ev)
+	m, ok := e.NextMessage(ev)
 	if !ok {
 		return nil
 	}
 	out := newMessage(m)
-	out.TaskID, out.ContextID = string(ev.Task), string(t.context)
+	out.TaskID, out.ContextID = string(ev.Task), string(e.context)
 	return event{Msg: &out}
 }
 
 // encodeFrame returns the frame for ev in the format response, or nil for an event that this surface does not send.
 // The contents of all frames, joined, are the answer: no text is sent twice. A message of a status is therefore
 // trimmed by what deltas have sent, and removed from the status.
-func (t *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
+func (e *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
 	f := &frame{
-		Response: &responseContent{Content: []part{}}, Task: &taskRef{ID: string(ev.Task), ContextID: string(t.context)}, EventID: ev.Seq,
+		Response: &responseContent{Content: []part{}}, Task: &taskRef{ID: string(ev.Task), ContextID: string(e.context)}, EventID: ev.Seq,
 	}
 	var m agentsvc.Message
 	switch {
@@ -50,13 +50,13 @@ func (t *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
 		st := newStatus(*ev.Status)
 		// The status repeats the message that deltas have sent already: only the remainder becomes content.
 		if f.Task.Status = &st; st.Update != nil {
-			m, st.Update = t.TrimSent(*ev.Status.Message), nil
+			m, st.Update = e.TrimSent(*ev.Status.Message), nil
 		}
 	case ev.Artifact != nil:
-		f.Artifact = t.newArtifactUpdate(ev)
+		f.Artifact = e.newArtifactUpdate(ev)
 	default:
 		var ok bool
-		if m, ok = t.NextMessage(ev); !ok {
+		if m, ok = e.NextMessage(ev); !ok {
 			return nil
 		}
 	}
@@ -65,32 +65,32 @@ func (t *eventEncoder) encodeFrame(ev agentsvc.Event) *frame {
 }
 
 // newArtifactUpdate requires that ev.Artifact is set.
-func (t *eventEncoder) newArtifactUpdate(ev agentsvc.Event) *artifactUpdate {
+func (e *eventEncoder) newArtifactUpdate(ev agentsvc.Event) *artifactUpdate {
 	a := ev.Artifact
-	return &artifactUpdate{string(ev.Task), string(t.context), newArtifact(a.Artifact), a.Append, a.Last}
+	return &artifactUpdate{string(ev.Task), string(e.context), newArtifact(a.Artifact), a.Append, a.Last}
 }
 
 // messageFormat is the format message: events named message, and a last event named done. A stream that breaks off
 // has no done event, so that a client can see the difference.
-func (t *eventEncoder) messageFormat() stream.Encoder {
-	fault := func(err error) any { return event{Error: t.newErrorRecord(err)} }
-	reply := func(m agentsvc.Message) any { return event{Msg: newReply(m, t.context)} }
-	return stream.Encoder{EncodeEvent: t.encodeEvent, EncodeReply: reply, EncodeError: fault, EventName: "message", DoneBody: struct{}{}}
+func (e *eventEncoder) messageFormat() stream.Encoder {
+	fault := func(err error) any { return event{Error: e.newErrorRecord(err)} }
+	reply := func(m agentsvc.Message) any { return event{Msg: newReply(m, e.context)} }
+	return stream.Encoder{EncodeEvent: e.encodeEvent, EncodeReply: reply, EncodeError: fault, EventName: "message", DoneBody: struct{}{}}
 }
 
 // responseFormat is the format response: unnamed events with pieces of the answer, and the line [DONE] at the end,
 // as clients of OpenAI's API expect it.
-func (t *eventEncoder) responseFormat() stream.Encoder {
-	d := t.frameFormat("")
+func (e *eventEncoder) responseFormat() stream.Encoder {
+	d := e.frameFormat("")
 	d.DoneBody = sse.PlainBody("[DONE]")
 	return d
 }
 
 // frameFormat is the format of the WebSocket: frames of the format response that name the client message that they
 // answer, and a last frame with done. message is the ID of that client message, "" if it has none.
-func (t *eventEncoder) frameFormat(message string) stream.Encoder {
+func (e *eventEncoder) frameFormat(message string) stream.Encoder {
 	encode := func(ev agentsvc.Event) any {
-		f := t.encodeFrame(ev)
+		f := e.encodeFrame(ev)
 		if f == nil {
 			return nil
 		}
@@ -99,12 +99,12 @@ func (t *eventEncoder) frameFormat(message string) stream.Encoder {
 	}
 	return stream.Encoder{
 		EncodeEvent: encode, EndsWhenSettled: true, DoneBody: frame{Response: &responseContent{Content: []part{}}, MessageID: message, Done: true},
-		EncodeError: func(err error) any { return frame{MessageID: message, Done: true, Error: t.newErrorRecord(err)} },
+		EncodeError: func(err error) any { return frame{MessageID: message, Done: true, Error: e.newErrorRecord(err)} },
 	}
 }
 
 // newErrorRecord returns err as callers may see it: internal details are replaced by the request ID.
-func (t *eventEncoder) newErrorRecord(err error) *apierror.Record {
-	record := apierror.NewRecord(surface.RequestID(t.r), err)
+func (e *eventEncoder) newErrorRecord(err error) *apierror.Record {
+	record := apierror.NewRecord(surface.RequestID(e.r), err)
 	return &record
 }

@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/authz"
+	"stoa/tenancy/audit"
 )
 
 const slowConfig = `
@@ -238,7 +239,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 	ana, ben, cat := listen("ana", time.Hour), listen("ben", time.Hour), listen("cat", 3*time.Second)
 	defer ana.Body.Close()
-	if err := h.Apps.Tokens.Revoke(t.Context(), "test", "acme", "ben"); err != nil {
+	if err := h.Apps.Tokens.Revoke(t.Context(), audit.Actor{Name: "test"}, "acme", "ben"); err != nil {
 		t.Fatal(err)
 	}
 	for user, resp := range map[string]*http.Response{"ben, revoked": ben, "cat, expired": cat} {

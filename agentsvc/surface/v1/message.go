@@ -26,7 +26,7 @@ type handler struct {
 // handleSend answers message:send. With configuration.blocking the answer is the task when it has ended, needs
 // input, or blockFor is over; otherwise the task as it was accepted. If the agent answered with a message instead
 // of a task, a blocking caller receives that message alone.
-func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
+func (h handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 	b, sub, err := admitCall(r)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (c handler) handleSend(w http.ResponseWriter, r *http.Request) error {
 	}
 	timeout := time.Duration(0)
 	if o.Blocking {
-		timeout = c.blockFor
+		timeout = h.blockFor
 	}
 	t, err := surface.RequestOf(r).SubmitAndWait(r.Context(), sub, timeout)
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *sendBody) admitMessage(ctx context.Context, v *surface.Request, agent s
 var streamFormats = map[string]func(*eventEncoder) stream.Encoder{"message": (*eventEncoder).messageFormat, "response": (*eventEncoder).responseFormat}
 
 // negotiateFormat returns the format that the client selects: by the query parameter format, else by the parameter
-// profile of text/event-stream in Accept, else message. An unknown name is an [agentsvc.InvalidError].
+// profile of text/event-stream in Accept, else message. An unknown name is an error with [agentsvc.CodeInvalid].
 func negotiateFormat(r *http.Request) (func(*eventEncoder) stream.Encoder, error) {
 	name, field := r.URL.Query().Get("format"), "format"
 	if name == "" {

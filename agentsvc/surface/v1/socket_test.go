@@ -20,6 +20,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/authz"
+	"stoa/tenancy/audit"
 )
 
 const socketPath = agentPath + "/stream"
@@ -357,13 +358,13 @@ func TestSocketEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Apps.SuspendApp(t.Context(), "test", "acme", ""); err != nil {
+	if _, err := h.Apps.SuspendApp(t.Context(), audit.Actor{Name: "test"}, "acme", ""); err != nil {
 		t.Fatal(err)
 	}
 	if code, _ := readUntilClosed(t, ana); code != websocket.StatusGoingAway {
 		t.Errorf("of app %s, which was suspended: closed with %d, want 1001", short.Name, code)
 	}
-	if err := h.Apps.Tokens.Revoke(t.Context(), "test", "globex", "ben"); err != nil {
+	if err := h.Apps.Tokens.Revoke(t.Context(), audit.Actor{Name: "test"}, "globex", "ben"); err != nil {
 		t.Fatal(err)
 	}
 	if code, _ := readUntilClosed(t, ben); code != websocket.StatusPolicyViolation {

@@ -112,7 +112,7 @@ func lookupResult(err error) (decided, repeated bool, _ error) {
 }
 
 // newCallbackReceiver returns a receiver for the address that a delivery names for its result, nil if the webhook has
-// no callback. It returns an [*agentsvc.InvalidError] for an address to which the server must not send.
+// no callback. It returns an error with [agentsvc.CodeInvalid] for an address to which the server must not send.
 func newCallbackReceiver(v *surface.Request, w *runtime.Webhook, format, contentType string, body []byte) (*receiver.Receiver, error) {
 	if w.Callback == nil {
 		return nil, nil
@@ -126,7 +126,7 @@ func newCallbackReceiver(v *surface.Request, w *runtime.Webhook, format, content
 		return nil, errors.New("callbacks are not available in this process")
 	}
 	r, err := notifier.NewReceiver(v.Principal.Owner(), agentsvc.NewID(), format, notify.Address{URL: address, AppOwned: true})
-	if wrong := new(agentsvc.InvalidError); errors.As(err, &wrong) {
+	if wrong := new(agentsvc.Error); errors.As(err, &wrong) {
 		wrong.Field = w.Callback.FieldPath()
 	}
 	return &r, err
@@ -135,14 +135,13 @@ func newCallbackReceiver(v *surface.Request, w *runtime.Webhook, format, content
 // loadDeliveredTask returns the task of a delivery with that key, as it is, or with ResultTimeout as it is once it has
 // settled. It returns [agentsvc.ErrNotFound] if there is none.
 func loadDeliveredTask(ctx context.Context, v *surface.Request, w *runtime.Webhook, key string) (agentsvc.Task, error) {
-	owner := v.Principal.Owner()
 	deadlineCtx, cancel := v.WithDeadline(ctx)
 	defer cancel()
-	id, err := v.Tasks.Reader.FindByKey(deadlineCtx, owner, w.Agent, key)
+	id, err := v.Tasks.Reader.FindByKey(deadlineCtx, v.Principal.Owner(), w.Agent, key)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
-	f, err := v.SubscribeTask(ctx, task.Visibility{Agents: []string{w.Agent}, Owner: &owner}, id, nil)
+	f, err := v.SubscribeTask(ctx, v.OwnVisibility(w.Agent), id, nil)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}

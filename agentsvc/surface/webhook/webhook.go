@@ -24,7 +24,6 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
 	"stoa/authz"
-	"stoa/ratelimit"
 	"stoa/tenancy/db"
 )
 
@@ -113,19 +112,16 @@ func submitDelivery(r *http.Request, v *surface.Request, hook *runtime.Webhook) 
 
 // deliveryOutcome returns the outcome of a delivery, one of those that Options.OnDelivery lists.
 func deliveryOutcome(repeated bool, err error) string {
-	var spent *agentsvc.BudgetExhaustedError
-	var full *agentsvc.StorageLimitError
-	var invalid *agentsvc.InvalidError
 	switch {
 	case err == nil && repeated:
 		return "repeated"
 	case err == nil:
 		return "started"
-	case errors.Is(err, trigger.ErrUnsigned):
+	case errors.Is(err, agentsvc.CodeUnsigned):
 		return "unsigned"
-	case errors.Is(err, ratelimit.ErrExhausted), errors.As(err, &spent), errors.As(err, &full):
+	case errors.Is(err, agentsvc.CodeExhausted):
 		return "refused"
-	case errors.As(err, &invalid), errors.Is(err, apierror.ErrContentType):
+	case errors.Is(err, agentsvc.CodeInvalid), errors.Is(err, apierror.CodeContentType):
 		return "invalid"
 	}
 	return "failed"

@@ -64,8 +64,8 @@ type Tool struct {
 	host   *sandbox.Host
 }
 
-// New returns a command tool on host. It returns an [agentsvc.InvalidError] if the folder is invalid or an entry of the
-// lists is neither a name nor an absolute path.
+// New returns a command tool on host. It returns an error with [agentsvc.CodeInvalid] if the folder is invalid or an
+// entry of the lists is neither a name nor an absolute path.
 func New(host *sandbox.Host, opts Options) (*Tool, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = defaultTimeout

@@ -96,12 +96,12 @@ func TestCall(t *testing.T) {
 
 		{"literal arguments", "echo", []string{"; id", "$(id)", "`id`", "*", "$HOME", "a\nb", ">x", "| id", ""}, "exit code 0\n; id $(id) `id` * $HOME a\nb >x | id \n", false},
 		{"literal in quotes", `echo "; id" '$(id)' "a\"b" '*' *`, nil, "exit code 0\n; id $(id) a\"b * *\n", false},
-		{"a list", "ls; id", nil, `there is no shell that ';' would mean anything to`, true},
-		{"a substitution", "echo $(id)", nil, `there is no shell that '$'`, true},
-		{"backticks", "echo `id`", nil, "there is no shell that '`'", true},
-		{"a line", "ls\nid", nil, `there is no shell that '\n'`, true},
-		{"a pipe", "ls | id", nil, `there is no shell that '|'`, true},
-		{"a redirection", "ls >x", nil, `there is no shell that '>'`, true},
+		{"a list", "ls; id", nil, `';' needs a shell`, true},
+		{"a substitution", "echo $(id)", nil, `'$' needs a shell`, true},
+		{"backticks", "echo `id`", nil, "'`' needs a shell", true},
+		{"a line", "ls\nid", nil, `'\n' needs a shell`, true},
+		{"a pipe", "ls | id", nil, `'|' needs a shell`, true},
+		{"a redirection", "ls >x", nil, `'>' needs a shell`, true},
 		{"an open quote", "echo 'x", nil, "the quote ' is not closed", true},
 		{"a program with an argument in it", "", []string{"ls; id"}, "ls; id is not allowed to run; these are: ls, cat", true},
 		{"nothing", " ", nil, "command names no program", true},
@@ -240,8 +240,7 @@ func TestNewRefuses(t *testing.T) {
 		`allowed_commands: "git log" is neither the name of a program nor an`:      {Folder: ".", Allowed: []string{"git log"}},
 		`denied_commands: "bin/git" is neither the name of a program nor an absol`: {Folder: ".", Denied: []string{"bin/git"}},
 	} {
-		var invalid *agentsvc.InvalidError
-		if _, err := command.New(newHost(t), opts); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), name) {
+		if _, err := command.New(newHost(t), opts); !errors.Is(err, agentsvc.CodeInvalid) || !strings.HasPrefix(err.Error(), name) {
 			t.Errorf("%v, want %s", err, name)
 		}
 	}

@@ -108,8 +108,8 @@ type programLists struct {
 	denyByDefault   bool
 }
 
-// newProgramLists returns the lists of opts, or an [agentsvc.InvalidError] for an entry that is neither a name nor a
-// path.
+// newProgramLists returns the lists of opts, or an error with [agentsvc.CodeInvalid] for an entry that is neither a
+// name nor a path.
 func newProgramLists(opts Options) (programLists, error) {
 	for field, list := range map[string][]string{"allowed_commands": opts.Allowed, "denied_commands": opts.Denied} {
 		for _, entry := range list {

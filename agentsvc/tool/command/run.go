@@ -32,7 +32,7 @@ func (t *Tool) runProgram(ctx context.Context, p program, words []string) (text 
 	// A tenant's folder may have changed since the tool was built: it is pinned again for this run.
 	if program.Untrusted {
 		if program.Folder, program.Pinned, err = pinFolder(t.opts); err != nil {
-			return "", errors.New("the folder is not there any more")
+			return "", errors.New("the folder no longer exists")
 		}
 	}
 	// HOME and TMPDIR are the folder, the only place that the program can write.

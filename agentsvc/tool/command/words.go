@@ -34,7 +34,7 @@ func splitWords(line string) ([]string, error) {
 			i += n - 1
 		// Refused instead of passed on: the program would get the character as an argument, not what was meant.
 		case strings.IndexByte(shellSpecialChars, c) >= 0:
-			return nil, fmt.Errorf("command: there is no shell that %q would mean anything to; give one program, and arguments as they are in args or in quotes", c)
+			return nil, fmt.Errorf("command: %q needs a shell, and there is none; give one program, and arguments as they are in args or in quotes", c)
 		default:
 			word.WriteByte(c)
 			within = true

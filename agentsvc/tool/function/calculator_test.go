@@ -125,7 +125,7 @@ func FuzzCalculator(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, expression string) {
 		args, _ := json.Marshal(map[string]string{"expression": expression})
-		if got := callTool(t, calc, string(args)); strings.Contains(got.Text, "failed inside") || got.Text == "" {
+		if got := callTool(t, calc, string(args)); strings.Contains(got.Text, "failed with an internal error") || got.Text == "" {
 			t.Errorf("%q: %q", expression, got.Text)
 		}
 	})

@@ -16,24 +16,24 @@ type credentialClient struct {
 	provider   *tool.CredentialProvider
 }
 
-// sendRequest sends req on behalf of the session's caller. It returns the answer and the credential that was sent, nil if none was. It returns a
-// [*tool.CredentialError] if the credential is missing, or was refused with 401; the agent then asks the caller for it
-// and repeats the call. Errors of the network contain the host and a fixed text only.
-func (w credentialClient) sendRequest(req *http.Request, session agentsvc.SessionKey) (*http.Response, *tool.CallerCredential, error) {
+// sendRequest sends req on behalf of the session's caller. It returns the answer and the credential that was sent, nil
+// if none was. It returns a [*tool.CredentialError] if the credential is missing, or was refused with 401; the agent
+// then asks the caller for it and repeats the call. Errors of the network contain the host and a fixed text only.
+func (c credentialClient) sendRequest(req *http.Request, session agentsvc.SessionKey) (*http.Response, *tool.CallerCredential, error) {
 	var credential *tool.CallerCredential
-	if w.provider != nil && tool.URLOrigin(req.URL) == w.provider.Server {
+	if c.provider != nil && tool.URLOrigin(req.URL) == c.provider.Server {
 		var err error
-		if credential, err = w.provider.LoadCredential(req.Context(), session); err != nil {
+		if credential, err = c.provider.LoadCredential(req.Context(), session); err != nil {
 			return nil, nil, err
 		}
-		req.Header.Set(w.provider.Header, credential.Value)
+		req.Header.Set(c.provider.Header, credential.Value)
 	}
-	resp, err := w.httpClient.Do(req)
+	resp, err := c.httpClient.Do(req)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %s", req.URL.Host, egress.PublicMessage(err))
 	}
 	// After a redirect the last request may have gone elsewhere, without the credential: its 401 says nothing about it.
-	if credential != nil && resp.StatusCode == http.StatusUnauthorized && resp.Request.Header.Get(w.provider.Header) == credential.Value {
+	if credential != nil && resp.StatusCode == http.StatusUnauthorized && resp.Request.Header.Get(c.provider.Header) == credential.Value {
 		_ = resp.Body.Close()
 		return nil, nil, credential.DropRefused(req.Context())
 	}

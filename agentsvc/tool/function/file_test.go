@@ -66,7 +66,7 @@ func TestReadFile(t *testing.T) {
 		{`{"path":"notes.txt","from":4}`, "read_file: notes.txt has 3 lines", true},
 		{`{"path":"empty"}`, "[the file is empty]", false},
 		{`{"path":"missing"}`, "read_file: there is no missing", true},
-		{`{"path":"notes.txt/x"}`, "read_file: notes.txt/x is not the kind of thing that its path says: a file stands where a folder should, or a folder where a file", true},
+		{`{"path":"notes.txt/x"}`, "read_file: notes.txt/x: the path has a file where a folder is expected, or a folder where a file is expected", true},
 		{`{"path":"src"}`, "read_file: src is a folder", true},
 		{`{"path":"src/data.bin"}`, "read_file: src/data.bin is no text", true},
 		{`{"path":"pipe"}`, "read_file: pipe is no regular file", true},

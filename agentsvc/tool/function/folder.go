@@ -24,7 +24,7 @@ type confinedFolder struct {
 	location grant.RootedPath
 }
 
-// newConfinedFolder returns the folder of opts, or an [agentsvc.InvalidError]. The folder must exist.
+// newConfinedFolder returns the folder of opts, or an error with [agentsvc.CodeInvalid]. The folder must exist.
 func newConfinedFolder(opts Options) (confinedFolder, error) {
 	// Without a folder the tool would read the process's working directory.
 	if opts.Folder == "" {
@@ -60,7 +60,7 @@ func (f confinedFolder) openRoot() (*os.Root, error) {
 	}
 	root, err := open()
 	if err != nil {
-		return nil, errors.New("the folder is not there any more")
+		return nil, errors.New("the folder no longer exists")
 	}
 	return root, nil
 }
@@ -110,7 +110,7 @@ func describePathError(name string, err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return errors.New("the disk is full")
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
-		return fmt.Errorf("%s is not the kind of thing that its path says: a file stands where a folder should, or a folder where a file", name)
+		return fmt.Errorf("%s: the path has a file where a folder is expected, or a folder where a file is expected", name)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s changed while it was read", name)
 	}

@@ -57,7 +57,7 @@ func NeedsFolder(handler string) bool {
 // HandlerNames returns the names of the built-ins, sorted.
 func HandlerNames() []string { return slices.Sorted(maps.Keys(builtins)) }
 
-// New returns the built-in with this name, or an [agentsvc.InvalidError] if there is none.
+// New returns the built-in with this name, or an error with [agentsvc.CodeInvalid] if there is none.
 func New(handler string, opts Options) (tool.Tool, error) {
 	build, ok := builtins[handler]
 	if !ok {

@@ -60,7 +60,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: own spec (-want +got):\n%s", handler, diff)
 		}
 	}
-	var invalid *agentsvc.InvalidError
+	var invalid *agentsvc.Error
 	_, err := function.New("calculate", function.Options{})
 	if !errors.As(err, &invalid) || invalid.Field != "handler" || !strings.Contains(err.Error(), "calculator, current_time, http_request") {
 		t.Errorf("unknown handler: %v", err)

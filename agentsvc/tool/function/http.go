@@ -102,7 +102,7 @@ func (h httpRequestTool) newRequest(ctx context.Context, step string, args reque
 	}
 	// The schema lists the methods too, but it may be the tenant's own.
 	if !slices.Contains(allowedMethods, method) {
-		return nil, fmt.Errorf("method %q is not sent; there are %s", args.Method, strings.Join(allowedMethods, ", "))
+		return nil, fmt.Errorf("method %q is not allowed; the methods are %s", args.Method, strings.Join(allowedMethods, ", "))
 	}
 	// Which addresses may be called at all is decided by the egress client.
 	if u, err := url.Parse(args.URL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {

@@ -51,7 +51,7 @@ func (r *remoteTool) Call(ctx context.Context, in tool.Call) (string, error) {
 }
 
 // errBlocked is the error of a blocked tool, for the model.
-var errBlocked = errors.New("the tool is blocked: the server describes it otherwise than before, and no operator has accepted that yet")
+var errBlocked = errors.New("the tool is blocked: its definition on the server has changed, and no operator has accepted the change yet")
 
 // markBlocked blocks the tool and removes its description and parameters: a changed description may be an attempt to
 // manipulate the model, and must not reach it.
@@ -71,17 +71,17 @@ const idempotencyKeyField = "idempotencyKey"
 
 // callTool runs a tool. A call that the server did not run because it had forgotten the session is repeated once in a
 // new session. No other call is repeated, since its effect may have taken place.
-func (l *connector) callTool(ctx context.Context, r *remoteTool, in tool.Call) (string, error) {
+func (con *connector) callTool(ctx context.Context, r *remoteTool, in tool.Call) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// The call ends with the connector too.
-	defer context.AfterFunc(l.ctx, cancel)()
+	defer context.AfterFunc(con.ctx, cancel)()
 	for again := false; ; again = true {
-		c, err := l.ensureConnection(ctx)
+		c, err := con.ensureConnection(ctx)
 		if err != nil {
-			return "", l.wrapUnavailable(ctx, err)
+			return "", con.wrapUnavailable(ctx, err)
 		}
-		if err := l.checkOffered(ctx, c, r); err != nil {
+		if err := con.checkOffered(ctx, c, r); err != nil {
 			return "", err
 		}
 		seen := &httpExchange{}
@@ -96,35 +96,35 @@ func (l *connector) callTool(ctx context.Context, r *remoteTool, in tool.Call) (
 		case err == nil:
 			return formatResult(res)
 		case ctx.Err() != nil:
-			return "", l.wrapUnavailable(ctx, ctx.Err())
+			return "", con.wrapUnavailable(ctx, ctx.Err())
 		// The server did not run the call, so repeating it is safe.
 		case seen.isSessionRefused() || errors.Is(err, mcp.ErrSessionMissing):
-			l.dropConnection(c)
+			con.dropConnection(c)
 			if !again {
 				continue
 			}
 		}
 		refused := findRefusal(err)
 		if refused == nil {
-			l.dropConnection(c)
+			con.dropConnection(c)
 		}
-		return "", l.newCallError(seen, refused, err)
+		return "", con.newCallError(seen, refused, err)
 	}
 }
 
 // checkOffered returns an error if the server has withdrawn the tool, or changed it without approval, since the turn
 // listed its tools.
-func (l *connector) checkOffered(ctx context.Context, c *connection, r *remoteTool) error {
+func (con *connector) checkOffered(ctx context.Context, c *connection, r *remoteTool) error {
 	if c.toolsChanged.Load() {
-		if _, err := l.refreshList(ctx, c); err != nil {
-			return l.wrapUnavailable(ctx, err)
+		if _, err := con.refreshList(ctx, c); err != nil {
+			return con.wrapUnavailable(ctx, err)
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch now := l.currentList.byName[r.spec.Name]; {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	switch now := con.currentList.byName[r.spec.Name]; {
 	case now == nil:
-		return errors.New("its server has it no longer")
+		return errors.New("its server no longer offers it")
 	case now.blocked:
 		return errBlocked
 	}
@@ -133,12 +133,12 @@ func (l *connector) checkOffered(ctx context.Context, c *connection, r *remoteTo
 
 // dropConnection abandons a connection that is lost or whose session the server has forgotten. The session is closed in
 // the background, since that may take a request.
-func (l *connector) dropConnection(c *connection) {
-	l.wg.Go(func() { _ = c.session.Close() })
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn == c {
-		l.conn = nil
+func (con *connector) dropConnection(c *connection) {
+	con.wg.Go(func() { _ = c.session.Close() })
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	if con.conn == c {
+		con.conn = nil
 	}
 }
 
@@ -150,9 +150,9 @@ func (c *connection) resetOutputLimit() {
 }
 
 // wrapUnavailable returns the error of a call without a connection: the context's if the call ended itself.
-func (l *connector) wrapUnavailable(ctx context.Context, err error) error {
+func (con *connector) wrapUnavailable(ctx context.Context, err error) error {
 	switch {
-	case l.ctx.Err() == nil && ctx.Err() != nil:
+	case con.ctx.Err() == nil && ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, errUnauthorized):
 		return fmt.Errorf("its server is not available: %w", errUnauthorized)
@@ -175,13 +175,13 @@ func findRefusal(err error) *jsonrpc.Error {
 // newCallError returns the error of a call without a result, for the model. It distinguishes calls that cannot have
 // taken effect (nothing was sent, or the server refused it) from those whose effect is unknown, which must not be
 // repeated blindly.
-func (l *connector) newCallError(seen *httpExchange, refused *jsonrpc.Error, err error) error {
+func (con *connector) newCallError(seen *httpExchange, refused *jsonrpc.Error, err error) error {
 	// No request left this process: the call cannot have taken effect.
 	if reason := seen.unsentFailure(); reason != nil {
 		return fmt.Errorf("its server is not available: %w", reason)
 	}
 	reason := seen.lastFailure()
-	if l.credential != nil && errors.Is(reason, errUnauthorized) {
+	if con.credential != nil && errors.Is(reason, errUnauthorized) {
 		return reason
 	}
 	if refused != nil && (refused.Code != codeNotSent || reason == nil) {
@@ -190,6 +190,6 @@ func (l *connector) newCallError(seen *httpExchange, refused *jsonrpc.Error, err
 	if reason == nil {
 		reason = errConnectionLost
 	}
-	l.options.Logger.Debug("a call of an MCP tool was lost", "tool", l.options.Name, "error", l.credential.RedactText(err.Error()))
+	con.options.Logger.Debug("a call of an MCP tool was lost", "tool", con.options.Name, "error", con.credential.RedactText(err.Error()))
 	return fmt.Errorf("its server gave no result: %w; whether the call took effect is unknown", reason)
 }

@@ -73,80 +73,80 @@ func describeReason(err error) string {
 
 // ensureConnection returns the present connection or waits for a new one. All waiting calls share one attempt. After a
 // failed attempt the next one is delayed, and until then the error is returned at once.
-func (l *connector) ensureConnection(ctx context.Context) (*connection, error) {
-	l.mu.Lock()
+func (con *connector) ensureConnection(ctx context.Context) (*connection, error) {
+	con.mu.Lock()
 	switch {
-	case l.ctx.Err() != nil:
-		l.mu.Unlock()
+	case con.ctx.Err() != nil:
+		con.mu.Unlock()
 		return nil, errAppClosed
-	case l.conn != nil && l.conn.isAlive():
-		defer l.mu.Unlock()
-		return l.conn, nil
-	case l.dialDone == nil && time.Now().Before(l.nextDial):
-		defer l.mu.Unlock()
-		return nil, l.dialErr
-	case l.dialDone == nil:
+	case con.conn != nil && con.conn.isAlive():
+		defer con.mu.Unlock()
+		return con.conn, nil
+	case con.dialDone == nil && time.Now().Before(con.nextDial):
+		defer con.mu.Unlock()
+		return nil, con.dialErr
+	case con.dialDone == nil:
 		// The attempt runs in its own goroutine with the connector's lifetime: the end of the call that needed it first
 		// must not fail the others.
-		l.dialDone = make(chan struct{})
-		l.wg.Go(l.dialServer)
+		con.dialDone = make(chan struct{})
+		con.wg.Go(con.dialServer)
 	}
-	done := l.dialDone
-	l.mu.Unlock()
+	done := con.dialDone
+	con.mu.Unlock()
 	select {
 	case <-done:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn == nil {
-		return nil, l.dialErr
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	if con.conn == nil {
+		return nil, con.dialErr
 	}
-	return l.conn, nil
+	return con.conn, nil
 }
 
 // dialServer makes one attempt to connect and to list the tools, and publishes its outcome.
-func (l *connector) dialServer() {
+func (con *connector) dialServer() {
 	// A connection counts only when the tools are listed: a server that cannot list them is not usable.
-	conn, err := l.openConnection()
+	conn, err := con.openConnection()
 	if err == nil {
-		if _, err = l.refreshList(l.ctx, conn); err != nil {
+		if _, err = con.refreshList(con.ctx, conn); err != nil {
 			err = &unavailableError{reason: "it returned no list of tools: " + describeReason(err), cause: err}
 			_ = conn.session.Close()
 			conn = nil
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	con.mu.Lock()
+	defer con.mu.Unlock()
 	// Publish before dialDone is closed, so that the waiting calls see the outcome.
-	l.conn, l.dialErr = conn, err
-	close(l.dialDone)
-	l.dialDone = nil
+	con.conn, con.dialErr = conn, err
+	close(con.dialDone)
+	con.dialDone = nil
 	if err == nil {
-		l.retryBackoff.Reset()
-		l.options.Logger.Debug("connected to an MCP server", "tool", l.options.Name)
+		con.retryBackoff.Reset()
+		con.options.Logger.Debug("connected to an MCP server", "tool", con.options.Name)
 		return
 	}
 	// Calls until nextDial fail with dialErr at once, so that a server that is down is not dialled by every turn.
-	wait := l.retryBackoff.NextBackOff()
-	l.nextDial = time.Now().Add(wait)
+	wait := con.retryBackoff.NextBackOff()
+	con.nextDial = time.Now().Add(wait)
 	switch {
 	// The connector was stopped: no failure of the server.
-	case l.ctx.Err() != nil:
+	case con.ctx.Err() != nil:
 	// Expected of a server whose callers have credentials, so not a warning.
-	case l.options.Credential != nil && errors.Is(err, errUnauthorized):
-		l.options.Logger.Debug("an MCP server needs a credential of its caller", "tool", l.options.Name)
+	case con.options.Credential != nil && errors.Is(err, errUnauthorized):
+		con.options.Logger.Debug("an MCP server needs a credential of its caller", "tool", con.options.Name)
 	default:
-		l.options.Logger.Warn("an MCP server is unavailable", "tool", l.options.Name, "reason", describeReason(err), "retry_in", wait.Round(time.Millisecond))
-		l.options.Logger.Debug("why an MCP server is unavailable", "tool", l.options.Name, "error", l.credential.RedactText(fmt.Sprint(errors.Unwrap(err))))
+		con.options.Logger.Warn("an MCP server is unavailable", "tool", con.options.Name, "reason", describeReason(err), "retry_in", wait.Round(time.Millisecond))
+		con.options.Logger.Debug("why an MCP server is unavailable", "tool", con.options.Name, "error", con.credential.RedactText(fmt.Sprint(errors.Unwrap(err))))
 	}
 }
 
 // openConnection connects by the configured transport, by the one that worked before, or by each in turn. An address
 // that ends in /sse suggests the older transport.
-func (l *connector) openConnection() (*connection, error) {
-	s := l.Server
+func (con *connector) openConnection() (*connection, error) {
+	s := con.Server
 	s.mu.Lock()
 	detected := s.detectedTransport
 	s.mu.Unlock()
@@ -160,7 +160,7 @@ func (l *connector) openConnection() (*connection, error) {
 	}
 	var first error
 	for _, t := range try {
-		c, err := l.connectWith(t)
+		c, err := con.connectWith(t)
 		if err == nil {
 			s.mu.Lock()
 			s.detectedTransport = t
@@ -179,7 +179,7 @@ func (l *connector) openConnection() (*connection, error) {
 }
 
 // connectWith connects by one transport. The connection lives until it is lost or closed, or the connector is stopped.
-func (l *connector) connectWith(t Transport) (*connection, error) {
+func (con *connector) connectWith(t Transport) (*connection, error) {
 	// The session outlives the call that opened it, so its context is not the caller's.
 	lifetime, end := context.WithCancel(context.Background())
 	ready := false
@@ -190,7 +190,7 @@ func (l *connector) connectWith(t Transport) (*connection, error) {
 	}()
 	seen := &httpExchange{}
 	c := &connection{done: make(chan struct{})}
-	transport, err := l.newTransport(lifetime, t, c)
+	transport, err := con.newTransport(lifetime, t, c)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (l *connector) connectWith(t Transport) (*connection, error) {
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { c.toolsChanged.Store(true) },
 	})
 	// Connect has no timeout of its own: the timer ends its context. Stop reports whether that has not happened.
-	connectTimer, stopClosing := time.AfterFunc(l.options.ConnectTimeout, end), context.AfterFunc(l.ctx, end)
+	connectTimer, stopClosing := time.AfterFunc(con.options.ConnectTimeout, end), context.AfterFunc(con.ctx, end)
 	c.session, err = client.Connect(context.WithValue(lifetime, exchangeKey{}, seen), transport, nil)
 	// inTime is false if the timer or the connector's end has cut the attempt off.
 	inTime := connectTimer.Stop()
@@ -217,8 +217,8 @@ func (l *connector) connectWith(t Transport) (*connection, error) {
 	}
 	// From here on the goroutine below owns the session and calls end.
 	ready = true
-	l.wg.Go(func() {
-		stopClosing := context.AfterFunc(l.ctx, func() { _ = c.session.Close() })
+	con.wg.Go(func() {
+		stopClosing := context.AfterFunc(con.ctx, func() { _ = c.session.Close() })
 		_ = c.session.Wait()
 		if !stopClosing() {
 			_ = c.session.Close() // wait for the Close that has begun
@@ -233,20 +233,20 @@ func (l *connector) connectWith(t Transport) (*connection, error) {
 }
 
 // newTransport returns the library's transport for t. For Stdio it starts the program.
-func (l *connector) newTransport(lifetime context.Context, t Transport, c *connection) (mcp.Transport, error) {
+func (con *connector) newTransport(lifetime context.Context, t Transport, c *connection) (mcp.Transport, error) {
 	switch t {
 	case Stdio:
 		// The process is part of c at once, so that connectWith closes it after a failed handshake.
-		p, err := startProcess(l.options)
+		p, err := startProcess(con.options)
 		if err != nil {
 			return nil, err
 		}
 		c.process = p
-		return &mcp.IOTransport{Reader: io.NopCloser(p), Writer: p, MaxLineLength: l.options.MaxMessage}, nil
+		return &mcp.IOTransport{Reader: io.NopCloser(p), Writer: p, MaxLineLength: con.options.MaxMessage}, nil
 	case SSE:
-		return &mcp.SSEClientTransport{Endpoint: l.options.URL, HTTPClient: l.newHTTPClient(lifetime), MaxEventSize: l.options.MaxMessage}, nil
+		return &mcp.SSEClientTransport{Endpoint: con.options.URL, HTTPClient: con.newHTTPClient(lifetime), MaxEventSize: con.options.MaxMessage}, nil
 	default:
-		return &mcp.StreamableClientTransport{Endpoint: l.options.URL, HTTPClient: l.newHTTPClient(lifetime), MaxEventSize: l.options.MaxMessage}, nil
+		return &mcp.StreamableClientTransport{Endpoint: con.options.URL, HTTPClient: con.newHTTPClient(lifetime), MaxEventSize: con.options.MaxMessage}, nil
 	}
 }
 

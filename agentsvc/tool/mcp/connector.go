@@ -62,19 +62,19 @@ func (s *Server) newConnector(headers map[string]string) *connector {
 
 // listTools returns the server's tools as seen by this connector. If a list is known, it waits for the server no longer
 // than knownToolsTimeout and returns the known list after a failure: a server that is down must not stop every turn.
-func (l *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
-	l.mu.Lock()
-	known := l.currentList
-	l.mu.Unlock()
+func (con *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
+	con.mu.Lock()
+	known := con.currentList
+	con.mu.Unlock()
 	limitedCtx := ctx
 	if known != nil {
 		var cancel context.CancelFunc
 		limitedCtx, cancel = context.WithTimeout(ctx, knownToolsTimeout)
 		defer cancel()
 	}
-	c, err := l.ensureConnection(limitedCtx)
+	c, err := con.ensureConnection(limitedCtx)
 	if err == nil {
-		known, err = l.refreshList(limitedCtx, c)
+		known, err = con.refreshList(limitedCtx, c)
 	}
 	if known != nil {
 		return known.tools, nil
@@ -83,7 +83,7 @@ func (l *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
 }
 
 // errTooManyCallers reports that maxCallerConnectors callers have calls in progress.
-var errTooManyCallers = errors.New("too many of its callers are at work at once; try again later")
+var errTooManyCallers = errors.New("too many of its callers are connected at once; try again later")
 
 // withCallerConnector calls f with the connector of the session's caller. If the server refuses the
 // credential (HTTP 401), the credential is deleted. It returns a [*tool.CredentialError] if the caller must supply one.

@@ -42,8 +42,8 @@ func newCredentialFixture(t *testing.T, server string) *credentialFixture {
 	return &credentialFixture{d, vault.New(d, "acme", keys), agentsvc.Credential{Tool: "shop", Header: "X-Key", Server: server}}
 }
 
-func (p *credentialFixture) newProvider() *tool.CredentialProvider {
-	return &tool.CredentialProvider{Credential: p.spec, Vault: p.vault, Logger: slog.New(slog.DiscardHandler)}
+func (f *credentialFixture) newProvider() *tool.CredentialProvider {
+	return &tool.CredentialProvider{Credential: f.spec, Vault: f.vault, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func newOwner(name string) agentsvc.Owner { return agentsvc.Owner{Issuer: "test", Subject: name} }
@@ -52,9 +52,9 @@ func newOwner(name string) agentsvc.Owner { return agentsvc.Owner{Issuer: "test"
 func sessionOf(name string) agentsvc.SessionKey { return agentsvc.SessionKey{Owner: newOwner(name)} }
 
 // supplyCredential supplies a value as a user, for a task that waits for it.
-func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
+func (f *credentialFixture) supplyCredential(t *testing.T, name, value string) {
 	t.Helper()
-	st := store.New(p.database, "acme")
+	st := store.New(f.database, "acme")
 	id := agentsvc.TaskID(agentsvc.NewID())
 	at := func(seq int64, state agentsvc.State) agentsvc.Event {
 		return agentsvc.Event{Task: id, Seq: seq, At: time.Now(), Status: &agentsvc.Status{State: state}}
@@ -63,11 +63,11 @@ func (p *credentialFixture) supplyCredential(t *testing.T, name, value string) {
 	if err := st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: []agentsvc.Event{at(1, agentsvc.AuthRequired)}}); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := st.Tasks.Load(t.Context(), id, store.TaskParts{})
+	seen, err := st.Tasks.Load(t.Context(), nil, id, store.TaskParts{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed, err := p.vault.SealCredential(newOwner(name), p.spec, value)
+	sealed, err := f.vault.SealCredential(newOwner(name), f.spec, value)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,46 +128,46 @@ func newMemberServer(t *testing.T, closed bool, old bool) (*memberServer, string
 	return c, srv.URL
 }
 
-func (c *memberServer) memberName(key string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.members[key]
+func (s *memberServer) memberName(key string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[key]
 }
 
-func (c *memberServer) isUnauthorized(r *http.Request) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (s *memberServer) isUnauthorized(r *http.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	key := r.Header.Get("X-Key")
 	if key == "" {
-		return c.membersOnly
+		return s.membersOnly
 	}
-	if c.members[key] == "" {
-		c.unknownKeys++
+	if s.members[key] == "" {
+		s.unknownKeys++
 		return true
 	}
 	return false
 }
 
 // recordSession records who used a session, and whether another caller had begun it.
-func (c *memberServer) recordSession(session string, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (s *memberServer) recordSession(session string, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	key := r.Header.Get("X-Key")
 	for _, id := range []string{session, r.Header.Get("Mcp-Session-Id")} {
 		if id == "" {
 			continue
 		}
-		if first, ok := c.sessions[id]; ok && first != key {
-			c.sharedSessions = append(c.sharedSessions, id)
+		if first, ok := s.sessions[id]; ok && first != key {
+			s.sharedSessions = append(s.sharedSessions, id)
 		}
-		c.sessions[id] = key
+		s.sessions[id] = key
 	}
 }
 
-func (c *memberServer) removeMember(key string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.members, key)
+func (s *memberServer) removeMember(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.members, key)
 }
 
 // callWho calls the tool as a user.

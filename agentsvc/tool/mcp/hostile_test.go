@@ -285,7 +285,7 @@ func TestSandbox(t *testing.T) {
 	}
 	defer func() { _ = src.Close() }()
 	if _, complete := o.Sandbox.DescribeIsolation(); !complete {
-		if got := unavailableReason(t, src); got != "this host has no sandbox to hold its program" {
+		if got := unavailableReason(t, src); got != "this host has no sandbox for its program" {
 			t.Error(got)
 		}
 		t.Skip("ATTENTION: there is no sandbox here, so programs in it are not tested")

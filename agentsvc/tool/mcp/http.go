@@ -15,10 +15,10 @@ import (
 
 // newHTTPClient returns the HTTP client of one connection. It adds the connector's headers to requests to the server's
 // own origin, and refuses requests after lifetime has ended, since the library may still try to end a session.
-func (l *connector) newHTTPClient(lifetime context.Context) *http.Client {
-	origin, _ := url.Parse(l.options.URL)
-	out := *l.options.HTTP
-	out.Transport = &serverTransport{lifetime: lifetime, next: l.options.HTTP.Transport, origin: origin, headers: l.headers, maxBytes: int64(l.options.MaxMessage)}
+func (con *connector) newHTTPClient(lifetime context.Context) *http.Client {
+	origin, _ := url.Parse(con.options.URL)
+	out := *con.options.HTTP
+	out.Transport = &serverTransport{lifetime: lifetime, next: con.options.HTTP.Transport, origin: origin, headers: con.headers, maxBytes: int64(con.options.MaxMessage)}
 	return &out
 }
 
@@ -33,17 +33,17 @@ type serverTransport struct {
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (c *serverTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := c.lifetime.Err(); err != nil {
+func (t *serverTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := t.lifetime.Err(); err != nil {
 		return nil, err
 	}
-	if req.URL.Scheme == c.origin.Scheme && req.URL.Host == c.origin.Host && len(c.headers) > 0 {
+	if req.URL.Scheme == t.origin.Scheme && req.URL.Host == t.origin.Host && len(t.headers) > 0 {
 		req = req.Clone(req.Context())
-		for name, value := range c.headers {
+		for name, value := range t.headers {
 			req.Header.Set(name, value)
 		}
 	}
-	resp, err := c.next.RoundTrip(req)
+	resp, err := t.next.RoundTrip(req)
 	// A request outside an exchange has none; recordResponse accepts nil.
 	seen, _ := req.Context().Value(exchangeKey{}).(*httpExchange)
 	seen.recordResponse(req, resp, err)
@@ -52,13 +52,13 @@ func (c *serverTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
 		// Event streams are bounded by the library's MaxEventSize instead, since a stream has no total.
-		resp.Body = http.MaxBytesReader(nil, resp.Body, c.maxBytes)
+		resp.Body = http.MaxBytesReader(nil, resp.Body, t.maxBytes)
 	}
 	return resp, nil
 }
 
 // httpExchange records what happened in HTTP during one exchange with a server: the client library does not report it.
-// It is passed in the context. Its methods are safe for concurrent use.
+// Its methods are safe for concurrent use.
 type httpExchange struct {
 	mu sync.Mutex
 	// mu guards the fields below.
@@ -70,7 +70,8 @@ type httpExchange struct {
 	refusedSession bool
 }
 
-// exchangeKey is the context key of a *httpExchange.
+// exchangeKey is the context key of a *httpExchange. The client library stands between the call and the RoundTripper
+// and passes on nothing but the context.
 type exchangeKey struct{}
 
 // responseError marks the failure of a server that did answer.
@@ -79,50 +80,50 @@ type responseError struct{ error }
 func (e *responseError) Unwrap() error { return e.error }
 
 // recordResponse records the outcome of one request. x may be nil.
-func (x *httpExchange) recordResponse(req *http.Request, resp *http.Response, err error) {
-	if x == nil {
+func (e *httpExchange) recordResponse(req *http.Request, resp *http.Response, err error) {
+	if e == nil {
 		return
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.sent = x.sent || err == nil || !egress.IsUnsent(err)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sent = e.sent || err == nil || !egress.IsUnsent(err)
 	switch {
 	case err != nil:
-		x.lastErr = fmt.Errorf("%s", egress.PublicMessage(err))
+		e.lastErr = fmt.Errorf("%s", egress.PublicMessage(err))
 	case resp.StatusCode >= http.StatusBadRequest:
-		x.lastErr = &responseError{fmt.Errorf("the server answered HTTP %d", resp.StatusCode)}
+		e.lastErr = &responseError{fmt.Errorf("the server answered HTTP %d", resp.StatusCode)}
 		if resp.StatusCode == http.StatusUnauthorized {
-			x.lastErr = &responseError{errUnauthorized}
+			e.lastErr = &responseError{errUnauthorized}
 		}
 		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusBadRequest {
 			// Only requests with a session id can refer to a forgotten session.
-			x.refusedSession = req.Header.Get("Mcp-Session-Id") != ""
+			e.refusedSession = req.Header.Get("Mcp-Session-Id") != ""
 		}
 	}
 }
 
 // lastFailure returns the last failure, nil if there was none.
-func (x *httpExchange) lastFailure() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.lastErr
+func (e *httpExchange) lastFailure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lastErr
 }
 
 // unsentFailure returns the last failure if no request can have reached the server, else nil.
-func (x *httpExchange) unsentFailure() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.sent {
+func (e *httpExchange) unsentFailure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sent {
 		return nil
 	}
-	return x.lastErr
+	return e.lastErr
 }
 
 // isSessionRefused reports refusedSession.
-func (x *httpExchange) isSessionRefused() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.refusedSession
+func (e *httpExchange) isSessionRefused() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.refusedSession
 }
 
 // protocolHeaders are headers of the connection or the protocol, which must not be configured.
@@ -141,7 +142,7 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// checkHeader returns an [agentsvc.InvalidError] for a header that must not be configured; at is its field.
+// checkHeader returns an error with [agentsvc.CodeInvalid] for a header that must not be configured; at is its field.
 func checkHeader(at, name, value string) error {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {

@@ -34,21 +34,21 @@ type toolList struct {
 // refreshList returns the list of tools. It asks the server if there is no list of this connection, the server notified
 // a change, the list is older than maxListAge, or a tool is blocked. On an error it returns the list before, if any,
 // and the error.
-func (l *connector) refreshList(ctx context.Context, c *connection) (*toolList, error) {
-	l.listMu.Lock()
-	defer l.listMu.Unlock()
-	l.mu.Lock()
-	known := l.currentList
-	l.mu.Unlock()
+func (con *connector) refreshList(ctx context.Context, c *connection) (*toolList, error) {
+	con.listMu.Lock()
+	defer con.listMu.Unlock()
+	con.mu.Lock()
+	known := con.currentList
+	con.mu.Unlock()
 	// Cleared before the request: a notification that arrives during it must cause another one.
 	changed := c.toolsChanged.Swap(false)
 	if known != nil && known.conn == c && !changed && !known.hasBlocked && time.Since(known.loadedAt) < maxListAge {
 		return known, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.options.ConnectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, con.options.ConnectTimeout)
 	defer cancel()
 	seen := &httpExchange{}
-	fresh, err := l.loadList(context.WithValue(ctx, exchangeKey{}, seen), c)
+	fresh, err := con.loadList(context.WithValue(ctx, exchangeKey{}, seen), c)
 	if err != nil {
 		// The notification is still unanswered. Another one may have arrived meanwhile: false is never stored.
 		if changed {
@@ -60,16 +60,16 @@ func (l *connector) refreshList(ctx context.Context, c *connection) (*toolList, 
 		}
 		return known, err
 	}
-	l.mu.Lock()
-	l.currentList = fresh
-	l.mu.Unlock()
+	con.mu.Lock()
+	con.currentList = fresh
+	con.mu.Unlock()
 	return fresh, nil
 }
 
 // loadList lists the tools and checks them against the pins. Unchanged tools, of any connector, remain the same values
 // (see [tool.Source]). A tool whose definition contains the caller's credential is left out.
-func (l *connector) loadList(ctx context.Context, c *connection) (*toolList, error) {
-	s := l.Server
+func (con *connector) loadList(ctx context.Context, c *connection) (*toolList, error) {
+	s := con.Server
 	listed, err := s.fetchTools(ctx, c)
 	if err != nil {
 		return nil, err
@@ -79,11 +79,11 @@ func (l *connector) loadList(ctx context.Context, c *connection) (*toolList, err
 	for _, t := range listed {
 		def, reason := s.newDefinition(t)
 		// The definition would be pinned and shown to other callers.
-		if l.credential.RedactText(def.Body) != def.Body {
+		if con.credential.RedactText(def.Body) != def.Body {
 			reason = "it repeats a caller's credential"
 		}
 		if reason != "" {
-			s.options.Logger.WarnContext(ctx, "a tool is left out", "source", s.Name(), "tool", clipText(l.credential.RedactText(t.Name), 64), "reason", reason)
+			s.options.Logger.WarnContext(ctx, "a tool is left out", "source", s.Name(), "tool", clipText(con.credential.RedactText(t.Name), 64), "reason", reason)
 			continue
 		}
 		defs = append(defs, def)
@@ -152,7 +152,7 @@ func (s *Server) newDefinition(t *mcp.Tool) (def toolpin.Definition, reason stri
 		return def, fmt.Sprintf("its description is longer than %d bytes", maxDescription)
 	// A NUL or invalid UTF-8 cannot be stored in PostgreSQL.
 	case !utf8.ValidString(t.Name) || !utf8.ValidString(t.Description) || strings.ContainsRune(t.Name+t.Description, 0):
-		return def, "it is not described in text"
+		return def, "its name or description is not valid text"
 	}
 	body, err := json.Marshal(struct {
 		Name        string          `json:"name"`
@@ -192,7 +192,7 @@ func (s *Server) applyPins(ctx context.Context, l *toolList, defs []toolpin.Defi
 	// Update stores new definitions and returns the names of those that differ from the stored ones.
 	drifted, err := s.options.Pins.Update(ctx, s.options.Name, defs)
 	if err != nil {
-		return &unavailableError{reason: "what is pinned of its tools cannot be read", cause: err}
+		return &unavailableError{reason: "the accepted definitions of its tools cannot be read", cause: err}
 	}
 	for _, name := range slices.Sorted(slices.Values(drifted)) {
 		l.byName[name].markBlocked()

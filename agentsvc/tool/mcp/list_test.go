@@ -10,6 +10,7 @@ import (
 
 	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/tool/mcp"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -25,7 +26,7 @@ func TestListChanged(t *testing.T) {
 	waitUntil(t, "the new tool is there", func() bool { return toolsByName(t, src)["late"] != nil })
 	s.RemoveTools("meta")
 	waitUntil(t, "the old tool is gone", func() bool { return toolsByName(t, src)["meta"] == nil })
-	if got := callTool(t, meta, `{}`); got != "error: its server has it no longer" {
+	if got := callTool(t, meta, `{}`); got != "error: its server no longer offers it" {
 		t.Error(got)
 	}
 }
@@ -63,7 +64,7 @@ func TestPins(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].Drift == nil || !json.Valid([]byte(all[0].Drift.Body)) {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if _, err := pins.Accept(t.Context(), "op", "shop", "echo", all[0].Drift.Hash); err != nil {
+	if _, err := pins.Accept(t.Context(), audit.Actor{Name: "op"}, "shop", "echo", all[0].Drift.Hash); err != nil {
 		t.Fatal(err)
 	}
 	for _, src := range []*mcp.Server{src, again} {

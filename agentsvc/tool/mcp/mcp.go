@@ -128,7 +128,7 @@ type Server struct {
 	callerConnectors map[agentsvc.Owner]*connector
 }
 
-// New returns a server. It returns an [agentsvc.InvalidError] for options that do not fit together. It does not
+// New returns a server. It returns an error with [agentsvc.CodeInvalid] for options that do not fit together. It does not
 // connect.
 func New(o Options) (*Server, error) {
 	if err := o.normalizeOptions(); err != nil {

@@ -163,10 +163,10 @@ func (l *logBuffer) String() string {
 	return l.text.String()
 }
 
-// waitUntil waits for a condition.
+// waitUntil waits for a condition, at most for a minute.
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain: %s", what)
 		}

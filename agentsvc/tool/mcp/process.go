@@ -81,7 +81,7 @@ func startProcess(o Options) (*process, error) {
 func (p *process) confineToSandbox(o Options) error {
 	// Without a working sandbox the program must not run.
 	if err := o.Sandbox.CheckUntrusted(); err != nil {
-		return &unavailableError{reason: "this host has no sandbox to hold its program", cause: err}
+		return &unavailableError{reason: "this host has no sandbox for its program", cause: err}
 	}
 	folder, err := os.MkdirTemp("", "stoa-mcp")
 	if err == nil {
@@ -102,7 +102,7 @@ func (p *process) confineToSandbox(o Options) error {
 	}
 	if err != nil {
 		p.removeFolder()
-		return &unavailableError{reason: "its program cannot be held by the sandbox", cause: err}
+		return &unavailableError{reason: "its program cannot be started in the sandbox", cause: err}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 func formatResult(res *mcp.CallToolResult) (string, error) {
 	// The server wants a further round with the client (e.g. a question to the user), which is not supported.
 	if res.NeedsInput() {
-		return "", errors.New("its server asks for more than arguments, which cannot be given")
+		return "", errors.New("its server requested further input, which is not supported")
 	}
 	var b textBuilder
 	for _, c := range res.Content {
@@ -32,7 +32,7 @@ func formatResult(res *mcp.CallToolResult) (string, error) {
 	switch {
 	// The error's text goes to the model, which may correct its call.
 	case res.IsError && b.Len() == 0:
-		return "", errors.New("its server tells of an error and says nothing more")
+		return "", errors.New("its server reported an error without a message")
 	case res.IsError:
 		return "", errors.New(b.String())
 	}

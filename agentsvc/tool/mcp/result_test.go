@@ -29,7 +29,7 @@ func TestText(t *testing.T) {
 		"structure": {sdk.CallToolResult{StructuredContent: map[string]any{"n": 1}}, `{"n":1}`},
 		"nothing":   {sdk.CallToolResult{}, ""},
 		"failure":   {sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: "no such city"}}}, "error: no such city"},
-		"riddle":    {sdk.CallToolResult{IsError: true}, "error: its server tells of an error and says nothing more"},
+		"riddle":    {sdk.CallToolResult{IsError: true}, "error: its server reported an error without a message"},
 	}
 	s := sdk.NewServer(&sdk.Implementation{Name: "x", Version: "1"}, nil)
 	for name, r := range results {

@@ -9,6 +9,7 @@ import (
 	"stoa/billing/calendar"
 	"stoa/billing/usage/usagetest"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -62,7 +63,7 @@ func TokenBudget(n int64) budget.Budget {
 // AddBudget creates a budget of app, or of the platform for the zero App.
 func AddBudget(t testing.TB, s *budget.Service, app tenancy.App, b budget.Budget) {
 	t.Helper()
-	if _, err := s.AddBudget(t.Context(), "operator", app, b); err != nil {
+	if _, err := s.AddBudget(t.Context(), audit.Actor{Name: "operator"}, app, b); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -31,9 +31,9 @@ type Sink struct {
 }
 
 // Send implements [export.Sink].
-func (f Sink) Send(_ context.Context, b export.Batch) (refused int, err error) {
+func (s Sink) Send(_ context.Context, b export.Batch) (refused int, err error) {
 	var content bytes.Buffer
-	if f.Format == CSV {
+	if s.Format == CSV {
 		err = writeCSV(&content, b.Rows)
 	} else {
 		lines := json.NewEncoder(&content)
@@ -46,7 +46,7 @@ func (f Sink) Send(_ context.Context, b export.Batch) (refused int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return 0, writeFileAtomic(f.Folder, fmt.Sprintf("%s-%012d.%s", b.Export, b.Number, f.Format), content.Bytes())
+	return 0, writeFileAtomic(s.Folder, fmt.Sprintf("%s-%012d.%s", b.Export, b.Number, s.Format), content.Bytes())
 }
 
 // writeCSV writes rows as CSV with a header of the field names.

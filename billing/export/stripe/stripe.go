@@ -42,7 +42,7 @@ type Sink struct {
 var Meters = append(slices.Clone(amount.Meters), "charge")
 
 // New returns a sink that uses client and the secret key. events has the name of the Stripe event by meter.
-// url is the API's address, "" for the usual one. An invalid argument is an [*agentsvc.InvalidError].
+// url is the API's address, "" for the usual one. An invalid argument is an error with [agentsvc.CodeInvalid].
 func New(client *http.Client, key, url string, events map[string]string) (*Sink, error) {
 	if key == "" {
 		return nil, agentsvc.NewInvalidError("key", "is missing: a secret key of Stripe")

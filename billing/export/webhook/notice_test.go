@@ -19,6 +19,7 @@ import (
 	"stoa/billing/export/exporttest"
 	"stoa/billing/export/webhook"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
@@ -82,7 +83,7 @@ func TestNotices(t *testing.T) {
 		}
 
 		b.Amount, b.Thresholds = 1, []int{5, 100}
-		if _, err := s.Budgets.UpdateBudget(t.Context(), "operator", budgettest.Acme, b.Name, func(budget.Budget) (budget.Budget, error) { return b, nil }); err != nil {
+		if _, err := s.Budgets.UpdateBudget(t.Context(), audit.Actor{Name: "operator"}, budgettest.Acme, b.Name, func(budget.Budget) (budget.Budget, error) { return b, nil }); err != nil {
 			t.Fatal(err)
 		}
 		agentsvctest.RequireNoErrors(t, other.DeliverAll(t.Context()))

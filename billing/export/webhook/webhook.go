@@ -28,7 +28,7 @@ type Sink struct {
 }
 
 // ParseSecret decodes a signing secret: whsec_ and 24 to 64 bytes in base64. An invalid one is an
-// [*agentsvc.InvalidError].
+// [agentsvc.CodeInvalid].
 func ParseSecret(text string) ([]byte, error) {
 	secret, err := egress.ParseSecret(text)
 	if err != nil {

@@ -13,11 +13,11 @@ type cancelAfterTx struct {
 	cancel context.CancelFunc
 }
 
-func (h cancelAfterTx) OnStart(context.Context, trace.ReadWriteSpan) {}
+func (t cancelAfterTx) OnStart(context.Context, trace.ReadWriteSpan) {}
 
-func (h cancelAfterTx) OnEnd(s trace.ReadOnlySpan) {
+func (t cancelAfterTx) OnEnd(s trace.ReadOnlySpan) {
 	if s.Name() == "transaction" {
-		h.cancel()
+		t.cancel()
 	}
 }
 

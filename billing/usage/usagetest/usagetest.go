@@ -13,6 +13,7 @@ import (
 	"stoa/billing/price"
 	"stoa/billing/usage"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
 
@@ -51,7 +52,7 @@ func OpenPriced(t testing.TB, d *db.DB) Services {
 // AddPrices adds a price book in which a model call is charged 10 nano-units and costs 4.
 func AddPrices(t testing.TB, prices *price.Service) {
 	t.Helper()
-	_, err := prices.AddVersion(t.Context(), "operator", price.Version{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []price.Item{
+	_, err := prices.AddVersion(t.Context(), audit.Actor{Name: "operator"}, price.Version{Version: "1", Currency: "USD", Effective: time.UnixMicro(0), Items: []price.Item{
 		ChargeItem("model_calls", "", "", 1, 10), {Kind: price.Cost, Meter: "model_calls", Per: 1, Amount: 4},
 	}})
 	if err != nil {

@@ -47,18 +47,18 @@ func startLargeAnswers(t *testing.T, engine string, repeat int, args ...string) 
 
 // peakDuring runs attack and returns by how many bytes the process's memory exceeded that of the idle process at
 // most.
-func (f *targetProcess) peakDuring(t *testing.T, attack func()) int64 {
+func (p *targetProcess) peakDuring(t *testing.T, attack func()) int64 {
 	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", f.Cmd.Process.Pid), []byte("5"), 0); err != nil {
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.Cmd.Process.Pid), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
 	attack()
-	return f.readMemory(t, "VmHWM") - f.idleMemory
+	return p.readMemory(t, "VmHWM") - p.idleMemory
 }
 
 // sendText sends a text to an agent in a context, "" = a new one. It returns the status, the task's id and the length
 // of the response in bytes.
-func (f *targetProcess) sendText(t *testing.T, agent, context, text string) (status int, task string, size int64) {
+func (p *targetProcess) sendText(t *testing.T, agent, context, text string) (status int, task string, size int64) {
 	t.Helper()
 	message := map[string]any{"role": "user", "parts": []any{map[string]any{"text": text}}}
 	if context != "" {
@@ -69,7 +69,7 @@ func (f *targetProcess) sendText(t *testing.T, agent, context, text string) (sta
 		t.Error(err)
 		return 0, "", 0
 	}
-	resp, err := f.client.Post(f.URL+"/v1/agents/"+agent+"/message:send", "application/json", bytes.NewReader(body))
+	resp, err := p.client.Post(p.URL+"/v1/agents/"+agent+"/message:send", "application/json", bytes.NewReader(body))
 	if err != nil {
 		t.Error(err)
 		return 0, "", 0
@@ -98,9 +98,9 @@ func (w *prefixWriter) Write(b []byte) (int, error) {
 }
 
 // getPath returns the status and the body of a GET request.
-func (f *targetProcess) getPath(t *testing.T, path string) (int, []byte) {
+func (p *targetProcess) getPath(t *testing.T, path string) (int, []byte) {
 	t.Helper()
-	resp, err := f.client.Get(f.URL + path)
+	resp, err := p.client.Get(p.URL + path)
 	if err != nil {
 		t.Error(err)
 		return 0, nil
@@ -167,11 +167,11 @@ func TestAnswerMemory(t *testing.T) {
 
 // checkPages reads all pages of the assistant's tasks and checks that each has a bounded size and that together they
 // have count tasks with a large message.
-func (f *targetProcess) checkPages(t *testing.T, count int) {
+func (p *targetProcess) checkPages(t *testing.T, count int) {
 	t.Helper()
 	found, token := 0, ""
 	for range 20 {
-		status, body := f.getPath(t, "/v1/agents/assistant/tasks?page_size=100&history_length=10&context_id=all&page_token="+token)
+		status, body := p.getPath(t, "/v1/agents/assistant/tasks?page_size=100&history_length=10&context_id=all&page_token="+token)
 		if status != http.StatusOK {
 			t.Fatalf("a page: %d %.300s", status, body)
 		}
@@ -203,11 +203,11 @@ func (f *targetProcess) checkPages(t *testing.T, count int) {
 
 // readSlowly sends a request n times and reads nothing until all are sent and the process has had time to prepare the
 // responses. Then it reads the beginning of each.
-func (f *targetProcess) readSlowly(t *testing.T, n int, path string) {
+func (p *targetProcess) readSlowly(t *testing.T, n int, path string) {
 	t.Helper()
 	conns := make([]net.Conn, n)
 	for i := range conns {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(f.URL, "http://"))
+		conn, err := net.Dial("tcp", strings.TrimPrefix(p.URL, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}

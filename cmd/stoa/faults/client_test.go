@@ -80,24 +80,24 @@ func statusOf(err error) int {
 }
 
 // decodeInto decodes a successful response into v and makes any other an error.
-func (a response) decodeInto(v any) error {
-	if a.status/100 != 2 {
-		return &responseError{status: a.status, retryAfter: a.header.Get("Retry-After"), body: string(a.body)}
+func (r response) decodeInto(v any) error {
+	if r.status/100 != 2 {
+		return &responseError{status: r.status, retryAfter: r.header.Get("Retry-After"), body: string(r.body)}
 	}
 	var rpc struct {
 		Result json.RawMessage
 		Error  *struct{ Code int }
 	}
-	if err := json.Unmarshal(a.body, &rpc); err == nil && rpc.Error != nil {
-		return &responseError{status: a.status, rpcCode: rpc.Error.Code, body: string(a.body)}
+	if err := json.Unmarshal(r.body, &rpc); err == nil && rpc.Error != nil {
+		return &responseError{status: r.status, rpcCode: rpc.Error.Code, body: string(r.body)}
 	}
 	if rpc.Result != nil {
-		a.body = rpc.Result
+		r.body = rpc.Result
 	}
 	if v == nil {
 		return nil
 	}
-	return json.Unmarshal(a.body, v)
+	return json.Unmarshal(r.body, v)
 }
 
 // requestJSON is doRequest with the response decoded.

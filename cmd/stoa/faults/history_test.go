@@ -46,12 +46,12 @@ type checkResult struct {
 	faults                []string
 }
 
-func (v *checkResult) addFault(format string, args ...any) {
-	v.faults = append(v.faults, fmt.Sprintf(format, args...))
+func (r *checkResult) addFault(format string, args ...any) {
+	r.faults = append(r.faults, fmt.Sprintf(format, args...))
 }
 
-func (v checkResult) String() string {
-	return fmt.Sprintf("%d messages acknowledged, %d unacknowledged, tasks %v, %d faults", v.acknowledged, v.unknown, v.states, len(v.faults))
+func (r checkResult) String() string {
+	return fmt.Sprintf("%d messages acknowledged, %d unacknowledged, tasks %v, %d faults", r.acknowledged, r.unknown, r.states, len(r.faults))
 }
 
 // checkHistory waits until every acknowledged task has ended, at most for d in addition to the time of reading them,

@@ -83,11 +83,11 @@ func startTargetWith(t *testing.T, config, database string, args ...string) *tar
 }
 
 // readMemory returns a memory statistic of the kernel about the process, in bytes.
-func (f *targetProcess) readMemory(t *testing.T, name string) int64 {
+func (p *targetProcess) readMemory(t *testing.T, name string) int64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.Cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
 	if err != nil {
-		t.Fatalf("%v\n%s", err, f.Output())
+		t.Fatalf("%v\n%s", err, p.Output())
 	}
 	m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(text)
 	if m == nil {
@@ -98,13 +98,13 @@ func (f *targetProcess) readMemory(t *testing.T, name string) int64 {
 }
 
 // sendAttack sends one attack and returns the HTTP status of the response, 0 = none.
-func (f *targetProcess) sendAttack(ctx context.Context, a stoatest.Attack) (int, error) {
+func (p *targetProcess) sendAttack(ctx context.Context, a stoatest.Attack) (int, error) {
 	if a.Socket {
-		return 0, f.sendOverSocket(ctx, a)
+		return 0, p.sendOverSocket(ctx, a)
 	}
-	client, url := f.client, f.URL
+	client, url := p.client, p.URL
 	if a.GRPC {
-		client, url = f.http2Client, f.grpcURL
+		client, url = p.http2Client, p.grpcURL
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+a.Path, bytes.NewReader(a.Body))
 	if err != nil {
@@ -128,10 +128,10 @@ func (f *targetProcess) sendAttack(ctx context.Context, a stoatest.Attack) (int,
 }
 
 // sendOverSocket sends an attack as a WebSocket message and waits for the first frame of the response.
-func (f *targetProcess) sendOverSocket(ctx context.Context, a stoatest.Attack) error {
+func (p *targetProcess) sendOverSocket(ctx context.Context, a stoatest.Attack) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	conn, resp, err := websocket.Dial(ctx, f.URL+a.Path, nil)
+	conn, resp, err := websocket.Dial(ctx, p.URL+a.Path, nil)
 	if err != nil {
 		return err
 	}
@@ -148,9 +148,9 @@ func (f *targetProcess) sendOverSocket(ctx context.Context, a stoatest.Attack) e
 
 // measurePeak sends attacks in parallel. It returns by how much the process's memory exceeded that of the idle
 // process, and the longest time that /health took meanwhile.
-func (f *targetProcess) measurePeak(t *testing.T, attacks ...stoatest.Attack) (over int64, slowest time.Duration) {
+func (p *targetProcess) measurePeak(t *testing.T, attacks ...stoatest.Attack) (over int64, slowest time.Duration) {
 	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", f.Cmd.Process.Pid), []byte("5"), 0); err != nil {
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.Cmd.Process.Pid), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
@@ -158,7 +158,7 @@ func (f *targetProcess) measurePeak(t *testing.T, attacks ...stoatest.Attack) (o
 	requested.Go(func() {
 		for {
 			began := time.Now()
-			resp, err := http.Get(f.URL + "/health")
+			resp, err := http.Get(p.URL + "/health")
 			if err != nil {
 				t.Errorf("/health: %v", err)
 				return
@@ -175,7 +175,7 @@ func (f *targetProcess) measurePeak(t *testing.T, attacks ...stoatest.Attack) (o
 	var sent sync.WaitGroup
 	for _, a := range attacks {
 		sent.Go(func() {
-			if _, err := f.sendAttack(t.Context(), a); err != nil {
+			if _, err := p.sendAttack(t.Context(), a); err != nil {
 				t.Errorf("%s: %v", a.Name(), err)
 			}
 		})
@@ -183,17 +183,17 @@ func (f *targetProcess) measurePeak(t *testing.T, attacks ...stoatest.Attack) (o
 	sent.Wait()
 	close(done)
 	requested.Wait()
-	return f.readMemory(t, "VmHWM") - f.idleMemory, slowest
+	return p.readMemory(t, "VmHWM") - p.idleMemory, slowest
 }
 
 // checkMemory fails the test if attacks take more memory than allowed.
-func (f *targetProcess) checkMemory(t *testing.T, name string, attacks ...stoatest.Attack) {
+func (p *targetProcess) checkMemory(t *testing.T, name string, attacks ...stoatest.Attack) {
 	t.Helper()
 	var received int64
 	for _, a := range attacks {
 		received += int64(len(a.Body))
 	}
-	over, slowest := f.measurePeak(t, attacks...)
+	over, slowest := p.measurePeak(t, attacks...)
 	reportf(t, "%-40s %8.1f MiB received, peak %7.1f MiB over idle (%.1f), /health %v", name, toMiB(received), toMiB(over), float64(over)/float64(received), slowest.Round(time.Millisecond))
 	if over > maxMemoryFactor*received+memoryAllowance {
 		t.Errorf("%s: %.1f MiB received, %.1f MiB over idle, want at most %d times as many and %d", name, toMiB(received), toMiB(over), maxMemoryFactor, memoryAllowance>>20)

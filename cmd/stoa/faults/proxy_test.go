@@ -145,9 +145,9 @@ func (p *proxy) copyData(l *proxyConn, to io.Writer, from io.Reader, isDropped f
 	}
 }
 
-func (l *proxyConn) close() {
-	_ = l.client.Close()
-	_ = l.target.Close()
+func (c *proxyConn) close() {
+	_ = c.client.Close()
+	_ = c.target.Close()
 }
 
 // resetConnection ends a connection with a TCP reset.

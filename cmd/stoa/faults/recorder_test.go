@@ -103,21 +103,21 @@ type requestBarrier struct {
 }
 
 // blockRequests makes requests of a name wait from now on.
-func (g *requestBarriers) blockRequests(name string) *requestBarrier {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.byName == nil {
-		g.byName = map[string]*requestBarrier{}
+func (b *requestBarriers) blockRequests(name string) *requestBarrier {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byName == nil {
+		b.byName = map[string]*requestBarrier{}
 	}
-	g.byName[name] = &requestBarrier{arrived: make(chan struct{}, 1000), released: make(chan struct{})}
-	return g.byName[name]
+	b.byName[name] = &requestBarrier{arrived: make(chan struct{}, 1000), released: make(chan struct{})}
+	return b.byName[name]
 }
 
 // waitIfBlocked waits while requests of this name are blocked, at most until the request ends.
-func (g *requestBarriers) waitIfBlocked(r *http.Request, name string) {
-	g.mu.Lock()
-	at := g.byName[name]
-	g.mu.Unlock()
+func (b *requestBarriers) waitIfBlocked(r *http.Request, name string) {
+	b.mu.Lock()
+	at := b.byName[name]
+	b.mu.Unlock()
 	if at == nil {
 		return
 	}
@@ -129,13 +129,13 @@ func (g *requestBarriers) waitIfBlocked(r *http.Request, name string) {
 }
 
 // releaseRequests releases all requests, waiting and later ones.
-func (g *requestBarrier) releaseRequests() { g.once.Do(func() { close(g.released) }) }
+func (b *requestBarrier) releaseRequests() { b.once.Do(func() { close(b.released) }) }
 
 // waitForRequest waits until a request has arrived.
-func (g *requestBarrier) waitForRequest(t testing.TB) {
+func (b *requestBarrier) waitForRequest(t testing.TB) {
 	t.Helper()
 	select {
-	case <-g.arrived:
+	case <-b.arrived:
 	case <-time.After(20 * time.Second):
 		t.Fatal("no request reaches the gate")
 	}

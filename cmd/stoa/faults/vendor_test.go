@@ -30,10 +30,11 @@ func TestF13Vendor(t *testing.T) {
 		after time.Duration // the task ends no earlier
 		long  bool
 	}{
-		{"429", respondStatus(429, "1"), "failed", 6, 2 * time.Second, false},
-		{"500", respondStatus(500, ""), "failed", 6, 500 * time.Millisecond, false},
+		// Two runs: three requests, then two, of which the last opens the circuit breaker.
+		{"429", respondStatus(429, "1"), "failed", 5, 2 * time.Second, false},
+		{"500", respondStatus(500, ""), "failed", 5, 500 * time.Millisecond, false},
 		{"401", respondStatus(401, ""), "failed", 1, 0, false},
-		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "failed", 6, 0, false},
+		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "failed", 5, 0, false},
 		{"garbage", respondStream("data: \x00\xff no JSON\n\n"), "failed", 1, 0, false},
 		{"HTML", respondStream("<html>" + llmtest.Canary + "</html>"), "failed", 1, 0, false},
 		{"half an answer", respondStream(deltaEvent(`"role":"assistant","content":"Hel"`)), "failed", 1, 0, false},

@@ -15,17 +15,17 @@ import (
 
 // newScheduler returns what starts agents by their schedules. Every process runs one; each tick is claimed in the
 // database, so that one process starts it.
-func (h *Server) newScheduler() *trigger.Scheduler {
-	return trigger.NewScheduler(h.Storage.DB, trigger.SchedulerOptions{LoadConfigured: h.derived.loadSchedules, StartTick: h.Execution.startTick, Bus: h.bus, Log: h.Log})
+func (s *Server) newScheduler() *trigger.Scheduler {
+	return trigger.NewScheduler(s.Storage.DB, trigger.SchedulerOptions{LoadConfigured: s.derived.loadSchedules, StartTick: s.Execution.startTick, Bus: s.bus, Log: s.Log})
 }
 
 // NewSweeper returns what deletes the data that the retention of apps no longer keeps.
-func (h *Server) NewSweeper(log *slog.Logger) *retention.Sweeper {
-	o := retention.Options{Apps: h.Apps, LoadPolicy: h.derived.loadPolicy, SweepExternal: h.Execution.sweepExternal, Log: log}
-	if h.telemetry.metrics != nil {
-		o.OnSwept = h.telemetry.metrics.RecordSweep
+func (s *Server) NewSweeper(log *slog.Logger) *retention.Sweeper {
+	o := retention.Options{Apps: s.Apps, LoadPolicy: s.derived.loadPolicy, SweepExternal: s.Execution.sweepExternal, Log: log}
+	if s.telemetry.metrics != nil {
+		o.OnSwept = s.telemetry.metrics.RecordSweep
 	}
-	return retention.NewSweeper(h.Storage.DB, o)
+	return retention.NewSweeper(s.Storage.DB, o)
 }
 
 // backgroundConfigs caches what background work reads of the apps' current configurations. A configuration is parsed for it

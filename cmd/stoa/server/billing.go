@@ -9,8 +9,8 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/duration"
 	"stoa/billing"
-	"stoa/tenancy"
 	"stoa/tenancy/signal"
 )
 
@@ -27,7 +27,7 @@ func (s billingSettings) parseGrace() (time.Duration, error) {
 	if s.Grace == graceOff {
 		return 0, nil
 	}
-	d, err := time.ParseDuration(s.Grace)
+	d, err := duration.Parse(s.Grace)
 	if err != nil || d < time.Hour {
 		return 0, fmt.Errorf("STOA_INVOICE_GRACE must be a time of at least 1h, such as 72h, or %s", graceOff)
 	}
@@ -69,16 +69,16 @@ func flushUsage(b *billing.Service) error {
 	return nil
 }
 
-// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is a [agentsvc.InvalidError]. It is nil
-// without billing (stoa validate), so that any name passes.
+// newPlanCheck returns the check of tenancy.Options.CheckPlan: an unknown plan is an error with [agentsvc.CodeInvalid].
+// It is nil without billing (stoa validate), so that any name passes.
 func newPlanCheck(b *billing.Service) func(ctx context.Context, name string) error {
 	if b == nil {
 		return nil
 	}
 	return func(ctx context.Context, name string) error {
 		_, err := b.Prices.FindPlan(ctx, name)
-		if errors.Is(err, tenancy.ErrNotFound) {
-			return &agentsvc.InvalidError{Field: "plan", Reason: fmt.Sprintf("there is no plan %.63q; GET /admin/plans lists them", name)}
+		if errors.Is(err, agentsvc.CodeNotFound) {
+			return agentsvc.NewInvalidError("plan", "there is no plan %.63q; GET /admin/plans lists them", name)
 		}
 		return err
 	}

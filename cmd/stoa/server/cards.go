@@ -21,12 +21,12 @@ type cards struct {
 // signed if --sign-cards is set. The signature (A2A specification, AgentCardSignature) covers the canonical JSON of the
 // card, and names the URL below the public URL that serves the verification keys. The keys are derived from the master
 // keys, so that all processes sign alike.
-func (h *Server) newCards(listens net.Addr) (cards, error) {
-	c := cards{Builder: agentcard.Builder{GRPC: h.grpcCardOptions()}}
-	if !h.Settings.Cards.Sign {
+func (s *Server) newCards(listens net.Addr) (cards, error) {
+	c := cards{Builder: agentcard.Builder{GRPC: s.grpcCardOptions()}}
+	if !s.Settings.Cards.Sign {
 		return c, nil
 	}
-	signer, err := authz.NewCardSigner(h.Storage.keyring, h.publicURL(listens)+ext.CardKeysPath)
+	signer, err := authz.NewCardSigner(s.Storage.keyring, s.publicURL(listens)+ext.CardKeysPath)
 	if err != nil {
 		return c, err
 	}
@@ -36,8 +36,8 @@ func (h *Server) newCards(listens net.Addr) (cards, error) {
 }
 
 // publicURL returns the URL of the process that clients use: the configured one, else that of the listener.
-func (h *Server) publicURL(listens net.Addr) string {
-	return cmp.Or(h.Settings.Cards.PublicURL, h.network.localURL(listens))
+func (s *Server) publicURL(listens net.Addr) string {
+	return cmp.Or(s.Settings.Cards.PublicURL, s.network.localURL(listens))
 }
 
 // signCard returns the signature of an agent card.

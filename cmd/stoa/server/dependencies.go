@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/keyring"
 	"stoa/tenancy/signal"
 )
@@ -72,8 +73,8 @@ func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifie
 		IsReservedIssuer: verifier.IsReserved, CheckHost: func(ctx context.Context, host string, private bool) error {
 			return checkIssuerHost(ctx, shared, host, private)
 		},
-		EraseApp: func(ctx context.Context, a tenancy.App) error {
-			return eraseApp(ctx, shared, stale, a)
+		EraseApp: func(ctx context.Context, by audit.Actor, a tenancy.App) error {
+			return eraseApp(ctx, by, shared, stale, a)
 		},
 		RewrapSealed: func(ctx context.Context, keys *keyring.Keyring) error {
 			return vault.RewrapKeys(ctx, shared.DB, keys)

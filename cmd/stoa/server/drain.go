@@ -33,19 +33,19 @@ type listeners struct {
 //
 // aborted ends when a loop of the process has failed; then drain does not wait for load balancers. The lease renewal
 // keeps running until drain returns.
-func (h *Server) drain(ctx, aborted context.Context, l listeners) error {
-	h.Log.Info("stopping", "inflight", h.Execution.Inflight())
-	left, cancel := context.WithTimeout(ctx, h.Settings.Shutdown.Timeout)
+func (s *Server) drain(ctx, aborted context.Context, l listeners) error {
+	s.Log.Info("stopping", "inflight", s.Execution.Inflight())
+	left, cancel := context.WithTimeout(ctx, s.Settings.Shutdown.Timeout)
 	defer cancel()
 	// Clients that reuse connections would otherwise never reach the other processes.
 	l.frontend.Drain()
 	if l.grpc != nil {
 		l.grpc.Drain()
 	}
-	h.network.drainer.awaitBalancers(aborted, h.Settings.Shutdown.DrainDelay)
+	s.network.drainer.awaitBalancers(aborted, s.Settings.Shutdown.DrainDelay)
 	var work errgroup.Group
 	// The pools drain in parallel: together they have only one shutdown timeout.
-	for _, p := range h.Execution.pools() {
+	for _, p := range s.Execution.pools() {
 		work.Go(func() error { return p.Drain(left) })
 	}
 	err := work.Wait()
@@ -62,6 +62,6 @@ func (h *Server) drain(ctx, aborted context.Context, l listeners) error {
 		err = errors.Join(err, l.http.Close())
 	}
 	_ = calls.Wait()
-	h.bus.Flush(last) // other processes learn at once that runs were released
+	s.bus.Flush(last) // other processes learn at once that runs were released
 	return err
 }

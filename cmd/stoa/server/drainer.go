@@ -30,24 +30,24 @@ type drainer struct {
 func newDrainer() *drainer { return &drainer{startedAt: time.Now()} }
 
 // checkReady returns an error while the process is stopping. It is the readiness check behind /ready and gRPC health.
-func (l *drainer) checkReady(context.Context) error {
-	l.probed.Store(true)
-	if l.stopping.Load() {
-		l.notReadyResponses.Add(1)
+func (d *drainer) checkReady(context.Context) error {
+	d.probed.Store(true)
+	if d.stopping.Load() {
+		d.notReadyResponses.Add(1)
 		return errors.New("stopping")
 	}
 	return nil
 }
 
 // noteRequest records that a client sent a request. Probes do not count.
-func (l *drainer) noteRequest() { l.lastRequest.Store(time.Since(l.startedAt).Microseconds()) }
+func (d *drainer) noteRequest() { d.lastRequest.Store(time.Since(d.startedAt).Microseconds()) }
 
 // trackRequests returns next with noteRequest before every request that is not a probe.
-func (l *drainer) trackRequests(next http.Handler) http.Handler {
+func (d *drainer) trackRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Probes arrive until the end: they must not extend the quiet period.
 		if r.URL.Path != "/ready" && r.URL.Path != "/health" {
-			l.noteRequest()
+			d.noteRequest()
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -55,17 +55,17 @@ func (l *drainer) trackRequests(next http.Handler) http.Handler {
 
 // awaitBalancers makes the process not ready and returns when the load balancers have noticed (minNotReadyResponses
 // and quietPeriod hold), after limit at the latest, or when ctx ends.
-func (l *drainer) awaitBalancers(ctx context.Context, limit time.Duration) {
-	l.stopping.Store(true)
+func (d *drainer) awaitBalancers(ctx context.Context, limit time.Duration) {
+	d.stopping.Store(true)
 	// No load balancer: a developer's server stops at once.
-	if !l.probed.Load() {
+	if !d.probed.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for l.notReadyResponses.Load() < minNotReadyResponses || time.Since(l.startedAt)-time.Duration(l.lastRequest.Load())*time.Microsecond < quietPeriod {
+	for d.notReadyResponses.Load() < minNotReadyResponses || time.Since(d.startedAt)-time.Duration(d.lastRequest.Load())*time.Microsecond < quietPeriod {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -24,11 +24,11 @@ const (
 // closes its accounts. It waits for the workers first, because usage that is recorded after the last invoice would
 // never be charged. stale is the age of a heartbeat at which a worker counts as dead. It may be called again after an
 // error.
-func eraseApp(ctx context.Context, shared runtime.Dependencies, stale time.Duration, a tenancy.App) error {
+func eraseApp(ctx context.Context, by audit.Actor, shared runtime.Dependencies, stale time.Duration, a tenancy.App) error {
 	if err := awaitRuns(ctx, shared, stale, a); err != nil {
 		return err
 	}
-	return errors.Join(shared.InMemory.DeleteApp(ctx, a.ID), jwks.NewCache(shared.DB).Delete(ctx, a.Auth.JWKSURL), shared.Billing.CloseApp(ctx, audit.System, a),
+	return errors.Join(shared.InMemory.DeleteApp(ctx, a.ID), jwks.NewCache(shared.DB).Delete(ctx, a.Auth.JWKSURL), shared.Billing.CloseApp(ctx, by, a),
 		idempotency.New(shared.DB, shared.Log).DeleteApp(ctx, a.ID))
 }
 

@@ -70,7 +70,7 @@ func newExecution(ctx context.Context, o Options, base runtime.Dependencies, app
 	x.dispatchers = newDispatchers(o, base, x.acquireNotifier)
 
 	complete := base
-	complete.Workers, complete.InMemory.Workers = x.RunPool, x.inMemoryPool
+	complete.Workers, complete.InMemoryWorkers = x.RunPool, x.inMemoryPool
 	complete.Notifications = newNotifyOptions(o, x.dispatchers, t)
 	cache := t.newRuntimeCacheOptions()
 	cache.Log, cache.OnChange = o.Log, x.handleAppChange
@@ -85,20 +85,20 @@ func newExecution(ctx context.Context, o Options, base runtime.Dependencies, app
 
 // newPool returns the pool that executes the runs of d, and the dead letters that these become when they have had their
 // attempts.
-func (x *Execution) newPool(d *db.DB, execute queue.Handler, o queue.Options) (*queue.Pool, *task.DeadLetters) {
+func (e *Execution) newPool(d *db.DB, execute queue.Handler, o queue.Options) (*queue.Pool, *task.DeadLetters) {
 	var pool *queue.Pool
-	dead := task.NewDeadLetters(d, x.hub, func() { pool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: x.releaseReservation})
-	o.GiveUp = func(ctx context.Context, run store.Run, reason string) error { return x.giveUp(ctx, dead, run, reason) }
+	dead := task.NewDeadLetters(d, e.hub, func() { pool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: e.releaseReservation})
+	o.GiveUp = func(ctx context.Context, run store.Run, reason string) error { return e.giveUp(ctx, dead, run, reason) }
 	pool = queue.New(d, execute, o)
 	return pool, dead
 }
 
 // pools returns the pools of this process: of the durable and of the in-memory database.
-func (x *Execution) pools() []*queue.Pool { return []*queue.Pool{x.RunPool, x.inMemoryPool} }
+func (e *Execution) pools() []*queue.Pool { return []*queue.Pool{e.RunPool, e.inMemoryPool} }
 
 // Inflight returns the number of runs that this process executes at present.
-func (x *Execution) Inflight() (n int) {
-	for _, p := range x.pools() {
+func (e *Execution) Inflight() (n int) {
+	for _, p := range e.pools() {
 		n += p.Inflight()
 	}
 	return n
@@ -108,43 +108,43 @@ func (x *Execution) Inflight() (n int) {
 // that an update of the configuration does not change a task in progress; if that revision is no longer kept, it uses
 // the current one. It returns [queue.ErrPostponed] for an app that is suspended or deleted: the run keeps its
 // attempts and waits until the app is active again.
-func (x *Execution) executeRun(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
+func (e *Execution) executeRun(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 	began := time.Now()
-	a, of, release, err := x.Runtimes.AcquireRevision(ctx, run.Tenant, run.Revision)
-	if errors.Is(err, tenancy.ErrNotFound) {
-		a, of, release, err = x.Runtimes.Acquire(ctx, run.Tenant)
+	a, of, release, err := e.Runtimes.AcquireRevision(ctx, run.Tenant, run.Revision)
+	if errors.Is(err, agentsvc.CodeNotFound) {
+		a, of, release, err = e.Runtimes.Acquire(ctx, run.Tenant)
 	}
 	switch {
-	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, tenancy.ErrNotFound):
-		x.hub.EndTenant(run.Tenant, err) // a caller that was admitted just before the change would wait for ever
+	case errors.Is(err, tenancy.ErrSuspended), errors.Is(err, agentsvc.CodeNotFound):
+		e.hub.EndTenant(run.Tenant, err) // a caller that was admitted just before the change would wait for ever
 		return queue.ErrPostponed
 	case err != nil:
 		return fmt.Errorf("load app %s at revision %d: %w", run.Tenant, run.Revision, err)
 	}
 	defer release()
-	return x.telemetry.executeWithSpan(ctx, began, of, a, run, lease)
+	return e.telemetry.executeWithSpan(ctx, began, of, a, run, lease)
 }
 
 // giveUp makes a run that has had its attempts a dead letter and counts it.
-func (x *Execution) giveUp(ctx context.Context, dead *task.DeadLetters, run store.Run, reason string) error {
+func (e *Execution) giveUp(ctx context.Context, dead *task.DeadLetters, run store.Run, reason string) error {
 	err := dead.Add(ctx, run, reason)
-	if m := x.telemetry.metrics; err == nil && m != nil {
-		m.RecordRunState(ctx, x.AppName(ctx, run.Tenant), "dead")
+	if m := e.telemetry.metrics; err == nil && m != nil {
+		m.RecordRunState(ctx, e.AppName(ctx, run.Tenant), "dead")
 	}
 	return err
 }
 
 // GiveUp makes a run of the durable database a dead letter.
-func (x *Execution) GiveUp(ctx context.Context, run store.Run, reason string) error {
-	return x.giveUp(ctx, x.deadLetters, run, reason)
+func (e *Execution) GiveUp(ctx context.Context, run store.Run, reason string) error {
+	return e.giveUp(ctx, e.deadLetters, run, reason)
 }
 
 // releaseReservation releases what the turn of a dead letter has reserved of its app's limits; note is the
 // reservation as the run stored it. If the app cannot be loaded, the reservation lapses with its window.
-func (x *Execution) releaseReservation(ctx context.Context, tenant db.ID, t agentsvc.Task, note string) {
-	a, _, release, err := x.Runtimes.Acquire(ctx, tenant)
+func (e *Execution) releaseReservation(ctx context.Context, tenant db.ID, t agentsvc.Task, note string) {
+	a, _, release, err := e.Runtimes.Acquire(ctx, tenant)
 	if err != nil {
-		x.log.WarnContext(ctx, "the reservation of a dead letter is not released before its window ends", "task", t.ID, "error", err)
+		e.log.WarnContext(ctx, "the reservation of a dead letter is not released before its window ends", "task", t.ID, "error", err)
 		return
 	}
 	defer release()
@@ -152,12 +152,12 @@ func (x *Execution) releaseReservation(ctx context.Context, tenant db.ID, t agen
 }
 
 // AppName returns the name of an app for a metric's label, "" if the app cannot be read.
-func (x *Execution) AppName(ctx context.Context, id db.ID) string {
+func (e *Execution) AppName(ctx context.Context, id db.ID) string {
 	// Its name is fixed, so that no query is needed.
 	if id == tenancy.DefaultID {
 		return tenancy.DefaultName
 	}
-	s, err := x.apps.LoadSnapshot(ctx, id, 0)
+	s, err := e.apps.LoadSnapshot(ctx, id, 0)
 	if err != nil {
 		return ""
 	}
@@ -169,40 +169,40 @@ func (x *Execution) AppName(ctx context.Context, id db.ID) string {
 // ended, its runs stopped and its notifications paused; an active one has the runs and notifications resumed that
 // were postponed. A deleted app also loses its rows in the in-memory database, which no transaction of another
 // process can delete.
-func (x *Execution) handleAppChange(a tenancy.App) {
+func (e *Execution) handleAppChange(a tenancy.App) {
 	// The record in the runtime cache is already the new one: a suspended or deleted app cannot be acquired from here
 	// on.
 	switch a.Status {
 	case tenancy.Active:
-		for _, p := range x.pools() {
+		for _, p := range e.pools() {
 			p.ResumeTenant(a.ID)
 		}
-		for _, c := range x.dispatchers {
+		for _, c := range e.dispatchers {
 			c.ExpediteTenant(context.Background(), a.ID)
 		}
 		return
 	case tenancy.Suspended:
-		x.hub.EndTenant(a.ID, tenancy.ErrSuspended)
+		e.hub.EndTenant(a.ID, tenancy.ErrSuspended)
 	default:
-		x.hub.EndTenant(a.ID, tenancy.ErrNotFound)
+		e.hub.EndTenant(a.ID, agentsvc.CodeNotFound)
 	}
-	for _, p := range x.pools() {
+	for _, p := range e.pools() {
 		p.StopTenant(a.ID)
 	}
-	for _, c := range x.dispatchers {
+	for _, c := range e.dispatchers {
 		c.StopTenant(a.ID)
 	}
 	if a.Status == tenancy.Suspended {
 		return
 	}
-	if err := x.inMemory.DeleteApp(context.Background(), a.ID); err != nil {
-		x.log.Error("the data of a deleted app in memory could not be deleted", "app", a.Name, "error", err)
+	if err := e.inMemory.DeleteApp(context.Background(), a.ID); err != nil {
+		e.log.Error("the data of a deleted app in memory could not be deleted", "app", a.Name, "error", err)
 	}
 }
 
 // acquireNotifier returns the notifier of an active app and the function that releases its runtime.
-func (x *Execution) acquireNotifier(ctx context.Context, tenant db.ID) (*notify.Notifier, func(), error) {
-	a, _, release, err := x.Runtimes.Acquire(ctx, tenant)
+func (e *Execution) acquireNotifier(ctx context.Context, tenant db.ID) (*notify.Notifier, func(), error) {
+	a, _, release, err := e.Runtimes.Acquire(ctx, tenant)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load app %s: %w", tenant, err)
 	}
@@ -210,9 +210,9 @@ func (x *Execution) acquireNotifier(ctx context.Context, tenant db.ID) (*notify.
 }
 
 // runDispatchers delivers notifications until ctx ends.
-func (x *Execution) runDispatchers(ctx context.Context) error {
+func (e *Execution) runDispatchers(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, c := range x.dispatchers {
+	for _, c := range e.dispatchers {
 		g.Go(func() error { return c.Run(ctx) })
 	}
 	return g.Wait()
@@ -220,14 +220,14 @@ func (x *Execution) runDispatchers(ctx context.Context) error {
 
 // startTick starts the agent of a tick with the app's current revision. Starting the same tick twice finds the same
 // task (see [trigger.SchedulerOptions]). A tick whose schedule no longer exists is not counted.
-func (x *Execution) startTick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, error) {
-	a, of, release, err := x.Runtimes.Acquire(ctx, t.Tenant)
+func (e *Execution) startTick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, error) {
+	a, of, release, err := e.Runtimes.Acquire(ctx, t.Tenant)
 	if err != nil {
 		return "", err
 	}
 	defer release()
 	id, err := a.StartTick(ctx, t)
-	if m := x.telemetry.metrics; m != nil && !errors.Is(err, trigger.ErrNoSchedule) {
+	if m := e.telemetry.metrics; m != nil && !errors.Is(err, trigger.ErrNoSchedule) {
 		m.RecordTick(of.Name, err)
 	}
 	return id, err
@@ -235,8 +235,8 @@ func (x *Execution) startTick(ctx context.Context, t trigger.Tick) (agentsvc.Tas
 
 // sweepExternal deletes the expired sessions of an app that has them in a database of its own. That needs the app's
 // runtime, because the address and the credentials are in its configuration.
-func (x *Execution) sweepExternal(ctx context.Context, id db.ID, r store.Retention) (store.SweepCounts, error) {
-	a, _, release, err := x.Runtimes.Acquire(ctx, id)
+func (e *Execution) sweepExternal(ctx context.Context, id db.ID, r store.Retention) (store.SweepCounts, error) {
+	a, _, release, err := e.Runtimes.Acquire(ctx, id)
 	if err != nil {
 		return store.SweepCounts{}, fmt.Errorf("load the app: %w", err)
 	}

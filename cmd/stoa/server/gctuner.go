@@ -51,49 +51,49 @@ func newGCTuner() *gcTuner {
 
 // newBytesTracker returns a function that reports how many bytes one user of large memory has at present (an absolute
 // number, not a difference). It is safe for concurrent use and cheap enough for every request.
-func (c *gcTuner) newBytesTracker() func(bytes int64) {
+func (t *gcTuner) newBytesTracker() func(bytes int64) {
 	var last atomic.Int64
-	return func(bytes int64) { c.addBytes(bytes - last.Swap(bytes)) }
+	return func(bytes int64) { t.addBytes(bytes - last.Swap(bytes)) }
 }
 
 // addBytes adds to largeBytes and begins the pressure when the threshold is exceeded. CompareAndSwap lets one caller
 // change GOGC, since [debug.SetGCPercent] stops the world.
-func (c *gcTuner) addBytes(bytes int64) {
-	if large := c.largeBytes.Add(bytes); large > pressureBytes && c.underPressure.CompareAndSwap(false, true) {
-		if c.defaultPercent > pressureGCPercent { // GOGC may be lower, or off (-1)
+func (t *gcTuner) addBytes(bytes int64) {
+	if large := t.largeBytes.Add(bytes); large > pressureBytes && t.underPressure.CompareAndSwap(false, true) {
+		if t.defaultPercent > pressureGCPercent { // GOGC may be lower, or off (-1)
 			debug.SetGCPercent(pressureGCPercent)
 		}
 		select {
-		case c.pressureStarted <- struct{}{}:
+		case t.pressureStarted <- struct{}{}:
 		default: // Run has not yet consumed the previous wake-up
 		}
 	}
 }
 
 // Run restores the default GOGC whenever a pressure has ended, until ctx ends.
-func (c *gcTuner) Run(ctx context.Context) error {
+func (t *gcTuner) Run(ctx context.Context) error {
 	for {
 		// Read before the wait: the size of the live heap without pressure.
 		before := readRuntimeMetric("/gc/heap/live:bytes")
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.pressureStarted:
+		case <-t.pressureStarted:
 		}
-		if err := c.waitUntilFreed(ctx, before); err != nil {
+		if err := t.waitUntilFreed(ctx, before); err != nil {
 			return err
 		}
-		if c.defaultPercent > pressureGCPercent {
-			debug.SetGCPercent(c.defaultPercent)
+		if t.defaultPercent > pressureGCPercent {
+			debug.SetGCPercent(t.defaultPercent)
 		}
-		c.underPressure.Store(false)
+		t.underPressure.Store(false)
 	}
 }
 
 // waitUntilFreed returns when the memory of the large bodies has been collected: their users have released it and the
 // live heap is back near before (bytes), or maxPressureTime has passed since the release. It collects in each check,
 // because a process without requests would not collect by itself.
-func (c *gcTuner) waitUntilFreed(ctx context.Context, before uint64) error {
+func (t *gcTuner) waitUntilFreed(ctx context.Context, before uint64) error {
 	check := time.NewTicker(pressureCheckInterval)
 	defer check.Stop()
 	for since := time.Now(); ; {
@@ -102,7 +102,7 @@ func (c *gcTuner) waitUntilFreed(ctx context.Context, before uint64) error {
 			return ctx.Err()
 		case <-check.C:
 		}
-		if c.largeBytes.Load() > pressureBytes {
+		if t.largeBytes.Load() > pressureBytes {
 			since = time.Now()
 			continue
 		}

@@ -13,43 +13,43 @@ import (
 
 // grpcAddress returns the host and port for gRPC that agent cards show: --public-grpc, else the host of the public
 // URL with the listener's port, else the address of this machine. It is "" without gRPC.
-func (h *Server) grpcAddress() string {
-	if h.grpcListener == nil {
+func (s *Server) grpcAddress() string {
+	if s.grpcListener == nil {
 		return ""
 	}
-	at := reachableAddress(h.grpcListener.Addr())
-	if u, err := url.Parse(h.Settings.Cards.PublicURL); err == nil && u.Hostname() != "" {
+	at := reachableAddress(s.grpcListener.Addr())
+	if u, err := url.Parse(s.Settings.Cards.PublicURL); err == nil && u.Hostname() != "" {
 		_, port, _ := net.SplitHostPort(at)
 		at = net.JoinHostPort(u.Hostname(), port)
 	}
-	return cmp.Or(h.Settings.Cards.PublicGRPC, at)
+	return cmp.Or(s.Settings.Cards.PublicGRPC, at)
 }
 
 // grpcCardOptions returns how cards describe gRPC: its address, and whether server.transport prefers it over HTTP.
-func (h *Server) grpcCardOptions() agentcard.GRPC {
-	g := agentcard.GRPC{Address: h.grpcAddress()}
-	if cfg := h.DefaultApp.Config(); cfg != nil {
+func (s *Server) grpcCardOptions() agentcard.GRPC {
+	g := agentcard.GRPC{Address: s.grpcAddress()}
+	if cfg := s.DefaultApp.Config(); cfg != nil {
 		g.Preferred = cfg.Server.Transport == "grpc"
 	}
 	return g
 }
 
 // GRPCAddress returns the address of the gRPC listener; nil in a worker.
-func (h *Server) GRPCAddress() net.Addr {
-	if h.grpcListener == nil {
+func (s *Server) GRPCAddress() net.Addr {
+	if s.grpcListener == nil {
 		return nil
 	}
-	return h.grpcListener.Addr()
+	return s.grpcListener.Addr()
 }
 
 // newGRPCServer returns the server of the gRPC listener, nil without one. The calls pass the same authentication, limits
 // and error mapping as HTTP, because they go through frontend.
-func (h *Server) newGRPCServer(frontend *surface.Server, cards agentcard.Builder) *a2agrpc.Server {
-	if h.grpcListener == nil {
+func (s *Server) newGRPCServer(frontend *surface.Server, cards agentcard.Builder) *a2agrpc.Server {
+	if s.grpcListener == nil {
 		return nil
 	}
-	n := h.network
+	n := s.network
 	return a2agrpc.New(frontend, a2agrpc.Options{
-		TLS: n.tlsConfig, Cards: cards, OnCall: n.drainer.noteRequest, AcquireStream: n.streams.AcquireStream, Ready: ext.NewReadyCheck(ext.Options{Database: h.Storage.DB.Ping, Ready: n.drainer.checkReady}),
+		TLS: n.tlsConfig, Cards: cards, OnCall: n.drainer.noteRequest, AcquireStream: n.streams.AcquireStream, Ready: ext.NewReadyCheck(ext.Options{Database: s.Storage.DB.Ping, Ready: n.drainer.checkReady}),
 	})
 }

@@ -107,7 +107,8 @@ func (h correlatingHandler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// runKey is the context key of a runInfo; executeWithSpan sets it.
+// runKey is the context key of a runInfo; executeWithSpan sets it. It belongs to the trace: only contextAttrs reads it,
+// for log lines that any package writes, and slog passes nothing but the context to a handler.
 type runKey struct{}
 
 // runInfo identifies the run that a log record belongs to, by the name of its app and the id of its task.

@@ -21,7 +21,8 @@ type network struct {
 	tlsConfig   *tls.Config       // nil = plain HTTP and gRPC
 }
 
-// newNetwork reads the certificate of server.tls, if one is configured. A process that is configured for TLS and cannot read its certificate does not start, rather than serving without encryption.
+// newNetwork reads the certificate of server.tls, if one is configured. A process that is configured for TLS and cannot
+// read its certificate does not start, rather than serving without encryption.
 func newNetwork(o Options) (n network, err error) {
 	s := o.Settings.Listen
 	n = network{
@@ -38,7 +39,7 @@ func newNetwork(o Options) (n network, err error) {
 func openListener(s Settings) (net.Listener, error) {
 	l, err := listener.ListenTCP(s.Listen.Host, s.Listen.Port)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w (another --port is the cure if this one is taken)", err)
+		return nil, fmt.Errorf("listen: %w (if this port is in use, choose another with --port)", err)
 	}
 	return l, nil
 }
@@ -50,7 +51,7 @@ func openGRPCListener(s Settings, c *closers) (net.Listener, error) {
 	}
 	l, err := listener.ListenTCP(s.Listen.Host, s.Listen.GRPCPort)
 	if err != nil {
-		return nil, fmt.Errorf("listen for gRPC: %w (another --grpc-port is the cure if this one is taken)", err)
+		return nil, fmt.Errorf("listen for gRPC: %w (if this port is in use, choose another with --grpc-port)", err)
 	}
 	c.add(func() error { _ = l.Close(); return nil }) // an error only means that the gRPC server has closed it
 	return l, nil

@@ -77,7 +77,7 @@ func newNotifyOptions(o Options, dispatchers []*notify.Dispatcher, t telemetry) 
 }
 
 // parseNotificationSecret returns the key that signs an app's notifications, nil if the app has no such secret. A
-// malformed secret is a [agentsvc.InvalidError].
+// malformed secret is an error with [agentsvc.CodeInvalid].
 func parseNotificationSecret(secret func(name string) (string, bool)) ([]byte, error) {
 	text, there := secret(NotificationSecretName)
 	if !there {
@@ -85,7 +85,7 @@ func parseNotificationSecret(secret func(name string) (string, bool)) ([]byte, e
 	}
 	raw, err := egress.ParseSecret(text)
 	if err != nil {
-		return nil, &agentsvc.InvalidError{Field: "secrets." + NotificationSecretName, Reason: err.Error()}
+		return nil, agentsvc.NewInvalidError("secrets."+NotificationSecretName, "%s", err)
 	}
 	return raw, nil
 }

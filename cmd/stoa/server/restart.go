@@ -11,10 +11,10 @@ import (
 // preserveRestartSettings copies the settings that need a restart from the configuration in force into cfg, its
 // successor, and stores the keys that the file has changed among them, for keysAwaitingRestart. The provider is
 // exempt: it is only shown on agent cards.
-func (o *DefaultApp) preserveRestartSettings(cfg *config.Config) {
-	now := o.cfg.Load()
+func (a *DefaultApp) preserveRestartSettings(cfg *config.Config) {
+	now := a.cfg.Load()
 	late := changedRestartKeys(now, cfg)
-	o.restartKeys.Store(&late)
+	a.restartKeys.Store(&late)
 	provider := cfg.Server.Provider
 	// The new configuration is not published yet, so that it can be changed in place.
 	cfg.Server, cfg.Logger, cfg.Observability = now.Server, now.Logger, now.Observability
@@ -23,8 +23,8 @@ func (o *DefaultApp) preserveRestartSettings(cfg *config.Config) {
 
 // keysAwaitingRestart returns the keys whose new values in the file act only after a restart. The admin API shows
 // them.
-func (o *DefaultApp) keysAwaitingRestart() []string {
-	if late := o.restartKeys.Load(); late != nil {
+func (a *DefaultApp) keysAwaitingRestart() []string {
+	if late := a.restartKeys.Load(); late != nil {
 		return *late
 	}
 	return nil

@@ -23,7 +23,7 @@ func TestChangedRestartKeys(t *testing.T) {
 			c.Server.Auth.Enabled, c.Logger.Level, c.Observability.Metrics.Enabled = true, "error", !c.Observability.Metrics.Enabled
 		}, []string{"logger", "observability", "server.auth"}},
 	} {
-		before, now := config.DefaultConfig("scripted", ""), config.DefaultConfig("scripted", "")
+		before, now := config.DefaultConfig(nil), config.DefaultConfig(nil)
 		c.change(now)
 		if got := changedRestartKeys(before, now); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -91,10 +91,10 @@ func (s *processSecrets) fillFromFile(path string) error {
 func writeSecrets(path, text string) error {
 	next := path + ".new"
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("keep the secrets of this server: %w", err)
+		return fmt.Errorf("store the secrets of this server: %w", err)
 	}
 	if err := os.Rename(next, path); err != nil {
-		return fmt.Errorf("keep the secrets of this server: %w", err)
+		return fmt.Errorf("store the secrets of this server: %w", err)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func FindAdminSecret() (string, error) {
 	if secret := findSecretValue(string(content), AdminSecretName); secret != "" {
 		return firstSecret(secret), nil
 	}
-	return "", fmt.Errorf("no admin secret: set %s or %s_FILE, or run this where the server's %s lies",
+	return "", fmt.Errorf("no admin secret: set %s or %s_FILE, or run this in the folder of the server's %s",
 		AdminSecretName, AdminSecretName, filepath.Base(name))
 }
 

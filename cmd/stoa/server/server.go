@@ -177,33 +177,33 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 }
 
 // Close releases everything that New opened, in reverse order, and joins the errors.
-func (h *Server) Close() error { return h.closers.close() }
+func (s *Server) Close() error { return s.closers.close() }
 
 // Metrics returns what counts the events of this process; nil if nothing reads the metrics.
-func (h *Server) Metrics() *metrics.Recorder { return h.telemetry.metrics }
+func (s *Server) Metrics() *metrics.Recorder { return s.telemetry.metrics }
 
 // ListenAndServe opens the listener of --host and --port and serves until ctx ends. announce is called with a text for
 // the operator when requests are answered.
-func (h *Server) ListenAndServe(ctx context.Context, announce func(text string)) error {
-	l, err := openListener(h.Settings)
+func (s *Server) ListenAndServe(ctx context.Context, announce func(text string)) error {
+	l, err := openListener(s.Settings)
 	if err != nil {
 		return err
 	}
-	return h.Serve(ctx, l, func() { announce(h.describeServing(l.Addr())) })
+	return s.Serve(ctx, l, func() { announce(s.describeServing(l.Addr())) })
 }
 
 // Serve runs all background loops and serves HTTP on l until ctx ends, then drains. It calls serving when requests are
 // answered. It also stops when one of the loops fails: then the error of that loop is returned.
-func (h *Server) Serve(ctx context.Context, l net.Listener, serving func()) error {
+func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) error {
 	// The bounds apply before TLS and HTTP.
-	l = h.network.connections.LimitListener(l)
-	c, err := h.newCards(l.Addr())
+	l = s.network.connections.LimitListener(l)
+	c, err := s.newCards(l.Addr())
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	frontend, err := h.newFrontend(l.Addr(), c)
+	frontend, err := s.newFrontend(l.Addr(), c)
 	if err == nil {
-		err = h.registerGauges(frontend)
+		err = s.registerGauges(frontend)
 	}
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -213,19 +213,19 @@ func (h *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range h.loops() {
+	for _, run := range s.loops() {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	server := frontend.NewHTTPServer()
-	server.Handler = h.network.streams.LimitStreams(h.network.drainer.trackRequests(server.Handler))
-	g.Go(func() error { return h.network.serveHTTP(server, l) })
-	calls := h.newGRPCServer(frontend, c.Builder)
+	server.Handler = s.network.streams.LimitStreams(s.network.drainer.trackRequests(server.Handler))
+	g.Go(func() error { return s.network.serveHTTP(server, l) })
+	calls := s.newGRPCServer(frontend, c.Builder)
 	if calls != nil {
-		g.Go(func() error { return calls.Serve(h.network.connections.LimitListener(h.grpcListener)) })
+		g.Go(func() error { return calls.Serve(s.network.connections.LimitListener(s.grpcListener)) })
 		context.AfterFunc(gctx, calls.Stop) // for a failed loop; a drain has closed it before
 	}
 	// The loops and the listeners are running: stop them and wait for them before returning.
-	if err := h.serveMetrics(gctx, g); err != nil {
+	if err := s.serveMetrics(gctx, g); err != nil {
 		stop()
 		return errors.Join(err, server.Close(), g.Wait())
 	}
@@ -235,7 +235,7 @@ func (h *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 	// A loop failed: drain sees gctx ended and does not wait for load balancers.
 	case <-gctx.Done():
 	}
-	err = h.drain(context.WithoutCancel(ctx), gctx, listeners{frontend, server, calls})
+	err = s.drain(context.WithoutCancel(ctx), gctx, listeners{frontend, server, calls})
 	stop()
 	return errors.Join(err, g.Wait())
 }
@@ -243,15 +243,17 @@ func (h *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 // loops returns the background loops. Every loop returns when its context ends. Loops that only one process of the fleet
 // may execute (retention, sampling of storage, audit inspection, schedules) elect it by a lease or a claim in the
 // database.
-func (h *Server) loops() []func(context.Context) error {
-	d, x := h.Dependencies, h.Execution
+func (s *Server) loops() []func(context.Context) error {
+	d, x := s.Dependencies, s.Execution
 	all := []func(context.Context) error{
-		h.bus.Run, h.Apps.Run, h.identity.issuer.Run, h.identity.registry.Run, h.identity.apiKeys.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
-		h.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, h.Exporter.Run, newStorageSampler(h.Storage.DB, h.Apps, d.Billing, h.Log).run,
-		h.NewSweeper(h.Log).Run, audit.NewInspector(h.Apps.Trail, leader.New(h.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(h.Storage.DB, h.Log).Run, h.newScheduler().Run, h.network.gcTuner.Run,
+		s.bus.Run, s.Apps.Run, s.identity.issuer.Run, s.identity.registry.Run, s.identity.apiKeys.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
+		s.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, s.Exporter.Run, newStorageSampler(s.Storage.DB, s.Apps, d.Billing, s.Log).run,
+		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.newScheduler().Run, s.network.gcTuner.Run,
 	}
-	if h.Settings.Watch && h.DefaultApp.path != "" {
-		all = append(all, func(ctx context.Context) error { return h.DefaultApp.watchFile(ctx, h.Apps, d, h.Log) })
+	if s.DefaultApp.path != "" {
+		all = append(all, func(ctx context.Context) error {
+			return s.DefaultApp.watchFiles(ctx, s.Settings.Watch, s.Apps, d, s.Log)
+		})
 	}
 	return all
 }
@@ -259,17 +261,17 @@ func (h *Server) loops() []func(context.Context) error {
 // describeServing logs and returns where the server is reached and in which file its admin secret is. Tools wait for
 // the line "serves at" (see stoatest.Process). It warns if the default app needs no credentials and the address is
 // not loopback.
-func (h *Server) describeServing(addr net.Addr) string {
-	h.Log.Info("serving", "role", h.Settings.Role, "address", addr.String(), "grpc", h.grpcAddress(), "database", string(h.Storage.DB.Engine()), "version", h.Version)
-	if h.DefaultApp.Config() != nil && !h.DefaultApp.authConfig().Enabled && !h.Settings.isLoopback() && h.Settings.Role != roleWorker {
-		h.Log.Warn("the app default is open: everyone who reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
+func (s *Server) describeServing(addr net.Addr) string {
+	s.Log.Info("serving", "role", s.Settings.Role, "address", addr.String(), "grpc", s.grpcAddress(), "database", string(s.Storage.DB.Engine()), "version", s.Version)
+	if s.DefaultApp.Config() != nil && !s.DefaultApp.authConfig().Enabled && !s.Settings.isLoopback() && s.Settings.Role != roleWorker {
+		s.Log.Warn("the app default is open: everyone who reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
 	}
-	text := fmt.Sprintf("Stoa %s serves at %s", h.Version, h.network.localURL(addr))
-	if at := h.grpcAddress(); at != "" {
+	text := fmt.Sprintf("Stoa %s serves at %s", s.Version, s.network.localURL(addr))
+	if at := s.grpcAddress(); at != "" {
 		text += "\ngRPC is at " + at + "."
 	}
-	if h.Storage.secrets.path != "" {
-		text += "\nThe admin secret lies in " + h.Storage.secrets.path + "; stoa app finds it there."
+	if s.Storage.secrets.path != "" {
+		text += "\nThe admin secret lies in " + s.Storage.secrets.path + "; stoa app finds it there."
 	}
 	return text
 }

@@ -37,7 +37,7 @@ type Flags struct {
 	PublicURL  *string `split_words:"true" name:"public-url" placeholder:"URL" help:"The address that cards show."`
 	SignCards  *bool   `split_words:"true" help:"Sign the cards of agents, with keys derived from the master keys."`
 	// Configuration and the queue of runs.
-	Watch               *bool          `help:"Apply changes of the configuration file and its .env without a restart."`
+	Watch               *bool          `help:"Apply changes of the configuration file without a restart, as those of its .env always are."`
 	QueueWorkers        *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
 	QueueMaxRetries     *int           `split_words:"true" help:"Tries of a run after the first (3)."`
 	QueueInitialDelay   *time.Duration `split_words:"true" help:"Delay before the second try, doubled for each further one (1s)."`
@@ -155,7 +155,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	}
 	// The built-in configuration supplies the defaults of host, ports and logger.
 	if cfg == nil {
-		cfg = config.DefaultConfig("scripted", "")
+		cfg = config.DefaultConfig(nil)
 	}
 	s := Settings{
 		Role:  firstNonNil(roleAll, line.Role, e.Role),

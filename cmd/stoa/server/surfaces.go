@@ -29,42 +29,42 @@ import (
 
 // NewFrontend returns the HTTP server with the routes of every protocol. listens is the address of the listener: agent
 // cards show it if no public URL is set.
-func (h *Server) NewFrontend(listens net.Addr) (*surface.Server, error) {
-	c, err := h.newCards(listens)
+func (s *Server) NewFrontend(listens net.Addr) (*surface.Server, error) {
+	c, err := s.newCards(listens)
 	if err != nil {
 		return nil, err
 	}
-	return h.newFrontend(listens, c)
+	return s.newFrontend(listens, c)
 }
 
 // newFrontend is NewFrontend with the builder of the cards.
-func (h *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error) {
+func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error) {
 	// Without an operator's file (PostgreSQL) the default CORS rules apply.
-	cors := config.DefaultConfig("scripted", "").Server.CORS
+	cors := config.DefaultConfig(nil).Server.CORS
 	metrics := config.Metrics{}
-	if cfg := h.DefaultApp.Config(); cfg != nil {
+	if cfg := s.DefaultApp.Config(); cfg != nil {
 		cors, metrics = cfg.Server.CORS, cfg.Observability.Metrics
 	}
 	// Hooks and pools of the whole process: every protocol shares the same verifier, limits and memory.
 	o := surface.Options{
-		Authentication: surface.Authentication{Verifier: h.identity.verifier, Keys: h.identity.apiKeys, Auth: h.DefaultApp.authConfig(), AdminSecret: h.Storage.secrets.adminSecret},
-		Idempotency:    idempotency.New(h.Storage.DB, h.Log), Router: h.router, Runtimes: h.Execution.Runtimes,
-		PublicURL: h.publicURL(listens), Hosts: h.hostNames(listens), TrustedProxies: h.Settings.Listen.TrustedProxies, CORS: cors,
-		OnLargeBodies: h.network.gcTuner.newBytesTracker(), BodyRate: int64(h.Settings.Bounds.AppBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(h.Settings.Bounds.AnswerMemoryMiB)<<20, h.network.gcTuner.newBytesTracker()),
-		Tracer: h.telemetry.tracer, Log: h.Log,
+		Authentication: surface.Authentication{Verifier: s.identity.verifier, Keys: s.identity.apiKeys, Auth: s.DefaultApp.authConfig(), AdminSecret: s.Storage.secrets.adminSecret},
+		Idempotency:    idempotency.New(s.Storage.DB, s.Log), Router: s.router, Runtimes: s.Execution.Runtimes,
+		PublicURL: s.publicURL(listens), Hosts: s.hostNames(listens), TrustedProxies: s.Settings.Listen.TrustedProxies, CORS: cors,
+		OnLargeBodies: s.network.gcTuner.newBytesTracker(), BodyRate: int64(s.Settings.Bounds.AppBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(s.Settings.Bounds.AnswerMemoryMiB)<<20, s.network.gcTuner.newBytesTracker()),
+		Tracer: s.telemetry.tracer, Log: s.Log,
 	}
 	// Without metrics the hooks stay nil and cost nothing.
-	if m := h.telemetry.metrics; m != nil {
+	if m := s.telemetry.metrics; m != nil {
 		o.Observe, o.OnRefused = m.RecordRequest, m.RecordRefusal
 	}
-	return surface.New(o, h.newRoutes(metrics, c)...)
+	return surface.New(o, s.newRoutes(metrics, c)...)
 }
 
 // hostNames returns the names and addresses under which clients reach the process: the configured host, the
 // listener's address, the public gRPC address, and for a listener on all addresses the machine's name. The surface
 // compares the Host and Origin headers with them to refuse requests of foreign web pages.
-func (h *Server) hostNames(listens net.Addr) []string {
-	all := []string{h.Settings.Listen.Host, listens.String(), h.Settings.Cards.PublicGRPC}
+func (s *Server) hostNames(listens net.Addr) []string {
+	all := []string{s.Settings.Listen.Host, listens.String(), s.Settings.Cards.PublicGRPC}
 	// A listener on all addresses is also reached by the machine's name.
 	if at, ok := listens.(*net.TCPAddr); ok && at.IP.IsUnspecified() {
 		if name, err := os.Hostname(); err == nil {
@@ -75,16 +75,16 @@ func (h *Server) hostNames(listens net.Addr) []string {
 }
 
 // serveMetrics serves the metrics on a listener of their own (--metrics-addr) until ctx ends, if one is configured.
-func (h *Server) serveMetrics(ctx context.Context, g *errgroup.Group) error {
-	if h.Settings.Listen.MetricsAddr == "" {
+func (s *Server) serveMetrics(ctx context.Context, g *errgroup.Group) error {
+	if s.Settings.Listen.MetricsAddr == "" {
 		return nil
 	}
-	l, err := net.Listen("tcp", h.Settings.Listen.MetricsAddr)
+	l, err := net.Listen("tcp", s.Settings.Listen.MetricsAddr)
 	if err != nil {
 		return fmt.Errorf("listen for metrics: %w", err)
 	}
 	// Without a bound for the header a client could keep a connection open for nothing.
-	server := &http.Server{Handler: h.NewMetricsHandler(), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: s.NewMetricsHandler(), ReadHeaderTimeout: 10 * time.Second}
 	g.Go(func() error { return ignoreClosed(server.Serve(l)) })
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	return nil
@@ -104,16 +104,16 @@ func reachableAddress(addr net.Addr) string {
 //
 // metrics is the endpoint of the main listener. A worker serves only the routes that belong to no tenant: health, metrics
 // and keys.
-func (h *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
+func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 	o := ext.Options{
-		Version: h.Version, Role: h.Settings.Role, Database: h.Storage.DB.Ping, Ready: h.network.drainer.checkReady, JWKS: h.identity.issuer.JWKS, CardKeys: c.keys, Auth: h.DefaultApp.authConfig(),
-		Cards: c.Builder, MetricsPath: metrics.Endpoint, MetricsToken: h.Storage.secrets.metricsToken,
+		Version: s.Version, Role: s.Settings.Role, Database: s.Storage.DB.Ping, Ready: s.network.drainer.checkReady, JWKS: s.identity.issuer.JWKS, CardKeys: c.keys, Auth: s.DefaultApp.authConfig(),
+		Cards: c.Builder, MetricsPath: metrics.Endpoint, MetricsToken: s.Storage.secrets.metricsToken,
 	}
 	if metrics.Enabled {
-		o.Metrics = h.telemetry.metrics.Handler()
+		o.Metrics = s.telemetry.metrics.Handler()
 	}
-	deliveries := webhook.Options{DB: h.Storage.DB}
-	if m := h.telemetry.metrics; m != nil {
+	deliveries := webhook.Options{DB: s.Storage.DB}
+	if m := s.telemetry.metrics; m != nil {
 		deliveries.OnDelivery = m.RecordDelivery
 	}
 	// The table of surfaces: one line for each protocol.
@@ -124,24 +124,24 @@ func (h *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 		openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}),
 		tenantapi.Routes(),
-		admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.identity.issuer, Keys: h.identity.apiKeys, DB: h.Storage.DB, InMemoryDB: h.Dependencies.InMemory.DB, DeadLetters: h.Execution.deadLetters, RestartKeys: h.DefaultApp.keysAwaitingRestart}),
-		billingapi.Routes(billingapi.Options{Apps: h.Apps, Keys: h.identity.apiKeys, Billing: h.Dependencies.Billing}),
+		admin.Routes(admin.Options{Apps: s.Apps, Issuer: s.identity.issuer, Keys: s.identity.apiKeys, DB: s.Storage.DB, InMemoryDB: s.Dependencies.InMemory.DB, DeadLetters: s.Execution.deadLetters, RestartKeys: s.DefaultApp.keysAwaitingRestart}),
+		billingapi.Routes(billingapi.Options{Apps: s.Apps, Keys: s.identity.apiKeys, Billing: s.Dependencies.Billing}),
 		webhook.Routes(deliveries),
 	)
-	if h.Settings.Role == roleWorker {
+	if s.Settings.Role == roleWorker {
 		all = slices.DeleteFunc(all, func(r surface.Route) bool { return r.Kind != surface.Open })
 	}
-	return openapi.WithDocument(h.Version, all)
+	return openapi.WithDocument(s.Version, all)
 }
 
 // NewMetricsHandler returns the metrics for the listener of --metrics-addr, behind their bearer token, or without
 // authentication if no token is set.
 // The main listener has a route of its own (package ext), with the same check.
-func (h *Server) NewMetricsHandler() http.Handler {
-	next := h.telemetry.metrics.Handler()
+func (s *Server) NewMetricsHandler() http.Handler {
+	next := s.telemetry.metrics.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !ext.HasMetricsToken(r, h.Storage.secrets.metricsToken) {
-			http.Error(w, "the metrics need their token", http.StatusUnauthorized)
+		if !ext.HasMetricsToken(r, s.Storage.secrets.metricsToken) {
+			http.Error(w, "the metrics require their token", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -125,16 +125,16 @@ func (t telemetry) newRuntimeCacheOptions() runtimecache.Options {
 }
 
 // registerGauges defines the metrics that are computed when they are read.
-func (h *Server) registerGauges(frontend *surface.Server) error {
-	if h.telemetry.metrics == nil {
+func (s *Server) registerGauges(frontend *surface.Server) error {
+	if s.telemetry.metrics == nil {
 		return nil
 	}
-	return h.telemetry.metrics.RegisterGauges(metrics.Sources{
-		DB: h.Storage.DB, RunsInflight: h.Execution.Inflight, StreamsOpen: frontend.OpenStreams, Connections: h.network.connections.ReadCounts, AppsLoaded: h.Execution.Runtimes.Len,
+	return s.telemetry.metrics.RegisterGauges(metrics.Sources{
+		DB: s.Storage.DB, RunsInflight: s.Execution.Inflight, StreamsOpen: frontend.OpenStreams, Connections: s.network.connections.ReadCounts, AppsLoaded: s.Execution.Runtimes.Len,
 		AuditFlaws: func(ctx context.Context) (int64, error) {
-			_, n, err := h.Apps.Trail.ListFlaws(ctx, "")
+			_, n, err := s.Apps.Trail.ListFlaws(ctx, "")
 			return n, err
 		},
-		UsagePending: h.Dependencies.Billing.Usage.PendingUsage, WritesRefused: h.Storage.Quota.RefusedWrites,
+		UsagePending: s.Dependencies.Billing.Usage.PendingUsage, WritesRefused: s.Storage.Quota.RefusedWrites,
 	})
 }

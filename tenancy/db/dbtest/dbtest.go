@@ -178,3 +178,9 @@ func HasLockWaiter(t *testing.T, d *db.DB) bool {
 	}
 	return n > 0
 }
+
+// InsertTask adds the row of a task at epoch 1 and sequence 1, whose owner is ana of the issuer stoa.
+func InsertTask(b *db.Batch, tenant db.ID, id string) {
+	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
+		VALUES ($1, $2, 'a', 'c', 'stoa', 'ana', 'working', 1, 1, 1, 1, 0, 0)`, string(tenant), id)
+}

@@ -33,7 +33,7 @@ func NewLimiter(total, each int, trusted []netip.Prefix) *Limiter {
 }
 
 // LimitListener returns l with the bounds applied. Several listeners may share one limiter.
-func (c *Limiter) LimitListener(l net.Listener) net.Listener { return &limitedListener{l, c} }
+func (lim *Limiter) LimitListener(l net.Listener) net.Listener { return &limitedListener{l, lim} }
 
 // limitedListener accepts connections within the bounds of its limiter.
 type limitedListener struct {
@@ -79,7 +79,8 @@ func (c *limitedConn) Close() error {
 // address, which is what one client is usually assigned.
 func sourcePrefix(conn *net.TCPConn) netip.Prefix { return clientPrefix(conn.RemoteAddr().String()) }
 
-// clientPrefix is sourcePrefix for an address with a port, such as 192.0.2.1:443. The zero prefix stands for any other text.
+// clientPrefix is sourcePrefix for an address with a port, such as 192.0.2.1:443. The zero prefix stands for any other
+// text.
 func clientPrefix(address string) netip.Prefix {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -95,29 +96,29 @@ func clientPrefix(address string) netip.Prefix {
 }
 
 // acquire counts a connection of source and reports true, or counts the refusal and reports false.
-func (c *Limiter) acquire(source netip.Prefix) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (lim *Limiter) acquire(source netip.Prefix) bool {
+	lim.mu.Lock()
+	defer lim.mu.Unlock()
 	switch {
-	case c.open >= c.maxTotal:
-		c.refused[boundTotal]++
+	case lim.open >= lim.maxTotal:
+		lim.refused[boundTotal]++
 		return false
-	case c.openBySource[source] >= c.maxPerAddress && !c.isExempt(source.Addr()):
-		c.refused[boundAddress]++
+	case lim.openBySource[source] >= lim.maxPerAddress && !lim.isExempt(source.Addr()):
+		lim.refused[boundAddress]++
 		return false
 	}
-	c.open++
-	c.openBySource[source]++
+	lim.open++
+	lim.openBySource[source]++
 	return true
 }
 
 // isExempt reports whether maxPerAddress does not apply to addr: to a trusted proxy, and to loopback, where an
 // operator's own proxy often runs and which no remote client can have.
-func (c *Limiter) isExempt(addr netip.Addr) bool {
+func (lim *Limiter) isExempt(addr netip.Addr) bool {
 	if addr.IsLoopback() {
 		return true
 	}
-	for _, p := range c.trustedProxies {
+	for _, p := range lim.trustedProxies {
 		if p.Contains(addr) {
 			return true
 		}
@@ -126,39 +127,39 @@ func (c *Limiter) isExempt(addr netip.Addr) bool {
 }
 
 // release ends the count of a connection of source.
-func (c *Limiter) release(source netip.Prefix) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open--
-	if c.openBySource[source]--; c.openBySource[source] == 0 {
-		delete(c.openBySource, source)
+func (lim *Limiter) release(source netip.Prefix) {
+	lim.mu.Lock()
+	defer lim.mu.Unlock()
+	lim.open--
+	if lim.openBySource[source]--; lim.openBySource[source] == 0 {
+		delete(lim.openBySource, source)
 	}
 }
 
 // ReadCounts returns how many connections are open, and how many were refused by each bound.
-func (c *Limiter) ReadCounts() (open int64, refused map[string]int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return int64(c.open), map[string]int64{boundTotal: c.refused[boundTotal], boundAddress: c.refused[boundAddress]}
+func (lim *Limiter) ReadCounts() (open int64, refused map[string]int64) {
+	lim.mu.Lock()
+	defer lim.mu.Unlock()
+	return int64(lim.open), map[string]int64{boundTotal: lim.refused[boundTotal], boundAddress: lim.refused[boundAddress]}
 }
 
-// minStreams is the least bound of the requests over HTTP/2 and gRPC that may be open in a process. An open request takes up to 80 KiB
-// with a response that its client does not take.
+// minStreams is the least bound of the requests over HTTP/2 and gRPC that may be open in a process. An open request
+// takes up to 80 KiB with a response that its client does not take.
 const minStreams = 4096
 
-// NewStreamLimiter returns a limiter of the requests over HTTP/2 and gRPC, of which one connection carries many: a quarter of the
-// connections that there may be, and at least minStreams. One address may have 1/AddressShares of them.
+// NewStreamLimiter returns a limiter of the requests over HTTP/2 and gRPC, of which one connection carries many: a
+// quarter of the connections that there may be, and at least minStreams. One address may have 1/AddressShares of them.
 func NewStreamLimiter(connections int, trusted []netip.Prefix) *Limiter {
 	total := max(connections/4, minStreams)
 	return NewLimiter(total, total/AddressShares, trusted)
 }
 
-// LimitStreams returns next with the bounds applied to requests over HTTP/2. A request beyond them is refused with 503 before any
-// of it is read. Those over HTTP/1.1 have a connection each, which LimitListener counts.
-func (c *Limiter) LimitStreams(next http.Handler) http.Handler {
+// LimitStreams returns next with the bounds applied to requests over HTTP/2. A request beyond them is refused with 503
+// before any of it is read. Those over HTTP/1.1 have a connection each, which LimitListener counts.
+func (lim *Limiter) LimitStreams(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor >= 2 {
-			release, ok := c.AcquireStream(r.RemoteAddr)
+			release, ok := lim.AcquireStream(r.RemoteAddr)
 			if !ok {
 				w.Header().Set("Retry-After", "1")
 				w.WriteHeader(http.StatusServiceUnavailable)
@@ -171,12 +172,12 @@ func (c *Limiter) LimitStreams(next http.Handler) http.Handler {
 }
 
 // AcquireStream counts a request from an address with a port and returns what ends its count, or reports false.
-func (c *Limiter) AcquireStream(address string) (release func(), ok bool) {
+func (lim *Limiter) AcquireStream(address string) (release func(), ok bool) {
 	source := clientPrefix(address)
-	if !c.acquire(source) {
+	if !lim.acquire(source) {
 		return nil, false
 	}
-	return func() { c.release(source) }, true
+	return func() { lim.release(source) }, true
 }
 
 // Defaults of the bounds. An idle connection takes about 20 KiB.

@@ -41,8 +41,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestOpenStreams checks that requests over one HTTP/2 connection count each, that one beyond the bound is refused at once, and that
-// those over HTTP/1.1 are not counted.
+// TestOpenStreams checks that requests over one HTTP/2 connection count each, that one beyond the bound is refused at
+// once, and that those over HTTP/1.1 are not counted.
 func TestOpenStreams(t *testing.T) {
 	t.Parallel()
 	c := NewLimiter(3, 3, nil)

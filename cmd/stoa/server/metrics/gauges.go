@@ -35,8 +35,8 @@ type Sources struct {
 
 // RegisterGauges defines the metrics that are computed when they are read. It is called once, when what they read
 // exists.
-func (m *Recorder) RegisterGauges(s Sources) error {
-	d := m.defined
+func (r *Recorder) RegisterGauges(s Sources) error {
+	d := r.defined
 	d.newGauge("stoa_runs_inflight", "", "Runs at work in this process.", observeInt(func() int64 { return int64(s.RunsInflight()) }))
 	d.newGauge("stoa_streams_open", "", "Streams of events that clients hold open.", observeInt(s.StreamsOpen))
 	d.newGauge("stoa_client_connections", "", "Connections of clients, over HTTP and gRPC.", observeInt(func() int64 { open, _ := s.Connections(); return open }))
@@ -52,7 +52,7 @@ func (m *Recorder) RegisterGauges(s Sources) error {
 	queue := &queueStatsCache{db: s.DB}
 	d.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
 		queue.observeStates, "state")
-	d.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(m.labels.apps), "state", "app")
+	d.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(r.labels.apps), "state", "app")
 	d.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
 	d.newGauge("stoa_notification_receivers", "", "Addresses for notifications of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
 		newReceiversObserver(receiver.NewQueue(s.DB)), "state")
@@ -73,16 +73,16 @@ func (m *Recorder) RegisterGauges(s Sources) error {
 }
 
 // defineConnectionPool defines the statistics of the PostgreSQL connection pool. SQLite has no pool.
-func (m *instruments) defineConnectionPool(d *db.DB) {
-	m.newGauge("stoa_db_connections_max", "", "Connections to PostgreSQL that there may be.", observeInt(func() int64 { return d.Stats().Max }))
-	m.newGauge("stoa_db_connections", "", "Connections to PostgreSQL: idle and used.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+func (i *instruments) defineConnectionPool(d *db.DB) {
+	i.newGauge("stoa_db_connections_max", "", "Connections to PostgreSQL that there may be.", observeInt(func() int64 { return d.Stats().Max }))
+	i.newGauge("stoa_db_connections", "", "Connections to PostgreSQL: idle and used.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		s := d.Stats()
 		for state, n := range map[string]int64{"idle": s.Idle, "used": s.Open - s.Idle} {
 			show(float64(n), withLabel("state", state))
 		}
 	}, "state")
-	m.newObservedCounter("stoa_db_connection_waits", "", "How often a caller had to wait for a connection to PostgreSQL.", observeInt(func() int64 { return d.Stats().Waits }))
-	m.newObservedCounter("stoa_db_connection_wait", "s", "Time that was waited for connections to PostgreSQL.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+	i.newObservedCounter("stoa_db_connection_waits", "", "How often a caller had to wait for a connection to PostgreSQL.", observeInt(func() int64 { return d.Stats().Waits }))
+	i.newObservedCounter("stoa_db_connection_wait", "s", "Time that was waited for connections to PostgreSQL.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		show(d.Stats().Waited.Seconds())
 	})
 }

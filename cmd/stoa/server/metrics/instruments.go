@@ -25,22 +25,22 @@ type instruments struct {
 }
 
 // addInfo adds a metric to the list and keeps the first error.
-func (m *instruments) addInfo(name, kind, help string, err error, labels ...string) {
-	m.err = cmp.Or(m.err, err)
-	m.infos = append(m.infos, Info{name, kind, help, labels})
+func (i *instruments) addInfo(name, kind, help string, err error, labels ...string) {
+	i.err = cmp.Or(i.err, err)
+	i.infos = append(i.infos, Info{name, kind, help, labels})
 }
 
 // newCounter defines a counter. The exporter appends _total to its name.
-func (m *instruments) newCounter(name, help string, labels ...string) intCounter {
-	c, err := m.meter.Int64Counter(name, metric.WithDescription(help))
-	m.addInfo(name+"_total", "counter", help, err, labels...)
+func (i *instruments) newCounter(name, help string, labels ...string) intCounter {
+	c, err := i.meter.Int64Counter(name, metric.WithDescription(help))
+	i.addInfo(name+"_total", "counter", help, err, labels...)
 	return c
 }
 
 // newFloatCounter is newCounter for amounts that are not whole numbers.
-func (m *instruments) newFloatCounter(name, help string, labels ...string) metric.Float64Counter {
-	c, err := m.meter.Float64Counter(name, metric.WithDescription(help))
-	m.addInfo(name+"_total", "counter", help, err, labels...)
+func (i *instruments) newFloatCounter(name, help string, labels ...string) metric.Float64Counter {
+	c, err := i.meter.Float64Counter(name, metric.WithDescription(help))
+	i.addInfo(name+"_total", "counter", help, err, labels...)
 	return c
 }
 
@@ -48,9 +48,9 @@ func (m *instruments) newFloatCounter(name, help string, labels ...string) metri
 var unitSuffixes = map[string]string{"s": "_seconds"}
 
 // newHistogram defines a histogram with explicit upper bounds of its buckets.
-func (m *instruments) newHistogram(name, unit, help string, bounds []float64, labels ...string) metric.Float64Histogram {
-	h, err := m.meter.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(bounds...))
-	m.addInfo(name+unitSuffixes[unit], "histogram", help, err, labels...)
+func (i *instruments) newHistogram(name, unit, help string, bounds []float64, labels ...string) metric.Float64Histogram {
+	h, err := i.meter.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(bounds...))
+	i.addInfo(name+unitSuffixes[unit], "histogram", help, err, labels...)
 	return h
 }
 
@@ -59,16 +59,16 @@ func (m *instruments) newHistogram(name, unit, help string, bounds []float64, la
 type observeFunc func(ctx context.Context, show func(n float64, labels ...metric.ObserveOption))
 
 // newGauge defines a gauge whose value is computed when it is read.
-func (m *instruments) newGauge(name, unit, help string, read observeFunc, labels ...string) {
-	_, err := m.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithFloat64Callback(newFloatCallback(read)))
-	m.addInfo(name+unitSuffixes[unit], "gauge", help, err, labels...)
+func (i *instruments) newGauge(name, unit, help string, read observeFunc, labels ...string) {
+	_, err := i.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithFloat64Callback(newFloatCallback(read)))
+	i.addInfo(name+unitSuffixes[unit], "gauge", help, err, labels...)
 }
 
 // newObservedCounter defines a counter whose total is kept elsewhere and read by the callback. The total must never
 // decrease.
-func (m *instruments) newObservedCounter(name, unit, help string, read observeFunc, labels ...string) {
-	_, err := m.meter.Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithFloat64Callback(newFloatCallback(read)))
-	m.addInfo(name+unitSuffixes[unit]+"_total", "counter", help, err, labels...)
+func (i *instruments) newObservedCounter(name, unit, help string, read observeFunc, labels ...string) {
+	_, err := i.meter.Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithFloat64Callback(newFloatCallback(read)))
+	i.addInfo(name+unitSuffixes[unit]+"_total", "counter", help, err, labels...)
 }
 
 // newFloatCallback adapts an observeFunc to OpenTelemetry.

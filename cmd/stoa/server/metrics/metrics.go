@@ -199,46 +199,46 @@ func newModelInstruments(m *instruments) modelInstruments {
 var secondsBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
 // Handler returns the handler that answers in Prometheus' format. It does not authenticate.
-func (m *Recorder) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+func (r *Recorder) Handler() http.Handler {
+	return promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{})
 }
 
 // withAppLabel returns the labels l with the app's label in the last place, if apps are labels. app is "" for what
 // belongs to no known app.
-func (m *Recorder) withAppLabel(app string, l labelSet) metric.MeasurementOption {
-	if m.labels.apps != nil {
-		l[len(l)-1] = label{"app", m.labels.apps.labelFor(app)}
+func (r *Recorder) withAppLabel(app string, l labelSet) metric.MeasurementOption {
+	if r.labels.apps != nil {
+		l[len(l)-1] = label{"app", r.labels.apps.labelFor(app)}
 	}
-	return m.labels.sets.optionFor(l)
+	return r.labels.sets.optionFor(l)
 }
 
 // statusClasses are the labels of HTTP statuses, by the status's first digit.
 var statusClasses = [10]string{1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 
 // RecordRequest counts one answered request. Only requests to an existing agent count as service_requests.
-func (m *Recorder) RecordRequest(o surface.Observation) {
+func (r *Recorder) RecordRequest(o surface.Observation) {
 	ctx := context.Background()
-	m.requests.duration.Record(ctx, o.Duration.Seconds(), m.labels.sets.optionFor(labelSet{{"route", o.Route}, {"status", statusClasses[o.Status/100%10]}}))
+	r.requests.duration.Record(ctx, o.Duration.Seconds(), r.labels.sets.optionFor(labelSet{{"route", o.Route}, {"status", statusClasses[o.Status/100%10]}}))
 	if o.Code != "" {
-		m.requests.errors.Add(ctx, 1, m.withAppLabel(o.App, labelSet{{"code", string(o.Code)}}))
+		r.requests.errors.Add(ctx, 1, r.withAppLabel(o.App, labelSet{{"code", string(o.Code)}}))
 	}
 	if o.Agent == "" {
 		return
 	}
 	// Agents of different apps may have the same name, so that they are ranked by app and name.
-	if m.labels.agents.labelFor(o.App+"/"+o.Agent) == otherLabel {
+	if r.labels.agents.labelFor(o.App+"/"+o.Agent) == otherLabel {
 		o.Agent = otherLabel
 	}
-	m.requests.total.Add(ctx, 1, m.withAppLabel(o.App, labelSet{{"agent", o.Agent}}))
+	r.requests.total.Add(ctx, 1, r.withAppLabel(o.App, labelSet{{"agent", o.Agent}}))
 }
 
 // RecordRefusal counts a call that a limit or a budget refused; rule names the limit or is surface.BudgetRule.
-func (m *Recorder) RecordRefusal(app, rule string) {
-	m.requests.refused.Add(context.Background(), 1, m.withAppLabel(app, labelSet{{"rule", rule}}))
+func (r *Recorder) RecordRefusal(app, rule string) {
+	r.requests.refused.Add(context.Background(), 1, r.withAppLabel(app, labelSet{{"rule", rule}}))
 }
 
 // RecordTick counts the start of an agent by a schedule; err is the result of App.StartTick.
-func (m *Recorder) RecordTick(app string, err error) {
+func (r *Recorder) RecordTick(app string, err error) {
 	outcome := "started"
 	switch {
 	case errors.Is(err, trigger.ErrTickRefused):
@@ -246,34 +246,34 @@ func (m *Recorder) RecordTick(app string, err error) {
 	case err != nil:
 		outcome = "failed"
 	}
-	m.work.scheduleTicks.Add(context.Background(), 1, m.withAppLabel(app, labelSet{{"outcome", outcome}}))
+	r.work.scheduleTicks.Add(context.Background(), 1, r.withAppLabel(app, labelSet{{"outcome", outcome}}))
 }
 
 // RecordDelivery counts a delivery to an app's webhook by its outcome.
-func (m *Recorder) RecordDelivery(app, outcome string) {
-	m.work.webhookDeliveries.Add(context.Background(), 1, m.withAppLabel(app, labelSet{{"outcome", outcome}}))
+func (r *Recorder) RecordDelivery(app, outcome string) {
+	r.work.webhookDeliveries.Add(context.Background(), 1, r.withAppLabel(app, labelSet{{"outcome", outcome}}))
 }
 
 // RecordFinding counts a finding of an app's guardrail. Guardrails of different apps may have the same name, so that
 // the busiest are ranked by app and name.
-func (m *Recorder) RecordFinding(ctx context.Context, app string, f guardrail.Finding) {
-	if m.labels.guardrails.labelFor(app+"/"+f.Guardrail) == otherLabel {
+func (r *Recorder) RecordFinding(ctx context.Context, app string, f guardrail.Finding) {
+	if r.labels.guardrails.labelFor(app+"/"+f.Guardrail) == otherLabel {
 		f.Guardrail = otherLabel
 	}
-	m.runs.findings.Add(ctx, 1, m.withAppLabel(app, labelSet{{"guardrail", f.Guardrail}, {"action", string(f.Action)}, {"shadow", strconv.FormatBool(f.Shadow)}}))
+	r.runs.findings.Add(ctx, 1, r.withAppLabel(app, labelSet{{"guardrail", f.Guardrail}, {"action", string(f.Action)}, {"shadow", strconv.FormatBool(f.Shadow)}}))
 }
 
 // RecordModelCall counts a call of a model: its duration, its time to the first chunk if it streamed, and its tokens.
 // The names and labels of the gen_ai metrics are those of the OpenTelemetry semantic conventions for GenAI.
-func (m *Recorder) RecordModelCall(ctx context.Context, app string, c runtime.ModelCall) {
-	model := m.labels.models.labelFor(c.Model)
+func (r *Recorder) RecordModelCall(ctx context.Context, app string, c runtime.ModelCall) {
+	model := r.labels.models.labelFor(c.Model)
 	chat := labelSet{{"gen_ai.operation.name", string(genaiconv.OperationNameChat)}, {"gen_ai.provider.name", c.Provider}, {"gen_ai.request.model", model}}
 	// labelSet is an array: timed is a copy, to which the error is added.
 	timed := chat
 	timed[3] = label{"error.type", c.ErrorKind}
-	m.models.genAIDuration.Float64Histogram.Record(ctx, c.Duration.Seconds(), m.labels.sets.optionFor(timed))
+	r.models.genAIDuration.Float64Histogram.Record(ctx, c.Duration.Seconds(), r.labels.sets.optionFor(timed))
 	if c.TimeToFirstChunk > 0 {
-		m.models.genAITimeToFirstChunk.Float64Histogram.Record(ctx, c.TimeToFirstChunk.Seconds(), m.labels.sets.optionFor(chat))
+		r.models.genAITimeToFirstChunk.Float64Histogram.Record(ctx, c.TimeToFirstChunk.Seconds(), r.labels.sets.optionFor(chat))
 	}
 	u := c.Usage
 	for _, t := range []struct {
@@ -281,81 +281,81 @@ func (m *Recorder) RecordModelCall(ctx context.Context, app string, c runtime.Mo
 		n     int64
 	}{{"input", u.InputTokens}, {"output", u.OutputTokens}, {"cache_read", u.CacheReadTokens}, {"cache_write", u.CacheWriteTokens}, {"reasoning", u.ReasoningTokens}} {
 		if t.n > 0 {
-			m.models.tokens.Add(ctx, t.n, m.withAppLabel(app, labelSet{{"class", t.class}, {"model", model}}))
+			r.models.tokens.Add(ctx, t.n, r.withAppLabel(app, labelSet{{"class", t.class}, {"model", model}}))
 		}
 	}
 	// A call that failed reports no reliable token usage for the conventions' histogram.
 	if c.ErrorKind == "" {
 		chat[3] = label{"gen_ai.token.type", string(genaiconv.TokenTypeInput)}
-		m.models.genAITokenUsage.Int64Histogram.Record(ctx, u.InputTokens, m.labels.sets.optionFor(chat))
+		r.models.genAITokenUsage.Int64Histogram.Record(ctx, u.InputTokens, r.labels.sets.optionFor(chat))
 		chat[3] = label{"gen_ai.token.type", string(genaiconv.TokenTypeOutput)}
-		m.models.genAITokenUsage.Int64Histogram.Record(ctx, u.OutputTokens, m.labels.sets.optionFor(chat))
+		r.models.genAITokenUsage.Int64Histogram.Record(ctx, u.OutputTokens, r.labels.sets.optionFor(chat))
 	}
 }
 
 // RecordToolCall counts a call of a tool. ErrorKind is "" for a success.
-func (m *Recorder) RecordToolCall(ctx context.Context, app string, c runtime.ToolCall) {
+func (r *Recorder) RecordToolCall(ctx context.Context, app string, c runtime.ToolCall) {
 	l := labelSet{{"fault", c.ErrorKind}}
-	m.runs.toolCalls.Add(ctx, 1, m.withAppLabel(app, l))
-	m.runs.toolDuration.Record(ctx, c.Duration.Seconds(), m.labels.sets.optionFor(l))
+	r.runs.toolCalls.Add(ctx, 1, r.withAppLabel(app, l))
+	r.runs.toolDuration.Record(ctx, c.Duration.Seconds(), r.labels.sets.optionFor(l))
 }
 
 // RecordRunEnd counts an attempt of a run whose end is on the task's log, with its duration. An empty state is a run
 // that will be retried.
-func (m *Recorder) RecordRunEnd(ctx context.Context, app string, _ store.Run, state agentsvc.State, took time.Duration) {
+func (r *Recorder) RecordRunEnd(ctx context.Context, app string, _ store.Run, state agentsvc.State, took time.Duration) {
 	if state == "" {
 		state = "retry"
 	}
-	m.RecordRunState(ctx, app, string(state))
-	m.runs.duration.Record(ctx, took.Seconds(), m.labels.sets.optionFor(labelSet{{"state", string(state)}}))
+	r.RecordRunState(ctx, app, string(state))
+	r.runs.duration.Record(ctx, took.Seconds(), r.labels.sets.optionFor(labelSet{{"state", string(state)}}))
 }
 
 // RecordRunState counts an attempt of a run by its outcome: a state of tasks or a result of runOutcome.
-func (m *Recorder) RecordRunState(ctx context.Context, app, state string) {
-	m.runs.total.Add(ctx, 1, m.withAppLabel(app, labelSet{{"state", state}}))
+func (r *Recorder) RecordRunState(ctx context.Context, app, state string) {
+	r.runs.total.Add(ctx, 1, r.withAppLabel(app, labelSet{{"state", state}}))
 }
 
 // RecordCharge counts the price of a model's work. nanos are billionths of the currency's unit.
-func (m *Recorder) RecordCharge(ctx context.Context, app, model, currency string, nanos int64) {
-	m.models.cost.Add(ctx, float64(nanos)/1e9, m.withAppLabel(app, labelSet{{"currency", currency}, {"model", m.labels.models.labelFor(model)}}))
+func (r *Recorder) RecordCharge(ctx context.Context, app, model, currency string, nanos int64) {
+	r.models.cost.Add(ctx, float64(nanos)/1e9, r.withAppLabel(app, labelSet{{"currency", currency}, {"model", r.labels.models.labelFor(model)}}))
 }
 
 // RecordNotification counts an attempt to deliver a notification by its outcome: delivered, failed (it is retried) or
 // dead.
-func (m *Recorder) RecordNotification(app, outcome string) {
-	m.work.notifications.Add(context.Background(), 1, m.withAppLabel(app, labelSet{{"outcome", outcome}}))
+func (r *Recorder) RecordNotification(app, outcome string) {
+	r.work.notifications.Add(context.Background(), 1, r.withAppLabel(app, labelSet{{"outcome", outcome}}))
 }
 
 // RecordSweep counts what retention deleted of one app. The labels have no app: retention runs for all apps alike.
-func (m *Recorder) RecordSweep(n store.SweepCounts) {
+func (r *Recorder) RecordSweep(n store.SweepCounts) {
 	for kind, n := range map[string]int64{"tasks": n.Tasks, "events": n.Events, "sessions": n.Sessions} {
-		m.work.retentionDeleted.Add(context.Background(), n, m.labels.sets.optionFor(labelSet{{"kind", kind}}))
+		r.work.retentionDeleted.Add(context.Background(), n, r.labels.sets.optionFor(labelSet{{"kind", kind}}))
 	}
 }
 
 // RecordAppLoad counts a build of an app's runtime, with the time of reading and building it.
-func (m *Recorder) RecordAppLoad(took time.Duration, err error) {
+func (r *Recorder) RecordAppLoad(took time.Duration, err error) {
 	outcome := "built"
 	if err != nil {
 		outcome = "failed"
 	}
-	m.apps.loads.Add(context.Background(), 1, m.labels.sets.optionFor(labelSet{{"outcome", outcome}}))
-	m.apps.loadDuration.Record(context.Background(), took.Seconds())
+	r.apps.loads.Add(context.Background(), 1, r.labels.sets.optionFor(labelSet{{"outcome", outcome}}))
+	r.apps.loadDuration.Record(context.Background(), took.Seconds())
 }
 
 // RecordAppEviction counts a runtime that was evicted because it was idle or the cache was full.
-func (m *Recorder) RecordAppEviction() { m.apps.evictions.Add(context.Background(), 1) }
+func (r *Recorder) RecordAppEviction() { r.apps.evictions.Add(context.Background(), 1) }
 
 // RecordCommitGroup counts a commit and how many writes shared it.
-func (m *Recorder) RecordCommitGroup(ctx context.Context, writes int) {
-	m.dbGroupSize.Record(ctx, int64(writes))
+func (r *Recorder) RecordCommitGroup(ctx context.Context, writes int) {
+	r.dbGroupSize.Record(ctx, int64(writes))
 }
 
 // Gatherer returns what reads the present values of all metrics, as Prometheus shows them.
-func (m *Recorder) Gatherer() prometheus.Gatherer { return m.registry }
+func (r *Recorder) Gatherer() prometheus.Gatherer { return r.registry }
 
 // List returns every metric that was defined.
-func (m *Recorder) List() []Info { return m.defined.infos }
+func (r *Recorder) List() []Info { return r.defined.infos }
 
 // Shutdown sends what has not been sent to the readers and ends them.
-func (m *Recorder) Shutdown(ctx context.Context) error { return m.provider.Shutdown(ctx) }
+func (r *Recorder) Shutdown(ctx context.Context) error { return r.provider.Shutdown(ctx) }

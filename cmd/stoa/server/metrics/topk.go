@@ -33,41 +33,41 @@ func newTopK(limit int) *topK {
 }
 
 // labelFor counts an occurrence of name and returns its label: name or otherLabel.
-func (b *topK) labelFor(name string) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if time.Since(b.rankedAt) > 10*time.Minute {
-		b.rankNames()
+func (k *topK) labelFor(name string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.rankedAt) > 10*time.Minute {
+		k.rankNames()
 	}
 	// A name beyond the bound gets no count, and so no label at the next ranking either.
-	if _, ok := b.counts[name]; ok || len(b.counts) < maxCountedNames {
-		b.counts[name]++
+	if _, ok := k.counts[name]; ok || len(k.counts) < maxCountedNames {
+		k.counts[name]++
 	}
 	// Until the next ranking a label that is still free goes to the first name that needs one.
-	if !b.labels[name] {
-		if len(b.labels) >= b.maxLabels {
+	if !k.labels[name] {
+		if len(k.labels) >= k.maxLabels {
 			return otherLabel
 		}
-		b.labels[name] = true
+		k.labels[name] = true
 	}
 	return name
 }
 
 // rankNames gives the labels to the names with the highest counts and halves all counts, so that a name that was busy
-// long ago loses its rank. The caller holds b.mu.
-func (b *topK) rankNames() {
-	b.rankedAt = time.Now()
-	names := slices.SortedFunc(maps.Keys(b.counts), func(x, y string) int {
-		return cmp.Or(cmp.Compare(b.counts[y], b.counts[x]), cmp.Compare(x, y))
+// long ago loses its rank. The caller holds k.mu.
+func (k *topK) rankNames() {
+	k.rankedAt = time.Now()
+	names := slices.SortedFunc(maps.Keys(k.counts), func(x, y string) int {
+		return cmp.Or(cmp.Compare(k.counts[y], k.counts[x]), cmp.Compare(x, y))
 	})
-	clear(b.labels)
-	for _, n := range names[:min(len(names), b.maxLabels)] {
-		b.labels[n] = true
+	clear(k.labels)
+	for _, n := range names[:min(len(names), k.maxLabels)] {
+		k.labels[n] = true
 	}
 	// A count of 0 or 1 becomes 0 and is removed, which frees memory for new names.
-	for n, c := range b.counts {
-		if b.counts[n] = c / 2; c < 2 {
-			delete(b.counts, n)
+	for n, c := range k.counts {
+		if k.counts[n] = c / 2; c < 2 {
+			delete(k.counts, n)
 		}
 	}
 }

@@ -133,7 +133,7 @@ func checkPropagators() error {
 	list, given := lookup("OTEL_PROPAGATORS")
 	for name := range strings.SplitSeq(list, ",") {
 		if given && !slices.Contains([]string{"tracecontext", "baggage"}, strings.TrimSpace(name)) {
-			return fmt.Errorf("OTEL_PROPAGATORS: %q is not available; callers are understood in tracecontext", name)
+			return fmt.Errorf("OTEL_PROPAGATORS: %q is not available; only tracecontext is", name)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -26,13 +27,13 @@ const (
 	OperatorCredential
 )
 
-// AccessRequest is what is known about a request when its app is looked up. It is decided in two steps, because the
-// app's record must be loaded in between: [Router.FindApp] returns the app's id, [AccessRequest.CheckApp] decides on
+// AppRequest is what is known about a request when its app is looked up. It is decided in two steps, because the
+// app's record must be loaded in between: [Router.FindApp] returns the app's id, [AppRequest.CheckApp] decides on
 // its record.
 //
 // The credential alone decides which app is used. An app named by host or path must be the same one; it can never
 // direct a token to another tenant.
-type AccessRequest struct {
+type AppRequest struct {
 	Address    Address
 	Credential CredentialKind
 	// AppID is the app in the credential, if the credential names it by id (API keys and tokens of Stoa's own issuer or
@@ -52,29 +53,29 @@ type AccessRequest struct {
 	AllowAnonymous bool
 }
 
-// targetApp returns the id or the name of the app that v is for. This is where a token's tenant is decided: a token or
-// key without an app belongs to the default app, whatever the address says. Only a request without a credential is
-// directed by its address, and then only for discovery or to an open default app.
-func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
-	switch v.Credential {
+// chooseApp returns the id or the name of the app that v is for: that of the credential, which package authz has read
+// from it, and for a credential without an app the default app, whatever the address says. Only a request without a
+// credential is directed by its address, and then only for discovery or to an open default app.
+func (r *AppRequest) chooseApp() (id db.ID, name string, err error) {
+	switch r.Credential {
 	case TokenCredential, KeyCredential:
 		switch {
-		case v.AppID != "":
-			return v.AppID, "", nil
-		case v.AppName != "":
-			return "", v.AppName, nil
+		case r.AppID != "":
+			return r.AppID, "", nil
+		case r.AppName != "":
+			return "", r.AppName, nil
 		}
 		return tenancy.DefaultID, "", nil
 	case OperatorCredential:
 		return "", "", ErrOperator
 	case NoCredential:
-		if v.Address.unknown {
-			return "", "", v.missingAppError()
+		if r.Address.unknown {
+			return "", "", r.missingAppError()
 		}
-		if name = v.Address.App; name == "" {
+		if name = r.Address.App; name == "" {
 			name = tenancy.DefaultName
 		}
-		if v.Discovery || v.isOpenDefault() {
+		if r.Discovery || r.isOpenDefault() {
 			return "", name, nil
 		}
 	}
@@ -82,33 +83,33 @@ func (v *AccessRequest) targetApp() (id db.ID, name string, err error) {
 }
 
 // missingAppError returns the error for an app that does not exist. Where no credential is needed it is
-// [tenancy.ErrNotFound]; else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
-func (v *AccessRequest) missingAppError() error {
-	if v.Credential == NoCredential && (v.Discovery || v.isOpenDefault()) {
+// [agentsvc.CodeNotFound]; else [ErrUnauthenticated], so that a caller cannot find out which apps exist.
+func (r *AppRequest) missingAppError() error {
+	if r.Credential == NoCredential && (r.Discovery || r.isOpenDefault()) {
 		return errNoApp
 	}
 	return ErrUnauthenticated
 }
 
 // isOpenDefault reports whether v addresses the default app and that app accepts requests without a credential.
-func (v *AccessRequest) isOpenDefault() bool {
-	return v.AllowAnonymous && (v.Address.App == "" || v.Address.App == tenancy.DefaultName)
+func (r *AppRequest) isOpenDefault() bool {
+	return r.AllowAnonymous && (r.Address.App == "" || r.Address.App == tenancy.DefaultName)
 }
 
-// Errors that the decision returns, besides [tenancy.ErrNotFound] and [tenancy.ErrSuspended].
+// Errors that the decision returns, besides [agentsvc.CodeNotFound] and [tenancy.ErrSuspended].
 var (
 	// ErrUnauthenticated reports that a credential is missing or not valid, or was revoked.
-	ErrUnauthenticated = errors.New("a valid credential is required")
+	ErrUnauthenticated = agentsvc.NewUnauthenticatedError("a valid credential is required")
 	// ErrOperator reports that the operator's credential was used where a tenant's is required.
-	ErrOperator = errors.New("the operator's credential is for /admin alone")
+	ErrOperator = agentsvc.NewError(agentsvc.CodeDenied, "the operator's credential is for /admin alone")
 )
 
-var errNoApp = tenancy.Errorf(tenancy.ErrNotFound, "no such app")
+var errNoApp = agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
 
-var errRevoked = tenancy.Errorf(ErrUnauthenticated, "a token from before the tokens of its app or its subject were revoked")
+var errRevoked = agentsvc.NewUnauthenticatedError("the token was issued before the tokens of its app or its subject were revoked")
 
 // CheckApp decides on the record of the app that [Router.FindApp] returned. err is the error of loading the record:
-// nil, [tenancy.ErrNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result
+// nil, [agentsvc.CodeNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result
 // is the answer to the caller, the first line that applies:
 //
 //	app deleted                    ErrUnauthenticated; where no credential is needed ErrNotFound
@@ -117,19 +118,19 @@ var errRevoked = tenancy.Errorf(ErrUnauthenticated, "a token from before the tok
 //	suspended                      ErrSuspended; without a credential ErrNotFound
 //
 // The revocation is checked before the address, so that a revoked token cannot be used to find out which apps exist.
-func (v *AccessRequest) CheckApp(app *tenancy.App, err error) error {
+func (r *AppRequest) CheckApp(app *tenancy.App, err error) error {
 	switch {
-	case errors.Is(err, tenancy.ErrNotFound):
-		return v.missingAppError()
+	case errors.Is(err, agentsvc.CodeNotFound):
+		return r.missingAppError()
 	case err != nil && !errors.Is(err, tenancy.ErrSuspended):
 		return err
 	case app.Status == tenancy.Deleting:
-		return v.missingAppError()
-	case v.Credential == TokenCredential && app.IsTokenRevoked(v.Subject, v.IssuedAt, v.ClockSkew):
+		return r.missingAppError()
+	case r.Credential == TokenCredential && app.IsTokenRevoked(r.Subject, r.IssuedAt, r.ClockSkew):
 		return errRevoked
-	case v.Address.unknown || v.Address.App != "" && v.Address.App != app.Name:
+	case r.Address.unknown || r.Address.App != "" && r.Address.App != app.Name:
 		return errNoApp
-	case app.Status == tenancy.Suspended && v.Credential == NoCredential:
+	case app.Status == tenancy.Suspended && r.Credential == NoCredential:
 		return errNoApp
 	case app.Status == tenancy.Suspended:
 		return tenancy.ErrSuspended

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"stoa/agentsvc"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -98,71 +99,71 @@ func TestAccess(t *testing.T) {
 	if err := s.Tokens.Revoke(t.Context(), tenancytest.Actor, "globex", "bob"); err != nil {
 		t.Fatal(err)
 	}
-	token := func(id db.ID) router.AccessRequest {
-		return router.AccessRequest{Credential: router.TokenCredential, AppID: id, Subject: "ana", IssuedAt: now}
+	token := func(id db.ID) router.AppRequest {
+		return router.AppRequest{Credential: router.TokenCredential, AppID: id, Subject: "ana", IssuedAt: now}
 	}
-	named := func(name string) router.AccessRequest {
-		return router.AccessRequest{Credential: router.TokenCredential, AppName: name, Subject: "ana", IssuedAt: now}
+	named := func(name string) router.AppRequest {
+		return router.AppRequest{Credential: router.TokenCredential, AppName: name, Subject: "ana", IssuedAt: now}
 	}
-	with := func(v router.AccessRequest, f func(v *router.AccessRequest)) router.AccessRequest { f(&v); return v }
-	probe := router.AccessRequest{Discovery: true}
-	bob := with(token(globex.ID), func(v *router.AccessRequest) { v.Subject = "bob" })
+	with := func(v router.AppRequest, f func(v *router.AppRequest)) router.AppRequest { f(&v); return v }
+	probe := router.AppRequest{Discovery: true}
+	bob := with(token(globex.ID), func(v *router.AppRequest) { v.Subject = "bob" })
 
 	tests := []struct {
 		name       string
 		host, path string
-		visit      router.AccessRequest
+		visit      router.AppRequest
 		want       db.ID // if err is nil
 		err        error
 	}{
 		{"token, no address", "", "/agents", token(acme.ID), acme.ID, nil},
 		{"token by name", "", "/agents", named("acme"), acme.ID, nil},
-		{"token without an app", "", "/agents", router.AccessRequest{Credential: router.TokenCredential, IssuedAt: now}, tenancy.DefaultID, nil},
+		{"token without an app", "", "/agents", router.AppRequest{Credential: router.TokenCredential, IssuedAt: now}, tenancy.DefaultID, nil},
 		{"token, its path", "", "/apps/acme/agents", token(acme.ID), acme.ID, nil},
 		{"token, its host", "acme.agents.example.com", "/agents", token(acme.ID), acme.ID, nil},
 		{"token, both", "acme.agents.example.com", "/apps/acme/agents", token(acme.ID), acme.ID, nil},
-		{"token, another path", "", "/apps/globex/agents", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token by name, another path", "", "/apps/globex/agents", named("acme"), "", tenancy.ErrNotFound},
-		{"token, another host", "globex.agents.example.com", "/agents", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token, default's path", "", "/apps/default/agents", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token of default, another path", "", "/apps/acme/agents", router.AccessRequest{Credential: router.TokenCredential, IssuedAt: now}, "", tenancy.ErrNotFound},
-		{"token, path and host differ", "globex.agents.example.com", "/apps/acme/agents", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token, unknown path", "", "/apps/nobody/agents", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token, invalid path", "", "/apps/A::b/agents", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token, empty path", "", "/apps//agents", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token, admin below an app", "", "/apps/acme/admin/apps", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token, metrics below an app", "", "/apps/acme/metrics", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token, metrics at a host", "acme.agents.example.com", "/metrics", token(acme.ID), "", tenancy.ErrNotFound},
-		{"token of an app that is gone", "", "/agents", token("0190-gone"), "", router.ErrUnauthenticated},
-		{"token of an app that is gone, by name", "", "/agents", named("nobody"), "", router.ErrUnauthenticated},
-		{"token of an app that is gone, its path", "", "/apps/nobody/agents", named("nobody"), "", router.ErrUnauthenticated},
-		{"token older than the app", "", "/agents", with(token(acme.ID), func(v *router.AccessRequest) { v.IssuedAt = now.Add(-time.Hour) }), "", router.ErrUnauthenticated},
-		{"token that was revoked", "", "/agents", bob, "", router.ErrUnauthenticated},
-		{"token that was revoked, another path", "", "/apps/acme/agents", bob, "", router.ErrUnauthenticated},
+		{"token, another path", "", "/apps/globex/agents", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token by name, another path", "", "/apps/globex/agents", named("acme"), "", agentsvc.CodeNotFound},
+		{"token, another host", "globex.agents.example.com", "/agents", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token, default's path", "", "/apps/default/agents", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token of default, another path", "", "/apps/acme/agents", router.AppRequest{Credential: router.TokenCredential, IssuedAt: now}, "", agentsvc.CodeNotFound},
+		{"token, path and host differ", "globex.agents.example.com", "/apps/acme/agents", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token, unknown path", "", "/apps/nobody/agents", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token, invalid path", "", "/apps/A::b/agents", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token, empty path", "", "/apps//agents", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token, admin below an app", "", "/apps/acme/admin/apps", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token, metrics below an app", "", "/apps/acme/metrics", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token, metrics at a host", "acme.agents.example.com", "/metrics", token(acme.ID), "", agentsvc.CodeNotFound},
+		{"token of an app that is gone", "", "/agents", token("0190-gone"), "", agentsvc.CodeUnauthenticated},
+		{"token of an app that is gone, by name", "", "/agents", named("nobody"), "", agentsvc.CodeUnauthenticated},
+		{"token of an app that is gone, its path", "", "/apps/nobody/agents", named("nobody"), "", agentsvc.CodeUnauthenticated},
+		{"token older than the app", "", "/agents", with(token(acme.ID), func(v *router.AppRequest) { v.IssuedAt = now.Add(-time.Hour) }), "", agentsvc.CodeUnauthenticated},
+		{"token that was revoked", "", "/agents", bob, "", agentsvc.CodeUnauthenticated},
+		{"token that was revoked, another path", "", "/apps/acme/agents", bob, "", agentsvc.CodeUnauthenticated},
 		{"token, suspended", "", "/agents", token(suspended.ID), "", tenancy.ErrSuspended},
-		{"token, suspended, discovery", "", "/agents", with(token(suspended.ID), func(v *router.AccessRequest) { v.Discovery = true }), "", tenancy.ErrSuspended},
-		{"token, suspended, another path", "", "/apps/acme/agents", token(suspended.ID), "", tenancy.ErrNotFound},
-		{"key", "", "/agents", router.AccessRequest{Credential: router.KeyCredential, AppID: acme.ID}, acme.ID, nil},
-		{"key, another path", "", "/apps/globex/agents", router.AccessRequest{Credential: router.KeyCredential, AppID: acme.ID}, "", tenancy.ErrNotFound},
-		{"bad credential", "", "/agents", router.AccessRequest{Credential: router.InvalidCredential, AllowAnonymous: true, Discovery: true}, "", router.ErrUnauthenticated},
-		{"bad credential, unknown app", "", "/apps/nobody/agents", router.AccessRequest{Credential: router.InvalidCredential, Discovery: true}, "", router.ErrUnauthenticated},
-		{"operator", "", "/agents", router.AccessRequest{Credential: router.OperatorCredential}, "", router.ErrOperator},
-		{"operator, an app", "", "/apps/acme/agents", router.AccessRequest{Credential: router.OperatorCredential, Discovery: true}, "", router.ErrOperator},
-		{"nobody", "", "/agents", router.AccessRequest{}, "", router.ErrUnauthenticated},
-		{"nobody, an app", "", "/apps/acme/agents", router.AccessRequest{}, "", router.ErrUnauthenticated},
-		{"nobody, unknown app", "", "/apps/nobody/agents", router.AccessRequest{}, "", router.ErrUnauthenticated},
-		{"nobody, suspended app", "", "/apps/asleep/agents", router.AccessRequest{}, "", router.ErrUnauthenticated},
-		{"nobody, default open", "", "/agents", router.AccessRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
-		{"nobody, default open, its path", "", "/apps/default/agents", router.AccessRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
-		{"nobody, default open, another app", "", "/apps/acme/agents", router.AccessRequest{AllowAnonymous: true}, "", router.ErrUnauthenticated},
+		{"token, suspended, discovery", "", "/agents", with(token(suspended.ID), func(v *router.AppRequest) { v.Discovery = true }), "", tenancy.ErrSuspended},
+		{"token, suspended, another path", "", "/apps/acme/agents", token(suspended.ID), "", agentsvc.CodeNotFound},
+		{"key", "", "/agents", router.AppRequest{Credential: router.KeyCredential, AppID: acme.ID}, acme.ID, nil},
+		{"key, another path", "", "/apps/globex/agents", router.AppRequest{Credential: router.KeyCredential, AppID: acme.ID}, "", agentsvc.CodeNotFound},
+		{"bad credential", "", "/agents", router.AppRequest{Credential: router.InvalidCredential, AllowAnonymous: true, Discovery: true}, "", agentsvc.CodeUnauthenticated},
+		{"bad credential, unknown app", "", "/apps/nobody/agents", router.AppRequest{Credential: router.InvalidCredential, Discovery: true}, "", agentsvc.CodeUnauthenticated},
+		{"operator", "", "/agents", router.AppRequest{Credential: router.OperatorCredential}, "", router.ErrOperator},
+		{"operator, an app", "", "/apps/acme/agents", router.AppRequest{Credential: router.OperatorCredential, Discovery: true}, "", router.ErrOperator},
+		{"nobody", "", "/agents", router.AppRequest{}, "", agentsvc.CodeUnauthenticated},
+		{"nobody, an app", "", "/apps/acme/agents", router.AppRequest{}, "", agentsvc.CodeUnauthenticated},
+		{"nobody, unknown app", "", "/apps/nobody/agents", router.AppRequest{}, "", agentsvc.CodeUnauthenticated},
+		{"nobody, suspended app", "", "/apps/asleep/agents", router.AppRequest{}, "", agentsvc.CodeUnauthenticated},
+		{"nobody, default open", "", "/agents", router.AppRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
+		{"nobody, default open, its path", "", "/apps/default/agents", router.AppRequest{AllowAnonymous: true}, tenancy.DefaultID, nil},
+		{"nobody, default open, another app", "", "/apps/acme/agents", router.AppRequest{AllowAnonymous: true}, "", agentsvc.CodeUnauthenticated},
 		{"look around", "", "/agents", probe, tenancy.DefaultID, nil},
 		{"look around an app", "", "/apps/acme/agents", probe, acme.ID, nil},
 		{"look around an app's host", "acme.agents.example.com", "/agents", probe, acme.ID, nil},
-		{"look around, unknown app", "", "/apps/nobody/agents", probe, "", tenancy.ErrNotFound},
-		{"look around, invalid name", "", "/apps/A/agents", probe, "", tenancy.ErrNotFound},
-		{"look around, suspended app", "", "/apps/asleep/agents", probe, "", tenancy.ErrNotFound},
-		{"look around, path and host differ", "acme.agents.example.com", "/apps/globex/agents", probe, "", tenancy.ErrNotFound},
-		{"look around, admin", "", "/apps/acme/admin", probe, "", tenancy.ErrNotFound},
+		{"look around, unknown app", "", "/apps/nobody/agents", probe, "", agentsvc.CodeNotFound},
+		{"look around, invalid name", "", "/apps/A/agents", probe, "", agentsvc.CodeNotFound},
+		{"look around, suspended app", "", "/apps/asleep/agents", probe, "", agentsvc.CodeNotFound},
+		{"look around, path and host differ", "acme.agents.example.com", "/apps/globex/agents", probe, "", agentsvc.CodeNotFound},
+		{"look around, admin", "", "/apps/acme/admin", probe, "", agentsvc.CodeNotFound},
 	}
 	texts := map[string]string{}
 	for _, tt := range tests {
@@ -181,7 +182,7 @@ func TestAccess(t *testing.T) {
 			if err == nil && id != tt.want {
 				t.Errorf("got app %s, want %s", id, tt.want)
 			}
-			if errors.Is(err, tenancy.ErrNotFound) {
+			if errors.Is(err, agentsvc.CodeNotFound) {
 				texts[err.Error()] = tt.name
 			}
 		})
@@ -196,12 +197,12 @@ func TestAccessWithoutDefaultApp(t *testing.T) {
 	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	r := newRouter(t, s)
 	for name, tt := range map[string]struct {
-		visit router.AccessRequest
+		visit router.AppRequest
 		want  error
 	}{
-		"look around": {router.AccessRequest{Discovery: true}, tenancy.ErrNotFound},
-		"open":        {router.AccessRequest{AllowAnonymous: true}, tenancy.ErrNotFound},
-		"closed":      {router.AccessRequest{}, router.ErrUnauthenticated},
+		"look around": {router.AppRequest{Discovery: true}, agentsvc.CodeNotFound},
+		"open":        {router.AppRequest{AllowAnonymous: true}, agentsvc.CodeNotFound},
+		"closed":      {router.AppRequest{}, agentsvc.CodeUnauthenticated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.visit.Address = r.ParseAddress("", "/agents")
@@ -217,11 +218,11 @@ func TestNameChanges(t *testing.T) {
 	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
 	r := newRouter(t, s)
 	resolve := func() (db.ID, error) {
-		v := router.AccessRequest{Discovery: true, Address: r.ParseAddress("", "/apps/acme/agents")}
+		v := router.AppRequest{Discovery: true, Address: r.ParseAddress("", "/apps/acme/agents")}
 		return r.FindApp(t.Context(), &v)
 	}
 	_, err := resolve()
-	tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+	tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 	first := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 	if id, err := resolve(); err != nil || id != first.ID {
 		t.Fatalf("after create: %s, %v, want %s", id, err, first.ID)
@@ -230,7 +231,7 @@ func TestNameChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = resolve()
-	tenancytest.WantErr(t, err, tenancy.ErrNotFound)
+	tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 	second := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
 	if id, err := resolve(); err != nil || id != second.ID || id == first.ID {
 		t.Errorf("after another create: %s, %v, want %s, not %s", id, err, second.ID, first.ID)
