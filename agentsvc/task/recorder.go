@@ -77,7 +77,11 @@ func (r *Recorder) ReadSession(ctx context.Context) (agentsvc.Session, error) {
 	if r.run.IsNewContext {
 		return agentsvc.Session{Context: r.run.Context}, nil
 	}
-	return r.shared.store.Sessions.LoadConversation(ctx, r.memory, *r.run)
+	session, err := r.shared.store.Sessions.LoadConversation(ctx, r.memory, *r.run)
+	if n := len(session.Entries); n > 0 {
+		r.run.SessionPosition = session.Entries[n-1].Turn + 1
+	}
+	return session, err
 }
 
 // PublishChunk delivers a piece of an unfinished message to readers. It is not stored.
