@@ -147,23 +147,22 @@ func (s *Sessions) writeTurn(ctx context.Context, run *Run, entries []agentsvc.E
 	}
 }
 
-// tryWriteTurn writes the turn with an UPDATE and an INSERT of which at most one acts, and reads back whether the row
-// has this epoch. The row's epoch fences it: the tasks' epoch is not in this database.
+// tryWriteTurn inserts the turn's row if there is none, sets its body, and reads back whether the row has this epoch.
+// The row's epoch fences it: the tasks' epoch is not in this database. The INSERT has no body, because SQLite copies
+// what such a statement inserts to a temporary table first.
 func (s *Sessions) tryWriteTurn(ctx context.Context, run *Run, body string) error {
 	var err error
 	for range maxAttempts {
 		var there int64
 		b := db.Batch{StorageKind: db.StoresMore}
 		at := []any{s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), run.Turn, run.Epoch}
-		written := append(slices.Clone(at), time.Now().UnixMicro(), body)
-		b.Exec(nil, `UPDATE session_turn SET epoch = $7, at = $8, body = $9 WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4
-			AND task = $5 AND turn = $6 AND epoch <= $7`, written...)
 		b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, task, turn, epoch, at, body, position)
-			SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
-				CAST($8 AS BIGINT), CAST($9 AS TEXT),
+			SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS BIGINT), CAST($7 AS BIGINT), 0, '',
 				COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_sub = $3 AND owner_iss = $2 AND context_id = $4), 0) + 1
 			WHERE NOT EXISTS (SELECT 1 FROM session_turn WHERE tenant = $1 AND owner_sub = $3 AND owner_iss = $2 AND context_id = $4
-				AND task = $5 AND turn = $6)`, written...)
+				AND task = $5 AND turn = $6)`, at...)
+		b.Exec(nil, `UPDATE session_turn SET epoch = $7, at = $8, body = $9 WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4
+			AND task = $5 AND turn = $6 AND epoch <= $7`, append(slices.Clone(at), time.Now().UnixMicro(), body)...)
 		b.Query(func(r db.Row) error { return r.Scan(&there) }, `SELECT COUNT(*) FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3
 			AND context_id = $4 AND task = $5 AND turn = $6 AND epoch = $7`, at...)
 		if err = s.execBatch(ctx, &b); !db.IsDuplicate(err) { // else another task of the session took the position
