@@ -28,9 +28,7 @@ type attributeSets struct {
 // optionFor returns the encoded form of l. A full cache is emptied: that is cheaper than keeping an order of use, and
 // it happens only when many names change.
 func (s *attributeSets) optionFor(l labelSet) metric.MeasurementOption {
-	s.mu.RLock()
-	set := s.options[l]
-	s.mu.RUnlock()
+	set := s.findOption(l)
 	if set != nil {
 		return set
 	}
@@ -50,4 +48,11 @@ func (s *attributeSets) optionFor(l labelSet) metric.MeasurementOption {
 	}
 	s.options[l] = set
 	return set
+}
+
+// findOption returns the cached form of l, nil if there is none.
+func (s *attributeSets) findOption(l labelSet) metric.MeasurementOption {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.options[l]
 }

@@ -119,6 +119,14 @@ func NewRecorder(withApps bool, more ...sdk.Reader) (*Recorder, error) {
 	if withApps {
 		m.labels.apps = newTopK(topApps)
 	}
+	m.addZeros("")
+	for _, kind := range []string{"tasks", "events", "sessions"} {
+		m.work.retentionDeleted.Add(context.Background(), 0, m.labels.sets.optionFor(labelSet{{"kind", kind}}))
+	}
+	for _, outcome := range []string{"built", "failed"} {
+		m.apps.loads.Add(context.Background(), 0, m.labels.sets.optionFor(labelSet{{"outcome", outcome}}))
+	}
+	m.apps.evictions.Add(context.Background(), 0)
 	return m, defined.err
 }
 
@@ -206,9 +214,16 @@ func (r *Recorder) Handler() http.Handler {
 // withAppLabel returns the labels l with the app's label in the last place, if apps are labels. app is "" for what
 // belongs to no known app.
 func (r *Recorder) withAppLabel(app string, l labelSet) metric.MeasurementOption {
-	if r.labels.apps != nil {
-		l[len(l)-1] = label{"app", r.labels.apps.labelFor(app)}
+	if r.labels.apps == nil {
+		return r.labels.sets.optionFor(l)
 	}
+	name := r.labels.apps.labelFor(app)
+	l[len(l)-1] = label{"app", name}
+	if set := r.labels.sets.findOption(l); set != nil {
+		return set
+	}
+	// A new label set may be the first of its app.
+	r.addZeros(name)
 	return r.labels.sets.optionFor(l)
 }
 
