@@ -83,9 +83,15 @@ func (a acceptedTurn) hasSlot() bool { return a.events != nil && a.turn.Worker !
 
 // accept places, plans and commits a turn of src; its caller dispatches it. awaited reports that a caller waits for the
 // turn, counted that its run counts as an entry of the tenant's queue while it waits there. Where the tenant's limit of
-// executing runs is reached, the run waits in the queue. On failure everything that was reserved is released.
+// executing runs is reached, the run waits in the queue. A process that stops accepts only turns that it can execute.
+// On failure everything that was reserved is released.
 func (s *Service) accept(ctx context.Context, src turnSource, awaited, counted bool) (acc acceptedTurn, err error) {
-	where, err := s.placeRun(ctx, awaited, counted)
+	mustStart, end, err := s.executor.BeginTurn()
+	if err != nil {
+		return acceptedTurn{}, err
+	}
+	defer end()
+	where, err := s.placeRun(ctx, awaited || mustStart, placement{isCounted: counted, mustStart: mustStart})
 	defer func() { s.settlePlacement(where, acc) }()
 	for range maxQueueAttempts {
 		var p turnPlan
@@ -146,16 +152,18 @@ func (s *Service) dispatchTurn(acc acceptedTurn) {
 type placement struct {
 	// worker has a slot for the run; "" = the run waits in the queue.
 	worker string
+	// mustStart reports that the process stops: the run may not wait in the queue.
+	mustStart bool
 	// isCounted reports that the run needs an entry of the tenant's queue where it waits there (MaxQueueDepth).
 	isCounted bool
 	// confirmEntry, which is nil without such an entry, must be called with whether the run was written.
 	confirmEntry func(written bool)
 }
 
-// placeRun places a run whose caller waits in a slot of this process, if one is free, and every other in the queue.
-func (s *Service) placeRun(ctx context.Context, awaited, counted bool) (where placement, err error) {
-	where.isCounted = counted
-	if awaited {
+// placeRun adds to where the slot of this process in which the run starts at once, if one is wanted and free, or else
+// its entry of the queue.
+func (s *Service) placeRun(ctx context.Context, wantsSlot bool, where placement) (placement, error) {
+	if wantsSlot {
 		if worker, ok := s.executor.AcquireSlot(s.tenant); ok {
 			where.worker = worker
 			return where, nil
@@ -165,11 +173,14 @@ func (s *Service) placeRun(ctx context.Context, awaited, counted bool) (where pl
 }
 
 // moveToQueue returns the placement of the run in the queue and releases its slot, if it has one. The error is that of a
-// full queue; where is then without a slot too.
+// full queue, or [agentsvc.ErrStopping]; where is then without a slot too.
 func (s *Service) moveToQueue(ctx context.Context, where placement) (placement, error) {
 	if where.worker != "" {
 		s.executor.ReleaseSlot(s.tenant)
 		where.worker = ""
+	}
+	if where.mustStart {
+		return where, agentsvc.ErrStopping
 	}
 	if !where.isCounted || where.confirmEntry != nil || s.options.MaxQueueDepth == 0 {
 		return where, nil
