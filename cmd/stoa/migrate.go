@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 
 	"stoa/cmd/stoa/server"
 	"stoa/migrations"
@@ -12,14 +13,21 @@ import (
 
 // migrateCmd is `stoa migrate`. It opens the database directly and needs no server.
 type migrateCmd struct {
-	Action          string `arg:"" optional:"" enum:"up,status" default:"up" help:"up changes the schema, status only shows it."`
+	Action          string `arg:"" optional:"" enum:"up,status,roles" default:"up" help:"up changes the schema, status only shows it, roles prints the SQL that creates PostgreSQL's roles."`
 	Database        string `default:"sqlite://stoa.db" env:"STOA_DATABASE" placeholder:"URL" help:"The database: sqlite://PATH or postgres://... (${default})."`
 	MigrateDatabase string `env:"STOA_MIGRATE_DATABASE" placeholder:"URL" help:"The login that may change the schema, where it differs."`
+	Owner           string `default:"stoa_owner" placeholder:"NAME" help:"roles: the login that migrates (${default})."`
+	Login           string `default:"stoa_login" placeholder:"NAME" help:"roles: the login that serves (${default})."`
+	Backup          string `default:"stoa_backup" placeholder:"NAME" help:"roles: the login of pg_dump (${default})."`
 	JSON            bool   `name:"json" help:"Print JSON."`
 }
 
-// Run migrates the schema to this version, or only prints its version (status).
+// Run migrates the schema to this version, or only prints its version (status), or SQL for an administrator (roles).
 func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
+	if cmd.Action == "roles" {
+		_, err := io.WriteString(c.out, migrations.Roles{Owner: cmd.Owner, Login: cmd.Login, Backup: cmd.Backup}.SQL())
+		return err
+	}
 	// A migration uses one connection.
 	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 1})
 	if err != nil {

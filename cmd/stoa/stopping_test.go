@@ -20,7 +20,7 @@ import (
 
 // stoppingApp is an app whose agent never ends its answer to "endless".
 const stoppingApp = `
-llms: {m: {provider: scripted, script: [{when: {text: "^endless"}, then: [{say: "one ", pause: 1h}]}, {then: [{say: "You said: {{text}}"}]}]}}
+llms: {m: {provider: scripted, script: [{when: {text: "^endless"}, then: [{say: "one ", pause: 10m}]}, {then: [{say: "You said: {{text}}"}]}]}}
 agents:
   assistant: {llm: m}
   hooked: {llm: m, trigger: {type: webhook, secret: a-secret-of-all-the-hooks, webhook_input: {template: "{{.text}}"}, response: {mode: callback, callback_hosts: [localhost]}}}

@@ -106,7 +106,7 @@ func (c *closers) close() error {
 }
 
 // New constructs everything but the HTTP listener. If a step fails, it closes what the earlier steps opened. The order
-// is the order of dependency. Every process migrates the schema at its start.
+// is the order of dependency. A process whose schema is behind migrates it at its start, without --no-migrate.
 func New(ctx context.Context, o Options) (_ *Server, err error) {
 	var c closers
 	defer func() {

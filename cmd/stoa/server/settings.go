@@ -31,6 +31,7 @@ type Flags struct {
 	Role            *string `enum:"all,web,worker" help:"all, web (answers requests, executes no runs) or worker (executes runs, answers no calls) (all)."`
 	Database        *string `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
 	MigrateDatabase *string `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
+	NoMigrate       *bool   `split_words:"true" help:"Never change the schema: refuse to start where it is behind."`
 	Redis           *string `placeholder:"URL" help:"redis://...: signals other processes faster than PostgreSQL alone, and counts calls for limits."`
 	// What agent cards show.
 	PublicGRPC *string `split_words:"true" name:"public-grpc" placeholder:"HOST:PORT" help:"The address for gRPC that cards show (the host of the public URL, and the gRPC port)."`
@@ -104,6 +105,8 @@ type CardSettings struct {
 // DatabaseSettings are the databases of the process; URLs are as given.
 type DatabaseSettings struct {
 	URL, MigrateURL, RedisURL string
+	// NoMigrate makes a process refuse to start on a schema that is behind.
+	NoMigrate bool
 	// AppStoredBytes is what one app may store in the database, 0 = unlimited.
 	AppStoredBytes int64
 }
@@ -177,6 +180,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 			URL:            firstNonNil("sqlite://stoa.db", line.Database, e.Database),
 			MigrateURL:     firstNonNil("", line.MigrateDatabase, e.MigrateDatabase),
 			RedisURL:       firstNonNil("", line.Redis, e.Redis),
+			NoMigrate:      firstNonNil(false, line.NoMigrate, e.NoMigrate),
 			AppStoredBytes: firstNonNil(int64(10)<<30, line.AppStoredBytes, e.AppStoredBytes),
 		},
 		Queue: QueueSettings{
