@@ -250,6 +250,7 @@ func (s *Server) loops() []func(context.Context) error {
 		s.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, s.Exporter.Run, newStorageSampler(s.Storage.DB, s.Apps, d.Billing, s.Log).run,
 		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.network.gcTuner.Run,
 	}
+	all = append(all, func(ctx context.Context) error { return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Log) })
 	if s.DefaultApp.path != "" {
 		all = append(all, func(ctx context.Context) error {
 			return s.DefaultApp.watchFiles(ctx, s.Settings.Watch, s.Apps, d, s.Log)

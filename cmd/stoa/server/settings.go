@@ -160,6 +160,10 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	if cfg == nil {
 		cfg = config.DefaultConfig(nil)
 	}
+	urls, err := findURLs(line, e.Flags)
+	if err != nil {
+		return Settings{}, err
+	}
 	s := Settings{
 		Role:  firstNonNil(roleAll, line.Role, e.Role),
 		Watch: firstNonNil(false, line.Watch, e.Watch),
@@ -177,9 +181,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 			Sign:       firstNonNil(false, line.SignCards, e.SignCards),
 		},
 		Database: DatabaseSettings{
-			URL:            firstNonNil("sqlite://stoa.db", line.Database, e.Database),
-			MigrateURL:     firstNonNil("", line.MigrateDatabase, e.MigrateDatabase),
-			RedisURL:       firstNonNil("", line.Redis, e.Redis),
+			URL: urls[0], MigrateURL: urls[1], RedisURL: urls[2],
 			NoMigrate:      firstNonNil(false, line.NoMigrate, e.NoMigrate),
 			AppStoredBytes: firstNonNil(int64(10)<<30, line.AppStoredBytes, e.AppStoredBytes),
 		},
@@ -227,9 +229,24 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	if firstNonNil(false, line.Studio, e.Studio) {
 		return s, errors.New("--studio is not available yet")
 	}
-	var err error
 	s.Listen.TrustedProxies, err = parsePrefixes(firstNonNil("", line.TrustedProxies, e.TrustedProxies))
 	return s, errors.Join(err, s.checkRanges())
+}
+
+// findURLs returns the addresses of the database, of its migrating login and of Redis. Each may also come from a file,
+// because it may contain a password.
+func findURLs(line, env Flags) (urls [3]string, err error) {
+	for i, u := range []struct {
+		name, fallback string
+		line, env      *string
+	}{
+		{DatabaseName, "sqlite://stoa.db", line.Database, env.Database}, {MigrateDatabaseName, "", line.MigrateDatabase, env.MigrateDatabase}, {redisName, "", line.Redis, env.Redis},
+	} {
+		if urls[i], err = FindURL(firstNonNil("", u.line, u.env), u.name, u.fallback); err != nil {
+			return urls, err
+		}
+	}
+	return urls, nil
 }
 
 // Bounds of the memory for answers and conversations, in MiB. One app may have half of the pool (capacity.Pool), and
