@@ -196,7 +196,7 @@ func (s *Scheduler) startDueTicks(ctx context.Context) error {
 		}
 		s.starts.Go(func() {
 			if err := s.startTick(ctx, d); err != nil && ctx.Err() == nil {
-				s.options.Log.WarnContext(ctx, "a tick could not be started and is tried again", "app", d.Tenant, "agent", d.Agent, "error", err)
+				s.options.Log.WarnContext(ctx, "a tick could not be started and is tried again", "tenant", d.Tenant, "agent", d.Agent, "error", err)
 			}
 			<-s.startPermits
 			s.adjustStarting(d.Tenant, -1)
@@ -242,9 +242,9 @@ func (s *Scheduler) startTick(ctx context.Context, d DueTick) error {
 		return nil
 	case refused:
 		o.Error = err.Error()
-		s.options.Log.WarnContext(ctx, "a schedule may not start its agent", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
+		s.options.Log.WarnContext(ctx, "a schedule may not start its agent", "tenant", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
 	case err != nil:
-		s.options.Log.WarnContext(ctx, "a schedule could not start its agent and tries again", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
+		s.options.Log.WarnContext(ctx, "a schedule could not start its agent and tries again", "tenant", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
 		// The claim stays and expires, which is the pause before the next attempt.
 		return nil
 	}
