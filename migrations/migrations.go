@@ -239,8 +239,12 @@ func isRace(err error) bool {
 func errorCode(err error) string {
 	var e *pgconn.PgError
 	var d database.Error
-	if errors.As(err, &d) && d.OrigErr != nil {
+	var p *database.Error // golang-migrate returns both
+	switch {
+	case errors.As(err, &d) && d.OrigErr != nil:
 		err = d.OrigErr
+	case errors.As(err, &p) && p.OrigErr != nil:
+		err = p.OrigErr
 	}
 	if errors.As(err, &e) {
 		return e.Code
