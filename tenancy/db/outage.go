@@ -119,7 +119,7 @@ func (m *outageMonitor) noteOutage(outage, err error, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failedAt = now
-	if m.current == outage {
+	if errors.Is(m.current, outage) {
 		return
 	}
 	if m.current == nil {
@@ -127,7 +127,7 @@ func (m *outageMonitor) noteOutage(outage, err error, now time.Time) {
 	}
 	m.current = outage
 	m.isDown.Store(true)
-	if outage == ErrDiskFull {
+	if errors.Is(outage, ErrDiskFull) {
 		m.log.Error("the disk of the database is full: what writes fails until there is space", "folder", m.folder, "error", err.Error())
 		return
 	}
@@ -139,7 +139,7 @@ func (m *outageMonitor) noteOutage(outage, err error, now time.Time) {
 func (m *outageMonitor) noteSuccess(now time.Time, writes bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.current == nil || now.Sub(m.failedAt) < recoverAfter || m.current == ErrDiskFull && (!writes || m.checkSpace() != nil) {
+	if m.current == nil || now.Sub(m.failedAt) < recoverAfter || errors.Is(m.current, ErrDiskFull) && (!writes || m.checkSpace() != nil) {
 		return
 	}
 	m.current = nil
@@ -157,7 +157,7 @@ func (m *outageMonitor) checkState() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.current == ErrDiskFull {
+	if errors.Is(m.current, ErrDiskFull) {
 		return m.current
 	}
 	return nil
