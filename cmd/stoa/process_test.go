@@ -89,7 +89,7 @@ func TestTwoProcesses(t *testing.T) {
 			}
 		}
 	}
-	one.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
+	one.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
 	waitWithin(t, 20*time.Second, "the new revision serves at the other process", func() bool { return request(two, "acme") == "new acme: hi" })
 	one.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/globex:suspend", testSecret, map[string]any{})
 	waitWithin(t, 20*time.Second, "the other process refuses the suspended app", func() bool {
@@ -175,7 +175,7 @@ func TestJSONLog(t *testing.T) {
 	t.Parallel()
 	p := startProcess(t, t.TempDir(), "--log-format", "json")
 	p.createApp(t, "acme", fmt.Sprintf(slowApp, "acme"))
-	p.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rate": []any{
+	p.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rate": []any{
 		map[string]any{"per": "app", "type": "count", "window": "month", "limit": 1},
 	}}})
 	ana := p.createToken(t, "acme", "ana", nil)
