@@ -17,7 +17,7 @@ import (
 	"stoa/authz"
 )
 
-// Handler answers a request or returns an error, which errors.go then encodes. If it returns an error before it has
+// Handler answers a request or returns an error, which respond.go then encodes. If it returns an error before it has
 // written anything, the caller gets that error as the response; after it has begun to write, the error is only logged.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 

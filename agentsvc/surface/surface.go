@@ -155,7 +155,7 @@ func (o *Options) setDefaults() {
 }
 
 // Server is an [http.Handler] that serves the routes of all protocols. The fields above openStreams do not change after
-// [New]; Budget and sockets guard their own state.
+// [New]; bodyBudget and sockets guard their own state.
 type Server struct {
 	options     Options
 	baseURL     *url.URL
@@ -166,7 +166,7 @@ type Server struct {
 	routes  []Route
 	mux     *chi.Mux
 	handler http.Handler
-	// Budget bounds the request bodies in memory, of all requests together.
+	// bodyBudget bounds the request bodies in memory, of all requests together.
 	bodyBudget *requestbody.Budget
 	cors       *crossorigin.CORS
 	pageGuard  *crossorigin.PageGuard

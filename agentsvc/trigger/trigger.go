@@ -9,8 +9,8 @@
 //
 // When the configuration of an app changes, syncSchedules reads the schedules of its new generation. An unchanged
 // schedule keeps its next tick. A new or changed one begins with its first tick from now on. A removed one is deleted.
-// A tick that was claimed before the change does not start the agent: [SchedulerOptions].StartTick returns
-// [ErrNoSchedule].
+// A tick that was claimed before a change of its specification does not start the agent: [SchedulerOptions].StartTick
+// returns [ErrNoSchedule].
 //
 // Webhooks. A [Signature] verifies where a delivery comes from, an [Input] makes the agent's message from its body, a
 // [Callback] finds where the result is posted. [DeliveryKey] is the idempotency key, so that a repeated delivery starts
