@@ -42,7 +42,8 @@ type Submission struct {
 	Decisions []DecisionInput
 	// Reservation is what admission reserved from the tenant's limits for this message; nil = nothing.
 	Reservation *Reservation
-	// Receiver is a push notification receiver to register with the turn; nil = none.
+	// Receiver is a push notification receiver to register with the turn; nil = none. One that receives all events is
+	// registered with the task of a repeated message as well.
 	Receiver *receiver.Receiver
 	// Memory is what reads on behalf of the sender reserve, see [Visibility].Memory.
 	Memory *capacity.Reservation
@@ -155,6 +156,11 @@ func (s *Service) acceptMessage(ctx context.Context, sub Submission) (acc accept
 	// The run that continues after decisions is not admitted again, so it stores no note.
 	if sub.Reservation != nil && err == nil && acc.events != nil && len(sub.Decisions) == 0 {
 		sub.Reservation.Recorded = true
+	}
+	if r := sub.Receiver; r != nil && r.FromStart && err == nil && acc.events == nil {
+		repeated := *r
+		repeated.Task = acc.task.ID
+		_, err = s.SetReceiver(ctx, sub.taskVisibility(), sub.Origin, repeated)
 	}
 	return acc, err
 }

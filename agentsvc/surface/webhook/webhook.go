@@ -21,8 +21,6 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/response"
-	"stoa/agentsvc/task"
-	"stoa/agentsvc/trigger"
 	"stoa/authz"
 	"stoa/tenancy/db"
 )
@@ -91,23 +89,13 @@ func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*r
 	return hook, nil
 }
 
-// submitDelivery verifies a delivery, builds the message and submits it; repeated reports that the delivery was
-// accepted before. The message is built inside the callback of submitOnce, so that a repeated delivery is found
-// first and answered with its task also if the webhook's template has changed since.
+// submitDelivery verifies a delivery and submits its message; repeated reports that the delivery was accepted before.
 func submitDelivery(r *http.Request, v *surface.Request, hook *runtime.Webhook) (t agentsvc.Task, repeated bool, err error) {
-	id, body, err := receiveDelivery(r, v, hook)
+	d, err := receiveDelivery(r, v, hook)
 	if err != nil {
 		return t, false, err
 	}
-	return submitOnce(r.Context(), v, hook, trigger.DeliveryKey(id, body), func(sub *task.Submission) error {
-		text, err := hook.Input.BuildMessage(r.Context(), r.Header.Get("Content-Type"), body)
-		if err != nil {
-			return err
-		}
-		sub.Message.Parts, sub.Message.Metadata = []agentsvc.Part{agentsvc.TextPart(text)}, map[string]any{"trigger": "webhook"}
-		sub.Receiver, err = newCallbackReceiver(v, hook, callbackFormat, r.Header.Get("Content-Type"), body)
-		return err
-	})
+	return submitOnce(r.Context(), v, hook, d)
 }
 
 // deliveryOutcome returns the outcome of a delivery, one of those that Options.OnDelivery lists.
