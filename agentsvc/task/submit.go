@@ -28,6 +28,9 @@ type Submission struct {
 	// Message.Task names the task that the message continues, if any. A Message.ID that the client chose makes a
 	// repeated send harmless: it finds the task of the first one.
 	Message agentsvc.Message
+	// NewContext is the id of the context that the message opens, if it names neither a context nor a task; "" = a random
+	// one.
+	NewContext agentsvc.ContextID
 	// Key is an idempotency key. It takes precedence over Message.ID; another message under the same key is refused
 	// with [ErrKeyReused].
 	Key string

@@ -53,9 +53,11 @@ func receiveDelivery(r *http.Request, v *surface.Request, w *runtime.Webhook) (d
 	if d.id, err = proof.VerifyBody(); err != nil {
 		return d, err
 	}
-	values, err := countDeliveryValues(d.contentType, body)
-	if err != nil {
-		return d, err
+	values := 1 // of a body that is not decoded
+	if !w.Input.IsStatic() || w.Callback != nil {
+		if values, err = countDeliveryValues(d.contentType, body); err != nil {
+			return d, err
+		}
 	}
 	if err := surface.BodyOf(r).Reserve(r.Context(), len(body), values); err != nil {
 		return d, err

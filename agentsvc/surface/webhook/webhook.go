@@ -1,10 +1,10 @@
 // Package webhook implements the endpoints through which other services start agents (docs/triggers.md): a delivery
-// to /webhooks/{webhook} is verified by its signature and becomes a message to the agent whose trigger has that
-// path. GET /triggers shows an app's operators its webhooks and schedules.
+// to the path of an agent's trigger, by default /webhooks/ and the agent's name, is verified by its signature and becomes
+// a message to that agent. GET /triggers shows an app's operators its webhooks and schedules.
 //
 // A delivery passes through handleDelivery: find the webhook, verify the signature while the body is read, build
-// the message from the body, submit it under the delivery's key, and answer with the outcome. The key makes a
-// repeated delivery answer with the task of the first one. The caller of a delivery has no credential: it acts as
+// the message from the body, submit it under the delivery's key, and answer with the outcome. The key follows from the
+// id that the sender gave the delivery; it makes a repeated one answer with the task of the first one. The caller of a delivery has no credential: it acts as
 // the trigger's own owner (trigger.TaskOwner), only after the signature is verified.
 //
 // wire.go holds the response types, callback.go encodes what is posted to a callback URL, triggers.go lists the
@@ -34,8 +34,8 @@ type Options struct {
 	OnDelivery func(app, outcome string)
 }
 
-// Routes returns the endpoints. A webhook has one path and several methods; whether its configuration allows the
-// method is checked by findWebhook.
+// Routes returns the endpoints. A webhook has one path, which may be any that no route has, and several methods; whether
+// its configuration allows the method is checked by findWebhook.
 func Routes(o Options) []surface.Route {
 	if o.OnDelivery == nil {
 		o.OnDelivery = func(string, string) {}
@@ -44,11 +44,14 @@ func Routes(o Options) []surface.Route {
 	routes := []surface.Route{{Method: http.MethodGet, Pattern: "/triggers", Kind: surface.Tenant, Scope: authz.TasksRead, Query: []string{}, Serve: h.handleListTriggers}}
 	// Signed routes skip the credential check: the handler verifies the signature. NoDeadline: a webhook may be
 	// configured to wait for its result.
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch} {
-		routes = append(routes, surface.Route{Method: method, Pattern: "/webhooks/{webhook}", Kind: surface.Tenant, Signed: true, NoDeadline: true, Serve: h.handleDelivery})
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet} {
+		routes = append(routes, surface.Route{Method: method, Pattern: "/webhooks/{webhook}", Kind: surface.Tenant, Signed: true, NoDeadline: true, HasPath: hasWebhook, Serve: h.handleDelivery})
 	}
 	return routes
 }
+
+// hasWebhook reports whether an app has a webhook at a path.
+func hasWebhook(app *runtime.Runtime, path string) bool { return app.Webhooks()[path] != nil }
 
 // handler holds the dependencies of the handlers; read-only.
 type handler struct {
@@ -78,7 +81,7 @@ func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
 
 // findWebhook returns the app's webhook of the path. It returns [apierror.ErrNoWebhook], or a 405 error and sets Allow.
 func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*runtime.Webhook, error) {
-	hook := v.Runtime.Webhooks()["/webhooks/"+surface.PathParam(r, "webhook")]
+	hook := v.Runtime.Webhooks()[v.Path()]
 	switch {
 	case hook == nil:
 		return nil, apierror.ErrNoWebhook
