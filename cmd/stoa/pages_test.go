@@ -33,7 +33,7 @@ llms: {m: {provider: scripted}}
 tools: {calc: {type: function, handler: calculator, require_approval: true}}
 agents:
   assistant: {llm: m, tools: [calc]}
-  unsigned: {llm: m, trigger: {type: webhook, path: /webhooks/unsigned, methods: [POST, PUT, PATCH]}}
+  unsigned: {llm: m, trigger: {type: webhook, path: /webhooks/unsigned, methods: [POST, PUT, PATCH, DELETE, GET], input: Go.}}
   signed: {llm: m, trigger: {type: webhook, path: /webhooks/signed, secret: a-secret-of-all-the-webhooks}}
 server: {push_notifications: true%s}
 `
