@@ -74,6 +74,10 @@ type Scheduler struct {
 	// defaultSchedules are those of the default app, whose configuration is this process's file. Used by the goroutine
 	// of Run only.
 	defaultSchedules AppSchedules
+	// unloaded are the generations at which this process could not load apps; it does not try them again. syncedTo is the
+	// last app of a page of changed apps that another one follows. Both are used by the goroutine of Run only.
+	unloaded map[db.ID]int64
+	syncedTo db.ID
 
 	// starts are the goroutines that start ticks. startPermits has MaxStarts slots, each held by one of them.
 	starts       sync.WaitGroup
@@ -94,7 +98,7 @@ func NewScheduler(d *db.DB, o SchedulerOptions) *Scheduler {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), startingByApp: map[db.ID]int{}}
+	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), startingByApp: map[db.ID]int{}, unloaded: map[db.ID]int64{}}
 }
 
 // wakeUp makes the scheduler look for changed apps soon. It does not block.
@@ -154,24 +158,45 @@ func (s *Scheduler) syncSchedules(ctx context.Context) error {
 		}
 		s.defaultSchedules = defaultApp
 	}
-	ids, err := s.table.findChangedApps(ctx)
+	changed, err := s.table.findChangedApps(ctx, s.syncedTo)
+	s.syncedTo = ""
 	// There may be more changed apps than one query returns.
-	if len(ids) == maxAppsPerQuery {
+	if len(changed) == maxAppsPerQuery {
+		s.syncedTo = changed[len(changed)-1].id
 		s.wakeUp()
 	}
-	for _, id := range ids {
-		p, wrong := s.options.LoadConfigured(ctx, id)
-		switch {
-		case errors.Is(wrong, agentsvc.CodeNotFound):
-			// The app was deleted after the query.
-			continue
-		case wrong == nil:
-			wrong = s.table.saveSchedules(ctx, id, p.Generation, p.Crons)
-		}
-		err = errors.Join(err, wrong)
+	for _, app := range changed {
+		err = errors.Join(err, s.syncApp(ctx, app))
 	}
 	return err
 }
+
+// syncApp stores the schedules of a changed app. A configuration that does not load changes nothing, and the app stays a
+// changed one: another process, or this one after a restart, may be able to load it.
+func (s *Scheduler) syncApp(ctx context.Context, app changedApp) error {
+	if s.unloaded[app.id] == app.generation {
+		return nil
+	}
+	p, err := s.options.LoadConfigured(ctx, app.id)
+	switch {
+	case errors.Is(err, agentsvc.CodeNotFound):
+		// The app was deleted after the query.
+		return nil
+	case err != nil:
+		return err
+	case p.Crons == nil:
+		if len(s.unloaded) >= maxUnloaded {
+			clear(s.unloaded)
+		}
+		s.unloaded[app.id] = p.Generation
+		return nil
+	}
+	delete(s.unloaded, app.id)
+	return s.table.saveSchedules(ctx, app.id, p.Generation, p.Crons)
+}
+
+// maxUnloaded bounds Scheduler.unloaded. A full map is emptied: its apps are tried again.
+const maxUnloaded = 10_000
 
 // startDueTicks starts the ticks that are due, each in a goroutine, as far as the bounds allow. It does not wait for
 // them.

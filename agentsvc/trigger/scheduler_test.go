@@ -357,14 +357,16 @@ func TestUnknownSchedules(t *testing.T) {
 		w.waitUntil("the tick is settled", func() bool { return w.loadSchedules("acme")["a"].Last.Task != "" })
 		before := w.loadSchedules("acme")
 		w.setSchedules("acme", 2, nil)
-		w.waitUntil("the change is read", func() bool {
-			n := 0
-			var b db.Batch
-			b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM schedule_app WHERE tenant = 'acme' AND generation = 2`)
-			return d.Platform().Do(t.Context(), &b) == nil && n == 1
-		})
+		w.setSchedules("other", 1, map[string]*trigger.Cron{"a": w.hourly})
+		w.waitUntil("both changes are read", func() bool { return len(w.loadSchedules("other")) == 1 })
 		if d := diff.Diff(before, w.loadSchedules("acme")); d != "" {
 			t.Errorf("(-before +after):\n%s", d)
 		}
+		// A process that can load it stores it.
+		w.mu.Lock()
+		w.schedules["acme"] = trigger.AppSchedules{Generation: 2, Crons: map[string]*trigger.Cron{}}
+		w.mu.Unlock()
+		w.startScheduler(false)
+		w.waitUntil("the schedule is deleted", func() bool { return len(w.loadSchedules("acme")) == 0 })
 	})
 }

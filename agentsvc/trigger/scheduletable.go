@@ -56,27 +56,32 @@ type scheduleTable struct{ db *db.DB }
 // maxAppsPerQuery bounds the rows of one query.
 const maxAppsPerQuery = 100
 
-// findChangedApps returns apps whose generation is newer than the one at which their schedules were stored, at most
-// maxAppsPerQuery.
-func (t scheduleTable) findChangedApps(ctx context.Context) (ids []db.ID, err error) {
+// changedApp is an app whose generation is newer than the one at which its schedules were stored.
+type changedApp struct {
+	id         db.ID
+	generation int64
+}
+
+// findChangedApps returns changed apps in the order of their ids after one, at most maxAppsPerQuery.
+func (t scheduleTable) findChangedApps(ctx context.Context, after db.ID) (changed []changedApp, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
-		var id db.ID
-		err := r.Scan((*string)(&id))
-		ids = append(ids, id)
+		var app changedApp
+		err := r.Scan((*string)(&app.id), &app.generation)
+		changed = append(changed, app)
 		return err
-	}, `SELECT a.tenant FROM app a LEFT JOIN schedule_app s ON s.tenant = a.tenant
-		WHERE a.status <> 'deleting' AND (s.generation IS NULL OR s.generation < a.generation) ORDER BY a.tenant LIMIT $1`, maxAppsPerQuery)
+	}, `SELECT a.tenant, a.generation FROM app a LEFT JOIN schedule_app s ON s.tenant = a.tenant
+		WHERE a.tenant > $1 AND a.status <> 'deleting' AND (s.generation IS NULL OR s.generation < a.generation) ORDER BY a.tenant LIMIT $2`, string(after), maxAppsPerQuery)
 	if err := t.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("look for apps whose schedules may have changed: %w", err)
 	}
-	return ids, nil
+	return changed, nil
 }
 
 // saveSchedules replaces the stored schedules of an app by those of a generation. A schedule keeps its last outcome, and
 // an unchanged one its next tick. A new one gets the first tick from now on. A changed one does as well, unless a tick is
-// due: that stays due, with its claim. A removed one is deleted. want = nil changes no schedule. An older generation than
-// the stored one changes nothing, so processes that are behind cannot undo a change.
+// due: that stays due, with its claim. A removed one is deleted. An older generation than the stored one changes nothing, so processes
+// that are behind cannot undo a change.
 func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation int64, want map[string]*Cron) error {
 	err := t.db.Tenant(app).RunTx(ctx, func(tx *db.Tx) error {
 		// Generations of the default app are each process's own and cannot be compared.
@@ -86,9 +91,6 @@ func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation 
 			if err != nil || n == 0 {
 				return err
 			}
-		}
-		if want == nil {
-			return nil
 		}
 		var now int64
 		there := map[string]DueTick{}

@@ -188,6 +188,7 @@ rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month
 		mac.Write([]byte(body))
 		req := h.newRequest(t, "POST", "/webhooks/hooked", "", body)
 		req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
+		req.Header.Set("Idempotency-Key", body)
 		if status, answer := h.sendRequest(t, req); status != want {
 			t.Errorf("delivery %d: %d %s, want %d", i, status, answer, want)
 		}

@@ -271,7 +271,7 @@ func findOperation(all []describedOperation, requestText string) map[string]any 
 // JSON-RPC calls are excluded: their errors have status 200 as well.
 func requestSchema(all []describedOperation, requestText, answer string) string {
 	head, body, _ := strings.Cut(requestText, "\n\n")
-	if answer[0] != '2' || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: application/x-www-form-urlencoded") {
+	if answer[0] != '2' || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: ") && !strings.Contains(head, "json") {
 		return ""
 	}
 	of, _ := findOperation(all, requestText)["requestBody"].(map[string]any)
