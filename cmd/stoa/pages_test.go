@@ -273,3 +273,26 @@ func TestSignedPages(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesStartNoAgentByGet checks that no page of another site starts the agent of a webhook without a secret by a
+// request for which the browser names no origin, also where origins are configured.
+func TestPagesStartNoAgentByGet(t *testing.T) {
+	t.Parallel()
+	h := openAnonymousServer(t, ", cors: {allowed_origins: [https://ui.example]}")
+	for _, tt := range []struct {
+		page pageOrigin
+		want int
+	}{
+		{pageOrigin{}, http.StatusOK},
+		{pageOrigin{origin: "https://ui.example", site: "cross-site"}, http.StatusOK},
+		{pageOrigin{origin: "https://evil.example", site: "cross-site"}, http.StatusForbidden},
+		{pageOrigin{site: "cross-site"}, http.StatusForbidden},
+		{pageOrigin{site: "same-site"}, http.StatusForbidden},
+	} {
+		req := h.newRequest(t, "GET", "/webhooks/unsigned", "", nil)
+		tt.page.setHeaders(req)
+		if status, answer := h.sendRequest(t, req); status != tt.want {
+			t.Errorf("%+v: %d %s, want %d", tt.page, status, answer, tt.want)
+		}
+	}
+}
