@@ -11,7 +11,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/crossorigin"
 	"stoa/agentsvc/surface/decode"
@@ -56,11 +55,9 @@ type Route struct {
 	// origins ([crossorigin.PageGuard]).
 	Discovery bool
 	// Signed lets requests into every app without verifying a credential: Serve must verify the signature of the
-	// delivery.
+	// delivery. The first signed route also serves the paths that an app's configuration gave to its webhooks and that no
+	// route has, with any method.
 	Signed bool
-	// HasPath reports whether the route also serves a path of an app that no route has, with any method: its configuration
-	// chose it. nil = the route serves its patterns only.
-	HasPath func(app *runtime.Runtime, path string) bool
 	// LargeBody allows bodies of up to [requestbody.MaxMessage] bytes; else [requestbody.MaxBody] bytes are allowed.
 	LargeBody bool
 	// Idempotent says that the request changes something and honours an Idempotency-Key: under a key it takes effect
@@ -188,8 +185,8 @@ var privateCacheControl = []string{"private, no-cache"}
 func PathParam(r *http.Request, name string) string { return chi.URLParam(r, name) }
 
 // newUnknownHandler returns the handler for requests that match no route. Below /admin the caller is authenticated as
-// the operator first, so that others cannot find out which admin routes exist. Other requests are served by the route
-// that the app's configuration gave the path to, if any.
+// the operator first, so that others cannot find out which admin routes exist. A path that a webhook of the app has is
+// served as that.
 func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
 	all, operator := s.serveRoute(&Route{Pattern: routeUnknown, Serve: answer}), s.serveRoute(&Route{Pattern: routeUnknown, Kind: Admin, Serve: answer})
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +194,7 @@ func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
 			operator(w, r)
 			return
 		}
-		if route := s.findConfiguredRoute(r); route != nil {
+		if route := s.findWebhookRoute(r); route != nil {
 			s.serveRoute(route)(w, r)
 			return
 		}
@@ -205,11 +202,11 @@ func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
 	}
 }
 
-// findConfiguredRoute returns the route to which an app's configuration gave the path of r, see [Route].HasPath. If that
+// findWebhookRoute returns the route of webhooks if one of the app has the path of r, see [Route].Signed. If that
 // cannot be known, because the app cannot be loaded now, it returns the route as well, which answers with the reason:
 // "not found" would be wrong. An app that does not exist is answered like a path that does not.
-func (s *Server) findConfiguredRoute(r *http.Request) *Route {
-	i := slices.IndexFunc(s.routes, func(route Route) bool { return route.HasPath != nil })
+func (s *Server) findWebhookRoute(r *http.Request) *Route {
+	i := slices.IndexFunc(s.routes, func(route Route) bool { return route.Signed })
 	if i < 0 {
 		return nil
 	}
@@ -224,7 +221,7 @@ func (s *Server) findConfiguredRoute(r *http.Request) *Route {
 		return route
 	}
 	defer v.ReleaseApp()
-	if !route.HasPath(v.Runtime, v.Path()) {
+	if v.Runtime.Webhooks()[v.Path()] == nil {
 		return nil
 	}
 	return route

@@ -45,13 +45,10 @@ func Routes(o Options) []surface.Route {
 	// Signed routes skip the credential check: the handler verifies the signature. NoDeadline: a webhook may be
 	// configured to wait for its result.
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet} {
-		routes = append(routes, surface.Route{Method: method, Pattern: "/webhooks/{webhook}", Kind: surface.Tenant, Signed: true, NoDeadline: true, HasPath: hasWebhook, Serve: h.handleDelivery})
+		routes = append(routes, surface.Route{Method: method, Pattern: "/webhooks/{webhook}", Kind: surface.Tenant, Signed: true, NoDeadline: true, Serve: h.handleDelivery})
 	}
 	return routes
 }
-
-// hasWebhook reports whether an app has a webhook at a path.
-func hasWebhook(app *runtime.Runtime, path string) bool { return app.Webhooks()[path] != nil }
 
 // handler holds the dependencies of the handlers; read-only.
 type handler struct {
