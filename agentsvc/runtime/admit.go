@@ -43,7 +43,7 @@ func (rt *Runtime) findSession(ctx context.Context, sub *task.Submission) agents
 		return sub.Message.Context
 	case sub.Message.Task != "":
 		visibility := task.Visibility{Agents: []string{sub.Agent}, Owner: &sub.Owner, Memory: sub.Memory}
-		if t, err := rt.tasks.Get(ctx, visibility, sub.Message.Task, store.TaskParts{}); err == nil {
+		if t, err := rt.tasks.Reader.Get(ctx, visibility, sub.Message.Task, store.TaskParts{}); err == nil {
 			return t.Context
 		}
 	}

@@ -111,7 +111,7 @@ func submitOnce(ctx context.Context, v *surface.Request, w *runtime.Webhook, d d
 		t, err = loadDeliveredTask(ctx, v, w, d, sub.Key)
 		return t, err == nil, err
 	}
-	return t, false, err
+	return t, false, toCallbackError(err)
 }
 
 // fillSubmission sets the message that the webhook makes of a delivery, and where its result is posted.
@@ -161,7 +161,7 @@ func newCallbackReceiver(v *surface.Request, w *runtime.Webhook, d delivery) (*r
 func loadDeliveredTask(ctx context.Context, v *surface.Request, w *runtime.Webhook, d delivery, key string) (agentsvc.Task, error) {
 	deadlineCtx, cancel := v.WithDeadline(ctx)
 	defer cancel()
-	id, err := v.Tasks.FindByKey(deadlineCtx, v.Principal.Owner(), w.Agent, key)
+	id, err := v.Tasks.Reader.FindByKey(deadlineCtx, v.Principal.Owner(), w.Agent, key)
 	if err == nil {
 		err = addCallback(deadlineCtx, v, w, d, id)
 	}
@@ -187,7 +187,13 @@ func addCallback(ctx context.Context, v *surface.Request, w *runtime.Webhook, d 
 		return err
 	}
 	r.Task = id
-	_, err = v.Tasks.SetReceiver(ctx, v.OwnVisibility(w.Agent), v.Origin(), *r)
+	_, err = v.Tasks.Receivers.Set(ctx, v.OwnVisibility(w.Agent), v.Origin(), *r)
+	return toCallbackError(err)
+}
+
+// toCallbackError returns the error for a delivery that asks for one callback too many; any other error is returned as
+// it is.
+func toCallbackError(err error) error {
 	if errors.Is(err, receiver.ErrTooMany) {
 		return agentsvc.NewError(agentsvc.CodeExhausted, "the result of a delivery is posted at most %d times; give a new delivery a new id", receiver.MaxPerTask)
 	}
