@@ -27,9 +27,9 @@ type delivery struct {
 	body        []byte
 }
 
-// receiveDelivery reads a delivery to a webhook, verifies its signature, and makes the trigger's owner the principal of v. It returns [trigger.ErrUnsigned] for a delivery
-// that is not signed or wrongly signed. A webhook without a signature is checked like any other anonymous call
-// ([surface.Access.CheckPage]).
+// receiveDelivery reads a delivery to a webhook, verifies its signature, and makes the trigger's owner the principal of
+// v. It returns [trigger.ErrUnsigned] for a delivery that is not signed or wrongly signed. A webhook without a signature
+// is checked like any other anonymous call ([surface.Access.CheckPage]).
 //
 // Anybody can send deliveries, so until the signature is verified the body takes its memory from a separate quota and
 // its bytes count against a separate rate: unsigned deliveries cannot use up the app's own. Headers that no body could
