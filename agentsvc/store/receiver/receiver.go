@@ -77,9 +77,9 @@ func New(d *db.DB, tenant db.ID, audit audit.Target) *Store {
 	return &Store{d.Tenant(tenant), string(tenant), audit}
 }
 
-// Set registers a receiver for the events of its task from now on, or from the first one. One with the same id is replaced and keeps
-// its position if it is open. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrTooMany].
-// The audit entries are written in the same transaction.
+// Set registers a receiver for the events of its task from now on, or from the first one. One with the same id is
+// replaced and keeps its position if it is open. It returns [agentsvc.ErrNotFound] if there is no such task, and
+// [ErrTooMany]. The audit entries are written in the same transaction.
 func (s *Store) Set(ctx context.Context, r Receiver, entries ...audit.Entry) error {
 	var n, others int64
 	var there bool

@@ -3,9 +3,10 @@
 // a message to that agent. GET /triggers shows an app's operators its webhooks and schedules.
 //
 // A delivery passes through handleDelivery: find the webhook, verify the signature while the body is read, build
-// the message from the body, submit it under the delivery's key, and answer with the outcome. The key follows from the
-// id that the sender gave the delivery; it makes a repeated one answer with the task of the first one. The caller of a delivery has no credential: it acts as
-// the trigger's own owner (trigger.TaskOwner), only after the signature is verified.
+// the message from the body, submit it under the delivery's key, and answer with the outcome. The key follows from
+// the id that the sender gave the delivery; it makes a repeated one answer with the task of the first one. The caller
+// of a delivery has no credential: it acts as the trigger's own owner (trigger.TaskOwner), only after the signature is
+// verified.
 //
 // wire.go holds the response types, callback.go encodes what is posted to a callback URL, triggers.go lists the
 // triggers.
