@@ -82,10 +82,10 @@ type Scheduler struct {
 	// starts are the goroutines that start ticks. startPermits has MaxStarts slots, each held by one of them.
 	starts       sync.WaitGroup
 	startPermits chan struct{}
-	// mu guards startingByApp.
+	// mu guards starting.
 	mu sync.Mutex
-	// startingByApp counts the starts in progress, by app.
-	startingByApp map[db.ID]int
+	// starting has the agents whose starts are in progress, by app.
+	starting map[db.ID]map[string]bool
 }
 
 // maxTicksPerApp bounds the concurrent starts of one app, so that an app that is slow to load does not delay others.
@@ -98,7 +98,7 @@ func NewScheduler(d *db.DB, o SchedulerOptions) *Scheduler {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), startingByApp: map[db.ID]int{}, unloaded: map[db.ID]int64{}}
+	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), starting: map[db.ID]map[string]bool{}, unloaded: map[db.ID]int64{}}
 }
 
 // wakeUp makes the scheduler look for changed apps soon. It does not block.
@@ -210,13 +210,13 @@ func (s *Scheduler) startDueTicks(ctx context.Context) error {
 			// The default app of another process has this schedule; that process starts it.
 			continue
 		}
-		if !s.adjustStarting(d.Tenant, 1) {
+		if !s.beginStart(d) {
 			continue
 		}
 		select {
 		case s.startPermits <- struct{}{}:
 		case <-time.After(s.options.TickInterval):
-			s.adjustStarting(d.Tenant, -1)
+			s.endStart(d)
 			// The remaining ticks stay due.
 			return nil
 		}
@@ -225,24 +225,36 @@ func (s *Scheduler) startDueTicks(ctx context.Context) error {
 				s.options.Log.WarnContext(ctx, "a tick could not be started and is tried again", "app", d.Tenant, "agent", d.Agent, "error", err)
 			}
 			<-s.startPermits
-			s.adjustStarting(d.Tenant, -1)
+			s.endStart(d)
 		})
 	}
 	return nil
 }
 
-// adjustStarting adds n, 1 or -1, to the starts in progress of an app. For 1 it returns false if the app already has
-// maxTicksPerApp.
-func (s *Scheduler) adjustStarting(app db.ID, n int) bool {
+// beginStart registers the start of a tick. It returns false if the app already has maxTicksPerApp, or if this process is
+// starting the agent: a tick that is being claimed is still found as due.
+func (s *Scheduler) beginStart(d DueTick) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n > 0 && s.startingByApp[app] == maxTicksPerApp {
+	agents := s.starting[d.Tenant]
+	if agents[d.Agent] || len(agents) == maxTicksPerApp {
 		return false
 	}
-	if s.startingByApp[app] += n; s.startingByApp[app] == 0 {
-		delete(s.startingByApp, app)
+	if agents == nil {
+		agents = map[string]bool{}
+		s.starting[d.Tenant] = agents
 	}
+	agents[d.Agent] = true
 	return true
+}
+
+// endStart reverses beginStart.
+func (s *Scheduler) endStart(d DueTick) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.starting[d.Tenant], d.Agent); len(s.starting[d.Tenant]) == 0 {
+		delete(s.starting, d.Tenant)
+	}
 }
 
 // startTick starts one agent unless another process has claimed the tick. Of several missed ticks only the last one is
