@@ -31,6 +31,7 @@ var RoutePatterns = []string{
 	"/agents", "/agents/{agent}", "/agents/{agent}/.well-known/agent-card.json",
 	"/api/openapi.json", "/api/schema", "/api/tasks/{task}/toolCalls/{call}/cancel",
 	"/billing/budgets", "/billing/invoices", "/billing/invoices/{invoice}", "/billing/usage",
+	"/config", "/config/revisions",
 	"/credentials", "/credentials/{tool}",
 	"/health",
 	"/mcp/{agent}",
