@@ -12,7 +12,8 @@
 //
 //  1. record.go: the request gets an id, and when it ends, its log line, its metrics and its span. A panic becomes a 500.
 //  2. crossorigin: cross-origin headers; OPTIONS ends here.
-//  3. route.go: the route is matched. A request that writes and comes from a page of another origin may be refused.
+//  3. route.go: the route is matched: by its pattern, or if there is none by the webhooks of the app ([Route].Signed). A
+//     request that writes and comes from a page of another origin may be refused.
 //  4. authenticate.go: [Server.Authenticate] verifies the credential and decides the app (tenant). No other place
 //     decides it: the credential names the app, and a host or path that names another one makes the app not found. What it
 //     returns, a [Request], is bound to that app and to one revision of its configuration.

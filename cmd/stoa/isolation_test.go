@@ -90,6 +90,8 @@ var routeProbes = map[string][]isolationProbe{
 	"POST /webhooks/{webhook}":                            {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
 	"PUT /webhooks/{webhook}":                             {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
 	"PATCH /webhooks/{webhook}":                           {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
+	"DELETE /webhooks/{webhook}":                          {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
+	"GET /webhooks/{webhook}":                             {{path: "/webhooks/{agent}"}, {path: "/apps/{app}/webhooks/{agent}"}},
 	"GET /memories":                                       {{path: "/memories?user={user}"}, {path: "/memories?user={user}&issuer=elsewhere"}, {path: "/apps/{app}/memories"}},
 	"DELETE /memories":                                    {{path: "/memories?user={user}"}, {path: "/apps/{app}/memories?user={user}"}},
 	"GET /credentials":                                    {{path: "/credentials"}, {path: "/apps/{app}/credentials"}},

@@ -77,6 +77,8 @@ var routeAccess = map[string]accessRule{
 	"POST /webhooks/{webhook}":        {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
 	"PUT /webhooks/{webhook}":         {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
 	"PATCH /webhooks/{webhook}":       {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
+	"DELETE /webhooks/{webhook}":      {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
+	"GET /webhooks/{webhook}":         {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
 	"POST /tasks/{task}/checkpoints/{checkpoint}:restore": {path: "/apps/acme/tasks/nosuch/checkpoints/2:restore", anyOf: anyAgentScopes("tasks:cancel")},
 	"POST /tasks/{task}/approve":                          {path: "/apps/acme/tasks/nosuch/approve", anyOf: []string{"tasks:approve"}},
 	"POST /tasks/{task}/reject":                           {path: "/apps/acme/tasks/nosuch/reject", anyOf: []string{"tasks:approve"}},

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"stoa/agentsvc/trigger"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -140,6 +142,37 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
+// TestScheduleOutlivesBrokenRevision checks that a schedule and its history stay as they are while the app's
+// configuration does not load, and when it loads again.
+func TestScheduleOutlivesBrokenRevision(t *testing.T) {
+	t.Parallel()
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		cron := fmt.Sprint("30 ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *")
+		folder := t.TempDir()
+		grants := []any{map[string]any{"filesystem": []string{folder}}}
+		config := newScheduledApp(cron, "tools: {read: {type: function, handler: read_file, working_directory: "+folder+"}}\n")
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config, "grants": grants})
+		waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
+		h.makeOverdue(t, "acme")
+		waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
+		before := h.getSchedule(t, "acme")
+		var b db.Batch
+		b.Exec(nil, `UPDATE app SET grants = $1, inputs = inputs + 1, generation = generation + 1 WHERE name = 'acme'`, `["filesystem"]`)
+		if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "zoo", "config": newScheduledApp(cron, "")})
+		waitUntil(t, "the changes are read", func() bool { return h.countSchedules(t, "zoo") == 1 })
+		if n := h.countSchedules(t, "acme"); n != 1 {
+			t.Errorf("while the configuration does not load there are %d schedules", n)
+		}
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"grants": grants})
+		if diff := cmp.Diff(before, h.getSchedule(t, "acme")); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+	})
+}
+
 // countSchedules returns the number of schedules of an app, or of all.
 func (ts *testServer) countSchedules(t *testing.T, app string) (n int) {
 	t.Helper()
@@ -188,6 +221,7 @@ rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month
 		mac.Write([]byte(body))
 		req := h.newRequest(t, "POST", "/webhooks/hooked", "", body)
 		req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
+		req.Header.Set("Idempotency-Key", body)
 		if status, answer := h.sendRequest(t, req); status != want {
 			t.Errorf("delivery %d: %d %s, want %d", i, status, answer, want)
 		}

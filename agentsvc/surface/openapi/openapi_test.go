@@ -13,9 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/admin"
@@ -269,7 +271,7 @@ func findOperation(all []describedOperation, requestText string) map[string]any 
 // JSON-RPC calls are excluded: their errors have status 200 as well.
 func requestSchema(all []describedOperation, requestText, answer string) string {
 	head, body, _ := strings.Cut(requestText, "\n\n")
-	if answer[0] != '2' || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: application/x-www-form-urlencoded") || strings.Contains(head, "Content-Type: application/yaml") {
+	if answer[0] != '2' || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: ") && !strings.Contains(head, "json") {
 		return ""
 	}
 	of, _ := findOperation(all, requestText)["requestBody"].(map[string]any)
@@ -330,4 +332,20 @@ func readDescribedOperations(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return slices.Collect(maps.Keys(d.Operations))
+}
+
+// TestWebhookPathsAvoidRoutes checks that no webhook can have the path of a route: the configuration knows all of them.
+func TestWebhookPathsAvoidRoutes(t *testing.T) {
+	t.Parallel()
+	patterns := map[string]bool{}
+	for _, r := range newRoutes() {
+		for _, p := range append([]string{r.Pattern}, r.Aliases...) {
+			if first := strings.Split(p, "/")[1]; first != "admin" && first != "metrics" && first != "webhooks" {
+				patterns[p] = true
+			}
+		}
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(patterns)), slices.Sorted(slices.Values(config.RoutePatterns))); diff != "" {
+		t.Errorf("agentsvc/config/webhookpath.go (-routes +config):\n%s", diff)
+	}
 }
